@@ -1,0 +1,3 @@
+//! The eBPF programs.
+#![no_std]
+#![no_main]

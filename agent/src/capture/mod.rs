@@ -1,0 +1,1 @@
+//! A recording, from start to finished file.

@@ -1,0 +1,1 @@
+//! Event formats: the text that describes an event's record, parsed.

@@ -1,0 +1,1 @@
+//! Attach points: how eBPF programs are tied to the kernel's hooks.

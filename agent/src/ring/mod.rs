@@ -1,0 +1,1 @@
+//! The consumer side of the per-CPU page rings.

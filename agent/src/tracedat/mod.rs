@@ -1,0 +1,1 @@
+//! The trace.dat version 7 file format.
