@@ -1,0 +1,395 @@
+//! Parser of the event format text of tracefs.
+//!
+//! ```text
+//! name: sched_wakeup
+//! ID: 374
+//! format:
+//! <TAB>field:unsigned short common_type;<TAB>offset:0;<TAB>size:2;<TAB>signed:0;
+//! ...                                               (the fields that all events have)
+//!
+//! <TAB>field:char comm[16];<TAB>offset:8;<TAB>size:16;<TAB>signed:0;
+//! ...                                               (the event's own fields)
+//!
+//! print fmt: "comm=%s ...", REC->comm, ...
+//! ```
+//!
+//! The text can come from a file of anyone, so that nothing in it is trusted: every number is checked, and what a
+//! [`Format`] holds is never more than the text.
+
+use std::collections::HashSet;
+use std::fmt;
+
+/// Farthest that a field may reach into a record: no page holds a longer one.
+const MAX_RECORD: u32 = 65536;
+
+/// An event: its name, number and fields, and how to print it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// The event's name, without its system.
+    pub name: String,
+    /// The number that the first field of every record of this event holds.
+    pub id: u16,
+    /// The fields that every event of the kernel starts with.
+    pub common: Vec<Field>,
+    /// The event's own fields.
+    pub fields: Vec<Field>,
+    /// What stands behind `print fmt:`: a format string and its arguments as C expressions. Empty if there is none.
+    pub print_fmt: String,
+}
+
+/// A member of an event's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// The member's name.
+    pub name: String,
+    /// Its C type as text; for an array and for dynamic data that of one element: `char`, `unsigned long`, `void *`.
+    pub type_text: String,
+    /// Whether it is an array.
+    pub array: Array,
+    /// Where its value is.
+    pub location: Location,
+    /// Bytes from the start of the record.
+    pub offset: u32,
+    /// Bytes in the fixed part of the record: 4 for dynamic data, 0 for an array of open length at the end.
+    pub size: u32,
+    /// Whether the kernel says that the type is signed.
+    pub signed: bool,
+}
+
+/// How many elements a field has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Array {
+    /// One: it is no array.
+    Single,
+    /// `[16]`.
+    Fixed(u32),
+    /// `[TASK_COMM_LEN]`: a constant that the text does not tell the value of. The field's size does.
+    Constant(String),
+    /// `[]`: as many as there are.
+    Open,
+}
+
+/// Where a field's value is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Location {
+    /// At the field's offset.
+    Inline,
+    /// `__data_loc`: the field is a u32; its low 16 bits are an offset from the start of the record, its high 16 bits
+    /// a length in bytes.
+    DataLoc,
+    /// `__rel_loc`: as `DataLoc`, but the offset counts from the end of the field.
+    RelLoc,
+}
+
+/// A format text that cannot be understood, and the line (from 1) where that showed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {kind}")]
+pub struct FormatError {
+    /// Line of the text, counted from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub kind: FormatErrorKind,
+}
+
+/// What is wrong with a line of a format text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatErrorKind {
+    /// The text ended, or went on, without a part that every format has.
+    #[error("no `{0}` before this line")]
+    Missing(&'static str),
+    /// A line that starts like none of a format's lines.
+    #[error("unexpected text `{0}`")]
+    Unexpected(String),
+    /// A name that is not made of letters, digits and `_`.
+    #[error("`{0}` is no name")]
+    Name(String),
+    /// The number behind a keyword is missing, malformed or too big.
+    #[error("no usable number behind `{keyword}`: `{text}`")]
+    Number {
+        /// The word before the number.
+        keyword: &'static str,
+        /// What stands in its place.
+        text: String,
+    },
+    /// A field's declaration without a type or a name.
+    #[error("`{0}` declares no field")]
+    Declaration(String),
+    /// A field that ends behind the longest possible record.
+    #[error("field `{0}` ends behind the longest possible record")]
+    FieldEnd(String),
+    /// Two fields of one name.
+    #[error("a second field `{0}`")]
+    DuplicateField(String),
+}
+
+impl Format {
+    /// Parses the text of one event.
+    ///
+    /// # Errors
+    /// The line and what is wrong with it. Keywords that are not known are an error as well: skipping a field line
+    /// that is written in a new way would yield a wrong layout.
+    pub fn parse(text: &str) -> Result<Self, FormatError> {
+        let mut name = None;
+        let mut id = None;
+        let mut in_format = false;
+        // Fields stand in blocks that empty lines divide; the first block is the common one.
+        let mut block = 0;
+        let mut common = Vec::new();
+        let mut fields: Vec<Field> = Vec::new();
+        // A set, for the number of fields is the text's choice.
+        let mut names = HashSet::new();
+        let mut rest = text;
+        let mut line_number = 0;
+        while !rest.is_empty() {
+            line_number += 1;
+            let fail = |kind| FormatError { line: line_number, kind };
+            let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
+            let trimmed = line.trim();
+            if let Some(print_fmt) = trimmed.strip_prefix("print fmt:") {
+                // It is the last part and may go over several lines.
+                let whole = if after.is_empty() {
+                    print_fmt
+                } else {
+                    &rest[rest.len() - after.len() - print_fmt_len(line)..]
+                };
+                return finish(line_number, name, id, in_format, common, fields, whole.trim());
+            }
+            if let Some(value) = trimmed.strip_prefix("name:") {
+                name = Some(identifier(value.trim()).map_err(fail)?.to_owned());
+            } else if let Some(value) = trimmed.strip_prefix("ID:") {
+                id = Some(number("ID:", value).map_err(fail)?);
+            } else if trimmed == "format:" {
+                in_format = true;
+            } else if trimmed.is_empty() {
+                block += usize::from(!common.is_empty());
+            } else if let Some(declaration) = trimmed.strip_prefix("field:") {
+                if !in_format {
+                    return Err(fail(FormatErrorKind::Missing("format:")));
+                }
+                let field = Field::parse(declaration).map_err(fail)?;
+                if !names.insert(field.name.clone()) {
+                    return Err(fail(FormatErrorKind::DuplicateField(field.name)));
+                }
+                if block == 0 { common.push(field) } else { fields.push(field) }
+            } else {
+                return Err(fail(FormatErrorKind::Unexpected(shorten(trimmed))));
+            }
+            rest = after;
+        }
+        finish(line_number, name, id, in_format, common, fields, "")
+    }
+
+    /// The field of that name, common or own.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().chain(&self.common).find(|field| field.name == name)
+    }
+
+    /// Whether printing the event turns addresses into function names, so that a file needs the kernel's symbols to
+    /// show it: the format string has one of `%pS %ps %pB %pF %pf`.
+    pub fn prints_symbols(&self) -> bool {
+        let mut in_string = false;
+        let mut chars = self.print_fmt.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '"' => in_string = !in_string,
+                '\\' if in_string => {
+                    chars.next();
+                }
+                '%' if in_string => {
+                    let mut spec =
+                        chars.clone().skip_while(|c| matches!(c, '-' | '+' | '#' | '0'..='9' | '.' | '*'));
+                    match (spec.next(), spec.next()) {
+                        (Some('%'), _) => {
+                            chars.next();
+                        }
+                        (Some('p'), Some('S' | 's' | 'B' | 'F' | 'f')) => return true,
+                        _ => {}
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+}
+
+/// Name and number of the event that `text` describes, by its first lines alone.
+///
+/// For a writer that stores texts without having to understand them.
+pub fn name_and_id(text: &str) -> Option<(&str, u32)> {
+    let mut name = None;
+    let mut id = None;
+    for line in text.lines().take_while(|line| line.trim() != "format:") {
+        if let Some(value) = line.strip_prefix("name:") {
+            name = Some(value.trim());
+        } else if let Some(value) = line.strip_prefix("ID:") {
+            id = value.trim().parse().ok();
+        }
+    }
+    Some((name?, id?))
+}
+
+impl Field {
+    /// Parses what stands behind `field:`, as in `pid_t pid;<TAB>offset:24;<TAB>size:4;<TAB>signed:1;`.
+    ///
+    /// The lines of tracefs' `events/header_page` have the same form.
+    ///
+    /// # Errors
+    /// What is wrong with the declaration.
+    pub fn parse(text: &str) -> Result<Self, FormatErrorKind> {
+        let mut parts = text.split(';').map(str::trim);
+        let declaration = parts.next().unwrap_or_default();
+        let mut value = |keyword| match parts.next().and_then(|part| part.strip_prefix(keyword)) {
+            Some(text) => number(keyword, text),
+            None => Err(FormatErrorKind::Missing(keyword)),
+        };
+        let offset = value("offset:")?;
+        let size = value("size:")?;
+        // Kernels before 2.6.38 do not tell the sign.
+        let signed = match value("signed:") {
+            Ok(signed) => signed != 0,
+            Err(FormatErrorKind::Missing(_)) => false,
+            Err(error) => return Err(error),
+        };
+        let mut field = Self::declared(declaration)?;
+        field.offset = offset;
+        field.size = size;
+        field.signed = signed;
+        if offset.checked_add(size).is_none_or(|end| end > MAX_RECORD) {
+            return Err(FormatErrorKind::FieldEnd(field.name));
+        }
+        Ok(field)
+    }
+
+    /// Offset of the first byte behind the field's fixed part.
+    pub fn end(&self) -> u32 {
+        // Checked when parsed; a field that was made by hand gets no wrong sum either.
+        self.offset.saturating_add(self.size)
+    }
+
+    /// The field of a C declaration, offset and size still unknown.
+    fn declared(declaration: &str) -> Result<Self, FormatErrorKind> {
+        let wrong = || FormatErrorKind::Declaration(shorten(declaration));
+        let (location, rest) = if let Some(rest) = declaration.strip_prefix("__data_loc ") {
+            (Location::DataLoc, rest)
+        } else if let Some(rest) = declaration.strip_prefix("__rel_loc ") {
+            (Location::RelLoc, rest)
+        } else {
+            (Location::Inline, declaration)
+        };
+        let rest = rest.trim();
+        // `char comm[16]`: the brackets stand behind the name.
+        let (rest, mut array) = match rest.strip_suffix(']') {
+            Some(inner) => {
+                let (before, length) = inner.rsplit_once('[').ok_or_else(wrong)?;
+                (before.trim_end(), array_length(length)?)
+            }
+            None => (rest, Array::Single),
+        };
+        let name_at = rest.rfind(|c: char| !is_name_char(c)).map_or(0, |at| at + last_char_len(&rest[at..]));
+        let (type_text, name) = rest.split_at(name_at);
+        let mut type_text = type_text.trim();
+        // `__data_loc char[] name`: the brackets stand behind the type.
+        if array == Array::Single
+            && let Some(inner) = type_text.strip_suffix(']')
+        {
+            let (before, length) = inner.rsplit_once('[').ok_or_else(wrong)?;
+            type_text = before.trim_end();
+            array = array_length(length)?;
+        }
+        if type_text.is_empty() || name.is_empty() || type_text.contains(['[', ']']) {
+            return Err(wrong());
+        }
+        let (type_text, name) = (type_text.to_owned(), name.to_owned());
+        Ok(Self { name, type_text, array, location, offset: 0, size: 0, signed: false })
+    }
+}
+
+impl fmt::Display for Field {
+    /// The declaration as tracefs writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, type_text, array, location, .. } = self;
+        match location {
+            Location::DataLoc => write!(f, "__data_loc {type_text}{array} {name}"),
+            Location::RelLoc => write!(f, "__rel_loc {type_text}{array} {name}"),
+            Location::Inline => write!(f, "{type_text} {name}{array}"),
+        }
+    }
+}
+
+impl fmt::Display for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Single => Ok(()),
+            Self::Fixed(length) => write!(f, "[{length}]"),
+            Self::Constant(name) => write!(f, "[{name}]"),
+            Self::Open => f.write_str("[]"),
+        }
+    }
+}
+
+fn finish(
+    line: usize,
+    name: Option<String>,
+    id: Option<u16>,
+    in_format: bool,
+    common: Vec<Field>,
+    fields: Vec<Field>,
+    print_fmt: &str,
+) -> Result<Format, FormatError> {
+    let missing = |what| FormatError { line, kind: FormatErrorKind::Missing(what) };
+    let name = name.ok_or_else(|| missing("name:"))?;
+    let id = id.ok_or_else(|| missing("ID:"))?;
+    if !in_format {
+        return Err(missing("format:"));
+    }
+    Ok(Format { name, id, common, fields, print_fmt: print_fmt.to_owned() })
+}
+
+/// Bytes of `line` (and the line end) behind its `print fmt:`.
+fn print_fmt_len(line: &str) -> usize {
+    line.split_once("print fmt:").map_or(0, |(_, text)| text.len() + 1)
+}
+
+fn array_length(text: &str) -> Result<Array, FormatErrorKind> {
+    let text = text.trim();
+    if text.is_empty() {
+        Ok(Array::Open)
+    } else if text.starts_with(|c: char| c.is_ascii_digit()) {
+        number("[", text).map(Array::Fixed)
+    } else {
+        // Older kernels print the constant's name or an expression of such names.
+        Ok(Array::Constant(text.to_owned()))
+    }
+}
+
+fn number<T: std::str::FromStr>(keyword: &'static str, text: &str) -> Result<T, FormatErrorKind> {
+    let text = text.trim();
+    text.parse().map_err(|_| FormatErrorKind::Number { keyword, text: shorten(text) })
+}
+
+fn identifier(text: &str) -> Result<&str, FormatErrorKind> {
+    // Names of user events and of probes are C identifiers as well; tracefs makes sure of that.
+    if !text.is_empty() && text.chars().all(|c| is_name_char(c) || c == '-' || c == '.') {
+        Ok(text)
+    } else {
+        Err(FormatErrorKind::Name(shorten(text)))
+    }
+}
+
+fn is_name_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn last_char_len(text: &str) -> usize {
+    text.chars().next().map_or(0, char::len_utf8)
+}
+
+/// The start of a text, for an error message: what comes from a file may be of any length.
+fn shorten(text: &str) -> String {
+    text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+#[path = "format_tests.rs"]
+mod tests;
