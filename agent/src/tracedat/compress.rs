@@ -1,0 +1,172 @@
+//! Compression: the block of a metadata section and the chunk of trace data.
+//!
+//! Both are u32 compressed size, u32 uncompressed size, data (trace-cmd.dat.v7(5), COMPRESSION FORMAT OF THE FILE
+//! SECTIONS and COMPRESSION FORMAT OF THE TRACE DATA). Only zstd is offered: common readers are built without zlib and
+//! then refuse the whole file.
+
+use super::endian::Endian;
+
+/// Bytes before the data of a block or chunk: u32 compressed size, u32 uncompressed size.
+pub const BLOCK_HEADER_LEN: usize = 8;
+
+/// How a file's sections and trace data are compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// Not at all: trace data are pages that readers can map.
+    None,
+    /// With zstd.
+    Zstd {
+        /// zstd's level, 1 to 22; also the negative ones.
+        level: i32,
+    },
+}
+
+impl Default for Compression {
+    fn default() -> Self {
+        Self::Zstd { level: Self::DEFAULT_LEVEL }
+    }
+}
+
+/// Compression failed: the level is not one of zstd's, or the input does not fit a 32-bit size.
+#[derive(Debug, thiserror::Error)]
+pub enum CompressError {
+    /// zstd refused.
+    #[error("zstd: {0}")]
+    Zstd(#[source] std::io::Error),
+    /// A block or chunk has 32-bit sizes.
+    #[error("{len} bytes do not fit the 32-bit size of a compressed block")]
+    TooLong {
+        /// Bytes that were to be compressed.
+        len: usize,
+    },
+}
+
+impl Compression {
+    /// The level that a recorder should use unless told otherwise.
+    pub const DEFAULT_LEVEL: i32 = 1;
+
+    /// The name that stands for it in the file header.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Zstd { .. } => "zstd",
+        }
+    }
+
+    /// The version that stands behind the name in the file header; empty for no compression. Readers ignore it for zstd.
+    pub fn version(self) -> String {
+        match self {
+            Self::None => String::new(),
+            Self::Zstd { .. } => zstd::zstd_safe::version_string().to_owned(),
+        }
+    }
+
+    /// Compresses the body of a metadata section into a block, header included. `None` if this is no compression.
+    pub fn block(self, endian: Endian, body: &[u8]) -> Result<Option<Vec<u8>>, CompressError> {
+        match self {
+            Self::None => Ok(None),
+            Self::Zstd { .. } => {
+                let mut compressor = ChunkCompressor::new(self, endian)?;
+                compressor.compress(body)?;
+                Ok(Some(compressor.into_buffer()))
+            }
+        }
+    }
+}
+
+/// Turns runs of pages into the bytes that a spool file and, later, the trace data of a CPU hold.
+///
+/// It keeps the compressor's state and its output buffer, because reader threads call it all the time while recording.
+pub struct ChunkCompressor {
+    endian: Endian,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    /// The chunk made last; longer than the chunk after a call that compressed more.
+    buffer: Vec<u8>,
+    chunk_len: usize,
+}
+
+impl ChunkCompressor {
+    /// A compressor for chunks of a file with this compression and byte order.
+    pub fn new(compression: Compression, endian: Endian) -> Result<Self, CompressError> {
+        let zstd = match compression {
+            Compression::None => None,
+            Compression::Zstd { level } => {
+                Some(zstd::bulk::Compressor::new(level).map_err(CompressError::Zstd)?)
+            }
+        };
+        Ok(Self { endian, zstd, buffer: Vec::new(), chunk_len: 0 })
+    }
+
+    /// The chunk that holds `pages` (usually [`CHUNK_PAGES`](super::layout::CHUNK_PAGES) of them), with its 8-byte
+    /// header.
+    ///
+    /// With [`Compression::None`] there are no chunks in a file, and the pages themselves come back. So whatever the
+    /// compression is: the results, joined, are what [`BufferWriter::copy_cpu`](super::BufferWriter::copy_cpu) wants.
+    pub fn compress<'a>(&'a mut self, pages: &'a [u8]) -> Result<&'a [u8], CompressError> {
+        let Some(zstd) = &mut self.zstd else {
+            return Ok(pages);
+        };
+        let too_long = || CompressError::TooLong { len: pages.len() };
+        let plain_len = u32::try_from(pages.len()).map_err(|_| too_long())?;
+        let bound = BLOCK_HEADER_LEN + zstd::zstd_safe::compress_bound(pages.len());
+        if self.buffer.len() < bound {
+            self.buffer.resize(bound, 0);
+        }
+        let (header, data) = self.buffer.split_at_mut(BLOCK_HEADER_LEN);
+        let len = zstd.compress_to_buffer(pages, data).map_err(CompressError::Zstd)?;
+        let packed_len = u32::try_from(len).map_err(|_| too_long())?;
+        let (packed_at, plain_at) = header.split_at_mut(4);
+        packed_at.copy_from_slice(&self.endian.u32(packed_len));
+        plain_at.copy_from_slice(&self.endian.u32(plain_len));
+        self.chunk_len = BLOCK_HEADER_LEN + len;
+        Ok(&self.buffer[..self.chunk_len])
+    }
+
+    /// The buffer, cut to the chunk made last.
+    fn into_buffer(mut self) -> Vec<u8> {
+        self.buffer.truncate(self.chunk_len);
+        self.buffer.shrink_to_fit();
+        self.buffer
+    }
+}
+
+impl std::fmt::Debug for ChunkCompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ChunkCompressor")
+            .field("endian", &self.endian)
+            .field("zstd", &self.zstd.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunk_has_its_sizes_before_the_data() {
+        let pages = [7u8; 3 * 4096];
+        let mut compressor = ChunkCompressor::new(Compression::default(), Endian::Little).unwrap();
+        // The first call leaves a longer buffer behind; the second must not show it.
+        compressor.compress(&[1u8; 16 * 4096]).unwrap();
+        let chunk = compressor.compress(&pages).unwrap();
+        let packed = u32::from_le_bytes(chunk[0..4].try_into().unwrap()) as usize;
+        assert_eq!(u32::from_le_bytes(chunk[4..8].try_into().unwrap()), 3 * 4096);
+        assert_eq!(chunk.len(), 8 + packed);
+        assert_eq!(zstd::bulk::decompress(&chunk[8..], pages.len()).unwrap(), pages);
+    }
+
+    #[test]
+    fn no_compression_has_no_chunks() {
+        let mut compressor = ChunkCompressor::new(Compression::None, Endian::Little).unwrap();
+        assert_eq!(compressor.compress(b"pages").unwrap(), b"pages");
+        assert!(Compression::None.block(Endian::Little, b"body").unwrap().is_none());
+    }
+
+    #[test]
+    fn block_of_nothing() {
+        let block = Compression::default().block(Endian::Big, b"").unwrap().unwrap();
+        assert_eq!(u32::from_be_bytes(block[0..4].try_into().unwrap()) as usize, block.len() - 8);
+        assert_eq!(block[4..8], [0; 4]);
+    }
+}
