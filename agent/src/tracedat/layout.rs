@@ -10,6 +10,9 @@ pub const MAGIC: [u8; 10] = *b"\x17\x08\x44tracing";
 /// The file version that is written, as the text that the file holds.
 pub const VERSION: &str = "7";
 
+/// Bytes of a `long` on the recorded machine. Pages of 32-bit kernels have a shorter header and are not written.
+pub const LONG_SIZE: u8 = 8;
+
 /// Bytes of a section header: u16 id, u16 flags, s32 description, u64 size.
 pub const SECTION_HEADER_LEN: u64 = 16;
 

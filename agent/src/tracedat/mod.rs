@@ -1,7 +1,33 @@
-//! The trace.dat version 7 file format.
+//! The trace.dat version 7 file format: what `trace-cmd`, KernelShark and others open.
+//!
+//! A file is a header, then sections in any order. Options sections hold small facts and the offsets of all other
+//! sections; they are chained, and the header points at the first. The format is described in trace-cmd.dat.v7(5); what
+//! readers want beyond it stands, with the reason, at the code that obeys, and as a whole in `docs/file-format.md`.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`layout`] | ids, sizes and the section header |
+//! | [`page`] | ring buffer pages, and a builder of them |
+//! | `compress` | chunks of pages and blocks of metadata |
+//! | `section` | the six metadata sections, and packing them ahead of time |
+//! | `option` | file options |
+//! | `writer` | the file as a whole |
+//!
+//! Nothing here knows of eBPF, processes or terminals. For an example of a whole file see [`Writer`].
+
 mod compress;
 mod endian;
+mod error;
 pub mod layout;
+pub mod option;
 pub mod page;
-pub use compress::{ChunkCompressor, CompressError, Compression};
+mod section;
+mod writer;
+
+pub use compress::{BLOCK_HEADER_LEN, ChunkCompressor, CompressError, Compression};
 pub use endian::Endian;
+pub use error::WriteError;
+pub use layout::{OptionId, SectionId};
+pub use option::FileOption;
+pub use section::{Cmdlines, EventSystem, Section};
+pub use writer::{Buffer, BufferWriter, Setup, Writer};

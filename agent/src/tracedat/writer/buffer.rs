@@ -1,0 +1,235 @@
+//! The trace data of one buffer.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use super::super::compress::Compression;
+use super::super::endian::Encoder;
+use super::super::error::{WriteError, io_error};
+use super::super::layout::{
+    CHUNK_PAGES, SECTION_COMPRESSED, SECTION_HEADER_LEN, SECTION_SIZE_AT, SectionId, is_page_size,
+};
+use super::super::option::no_nul;
+use super::super::page::PageHeader;
+use super::Writer;
+
+/// A buffer: events that were recorded together, with one clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Buffer<'a> {
+    /// Empty for the top buffer, which every file has.
+    pub name: &'a str,
+    /// Its clock, by the kernel's name: `mono`.
+    pub clock: &'a str,
+    /// Bytes per page; for the top buffer what the file's setup says.
+    pub page_size: u32,
+}
+
+/// Where a CPU's data are in the file.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    offset: u64,
+    size: u64,
+}
+
+/// Writes the trace data of one buffer, CPU by CPU. Must be [finished](Self::finish).
+///
+/// A CPU without data is not listed in the file; CPUs may come in any order and with gaps between their numbers.
+#[derive(Debug)]
+#[must_use = "a buffer must be finished"]
+pub struct BufferWriter<'w, W> {
+    writer: &'w mut Writer<W>,
+    name: String,
+    clock: String,
+    page_size: u32,
+    /// Offset of the section's header.
+    section_at: u64,
+    cpus: BTreeMap<u32, Extent>,
+}
+
+impl<'w, W: Write + Seek> BufferWriter<'w, W> {
+    pub(super) fn begin(writer: &'w mut Writer<W>, buffer: Buffer<'_>) -> Result<Self, WriteError> {
+        let Buffer { name, clock, page_size } = buffer;
+        if name.is_empty() && writer.has_top {
+            return Err(WriteError::DuplicateTopBuffer);
+        }
+        // The top buffer's pages are described by the file's header and by the text of header_page.
+        if !is_page_size(page_size) || name.is_empty() && page_size != writer.setup.page_size {
+            return Err(WriteError::PageSize { size: page_size });
+        }
+        let (name, clock) = (no_nul("buffer name", name)?.to_owned(), no_nul("clock", clock)?.to_owned());
+        writer.close_metadata()?;
+        let flags = if writer.setup.compression == Compression::None { 0 } else { SECTION_COMPRESSED };
+        let description = match name.as_str() {
+            "" => SectionId::FLYRECORD.description().to_owned(),
+            name => format!("{} {name}", SectionId::FLYRECORD.description()),
+        };
+        let section_at = writer.append_section(SectionId::FLYRECORD, &description, flags, &[])?;
+        writer.has_top |= name.is_empty();
+        writer.open_buffer = Some(name.clone());
+        Ok(Self { writer, name, clock, page_size, section_at, cpus: BTreeMap::new() })
+    }
+
+    /// Writes the data of a CPU from its pages, compressing them if the file is compressed.
+    ///
+    /// The pages are read to the end of `pages`, 16 at a time. Returns their number.
+    ///
+    /// # Errors
+    /// A CPU that is there already; data that are not whole pages; a page whose header claims more than a page can hold
+    /// (readers would give up the whole file); a failing source or output.
+    pub fn write_cpu(&mut self, cpu: u32, mut pages: impl Read) -> Result<u64, WriteError> {
+        self.check_cpu(cpu)?;
+        let page_size = self.page_size as usize;
+        let endian = self.writer.setup.endian;
+        let mut run = vec![0; CHUNK_PAGES * page_size];
+        let mut start = None;
+        let (mut chunks, mut len) = (0u32, 0u64);
+        loop {
+            let filled = fill(&mut pages, &mut run).map_err(|source| WriteError::Source { cpu, source })?;
+            len += filled as u64;
+            if !filled.is_multiple_of(page_size) {
+                return Err(WriteError::PageRun { cpu, len, page_size: self.page_size });
+            }
+            if filled == 0 {
+                break;
+            }
+            let first = (len - filled as u64) / u64::from(self.page_size);
+            for (index, page) in (first..).zip(run[..filled].chunks_exact(page_size)) {
+                PageHeader::read(page, endian).map_err(|source| WriteError::Page { cpu, index, source })?;
+            }
+            if start.is_none() {
+                start = Some(self.start_cpu(0)?);
+            }
+            let Writer { compressor, out, position, .. } = &mut *self.writer;
+            let chunk = compressor
+                .compress(&run[..filled])
+                .map_err(|source| WriteError::Compress { what: "trace data", source })?;
+            out.write_all(chunk).map_err(io_error("trace data"))?;
+            *position += chunk.len() as u64;
+            chunks =
+                chunks.checked_add(1).ok_or(WriteError::TooLong { what: "trace data", len: usize::MAX })?;
+            if filled < run.len() {
+                break;
+            }
+        }
+        if let Some(start) = start {
+            if self.compressed() {
+                self.writer.patch("trace data", start, &endian.u32(chunks))?;
+            }
+            self.end_cpu(cpu, start);
+        }
+        Ok(len / u64::from(self.page_size))
+    }
+
+    /// Writes the data of a CPU that are in their final form already: what
+    /// [`ChunkCompressor::compress`](super::super::ChunkCompressor::compress) returned, joined.
+    ///
+    /// `chunks` is the number of chunks in it. With no chunks nothing is written and `copy` is not called. In a file
+    /// without compression the data are pages, and `chunks` is only looked at for being 0.
+    ///
+    /// `copy` gets the output, positioned at the given offset, and returns how many bytes it wrote there. It may use the
+    /// output's position or the offset; with a [`File`](std::fs::File) both ways of `copy_file_range` will do. The data
+    /// are not looked at.
+    ///
+    /// # Errors
+    /// A CPU that is there already; a failing copy; an output that ends before the bytes that `copy` told of.
+    pub fn copy_cpu(
+        &mut self,
+        cpu: u32,
+        chunks: u32,
+        copy: impl FnOnce(&mut W, u64) -> io::Result<u64>,
+    ) -> Result<(), WriteError> {
+        self.check_cpu(cpu)?;
+        if chunks == 0 {
+            return Ok(());
+        }
+        let start = self.start_cpu(chunks)?;
+        let writer = &mut *self.writer;
+        let said = copy(&mut writer.out, writer.position).map_err(io_error("trace data"))?;
+        if !self.can_be_data(said) {
+            return Err(WriteError::PageRun { cpu, len: said, page_size: self.page_size });
+        }
+        let writer = &mut *self.writer;
+        let end = writer.out.seek(SeekFrom::End(0)).map_err(io_error("trace data"))?;
+        let found = end.saturating_sub(writer.position);
+        if found < said {
+            return Err(WriteError::CopyLength { cpu, said, found });
+        }
+        writer.position += said;
+        writer.out.seek(SeekFrom::Start(writer.position)).map_err(io_error("trace data"))?;
+        self.end_cpu(cpu, start);
+        Ok(())
+    }
+
+    /// Completes the buffer.
+    ///
+    /// # Errors
+    /// The output failed.
+    pub fn finish(self) -> Result<(), WriteError> {
+        let Self { writer, name, clock, page_size, section_at, cpus } = self;
+        let size = writer.position - section_at - SECTION_HEADER_LEN;
+        writer.patch("trace data", section_at + SECTION_SIZE_AT, &writer.setup.endian.u64(size))?;
+        let mut option = Encoder::new(writer.setup.endian);
+        option.u64(section_at).c_string(&name).c_string(&clock).u32(page_size).u32(cpus.len() as u32);
+        for (cpu, Extent { offset, size }) in cpus {
+            option.u32(cpu).u64(offset).u64(size);
+        }
+        writer.buffers.push(option.into_bytes());
+        writer.open_buffer = None;
+        Ok(())
+    }
+
+    fn compressed(&self) -> bool {
+        self.writer.setup.compression != Compression::None
+    }
+
+    /// Whether data of this length can be a CPU's. Of compressed data nothing can be said.
+    fn can_be_data(&self, len: u64) -> bool {
+        self.compressed() || len.is_multiple_of(u64::from(self.page_size))
+    }
+
+    fn check_cpu(&self, cpu: u32) -> Result<(), WriteError> {
+        if self.cpus.contains_key(&cpu) {
+            return Err(WriteError::DuplicateCpu { buffer: self.name.clone(), cpu });
+        }
+        if cpu == u32::MAX {
+            return Err(WriteError::CpuNumber { cpu });
+        }
+        Ok(())
+    }
+
+    /// Writes what stands before a CPU's data. Returns the offset at which the data begin for a reader: for compressed
+    /// data that of the chunk count.
+    fn start_cpu(&mut self, chunks: u32) -> Result<u64, WriteError> {
+        let writer = &mut *self.writer;
+        if writer.setup.compression == Compression::None {
+            // Readers map pages straight from the file. The section's size counts the padding.
+            let align = u64::from(self.page_size.max(writer.setup.page_size));
+            let padding = writer.position.next_multiple_of(align) - writer.position;
+            writer.append("trace data", &vec![0; padding as usize])?;
+            return Ok(writer.position);
+        }
+        let start = writer.position;
+        writer.append("trace data", &writer.setup.endian.u32(chunks))?;
+        Ok(start)
+    }
+
+    /// Lists a CPU whose data began at `start` and end here. The size of compressed data counts the chunk count.
+    fn end_cpu(&mut self, cpu: u32, start: u64) {
+        self.writer.cpu_count = self.writer.cpu_count.max(cpu + 1);
+        self.cpus.insert(cpu, Extent { offset: start, size: self.writer.position - start });
+    }
+}
+
+/// Reads until `buffer` is full or the source ends.
+fn fill(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

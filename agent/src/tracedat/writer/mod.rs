@@ -1,0 +1,393 @@
+//! Writing a whole file.
+//!
+//! ```text
+//! header                    points at options A
+//! six metadata sections     in the order in which they are given; the ones that are not are stored empty
+//! options A                 offsets of the sections, the recorder's facts; DONE points at options B
+//! trace data                a section per buffer
+//! options B                 CPUCOUNT, what else was given late, a BUFFER option per buffer; DONE points nowhere
+//! strings                   descriptions of the sections
+//! ```
+//!
+//! The link from A to B is written last: until then a reader finds a file without events, never one with half of them.
+//! Sections follow each other without gaps, because the descriptions are looked for by walking from section to section.
+
+mod buffer;
+
+pub use buffer::{Buffer, BufferWriter};
+
+use std::collections::BTreeMap;
+use std::io::{Seek, SeekFrom, Write};
+
+use super::compress::{ChunkCompressor, Compression};
+use super::endian::{Encoder, Endian};
+use super::error::{WriteError, io_error};
+use super::layout::{
+    LONG_SIZE, MAGIC, OptionId, SECTION_COMPRESSED, SECTION_HEADER_LEN, SectionHeader, SectionId, VERSION,
+    is_page_size,
+};
+use super::option::FileOption;
+use super::section::{Body, EventFact, Facts, Section};
+use crate::event::Field;
+
+/// What holds for a file as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// Byte order of the file, its pages included.
+    pub endian: Endian,
+    /// Bytes per page of the top buffer: a power of two, 4096 to 65536.
+    pub page_size: u32,
+    /// Compression of metadata and trace data.
+    pub compression: Compression,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { endian: Endian::default(), page_size: 4096, compression: Compression::default() }
+    }
+}
+
+/// Writes one file, front to back but for a few numbers that are filled in later.
+///
+/// Everything goes to the output in large pieces, so that a bare [`File`](std::fs::File) needs no buffering around it. Of
+/// a file whose writer is dropped before [`finish`](Self::finish), nothing but the metadata can be read.
+///
+/// A tiny complete file:
+///
+/// ```
+/// use std::io::Cursor;
+/// use tracer_agent::tracedat::page::{PageBuilder, Push};
+/// use tracer_agent::tracedat::{Buffer, Cmdlines, EventSystem, FileOption, Section, Setup, Writer, layout};
+///
+/// let format = "name: hello\nID: 20000\nformat:\n\
+///     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+///     \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+///     \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+///     \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+///     \tfield:u64 value;\toffset:8;\tsize:8;\tsigned:0;\n\n\
+///     print fmt: \"value=%llu\", REC->value\n";
+///
+/// // One record: type 20000, no flags, pid 42, value 7, at 1.5 s of the clock.
+/// let mut record = Vec::new();
+/// record.extend_from_slice(&20000u32.to_le_bytes());
+/// record.extend_from_slice(&42u32.to_le_bytes());
+/// record.extend_from_slice(&7u64.to_le_bytes());
+/// let setup = Setup::default();
+/// let mut pages = PageBuilder::new(setup.page_size as usize, setup.endian)?;
+/// assert_eq!(pages.push(1_500_000_000, &record)?, Push::Stored);
+///
+/// let endian = setup.endian;
+/// let mut writer = Writer::create(Cursor::new(Vec::new()), setup)?;
+/// let header_page = layout::header_page_text(setup.page_size);
+/// writer.section(Section::header_info(endian, &header_page, "")?)?;
+/// writer.section(Section::event_formats(endian, &[EventSystem { name: "demo", formats: &[format] }])?)?;
+/// writer.section(Section::cmdlines(endian, &Cmdlines::from_iter([(42, "worker")])))?;
+/// writer.option(&FileOption::TraceClock("[mono]".to_owned()))?;
+///
+/// let mut top = writer.begin_buffer(Buffer { name: "", clock: "mono", page_size: setup.page_size })?;
+/// top.write_cpu(0, pages.finish().unwrap_or_default())?;
+/// top.finish()?;
+/// let file: Vec<u8> = writer.finish()?.into_inner();
+/// // `trace-cmd report` shows: worker-42    [000]     1.500000: hello:                value=7
+/// assert!(file.starts_with(&layout::MAGIC));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+    setup: Setup,
+    compressor: ChunkCompressor,
+    /// Where the next byte goes.
+    position: u64,
+    /// Where the header's offset of the first options section is.
+    first_options_at: u64,
+    /// Where options A say where options B are; `None` until they are written.
+    link_at: Option<u64>,
+    strings: Strings,
+    /// Offsets of the metadata sections that are written.
+    sections: BTreeMap<SectionId, u64>,
+    /// Names of the events by number.
+    events: BTreeMap<u16, String>,
+    /// The fields that all events start with.
+    common: Option<Vec<Field>>,
+    /// Encoded options that wait for their section.
+    options: Vec<(OptionId, Vec<u8>)>,
+    /// Encoded BUFFER options.
+    buffers: Vec<Vec<u8>>,
+    has_top: bool,
+    /// Name of the buffer that is being written.
+    open_buffer: Option<String>,
+    /// Number of CPUs, as far as known.
+    cpu_count: u32,
+}
+
+impl<W: Write + Seek> Writer<W> {
+    /// Starts a file at the beginning of `out`, which should be empty: offsets in a file count from its first byte.
+    ///
+    /// # Errors
+    /// The page size cannot be written, the compression level is none of zstd's, or the output failed.
+    pub fn create(mut out: W, setup: Setup) -> Result<Self, WriteError> {
+        let Setup { endian, page_size, compression } = setup;
+        if !is_page_size(page_size) {
+            return Err(WriteError::PageSize { size: page_size });
+        }
+        let compressor = ChunkCompressor::new(compression, endian)
+            .map_err(|source| WriteError::Compress { what: "nothing yet", source })?;
+        let mut header = Encoder::new(endian);
+        header.raw(&MAGIC).c_string(VERSION).raw(&[endian.header_byte(), LONG_SIZE]).u32(page_size);
+        header.c_string(compression.name()).c_string(&compression.version());
+        let first_options_at = header.len() as u64;
+        header.u64(0);
+        out.seek(SeekFrom::Start(0)).map_err(io_error("the header"))?;
+        let mut writer = Self {
+            out,
+            setup,
+            compressor,
+            position: 0,
+            first_options_at,
+            link_at: None,
+            strings: Strings::default(),
+            sections: BTreeMap::new(),
+            events: BTreeMap::new(),
+            common: None,
+            options: Vec::new(),
+            buffers: Vec::new(),
+            has_top: false,
+            open_buffer: None,
+            // Readers that make arrays by this number want at least one CPU.
+            cpu_count: 1,
+        };
+        writer.append("the header", &header.into_bytes())?;
+        Ok(writer)
+    }
+
+    /// What was given to [`create`](Self::create).
+    pub fn setup(&self) -> Setup {
+        self.setup
+    }
+
+    /// Writes a metadata section.
+    ///
+    /// HEADER_INFO must be given; the others are stored empty if they are not, because some readers can convert or split
+    /// a file only if all six are there.
+    ///
+    /// # Errors
+    /// A section that was given before, comes after the first buffer, or belongs to a file of another kind; an event that
+    /// contradicts one of an earlier section.
+    pub fn section(&mut self, section: Section) -> Result<(), WriteError> {
+        let id = section.id;
+        if self.link_at.is_some() {
+            return Err(WriteError::AfterData { id });
+        }
+        if self.sections.contains_key(&id) {
+            return Err(WriteError::DuplicateSection { id });
+        }
+        let packed = matches!(section.body, Body::Packed(_));
+        if section.endian != self.setup.endian || packed && self.setup.compression == Compression::None {
+            return Err(WriteError::ForeignSection { id });
+        }
+        self.check(&section.facts)?;
+        let (flags, bytes) = match section.pack(self.setup.compression)?.body {
+            Body::Plain(bytes) => (0, bytes),
+            Body::Packed(bytes) => (SECTION_COMPRESSED, bytes),
+        };
+        let at = self.append_section(id, id.description(), flags, &bytes)?;
+        self.sections.insert(id, at);
+        Ok(())
+    }
+
+    /// Adds an option. Before the first buffer they are written before the trace data, otherwise after them.
+    ///
+    /// # Errors
+    /// See [`FileOption::encode`].
+    pub fn option(&mut self, option: &FileOption) -> Result<(), WriteError> {
+        if let FileOption::CpuCount(count) = option {
+            self.cpu_count = self.cpu_count.max(*count);
+            return Ok(());
+        }
+        let bytes = option.encode(self.setup.endian)?;
+        // Sizes are 32 bits; better told now than at the end of a recording.
+        option_len(&bytes)?;
+        self.options.push((option.id(), bytes));
+        Ok(())
+    }
+
+    /// Starts the trace data of a buffer. Metadata cannot be added any more.
+    ///
+    /// A named buffer may come several times: readers merge its parts by time.
+    ///
+    /// # Errors
+    /// A second top buffer, a name or clock that is no C string, a page size that cannot be written, a buffer before it
+    /// that was not finished, or no section HEADER_INFO.
+    pub fn begin_buffer(&mut self, buffer: Buffer<'_>) -> Result<BufferWriter<'_, W>, WriteError> {
+        self.no_open_buffer()?;
+        BufferWriter::begin(self, buffer)
+    }
+
+    /// Completes the file and gives the output back, positioned at the file's end and flushed.
+    ///
+    /// # Errors
+    /// The output failed, a buffer was not finished, or section HEADER_INFO was not given.
+    pub fn finish(mut self) -> Result<W, WriteError> {
+        self.no_open_buffer()?;
+        if !self.has_top {
+            // Readers open the top buffer first and show nothing of a file that has none.
+            self.begin_buffer(Buffer { name: "", clock: "", page_size: self.setup.page_size })?.finish()?;
+        }
+        let mut options = std::mem::take(&mut self.options);
+        options.push((OptionId::CPUCOUNT, self.setup.endian.u32(self.cpu_count).to_vec()));
+        options.extend(std::mem::take(&mut self.buffers).into_iter().map(|bytes| (OptionId::BUFFER, bytes)));
+        let (last_options, _) = self.append_options(&options)?;
+        self.append_strings()?;
+        if let Some(link) = self.link_at {
+            self.patch("the link to the last options", link, &self.setup.endian.u64(last_options))?;
+        }
+        self.out.flush().map_err(io_error("the end of the file"))?;
+        Ok(self.out)
+    }
+
+    /// Checks what a section tells against what earlier ones told.
+    fn check(&mut self, facts: &Facts) -> Result<(), WriteError> {
+        let Facts { page_size, events } = facts;
+        if let Some(described) = page_size.filter(|size| *size != self.setup.page_size) {
+            return Err(WriteError::HeaderPageSize { described, size: self.setup.page_size });
+        }
+        let mut new = BTreeMap::new();
+        let mut common = self.common.clone();
+        for EventFact { id, name, common: fields } in events {
+            let first = self.events.get(id).or_else(|| new.get(id));
+            if let Some(first) = first {
+                let (first, second) = (first.clone(), name.clone());
+                return Err(WriteError::DuplicateEventId { id: *id, first, second });
+            }
+            new.insert(*id, name.clone());
+            match (&common, fields) {
+                (None, Some(_)) => common.clone_from(fields),
+                (Some(common), Some(fields)) if common != fields => {
+                    return Err(WriteError::CommonFields { event: name.clone() });
+                }
+                _ => {}
+            }
+        }
+        self.events.append(&mut new);
+        self.common = common;
+        Ok(())
+    }
+
+    /// Writes what is missing of the metadata, and options A. The trace data start behind it.
+    fn close_metadata(&mut self) -> Result<(), WriteError> {
+        if self.link_at.is_some() {
+            return Ok(());
+        }
+        for id in SectionId::METADATA {
+            if !self.sections.contains_key(&id) {
+                let empty = Section::empty(id, self.setup.endian).ok_or(WriteError::MissingSection { id })?;
+                self.section(empty)?;
+            }
+        }
+        let endian = self.setup.endian;
+        // An option with the number of a section holds the offset of the section.
+        let mut options: Vec<_> =
+            self.sections.iter().map(|(id, at)| (OptionId(id.0), endian.u64(*at).to_vec())).collect();
+        options.append(&mut self.options);
+        let (at, link) = self.append_options(&options)?;
+        self.link_at = Some(link);
+        self.patch("the offset of the first options", self.first_options_at, &endian.u64(at))
+    }
+
+    /// Writes an options section. Returns its offset, and that of the link in its DONE option.
+    fn append_options(&mut self, options: &[(OptionId, Vec<u8>)]) -> Result<(u64, u64), WriteError> {
+        let mut body = Encoder::new(self.setup.endian);
+        for (id, bytes) in options {
+            body.u16(id.0).u32(option_len(bytes)?).raw(bytes);
+        }
+        body.u16(OptionId::DONE.0).u32(8);
+        let link = body.len() as u64;
+        body.u64(0);
+        // Options are never compressed, so that the link can be patched.
+        let id = SectionId::OPTIONS;
+        let at = self.append_section(id, id.description(), 0, &body.into_bytes())?;
+        Ok((at, at + SECTION_HEADER_LEN + link))
+    }
+
+    fn append_strings(&mut self) -> Result<(), WriteError> {
+        let id = SectionId::STRINGS;
+        // Its own description must be among the strings before they are written.
+        self.strings.id(id.description());
+        let strings = self.strings.bytes.clone();
+        let block = self
+            .setup
+            .compression
+            .block(self.setup.endian, &strings)
+            .map_err(|source| WriteError::Compress { what: "strings", source })?;
+        let (flags, bytes) = block.map_or((0, strings), |block| (SECTION_COMPRESSED, block));
+        self.append_section(id, id.description(), flags, &bytes)?;
+        Ok(())
+    }
+
+    /// Writes a section whose size is known. Returns the offset of its header.
+    fn append_section(
+        &mut self,
+        id: SectionId,
+        description: &str,
+        flags: u16,
+        bytes: &[u8],
+    ) -> Result<u64, WriteError> {
+        let at = self.position;
+        let description = self.strings.id(description);
+        let header = SectionHeader { id, flags, description, size: bytes.len() as u64 };
+        self.append(id.description(), &header.encode(self.setup.endian))?;
+        self.append(id.description(), bytes)?;
+        Ok(at)
+    }
+
+    fn append(&mut self, what: &'static str, bytes: &[u8]) -> Result<(), WriteError> {
+        self.out.write_all(bytes).map_err(io_error(what))?;
+        self.position += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Overwrites bytes that were written before.
+    fn patch(&mut self, what: &'static str, at: u64, bytes: &[u8]) -> Result<(), WriteError> {
+        self.out.seek(SeekFrom::Start(at)).map_err(io_error(what))?;
+        self.out.write_all(bytes).map_err(io_error(what))?;
+        self.out.seek(SeekFrom::Start(self.position)).map_err(io_error(what))?;
+        Ok(())
+    }
+
+    fn no_open_buffer(&self) -> Result<(), WriteError> {
+        match &self.open_buffer {
+            Some(name) => Err(WriteError::BufferNotFinished { name: name.clone() }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Descriptions of sections: NUL-terminated texts, each named by its offset.
+#[derive(Debug, Default)]
+struct Strings {
+    bytes: Vec<u8>,
+    offsets: BTreeMap<String, u32>,
+}
+
+impl Strings {
+    /// The number of a text.
+    fn id(&mut self, text: &str) -> u32 {
+        if let Some(offset) = self.offsets.get(text) {
+            return *offset;
+        }
+        // A few dozen short texts: far from 32 bits.
+        let offset = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(text.as_bytes());
+        self.bytes.push(0);
+        self.offsets.insert(text.to_owned(), offset);
+        offset
+    }
+}
+
+fn option_len(bytes: &[u8]) -> Result<u32, WriteError> {
+    u32::try_from(bytes.len()).map_err(|_| WriteError::TooLong { what: "option", len: bytes.len() })
+}
+
+#[cfg(test)]
+mod tests;
