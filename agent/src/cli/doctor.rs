@@ -1,0 +1,169 @@
+//! `tracer-agent doctor`: whether this machine can record, and what to do if it cannot.
+
+use std::io::{self, Write};
+
+use crate::kernel::features::{Check, CheckId, Features, Need, Status};
+
+use super::exit::ExitCode;
+use super::list::json_string;
+
+/// Check what this machine allows, and say what to do about what it does not
+///
+/// Prints a line for each check. Exits with 0 when events can be recorded. Needs no privileges, but says what the user
+/// who runs it may do: run it as the user who is going to record.
+#[derive(Debug, Default, clap::Args)]
+pub struct Args {
+    /// Print JSON: an object with the verdict and an array of checks
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Checks this machine, prints the answers, and gives the code to exit with.
+pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
+    report(&Features::probe(), args, out)
+}
+
+/// Prints the answers. A reader that closed its end is no error.
+pub fn report(features: &Features, args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
+    let mut text = Vec::new();
+    if args.json { json(features, &mut text) } else { plain(features, &mut text) }?;
+    match out.write_all(&text).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(verdict(features)),
+    }
+}
+
+/// The code to exit with. What the kernel lacks comes before what this user may not do.
+fn verdict(features: &Features) -> ExitCode {
+    match features.blockers().first().map(|check| check.need) {
+        None => ExitCode::Ok,
+        Some(Need::Permission) => ExitCode::NotPermitted,
+        Some(Need::Support | Need::Optional) => ExitCode::Unsupported,
+    }
+}
+
+/// How a line begins.
+fn mark(status: Status) -> &'static str {
+    match status {
+        Status::Yes => "ok",
+        Status::No => "no",
+        Status::Unknown => "??",
+    }
+}
+
+fn plain(features: &Features, out: &mut impl Write) -> io::Result<()> {
+    for Check { id, status, detail, remedy, need: _ } in features.checks() {
+        writeln!(out, "{} {}: {}", mark(*status), id.name(), one_line(detail))?;
+        if let Some(remedy) = remedy {
+            writeln!(out, "   -> {}", one_line(remedy))?;
+        }
+    }
+    let blockers = features.blockers();
+    if blockers.is_empty() {
+        return writeln!(out, "\nEvents can be recorded on this machine.");
+    }
+    let names: Vec<&str> = blockers.iter().map(|check| check.id.name()).collect();
+    writeln!(out, "\nEvents cannot be recorded: {}.", names.join(", "))
+}
+
+fn json(features: &Features, out: &mut impl Write) -> io::Result<()> {
+    let code = verdict(features);
+    write!(out, "{{\"can_record\":{},\"exit_code\":{},\"checks\":[", code == ExitCode::Ok, code.code())?;
+    for (place, check) in features.checks().iter().enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        let Check { id, status, need, detail, remedy } = check;
+        let group = if matches!(id, CheckId::Capability(_)) { "capability" } else { "feature" };
+        let status = match status {
+            Status::Yes => "yes",
+            Status::No => "no",
+            Status::Unknown => "unknown",
+        };
+        write!(
+            out,
+            "{comma}\n{{\"name\":{},\"kind\":\"{group}\",\"status\":\"{status}\",\"required\":{},\"detail\":{}",
+            json_string(id.name()),
+            *need != Need::Optional,
+            json_string(detail)
+        )?;
+        if let Some(remedy) = remedy {
+            write!(out, ",\"remedy\":{}", json_string(remedy))?;
+        }
+        out.write_all(b"}")?;
+    }
+    out.write_all(b"\n]}\n")
+}
+
+/// A text of the kernel's or of an error on one line of its own.
+fn one_line(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(id: CheckId, status: Status, need: Need) -> Check {
+        let remedy = (status == Status::No).then(|| "do \"this\"".to_owned());
+        Check { id, status, need, detail: "found\nthat".to_owned(), remedy }
+    }
+
+    fn printed(checks: Vec<Check>, json: bool) -> (ExitCode, String) {
+        let mut out = Vec::new();
+        let code = report(&Features::from_checks(checks), &Args { json }, &mut out).unwrap();
+        (code, String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn every_check_is_a_line_with_what_to_do_below() {
+        let (code, text) = printed(
+            vec![
+                check(CheckId::Kernel, Status::Yes, Need::Support),
+                check(CheckId::Btf, Status::No, Need::Optional),
+                check(CheckId::Jit, Status::Unknown, Need::Optional),
+            ],
+            false,
+        );
+        assert_eq!(code, ExitCode::Ok);
+        assert_eq!(
+            text,
+            "ok kernel: found that\nno btf: found that\n   -> do \"this\"\n?? jit: found that\n\n\
+            Events can be recorded on this machine.\n"
+        );
+    }
+
+    #[test]
+    fn the_exit_code_tells_a_missing_right_from_a_missing_feature() {
+        let privileges = check(CheckId::Privileges, Status::No, Need::Permission);
+        let kernel = check(CheckId::Kernel, Status::No, Need::Support);
+        let (code, text) = printed(vec![privileges.clone()], false);
+        assert_eq!(code, ExitCode::NotPermitted);
+        assert!(text.ends_with("\nEvents cannot be recorded: privileges.\n"), "{text}");
+        let (code, text) = printed(vec![privileges, kernel], false);
+        assert_eq!(code, ExitCode::Unsupported);
+        assert!(text.ends_with("\nEvents cannot be recorded: kernel, privileges.\n"), "{text}");
+    }
+
+    #[test]
+    fn json_has_the_verdict_and_every_check() {
+        let (code, text) = printed(
+            vec![
+                check(CheckId::Tracefs, Status::No, Need::Permission),
+                check(
+                    CheckId::Capability(crate::kernel::features::Capability::Bpf),
+                    Status::Yes,
+                    Need::Optional,
+                ),
+            ],
+            true,
+        );
+        assert_eq!(code, ExitCode::NotPermitted);
+        assert_eq!(
+            text,
+            "{\"can_record\":false,\"exit_code\":110,\"checks\":[\n\
+            {\"name\":\"tracefs\",\"kind\":\"feature\",\"status\":\"no\",\"required\":true,\
+            \"detail\":\"found\\nthat\",\"remedy\":\"do \\\"this\\\"\"},\n\
+            {\"name\":\"CAP_BPF\",\"kind\":\"capability\",\"status\":\"yes\",\"required\":false,\
+            \"detail\":\"found\\nthat\"}\n]}\n"
+        );
+    }
+}

@@ -1,0 +1,317 @@
+//! `tracer-agent list`: what can be recorded.
+
+use std::io::{self, Write};
+
+use crate::kernel::events::{Catalogue, Entry, EventSelector, Rule, SelectError};
+use crate::kernel::tracefs::{Tracefs, TracefsError};
+
+use super::exit::ExitCode;
+
+/// List the events of this kernel
+///
+/// Prints one event to a line, as system:event. Events that tracefs has and that cannot be recorded are listed with the
+/// reason behind them.
+#[derive(Debug, Default, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "the texts are the command's help, where backticks would be printed")]
+pub struct Args {
+    /// Only the events that this means: sched:sched_switch, sched:*, sched, sys_enter_open*
+    ///
+    /// Without an argument, and without -e at all, every event is listed.
+    #[arg(short = 'e', long = "event", value_name = "EVENT", num_args = 0..=1, default_missing_value = "all")]
+    pub events: Vec<String>,
+
+    /// Print the fields of each event: type, name, offset and size in the record
+    #[arg(short = 'F', long)]
+    pub fields: bool,
+
+    /// Print JSON: an array of objects, one for each event
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Why nothing, or not everything, was listed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListError {
+    /// tracefs cannot be read.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// A selector is malformed, or means no event of this kernel.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// The list cannot be written.
+    #[error("cannot write the list: {0}")]
+    Write(#[from] io::Error),
+}
+
+impl ListError {
+    /// The code to exit with.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Tracefs(error) if error.is_permission() => ExitCode::NotPermitted,
+            Self::Tracefs(_) => ExitCode::Unsupported,
+            Self::Select(SelectError::Malformed { .. }) => ExitCode::Usage,
+            Self::Select(_) => ExitCode::NoSuchEvent,
+            Self::Write(_) => ExitCode::OutputNotWritable,
+        }
+    }
+}
+
+/// Lists the running kernel's events.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), ListError> {
+    list(&Tracefs::open()?, args, out)
+}
+
+/// Lists the events that a tracefs has. A reader that has seen enough and closed its end is no error.
+pub fn list(tracefs: &Tracefs, args: &Args, out: &mut dyn Write) -> Result<(), ListError> {
+    let mut out = io::BufWriter::new(out);
+    let written = list_all(tracefs, args, &mut out).and_then(|()| Ok(out.flush()?));
+    match written {
+        Err(ListError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+            // What is still in the buffer has nobody to go to.
+            let _ = out.into_parts();
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn list_all(tracefs: &Tracefs, args: &Args, out: &mut impl Write) -> Result<(), ListError> {
+    let catalogue = Catalogue::read(tracefs)?;
+    let entries = chosen(&catalogue, &args.events)?;
+    if args.json {
+        return list_json(tracefs, args.fields, &entries, out);
+    }
+    for Entry { name, refusal } in entries {
+        match refusal {
+            None => writeln!(out, "{name}")?,
+            Some(reason) => writeln!(out, "{name}  (cannot be recorded: {reason})")?,
+        }
+        if args.fields {
+            for field in fields_of(tracefs, name)? {
+                let Field { declaration, offset, size } = field;
+                writeln!(out, "\t{declaration};\toffset:{offset};\tsize:{size};")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The events that the selectors mean, the ones that cannot be recorded among them. No selector means all.
+fn chosen<'a>(catalogue: &'a Catalogue, selectors: &[String]) -> Result<Vec<&'a Entry>, SelectError> {
+    if selectors.is_empty() {
+        return Ok(catalogue.entries().iter().collect());
+    }
+    let selectors = selectors.iter().map(|text| text.parse()).collect::<Result<Vec<EventSelector>, _>>()?;
+    for selector in &selectors {
+        if catalogue.matching(selector).next().is_none() {
+            // It fails, and with the names that may have been meant.
+            catalogue.select(&[Rule::include(selector.clone())], false)?;
+        }
+    }
+    let wanted = |entry: &&Entry| selectors.iter().any(|selector| selector.matches(&entry.name));
+    Ok(catalogue.entries().iter().filter(wanted).collect())
+}
+
+fn list_json(
+    tracefs: &Tracefs,
+    fields: bool,
+    entries: &[&Entry],
+    out: &mut impl Write,
+) -> Result<(), ListError> {
+    out.write_all(b"[")?;
+    for (place, Entry { name, refusal }) in entries.iter().enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        let (system, event) = (json_string(name.system()), json_string(name.name()));
+        write!(out, "{comma}\n{{\"system\":{system},\"event\":{event},\"recordable\":{}", refusal.is_none())?;
+        if let Some(reason) = refusal {
+            let (code, text) = (json_string(reason.code()), json_string(&reason.to_string()));
+            write!(out, ",\"reason\":{code},\"detail\":{text}")?;
+        }
+        if fields {
+            out.write_all(b",\"fields\":[")?;
+            for (place, field) in fields_of(tracefs, name)?.into_iter().enumerate() {
+                let comma = if place == 0 { "" } else { "," };
+                let Field { declaration, offset, size } = field;
+                let declaration = json_string(&declaration);
+                write!(out, "{comma}{{\"declaration\":{declaration},\"offset\":{offset},\"size\":{size}}}")?;
+            }
+            out.write_all(b"]")?;
+        }
+        out.write_all(b"}")?;
+    }
+    out.write_all(b"\n]\n")?;
+    Ok(())
+}
+
+/// A field as a format describes it.
+#[derive(Debug, PartialEq, Eq)]
+struct Field {
+    declaration: String,
+    offset: u32,
+    size: u32,
+}
+
+/// The fields of an event; none when the event has gone meanwhile.
+fn fields_of(tracefs: &Tracefs, name: &crate::kernel::events::EventName) -> Result<Vec<Field>, TracefsError> {
+    match tracefs.event_format(name) {
+        Ok(format) => Ok(format_fields(&format.text)),
+        Err(error) if error.is_not_found() => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads the lines `field:type name; offset:0; size:2; signed:0;` of a format.
+fn format_fields(format: &str) -> Vec<Field> {
+    let field = |line: &str| -> Option<Field> {
+        let mut parts = line.trim().strip_prefix("field:")?.split(';').map(str::trim);
+        let declaration = parts.next()?.to_owned();
+        let offset = parts.next()?.strip_prefix("offset:")?.parse().ok()?;
+        let size = parts.next()?.strip_prefix("size:")?.parse().ok()?;
+        Some(Field { declaration, offset, size })
+    };
+    format.lines().filter_map(field).collect()
+}
+
+/// A text as JSON has it, with its quotes.
+pub fn json_string(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut json = String::with_capacity(text.len() + 2);
+    json.push('"');
+    for character in text.chars() {
+        match character {
+            '"' => json.push_str("\\\""),
+            '\\' => json.push_str("\\\\"),
+            '\n' => json.push_str("\\n"),
+            '\t' => json.push_str("\\t"),
+            '\r' => json.push_str("\\r"),
+            // Control characters must be escaped (RFC 8259), and DEL with its kin would disturb a terminal.
+            control if control.is_control() => {
+                // Writing to a string does not fail, and every control character is below U+00A0.
+                let _ = write!(json, "\\u{:04x}", u32::from(control));
+            }
+            other => json.push(other),
+        }
+    }
+    json.push('"');
+    json
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn tracefs() -> (tempfile::TempDir, Tracefs) {
+        let dir = tempfile::tempdir().unwrap();
+        let event = |system: &str, name: &str, fields: &str| {
+            let path = dir.path().join("events").join(system).join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            let format = format!("name: {name}\nID: 7\nformat:\n{fields}\nprint fmt: \"\"\n");
+            std::fs::write(path.join("format"), format).unwrap();
+        };
+        let fields = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+            \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+            \tfield:__data_loc char[] name;\toffset:24;\tsize:4;\tsigned:0;\n";
+        event("sched", "sched_switch", fields);
+        event("sched", "sched_wakeup", "");
+        event("irq", "softirq_entry", "");
+        event("ftrace", "function", "");
+        let tracefs = Tracefs::open_at(dir.path()).unwrap();
+        (dir, tracefs)
+    }
+
+    fn listed(arguments: &[&str]) -> Result<String, ListError> {
+        let (_dir, tracefs) = tracefs();
+        let args = Cli::parse_from([&["list"], arguments].concat()).args;
+        let mut out = Vec::new();
+        list(&tracefs, &args, &mut out).map(|()| String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn events_are_listed_with_the_reason_of_those_that_cannot_be_recorded() {
+        let all = "ftrace:function  (cannot be recorded: ftrace writes it itself and no program can see it)\n\
+            irq:softirq_entry\nsched:sched_switch\nsched:sched_wakeup\n";
+        assert_eq!(listed(&[]).unwrap(), all);
+        assert_eq!(listed(&["-e"]).unwrap(), all);
+        assert_eq!(listed(&["-e", "sched_w*"]).unwrap(), "sched:sched_wakeup\n");
+        assert_eq!(
+            listed(&["-e", "irq", "-e", "sched:sched_switch"]).unwrap(),
+            "irq:softirq_entry\nsched:sched_switch\n"
+        );
+    }
+
+    #[test]
+    fn fields_are_printed_as_the_format_has_them() {
+        assert_eq!(
+            listed(&["-e", "sched_switch", "--fields"]).unwrap(),
+            "sched:sched_switch\n\
+            \tunsigned short common_type;\toffset:0;\tsize:2;\n\
+            \tchar prev_comm[16];\toffset:8;\tsize:16;\n\
+            \t__data_loc char[] name;\toffset:24;\tsize:4;\n"
+        );
+    }
+
+    #[test]
+    fn json_has_the_same() {
+        assert_eq!(
+            listed(&["-e", "sched_switch", "-e", "ftrace", "--fields", "--json"]).unwrap(),
+            "[\n{\"system\":\"ftrace\",\"event\":\"function\",\"recordable\":false,\"reason\":\"ftrace-internal\",\
+            \"detail\":\"ftrace writes it itself and no program can see it\",\"fields\":[]},\n\
+            {\"system\":\"sched\",\"event\":\"sched_switch\",\"recordable\":true,\"fields\":[\
+            {\"declaration\":\"unsigned short common_type\",\"offset\":0,\"size\":2},\
+            {\"declaration\":\"char prev_comm[16]\",\"offset\":8,\"size\":16},\
+            {\"declaration\":\"__data_loc char[] name\",\"offset\":24,\"size\":4}]}\n]\n"
+        );
+        assert_eq!(
+            listed(&["-e", "irq", "--json"]).unwrap(),
+            "[\n{\"system\":\"irq\",\"event\":\"softirq_entry\",\"recordable\":true}\n]\n"
+        );
+    }
+
+    #[test]
+    fn unknown_events_are_errors_with_a_guess() {
+        let error = listed(&["-e", "sched:sched_swich"]).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::NoSuchEvent);
+        assert!(error.to_string().contains("did you mean sched:sched_switch?"), "{error}");
+        assert_eq!(listed(&["-e", "a:b:c"]).unwrap_err().exit_code(), ExitCode::Usage);
+    }
+
+    #[test]
+    fn a_pipe_that_closes_is_no_error_and_a_full_disk_is() {
+        struct Failing(i32);
+        impl Write for Failing {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::Error::from_raw_os_error(self.0))
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let (_dir, tracefs) = tracefs();
+        list(&tracefs, &Args::default(), &mut Failing(libc::EPIPE)).unwrap();
+        let error = list(&tracefs, &Args::default(), &mut Failing(libc::ENOSPC)).unwrap_err();
+        assert_eq!(error.exit_code(), ExitCode::OutputNotWritable);
+    }
+
+    #[test]
+    fn json_strings_are_escaped() {
+        assert_eq!(
+            json_string("a\"b\\c\n\t\r\u{1}\u{7f}\u{85}é"),
+            "\"a\\\"b\\\\c\\n\\t\\r\\u0001\\u007f\\u0085é\""
+        );
+    }
+
+    #[test]
+    fn missing_rights_and_missing_kernels_have_codes_of_their_own() {
+        let denied = ListError::from(TracefsError::NotPermitted("/x".into()));
+        assert_eq!(denied.exit_code(), ExitCode::NotPermitted);
+        assert_eq!(ListError::from(TracefsError::NotInKernel).exit_code(), ExitCode::Unsupported);
+    }
+}

@@ -1,0 +1,805 @@
+//! The layout of the kernel's types, from the BTF it carries (`/sys/kernel/btf/vmlinux`, `Documentation/bpf/btf.rst`).
+//!
+//! Programs written in Rust carry no relocations for the kernel's structures, so what they need is looked up here at
+//! start and handed to them as constants: a few dozen members of a few structures. Hence this reader keeps the blob as
+//! it is, plus one table with the place of each type, and a lookup by name is a scan. Building that table takes
+//! a millisecond for the 130 000 types of a kernel, each scan about as long; parsing everything into maps would take
+//! a hundred times that.
+//!
+//! The blob may be damaged, or written by someone else: no count, offset or reference in it is trusted, and chains of
+//! references have an end.
+
+use std::io;
+use std::path::Path;
+
+use super::read;
+
+/// The kernel's own BTF.
+pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+
+const MAGIC: u16 = 0xeb9f;
+const HEADER_LEN: usize = 24;
+/// How many typedefs, qualifiers or nested anonymous members are followed before the blob is taken for a circle. The
+/// verifier's limit is 32 (`MAX_RESOLVE_DEPTH` in `kernel/bpf/btf.c`).
+const MAX_DEPTH: usize = 32;
+/// How many members one lookup looks at: far more than the largest structure has.
+const MAX_MEMBERS: usize = 1 << 20;
+
+/// `BTF_KIND_*` of `include/uapi/linux/btf.h`.
+mod kind {
+    pub(super) const INT: u32 = 1;
+    pub(super) const PTR: u32 = 2;
+    pub(super) const ARRAY: u32 = 3;
+    pub(super) const STRUCT: u32 = 4;
+    pub(super) const UNION: u32 = 5;
+    pub(super) const ENUM: u32 = 6;
+    pub(super) const FWD: u32 = 7;
+    pub(super) const TYPEDEF: u32 = 8;
+    pub(super) const VOLATILE: u32 = 9;
+    pub(super) const CONST: u32 = 10;
+    pub(super) const RESTRICT: u32 = 11;
+    pub(super) const FUNC: u32 = 12;
+    pub(super) const FUNC_PROTO: u32 = 13;
+    pub(super) const VAR: u32 = 14;
+    pub(super) const DATASEC: u32 = 15;
+    pub(super) const FLOAT: u32 = 16;
+    pub(super) const DECL_TAG: u32 = 17;
+    pub(super) const TYPE_TAG: u32 = 18;
+    pub(super) const ENUM64: u32 = 19;
+}
+
+/// Why something cannot be told from BTF.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BtfError {
+    /// The file could not be read. Kernels without `CONFIG_DEBUG_INFO_BTF` do not have it.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// Which file.
+        path: String,
+        /// What the kernel said.
+        #[source]
+        source: io::Error,
+    },
+    /// The blob is not BTF, is of the other byte order, or is damaged.
+    #[error("BTF is not understood at byte {at}: {what}")]
+    Malformed {
+        /// Where in the blob.
+        at: usize,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// There is no type of this name.
+    #[error("this kernel has no type {0}")]
+    NoType(String),
+    /// There is no such member.
+    #[error("{of} has no member {member} on this kernel")]
+    NoMember {
+        /// The type, or the path to the member, in which it was looked for.
+        of: String,
+        /// The member.
+        member: String,
+    },
+    /// A path goes on behind something that has no members inside itself, such as a pointer.
+    #[error("{0} is no structure that lies inside another, so nothing in it has an offset")]
+    NotEmbedded(String),
+    /// The member is a bit field, which has no byte offset.
+    #[error("{0} is a bit field")]
+    BitField(String),
+    /// There is no such variable.
+    #[error("this kernel has no variable {name} in {section}")]
+    NoVariable {
+        /// The section.
+        section: String,
+        /// The variable.
+        name: String,
+    },
+}
+
+/// The number of a type. 0 is `void`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TypeId(pub u32);
+
+/// What sort of type something is, with typedefs and qualifiers taken off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Shape {
+    /// `void`.
+    Void,
+    /// An integer, a boolean or a character.
+    Int {
+        /// Its size in bytes.
+        size: u32,
+        /// Whether it has a sign.
+        signed: bool,
+    },
+    /// A pointer.
+    Pointer,
+    /// An array.
+    Array {
+        /// The type of its elements.
+        element: TypeId,
+        /// How many there are.
+        len: u32,
+    },
+    /// A structure.
+    Struct,
+    /// A union.
+    Union,
+    /// An enumeration.
+    Enum,
+    /// Anything else.
+    Other,
+}
+
+/// A member of a structure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member {
+    /// Where it is, in bytes from the start of the outermost structure.
+    pub offset: u32,
+    /// How many bytes it has.
+    pub size: u32,
+    /// Its type.
+    pub type_id: TypeId,
+}
+
+/// A variable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Variable {
+    /// The number of the variable itself, as `BPF_PSEUDO_BTF_ID` takes it.
+    pub id: TypeId,
+    /// Where it is, in bytes from the start of its section. For `.data..percpu` that is the offset in each CPU's area,
+    /// counted from `__per_cpu_start`.
+    pub offset: u32,
+    /// How many bytes it has.
+    pub size: u32,
+    /// Its type.
+    pub type_id: TypeId,
+}
+
+/// A kernel's BTF.
+#[derive(Debug, Clone)]
+pub struct Btf {
+    data: Vec<u8>,
+    /// Where each type begins; the type with number 1 is the first.
+    types: Vec<u32>,
+    strings: std::ops::Range<usize>,
+}
+
+/// The fixed part of a type's description.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    /// Behind the fixed part.
+    body: usize,
+    name: u32,
+    kind: u32,
+    vlen: usize,
+    kind_flag: bool,
+    size_or_type: u32,
+}
+
+impl Btf {
+    /// Reads the running kernel's BTF.
+    pub fn of_kernel() -> Result<Self, BtfError> {
+        Self::read(Path::new(VMLINUX))
+    }
+
+    /// Reads a file with raw BTF.
+    pub fn read(path: &Path) -> Result<Self, BtfError> {
+        let data =
+            read::file(path).map_err(|source| BtfError::Read { path: path.display().to_string(), source })?;
+        Self::parse(data)
+    }
+
+    /// Takes a blob of raw BTF in this machine's byte order.
+    pub fn parse(data: Vec<u8>) -> Result<Self, BtfError> {
+        let bad = |at, what| Err(BtfError::Malformed { at, what });
+        let Some(header) = data.first_chunk::<HEADER_LEN>() else { return bad(0, "it is too short") };
+        match u16::from_ne_bytes([header[0], header[1]]) {
+            MAGIC => {}
+            other if other.swap_bytes() == MAGIC => return bad(0, "it is of the other byte order"),
+            _ => return bad(0, "it does not begin with BTF's magic number"),
+        }
+        if header[2] != 1 {
+            return bad(2, "its version is not 1");
+        }
+        let word = |at: usize| word_at(header, at).unwrap_or(u32::MAX) as usize;
+        let header_len = word(4);
+        if header_len < HEADER_LEN {
+            return bad(4, "its header is too short");
+        }
+        let part = |offset: usize, len: usize| -> Option<std::ops::Range<usize>> {
+            let start = header_len.checked_add(offset)?;
+            let end = start.checked_add(len)?;
+            (end <= data.len()).then_some(start..end)
+        };
+        let Some(types) = part(word(8), word(12)) else { return bad(8, "its types are cut off") };
+        let Some(strings) = part(word(16), word(20)) else { return bad(16, "its strings are cut off") };
+        let types = index(&data[..types.end], types.start)?;
+        Ok(Self { data, types, strings })
+    }
+
+    /// How many types there are, `void` not counted.
+    pub fn type_count(&self) -> usize {
+        self.types.len()
+    }
+
+    /// Whether there is a structure or union of this name.
+    pub fn has_struct(&self, name: &str) -> bool {
+        self.find(name, |kind| matches!(kind, kind::STRUCT | kind::UNION)).is_some()
+    }
+
+    /// Whether there is a function of this name: one that `fentry` programs can be attached to.
+    pub fn has_function(&self, name: &str) -> bool {
+        self.find(name, |kind| kind == kind::FUNC).is_some()
+    }
+
+    /// The number of the structure, union, typedef, enumeration or integer of this name.
+    pub fn type_named(&self, name: &str) -> Result<TypeId, BtfError> {
+        let named = |kind| {
+            matches!(
+                kind,
+                kind::STRUCT
+                    | kind::UNION
+                    | kind::TYPEDEF
+                    | kind::ENUM
+                    | kind::ENUM64
+                    | kind::INT
+                    | kind::FLOAT
+            )
+        };
+        // A typedef of the same name as a structure is a different thing (typedef struct foo *foo); structures win.
+        self.find(name, |kind| matches!(kind, kind::STRUCT | kind::UNION))
+            .or_else(|| self.find(name, named))
+            .ok_or_else(|| BtfError::NoType(name.to_owned()))
+    }
+
+    /// The member that a path such as `task_struct.se.cfs_rq` names. The first part is a type; each further part is
+    /// a member of the structure before it, or of an anonymous structure or union inside that.
+    pub fn member(&self, path: &str) -> Result<Member, BtfError> {
+        let mut parts = path.split('.');
+        let first = parts.next().unwrap_or_default();
+        let mut type_id = self.type_named(first)?;
+        let mut offset = 0_u32;
+        let mut walked = first.to_owned();
+        for part in parts {
+            let (outer, head) = self.resolve(type_id)?;
+            if !head.is_some_and(|head| matches!(head.kind, kind::STRUCT | kind::UNION)) {
+                return Err(BtfError::NotEmbedded(walked));
+            }
+            let missing = || BtfError::NoMember { of: walked.clone(), member: part.to_owned() };
+            let mut budget = MAX_MEMBERS;
+            let found = self.member_in(outer, part, 0, &mut budget)?.ok_or_else(missing)?;
+            walked = format!("{walked}.{part}");
+            if found.bit_size != 0 || found.bit_offset % 8 != 0 {
+                return Err(BtfError::BitField(walked));
+            }
+            offset = offset
+                .checked_add(found.bit_offset / 8)
+                .ok_or(BtfError::Malformed { at: 0, what: "an offset is too large" })?;
+            type_id = found.type_id;
+        }
+        Ok(Member { offset, size: self.size_of(type_id)?, type_id })
+    }
+
+    /// The offset of [`Btf::member`].
+    pub fn member_offset(&self, path: &str) -> Result<u32, BtfError> {
+        Ok(self.member(path)?.offset)
+    }
+
+    /// How many bytes a type has.
+    pub fn size_of(&self, type_id: TypeId) -> Result<u32, BtfError> {
+        let mut type_id = type_id;
+        let mut count = 1_u32;
+        for _ in 0..MAX_DEPTH {
+            let (_, head) = self.resolve(type_id)?;
+            let Some(head) = head else { return Ok(0) };
+            let size = match head.kind {
+                kind::INT
+                | kind::STRUCT
+                | kind::UNION
+                | kind::ENUM
+                | kind::ENUM64
+                | kind::FLOAT
+                | kind::DATASEC => head.size_or_type,
+                kind::PTR => size_of::<usize>() as u32,
+                kind::ARRAY => {
+                    let len = self.word(head.body + 8)?;
+                    type_id = TypeId(self.word(head.body)?);
+                    count = count
+                        .checked_mul(len)
+                        .ok_or_else(|| self.malformed(head, "an array is too large"))?;
+                    continue;
+                }
+                _ => return Err(self.malformed(head, "something that has no size is asked for its size")),
+            };
+            return size.checked_mul(count).ok_or_else(|| self.malformed(head, "an array is too large"));
+        }
+        Err(BtfError::Malformed { at: 0, what: "arrays are nested too deep" })
+    }
+
+    /// What sort of type this is, behind its typedefs and qualifiers.
+    pub fn shape(&self, type_id: TypeId) -> Result<Shape, BtfError> {
+        let (_, head) = self.resolve(type_id)?;
+        let Some(head) = head else { return Ok(Shape::Void) };
+        Ok(match head.kind {
+            kind::INT => {
+                // Bits 24 to 27 of the word behind the head are the encoding; the first of them is the sign.
+                let signed = self.word(head.body)? & 1 << 24 != 0;
+                Shape::Int { size: head.size_or_type, signed }
+            }
+            kind::PTR => Shape::Pointer,
+            kind::ARRAY => {
+                Shape::Array { element: TypeId(self.word(head.body)?), len: self.word(head.body + 8)? }
+            }
+            kind::STRUCT => Shape::Struct,
+            kind::UNION => Shape::Union,
+            kind::ENUM | kind::ENUM64 => Shape::Enum,
+            _ => Shape::Other,
+        })
+    }
+
+    /// What a pointer points to, behind the typedefs and qualifiers of both; nothing when the type is no pointer.
+    pub fn pointer_target(&self, type_id: TypeId) -> Result<Option<TypeId>, BtfError> {
+        match self.resolve(type_id)? {
+            (_, Some(head)) if head.kind == kind::PTR => Ok(Some(self.resolve(TypeId(head.size_or_type))?.0)),
+            _ => Ok(None),
+        }
+    }
+
+    /// The name of a type, empty for anonymous ones and for those that have none, such as pointers.
+    pub fn type_name(&self, type_id: TypeId) -> Result<&str, BtfError> {
+        if type_id.0 == 0 {
+            return Ok("void");
+        }
+        let head = self.head(type_id)?;
+        std::str::from_utf8(self.string(head.name)).map_err(|_| self.malformed(head, "a name is not text"))
+    }
+
+    /// The types of what a raw tracepoint program is called with, in order: the parameters of
+    /// `typedef void (*btf_trace_NAME)(void *, ...)` behind the first (`include/trace/bpf_probe.h`).
+    pub fn raw_tracepoint_args(&self, tracepoint: &str) -> Result<Vec<TypeId>, BtfError> {
+        let name = format!("btf_trace_{tracepoint}");
+        let missing = || BtfError::NoType(name.clone());
+        let typedef = self.find(&name, |kind| kind == kind::TYPEDEF).ok_or_else(missing)?;
+        let proto = self.pointer_target(typedef)?.ok_or_else(missing)?;
+        let head = self.head(proto)?;
+        if head.kind != kind::FUNC_PROTO {
+            return Err(missing());
+        }
+        (1..head.vlen).map(|place| Ok(TypeId(self.word(head.body + place * 8 + 4)?))).collect()
+    }
+
+    /// A variable of a section.
+    pub fn variable(&self, section: &str, name: &str) -> Result<Variable, BtfError> {
+        let missing = || BtfError::NoVariable { section: section.to_owned(), name: name.to_owned() };
+        let section_id = self.find(section, |kind| kind == kind::DATASEC).ok_or_else(missing)?;
+        let head = self.head(section_id)?;
+        for place in 0..head.vlen {
+            let entry = head.body + place * 12;
+            let id = TypeId(self.word(entry)?);
+            let variable = self.head(id)?;
+            if variable.kind == kind::VAR && self.string(variable.name) == name.as_bytes() {
+                return Ok(Variable {
+                    id,
+                    offset: self.word(entry + 4)?,
+                    size: self.word(entry + 8)?,
+                    type_id: TypeId(variable.size_or_type),
+                });
+            }
+        }
+        Err(missing())
+    }
+
+    /// A per-CPU variable of the kernel, such as `runqueues`.
+    pub fn percpu_variable(&self, name: &str) -> Result<Variable, BtfError> {
+        self.variable(".data..percpu", name)
+    }
+
+    /// Where each CPU's preemption counter is, and its offset inside that variable: `__preempt_count`, or from
+    /// Linux 6.2 to 6.14 `pcpu_hot.preempt_count` (`arch/x86/include/asm/preempt.h`). Other architectures than x86 have
+    /// no per-CPU counter, arm64 for one keeps it in `task_struct.thread_info`.
+    pub fn preempt_count(&self) -> Result<(Variable, u32), BtfError> {
+        match self.percpu_variable("__preempt_count") {
+            Ok(variable) => Ok((variable, 0)),
+            Err(missing) => match (self.percpu_variable("pcpu_hot"), self.member("pcpu_hot.preempt_count")) {
+                (Ok(variable), Ok(member)) => Ok((variable, member.offset)),
+                _ => Err(missing),
+            },
+        }
+    }
+
+    /// The first type of this name whose kind is wanted.
+    fn find(&self, name: &str, wanted: impl Fn(u32) -> bool) -> Option<TypeId> {
+        if name.is_empty() {
+            return None;
+        }
+        let place = self.types.iter().position(|&at| {
+            // The kind comes first: it is next to the name's offset, while the name is anywhere in the strings.
+            let at = at as usize;
+            let kind = word_at(&self.data, at + 4).map(kind_of);
+            kind.is_some_and(&wanted)
+                && word_at(&self.data, at).is_some_and(|offset| self.string_is(offset, name))
+        })?;
+        Some(TypeId(place as u32 + 1))
+    }
+
+    fn string_is(&self, offset: u32, name: &str) -> bool {
+        let strings = &self.data[self.strings.clone()];
+        strings
+            .get(offset as usize..)
+            .and_then(|rest| rest.strip_prefix(name.as_bytes()))
+            .is_some_and(|rest| rest.first() == Some(&0))
+    }
+
+    /// The string at an offset, without its end; empty where the offset is outside.
+    fn string(&self, offset: u32) -> &[u8] {
+        let strings = &self.data[self.strings.clone()];
+        let rest = strings.get(offset as usize..).unwrap_or_default();
+        rest.split(|&byte| byte == 0).next().unwrap_or_default()
+    }
+
+    fn word(&self, at: usize) -> Result<u32, BtfError> {
+        word_at(&self.data, at).ok_or(BtfError::Malformed { at, what: "it ends inside a type" })
+    }
+
+    fn head(&self, type_id: TypeId) -> Result<Head, BtfError> {
+        let place = (type_id.0 as usize).checked_sub(1);
+        let at = place.and_then(|place| self.types.get(place)).copied();
+        let at = at.ok_or(BtfError::Malformed { at: 0, what: "a type refers to one that does not exist" })?
+            as usize;
+        head_at(&self.data, at)
+    }
+
+    /// Takes typedefs and qualifiers off. No head means `void`.
+    fn resolve(&self, type_id: TypeId) -> Result<(TypeId, Option<Head>), BtfError> {
+        let mut type_id = type_id;
+        for _ in 0..MAX_DEPTH {
+            if type_id.0 == 0 {
+                return Ok((type_id, None));
+            }
+            let head = self.head(type_id)?;
+            match head.kind {
+                kind::TYPEDEF | kind::VOLATILE | kind::CONST | kind::RESTRICT | kind::TYPE_TAG => {
+                    type_id = TypeId(head.size_or_type);
+                }
+                _ => return Ok((type_id, Some(head))),
+            }
+        }
+        Err(BtfError::Malformed { at: 0, what: "typedefs are nested too deep" })
+    }
+
+    /// Looks for a member by name in a structure and in its anonymous members. `budget` bounds how many members are
+    /// looked at: in a hostile blob a structure's anonymous members can share types and multiply with each level.
+    fn member_in(
+        &self,
+        outer: TypeId,
+        name: &str,
+        depth: usize,
+        budget: &mut usize,
+    ) -> Result<Option<Bits>, BtfError> {
+        let head = self.head(outer)?;
+        if depth > MAX_DEPTH {
+            return Err(self.malformed(head, "anonymous members are nested too deep"));
+        }
+        for place in 0..head.vlen {
+            *budget = budget
+                .checked_sub(1)
+                .ok_or_else(|| self.malformed(head, "there are too many anonymous members"))?;
+            let at = head.body + place * 12;
+            let (member_name, type_id, offset) =
+                (self.word(at)?, TypeId(self.word(at + 4)?), self.word(at + 8)?);
+            // With the kind flag the upper byte of the offset is the size of a bit field.
+            let (bit_offset, bit_size) =
+                if head.kind_flag { (offset & 0x00ff_ffff, offset >> 24) } else { (offset, 0) };
+            if self.string_is(member_name, name) {
+                return Ok(Some(Bits { bit_offset, bit_size, type_id }));
+            }
+            if self.string(member_name).is_empty() {
+                let (inner, inner_head) = self.resolve(type_id)?;
+                if !inner_head.is_some_and(|head| matches!(head.kind, kind::STRUCT | kind::UNION)) {
+                    continue;
+                }
+                if let Some(mut found) = self.member_in(inner, name, depth + 1, budget)? {
+                    found.bit_offset = found
+                        .bit_offset
+                        .checked_add(bit_offset)
+                        .ok_or_else(|| self.malformed(head, "an offset is too large"))?;
+                    return Ok(Some(found));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    #[expect(clippy::unused_self, reason = "reads as the other lookups do")]
+    fn malformed(&self, head: Head, what: &'static str) -> BtfError {
+        BtfError::Malformed { at: head.body - 12, what }
+    }
+}
+
+/// Where a member is, in bits.
+struct Bits {
+    bit_offset: u32,
+    bit_size: u32,
+    type_id: TypeId,
+}
+
+fn word_at(data: &[u8], at: usize) -> Option<u32> {
+    let bytes = data.get(at..at.checked_add(4)?)?;
+    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+}
+
+/// The kind in a type's second word, whose bits 24 to 28 it is.
+fn kind_of(info: u32) -> u32 {
+    info >> 24 & 0x1f
+}
+
+fn head_at(data: &[u8], at: usize) -> Result<Head, BtfError> {
+    let words = || {
+        let info = word_at(data, at + 4)?;
+        Some(Head {
+            body: at + 12,
+            name: word_at(data, at)?,
+            kind: kind_of(info),
+            vlen: (info & 0xffff) as usize,
+            kind_flag: info >> 31 != 0,
+            size_or_type: word_at(data, at + 8)?,
+        })
+    };
+    words().ok_or(BtfError::Malformed { at, what: "it ends inside a type" })
+}
+
+/// Finds where each type begins. `data` ends with the types.
+fn index(data: &[u8], start: usize) -> Result<Vec<u32>, BtfError> {
+    if u32::try_from(data.len()).is_err() {
+        return Err(BtfError::Malformed { at: 0, what: "it is larger than 4 GiB" });
+    }
+    // Twelve bytes is the shortest type, and most are not much longer.
+    let mut types = Vec::with_capacity((data.len() - start) / 24);
+    let mut at = start;
+    while at < data.len() {
+        let head = head_at(data, at)?;
+        let tail = match head.kind {
+            kind::PTR
+            | kind::FWD
+            | kind::TYPEDEF
+            | kind::VOLATILE
+            | kind::CONST
+            | kind::RESTRICT
+            | kind::FUNC
+            | kind::FLOAT
+            | kind::TYPE_TAG => 0,
+            kind::INT | kind::VAR | kind::DECL_TAG => 4,
+            kind::ARRAY => 12,
+            kind::STRUCT | kind::UNION | kind::DATASEC | kind::ENUM64 => head.vlen * 12,
+            kind::ENUM | kind::FUNC_PROTO => head.vlen * 8,
+            // Without knowing its length nothing behind it can be found.
+            _ => return Err(BtfError::Malformed { at, what: "a type is of an unknown kind" }),
+        };
+        types.push(at as u32);
+        at = head.body + tail;
+        if at > data.len() {
+            return Err(BtfError::Malformed { at: head.body, what: "it ends inside a type" });
+        }
+    }
+    Ok(types)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes blobs for the tests.
+    #[derive(Default)]
+    struct Builder {
+        types: Vec<u8>,
+        strings: Vec<u8>,
+        count: u32,
+    }
+
+    impl Builder {
+        fn new() -> Self {
+            Self { strings: vec![0], ..Self::default() }
+        }
+
+        fn name(&mut self, name: &str) -> u32 {
+            if name.is_empty() {
+                return 0;
+            }
+            let at = self.strings.len() as u32;
+            self.strings.extend_from_slice(name.as_bytes());
+            self.strings.push(0);
+            at
+        }
+
+        fn add(
+            &mut self,
+            name: &str,
+            kind: u32,
+            vlen: u32,
+            flag: bool,
+            size_or_type: u32,
+            body: &[u32],
+        ) -> u32 {
+            let name = self.name(name);
+            let info = u32::from(flag) << 31 | kind << 24 | vlen;
+            for word in [name, info, size_or_type].iter().chain(body) {
+                self.types.extend_from_slice(&word.to_ne_bytes());
+            }
+            self.count += 1;
+            self.count
+        }
+
+        fn int(&mut self, name: &str, size: u32) -> u32 {
+            self.add(name, kind::INT, 0, false, size, &[(1 << 24) | 32])
+        }
+
+        fn fields(
+            &mut self,
+            kind: u32,
+            name: &str,
+            size: u32,
+            flag: bool,
+            members: &[(&str, u32, u32)],
+        ) -> u32 {
+            let mut body = Vec::new();
+            for &(name, type_id, bits) in members {
+                body.extend([self.name(name), type_id, bits]);
+            }
+            self.add(name, kind, members.len() as u32, flag, size, &body)
+        }
+
+        fn blob(&self) -> Vec<u8> {
+            let mut blob = MAGIC.to_ne_bytes().to_vec();
+            blob.extend([1, 0]);
+            let types = self.types.len() as u32;
+            for word in [HEADER_LEN as u32, 0, types, types, self.strings.len() as u32] {
+                blob.extend(word.to_ne_bytes());
+            }
+            blob.extend(&self.types);
+            blob.extend(&self.strings);
+            blob
+        }
+    }
+
+    fn sample() -> Vec<u8> {
+        let mut b = Builder::new();
+        let int = b.int("int", 4); // 1
+        let comm = b.add("", kind::ARRAY, 0, false, 0, &[int, int, 4]); // 2: int[4]
+        let rq = b.fields(kind::STRUCT, "rq", 16, false, &[("pad", int, 0), ("cpu", int, 96)]); // 3
+        let constant = b.add("", kind::CONST, 0, false, rq, &[]);
+        let pointer = b.add("", kind::PTR, 0, false, constant, &[]); // 5
+        let anonymous = b.fields(kind::UNION, "", 8, false, &[("deep", int, 0), ("wide", pointer, 0)]);
+        let entity =
+            b.fields(kind::STRUCT, "entity", 24, false, &[("", anonymous, 64), ("rq", pointer, 128)]);
+        let entity_t = b.add("entity_t", kind::TYPEDEF, 0, false, entity, &[]);
+        b.fields(
+            kind::STRUCT,
+            "task",
+            64,
+            true,
+            &[("bit", int, 3 << 24 | 5), ("comm", comm, 32), ("se", entity_t, 256)],
+        );
+        let runqueues = b.add("runqueues", kind::VAR, 0, false, rq, &[1]);
+        let other = b.add("other", kind::VAR, 0, false, int, &[1]);
+        b.add(".data..percpu", kind::DATASEC, 2, false, 4096, &[other, 0, 4, runqueues, 192, 16]);
+        let arg = b.name("arg");
+        let proto = b.add("", kind::FUNC_PROTO, 3, false, 0, &[0, 0, arg, int, arg, pointer]);
+        let proto_pointer = b.add("", kind::PTR, 0, false, proto, &[]);
+        b.add("btf_trace_sample", kind::TYPEDEF, 0, false, proto_pointer, &[]);
+        b.add("do_sample", kind::FUNC, 1, false, proto, &[]);
+        b.add("tag", kind::DECL_TAG, 0, false, int, &[u32::MAX]);
+        b.add("e64", kind::ENUM64, 1, false, 8, &[arg, 1, 0]);
+        b.blob()
+    }
+
+    #[test]
+    fn members_are_found_through_embedded_and_anonymous_structures() {
+        let btf = Btf::parse(sample()).unwrap();
+        assert_eq!(btf.member("task.comm").unwrap(), Member { offset: 4, size: 16, type_id: TypeId(2) });
+        assert_eq!(btf.member_offset("task.se").unwrap(), 32);
+        assert_eq!(btf.member_offset("task.se.deep").unwrap(), 40);
+        assert_eq!(btf.member_offset("task.se.wide").unwrap(), 40);
+        let rq = btf.member("task.se.rq").unwrap();
+        assert_eq!((rq.offset, rq.size), (48, 8));
+        assert_eq!(btf.member_offset("entity_t.rq").unwrap(), 16);
+        let target = btf.pointer_target(rq.type_id).unwrap().unwrap();
+        assert_eq!(btf.type_name(target).unwrap(), "rq");
+        assert_eq!(btf.shape(target).unwrap(), Shape::Struct);
+        assert_eq!(btf.member("rq").unwrap().size, 16);
+        assert_eq!(btf.pointer_target(TypeId(1)).unwrap(), None);
+    }
+
+    #[test]
+    fn what_has_no_offset_is_told_apart() {
+        let btf = Btf::parse(sample()).unwrap();
+        let message = |path: &str| btf.member(path).unwrap_err().to_string();
+        assert_eq!(message("nothing.at"), "this kernel has no type nothing");
+        assert_eq!(message("task.se.none"), "task.se has no member none on this kernel");
+        assert_eq!(
+            message("task.se.rq.cpu"),
+            "task.se.rq is no structure that lies inside another, so nothing in it has an offset"
+        );
+        assert_eq!(message("task.bit"), "task.bit is a bit field");
+        assert!(btf.member("").is_err() && btf.member("task.").is_err());
+    }
+
+    #[test]
+    fn variables_functions_and_tracepoints_are_found() {
+        let btf = Btf::parse(sample()).unwrap();
+        let runqueues = btf.percpu_variable("runqueues").unwrap();
+        assert_eq!(runqueues, Variable { id: TypeId(10), offset: 192, size: 16, type_id: TypeId(3) });
+        assert!(btf.percpu_variable("pcpu_hot").is_err());
+        assert!(btf.variable(".bss", "runqueues").is_err());
+        assert!(btf.has_function("do_sample") && !btf.has_function("do_samp") && !btf.has_function("rq"));
+        assert!(btf.has_struct("rq") && !btf.has_struct("int") && !btf.has_struct(""));
+        assert_eq!(btf.raw_tracepoint_args("sample").unwrap(), [TypeId(1), TypeId(5)]);
+        assert!(btf.raw_tracepoint_args("none").is_err());
+        assert_eq!(btf.shape(TypeId(1)).unwrap(), Shape::Int { size: 4, signed: true });
+        assert_eq!(btf.shape(TypeId(0)).unwrap(), Shape::Void);
+        assert_eq!(btf.shape(TypeId(2)).unwrap(), Shape::Array { element: TypeId(1), len: 4 });
+    }
+
+    #[test]
+    fn circles_and_floods_end() {
+        let mut b = Builder::new();
+        b.add("a", kind::TYPEDEF, 0, false, 2, &[]);
+        b.add("b", kind::TYPEDEF, 0, false, 1, &[]);
+        b.fields(kind::STRUCT, "self", 8, false, &[("", 3, 0), ("", 3, 0)]);
+        b.add("", kind::ARRAY, 0, false, 0, &[4, 4, 1]);
+        b.add("", kind::ARRAY, 0, false, 0, &[6, 6, u32::MAX]);
+        b.int("int", u32::MAX);
+        b.fields(kind::STRUCT, "high", 8, false, &[("inner", 8, u32::MAX - 7), ("", 8, u32::MAX - 7)]);
+        b.fields(kind::STRUCT, "in", 8, false, &[("x", 6, u32::MAX - 7), ("y", 99, 0)]);
+        // Each level has two anonymous members of the next: 2^30 paths through 30 types.
+        for level in 9..40 {
+            b.fields(kind::STRUCT, &format!("l{level}"), 8, false, &[("", level + 1, 0), ("", level + 1, 0)]);
+        }
+        let btf = Btf::parse(b.blob()).unwrap();
+        assert!(btf.member("a.x").is_err());
+        assert!(btf.member("self.x").is_err());
+        assert!(btf.size_of(TypeId(4)).is_err());
+        assert!(btf.size_of(TypeId(5)).is_err());
+        assert!(btf.member("high.x").is_err());
+        assert!(btf.member("in.y").is_err());
+        assert!(btf.member("l9.x").is_err());
+        assert!(btf.type_name(TypeId(u32::MAX)).is_err());
+    }
+
+    #[test]
+    fn damaged_blobs_are_errors_and_never_panics() {
+        let good = sample();
+        for len in 0..good.len() {
+            assert!(Btf::parse(good[..len].to_vec()).is_err(), "{len}");
+        }
+        // Every byte replaced in turn: whatever is still accepted must answer lookups without a panic.
+        for at in 0..good.len() {
+            for value in [0, 1, 0x7f, 0xff, good[at] ^ 0x80] {
+                let mut blob = good.clone();
+                blob[at] = value;
+                if let Ok(btf) = Btf::parse(blob) {
+                    for path in ["task.comm", "task.se.deep", "task.se.rq", "task.bit", "entity_t.rq", "rq"] {
+                        let _ = btf.member(path);
+                    }
+                    let _ = btf.percpu_variable("runqueues");
+                    let _ = btf.raw_tracepoint_args("sample");
+                    for id in 0..=btf.type_count() as u32 + 1 {
+                        let _ = btf.size_of(TypeId(id));
+                        let _ = btf.shape(TypeId(id));
+                        let _ = btf.type_name(TypeId(id));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn foreign_bytes_are_named() {
+        let mut blob = sample();
+        blob[..2].reverse();
+        assert!(Btf::parse(blob.clone()).unwrap_err().to_string().contains("other byte order"));
+        blob[0] = 0;
+        assert!(Btf::parse(blob).unwrap_err().to_string().contains("magic"));
+    }
+}

@@ -1,0 +1,791 @@
+//! What this kernel, the capabilities of this process and the state of the machine allow, and what to do about the rest.
+//!
+//! Each [`Check`] asks one question. Most are answered by asking the kernel to do the thing; where doing it would leave
+//! a trace (attaching a program), or where only a newer kernel knows the answer, the version decides, and says so.
+
+use std::fmt;
+use std::io;
+
+use rustix::thread::{MembarrierCommand, membarrier_query};
+
+use super::btf;
+use super::kallsyms::{Kallsyms, KallsymsError};
+use super::read;
+use super::tracefs::{Origin, Tracefs, TracefsError};
+
+/// A kernel's version. What distributions append does not count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KernelVersion {
+    /// As in **6**.12.3.
+    pub major: u32,
+    /// As in 6.**12**.3.
+    pub minor: u32,
+    /// As in 6.12.**3**.
+    pub patch: u32,
+}
+
+/// The oldest kernel that recordings are supported on: the first with cookies for tracepoint programs.
+pub const OLDEST_SUPPORTED: KernelVersion = KernelVersion::new(5, 15, 0);
+
+impl KernelVersion {
+    /// A version.
+    pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
+        Self { major, minor, patch }
+    }
+
+    /// Reads a release such as `6.12.117+deb12-cloud-amd64`.
+    pub fn parse(release: &str) -> Option<Self> {
+        let mut numbers = release.splitn(3, '.').map(|part| {
+            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+            part[..digits].parse::<u32>().ok()
+        });
+        Some(Self {
+            major: numbers.next()??,
+            minor: numbers.next()??,
+            patch: numbers.next().flatten().unwrap_or(0),
+        })
+    }
+
+    /// The running kernel's.
+    pub fn running() -> Option<Self> {
+        Self::parse(&rustix::system::uname().release().to_string_lossy())
+    }
+}
+
+/// Prints `6.12`, and the patch level where there is one.
+impl fmt::Display for KernelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)?;
+        if self.patch == 0 { Ok(()) } else { write!(f, ".{}", self.patch) }
+    }
+}
+
+/// The capabilities that a recording may need, by their number in `include/uapi/linux/capability.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Capability {
+    /// Reads files and directories of others: tracefs belongs to root and has mode 0700.
+    DacReadSearch = 2,
+    /// Follows `/proc/PID/maps` and `/proc/PID/exe` of others.
+    SysPtrace = 19,
+    /// Mounts tracefs privately, and stands for the two newer ones below.
+    SysAdmin = 21,
+    /// Locks memory beyond the limit, which maps count against before Linux 5.11.
+    SysResource = 24,
+    /// Sees kernel addresses.
+    Syslog = 34,
+    /// Opens perf events of the kernel and loads tracing programs.
+    Perfmon = 38,
+    /// Makes maps and loads programs.
+    Bpf = 39,
+}
+
+impl Capability {
+    /// Every one, in the order in which they are reported.
+    pub const ALL: [Self; 7] = [
+        Self::Bpf,
+        Self::Perfmon,
+        Self::SysResource,
+        Self::DacReadSearch,
+        Self::SysAdmin,
+        Self::Syslog,
+        Self::SysPtrace,
+    ];
+
+    /// Its name as `setcap` and systemd write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
+            Self::SysPtrace => "CAP_SYS_PTRACE",
+            Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::SysResource => "CAP_SYS_RESOURCE",
+            Self::Syslog => "CAP_SYSLOG",
+            Self::Perfmon => "CAP_PERFMON",
+            Self::Bpf => "CAP_BPF",
+        }
+    }
+}
+
+/// A set of effective capabilities.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities(u64);
+
+impl Capabilities {
+    /// Those of the calling thread.
+    ///
+    /// In a user namespace other than the first they say nothing: loading programs asks for capabilities in the first
+    /// (`bpf_capable` in `include/linux/capability.h`), which is why [`Features::probe`] makes a map as well.
+    pub fn of_this_process() -> io::Result<Self> {
+        let status = read::file("/proc/thread-self/status")?;
+        Self::from_status(&String::from_utf8_lossy(&status)).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "no CapEff in /proc/thread-self/status")
+        })
+    }
+
+    fn from_status(status: &str) -> Option<Self> {
+        let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(hex.trim(), 16).ok().map(Self)
+    }
+
+    /// Whether a capability is in the set.
+    pub fn has(self, capability: Capability) -> bool {
+        self.0 & 1 << capability as u8 != 0
+    }
+
+    /// Whether a capability, or `CAP_SYS_ADMIN` in its place, is in the set: `bpf_capable` and `perfmon_capable` in
+    /// `include/linux/capability.h`.
+    pub fn has_or_admin(self, capability: Capability) -> bool {
+        self.has(capability) || self.has(Capability::SysAdmin)
+    }
+}
+
+/// The lockdown that the kernel is under (`security/lockdown/lockdown.c`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lockdown {
+    /// There is none.
+    None,
+    /// The kernel cannot be changed. Recording works.
+    Integrity,
+    /// The kernel's memory cannot be read either: tracefs, perf and `bpf_probe_read_kernel` are refused
+    /// (`LOCKDOWN_TRACEFS`, `LOCKDOWN_PERF`, `LOCKDOWN_BPF_READ_KERNEL`).
+    Confidentiality,
+}
+
+impl Lockdown {
+    /// Reads `none [integrity] confidentiality`.
+    fn parse(text: &str) -> Option<Self> {
+        let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
+        match chosen {
+            "none" => Some(Self::None),
+            "integrity" => Some(Self::Integrity),
+            "confidentiality" => Some(Self::Confidentiality),
+            _ => None,
+        }
+    }
+}
+
+/// The answer to a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// It is there.
+    Yes,
+    /// It is not.
+    No,
+    /// It cannot be told.
+    Unknown,
+}
+
+/// What a missing feature means for a recording of tracepoints.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Need {
+    /// There is no recording without it, and this user is not allowed to have it.
+    Permission,
+    /// There is no recording without it, and this kernel or machine does not have it.
+    Support,
+    /// Recording works, with less.
+    Optional,
+}
+
+/// Which question a check asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum CheckId {
+    /// Is the kernel new enough?
+    Kernel,
+    /// May this process use eBPF and perf events?
+    Privileges,
+    /// One capability.
+    Capability(Capability),
+    /// Does kernel lockdown leave recording possible?
+    Lockdown,
+    /// Can tracefs be read?
+    Tracefs,
+    /// Can an eBPF map be made that user space can map?
+    BpfMap,
+    /// Is there BTF?
+    Btf,
+    /// Can tracepoint programs have a cookie?
+    TracepointCookie,
+    /// Can programs read the clock `tai`?
+    TaiClock,
+    /// Does the kernel count the events that its recursion guard kept from programs?
+    RecursionMisses,
+    /// Can raw tracepoint programs have a cookie?
+    RawTracepointCookie,
+    /// Does the kernel compile eBPF programs?
+    Jit,
+    /// Can enough memory be locked?
+    Memlock,
+    /// Do users without privileges get to perf events?
+    PerfEventParanoid,
+    /// Are the addresses of symbols shown?
+    KernelSymbols,
+    /// Are there kprobes?
+    Kprobes,
+    /// Are there uprobes?
+    Uprobes,
+    /// Can ftrace's function files be read?
+    FunctionTracing,
+    /// Can a recording wait for all CPUs with membarrier?
+    Membarrier,
+}
+
+impl CheckId {
+    /// A name for people and scripts, which stays as it is.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Privileges => "privileges",
+            Self::Capability(capability) => capability.name(),
+            Self::Lockdown => "lockdown",
+            Self::Tracefs => "tracefs",
+            Self::BpfMap => "bpf",
+            Self::Btf => "btf",
+            Self::TracepointCookie => "tracepoint-cookie",
+            Self::TaiClock => "clock-tai",
+            Self::RecursionMisses => "recursion-misses",
+            Self::RawTracepointCookie => "raw-tracepoint-cookie",
+            Self::Jit => "jit",
+            Self::Memlock => "memlock",
+            Self::PerfEventParanoid => "perf_event_paranoid",
+            Self::KernelSymbols => "kernel-symbols",
+            Self::Kprobes => "kprobes",
+            Self::Uprobes => "uprobes",
+            Self::FunctionTracing => "function-tracing",
+            Self::Membarrier => "membarrier",
+        }
+    }
+}
+
+/// A question and its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Which question.
+    pub id: CheckId,
+    /// The answer.
+    pub status: Status,
+    /// What a [`Status::No`] means.
+    pub need: Need,
+    /// What was found.
+    pub detail: String,
+    /// What to do about a [`Status::No`], if anything can be done.
+    pub remedy: Option<String>,
+}
+
+impl Check {
+    fn new(id: CheckId, need: Need, yes: bool, detail: impl Into<String>) -> Self {
+        let status = if yes { Status::Yes } else { Status::No };
+        Self { id, status, need, detail: detail.into(), remedy: None }
+    }
+
+    fn unknown(id: CheckId, detail: impl Into<String>) -> Self {
+        Self { id, status: Status::Unknown, need: Need::Optional, detail: detail.into(), remedy: None }
+    }
+
+    fn or(mut self, remedy: impl Into<String>) -> Self {
+        if self.status == Status::No {
+            self.remedy = Some(remedy.into());
+        }
+        self
+    }
+
+    /// Whether recording is impossible because of this answer.
+    pub fn blocks_recording(&self) -> bool {
+        self.status == Status::No && self.need != Need::Optional
+    }
+}
+
+/// What this machine allows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Features {
+    checks: Vec<Check>,
+}
+
+impl Features {
+    /// Asks every question.
+    pub fn probe() -> Self {
+        let version = KernelVersion::running();
+        let capabilities = Capabilities::of_this_process();
+        let tracefs = Tracefs::open();
+        let mut checks = vec![kernel(version), privileges(&capabilities)];
+        if let Ok(capabilities) = &capabilities {
+            checks.extend(Capability::ALL.map(|capability| one_capability(*capabilities, capability)));
+        }
+        checks.extend([
+            lockdown(read::trimmed("/sys/kernel/security/lockdown")),
+            tracefs_readable(&tracefs),
+            bpf_map(),
+            btf_there(),
+        ]);
+        checks.extend(by_version(version));
+        checks.extend([
+            jit(&read::trimmed("/proc/sys/net/core/bpf_jit_enable")),
+            memlock(version, capabilities.as_ref().ok().copied()),
+            perf_event_paranoid(read::trimmed("/proc/sys/kernel/perf_event_paranoid"), &capabilities),
+            kernel_symbols(),
+            kprobes(tracefs.as_ref().ok()),
+            uprobes(tracefs.as_ref().ok()),
+            function_tracing(tracefs.as_ref().ok()),
+            membarrier(),
+        ]);
+        Self { checks }
+    }
+
+    /// Answers that were found elsewhere: by a test, or on another machine.
+    pub fn from_checks(checks: Vec<Check>) -> Self {
+        Self { checks }
+    }
+
+    /// Every question with its answer, the ones that recording depends on first.
+    pub fn checks(&self) -> &[Check] {
+        &self.checks
+    }
+
+    /// The answer to one question.
+    pub fn get(&self, id: CheckId) -> Option<&Check> {
+        self.checks.iter().find(|check| check.id == id)
+    }
+
+    /// Whether a feature is there. What cannot be told counts as missing.
+    pub fn has(&self, id: CheckId) -> bool {
+        self.get(id).is_some_and(|check| check.status == Status::Yes)
+    }
+
+    /// What keeps this process from recording: nothing, or the checks to show, missing permissions last, since
+    /// a kernel that lacks the feature does not get it from more privileges.
+    pub fn blockers(&self) -> Vec<&Check> {
+        let mut blockers: Vec<&Check> = self.checks.iter().filter(|check| check.blocks_recording()).collect();
+        blockers.sort_by_key(|check| check.need == Need::Permission);
+        blockers
+    }
+}
+
+fn kernel(version: Option<KernelVersion>) -> Check {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    match version {
+        Some(version) => Check::new(CheckId::Kernel, Need::Support, version >= OLDEST_SUPPORTED, release)
+            .or(format!("use a kernel of version {OLDEST_SUPPORTED} or later")),
+        None => Check::unknown(CheckId::Kernel, format!("{release} is no version")),
+    }
+}
+
+fn privileges(capabilities: &io::Result<Capabilities>) -> Check {
+    let id = CheckId::Privileges;
+    let uid = rustix::process::geteuid().as_raw();
+    let Ok(capabilities) = capabilities else {
+        return Check::unknown(id, "the capabilities of this process cannot be read");
+    };
+    let lacks: Vec<&str> = [Capability::Bpf, Capability::Perfmon]
+        .into_iter()
+        .filter(|&capability| !capabilities.has_or_admin(capability))
+        .map(Capability::name)
+        .collect();
+    let detail = match (uid, lacks.is_empty()) {
+        (0, true) => "running as root".to_owned(),
+        (_, true) => format!("running as user {uid} with the capabilities for eBPF and perf events"),
+        (_, false) => format!("running as user {uid} without {}", lacks.join(" and ")),
+    };
+    Check::new(id, Need::Permission, lacks.is_empty(), detail)
+        .or("run as root, or with CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH")
+}
+
+fn one_capability(capabilities: Capabilities, capability: Capability) -> Check {
+    let covered = match capability {
+        Capability::Bpf | Capability::Perfmon => capabilities.has_or_admin(capability),
+        _ => capabilities.has(capability),
+    };
+    let detail = match (capabilities.has(capability), covered) {
+        (true, _) => "effective",
+        (false, true) => "CAP_SYS_ADMIN stands for it",
+        (false, false) => "not effective",
+    };
+    let remedy = match capability {
+        Capability::DacReadSearch => "needed by users other than root to read tracefs",
+        Capability::SysPtrace => "needed for the address maps of other users' processes",
+        Capability::SysAdmin => "needed only where tracefs is not mounted",
+        Capability::SysResource => "needed for large buffers on kernels before 5.11 only",
+        Capability::Syslog => "needed for the names of kernel functions in stacks",
+        Capability::Perfmon => "needed to open perf events and to load tracing programs",
+        Capability::Bpf => "needed to make maps and to load programs",
+    };
+    // What is missing blocks in the check of what it is for, not here.
+    Check::new(CheckId::Capability(capability), Need::Optional, covered, detail).or(remedy)
+}
+
+fn lockdown(file: io::Result<String>) -> Check {
+    let id = CheckId::Lockdown;
+    let text = match file {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Check::new(id, Need::Permission, true, "not active, or securityfs is not mounted");
+        }
+        Err(error) => return Check::unknown(id, format!("/sys/kernel/security/lockdown: {error}")),
+    };
+    match Lockdown::parse(&text) {
+        Some(Lockdown::None) => Check::new(id, Need::Permission, true, "none"),
+        Some(Lockdown::Integrity) => {
+            Check::new(id, Need::Permission, true, "integrity, which allows recording")
+        }
+        Some(Lockdown::Confidentiality) => {
+            Check::new(id, Need::Permission, false, "confidentiality, which forbids to read kernel memory")
+                .or("boot with lockdown=integrity, or without lockdown")
+        }
+        None => Check::unknown(id, format!("not understood: {text}")),
+    }
+}
+
+fn tracefs_readable(tracefs: &Result<Tracefs, TracefsError>) -> Check {
+    let id = CheckId::Tracefs;
+    match tracefs {
+        Ok(tracefs) => {
+            let detail = match tracefs.origin() {
+                Origin::Mounted(path) => format!("mounted at {}", path.display()),
+                Origin::Private => "mounted nowhere, and mounted for this process alone".to_owned(),
+            };
+            match tracefs.event_names() {
+                Ok(names) => Check::new(id, Need::Support, true, format!("{detail}, {} events", names.len())),
+                Err(error) => Check::new(id, need_of(&error), false, error.to_string()),
+            }
+        }
+        Err(error) => {
+            let remedy = match error {
+                TracefsError::NotMounted(_) => "mount -t tracefs nodev /sys/kernel/tracing",
+                TracefsError::NotPermitted(_) => "run as root, or with CAP_DAC_READ_SEARCH",
+                TracefsError::LockedDown(_) => "boot with lockdown=integrity, or without lockdown",
+                _ => "use a kernel with CONFIG_TRACING and CONFIG_EVENT_TRACING",
+            };
+            Check::new(id, need_of(error), false, error.to_string()).or(remedy)
+        }
+    }
+}
+
+fn need_of(error: &TracefsError) -> Need {
+    if error.is_permission() { Need::Permission } else { Need::Support }
+}
+
+/// `BPF_MAP_CREATE` and what it takes, from `include/uapi/linux/bpf.h`.
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+}
+
+/// Makes a map of the kind that the rings are, and throws it away.
+fn create_mmapable_array() -> io::Result<()> {
+    const BPF_MAP_CREATE: libc::c_long = 0;
+    const BPF_MAP_TYPE_ARRAY: u32 = 2;
+    const BPF_F_MMAPABLE: u32 = 1 << 10;
+    let attributes = MapCreate {
+        map_type: BPF_MAP_TYPE_ARRAY,
+        key_size: 4,
+        value_size: 8,
+        max_entries: 1,
+        map_flags: BPF_F_MMAPABLE,
+    };
+    // SAFETY: bpf(2) reads `size_of::<MapCreate>()` bytes at the pointer, which is what is there, and takes the fields
+    // behind them for zero. The call writes nothing. The descriptor it returns is nobody else's.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_MAP_CREATE,
+            std::ptr::from_ref(&attributes),
+            size_of::<MapCreate>() as libc::c_long,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for this call.
+    drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(result as i32) });
+    Ok(())
+}
+
+fn bpf_map() -> Check {
+    bpf_map_check(create_mmapable_array().err())
+}
+
+fn bpf_map_check(error: Option<io::Error>) -> Check {
+    let id = CheckId::BpfMap;
+    let Some(error) = error else {
+        return Check::new(id, Need::Support, true, "a map that user space can map was made");
+    };
+    let detail = format!("a map cannot be made: {error}");
+    match error.raw_os_error() {
+        Some(libc::EPERM) => Check::new(id, Need::Permission, false, detail).or(
+            "run as root or with CAP_BPF, outside of user namespaces, with bpf(2) allowed by seccomp; before Linux 5.11 \
+             also with RLIMIT_MEMLOCK unlimited",
+        ),
+        Some(libc::ENOSYS) => {
+            Check::new(id, Need::Support, false, detail).or("use a kernel with CONFIG_BPF_SYSCALL")
+        }
+        _ => Check::new(id, Need::Support, false, detail).or("use a kernel of version 5.15 or later"),
+    }
+}
+
+fn btf_there() -> Check {
+    match std::fs::metadata(btf::VMLINUX) {
+        Ok(file) => Check::new(CheckId::Btf, Need::Optional, true, format!("{} bytes", file.len())),
+        Err(error) => Check::new(CheckId::Btf, Need::Optional, false, format!("{}: {error}", btf::VMLINUX))
+            .or("events are recorded without the fast lanes; use a kernel with CONFIG_DEBUG_INFO_BTF for those"),
+    }
+}
+
+/// What the version alone tells, because trying it would attach a program somewhere.
+fn by_version(version: Option<KernelVersion>) -> Vec<Check> {
+    let since = |id, need, major, minor, without: &str| {
+        let first = KernelVersion::new(major, minor, 0);
+        match version {
+            Some(version) => {
+                let yes = version >= first;
+                let detail =
+                    if yes { format!("since Linux {first}") } else { format!("needs Linux {first}") };
+                Check::new(id, need, yes, detail).or(without)
+            }
+            None => Check::unknown(id, format!("needs Linux {first}")),
+        }
+    };
+    vec![
+        // bpf_perf_link_attach in kernel/bpf/syscall.c.
+        since(CheckId::TracepointCookie, Need::Support, 5, 15, "use a newer kernel"),
+        // bpf_ktime_get_tai_ns in kernel/bpf/helpers.c.
+        since(CheckId::TaiClock, Need::Optional, 6, 1, "record with the clock mono or boot"),
+        // bpf_prog_inc_misses_counters, called by trace_call_bpf in kernel/trace/bpf_trace.c.
+        since(
+            CheckId::RecursionMisses,
+            Need::Optional,
+            6,
+            7,
+            "the report cannot tell how many events the kernel's recursion guard kept from the programs",
+        ),
+        // bpf_raw_tp_link_attach in kernel/bpf/syscall.c takes a cookie.
+        since(
+            CheckId::RawTracepointCookie,
+            Need::Optional,
+            6,
+            10,
+            "one program is loaded for each raw tracepoint",
+        ),
+    ]
+}
+
+fn jit(file: &io::Result<String>) -> Check {
+    let id = CheckId::Jit;
+    match file.as_ref().map(String::as_str) {
+        Ok("0") => {
+            Check::new(id, Need::Optional, false, "programs are interpreted, which is many times slower")
+                .or("sysctl net.core.bpf_jit_enable=1")
+        }
+        Ok(value) => Check::new(id, Need::Optional, true, format!("net.core.bpf_jit_enable is {value}")),
+        // CONFIG_BPF_JIT_ALWAYS_ON leaves the file out of some network namespaces, too.
+        Err(error) => Check::unknown(id, format!("/proc/sys/net/core/bpf_jit_enable: {error}")),
+    }
+}
+
+/// Maps count against the limit of locked memory before Linux 5.11, which charges them to the memory cgroup instead.
+fn memlock(version: Option<KernelVersion>, capabilities: Option<Capabilities>) -> Check {
+    let id = CheckId::Memlock;
+    if version.is_some_and(|version| version >= KernelVersion::new(5, 11, 0)) {
+        return Check::new(id, Need::Optional, true, "maps do not count against the limit since Linux 5.11");
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock);
+    match limit.current {
+        None => Check::new(id, Need::Optional, true, "unlimited"),
+        Some(_) if capabilities.is_some_and(|caps| caps.has(Capability::SysResource)) => {
+            Check::new(id, Need::Optional, true, "limited, and this process can raise it")
+        }
+        Some(bytes) => Check::new(id, Need::Optional, false, format!("limited to {bytes} bytes"))
+            .or("ulimit -l unlimited, or CAP_SYS_RESOURCE"),
+    }
+}
+
+fn perf_event_paranoid(file: io::Result<String>, capabilities: &io::Result<Capabilities>) -> Check {
+    let id = CheckId::PerfEventParanoid;
+    let text = match file {
+        Ok(text) => text,
+        // kernel/events/core.c: the sysctl is there whenever perf events are.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Check::new(id, Need::Support, false, "this kernel has no perf events")
+                .or("use a kernel with CONFIG_PERF_EVENTS");
+        }
+        Err(error) => return Check::unknown(id, format!("/proc/sys/kernel/perf_event_paranoid: {error}")),
+    };
+    let exempt = capabilities.as_ref().is_ok_and(|caps| caps.has_or_admin(Capability::Perfmon));
+    let Ok(level) = text.parse::<i64>() else { return Check::unknown(id, format!("not understood: {text}")) };
+    match (exempt, level) {
+        (true, _) => {
+            Check::new(id, Need::Optional, true, format!("{level}, from which this process is exempt"))
+        }
+        (false, ..=1) => Check::new(id, Need::Optional, true, level.to_string()),
+        (false, _) => Check::new(id, Need::Optional, false, level.to_string())
+            .or("run as root or with CAP_PERFMON; a lower value is not enough by itself"),
+    }
+}
+
+fn kernel_symbols() -> Check {
+    let id = CheckId::KernelSymbols;
+    match Kallsyms::read() {
+        Ok(symbols) => {
+            let kptr =
+                read::trimmed("/proc/sys/kernel/kptr_restrict").unwrap_or_else(|_| "unknown".to_owned());
+            let count = symbols.symbols().count();
+            Check::new(id, Need::Optional, true, format!("{count} symbols, kptr_restrict is {kptr}"))
+        }
+        Err(KallsymsError::Restricted(restriction)) => {
+            Check::new(id, Need::Optional, false, "addresses are hidden").or(restriction.to_string())
+        }
+        Err(error) => Check::new(id, Need::Optional, false, error.to_string())
+            .or("stacks are recorded without names; use a kernel with CONFIG_KALLSYMS"),
+    }
+}
+
+/// Whether the perf PMU of dynamic probes is there (`perf_kprobe` and `perf_uprobe` in `kernel/events/core.c`), or else the
+/// file through which tracefs makes them.
+fn dynamic_probes(id: CheckId, tracefs: Option<&Tracefs>, pmu: &str, file: &str, option: &str) -> Check {
+    let path = format!("/sys/bus/event_source/devices/{pmu}/type");
+    if let Ok(number) = read::trimmed(&path) {
+        return Check::new(id, Need::Optional, true, format!("perf event type {number}"));
+    }
+    match tracefs {
+        Some(tracefs) if tracefs.exists(file) => {
+            Check::new(id, Need::Optional, true, format!("tracefs has {file}"))
+        }
+        _ => Check::new(id, Need::Optional, false, format!("there is no {path}"))
+            .or(format!("use a kernel with {option}")),
+    }
+}
+
+fn kprobes(tracefs: Option<&Tracefs>) -> Check {
+    dynamic_probes(CheckId::Kprobes, tracefs, "kprobe", "kprobe_events", "CONFIG_KPROBE_EVENTS")
+}
+
+fn uprobes(tracefs: Option<&Tracefs>) -> Check {
+    dynamic_probes(CheckId::Uprobes, tracefs, "uprobe", "uprobe_events", "CONFIG_UPROBE_EVENTS")
+}
+
+fn function_tracing(tracefs: Option<&Tracefs>) -> Check {
+    let (id, file) = (CheckId::FunctionTracing, "available_filter_functions");
+    let Some(tracefs) = tracefs else { return Check::unknown(id, "tracefs cannot be read") };
+    let remedy = "functions are chosen from the kernel's symbols and BTF instead";
+    match read::open_at(std::os::fd::AsFd::as_fd(tracefs), file) {
+        Ok(_) => Check::new(id, Need::Optional, true, format!("{file} can be read")),
+        Err(error) => Check::new(id, Need::Optional, false, format!("{file}: {error}")).or(remedy),
+    }
+}
+
+/// `kernel/sched/membarrier.c` leaves the command out where some CPUs run without a tick (`nohz_full`).
+fn membarrier() -> Check {
+    let yes = membarrier_query().contains_command(MembarrierCommand::Global);
+    let detail = if yes { "MEMBARRIER_CMD_GLOBAL" } else { "no MEMBARRIER_CMD_GLOBAL, as with nohz_full" };
+    Check::new(CheckId::Membarrier, Need::Optional, yes, detail)
+        .or("stopping waits a little longer for programs that are still running")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_versions() {
+        let parse = |text| KernelVersion::parse(text).map(|v| (v.major, v.minor, v.patch));
+        assert_eq!(parse("6.12.117+deb12-cloud-amd64"), Some((6, 12, 117)));
+        assert_eq!(parse("6.1-rc3"), Some((6, 1, 0)));
+        assert_eq!(parse("5.15.0-91-generic"), Some((5, 15, 0)));
+        assert_eq!(parse("7.0"), Some((7, 0, 0)));
+        for text in ["", "6", "x.y", "6.", ".1", "99999999999.1"] {
+            assert_eq!(parse(text), None, "{text}");
+        }
+        assert!(KernelVersion::new(5, 4, 300) < OLDEST_SUPPORTED);
+        assert!(KernelVersion::new(6, 0, 0) > OLDEST_SUPPORTED);
+        assert_eq!(KernelVersion::new(6, 1, 0).to_string(), "6.1");
+        assert_eq!(KernelVersion::new(6, 1, 9).to_string(), "6.1.9");
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_status() {
+        let status = "Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t000000c000000004\n";
+        let capabilities = Capabilities::from_status(status).unwrap();
+        assert!(capabilities.has(Capability::Bpf) && capabilities.has(Capability::Perfmon));
+        assert!(capabilities.has(Capability::DacReadSearch) && !capabilities.has(Capability::SysAdmin));
+        let admin = Capabilities::from_status("CapEff:\t0000000000200000\n").unwrap();
+        assert!(!admin.has(Capability::Bpf) && admin.has_or_admin(Capability::Bpf));
+        assert_eq!(Capabilities::from_status(""), None);
+        let check = privileges(&Ok(Capabilities(0)));
+        assert!(check.blocks_recording() && check.detail.contains("CAP_BPF and CAP_PERFMON"), "{check:?}");
+        assert!(!privileges(&Ok(admin)).blocks_recording());
+    }
+
+    #[test]
+    fn only_confidentiality_forbids_recording() {
+        let check = |text: &str| lockdown(Ok(text.to_owned()));
+        assert!(!check("[none] integrity confidentiality").blocks_recording());
+        assert!(!check("none [integrity] confidentiality").blocks_recording());
+        let locked = check("none integrity [confidentiality]");
+        assert!(locked.blocks_recording() && locked.remedy.is_some());
+        assert_eq!(check("nonsense").status, Status::Unknown);
+        assert_eq!(lockdown(Err(io::ErrorKind::NotFound.into())).status, Status::Yes);
+        assert_eq!(lockdown(Err(io::ErrorKind::PermissionDenied.into())).status, Status::Unknown);
+    }
+
+    #[test]
+    fn old_kernels_lack_what_newer_ones_have() {
+        let statuses = |major, minor| -> Vec<bool> {
+            let checks = by_version(Some(KernelVersion::new(major, minor, 3)));
+            checks.iter().map(|check| check.status == Status::Yes).collect()
+        };
+        assert_eq!(statuses(5, 10), [false, false, false, false]);
+        assert_eq!(statuses(5, 15), [true, false, false, false]);
+        assert_eq!(statuses(6, 1), [true, true, false, false]);
+        assert_eq!(statuses(6, 12), [true, true, true, true]);
+        assert!(by_version(None).iter().all(|check| check.status == Status::Unknown));
+        assert!(kernel(Some(KernelVersion::new(5, 10, 0))).blocks_recording());
+    }
+
+    #[test]
+    fn a_refused_map_is_a_matter_of_permission_or_of_the_kernel() {
+        let check = |errno| bpf_map_check(Some(io::Error::from_raw_os_error(errno)));
+        assert_eq!(check(libc::EPERM).need, Need::Permission);
+        assert_eq!(check(libc::ENOSYS).need, Need::Support);
+        assert_eq!(check(libc::EINVAL).need, Need::Support);
+        assert!(!bpf_map_check(None).blocks_recording());
+    }
+
+    #[test]
+    fn tracefs_troubles_have_remedies() {
+        let check = |error| tracefs_readable(&Err(error));
+        let denied = check(TracefsError::NotPermitted("/sys/kernel/tracing".into()));
+        assert_eq!((denied.need, denied.blocks_recording()), (Need::Permission, true));
+        let unmounted = check(TracefsError::NotMounted(io::Error::from_raw_os_error(libc::EPERM)));
+        assert!(unmounted.remedy.unwrap().starts_with("mount -t tracefs"));
+        assert_eq!(check(TracefsError::NotInKernel).need, Need::Support);
+    }
+
+    #[test]
+    fn settings_are_understood() {
+        assert_eq!(jit(&Ok("0".to_owned())).status, Status::No);
+        assert_eq!(jit(&Ok("1".to_owned())).status, Status::Yes);
+        let none = Ok(Capabilities(0));
+        assert_eq!(perf_event_paranoid(Ok("2".to_owned()), &none).status, Status::No);
+        assert_eq!(perf_event_paranoid(Ok("-1".to_owned()), &none).status, Status::Yes);
+        assert_eq!(perf_event_paranoid(Ok("4".to_owned()), &Ok(Capabilities(1 << 38))).status, Status::Yes);
+        assert_eq!(perf_event_paranoid(Ok("x".to_owned()), &none).status, Status::Unknown);
+        assert_eq!(memlock(Some(KernelVersion::new(5, 15, 0)), None).status, Status::Yes);
+    }
+
+    #[test]
+    fn a_missing_feature_comes_before_a_missing_permission() {
+        let features = Features {
+            checks: vec![
+                Check::new(CheckId::Privileges, Need::Permission, false, ""),
+                Check::new(CheckId::Jit, Need::Optional, false, ""),
+                Check::new(CheckId::Kernel, Need::Support, false, ""),
+            ],
+        };
+        let ids: Vec<CheckId> = features.blockers().iter().map(|check| check.id).collect();
+        assert_eq!(ids, [CheckId::Kernel, CheckId::Privileges]);
+        assert!(!features.has(CheckId::Kernel) && !features.has(CheckId::Btf));
+    }
+}
