@@ -129,12 +129,9 @@ impl fmt::Display for Missing {
                 writeln!(f, "compiler and linker are not a pair:")?;
                 writeln!(f, "  {} writes the bitcode of LLVM {}", compiler.title(), compiler.llvm)?;
                 for linker in linkers {
-                    match linker.llvm {
-                        Some(llvm) => writeln!(f, "  {} reads LLVM {llvm}", linker.title())?,
-                        None => {
-                            writeln!(f, "  {} reads an LLVM that this build does not know", linker.title())?
-                        }
-                    }
+                    let reads =
+                        linker.llvm.map_or("of a version unknown here".to_owned(), |llvm| llvm.to_string());
+                    writeln!(f, "  {} reads that of LLVM {reads}", linker.title())?;
                 }
                 writeln!(f, "`cargo xtask setup` installs the linker that fits. By hand:")?;
                 write!(f, "  {}", remedy(compiler.llvm))
@@ -427,7 +424,7 @@ mod tests {
         };
         let linker = Linker { path: "/bin/bpf-linker".into(), version: "0.13.0".into(), llvm: Some(23) };
         let text = Missing::Mismatch { compiler: Box::new(compiler), linkers: vec![linker] }.to_string();
-        assert!(text.contains("LLVM 22") && text.contains("reads LLVM 23"), "{text}");
+        assert!(text.contains("LLVM 22") && text.contains("reads that of LLVM 23"), "{text}");
         assert!(text.ends_with("cargo install bpf-linker --locked --force --version ~0.10.3"), "{text}");
     }
 
