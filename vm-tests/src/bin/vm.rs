@@ -1,0 +1,62 @@
+//! Kernels and guests by hand; `cargo xtask vm` calls it.
+//!
+//! - `vm fetch [GLOB]` downloads the kernels
+//! - `vm shell [GLOB]` boots the first one into a shell, with tracer-agent and trace-cmd
+//! - `vm run [GLOB] -- LINE` runs a line of shell in each and prints what it prints
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use vm_tests::{Cmd, Error, Kernel, Vm};
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match args.as_slice() {
+        ["fetch"] => fetch("*"),
+        ["fetch", glob] => fetch(glob),
+        ["shell"] => shell("6.12*"),
+        ["shell", glob] => shell(glob),
+        ["run", "--", line @ ..] => run("*", &line.join(" ")),
+        ["run", glob, "--", line @ ..] => run(glob, &line.join(" ")),
+        _ => {
+            eprintln!("usage: vm fetch [GLOB] | shell [GLOB] | run [GLOB] -- LINE");
+            return ExitCode::from(2);
+        }
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn fetch(glob: &str) -> Result<bool, Error> {
+    for kernel in Kernel::matching(glob)? {
+        println!("{}: {}", kernel.name, kernel.package);
+    }
+    Ok(true)
+}
+
+fn shell(glob: &str) -> Result<bool, Error> {
+    Vm::new(&Kernel::find(glob)?).agent().trace_cmd().shell()?;
+    Ok(true)
+}
+
+fn run(glob: &str, line: &str) -> Result<bool, Error> {
+    let mut good = true;
+    for kernel in Kernel::matching(glob)? {
+        let started = Instant::now();
+        let run = Vm::new(&kernel).agent().trace_cmd().run(&[Cmd::sh(line)])?;
+        for outcome in &run.outcomes {
+            print!("{}", outcome.stdout_text());
+            eprint!("{}", outcome.stderr_text());
+            eprintln!("{}: {:?} in {:.1} s", kernel.name, outcome.end, started.elapsed().as_secs_f64());
+            good &= outcome.success();
+        }
+    }
+    Ok(good)
+}

@@ -1,0 +1,138 @@
+//! The programs that go into a guest.
+//!
+//! Ours are linked statically with musl and built here when they are not up to date, so that `cargo test -p vm-tests`
+//! always tests the sources as they are. Others (trace-cmd, the compiler's test programs) are taken from the host with
+//! the libraries that the dynamic loader names.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::cpio::Archive;
+use crate::kernel::output;
+use crate::{Error, target_dir, workspace};
+
+/// The target of our programs in a guest.
+pub const TARGET: &str = "x86_64-unknown-linux-musl";
+
+const BUSYBOX: &str = "/bin/busybox";
+const TRACE_CMD: &str = "/usr/bin/trace-cmd";
+const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
+
+/// Builds `vm-init` and `tracer-agent` for the guest and says where they are. Once per process.
+pub fn programs() -> Result<&'static Path, Error> {
+    static DIR: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    DIR.get_or_init(build)
+        .as_deref()
+        .map_err(|why| Error::Host { program: "cargo build".to_owned(), why: why.clone() })
+}
+
+fn build() -> Result<PathBuf, String> {
+    for (package, binary) in [("vm-tests", "vm-init"), ("tracer-agent", "tracer-agent")] {
+        let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+            .current_dir(workspace())
+            .args(["build", "--quiet", "--release", "--locked", "--target", TARGET])
+            .args(["--package", package, "--bin", binary])
+            .arg("--target-dir")
+            .arg(target_dir())
+            // What the cargo that runs the tests has set for its own package.
+            .env_remove("RUSTFLAGS")
+            .env_remove("RUSTC_WORKSPACE_WRAPPER")
+            .output()
+            .map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+    }
+    Ok(target_dir().join(TARGET).join("release"))
+}
+
+/// Adds what every guest has: init, busybox under the names of its applets, the console and the directories.
+pub(crate) fn add_base(archive: &mut Archive) -> Result<(), Error> {
+    for dir in ["proc", "sys", "dev", "tmp", "run", "root", "vm", "etc"] {
+        archive.directory(dir);
+    }
+    // The kernel opens it for init before anything is mounted.
+    archive.char_device("dev/console", 5, 1);
+    archive.file("etc/passwd", 0o644, b"root:x:0:0:root:/root:/bin/sh\n");
+    archive.file("etc/group", 0o644, b"root:x:0:\n");
+    add_file(archive, &programs()?.join("vm-init"), "/init")?;
+    let applets = output(BUSYBOX, &["--list"], Path::new("/"))?;
+    add_file(archive, Path::new(BUSYBOX), BUSYBOX)?;
+    if !is_static(Path::new(BUSYBOX))? {
+        return Err(Error::Host { program: BUSYBOX.to_owned(), why: "is linked dynamically".to_owned() });
+    }
+    for applet in applets.lines() {
+        archive.link(&format!("/bin/{applet}"), BUSYBOX);
+    }
+    Ok(())
+}
+
+/// Adds the host's trace-cmd and its plugins.
+pub(crate) fn add_trace_cmd(archive: &mut Archive) -> Result<(), Error> {
+    add_program(archive, Path::new(TRACE_CMD), "/usr/bin/trace-cmd")?;
+    let plugins = Path::new(LIBRARIES).join("traceevent/plugins");
+    for entry in fs::read_dir(&plugins).map_err(Error::io(&plugins))?.flatten() {
+        let path = entry.path();
+        add_program(archive, &path, &path.to_string_lossy())?;
+    }
+    Ok(())
+}
+
+/// Adds a file of the host with its permissions.
+pub(crate) fn add_file(archive: &mut Archive, host: &Path, guest: &str) -> Result<(), Error> {
+    let data = fs::read(host).map_err(Error::io(host))?;
+    let permissions = fs::metadata(host).map_err(Error::io(host))?.permissions().mode() & 0o7777;
+    archive.file(guest, permissions, &data);
+    Ok(())
+}
+
+/// Adds a program of the host and every library that the dynamic loader would load for it.
+pub(crate) fn add_program(archive: &mut Archive, host: &Path, guest: &str) -> Result<(), Error> {
+    add_file(archive, host, guest)?;
+    if is_static(host)? {
+        return Ok(());
+    }
+    let listing = output("ldd", &[&host.to_string_lossy()], Path::new("/"))?;
+    for library in libraries(&listing) {
+        if !archive.contains(library) {
+            add_file(archive, Path::new(library), library)?;
+        }
+    }
+    Ok(())
+}
+
+/// The paths in what `ldd` prints: `name => /path (address)`, and `/path (address)` for the loader itself.
+fn libraries(listing: &str) -> Vec<&str> {
+    listing
+        .lines()
+        .filter_map(|line| line.rsplit_once(" (").map(|(rest, _)| rest.trim()))
+        .map(|rest| rest.rsplit_once("=> ").map_or(rest, |(_, path)| path))
+        .filter(|path| path.starts_with('/'))
+        .collect()
+}
+
+/// True if `ldd` finds nothing to load.
+fn is_static(program: &Path) -> Result<bool, Error> {
+    let output = Command::new("ldd")
+        .arg(program)
+        .output()
+        .map_err(|error| Error::Host { program: "ldd".to_owned(), why: error.to_string() })?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    Ok(text.contains("not a dynamic executable") || text.contains("statically linked"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ldd_names_libraries_and_the_loader() {
+        let listing =
+            "\tlinux-vdso.so.1 (0x1)\n\tlibc.so.6 => /lib/libc.so.6 (0x2)\n\t/lib64/ld.so.2 (0x3)\n";
+        assert_eq!(libraries(listing), ["/lib/libc.so.6", "/lib64/ld.so.2"]);
+    }
+}

@@ -1,0 +1,205 @@
+//! Debian's kernels, out of the packages of the repositories that this machine is configured for.
+//!
+//! A meta package (`linux-image-cloud-amd64`) names the newest build of a series; which series that is depends on the
+//! release of Debian, so each kernel lists the meta packages to try. Packages are downloaded and unpacked, never
+//! installed, and kept: once there, a kernel needs no network.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use globset::Glob;
+
+use crate::{Error, target_dir};
+
+/// A kernel that tests can be run on.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// Its name here: series and flavour.
+    pub name: &'static str,
+    /// The package, such as `linux-image-6.1.0-56-cloud-amd64`.
+    pub package: String,
+    /// The unpacked package.
+    pub root: PathBuf,
+    /// The image to boot.
+    pub image: PathBuf,
+}
+
+struct Source {
+    name: &'static str,
+    series: &'static str,
+    flavour: &'static str,
+    metas: &'static [&'static str],
+    /// Part of `Kernel::all`.
+    tested: bool,
+}
+
+const SOURCES: [Source; 4] = [
+    Source {
+        name: "6.1-cloud",
+        series: "6.1",
+        flavour: "cloud",
+        metas: &["linux-image-cloud-amd64", "linux-image-6.1-cloud-amd64"],
+        tested: true,
+    },
+    Source {
+        name: "6.12-cloud",
+        series: "6.12",
+        flavour: "cloud",
+        metas: &["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"],
+        tested: true,
+    },
+    Source {
+        name: "6.1-rt",
+        series: "6.1",
+        flavour: "rt",
+        metas: &["linux-image-rt-amd64", "linux-image-6.1-rt-amd64"],
+        tested: false,
+    },
+    Source {
+        name: "6.12-rt",
+        series: "6.12",
+        flavour: "rt",
+        metas: &["linux-image-6.12-rt-amd64", "linux-image-rt-amd64"],
+        tested: false,
+    },
+];
+
+impl Kernel {
+    /// The names of the kernels that every test runs on.
+    pub fn tested() -> impl Iterator<Item = &'static str> {
+        SOURCES.iter().filter(|source| source.tested).map(|source| source.name)
+    }
+
+    /// The first kernel whose name matches a glob, downloaded if it is not here yet.
+    pub fn find(glob: &str) -> Result<Self, Error> {
+        Self::matching(glob)?.into_iter().next().ok_or_else(|| no_such_kernel(glob))
+    }
+
+    /// All kernels whose names match a glob; with the glob `*`, those that are tested.
+    pub fn matching(glob: &str) -> Result<Vec<Self>, Error> {
+        let matcher = Glob::new(glob).map_err(|_| no_such_kernel(glob))?.compile_matcher();
+        let found: Vec<_> = SOURCES
+            .iter()
+            .filter(|source| matcher.is_match(source.name) && (glob != "*" || source.tested))
+            .collect();
+        if found.is_empty() {
+            return Err(no_such_kernel(glob));
+        }
+        found.into_iter().map(fetch).collect()
+    }
+}
+
+fn no_such_kernel(wanted: &str) -> Error {
+    Error::NoSuchKernel { wanted: wanted.to_owned(), known: SOURCES.map(|source| source.name).join(", ") }
+}
+
+fn fetch(source: &Source) -> Result<Kernel, Error> {
+    let dir = target_dir().join("vm/kernels").join(source.name);
+    let package = match newest_package(source) {
+        Some(package) => package,
+        // Without package lists, what was unpacked before still does.
+        None => cached(&dir)
+            .ok_or_else(|| Error::NoPackage { packages: source.metas.join(", "), series: source.series })?,
+    };
+    let root = dir.join(&package);
+    if !root.exists() {
+        unpack(&package, &dir, &root)?;
+    }
+    let boot = root.join("boot");
+    let image = fs::read_dir(&boot)
+        .map_err(Error::io(&boot))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")))
+        .ok_or_else(|| Error::Host {
+            program: "dpkg-deb".to_owned(),
+            why: format!("no vmlinuz in {package}"),
+        })?;
+    Ok(Kernel { name: source.name, package, root, image })
+}
+
+/// The package that a meta package depends on, if it is of the series that is wanted.
+fn newest_package(source: &Source) -> Option<String> {
+    let prefix = format!("linux-image-{}.", source.series);
+    let suffix = format!("-{}-amd64", source.flavour);
+    source.metas.iter().find_map(|meta| {
+        let listing = output("apt-cache", &["show", "--no-all-versions", meta], Path::new("/")).ok()?;
+        depends(&listing).into_iter().find(|name| name.starts_with(&prefix) && name.ends_with(&suffix))
+    })
+}
+
+/// The names in the `Depends` line of a package.
+fn depends(listing: &str) -> Vec<String> {
+    listing
+        .lines()
+        .filter_map(|line| line.strip_prefix("Depends: "))
+        .flat_map(|line| line.split(", "))
+        .filter_map(|item| item.split_whitespace().next().map(str::to_owned))
+        .collect()
+}
+
+fn cached(dir: &Path) -> Option<String> {
+    let mut names: Vec<_> = fs::read_dir(dir)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| name.starts_with("linux-image-"))
+        .collect();
+    names.sort();
+    names.pop()
+}
+
+fn unpack(package: &str, dir: &Path, root: &Path) -> Result<(), Error> {
+    fs::create_dir_all(dir).map_err(Error::io(dir))?;
+    // Two processes may want the same kernel: each works in its own directory, and the first to finish provides it.
+    let work = tempfile::Builder::new().prefix("unpack-").tempdir_in(dir).map_err(Error::io(dir))?;
+    // As root, apt downloads as another user where it can and says so where it cannot.
+    output("apt-get", &["-q", "-o", "APT::Sandbox::User=root", "download", package], work.path())?;
+    let deb = fs::read_dir(work.path())
+        .map_err(Error::io(work.path()))?
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .ok_or_else(|| Error::Host {
+            program: "apt-get download".to_owned(),
+            why: format!("no {package}"),
+        })?;
+    let fresh = work.path().join("root");
+    output("dpkg-deb", &["-x", &deb.to_string_lossy(), &fresh.to_string_lossy()], work.path())?;
+    match fs::rename(&fresh, root) {
+        Err(_) if root.exists() => Ok(()),
+        other => other.map_err(Error::io(root)),
+    }
+}
+
+pub(crate) fn output(program: &str, args: &[&str], dir: &Path) -> Result<String, Error> {
+    let failed = |why: String| Error::Host { program: format!("{program} {}", args.join(" ")), why };
+    let output = Command::new(program)
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_meta_package_names_the_build() {
+        let listing =
+            "Package: linux-image-cloud-amd64\nDepends: linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2), x\n";
+        assert_eq!(depends(listing), ["linux-image-6.1.0-56-cloud-amd64", "x"]);
+    }
+
+    #[test]
+    fn an_unknown_kernel_is_answered_with_the_known_ones() {
+        let text = Kernel::find("2.6*").expect_err("no such kernel").to_string();
+        assert!(text.contains("6.1-cloud"), "{text}");
+    }
+}
