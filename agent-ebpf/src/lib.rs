@@ -1,2 +1,235 @@
-//! ABI.
+//! The memory that the eBPF programs and the agent share, as plain `repr(C)` types.
+//!
+//! Everything here is mapped into user space through `BPF_F_MMAPABLE` arrays, so that recording needs no `bpf(2)`
+//! call: map syscalls raise the kernel's per-CPU instrumentation guard (`bpf_disable_instrumentation`,
+//! include/linux/bpf.h) and every tracepoint program that fires meanwhile on that CPU is skipped.
+//!
+//! # Maps
+//!
+//! | map | element | index | written by |
+//! |---|---|---|---|
+//! | `PAGES` | [`PAGE_SIZE`] bytes, a sub-buffer | `CpuControl::ring_base` + slot | programs; sealed by the agent |
+//! | `PAGE_META` | [`PageMeta`] | as `PAGES` | programs |
+//! | `CONTROL` | [`CpuControl`] | CPU id | programs and agent, each its own cache lines |
+//! | `EVENTS` | [`EventSlot`] | attach cookie | agent, before attaching |
+//! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
+//! | `TRACED`, `UNTRACED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |
+//! | `NAMES` | [`NameRecord`] in a BPF ring buffer | - | programs |
+//!
+//! # The page ring
+//!
+//! Pages have ftrace's sub-buffer format (`Documentation/trace/ring-buffer-design.rst`, `events/header_page`): a `u64` time
+//! stamp, a `u64` commit word, then events with a 5-bit `type_len` and a 27-bit time delta. `head` counts the pages that
+//! are complete; page number `p` lives in slot `p % ring_pages`. In discard mode a page is opened only while
+//! `head - consumed < ring_pages`, and events that find no page are counted. In overwrite mode the oldest page is
+//! reused. The commit word of a page is left 0 by the programs: the agent seals a page when it takes it, because the
+//! missed-events mark belongs in the same word and only the agent knows whether the count fits behind the data.
 #![no_std]
+
+/// Bytes in a sub-buffer page, header included.
+pub const PAGE_SIZE: usize = 4096;
+/// Bytes of a page's header: `u64` time stamp and `u64` commit word (`events/header_page`).
+pub const PAGE_HEADER: usize = 16;
+/// The longest record, common fields included, that fits an empty page behind its event header of 8 bytes.
+pub const RECORD_MAX: usize = PAGE_SIZE - PAGE_HEADER - 8;
+/// How many `__data_loc` and `__rel_loc` fields of one event are followed. Kernels up to 6.18 have events with at most 4.
+pub const DYNAMIC_FIELDS_MAX: usize = 8;
+/// Elements of the `TRACED` and `UNTRACED` bitmaps: one bit for each thread id up to `PID_MAX_LIMIT`
+/// (include/linux/threads.h: 4 Mi on 64-bit kernels).
+pub const TID_WORDS: usize = 4 * 1024 * 1024 / 64;
+/// Bytes of a task's name, NUL included (`TASK_COMM_LEN`, include/linux/sched.h).
+pub const COMM_LEN: usize = 16;
+/// Bytes of the `NAMES` ring buffer: 32 768 records between two visits of the agent.
+pub const NAMES_BYTES: u32 = 1 << 20;
+
+/// Why an event that fired is not in the file. The discriminant indexes [`EventLedger::lost`] and [`CpuControl::lost`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum LossCause {
+    /// No free page: the agent did not empty the ring in time.
+    RingFull = 0,
+    /// The record is longer than a page ([`RECORD_MAX`]).
+    Oversize = 1,
+    /// The kernel refused to copy the record out of the tracepoint's buffer.
+    ReadFault = 2,
+    /// The writer of this CPU's ring was interrupted by another writer.
+    Nested = 3,
+}
+
+impl LossCause {
+    /// Every cause, in index order.
+    pub const ALL: [Self; Self::COUNT] = [Self::RingFull, Self::Oversize, Self::ReadFault, Self::Nested];
+    /// Number of causes.
+    pub const COUNT: usize = 4;
+}
+
+/// One CPU's half of the ring's control data.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(128))]
+pub struct CpuControl {
+    /// Non-zero while events of this CPU are recorded. Written by the agent: the gate of a stop, and the CPU mask.
+    pub enabled: u64,
+    /// Pages given back to the programs since the start. Written by the agent, discard mode only.
+    pub consumed: u64,
+    /// Index in `PAGES` of this CPU's first page. Set by the agent before the start.
+    pub ring_base: u32,
+    /// Pages in this CPU's ring, at least 2 while `enabled`. Set by the agent before the start.
+    pub ring_pages: u32,
+    /// Kernel address of this CPU's preempt count, or 0 where it is not known. Set by `locate_percpu`.
+    pub preempt_count: u64,
+    /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
+    pub agent_line_end: [u64; 12],
+
+    /// Pages completed since the start. The release point of everything in the pages before it.
+    pub head: u64,
+    /// Slot of page `head`.
+    pub slot: u32,
+    /// Where the next event goes in page `head`; 0 while that page is not open.
+    pub offset: u32,
+    /// Time stamp of the newest event.
+    pub last_time: u64,
+    /// Events recorded since the start.
+    pub events: u64,
+    /// Value of `events` when page `head` was opened.
+    pub page_start_events: u64,
+    /// Events lost since the page before `head` was opened and not yet noted in a page's [`PageMeta::lost`].
+    pub unmarked_lost: u64,
+    /// Non-zero while a program writes in this ring.
+    pub busy: u64,
+    /// Events that were in pages which overwrite mode reused.
+    pub overwritten: u64,
+    /// Events lost, by [`LossCause`].
+    pub lost: [u64; LossCause::COUNT],
+    /// Events that a process filter rejected (not a loss).
+    pub filtered: u64,
+    /// Thread names that found the `NAMES` buffer full.
+    pub names_lost: u64,
+    /// Pads to a multiple of the alignment.
+    pub program_line_end: [u64; 2],
+}
+
+/// What the agent needs to know about a page beside its bytes.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct PageMeta {
+    /// Events lost on this CPU directly before this page's first event.
+    pub lost: u64,
+    /// Events in the page.
+    pub events: u32,
+    /// Bytes used in the page, header included.
+    pub used: u32,
+}
+
+/// Where a dynamic field's location word is in a record, and how it counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct DynamicField {
+    /// Offset of the `u32` location word: low 16 bits offset of the data, high 16 bits its length.
+    pub offset: u16,
+    /// What is added to the data's offset: 0 for `__data_loc`, the end of the location word for `__rel_loc`.
+    pub base: u16,
+}
+
+/// How to copy one event's record. Filled by the agent from the event's tracefs format.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct EventSlot {
+    /// The kernel's event id: `common_type` of every record.
+    pub id: u16,
+    /// Size of the C structure that holds the fixed part, trailing padding included.
+    pub fixed_len: u16,
+    /// End of the last fixed field, where dynamic data starts.
+    pub fields_end: u16,
+    /// How much of the fixed part the tracepoint's context holds; the rest of it is recorded as zeros.
+    pub copy_len: u16,
+    /// Offset of an `int` field that names another thread which makes the event interesting to a process filter
+    /// (`next_pid` of sched_switch, `pid` of a wakeup), or 0.
+    pub other_tid: u16,
+    /// Entries used in `dynamic`.
+    pub dynamic_len: u16,
+    /// [`slot_flags`].
+    pub flags: u32,
+    /// The event's dynamic fields.
+    pub dynamic: [DynamicField; DYNAMIC_FIELDS_MAX],
+}
+
+/// Bits of [`EventSlot::flags`].
+pub mod slot_flags {
+    /// A `syscalls:*` event: the four bytes behind the system call number are padding that the kernel's context does not
+    /// initialise (`perf_call_bpf_enter`, kernel/trace/trace_syscalls.c), so they are zeroed.
+    pub const SYSCALL: u32 = 1;
+}
+
+/// One event's counts on one CPU.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct EventLedger {
+    /// Records written to the ring.
+    pub recorded: u64,
+    /// Events lost, by [`LossCause`].
+    pub lost: [u64; LossCause::COUNT],
+}
+
+/// A thread's name as it became known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct NameRecord {
+    /// Thread id in the initial pid namespace.
+    pub tid: u32,
+    /// Its name, NUL terminated.
+    pub comm: [u8; COMM_LEN],
+}
+
+/// Which clock stamps the events: the value of the `CLOCK` global.
+pub mod clock {
+    /// `CLOCK_MONOTONIC`, ftrace's `mono`.
+    pub const MONO: u32 = 0;
+    /// `CLOCK_BOOTTIME`, ftrace's `boot`.
+    pub const BOOT: u32 = 1;
+    /// `CLOCK_TAI`, ftrace's `tai` (helper from 6.1 on).
+    pub const TAI: u32 = 2;
+}
+
+/// Globals that the agent sets before it loads the programs; the verifier treats them as constants and removes what they
+/// disable.
+pub mod globals {
+    /// `u32`: one of [`super::clock`].
+    pub const CLOCK: &str = "CLOCK";
+    /// `u32`: non-zero reuses the oldest page instead of losing the newest event.
+    pub const OVERWRITE: &str = "OVERWRITE";
+    /// `u32`: non-zero records only threads whose bit is set in `TRACED`.
+    pub const FILTER_TASKS: &str = "FILTER_TASKS";
+    /// `u32`: non-zero sets the bit of a traced task's new child processes.
+    pub const FOLLOW_FORK: &str = "FOLLOW_FORK";
+    /// `u32`: thread group whose events are not recorded (the agent's own), or 0.
+    pub const SELF_TGID: &str = "SELF_TGID";
+    /// `u32`: number of event slots, the row length of `LEDGER`.
+    pub const SLOTS: &str = "SLOTS";
+    /// `u32`: offset of `task_struct.pid`, or 0 without BTF.
+    pub const TASK_PID: &str = "TASK_PID";
+    /// `u32`: offset of `task_struct.comm`, or 0 without BTF.
+    pub const TASK_COMM: &str = "TASK_COMM";
+    /// `u32`: offset of `task_struct.migration_disabled`, or 0.
+    pub const TASK_MIGRATION: &str = "TASK_MIGRATION";
+    /// `u32`: offset of `task_struct.se.cfs_rq`, or 0.
+    pub const TASK_CFS_RQ: &str = "TASK_CFS_RQ";
+    /// `u32`: offset of `cfs_rq.rq`.
+    pub const CFS_RQ_RQ: &str = "CFS_RQ_RQ";
+    /// `u32`: offset of `rq.cpu`.
+    pub const RQ_CPU: &str = "RQ_CPU";
+    /// `i64`: what leads from a CPU's `runqueues` variable to its preempt count.
+    pub const RQ_TO_PREEMPT: &str = "RQ_TO_PREEMPT";
+    /// `u32`: non-zero on architectures whose preempt count keeps "reschedule needed" inverted in its top bit (x86,
+    /// arch/x86/include/asm/preempt.h).
+    pub const PREEMPT_NEED_RESCHED: &str = "PREEMPT_NEED_RESCHED";
+}
+
+const _: () = {
+    assert!(size_of::<CpuControl>() == 256);
+    assert!(core::mem::offset_of!(CpuControl, head) == 128);
+    assert!(size_of::<PageMeta>() == 16);
+    assert!(size_of::<EventSlot>() == 16 + 4 * DYNAMIC_FIELDS_MAX);
+    assert!(size_of::<EventLedger>() == 40);
+    assert!(size_of::<NameRecord>() == 20);
+    assert!(RECORD_MAX == 4072);
+};

@@ -1,3 +1,37 @@
-//! The eBPF programs.
+//! The eBPF programs of tracer-agent, one file per family.
+//!
+//! | file | programs |
+//! |---|---|
+//! | `generic` | `generic_event`: records any event of tracefs, whatever its format |
+//! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
+//! | `percpu` | `locate_percpu`: finds a CPU's preempt count, run once per CPU at start |
+//!
+//! `ring` is the writer of the page ring that all recording programs share; `context` rebuilds the common fields.
 #![no_std]
 #![no_main]
+#![feature(asm_experimental_arch, core_intrinsics)]
+#![allow(
+    internal_features,
+    reason = "atomics that the BPF back end selects exist only as intrinsics on this target"
+)]
+#![allow(unreachable_pub, clippy::undocumented_unsafe_blocks, clippy::wildcard_imports)]
+
+mod atomic;
+mod context;
+mod generic;
+mod globals;
+mod maps;
+mod percpu;
+mod ring;
+mod tasks;
+
+#[panic_handler]
+fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
+    // The verifier refuses unreachable loops, so a panic path that survives optimisation fails the load loudly.
+    loop {}
+}
+
+/// The kernel offers the helpers used here only to programs under a GPL-compatible licence.
+#[unsafe(link_section = "license")]
+#[unsafe(no_mangle)]
+static LICENSE: [u8; 13] = *b"Dual MIT/GPL\0";

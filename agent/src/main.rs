@@ -1,5 +1,5 @@
-//! The `tracer-agent` command.
+//! The `tracer-agent` command: a thin shell over the library.
 
 fn main() -> std::process::ExitCode {
-    std::process::ExitCode::SUCCESS
+    tracer_agent::cli::run(std::env::args_os())
 }

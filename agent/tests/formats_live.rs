@@ -1,5 +1,7 @@
 //! Every event format of the running kernel is parsed. Needs root and a mounted tracefs.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -1,1 +1,36 @@
 //! A recording, from start to finished file.
+//!
+//! [`Capture`] attaches the programs and runs the reader threads, which store the rings' pages in a [`Spool`] beside the
+//! output. Stopping closes the gates, stores the rest and gives [`Recorded`]; [`finish`] makes the trace file of it. After a
+//! crash [`recover`] does the same with what the spool holds.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `events` | which events, and the formats to store |
+//! | `recorder` | the running capture |
+//! | `drain` | reader threads: ring to spool |
+//! | `spool`, `segment` | data on its way to the file, written and read back |
+//! | `manifest`, `names`, `symbols` | what the file needs beside the data |
+//! | `stats` | the loss ledger |
+//! | `finish` | spool to trace file |
+
+mod drain;
+mod events;
+mod finish;
+mod manifest;
+mod names;
+mod recorder;
+mod segment;
+mod spool;
+mod stats;
+mod symbols;
+
+pub use events::{EventPlan, UnusableFormat};
+pub use finish::{FinishError, Finished, LEDGER_OPTION, finish, recover};
+pub use manifest::Manifest;
+pub use recorder::{
+    Capture, CaptureError, CaptureEvent, CaptureOptions, LeftOut, Progress, RING_PAGES_MIN, Recorded,
+    TaskFilter,
+};
+pub use spool::{Spool, SpoolError, SpoolTotals};
+pub use stats::{CpuStats, EventStats, Stats, cause_name};

@@ -12,7 +12,6 @@ use super::exit::ExitCode;
 /// Prints one event to a line, as system:event. Events that tracefs has and that cannot be recorded are listed with the
 /// reason behind them.
 #[derive(Debug, Default, clap::Args)]
-#[expect(clippy::doc_markdown, reason = "the texts are the command's help, where backticks would be printed")]
 pub struct Args {
     /// Only the events that this means: sched:sched_switch, sched:*, sched, sys_enter_open*
     ///

@@ -1,1 +1,103 @@
-//! The command line.
+//! The command line: one file per command, with its flags, texts and exit codes.
+
+mod command;
+pub mod doctor;
+mod error;
+pub mod exit;
+mod limits;
+pub mod list;
+mod progress;
+pub mod record;
+mod record_plan;
+pub mod recover;
+mod signals;
+mod summary;
+mod units;
+
+use std::{ffi::OsString, io::Write as _, process::ExitCode};
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+
+pub use command::CommandError;
+pub use error::CliError;
+
+/// Records kernel events with eBPF into trace.dat files that trace-cmd and KernelShark open.
+#[derive(Parser, Debug)]
+#[command(name = "tracer-agent", version, max_term_width = 100, after_help = exit_codes())]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Record kernel events into a trace.dat file
+    Record(record::RecordArgs),
+    /// Make a trace.dat of a recording that was killed
+    Recover(recover::RecoverArgs),
+    /// List the events that can be recorded, and their fields
+    List(list::Args),
+    /// Tell what this kernel and these privileges allow, and what to do about the rest
+    Doctor(doctor::Args),
+}
+
+fn exit_codes() -> String {
+    let mut text = String::from("EXIT CODES\n");
+    for code in exit::ExitCode::ALL {
+        text += &format!("  {:>3}  {}\n", code.code(), code.meaning());
+    }
+    text + "  `record COMMAND` ends with the command's own status when the recording is complete."
+}
+
+/// Runs the command line `args`, the program's name first.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let parsed = Cli::command().try_get_matches_from(args).and_then(|matches| {
+        let cli = Cli::from_arg_matches(&matches)?;
+        Ok((cli, matches))
+    });
+    let (cli, matches) = match parsed {
+        Ok(parsed) => parsed,
+        Err(error) => {
+            // Help and version go to stdout and are no errors. A closed pipe behind them is none either.
+            let _ = error.print();
+            return if error.use_stderr() { exit::ExitCode::Usage.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let arguments = matches.subcommand().map(|(_, arguments)| arguments);
+    match dispatch(&cli.command, arguments) {
+        Ok(code) => code.into(),
+        Err(error) => {
+            // Where stderr is closed nobody can be told.
+            let _ = writeln!(std::io::stderr(), "tracer-agent: {error}");
+            error.exit_code().into()
+        }
+    }
+}
+
+fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u8, CliError> {
+    let mut stdout = std::io::stdout().lock();
+    match command {
+        Command::Record(args) => {
+            // The recorded command shares stdout; nothing here writes to it.
+            drop(stdout);
+            record::run(args, arguments.unwrap_or(&clap::ArgMatches::default()))
+        }
+        Command::Recover(args) => recover::run(args),
+        Command::List(args) => {
+            list::run(args, &mut stdout)?;
+            Ok(exit::ExitCode::Ok.code())
+        }
+        Command::Doctor(args) => {
+            let code = doctor::run(args, &mut stdout).map_err(CliError::system("write the report"))?;
+            Ok(code.code())
+        }
+    }
+}
+
+/// Ends the process without destructors: they could take long, and the user does not want to wait.
+fn exit_now(code: exit::ExitCode) -> ! {
+    // SAFETY: takes a plain number and does not return.
+    unsafe { libc::_exit(code.code().into()) }
+}

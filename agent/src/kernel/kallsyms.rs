@@ -60,6 +60,17 @@ impl fmt::Display for Restriction {
     }
 }
 
+/// Why the kernel shows this process no addresses, if it does not. Looks at the first symbols only.
+pub fn restriction() -> Option<Restriction> {
+    let mut start = [0; 4096];
+    let mut file = std::fs::File::open(PATH).ok()?;
+    let len = io::Read::read(&mut file, &mut start).ok()?;
+    let mut lines = start[..len].split_inclusive(|&byte| byte == b'\n').filter(|line| line.ends_with(b"\n"));
+    // The first per-CPU symbol may be at address 0; not all of them are.
+    let hidden = lines.all(|line| line.iter().take_while(|&&byte| byte != b' ').all(|&byte| byte == b'0'));
+    hidden.then(Restriction::read)
+}
+
 /// Why the symbols are not at hand.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -1,1 +1,13 @@
-//! The consumer side of the per-CPU page rings.
+//! The consumer side of the per-CPU page rings that the eBPF programs fill.
+//!
+//! [`agent_ebpf`] describes the memory. Here are its safe views: [`SharedArray`] (a mapped array map), [`Control`] (a CPU's
+//! control block) and [`CpuRing`] (a CPU's pages: taken in order and given back in discard mode, copied out in
+//! overwrite mode).
+
+mod control;
+mod reader;
+mod shared;
+
+pub use control::Control;
+pub use reader::{CpuRing, Rings, SealedPage};
+pub use shared::{Shared, SharedArray};

@@ -136,6 +136,32 @@ pub fn data_len(page: &[u8], endian: Endian) -> Option<usize> {
     Some((word(page, COMMIT_AT, endian)? & DATA_LEN_MASK) as usize)
 }
 
+/// Number of data events on `page`, or `None` if its events do not add up to what the commit word says.
+pub fn count_events(page: &[u8], endian: Endian) -> Option<u64> {
+    let PageHeader { data_len, .. } = PageHeader::read(page, endian).ok()?;
+    let data = page.get(HEADER_LEN..HEADER_LEN + data_len)?;
+    let half = |at: usize| data.get(at..)?.first_chunk().map(|bytes| endian.read_u32(*bytes));
+    let (mut at, mut events) = (0, 0);
+    while at < data.len() {
+        let header = half(at)?;
+        // The five bits are the first ones of the word in the file's own bit order.
+        let kind = match endian {
+            Endian::Little => header & 0x1f,
+            Endian::Big => header >> DELTA_BITS,
+        };
+        at += match kind {
+            type_len::DATA_WITH_LENGTH => 4 + half(at + 4)?.max(4) as usize,
+            type_len::PADDING => 4 + half(at + 4)? as usize,
+            type_len::TIME_EXTEND | type_len::TIME_STAMP => 8,
+            words => 4 + words as usize * 4,
+        };
+        if kind <= type_len::MAX_DATA {
+            events += 1;
+        }
+    }
+    (at == data.len()).then_some(events)
+}
+
 /// Finishes a page that holds `data_len` bytes of events: writes the commit word, and zeroes what is behind the data.
 ///
 /// `missed` tells that events were lost before this page: `Some(n)` of them, `Some(0)` = not known how many. The number is

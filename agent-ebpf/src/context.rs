@@ -1,0 +1,94 @@
+//! What is known about the moment an event fires: time, thread, and the common fields of its record.
+
+use agent_ebpf::{CpuControl, clock};
+use aya_ebpf::helpers::{
+    bpf_get_current_task_btf, bpf_ktime_get_boot_ns, bpf_ktime_get_ns, bpf_probe_read_kernel,
+    generated::bpf_ktime_get_tai_ns,
+};
+
+use crate::globals;
+
+// include/linux/preempt.h: 8 bits of preemption depth, 8 of softirq, 4 of hardirq, 4 of NMI.
+const PREEMPT_MASK: u32 = 0xff;
+const SOFTIRQ_MASK: u32 = 0xff00;
+const SOFTIRQ_SERVING: u32 = 0x100;
+const HARDIRQ_MASK: u32 = 0xf_0000;
+const NMI_MASK: u32 = 0xf0_0000;
+const NEED_RESCHED_INVERTED: u32 = 0x8000_0000;
+
+// include/linux/trace_events.h, enum trace_flag_type.
+const FLAG_IRQS_OFF: u32 = 0x01;
+const FLAG_IRQS_UNKNOWN: u32 = 0x02;
+const FLAG_NEED_RESCHED: u32 = 0x04;
+const FLAG_HARDIRQ: u32 = 0x08;
+const FLAG_SOFTIRQ: u32 = 0x10;
+const FLAG_PREEMPT_RESCHED: u32 = 0x20;
+const FLAG_NMI: u32 = 0x40;
+const FLAG_BH_OFF: u32 = 0x80;
+
+/// The time stamp of an event, in nanoseconds of the chosen clock.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: helpers without arguments; the verifier drops the calls that the constant clock does not select.
+    unsafe {
+        match globals::clock() {
+            clock::BOOT => bpf_ktime_get_boot_ns(),
+            clock::TAI => bpf_ktime_get_tai_ns(),
+            _ => bpf_ktime_get_ns(),
+        }
+    }
+}
+
+/// The first word of a record: `common_type`, `common_flags`, `common_preempt_count`.
+///
+/// As ftrace fills them (`tracing_gen_ctx_irq_test`, kernel/trace/trace.c), from the CPU's preempt count, less what the
+/// tracepoint itself and the eBPF dispatcher add. Whether interrupts are off cannot be read by a program: that flag says
+/// "unknown" (0x02, which readers print as `X`) except in a hard interrupt, whose handlers run with interrupts off.
+#[inline(always)]
+pub fn common_word(ctl: &CpuControl, id: u16) -> u32 {
+    let mut flags = FLAG_IRQS_UNKNOWN;
+    let mut depth = 0;
+    if ctl.preempt_count != 0
+        && let Ok(count) = unsafe { bpf_probe_read_kernel(ctl.preempt_count as *const u32) }
+    {
+        if count & HARDIRQ_MASK != 0 {
+            flags = FLAG_IRQS_OFF | FLAG_HARDIRQ;
+        }
+        if count & SOFTIRQ_SERVING != 0 {
+            flags |= FLAG_SOFTIRQ;
+        }
+        if count & SOFTIRQ_MASK & !SOFTIRQ_SERVING != 0 {
+            flags |= FLAG_BH_OFF;
+        }
+        if count & NMI_MASK != 0 {
+            flags |= FLAG_NMI;
+        }
+        if globals::preempt_need_resched() != 0 && count & NEED_RESCHED_INVERTED == 0 {
+            flags |= FLAG_NEED_RESCHED | FLAG_PREEMPT_RESCHED;
+        }
+        // One level is the tracepoint's own (include/linux/tracepoint.h, __DO_TRACE).
+        depth = (count & PREEMPT_MASK).saturating_sub(1);
+        if depth > 0xf {
+            depth = 0xf;
+        }
+    }
+    depth |= migration_depth() << 4;
+    u32::from(id) | flags << 16 | depth << 24
+}
+
+/// How often the current task has migration disabled, at most 15, without the level that running this program adds
+/// (`bpf_prog_run_array`, include/linux/bpf.h).
+#[inline(always)]
+fn migration_depth() -> u32 {
+    let offset = globals::task_migration();
+    if offset == 0 {
+        return 0;
+    }
+    // SAFETY: the verifier checks the access against the kernel's BTF of task_struct, with the offset a known constant.
+    let depth = unsafe {
+        let task = bpf_get_current_task_btf() as *const u8;
+        u32::from(task.add(offset as usize).cast::<u16>().read_volatile())
+    };
+    let depth = depth.saturating_sub(1);
+    if depth > 0xf { 0xf } else { depth }
+}

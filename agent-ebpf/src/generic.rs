@@ -1,0 +1,120 @@
+//! The generic lane: one program that records any tracepoint event.
+//!
+//! The kernel builds the event's record for perf and hands it to the program as its context, with a kernel pointer where
+//! the eight common bytes belong (`perf_trace_run_bpf_submit`, include/trace/perf.h). The program copies what is behind them
+//! and rebuilds the common fields, so the pointer never leaves the kernel. The record's length follows from the
+//! event's format: the fixed part plus the longest reach of its dynamic fields.
+
+use core::ffi::c_void;
+
+use agent_ebpf::{DYNAMIC_FIELDS_MAX, EventSlot, LossCause, slot_flags};
+use aya_ebpf::{
+    EbpfContext as _,
+    helpers::{
+        bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_kernel,
+        generated::bpf_probe_read_kernel as probe_read,
+    },
+    macros::tracepoint,
+    programs::TracePointContext,
+};
+
+use crate::{context, maps::EVENTS, ring::Ring, tasks};
+
+/// Bytes of the common fields at the start of every record.
+const COMMON: u32 = 8;
+
+/// Records the event it fires for. Returns 1: any other value hides the event from every other perf user of the
+/// tracepoint (`trace_call_bpf`, kernel/trace/bpf_trace.c).
+#[tracepoint]
+pub fn generic_event(ctx: TracePointContext) -> u32 {
+    let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
+    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
+    if let Some(slot) = EVENTS.get_ptr(cookie)
+        && let Some(mut ring) = Ring::open(cpu, cookie)
+    {
+        // SAFETY: the slot comes from a map lookup and does not change while the event is attached.
+        record(ctx.as_ptr().cast(), unsafe { &*slot }, &mut ring);
+    }
+    1
+}
+
+#[inline(always)]
+fn record(ctx: *const u8, slot: &EventSlot, ring: &mut Ring) {
+    let pid_tgid = bpf_get_current_pid_tgid();
+    if !tasks::wanted(pid_tgid, || other_tid(ctx, slot)) {
+        ring.control().filtered += 1;
+        return;
+    }
+    if !ring.acquire() {
+        return;
+    }
+    let time = context::now();
+    if let Err(cause) = write(ctx, slot, ring, time, pid_tgid as u32) {
+        ring.lose(cause);
+    }
+    ring.release();
+}
+
+#[inline(always)]
+fn write(ctx: *const u8, slot: &EventSlot, ring: &mut Ring, time: u64, tid: u32) -> Result<(), LossCause> {
+    let body = record_len(ctx, slot)? - COMMON;
+    let space = ring.reserve(time, body)?;
+    let common = [context::common_word(ring.control(), slot.id), tid];
+    let end = space.fill(common, body, |destination, len| copy_body(ctx, slot, destination, len))?;
+    ring.commit(time, end);
+    Ok(())
+}
+
+/// Copies the record behind its common fields; the verifier checks `len` against the room at `destination`.
+#[inline(always)]
+fn copy_body(ctx: *const u8, slot: &EventSlot, destination: *mut u8, len: u32) -> bool {
+    let source = unsafe { ctx.add(COMMON as usize) }.cast::<c_void>();
+    if slot.flags & slot_flags::SYSCALL == 0 {
+        return unsafe { probe_read(destination.cast(), len, source) } == 0;
+    }
+    let held = u32::from(slot.copy_len).saturating_sub(COMMON);
+    let len = if held < len {
+        // A refused read fills its destination with zeros (`bpf_probe_read_kernel_common`, kernel/trace/bpf_trace.c).
+        unsafe { probe_read(destination.cast(), len, core::ptr::null()) };
+        held
+    } else {
+        len
+    };
+    let copied = unsafe { probe_read(destination.cast(), len, source) } == 0;
+    if len >= 8 {
+        unsafe { destination.add(4).cast::<u32>().write(0) };
+    }
+    copied
+}
+
+/// The record's length, common fields included: the structure's size plus the dynamic data behind its last field.
+#[inline(always)]
+fn record_len(ctx: *const u8, slot: &EventSlot) -> Result<u32, LossCause> {
+    let fields_end = u32::from(slot.fields_end);
+    let mut dynamic_end = fields_end;
+    for i in 0..DYNAMIC_FIELDS_MAX {
+        if i >= slot.dynamic_len as usize {
+            break;
+        }
+        let field = slot.dynamic[i];
+        let location = read_u32(ctx, field.offset).ok_or(LossCause::ReadFault)?;
+        let end = (location & 0xffff) + (location >> 16) + u32::from(field.base);
+        if end > dynamic_end {
+            dynamic_end = end;
+        }
+    }
+    Ok(u32::from(slot.fixed_len) + dynamic_end - fields_end)
+}
+
+/// The thread, beside the current one, that the event is about.
+#[inline(always)]
+fn other_tid(ctx: *const u8, slot: &EventSlot) -> Option<u32> {
+    if slot.other_tid == 0 { None } else { read_u32(ctx, slot.other_tid) }
+}
+
+/// Reads a field. A direct load would be refused: the offset is not a constant, and attaching compares the furthest
+/// constant offset with every event's size (`perf_event_set_bpf_prog`, kernel/events/core.c).
+#[inline(always)]
+fn read_u32(ctx: *const u8, offset: u16) -> Option<u32> {
+    unsafe { bpf_probe_read_kernel(ctx.add(offset as usize).cast::<u32>()) }.ok()
+}

@@ -1,0 +1,32 @@
+//! Constants that the agent sets before it loads the programs (documented in `agent_ebpf::globals`).
+//!
+//! They live in `.rodata`, which is frozen before verification: the verifier knows their values and drops the branches that
+//! they disable, helpers that an older kernel lacks included.
+
+macro_rules! global {
+    ($name:ident, $ty:ty, $get:ident) => {
+        #[unsafe(no_mangle)]
+        static $name: $ty = 0;
+
+        #[inline(always)]
+        pub fn $get() -> $ty {
+            // SAFETY: the static is valid; volatile because the loader replaces the value that the compiler sees.
+            unsafe { core::ptr::read_volatile(&raw const $name) }
+        }
+    };
+}
+
+global!(CLOCK, u32, clock);
+global!(OVERWRITE, u32, overwrite);
+global!(FILTER_TASKS, u32, filter_tasks);
+global!(FOLLOW_FORK, u32, follow_fork);
+global!(SELF_TGID, u32, self_tgid);
+global!(SLOTS, u32, slots);
+global!(TASK_PID, u32, task_pid);
+global!(TASK_COMM, u32, task_comm);
+global!(TASK_MIGRATION, u32, task_migration);
+global!(TASK_CFS_RQ, u32, task_cfs_rq);
+global!(CFS_RQ_RQ, u32, cfs_rq_rq);
+global!(RQ_CPU, u32, rq_cpu);
+global!(RQ_TO_PREEMPT, i64, rq_to_preempt);
+global!(PREEMPT_NEED_RESCHED, u32, preempt_need_resched);

@@ -1,0 +1,36 @@
+//! The maps (their contents are documented in `agent_ebpf`). Sizes of 1 are replaced by the agent at load.
+
+use agent_ebpf::{CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, TID_WORDS};
+use aya_ebpf::{
+    bindings::BPF_F_MMAPABLE,
+    macros::map,
+    maps::{Array, RingBuf},
+};
+
+/// A sub-buffer page.
+#[repr(C, align(4096))]
+pub struct Page(pub [u8; PAGE_SIZE]);
+
+#[map]
+pub static PAGES: Array<Page> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static PAGE_META: Array<PageMeta> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static CONTROL: Array<CpuControl> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static EVENTS: Array<EventSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static LEDGER: Array<EventLedger> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static TRACED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_MMAPABLE);
+
+#[map]
+pub static UNTRACED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_MMAPABLE);
+
+#[map]
+pub static NAMES: RingBuf = RingBuf::with_byte_size(NAMES_BYTES, 0);

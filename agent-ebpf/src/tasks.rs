@@ -1,0 +1,117 @@
+//! Which threads are recorded, and what they are called.
+//!
+//! Thread ids are kept in bitmaps, as ftrace keeps `set_event_pid` (kernel/trace/pid_list.c): a test costs one array lookup,
+//! nothing is allocated when a task is followed, and user space sets bits without a system call.
+
+use agent_ebpf::{COMM_LEN, NameRecord};
+use aya_ebpf::{
+    bindings::BPF_RB_NO_WAKEUP,
+    helpers::{
+        bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_kernel,
+        bpf_probe_read_kernel_str_bytes,
+    },
+    macros::raw_tracepoint,
+    maps::Array,
+    programs::RawTracePointContext,
+};
+
+use crate::{
+    atomic, globals,
+    maps::{CONTROL, NAMES, TRACED, UNTRACED},
+};
+
+/// `CLONE_THREAD` (include/uapi/linux/sched.h).
+const CLONE_THREAD: u64 = 0x1_0000;
+
+/// Whether an event of the current thread is recorded. `other` names the second thread of a scheduler event: as with
+/// ftrace's `set_event_pid`, a switch or a wakeup counts for both threads.
+#[inline(always)]
+pub fn wanted(pid_tgid: u64, other: impl Fn() -> Option<u32>) -> bool {
+    let tgid = (pid_tgid >> 32) as u32;
+    if globals::self_tgid() != 0 && tgid == globals::self_tgid() {
+        return match other() {
+            None => false,
+            Some(tid) => {
+                !contains(&UNTRACED, tid) && (globals::filter_tasks() == 0 || contains(&TRACED, tid))
+            }
+        };
+    }
+    if globals::filter_tasks() == 0 || contains(&TRACED, pid_tgid as u32) {
+        return true;
+    }
+    other().is_some_and(|tid| contains(&TRACED, tid))
+}
+
+#[inline(always)]
+fn contains(set: &Array<u64>, tid: u32) -> bool {
+    match set.get_ptr(tid / 64) {
+        // SAFETY: from a map lookup.
+        Some(word) => atomic::load(word) >> (tid % 64) & 1 != 0,
+        None => false,
+    }
+}
+
+/// `task_newtask(struct task_struct *task, u64 clone_flags)`: the new thread has its parent's name, and is followed when
+/// its parent is traced. It has not run yet (`copy_process`, kernel/fork.c), so none of its events is missed.
+#[raw_tracepoint(tracepoint = "task_newtask")]
+pub fn task_created(ctx: RawTracePointContext) -> i32 {
+    let task: *const u8 = ctx.arg(0);
+    let clone_flags: u64 = ctx.arg(1);
+    let Some(tid) = task_tid(task) else { return 0 };
+    note_name(tid, unsafe { task.add(globals::task_comm() as usize) });
+    if globals::filter_tasks() != 0
+        && (clone_flags & CLONE_THREAD != 0 || globals::follow_fork() != 0)
+        && contains(&TRACED, bpf_get_current_pid_tgid() as u32)
+        && let Some(word) = TRACED.get_ptr_mut(tid / 64)
+    {
+        atomic::set_bits(word, 1 << (tid % 64));
+    }
+    0
+}
+
+/// `task_rename(struct task_struct *task, const char *comm)`: exec and prctl. It fires before the name is copied.
+#[raw_tracepoint(tracepoint = "task_rename")]
+pub fn task_renamed(ctx: RawTracePointContext) -> i32 {
+    let task: *const u8 = ctx.arg(0);
+    let comm: *const u8 = ctx.arg(1);
+    // Without BTF the task's id cannot be read, but a task nearly always renames itself.
+    let tid = task_tid(task).unwrap_or(bpf_get_current_pid_tgid() as u32);
+    note_name(tid, comm);
+    0
+}
+
+/// `sched_process_free(struct task_struct *p)`: the id may be given to another task from here on.
+#[raw_tracepoint(tracepoint = "sched_process_free")]
+pub fn task_freed(ctx: RawTracePointContext) -> i32 {
+    let Some(tid) = task_tid(ctx.arg(0)) else { return 0 };
+    if contains(&TRACED, tid)
+        && let Some(word) = TRACED.get_ptr_mut(tid / 64)
+    {
+        atomic::clear_bits(word, 1 << (tid % 64));
+    }
+    0
+}
+
+#[inline(always)]
+fn task_tid(task: *const u8) -> Option<u32> {
+    let offset = globals::task_pid();
+    if offset == 0 {
+        return None;
+    }
+    unsafe { bpf_probe_read_kernel(task.add(offset as usize).cast::<u32>()) }.ok()
+}
+
+#[inline(always)]
+fn note_name(tid: u32, comm: *const u8) {
+    let mut record = NameRecord { tid, comm: [0; COMM_LEN] };
+    // SAFETY: a faulting address yields an error and no name.
+    if unsafe { bpf_probe_read_kernel_str_bytes(comm, &mut record.comm) }.is_ok() {
+        let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
+        if NAMES.output::<NameRecord>(&record, u64::from(BPF_RB_NO_WAKEUP)).is_err()
+            && let Some(ctl) = CONTROL.get_ptr_mut(cpu)
+        {
+            // The agent then reads the names from /proc, for as long as the threads live.
+            unsafe { (*ctl).names_lost += 1 };
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Thread names: what `report` prints in place of `<...>`.
+//!
+//! A trace file has one name for each thread id. Ours come from /proc when the recording starts and from every fork, exec and
+//! rename after that; the newest wins, as in the kernel's own cache, but none is ever evicted.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, BufWriter, Write as _},
+    path::PathBuf,
+};
+
+use agent_ebpf::{COMM_LEN, NameRecord};
+
+use super::{Spool, SpoolError};
+use crate::tracedat::Cmdlines;
+
+/// Bytes of a journal entry: `u32` thread id, name padded with NULs.
+const ENTRY: usize = 4 + COMM_LEN;
+
+/// The names, and their journal in the spool.
+#[derive(Debug)]
+pub(super) struct NameTable {
+    names: BTreeMap<u32, [u8; COMM_LEN]>,
+    journal: BufWriter<File>,
+    path: PathBuf,
+}
+
+impl NameTable {
+    /// An empty table with its journal in `spool`.
+    pub(super) fn create(spool: &Spool) -> Result<Self, SpoolError> {
+        let path = spool.file("names");
+        let journal = File::create(&path).map_err(SpoolError::io("create", &path))?;
+        Ok(Self { names: BTreeMap::new(), journal: BufWriter::new(journal), path })
+    }
+
+    /// Notes a thread's name. The journal is written by [`NameTable::flush`].
+    pub(super) fn insert(&mut self, record: NameRecord) -> Result<(), SpoolError> {
+        let NameRecord { tid, comm } = record;
+        if self.names.insert(tid, comm) == Some(comm) {
+            return Ok(());
+        }
+        let mut entry = [0; ENTRY];
+        entry[..4].copy_from_slice(&tid.to_le_bytes());
+        entry[4..].copy_from_slice(&comm);
+        self.journal.write_all(&entry).map_err(SpoolError::io("write", &self.path))
+    }
+
+    /// Notes a name that may only fill a gap: one from /proc must not replace a newer one.
+    pub(super) fn insert_if_absent(&mut self, record: NameRecord) -> Result<(), SpoolError> {
+        if self.names.contains_key(&record.tid) { Ok(()) } else { self.insert(record) }
+    }
+
+    /// Brings the journal to the file.
+    pub(super) fn flush(&mut self) -> Result<(), SpoolError> {
+        self.journal.flush().map_err(SpoolError::io("write", &self.path))
+    }
+
+    /// The table as a file has it.
+    pub(super) fn cmdlines(&self) -> Cmdlines {
+        cmdlines(&self.names)
+    }
+}
+
+/// Reads the journal of an unfinished recording. An incomplete last entry is dropped.
+pub(super) fn read_journal(spool: &Spool) -> Result<Cmdlines, SpoolError> {
+    let path = spool.file("names");
+    let journal = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(e) => return Err(SpoolError::io("read", path)(e)),
+    };
+    let mut names = BTreeMap::new();
+    for entry in journal.chunks_exact(ENTRY) {
+        if let (Some(tid), Some(comm)) = (entry.first_chunk::<4>(), entry.last_chunk::<COMM_LEN>()) {
+            names.insert(u32::from_le_bytes(*tid), *comm);
+        }
+    }
+    Ok(cmdlines(&names))
+}
+
+/// Thread 0 is left to readers, which call it `<idle>` on every CPU.
+fn cmdlines(names: &BTreeMap<u32, [u8; COMM_LEN]>) -> Cmdlines {
+    names.iter().filter(|&(&tid, _)| tid != 0).map(|(&tid, comm)| (tid, comm)).collect()
+}

@@ -1,0 +1,446 @@
+//! A capture while it runs: programs attached, rings filling, reader threads storing.
+
+use std::{
+    os::fd::{BorrowedFd, OwnedFd},
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use agent_ebpf::{EventLedger, EventSlot, LossCause, NameRecord, PAGE_SIZE, clock};
+
+use super::{
+    Manifest, Spool, SpoolError,
+    drain::{Drain, DrainOptions, PAUSE_MAX},
+    names::NameTable,
+    stats::{CpuStats, EventStats, Stats},
+    symbols::SymbolReader,
+};
+use crate::{
+    kernel::{clock::TraceClock, proc},
+    probe::{
+        KernelLayout, LoadError, ProbeError, ProgramOptions, Programs,
+        detach::{AttachTurn, detach_in_background},
+        tasks, tracepoint,
+    },
+    ring::{Control, Rings},
+    tracedat::Cmdlines,
+};
+
+/// The smallest ring: one page that is written and one that is read.
+pub const RING_PAGES_MIN: u32 = 2;
+/// How long a stop waits for programs that were already running when the gates closed.
+const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
+/// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols themselves.
+const RESERVE_MARGIN: u64 = 1 << 20;
+/// What the kernel's symbols take, compressed, at most.
+const RESERVE_SYMBOLS: u64 = 2 << 20;
+
+/// An event to record.
+#[derive(Clone, Debug)]
+pub struct CaptureEvent {
+    /// `system:name`.
+    pub name: String,
+    /// The copying plan; holds the event's id.
+    pub slot: EventSlot,
+    /// Whether a refusal to attach ends the start, or leaves this event out.
+    pub required: bool,
+}
+
+/// Which threads are recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TaskFilter {
+    /// Threads traced from the start. New threads of their processes always are.
+    pub tids: Vec<u32>,
+    /// Trace their child processes, too.
+    pub follow_fork: bool,
+}
+
+/// What a capture does.
+#[derive(Clone, Debug)]
+pub struct CaptureOptions {
+    /// The events.
+    pub events: Vec<CaptureEvent>,
+    /// Clock of the time stamps.
+    pub clock: TraceClock,
+    /// CPUs whose events are recorded; each gets a ring.
+    pub cpus: Vec<u32>,
+    /// One more than the highest possible CPU id.
+    pub possible_cpus: u32,
+    /// Pages in each CPU's ring; at least [`RING_PAGES_MIN`].
+    pub ring_pages: u32,
+    /// Keep the newest pages in the ring and store them at the end, instead of storing all of them meanwhile.
+    pub overwrite: bool,
+    /// `None` records every thread.
+    pub tasks: Option<TaskFilter>,
+    /// Leave out events of this process's own threads.
+    pub exclude_self: bool,
+    /// The longest time between two looks at the rings.
+    pub poll_interval: Option<Duration>,
+    /// Bytes of pages kept for each CPU.
+    pub cap: Option<u64>,
+    /// Where things are in this kernel's structures.
+    pub layout: KernelLayout,
+    /// Store the kernel's symbols.
+    pub symbols: bool,
+    /// Everything else that the file needs.
+    pub manifest: Manifest,
+}
+
+/// Why a capture cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum CaptureError {
+    /// The place for the data.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// The programs.
+    #[error(transparent)]
+    Probe(#[from] ProbeError),
+    /// The rings would take more memory than is free.
+    #[error(
+        "rings of {ring_kb} KB for {cpus} CPUs need {} MB, {} MB of memory are available; choose a smaller -b",
+        needed >> 20, available >> 20
+    )]
+    Memory {
+        /// Size of one ring in KB.
+        ring_kb: u64,
+        /// Number of rings.
+        cpus: usize,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes available.
+        available: u64,
+    },
+    /// The list of running threads.
+    #[error("cannot read the names of running threads: {0}")]
+    Threads(#[source] std::io::Error),
+}
+
+impl From<LoadError> for CaptureError {
+    fn from(error: LoadError) -> Self {
+        Self::Probe(ProbeError::Load(error))
+    }
+}
+
+/// An event that was left out because the kernel refused to attach to it.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// `system:name`.
+    pub event: String,
+    /// The kernel's reason.
+    pub reason: ProbeError,
+}
+
+/// A capture, from attaching to stopping.
+#[derive(Debug)]
+pub struct Capture {
+    // The links come first: they are handed over before the programs are dropped.
+    links: Links,
+    programs: Programs,
+    drain: Drain,
+    symbols: Option<SymbolReader>,
+    spool: Spool,
+    options: CaptureOptions,
+    kept_spool: Option<PathBuf>,
+    left_out: Vec<LeftOut>,
+    started: Option<Instant>,
+}
+
+/// The descriptors that keep programs attached. However a capture ends, they go to the background detacher: closing them here
+/// would take seconds to minutes.
+#[derive(Debug, Default)]
+struct Links {
+    events: Vec<OwnedFd>,
+    tasks: Vec<OwnedFd>,
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        self.tasks.clear();
+        // Without a child process the descriptors are closed right here, which only takes longer.
+        let _ = detach_in_background(std::mem::take(&mut self.events));
+    }
+}
+
+/// A moment's state of a running capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Events recorded.
+    pub events: u64,
+    /// Events lost.
+    pub lost: u64,
+    /// Bytes stored.
+    pub bytes: u64,
+}
+
+/// A capture that has stopped: all data is in the spool.
+#[derive(Debug)]
+pub struct Recorded {
+    /// Where the data is.
+    pub spool: Spool,
+    /// What the trace file needs beside it.
+    pub manifest: Manifest,
+    /// Thread names.
+    pub cmdlines: Cmdlines,
+    /// Counts.
+    pub stats: Stats,
+    /// What ended the capture early, if something did.
+    pub failure: Option<SpoolError>,
+}
+
+impl Capture {
+    /// Creates the spool, loads and attaches everything; nothing is recorded before [`Capture::open_gates`].
+    pub fn prepare(options: CaptureOptions) -> Result<Self, CaptureError> {
+        check_memory(&options)?;
+        let (spool, kept_spool) = Spool::create(&options.manifest.output)?;
+        match Self::prepare_in(&spool, &options) {
+            Ok(Prepared { links, programs, drain, symbols, left_out }) => Ok(Self {
+                links,
+                programs,
+                drain,
+                symbols,
+                spool,
+                options,
+                kept_spool,
+                left_out,
+                started: None,
+            }),
+            Err(error) => {
+                // There is nothing in it; the error at hand says more than one about cleaning up.
+                let _ = spool.remove();
+                Err(error)
+            }
+        }
+    }
+
+    fn prepare_in(spool: &Spool, options: &CaptureOptions) -> Result<Prepared, CaptureError> {
+        options.manifest.store(spool)?;
+        let formats: usize = options.manifest.systems.iter().flat_map(|(_, f)| f).map(String::len).sum();
+        let symbols = if options.symbols { RESERVE_SYMBOLS } else { 0 };
+        spool.reserve(RESERVE_MARGIN + symbols + formats as u64)?;
+        let mut programs = Programs::load(&program_options(options))?;
+        if options.layout.preempt_count.is_some() {
+            tasks::locate_preempt_counts(&programs, &options.cpus)?;
+        }
+        for &tid in options.tasks.iter().flat_map(|filter| &filter.tids) {
+            programs.trace_thread(tid);
+        }
+        let mut links = Links { events: Vec::new(), tasks: tasks::attach(&programs)? };
+        // Threads that are born while /proc is read announce themselves; these names must not replace theirs.
+        let mut names = NameTable::create(spool)?;
+        for thread in proc::threads().map_err(CaptureError::Threads)? {
+            names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) })?;
+        }
+        names.flush()?;
+        let stream = programs.take_names().ok_or(LoadError::Missing("map NAMES"))?;
+        let drain = Drain::start(spool, &programs.rings, (stream, names), &drain_options(options))?;
+        let symbols = options.symbols.then(|| SymbolReader::start(spool));
+        if options.exclude_self {
+            for tid in proc::own_threads().map_err(CaptureError::Threads)? {
+                programs.untrace_thread(tid);
+            }
+        }
+        let mut left_out = Vec::new();
+        let turn = AttachTurn::take();
+        for (index, event) in options.events.iter().enumerate() {
+            match tracepoint::attach(&programs, &event.name, event.slot.id, index as u32) {
+                Ok(link) => links.events.push(link),
+                Err(error) if event.required => return Err(error.into()),
+                Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
+            }
+        }
+        drop(turn);
+        Ok(Prepared { links, programs, drain, symbols, left_out })
+    }
+
+    /// Events that the kernel refused and nobody asked for by name.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// Where an earlier, unfinished recording to the same output was moved.
+    pub fn kept_spool(&self) -> Option<&std::path::Path> {
+        self.kept_spool.as_deref()
+    }
+
+    /// The spool directory.
+    pub fn spool_dir(&self) -> &std::path::Path {
+        self.spool.dir()
+    }
+
+    /// Adds a thread to the task filter. Takes effect at once.
+    pub fn trace_thread(&self, tid: u32) {
+        self.programs.trace_thread(tid);
+    }
+
+    /// Starts recording on all chosen CPUs.
+    pub fn open_gates(&mut self) {
+        self.started = Some(Instant::now());
+        for control in controls(&self.programs.rings, &self.options.cpus) {
+            control.set_enabled(true);
+        }
+    }
+
+    /// Becomes readable when recording cannot go on, for example because the disk is full.
+    pub fn failed(&self) -> BorrowedFd<'_> {
+        self.drain.failed()
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> Progress {
+        let mut progress = Progress { bytes: self.drain.bytes(), ..Progress::default() };
+        for control in controls(&self.programs.rings, &self.options.cpus) {
+            progress.events += control.events();
+            progress.lost += control.lost_total();
+        }
+        progress
+    }
+
+    /// Stops recording and brings all data into the spool. Detaching goes on in the background.
+    pub fn stop(self) -> Recorded {
+        let Self { links, programs, drain, symbols, spool, options, started, .. } = self;
+        let rings = Arc::clone(&programs.rings);
+        for control in controls(&rings, &options.cpus) {
+            control.set_enabled(false);
+        }
+        wait_until_quiet(&rings, &options.cpus);
+        let duration = started.map(|start| start.elapsed()).unwrap_or_default();
+        // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
+        drop(links);
+        let (drained, names, failure) = drain.finish();
+        let recursion_misses = programs.recursion_misses();
+        let names_lost: u64 = controls(&rings, &options.cpus).map(|control| control.names_lost()).sum();
+        let mut cmdlines = Cmdlines::new();
+        if let Some((_, mut names)) = names {
+            if names_lost != 0 {
+                for thread in proc::threads().unwrap_or_default() {
+                    // A failure to journal does not matter any more: the table itself is what is used from here on.
+                    let _ =
+                        names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) });
+                }
+            }
+            cmdlines = names.cmdlines();
+        }
+        let mut cpus = Vec::new();
+        for done in drained {
+            if let Some(control) = Control::new(&rings.control, done.cpu) {
+                cpus.push(CpuStats {
+                    cpu: done.cpu,
+                    events: control.events(),
+                    stored: done.totals,
+                    lost: LossCause::ALL.map(|cause| control.lost(cause)),
+                    overwritten: control.overwritten(),
+                    filtered: control.filtered(),
+                });
+            }
+        }
+        let events = event_stats(&programs, &options);
+        drop(programs);
+        if let Some(symbols) = symbols {
+            symbols.wait();
+        }
+        let stats = Stats { duration, cpus, events, recursion_misses, names_lost };
+        Recorded { spool, manifest: options.manifest, cmdlines, stats, failure }
+    }
+}
+
+/// The parts of a capture that are not its options.
+struct Prepared {
+    links: Links,
+    programs: Programs,
+    drain: Drain,
+    symbols: Option<SymbolReader>,
+    left_out: Vec<LeftOut>,
+}
+
+fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
+    let ring = u64::from(options.ring_pages) * PAGE_SIZE as u64;
+    let needed = ring.saturating_mul(options.cpus.len() as u64);
+    // The kernel would rather start killing processes than refuse a large map.
+    match proc::memory_available() {
+        Ok(available) if needed > available / 10 * 9 => {
+            Err(CaptureError::Memory { ring_kb: ring >> 10, cpus: options.cpus.len(), needed, available })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn program_options(options: &CaptureOptions) -> ProgramOptions {
+    ProgramOptions {
+        clock: match options.clock {
+            TraceClock::Mono => clock::MONO,
+            TraceClock::Boot => clock::BOOT,
+            TraceClock::Tai => clock::TAI,
+        },
+        overwrite: options.overwrite,
+        filter_tasks: options.tasks.is_some(),
+        follow_fork: options.tasks.as_ref().is_some_and(|filter| filter.follow_fork),
+        exclude_tgid: options.exclude_self.then(std::process::id),
+        possible_cpus: options.possible_cpus,
+        ring_cpus: options.cpus.clone(),
+        ring_pages: options.ring_pages,
+        slots: options.events.iter().map(|event| event.slot).collect(),
+        layout: options.layout,
+    }
+}
+
+fn drain_options(options: &CaptureOptions) -> DrainOptions {
+    DrainOptions {
+        cpus: options.cpus.clone(),
+        ring_pages: options.ring_pages,
+        compression: options.manifest.compression,
+        cap: options.cap,
+        pause_max: options.poll_interval.unwrap_or(PAUSE_MAX),
+        overwrite: options.overwrite,
+    }
+}
+
+fn controls<'a>(rings: &'a Rings, cpus: &[u32]) -> impl Iterator<Item = Control<'a>> {
+    cpus.iter().filter_map(|&cpu| Control::new(&rings.control, cpu))
+}
+
+/// Waits until every program that passed an open gate has returned.
+///
+/// Programs run with preemption disabled, so a grace period, which `membarrier` waits for
+/// (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command; there the busy flags and a
+/// moment's patience, far longer than any program runs, do the same.
+fn wait_until_quiet(rings: &Rings, cpus: &[u32]) {
+    const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
+    // SAFETY: membarrier takes plain numbers.
+    let waited = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } == 0;
+    if !waited {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let deadline = Instant::now() + QUIET_TIMEOUT;
+    while controls(rings, cpus).any(|control| control.is_busy()) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn event_stats(programs: &Programs, options: &CaptureOptions) -> Vec<EventStats> {
+    let mut stats = Vec::with_capacity(options.events.len());
+    for (index, event) in options.events.iter().enumerate() {
+        let mut sum = EventLedger::default();
+        for &cpu in &options.cpus {
+            let row = programs.ledger(cpu, index);
+            sum.recorded += row.recorded;
+            for (total, lost) in sum.lost.iter_mut().zip(row.lost) {
+                *total += lost;
+            }
+        }
+        stats.push(EventStats {
+            name: event.name.clone(),
+            id: event.slot.id,
+            recorded: sum.recorded,
+            lost: sum.lost,
+        });
+    }
+    stats
+}
+
+fn padded(name: &[u8]) -> [u8; agent_ebpf::COMM_LEN] {
+    let mut comm = [0; agent_ebpf::COMM_LEN];
+    let len = name.len().min(comm.len() - 1);
+    comm[..len].copy_from_slice(&name[..len]);
+    comm
+}

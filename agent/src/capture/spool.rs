@@ -1,0 +1,317 @@
+//! The spool: where a recording's data is until the finished file exists, and what a crash leaves behind.
+//!
+//! A directory beside the output file, `NAME.spool`:
+//!
+//! | file | content |
+//! |---|---|
+//! | `manifest` | everything else that the trace file needs: [`super::Manifest`] |
+//! | `names` | thread names as they became known: [`super::names`] |
+//! | `kallsyms` | the kernel's symbols, written while recording |
+//! | `cpuN.K` | segment K of CPU N's data, exactly as it will be in the trace file: chunks, or bare pages |
+//! | `reserve` | disk space set aside, so that a full disk leaves room to finish the file |
+//! | `lock` | locked while the recording runs |
+//!
+//! Pages are written before their memory is given back to the kernel, so a `kill -9` loses only what was still in the
+//! rings. A partly written last chunk is recognised by its length and cut off.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+
+use crate::tracedat::ChunkCompressor;
+
+/// Suffix of the spool directory's name.
+const SUFFIX: &str = ".spool";
+
+/// Why a spool cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SpoolError {
+    /// A system call on a file of the spool failed.
+    #[error("cannot {action} {path}: {source}")]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The recording that writes to the spool has not ended.
+    #[error("{0} belongs to a recording that is still running")]
+    InUse(PathBuf),
+    /// A file of the spool does not hold what it should.
+    #[error("{path} is damaged: {what}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// Compressing a chunk failed.
+    #[error("cannot compress trace pages: {0}")]
+    Compress(#[from] crate::tracedat::CompressError),
+}
+
+impl SpoolError {
+    pub(super) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// Whether the disk, or the user's part of it, is full.
+    pub fn is_disk_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => {
+                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A spool directory that this process has locked.
+#[derive(Debug)]
+pub struct Spool {
+    dir: PathBuf,
+    _lock: File,
+}
+
+impl Spool {
+    /// Where the spool of the trace file `output` is.
+    pub fn path_for(output: &Path) -> PathBuf {
+        let mut name = output.as_os_str().to_owned();
+        name.push(SUFFIX);
+        name.into()
+    }
+
+    /// Creates the spool of `output`. One that a crashed recording left behind is kept under another name, which is the
+    /// second value.
+    pub fn create(output: &Path) -> Result<(Self, Option<PathBuf>), SpoolError> {
+        let dir = Self::path_for(output);
+        let kept = if dir.exists() { set_aside(&dir)? } else { None };
+        fs::create_dir(&dir).map_err(SpoolError::io("create", &dir))?;
+        let lock = lock(&dir)?;
+        Ok((Self { dir, _lock: lock }, kept))
+    }
+
+    /// Opens the spool that a recording left behind. `path` is the spool directory or the trace file it belongs to.
+    pub fn open(path: &Path) -> Result<Self, SpoolError> {
+        let beside = Self::path_for(path);
+        let dir = if path.is_dir() { path.to_owned() } else { beside };
+        fs::metadata(dir.join("manifest")).map_err(SpoolError::io("find a recording in", &dir))?;
+        let lock = lock(&dir)?;
+        Ok(Self { dir, _lock: lock })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Path of the file `name` in the spool.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// Sets `bytes` of disk space aside for finishing the file. A file system that cannot do so is not an error: then a
+    /// full disk may leave the recording in the spool.
+    pub fn reserve(&self, bytes: u64) -> Result<(), SpoolError> {
+        let path = self.file("reserve");
+        let file = File::create(&path).map_err(SpoolError::io("create", &path))?;
+        match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
+            Err(e) if e == rustix::io::Errno::NOSPC || e == rustix::io::Errno::DQUOT => {
+                Err(SpoolError::io("reserve space in", path)(e.into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the reserved space back to the file system.
+    pub fn release_reserve(&self) {
+        // It may never have been there; a failure to remove it shows when the space is needed.
+        let _ = fs::remove_file(self.file("reserve"));
+    }
+
+    /// The data segments of every CPU, by CPU and in recording order.
+    pub fn segments(&self) -> Result<Vec<(u32, Vec<PathBuf>)>, SpoolError> {
+        let mut found = Vec::new();
+        let entries = fs::read_dir(&self.dir).map_err(SpoolError::io("list", &self.dir))?;
+        for entry in entries {
+            let entry = entry.map_err(SpoolError::io("list", &self.dir))?;
+            if let Some((cpu, index)) = entry.file_name().to_str().and_then(parse_segment) {
+                found.push((cpu, index, entry.path()));
+            }
+        }
+        found.sort();
+        let mut cpus: Vec<(u32, Vec<PathBuf>)> = Vec::new();
+        for (cpu, _, path) in found {
+            match cpus.last_mut() {
+                Some((last, paths)) if *last == cpu => paths.push(path),
+                _ => cpus.push((cpu, vec![path])),
+            }
+        }
+        Ok(cpus)
+    }
+
+    /// Deletes the spool.
+    pub fn remove(self) -> Result<(), SpoolError> {
+        fs::remove_dir_all(&self.dir).map_err(SpoolError::io("remove", &self.dir))
+    }
+}
+
+fn parse_segment(name: &str) -> Option<(u32, u64)> {
+    let (cpu, index) = name.strip_prefix("cpu")?.split_once('.')?;
+    Some((cpu.parse().ok()?, index.parse().ok()?))
+}
+
+fn lock(dir: &Path) -> Result<File, SpoolError> {
+    let path = dir.join("lock");
+    let file = File::create(&path).map_err(SpoolError::io("create", &path))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(SpoolError::InUse(dir.to_owned())),
+        Err(e) => Err(SpoolError::io("lock", path)(e.into())),
+    }
+}
+
+/// Moves an earlier recording's spool out of the way, or removes it if it never got as far as a manifest.
+fn set_aside(dir: &Path) -> Result<Option<PathBuf>, SpoolError> {
+    drop(lock(dir)?);
+    if !dir.join("manifest").exists() {
+        fs::remove_dir_all(dir).map_err(SpoolError::io("remove", dir))?;
+        return Ok(None);
+    }
+    let mut number = 1_u32;
+    loop {
+        let mut name = dir.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        let free = PathBuf::from(name);
+        if !free.exists() {
+            fs::rename(dir, &free).map_err(SpoolError::io("rename", dir))?;
+            return Ok(Some(free));
+        }
+        number += 1;
+    }
+}
+
+/// One CPU's data on its way into the spool.
+#[derive(Debug)]
+pub(super) struct CpuSpool {
+    dir: PathBuf,
+    cpu: u32,
+    /// Uncompressed bytes after which a segment is full; `None` for a single segment without limit.
+    segment_limit: Option<u64>,
+    current: Segment,
+    previous: Option<Segment>,
+    next_index: u64,
+    totals: SpoolTotals,
+}
+
+/// What a CPU's spool holds, and what a size cap removed from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpoolTotals {
+    /// Events in the pages on disk.
+    pub events: u64,
+    /// Pages on disk.
+    pub pages: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Events in pages that the size cap removed.
+    pub capped_events: u64,
+}
+
+#[derive(Debug)]
+struct Segment {
+    path: PathBuf,
+    file: File,
+    pages: u64,
+    events: u64,
+    /// Length up to which the file consists of whole chunks.
+    len: u64,
+}
+
+impl CpuSpool {
+    /// The spool of `cpu`. With a `cap`, at most that many bytes of pages are kept: two segments of half the size, the
+    /// older of which goes when the newer is full (as trace-cmd's `-m` does).
+    pub(super) fn create(spool: &Spool, cpu: u32, cap: Option<u64>) -> Result<Self, SpoolError> {
+        let current = Segment::create(spool.dir(), cpu, 0)?;
+        Ok(Self {
+            dir: spool.dir().to_owned(),
+            cpu,
+            segment_limit: cap.map(|bytes| bytes / 2),
+            current,
+            previous: None,
+            next_index: 1,
+            totals: SpoolTotals::default(),
+        })
+    }
+
+    /// Appends a chunk of `pages` that hold `events` events. After an error the file still ends with a whole chunk.
+    pub(super) fn append(
+        &mut self,
+        pages: &[u8],
+        page_size: usize,
+        events: u64,
+        compressor: &mut ChunkCompressor,
+    ) -> Result<(), SpoolError> {
+        if let Some(limit) = self.segment_limit {
+            let used = self.current.pages * page_size as u64;
+            if used > 0 && used + pages.len() as u64 > limit {
+                self.next_segment()?;
+            }
+        }
+        let chunk = compressor.compress(pages)?;
+        self.current.append(chunk)?;
+        let count = (pages.len() / page_size) as u64;
+        self.current.pages += count;
+        self.current.events += events;
+        self.totals.pages += count;
+        self.totals.events += events;
+        self.totals.bytes += chunk.len() as u64;
+        Ok(())
+    }
+
+    /// What is on disk.
+    pub(super) fn totals(&self) -> SpoolTotals {
+        self.totals
+    }
+
+    fn next_segment(&mut self) -> Result<(), SpoolError> {
+        let fresh = Segment::create(&self.dir, self.cpu, self.next_index)?;
+        self.next_index += 1;
+        let full = std::mem::replace(&mut self.current, fresh);
+        if let Some(old) = self.previous.replace(full) {
+            fs::remove_file(&old.path).map_err(SpoolError::io("remove", &old.path))?;
+            self.totals.pages -= old.pages;
+            self.totals.events -= old.events;
+            self.totals.bytes -= old.len;
+            self.totals.capped_events += old.events;
+        }
+        Ok(())
+    }
+}
+
+impl Segment {
+    fn create(dir: &Path, cpu: u32, index: u64) -> Result<Self, SpoolError> {
+        let path = dir.join(format!("cpu{cpu}.{index}"));
+        let file = File::create(&path).map_err(SpoolError::io("create", &path))?;
+        Ok(Self { path, file, pages: 0, events: 0, len: 0 })
+    }
+
+    fn append(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
+        if let Err(error) = self.file.write_all(chunk) {
+            // Part of the chunk may be there. Cutting it off frees space, so this works on a full disk too; if it should
+            // not, the reader of the spool recognises the partial chunk.
+            let _ = self.file.set_len(self.len);
+            let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.len));
+            return Err(SpoolError::io("write", &self.path)(error));
+        }
+        self.len += chunk.len() as u64;
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! The loss ledger: what was recorded, what was lost, where and why.
+
+use std::{fmt::Write as _, time::Duration};
+
+use agent_ebpf::LossCause;
+
+use super::spool::SpoolTotals;
+
+/// A finished capture's counts.
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// From opening the gates to closing them.
+    pub duration: Duration,
+    /// By CPU.
+    pub cpus: Vec<CpuStats>,
+    /// By event.
+    pub events: Vec<EventStats>,
+    /// Events that fired while another tracing program ran on their CPU, so that the kernel skipped ours; over all events and
+    /// CPUs. `None` where the kernel does not count them (before 6.7).
+    pub recursion_misses: Option<u64>,
+    /// Thread names that could not be noted when they changed.
+    pub names_lost: u64,
+}
+
+/// One CPU's counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuStats {
+    /// CPU id.
+    pub cpu: u32,
+    /// Events written to the ring.
+    pub events: u64,
+    /// What is stored.
+    pub stored: SpoolTotals,
+    /// Events lost, by [`LossCause`].
+    pub lost: [u64; LossCause::COUNT],
+    /// Events in ring pages that overwrite mode reused.
+    pub overwritten: u64,
+    /// Events that the task filter left out.
+    pub filtered: u64,
+}
+
+/// One event's counts over all CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventStats {
+    /// `system:name`.
+    pub name: String,
+    /// The kernel's id.
+    pub id: u16,
+    /// Records written to the rings.
+    pub recorded: u64,
+    /// Events lost, by [`LossCause`].
+    pub lost: [u64; LossCause::COUNT],
+}
+
+/// The name of a loss cause in tables and files.
+pub fn cause_name(cause: LossCause) -> &'static str {
+    match cause {
+        LossCause::RingFull => "ring_full",
+        LossCause::Oversize => "oversize",
+        LossCause::ReadFault => "read_fault",
+        LossCause::Nested => "nested",
+    }
+}
+
+impl CpuStats {
+    /// Events lost for any cause.
+    pub fn lost_total(&self) -> u64 {
+        self.lost.iter().sum()
+    }
+
+    /// Content of the CPUSTAT option: the lines of tracefs' `per_cpu/cpuN/stats`, with our counts in their places.
+    ///
+    /// `entries` are events left in the kernel's buffer, which are none; `overrun` are events that overwrite mode or a size cap
+    /// gave up; `dropped events` those lost.
+    pub fn cpustat(&self) -> String {
+        let Self { cpu, stored, overwritten, .. } = self;
+        let overrun = overwritten + stored.capped_events;
+        format!(
+            "CPU: {cpu}\nentries: 0\noverrun: {overrun}\ncommit overrun: 0\nbytes: 0\n\
+             dropped events: {}\nread events: {}\n",
+            self.lost_total(),
+            stored.events,
+        )
+    }
+}
+
+impl Stats {
+    /// Events stored.
+    pub fn stored_events(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.stored.events).sum()
+    }
+
+    /// Events lost for any cause that is counted exactly.
+    pub fn lost_total(&self) -> u64 {
+        self.cpus.iter().map(CpuStats::lost_total).sum()
+    }
+
+    /// The ledger as JSON, for the file: the counts, and how the clock stood to wall time (nanoseconds to add, and how wrong
+    /// they can be).
+    pub fn to_json(&self, clock: &str, realtime_offset: i64, realtime_uncertainty: u64) -> String {
+        let mut json = String::from("{\"version\":1");
+        let _ = write!(
+            json,
+            ",\"clock\":\"{clock}\",\"realtime_offset_ns\":{realtime_offset},\
+             \"realtime_uncertainty_ns\":{realtime_uncertainty}"
+        );
+        let _ = write!(json, ",\"duration_ns\":{}", self.duration.as_nanos());
+        match self.recursion_misses {
+            Some(misses) => {
+                let _ = write!(json, ",\"recursion_misses\":{misses}");
+            }
+            None => json.push_str(",\"recursion_misses\":null"),
+        }
+        let _ = write!(json, ",\"names_lost\":{},\"cpus\":[", self.names_lost);
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let _ = write!(
+                json,
+                "{comma}{{\"cpu\":{},\"recorded\":{},\"stored\":{},\"pages\":{},\"overwritten\":{},\"capped\":{},\"filtered\":{}",
+                cpu.cpu,
+                cpu.events,
+                cpu.stored.events,
+                cpu.stored.pages,
+                cpu.overwritten,
+                cpu.stored.capped_events,
+                cpu.filtered,
+            );
+            push_losses(&mut json, &cpu.lost);
+            json.push('}');
+        }
+        json.push_str("],\"events\":[");
+        let seen =
+            self.events.iter().filter(|event| event.recorded != 0 || event.lost.iter().any(|&n| n != 0));
+        for (index, event) in seen.enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            // Event names are identifiers, so nothing in them needs escaping.
+            let _ = write!(
+                json,
+                "{comma}{{\"event\":\"{}\",\"id\":{},\"recorded\":{}",
+                event.name, event.id, event.recorded
+            );
+            push_losses(&mut json, &event.lost);
+            json.push('}');
+        }
+        json.push_str("]}");
+        json
+    }
+}
+
+fn push_losses(json: &mut String, lost: &[u64; LossCause::COUNT]) {
+    json.push_str(",\"lost\":{");
+    for (index, cause) in LossCause::ALL.into_iter().enumerate() {
+        let comma = if index == 0 { "" } else { "," };
+        let _ = write!(json, "{comma}\"{}\":{}", cause_name(cause), lost[cause as usize]);
+    }
+    json.push('}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpustat_has_the_kernels_lines() {
+        let stats = CpuStats {
+            cpu: 3,
+            events: 12,
+            stored: SpoolTotals { events: 10, pages: 1, bytes: 4096, capped_events: 2 },
+            lost: [5, 0, 1, 0],
+            overwritten: 7,
+            filtered: 0,
+        };
+        assert_eq!(
+            stats.cpustat(),
+            "CPU: 3\nentries: 0\noverrun: 9\ncommit overrun: 0\nbytes: 0\ndropped events: 6\nread events: 10\n"
+        );
+    }
+
+    #[test]
+    fn json_names_every_cause_and_only_events_that_fired() {
+        let event =
+            |name: &str, recorded| EventStats { name: name.into(), id: 7, recorded, lost: [0, 0, 0, 1] };
+        let stats = Stats {
+            cpus: vec![CpuStats::default()],
+            events: vec![event("a:b", 2), EventStats::default()],
+            ..Stats::default()
+        };
+        let json = stats.to_json("mono", 5, 1);
+        assert!(json.contains(
+            "\"events\":[{\"event\":\"a:b\",\"id\":7,\"recorded\":2,\
+             \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1}}]"
+        ));
+        assert!(json.contains("\"recursion_misses\":null"));
+    }
+}

@@ -1,0 +1,48 @@
+//! The kernel's symbols, read while recording: the kernel takes a while to print them, and a stop should not wait for it.
+
+use std::{path::PathBuf, thread::JoinHandle};
+
+use super::Spool;
+use crate::kernel::kallsyms::Kallsyms;
+
+/// Reads the symbols in a thread of its own.
+#[derive(Debug)]
+pub(super) struct SymbolReader(Option<JoinHandle<()>>);
+
+impl SymbolReader {
+    /// Starts reading into `spool`. A failure leaves no file, and then the trace file has no symbols.
+    pub(super) fn start(spool: &Spool) -> Self {
+        let path = path(spool);
+        let thread = std::thread::Builder::new().name("symbols".into()).spawn(move || {
+            let _ = store(&path);
+        });
+        Self(thread.ok())
+    }
+
+    /// Waits until the file is there.
+    pub(super) fn wait(self) {
+        if let Some(thread) = self.0
+            && let Err(panic) = thread.join()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Where the spool keeps the symbols.
+fn path(spool: &Spool) -> PathBuf {
+    spool.file("kallsyms")
+}
+
+/// Writes the symbols under a temporary name first: a file that a crash cut short must not be taken for whole.
+fn store(path: &std::path::Path) -> Result<(), std::io::Error> {
+    let symbols = Kallsyms::read().map_err(std::io::Error::other)?.with_sentinel();
+    let draft = path.with_extension("new");
+    std::fs::write(&draft, symbols)?;
+    std::fs::rename(draft, path)
+}
+
+/// The symbols in the spool, if they could be had.
+pub(super) fn load(spool: &Spool) -> Vec<u8> {
+    std::fs::read(path(spool)).unwrap_or_default()
+}

@@ -1,0 +1,139 @@
+//! What can end a command, and with which exit code.
+
+use std::{fmt::Display, io, path::PathBuf};
+
+use super::{command::CommandError, exit::ExitCode, list::ListError};
+use crate::{
+    capture::{CaptureError, FinishError},
+    kernel::{events::SelectError, tracefs::TracefsError},
+    probe::{LoadError, ProbeError},
+};
+
+/// Why a command failed. The text says what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The options contradict each other or name what does not exist.
+    #[error("{0}")]
+    Usage(String),
+    /// The output cannot be there.
+    #[error("{0}")]
+    Output(String),
+    /// The kernel lacks something.
+    #[error("{0}")]
+    Kernel(String),
+    /// The selection of events.
+    #[error(transparent)]
+    Select(#[from] SelectError),
+    /// tracefs.
+    #[error("{source}{}", hint(.source.is_permission()))]
+    Tracefs {
+        /// The reason.
+        #[from]
+        source: TracefsError,
+    },
+    /// The recorded command.
+    #[error(transparent)]
+    Command(CommandError),
+    /// Starting the capture.
+    #[error("{source}{}", hint(is_permission(.source)))]
+    Capture {
+        /// The reason.
+        #[from]
+        source: CaptureError,
+    },
+    /// Making the file.
+    #[error("{error}; the recording is in {}: `tracer-agent recover {}` tries again", .spool.display(), .spool.display())]
+    Finish {
+        /// The reason.
+        error: FinishError,
+        /// Where the data is.
+        spool: PathBuf,
+    },
+    /// Recovering a recording.
+    #[error("{0}")]
+    Recover(#[source] FinishError),
+    /// Listing events.
+    #[error(transparent)]
+    List(#[from] ListError),
+    /// A system call that hardly ever fails.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl From<CommandError> for CliError {
+    fn from(error: CommandError) -> Self {
+        Self::Command(error)
+    }
+}
+
+impl CliError {
+    pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
+    pub(super) fn usage(error: impl Display) -> Self {
+        Self::Usage(error.to_string())
+    }
+
+    pub(super) fn kernel(error: impl Display) -> Self {
+        Self::Kernel(error.to_string())
+    }
+
+    /// The process's exit code for this error.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Usage(_) => ExitCode::Usage,
+            Self::Output(_) => ExitCode::OutputNotWritable,
+            Self::Kernel(_) => ExitCode::Unsupported,
+            Self::Select(SelectError::Malformed { .. }) => ExitCode::Usage,
+            Self::Select(_) => ExitCode::NoSuchEvent,
+            Self::Tracefs { source } | Self::List(ListError::Tracefs(source)) => of_tracefs(source),
+            Self::Command(CommandError::NotFound(_)) => ExitCode::CommandNotFound,
+            Self::Command(CommandError::NotExecutable { .. }) => ExitCode::CommandNotExecutable,
+            Self::Capture { source } => of_capture(source),
+            Self::Finish { error, .. } | Self::Recover(error) if error.is_disk_full() => ExitCode::DiskFull,
+            Self::List(ListError::Select(_)) => ExitCode::NoSuchEvent,
+            Self::Command(CommandError::Spawn(_))
+            | Self::Finish { .. }
+            | Self::Recover(_)
+            | Self::List(_)
+            | Self::System { .. } => ExitCode::Failure,
+        }
+    }
+}
+
+fn of_tracefs(error: &TracefsError) -> ExitCode {
+    if error.is_permission() { ExitCode::NotPermitted } else { ExitCode::Unsupported }
+}
+
+fn of_capture(error: &CaptureError) -> ExitCode {
+    match error {
+        _ if is_permission(error) => ExitCode::NotPermitted,
+        CaptureError::Spool(error) if error.is_disk_full() => ExitCode::DiskFull,
+        CaptureError::Spool(_) => ExitCode::OutputNotWritable,
+        CaptureError::Memory { .. }
+        | CaptureError::Probe(ProbeError::Load(LoadError::TooManyPages { .. })) => ExitCode::Usage,
+        CaptureError::Probe(_) => ExitCode::Unsupported,
+        CaptureError::Threads(_) => ExitCode::Failure,
+    }
+}
+
+fn is_permission(error: &CaptureError) -> bool {
+    match error {
+        CaptureError::Probe(ProbeError::Load(error)) => error.is_permission(),
+        CaptureError::Probe(ProbeError::Attach(error)) => {
+            error.source.kind() == io::ErrorKind::PermissionDenied
+        }
+        _ => false,
+    }
+}
+
+fn hint(permission: bool) -> &'static str {
+    if permission { "\nRun it as root (sudo); `tracer-agent doctor` says what is missing" } else { "" }
+}

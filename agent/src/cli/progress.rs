@@ -1,0 +1,68 @@
+//! The line that shows how a recording goes, on a terminal only.
+
+use std::{
+    io::Write as _,
+    time::{Duration, Instant},
+};
+
+use super::units::{bytes, count};
+use crate::capture::Progress;
+
+/// How often the line changes.
+const EVERY: Duration = Duration::from_millis(500);
+
+/// A line on stderr that is written over and over.
+#[derive(Debug)]
+pub(super) struct ProgressLine {
+    on: bool,
+    last: Option<(Instant, Progress)>,
+    shown: bool,
+}
+
+impl ProgressLine {
+    /// A line that is shown only if `on`.
+    pub(super) fn new(on: bool) -> Self {
+        Self { on, last: None, shown: false }
+    }
+
+    /// Whether it shows anything.
+    pub(super) fn is_on(&self) -> bool {
+        self.on
+    }
+
+    /// Shows the state, unless it was shown a moment ago.
+    pub(super) fn show(&mut self, now: Progress) {
+        if !self.on {
+            return;
+        }
+        let time = Instant::now();
+        let Some((last_time, last)) = self.last else {
+            self.last = Some((time, now));
+            return;
+        };
+        let elapsed = time - last_time;
+        if elapsed < EVERY {
+            return;
+        }
+        let rate = ((now.events - last.events) as f64 / elapsed.as_secs_f64()) as u64;
+        let lost = if now.lost == 0 { "none lost".to_owned() } else { format!("{} LOST", count(now.lost)) };
+        let line = format!(
+            "recording: {} events ({}/s), {}, {lost}",
+            count(now.events),
+            count(rate),
+            bytes(now.bytes)
+        );
+        // A terminal that is gone is noticed by the signal that comes with it.
+        let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
+        self.shown = true;
+        self.last = Some((time, now));
+    }
+}
+
+impl Drop for ProgressLine {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! `tracer-agent record`: a recording from the command line.
+
+use std::{
+    ffi::OsString,
+    io::IsTerminal as _,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    process::Child,
+    time::{Duration, Instant},
+};
+
+use clap::{ArgMatches, Args};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    process::{Pid, PidfdFlags, pidfd_open},
+};
+
+use super::{
+    CliError,
+    command::{self, Inherit, Waiting},
+    progress::ProgressLine,
+    record_plan::{self, Plan},
+    signals::Signals,
+    summary,
+};
+use crate::{
+    capture::{Capture, Recorded, finish},
+    cli::exit::{ExitCode, of_command},
+};
+
+/// How often waiting looks up from its descriptors to show progress.
+const TICK: Duration = Duration::from_millis(500);
+
+/// Records kernel events into a trace.dat file.
+///
+/// Runs COMMAND and records until it ends; without a command, until Ctrl-C or the end of --duration.
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
+#[command(after_help = "\
+EVENTS
+  sched:sched_switch   one event            sched, sched:*       all events of a system
+  sched_switch         an event by name     syscalls:*open*      a glob in either part
+  all                  every event
+
+EXAMPLES
+  tracer-agent record -e sched sleep 5
+  tracer-agent record -e 'syscalls:sys_enter_open*' -F -c make
+  tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat")]
+pub struct RecordArgs {
+    /// Event to record; may be repeated
+    #[arg(short = 'e', value_name = "EVENT", required = true)]
+    pub events: Vec<String>,
+
+    /// Leave out the events given by the -e options behind this one
+    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    pub exclude: u8,
+
+    /// Go on when an -e names no known event
+    #[arg(short = 'i')]
+    pub ignore_unknown: bool,
+
+    /// Store the formats of all events in the file, not only those of the recorded systems
+    #[arg(short = 'a')]
+    pub all_formats: bool,
+
+    /// File to write
+    #[arg(short = 'o', value_name = "FILE", default_value = "trace.dat")]
+    pub output: PathBuf,
+
+    /// Size of each CPU's ring in KB
+    #[arg(short = 'b', value_name = "KB", default_value_t = 4096)]
+    pub ring_kb: u64,
+
+    /// Keep only the newest events that fit the rings (flight recorder), and store them at the end
+    #[arg(long)]
+    pub overwrite: bool,
+
+    /// Clock of the time stamps: mono, boot or tai
+    #[arg(short = 'C', value_name = "CLOCK", default_value = "mono")]
+    pub clock: String,
+
+    /// Record only this process (all its threads); may be repeated, or a list: 12,34
+    #[arg(short = 'P', value_name = "PID", value_delimiter = ',')]
+    pub pids: Vec<u32>,
+
+    /// With -P or -F: record child processes too
+    #[arg(short = 'c')]
+    pub children: bool,
+
+    /// Record only the command
+    #[arg(short = 'F')]
+    pub only_command: bool,
+
+    /// CPUs to record: a hexadecimal mask as trace-cmd takes it, or a list such as 0-3,8
+    #[arg(short = 'M', value_name = "CPUMASK")]
+    pub cpu_mask: Option<String>,
+
+    /// Longest time between two looks at the rings, in microseconds
+    #[arg(short = 's', value_name = "USEC")]
+    pub poll_us: Option<u64>,
+
+    /// Keep at most this much of each CPU's newest data, in KB
+    #[arg(short = 'm', value_name = "KB")]
+    pub max_kb: Option<u64>,
+
+    /// Stop after this time: 10, 1.5, 500ms, 2m, 1h
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub duration: Option<Duration>,
+
+    /// Compression of the file: none, zstd, or zstd:LEVEL
+    #[arg(long, value_name = "HOW", default_value = "zstd", value_parser = record_plan::parse_compression)]
+    pub compression: crate::tracedat::Compression,
+
+    /// Store the kernel's symbols: full, none, or auto (when a recorded event prints a symbol)
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub kallsyms: record_plan::KallsymsMode,
+
+    /// Show wall-clock times: store the clock's distance to real time
+    #[arg(long)]
+    pub date: bool,
+
+    /// Store the address maps of the processes given by -P or -F
+    #[arg(long)]
+    pub proc_map: bool,
+
+    /// Do not record the agent's own threads (the default)
+    #[arg(long, overrides_with = "with_self")]
+    pub no_self: bool,
+
+    /// Record the agent's own threads too
+    #[arg(long = "self", alias = "no-filter", overrides_with = "no_self")]
+    pub with_self: bool,
+
+    /// No progress and no summary
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+
+    /// Command to run and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// `10`, `1.5`, `500ms`, `2s`, `3m`, `1h`; bare numbers are seconds.
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let scale = match unit {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("unknown unit {unit:?}; use us, ms, s, m or h")),
+    };
+    let value: f64 = number.parse().map_err(|_| "not a number followed by us, ms, s, m or h".to_owned())?;
+    match Duration::try_from_secs_f64(value * scale) {
+        Ok(duration) if !duration.is_zero() => Ok(duration),
+        _ => Err("it must be more than nothing, and less than the age of the universe".to_owned()),
+    }
+}
+
+/// Runs the command. `matches` are the raw arguments of this subcommand, for the order of -e and -v.
+pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliError> {
+    let command = match args.command.first() {
+        Some(program) => Some(command::find(program)?),
+        None => None,
+    };
+    let plan = Plan::make(args, matches)?;
+    // Before the first thread starts, so that no thread takes a signal from the descriptor.
+    let signals = Signals::block().map_err(CliError::system("block signals"))?;
+    let open_files = super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
+    let say = |text: String| {
+        if !args.quiet {
+            eprintln!("{text}");
+        }
+    };
+    for note in &plan.notes {
+        say(format!("tracer-agent: {note}"));
+    }
+    let Plan { options, followed, .. } = plan;
+
+    let inherit = Inherit { mask: signals.old_mask(), open_files };
+    let mut capture = Capture::prepare(options)?;
+    if let Some(kept) = capture.kept_spool() {
+        let kept = kept.display();
+        say(format!(
+            "tracer-agent: an unfinished recording to the same file is kept as {kept}; \
+             `tracer-agent recover {kept}` makes a trace.dat of it"
+        ));
+    }
+    for left_out in capture.left_out() {
+        say(format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
+    }
+    let spool_dir = capture.spool_dir().to_owned();
+
+    let started = start(&mut capture, command.as_deref(), args, inherit);
+    let mut child = match started {
+        Ok(child) => child,
+        Err(error) => {
+            let recorded = capture.stop();
+            // Nothing was recorded that anybody could want.
+            let _ = recorded.spool.remove();
+            return Err(error);
+        }
+    };
+    let end = wait_for_end(&capture, &signals, &mut child, &followed, args)?;
+
+    // From here on a second signal ends the process at once; the spool stays.
+    let keep = spool_dir.clone();
+    std::thread::spawn(move || {
+        signals.wait();
+        eprintln!(
+            "\ntracer-agent: ended before the file was finished; the recording is in {dir}\n\
+             tracer-agent: run `tracer-agent recover {dir}` to make a trace.dat of it",
+            dir = keep.display()
+        );
+        super::exit_now(ExitCode::Interrupted);
+    });
+    let recorded = capture.stop();
+    conclude(args, recorded, end, child)
+}
+
+/// Opens the gates, and lets the command go when it cannot miss anything any more.
+fn start(
+    capture: &mut Capture,
+    program: Option<&std::path::Path>,
+    args: &RecordArgs,
+    inherit: Inherit,
+) -> Result<Option<Child>, CliError> {
+    let Some(program) = program else {
+        capture.open_gates();
+        return Ok(None);
+    };
+    let waiting = Waiting::create(program, &args.command, inherit)?;
+    if args.only_command {
+        capture.trace_thread(waiting.pid());
+    }
+    capture.open_gates();
+    Ok(Some(waiting.start()?))
+}
+
+/// What ended the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// The command, with this exit code.
+    Command(u8),
+    /// A signal, the duration, or the processes of -P.
+    Asked,
+    /// Recording could not go on.
+    Failure,
+}
+
+fn wait_for_end(
+    capture: &Capture,
+    signals: &Signals,
+    child: &mut Option<Child>,
+    followed: &[u32],
+    args: &RecordArgs,
+) -> Result<End, CliError> {
+    let deadline = args.duration.map(|duration| Instant::now() + duration);
+    let command = child.as_ref().and_then(|child| open_pid(child.id()));
+    let mut followed: Vec<OwnedFd> = followed.iter().filter_map(|&pid| open_pid(pid)).collect();
+    let waits_for_followed = !followed.is_empty() && child.is_none();
+    let mut progress = ProgressLine::new(!args.quiet && std::io::stderr().is_terminal());
+    loop {
+        progress.show(capture.progress());
+        let now = Instant::now();
+        if deadline.is_some_and(|deadline| now >= deadline) {
+            return Ok(End::Asked);
+        }
+        let until_deadline = deadline.map(|deadline| deadline - now);
+        let tick = if progress.is_on() { Some(TICK) } else { None };
+        let timeout = [until_deadline, tick].into_iter().flatten().min();
+
+        let mut fds = vec![
+            PollFd::new(signals, PollFlags::IN),
+            PollFd::from_borrowed_fd(capture.failed(), PollFlags::IN),
+        ];
+        fds.extend(command.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        wait(&mut fds, timeout)?;
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+
+        if ready[1] {
+            return Ok(End::Failure);
+        }
+        if ready[0]
+            && let Some(signal) = signals.take()
+        {
+            forward(signal, child.as_ref());
+            return Ok(End::Asked);
+        }
+        let mut rest = ready[2..].iter();
+        if command.is_some()
+            && rest.next() == Some(&true)
+            && let Some(child) = child
+        {
+            let status = child.wait().map_err(CliError::system("wait for the command"))?;
+            return Ok(End::Command(of_command(status)));
+        }
+        followed.retain(|_| rest.next() != Some(&true));
+        if waits_for_followed && followed.is_empty() {
+            return Ok(End::Asked);
+        }
+    }
+}
+
+fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), CliError> {
+    let timeout =
+        timeout.map(|t| Timespec { tv_sec: t.as_secs().cast_signed(), tv_nsec: t.subsec_nanos().into() });
+    match poll(fds, timeout.as_ref()) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(CliError::system("wait for events")(error.into())),
+    }
+}
+
+/// A terminal's Ctrl-C reaches the command too; a signal to the agent alone must be passed on.
+fn forward(signal: i32, child: Option<&Child>) {
+    if signal != libc::SIGINT
+        && let Some(pid) = child.and_then(|child| Pid::from_raw(child.id().cast_signed()))
+    {
+        // It may have ended meanwhile.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+}
+
+fn open_pid(pid: u32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(pid.cast_signed())?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
+}
+
+/// Finishes the file, tells what is in it and decides the exit code.
+fn conclude(args: &RecordArgs, recorded: Recorded, end: End, child: Option<Child>) -> Result<u8, CliError> {
+    let disk_full = recorded.failure.as_ref().is_some_and(crate::capture::SpoolError::is_disk_full);
+    let failure = recorded.failure.as_ref().map(ToString::to_string);
+    let spool = recorded.spool.dir().to_owned();
+    let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
+    if !args.quiet {
+        eprint!("{}", summary::text(&finished));
+    }
+    if let Some(failure) = failure {
+        eprintln!("tracer-agent: recording ended early: {failure}");
+        eprintln!("tracer-agent: {} holds everything up to then", finished.path.display());
+        return Ok(if disk_full { ExitCode::DiskFull } else { ExitCode::Failure }.code());
+    }
+    let command = match (end, child) {
+        (End::Command(code), _) => Some(code),
+        // Asked to stop while the command runs: it goes on without us, unless it ended with us.
+        (_, Some(mut child)) => child.try_wait().ok().flatten().map(of_command),
+        _ => None,
+    };
+    Ok(command.unwrap_or(ExitCode::Ok.code()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_mins(2)));
+        for bad in ["", "x", "10 fortnights", "-1", "0", "nan", "inf", "1e400"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! `tracer-agent recover`: a trace.dat from what a killed recording left behind.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{CliError, exit::ExitCode, summary};
+use crate::capture::{FinishError, Spool, recover};
+
+/// Makes a trace.dat of a recording that was killed.
+///
+/// While it runs, a recording keeps its data in a directory beside the output, FILE.spool. It stays there when the
+/// recorder is killed.
+#[derive(Args, Debug)]
+pub struct RecoverArgs {
+    /// The spool directory, or the trace file that was to be written
+    #[arg(value_name = "DIR|FILE")]
+    pub path: PathBuf,
+
+    /// File to write, if not the one that the recording was started with
+    #[arg(short = 'o', value_name = "FILE")]
+    pub output: Option<PathBuf>,
+
+    /// No summary
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+}
+
+pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
+    let spool = Spool::open(&args.path).map_err(|error| CliError::Recover(FinishError::Spool(error)))?;
+    let finished = recover(spool, args.output.as_deref()).map_err(CliError::Recover)?;
+    if !args.quiet {
+        eprint!("{}", summary::text(&finished));
+    }
+    Ok(ExitCode::Ok.code())
+}

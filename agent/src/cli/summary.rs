@@ -1,0 +1,112 @@
+//! The table at the end of a recording.
+
+use std::fmt::Write as _;
+
+use agent_ebpf::LossCause;
+
+use super::units::{bytes, count};
+use crate::capture::{CpuStats, Finished, Stats, cause_name};
+
+/// More CPUs than this are shown only where something was lost.
+const ALL_CPUS: usize = 16;
+
+/// The summary of a finished file.
+pub(super) fn text(finished: &Finished) -> String {
+    let Finished { path, file_bytes, stats } = finished;
+    let mut text = String::new();
+    let pages: u64 = stats.cpus.iter().map(|cpu| cpu.stored.pages).sum();
+    let _ = writeln!(
+        text,
+        "{}: {} events in {:.3} s, {} ({} of trace pages)",
+        path.display(),
+        count(stats.stored_events()),
+        stats.duration.as_secs_f64(),
+        bytes(*file_bytes),
+        bytes(pages * agent_ebpf::PAGE_SIZE as u64),
+    );
+    table(&mut text, stats);
+    match stats.recursion_misses {
+        Some(0) => {}
+        Some(misses) => {
+            let _ = writeln!(
+                text,
+                "{} events were skipped by the kernel because another tracing program was running on the same CPU",
+                count(misses)
+            );
+        }
+        None => text.push_str(
+            "events skipped by the kernel's recursion guard: unknown (counted from Linux 6.7 on)\n",
+        ),
+    }
+    if stats.names_lost != 0 {
+        let _ = writeln!(text, "{} thread names may be missing", count(stats.names_lost));
+    }
+    most_lost(&mut text, stats);
+    text
+}
+
+fn table(text: &mut String, stats: &Stats) {
+    let causes: Vec<LossCause> = LossCause::ALL
+        .into_iter()
+        .filter(|&cause| stats.cpus.iter().any(|cpu| cpu.lost[cause as usize] != 0))
+        .collect();
+    let overwritten = stats.cpus.iter().any(|cpu| cpu.overwritten + cpu.stored.capped_events != 0);
+    let mut header = format!("{:>5} {:>14} {:>12}", "CPU", "events", "size");
+    if overwritten {
+        header += &format!(" {:>14}", "overwritten");
+    }
+    header += &format!(" {:>14}", "lost");
+    for cause in &causes {
+        header += &format!(" {:>14}", cause_name(*cause));
+    }
+    let _ = writeln!(text, "{header}");
+    let row = |text: &mut String, name: &str, cpu: &CpuStats| {
+        let _ = write!(text, "{name:>5} {:>14} {:>12}", count(cpu.stored.events), bytes(cpu.stored.bytes));
+        if overwritten {
+            let _ = write!(text, " {:>14}", count(cpu.overwritten + cpu.stored.capped_events));
+        }
+        let _ = write!(text, " {:>14}", count(cpu.lost_total()));
+        for cause in &causes {
+            let _ = write!(text, " {:>14}", count(cpu.lost[*cause as usize]));
+        }
+        text.push('\n');
+    };
+    let shown = stats.cpus.iter().filter(|cpu| stats.cpus.len() <= ALL_CPUS || cpu.lost_total() != 0);
+    for cpu in shown {
+        row(text, &cpu.cpu.to_string(), cpu);
+    }
+    if stats.cpus.len() > 1 {
+        row(text, "all", &total(&stats.cpus));
+    }
+}
+
+fn total(cpus: &[CpuStats]) -> CpuStats {
+    let mut sum = CpuStats::default();
+    for cpu in cpus {
+        sum.stored.events += cpu.stored.events;
+        sum.stored.bytes += cpu.stored.bytes;
+        sum.stored.capped_events += cpu.stored.capped_events;
+        sum.overwritten += cpu.overwritten;
+        for (total, lost) in sum.lost.iter_mut().zip(cpu.lost) {
+            *total += lost;
+        }
+    }
+    sum
+}
+
+/// The events that lost most, so that a user knows what to leave out or which ring to enlarge.
+fn most_lost(text: &mut String, stats: &Stats) {
+    let mut lost: Vec<(u64, &str)> = stats
+        .events
+        .iter()
+        .map(|event| (event.lost.iter().sum(), event.name.as_str()))
+        .filter(|&(sum, _)| sum != 0)
+        .collect();
+    lost.sort_by(|a, b| b.cmp(a));
+    for (sum, name) in lost.iter().take(5) {
+        let _ = writeln!(text, "lost {} of {name}", count(*sum));
+    }
+    if stats.cpus.iter().any(|cpu| cpu.lost[LossCause::RingFull as usize] != 0) {
+        text.push_str("a larger ring (-b) or fewer events lose less\n");
+    }
+}

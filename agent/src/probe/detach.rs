@@ -1,0 +1,104 @@
+//! Detaching without making anybody wait.
+//!
+//! The last perf user of a tracepoint waits for every CPU when it lets go (`perf_trace_destroy` ->
+//! `tracepoint_synchronize_unregister`, kernel/trace/trace_event_perf.c), about 75 ms for each event under a host-wide lock,
+//! and so does process exit. So the links are handed to a child process that owns nothing else, and the agent leaves.
+
+use std::{
+    fs::File,
+    io,
+    os::fd::{OwnedFd, RawFd},
+};
+
+/// Held exclusively while a recorder attaches its events and while a detacher lets one go, so that a new recording does not
+/// queue behind thousands of detachments of an old one.
+const TURN_LOCK: &std::ffi::CStr = c"/run/tracer-agent.attach.lock";
+
+/// Lets a recorder attach before running detachers go on. Released when dropped.
+#[derive(Debug)]
+pub struct AttachTurn(#[expect(dead_code, reason = "held for its lock")] Option<File>);
+
+impl AttachTurn {
+    /// Waits at most for one detachment. Where the lock file cannot be had, attaching works all the same, more slowly.
+    pub fn take() -> Self {
+        let path = std::path::Path::new("/run/tracer-agent.attach.lock");
+        let file = File::options().create(true).truncate(false).write(true).open(path).ok();
+        let file = file.filter(|f| rustix::fs::flock(f, rustix::fs::FlockOperation::LockExclusive).is_ok());
+        Self(file)
+    }
+}
+
+/// Hands `links` to a detached child process that closes them and exits. Returns at once.
+///
+/// # Errors
+/// When no process can be created; the links are then closed here, which takes its time.
+pub fn detach_in_background(links: Vec<OwnedFd>) -> io::Result<()> {
+    let mut keep: Vec<RawFd> = links.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
+    keep.sort_unstable();
+    if keep.is_empty() {
+        return Ok(());
+    }
+    // SAFETY: the child makes only async-signal-safe calls on memory that was set up before the fork, and never returns.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => {
+            // SAFETY: as above; this is the child.
+            unsafe { detacher(&keep) }
+        }
+        child => {
+            // The child at once leaves a grandchild behind and exits, so that no zombie stays with a long-lived agent.
+            let mut status = 0;
+            // SAFETY: waits for our own child.
+            while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1
+                && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+            {}
+            // The grandchild has its own descriptors, so these close without waiting.
+            drop(links);
+            Ok(())
+        }
+    }
+}
+
+/// The child's whole life.
+///
+/// # Safety
+/// Runs between fork and exit of a possibly multi-threaded process: async-signal-safe calls only, no allocation.
+unsafe fn detacher(keep: &[RawFd]) -> ! {
+    // SAFETY: plain system calls on valid arguments; descriptors outside `keep` are not used afterwards.
+    unsafe {
+        match libc::fork() {
+            0 => {}
+            _ => libc::_exit(0),
+        }
+        libc::setsid();
+        libc::prctl(libc::PR_SET_NAME, c"tracer-detach".as_ptr());
+        let _ = libc::chdir(c"/".as_ptr());
+        // A second Ctrl-C or a closing terminal must not leave the links to a slow process exit that nobody sees.
+        libc::signal(libc::SIGINT, libc::SIG_IGN);
+        libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        // Everything but the links goes: a pipe to the user's terminal must not stay open, the rings must not stay mapped.
+        let mut next: libc::c_uint = 0;
+        for &fd in keep {
+            let fd = fd as libc::c_uint;
+            if fd > next {
+                libc::syscall(libc::SYS_close_range, next, fd - 1, 0);
+            }
+            next = fd + 1;
+        }
+        libc::syscall(libc::SYS_close_range, next, libc::c_uint::MAX, 0);
+        let turn = libc::open(TURN_LOCK.as_ptr(), libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC, 0o600);
+        for &fd in keep {
+            if turn >= 0 {
+                libc::flock(turn, libc::LOCK_EX);
+            }
+            libc::close(fd);
+            if turn >= 0 {
+                libc::flock(turn, libc::LOCK_UN);
+                // Gives a recorder that waits for its turn the time to take it.
+                let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+                libc::nanosleep(&raw const pause, std::ptr::null_mut());
+            }
+        }
+        libc::_exit(0)
+    }
+}

@@ -1,0 +1,57 @@
+//! Where the fields that the programs read are in this kernel's structures.
+
+use crate::kernel::btf::Btf;
+
+/// Offsets from the kernel's BTF. Everything unknown is 0, which switches off what needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelLayout {
+    /// `task_struct.pid`: the thread id.
+    pub task_pid: u32,
+    /// `task_struct.comm`.
+    pub task_comm: u32,
+    /// `task_struct.migration_disabled`.
+    pub task_migration: u32,
+    /// How to find a CPU's preempt count.
+    pub preempt_count: Option<PreemptCountPath>,
+}
+
+/// `current->se.cfs_rq->rq` is this CPU's `runqueues`; the preempt count is a fixed distance away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PreemptCountPath {
+    /// `task_struct.se.cfs_rq`.
+    pub task_cfs_rq: u32,
+    /// `cfs_rq.rq`.
+    pub cfs_rq_rq: u32,
+    /// `rq.cpu`, to check the result.
+    pub rq_cpu: u32,
+    /// From the per-CPU variable `runqueues` to the word that holds the preempt count.
+    pub rq_to_count: i64,
+}
+
+impl KernelLayout {
+    /// Looks everything up in the kernel's type information. What is not there stays unknown.
+    pub fn from_btf(btf: &Btf) -> Self {
+        let offset = |path: &str| btf.member_offset(path).unwrap_or(0);
+        // Programs read this field as 16 bits (include/linux/sched.h, 5.11 and later).
+        let migration = btf.member("task_struct.migration_disabled").ok().filter(|member| member.size == 2);
+        Self {
+            task_pid: offset("task_struct.pid"),
+            task_comm: offset("task_struct.comm"),
+            task_migration: migration.map_or(0, |member| member.offset),
+            preempt_count: PreemptCountPath::from_btf(btf),
+        }
+    }
+}
+
+impl PreemptCountPath {
+    fn from_btf(btf: &Btf) -> Option<Self> {
+        let (variable, member) = btf.preempt_count().ok()?;
+        let runqueues = btf.percpu_variable("runqueues").ok()?;
+        Some(Self {
+            task_cfs_rq: btf.member_offset("task_struct.se.cfs_rq").ok()?,
+            cfs_rq_rq: btf.member_offset("cfs_rq.rq").ok()?,
+            rq_cpu: btf.member_offset("rq.cpu").ok()?,
+            rq_to_count: i64::from(variable.offset) + i64::from(member) - i64::from(runqueues.offset),
+        })
+    }
+}

@@ -1,0 +1,122 @@
+//! Attaching the generic lane: one program on any tracepoint event.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use agent_ebpf::{DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_flags};
+
+use super::{
+    object::{LoadError, Programs, program},
+    sys,
+};
+use crate::event::{Format, Location};
+
+/// Why an event cannot be recorded by the generic lane although the kernel would attach a program.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum SlotError {
+    /// The common fields are not the eight bytes that readers and programs expect.
+    #[error("its common fields are laid out differently from every other event's")]
+    CommonFields,
+    /// More dynamic fields than a program follows.
+    #[error("it has {0} dynamic fields, at most {DYNAMIC_FIELDS_MAX} can be followed")]
+    DynamicFields(usize),
+    /// The fixed part alone does not fit a page.
+    #[error("its fixed fields take {0} bytes, a page holds {RECORD_MAX}")]
+    TooLong(u32),
+}
+
+/// Why attaching failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot attach to {event}: {step}: {source}")]
+pub struct AttachError {
+    /// `system:name`.
+    pub event: String,
+    /// The system call.
+    pub step: &'static str,
+    /// Its error.
+    #[source]
+    pub source: io::Error,
+}
+
+/// The copying plan for an event of this format.
+///
+/// `system` matters because system call events reach programs in a structure of their own
+/// (`perf_call_bpf_enter`, kernel/trace/trace_syscalls.c): number and arguments at the format's offsets, and none of the
+/// dynamic fields that formats list from 6.19 on.
+pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot, SlotError> {
+    if !has_standard_common_fields(format) {
+        return Err(SlotError::CommonFields);
+    }
+    let layout = format.record_layout();
+    let fixed_len = u16::try_from(layout.size).ok().filter(|&size| usize::from(size) <= RECORD_MAX);
+    let Some(fixed_len) = fixed_len else { return Err(SlotError::TooLong(layout.size)) };
+    // Offsets are within the record, so they fit its length's type.
+    let mut slot = EventSlot {
+        id: format.id,
+        fixed_len,
+        fields_end: layout.fields_end as u16,
+        copy_len: fixed_len,
+        other_tid: other_thread(system, name)
+            .and_then(|field| format.field(field))
+            .filter(|field| field.size == 4)
+            .map_or(0, |field| field.offset as u16),
+        ..EventSlot::default()
+    };
+    if system == "syscalls" {
+        slot.flags |= slot_flags::SYSCALL;
+        if let Some(first) = layout.dynamic.iter().map(|field| field.offset).min() {
+            slot.copy_len = first as u16;
+        }
+        return Ok(slot);
+    }
+    if layout.dynamic.len() > DYNAMIC_FIELDS_MAX {
+        return Err(SlotError::DynamicFields(layout.dynamic.len()));
+    }
+    slot.dynamic_len = layout.dynamic.len() as u16;
+    for (to, from) in slot.dynamic.iter_mut().zip(&layout.dynamic) {
+        let offset = from.offset as u16;
+        let base = if from.location == Location::RelLoc { offset + 4 } else { 0 };
+        *to = DynamicField { offset, base };
+    }
+    Ok(slot)
+}
+
+/// Whether the record starts with the eight bytes that programs rebuild: `common_type`, `common_flags`,
+/// `common_preempt_count`, `common_pid`.
+fn has_standard_common_fields(format: &Format) -> bool {
+    let expected =
+        [("common_type", 0, 2), ("common_flags", 2, 1), ("common_preempt_count", 3, 1), ("common_pid", 4, 4)];
+    format.common.len() == expected.len()
+        && format.common.iter().zip(expected).all(|(field, (name, offset, size))| {
+            (&*field.name, field.offset, field.size) == (name, offset, size)
+        })
+}
+
+/// The field that names the other thread of a scheduler event, which a process filter looks at too. The same events
+/// as ftrace treats so (`event_filter_pid_sched_*`, kernel/trace/trace_events.c).
+fn other_thread(system: &str, name: &str) -> Option<&'static str> {
+    match (system, name) {
+        ("sched", "sched_switch") => Some("next_pid"),
+        ("sched", "sched_wakeup" | "sched_wakeup_new" | "sched_waking") => Some("pid"),
+        _ => None,
+    }
+}
+
+/// Ties the generic program to the event with this kernel id; it records under `slot` from the moment its CPU's gate
+/// is open. Dropping the descriptor detaches, which takes the kernel tens of milliseconds: see [`super::detach`].
+pub fn attach(programs: &Programs, event: &str, id: u16, slot: u32) -> Result<OwnedFd, super::ProbeError> {
+    let program = programs.fd(program::GENERIC)?;
+    let fail = |step| move |source| AttachError { event: event.to_owned(), step, source };
+    let carrier = sys::open_tracepoint(id).map_err(fail("perf_event_open"))?;
+    let link =
+        sys::link_perf_event(program, carrier.as_fd(), slot.into()).map_err(fail("BPF_LINK_CREATE"))?;
+    Ok(link)
+}
+
+impl From<LoadError> for super::ProbeError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
+    }
+}

@@ -1,0 +1,108 @@
+//! A CPU's control block, seen from user space.
+
+use std::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use agent_ebpf::{CpuControl, LossCause};
+
+/// A view of one [`CpuControl`] with the access each field allows.
+#[derive(Clone, Copy, Debug)]
+pub struct Control<'a> {
+    block: NonNull<CpuControl>,
+    _map: std::marker::PhantomData<&'a CpuControl>,
+}
+
+// SAFETY: every access is an atomic or volatile one.
+unsafe impl Send for Control<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Control<'_> {}
+
+macro_rules! atomic {
+    ($self:ident . $field:ident) => {
+        // SAFETY: the block outlives the view, the field is an aligned u64 and is only ever accessed atomically here.
+        unsafe { AtomicU64::from_ptr(&raw mut (*$self.block.as_ptr()).$field) }
+    };
+}
+
+impl<'a> Control<'a> {
+    /// The view of element `cpu`.
+    pub fn new(map: &'a super::SharedArray<CpuControl>, cpu: u32) -> Option<Self> {
+        Some(Self { block: map.get(cpu as usize)?, _map: std::marker::PhantomData })
+    }
+
+    /// Opens or closes this CPU's gate. Programs that have passed it finish their event; see `capture`'s stop.
+    pub fn set_enabled(&self, enabled: bool) {
+        atomic!(self.enabled).store(enabled.into(), Ordering::SeqCst);
+    }
+
+    /// Pages completed since the start; everything written to them is visible.
+    pub fn head(&self) -> u64 {
+        atomic!(self.head).load(Ordering::Acquire)
+    }
+
+    /// Pages given back since the start.
+    pub fn consumed(&self) -> u64 {
+        atomic!(self.consumed).load(Ordering::Relaxed)
+    }
+
+    /// Gives all pages before page number `page` back to the programs.
+    pub fn release(&self, page: u64) {
+        atomic!(self.consumed).store(page, Ordering::Release);
+    }
+
+    /// Whether a program is writing in this ring at the moment.
+    pub fn is_busy(&self) -> bool {
+        atomic!(self.busy).load(Ordering::Acquire) != 0
+    }
+
+    /// Events recorded since the start.
+    pub fn events(&self) -> u64 {
+        atomic!(self.events).load(Ordering::Relaxed)
+    }
+
+    /// Events in pages that overwrite mode reused.
+    pub fn overwritten(&self) -> u64 {
+        atomic!(self.overwritten).load(Ordering::Relaxed)
+    }
+
+    /// Events that a process filter rejected.
+    pub fn filtered(&self) -> u64 {
+        atomic!(self.filtered).load(Ordering::Relaxed)
+    }
+
+    /// Thread names that were not noted because the agent did not read them in time.
+    pub fn names_lost(&self) -> u64 {
+        atomic!(self.names_lost).load(Ordering::Relaxed)
+    }
+
+    /// Events lost for `cause` since the start.
+    pub fn lost(&self, cause: LossCause) -> u64 {
+        // SAFETY: as in `atomic!`; the index is an enum discriminant below the array's length.
+        let field =
+            unsafe { AtomicU64::from_ptr((&raw mut (*self.block.as_ptr()).lost[cause as usize]).cast()) };
+        field.load(Ordering::Relaxed)
+    }
+
+    /// Events lost for any cause since the start.
+    pub fn lost_total(&self) -> u64 {
+        LossCause::ALL.iter().map(|&cause| self.lost(cause)).sum()
+    }
+
+    /// The whole block, for the fields that change only while programs run. Meaningful after the gate is closed and all
+    /// programs have returned.
+    pub fn quiescent(&self) -> CpuControl {
+        // SAFETY: the block outlives the view and any bytes are a valid value.
+        unsafe { self.block.as_ptr().read_volatile() }
+    }
+
+    /// Sets which pages the ring of this CPU consists of. Only before its gate is opened for the first time.
+    pub fn set_ring(&self, base: u32, pages: u32) {
+        // SAFETY: no program uses the ring yet, so nothing else accesses these fields.
+        unsafe {
+            (&raw mut (*self.block.as_ptr()).ring_base).write_volatile(base);
+            (&raw mut (*self.block.as_ptr()).ring_pages).write_volatile(pages);
+        }
+    }
+}

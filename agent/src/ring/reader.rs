@@ -1,0 +1,165 @@
+//! Taking pages out of a CPU's ring.
+
+use agent_ebpf::{CpuControl, PAGE_HEADER, PAGE_SIZE, PageMeta};
+
+use super::{Control, SharedArray};
+use crate::tracedat::{Endian, page};
+
+/// The mapped arrays that make up the rings of all CPUs.
+#[derive(Debug)]
+pub struct Rings {
+    /// `PAGES`.
+    pub pages: SharedArray<[u8; PAGE_SIZE]>,
+    /// `PAGE_META`.
+    pub meta: SharedArray<PageMeta>,
+    /// `CONTROL`.
+    pub control: SharedArray<CpuControl>,
+}
+
+/// One CPU's ring. There is one reader of a ring at a time; it owns the pages between `consumed` and `head`.
+#[derive(Debug)]
+pub struct CpuRing<'a> {
+    rings: &'a Rings,
+    control: Control<'a>,
+    cpu: u32,
+    base: usize,
+    pages: u64,
+}
+
+/// A page as it goes into a file: its commit word and missed-events mark are in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SealedPage {
+    /// Events in the page.
+    pub events: u32,
+    /// Events lost directly before it.
+    pub lost: u64,
+}
+
+impl<'a> CpuRing<'a> {
+    /// The ring of `cpu`, which consists of the `pages` elements of `PAGES` from `base` on.
+    ///
+    /// `None` if the arrays do not hold such a ring.
+    pub fn new(rings: &'a Rings, cpu: u32, base: usize, pages: u32) -> Option<Self> {
+        let control = Control::new(&rings.control, cpu)?;
+        let end = base.checked_add(pages as usize)?;
+        if pages == 0 || end > rings.pages.len() || end > rings.meta.len() {
+            return None;
+        }
+        Some(Self { rings, control, cpu, base, pages: pages.into() })
+    }
+
+    /// The CPU whose events the ring holds.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// The control block.
+    pub fn control(&self) -> Control<'a> {
+        self.control
+    }
+
+    /// Size of the ring in pages.
+    pub fn capacity(&self) -> u64 {
+        self.pages
+    }
+
+    /// Complete pages that wait to be taken. A programs' counter that runs ahead of the ring is cut to its size.
+    pub fn ready(&self) -> u64 {
+        self.control.head().wrapping_sub(self.control.consumed()).min(self.pages)
+    }
+
+    /// Appends up to `max` complete pages to `out`, sealed, without giving them back, and describes them to `each`.
+    ///
+    /// Returns how many were taken; [`CpuRing::release`] gives them back once their bytes are safe.
+    pub fn take(&self, max: u64, out: &mut Vec<u8>, mut each: impl FnMut(SealedPage)) -> u64 {
+        let count = self.ready().min(max);
+        let first = self.control.consumed();
+        for number in first..first + count {
+            each(self.copy_page(number, None, 0, out));
+        }
+        count
+    }
+
+    /// Gives `count` taken pages back to the programs.
+    pub fn release(&self, count: u64) {
+        self.control.release(self.control.consumed() + count);
+    }
+
+    /// Appends the page that was being filled when recording stopped, if it holds events.
+    ///
+    /// Only after the gate is closed and all programs have returned.
+    pub fn take_partial(&self, out: &mut Vec<u8>) -> Option<SealedPage> {
+        let state = self.control.quiescent();
+        if state.offset as usize <= PAGE_HEADER {
+            return None;
+        }
+        let open = PageMeta {
+            used: state.offset,
+            events: state.events.wrapping_sub(state.page_start_events) as u32,
+            ..PageMeta::default()
+        };
+        Some(self.copy_page(state.head, Some(open), 0, out))
+    }
+
+    /// Copies the newest pages of an overwrite-mode ring, oldest first, each sealed, into `out`.
+    ///
+    /// May run while programs write: a page that was reused during its copy is left out. The first page copied is
+    /// marked with the events that were overwritten before it. The page being filled is not included; see
+    /// [`CpuRing::take_partial`].
+    pub fn snapshot(&self, out: &mut Vec<u8>, mut each: impl FnMut(SealedPage)) {
+        let head = self.control.head();
+        let mut missed = self.control.overwritten();
+        for number in head.saturating_sub(self.pages)..head {
+            let start = out.len();
+            let page = self.copy_page(number, None, missed, out);
+            // Page `number + pages` uses the same memory; it is opened only after `head` has reached its number.
+            if self.control.head() >= number + self.pages && self.overwriting(number) {
+                out.truncate(start);
+                missed = self.control.overwritten();
+                continue;
+            }
+            each(page);
+            missed = 0;
+        }
+    }
+
+    /// Whether the slot of page `number` has been, or may just be being, opened again.
+    fn overwriting(&self, number: u64) -> bool {
+        let state = self.control.quiescent();
+        state.head > number + self.pages || state.offset != 0 || state.busy != 0
+    }
+
+    /// Copies page `number` and seals the copy: the commit word, the missed-events mark, zeros behind the data.
+    ///
+    /// The ring's own page stays as it is, so that taking it again (a reader that failed to store it) gives the same.
+    fn copy_page(
+        &self,
+        number: u64,
+        open: Option<PageMeta>,
+        overwritten: u64,
+        out: &mut Vec<u8>,
+    ) -> SealedPage {
+        let index = self.base + (number % self.pages) as usize;
+        let (Some(source), Some(meta)) = (self.rings.pages.get(index), self.rings.meta.read(index)) else {
+            return SealedPage::default();
+        };
+        let lost = meta.lost + overwritten;
+        let meta = open.unwrap_or(meta);
+        let used = (meta.used as usize).clamp(PAGE_HEADER, PAGE_SIZE);
+        let start = out.len();
+        out.resize(start + PAGE_SIZE, 0);
+        // SAFETY: the source is a whole mapped page and the destination has `PAGE_SIZE >= used` bytes; they are
+        // different memory. The programs leave pages between `consumed` and `head` alone; in overwrite mode the caller
+        // checks afterwards whether the page was reused meanwhile.
+        unsafe {
+            std::ptr::copy_nonoverlapping(source.as_ptr().cast::<u8>(), out[start..].as_mut_ptr(), used);
+        }
+        let missed = (lost != 0).then_some(lost);
+        if page::seal(&mut out[start..], Endian::Little, used - PAGE_HEADER, missed).is_err() {
+            // The length is clamped to the page, so there is nothing that could be refused.
+            out.truncate(start);
+            return SealedPage::default();
+        }
+        SealedPage { events: meta.events, lost }
+    }
+}
