@@ -1,5 +1,8 @@
 //! Every event format of the running kernel is parsed. Needs root and a mounted tracefs.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
+
+use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -35,14 +38,16 @@ fn every_format_parses_and_loses_nothing() {
         for fields in [&format.common, &format.fields] {
             for field in fields {
                 let signed = u8::from(field.signed);
-                again += &format!(
-                    "\tfield:{field};\toffset:{};\tsize:{};\tsigned:{signed};\n",
+                let _ = writeln!(
+                    again,
+                    "\tfield:{field};\toffset:{};\tsize:{};\tsigned:{signed};",
                     field.offset, field.size
                 );
             }
             again += "\n";
         }
-        again += &format!("print fmt: {}", format.print_fmt);
+        again += "print fmt: ";
+        again += &format.print_fmt;
         let lines = |text: &str| -> Vec<String> {
             text.trim_end().lines().map(|line| line.trim_end().to_owned()).collect()
         };

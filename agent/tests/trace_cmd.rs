@@ -1,11 +1,17 @@
 //! Stock trace-cmd opens what the writer writes. Contents are compared, for it exits with 0 on damaged files as well.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
+
 mod common;
 
 use std::io::{Read, Seek, SeekFrom, Write};
 
-use common::{COMPRESSIONS, Scratch, pages, report, setup, squeezed, str, switch, text, tick, trace_cmd};
-use tracer_agent::tracedat::{Buffer, ChunkCompressor, Compression, FileOption, Setup, layout, page};
+use common::{
+    COMPRESSIONS, Scratch, pages, report, setup, squeeze, squeezed, str, switch, text, tick, trace_cmd,
+};
+use tracer_agent::tracedat::{
+    Buffer, ChunkCompressor, Compression, EventSystem, FileOption, Section, Setup, Writer, layout, page,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -133,7 +139,9 @@ fn hist_reads_the_file() {
         let scratch = Scratch::new();
         let path = scratch.file("t.dat", setup(compression), &mixed());
         let hist = trace_cmd(&["hist", "-i", str(&path)]);
-        assert!(hist.contains("sched_switch") || hist.contains("worker"), "{hist}");
+        for (share, events) in [("%33.40 (43) two words", "text #501"), ("%33.40 (42) worker", "tick #501")] {
+            assert!(squeeze(&hist).contains(&format!("{share} {events}")), "{compression:?}: {hist}");
+        }
     }
 }
 
@@ -296,7 +304,9 @@ fn lost_events_are_shown_with_their_number() {
         let mut builder = page::PageBuilder::new(4096, Setup::default().endian).unwrap();
         let mut data = Vec::new();
         for (time, lost) in [(1, None), (2, Some(77)), (3, None), (4, Some(0))] {
-            lost.into_iter().for_each(|lost| builder.missed(lost));
+            if let Some(lost) = lost {
+                builder.missed(lost);
+            }
             assert_eq!(builder.push(time * MS, &tick(42, time as u32, 16)), Ok(page::Push::Stored));
             data.extend_from_slice(builder.finish().unwrap());
         }
@@ -438,4 +448,31 @@ fn files_of_two_machines_merge() {
     );
     let text = trace_cmd(&["report", "-i", str(&path), "-i", str(&other)]);
     assert!(text.find("seq=1").unwrap() < text.find("seq=2").unwrap(), "{text}");
+}
+
+#[test]
+fn metadata_that_were_not_given_are_not_missed() {
+    for compression in COMPRESSIONS {
+        let scratch = Scratch::new();
+        let (path, part, old) = (scratch.path("t.dat"), scratch.path("part.dat"), scratch.path("6.dat"));
+        let setup = setup(compression);
+        let mut writer = Writer::create(std::fs::File::create_new(&path).unwrap(), setup).unwrap();
+        let header_page = layout::header_page_text(setup.page_size);
+        writer.section(Section::header_info(setup.endian, &header_page, "").unwrap()).unwrap();
+        let tick = common::tick_format();
+        let systems = [EventSystem { name: "demo", formats: &[&tick] }];
+        writer.section(Section::event_formats(setup.endian, &systems).unwrap()).unwrap();
+        let mut top = writer.begin_buffer(Buffer { name: "", clock: "mono", page_size: 4096 }).unwrap();
+        let records = (1..4).map(|seq| (u64::from(seq) * MS, common::tick(7, seq, 16)));
+        top.write_cpu(0, pages(4096, records).as_slice()).unwrap();
+        top.finish().unwrap();
+        writer.finish().unwrap();
+        let lines = squeezed(&path, &[]);
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[2], "<...>-7 [000] 0.003000: tick: seq=3 len=16", "{compression:?}");
+        trace_cmd(&["convert", "-i", str(&path), "-o", str(&old), "--file-version", "6"]);
+        assert_eq!(squeezed(&old, &[]), lines, "{compression:?}");
+        trace_cmd(&["split", "-i", str(&path), "-o", str(&part), "0.0025", "1"]);
+        assert_eq!(squeezed(&scratch.path("part.dat.1"), &[]), lines[2..], "{compression:?}");
+    }
 }

@@ -148,7 +148,7 @@ mod tests {
         let pages = [7u8; 3 * 4096];
         let mut compressor = ChunkCompressor::new(Compression::default(), Endian::Little).unwrap();
         // The first call leaves a longer buffer behind; the second must not show it.
-        compressor.compress(&[1u8; 16 * 4096]).unwrap();
+        compressor.compress(&vec![1u8; 16 * 4096]).unwrap();
         let chunk = compressor.compress(&pages).unwrap();
         let packed = u32::from_le_bytes(chunk[0..4].try_into().unwrap()) as usize;
         assert_eq!(u32::from_le_bytes(chunk[4..8].try_into().unwrap()), 3 * 4096);

@@ -219,7 +219,9 @@ fn until_the_end_the_file_has_no_buffers() {
 fn cpu_count_is_never_too_small() {
     let count = |given: Option<u32>, cpus: &[u32]| {
         let mut writer = writer(NONE);
-        given.into_iter().for_each(|count| writer.option(&FileOption::CpuCount(count)).unwrap());
+        if let Some(count) = given {
+            writer.option(&FileOption::CpuCount(count)).unwrap();
+        }
         let mut top = writer.begin_buffer(TOP).unwrap();
         for cpu in cpus {
             top.write_cpu(*cpu, pages(1).as_slice()).unwrap();
@@ -256,7 +258,7 @@ fn events_must_agree_with_each_other() {
     writer.section(Section::ftrace_events(Endian::Little, &[&ftrace]).unwrap()).unwrap();
     match writer.section(event(&format("b", 1, 4))) {
         Err(WriteError::DuplicateEventId { id: 1, first, second }) => {
-            assert_eq!((first.as_str(), second.as_str()), ("ftrace:a", "s:b"))
+            assert_eq!((first.as_str(), second.as_str()), ("ftrace:a", "s:b"));
         }
         other => panic!("{other:?}"),
     }
