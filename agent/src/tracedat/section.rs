@@ -64,6 +64,9 @@ pub struct EventSystem<'a> {
 impl Section {
     /// Section `HEADER_INFO`: the texts of tracefs' `events/header_page` and `events/header_event`.
     ///
+    /// Both files must be read with one call of a buffer that is large enough: the kernel answers a second read with the end
+    /// of the file, so that [`std::fs::read`], which starts small, returns a piece of them.
+    ///
     /// Layout: `"header_page\0"`, u64 size, text, `"header_event\0"`, u64 size, text. Recorders that fill pages of their own
     /// take the first text from [`header_page_text`](super::layout::header_page_text).
     ///

@@ -132,7 +132,7 @@ impl<W: Write + Seek> Writer<W> {
             return Err(WriteError::PageSize { size: page_size });
         }
         let compressor = ChunkCompressor::new(compression, endian)
-            .map_err(|source| WriteError::Compress { what: "nothing yet", source })?;
+            .map_err(|source| WriteError::Compress { what: "trace data", source })?;
         let mut header = Encoder::new(endian);
         header.raw(&MAGIC).c_string(VERSION).raw(&[endian.header_byte(), LONG_SIZE]).u32(page_size);
         header.c_string(compression.name()).c_string(&compression.version());
