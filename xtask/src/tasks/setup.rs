@@ -211,9 +211,10 @@ fn install_linker(llvm: u32, args: Vec<String>) -> Result {
 }
 
 fn add_static_target() -> Result {
-    let mut rustc =
-        process::cargo(["rustc", "--quiet", "--package", "xtask", "--lib", "--", "--print", "sysroot"]);
-    let sysroot = process::output(&mut rustc)?;
+    // The compiler beside the cargo that runs this task, which is the one that will be used.
+    let rustc = env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name("rustc"));
+    let rustc = rustc.filter(|rustc| rustc.exists()).unwrap_or_else(|| "rustc".into());
+    let sysroot = process::output(Command::new(rustc).args(["--print", "sysroot"]))?;
     if Path::new(sysroot.trim()).join("lib/rustlib").join(STATIC_TARGET).exists() {
         return Ok(());
     }
