@@ -152,6 +152,11 @@ pub enum Lockdown {
 }
 
 impl Lockdown {
+    /// The running kernel's. Nothing where the kernel has no lockdown or securityfs is not mounted.
+    pub fn now() -> Option<Self> {
+        Self::parse(&read::trimmed("/sys/kernel/security/lockdown").ok()?)
+    }
+
     /// Reads `none [integrity] confidentiality`.
     fn parse(text: &str) -> Option<Self> {
         let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
