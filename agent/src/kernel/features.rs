@@ -535,7 +535,7 @@ fn btf_there() -> Check {
     match std::fs::metadata(btf::VMLINUX) {
         Ok(file) => Check::new(CheckId::Btf, Need::Optional, true, format!("{} bytes", file.len())),
         Err(error) => Check::new(CheckId::Btf, Need::Optional, false, format!("{}: {error}", btf::VMLINUX))
-            .or("events are recorded without the fast lanes; use a kernel with CONFIG_DEBUG_INFO_BTF for those"),
+            .or("events are recorded without context flags, and -c is refused; use a kernel with CONFIG_DEBUG_INFO_BTF for those"),
     }
 }
 
