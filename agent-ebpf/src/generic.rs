@@ -18,7 +18,12 @@ use aya_ebpf::{
     programs::TracePointContext,
 };
 
-use crate::{context, maps::EVENTS, ring::Ring, tasks};
+use crate::{
+    context,
+    maps::EVENTS,
+    ring::{Body, Ring, clamp},
+    tasks,
+};
 
 /// Bytes of the common fields at the start of every record.
 const COMMON: u32 = 8;
@@ -57,34 +62,46 @@ fn record(ctx: *const u8, slot: &EventSlot, ring: &mut Ring) {
 
 #[inline(always)]
 fn write(ctx: *const u8, slot: &EventSlot, ring: &mut Ring, time: u64, tid: u32) -> Result<(), LossCause> {
-    let body = record_len(ctx, slot)? - COMMON;
-    let space = ring.reserve(time, body)?;
+    let record = Record { ctx, slot, len: record_len(ctx, slot)? - COMMON };
+    let space = ring.reserve(time, record.len)?;
     let common = [context::common_word(ring.control(), slot.id), tid];
-    let end = space.fill(common, body, |destination, len| copy_body(ctx, slot, destination, len))?;
+    let end = space.fill(common, &record)?;
     ring.commit(time, end);
     Ok(())
 }
 
-/// Copies the record behind its common fields; the verifier checks `len` against the room at `destination`.
-#[inline(always)]
-fn copy_body(ctx: *const u8, slot: &EventSlot, destination: *mut u8, len: u32) -> bool {
-    let source = unsafe { ctx.add(COMMON as usize) }.cast::<c_void>();
-    if slot.flags & slot_flags::SYSCALL == 0 {
-        return unsafe { probe_read(destination.cast(), len, source) } == 0;
+/// The record in a tracepoint's context.
+struct Record<'a> {
+    ctx: *const u8,
+    slot: &'a EventSlot,
+    len: u32,
+}
+
+impl Body for Record<'_> {
+    #[inline(always)]
+    fn len(&self) -> u32 {
+        self.len
     }
-    let held = u32::from(slot.copy_len).saturating_sub(COMMON);
-    let len = if held < len {
-        // A refused read fills its destination with zeros (`bpf_probe_read_kernel_common`, kernel/trace/bpf_trace.c).
-        unsafe { probe_read(destination.cast(), len, core::ptr::null()) };
-        held
-    } else {
-        len
-    };
-    let copied = unsafe { probe_read(destination.cast(), len, source) } == 0;
-    if len >= 8 {
+
+    #[inline(always)]
+    fn write<const MAX: u32>(&self, destination: *mut u8, len: u32) -> bool {
+        let source = unsafe { self.ctx.add(COMMON as usize) }.cast::<c_void>();
+        if self.slot.flags & slot_flags::SYSCALL == 0 {
+            return unsafe { probe_read(destination.cast(), len, source) } == 0;
+        }
+        let held = u32::from(self.slot.copy_len).saturating_sub(COMMON);
+        let mut copied = len;
+        if held < len {
+            // A refused read fills its destination with zeros (`bpf_probe_read_kernel_common`,
+            // kernel/trace/bpf_trace.c).
+            unsafe { probe_read(destination.cast(), len, core::ptr::null()) };
+            copied = clamp::<MAX>(held);
+        }
+        let done = unsafe { probe_read(destination.cast(), copied, source) } == 0;
+        // Every class has room for these bytes.
         unsafe { destination.add(4).cast::<u32>().write(0) };
+        done
     }
-    copied
 }
 
 /// The record's length, common fields included: the structure's size plus the dynamic data behind its last field.

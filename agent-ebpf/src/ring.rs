@@ -119,9 +119,7 @@ impl Ring {
         let ctl = self.control();
         let page = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot).ok_or(LossCause::RingFull)?;
         if delta > DELTA_MASK {
-            if offset > (PAGE_SIZE - 8) as u32 {
-                return Err(LossCause::Oversize);
-            }
+            offset = clamp::<{ PAGE_SIZE as u32 - 8 }>(offset);
             put(page, offset, TYPE_TIME_EXTEND | ((delta & DELTA_MASK) as u32) << 5);
             put(page, offset + 4, (delta >> DELTA_BITS) as u32);
             offset += 8;
@@ -189,23 +187,22 @@ impl Ring {
     }
 }
 
+/// What stands behind a record's common fields.
+pub trait Body {
+    /// Its length in bytes.
+    fn len(&self) -> u32;
+
+    /// Writes it to `destination`, which has room for `MAX` bytes; `len` is not more. `false` if the kernel refused.
+    fn write<const MAX: u32>(&self, destination: *mut u8, len: u32) -> bool;
+}
+
 impl Reservation {
-    /// Writes the event header and the common fields, lets `copy` fill the body and returns the end of the event.
-    ///
-    /// `copy(destination, length)` is called with a length the verifier knows to fit.
+    /// Writes the event header, the common fields and the body, and returns where the event ends.
     #[inline(always)]
-    pub fn fill(
-        &self,
-        common: [u32; 2],
-        body: u32,
-        copy: impl Fn(*mut u8, u32) -> bool,
-    ) -> Result<u32, LossCause> {
-        let words = (8 + body + 3) / 4;
-        let body = opaque(body);
-        let mut at = self.at;
-        if at > (PAGE_SIZE - FRONT_MAX as usize) as u32 {
-            return Err(LossCause::Oversize);
-        }
+    pub fn fill(&self, common: [u32; 2], body: &impl Body) -> Result<u32, LossCause> {
+        let len = body.len();
+        let words = (8 + len + 3) / 4;
+        let mut at = clamp::<{ PAGE_SIZE as u32 - FRONT_MAX }>(self.at);
         if words <= TYPE_LEN_MAX {
             put(self.page, at, words | self.delta << 5);
             at += 4;
@@ -219,36 +216,49 @@ impl Reservation {
         put(self.page, at + 4, common[1]);
         at += 8;
         let end = at + words * 4 - 8;
-        let at = opaque(at);
-        macro_rules! copy_class {
+        macro_rules! write_class {
             ($class:literal) => {
-                if body <= $class {
-                    if at > PAGE_SIZE as u32 - $class {
-                        return Err(LossCause::Oversize);
-                    }
-                    let destination = unsafe { self.page.cast::<u8>().add(at as usize) };
-                    return if copy(destination, body) { Ok(end) } else { Err(LossCause::ReadFault) };
+                if len <= $class {
+                    return self.write::<$class, { PAGE_SIZE as u32 - $class }>(at, len, body).map(|()| end);
                 }
             };
         }
-        for_each_class!(copy_class);
-        if body > BODY_MAX || at > PAGE_SIZE as u32 - BODY_MAX {
-            return Err(LossCause::Oversize);
-        }
+        for_each_class!(write_class);
+        self.write::<BODY_MAX, { PAGE_SIZE as u32 - BODY_MAX }>(at, len, body).map(|()| end)
+    }
+
+    /// Writes a body of at most `MAX` bytes at `at`, which is not behind `LAST`.
+    #[inline(always)]
+    fn write<const MAX: u32, const LAST: u32>(
+        &self,
+        at: u32,
+        len: u32,
+        body: &impl Body,
+    ) -> Result<(), LossCause> {
+        let at = clamp::<LAST>(at);
         let destination = unsafe { self.page.cast::<u8>().add(at as usize) };
-        if copy(destination, body) { Ok(end) } else { Err(LossCause::ReadFault) }
+        if body.write::<MAX>(destination, clamp::<MAX>(len)) { Ok(()) } else { Err(LossCause::ReadFault) }
     }
 }
 
-/// Hides from the compiler where `value` comes from. It would otherwise test one of two related values and use the other,
-/// and the verifier knows the bounds only of the one that was tested.
+/// A value that is not more than `MAX`, in a way that the verifier of every kernel follows.
+///
+/// Callers have made sure of the bound already. But the compiler may test one copy of a value and use another, or test what
+/// it loads from the stack and load it again, and verifiers before 6.8 do not connect the two. The result of the assembly
+/// is a new value to the compiler, and a bounded one to the verifier.
 #[inline(always)]
-fn opaque(value: u32) -> u32 {
+pub fn clamp<const MAX: u32>(value: u32) -> u32 {
     let mut value = u64::from(value);
-    // SAFETY: no instruction at all.
+    // SAFETY: changes nothing but its operand.
     unsafe {
-        core::arch::asm!("/* {0} */", inout(reg) value, options(pure, nomem, preserves_flags, nostack))
-    };
+        core::arch::asm!(
+            "if {0} <= {max} goto +1",
+            "{0} = {max}",
+            inout(reg) value,
+            max = const MAX,
+            options(pure, nomem, nostack),
+        );
+    }
     value as u32
 }
 

@@ -63,7 +63,7 @@ pub enum LoadError {
         cpus: usize,
     },
     /// The verifier or a missing permission.
-    #[error("the kernel refused the eBPF program {program}: {source}")]
+    #[error("the kernel refused the eBPF program {program}: {}", brief(source))]
     Program {
         /// Name of the program.
         program: &'static str,
@@ -83,6 +83,16 @@ pub enum LoadError {
         #[source]
         source: std::io::Error,
     },
+}
+
+/// A refusal with the end of the verifier's log, where the reason is. The whole log has thousands of lines.
+fn brief(error: &ProgramError) -> String {
+    const LINES: usize = 12;
+    let ProgramError::LoadError { io_error, verifier_log } = error else { return error.to_string() };
+    let log = verifier_log.to_string();
+    let lines: Vec<&str> = log.lines().collect();
+    let end = lines[lines.len().saturating_sub(LINES)..].join("\n  ");
+    if end.is_empty() { io_error.to_string() } else { format!("{io_error}; the verifier said:\n  {end}") }
 }
 
 impl LoadError {
