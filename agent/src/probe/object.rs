@@ -16,7 +16,13 @@ use aya::{
 };
 
 use super::kernel_layout::KernelLayout;
-use crate::ring::{Control, Rings, Shared, SharedArray};
+use crate::{
+    kernel::features::KernelVersion,
+    ring::{Control, Rings, Shared, SharedArray},
+};
+
+/// From here on tracepoint programs count what the recursion guard keeps from them.
+const TRACEPOINT_MISSES_SINCE: KernelVersion = KernelVersion::new(6, 7, 0);
 
 /// The eBPF programs, compiled from `agent-ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("TRACER_AGENT_EBPF"));
@@ -234,6 +240,10 @@ impl Programs {
     /// kernel/trace/bpf_trace.c). The count is the program's, over all events and CPUs.
     pub fn recursion_misses(&self) -> Option<u64> {
         use std::os::fd::AsRawFd as _;
+        // Earlier kernels show the line too, and it stays 0.
+        if KernelVersion::running()? < TRACEPOINT_MISSES_SINCE {
+            return None;
+        }
         let fd = self.fd(program::GENERIC).ok()?;
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
         let line = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
