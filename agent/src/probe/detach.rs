@@ -7,7 +7,7 @@
 use std::{
     fs::File,
     io,
-    os::fd::{OwnedFd, RawFd},
+    os::fd::{AsRawFd, OwnedFd, RawFd},
 };
 
 /// Held exclusively while a recorder attaches its events and while a detacher lets one go, so that a new recording does not
@@ -33,17 +33,19 @@ impl AttachTurn {
 /// # Errors
 /// When no process can be created; the links are then closed here, which takes its time.
 pub fn detach_in_background(links: Vec<OwnedFd>) -> io::Result<()> {
-    let mut keep: Vec<RawFd> = links.iter().map(std::os::fd::AsRawFd::as_raw_fd).collect();
-    keep.sort_unstable();
-    if keep.is_empty() {
+    if links.is_empty() {
         return Ok(());
     }
+    let mut keep: Vec<RawFd> = links.iter().map(AsRawFd::as_raw_fd).collect();
+    keep.sort_unstable();
+    // Whoever closes a descriptor last waits for the kernel. The pipe ends when this process has closed its own.
+    let (closed, closing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     // SAFETY: the child makes only async-signal-safe calls on memory that was set up before the fork, and never returns.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             // SAFETY: as above; this is the child.
-            unsafe { detacher(&keep) }
+            unsafe { detacher(&keep, closed.as_raw_fd()) }
         }
         child => {
             // The child at once leaves a grandchild behind and exits, so that no zombie stays with a long-lived agent.
@@ -52,8 +54,8 @@ pub fn detach_in_background(links: Vec<OwnedFd>) -> io::Result<()> {
             while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1
                 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
             {}
-            // The grandchild has its own descriptors, so these close without waiting.
             drop(links);
+            drop(closing);
             Ok(())
         }
     }
@@ -63,7 +65,7 @@ pub fn detach_in_background(links: Vec<OwnedFd>) -> io::Result<()> {
 ///
 /// # Safety
 /// Runs between fork and exit of a possibly multi-threaded process: async-signal-safe calls only, no allocation.
-unsafe fn detacher(keep: &[RawFd]) -> ! {
+unsafe fn detacher(keep: &[RawFd], closed: RawFd) -> ! {
     // SAFETY: plain system calls on valid arguments; descriptors outside `keep` are not used afterwards.
     unsafe {
         match libc::fork() {
@@ -76,9 +78,12 @@ unsafe fn detacher(keep: &[RawFd]) -> ! {
         // A second Ctrl-C or a closing terminal must not leave the links to a slow process exit that nobody sees.
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGHUP, libc::SIG_IGN);
-        // Everything but the links goes: a pipe to the user's terminal must not stay open, the rings must not stay mapped.
+        // Everything but the links and the pipe goes: a pipe to the user's terminal must not stay open. The pipe's descriptor is
+        // younger than the links', but may have taken a free number between them.
         let mut next: libc::c_uint = 0;
-        for &fd in keep {
+        let below = keep.iter().filter(|&&fd| fd < closed);
+        let above = keep.iter().filter(|&&fd| fd > closed);
+        for &fd in below.chain(Some(&closed)).chain(above) {
             let fd = fd as libc::c_uint;
             if fd > next {
                 libc::syscall(libc::SYS_close_range, next, fd - 1, 0);
@@ -86,6 +91,8 @@ unsafe fn detacher(keep: &[RawFd]) -> ! {
             next = fd + 1;
         }
         libc::syscall(libc::SYS_close_range, next, libc::c_uint::MAX, 0);
+        let mut byte = 0_u8;
+        while libc::read(closed, (&raw mut byte).cast(), 1) > 0 {}
         let turn = libc::open(TURN_LOCK.as_ptr(), libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC, 0o600);
         for &fd in keep {
             if turn >= 0 {
