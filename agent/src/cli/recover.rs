@@ -30,7 +30,7 @@ pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
     let spool = Spool::open(&args.path).map_err(|error| CliError::Recover(FinishError::Spool(error)))?;
     let finished = recover(spool, args.output.as_deref()).map_err(CliError::Recover)?;
     if !args.quiet {
-        eprint!("{}", summary::text(&finished));
+        super::tell(summary::text(&finished).trim_end());
     }
     Ok(ExitCode::Ok.code())
 }
