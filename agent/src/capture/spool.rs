@@ -179,12 +179,18 @@ fn lock(dir: &Path) -> Result<File, SpoolError> {
     }
 }
 
-/// Moves an earlier recording's spool out of the way, or removes it if it never got as far as a manifest.
+/// Moves an earlier recording's spool out of the way, or removes it if it never got as far as a manifest. A directory that only
+/// has the name of a spool is moved like one: nothing in it is ours to delete.
 fn set_aside(dir: &Path) -> Result<Option<PathBuf>, SpoolError> {
     drop(lock(dir)?);
     if !dir.join("manifest").exists() {
-        fs::remove_dir_all(dir).map_err(SpoolError::io("remove", dir))?;
-        return Ok(None);
+        for ours in ["lock", "manifest.new", "reserve"] {
+            // What cannot be removed keeps the directory from being removed, and then it is moved.
+            let _ = fs::remove_file(dir.join(ours));
+        }
+        if fs::remove_dir(dir).is_ok() {
+            return Ok(None);
+        }
     }
     let mut number = 1_u32;
     loop {
