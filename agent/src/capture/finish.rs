@@ -90,7 +90,8 @@ pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
 
 /// Makes a trace file of what a crashed recording left in its spool, and removes the spool.
 ///
-/// `output` replaces the file that the recording was to write.
+/// The file goes beside the spool, under the name that the recording was started with: where the spool is now, not where it was
+/// or where this is called. A spool that was kept aside keeps its number, as there is a newer file. `output` overrules both.
 pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishError> {
     let manifest = Manifest::load(&spool)?;
     let cmdlines = read_journal(&spool)?;
@@ -106,7 +107,10 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
         }
         stats.cpus.push(row);
     }
-    let output = output.unwrap_or(&manifest.output).to_owned();
+    let output = output.map(Path::to_owned).or_else(|| spool.output()).unwrap_or_else(|| {
+        let name = manifest.output.file_name().unwrap_or("trace.dat".as_ref());
+        spool.dir().with_file_name(name)
+    });
     build(spool, &manifest, &cmdlines, stats, &data, &output)
 }
 

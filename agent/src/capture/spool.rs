@@ -103,6 +103,8 @@ impl Spool {
     pub fn open(path: &Path) -> Result<Self, SpoolError> {
         let beside = Self::path_for(path);
         let dir = if path.is_dir() { path.to_owned() } else { beside };
+        // `.` has no name, and a path beside it would be one in it.
+        let dir = if dir.file_name().is_some() { dir } else { fs::canonicalize(&dir).unwrap_or(dir) };
         fs::metadata(dir.join("manifest")).map_err(SpoolError::io("find a recording in", &dir))?;
         let lock = lock(&dir)?;
         Ok(Self { dir, _lock: lock })
@@ -111,6 +113,16 @@ impl Spool {
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The trace file that belongs to the spool by its name: `a/trace.dat.spool` has `a/trace.dat`, and `a/trace.dat.spool.1`,
+    /// which a later recording moved out of its way, `a/trace.dat.1`. `None` for a directory that was renamed.
+    pub fn output(&self) -> Option<PathBuf> {
+        let name = self.dir.file_name()?.to_str()?;
+        let (base, number) = name.rsplit_once(SUFFIX)?;
+        let kept = number.strip_prefix('.').is_some_and(|n| n.parse::<u32>().is_ok());
+        let ours = !base.is_empty() && (number.is_empty() || kept);
+        ours.then(|| self.dir.with_file_name(format!("{base}{number}")))
     }
 
     /// Path of the file `name` in the spool.

@@ -17,7 +17,7 @@ pub struct RecoverArgs {
     #[arg(value_name = "DIR|FILE")]
     pub path: PathBuf,
 
-    /// File to write, if not the one that the recording was started with
+    /// File to write, if not the one beside the spool: NAME for NAME.spool, NAME.1 for NAME.spool.1
     #[arg(short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
 
