@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agent_ebpf::PAGE_SIZE;
+use agent_ebpf::{LossCause, PAGE_SIZE};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
 use super::{
-    CpuStats, Manifest, Recorded, Spool, SpoolError, Stats,
+    CpuStats, Manifest, Recorded, Recovered, Spool, SpoolError, Stats,
     names::read_journal,
     segment::{Look, SegmentContent, measure},
     symbols,
@@ -97,6 +97,7 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
     let cmdlines = read_journal(&spool)?;
     let data = collect(&spool, &manifest, Look::Verify)?;
     let mut stats = Stats::default();
+    let mut recovered = Recovered::default();
     for cpu in &data {
         let mut row = CpuStats { cpu: cpu.cpu, ..CpuStats::default() };
         for (_, content) in &cpu.segments {
@@ -104,9 +105,12 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
             row.stored.events += content.events;
             row.stored.pages += content.pages;
             row.stored.bytes += content.len;
+            row.lost[LossCause::RingFull as usize] += content.missed;
+            recovered.unreadable_bytes += content.unreadable;
         }
         stats.cpus.push(row);
     }
+    stats.recovered = Some(recovered);
     let output = output.map(Path::to_owned).or_else(|| spool.output()).unwrap_or_else(|| {
         let name = manifest.output.file_name().unwrap_or("trace.dat".as_ref());
         spool.dir().with_file_name(name)

@@ -339,7 +339,7 @@ impl Capture {
         if let Some(symbols) = symbols {
             symbols.wait();
         }
-        let stats = Stats { duration, cpus, events, recursion_misses, names_lost };
+        let stats = Stats { duration, cpus, events, recursion_misses, names_lost, recovered: None };
         Recorded { spool, manifest: options.manifest, cmdlines, stats, failure }
     }
 }

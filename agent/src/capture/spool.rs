@@ -42,7 +42,7 @@ pub enum SpoolError {
         source: io::Error,
     },
     /// The recording that writes to the spool has not ended.
-    #[error("{0} belongs to a recording that is still running")]
+    #[error("{0} belongs to a recording that is still running; let that one end first")]
     InUse(PathBuf),
     /// A file of the spool does not hold what it should.
     #[error("{path} is damaged: {what}")]
