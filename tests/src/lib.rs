@@ -1,1 +1,3 @@
-//! placeholder
+//! Helpers of the tests that run the built agent.
+
+pub mod harness;

@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use agent_ebpf::PAGE_SIZE;
+use agent_ebpf::{LossCause, PAGE_SIZE};
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
 use super::{
-    CpuStats, Manifest, Recorded, Spool, SpoolError, Stats,
+    CpuStats, Manifest, Recorded, Recovered, Spool, SpoolError, Stats,
     names::read_journal,
     segment::{Look, SegmentContent, measure},
     symbols,
@@ -91,12 +91,14 @@ pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
 
 /// Makes a trace file of what a crashed recording left in its spool, and removes the spool.
 ///
-/// `output` replaces the file that the recording was to write.
+/// The file goes beside the spool, under the name that the recording was started with: where the spool is now, not where it was
+/// or where this is called. A spool that was kept aside keeps its number, as there is a newer file. `output` overrules both.
 pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishError> {
     let manifest = Manifest::load(&spool)?;
     let cmdlines = read_journal(&spool)?;
     let data = collect(&spool, &manifest, Look::Verify)?;
     let mut stats = Stats::default();
+    let mut recovered = Recovered::default();
     for cpu in &data {
         let mut row = CpuStats { cpu: cpu.cpu, ..CpuStats::default() };
         for (_, content) in &cpu.segments {
@@ -104,10 +106,16 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
             row.stored.events += content.events;
             row.stored.pages += content.pages;
             row.stored.bytes += content.len;
+            row.lost[LossCause::RingFull as usize] += content.missed;
+            recovered.unreadable_bytes += content.unreadable;
         }
         stats.cpus.push(row);
     }
-    let output = output.unwrap_or(&manifest.output).to_owned();
+    stats.recovered = Some(recovered);
+    let output = output.map(Path::to_owned).or_else(|| spool.output()).unwrap_or_else(|| {
+        let name = manifest.output.file_name().unwrap_or("trace.dat".as_ref());
+        spool.dir().with_file_name(name)
+    });
     let extras = Extras { cmdlines, symbols: symbols::load(&spool) };
     build(spool, &manifest, &extras, stats, &data, &output)
 }

@@ -153,7 +153,11 @@ impl Manifest {
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let Some(rest) = bytes.strip_prefix(MAGIC) else {
-            return Err(Malformed("it was written by another version of tracer-agent"));
+            return Err(Malformed(if MAGIC.starts_with(bytes) {
+                "it ends too early"
+            } else {
+                "it was not written by this version of tracer-agent"
+            }));
         };
         let mut input = Input(rest);
         let output = path_from(input.bytes()?);

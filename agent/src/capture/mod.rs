@@ -33,4 +33,4 @@ pub use recorder::{
     Symbols, TaskFilter,
 };
 pub use spool::{Spool, SpoolError, SpoolTotals};
-pub use stats::{CpuStats, EventStats, Stats, cause_name};
+pub use stats::{CpuStats, EventStats, Recovered, Stats, cause_name};

@@ -366,7 +366,7 @@ impl Capture {
         if let Some(symbols) = symbols.filter(|_| with_symbols) {
             symbols.wait();
         }
-        let stats = Stats { duration, cpus, events, recursion_misses, names_lost };
+        let stats = Stats { duration, cpus, events, recursion_misses, names_lost, recovered: None };
         Recorded { spool, manifest: options.manifest, cmdlines, with_symbols, stats, failure }
     }
 }

@@ -24,6 +24,10 @@ pub(super) struct SegmentContent {
     pub pages: u64,
     /// Events. Known only from a verification.
     pub events: u64,
+    /// Events lost before the pages, as the pages' marks tell. Known only from a verification.
+    pub missed: u64,
+    /// Bytes behind the whole chunks.
+    pub unreadable: u64,
 }
 
 /// How closely a segment is looked at.
@@ -64,8 +68,9 @@ pub(super) fn measure(
         if look == Look::Verify {
             buffer.resize(len as usize, 0);
             file.read_exact_at(&mut buffer, at).map_err(read_error)?;
-            let Some(events) = unpack(compression, &buffer, &mut pages) else { break };
+            let Some((events, missed)) = unpack(compression, &buffer, &mut pages) else { break };
             content.events += events;
+            content.missed += missed;
             content.pages += (pages.len() / PAGE_SIZE) as u64;
         }
         content.len = at + len;
@@ -74,6 +79,7 @@ pub(super) fn measure(
             Compression::Zstd { .. } => 1,
         };
     }
+    content.unreadable = size - content.len;
     Ok(content)
 }
 
@@ -98,8 +104,8 @@ fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<u64>> {
     Ok(sane.then_some(compressed))
 }
 
-/// Decompresses a chunk into `pages` and counts its events; `None` if it is damaged.
-fn unpack(compression: Compression, chunk: &[u8], pages: &mut Vec<u8>) -> Option<u64> {
+/// Decompresses a chunk into `pages` and counts its events and those missed before them; `None` if it is damaged.
+fn unpack(compression: Compression, chunk: &[u8], pages: &mut Vec<u8>) -> Option<(u64, u64)> {
     pages.clear();
     match compression {
         Compression::None => pages.extend_from_slice(chunk),
@@ -110,5 +116,10 @@ fn unpack(compression: Compression, chunk: &[u8], pages: &mut Vec<u8>) -> Option
     if pages.is_empty() || !pages.len().is_multiple_of(PAGE_SIZE) {
         return None;
     }
-    pages.chunks_exact(PAGE_SIZE).map(|one| page::count_events(one, Endian::Little)).sum()
+    let (mut events, mut missed) = (0, 0);
+    for one in pages.chunks_exact(PAGE_SIZE) {
+        events += page::count_events(one, Endian::Little)?;
+        missed += page::PageHeader::read(one, Endian::Little).ok()?.missed.unwrap_or_default();
+    }
+    Some((events, missed))
 }

@@ -42,7 +42,7 @@ pub enum SpoolError {
         source: io::Error,
     },
     /// The recording that writes to the spool has not ended.
-    #[error("{0} belongs to a recording that is still running")]
+    #[error("{0} belongs to a recording that is still running; let that one end first")]
     InUse(PathBuf),
     /// A file of the spool does not hold what it should.
     #[error("{path} is damaged: {what}")]
@@ -103,6 +103,8 @@ impl Spool {
     pub fn open(path: &Path) -> Result<Self, SpoolError> {
         let beside = Self::path_for(path);
         let dir = if path.is_dir() { path.to_owned() } else { beside };
+        // `.` has no name, and a path beside it would be one in it.
+        let dir = if dir.file_name().is_some() { dir } else { fs::canonicalize(&dir).unwrap_or(dir) };
         fs::metadata(dir.join("manifest")).map_err(SpoolError::io("find a recording in", &dir))?;
         let lock = lock(&dir)?;
         Ok(Self { dir, _lock: lock })
@@ -111,6 +113,16 @@ impl Spool {
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The trace file that belongs to the spool by its name: `a/trace.dat.spool` has `a/trace.dat`, and `a/trace.dat.spool.1`,
+    /// which a later recording moved out of its way, `a/trace.dat.1`. `None` for a directory that was renamed.
+    pub fn output(&self) -> Option<PathBuf> {
+        let name = self.dir.file_name()?.to_str()?;
+        let (base, number) = name.rsplit_once(SUFFIX)?;
+        let kept = number.strip_prefix('.').is_some_and(|n| n.parse::<u32>().is_ok());
+        let ours = !base.is_empty() && (number.is_empty() || kept);
+        ours.then(|| self.dir.with_file_name(format!("{base}{number}")))
     }
 
     /// Path of the file `name` in the spool.
@@ -179,12 +191,18 @@ fn lock(dir: &Path) -> Result<File, SpoolError> {
     }
 }
 
-/// Moves an earlier recording's spool out of the way, or removes it if it never got as far as a manifest.
+/// Moves an earlier recording's spool out of the way, or removes it if it never got as far as a manifest. A directory that only
+/// has the name of a spool is moved like one: nothing in it is ours to delete.
 fn set_aside(dir: &Path) -> Result<Option<PathBuf>, SpoolError> {
     drop(lock(dir)?);
     if !dir.join("manifest").exists() {
-        fs::remove_dir_all(dir).map_err(SpoolError::io("remove", dir))?;
-        return Ok(None);
+        for ours in ["lock", "manifest.new", "reserve"] {
+            // What cannot be removed keeps the directory from being removed, and then it is moved.
+            let _ = fs::remove_file(dir.join(ours));
+        }
+        if fs::remove_dir(dir).is_ok() {
+            return Ok(None);
+        }
     }
     let mut number = 1_u32;
     loop {

@@ -20,6 +20,15 @@ pub struct Stats {
     pub recursion_misses: Option<u64>,
     /// Thread names that could not be noted when they changed.
     pub names_lost: u64,
+    /// Set for a recording that did not end by itself: the counts are those found in its data.
+    pub recovered: Option<Recovered>,
+}
+
+/// What is known about the data of a recording that did not end by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Bytes of the spool that hold no whole chunk: writes that were cut short.
+    pub unreadable_bytes: u64,
 }
 
 /// One CPU's counts.
@@ -31,7 +40,7 @@ pub struct CpuStats {
     pub events: u64,
     /// What is stored.
     pub stored: SpoolTotals,
-    /// Events lost, by [`LossCause`].
+    /// Events lost, by [`LossCause`]. A recovered recording has all of them under `RingFull`: marks in the data tell no cause.
     pub lost: [u64; LossCause::COUNT],
     /// Events in ring pages that overwrite mode reused.
     pub overwritten: u64,
@@ -68,6 +77,12 @@ impl CpuStats {
         self.lost.iter().sum()
     }
 
+    /// Events that were in the ring and could not be stored, because the disk was full.
+    pub fn unstored(&self) -> u64 {
+        let Self { events, stored, overwritten, .. } = self;
+        events.saturating_sub(stored.events + stored.capped_events + overwritten)
+    }
+
     /// Content of the CPUSTAT option: the lines of tracefs' `per_cpu/cpuN/stats`, with our counts in their places.
     ///
     /// `entries` are events left in the kernel's buffer, which are none; `overrun` are events that overwrite mode or a size cap
@@ -78,7 +93,7 @@ impl CpuStats {
         format!(
             "CPU: {cpu}\nentries: 0\noverrun: {overrun}\ncommit overrun: 0\nbytes: 0\n\
              dropped events: {}\nread events: {}\n",
-            self.lost_total(),
+            self.lost_total() + self.unstored(),
             stored.events,
         )
     }
@@ -88,6 +103,11 @@ impl Stats {
     /// Events stored.
     pub fn stored_events(&self) -> u64 {
         self.cpus.iter().map(|cpu| cpu.stored.events).sum()
+    }
+
+    /// Events that were in the rings and could not be stored.
+    pub fn unstored(&self) -> u64 {
+        self.cpus.iter().map(CpuStats::unstored).sum()
     }
 
     /// Events lost for any cause that is counted exactly.
@@ -111,18 +131,22 @@ impl Stats {
             }
             None => json.push_str(",\"recursion_misses\":null"),
         }
+        if let Some(Recovered { unreadable_bytes }) = self.recovered {
+            let _ = write!(json, ",\"recovered\":{{\"unreadable_bytes\":{unreadable_bytes}}}");
+        }
         let _ = write!(json, ",\"names_lost\":{},\"cpus\":[", self.names_lost);
         for (index, cpu) in self.cpus.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             let _ = write!(
                 json,
-                "{comma}{{\"cpu\":{},\"recorded\":{},\"stored\":{},\"pages\":{},\"overwritten\":{},\"capped\":{},\"filtered\":{}",
+                "{comma}{{\"cpu\":{},\"recorded\":{},\"stored\":{},\"pages\":{},\"overwritten\":{},\"capped\":{},\"unstored\":{},\"filtered\":{}",
                 cpu.cpu,
                 cpu.events,
                 cpu.stored.events,
                 cpu.stored.pages,
                 cpu.overwritten,
                 cpu.stored.capped_events,
+                cpu.unstored(),
                 cpu.filtered,
             );
             push_losses(&mut json, &cpu.lost);
@@ -164,7 +188,7 @@ mod tests {
     fn cpustat_has_the_kernels_lines() {
         let stats = CpuStats {
             cpu: 3,
-            events: 12,
+            events: 20,
             stored: SpoolTotals { events: 10, pages: 1, bytes: 4096, capped_events: 2 },
             lost: [5, 0, 1, 0],
             overwritten: 7,
@@ -172,7 +196,7 @@ mod tests {
         };
         assert_eq!(
             stats.cpustat(),
-            "CPU: 3\nentries: 0\noverrun: 9\ncommit overrun: 0\nbytes: 0\ndropped events: 6\nread events: 10\n"
+            "CPU: 3\nentries: 0\noverrun: 9\ncommit overrun: 0\nbytes: 0\ndropped events: 7\nread events: 10\n"
         );
     }
 

@@ -69,8 +69,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     match dispatch(&cli.command, arguments) {
         Ok(code) => code.into(),
         Err(error) => {
-            // Where stderr is closed nobody can be told.
-            let _ = writeln!(std::io::stderr(), "tracer-agent: {error}");
+            tell(&format!("tracer-agent: {error}"));
             error.exit_code().into()
         }
     }
@@ -94,6 +93,12 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
             Ok(code.code())
         }
     }
+}
+
+/// Writes a line to stderr. Where that is closed nobody can be told, and nothing else may fail for it: `eprintln!` would end a
+/// recording with a panic.
+fn tell(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Ends the process without destructors: they could take long, and the user does not want to wait.

@@ -171,7 +171,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let open_files = super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     let say = |text: String| {
         if !args.quiet {
-            eprintln!("{text}");
+            super::tell(&text);
         }
     };
     for note in &plan.notes {
@@ -209,11 +209,11 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let keep = spool_dir.clone();
     std::thread::spawn(move || {
         signals.wait();
-        eprintln!(
+        super::tell(&format!(
             "\ntracer-agent: ended before the file was finished; the recording is in {dir}\n\
              tracer-agent: run `tracer-agent recover {dir}` to make a trace.dat of it",
             dir = keep.display()
-        );
+        ));
         super::exit_now(ExitCode::Interrupted);
     });
     let recorded = capture.stop();
@@ -337,11 +337,14 @@ fn conclude(args: &RecordArgs, recorded: Recorded, end: End, child: Option<Child
     let spool = recorded.spool.dir().to_owned();
     let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
     if !args.quiet {
-        eprint!("{}", summary::text(&finished));
+        super::tell(summary::text(&finished).trim_end());
     }
     if let Some(failure) = failure {
-        eprintln!("tracer-agent: recording ended early: {failure}");
-        eprintln!("tracer-agent: {} holds everything up to then", finished.path.display());
+        super::tell(&format!(
+            "tracer-agent: recording ended early: {failure}\n\
+             tracer-agent: {} holds everything up to then",
+            finished.path.display()
+        ));
         return Ok(if disk_full { ExitCode::DiskFull } else { ExitCode::Failure }.code());
     }
     let command = match (end, child) {

@@ -17,7 +17,7 @@ pub struct RecoverArgs {
     #[arg(value_name = "DIR|FILE")]
     pub path: PathBuf,
 
-    /// File to write, if not the one that the recording was started with
+    /// File to write, if not the one beside the spool: NAME for NAME.spool, NAME.1 for NAME.spool.1
     #[arg(short = 'o', value_name = "FILE")]
     pub output: Option<PathBuf>,
 
@@ -30,7 +30,7 @@ pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
     let spool = Spool::open(&args.path).map_err(|error| CliError::Recover(FinishError::Spool(error)))?;
     let finished = recover(spool, args.output.as_deref()).map_err(CliError::Recover)?;
     if !args.quiet {
-        eprint!("{}", summary::text(&finished));
+        super::tell(summary::text(&finished).trim_end());
     }
     Ok(ExitCode::Ok.code())
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use agent_ebpf::LossCause;
 
 use super::units::{bytes, count};
-use crate::capture::{CpuStats, Finished, Stats, cause_name};
+use crate::capture::{CpuStats, Finished, Recovered, Stats, cause_name};
 
 /// More CPUs than this are shown only where something was lost.
 const ALL_CPUS: usize = 16;
@@ -15,16 +15,39 @@ pub(super) fn text(finished: &Finished) -> String {
     let Finished { path, file_bytes, stats } = finished;
     let mut text = String::new();
     let pages: u64 = stats.cpus.iter().map(|cpu| cpu.stored.pages).sum();
+    let span = match stats.recovered {
+        None => format!("in {:.3} s", stats.duration.as_secs_f64()),
+        Some(_) => "recovered".to_owned(),
+    };
     let _ = writeln!(
         text,
-        "{}: {} events in {:.3} s, {} ({} of trace pages)",
+        "{}: {} events {span}, {} ({} of trace pages)",
         path.display(),
         count(stats.stored_events()),
-        stats.duration.as_secs_f64(),
         bytes(*file_bytes),
         bytes(pages * agent_ebpf::PAGE_SIZE as u64),
     );
     table(&mut text, stats);
+    if stats.unstored() != 0 {
+        let _ = writeln!(
+            text,
+            "{} more events were in the rings and could not be stored",
+            count(stats.unstored())
+        );
+    }
+    if let Some(Recovered { unreadable_bytes }) = stats.recovered {
+        text.push_str(
+            "events that were in the rings when the recorder was killed are missing and not counted\n",
+        );
+        if unreadable_bytes != 0 {
+            let _ = writeln!(
+                text,
+                "{} at the end of the data were not readable, as a write that was cut short leaves them",
+                bytes(unreadable_bytes)
+            );
+        }
+        return text;
+    }
     match stats.recursion_misses {
         Some(0) => {}
         Some(misses) => {

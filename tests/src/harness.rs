@@ -1,0 +1,486 @@
+//! Running the built agent, waiting for it, and reading what it wrote with the stock tools.
+//!
+//! Everything here panics when something is missing: a test that cannot run has not passed.
+
+use std::{
+    ffi::OsStr,
+    io::Read as _,
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+/// How long anything may take before it counts as hung. No test asserts a time; this only ends a test that would wait for ever.
+pub const HANG: Duration = Duration::from_mins(2);
+
+/// The built agent: `TRACER_AGENT_BIN`, or the one in the target directory that this test was built into.
+pub fn agent_path() -> PathBuf {
+    if let Some(path) = std::env::var_os("TRACER_AGENT_BIN") {
+        let path = PathBuf::from(path);
+        assert!(path.is_file(), "TRACER_AGENT_BIN names {}, which is no file", path.display());
+        return path;
+    }
+    let exe = match std::env::current_exe() {
+        Ok(exe) => exe,
+        Err(error) => panic!("cannot find the test's own executable: {error}"),
+    };
+    // target/PROFILE/deps/test-HASH
+    let found = exe.ancestors().skip(1).take(2).map(|dir| dir.join("tracer-agent")).find(|p| p.is_file());
+    match found {
+        Some(path) => path,
+        None => panic!(
+            "no tracer-agent beside {}: build it first (cargo build -p tracer-agent), or set TRACER_AGENT_BIN",
+            exe.display()
+        ),
+    }
+}
+
+/// A command line of the agent, started in `dir`.
+pub fn agent<S: AsRef<OsStr>>(dir: &Path, args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(agent_path());
+    command.current_dir(dir).args(args);
+    command
+}
+
+/// Any other program, started in `dir`.
+pub fn program<S: AsRef<OsStr>>(dir: &Path, name: &str, args: impl IntoIterator<Item = S>) -> Command {
+    let mut command = Command::new(name);
+    command.current_dir(dir).args(args);
+    command
+}
+
+/// How a process ended and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its status.
+    pub status: ExitStatus,
+    /// What it wrote to stdout.
+    pub out: String,
+    /// What it wrote to stderr.
+    pub err: String,
+}
+
+impl Ended {
+    /// The exit code; panics for a process that a signal ended.
+    #[track_caller]
+    pub fn code(&self) -> i32 {
+        match self.status.code() {
+            Some(code) => code,
+            None => panic!("ended by signal {:?}: {self:?}", self.status.signal()),
+        }
+    }
+
+    /// Panics unless the exit code is `code`.
+    #[track_caller]
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "stdout:\n{}\nstderr:\n{}", self.out, self.err);
+        self
+    }
+
+    /// Panics unless stderr contains each of `texts`.
+    #[track_caller]
+    pub fn says(self, texts: &[&str]) -> Self {
+        for text in texts {
+            assert!(self.err.contains(text), "stderr lacks {text:?}:\n{}", self.err);
+        }
+        self
+    }
+}
+
+/// A process with its output being collected. Killed when dropped.
+#[derive(Debug)]
+pub struct Running {
+    child: Child,
+    out: Option<JoinHandle<String>>,
+    err: Option<JoinHandle<String>>,
+}
+
+impl Running {
+    /// Starts `command`.
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = match command.spawn() {
+            Ok(child) => child,
+            Err(error) => panic!("cannot run {}: {error}", command.get_program().display()),
+        };
+        let out = child.stdout.take().map(collect);
+        let err = child.stderr.take().map(collect);
+        Self { child, out, err }
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    #[track_caller]
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: plain numbers; the process is our child and has not been waited for, so the id is its own.
+        let result = unsafe { libc::kill(self.child.id().cast_signed(), signal) };
+        assert_eq!(result, 0, "cannot signal {}", self.child.id());
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub fn wait(mut self) -> Ended {
+        let status = wait_for("the end of a process", || self.child.try_wait().ok().flatten());
+        Ended { status, out: joined(self.out.take()), err: joined(self.err.take()) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Both fail for a process that has been waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn collect(mut from: impl std::io::Read + Send + 'static) -> JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        // What came before an error is still what was said.
+        let _ = from.read_to_end(&mut bytes);
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn joined(thread: Option<JoinHandle<String>>) -> String {
+    thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+}
+
+/// Runs `command` to its end.
+#[track_caller]
+pub fn run(command: &mut Command) -> Ended {
+    Running::start(command).wait()
+}
+
+/// Asks again and again until there is an answer; panics after a very long time.
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(start.elapsed() < HANG, "waited too long for {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A recording whose command does nothing but say that everything is attached: what the agent starts last. The recording goes
+/// on until [`Marked::finish`].
+#[derive(Debug)]
+pub struct Marked {
+    /// The agent.
+    pub agent: Running,
+    mark: PathBuf,
+}
+
+impl Marked {
+    /// Starts `record ARGS` in `dir` and returns when it records.
+    #[track_caller]
+    pub fn start(dir: &Path, args: &[&str]) -> Self {
+        let mark = dir.join(format!("recording.{}", std::process::id()));
+        Self::start_in(dir, args, mark)
+    }
+
+    /// The same with a mark of the caller's choice, for several recordings in one directory.
+    #[track_caller]
+    pub fn start_in(dir: &Path, args: &[&str], mark: PathBuf) -> Self {
+        let script = r#": >"$1"; while [ -e "$1" ]; do sleep 0.05; done"#;
+        let mut command = agent(dir, ["record"]);
+        command.args(args).args(["sh", "-c", script, "sh"]).arg(&mark);
+        let mut agent = Running::start(&mut command);
+        let started = wait_for("the start of a recording", || {
+            if mark.exists() { Some(true) } else { agent.has_ended().then_some(false) }
+        });
+        if !started {
+            panic!("the recording did not start: {:?}", agent.wait());
+        }
+        Self { agent, mark }
+    }
+
+    /// Lets the command end, and the recording with it.
+    #[track_caller]
+    pub fn finish(self) -> Ended {
+        self.end_command();
+        self.agent.wait()
+    }
+
+    /// Lets the command end.
+    #[track_caller]
+    pub fn end_command(&self) {
+        if let Err(error) = std::fs::remove_file(&self.mark) {
+            panic!("cannot remove {}: {error}", self.mark.display());
+        }
+    }
+}
+
+/// A process of ours that waits, calls getppid a number of times when told to, and ends when told to.
+#[derive(Debug)]
+pub struct Caller {
+    process: Child,
+    asked: u64,
+}
+
+/// Reads numbers; for each calls getppid that often and answers. Perl's getppid is the system call each time.
+const CALLER: &str = "$| = 1; while (<STDIN>) { my $n = $_; for (1..$n) { getppid() } print qq(done\\n) }";
+
+impl Caller {
+    /// Starts it.
+    #[track_caller]
+    pub fn start() -> Self {
+        let process = Command::new("perl")
+            .args(["-e", CALLER])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot run perl: {error}"));
+        let mut caller = Self { process, asked: 0 };
+        // An answer means that it has its final name and has loaded everything.
+        caller.call(1);
+        caller.asked = 0;
+        caller
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Makes `count` calls and waits until they are done.
+    #[track_caller]
+    pub fn call(&mut self, count: u64) {
+        use std::io::Write as _;
+        let (Some(to), Some(from)) = (&mut self.process.stdin, &mut self.process.stdout) else {
+            panic!("the pipes to perl are gone")
+        };
+        writeln!(to, "{count}").unwrap_or_else(|error| panic!("perl is gone: {error}"));
+        let mut answer = [0; 5];
+        from.read_exact(&mut answer).unwrap_or_else(|error| panic!("perl is gone: {error}"));
+        self.asked += count;
+    }
+
+    /// Keeps it on one CPU, so that what it does is one sequence in the file.
+    #[track_caller]
+    pub fn pin(&self, cpu: usize) {
+        // SAFETY: an all-zero set is a valid empty one, and the size is its own.
+        let result = unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(cpu, &mut set);
+            libc::sched_setaffinity(self.pid().cast_signed(), size_of_val(&set), &raw const set)
+        };
+        assert_eq!(result, 0, "cannot keep perl on CPU {cpu}");
+    }
+
+    /// The calls made since the start.
+    pub fn calls(&self) -> u64 {
+        self.asked
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        // It ends with its input; nothing is left to do about a failure.
+        let _ = self.process.wait();
+    }
+}
+
+/// The number of getppid, as `report` prints it for `raw_syscalls:sys_enter`.
+pub fn is_getppid(line: &str) -> bool {
+    let number = line.split_once("sys_enter:").map(|(_, rest)| rest.trim_start());
+    number.is_some_and(|rest| rest.starts_with(&format!("NR {} ", libc::SYS_getppid)))
+}
+
+/// The lines of `trace-cmd report FILE` that are events, and what it said about missed ones.
+#[derive(Debug)]
+pub struct Report {
+    /// Event lines.
+    pub events: Vec<String>,
+    /// Sum of all `[N EVENTS DROPPED]`.
+    pub dropped: u64,
+}
+
+impl Report {
+    /// Runs stock trace-cmd on `file`, and panics unless it accepts the file completely.
+    #[track_caller]
+    pub fn of(file: &Path) -> Self {
+        let dir = file.parent().unwrap_or(Path::new("/"));
+        let dump = run(program(dir, "trace-cmd", ["dump", "-v", "-i"]).arg(file));
+        let dumped = format!("{}{}", dump.out, dump.err);
+        assert!(dump.status.success() && dumped.contains("valid trace-cmd file"), "dump -v: {dump:?}");
+        let report = run(program(dir, "trace-cmd", ["report", "-i"]).arg(file)).expect(0);
+        assert!(report.err.trim().is_empty(), "report complains: {}", report.err);
+        let mut events = Vec::new();
+        let mut dropped = 0;
+        for line in report.out.lines() {
+            if line.starts_with("cpus=") || line.starts_with("CPU ") && line.ends_with("is empty") {
+                continue;
+            }
+            if let Some((_, rest)) = line.split_once('[')
+                && let Some(count) = rest.strip_suffix(" EVENTS DROPPED]")
+            {
+                dropped += count.parse::<u64>().unwrap_or_else(|_| panic!("not a number of events: {line}"));
+                continue;
+            }
+            assert!(!line.contains("EVENTS DROPPED"), "a mark without a number: {line}");
+            if !line.trim().is_empty() {
+                events.push(line.to_owned());
+            }
+        }
+        Self { events, dropped }
+    }
+
+    /// How many event lines satisfy `test`.
+    pub fn count(&self, test: impl Fn(&str) -> bool) -> u64 {
+        self.events.iter().filter(|line| test(line)).count() as u64
+    }
+
+    /// The thread ids of the event lines, `NAME-PID [CPU] ...`.
+    pub fn tids(&self) -> std::collections::BTreeSet<u32> {
+        self.events.iter().map(|line| tid_of(line)).collect()
+    }
+
+    /// The event names.
+    pub fn names(&self) -> std::collections::BTreeSet<String> {
+        self.events.iter().map(|line| name_of(line).to_owned()).collect()
+    }
+}
+
+/// The thread id of an event line.
+#[track_caller]
+pub fn tid_of(line: &str) -> u32 {
+    let found = line.split_once(" [").and_then(|(task, _)| task.trim().rsplit_once('-'));
+    match found.map(|(_, tid)| tid.parse()) {
+        Some(Ok(tid)) => tid,
+        _ => panic!("no thread id in {line:?}"),
+    }
+}
+
+/// The event's name in an event line: `NAME-PID [CPU] TIME: EVENT: ...`.
+#[track_caller]
+pub fn name_of(line: &str) -> &str {
+    let behind = line.split_once("] ").map(|(_, rest)| rest);
+    match behind.and_then(|rest| rest.split(": ").nth(1)) {
+        Some(name) => name.trim().trim_end_matches(':'),
+        None => panic!("no event name in {line:?}"),
+    }
+}
+
+/// The loss ledger that the agent stores in the file.
+#[derive(Debug)]
+pub struct Ledger {
+    cpus: String,
+    events: String,
+}
+
+impl Ledger {
+    /// Finds it in `file`: a JSON text that ends with a NUL.
+    #[track_caller]
+    pub fn of(file: &Path) -> Self {
+        const START: &[u8] = b"{\"version\":1,";
+        let bytes = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        let at = bytes.windows(START.len()).position(|window| window == START);
+        let text = at.map(|at| bytes[at..].split(|&b| b == 0).next().unwrap_or_default());
+        let text = String::from_utf8_lossy(text.unwrap_or_else(|| panic!("no ledger in {}", file.display())));
+        let Some((cpus, events)) = text.split_once("\"events\":[") else { panic!("no events in {text}") };
+        Self { cpus: cpus.to_owned(), events: events.to_owned() }
+    }
+
+    /// The sum of a count over all CPUs.
+    pub fn cpus(&self, key: &str) -> u64 {
+        numbers(&self.cpus, key).iter().sum()
+    }
+
+    /// The sum of a count over all events.
+    pub fn events(&self, key: &str) -> u64 {
+        numbers(&self.events, key).iter().sum()
+    }
+
+    /// Everything that was lost, counted by CPU.
+    pub fn lost(&self) -> u64 {
+        CAUSES.iter().map(|cause| self.cpus(cause)).sum()
+    }
+
+    /// Everything that was lost, counted by event.
+    pub fn lost_of_events(&self) -> u64 {
+        CAUSES.iter().map(|cause| self.events(cause)).sum()
+    }
+}
+
+/// The causes of loss in the ledger.
+const CAUSES: [&str; 4] = ["ring_full", "oversize", "read_fault", "nested"];
+
+/// All numbers behind `"key":`.
+pub fn numbers(json: &str, key: &str) -> Vec<u64> {
+    let key = format!("\"{key}\":");
+    let values = json.split(&key).skip(1);
+    values
+        .map(|rest| {
+            let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+            rest[..end].parse().unwrap_or_else(|_| panic!("no number behind {key}"))
+        })
+        .collect()
+}
+
+/// The values of a line of the CPUSTAT options, over all CPUs: `dropped events: N`.
+#[track_caller]
+pub fn cpustat(file: &Path, line: &str) -> u64 {
+    let dir = file.parent().unwrap_or(Path::new("/"));
+    let stat = run(program(dir, "trace-cmd", ["report", "--stat", "-i"]).arg(file)).expect(0);
+    let prefix = format!("{line}: ");
+    let values: Vec<&str> = stat.out.lines().filter_map(|l| l.strip_prefix(prefix.as_str())).collect();
+    assert!(!values.is_empty(), "no {line:?} in:\n{}", stat.out);
+    values.iter().map(|value| value.parse::<u64>().unwrap_or_else(|_| panic!("{value}"))).sum()
+}
+
+/// The names of files in `dir`, sorted.
+#[track_caller]
+pub fn files(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned())).collect();
+    names.sort();
+    names
+}
+
+/// A tmpfs of its own size, unmounted when dropped.
+#[derive(Debug)]
+pub struct Tmpfs {
+    dir: tempfile::TempDir,
+}
+
+impl Tmpfs {
+    /// Mounts one with these options, such as `size=12m`.
+    #[track_caller]
+    pub fn mount(options: &str) -> Self {
+        let dir = tempfile::tempdir().unwrap_or_else(|error| panic!("no temporary directory: {error}"));
+        let mounted =
+            run(program(Path::new("/"), "mount", ["-t", "tmpfs", "-o", options, "none"]).arg(dir.path()));
+        assert!(mounted.status.success(), "mount: {mounted:?}");
+        Self { dir }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        // Lazily: a process that a failed test left behind must not keep the mount in place.
+        let _ = Command::new("umount").arg("-l").arg(self.dir.path()).status();
+    }
+}

@@ -1,0 +1,358 @@
+//! Recordings that end badly: killed, on a full disk, with a damaged spool. What was stored is never lost.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+use integration_tests::harness::{
+    Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, cpustat, files, is_getppid, program, run,
+    wait_for,
+};
+
+/// Calls that a recording has certainly taken out of its rings before it is killed, and those it may have.
+struct Killed {
+    dir: tempfile::TempDir,
+    calls: u64,
+    /// Events that one ring of the recording can hold.
+    ring_events: u64,
+}
+
+impl Killed {
+    /// Kills a recording in the middle of its work.
+    fn make(args: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let calls = kill_recording(dir.path(), "trace.dat", args);
+        // A system call entry takes at least 64 bytes.
+        Self { dir, calls, ring_events: 64 * 1024 / 64 }
+    }
+
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn file(&self) -> PathBuf {
+        self.path().join("trace.dat")
+    }
+
+    fn spool(&self) -> PathBuf {
+        self.path().join("trace.dat.spool")
+    }
+
+    /// The largest data file of the spool.
+    fn segment(&self) -> PathBuf {
+        let names = files(&self.spool());
+        let segments = names.iter().filter(|name| name.starts_with("cpu"));
+        let largest = segments.max_by_key(|name| fs::metadata(self.spool().join(name)).unwrap().len());
+        self.spool().join(largest.expect("a data file"))
+    }
+
+    fn recover(&self, args: &[&str]) -> Ended {
+        run(agent(self.path(), ["recover"]).args(args))
+    }
+
+    /// The recovered file's calls. They must be what was made, but for what was in the ring.
+    fn check(&self) -> Report {
+        let report = Report::of(&self.file());
+        let found = report.count(is_getppid);
+        assert!(found <= self.calls, "{found} of {} calls", self.calls);
+        let missing = self.calls - found - report.dropped.min(self.calls - found);
+        assert!(missing <= self.ring_events, "{found} of {} calls, {} dropped", self.calls, report.dropped);
+        report
+    }
+}
+
+fn kill_recording(dir: &Path, output: &str, args: &[&str]) -> u64 {
+    let mut caller = Caller::start();
+    caller.pin(0);
+    let pid = caller.pid().to_string();
+    let mut all = vec!["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "64", "-o", output];
+    all.extend(args);
+    let recording = Marked::start(dir, &all);
+    let spool = dir.join(format!("{output}.spool"));
+    // Long enough that several chunks of 16 pages are in the spool.
+    let stored = || -> u64 {
+        let names = files(&spool);
+        names
+            .iter()
+            .filter(|name| name.starts_with("cpu"))
+            .map(|name| fs::metadata(spool.join(name)).unwrap().len())
+            .sum()
+    };
+    wait_for("data in the spool", || {
+        caller.call(500);
+        (caller.calls() >= 20_000 && stored() > 30_000).then_some(())
+    });
+    recording.agent.signal(libc::SIGKILL);
+    recording.end_command();
+    let ended = recording.agent.wait();
+    assert_eq!(ended.status.code(), None, "killed: {ended:?}");
+    caller.calls()
+}
+
+#[test]
+fn a_killed_recording_is_recovered_by_the_name_of_its_file() {
+    let killed = Killed::make(&[]);
+    assert_eq!(files(killed.path()), ["trace.dat.spool"], "no partial file under the final name");
+    killed.recover(&["trace.dat"]).expect(0).says(&["trace.dat", "events"]);
+    let report = killed.check();
+    let ledger = Ledger::of(&killed.file());
+    assert_eq!(ledger.cpus("stored"), report.events.len() as u64);
+    assert_eq!(ledger.lost(), report.dropped, "what the data is known to lack");
+    assert!(report.events.iter().any(|line| line.contains("perl-")), "thread names are there");
+    assert_eq!(files(killed.path()), ["trace.dat"], "the spool is gone");
+}
+
+#[test]
+fn a_killed_recording_is_recovered_by_its_directory_and_from_elsewhere() {
+    let killed = Killed::make(&[]);
+    let other = tempfile::tempdir().unwrap();
+    let spool = killed.spool();
+    run(agent(other.path(), ["recover"]).arg(&spool)).expect(0);
+    assert_eq!(
+        files(other.path()),
+        [""; 0],
+        "the file belongs beside its spool, not where recover was called"
+    );
+    killed.check();
+    assert_eq!(files(killed.path()), ["trace.dat"]);
+}
+
+#[test]
+fn a_killed_recording_can_be_recovered_into_another_file() {
+    let killed = Killed::make(&["--compression", "none"]);
+    let other = tempfile::tempdir().unwrap();
+    let output = other.path().join("kept.dat");
+    killed.recover(&["-o", output.to_str().unwrap(), "trace.dat"]).expect(0);
+    assert_eq!(files(killed.path()), [""; 0]);
+    assert!(Report::of(&output).count(is_getppid) > 10_000);
+    assert_eq!(files(other.path()), ["kept.dat"]);
+}
+
+#[test]
+fn a_chunk_cut_short_is_left_out_and_everything_before_it_recovered() {
+    for compression in ["zstd", "none"] {
+        let killed = Killed::make(&["--compression", compression]);
+        let segment = killed.segment();
+        let file = fs::File::options().write(true).open(&segment).unwrap();
+        let len = file.metadata().unwrap().len();
+        file.set_len(len - 10).unwrap();
+        killed.recover(&["trace.dat"]).expect(0);
+        let report = Report::of(&killed.file());
+        // At most one chunk less: 16 pages.
+        let found = report.count(is_getppid);
+        assert!(found + report.dropped + 2 * killed.ring_events >= killed.calls, "{compression}: {found}");
+    }
+}
+
+#[test]
+fn zeros_behind_the_data_are_left_out() {
+    for compression in ["zstd", "none"] {
+        let killed = Killed::make(&["--compression", compression]);
+        let segment = killed.segment();
+        let file = fs::File::options().write(true).open(&segment).unwrap();
+        let len = file.metadata().unwrap().len();
+        // What a power cut leaves when the length reached the disk and the data did not.
+        file.set_len(len + 100_000).unwrap();
+        killed.recover(&["trace.dat"]).expect(0);
+        let report = killed.check();
+        let times: Vec<f64> = report.events.iter().map(|line| time_of(line)).collect();
+        assert!(times.is_sorted() && times[0] > 1.0, "{compression}: no event comes from the zeros");
+    }
+}
+
+#[test]
+fn damage_in_the_middle_costs_only_what_is_behind_it() {
+    let killed = Killed::make(&[]);
+    let segment = killed.segment();
+    let file = fs::File::options().read(true).write(true).open(&segment).unwrap();
+    let half = file.metadata().unwrap().len() / 2;
+    file.write_all_at(&[0xa5; 64], half).unwrap();
+    let ended = killed.recover(&["trace.dat"]).expect(0);
+    let found = Report::of(&killed.file()).count(is_getppid);
+    assert!(found > 1000 && found < killed.calls, "{found}: {}", ended.err);
+    ended.says(&["not readable", "recovered"]);
+}
+
+fn time_of(line: &str) -> f64 {
+    let time = line.split_once("] ").and_then(|(_, rest)| rest.trim_start().split(": ").next());
+    time.and_then(|time| time.trim().parse().ok()).unwrap_or_else(|| panic!("no time in {line:?}"))
+}
+
+#[test]
+fn without_the_names_only_the_names_are_missing() {
+    let killed = Killed::make(&[]);
+    fs::remove_file(killed.spool().join("names")).unwrap();
+    killed.recover(&["trace.dat.spool"]).expect(0);
+    let report = killed.check();
+    assert!(report.events[0].contains("<...>-"), "{}", report.events[0]);
+}
+
+#[test]
+fn a_damaged_manifest_is_a_clear_error_and_nothing_is_deleted() {
+    let killed = Killed::make(&[]);
+    let manifest = killed.spool().join("manifest");
+    let good = fs::read(&manifest).unwrap();
+    let before = files(&killed.spool());
+    for (bytes, says) in [
+        (&good[..good.len() / 2], "ends too early"),
+        (&good[..0], "ends too early"),
+        (&[0; 5000][..], "not written by"),
+    ] {
+        fs::write(&manifest, bytes).unwrap();
+        killed.recover(&["trace.dat"]).expect(1).says(&["manifest is damaged", says]);
+        assert_eq!(files(&killed.spool()), before);
+    }
+    fs::write(&manifest, good).unwrap();
+    killed.recover(&["trace.dat"]).expect(0);
+    killed.check();
+}
+
+#[test]
+fn what_is_no_recording_is_not_recovered() {
+    let dir = tempfile::tempdir().unwrap();
+    let recover = |path: &str| run(&mut agent(dir.path(), ["recover", path]));
+    recover("nothing.dat").expect(1).says(&["nothing.dat.spool", "No such file"]);
+    fs::create_dir(dir.path().join("empty")).unwrap();
+    recover("empty").expect(1).says(&["empty", "No such file"]);
+    assert_eq!(files(dir.path()), ["empty"]);
+}
+
+#[test]
+fn a_running_recording_is_not_recovered_and_not_disturbed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let recording = Marked::start(dir.path(), &["-e", "raw_syscalls:sys_enter", "-P", &pid]);
+    caller.call(1000);
+    run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(1).says(&["still running"]);
+    // Nor can another recording take its place.
+    let second = run(&mut agent(dir.path(), ["record", "-e", "sched", "true"]));
+    second.expect(114).says(&["trace.dat.spool", "still running"]);
+    caller.call(1000);
+    recording.finish().expect(0);
+    assert_eq!(Report::of(&dir.path().join("trace.dat")).count(is_getppid), 2000);
+}
+
+#[test]
+fn a_new_recording_keeps_the_spool_of_a_killed_one() {
+    let killed = Killed::make(&[]);
+    let again = run(&mut agent(killed.path(), ["record", "-e", "sched:sched_switch", "sleep", "0.1"]));
+    again.expect(0).says(&["trace.dat.spool.1", "tracer-agent recover"]);
+    assert_eq!(files(killed.path()), ["trace.dat", "trace.dat.spool.1"]);
+    let newer = fs::read(killed.file()).unwrap();
+    let recovered = killed.recover(&["trace.dat.spool.1"]).expect(0);
+    assert!(fs::read(killed.file()).unwrap() == newer, "the newer recording is not overwritten");
+    assert_eq!(files(killed.path()), ["trace.dat", "trace.dat.1"], "{}", recovered.err);
+    assert!(Report::of(&killed.path().join("trace.dat.1")).count(is_getppid) > 10_000);
+}
+
+#[test]
+fn a_directory_that_is_no_spool_of_ours_is_never_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let foreign = dir.path().join("trace.dat.spool");
+    fs::create_dir(&foreign).unwrap();
+    fs::write(foreign.join("thesis.txt"), "years of work").unwrap();
+    run(&mut agent(dir.path(), ["record", "-e", "sched:sched_switch", "true"])).expect(0);
+    let kept = dir.path().join("trace.dat.spool.1/thesis.txt");
+    assert_eq!(fs::read_to_string(kept).unwrap(), "years of work");
+}
+
+#[test]
+fn a_second_interrupt_leaves_a_spool_or_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.dat");
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let recording = Marked::start(dir.path(), &["-e", "raw_syscalls:sys_enter", "-P", &pid]);
+    for _ in 0..20 {
+        caller.call(5000);
+    }
+    // Both are there when the agent looks up, so that the second finds the file unfinished. Two of the same signal would become
+    // one while the first is pending; the agent treats all alike.
+    recording.agent.signal(libc::SIGSTOP);
+    recording.agent.signal(libc::SIGINT);
+    recording.agent.signal(libc::SIGTERM);
+    recording.agent.signal(libc::SIGCONT);
+    recording.end_command();
+    let ended = recording.agent.wait();
+    match ended.code() {
+        // 116: ended before the file was finished.
+        116 => {
+            assert!(!file.exists(), "no partial file");
+            println!("caught: ended before the file was finished");
+            let ended = ended.says(&["tracer-agent recover"]);
+            run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
+            let found = Report::of(&file).count(is_getppid);
+            assert!(found > 0 && found <= caller.calls(), "{found}: {}", ended.err);
+        }
+        0 => assert_eq!(Report::of(&file).count(is_getppid), caller.calls()),
+        code => panic!("exit code {code}: {ended:?}"),
+    }
+    assert_eq!(files(dir.path()), ["trace.dat"]);
+}
+
+/// Records until the disk is full; returns what the agent said and the calls made.
+fn fill_disk(dir: &Path, args: &[&str]) -> (Ended, u64) {
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let mut command = agent(dir, ["record", "-e", "raw_syscalls:sys_enter", "-P", &pid, "-o", "trace.dat"]);
+    let mut recording = Running::start(command.args(args));
+    wait_for("a full disk", || {
+        caller.call(20_000);
+        recording.has_ended().then_some(())
+    });
+    (recording.wait(), caller.calls())
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_with_a_good_file() {
+    for size in ["size=12m", "size=24m"] {
+        let disk = Tmpfs::mount(size);
+        let (ended, calls) = fill_disk(disk.path(), &["--compression", "none"]);
+        let ended = ended.expect(113).says(&["ended early", "No space left", "trace.dat holds everything"]);
+        let file = disk.path().join("trace.dat");
+        let report = Report::of(&file);
+        let found = report.count(is_getppid);
+        assert!(found > 50_000 && found < calls, "{size}: {found} of {calls}: {}", ended.err);
+        let ledger = Ledger::of(&file);
+        let stored = report.events.len() as u64;
+        assert_eq!(ledger.cpus("stored"), stored);
+        assert_eq!(ledger.cpus("recorded"), stored + ledger.cpus("unstored"), "the ring's rest is counted");
+        assert_eq!(cpustat(&file, "dropped events"), ledger.lost() + ledger.cpus("unstored"));
+        assert_eq!(files(disk.path()), ["trace.dat"], "{size}: the spool is gone");
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_before_the_start_is_said_at_once() {
+    for (size, what) in [("size=64k", "reserve"), ("size=1m", "reserve")] {
+        let disk = Tmpfs::mount(size);
+        let ended = run(&mut agent(disk.path(), ["record", "-e", "sched:sched_switch", "touch", "ran"]));
+        ended.expect(113).says(&["No space left", what]);
+        assert_eq!(files(disk.path()), [""; 0], "nothing is left behind, and the command did not run");
+    }
+}
+
+#[test]
+fn a_file_system_without_inodes_left_is_said_at_once() {
+    let disk = Tmpfs::mount("size=8m,nr_inodes=4");
+    let ended = run(&mut agent(disk.path(), ["record", "-e", "sched:sched_switch", "true"]));
+    ended.expect(113).says(&["No space left"]);
+    assert_eq!(files(disk.path()), [""; 0]);
+}
+
+#[test]
+fn an_output_that_became_a_directory_keeps_the_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording = Marked::start(dir.path(), &["-e", "sched:sched_switch"]);
+    fs::create_dir(dir.path().join("trace.dat")).unwrap();
+    recording.finish().expect(1).says(&["trace.dat", "tracer-agent recover"]);
+    fs::remove_dir(dir.path().join("trace.dat")).unwrap();
+    run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
+    assert!(Report::of(&dir.path().join("trace.dat")).names().contains("sched_switch"));
+    // Stock tools agree that it is one file.
+    run(&mut program(dir.path(), "trace-cmd", ["report", "-i", "trace.dat"])).expect(0);
+}
