@@ -1,1 +1,12 @@
-//! placeholder
+//! What the integration tests share: the built agent, stock trace-cmd, ftrace as the reference recorder, and workloads.
+//!
+//! The tests run as root on the live kernel, one at a time (`--test-threads=1`). A missing tool or right fails them.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "helpers of tests fail the test by panicking"
+)]
+
+pub mod agent;
