@@ -10,16 +10,16 @@ use std::{
 /// The environment variable that names the binary under test.
 pub const ENV_BIN: &str = "TRACER_AGENT_BIN";
 
+/// A program beside the test's own directory: `target/PROFILE/NAME`.
+pub(crate) fn beside_test(name: &str) -> PathBuf {
+    // target/PROFILE/deps/TEST
+    let test = env::current_exe().expect("the path of this test");
+    test.ancestors().nth(2).expect("a test lies two levels below its profile's directory").join(name)
+}
+
 /// The binary under test: what `TRACER_AGENT_BIN` names, or `tracer-agent` in the target directory of this test.
 pub fn binary() -> PathBuf {
-    let found = if let Some(path) = env::var_os(ENV_BIN) {
-        PathBuf::from(path)
-    } else {
-        // target/PROFILE/deps/TEST
-        let test = env::current_exe().expect("the path of this test");
-        let profile = test.ancestors().nth(2).expect("a test lies two levels below its profile's directory");
-        profile.join("tracer-agent")
-    };
+    let found = env::var_os(ENV_BIN).map_or_else(|| beside_test("tracer-agent"), PathBuf::from);
     assert!(
         found.is_file(),
         "the agent to test, {}, does not exist: build it with `cargo build`, or name it in {ENV_BIN}",
@@ -73,7 +73,8 @@ impl Recording {
     /// The number that stands before `marker`.
     fn summary_number(&self, marker: &str) -> Option<u64> {
         let before = &self.said[..self.said.find(marker)?];
-        let digits = before.rsplit(|c: char| !(c.is_ascii_digit() || ",'_".contains(c))).next()?;
-        digits.replace([',', '\'', '_'], "").parse().ok()
+        // Thousands stand apart: `1 234 567`.
+        let digits = before.rsplit(|c: char| !(c.is_ascii_digit() || c == ' ')).next()?;
+        digits.replace(' ', "").parse().ok()
     }
 }

@@ -10,3 +10,8 @@
 )]
 
 pub mod agent;
+pub mod dat;
+pub mod kernel_log;
+pub mod trace_cmd;
+pub mod tracefs;
+pub mod workload;
