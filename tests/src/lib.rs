@@ -12,6 +12,7 @@
 pub mod agent;
 pub mod dat;
 pub mod kernel_log;
+pub mod pairs;
 pub mod trace_cmd;
 pub mod tracefs;
 pub mod workload;

@@ -21,10 +21,19 @@ use tracer_agent::{
 pub const TRACEFS: &str = "/sys/kernel/tracing";
 const PAGE: usize = 4096;
 
-/// A file of tracefs as text.
+/// A file of tracefs as text. The kernel hands out some of these files, `header_page` for one, in the first read only, so
+/// that must be a large one.
 pub fn text(path: &str) -> String {
     let path = Path::new(TRACEFS).join(path);
-    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+    let mut file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut bytes = Vec::new();
+    let mut some = [0; 16384];
+    loop {
+        match file.read(&mut some).unwrap_or_else(|error| panic!("{}: {error}", path.display())) {
+            0 => return String::from_utf8(bytes).unwrap(),
+            len => bytes.extend_from_slice(&some[..len]),
+        }
+    }
 }
 
 /// An event of the kernel.
