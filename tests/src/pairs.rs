@@ -9,7 +9,7 @@ use std::{
     fmt::Write as _,
 };
 
-use tracer_agent::event::{Format, Location};
+use tracer_agent::event::Location;
 
 use crate::{
     dat::{Record, le_u32},
@@ -18,8 +18,18 @@ use crate::{
 
 /// Hard interrupt, soft interrupt, NMI (`enum trace_flag_type`, include/linux/trace_events.h).
 const CONTEXT: u8 = 0x08 | 0x10 | 0x40;
-/// Interrupts off, and "cannot be known".
-const IRQS: u8 = 0x01 | 0x02;
+/// "Interrupts are off", and the agent's "that cannot be known". Kernels from 6.13 on have another use for the second bit
+/// (`TRACE_FLAG_NEED_RESCHED_LAZY`), so ftrace's value of it is never compared.
+const IRQS_OFF: u8 = 0x01;
+const IRQS_UNKNOWN: u8 = 0x02;
+/// The task must give up the CPU: in the task's flags, and folded into the preempt count.
+const RESCHED: u8 = 0x04 | 0x20;
+
+/// Fixed fields that the kernel fills only up to their NUL: what is behind it is what the buffer held before.
+const STRINGS: [(&str, &str); 1] = [
+    // blk_fill_rwbs (kernel/trace/blktrace.c) writes one letter per property of the request.
+    ("block", "rwbs"),
+];
 
 /// What one recorder has of one event in one context of one thread on one CPU.
 type Key = (u32, u32, u16, u8);
@@ -63,6 +73,34 @@ impl Pairs {
     }
 }
 
+/// Whether the records of each thread in task context stand in the same order in both recordings.
+///
+/// Interrupts are left out: one that comes between the two recorders of an event is recorded by the agent first.
+pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<(), String> {
+    let mut by_task: BTreeMap<(u32, u32), Vec<(u64, u64, u16)>> = BTreeMap::new();
+    for (reference, ours) in &pairs.pairs {
+        let (reference, ours) = (&ftrace[*reference], &agent[*ours]);
+        if reference.flags() & CONTEXT == 0 {
+            let times = (reference.time, ours.time, reference.id());
+            by_task.entry((reference.pid(), reference.cpu)).or_default().push(times);
+        }
+    }
+    for ((pid, cpu), mut times) in by_task {
+        times.sort_unstable();
+        for next in times.windows(2) {
+            if next[0].1 > next[1].0 {
+                return Err(format!("thread {pid} on CPU {cpu}: {next:?} overlap"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether an interrupt recorded this, so that the interrupted program can have kept the agent's from running.
+pub fn in_interrupt(record: &Record) -> bool {
+    record.flags() & CONTEXT != 0
+}
+
 fn by_key(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<Key, Vec<usize>> {
     let mut map: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
     for (index, record) in records.iter().enumerate() {
@@ -86,8 +124,11 @@ pub struct Tally {
     pub fields: BTreeMap<String, u64>,
     /// Pairs that differ in bytes that belong to no field.
     pub padding: u64,
-    /// Pairs whose `common_flags` differ but for the interrupts-off bits, by ftrace's value and the agent's.
+    /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. Whether interrupts are off is compared where the
+    /// agent knows it; "must reschedule" is counted by itself.
     pub flags: BTreeMap<(u8, u8), u64>,
+    /// Pairs that differ in "must reschedule".
+    pub resched: BTreeMap<(u8, u8), u64>,
     /// Pairs whose `common_preempt_count` differ, by ftrace's value and the agent's.
     pub depths: BTreeMap<(u8, u8), u64>,
     /// Longest distance of the two time stamps, ns.
@@ -113,9 +154,14 @@ pub fn compare(
         let tally = tallies.entry(name(reference.id())).or_default();
         tally.pairs += 1;
         tally.apart = tally.apart.max(ours.time - reference.time);
-        let flags = (reference.flags() & !IRQS, ours.flags() & !IRQS);
-        if flags.0 != flags.1 {
-            *tally.flags.entry(flags).or_default() += 1;
+        let known = if ours.flags() & IRQS_UNKNOWN == 0 { !IRQS_UNKNOWN } else { !(IRQS_UNKNOWN | IRQS_OFF) };
+        let flags = |mask: u8| (reference.flags() & mask, ours.flags() & mask);
+        for (map, (theirs, ours)) in
+            [(&mut tally.flags, flags(known & !RESCHED)), (&mut tally.resched, flags(RESCHED))]
+        {
+            if theirs != ours {
+                *map.entry((theirs, ours)).or_default() += 1;
+            }
         }
         let depths = (reference.preempt_count(), ours.preempt_count());
         if depths.0 != depths.1 {
@@ -127,12 +173,13 @@ pub fn compare(
             tally.example.get_or_insert_with(example);
             continue;
         }
-        compare_bytes(tally, &events[&reference.id()].format, &reference.bytes, &ours.bytes);
+        compare_bytes(tally, &events[&reference.id()], &reference.bytes, &ours.bytes);
     }
     tallies
 }
 
-fn compare_bytes(tally: &mut Tally, format: &Format, reference: &[u8], ours: &[u8]) {
+fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]) {
+    let Event { system, format, .. } = event;
     let mut padding = vec![true; reference.len()];
     // type, flags, preempt count: compared already.
     padding[..4].fill(false);
@@ -148,7 +195,15 @@ fn compare_bytes(tally: &mut Tally, format: &Format, reference: &[u8], ours: &[u
             start..start + (word >> 16) as usize
         });
         for range in [Some(fixed), data].into_iter().flatten() {
-            let (a, b) = (&reference[range.clone()], &ours[range.clone()]);
+            let value = |record: &'_ [u8]| -> Vec<u8> {
+                let bytes = &record[range.clone()];
+                if STRINGS.contains(&(system, &field.name)) {
+                    bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
+                } else {
+                    bytes.to_vec()
+                }
+            };
+            let (a, b) = (value(reference), value(ours));
             if a != b {
                 let count = tally.fields.entry(field.name.to_string()).or_default();
                 *count += 1;
@@ -172,12 +227,12 @@ pub fn table(tallies: &BTreeMap<String, Tally>) -> String {
         "event", "pairs", "lost", "lengths", "padding", "apart/ns"
     );
     for (name, tally) in tallies {
-        let Tally { pairs, lost, lengths, fields, padding, flags, depths, apart, example } = tally;
+        let Tally { pairs, lost, lengths, fields, padding, flags, resched, depths, apart, example } = tally;
         let _ = write!(text, "{name:<40} {pairs:>7} {lost:>5} {lengths:>7} {padding:>7} {apart:>9} ");
         for (field, count) in fields {
             let _ = write!(text, " {field} x{count}");
         }
-        for (what, map) in [("flags", flags), ("depth", depths)] {
+        for (what, map) in [("flags", flags), ("resched", resched), ("depth", depths)] {
             for ((reference, ours), count) in map {
                 let _ = write!(text, " {what}({reference:#04x},{ours:#04x})x{count}");
             }

@@ -131,7 +131,6 @@ fn sched() {
 /// Network and disk traffic for soft interrupts, and long work for the tick and the disk to interrupt.
 fn irq(scratch: &Path) {
     loopback(400);
-    direct_io(scratch, 60);
     thread::scope(|scope| {
         for turn in 0..cpus() {
             scope.spawn(move || {
@@ -140,6 +139,7 @@ fn irq(scratch: &Path) {
                 spin(Duration::from_millis(250));
             });
         }
+        direct_io(scratch, 60);
     });
     loopback(200);
 }
@@ -159,6 +159,13 @@ fn timer() {
             assert_eq!(libc::timerfd_settime(timer, 0, &raw const value, std::ptr::null_mut()), 0);
             let mut count = 0u64;
             assert_eq!(libc::read(timer, (&raw mut count).cast(), 8), 8);
+        }
+        // Once more on a busy CPU, so that the timer interrupts this thread and not the idle one.
+        for _ in 0..100 {
+            let mut value: libc::itimerspec = std::mem::zeroed();
+            value.it_value.tv_nsec = 100_000;
+            assert_eq!(libc::timerfd_settime(timer, 0, &raw const value, std::ptr::null_mut()), 0);
+            spin(Duration::from_micros(300));
         }
         libc::close(timer);
         let interval = libc::timeval { tv_sec: 0, tv_usec: 1000 };

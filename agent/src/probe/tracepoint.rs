@@ -66,6 +66,10 @@ pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot,
     };
     if system == "syscalls" {
         slot.flags |= slot_flags::SYSCALL;
+        // Arguments follow the number as an array of longs, which aligns the structure even if there are none
+        // (`struct syscall_trace_enter`, kernel/trace/trace.h); the format does not show an empty array.
+        slot.fixed_len = fixed_len.next_multiple_of(8);
+        slot.copy_len = slot.fixed_len;
         if let Some(first) = layout.dynamic.iter().map(|field| field.offset).min() {
             slot.copy_len = first as u16;
         }
