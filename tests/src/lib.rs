@@ -1,3 +1,19 @@
-//! Helpers of the tests that run the built agent.
+//! What the integration tests share: the built agent, stock trace-cmd, ftrace as the reference recorder, and workloads.
+//!
+//! The tests run as root on the live kernel, one at a time (`--test-threads=1`). A missing tool or right fails them.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::missing_panics_doc,
+    reason = "helpers of tests fail the test by panicking"
+)]
+
+pub mod agent;
+pub mod dat;
 pub mod harness;
+pub mod kernel_log;
+pub mod pairs;
+pub mod trace_cmd;
+pub mod tracefs;
+pub mod workload;

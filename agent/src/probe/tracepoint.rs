@@ -13,9 +13,6 @@ use super::{
 };
 use crate::event::{Format, Location};
 
-/// Size of the record of a system call without arguments: common fields, number, padding.
-const SYSCALL_RECORD_MIN: u16 = 16;
-
 /// Why an event cannot be recorded by the generic lane although the kernel would attach a program.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SlotError {
@@ -69,9 +66,9 @@ pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot,
     };
     if system == "syscalls" {
         slot.flags |= slot_flags::SYSCALL;
-        // The kernel's structure ends with an array of longs, which aligns it even for a call without arguments
-        // (struct syscall_trace_enter, kernel/trace/trace.h).
-        slot.fixed_len = slot.fixed_len.max(SYSCALL_RECORD_MIN);
+        // Arguments follow the number as an array of longs, which aligns the structure even if there are none
+        // (`struct syscall_trace_enter`, kernel/trace/trace.h); the format does not show an empty array.
+        slot.fixed_len = fixed_len.next_multiple_of(8);
         slot.copy_len = slot.fixed_len;
         if let Some(first) = layout.dynamic.iter().map(|field| field.offset).min() {
             slot.copy_len = first as u16;

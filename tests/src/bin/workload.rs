@@ -1,0 +1,12 @@
+//! Runs one of the workloads that the tests record: `test-workload KIND SCRATCH-DIRECTORY`.
+
+use integration_tests::workload;
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let (Some(kind), Some(scratch)) = (args.next(), args.next()) else {
+        eprintln!("usage: test-workload KIND SCRATCH-DIRECTORY");
+        std::process::exit(2);
+    };
+    workload::run(&kind, scratch.as_ref());
+}

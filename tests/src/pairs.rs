@@ -1,0 +1,246 @@
+//! Finds for every record of ftrace the agent's record of the same event, and compares the two byte by byte.
+//!
+//! Both recorders are called by the same tracepoint, ftrace first because it was attached first. Within one context of
+//! one thread on one CPU (task, soft interrupt, hard interrupt) a tracepoint does not interrupt itself, so there the
+//! time stamps of an event alternate: ftrace, agent, ftrace, agent. That pairs records without guessing.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+};
+
+use tracer_agent::event::Location;
+
+use crate::{
+    dat::{Record, le_u32},
+    tracefs::Event,
+};
+
+/// Hard interrupt, soft interrupt, NMI (`enum trace_flag_type`, include/linux/trace_events.h).
+const CONTEXT: u8 = 0x08 | 0x10 | 0x40;
+/// "Interrupts are off", and the agent's "that cannot be known". Kernels from 6.13 on have another use for the second bit
+/// (`TRACE_FLAG_NEED_RESCHED_LAZY`), so ftrace's value of it is never compared.
+const IRQS_OFF: u8 = 0x01;
+const IRQS_UNKNOWN: u8 = 0x02;
+/// The task must give up the CPU: in the task's flags, and folded into the preempt count.
+const RESCHED: u8 = 0x04 | 0x20;
+
+/// Fixed fields that the kernel fills only up to their NUL: what is behind it is what the buffer held before.
+const STRINGS: [(&str, &str); 1] = [
+    // blk_fill_rwbs (kernel/trace/blktrace.c) writes one letter per property of the request.
+    ("block", "rwbs"),
+];
+
+/// What one recorder has of one event in one context of one thread on one CPU.
+type Key = (u32, u32, u16, u8);
+
+/// The outcome of pairing.
+#[derive(Debug, Default)]
+pub struct Pairs {
+    /// Indexes of records that belong together: ftrace's, the agent's.
+    pub pairs: Vec<(usize, usize)>,
+    /// Records that only ftrace has.
+    pub only_ftrace: Vec<usize>,
+    /// Records that only the agent has.
+    pub only_agent: Vec<usize>,
+}
+
+impl Pairs {
+    /// Pairs the records of these tasks that ftrace stamped within `from..=to`.
+    pub fn find(ftrace: &[Record], agent: &[Record], tasks: &BTreeSet<u32>, from: u64, to: u64) -> Self {
+        let (ftrace_by_key, mut agent_by_key) = (by_key(ftrace, tasks), by_key(agent, tasks));
+        let mut found = Self::default();
+        for (key, reference) in ftrace_by_key {
+            let mut ours = agent_by_key.remove(&key).unwrap_or_default().into_iter().peekable();
+            for (place, &index) in reference.iter().enumerate() {
+                let time = ftrace[index].time;
+                let next = reference.get(place + 1).map_or(u64::MAX, |next| ftrace[*next].time);
+                while let Some(early) = ours.next_if(|our| agent[*our].time < time) {
+                    found.only_agent.push(early);
+                }
+                let partner = ours.next_if(|our| agent[*our].time < next);
+                match partner {
+                    Some(partner) if (from..=to).contains(&time) => found.pairs.push((index, partner)),
+                    None if (from..=to).contains(&time) => found.only_ftrace.push(index),
+                    // The agent began later or ended earlier.
+                    _ => {}
+                }
+            }
+            found.only_agent.extend(ours);
+        }
+        found.only_agent.extend(agent_by_key.into_values().flatten());
+        found
+    }
+}
+
+/// Whether the records of each thread in task context stand in the same order in both recordings.
+///
+/// Interrupts are left out: one that comes between the two recorders of an event is recorded by the agent first.
+pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<(), String> {
+    let mut by_task: BTreeMap<(u32, u32), Vec<(u64, u64, u16)>> = BTreeMap::new();
+    for (reference, ours) in &pairs.pairs {
+        let (reference, ours) = (&ftrace[*reference], &agent[*ours]);
+        if reference.flags() & CONTEXT == 0 {
+            let times = (reference.time, ours.time, reference.id());
+            by_task.entry((reference.pid(), reference.cpu)).or_default().push(times);
+        }
+    }
+    for ((pid, cpu), mut times) in by_task {
+        times.sort_unstable();
+        for next in times.windows(2) {
+            if next[0].1 > next[1].0 {
+                return Err(format!("thread {pid} on CPU {cpu}: {next:?} overlap"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether an interrupt recorded this, so that the interrupted program can have kept the agent's from running.
+pub fn in_interrupt(record: &Record) -> bool {
+    record.flags() & CONTEXT != 0
+}
+
+fn by_key(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<Key, Vec<usize>> {
+    let mut map: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+    for (index, record) in records.iter().enumerate() {
+        if tasks.is_empty() || tasks.contains(&record.pid()) {
+            map.entry((record.cpu, record.pid(), record.id(), record.flags() & CONTEXT)).or_default().push(index);
+        }
+    }
+    map
+}
+
+/// How the records of one event compare.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Pairs.
+    pub pairs: u64,
+    /// Records that only ftrace has.
+    pub lost: u64,
+    /// Pairs whose records are not equally long.
+    pub lengths: u64,
+    /// Pairs that differ, by field.
+    pub fields: BTreeMap<String, u64>,
+    /// Pairs that differ in bytes that belong to no field.
+    pub padding: u64,
+    /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. Whether interrupts are off is compared where the
+    /// agent knows it; "must reschedule" is counted by itself.
+    pub flags: BTreeMap<(u8, u8), u64>,
+    /// Pairs that differ in "must reschedule".
+    pub resched: BTreeMap<(u8, u8), u64>,
+    /// Pairs whose `common_preempt_count` differ, by ftrace's value and the agent's.
+    pub depths: BTreeMap<(u8, u8), u64>,
+    /// Longest distance of the two time stamps, ns.
+    pub apart: u64,
+    /// The first pair that differs in a field, as text.
+    pub example: Option<String>,
+}
+
+/// Compares all pairs, by event.
+pub fn compare(
+    ftrace: &[Record],
+    agent: &[Record],
+    pairs: &Pairs,
+    events: &BTreeMap<u16, Event>,
+) -> BTreeMap<String, Tally> {
+    let mut tallies: BTreeMap<String, Tally> = BTreeMap::new();
+    let name = |id: u16| format!("{}:{}", events[&id].system, events[&id].format.name);
+    for index in &pairs.only_ftrace {
+        tallies.entry(name(ftrace[*index].id())).or_default().lost += 1;
+    }
+    for (reference, ours) in &pairs.pairs {
+        let (reference, ours) = (&ftrace[*reference], &agent[*ours]);
+        let tally = tallies.entry(name(reference.id())).or_default();
+        tally.pairs += 1;
+        tally.apart = tally.apart.max(ours.time - reference.time);
+        let known = if ours.flags() & IRQS_UNKNOWN == 0 { !IRQS_UNKNOWN } else { !(IRQS_UNKNOWN | IRQS_OFF) };
+        let flags = |mask: u8| (reference.flags() & mask, ours.flags() & mask);
+        for (map, (theirs, ours)) in
+            [(&mut tally.flags, flags(known & !RESCHED)), (&mut tally.resched, flags(RESCHED))]
+        {
+            if theirs != ours {
+                *map.entry((theirs, ours)).or_default() += 1;
+            }
+        }
+        let depths = (reference.preempt_count(), ours.preempt_count());
+        if depths.0 != depths.1 {
+            *tally.depths.entry(depths).or_default() += 1;
+        }
+        if reference.bytes.len() != ours.bytes.len() {
+            tally.lengths += 1;
+            let example = || format!("{} and {} bytes", reference.bytes.len(), ours.bytes.len());
+            tally.example.get_or_insert_with(example);
+            continue;
+        }
+        compare_bytes(tally, &events[&reference.id()], &reference.bytes, &ours.bytes);
+    }
+    tallies
+}
+
+fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]) {
+    let Event { system, format, .. } = event;
+    let mut padding = vec![true; reference.len()];
+    // type, flags, preempt count: compared already.
+    padding[..4].fill(false);
+    for field in format.common.iter().chain(&format.fields).filter(|field| field.offset >= 4) {
+        let fixed = field.offset as usize..(field.offset + field.size) as usize;
+        let data = match field.location {
+            Location::Inline => None,
+            Location::DataLoc => Some((le_u32(reference, fixed.start), 0)),
+            Location::RelLoc => Some((le_u32(reference, fixed.start), fixed.end)),
+        };
+        let data = data.map(|(word, base)| {
+            let start = base + (word & 0xffff) as usize;
+            start..start + (word >> 16) as usize
+        });
+        for range in [Some(fixed), data].into_iter().flatten() {
+            let value = |record: &'_ [u8]| -> Vec<u8> {
+                let bytes = &record[range.clone()];
+                if STRINGS.contains(&(system, &field.name)) {
+                    bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
+                } else {
+                    bytes.to_vec()
+                }
+            };
+            let (a, b) = (value(reference), value(ours));
+            if a != b {
+                let count = tally.fields.entry(field.name.to_string()).or_default();
+                *count += 1;
+                if *count == 1 {
+                    let text = tally.example.get_or_insert_default();
+                    let _ = write!(text, "{} {a:02x?} {b:02x?}; ", field.name);
+                }
+            }
+            padding[range].fill(false);
+        }
+    }
+    if reference.iter().zip(ours).zip(padding).any(|((a, b), padding)| padding && a != b) {
+        tally.padding += 1;
+    }
+}
+
+/// The tallies as a table.
+pub fn table(tallies: &BTreeMap<String, Tally>) -> String {
+    let mut text = format!(
+        "{:<40} {:>7} {:>5} {:>7} {:>7} {:>9}  differences (ftrace, agent) x pairs\n",
+        "event", "pairs", "lost", "lengths", "padding", "apart/ns"
+    );
+    for (name, tally) in tallies {
+        let Tally { pairs, lost, lengths, fields, padding, flags, resched, depths, apart, example } = tally;
+        let _ = write!(text, "{name:<40} {pairs:>7} {lost:>5} {lengths:>7} {padding:>7} {apart:>9} ");
+        for (field, count) in fields {
+            let _ = write!(text, " {field} x{count}");
+        }
+        for (what, map) in [("flags", flags), ("resched", resched), ("depth", depths)] {
+            for ((reference, ours), count) in map {
+                let _ = write!(text, " {what}({reference:#04x},{ours:#04x})x{count}");
+            }
+        }
+        if let Some(example) = example {
+            let _ = write!(text, "  e.g. {example}");
+        }
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,106 @@
+//! Stock trace-cmd as a reader of our files, and as a recorder to compare with.
+
+use std::{
+    ffi::OsStr,
+    path::Path,
+    process::{Command, Output},
+};
+
+/// What a run of trace-cmd printed.
+#[derive(Debug)]
+pub struct Said {
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+    /// The exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+}
+
+/// Runs trace-cmd with these arguments.
+pub fn run<S: AsRef<OsStr>>(args: impl IntoIterator<Item = S>) -> Said {
+    let output = Command::new("trace-cmd").args(args).output().expect("trace-cmd is installed");
+    said(&output)
+}
+
+fn said(output: &Output) -> Said {
+    Said {
+        out: String::from_utf8_lossy(&output.stdout).into_owned(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        code: output.status.code(),
+    }
+}
+
+/// `trace-cmd report -i PATH ARGS`, which must end well and silently.
+///
+/// trace-cmd ends with 0 on files that it cannot read, so silence alone proves nothing: callers count lines.
+pub fn report(path: &Path, args: &[&str]) -> String {
+    let said = report_said(path, args);
+    assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "trace-cmd report {args:?} {}", path.display());
+    said.out
+}
+
+/// `trace-cmd report -i PATH ARGS`, whatever comes of it.
+pub fn report_said(path: &Path, args: &[&str]) -> Said {
+    run([OsStr::new("report"), "-i".as_ref(), path.as_os_str()].into_iter().chain(args.iter().map(OsStr::new)))
+}
+
+/// A printed event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// The task's name, as far as the file knows it.
+    pub comm: String,
+    /// Its thread id.
+    pub pid: u32,
+    /// CPU.
+    pub cpu: u32,
+    /// Nanoseconds, if printed with `-t`; otherwise microseconds as nanoseconds.
+    pub time: u64,
+    /// Name of the event, without its system.
+    pub event: String,
+    /// The rest of the line.
+    pub fields: String,
+}
+
+impl Line {
+    /// Takes a line of `report` apart: `comm-pid [cpu] seconds.fraction: event: fields`.
+    pub fn parse(line: &str) -> Option<Self> {
+        // A name may hold anything, digits and brackets too; the CPU is what is followed by a time.
+        let (open, rest) = line.match_indices(" [").find_map(|(at, _)| {
+            let (cpu, rest) = line[at + 2..].split_once(']')?;
+            let cpu: u32 = cpu.parse().ok()?;
+            let (stamp, rest) = rest.trim_start().split_once(": ")?;
+            // With -l the latency flags stand before the time.
+            let stamp = stamp.rsplit(' ').next()?;
+            let (seconds, fraction) = stamp.split_once('.')?;
+            let scale = 10u64.pow(9u32.checked_sub(fraction.len() as u32)?);
+            let time = seconds.parse::<u64>().ok()? * 1_000_000_000 + fraction.parse::<u64>().ok()? * scale;
+            Some((at, (cpu, time, rest)))
+        })?;
+        let (cpu, time, rest) = rest;
+        let (comm, pid) = line[..open].trim_end().rsplit_once('-')?;
+        let (event, fields) = rest.trim_start().split_once(':')?;
+        Some(Self {
+            comm: comm.trim_start().to_owned(),
+            pid: pid.parse().ok()?,
+            cpu,
+            time,
+            event: event.to_owned(),
+            fields: fields.trim().to_owned(),
+        })
+    }
+}
+
+/// The events of a report. Every line must be one, but those that trace-cmd prints about the file and its losses.
+pub fn lines(report: &str) -> Vec<Line> {
+    let about_file = |line: &&str| {
+        !(line.starts_with("cpus=") || line.starts_with("version = ") || line.starts_with("CPU "))
+            && !(line.starts_with("CPU:") && line.contains("EVENTS DROPPED]"))
+            && !line.is_empty()
+    };
+    report
+        .lines()
+        .filter(about_file)
+        .map(|line| Line::parse(line).unwrap_or_else(|| panic!("not a line of an event: {line:?}")))
+        .collect()
+}

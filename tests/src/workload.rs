@@ -1,0 +1,462 @@
+//! Workloads that make the kernel fire known events, run by the helper program `test-workload`.
+//!
+//! A workload says when it began and ended and which threads it had, so that a test can compare just these.
+
+use std::{
+    collections::BTreeSet,
+    ffi::CString,
+    fs::{self, File},
+    io::{Read as _, Seek as _, SeekFrom, Write as _},
+    net::{TcpListener, TcpStream, UdpSocket},
+    os::{
+        fd::AsRawFd as _,
+        unix::{fs::FileExt as _, fs::OpenOptionsExt as _, net::UnixStream},
+    },
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use crate::agent::beside_test;
+
+const SAID: &str = "workload.txt";
+const PAGE: usize = 4096;
+
+/// The command line that runs a workload.
+pub fn command(kind: &str, scratch: &Path) -> Vec<String> {
+    let program = beside_test("test-workload");
+    assert!(program.is_file(), "{} does not exist: run the tests with `cargo test`", program.display());
+    vec![program.display().to_string(), kind.to_owned(), scratch.display().to_string()]
+}
+
+/// What a workload says about itself.
+#[derive(Debug)]
+pub struct Account {
+    /// When it began, nanoseconds of CLOCK_MONOTONIC.
+    pub start: u64,
+    /// When all its other threads had ended.
+    pub end: u64,
+    /// Its threads and processes.
+    pub tasks: BTreeSet<u32>,
+    /// The names that some of them gave themselves.
+    pub names: Vec<(u32, String)>,
+}
+
+impl Account {
+    /// Reads what the workload left in its scratch directory.
+    pub fn read(scratch: &Path) -> Self {
+        let path = scratch.join(SAID);
+        let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let mut account = Self { start: 0, end: 0, tasks: BTreeSet::new(), names: Vec::new() };
+        for line in text.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["start", time] => account.start = time.parse().unwrap(),
+                ["end", time] => account.end = time.parse().unwrap(),
+                ["task", tid] => _ = account.tasks.insert(tid.parse().unwrap()),
+                ["task", tid, name] => {
+                    account.tasks.insert(tid.parse().unwrap());
+                    account.names.push((tid.parse().unwrap(), name.to_owned()));
+                }
+                _ => panic!("{}: {line:?}", path.display()),
+            }
+        }
+        assert!(account.start < account.end, "{}: it did not end", path.display());
+        account
+    }
+}
+
+/// Lines of the account.
+static TASKS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+fn note(task: String) {
+    TASKS.lock().unwrap().push(task);
+}
+
+/// Runs a workload in this process.
+pub fn run(kind: &str, scratch: &Path) {
+    // Allocated now, so that the account itself is no part of the workload's events.
+    TASKS.lock().unwrap().reserve(4096);
+    note(format!("task {}", tid()));
+    let start = now();
+    match kind {
+        "sched" => sched(),
+        "irq" => irq(scratch),
+        "timer" => timer(),
+        "kmem" => kmem(scratch),
+        "syscalls" => syscalls(scratch),
+        "block" => block(scratch),
+        "names" => names(),
+        "load" => load(scratch),
+        _ => panic!("no workload {kind}"),
+    }
+    // The last moments of ended threads come after their parents know of the end.
+    thread::sleep(Duration::from_millis(50));
+    let end = now();
+    let tasks = TASKS.lock().unwrap().join("\n");
+    fs::write(scratch.join(SAID), format!("start {start}\nend {end}\n{tasks}\n")).unwrap();
+}
+
+/// Threads that wake each other, processes that start and end, and changes of priority, place and name.
+fn sched() {
+    ping_pong(1000);
+    fork_and_exec(20);
+    thread::scope(|scope| {
+        for turn in 0..2 {
+            scope.spawn(move || {
+                note(format!("task {}", tid()));
+                on_cpu(turn % cpus());
+                for _ in 0..200 {
+                    thread::yield_now();
+                }
+                spin(Duration::from_millis(30));
+            });
+        }
+    });
+    for turn in 0..20 {
+        on_cpu(turn % cpus());
+    }
+    everywhere();
+    for nice in [5, 10] {
+        // SAFETY: no memory is passed.
+        assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) }, 0);
+    }
+    for turn in 0..10 {
+        rename(&format!("renamed {turn}"));
+    }
+}
+
+/// Network and disk traffic for soft interrupts, and long work for the tick and the disk to interrupt.
+fn irq(scratch: &Path) {
+    loopback(400);
+    thread::scope(|scope| {
+        for turn in 0..cpus() {
+            scope.spawn(move || {
+                note(format!("task {}", tid()));
+                on_cpu(turn);
+                spin(Duration::from_millis(250));
+            });
+        }
+        direct_io(scratch, 60);
+    });
+    loopback(200);
+}
+
+/// Sleeps, interval timers and time-outs.
+fn timer() {
+    for _ in 0..150 {
+        thread::sleep(Duration::from_micros(200));
+    }
+    // SAFETY: the calls get descriptors and values that live long enough.
+    unsafe {
+        let timer = libc::timerfd_create(libc::CLOCK_MONOTONIC, 0);
+        assert!(timer >= 0);
+        for _ in 0..50 {
+            let mut value: libc::itimerspec = std::mem::zeroed();
+            value.it_value.tv_nsec = 300_000;
+            assert_eq!(libc::timerfd_settime(timer, 0, &raw const value, std::ptr::null_mut()), 0);
+            let mut count = 0u64;
+            assert_eq!(libc::read(timer, (&raw mut count).cast(), 8), 8);
+        }
+        // Once more on a busy CPU, so that the timer interrupts this thread and not the idle one.
+        for _ in 0..100 {
+            let mut value: libc::itimerspec = std::mem::zeroed();
+            value.it_value.tv_nsec = 100_000;
+            assert_eq!(libc::timerfd_settime(timer, 0, &raw const value, std::ptr::null_mut()), 0);
+            spin(Duration::from_micros(300));
+        }
+        libc::close(timer);
+        let interval = libc::timeval { tv_sec: 0, tv_usec: 1000 };
+        libc::signal(libc::SIGALRM, libc::SIG_IGN);
+        let every = libc::itimerval { it_interval: interval, it_value: interval };
+        assert_eq!(libc::setitimer(libc::ITIMER_REAL, &raw const every, std::ptr::null_mut()), 0);
+        let cpu_time = libc::itimerval { it_interval: interval, it_value: interval };
+        libc::signal(libc::SIGPROF, libc::SIG_IGN);
+        assert_eq!(libc::setitimer(libc::ITIMER_PROF, &raw const cpu_time, std::ptr::null_mut()), 0);
+        spin(Duration::from_millis(100));
+        let off: libc::itimerval = std::mem::zeroed();
+        libc::setitimer(libc::ITIMER_REAL, &raw const off, std::ptr::null_mut());
+        libc::setitimer(libc::ITIMER_PROF, &raw const off, std::ptr::null_mut());
+    }
+    // A kernel timer of the wheel, which only coarse time-outs use.
+    let (mut a, mut b) = UnixStream::pair().unwrap();
+    a.set_read_timeout(Some(Duration::from_millis(4))).unwrap();
+    for _ in 0..30 {
+        let mut byte = [0];
+        assert!(a.read(&mut byte).is_err());
+    }
+    b.write_all(b"x").unwrap();
+    // The same timer started and taken back before it runs out.
+    loopback(50);
+}
+
+/// Memory mapped, touched and given back, processes and file pages.
+fn kmem(scratch: &Path) {
+    for round in 0..60 {
+        touch((round % 8 + 1) * 64 * PAGE);
+    }
+    fork_and_exec(6);
+    ping_pong(20);
+    let path = scratch.join("kmem");
+    for _ in 0..20 {
+        fs::write(&path, vec![1; 40 * PAGE]).unwrap();
+        assert_eq!(fs::read(&path).unwrap().len(), 40 * PAGE);
+        fs::remove_file(&path).unwrap();
+    }
+    loopback(30);
+}
+
+/// Many different system calls, with strings, structures and errors.
+fn syscalls(scratch: &Path) {
+    let path = scratch.join("syscalls");
+    for round in 0..40 {
+        let mut file = File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
+        file.write_all(b"one two three").unwrap();
+        file.seek(SeekFrom::Start(4)).unwrap();
+        let mut some = [0; 3];
+        file.read_exact(&mut some).unwrap();
+        file.set_len(round * 100).unwrap();
+        fs::metadata(&path).unwrap();
+        fs::rename(&path, scratch.join("renamed")).unwrap();
+        fs::remove_file(scratch.join("renamed")).unwrap();
+        assert!(File::open(scratch.join("absent")).is_err());
+    }
+    fs::read_dir("/proc/self/fd").unwrap().for_each(|entry| drop(entry));
+    std::env::current_dir().unwrap();
+    touch(32 * PAGE);
+    thread::sleep(Duration::from_millis(1));
+    ping_pong(50);
+    loopback(20);
+    fork_and_exec(4);
+    // SAFETY: calls without memory; nonsense is refused by the kernel.
+    unsafe {
+        for _ in 0..500 {
+            libc::syscall(libc::SYS_getppid);
+        }
+        libc::umask(0o22);
+        libc::getpriority(libc::PRIO_PROCESS, 0);
+        libc::sched_yield();
+        libc::close(-1);
+        // Six arguments that all differ, the upper halves too.
+        let bits = |digit: i64| digit * 0x1111_0000_1111 + 0x7000_0000_0000_0000;
+        libc::syscall(libc::SYS_fallocate, -1i64, bits(1), bits(2), bits(3), bits(4), bits(5));
+        libc::syscall(libc::SYS_getrandom, -1i64, bits(1), bits(2), bits(3), bits(4), bits(5));
+        // No system call has this number: only raw_syscalls sees it.
+        libc::syscall(1_000_000, 1i64, 2i64, 3i64, 4i64, 5i64, 6i64);
+    }
+}
+
+/// File names of many lengths, buffered and direct input and output, and writing back.
+fn block(scratch: &Path) {
+    let dir = scratch.join("block");
+    fs::create_dir(&dir).unwrap();
+    for length in 1..40 {
+        let path = dir.join("n".repeat(length * 3));
+        fs::write(&path, vec![2; length * 1000]).unwrap();
+        if length % 4 == 0 {
+            File::open(&path).unwrap().sync_all().unwrap();
+        }
+        if length % 3 == 0 {
+            fs::rename(&path, dir.join(format!("m{length}"))).unwrap();
+        }
+    }
+    direct_io(scratch, 80);
+    let path = scratch.join("uncached");
+    fs::write(&path, vec![3; 256 * PAGE]).unwrap();
+    let file = File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    // SAFETY: an open descriptor.
+    assert_eq!(unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) }, 0);
+    assert_eq!(fs::read(&path).unwrap().len(), 256 * PAGE);
+    let name = CString::new(path.display().to_string()).unwrap();
+    // SAFETY: a terminated path.
+    assert_eq!(unsafe { libc::truncate(name.as_ptr(), 12345) }, 0);
+    fs::remove_file(&path).unwrap();
+    fs::remove_dir_all(&dir).unwrap();
+}
+
+/// Short-lived threads and processes, each with a name of its own.
+fn names() {
+    for round in 0..200 {
+        thread::spawn(move || {
+            let name = format!("thread-{round}");
+            rename(&name);
+            note(format!("task {} {name}", tid()));
+            thread::yield_now();
+        })
+        .join()
+        .unwrap();
+    }
+    for round in 0..150 {
+        let name = format!("child-{round}");
+        let comm = CString::new(name.clone()).unwrap();
+        // SAFETY: the child calls only what is allowed between fork and exit.
+        let child = unsafe {
+            match libc::fork() {
+                0 => {
+                    libc::prctl(libc::PR_SET_NAME, comm.as_ptr());
+                    libc::sched_yield();
+                    libc::_exit(0)
+                }
+                child => child,
+            }
+        };
+        assert!(child > 0);
+        // SAFETY: no status is wanted.
+        assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+        note(format!("task {child} {name}"));
+    }
+    fork_and_exec(10);
+}
+
+/// Some of everything for two seconds, on every CPU.
+fn load(scratch: &Path) {
+    let end = Instant::now() + Duration::from_secs(2);
+    thread::scope(|scope| {
+        for worker in 0..cpus() {
+            let dir = scratch.join(format!("load{worker}"));
+            fs::create_dir(&dir).unwrap();
+            scope.spawn(move || {
+                note(format!("task {}", tid()));
+                while Instant::now() < end {
+                    fork_and_exec(2);
+                    direct_io(&dir, 4);
+                    fs::write(dir.join("file"), vec![4; 64 * PAGE]).unwrap();
+                    fs::remove_file(dir.join("file")).unwrap();
+                    loopback(20);
+                    ping_pong(50);
+                    touch(128 * PAGE);
+                }
+            });
+        }
+    });
+}
+
+/// Two threads that wake each other over a pair of sockets.
+fn ping_pong(rounds: usize) {
+    let (mut here, mut there) = UnixStream::pair().unwrap();
+    let partner = thread::spawn(move || {
+        note(format!("task {}", tid()));
+        let mut byte = [0];
+        for _ in 0..rounds {
+            there.read_exact(&mut byte).unwrap();
+            there.write_all(&byte).unwrap();
+        }
+    });
+    let mut byte = [7];
+    for _ in 0..rounds {
+        here.write_all(&byte).unwrap();
+        here.read_exact(&mut byte).unwrap();
+    }
+    partner.join().unwrap();
+}
+
+fn fork_and_exec(times: usize) {
+    for _ in 0..times {
+        let mut child = Command::new("/bin/true").stdin(Stdio::null()).spawn().unwrap();
+        note(format!("task {}", child.id()));
+        child.wait().unwrap();
+    }
+}
+
+fn loopback(messages: usize) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut bytes = [5; 600];
+    for _ in 0..messages {
+        client.write_all(&bytes).unwrap();
+        server.read_exact(&mut bytes).unwrap();
+        sender.send_to(&bytes, receiver.local_addr().unwrap()).unwrap();
+        receiver.recv(&mut bytes).unwrap();
+    }
+}
+
+/// Writes and reads past the page cache.
+fn direct_io(scratch: &Path, rounds: u64) {
+    let path: PathBuf = scratch.join("direct");
+    let file = File::options()
+        .create(true)
+        .truncate(true)
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_DIRECT)
+        .open(&path)
+        .unwrap();
+    let mut space = vec![6; 5 * PAGE];
+    let skip = space.as_ptr().align_offset(PAGE);
+    let buffer = &mut space[skip..skip + 4 * PAGE];
+    for round in 0..rounds {
+        file.write_all_at(buffer, round * 4 * PAGE as u64).unwrap();
+    }
+    file.sync_all().unwrap();
+    for round in 0..rounds {
+        file.read_exact_at(buffer, round * 4 * PAGE as u64).unwrap();
+    }
+    fs::remove_file(&path).unwrap();
+}
+
+/// Maps memory, writes to every page and unmaps it.
+fn touch(length: usize) {
+    // SAFETY: a new mapping of that length, not used behind the unmapping.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let memory = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        assert_ne!(memory, libc::MAP_FAILED);
+        for at in (0..length).step_by(PAGE) {
+            memory.cast::<u8>().add(at).write_volatile(1);
+        }
+        assert_eq!(libc::munmap(memory, length), 0);
+    }
+}
+
+fn spin(time: Duration) {
+    let end = Instant::now() + time;
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+fn rename(name: &str) {
+    let name = CString::new(name).unwrap();
+    // SAFETY: a terminated string.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }, 0);
+}
+
+fn cpus() -> usize {
+    thread::available_parallelism().unwrap().get()
+}
+
+fn on_cpu(cpu: usize) {
+    bind(&[cpu]);
+}
+
+fn everywhere() {
+    bind(&(0..cpus()).collect::<Vec<_>>());
+}
+
+fn bind(cpus: &[usize]) {
+    // SAFETY: the set lives on this stack.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        cpus.iter().for_each(|cpu| libc::CPU_SET(*cpu, &mut set));
+        assert_eq!(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set), 0);
+    }
+}
+
+fn tid() -> i32 {
+    // SAFETY: takes no memory.
+    unsafe { libc::gettid() }
+}
+
+/// Nanoseconds of CLOCK_MONOTONIC, which is ftrace's clock `mono`.
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) }, 0);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,278 @@
+//! ftrace is the oracle: a workload is recorded by ftrace and by the agent at the same time, and the two must agree event
+//! by event, byte by byte, and in the text that stock trace-cmd prints.
+//!
+//! What may differ, and why:
+//!
+//! - An event in an interrupt that came while an eBPF program ran is skipped by the kernel (`trace_call_bpf`,
+//!   kernel/trace/bpf_trace.c) and counted: the agent may lack at most as many as it reports.
+//! - `common_flags`: whether interrupts are off is unknown to a program outside of hard interrupts. "Must reschedule"
+//!   comes from the preempt count, into which the request of another CPU is folded only when its interrupt arrives, while
+//!   ftrace looks at the task's flags too; and it can be set between the two recorders.
+//! - Bytes that belong to no field, and those of `rwbs` behind its NUL: the kernel leaves in them what the buffer held.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{collections::BTreeMap, path::Path};
+
+use integration_tests::{
+    agent,
+    dat::{self, Dat, Record},
+    pairs::{self, Pairs, Tally},
+    trace_cmd::{self, Line},
+    tracefs::{self, Event},
+    workload,
+};
+
+struct Case<'a> {
+    workload: &'a str,
+    systems: &'a [&'a str],
+    /// Whether the idle threads' events are compared too: interrupts often hit those.
+    idle: bool,
+    /// Events that are paired at least so often.
+    expected: &'a [(&'a str, u64)],
+}
+
+fn check(case: &Case<'_>) {
+    let Case { workload, systems, idle, expected } = case;
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let scratch = dir.path();
+    let all_events = tracefs::events(systems);
+    let events = || all_events.values().filter(|event| event.system != "ftrace");
+
+    let instance = tracefs::Instance::create("oracle", 65536);
+    let mut args: Vec<String> = ["--compression", "none", "-b", "65536"].map(str::to_owned).into();
+    let mut enabled: Vec<&str> = events().map(|event| event.system.as_str()).collect();
+    enabled.sort_unstable();
+    enabled.dedup();
+    for system in enabled {
+        instance.enable(&format!("{system}:*"));
+        args.extend(["-e".to_owned(), format!("{system}:*")]);
+    }
+    args.extend(workload::command(workload, scratch));
+    instance.start();
+    let recording = agent::record(&scratch.join("agent.dat"), &args);
+    instance.stop();
+    let pages = instance.pages();
+    drop(instance);
+    let account = workload::Account::read(scratch);
+
+    let ftrace: Vec<Record> = pages.iter().flat_map(|(cpu, pages)| dat::records(*cpu, pages)).collect();
+    let file = Dat::open(&recording.path);
+    let ours = file.records();
+    assert_eq!(ours.len() as u64, recording.events(), "the summary and the file disagree\n{}", recording.said);
+    let ledger = file.ledger();
+    assert_eq!(ledger.lost(), 0, "the rings are large enough\n{}", recording.said);
+
+    let mut tasks = account.tasks.clone();
+    if *idle {
+        tasks.insert(0);
+    }
+    let pairs = Pairs::find(&ftrace, &ours, &tasks, account.start, account.end);
+    let tallies = pairs::compare(&ftrace, &ours, &pairs, &all_events);
+    let sum = |of: fn(&Tally) -> u64| -> u64 { tallies.values().map(of).sum() };
+    println!(
+        "{workload}: {} records of ftrace, {} of the agent; {} pairs, {} only ftrace's, {} recursion misses; \
+         {} pairs differ in flags, {} in preempt count, {} in \"must reschedule\"\n{}",
+        ftrace.len(),
+        ours.len(),
+        pairs.pairs.len(),
+        pairs.only_ftrace.len(),
+        ledger.recursion_misses(),
+        sum(|tally| tally.flags.values().sum()),
+        sum(|tally| tally.depths.values().sum()),
+        sum(|tally| tally.resched.values().sum()),
+        pairs::table(&tallies),
+    );
+
+    let name = |record: &Record| (all_events[&record.id()].format.name.to_string(), record.clone());
+    assert_eq!(pairs.only_agent.iter().map(|index| name(&ours[*index])).next(), None, "ftrace did not see it");
+    assert!(
+        pairs.only_ftrace.len() as u64 <= ledger.recursion_misses(),
+        "more is missing than the {} events that the agent reports: {:?}",
+        ledger.recursion_misses(),
+        pairs.only_ftrace.iter().map(|index| name(&ftrace[*index])).take(5).collect::<Vec<_>>()
+    );
+    for index in &pairs.only_ftrace {
+        let missing = &ftrace[*index];
+        assert!(pairs::in_interrupt(missing), "an event of a task is missing: {:?}", name(missing));
+    }
+    assert_eq!(pairs::same_order(&ftrace, &ours, &pairs), Ok(()));
+    for (event, tally) in &tallies {
+        assert_eq!(tally.lengths, 0, "{event}: {:?}", tally.example);
+        assert!(tally.fields.is_empty(), "{event}: {:?} {:?}", tally.fields, tally.example);
+        assert!(tally.flags.is_empty(), "{event}: flags (ftrace, agent): {:x?}", tally.flags);
+        assert!(tally.depths.is_empty(), "{event}: preempt counts (ftrace, agent): {:x?}", tally.depths);
+    }
+    for (event, minimum) in *expected {
+        let paired = tallies.get(*event).map_or(0, |tally| tally.pairs);
+        assert!(paired >= *minimum, "{event}: {paired} pairs, expected {minimum}");
+    }
+
+    let reference_path = scratch.join("ftrace.dat");
+    tracefs::write_dat(&reference_path, &all_events, &pages);
+    let reference_text = printed(&reference_path, &ftrace, &all_events);
+    let our_text = printed(&recording.path, &ours, &all_events);
+    for (reference, our) in &pairs.pairs {
+        let (reference, our) = (&reference_text[*reference], &our_text[*our]);
+        assert_eq!((&reference.event, &reference.fields), (&our.event, &our.fields), "as trace-cmd prints it");
+    }
+}
+
+/// The lines that trace-cmd prints for these records, in their order.
+fn printed(path: &Path, records: &[Record], events: &BTreeMap<u16, Event>) -> Vec<Line> {
+    let mut by_cpu: BTreeMap<u32, Vec<Line>> = BTreeMap::new();
+    for line in trace_cmd::lines(&trace_cmd::report(path, &["-R", "-t"])) {
+        by_cpu.entry(line.cpu).or_default().push(line);
+    }
+    let mut by_cpu: BTreeMap<_, _> = by_cpu.into_iter().map(|(cpu, lines)| (cpu, lines.into_iter())).collect();
+    let mut lines = Vec::with_capacity(records.len());
+    for record in records {
+        let line = by_cpu.get_mut(&record.cpu).and_then(Iterator::next).expect("a line for every record");
+        let event = &events[&record.id()].format.name;
+        assert_eq!(
+            (line.time, line.pid, &*line.event),
+            (record.time, record.pid(), event.as_ref()),
+            "{}: a line of trace-cmd and the record on the page",
+            path.display()
+        );
+        lines.push(line);
+    }
+    assert!(by_cpu.into_values().all(|mut lines| lines.next().is_none()), "more lines than records");
+    lines
+}
+
+#[test]
+fn sched() {
+    check(&Case {
+        workload: "sched",
+        systems: &["sched"],
+        idle: false,
+        expected: &[
+            ("sched:sched_switch", 2000),
+            ("sched:sched_wakeup", 1500),
+            ("sched:sched_waking", 1500),
+            ("sched:sched_wakeup_new", 20),
+            ("sched:sched_process_fork", 20),
+            ("sched:sched_process_exec", 20),
+            ("sched:sched_process_exit", 20),
+            ("sched:sched_process_wait", 20),
+        ],
+    });
+}
+
+#[test]
+fn irq() {
+    check(&Case {
+        workload: "irq",
+        systems: &["irq"],
+        idle: true,
+        expected: &[
+            ("irq:softirq_raise", 1000),
+            ("irq:softirq_entry", 1000),
+            ("irq:softirq_exit", 1000),
+            ("irq:irq_handler_entry", 20),
+            ("irq:irq_handler_exit", 20),
+        ],
+    });
+}
+
+#[test]
+fn timer() {
+    check(&Case {
+        workload: "timer",
+        systems: &["timer"],
+        idle: true,
+        expected: &[
+            ("timer:hrtimer_start", 300),
+            ("timer:hrtimer_expire_entry", 200),
+            ("timer:hrtimer_expire_exit", 200),
+            ("timer:timer_start", 20),
+            ("timer:timer_expire_entry", 10),
+            ("timer:itimer_state", 4),
+            ("timer:itimer_expire", 10),
+        ],
+    });
+}
+
+#[test]
+fn kmem() {
+    check(&Case {
+        workload: "kmem",
+        systems: &["kmem"],
+        idle: false,
+        expected: &[
+            ("kmem:kmalloc", 100),
+            ("kmem:kfree", 200),
+            ("kmem:kmem_cache_alloc", 1000),
+            ("kmem:kmem_cache_free", 1000),
+            ("kmem:mm_page_alloc", 5000),
+            ("kmem:mm_page_free", 5000),
+            ("kmem:rss_stat", 5000),
+        ],
+    });
+}
+
+#[test]
+fn raw_syscalls() {
+    check(&Case {
+        workload: "syscalls",
+        systems: &["raw_syscalls"],
+        idle: false,
+        expected: &[("raw_syscalls:sys_enter", 1500), ("raw_syscalls:sys_exit", 1500)],
+    });
+}
+
+#[test]
+fn syscalls() {
+    check(&Case {
+        workload: "syscalls",
+        systems: &["syscalls"],
+        idle: false,
+        expected: &[
+            // No arguments, and six.
+            ("syscalls:sys_enter_getppid", 500),
+            ("syscalls:sys_exit_getppid", 500),
+            ("syscalls:sys_enter_mmap", 10),
+            ("syscalls:sys_enter_openat", 40),
+            ("syscalls:sys_exit_openat", 40),
+            ("syscalls:sys_enter_rename", 40),
+            ("syscalls:sys_enter_execve", 4),
+            ("syscalls:sys_enter_sendto", 20),
+            ("syscalls:sys_enter_fallocate", 1),
+        ],
+    });
+}
+
+#[test]
+fn block() {
+    check(&Case {
+        workload: "block",
+        systems: &["block", "ext4"],
+        idle: false,
+        expected: &[
+            ("block:block_bio_queue", 100),
+            ("block:block_rq_issue", 100),
+            ("block:block_rq_insert", 100),
+            ("block:block_dirty_buffer", 300),
+            ("ext4:ext4_da_write_begin", 50),
+            ("ext4:ext4_unlink_enter", 35),
+            ("ext4:ext4_sync_file_enter", 5),
+        ],
+    });
+}
+
+/// Every other system at once: here the point is the variety of formats.
+#[test]
+fn others() {
+    check(&Case {
+        workload: "load",
+        systems: &[
+            "cgroup", "csd", "dma", "exceptions", "filelock", "filemap", "huge_memory", "ipi", "irq_vectors",
+            "jbd2", "lock", "maple_tree", "migrate", "mmap", "mmap_lock", "msr", "napi", "neigh", "net", "notifier",
+            "percpu", "power", "qdisc", "rcu", "readahead", "rseq", "signal", "skb", "sock", "task", "tcp", "thp",
+            "tlb", "udp", "vmalloc", "vmscan", "workqueue", "writeback", "x86_fpu", "fib", "pagemap",
+        ],
+        idle: false,
+        expected: &[("net:net_dev_queue", 500), ("skb:kfree_skb", 1), ("tcp:tcp_probe", 100), ("task:task_newtask", 10)],
+    });
+}
