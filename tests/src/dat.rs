@@ -187,10 +187,14 @@ impl Ledger {
 
     fn numbers(&self, key: &str) -> impl Iterator<Item = u64> {
         let key = format!("\"{key}\":");
-        self.text.match_indices(&key).map(|(at, key)| {
-            let rest = &self.text[at + key.len()..];
-            rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap()].parse().unwrap()
-        }).collect::<Vec<_>>().into_iter()
+        self.text
+            .match_indices(&key)
+            .map(|(at, key)| {
+                let rest = &self.text[at + key.len()..];
+                rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap()].parse().unwrap()
+            })
+            .collect::<Vec<_>>()
+            .into_iter()
     }
 }
 

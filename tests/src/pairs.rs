@@ -105,7 +105,9 @@ fn by_key(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<Key, Vec<usize>
     let mut map: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
     for (index, record) in records.iter().enumerate() {
         if tasks.is_empty() || tasks.contains(&record.pid()) {
-            map.entry((record.cpu, record.pid(), record.id(), record.flags() & CONTEXT)).or_default().push(index);
+            map.entry((record.cpu, record.pid(), record.id(), record.flags() & CONTEXT))
+                .or_default()
+                .push(index);
         }
     }
     map

@@ -42,7 +42,9 @@ pub fn report(path: &Path, args: &[&str]) -> String {
 
 /// `trace-cmd report -i PATH ARGS`, whatever comes of it.
 pub fn report_said(path: &Path, args: &[&str]) -> Said {
-    run([OsStr::new("report"), "-i".as_ref(), path.as_os_str()].into_iter().chain(args.iter().map(OsStr::new)))
+    run([OsStr::new("report"), "-i".as_ref(), path.as_os_str()]
+        .into_iter()
+        .chain(args.iter().map(OsStr::new)))
 }
 
 /// A printed event.

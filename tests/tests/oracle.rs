@@ -59,7 +59,12 @@ fn check(case: &Case<'_>) {
     let ftrace: Vec<Record> = pages.iter().flat_map(|(cpu, pages)| dat::records(*cpu, pages)).collect();
     let file = Dat::open(&recording.path);
     let ours = file.records();
-    assert_eq!(ours.len() as u64, recording.events(), "the summary and the file disagree\n{}", recording.said);
+    assert_eq!(
+        ours.len() as u64,
+        recording.events(),
+        "the summary and the file disagree\n{}",
+        recording.said
+    );
     let ledger = file.ledger();
     assert_eq!(ledger.lost(), 0, "the rings are large enough\n{}", recording.said);
 
@@ -85,7 +90,11 @@ fn check(case: &Case<'_>) {
     );
 
     let name = |record: &Record| (all_events[&record.id()].format.name.to_string(), record.clone());
-    assert_eq!(pairs.only_agent.iter().map(|index| name(&ours[*index])).next(), None, "ftrace did not see it");
+    assert_eq!(
+        pairs.only_agent.iter().map(|index| name(&ours[*index])).next(),
+        None,
+        "ftrace did not see it"
+    );
     assert!(
         pairs.only_ftrace.len() as u64 <= ledger.recursion_misses(),
         "more is missing than the {} events that the agent reports: {:?}",
@@ -114,7 +123,11 @@ fn check(case: &Case<'_>) {
     let our_text = printed(&recording.path, &ours, &all_events);
     for (reference, our) in &pairs.pairs {
         let (reference, our) = (&reference_text[*reference], &our_text[*our]);
-        assert_eq!((&reference.event, &reference.fields), (&our.event, &our.fields), "as trace-cmd prints it");
+        assert_eq!(
+            (&reference.event, &reference.fields),
+            (&our.event, &our.fields),
+            "as trace-cmd prints it"
+        );
     }
 }
 
@@ -124,7 +137,8 @@ fn printed(path: &Path, records: &[Record], events: &BTreeMap<u16, Event>) -> Ve
     for line in trace_cmd::lines(&trace_cmd::report(path, &["-R", "-t"])) {
         by_cpu.entry(line.cpu).or_default().push(line);
     }
-    let mut by_cpu: BTreeMap<_, _> = by_cpu.into_iter().map(|(cpu, lines)| (cpu, lines.into_iter())).collect();
+    let mut by_cpu: BTreeMap<_, _> =
+        by_cpu.into_iter().map(|(cpu, lines)| (cpu, lines.into_iter())).collect();
     let mut lines = Vec::with_capacity(records.len());
     for record in records {
         let line = by_cpu.get_mut(&record.cpu).and_then(Iterator::next).expect("a line for every record");
@@ -267,12 +281,54 @@ fn others() {
     check(&Case {
         workload: "load",
         systems: &[
-            "cgroup", "csd", "dma", "exceptions", "filelock", "filemap", "huge_memory", "ipi", "irq_vectors",
-            "jbd2", "lock", "maple_tree", "migrate", "mmap", "mmap_lock", "msr", "napi", "neigh", "net", "notifier",
-            "percpu", "power", "qdisc", "rcu", "readahead", "rseq", "signal", "skb", "sock", "task", "tcp", "thp",
-            "tlb", "udp", "vmalloc", "vmscan", "workqueue", "writeback", "x86_fpu", "fib", "pagemap",
+            "cgroup",
+            "csd",
+            "dma",
+            "exceptions",
+            "filelock",
+            "filemap",
+            "huge_memory",
+            "ipi",
+            "irq_vectors",
+            "jbd2",
+            "lock",
+            "maple_tree",
+            "migrate",
+            "mmap",
+            "mmap_lock",
+            "msr",
+            "napi",
+            "neigh",
+            "net",
+            "notifier",
+            "percpu",
+            "power",
+            "qdisc",
+            "rcu",
+            "readahead",
+            "rseq",
+            "signal",
+            "skb",
+            "sock",
+            "task",
+            "tcp",
+            "thp",
+            "tlb",
+            "udp",
+            "vmalloc",
+            "vmscan",
+            "workqueue",
+            "writeback",
+            "x86_fpu",
+            "fib",
+            "pagemap",
         ],
         idle: false,
-        expected: &[("net:net_dev_queue", 500), ("skb:kfree_skb", 1), ("tcp:tcp_probe", 100), ("task:task_newtask", 10)],
+        expected: &[
+            ("net:net_dev_queue", 500),
+            ("skb:kfree_skb", 1),
+            ("tcp:tcp_probe", 100),
+            ("task:task_newtask", 10),
+        ],
     });
 }

@@ -163,3 +163,7 @@ impl<'a> CpuRing<'a> {
         SealedPage { events: meta.events, lost }
     }
 }
+
+#[cfg(test)]
+#[path = "reader_tests.rs"]
+mod tests;

@@ -1,0 +1,179 @@
+//! The reader against a writer that follows the programs' protocol, over memory that a memfd provides in a map's place.
+
+use agent_ebpf::{CpuControl, PAGE_HEADER, PAGE_SIZE, PageMeta};
+use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+
+use super::{CpuRing, Rings, SealedPage};
+use crate::{
+    ring::{Shared, SharedArray},
+    tracedat::{
+        Endian,
+        page::{self, PageHeader},
+    },
+};
+
+fn array<T: Shared>(len: usize) -> SharedArray<T> {
+    let fd = memfd_create("ring", MemfdFlags::CLOEXEC).unwrap();
+    ftruncate(&fd, (len * size_of::<T>()) as u64).unwrap();
+    SharedArray::map(&fd, len).unwrap()
+}
+
+/// Stands for the programs of one CPU.
+struct Programs {
+    rings: Rings,
+    base: usize,
+    pages: u64,
+}
+
+impl Programs {
+    /// A ring of `pages` pages, behind those of another CPU.
+    fn new(pages: u32) -> Self {
+        let base = 3;
+        let rings = Rings {
+            pages: array(base + pages as usize),
+            meta: array(base + pages as usize),
+            control: array(2),
+        };
+        Self { rings, base, pages: pages.into() }
+    }
+
+    fn ring(&self) -> CpuRing<'_> {
+        CpuRing::new(&self.rings, 1, self.base, self.pages as u32).unwrap()
+    }
+
+    fn update(&self, change: impl FnOnce(&mut CpuControl)) {
+        let mut state = self.rings.control.read(1).unwrap();
+        change(&mut state);
+        assert!(self.rings.control.write(1, state));
+    }
+
+    /// Fills page `head` with `events` events of 8 bytes of payload, each of which holds `mark`, behind `lost` lost ones.
+    fn fill(&self, mark: u8, events: u32, lost: u64) -> usize {
+        let head = self.rings.control.read(1).unwrap().head;
+        let slot = self.base + (head % self.pages) as usize;
+        let mut bytes = [0xee; PAGE_SIZE];
+        bytes[..8].copy_from_slice(&(1000 * (head + 1)).to_le_bytes());
+        bytes[8..16].fill(0);
+        let mut at = PAGE_HEADER;
+        for _ in 0..events {
+            bytes[at..at + 4].copy_from_slice(&2_u32.to_le_bytes());
+            bytes[at + 4..at + 12].fill(mark);
+            at += 12;
+        }
+        assert!(self.rings.pages.write(slot, bytes));
+        assert!(self.rings.meta.write(slot, PageMeta { lost, events, used: at as u32 }));
+        at
+    }
+
+    fn complete(&self, mark: u8, events: u32, lost: u64) {
+        self.fill(mark, events, lost);
+        self.update(|state| state.head += 1);
+    }
+
+    /// Leaves the page open, as it is when the gate closes.
+    fn leave_open(&self, mark: u8, events: u32, lost: u64) {
+        let at = self.fill(mark, events, lost);
+        self.update(|state| {
+            state.offset = at as u32;
+            state.page_start_events = 100;
+            state.events = 100 + u64::from(events);
+        });
+    }
+}
+
+fn marks(pages: &[u8]) -> Vec<u8> {
+    pages.chunks_exact(PAGE_SIZE).map(|page| page[PAGE_HEADER + 4]).collect()
+}
+
+#[test]
+fn pages_come_in_order_and_their_memory_goes_back_only_when_released() {
+    let programs = Programs::new(4);
+    let ring = programs.ring();
+    assert_eq!(ring.ready(), 0);
+    for mark in 1..=3 {
+        programs.complete(mark, u32::from(mark), 0);
+    }
+    let (mut pages, mut seen) = (Vec::new(), Vec::new());
+    assert_eq!(ring.take(2, &mut pages, |page| seen.push(page.events)), 2);
+    assert_eq!((marks(&pages), seen), (vec![1, 2], vec![1, 2]));
+    // Storing failed: nothing was released, so the same pages come again.
+    pages.clear();
+    assert_eq!(ring.take(16, &mut pages, |_| ()), 3);
+    assert_eq!(marks(&pages), [1, 2, 3]);
+    ring.release(3);
+    assert_eq!(ring.ready(), 0);
+    // Around the end of the ring.
+    for mark in 4..=6 {
+        programs.complete(mark, 1, 0);
+    }
+    pages.clear();
+    assert_eq!(ring.take(16, &mut pages, |_| ()), 3);
+    assert_eq!(marks(&pages), [4, 5, 6]);
+    for one in pages.chunks_exact(PAGE_SIZE) {
+        assert_eq!(page::count_events(one, Endian::Little), Some(1));
+        assert!(
+            one[PAGE_HEADER + 12..].iter().all(|&byte| byte == 0),
+            "bytes of an older page behind the data"
+        );
+    }
+}
+
+#[test]
+fn lost_events_are_marked_on_the_page_behind_them() {
+    let programs = Programs::new(4);
+    programs.complete(1, 2, 77);
+    // 340 events fill the page to its last byte: no room for the count.
+    programs.complete(2, 340, 5);
+    let (mut pages, mut seen) = (Vec::new(), Vec::new());
+    programs.ring().take(2, &mut pages, |page| seen.push(page));
+    assert_eq!(seen, [SealedPage { events: 2, lost: 77 }, SealedPage { events: 340, lost: 5 }]);
+    let (first, second) = pages.split_at(PAGE_SIZE);
+    assert_eq!(PageHeader::read(first, Endian::Little).unwrap().missed, Some(77));
+    assert_eq!(PageHeader::read(second, Endian::Little).unwrap().missed, Some(0), "lost, count unknown");
+}
+
+#[test]
+fn the_open_page_is_taken_once_recording_has_stopped() {
+    let programs = Programs::new(2);
+    let ring = programs.ring();
+    let mut pages = Vec::new();
+    assert_eq!(ring.take_partial(&mut pages), None);
+    programs.leave_open(9, 3, 4);
+    assert_eq!(ring.take_partial(&mut pages), Some(SealedPage { events: 3, lost: 4 }));
+    assert_eq!(page::count_events(&pages, Endian::Little), Some(3));
+}
+
+#[test]
+fn a_snapshot_has_the_newest_pages_and_says_what_is_missing_before_them() {
+    let programs = Programs::new(3);
+    for mark in 1..=5 {
+        programs.complete(mark, 1, 0);
+    }
+    programs.update(|state| state.overwritten = 2);
+    let (mut pages, mut seen) = (Vec::new(), Vec::new());
+    programs.ring().snapshot(&mut pages, |page| seen.push(page.lost));
+    assert_eq!((marks(&pages), seen), (vec![3, 4, 5], vec![2, 0, 0]));
+    assert_eq!(PageHeader::read(&pages, Endian::Little).unwrap().missed, Some(2));
+
+    // A sixth page is being written over the third: that one is not whole any more.
+    programs.leave_open(6, 1, 0);
+    programs.update(|state| state.overwritten = 3);
+    pages.clear();
+    let mut seen = Vec::new();
+    programs.ring().snapshot(&mut pages, |page| seen.push(page.lost));
+    assert_eq!((marks(&pages), seen), (vec![4, 5], vec![3, 0]));
+}
+
+#[test]
+fn counters_that_make_no_sense_do_no_harm() {
+    let programs = Programs::new(2);
+    assert!(programs.rings.meta.write(3, PageMeta { lost: 0, events: 9, used: u32::MAX }));
+    programs.update(|state| state.head = u64::MAX);
+    let mut pages = Vec::new();
+    let ring = programs.ring();
+    assert_eq!(ring.ready(), 2);
+    assert_eq!(ring.take(16, &mut pages, |_| ()), 2);
+    assert_eq!(pages.len(), 2 * PAGE_SIZE);
+    assert!(CpuRing::new(&programs.rings, 1, 4, 2).is_none(), "a ring beyond the array");
+    assert!(CpuRing::new(&programs.rings, 7, 3, 2).is_none(), "a CPU without a control block");
+}
