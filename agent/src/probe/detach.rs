@@ -14,6 +14,9 @@ use std::{
 /// queue behind thousands of detachments of an old one.
 const TURN_LOCK: &std::ffi::CStr = c"/run/tracer-agent.attach.lock";
 
+/// Held by the one detacher that may ask for the turn: a recorder then waits for one detachment however many detachers run.
+const QUEUE_LOCK: &std::ffi::CStr = c"/run/tracer-agent.detach.lock";
+
 /// Lets a recorder attach before running detachers go on. Released when dropped.
 #[derive(Debug)]
 pub struct AttachTurn(#[expect(dead_code, reason = "held for its lock")] Option<File>);
@@ -93,18 +96,19 @@ unsafe fn detacher(keep: &[RawFd], closed: RawFd) -> ! {
         libc::syscall(libc::SYS_close_range, next, libc::c_uint::MAX, 0);
         let mut byte = 0_u8;
         while libc::read(closed, (&raw mut byte).cast(), 1) > 0 {}
-        let turn = libc::open(TURN_LOCK.as_ptr(), libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC, 0o600);
+        let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
+        let turn = libc::open(TURN_LOCK.as_ptr(), flags, 0o600);
+        let queue = libc::open(QUEUE_LOCK.as_ptr(), flags, 0o600);
         for &fd in keep {
-            if turn >= 0 {
-                libc::flock(turn, libc::LOCK_EX);
-            }
+            // Without the files (a read-only /run) the locks fail and everybody just waits for the kernel's.
+            libc::flock(queue, libc::LOCK_EX);
+            libc::flock(turn, libc::LOCK_EX);
             libc::close(fd);
-            if turn >= 0 {
-                libc::flock(turn, libc::LOCK_UN);
-                // Gives a recorder that waits for its turn the time to take it.
-                let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
-                libc::nanosleep(&raw const pause, std::ptr::null_mut());
-            }
+            libc::flock(turn, libc::LOCK_UN);
+            libc::flock(queue, libc::LOCK_UN);
+            // Gives a recorder that waits for its turn the time to take it.
+            let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            libc::nanosleep(&raw const pause, std::ptr::null_mut());
         }
         libc::_exit(0)
     }
