@@ -9,7 +9,7 @@ use std::{
     fmt::Write as _,
 };
 
-use tracer_agent::event::Location;
+use tracer_agent::event::{Array, Location};
 
 use crate::{
     dat::{Record, le_u32},
@@ -25,22 +25,20 @@ const IRQS_UNKNOWN: u8 = 0x02;
 /// The task must give up the CPU: in the task's flags, and folded into the preempt count.
 const RESCHED: u8 = 0x04 | 0x20;
 
-/// Fixed fields that the kernel fills only up to their NUL: what is behind it is what the buffer held before.
-const STRINGS: [(&str, &str); 3] = [
-    // blk_fill_rwbs (kernel/trace/blktrace.c) writes one letter per property of the request.
-    ("block", "rwbs"),
-    // The name of a network device, copied as a string (include/trace/events/fib.h).
-    ("fib", "name"),
-    // strscpy (include/trace/events/task.h).
-    ("task", "newcomm"),
-];
-
 /// Fields that the kernel does not fill in some cases.
-const UNSET: [(&str, &str); 2] = [
+const UNSET: [(&str, &str); 4] = [
     // A next hop without a gateway sets neither address (include/trace/events/fib.h).
     ("fib_table_lookup", "gw4"),
     ("fib_table_lookup", "gw6"),
+    // Declared, but never assigned (include/trace/events/wbt.h).
+    ("wbt_stat", "rtime"),
+    ("wbt_stat", "wtime"),
 ];
+
+/// Whether the event has fields that the kernel leaves unset: they hold what the buffer held before.
+pub fn has_unset_fields(event: &str) -> bool {
+    UNSET.iter().any(|(name, _)| *name == event)
+}
 
 /// A context: CPU, thread, interrupt flags.
 type Key = (u32, u32, u8);
@@ -188,7 +186,7 @@ pub struct Tally {
     pub lengths: u64,
     /// Pairs that differ, by field.
     pub fields: BTreeMap<String, u64>,
-    /// Pairs that differ in bytes that belong to no field.
+    /// Places that belong to no field, or are behind the end of a text, and differ.
     pub padding: u64,
     /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. Whether interrupts are off is compared where the
     /// agent knows it; "must reschedule" is counted by itself.
@@ -245,7 +243,7 @@ pub fn compare(
 }
 
 fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]) {
-    let Event { system, format, .. } = event;
+    let format = &event.format;
     let mut padding = vec![true; reference.len()];
     // type, flags, preempt count: compared already.
     padding[..4].fill(false);
@@ -261,15 +259,13 @@ fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]
             start..start + (word >> 16) as usize
         });
         for range in [Some(fixed), data].into_iter().flatten() {
-            let value = |record: &'_ [u8]| -> Vec<u8> {
-                let bytes = &record[range.clone()];
-                if STRINGS.contains(&(system, &field.name)) {
-                    bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
-                } else {
-                    bytes.to_vec()
-                }
-            };
-            let (a, b) = (value(reference), value(ours));
+            let (mut a, mut b) = (&reference[range.clone()], &ours[range.clone()]);
+            let is_text = field.type_text.trim() == "char" && matches!(field.array, Array::Fixed(_) | Array::Constant(_));
+            if is_text && let Some(end) = a.iter().position(|byte| *byte == 0) {
+                // Most are filled by strscpy or alike: behind the NUL is what the buffer held before.
+                tally.padding += u64::from(a[end..] != b[end..]);
+                (a, b) = (&a[..=end], &b[..=end]);
+            }
             if a != b && !UNSET.contains(&(&format.name, &field.name)) {
                 let count = tally.fields.entry(field.name.to_string()).or_default();
                 *count += 1;
