@@ -149,7 +149,9 @@ pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<
         times.sort_unstable();
         for next in times.windows(2) {
             if next[0].1 > next[1].0 {
-                return Err(format!("thread {pid} on CPU {cpu}: {next:?} (ftrace's time, agent's time, event)"));
+                return Err(format!(
+                    "thread {pid} on CPU {cpu}: {next:?} (ftrace's time, agent's time, event)"
+                ));
             }
         }
     }
@@ -260,7 +262,8 @@ fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]
         });
         for range in [Some(fixed), data].into_iter().flatten() {
             let (mut a, mut b) = (&reference[range.clone()], &ours[range.clone()]);
-            let is_text = field.type_text.trim() == "char" && matches!(field.array, Array::Fixed(_) | Array::Constant(_));
+            let is_text = field.type_text.trim() == "char"
+                && matches!(field.array, Array::Fixed(_) | Array::Constant(_));
             if is_text && let Some(end) = a.iter().position(|byte| *byte == 0) {
                 // Most are filled by strscpy or alike: behind the NUL is what the buffer held before.
                 tally.padding += u64::from(a[end..] != b[end..]);

@@ -12,9 +12,7 @@ use std::{
 
 use tracer_agent::{
     event::Format,
-    tracedat::{
-        Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, Section, Setup, Writer,
-    },
+    tracedat::{Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, Section, Setup, Writer},
 };
 
 /// Where the machine has tracefs.
@@ -194,8 +192,7 @@ pub fn write_dat(path: &Path, events: &BTreeMap<u16, Event>, pages: &BTreeMap<u3
     writer.option(&FileOption::TraceClock("local [mono]".to_owned())).unwrap();
     let cpus = pages.keys().last().map_or(1, |cpu| cpu + 1);
     writer.option(&FileOption::CpuCount(cpus)).unwrap();
-    let mut buffer =
-        writer.begin_buffer(Buffer { name: "", clock: "mono", page_size: PAGE as u32 }).unwrap();
+    let mut buffer = writer.begin_buffer(Buffer { name: "", clock: "mono", page_size: PAGE as u32 }).unwrap();
     for (cpu, pages) in pages {
         buffer.write_cpu(*cpu, pages.as_slice()).unwrap();
     }

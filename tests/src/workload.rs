@@ -216,7 +216,8 @@ fn kmem(scratch: &Path) {
 fn syscalls(scratch: &Path) {
     let path = scratch.join("syscalls");
     for round in 0..40 {
-        let mut file = File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
+        let mut file =
+            File::options().create(true).truncate(true).read(true).write(true).open(&path).unwrap();
         file.write_all(b"one two three").unwrap();
         file.seek(SeekFrom::Start(4)).unwrap();
         let mut some = [0; 3];
@@ -428,7 +429,8 @@ fn touch(length: usize) {
     // SAFETY: a new mapping of that length, not used behind the unmapping.
     unsafe {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        let memory = libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+        let memory =
+            libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
         assert_ne!(memory, libc::MAP_FAILED);
         for at in (0..length).step_by(PAGE) {
             memory.cast::<u8>().add(at).write_volatile(1);

@@ -62,7 +62,12 @@ fn check(case: &Case<'_>) {
     let ftrace: Vec<Record> = pages.iter().flat_map(|(cpu, pages)| dat::records(*cpu, pages)).collect();
     let file = Dat::open(&recording.path);
     let ours = file.records();
-    assert_eq!(ours.len() as u64, recording.events(), "the summary and the file disagree\n{}", recording.said);
+    assert_eq!(
+        ours.len() as u64,
+        recording.events(),
+        "the summary and the file disagree\n{}",
+        recording.said
+    );
     let ledger = file.ledger();
     assert_eq!(ledger.lost(), 0, "the rings are large enough\n{}", recording.said);
 
@@ -88,7 +93,11 @@ fn check(case: &Case<'_>) {
     );
 
     let name = |record: &Record| (all_events[&record.id()].format.name.to_string(), record.clone());
-    assert_eq!(pairs.only_agent.iter().map(|index| name(&ours[*index])).next(), None, "ftrace did not see it");
+    assert_eq!(
+        pairs.only_agent.iter().map(|index| name(&ours[*index])).next(),
+        None,
+        "ftrace did not see it"
+    );
     assert!(
         pairs.only_ftrace.len() as u64 <= ledger.recursion_misses(),
         "more is missing than the {} events that the agent reports: {:?}",
@@ -120,7 +129,11 @@ fn check(case: &Case<'_>) {
         if pairs::has_unset_fields(&reference.event) {
             continue;
         }
-        assert_eq!((&reference.event, &reference.fields), (&our.event, &our.fields), "as trace-cmd prints it");
+        assert_eq!(
+            (&reference.event, &reference.fields),
+            (&our.event, &our.fields),
+            "as trace-cmd prints it"
+        );
     }
 }
 
@@ -130,7 +143,8 @@ fn printed(path: &Path, records: &[Record], events: &BTreeMap<u16, Event>) -> Ve
     for line in trace_cmd::lines(&trace_cmd::report(path, &["-R", "-t"])) {
         by_cpu.entry(line.cpu).or_default().push(line);
     }
-    let mut by_cpu: BTreeMap<_, _> = by_cpu.into_iter().map(|(cpu, lines)| (cpu, lines.into_iter())).collect();
+    let mut by_cpu: BTreeMap<_, _> =
+        by_cpu.into_iter().map(|(cpu, lines)| (cpu, lines.into_iter())).collect();
     let mut lines = Vec::with_capacity(records.len());
     for record in records {
         let line = by_cpu.get_mut(&record.cpu).and_then(Iterator::next).expect("a line for every record");
