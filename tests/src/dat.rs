@@ -178,6 +178,12 @@ impl Ledger {
         self.numbers("recursion_misses").next().expect("this kernel counts recursion misses")
     }
 
+    /// Events recorded, over all CPUs.
+    pub fn recorded(&self) -> u64 {
+        let (cpus, _) = self.text.split_once("\"events\":").expect("the ledger lists events");
+        Self { text: cpus.to_owned() }.numbers("recorded").sum()
+    }
+
     /// Events lost for every other reason, over all events.
     pub fn lost(&self) -> u64 {
         let (cpus, _) = self.text.split_once("\"events\":").expect("the ledger lists events");
@@ -187,14 +193,11 @@ impl Ledger {
 
     fn numbers(&self, key: &str) -> impl Iterator<Item = u64> {
         let key = format!("\"{key}\":");
-        self.text
-            .match_indices(&key)
-            .map(|(at, key)| {
-                let rest = &self.text[at + key.len()..];
-                rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap()].parse().unwrap()
-            })
-            .collect::<Vec<_>>()
-            .into_iter()
+        let number = |(at, key): (usize, &str)| {
+            let rest = &self.text[at + key.len()..];
+            rest[..rest.find(|c: char| !c.is_ascii_digit()).unwrap()].parse().unwrap()
+        };
+        self.text.match_indices(&key).map(number).collect::<Vec<_>>().into_iter()
     }
 }
 

@@ -1,15 +1,15 @@
 //! Finds for every record of ftrace the agent's record of the same event, and compares the two byte by byte.
 //!
-//! Both recorders are called by the same tracepoint, ftrace first because it was attached first. Within one context of
-//! one thread on one CPU (task, soft interrupt, hard interrupt) a tracepoint does not interrupt itself, so there the
-//! time stamps of an event alternate: ftrace, agent, ftrace, agent. That pairs records without guessing.
+//! Both recorders are called by the same tracepoint, always in the same order. Within one context of one thread on one CPU
+//! (task, soft interrupt, hard interrupt) a tracepoint does not interrupt itself, so there the time stamps of an event
+//! alternate: ftrace, agent, ftrace, agent. That pairs records without guessing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
 };
 
-use tracer_agent::event::Location;
+use tracer_agent::event::{Array, Location};
 
 use crate::{
     dat::{Record, le_u32},
@@ -25,14 +25,23 @@ const IRQS_UNKNOWN: u8 = 0x02;
 /// The task must give up the CPU: in the task's flags, and folded into the preempt count.
 const RESCHED: u8 = 0x04 | 0x20;
 
-/// Fixed fields that the kernel fills only up to their NUL: what is behind it is what the buffer held before.
-const STRINGS: [(&str, &str); 1] = [
-    // blk_fill_rwbs (kernel/trace/blktrace.c) writes one letter per property of the request.
-    ("block", "rwbs"),
+/// Fields that the kernel does not fill in some cases.
+const UNSET: [(&str, &str); 4] = [
+    // A next hop without a gateway sets neither address (include/trace/events/fib.h).
+    ("fib_table_lookup", "gw4"),
+    ("fib_table_lookup", "gw6"),
+    // Declared, but never assigned (include/trace/events/wbt.h).
+    ("wbt_stat", "rtime"),
+    ("wbt_stat", "wtime"),
 ];
 
-/// What one recorder has of one event in one context of one thread on one CPU.
-type Key = (u32, u32, u16, u8);
+/// Whether the event has fields that the kernel leaves unset: they hold what the buffer held before.
+pub fn has_unset_fields(event: &str) -> bool {
+    UNSET.iter().any(|(name, _)| *name == event)
+}
+
+/// A context: CPU, thread, interrupt flags.
+type Key = (u32, u32, u8);
 
 /// The outcome of pairing.
 #[derive(Debug, Default)]
@@ -46,31 +55,82 @@ pub struct Pairs {
 }
 
 impl Pairs {
-    /// Pairs the records of these tasks that ftrace stamped within `from..=to`.
+    /// Pairs the records of these tasks that were stamped within `from..=to`, while both recorders ran.
     pub fn find(ftrace: &[Record], agent: &[Record], tasks: &BTreeSet<u32>, from: u64, to: u64) -> Self {
-        let (ftrace_by_key, mut agent_by_key) = (by_key(ftrace, tasks), by_key(agent, tasks));
+        let (ftrace_by_event, agent_by_event) = (by_event(ftrace, tasks), by_event(agent, tasks));
+        let ids: BTreeSet<u16> = ftrace_by_event.keys().chain(agent_by_event.keys()).copied().collect();
         let mut found = Self::default();
-        for (key, reference) in ftrace_by_key {
-            let mut ours = agent_by_key.remove(&key).unwrap_or_default().into_iter().peekable();
-            for (place, &index) in reference.iter().enumerate() {
-                let time = ftrace[index].time;
-                let next = reference.get(place + 1).map_or(u64::MAX, |next| ftrace[*next].time);
-                while let Some(early) = ours.next_if(|our| agent[*our].time < time) {
-                    found.only_agent.push(early);
+        for id in ids {
+            let none = BTreeMap::new();
+            let theirs = ftrace_by_event.get(&id).unwrap_or(&none);
+            let ours = agent_by_event.get(&id).unwrap_or(&none);
+            let pairs = [Order::FtraceFirst, Order::AgentFirst].map(|order| {
+                let mut pairs = Self::default();
+                let keys: BTreeSet<_> = theirs.keys().chain(ours.keys()).collect();
+                for key in keys {
+                    let list = |of: &BTreeMap<Key, Vec<usize>>| of.get(key).cloned().unwrap_or_default();
+                    pairs.find_in_context((ftrace, list(theirs)), (agent, list(ours)), order, from, to);
                 }
-                let partner = ours.next_if(|our| agent[*our].time < next);
-                match partner {
-                    Some(partner) if (from..=to).contains(&time) => found.pairs.push((index, partner)),
-                    None if (from..=to).contains(&time) => found.only_ftrace.push(index),
-                    // The agent began later or ended earlier.
-                    _ => {}
-                }
-            }
-            found.only_agent.extend(ours);
+                pairs
+            });
+            // The wrong order pairs each record with that of the next event. It leaves over a record, or if that one is out of
+            // the window, is wide apart.
+            let apart = |(theirs, ours): &(usize, usize)| ftrace[*theirs].time.abs_diff(agent[*ours].time);
+            let badness = |pairs: &Self| {
+                let left_over = pairs.only_agent.len() + pairs.only_ftrace.len();
+                (left_over, pairs.pairs.iter().map(apart).sum::<u64>())
+            };
+            let Self { pairs, only_ftrace, only_agent } = pairs.into_iter().min_by_key(badness).unwrap();
+            found.pairs.extend(pairs);
+            found.only_ftrace.extend(only_ftrace);
+            found.only_agent.extend(only_agent);
         }
-        found.only_agent.extend(agent_by_key.into_values().flatten());
         found
     }
+
+    /// Pairs the records of one event in one context of one thread on one CPU.
+    fn find_in_context(
+        &mut self,
+        (ftrace, mut theirs): (&[Record], Vec<usize>),
+        (agent, mut ours): (&[Record], Vec<usize>),
+        order: Order,
+        from: u64,
+        to: u64,
+    ) {
+        // Seen backwards in time, the second recorder is the first.
+        let seen = |time: u64| if order == Order::FtraceFirst { time } else { u64::MAX - time };
+        theirs.sort_by_key(|index| seen(ftrace[*index].time));
+        ours.sort_by_key(|index| seen(agent[*index].time));
+        let both_ran = from..=to;
+        let mut alone = Vec::new();
+        let mut rest = ours.into_iter().peekable();
+        for (place, &index) in theirs.iter().enumerate() {
+            let time = seen(ftrace[index].time);
+            let next = theirs.get(place + 1).map_or(u64::MAX, |next| seen(ftrace[*next].time));
+            while let Some(our) = rest.next_if(|our| seen(agent[*our].time) < time) {
+                alone.push(our);
+            }
+            let partner = rest.next_if(|our| seen(agent[*our].time) < next);
+            if both_ran.contains(&ftrace[index].time) {
+                match partner {
+                    Some(partner) => self.pairs.push((index, partner)),
+                    None => self.only_ftrace.push(index),
+                }
+            }
+        }
+        alone.extend(rest);
+        self.only_agent.extend(alone.into_iter().filter(|our| both_ran.contains(&agent[*our].time)));
+    }
+}
+
+/// Which of the two recorders a tracepoint calls first.
+///
+/// ftrace was attached first. But all users of perf share one call, and one of them may have been there before: another
+/// recorder, or an earlier one that is still being detached. So it is found out for each event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    FtraceFirst,
+    AgentFirst,
 }
 
 /// Whether the records of each thread in task context stand in the same order in both recordings.
@@ -89,7 +149,9 @@ pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<
         times.sort_unstable();
         for next in times.windows(2) {
             if next[0].1 > next[1].0 {
-                return Err(format!("thread {pid} on CPU {cpu}: {next:?} overlap"));
+                return Err(format!(
+                    "thread {pid} on CPU {cpu}: {next:?} (ftrace's time, agent's time, event)"
+                ));
             }
         }
     }
@@ -101,13 +163,15 @@ pub fn in_interrupt(record: &Record) -> bool {
     record.flags() & CONTEXT != 0
 }
 
-fn by_key(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<Key, Vec<usize>> {
-    let mut map: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+fn by_event(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<u16, BTreeMap<Key, Vec<usize>>> {
+    let mut map: BTreeMap<u16, BTreeMap<Key, Vec<usize>>> = BTreeMap::new();
     for (index, record) in records.iter().enumerate() {
-        if tasks.is_empty() || tasks.contains(&record.pid()) {
-            map.entry((record.cpu, record.pid(), record.id(), record.flags() & CONTEXT))
-                .or_default()
-                .push(index);
+        // In idle threads only interrupts count: ftrace was seen to leave out all else that an idle CPU does, on one CPU of
+        // two of a virtual machine, while programs did see it.
+        let idle = record.pid() == 0 && !in_interrupt(record);
+        if tasks.contains(&record.pid()) && !idle {
+            let key = (record.cpu, record.pid(), record.flags() & CONTEXT);
+            map.entry(record.id()).or_default().entry(key).or_default().push(index);
         }
     }
     map
@@ -124,7 +188,7 @@ pub struct Tally {
     pub lengths: u64,
     /// Pairs that differ, by field.
     pub fields: BTreeMap<String, u64>,
-    /// Pairs that differ in bytes that belong to no field.
+    /// Places that belong to no field, or are behind the end of a text, and differ.
     pub padding: u64,
     /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. Whether interrupts are off is compared where the
     /// agent knows it; "must reschedule" is counted by itself.
@@ -155,7 +219,7 @@ pub fn compare(
         let (reference, ours) = (&ftrace[*reference], &agent[*ours]);
         let tally = tallies.entry(name(reference.id())).or_default();
         tally.pairs += 1;
-        tally.apart = tally.apart.max(ours.time - reference.time);
+        tally.apart = tally.apart.max(ours.time.abs_diff(reference.time));
         let known = if ours.flags() & IRQS_UNKNOWN == 0 { !IRQS_UNKNOWN } else { !(IRQS_UNKNOWN | IRQS_OFF) };
         let flags = |mask: u8| (reference.flags() & mask, ours.flags() & mask);
         for (map, (theirs, ours)) in
@@ -181,7 +245,7 @@ pub fn compare(
 }
 
 fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]) {
-    let Event { system, format, .. } = event;
+    let format = &event.format;
     let mut padding = vec![true; reference.len()];
     // type, flags, preempt count: compared already.
     padding[..4].fill(false);
@@ -197,16 +261,15 @@ fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]
             start..start + (word >> 16) as usize
         });
         for range in [Some(fixed), data].into_iter().flatten() {
-            let value = |record: &'_ [u8]| -> Vec<u8> {
-                let bytes = &record[range.clone()];
-                if STRINGS.contains(&(system, &field.name)) {
-                    bytes.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
-                } else {
-                    bytes.to_vec()
-                }
-            };
-            let (a, b) = (value(reference), value(ours));
-            if a != b {
+            let (mut a, mut b) = (&reference[range.clone()], &ours[range.clone()]);
+            let is_text = field.type_text.trim() == "char"
+                && matches!(field.array, Array::Fixed(_) | Array::Constant(_));
+            if is_text && let Some(end) = a.iter().position(|byte| *byte == 0) {
+                // Most are filled by strscpy or alike: behind the NUL is what the buffer held before.
+                tally.padding += u64::from(a[end..] != b[end..]);
+                (a, b) = (&a[..=end], &b[..=end]);
+            }
+            if a != b && !UNSET.contains(&(&format.name, &field.name)) {
                 let count = tally.fields.entry(field.name.to_string()).or_default();
                 *count += 1;
                 if *count == 1 {

@@ -2,8 +2,9 @@
 
 use std::{
     ffi::OsStr,
+    io::{BufRead as _, BufReader},
     path::Path,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 /// What a run of trace-cmd printed.
@@ -93,16 +94,45 @@ impl Line {
     }
 }
 
+/// Runs `trace-cmd report -i PATH` and shows each line that is an event's to `look`, for reports too long to keep. Returns
+/// what trace-cmd complained about.
+pub fn each_line(path: &Path, mut look: impl FnMut(&str)) -> String {
+    let mut child = Command::new("trace-cmd")
+        .args(["report", "-i"])
+        .arg(path)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("trace-cmd is installed");
+    let mut complaints = child.stderr.take().unwrap();
+    // Read at the same time, so that a full pipe stops neither.
+    let complaints = std::thread::spawn(move || std::io::read_to_string(&mut complaints).unwrap());
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut line = Vec::new();
+    while out.read_until(b'\n', &mut line).unwrap() != 0 {
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end_matches('\n');
+        if is_event(text) {
+            look(text);
+        }
+        line.clear();
+    }
+    assert!(child.wait().unwrap().success(), "trace-cmd report {}", path.display());
+    complaints.join().unwrap()
+}
+
+/// Whether trace-cmd prints an event with this line, and not something about the file or about losses.
+fn is_event(line: &str) -> bool {
+    !(line.starts_with("cpus=") || line.starts_with("version = ") || line.starts_with("CPU "))
+        && !(line.starts_with("CPU:") && line.contains("EVENTS DROPPED]"))
+        && !line.is_empty()
+}
+
 /// The events of a report. Every line must be one, but those that trace-cmd prints about the file and its losses.
 pub fn lines(report: &str) -> Vec<Line> {
-    let about_file = |line: &&str| {
-        !(line.starts_with("cpus=") || line.starts_with("version = ") || line.starts_with("CPU "))
-            && !(line.starts_with("CPU:") && line.contains("EVENTS DROPPED]"))
-            && !line.is_empty()
-    };
     report
         .lines()
-        .filter(about_file)
+        .filter(|line| is_event(line))
         .map(|line| Line::parse(line).unwrap_or_else(|| panic!("not a line of an event: {line:?}")))
         .collect()
 }

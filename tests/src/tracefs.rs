@@ -94,9 +94,9 @@ impl Instance {
         file.write_all(events.as_bytes()).unwrap_or_else(|error| panic!("{events}: {error}"));
     }
 
-    /// Starts recording.
-    pub fn start(&self) {
-        self.write("tracing_on", "1");
+    /// The file whose content 1 starts the recording.
+    pub fn switch(&self) -> PathBuf {
+        self.path.join("tracing_on")
     }
 
     /// Stops recording, and checks that nothing was lost.

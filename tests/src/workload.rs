@@ -75,11 +75,14 @@ fn note(task: String) {
     TASKS.lock().unwrap().push(task);
 }
 
-/// Runs a workload in this process.
-pub fn run(kind: &str, scratch: &Path) {
+/// Runs a workload in this process. `switch` is a file of tracefs that is to be set to 1 first.
+pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
     // Allocated now, so that the account itself is no part of the workload's events.
     TASKS.lock().unwrap().reserve(4096);
     note(format!("task {}", tid()));
+    if let Some(switch) = switch {
+        fs::write(switch, "1").unwrap();
+    }
     let start = now();
     match kind {
         "sched" => sched(),
@@ -88,6 +91,7 @@ pub fn run(kind: &str, scratch: &Path) {
         "kmem" => kmem(scratch),
         "syscalls" => syscalls(scratch),
         "block" => block(scratch),
+        "mixed" => mixed(scratch),
         "names" => names(),
         "load" => load(scratch),
         _ => panic!("no workload {kind}"),
@@ -310,6 +314,25 @@ fn names() {
         note(format!("task {child} {name}"));
     }
     fork_and_exec(10);
+}
+
+/// A little of everything.
+fn mixed(scratch: &Path) {
+    fork_and_exec(10);
+    direct_io(scratch, 10);
+    let path = scratch.join("mixed");
+    for _ in 0..10 {
+        fs::write(&path, vec![4; 20 * PAGE]).unwrap();
+        File::open(&path).unwrap().sync_all().unwrap();
+        fs::remove_file(&path).unwrap();
+    }
+    loopback(100);
+    ping_pong(100);
+    touch(128 * PAGE);
+    rename("mixed");
+    // SAFETY: signal 0 only asks.
+    unsafe { libc::kill(libc::getpid(), 0) };
+    thread::sleep(Duration::from_millis(2));
 }
 
 /// Some of everything for two seconds, on every CPU.

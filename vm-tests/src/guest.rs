@@ -49,6 +49,54 @@ fn build() -> Result<PathBuf, String> {
     Ok(target_dir().join(TARGET).join("release"))
 }
 
+/// An integration test's program and the helper binaries of its package, built for the host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TestProgram {
+    /// The test itself.
+    pub test: PathBuf,
+    /// The package's binaries, which tests expect one directory above their own.
+    pub helpers: Vec<PathBuf>,
+}
+
+/// Builds the integration test `name` of `package`.
+pub fn test_program(package: &str, name: &str) -> Result<TestProgram, Error> {
+    let failed = |why: String| Error::Host { program: "cargo test --no-run".to_owned(), why };
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(workspace())
+        .args(["test", "--no-run", "--quiet", "--locked", "--message-format=json"])
+        .args(["--package", package, "--test", name, "--bins"])
+        .arg("--target-dir")
+        .arg(target_dir())
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .output()
+        .map_err(|error| failed(error.to_string()))?;
+    if !output.status.success() {
+        return Err(failed(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let mut program = TestProgram::default();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let Some(path) = string_after(line, "\"executable\":\"") else { continue };
+        let is_test = line.contains("\"kind\":[\"test\"]");
+        // Binaries are built twice: as they are, and as harnesses of their own unit tests.
+        let is_helper = line.contains("\"kind\":[\"bin\"]") && line.contains("\"test\":false}");
+        if is_test && line.contains(&format!("\"name\":\"{name}\"")) {
+            program.test = path.into();
+        } else if is_helper {
+            program.helpers.push(path.into());
+        }
+    }
+    if program.test.as_os_str().is_empty() {
+        return Err(failed(format!("{package} has no test {name}")));
+    }
+    Ok(program)
+}
+
+/// The text between `start` and the next quotation mark. Paths of a build have nothing that JSON escapes.
+fn string_after<'a>(line: &'a str, start: &str) -> Option<&'a str> {
+    let rest = line.split_once(start)?.1;
+    rest.split_once('"').map(|(text, _)| text)
+}
+
 /// Adds what every guest has: init, busybox under the names of its applets, the console and the directories.
 pub(crate) fn add_base(archive: &mut Archive) -> Result<(), Error> {
     for dir in ["proc", "sys", "dev", "tmp", "run", "root", "vm", "etc"] {
