@@ -128,6 +128,11 @@ fn is_event(line: &str) -> bool {
         && !line.is_empty()
 }
 
+/// How many events a report shows, in whatever form.
+pub fn count(report: &str) -> usize {
+    report.lines().filter(|line| is_event(line)).count()
+}
+
 /// The events of a report. Every line must be one, but those that trace-cmd prints about the file and its losses.
 pub fn lines(report: &str) -> Vec<Line> {
     report
