@@ -103,9 +103,13 @@ fn every_command(compression: &str) {
     let valid = trace_cmd_on(&["dump", "-v", "-i", file]);
     assert!(valid.contains("is a valid trace-cmd file"), "{valid}");
     let dump = trace_cmd_on(&["dump", "--all", "-i", file]);
-    for part in
-        ["7\t\t[Version]", "name: sched_switch", "name: hrtimer_start", "[Flyrecord", "[Saved command lines"]
-    {
+    for part in [
+        "7\t[Version]",
+        "name: sched_switch",
+        "name: hrtimer_start",
+        "\"trace data\"",
+        "[Saved command lines",
+    ] {
         assert!(dump.contains(part), "dump --all shows no {part:?}");
     }
 
