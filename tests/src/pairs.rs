@@ -137,7 +137,9 @@ enum Order {
 ///
 /// Interrupts are left out: one that comes between the two recorders of an event is recorded by the agent first.
 pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<(), String> {
-    let mut by_task: BTreeMap<(u32, u32), Vec<(u64, u64, u16)>> = BTreeMap::new();
+    /// ftrace's time, the agent's time, the event.
+    type Times = Vec<(u64, u64, u16)>;
+    let mut by_task: BTreeMap<(u32, u32), Times> = BTreeMap::new();
     for (reference, ours) in &pairs.pairs {
         let (reference, ours) = (&ftrace[*reference], &agent[*ours]);
         if reference.flags() & CONTEXT == 0 {
@@ -270,7 +272,7 @@ fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]
                 (a, b) = (&a[..=end], &b[..=end]);
             }
             if a != b && !UNSET.contains(&(&format.name, &field.name)) {
-                let count = tally.fields.entry(field.name.to_string()).or_default();
+                let count = tally.fields.entry(field.name.clone()).or_default();
                 *count += 1;
                 if *count == 1 {
                     let text = tally.example.get_or_insert_default();

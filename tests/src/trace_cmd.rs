@@ -123,9 +123,14 @@ pub fn each_line(path: &Path, mut look: impl FnMut(&str)) -> String {
 
 /// Whether trace-cmd prints an event with this line, and not something about the file or about losses.
 fn is_event(line: &str) -> bool {
-    !(line.starts_with("cpus=") || line.starts_with("version = ") || line.starts_with("CPU "))
-        && !(line.starts_with("CPU:") && line.contains("EVENTS DROPPED]"))
-        && !line.is_empty()
+    let about_file = line.starts_with("cpus=") || line.starts_with("version = ") || line.starts_with("CPU ");
+    let about_losses = line.starts_with("CPU:") && line.contains("EVENTS DROPPED]");
+    !(line.is_empty() || about_file || about_losses)
+}
+
+/// How many events a report shows, in whatever form.
+pub fn count(report: &str) -> usize {
+    report.lines().filter(|line| is_event(line)).count()
 }
 
 /// The events of a report. Every line must be one, but those that trace-cmd prints about the file and its losses.

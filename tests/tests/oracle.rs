@@ -92,7 +92,7 @@ fn check(case: &Case<'_>) {
         pairs::table(&tallies),
     );
 
-    let name = |record: &Record| (all_events[&record.id()].format.name.to_string(), record.clone());
+    let name = |record: &Record| (all_events[&record.id()].format.name.clone(), record.clone());
     assert_eq!(
         pairs.only_agent.iter().map(|index| name(&ours[*index])).next(),
         None,

@@ -124,3 +124,26 @@ impl From<LoadError> for super::ProbeError {
         Self::Load(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn system_call_records_are_padded_to_longs() {
+        let fields = |arguments: &str| {
+            let text = format!(
+                "name: x\nID: 9\nformat:\n\
+                 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+                 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+                 \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+                 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+                 \tfield:int __syscall_nr;\toffset:8;\tsize:4;\tsigned:1;\n{arguments}\nprint fmt: \"\"\n"
+            );
+            let slot = plan_slot("syscalls", "x", &Format::parse(&text).unwrap()).unwrap();
+            (slot.fixed_len, slot.copy_len)
+        };
+        assert_eq!(fields(""), (16, 16));
+        assert_eq!(fields("\tfield:unsigned int fd;\toffset:16;\tsize:8;\tsigned:0;\n"), (24, 24));
+    }
+}
