@@ -48,7 +48,7 @@ EXAMPLES
   tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat")]
 pub struct RecordArgs {
     /// Event to record; may be repeated
-    #[arg(short = 'e', value_name = "EVENT", required = true)]
+    #[arg(short = 'e', value_name = "EVENT")]
     pub events: Vec<String>,
 
     /// Leave out the events given by the -e options behind this one
@@ -161,6 +161,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// Runs the command. `matches` are the raw arguments of this subcommand, for the order of -e and -v.
 pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliError> {
+    record_plan::check_usage(args)?;
     let command = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,

@@ -61,7 +61,6 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn make(args: &RecordArgs, matches: &ArgMatches) -> Result<Self, CliError> {
-        check_usage(args)?;
         check_output(&args.output)?;
         let clock: TraceClock = args.clock.parse().map_err(CliError::usage)?;
         let ring_pages = ring_pages(args.ring_kb)?;
@@ -132,8 +131,19 @@ impl Plan {
     }
 }
 
-fn check_usage(args: &RecordArgs) -> Result<(), CliError> {
-    let problem = if args.only_command && args.command.is_empty() {
+/// What the parser cannot tell.
+pub(super) fn check_usage(args: &RecordArgs) -> Result<(), CliError> {
+    // The command's own options are left alone, so that a misspelt one of ours looks like a command.
+    if let Some(option) =
+        args.command.first().and_then(|word| word.to_str()).filter(|word| word.starts_with('-'))
+    {
+        return Err(CliError::Usage(format!(
+            "there is no option {option}; see `tracer-agent record --help` (a command of that name is run as ./{option})"
+        )));
+    }
+    let problem = if args.events.is_empty() {
+        "no event to record: name one with -e, such as -e sched:sched_switch; `tracer-agent list` has all of them"
+    } else if args.only_command && args.command.is_empty() {
         "-F records only the command, but there is no command"
     } else if args.children && !args.only_command && args.pids.is_empty() {
         "-c follows the children of -P or -F; without one of them everything is recorded anyway"
