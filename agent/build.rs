@@ -29,10 +29,15 @@ mod record {
         }
         let out_dir = PathBuf::from(env::var_os("OUT_DIR").ok_or("OUT_DIR is not set")?);
         let object = match env::var_os(ENV_OBJECT) {
-            Some(given) => PathBuf::from(given),
+            Some(given) => {
+                let given = PathBuf::from(given);
+                println!("cargo::rerun-if-changed={}", given.display());
+                given
+            }
+            // Its sources are watched. The object itself is newer than the start of this script, so to watch it would
+            // run the script a second time for nothing.
             None => build(&out_dir)?,
         };
-        println!("cargo::rerun-if-changed={}", object.display());
         let copy = out_dir.join(BINARY);
         fs::copy(&object, &copy).map_err(|error| format!("{}: {error}", object.display()))?;
         println!("cargo::rustc-env=TRACER_AGENT_EBPF={}", copy.display());

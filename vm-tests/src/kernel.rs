@@ -30,11 +30,11 @@ struct Source {
     series: &'static str,
     flavour: &'static str,
     metas: &'static [&'static str],
-    /// Part of `Kernel::all`.
+    /// Every test runs on it (`on_every_kernel!`).
     tested: bool,
 }
 
-const SOURCES: [Source; 4] = [
+static SOURCES: [Source; 4] = [
     Source {
         name: "6.1-cloud",
         series: "6.1",
@@ -66,9 +66,14 @@ const SOURCES: [Source; 4] = [
 ];
 
 impl Kernel {
-    /// The names of the kernels that every test runs on.
-    pub fn tested() -> impl Iterator<Item = &'static str> {
-        SOURCES.iter().filter(|source| source.tested).map(|source| source.name)
+    /// The names that match a glob; with the glob `*`, of the kernels that are tested.
+    pub fn names(glob: &str) -> Result<Vec<&'static str>, Error> {
+        Ok(sources(glob)?.into_iter().map(|source| source.name).collect())
+    }
+
+    /// Its series, such as `6.12`.
+    pub fn series(&self) -> &'static str {
+        self.name.split('-').next().unwrap_or(self.name)
     }
 
     /// The first kernel whose name matches a glob, downloaded if it is not here yet.
@@ -78,20 +83,24 @@ impl Kernel {
 
     /// All kernels whose names match a glob; with the glob `*`, those that are tested.
     pub fn matching(glob: &str) -> Result<Vec<Self>, Error> {
-        let matcher = Glob::new(glob).map_err(|_| no_such_kernel(glob))?.compile_matcher();
-        let found: Vec<_> = SOURCES
-            .iter()
-            .filter(|source| matcher.is_match(source.name) && (glob != "*" || source.tested))
-            .collect();
-        if found.is_empty() {
-            return Err(no_such_kernel(glob));
-        }
-        found.into_iter().map(fetch).collect()
+        sources(glob)?.into_iter().map(fetch).collect()
     }
 }
 
+fn sources(glob: &str) -> Result<Vec<&'static Source>, Error> {
+    let matcher = Glob::new(glob).map_err(|_| no_such_kernel(glob))?.compile_matcher();
+    let found: Vec<_> = SOURCES
+        .iter()
+        .filter(|source| matcher.is_match(source.name) && (glob != "*" || source.tested))
+        .collect();
+    if found.is_empty() { Err(no_such_kernel(glob)) } else { Ok(found) }
+}
+
 fn no_such_kernel(wanted: &str) -> Error {
-    Error::NoSuchKernel { wanted: wanted.to_owned(), known: SOURCES.map(|source| source.name).join(", ") }
+    Error::NoSuchKernel {
+        wanted: wanted.to_owned(),
+        known: SOURCES.each_ref().map(|source| source.name).join(", "),
+    }
 }
 
 fn fetch(source: &Source) -> Result<Kernel, Error> {
@@ -195,6 +204,12 @@ mod tests {
         let listing =
             "Package: linux-image-cloud-amd64\nDepends: linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2), x\n";
         assert_eq!(depends(listing), ["linux-image-6.1.0-56-cloud-amd64", "x"]);
+    }
+
+    #[test]
+    fn every_tested_kernel_has_its_module_of_tests() {
+        let modules: Vec<_> = Kernel::names("*").expect("some").into_iter().map(crate::module_name).collect();
+        assert_eq!(modules, ["k6_1_cloud", "k6_12_cloud"], "on_every_kernel! makes these");
     }
 
     #[test]

@@ -124,3 +124,39 @@ pub fn workspace() -> &'static Path {
 pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
+
+/// Makes tests of functions that take a [`Kernel`]: each on every kernel, in a module named after it.
+///
+/// `cargo xtask vm --kernel GLOB` runs those modules; a test that needs no more than one kernel is a plain `#[test]`.
+#[macro_export]
+macro_rules! on_every_kernel {
+    ($($test:ident),+ $(,)?) => {
+        $crate::on_every_kernel!(@module k6_1_cloud, "6.1-cloud", $($test)+);
+        $crate::on_every_kernel!(@module k6_12_cloud, "6.12-cloud", $($test)+);
+    };
+    (@module $module:ident, $kernel:literal, $($test:ident)+) => {
+        mod $module {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test(&$crate::kernel_for_test($kernel));
+                }
+            )+
+        }
+    };
+}
+
+/// The kernel of that name.
+///
+/// # Panics
+///
+/// With what is missing, if it cannot be had.
+#[track_caller]
+pub fn kernel_for_test(name: &str) -> Kernel {
+    Kernel::find(name).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// The module that [`on_every_kernel!`] makes for a kernel.
+pub fn module_name(kernel: &str) -> String {
+    format!("k{}", kernel.replace(['.', '-'], "_"))
+}

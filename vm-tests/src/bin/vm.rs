@@ -2,6 +2,7 @@
 //!
 //! - `vm fetch [GLOB]` downloads the kernels
 //! - `vm shell [GLOB]` boots the first one into a shell, with tracer-agent and trace-cmd
+//! - `vm modules GLOB` prints the modules of their tests
 //! - `vm run [GLOB] -- LINE` runs a line of shell in each and prints what it prints
 
 use std::process::ExitCode;
@@ -15,12 +16,13 @@ fn main() -> ExitCode {
     let result = match args.as_slice() {
         ["fetch"] => fetch("*"),
         ["fetch", glob] => fetch(glob),
+        ["modules", glob] => modules(glob),
         ["shell"] => shell("6.12*"),
         ["shell", glob] => shell(glob),
         ["run", "--", line @ ..] => run("*", &line.join(" ")),
         ["run", glob, "--", line @ ..] => run(glob, &line.join(" ")),
         _ => {
-            eprintln!("usage: vm fetch [GLOB] | shell [GLOB] | run [GLOB] -- LINE");
+            eprintln!("usage: vm fetch [GLOB] | modules GLOB | shell [GLOB] | run [GLOB] -- LINE");
             return ExitCode::from(2);
         }
     };
@@ -37,6 +39,14 @@ fn main() -> ExitCode {
 fn fetch(glob: &str) -> Result<bool, Error> {
     for kernel in Kernel::matching(glob)? {
         println!("{}: {}", kernel.name, kernel.package);
+    }
+    Ok(true)
+}
+
+/// Where the tests of the kernels are, for `cargo xtask vm --kernel`.
+fn modules(glob: &str) -> Result<bool, Error> {
+    for name in Kernel::names(glob)? {
+        println!("{}", vm_tests::module_name(name));
     }
     Ok(true)
 }

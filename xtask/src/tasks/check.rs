@@ -1,0 +1,37 @@
+//! `cargo xtask check`
+
+use super::setup::{Purpose, setup};
+use super::{Task, dependencies, docs, no_arguments};
+use crate::{Result, process};
+
+pub(super) const TASK: Task = Task {
+    name: "check",
+    args: "",
+    about: "Formatting, clippy, documentation, dependencies: what CI wants before it tests\n\
+            Also builds the library without the feature `record`, as a parser of trace files alone.",
+    run: check,
+};
+
+fn check(args: &[String]) -> Result {
+    const STEPS: [&[&str]; 4] = [
+        &["fmt", "--all", "--check"],
+        &["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"],
+        &[
+            "clippy",
+            "--package",
+            "tracer-agent",
+            "--no-default-features",
+            "--all-targets",
+            "--",
+            "-Dwarnings",
+        ],
+        &["build", "--package", "tracer-agent", "--no-default-features"],
+    ];
+    no_arguments(args)?;
+    setup(Purpose::Run)?;
+    for step in STEPS {
+        process::run(&mut process::cargo(step))?;
+    }
+    docs::docs()?;
+    dependencies::check()
+}

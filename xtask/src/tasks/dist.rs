@@ -1,0 +1,87 @@
+//! `cargo xtask dist`
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::setup::{Purpose, setup};
+use super::{Task, no_arguments};
+use crate::workspace::{STATIC_TARGET, target_dir};
+use crate::{Result, process};
+
+pub(super) const TASK: Task = Task {
+    name: "dist",
+    args: "",
+    about: "Makes the static binary for release, with its sha256, in target/dist\n\
+            It needs no library and no file of the machine that it is copied to.",
+    run: dist,
+};
+
+fn dist(args: &[String]) -> Result {
+    no_arguments(args)?;
+    setup(Purpose::Dist)?;
+    process::run(&mut process::cargo([
+        "build",
+        "--release",
+        "--locked",
+        "--target",
+        STATIC_TARGET,
+        "--package",
+        "tracer-agent",
+    ]))?;
+    let dir = target_dir().join("dist");
+    fs::create_dir_all(&dir)?;
+    let name = format!("tracer-agent-{}-{STATIC_TARGET}", env!("CARGO_PKG_VERSION"));
+    let binary = dir.join(&name);
+    let built = target_dir().join(STATIC_TARGET).join("release/tracer-agent");
+    process::run(Command::new("strip").arg("-o").arg(&binary).arg(built))?;
+    check_static(&binary)?;
+    let sum = process::output(Command::new("sha256sum").arg(&name).current_dir(&dir))?;
+    fs::write(dir.join(format!("{name}.sha256")), &sum)?;
+    println!("{}: {} bytes\n{}", binary.display(), fs::metadata(&binary)?.len(), sum.trim_end());
+    Ok(())
+}
+
+fn check_static(binary: &Path) -> Result {
+    if interpreter(&fs::read(binary)?)? {
+        return Err(format!("{} is linked dynamically", binary.display()).into());
+    }
+    Ok(())
+}
+
+/// True if a 64-bit little-endian ELF file wants a dynamic loader (it has a `PT_INTERP` segment).
+fn interpreter(elf: &[u8]) -> Result<bool> {
+    const PT_INTERP: u64 = 3;
+    let number = |at: u64, size: usize| -> Result<u64> {
+        let at = usize::try_from(at)?;
+        let bytes = elf.get(at..at + size).ok_or("the file ends inside its headers")?;
+        Ok(bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    if !elf.starts_with(b"\x7fELF\x02\x01") {
+        return Err("not a 64-bit little-endian ELF file".into());
+    }
+    let (table, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    for index in 0..count {
+        if number(table + index * size, 4)? == PT_INTERP {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_test_is_linked_dynamically() {
+        let own = std::env::current_exe().expect("a path");
+        assert!(interpreter(&fs::read(own).expect("readable")).expect("an ELF file"));
+    }
+
+    #[test]
+    fn a_cut_file_is_an_error() {
+        assert!(interpreter(b"\x7fELF\x02\x01").is_err());
+        assert!(interpreter(b"#!/bin/sh").is_err());
+    }
+}

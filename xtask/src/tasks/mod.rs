@@ -1,0 +1,37 @@
+//! The tasks, one module each. A new one is a module and a line in [`TASKS`].
+
+mod build;
+mod check;
+mod dependencies;
+mod dist;
+mod docs;
+mod run;
+mod setup;
+mod test;
+mod vm;
+
+use crate::Result;
+
+/// A task as the command line knows it.
+pub(crate) struct Task {
+    /// What it is called by.
+    pub(crate) name: &'static str,
+    /// Its arguments, for the help.
+    pub(crate) args: &'static str,
+    /// What it does; the first line is its summary.
+    pub(crate) about: &'static str,
+    /// Does it.
+    pub(crate) run: fn(&[String]) -> Result,
+}
+
+/// All tasks, in the order of the help.
+pub(crate) const TASKS: &[Task] =
+    &[setup::TASK, build::TASK, run::TASK, test::TASK, vm::TASK, check::TASK, docs::TASK, dist::TASK];
+
+/// Fails if a task that takes no arguments got some.
+fn no_arguments(args: &[String]) -> Result {
+    match args.first() {
+        None => Ok(()),
+        Some(arg) => Err(format!("unexpected argument: {arg}").into()),
+    }
+}

@@ -1,0 +1,251 @@
+//! `cargo xtask setup`
+//!
+//! Looks first, then says what it is going to install, then does it. Where it may not install (no root, no sudo) or does
+//! not know how (no apt), it prints the commands instead and fails.
+
+use std::env;
+use std::path::Path;
+use std::process::Command;
+
+use xtask::toolchain::{MIN_RUSTC, Missing, Pair, compilers, linker_install};
+
+use super::{Task, vm};
+use crate::workspace::STATIC_TARGET;
+use crate::{Result, process};
+
+pub(super) const TASK: Task = Task {
+    name: "setup",
+    args: "[--for run|test|dist]",
+    about: "Installs what building and testing need and is not there yet (default: test)\n\
+            run:  a compiler with `core` for BPF, and the bpf-linker that fits it\n\
+            test: also trace-cmd, QEMU, busybox, the musl target, and the kernels of the VM tests\n\
+            dist: run, and the musl target",
+    run: |args| {
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let purpose = match args.as_slice() {
+            [] | ["--for", "test"] => Purpose::Test,
+            ["--for", "run"] => Purpose::Run,
+            ["--for", "dist"] => Purpose::Dist,
+            _ => return Err("usage: cargo xtask setup [--for run|test|dist]".into()),
+        };
+        setup(purpose)?;
+        match Pair::find() {
+            Ok(pair) => println!("ready: {} with {}", pair.compiler.title(), pair.linker.title()),
+            Err(missing) => return Err(missing.into()),
+        }
+        Ok(())
+    },
+};
+
+/// What the machine is to be made ready for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// Building and running on this machine.
+    Run,
+    /// Testing.
+    Test,
+    /// Building for release.
+    Dist,
+}
+
+/// A program and the Debian package that has it.
+const TEST_PROGRAMS: [(&str, &str); 3] = [
+    ("/usr/bin/trace-cmd", "trace-cmd"),
+    ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
+    ("/usr/bin/musl-gcc", "musl-tools"),
+];
+
+/// Installs what is missing.
+pub(super) fn setup(purpose: Purpose) -> Result {
+    install_packages(&missing_packages(purpose)?)?;
+    let mut found = Pair::find();
+    if let Err(missing @ Missing::Compiler { .. }) = found {
+        add_rust_src(missing)?;
+        found = Pair::find();
+    }
+    if let Err(Missing::Linker { compiler } | Missing::Mismatch { compiler, .. }) = &found
+        && let Some(args) = linker_install(compiler.llvm)
+    {
+        install_linker(compiler.llvm, args)?;
+        found = Pair::find();
+    }
+    found?;
+    if purpose != Purpose::Run {
+        add_static_target()?;
+    }
+    if purpose == Purpose::Test {
+        fetch_kernels()?;
+    }
+    Ok(())
+}
+
+fn missing_packages(purpose: Purpose) -> Result<Vec<String>> {
+    let mut packages = Vec::new();
+    if process::find("cc").is_none() {
+        packages.push("gcc".to_owned());
+        packages.push("libc6-dev".to_owned());
+    }
+    for (path, package) in TEST_PROGRAMS {
+        let wanted = purpose == Purpose::Test || (purpose == Purpose::Dist && package == "musl-tools");
+        if wanted && !Path::new(path).exists() {
+            packages.push(package.to_owned());
+        }
+    }
+    // The dynamic busybox has the same path.
+    if purpose == Purpose::Test && (!Path::new("/bin/busybox").exists() || !is_installed("busybox-static")) {
+        packages.push("busybox-static".to_owned());
+    }
+    if compilers().0.is_empty() {
+        packages.extend(compiler_packages()?);
+    }
+    Ok(packages)
+}
+
+fn is_installed(package: &str) -> bool {
+    process::output(Command::new("dpkg-query").args(["-W", "-f=${Status}", package]))
+        .is_ok_and(|status| status.ends_with(" installed"))
+}
+
+/// The packages of the newest compiler that comes with its sources; none where apt has nothing new enough.
+fn compiler_packages() -> Result<Vec<String>> {
+    if process::find("apt-get").is_none() {
+        return Ok(Vec::new());
+    }
+    if let Some(packages) = known_compiler_packages() {
+        return Ok(packages);
+    }
+    // The lists may just be missing, as in a fresh container.
+    update_lists()?;
+    Ok(known_compiler_packages().unwrap_or_default())
+}
+
+fn known_compiler_packages() -> Option<Vec<String>> {
+    // Debian: the compiler that it keeps up to date for its browsers.
+    if candidate("rustc-web").is_some_and(|version| release(&version) >= Some(MIN_RUSTC)) {
+        return Some(vec!["rustc-web".to_owned(), "rust-web-src".to_owned()]);
+    }
+    // Ubuntu: one package for each release.
+    let names = process::output(Command::new("apt-cache").args(["pkgnames", "rustc-1."])).ok()?;
+    let newest = names
+        .lines()
+        .filter_map(|name| release(name.strip_prefix("rustc-")?).filter(|found| *found >= MIN_RUSTC))
+        .filter(|(major, minor)| candidate(&format!("rust-{major}.{minor}-src")).is_some())
+        .max()?;
+    let (major, minor) = newest;
+    Some(vec![format!("rustc-{major}.{minor}"), format!("rust-{major}.{minor}-src")])
+}
+
+/// The version that apt would install.
+fn candidate(package: &str) -> Option<String> {
+    let policy = process::output(Command::new("apt-cache").args(["policy", package])).ok()?;
+    let version = policy.lines().find_map(|line| line.trim().strip_prefix("Candidate: "))?;
+    (version != "(none)").then(|| version.to_owned())
+}
+
+/// `1.96.0+dfsg1-1` and `1.96` as `(1, 96)`.
+fn release(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.split('.');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+fn install_packages(packages: &[String]) -> Result {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    if process::find("apt-get").is_none() {
+        return Err(format!(
+            "not installed, and there is no apt here to do it; Debian's names are: {}",
+            packages.join(" ")
+        )
+        .into());
+    }
+    eprintln!("setup installs Debian packages: {}", packages.join(" "));
+    if packages.iter().any(|package| candidate(package).is_none()) {
+        update_lists()?;
+    }
+    if install(packages).is_err() {
+        // Lists that are too old name files that are gone.
+        update_lists()?;
+        install(packages)?;
+    }
+    Ok(())
+}
+
+fn install(packages: &[String]) -> Result {
+    let args = ["install", "--yes", "--quiet", "--no-install-recommends"];
+    let mut command = apt_get(&args, packages)?;
+    process::run(command.env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+fn update_lists() -> Result {
+    process::run(&mut apt_get(&["update", "--quiet"], &[])?)
+}
+
+fn apt_get(args: &[&str], packages: &[String]) -> Result<Command> {
+    let Some(mut command) = process::as_root("apt-get") else {
+        let packages = packages.join(" ");
+        return Err(format!(
+            "this needs root, and there is no sudo; as root run:\n  apt-get update && apt-get {} {packages}",
+            args.join(" ")
+        )
+        .into());
+    };
+    command.args(args).args(packages);
+    Ok(command)
+}
+
+/// Where no distribution's compiler could be had: the sources of rustup's.
+fn add_rust_src(missing: Missing) -> Result {
+    if process::find("rustup").is_none() {
+        return Err(missing.into());
+    }
+    eprintln!("setup adds rustup's component: rust-src");
+    process::run(Command::new("rustup").args(["component", "add", "rust-src"]))
+        .map_err(|error| format!("{error}\n{missing}").into())
+}
+
+fn install_linker(llvm: u32, args: Vec<String>) -> Result {
+    eprintln!("setup installs bpf-linker for LLVM {llvm} into cargo's bin directory (a minute)");
+    // For this machine's cargo, not for the target directory or the flags of whatever calls the task.
+    process::run(process::cargo(args).env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR"))
+}
+
+fn add_static_target() -> Result {
+    // The compiler beside the cargo that runs this task, which is the one that will be used.
+    let rustc = env::var_os("CARGO").map(|cargo| Path::new(&cargo).with_file_name("rustc"));
+    let rustc = rustc.filter(|rustc| rustc.exists()).unwrap_or_else(|| "rustc".into());
+    let sysroot = process::output(Command::new(rustc).args(["--print", "sysroot"]))?;
+    if Path::new(sysroot.trim()).join("lib/rustlib").join(STATIC_TARGET).exists() {
+        return Ok(());
+    }
+    eprintln!("setup adds the target {STATIC_TARGET}");
+    if process::find("rustup").is_none() {
+        return Err(
+            format!("the compiler lacks the target; with rustup: rustup target add {STATIC_TARGET}").into()
+        );
+    }
+    process::run(Command::new("rustup").args(["target", "add", STATIC_TARGET]))
+}
+
+fn fetch_kernels() -> Result {
+    if process::find("apt-get").is_none() {
+        return Err("the VM tests boot Debian's kernels, which need apt to be downloaded".into());
+    }
+    if process::output(vm::vm().arg("fetch")).is_ok() {
+        return Ok(());
+    }
+    update_lists()?;
+    process::run(vm::vm().arg("fetch"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_read_from_package_versions() {
+        assert_eq!(release("1.96.0+dfsg1-1~deb12u2"), Some((1, 96)));
+        assert_eq!(release("1.100"), Some((1, 100)));
+        assert_eq!(release("1.80~x"), None);
+    }
+}
