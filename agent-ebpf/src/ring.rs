@@ -134,6 +134,10 @@ impl Ring {
     #[inline(always)]
     pub fn commit(&mut self, time: u64, end: u32) {
         let ctl = self.control();
+        if ctl.offset == 0 {
+            // The page's first event carries the mark. Had this event failed, the page would be opened once more.
+            ctl.unmarked_lost = 0;
+        }
         ctl.offset = end;
         if time > ctl.last_time {
             ctl.last_time = time;
@@ -180,7 +184,6 @@ impl Ring {
             page.cast::<u64>().write(time);
             page.cast::<u64>().add(1).write(0);
         }
-        ctl.unmarked_lost = 0;
         ctl.page_start_events = ctl.events;
         Ok(page)
     }

@@ -19,8 +19,6 @@ pub struct EventPlan {
     pub events: Vec<CaptureEvent>,
     /// The formats of all events of the recorded systems, by system.
     pub systems: Vec<(String, Vec<String>)>,
-    /// Whether a recorded event prints the name of a kernel function.
-    pub prints_symbols: bool,
     /// Events that cannot be recorded because of their format.
     pub unusable: Vec<(EventName, UnusableFormat)>,
 }
@@ -75,8 +73,7 @@ impl EventPlan {
         });
         match planned {
             Ok((slot, prints_symbols)) => {
-                self.prints_symbols |= prints_symbols;
-                self.events.push(CaptureEvent { name: name.to_string(), slot, required });
+                self.events.push(CaptureEvent { name: name.to_string(), slot, prints_symbols, required });
             }
             Err(reason) => self.unusable.push((name.clone(), reason)),
         }

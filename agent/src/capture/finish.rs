@@ -82,10 +82,11 @@ pub struct Finished {
 
 /// Makes the trace file of a recording that was stopped, and removes the spool.
 pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
-    let Recorded { spool, manifest, cmdlines, stats, failure: _ } = recorded;
+    let Recorded { spool, manifest, cmdlines, with_symbols, stats, failure: _ } = recorded;
     let output = manifest.output.clone();
     let data = collect(&spool, &manifest, Look::Sizes)?;
-    build(spool, &manifest, &cmdlines, stats, &data, &output)
+    let symbols = if with_symbols { symbols::load(&spool) } else { Vec::new() };
+    build(spool, &manifest, &Extras { cmdlines, symbols }, stats, &data, &output)
 }
 
 /// Makes a trace file of what a crashed recording left in its spool, and removes the spool.
@@ -107,7 +108,14 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
         stats.cpus.push(row);
     }
     let output = output.unwrap_or(&manifest.output).to_owned();
-    build(spool, &manifest, &cmdlines, stats, &data, &output)
+    let extras = Extras { cmdlines, symbols: symbols::load(&spool) };
+    build(spool, &manifest, &extras, stats, &data, &output)
+}
+
+/// What became known while recording.
+struct Extras {
+    cmdlines: Cmdlines,
+    symbols: Vec<u8>,
 }
 
 /// A CPU's segments and what is whole in them.
@@ -133,15 +141,15 @@ fn collect(spool: &Spool, manifest: &Manifest, look: Look) -> Result<Vec<CpuData
 fn build(
     spool: Spool,
     manifest: &Manifest,
-    cmdlines: &Cmdlines,
+    extras: &Extras,
     stats: Stats,
     data: &[CpuData],
     output: &Path,
 ) -> Result<Finished, FinishError> {
     spool.release_reserve();
     let draft = draft_path(&spool, output);
-    let result = write_file(&draft, &spool, manifest, cmdlines, &stats, data)
-        .and_then(|()| put_in_place(&draft, output));
+    let result =
+        write_file(&draft, manifest, extras, &stats, data).and_then(|()| put_in_place(&draft, output));
     let file_bytes = match result {
         Ok(bytes) => bytes,
         Err(error) => {
@@ -167,9 +175,8 @@ fn draft_path(spool: &Spool, output: &Path) -> PathBuf {
 
 fn write_file(
     draft: &Path,
-    spool: &Spool,
     manifest: &Manifest,
-    cmdlines: &Cmdlines,
+    extras: &Extras,
     stats: &Stats,
     data: &[CpuData],
 ) -> Result<(), FinishError> {
@@ -194,9 +201,9 @@ fn write_file(
     let systems: Vec<EventSystem<'_>> =
         formats.iter().map(|(name, formats)| EventSystem { name, formats }).collect();
     writer.section(Section::event_formats(endian, &systems)?)?;
-    writer.section(Section::kallsyms(endian, &symbols::load(spool))?)?;
+    writer.section(Section::kallsyms(endian, &extras.symbols)?)?;
     writer.section(Section::printk(endian, &manifest.printk_formats)?)?;
-    writer.section(Section::cmdlines(endian, cmdlines))?;
+    writer.section(Section::cmdlines(endian, &extras.cmdlines))?;
     for option in options(manifest, stats) {
         writer.option(&option)?;
     }

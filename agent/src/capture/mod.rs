@@ -30,7 +30,7 @@ pub use finish::{FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;
 pub use recorder::{
     Capture, CaptureError, CaptureEvent, CaptureOptions, LeftOut, Progress, RING_PAGES_MIN, Recorded,
-    TaskFilter,
+    Symbols, TaskFilter,
 };
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stats::{CpuStats, EventStats, Stats, cause_name};

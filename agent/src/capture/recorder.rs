@@ -43,6 +43,8 @@ pub struct CaptureEvent {
     pub name: String,
     /// The copying plan; holds the event's id.
     pub slot: EventSlot,
+    /// Whether its text names kernel functions.
+    pub prints_symbols: bool,
     /// Whether a refusal to attach ends the start, or leaves this event out.
     pub required: bool,
 }
@@ -54,6 +56,17 @@ pub struct TaskFilter {
     pub tids: Vec<u32>,
     /// Trace their child processes, too.
     pub follow_fork: bool,
+}
+
+/// When the kernel's symbols are stored. They are the largest part of a small file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Symbols {
+    /// When an event that names kernel functions was recorded.
+    IfPrinted,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
 }
 
 /// What a capture does.
@@ -81,8 +94,8 @@ pub struct CaptureOptions {
     pub cap: Option<u64>,
     /// Where things are in this kernel's structures.
     pub layout: KernelLayout,
-    /// Store the kernel's symbols.
-    pub symbols: bool,
+    /// Whether the kernel's symbols are stored.
+    pub symbols: Symbols,
     /// Everything else that the file needs.
     pub manifest: Manifest,
 }
@@ -182,6 +195,8 @@ pub struct Recorded {
     pub manifest: Manifest,
     /// Thread names.
     pub cmdlines: Cmdlines,
+    /// Whether the symbols in the spool belong in the file.
+    pub with_symbols: bool,
     /// Counts.
     pub stats: Stats,
     /// What ended the capture early, if something did.
@@ -216,8 +231,13 @@ impl Capture {
     fn prepare_in(spool: &Spool, options: &CaptureOptions) -> Result<Prepared, CaptureError> {
         options.manifest.store(spool)?;
         let formats: usize = options.manifest.systems.iter().flat_map(|(_, f)| f).map(String::len).sum();
-        let symbols = if options.symbols { RESERVE_SYMBOLS } else { 0 };
-        spool.reserve(RESERVE_MARGIN + symbols + formats as u64)?;
+        let with_symbols = match options.symbols {
+            Symbols::IfPrinted => options.events.iter().any(|event| event.prints_symbols),
+            Symbols::Always => true,
+            Symbols::Never => false,
+        };
+        let for_symbols = if with_symbols { RESERVE_SYMBOLS } else { 0 };
+        spool.reserve(RESERVE_MARGIN + for_symbols + formats as u64)?;
         let mut programs = Programs::load(&program_options(options))?;
         if options.layout.preempt_count.is_some() {
             tasks::locate_preempt_counts(&programs, &options.cpus)?;
@@ -234,7 +254,7 @@ impl Capture {
         names.flush()?;
         let stream = programs.take_names().ok_or(LoadError::Missing("map NAMES"))?;
         let drain = Drain::start(spool, &programs.rings, (stream, names), &drain_options(options))?;
-        let symbols = options.symbols.then(|| SymbolReader::start(spool));
+        let symbols = with_symbols.then(|| SymbolReader::start(spool));
         if options.exclude_self {
             for tid in proc::own_threads().map_err(CaptureError::Threads)? {
                 programs.untrace_thread(tid);
@@ -336,11 +356,18 @@ impl Capture {
         }
         let events = event_stats(&programs, &options);
         drop(programs);
-        if let Some(symbols) = symbols {
+        let printed =
+            options.events.iter().zip(&events).any(|(e, stats)| e.prints_symbols && stats.recorded != 0);
+        let with_symbols = match options.symbols {
+            Symbols::IfPrinted => printed,
+            Symbols::Always => true,
+            Symbols::Never => false,
+        };
+        if let Some(symbols) = symbols.filter(|_| with_symbols) {
             symbols.wait();
         }
         let stats = Stats { duration, cpus, events, recursion_misses, names_lost };
-        Recorded { spool, manifest: options.manifest, cmdlines, stats, failure }
+        Recorded { spool, manifest: options.manifest, cmdlines, with_symbols, stats, failure }
     }
 }
 

@@ -6,7 +6,7 @@ use clap::ArgMatches;
 
 use super::{CliError, record::RecordArgs};
 use crate::{
-    capture::{CaptureOptions, EventPlan, Manifest, RING_PAGES_MIN, TaskFilter},
+    capture::{CaptureOptions, EventPlan, Manifest, RING_PAGES_MIN, Symbols, TaskFilter},
     kernel::{
         btf::Btf,
         clock::TraceClock,
@@ -93,11 +93,16 @@ impl Plan {
             }
         };
         let symbols = match args.kallsyms {
-            KallsymsMode::Auto => events.prints_symbols,
-            KallsymsMode::Full => true,
-            KallsymsMode::None => false,
+            KallsymsMode::Auto => Symbols::IfPrinted,
+            KallsymsMode::Full => Symbols::Always,
+            KallsymsMode::None => Symbols::Never,
         };
-        if symbols && let Some(restriction) = crate::kernel::kallsyms::restriction() {
+        let wanted = match symbols {
+            Symbols::IfPrinted => events.events.iter().any(|event| event.prints_symbols),
+            Symbols::Always => true,
+            Symbols::Never => false,
+        };
+        if wanted && let Some(restriction) = crate::kernel::kallsyms::restriction() {
             notes.push(format!("no kernel symbols in the file: {restriction}"));
         }
         let compression = args.compression;

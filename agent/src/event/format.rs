@@ -22,6 +22,9 @@ use std::fmt;
 /// Farthest that a field may reach into a record: no page holds a longer one.
 const MAX_RECORD: u32 = 65536;
 
+/// What the last part of the text starts with.
+const PRINT_FMT: &str = "print fmt:";
+
 /// An event: its name, number and fields, and how to print it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Format {
@@ -145,14 +148,10 @@ impl Format {
             let fail = |kind| FormatError { line: line_number, kind };
             let (line, after) = rest.split_once('\n').unwrap_or((rest, ""));
             let trimmed = line.trim();
-            if let Some(print_fmt) = trimmed.strip_prefix("print fmt:") {
+            if trimmed.starts_with(PRINT_FMT) {
                 // It is the last part and may go over several lines.
-                let whole = if after.is_empty() {
-                    print_fmt
-                } else {
-                    &rest[rest.len() - after.len() - print_fmt_len(line)..]
-                };
-                return finish(line_number, name, id, in_format, common, fields, whole.trim());
+                let print_fmt = rest.split_once(PRINT_FMT).map_or("", |(_, text)| text.trim());
+                return finish(line_number, name, id, in_format, common, fields, print_fmt);
             }
             if let Some(value) = trimmed.strip_prefix("name:") {
                 name = Some(identifier(value.trim()).map_err(fail)?.to_owned());
@@ -344,11 +343,6 @@ fn finish(
         return Err(missing("format:"));
     }
     Ok(Format { name, id, common, fields, print_fmt: print_fmt.to_owned() })
-}
-
-/// Bytes of `line` (and the line end) behind its `print fmt:`.
-fn print_fmt_len(line: &str) -> usize {
-    line.split_once("print fmt:").map_or(0, |(_, text)| text.len() + 1)
 }
 
 fn array_length(text: &str) -> Result<Array, FormatErrorKind> {

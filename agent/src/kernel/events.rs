@@ -529,8 +529,8 @@ impl Catalogue {
             }
         }
         scored.sort();
-        // With a near miss at hand, names that only share a part with it are noise.
-        let enough = scored.first().map_or(0, |(best, _)| best + 8);
+        // With a near miss at hand, names that only share a part with it are noise; two points are one mistyped letter.
+        let enough = scored.first().map_or(0, |(best, _)| best + if *best <= 2 { 1 } else { 8 });
         scored.retain(|(score, _)| *score <= enough);
         scored.truncate(SUGGESTIONS);
         scored.into_iter().map(|(_, name)| name).collect()

@@ -152,6 +152,11 @@ pub enum Lockdown {
 }
 
 impl Lockdown {
+    /// The running kernel's. Nothing where the kernel has no lockdown or securityfs is not mounted.
+    pub fn now() -> Option<Self> {
+        Self::parse(&read::trimmed("/sys/kernel/security/lockdown").ok()?)
+    }
+
     /// Reads `none [integrity] confidentiality`.
     fn parse(text: &str) -> Option<Self> {
         let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
@@ -530,7 +535,7 @@ fn btf_there() -> Check {
     match std::fs::metadata(btf::VMLINUX) {
         Ok(file) => Check::new(CheckId::Btf, Need::Optional, true, format!("{} bytes", file.len())),
         Err(error) => Check::new(CheckId::Btf, Need::Optional, false, format!("{}: {error}", btf::VMLINUX))
-            .or("events are recorded without the fast lanes; use a kernel with CONFIG_DEBUG_INFO_BTF for those"),
+            .or("events are recorded without context flags, and -c is refused; use a kernel with CONFIG_DEBUG_INFO_BTF for those"),
     }
 }
 

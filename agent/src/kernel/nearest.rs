@@ -38,16 +38,16 @@ pub(super) fn score(wanted: &str, candidate: &str) -> Option<usize> {
     let (wanted, candidate) = (wanted.to_ascii_lowercase(), candidate.to_ascii_lowercase());
     let extra = candidate.len().saturating_sub(wanted.len()).min(30);
     if wanted.len() >= 3 && candidate.starts_with(&wanted) {
-        return Some(10 + extra);
+        return Some(5 + extra / 2);
     }
     if wanted.len() >= 3 && (candidate.ends_with(&wanted) || candidate.contains(&format!("{wanted}_"))) {
-        return Some(11 + extra);
+        return Some(6 + extra / 2);
     }
     if wanted.len() >= 3 && candidate.contains(&wanted) {
-        return Some(15 + extra);
+        return Some(8 + extra / 2);
     }
     // "sched_switched_out" for "sched_switch": someone wrote more than there is.
-    (candidate.len() >= 4 && wanted.contains(&candidate)).then(|| 20 + wanted.len() - candidate.len())
+    (candidate.len() >= 4 && wanted.contains(&candidate)).then(|| 12 + (wanted.len() - candidate.len()) / 2)
 }
 
 #[cfg(test)]
@@ -70,6 +70,8 @@ mod tests {
         let part = score("switch", "sched_switch").unwrap();
         let prefix = score("sched", "sched_switch").unwrap();
         assert!(typo < part && typo < prefix);
+        let longer = score("page_fault", "page_fault_user").unwrap();
+        assert!(longer.abs_diff(score("page_fault", "io_page_fault").unwrap()) < 8, "both are worth showing");
         assert_eq!(score("sched_switch", "kmalloc"), None);
         assert_eq!(score("", "kmalloc"), None);
         assert!(score("sched_switched_out", "sched_switch").is_some());

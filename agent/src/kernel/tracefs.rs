@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use super::events::EventName;
+use super::features::Lockdown;
 use super::read;
 
 /// `TRACEFS_MAGIC` of `include/uapi/linux/magic.h`.
@@ -40,7 +41,8 @@ pub enum TracefsError {
     /// tracefs is there and this user may not read it.
     #[error("no permission to read tracefs at {}; run as root or with CAP_DAC_READ_SEARCH", .0.display())]
     NotPermitted(PathBuf),
-    /// tracefs is there and kernel lockdown forbids to open its files (`fs/tracefs/inode.c`).
+    /// tracefs is there and kernel lockdown forbids to open its files (`tracing_check_open_get_tr` in
+    /// `kernel/trace/trace.c`), or has kept them from being made (`tracefs_create_file` in `fs/tracefs/inode.c`).
     #[error("kernel lockdown (confidentiality) forbids to read tracefs at {}", .0.display())]
     LockedDown(PathBuf),
     /// A file or directory could not be read.
@@ -179,6 +181,9 @@ impl Tracefs {
             Err(error) => match Errno::from_io_error(&error) {
                 Some(Errno::ACCESS) => Err(refused()),
                 Some(Errno::PERM) => Err(TracefsError::LockedDown(path.to_owned())),
+                Some(Errno::NOENT) if Lockdown::now() == Some(Lockdown::Confidentiality) => {
+                    Err(TracefsError::LockedDown(path.to_owned()))
+                }
                 _ => Err(TracefsError::Read { path: "events/header_page".to_owned(), source: error }),
             },
         }

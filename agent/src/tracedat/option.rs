@@ -3,6 +3,8 @@
 //! Layouts are those of trace-cmd.dat.v7(5), OPTIONS SECTION; where readers want more than it says, the comment at the
 //! option tells so.
 
+use std::fmt::Write as _;
+
 use super::endian::{Encoder, Endian};
 use super::error::{WriteError, text_error};
 use super::layout::OptionId;
@@ -230,7 +232,8 @@ impl ProcMaps {
         maps.sort();
         let mut text = format!("{:x} {:x} {}\n", self.pid, maps.len(), word("process name", &self.name)?);
         for ProcMap { start, end, path } in maps {
-            text += &format!("{start:x} {end:x} {}\n", word("path", path)?);
+            let path = word("path", path)?;
+            let _ = writeln!(text, "{start:x} {end:x} {path}"); // a String takes everything
         }
         Ok(text)
     }
@@ -273,7 +276,7 @@ fn word(what: &'static str, text: &str) -> Result<String, WriteError> {
     let mut word = String::with_capacity(text.len());
     for c in no_nul(what, text)?.chars() {
         if c.is_ascii_whitespace() || c == '\x0b' {
-            word += &format!("\\{:03o}", c as u32);
+            let _ = write!(word, "\\{:03o}", c as u32); // a String takes everything
         } else {
             word.push(c);
         }

@@ -62,7 +62,10 @@ pub struct EventSystem<'a> {
 }
 
 impl Section {
-    /// Section HEADER_INFO: the texts of tracefs' `events/header_page` and `events/header_event`.
+    /// Section `HEADER_INFO`: the texts of tracefs' `events/header_page` and `events/header_event`.
+    ///
+    /// Both files must be read with one call of a buffer that is large enough: the kernel answers a second read with the end
+    /// of the file, so that [`std::fs::read`], which starts small, returns a piece of them.
     ///
     /// Layout: `"header_page\0"`, u64 size, text, `"header_event\0"`, u64 size, text. Recorders that fill pages of their own
     /// take the first text from [`header_page_text`](super::layout::header_page_text).
@@ -79,7 +82,7 @@ impl Section {
         Ok(Self { id: SectionId::HEADER_INFO, endian, body: Body::Plain(out.into_bytes()), facts })
     }
 
-    /// Section FTRACE_EVENTS: the format texts of system `ftrace`.
+    /// Section `FTRACE_EVENTS`: the format texts of system `ftrace`.
     ///
     /// Layout: u32 count; each u64 size, text.
     ///
@@ -92,7 +95,7 @@ impl Section {
         Ok(Self { id: SectionId::FTRACE_EVENTS, endian, body: Body::Plain(out.into_bytes()), facts })
     }
 
-    /// Section EVENT_FORMATS: the format texts of all other systems.
+    /// Section `EVENT_FORMATS`: the format texts of all other systems.
     ///
     /// Layout: u32 systems; each name NUL, u32 count; each u64 size, text.
     ///

@@ -208,7 +208,7 @@ mod tests {
         let page = builder.finish().unwrap();
         assert_eq!(page[..16], [0x22, 0x11, 0, 0, 0, 0, 0, 0, 24, 0, 0, 0, 0, 0, 0, 0]);
         // type_len 2, delta 0; then type_len 2, delta 3, filled up to a word.
-        let expected = [2, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 2 | 3 << 5, 0, 0, 0, 9, 8, 7, 6, 5, 0, 0, 0];
+        let expected = [2, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x62, 0, 0, 0, 9, 8, 7, 6, 5, 0, 0, 0];
         assert_eq!(data(page), expected);
     }
 
@@ -247,7 +247,7 @@ mod tests {
         stored(&mut builder, start + (3 << 27) + 5, &[2; 4]);
         let page = builder.finish().unwrap();
         assert_eq!(page[..8], start.to_le_bytes());
-        let expected = [1, 0, 0, 0, 1, 1, 1, 1, 30 | 5 << 5, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 2, 2, 2];
+        let expected = [1, 0, 0, 0, 1, 1, 1, 1, 0xbe, 0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0, 2, 2, 2, 2];
         assert_eq!(data(page), expected);
     }
 

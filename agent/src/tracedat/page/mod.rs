@@ -249,7 +249,7 @@ mod tests {
         page[8..12].copy_from_slice(&4084u32.to_le_bytes());
         assert!(PageHeader::read(&page, Endian::Little).is_err());
         // Flagged as stored, but behind the end of the page.
-        page[8..16].copy_from_slice(&(4076 | MISSED_EVENTS | MISSED_STORED).to_le_bytes());
+        page[8..16].copy_from_slice(&(0xfec | MISSED_EVENTS | MISSED_STORED).to_le_bytes());
         assert!(PageHeader::read(&page, Endian::Little).is_err());
         assert!(PageHeader::read(&page[..12], Endian::Little).is_err());
         assert_eq!(data_len(&[], Endian::Little), None);

@@ -132,7 +132,7 @@ impl<W: Write + Seek> Writer<W> {
             return Err(WriteError::PageSize { size: page_size });
         }
         let compressor = ChunkCompressor::new(compression, endian)
-            .map_err(|source| WriteError::Compress { what: "nothing yet", source })?;
+            .map_err(|source| WriteError::Compress { what: "trace data", source })?;
         let mut header = Encoder::new(endian);
         header.raw(&MAGIC).c_string(VERSION).raw(&[endian.header_byte(), LONG_SIZE]).u32(page_size);
         header.c_string(compression.name()).c_string(&compression.version());
@@ -168,7 +168,7 @@ impl<W: Write + Seek> Writer<W> {
 
     /// Writes a metadata section.
     ///
-    /// HEADER_INFO must be given; the others are stored empty if they are not, because some readers can convert or split
+    /// `HEADER_INFO` must be given; the others are stored empty if they are not, because some readers can convert or split
     /// a file only if all six are there.
     ///
     /// # Errors
@@ -218,7 +218,7 @@ impl<W: Write + Seek> Writer<W> {
     ///
     /// # Errors
     /// A second top buffer, a name or clock that is no C string, a page size that cannot be written, a buffer before it
-    /// that was not finished, or no section HEADER_INFO.
+    /// that was not finished, or no section `HEADER_INFO`.
     pub fn begin_buffer(&mut self, buffer: Buffer<'_>) -> Result<BufferWriter<'_, W>, WriteError> {
         self.no_open_buffer()?;
         BufferWriter::begin(self, buffer)
@@ -227,11 +227,11 @@ impl<W: Write + Seek> Writer<W> {
     /// Completes the file and gives the output back, positioned at the file's end and flushed.
     ///
     /// # Errors
-    /// The output failed, a buffer was not finished, or section HEADER_INFO was not given.
+    /// The output failed, a buffer was not finished, or section `HEADER_INFO` was not given.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.no_open_buffer()?;
         if !self.has_top {
-            // Readers open the top buffer first and show nothing of a file that has none.
+            // trace-cmd 3.1.6 does without one, but no stock recorder leaves it out, so that other readers may not.
             self.begin_buffer(Buffer { name: "", clock: "", page_size: self.setup.page_size })?.finish()?;
         }
         let mut options = std::mem::take(&mut self.options);
