@@ -46,9 +46,9 @@ pub(super) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         name: "storm",
-        about: "8 senders and 8 receivers for each CPU exchange messages of 100 bytes through pipes",
+        about: "on each CPU 8 threads send messages of 100 bytes to 8 others through pipes",
         events: &["sched:*"],
-        iterations: 15_000,
+        iterations: 60_000,
         known_events: None,
         run: storm,
     },
@@ -125,9 +125,13 @@ pub(super) fn main(args: &[String]) -> Result {
     Ok(())
 }
 
+fn pin_to_last() -> io::Result<()> {
+    sys::allowed_cpus()?.last().map_or(Ok(()), |&cpu| sys::pin(cpu))
+}
+
 /// Every iteration is two context switches: both threads are on one CPU, and each waits for the other's byte.
 fn ping_pong(iterations: u64) -> io::Result<Span> {
-    sys::pin_to_one_cpu()?;
+    pin_to_last()?;
     let (mut from_main, mut to_echo) = io::pipe()?;
     let (mut from_echo, mut to_main) = io::pipe()?;
     let echo = thread::spawn(move || -> io::Result<()> {
@@ -155,7 +159,7 @@ fn ping_pong(iterations: u64) -> io::Result<Span> {
 }
 
 fn getppid_loop(iterations: u64) -> io::Result<Span> {
-    sys::pin_to_one_cpu()?;
+    pin_to_last()?;
     let start = sys::now();
     for _ in 0..iterations {
         sys::getppid();
@@ -163,37 +167,26 @@ fn getppid_loop(iterations: u64) -> io::Result<Span> {
     Ok(Span { start, end: sys::now() })
 }
 
-/// Each sender sends `iterations` messages, to the receivers of its group in turn.
+/// Each sender sends `iterations` messages, to the receivers of its group in turn. A group stays on its CPU, because where
+/// the scheduler puts threads decides more about the time than any recorder does.
 fn storm(iterations: u64) -> io::Result<Span> {
     const PEERS: usize = 8;
-    const MESSAGE: usize = 100;
-    let groups = thread::available_parallelism()?.get();
-    let barrier = Arc::new(Barrier::new(groups * PEERS * 2 + 1));
+    let cpus = sys::allowed_cpus()?;
+    let barrier = Arc::new(Barrier::new(cpus.len() * PEERS * 2 + 1));
     let mut threads = Vec::new();
-    for _ in 0..groups {
+    for cpu in cpus {
         let mut writers = Vec::new();
         for _ in 0..PEERS {
-            let (mut reader, writer) = io::pipe()?;
+            let (reader, writer) = io::pipe()?;
+            // As small as pipes get, so that senders wait for receivers.
+            sys::shrink_pipe(&writer)?;
             writers.push(writer);
-            let barrier = Arc::clone(&barrier);
-            threads.push(thread::spawn(move || -> io::Result<()> {
-                let mut message = [0; MESSAGE];
-                barrier.wait();
-                while reader.read(&mut message)? != 0 {}
-                Ok(())
-            }));
+            threads.push(member(cpu, &barrier, move || receive(reader)));
         }
         let writers = Arc::new(writers);
         for _ in 0..PEERS {
-            let (writers, barrier) = (Arc::clone(&writers), Arc::clone(&barrier));
-            threads.push(thread::spawn(move || {
-                barrier.wait();
-                let mut targets = writers.iter().cycle();
-                (0..iterations).try_for_each(|_| match targets.next() {
-                    Some(mut target) => target.write_all(&[1; MESSAGE]),
-                    None => Ok(()),
-                })
-            }));
+            let writers = Arc::clone(&writers);
+            threads.push(member(cpu, &barrier, move || send(&writers, iterations)));
         }
     }
     barrier.wait();
@@ -202,7 +195,39 @@ fn storm(iterations: u64) -> io::Result<Span> {
     Ok(Span { start, end: sys::now() })
 }
 
-fn joined(thread: thread::JoinHandle<io::Result<()>>) -> io::Result<()> {
+const MESSAGE: usize = 100;
+
+fn send(writers: &[io::PipeWriter], messages: u64) -> io::Result<()> {
+    let mut targets = writers.iter().cycle();
+    (0..messages).try_for_each(|_| match targets.next() {
+        Some(mut target) => target.write_all(&[1; MESSAGE]),
+        None => Ok(()),
+    })
+}
+
+fn receive(mut reader: io::PipeReader) -> io::Result<()> {
+    let mut message = [0; MESSAGE];
+    while reader.read(&mut message)? != 0 {}
+    Ok(())
+}
+
+/// A thread on `cpu` that begins when all of them are there.
+fn member(
+    cpu: usize,
+    barrier: &Arc<Barrier>,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Member {
+    let barrier = Arc::clone(barrier);
+    thread::spawn(move || {
+        let pinned = sys::pin(cpu);
+        barrier.wait();
+        pinned.and_then(|()| work())
+    })
+}
+
+type Member = thread::JoinHandle<io::Result<()>>;
+
+fn joined(thread: Member) -> io::Result<()> {
     thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the load panicked")))
 }
 

@@ -151,15 +151,29 @@ fn measure(options: &Options, recorders: &[Recorder], dir: &Path) -> Result<Repo
 /// A workload untraced, and under each recorder.
 #[derive(Debug)]
 struct Round {
-    untraced: Duration,
+    untraced: Load,
     runs: Vec<Run>,
+}
+
+/// What a load took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    /// From its start to its end.
+    elapsed: Duration,
+    /// CPU time of its process, which other processes on the machine do not add to.
+    cpu: Duration,
+}
+
+impl From<LoadReport> for Load {
+    fn from(report: LoadReport) -> Self {
+        Self { elapsed: report.elapsed(), cpu: report.cpu }
+    }
 }
 
 /// A workload under a recorder.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
-    /// The load from its start to its end.
-    elapsed: Duration,
+    load: Load,
     /// Events that the load made, where that is known, or that the recorder saw.
     events: u64,
     counts: Counts,
@@ -194,9 +208,9 @@ impl Round {
     }
 
     fn line(&self, recorders: &[Recorder]) -> String {
-        let mut line = format!("untraced {} ms", self.untraced.as_millis());
+        let mut line = format!("untraced {} ms", self.untraced.elapsed.as_millis());
         for (run, recorder) in self.runs.iter().zip(recorders) {
-            line += &format!(", {} {} ms", recorder.name, run.elapsed.as_millis());
+            line += &format!(", {} {} ms", recorder.name, run.load.elapsed.as_millis());
         }
         line
     }
@@ -206,7 +220,7 @@ fn round(workload: &Workload, iterations: u64, recorders: &[Recorder], dir: &Pat
     let report = dir.join("load");
     let mut load = Command::new(std::env::current_exe()?);
     load.arg(LOAD_TASK.name).args([workload.name, &iterations.to_string()]).arg(&report);
-    let untraced = run_untraced(&mut load, &report)?.elapsed();
+    let untraced = run_untraced(&mut load, &report)?.into();
     let mut runs = Vec::new();
     for recorder in recorders {
         let mut run = run_traced(recorder, workload, &load, &report, dir)?;
@@ -261,7 +275,7 @@ fn run_traced(
     }
     let load = LoadReport::read(report)?;
     Ok(Run {
-        elapsed: load.elapsed(),
+        load: load.into(),
         events: 0,
         counts: recorder.count(&file)?,
         cpu: cpu.saturating_sub(load.cpu),

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::load::Workload;
 use super::recorder::{RING_KB, Recorder};
-use super::{Round, Run};
+use super::{Load, Round, Run};
 use crate::{Result, process};
 
 /// The recorder that the others are compared with.
@@ -24,7 +25,18 @@ struct Measure {
 }
 
 const MEASURES: &[Measure] = &[
-    Measure { key: "added_ns", title: "added time per event, ns", compared: true, value: added_ns },
+    Measure {
+        key: "added_ns",
+        title: "added time per event, ns",
+        compared: true,
+        value: |round, run| added(round, run, |load| load.elapsed),
+    },
+    Measure {
+        key: "added_cpu_ns",
+        title: "added CPU time of the load per event, ns",
+        compared: true,
+        value: |round, run| added(round, run, |load| load.cpu),
+    },
     Measure {
         key: "cpu_ms_per_million",
         title: "recorder CPU per 10^6 events, ms",
@@ -70,8 +82,8 @@ const MEASURES: &[Measure] = &[
     Measure { key: "lost", title: "events lost", compared: false, value: |_, run| run.counts.lost as f64 },
 ];
 
-fn added_ns(round: &Round, run: &Run) -> f64 {
-    (run.elapsed.as_nanos() as f64 - round.untraced.as_nanos() as f64) / run.events.max(1) as f64
+fn added(round: &Round, run: &Run, time: fn(Load) -> Duration) -> f64 {
+    (time(run.load).as_nanos() as f64 - time(round.untraced).as_nanos() as f64) / run.events.max(1) as f64
 }
 
 /// The middle of some numbers, and how far they spread.
@@ -155,7 +167,8 @@ impl Report {
             let mut rows = vec![vec!["median (min .. max)".to_owned()]];
             rows[0].extend(self.recorders.iter().cloned());
             rows[0].extend(self.others().map(|(_, name)| format!("{OURS} / {name}")));
-            let untraced = Spread::of(workload.rounds.iter().map(|round| round.untraced.as_secs_f64() * 1e3));
+            let untraced =
+                Spread::of(workload.rounds.iter().map(|round| round.untraced.elapsed.as_secs_f64() * 1e3));
             rows.push(vec!["untraced, ms".into(), untraced.map(Spread::cell).unwrap_or_default()]);
             for measure in MEASURES {
                 let mut row = vec![measure.title.to_owned()];
@@ -203,11 +216,12 @@ impl Report {
         let runs = self.recorders.iter().zip(&round.runs).map(|(name, run)| {
             let mut row: serde_json::Map<String, Value> =
                 MEASURES.iter().map(|m| (m.key.to_owned(), (m.value)(round, run).into())).collect();
-            row.insert("elapsed_ns".into(), (run.elapsed.as_nanos() as u64).into());
+            row.insert("elapsed_ns".into(), (run.load.elapsed.as_nanos() as u64).into());
             (name.clone(), Value::Object(row))
         });
         json!({
-            "untraced_ns": round.untraced.as_nanos() as u64,
+            "untraced_ns": round.untraced.elapsed.as_nanos() as u64,
+            "untraced_cpu_ns": round.untraced.cpu.as_nanos() as u64,
             "recorders": runs.collect::<serde_json::Map<_, _>>(),
         })
     }
@@ -249,8 +263,6 @@ fn aligned(rows: &[Vec<String>]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -263,11 +275,10 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_rounds() {
-        let run = |elapsed| Run { elapsed: Duration::from_nanos(elapsed), events: 10, ..Run::default() };
-        let round = |untraced, ours, theirs| Round {
-            untraced: Duration::from_nanos(untraced),
-            runs: vec![run(ours), run(theirs)],
-        };
+        let load = |ns| Load { elapsed: Duration::from_nanos(ns), ..Load::default() };
+        let run = |ns| Run { load: load(ns), events: 10, ..Run::default() };
+        let round =
+            |untraced, ours, theirs| Round { untraced: load(untraced), runs: vec![run(ours), run(theirs)] };
         let rounds = vec![round(100, 200, 300), round(1000, 1300, 1400), round(100, 110, 90)];
         let measured = Measured { name: "x", events: String::new(), iterations: 1, rounds };
         let ratio = measured.ratio(&MEASURES[0], 1).unwrap();

@@ -67,18 +67,30 @@ pub(super) fn adopt_orphans() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
 }
 
-/// Binds the calling thread, and those it starts, to the last CPU that it may run on.
-pub(super) fn pin_to_one_cpu() -> io::Result<()> {
-    // SAFETY: a CPU set is an array of integers, for which zeros are valid; the calls stay within its size, and the CPU
-    // number is below that size's number of bits.
+/// The CPUs that the calling thread may run on.
+pub(super) fn allowed_cpus() -> io::Result<Vec<usize>> {
+    // SAFETY: a CPU set is an array of integers, for which zeros are valid; the calls stay within its size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         check(libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set))?;
-        let last = (0..libc::CPU_SETSIZE as usize).rev().find(|&cpu| libc::CPU_ISSET(cpu, &set)).unwrap_or(0);
+        Ok((0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect())
+    }
+}
+
+/// Binds the calling thread, and those it starts, to a CPU.
+pub(super) fn pin(cpu: usize) -> io::Result<()> {
+    // SAFETY: as above; `CPU_SET` checks the number against the size.
+    unsafe {
         let mut one: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(last, &mut one);
+        libc::CPU_SET(cpu, &mut one);
         check(libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const one)).map(drop)
     }
+}
+
+/// Gives a pipe the smallest buffer, a page.
+pub(super) fn shrink_pipe(pipe: &impl std::os::fd::AsRawFd) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    check(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, 1) }).map(drop)
 }
 
 /// The cheapest system call there is.
