@@ -42,6 +42,7 @@ fn main() -> ExitCode {
 fn help() -> String {
     let tasks: Vec<String> = TASKS
         .iter()
+        .filter(|task| !task.about.is_empty())
         .map(|task| {
             let head = format!("{} {}", task.name, task.args);
             format!("  {head:<56} {}", task.about.lines().next().unwrap_or_default())

@@ -1,5 +1,6 @@
 //! The tasks, one module each. A new one is a module and a line in [`TASKS`].
 
+mod bench;
 mod build;
 mod check;
 mod dependencies;
@@ -18,15 +19,25 @@ pub(crate) struct Task {
     pub(crate) name: &'static str,
     /// Its arguments, for the help.
     pub(crate) args: &'static str,
-    /// What it does; the first line is its summary.
+    /// What it does; the first line is its summary. Tasks without one are for other tasks, and not in the help.
     pub(crate) about: &'static str,
     /// Does it.
     pub(crate) run: fn(&[String]) -> Result,
 }
 
 /// All tasks, in the order of the help.
-pub(crate) const TASKS: &[Task] =
-    &[setup::TASK, build::TASK, run::TASK, test::TASK, vm::TASK, check::TASK, docs::TASK, dist::TASK];
+pub(crate) const TASKS: &[Task] = &[
+    setup::TASK,
+    build::TASK,
+    run::TASK,
+    test::TASK,
+    vm::TASK,
+    bench::TASK,
+    bench::LOAD_TASK,
+    check::TASK,
+    docs::TASK,
+    dist::TASK,
+];
 
 /// Fails if a task that takes no arguments got some.
 fn no_arguments(args: &[String]) -> Result {

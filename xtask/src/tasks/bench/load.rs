@@ -1,0 +1,256 @@
+//! The workloads: programs that make a kernel event happen often. A new one is a line in [`WORKLOADS`].
+//!
+//! A recorder runs them as its command, through `xtask bench-load NAME ITERATIONS [REPORT]`, so that what they measure is
+//! the load alone, whatever the recorder does before and after it.
+
+use std::collections::HashMap;
+use std::io::{self, Read as _, Write as _};
+use std::path::Path;
+use std::sync::{Arc, Barrier};
+use std::thread;
+use std::time::Duration;
+
+use super::sys;
+use crate::Result;
+
+/// A workload and what is recorded of it.
+pub(super) struct Workload {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    /// What recorders are told to record.
+    pub(super) events: &'static [&'static str],
+    /// How long it goes on in a full round.
+    pub(super) iterations: u64,
+    /// How many of the events it makes itself, where that is certain.
+    pub(super) known_events: Option<fn(u64) -> u64>,
+    /// Sets everything up, runs the load between two looks at the clock, and gives the time between.
+    run: fn(u64) -> io::Result<Span>,
+}
+
+pub(super) const WORKLOADS: &[Workload] = &[
+    Workload {
+        name: "pingpong",
+        about: "two threads on one CPU send a byte to and fro through pipes",
+        events: &["sched:sched_switch"],
+        iterations: 250_000,
+        known_events: Some(|iterations| 2 * iterations),
+        run: ping_pong,
+    },
+    Workload {
+        name: "getppid",
+        about: "one thread calls getppid",
+        events: &["raw_syscalls:sys_enter"],
+        iterations: 4_000_000,
+        known_events: Some(|iterations| iterations),
+        run: getppid_loop,
+    },
+    Workload {
+        name: "storm",
+        about: "on each CPU 8 threads send messages of 100 bytes to 8 others through pipes",
+        events: &["sched:*"],
+        iterations: 60_000,
+        known_events: None,
+        run: storm,
+    },
+];
+
+pub(super) fn find(name: &str) -> Result<&'static Workload> {
+    WORKLOADS.iter().find(|workload| workload.name == name).ok_or_else(|| {
+        let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
+        format!("no such workload: {name}; there are {}", names.join(", ")).into()
+    })
+}
+
+/// When a load ran, by `CLOCK_MONOTONIC`.
+struct Span {
+    start: Duration,
+    end: Duration,
+}
+
+/// What a load says about itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LoadReport {
+    /// When it began.
+    pub(super) start: Duration,
+    /// When it was done.
+    pub(super) end: Duration,
+    /// CPU time of its process, from the first line of its program on.
+    pub(super) cpu: Duration,
+}
+
+impl LoadReport {
+    pub(super) fn elapsed(&self) -> Duration {
+        self.end.saturating_sub(self.start)
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "elapsed_ns {}\nstart_ns {}\nend_ns {}\ncpu_ns {}\n",
+            self.elapsed().as_nanos(),
+            self.start.as_nanos(),
+            self.end.as_nanos(),
+            self.cpu.as_nanos()
+        )
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let values: HashMap<&str, u64> = text
+            .lines()
+            .map(|line| line.split_once(' ').and_then(|(name, value)| Some((name, value.parse().ok()?))))
+            .collect::<Option<_>>()?;
+        let time = |name| values.get(name).copied().map(Duration::from_nanos);
+        Some(Self { start: time("start_ns")?, end: time("end_ns")?, cpu: time("cpu_ns")? })
+    }
+
+    pub(super) fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("the load did not run: {error}"))?;
+        Self::parse(&text).ok_or_else(|| format!("not the report of a load: {text:?}").into())
+    }
+}
+
+/// `xtask bench-load NAME ITERATIONS [REPORT]`: what recorders run.
+pub(super) fn main(args: &[String]) -> Result {
+    let before = sys::own_usage()?;
+    let [name, iterations, rest @ ..] = args else {
+        return Err("bench-load wants NAME ITERATIONS [REPORT]".into());
+    };
+    let span = (find(name)?.run)(iterations.parse()?)?;
+    let cpu = sys::own_usage()?.cpu.saturating_sub(before.cpu);
+    let report = LoadReport { start: span.start, end: span.end, cpu }.text();
+    match rest.first() {
+        // The standard output belongs to the recorder.
+        Some(path) => std::fs::write(path, report)?,
+        None => print!("{report}"),
+    }
+    Ok(())
+}
+
+fn pin_to_last() -> io::Result<()> {
+    sys::allowed_cpus()?.last().map_or(Ok(()), |&cpu| sys::pin(cpu))
+}
+
+/// Every iteration is two context switches: both threads are on one CPU, and each waits for the other's byte.
+fn ping_pong(iterations: u64) -> io::Result<Span> {
+    pin_to_last()?;
+    let (mut from_main, mut to_echo) = io::pipe()?;
+    let (mut from_echo, mut to_main) = io::pipe()?;
+    let echo = thread::spawn(move || -> io::Result<()> {
+        let mut byte = [0];
+        while from_main.read(&mut byte)? == 1 {
+            to_main.write_all(&byte)?;
+        }
+        Ok(())
+    });
+    let mut byte = [1];
+    let mut exchange = || {
+        to_echo.write_all(&byte)?;
+        from_echo.read_exact(&mut byte)
+    };
+    // The other thread is up when it has answered.
+    exchange()?;
+    let start = sys::now();
+    for _ in 0..iterations {
+        exchange()?;
+    }
+    let end = sys::now();
+    drop(to_echo);
+    joined(echo)?;
+    Ok(Span { start, end })
+}
+
+fn getppid_loop(iterations: u64) -> io::Result<Span> {
+    pin_to_last()?;
+    let start = sys::now();
+    for _ in 0..iterations {
+        sys::getppid();
+    }
+    Ok(Span { start, end: sys::now() })
+}
+
+/// Each sender sends `iterations` messages, to the receivers of its group in turn. A group stays on its CPU, because where
+/// the scheduler puts threads decides more about the time than any recorder does.
+fn storm(iterations: u64) -> io::Result<Span> {
+    const PEERS: usize = 8;
+    let cpus = sys::allowed_cpus()?;
+    let barrier = Arc::new(Barrier::new(cpus.len() * PEERS * 2 + 1));
+    let mut threads = Vec::new();
+    for cpu in cpus {
+        let mut writers = Vec::new();
+        for _ in 0..PEERS {
+            let (reader, writer) = io::pipe()?;
+            // As small as pipes get, so that senders wait for receivers.
+            sys::shrink_pipe(&writer)?;
+            writers.push(writer);
+            threads.push(member(cpu, &barrier, move || receive(reader)));
+        }
+        let writers = Arc::new(writers);
+        for _ in 0..PEERS {
+            let writers = Arc::clone(&writers);
+            threads.push(member(cpu, &barrier, move || send(&writers, iterations)));
+        }
+    }
+    barrier.wait();
+    let start = sys::now();
+    threads.into_iter().try_for_each(joined)?;
+    Ok(Span { start, end: sys::now() })
+}
+
+const MESSAGE: usize = 100;
+
+fn send(writers: &[io::PipeWriter], messages: u64) -> io::Result<()> {
+    let mut targets = writers.iter().cycle();
+    (0..messages).try_for_each(|_| match targets.next() {
+        Some(mut target) => target.write_all(&[1; MESSAGE]),
+        None => Ok(()),
+    })
+}
+
+fn receive(mut reader: io::PipeReader) -> io::Result<()> {
+    let mut message = [0; MESSAGE];
+    while reader.read(&mut message)? != 0 {}
+    Ok(())
+}
+
+/// A thread on `cpu` that begins when all of them are there.
+fn member(
+    cpu: usize,
+    barrier: &Arc<Barrier>,
+    work: impl FnOnce() -> io::Result<()> + Send + 'static,
+) -> Member {
+    let barrier = Arc::clone(barrier);
+    thread::spawn(move || {
+        let pinned = sys::pin(cpu);
+        barrier.wait();
+        pinned.and_then(|()| work())
+    })
+}
+
+type Member = thread::JoinHandle<io::Result<()>>;
+
+fn joined(thread: Member) -> io::Result<()> {
+    thread.join().unwrap_or_else(|_| Err(io::Error::other("a thread of the load panicked")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_load_runs() {
+        for workload in WORKLOADS {
+            // In a thread of its own, because some of them pin themselves to a CPU.
+            let span = thread::spawn(|| (workload.run)(20)).join().unwrap().unwrap();
+            assert!(span.start < span.end, "{}", workload.name);
+        }
+    }
+
+    #[test]
+    fn reports_survive_the_file() {
+        let time = Duration::from_nanos;
+        let report = LoadReport { start: time(5), end: time(12), cpu: time(3) };
+        assert_eq!(LoadReport::parse(&report.text()), Some(report));
+        assert!(report.text().starts_with("elapsed_ns 7\n"));
+        assert_eq!(LoadReport::parse("start_ns x"), None);
+        assert_eq!(LoadReport::parse(""), None);
+    }
+}

@@ -1,0 +1,309 @@
+//! `cargo xtask bench`: tracer-agent beside other recorders, in one run on one machine.
+//!
+//! A machine's speed changes from minute to minute, so nothing here is judged by itself: in each round every workload runs
+//! untraced and then under each recorder in turn, and what is compared is the ratio within a round. The medians of those
+//! ratios carry over to other machines; the times do not.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | [`load`] | the workloads, and the program that recorders run |
+//! | [`recorder`] | the recorders |
+//! | [`report`] | what is computed from the runs: table and JSON |
+
+mod load;
+mod recorder;
+mod report;
+mod sys;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use self::load::{LoadReport, WORKLOADS, Workload};
+use self::recorder::{Counts, Recorder};
+use self::report::Report;
+use self::sys::Usage;
+use super::setup::{Purpose, setup};
+use super::{Task, build};
+use crate::{Result, process, workspace};
+
+pub(super) const TASK: Task = Task {
+    name: "bench",
+    args: "[record] [--rounds N] [--quick] [--json FILE] [WORKLOAD...]",
+    about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
+            Workloads are pingpong, getppid and storm. --quick runs 3 short rounds instead of 9 long ones.\n\
+            --agent FILE measures that build of tracer-agent, --before FILE an older build beside it.\n\
+            docs/performance.md has the protocol and the results.",
+    run,
+};
+
+/// The program that recorders run; nobody calls it by hand.
+pub(super) const LOAD_TASK: Task = Task { name: "bench-load", args: "", about: "", run: load::main };
+
+/// How often a round is tried again in which a recorder was disturbed.
+const RETRIES: usize = 3;
+
+struct Options {
+    rounds: usize,
+    /// Iterations are divided by this.
+    shorter: u64,
+    json: Option<PathBuf>,
+    agent: Option<PathBuf>,
+    before: Option<PathBuf>,
+    workloads: Vec<&'static Workload>,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut quick = false;
+        let (mut rounds, mut json, mut agent, mut before) = (None, None, None, None);
+        let mut workloads = Vec::new();
+        // There is one kind of benchmark so far.
+        let mut args = args.strip_prefix(&["record".to_owned()]).unwrap_or(args).iter();
+        while let Some(arg) = args.next() {
+            let mut file = || -> Result<Option<PathBuf>> {
+                let name = args.next().ok_or_else(|| format!("{arg} wants a file"))?;
+                Ok(Some(std::path::absolute(name)?))
+            };
+            match arg.as_str() {
+                "--json" => json = file()?,
+                "--agent" => agent = file()?,
+                "--before" => before = file()?,
+                "--quick" => quick = true,
+                "--rounds" => {
+                    let number =
+                        args.next().and_then(|number| number.parse().ok()).filter(|&number| number > 0);
+                    rounds = Some(number.ok_or("--rounds wants a number above 0")?);
+                }
+                option if option.starts_with('-') => return Err(format!("no such option: {option}").into()),
+                name => workloads.push(load::find(name)?),
+            }
+        }
+        if workloads.is_empty() {
+            workloads.extend(WORKLOADS);
+        }
+        let (default_rounds, shorter) = if quick { (3, 5) } else { (9, 1) };
+        Ok(Self { rounds: rounds.unwrap_or(default_rounds), shorter, json, agent, before, workloads })
+    }
+}
+
+fn run(args: &[String]) -> Result {
+    let options = Options::parse(args)?;
+    let agent = if let Some(agent) = &options.agent {
+        agent.clone()
+    } else {
+        setup(Purpose::Run)?;
+        build::build(&[])?;
+        workspace::agent()
+    };
+    if !process::is_root() {
+        // Built as the user, run as root; what is to be measured is named, because root may have other directories.
+        let mut root = process::as_root(std::env::current_exe()?)
+            .ok_or("recording needs root, and there is no sudo to become it")?;
+        return process::run(root.arg("bench").args(args).arg("--agent").arg(agent));
+    }
+    let mut recorders = vec![Recorder::agent(report::OURS, agent), Recorder::trace_cmd()?];
+    recorders.extend(options.before.clone().map(|program| Recorder::agent("before", program)));
+
+    let dir = std::env::temp_dir().join(format!("tracer-agent-bench.{}", std::process::id()));
+    fs::create_dir(&dir)?;
+    let result = measure(&options, &recorders, &dir);
+    // Stand-ins for files may still be mounted from here, so only the directory's name goes.
+    let _ = fs::remove_dir_all(&dir);
+    let report = result?;
+    print!("{}", report.table());
+    if let Some(path) = &options.json {
+        fs::write(path, report.json()?)?;
+        eprintln!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+fn measure(options: &Options, recorders: &[Recorder], dir: &Path) -> Result<Report> {
+    recorder::admit_trace_cmd(dir)?;
+    sys::adopt_orphans()?;
+    let mut report = Report::new(recorders);
+    for workload in &options.workloads {
+        let iterations = (workload.iterations / options.shorter).max(1);
+        eprintln!("{}: {} ({})", workload.name, workload.about, workload.events.join(" "));
+        round(workload, (iterations / 4).max(1), recorders, dir)?;
+        let mut rounds = Vec::new();
+        let mut disturbed = 0;
+        while rounds.len() < options.rounds {
+            let round = round(workload, iterations, recorders, dir)?;
+            if let Some(problem) = round.problem(workload, recorders) {
+                disturbed += 1;
+                eprintln!("  disturbed: {problem}");
+                if disturbed > RETRIES + options.rounds / 4 {
+                    return Err(format!("{}: {problem}; is anybody else tracing?", workload.name).into());
+                }
+                continue;
+            }
+            eprintln!("  round {}: {}", rounds.len() + 1, round.line(recorders));
+            rounds.push(round);
+        }
+        report.add(workload, iterations, rounds);
+    }
+    Ok(report)
+}
+
+/// A workload untraced, and under each recorder.
+#[derive(Debug)]
+struct Round {
+    untraced: Load,
+    runs: Vec<Run>,
+}
+
+/// What a load took.
+#[derive(Clone, Copy, Debug, Default)]
+struct Load {
+    /// From its start to its end.
+    elapsed: Duration,
+    /// CPU time of its process, which other processes on the machine do not add to.
+    cpu: Duration,
+}
+
+impl From<LoadReport> for Load {
+    fn from(report: LoadReport) -> Self {
+        Self { elapsed: report.elapsed(), cpu: report.cpu }
+    }
+}
+
+/// A workload under a recorder.
+#[derive(Clone, Copy, Debug, Default)]
+struct Run {
+    load: Load,
+    /// Events that the load made, where that is known, or that the recorder saw.
+    events: u64,
+    counts: Counts,
+    /// CPU time of the recorder: all its processes, those that outlive it included, without the load.
+    cpu: Duration,
+    /// The largest resident set of any of its processes.
+    peak_bytes: u64,
+    file_bytes: u64,
+    /// From the recorder's start to the load's.
+    start: Duration,
+    /// From the load's end to the recorder's.
+    finish: Duration,
+    /// From the load's end to that of the last process which the recorder left behind.
+    gone: Duration,
+}
+
+impl Round {
+    /// Why the round says nothing, if so: somebody else changed the kernel's tracing meanwhile.
+    fn problem(&self, workload: &Workload, recorders: &[Recorder]) -> Option<String> {
+        workload.known_events?;
+        let (run, recorder) = self.runs.iter().zip(recorders).find(|(run, _)| {
+            // trace-cmd's numbers may leave out what it lost, and recorders start on CPUs one after the other.
+            let seen = run.counts.recorded + run.counts.lost;
+            seen < run.events / 100 * 98
+        })?;
+        Some(format!(
+            "{} saw {} of {} events",
+            recorder.name,
+            run.counts.recorded + run.counts.lost,
+            run.events
+        ))
+    }
+
+    fn line(&self, recorders: &[Recorder]) -> String {
+        let mut line = format!("untraced {} ms", self.untraced.elapsed.as_millis());
+        for (run, recorder) in self.runs.iter().zip(recorders) {
+            line += &format!(", {} {} ms", recorder.name, run.load.elapsed.as_millis());
+        }
+        line
+    }
+}
+
+fn round(workload: &Workload, iterations: u64, recorders: &[Recorder], dir: &Path) -> Result<Round> {
+    let report = dir.join("load");
+    let mut load = Command::new(std::env::current_exe()?);
+    load.arg(LOAD_TASK.name).args([workload.name, &iterations.to_string()]).arg(&report);
+    let untraced = run_untraced(&mut load, &report)?.into();
+    let mut runs = Vec::new();
+    for recorder in recorders {
+        let mut run = run_traced(recorder, workload, &load, &report, dir)?;
+        run.events = match workload.known_events {
+            Some(known) => known(iterations),
+            None => run.counts.recorded + run.counts.lost,
+        };
+        runs.push(run);
+    }
+    Ok(Round { untraced, runs })
+}
+
+fn run_untraced(load: &mut Command, report: &Path) -> Result<LoadReport> {
+    let _ = fs::remove_file(report);
+    let output = load.output()?;
+    if !output.status.success() {
+        return Err(
+            format!("{}: {}", process::line(load), String::from_utf8_lossy(&output.stderr).trim()).into()
+        );
+    }
+    LoadReport::read(report)
+}
+
+fn run_traced(
+    recorder: &Recorder,
+    workload: &Workload,
+    load: &Command,
+    report: &Path,
+    dir: &Path,
+) -> Result<Run> {
+    let file = dir.join("trace.dat");
+    let log = dir.join("log");
+    let _ = fs::remove_file(report);
+    let _ = fs::remove_file(&file);
+    let mut command = recorder.command(workload.events, &file, load);
+    let output = File::create(&log)?;
+    // A terminal would make recorders show their progress.
+    command.current_dir(dir).stdin(File::open("/dev/null")?).stderr(output.try_clone()?).stdout(output);
+    let spawned = sys::now();
+    let child = command.spawn().map_err(|error| format!("{}: {error}", process::line(&command)))?;
+    let (status, Usage { mut cpu, mut peak_bytes }) =
+        sys::wait(Some(child.id()))?.ok_or("somebody else waited for the recorder")?;
+    let ended = sys::now();
+    while let Some((_, left_behind)) = sys::wait(None)? {
+        cpu += left_behind.cpu;
+        peak_bytes = peak_bytes.max(left_behind.peak_bytes);
+    }
+    let gone = sys::now();
+    if !status.success() {
+        let log = fs::read_to_string(&log).unwrap_or_default();
+        return Err(format!("{}: {status}\n{}", process::line(&command), log.trim()).into());
+    }
+    let load = LoadReport::read(report)?;
+    Ok(Run {
+        load: load.into(),
+        events: 0,
+        counts: recorder.count(&file)?,
+        cpu: cpu.saturating_sub(load.cpu),
+        peak_bytes,
+        file_bytes: fs::metadata(&file)?.len(),
+        start: load.start.saturating_sub(spawned),
+        finish: ended.saturating_sub(load.end),
+        gone: gone.saturating_sub(load.end),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(args: &[&str]) -> Result<Options> {
+        Options::parse(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn arguments() {
+        let all = options(&[]).unwrap();
+        assert_eq!((all.rounds, all.shorter, all.workloads.len()), (9, 1, WORKLOADS.len()));
+        let some = options(&["record", "--quick", "--rounds", "2", "getppid", "--json", "/x"]).unwrap();
+        assert_eq!((some.rounds, some.shorter, some.workloads.len()), (2, 5, 1));
+        assert_eq!(some.json.as_deref(), Some(Path::new("/x")));
+        for bad in [&["--rounds"][..], &["--rounds", "0"], &["nothing"], &["--fast"], &["--json"]] {
+            assert!(options(bad).is_err(), "{bad:?}");
+        }
+    }
+}
