@@ -173,9 +173,12 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Events skipped by the kernel's recursion guard.
-    pub fn recursion_misses(&self) -> u64 {
-        self.numbers("recursion_misses").next().expect("this kernel counts recursion misses")
+    /// Events skipped by the kernel's recursion guard; `None` on kernels that do not count them.
+    pub fn recursion_misses(&self) -> Option<u64> {
+        if self.text.contains("\"recursion_misses\":null") {
+            return None;
+        }
+        Some(self.numbers("recursion_misses").next().expect("the ledger tells of recursion misses"))
     }
 
     /// Events recorded, over all CPUs.
