@@ -1,6 +1,11 @@
 //! Running the built agent, waiting for it, and reading what it wrote with the stock tools.
 //!
 //! Everything here panics when something is missing: a test that cannot run has not passed.
+#![expect(clippy::missing_panics_doc, reason = "every one of these fails a test by panicking")]
+#![expect(
+    clippy::return_self_not_must_use,
+    reason = "checks that are chained; what they return may be dropped"
+)]
 
 use std::{
     ffi::OsStr,
@@ -201,12 +206,8 @@ impl Marked {
         let mut command = agent(dir, ["record"]);
         command.args(args).args(["sh", "-c", script, "sh"]).arg(&mark);
         let mut agent = Running::start(&mut command);
-        let started = wait_for("the start of a recording", || {
-            if mark.exists() { Some(true) } else { agent.has_ended().then_some(false) }
-        });
-        if !started {
-            panic!("the recording did not start: {:?}", agent.wait());
-        }
+        wait_for("the start of a recording", || (mark.exists() || agent.has_ended()).then_some(()));
+        assert!(mark.exists(), "the recording did not start: {:?}", agent.wait());
         Self { agent, mark }
     }
 

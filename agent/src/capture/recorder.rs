@@ -31,6 +31,8 @@ use crate::{
 pub const RING_PAGES_MIN: u32 = 2;
 /// How long a stop waits for programs that were already running when the gates closed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
+/// Descriptors beside those of events and of CPUs' spools: programs, maps, pipes, and what the agent was started with.
+const OTHER_FILES: u64 = 48;
 /// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols themselves.
 const RESERVE_MARGIN: u64 = 1 << 20;
 /// What the kernel's symbols take, compressed, at most.
@@ -124,6 +126,19 @@ pub enum CaptureError {
         /// Bytes available.
         available: u64,
     },
+    /// More events than descriptors.
+    #[error(
+        "{events} events need {needed} open files, and this process may have {limit}; \
+         raise the limit (`ulimit -n {needed}`, `prlimit`) or record fewer events"
+    )]
+    OpenFiles {
+        /// Number of events.
+        events: usize,
+        /// Descriptors needed.
+        needed: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// The list of running threads.
     #[error("cannot read the names of running threads: {0}")]
     Threads(#[source] std::io::Error),
@@ -207,6 +222,7 @@ impl Capture {
     /// Creates the spool, loads and attaches everything; nothing is recorded before [`Capture::open_gates`].
     pub fn prepare(options: CaptureOptions) -> Result<Self, CaptureError> {
         check_memory(&options)?;
+        check_open_files(&options)?;
         let (spool, kept_spool) = Spool::create(&options.manifest.output)?;
         match Self::prepare_in(&spool, &options) {
             Ok(Prepared { links, programs, drain, symbols, left_out }) => Ok(Self {
@@ -387,6 +403,18 @@ fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
     match proc::memory_available() {
         Ok(available) if needed > available / 10 * 9 => {
             Err(CaptureError::Memory { ring_kb: ring >> 10, cpus: options.cpus.len(), needed, available })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Every attached event is a descriptor. Without enough of them hundreds of events would be refused one by one, and in the end
+/// the command could not be started.
+fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
+    let needed = (options.events.len() + options.cpus.len()) as u64 + OTHER_FILES;
+    match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
+        Some(limit) if limit < needed => {
+            Err(CaptureError::OpenFiles { events: options.events.len(), needed, limit })
         }
         _ => Ok(()),
     }

@@ -119,6 +119,7 @@ fn of_capture(error: &CaptureError) -> ExitCode {
         CaptureError::Spool(_) => ExitCode::OutputNotWritable,
         CaptureError::Memory { .. }
         | CaptureError::Probe(ProbeError::Load(LoadError::TooManyPages { .. })) => ExitCode::Usage,
+        CaptureError::OpenFiles { .. } => ExitCode::NotPermitted,
         CaptureError::Probe(_) => ExitCode::Unsupported,
         CaptureError::Threads(_) => ExitCode::Failure,
     }

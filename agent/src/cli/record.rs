@@ -211,7 +211,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     std::thread::spawn(move || {
         signals.wait();
         super::tell(&format!(
-            "\ntracer-agent: ended before the file was finished; the recording is in {dir}\n\
+            "\ntracer-agent: ended before the file was finished; what was stored of the recording is in {dir}\n\
              tracer-agent: run `tracer-agent recover {dir}` to make a trace.dat of it",
             dir = keep.display()
         ));

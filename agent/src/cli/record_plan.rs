@@ -192,7 +192,9 @@ fn ring_pages(kb: u64) -> Result<u32, CliError> {
     }
     let pages = kb.saturating_mul(1024).div_ceil(page);
     u32::try_from(pages.max(RING_PAGES_MIN.into())).map_err(|_| {
-        CliError::Usage(format!("a ring of {kb} KB for each CPU is more than an eBPF map can hold"))
+        CliError::Usage(format!(
+            "a ring of {kb} KB for each CPU is more than an eBPF map can hold; choose a smaller -b"
+        ))
     })
 }
 
