@@ -99,6 +99,8 @@ impl Pairs {
     ) {
         // Seen backwards in time, the second recorder is the first.
         let seen = |time: u64| if order == Order::FtraceFirst { time } else { u64::MAX - time };
+        // The agent began first: what it has of that time has no partner.
+        ours.retain(|index| agent[*index].time >= from);
         theirs.sort_by_key(|index| seen(ftrace[*index].time));
         ours.sort_by_key(|index| seen(agent[*index].time));
         let both_ran = from..=to;
