@@ -143,7 +143,7 @@ fn irq(scratch: &Path) {
                 spin(Duration::from_millis(250));
             });
         }
-        direct_io(scratch, 60);
+        direct_io(scratch, 150);
     });
     loopback(200);
 }
