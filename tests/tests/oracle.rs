@@ -8,6 +8,7 @@
 //! - `common_flags`: whether interrupts are off is unknown to a program outside of hard interrupts. "Must reschedule"
 //!   comes from the preempt count, into which the request of another CPU is folded only when its interrupt arrives, while
 //!   ftrace looks at the task's flags too; and it can be set between the two recorders.
+//! - `prev_state` of sched_switch of a dying thread, if its parent reaps it at that moment: zombie or dead.
 //! - Bytes that belong to no field, those of a text behind its NUL, and the few fields named in `pairs::UNSET`: the kernel
 //!   leaves in them what the buffer held before.
 
@@ -125,6 +126,10 @@ fn check(case: &Case<'_>) {
     let reference_text = printed(&reference_path, &ftrace, &all_events);
     let our_text = printed(&recording.path, &ours, &all_events);
     for (reference, our) in &pairs.pairs {
+        let (theirs, our_own) = (&ftrace[*reference], &ours[*our]);
+        if pairs::reaped_meanwhile(&all_events[&theirs.id()], theirs, our_own) {
+            continue;
+        }
         let (reference, our) = (&reference_text[*reference], &our_text[*our]);
         if pairs::has_unset_fields(&reference.event) {
             continue;
