@@ -99,6 +99,8 @@ impl Pairs {
     ) {
         // Seen backwards in time, the second recorder is the first.
         let seen = |time: u64| if order == Order::FtraceFirst { time } else { u64::MAX - time };
+        // The agent began first: what it has of that time has no partner.
+        ours.retain(|index| agent[*index].time >= from);
         theirs.sort_by_key(|index| seen(ftrace[*index].time));
         ours.sort_by_key(|index| seen(agent[*index].time));
         let both_ran = from..=to;
@@ -179,6 +181,20 @@ fn by_event(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<u16, BTreeMap
     map
 }
 
+/// Whether a dying thread was reaped between the two recorders.
+///
+/// The event's code computes `prev_state` anew for each recorder, from the thread's exit state
+/// (`__trace_sched_switch_state`, include/trace/events/sched.h), which its parent changes from zombie to dead on another CPU.
+pub fn reaped_meanwhile(event: &Event, reference: &Record, ours: &Record) -> bool {
+    // EXIT_DEAD, EXIT_ZOMBIE (include/linux/sched.h).
+    const EXIT: [u32; 2] = [0x10, 0x20];
+    event.format.name == "sched_switch"
+        && event.format.field("prev_state").is_some_and(|field| {
+            let states = [reference, ours].map(|record| le_u32(&record.bytes, field.offset as usize));
+            states[0] != states[1] && states.iter().all(|state| EXIT.contains(state))
+        })
+}
+
 /// How the records of one event compare.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
@@ -195,6 +211,8 @@ pub struct Tally {
     /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. Whether interrupts are off is compared where the
     /// agent knows it; "must reschedule" is counted by itself.
     pub flags: BTreeMap<(u8, u8), u64>,
+    /// Pairs between whose records the thread was [reaped](reaped_meanwhile).
+    pub reaped: u64,
     /// Pairs that differ in "must reschedule".
     pub resched: BTreeMap<(u8, u8), u64>,
     /// Pairs whose `common_preempt_count` differ, by ftrace's value and the agent's.
@@ -241,7 +259,12 @@ pub fn compare(
             tally.example.get_or_insert_with(example);
             continue;
         }
-        compare_bytes(tally, &events[&reference.id()], &reference.bytes, &ours.bytes);
+        let event = &events[&reference.id()];
+        if reaped_meanwhile(event, reference, ours) {
+            tally.reaped += 1;
+        } else {
+            compare_bytes(tally, event, &reference.bytes, &ours.bytes);
+        }
     }
     tallies
 }
@@ -294,8 +317,12 @@ pub fn table(tallies: &BTreeMap<String, Tally>) -> String {
         "event", "pairs", "lost", "lengths", "padding", "apart/ns"
     );
     for (name, tally) in tallies {
-        let Tally { pairs, lost, lengths, fields, padding, flags, resched, depths, apart, example } = tally;
+        let Tally { pairs, lost, lengths, fields, padding, flags, reaped, resched, depths, apart, example } =
+            tally;
         let _ = write!(text, "{name:<40} {pairs:>7} {lost:>5} {lengths:>7} {padding:>7} {apart:>9} ");
+        if *reaped != 0 {
+            let _ = write!(text, " reaped x{reaped}");
+        }
         for (field, count) in fields {
             let _ = write!(text, " {field} x{count}");
         }

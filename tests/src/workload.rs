@@ -143,7 +143,7 @@ fn irq(scratch: &Path) {
                 spin(Duration::from_millis(250));
             });
         }
-        direct_io(scratch, 60);
+        direct_io(scratch, 150);
     });
     loopback(200);
 }
@@ -184,14 +184,21 @@ fn timer() {
         libc::setitimer(libc::ITIMER_REAL, &raw const off, std::ptr::null_mut());
         libc::setitimer(libc::ITIMER_PROF, &raw const off, std::ptr::null_mut());
     }
-    // A kernel timer of the wheel, which only coarse time-outs use.
-    let (mut a, mut b) = UnixStream::pair().unwrap();
-    a.set_read_timeout(Some(Duration::from_millis(4))).unwrap();
-    for _ in 0..30 {
-        let mut byte = [0];
-        assert!(a.read(&mut byte).is_err());
-    }
-    b.write_all(b"x").unwrap();
+    // Timers of the wheel, which only coarse time-outs use, with busy CPUs for them to interrupt.
+    thread::scope(|scope| {
+        for turn in 0..cpus() {
+            scope.spawn(move || {
+                note(format!("task {}", tid()));
+                on_cpu(turn);
+                spin(Duration::from_millis(250));
+            });
+        }
+        let (mut here, _there) = UnixStream::pair().unwrap();
+        here.set_read_timeout(Some(Duration::from_millis(4))).unwrap();
+        for _ in 0..30 {
+            assert!(here.read(&mut [0]).is_err());
+        }
+    });
     // The same timer started and taken back before it runs out.
     loopback(50);
 }
