@@ -181,18 +181,26 @@ fn by_event(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<u16, BTreeMap
     map
 }
 
-/// Whether a dying thread was reaped between the two recorders.
+/// Whether a value that the event's code reads anew for each recorder changed between the two.
 ///
-/// The event's code computes `prev_state` anew for each recorder, from the thread's exit state
-/// (`__trace_sched_switch_state`, include/trace/events/sched.h), which its parent changes from zombie to dead on another CPU.
-pub fn reaped_meanwhile(event: &Event, reference: &Record, ours: &Record) -> bool {
+/// - `prev_state` of a dying thread (`__trace_sched_switch_state`, include/trace/events/sched.h): its parent changes the exit
+///   state from zombie to dead on another CPU.
+/// - `now` of timer events, which is `jiffies` (include/trace/events/timer.h): a tick came between.
+pub fn changed_meanwhile(event: &Event, reference: &Record, ours: &Record) -> bool {
     // EXIT_DEAD, EXIT_ZOMBIE (include/linux/sched.h).
     const EXIT: [u32; 2] = [0x10, 0x20];
-    event.format.name == "sched_switch"
-        && event.format.field("prev_state").is_some_and(|field| {
-            let states = [reference, ours].map(|record| le_u32(&record.bytes, field.offset as usize));
-            states[0] != states[1] && states.iter().all(|state| EXIT.contains(state))
-        })
+    let both = |name| {
+        let field = event.format.field(name)?;
+        Some([reference, ours].map(|record| le_u32(&record.bytes, field.offset as usize)))
+    };
+    match event.format.name.as_str() {
+        "sched_switch" => both("prev_state")
+            .is_some_and(|states| states[0] != states[1] && states.iter().all(|state| EXIT.contains(state))),
+        "timer_start" | "timer_expire_entry" => {
+            both("now").is_some_and(|[reference, ours]| reference.abs_diff(ours) == 1)
+        }
+        _ => false,
+    }
 }
 
 /// How the records of one event compare.
@@ -212,7 +220,7 @@ pub struct Tally {
     /// agent knows it; "must reschedule" is counted by itself.
     pub flags: BTreeMap<(u8, u8), u64>,
     /// Pairs between whose records the thread was [reaped](reaped_meanwhile).
-    pub reaped: u64,
+    pub changed: u64,
     /// Pairs that differ in "must reschedule".
     pub resched: BTreeMap<(u8, u8), u64>,
     /// Pairs whose `common_preempt_count` differ, by ftrace's value and the agent's.
@@ -260,8 +268,8 @@ pub fn compare(
             continue;
         }
         let event = &events[&reference.id()];
-        if reaped_meanwhile(event, reference, ours) {
-            tally.reaped += 1;
+        if changed_meanwhile(event, reference, ours) {
+            tally.changed += 1;
         } else {
             compare_bytes(tally, event, &reference.bytes, &ours.bytes);
         }

@@ -128,7 +128,7 @@ fn check(case: &Case<'_>) {
     let our_text = printed(&recording.path, &ours, &all_events);
     for (reference, our) in &pairs.pairs {
         let (theirs, our_own) = (&ftrace[*reference], &ours[*our]);
-        if pairs::reaped_meanwhile(&all_events[&theirs.id()], theirs, our_own) {
+        if pairs::changed_meanwhile(&all_events[&theirs.id()], theirs, our_own) {
             continue;
         }
         let (reference, our) = (&reference_text[*reference], &our_text[*our]);

@@ -1,7 +1,7 @@
 //! A recording, from start to finished file.
 //!
 //! [`Capture`] attaches the programs and runs the reader threads, which store the rings' pages in a [`Spool`] beside the
-//! output. Stopping closes the gates, stores the rest and gives [`Recorded`]; [`finish`] makes the trace file of it. After a
+//! output. Stopping closes the gates, stores the rest and gives [`Recorded`]; [`finish()`] makes the trace file of it. After a
 //! crash [`recover`] does the same with what the spool holds.
 //!
 //! | file | subject |

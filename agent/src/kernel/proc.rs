@@ -18,7 +18,7 @@ pub struct Thread {
     pub tid: u32,
     /// The process it belongs to.
     pub tgid: u32,
-    /// Its name, as the kernel's records have it: see [`task_comm`].
+    /// Its name, as the kernel's records have it: see `task_comm`.
     pub comm: Vec<u8>,
 }
 
