@@ -219,7 +219,7 @@ pub struct Tally {
     /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. Whether interrupts are off is compared where the
     /// agent knows it; "must reschedule" is counted by itself.
     pub flags: BTreeMap<(u8, u8), u64>,
-    /// Pairs between whose records the thread was [reaped](reaped_meanwhile).
+    /// Pairs that differ because a value [changed](changed_meanwhile) between the recorders.
     pub changed: u64,
     /// Pairs that differ in "must reschedule".
     pub resched: BTreeMap<(u8, u8), u64>,
@@ -325,11 +325,11 @@ pub fn table(tallies: &BTreeMap<String, Tally>) -> String {
         "event", "pairs", "lost", "lengths", "padding", "apart/ns"
     );
     for (name, tally) in tallies {
-        let Tally { pairs, lost, lengths, fields, padding, flags, reaped, resched, depths, apart, example } =
+        let Tally { pairs, lost, lengths, fields, padding, flags, changed, resched, depths, apart, example } =
             tally;
         let _ = write!(text, "{name:<40} {pairs:>7} {lost:>5} {lengths:>7} {padding:>7} {apart:>9} ");
-        if *reaped != 0 {
-            let _ = write!(text, " reaped x{reaped}");
+        if *changed != 0 {
+            let _ = write!(text, " changed x{changed}");
         }
         for (field, count) in fields {
             let _ = write!(text, " {field} x{count}");
