@@ -2,8 +2,8 @@
 
 use agent_ebpf::{CpuControl, clock};
 use aya_ebpf::helpers::{
-    bpf_get_current_task_btf, bpf_ktime_get_boot_ns, bpf_ktime_get_ns, bpf_probe_read_kernel,
-    generated::bpf_ktime_get_tai_ns,
+    bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_ktime_get_boot_ns, bpf_ktime_get_ns,
+    bpf_probe_read_kernel, generated::bpf_ktime_get_tai_ns,
 };
 
 use crate::globals;
@@ -26,6 +26,31 @@ const FLAG_PREEMPT_RESCHED: u32 = 0x20;
 const FLAG_NMI: u32 = 0x40;
 const FLAG_BH_OFF: u32 = 0x80;
 
+/// The thread that an event fires in.
+pub struct Current {
+    /// Its `task_struct`, for direct loads; null where the offsets of its fields are not known.
+    task: *const u8,
+    /// As `bpf_get_current_pid_tgid` gives them.
+    pub pid_tgid: u64,
+}
+
+impl Current {
+    /// A load from the task costs a tenth of a helper call.
+    #[inline(always)]
+    pub fn get() -> Self {
+        if globals::task_pid() == 0 || globals::task_tgid() == 0 {
+            return Self { task: core::ptr::null(), pid_tgid: bpf_get_current_pid_tgid() };
+        }
+        // SAFETY: the verifier checks the accesses against the kernel's BTF of task_struct, with the offsets known constants.
+        unsafe {
+            let task = bpf_get_current_task_btf() as *const u8;
+            let tid = task.add(globals::task_pid() as usize).cast::<u32>().read_volatile();
+            let tgid = task.add(globals::task_tgid() as usize).cast::<u32>().read_volatile();
+            Self { task, pid_tgid: u64::from(tgid) << 32 | u64::from(tid) }
+        }
+    }
+}
+
 /// The time stamp of an event, in nanoseconds of the chosen clock.
 #[inline(always)]
 pub fn now() -> u64 {
@@ -45,7 +70,7 @@ pub fn now() -> u64 {
 /// tracepoint itself and the eBPF dispatcher add. Whether interrupts are off cannot be read by a program: that flag says
 /// "unknown" (0x02, which readers print as `X`) except in a hard interrupt, whose handlers run with interrupts off.
 #[inline(always)]
-pub fn common_word(ctl: &CpuControl, id: u16) -> u32 {
+pub fn common_word(ctl: &CpuControl, id: u16, current: &Current) -> u32 {
     let mut flags = FLAG_IRQS_UNKNOWN;
     let mut depth = 0;
     if ctl.preempt_count != 0
@@ -72,23 +97,20 @@ pub fn common_word(ctl: &CpuControl, id: u16) -> u32 {
             depth = 0xf;
         }
     }
-    depth |= migration_depth() << 4;
+    depth |= migration_depth(current) << 4;
     u32::from(id) | flags << 16 | depth << 24
 }
 
 /// How often the current task has migration disabled, at most 15, without the level that running this program adds
 /// (`bpf_prog_run_array`, include/linux/bpf.h).
 #[inline(always)]
-fn migration_depth() -> u32 {
+fn migration_depth(current: &Current) -> u32 {
     let offset = globals::task_migration();
-    if offset == 0 {
+    if offset == 0 || current.task.is_null() {
         return 0;
     }
-    // SAFETY: the verifier checks the access against the kernel's BTF of task_struct, with the offset a known constant.
-    let depth = unsafe {
-        let task = bpf_get_current_task_btf() as *const u8;
-        u32::from(task.add(offset as usize).cast::<u16>().read_volatile())
-    };
+    // SAFETY: as in `Current::get`.
+    let depth = unsafe { u32::from(current.task.add(offset as usize).cast::<u16>().read_volatile()) };
     let depth = depth.saturating_sub(1);
     if depth > 0xf { 0xf } else { depth }
 }

@@ -11,7 +11,7 @@ use agent_ebpf::{DYNAMIC_FIELDS_MAX, EventSlot, LossCause, slot_flags};
 use aya_ebpf::{
     EbpfContext as _,
     helpers::{
-        bpf_get_attach_cookie, bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_kernel,
+        bpf_get_attach_cookie, bpf_get_smp_processor_id, bpf_probe_read_kernel,
         generated::bpf_probe_read_kernel as probe_read,
     },
     macros::tracepoint,
@@ -19,7 +19,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    context,
+    context::{self, Current},
     maps::EVENTS,
     ring::{Body, Ring, clamp},
     tasks,
@@ -45,8 +45,8 @@ pub fn generic_event(ctx: TracePointContext) -> u32 {
 
 #[inline(always)]
 fn record(ctx: *const u8, slot: &EventSlot, ring: &mut Ring) {
-    let pid_tgid = bpf_get_current_pid_tgid();
-    if !tasks::wanted(pid_tgid, || other_tid(ctx, slot)) {
+    let current = Current::get();
+    if !tasks::wanted(current.pid_tgid, || other_tid(ctx, slot)) {
         ring.control().filtered += 1;
         return;
     }
@@ -54,17 +54,23 @@ fn record(ctx: *const u8, slot: &EventSlot, ring: &mut Ring) {
         return;
     }
     let time = context::now();
-    if let Err(cause) = write(ctx, slot, ring, time, pid_tgid as u32) {
+    if let Err(cause) = write(ctx, slot, ring, time, &current) {
         ring.lose(cause);
     }
     ring.release();
 }
 
 #[inline(always)]
-fn write(ctx: *const u8, slot: &EventSlot, ring: &mut Ring, time: u64, tid: u32) -> Result<(), LossCause> {
+fn write(
+    ctx: *const u8,
+    slot: &EventSlot,
+    ring: &mut Ring,
+    time: u64,
+    current: &Current,
+) -> Result<(), LossCause> {
     let record = Record { ctx, slot, len: record_len(ctx, slot)? - COMMON };
     let space = ring.reserve(time, record.len)?;
-    let common = [context::common_word(ring.control(), slot.id), tid];
+    let common = [context::common_word(ring.control(), slot.id, current), current.pid_tgid as u32];
     let end = space.fill(common, &record)?;
     ring.commit(time, end);
     Ok(())

@@ -23,6 +23,7 @@ global!(FOLLOW_FORK, u32, follow_fork);
 global!(SELF_TGID, u32, self_tgid);
 global!(SLOTS, u32, slots);
 global!(TASK_PID, u32, task_pid);
+global!(TASK_TGID, u32, task_tgid);
 global!(TASK_COMM, u32, task_comm);
 global!(TASK_MIGRATION, u32, task_migration);
 global!(TASK_CFS_RQ, u32, task_cfs_rq);

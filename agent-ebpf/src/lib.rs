@@ -207,6 +207,8 @@ pub mod globals {
     pub const SLOTS: &str = "SLOTS";
     /// `u32`: offset of `task_struct.pid`, or 0 without BTF.
     pub const TASK_PID: &str = "TASK_PID";
+    /// `u32`: offset of `task_struct.tgid`, or 0 without BTF.
+    pub const TASK_TGID: &str = "TASK_TGID";
     /// `u32`: offset of `task_struct.comm`, or 0 without BTF.
     pub const TASK_COMM: &str = "TASK_COMM";
     /// `u32`: offset of `task_struct.migration_disabled`, or 0.

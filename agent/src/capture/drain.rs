@@ -34,8 +34,11 @@ pub(super) const CHUNK_PAGES: u64 = 16;
 const CPUS_PER_THREAD: usize = 4;
 /// The shortest pause between two rounds.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The longest pause between two rounds unless the user chooses one.
-pub(super) const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// The longest pause between two rounds, whatever the rings hold, unless the user chooses one.
+const PAUSE_MAX: Duration = Duration::from_millis(200);
+/// Twice what a CPU that does nothing but make short system calls writes in a second. A burst comes without notice, so no pause
+/// is longer than it would take to fill a ring at this speed.
+const FILL_BYTES_PER_SECOND: u64 = 400 << 20;
 
 /// What the threads of a recording share.
 #[derive(Debug)]
@@ -61,8 +64,8 @@ pub(super) struct DrainOptions {
     pub compression: Compression,
     /// Bytes of pages kept for each CPU.
     pub cap: Option<u64>,
-    /// The longest pause between two rounds.
-    pub pause_max: Duration,
+    /// The longest pause between two rounds, if the user chose one.
+    pub pause_max: Option<Duration>,
     /// Overwrite mode: nothing is read before the end.
     pub overwrite: bool,
 }
@@ -195,7 +198,8 @@ impl Worker {
     }
 
     fn read_until_stop(&mut self, cpus: &mut [(CpuRing<'_>, CpuSpool)]) -> Result<(), SpoolError> {
-        let mut pause = PAUSE_MIN.min(self.options.pause_max);
+        let longest = self.options.pause_max.unwrap_or_else(|| longest_pause(self.options.ring_pages));
+        let mut pause = PAUSE_MIN.min(longest);
         loop {
             if self.stop_requested(pause) {
                 return Ok(());
@@ -212,7 +216,7 @@ impl Worker {
                     self.move_chunk(ring, spool, chunk)?;
                 }
             }
-            pause = next_pause(pause, fullest, self.options.pause_max);
+            pause = next_pause(pause, fullest, longest);
         }
     }
 
@@ -313,6 +317,12 @@ fn chunk_pages(capacity: u64) -> u64 {
     CHUNK_PAGES.min(capacity / 4).max(1)
 }
 
+/// The longest pause that a ring of this size allows.
+fn longest_pause(ring_pages: u32) -> Duration {
+    let bytes = u64::from(ring_pages) * PAGE_SIZE as u64;
+    Duration::from_micros(bytes * 1_000_000 / FILL_BYTES_PER_SECOND).clamp(PAUSE_MIN, PAUSE_MAX)
+}
+
 /// The next pause: rings that are filled to a quarter within one pause halve it, rings that stay nearly empty double it.
 fn next_pause(pause: Duration, fullest_percent: u64, max: Duration) -> Duration {
     let next = match fullest_percent {
@@ -341,6 +351,13 @@ mod tests {
         assert_eq!(pause, PAUSE_MIN, "a busy one is read often");
         assert_eq!(next_pause(pause, 60, Duration::from_micros(100)), Duration::from_micros(100));
         assert_eq!(next_pause(max, 10, max), max, "in between nothing changes");
+    }
+
+    #[test]
+    fn a_burst_after_a_quiet_time_fits_the_ring() {
+        assert_eq!(longest_pause(1024), Duration::from_millis(10));
+        assert_eq!(longest_pause(2), PAUSE_MIN);
+        assert_eq!(longest_pause(u32::MAX), PAUSE_MAX);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use agent_ebpf::{EventLedger, EventSlot, LossCause, NameRecord, PAGE_SIZE, clock
 
 use super::{
     Manifest, Spool, SpoolError,
-    drain::{Drain, DrainOptions, PAUSE_MAX},
+    drain::{Drain, DrainOptions},
     names::NameTable,
     stats::{CpuStats, EventStats, Stats},
     symbols::SymbolReader,
@@ -445,7 +445,7 @@ fn drain_options(options: &CaptureOptions) -> DrainOptions {
         ring_pages: options.ring_pages,
         compression: options.manifest.compression,
         cap: options.cap,
-        pause_max: options.poll_interval.unwrap_or(PAUSE_MAX),
+        pause_max: options.poll_interval,
         overwrite: options.overwrite,
     }
 }

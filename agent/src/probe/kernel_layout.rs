@@ -7,6 +7,8 @@ use crate::kernel::btf::Btf;
 pub struct KernelLayout {
     /// `task_struct.pid`: the thread id.
     pub task_pid: u32,
+    /// `task_struct.tgid`: the thread group's id.
+    pub task_tgid: u32,
     /// `task_struct.comm`.
     pub task_comm: u32,
     /// `task_struct.migration_disabled`.
@@ -36,6 +38,7 @@ impl KernelLayout {
         let migration = btf.member("task_struct.migration_disabled").ok().filter(|member| member.size == 2);
         Self {
             task_pid: offset("task_struct.pid"),
+            task_tgid: offset("task_struct.tgid"),
             task_comm: offset("task_struct.comm"),
             task_migration: migration.map_or(0, |member| member.offset),
             preempt_count: PreemptCountPath::from_btf(btf),

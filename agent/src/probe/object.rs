@@ -295,6 +295,7 @@ fn load_object(options: &ProgramOptions, pages: u32, ledger: u32, slots: u32) ->
         (globals::SELF_TGID, options.exclude_tgid.unwrap_or(0)),
         (globals::SLOTS, slots),
         (globals::TASK_PID, layout.task_pid),
+        (globals::TASK_TGID, layout.task_tgid),
         (globals::TASK_COMM, layout.task_comm),
         (globals::TASK_MIGRATION, layout.task_migration),
         (globals::TASK_CFS_RQ, preempt.task_cfs_rq),

@@ -124,6 +124,11 @@ fn measure(options: &Options, recorders: &[Recorder], dir: &Path) -> Result<Repo
     recorder::admit_trace_cmd(dir)?;
     sys::adopt_orphans()?;
     let mut report = Report::new(recorders);
+    let others = recorder::others();
+    if !others.is_empty() {
+        eprintln!("others are tracing on this machine, wait for a better time: {}", others.join(", "));
+    }
+    report.note_others(&others);
     for workload in &options.workloads {
         let iterations = (workload.iterations / options.shorter).max(1);
         eprintln!("{}: {} ({})", workload.name, workload.about, workload.events.join(" "));
@@ -144,6 +149,7 @@ fn measure(options: &Options, recorders: &[Recorder], dir: &Path) -> Result<Repo
             rounds.push(round);
         }
         report.add(workload, iterations, rounds);
+        report.note_others(&recorder::others());
     }
     Ok(report)
 }

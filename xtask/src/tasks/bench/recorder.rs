@@ -119,6 +119,24 @@ pub(super) fn admit_trace_cmd(dir: &Path) -> Result {
     Ok(())
 }
 
+/// Processes, by name and how many, that are tracing now. Their programs run at the same events: everything is slower, and what
+/// two of them share costs the second one nothing. A detached recorder counts until its last event is detached.
+pub(super) fn others() -> Vec<String> {
+    const NAMES: [&str; 5] = ["tracer-agent", "tracer-detach", "trace-cmd", "perf", "bpftrace"];
+    let running: Vec<String> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| fs::read_to_string(entry.ok()?.path().join("comm")).ok())
+        .collect();
+    let count = |name: &str| running.iter().filter(|comm| comm.trim() == name).count();
+    NAMES
+        .iter()
+        .map(|name| (name, count(name)))
+        .filter(|(_, count)| *count > 0)
+        .map(|(name, count)| format!("{count} {name}"))
+        .collect()
+}
+
 fn is_refused(path: &Path) -> bool {
     let refused = |error: &io::Error| {
         error.raw_os_error() == Some(1) || error.kind() == io::ErrorKind::PermissionDenied

@@ -126,6 +126,8 @@ impl Spread {
 pub(super) struct Report {
     recorders: Vec<String>,
     workloads: Vec<Measured>,
+    /// Who else was tracing.
+    others: Vec<String>,
 }
 
 struct Measured {
@@ -140,6 +142,7 @@ impl Report {
         Self {
             recorders: recorders.iter().map(|recorder| recorder.name.clone()).collect(),
             workloads: Vec::new(),
+            others: Vec::new(),
         }
     }
 
@@ -150,6 +153,15 @@ impl Report {
             iterations,
             rounds,
         });
+    }
+
+    /// Notes who else was tracing at some time.
+    pub(super) fn note_others(&mut self, others: &[String]) {
+        for other in others {
+            if !self.others.contains(other) {
+                self.others.push(other.clone());
+            }
+        }
     }
 
     /// For people: `median (min .. max)`, and the ratios to every other recorder.
@@ -181,6 +193,13 @@ impl Report {
             }
             text += &aligned(&rows);
         }
+        if !self.others.is_empty() {
+            let _ = writeln!(
+                text,
+                "\nOthers were tracing: {}. These figures are not to be quoted.",
+                self.others.join(", ")
+            );
+        }
         text
     }
 
@@ -208,6 +227,7 @@ impl Report {
             .collect();
         let report = json!({
             "version": 1, "kernel": kernel.trim(), "cpus": cpus, "ring_kb": RING_KB, "workloads": workloads,
+            "others_tracing": self.others,
         });
         Ok(serde_json::to_string_pretty(&report)? + "\n")
     }
