@@ -101,11 +101,10 @@ impl Ring {
         if body > BODY_MAX {
             return Err(LossCause::Oversize);
         }
-        let mut delta = time.wrapping_sub(self.control().last_time);
-        // The clocks are monotonic per CPU; a step back seen from an NMI must not become a delta of centuries.
-        if (delta as i64) < 0 {
-            delta = 0;
-        }
+        // Deltas cannot be negative. The monotonic clocks step back only as seen from an NMI; CLOCK_TAI does when it is set.
+        let last_time = self.control().last_time;
+        let time = if time < last_time { last_time } else { time };
+        let mut delta = time - last_time;
         let extend = if delta > DELTA_MASK { 8 } else { 0 };
         let mut offset = self.control().offset;
         if offset != 0 && offset + extend + FRONT_MAX + class(body) > PAGE_SIZE as u32 {
@@ -179,6 +178,8 @@ impl Ring {
         unsafe {
             (*meta).lost = ctl.unmarked_lost;
             (*meta).events = 0;
+            // Whoever copies the page now must notice that it is not whole.
+            (*meta).used = 0;
             page.cast::<u64>().write(time);
             page.cast::<u64>().add(1).write(0);
         }

@@ -148,12 +148,11 @@ impl Drain {
     /// Empties the rings and ends the threads. Only after the gates are closed and all programs have returned.
     ///
     /// Gives what is in the spool even when something failed on the way.
-    pub(super) fn finish(self) -> (Vec<Drained>, Option<(NameStream, NameTable)>, Option<SpoolError>) {
-        // An eventfd takes a first small number without blocking.
-        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+    pub(super) fn finish(mut self) -> (Vec<Drained>, Option<(NameStream, NameTable)>, Option<SpoolError>) {
+        self.tell_to_stop();
         let mut drained = Vec::new();
         let mut names = None;
-        for thread in self.threads {
+        for thread in std::mem::take(&mut self.threads) {
             match thread.join() {
                 Ok(finished) => {
                     drained.extend(finished.drained);
@@ -165,6 +164,24 @@ impl Drain {
         drained.sort_by_key(|d| d.cpu);
         let failure = self.shared.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
         (drained, names, failure)
+    }
+}
+
+impl Drain {
+    fn tell_to_stop(&self) {
+        // An eventfd takes a first small number without blocking.
+        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Threads of a capture that comes to nothing must not go on with its rings and its spool.
+impl Drop for Drain {
+    fn drop(&mut self) {
+        self.tell_to_stop();
+        for thread in self.threads.drain(..) {
+            // A panic of theirs has been printed; this one is on its way out already.
+            let _ = thread.join();
+        }
     }
 }
 
@@ -206,13 +223,18 @@ impl Worker {
             }
             self.collect_names()?;
             if self.options.overwrite {
+                // Nothing is read; only names arrive.
+                pause = next_pause(pause, 0, PAUSE_MAX);
                 continue;
             }
             let mut fullest = 0;
             for (ring, spool) in cpus.iter_mut() {
-                fullest = fullest.max(ring.ready() * 100 / ring.capacity());
+                let ready = ring.ready();
+                fullest = fullest.max(ready * 100 / ring.capacity());
                 let chunk = chunk_pages(ring.capacity());
-                while ring.ready() >= chunk {
+                // What arrives meanwhile waits for the next round: a ring that fills faster than it is stored must not keep
+                // the thread from the others.
+                for _ in 0..ready / chunk {
                     self.move_chunk(ring, spool, chunk)?;
                 }
             }
@@ -258,20 +280,24 @@ impl Worker {
 
     /// The flight recorder's content, oldest page first.
     fn move_newest(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
-        let mut pages = Vec::new();
-        let mut events = Vec::new();
-        ring.snapshot(&mut pages, |page| events.push(u64::from(page.events)));
-        if let Some(page) = ring.take_partial(&mut pages) {
-            events.push(page.events.into());
+        let mut missed = ring.control().overwritten();
+        let mut events = 0;
+        self.pages.clear();
+        for number in ring.newest() {
+            if let Some(page) = ring.copy(number, missed, &mut self.pages) {
+                events += u64::from(page.events);
+                missed = 0;
+            }
+            if self.pages.len() >= CHUNK_PAGES as usize * PAGE_SIZE {
+                self.store(spool, events)?;
+                self.pages.clear();
+                events = 0;
+            }
         }
-        for (pages, events) in
-            pages.chunks(CHUNK_PAGES as usize * PAGE_SIZE).zip(events.chunks(CHUNK_PAGES as usize))
-        {
-            self.pages.clear();
-            self.pages.extend_from_slice(pages);
-            self.store(spool, events.iter().sum())?;
+        if let Some(page) = ring.take_partial(&mut self.pages) {
+            events += u64::from(page.events);
         }
-        Ok(())
+        self.store(spool, events)
     }
 
     fn store(&mut self, spool: &mut CpuSpool, events: u64) -> Result<(), SpoolError> {

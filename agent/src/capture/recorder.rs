@@ -24,7 +24,7 @@ use crate::{
         tasks, tracepoint,
     },
     ring::{Control, Rings},
-    tracedat::Cmdlines,
+    tracedat::{Cmdlines, Compression},
 };
 
 /// The smallest ring: one page that is written and one that is read.
@@ -35,8 +35,8 @@ const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
 const OTHER_FILES: u64 = 48;
 /// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols themselves.
 const RESERVE_MARGIN: u64 = 1 << 20;
-/// What the kernel's symbols take, compressed, at most.
-const RESERVE_SYMBOLS: u64 = 2 << 20;
+/// What the kernel's symbols take at most, compressed and as they are.
+const RESERVE_SYMBOLS: (u64, u64) = (2 << 20, 12 << 20);
 
 /// An event to record.
 #[derive(Clone, Debug)]
@@ -54,8 +54,8 @@ pub struct CaptureEvent {
 /// Which threads are recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
-    /// Threads traced from the start. New threads of their processes always are.
-    pub tids: Vec<u32>,
+    /// Processes traced from the start, with all their threads. New threads of theirs are traced too where the kernel has BTF.
+    pub processes: Vec<u32>,
     /// Trace their child processes, too.
     pub follow_fork: bool,
 }
@@ -69,6 +69,17 @@ pub enum Symbols {
     Always,
     /// Never.
     Never,
+}
+
+impl Symbols {
+    /// Whether they are wanted, given whether a symbol is printed.
+    pub fn wanted(self, printed: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::IfPrinted => printed(),
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
 }
 
 /// What a capture does.
@@ -247,21 +258,21 @@ impl Capture {
     fn prepare_in(spool: &Spool, options: &CaptureOptions) -> Result<Prepared, CaptureError> {
         options.manifest.store(spool)?;
         let formats: usize = options.manifest.systems.iter().flat_map(|(_, f)| f).map(String::len).sum();
-        let with_symbols = match options.symbols {
-            Symbols::IfPrinted => options.events.iter().any(|event| event.prints_symbols),
-            Symbols::Always => true,
-            Symbols::Never => false,
+        let with_symbols = options.symbols.wanted(|| options.events.iter().any(|event| event.prints_symbols));
+        let for_symbols = match (with_symbols, options.manifest.compression) {
+            (false, _) => 0,
+            (true, Compression::None) => RESERVE_SYMBOLS.1,
+            (true, Compression::Zstd { .. }) => RESERVE_SYMBOLS.0,
         };
-        let for_symbols = if with_symbols { RESERVE_SYMBOLS } else { 0 };
         spool.reserve(RESERVE_MARGIN + for_symbols + formats as u64)?;
         let mut programs = Programs::load(&program_options(options))?;
         if options.layout.preempt_count.is_some() {
             tasks::locate_preempt_counts(&programs, &options.cpus)?;
         }
-        for &tid in options.tasks.iter().flat_map(|filter| &filter.tids) {
-            programs.trace_thread(tid);
-        }
         let mut links = Links { events: Vec::new(), tasks: tasks::attach(&programs)? };
+        for &process in options.tasks.iter().flat_map(|filter| &filter.processes) {
+            trace_process(&programs, process);
+        }
         // Threads that are born while /proc is read announce themselves; these names must not replace theirs.
         let mut names = NameTable::create(spool)?;
         for thread in proc::threads().map_err(CaptureError::Threads)? {
@@ -286,6 +297,11 @@ impl Capture {
             }
         }
         drop(turn);
+        if links.events.is_empty()
+            && let Some(LeftOut { reason, .. }) = left_out.pop()
+        {
+            return Err(reason.into());
+        }
         Ok(Prepared { links, programs, drain, symbols, left_out })
     }
 
@@ -372,16 +388,14 @@ impl Capture {
         }
         let events = event_stats(&programs, &options);
         drop(programs);
-        let printed =
-            options.events.iter().zip(&events).any(|(e, stats)| e.prints_symbols && stats.recorded != 0);
-        let with_symbols = match options.symbols {
-            Symbols::IfPrinted => printed,
-            Symbols::Always => true,
-            Symbols::Never => false,
-        };
-        if let Some(symbols) = symbols.filter(|_| with_symbols) {
-            symbols.wait();
-        }
+        let with_symbols = options.symbols.wanted(|| {
+            options
+                .events
+                .iter()
+                .zip(&events)
+                .any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
+        });
+        drop(symbols);
         let stats = Stats { duration, cpus, events, recursion_misses, names_lost, recovered: None };
         Recorded { spool, manifest: options.manifest, cmdlines, with_symbols, stats, failure }
     }
@@ -394,6 +408,24 @@ struct Prepared {
     drain: Drain,
     symbols: Option<SymbolReader>,
     left_out: Vec<LeftOut>,
+}
+
+/// Traces every thread of a process. The programs add what its traced threads create from now on; a thread that one of the
+/// others creates while /proc is read shows in the next look.
+fn trace_process(programs: &Programs, process: u32) {
+    let mut known = std::collections::BTreeSet::new();
+    loop {
+        // A process that has ended has no threads; its pidfd ends the recording.
+        let threads = proc::threads_of(process).unwrap_or_default();
+        let before = known.len();
+        for tid in threads {
+            programs.trace_thread(tid);
+            known.insert(tid);
+        }
+        if known.len() == before {
+            return;
+        }
+    }
 }
 
 fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {

@@ -18,13 +18,14 @@ impl SymbolReader {
         });
         Self(thread.ok())
     }
+}
 
-    /// Waits until the file is there.
-    pub(super) fn wait(self) {
-        if let Some(thread) = self.0
-            && let Err(panic) = thread.join()
-        {
-            std::panic::resume_unwind(panic);
+/// Waits until the file is there, or will not come: the spool must not be used up or removed before.
+impl Drop for SymbolReader {
+    fn drop(&mut self) {
+        if let Some(thread) = self.0.take() {
+            // A panic has been printed; the trace file then has no symbols.
+            let _ = thread.join();
         }
     }
 }

@@ -93,16 +93,15 @@ impl CliError {
             Self::Kernel(_) => ExitCode::Unsupported,
             Self::Select(SelectError::Malformed { .. }) => ExitCode::Usage,
             Self::Select(_) => ExitCode::NoSuchEvent,
-            Self::Tracefs { source } | Self::List(ListError::Tracefs(source)) => of_tracefs(source),
+            Self::Tracefs { source } => of_tracefs(source),
+            Self::List(error) => error.exit_code(),
             Self::Command(CommandError::NotFound(_)) => ExitCode::CommandNotFound,
             Self::Command(CommandError::NotExecutable { .. }) => ExitCode::CommandNotExecutable,
             Self::Capture { source } => of_capture(source),
             Self::Finish { error, .. } | Self::Recover(error) if error.is_disk_full() => ExitCode::DiskFull,
-            Self::List(ListError::Select(_)) => ExitCode::NoSuchEvent,
             Self::Command(CommandError::Spawn(_))
             | Self::Finish { .. }
             | Self::Recover(_)
-            | Self::List(_)
             | Self::System { .. } => ExitCode::Failure,
         }
     }

@@ -27,8 +27,6 @@ pub enum ExitCode {
     DiskFull = 113,
     /// The output cannot be written: the directory does not exist, or is not writable, or a file is in the way.
     OutputNotWritable = 114,
-    /// More events were lost than `--max-loss` allows. The file is complete otherwise.
-    EventsLost = 115,
     /// A second signal came while the file was being finished. `tracer-agent recover` finishes it.
     Interrupted = 116,
     /// The command to record was found and cannot be run.
@@ -39,7 +37,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// Every code, ascending.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 11] = [
         Self::Ok,
         Self::Failure,
         Self::Usage,
@@ -48,7 +46,6 @@ impl ExitCode {
         Self::NoSuchEvent,
         Self::DiskFull,
         Self::OutputNotWritable,
-        Self::EventsLost,
         Self::Interrupted,
         Self::CommandNotExecutable,
         Self::CommandNotFound,
@@ -70,18 +67,9 @@ impl ExitCode {
             Self::NoSuchEvent => "no such event, or one that cannot be recorded",
             Self::DiskFull => "the disk became full; what was recorded is kept",
             Self::OutputNotWritable => "the output cannot be written",
-            Self::EventsLost => "more events were lost than --max-loss allows",
             Self::Interrupted => "stopped by a second signal; tracer-agent recover finishes the file",
             Self::CommandNotExecutable => "the command cannot be run",
             Self::CommandNotFound => "the command was not found",
-        }
-    }
-
-    /// The code for a command that could not be started, as shells have it.
-    pub fn of_spawn_error(error: &std::io::Error) -> Self {
-        match error.kind() {
-            std::io::ErrorKind::NotFound => Self::CommandNotFound,
-            _ => Self::CommandNotExecutable,
         }
     }
 }
@@ -123,13 +111,5 @@ mod tests {
         assert_eq!(of_command(ExitStatus::from_raw(255 << 8)), 255);
         assert_eq!(of_command(ExitStatus::from_raw(9)), 137);
         assert_eq!(of_command(ExitStatus::from_raw(64)), 192);
-    }
-
-    #[test]
-    fn commands_that_cannot_be_started_have_the_shells_codes() {
-        let code = |errno| ExitCode::of_spawn_error(&std::io::Error::from_raw_os_error(errno));
-        assert_eq!(code(libc::ENOENT), ExitCode::CommandNotFound);
-        assert_eq!(code(libc::EACCES), ExitCode::CommandNotExecutable);
-        assert_eq!(code(libc::ENOEXEC), ExitCode::CommandNotExecutable);
     }
 }

@@ -5,8 +5,8 @@ use std::io;
 /// Descriptors: one for each attached event, and some.
 const OPEN_FILES: libc::rlim_t = 65_536;
 
-/// Raises the limit of open files, and of locked memory for kernels before 5.11, which charge eBPF maps to it. Returns
-/// the old limit of open files, which a child process should get back: programs that use select(2) rely on a small one.
+/// Raises the limit of open files. Returns the old limit, which a child process should get back: programs that use
+/// select(2) rely on a small one.
 pub(super) fn raise() -> io::Result<libc::rlimit> {
     let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `old` is a valid object to write to.
@@ -17,8 +17,6 @@ pub(super) fn raise() -> io::Result<libc::rlimit> {
     if set(libc::RLIMIT_NOFILE, OPEN_FILES.max(old.rlim_cur), OPEN_FILES.max(old.rlim_max)).is_err() {
         let _ = set(libc::RLIMIT_NOFILE, old.rlim_max, old.rlim_max);
     }
-    // Not needed on newer kernels, not allowed without privilege: the map's creation says so if it matters.
-    let _ = set(libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY, libc::RLIM_INFINITY);
     Ok(old)
 }
 

@@ -119,7 +119,7 @@ pub struct RecordArgs {
     #[arg(long)]
     pub date: bool,
 
-    /// Store the address maps of the processes given by -P or -F
+    /// Store the address maps of the processes given by -P
     #[arg(long)]
     pub proc_map: bool,
 
@@ -162,7 +162,7 @@ fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Runs the command. `matches` are the raw arguments of this subcommand, for the order of -e and -v.
 pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliError> {
     record_plan::check_usage(args)?;
-    let command = match args.command.first() {
+    let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
     };
@@ -194,9 +194,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     }
     let spool_dir = capture.spool_dir().to_owned();
 
-    let started = start(&mut capture, command.as_deref(), args, inherit);
-    let mut child = match started {
-        Ok(child) => child,
+    let started = start(&mut capture, program.as_deref(), args, inherit);
+    let mut command = match started {
+        Ok(command) => command,
         Err(error) => {
             let recorded = capture.stop();
             // Nothing was recorded that anybody could want.
@@ -204,7 +204,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
-    let end = wait_for_end(&capture, &signals, &mut child, &followed, args)?;
+    let end = wait_for_end(&capture, &signals, &mut command, followed, args)?;
 
     // From here on a second signal ends the process at once; the spool stays.
     let keep = spool_dir.clone();
@@ -218,7 +218,14 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         super::exit_now(ExitCode::Interrupted);
     });
     let recorded = capture.stop();
-    conclude(args, recorded, end, child)
+    conclude(args, recorded, end, command.map(|running| running.child))
+}
+
+/// The command while it runs.
+struct Running {
+    child: Child,
+    /// Becomes readable when it ends.
+    ended: OwnedFd,
 }
 
 /// Opens the gates, and lets the command go when it cannot miss anything any more.
@@ -227,17 +234,21 @@ fn start(
     program: Option<&std::path::Path>,
     args: &RecordArgs,
     inherit: Inherit,
-) -> Result<Option<Child>, CliError> {
+) -> Result<Option<Running>, CliError> {
     let Some(program) = program else {
         capture.open_gates();
         return Ok(None);
     };
     let waiting = Waiting::create(program, &args.command, inherit)?;
+    let ended = Pid::from_raw(waiting.pid().cast_signed())
+        .ok_or(rustix::io::Errno::SRCH)
+        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
+        .map_err(|error| CliError::system("watch the command")(error.into()))?;
     if args.only_command {
         capture.trace_thread(waiting.pid());
     }
     capture.open_gates();
-    Ok(Some(waiting.start()?))
+    Ok(Some(Running { child: waiting.start()?, ended }))
 }
 
 /// What ended the recording.
@@ -254,14 +265,12 @@ enum End {
 fn wait_for_end(
     capture: &Capture,
     signals: &Signals,
-    child: &mut Option<Child>,
-    followed: &[u32],
+    command: &mut Option<Running>,
+    mut followed: Vec<OwnedFd>,
     args: &RecordArgs,
 ) -> Result<End, CliError> {
     let deadline = args.duration.map(|duration| Instant::now() + duration);
-    let command = child.as_ref().and_then(|child| open_pid(child.id()));
-    let mut followed: Vec<OwnedFd> = followed.iter().filter_map(|&pid| open_pid(pid)).collect();
-    let waits_for_followed = !followed.is_empty() && child.is_none();
+    let waits_for_followed = !followed.is_empty() && command.is_none();
     let mut progress = ProgressLine::new(!args.quiet && std::io::stderr().is_terminal());
     loop {
         progress.show(capture.progress());
@@ -277,7 +286,7 @@ fn wait_for_end(
             PollFd::new(signals, PollFlags::IN),
             PollFd::from_borrowed_fd(capture.failed(), PollFlags::IN),
         ];
-        fds.extend(command.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        fds.extend(command.iter().map(|running| PollFd::new(&running.ended, PollFlags::IN)));
         fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         wait(&mut fds, timeout)?;
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -289,15 +298,14 @@ fn wait_for_end(
         if ready[0]
             && let Some(signal) = signals.take()
         {
-            forward(signal, child.as_ref());
+            forward(signal, command.as_ref().map(|running| &running.child));
             return Ok(End::Asked);
         }
         let mut rest = ready[2..].iter();
-        if command.is_some()
+        if let Some(running) = command
             && rest.next() == Some(&true)
-            && let Some(child) = child
         {
-            let status = child.wait().map_err(CliError::system("wait for the command"))?;
+            let status = running.child.wait().map_err(CliError::system("wait for the command"))?;
             return Ok(End::Command(of_command(status)));
         }
         followed.retain(|_| rest.next() != Some(&true));
@@ -324,11 +332,6 @@ fn forward(signal: i32, child: Option<&Child>) {
         // It may have ended meanwhile.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
-}
-
-fn open_pid(pid: u32) -> Option<OwnedFd> {
-    let pid = Pid::from_raw(pid.cast_signed())?;
-    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 /// Finishes the file, tells what is in it and decides the exit code.

@@ -1,8 +1,16 @@
 //! From the options of `record` to a capture.
 
-use std::{collections::BTreeSet, path::Path};
+use std::{
+    collections::BTreeSet,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+};
 
 use clap::ArgMatches;
+use rustix::{
+    io::Errno,
+    process::{Pid, PidfdFlags, pidfd_open},
+};
 
 use super::{CliError, record::RecordArgs};
 use crate::{
@@ -11,16 +19,13 @@ use crate::{
         btf::Btf,
         clock::TraceClock,
         cpus::{CpuSet, Cpus},
-        events::{Catalogue, EventName, EventSelector, Rule},
+        events::{Catalogue, EventName, EventSelector, Rule, Selection},
         proc,
         tracefs::Tracefs,
     },
     probe::KernelLayout,
     tracedat::Compression,
 };
-
-/// The default level: the fastest, and on trace pages hardly larger than the next ones.
-const ZSTD_LEVEL: i32 = 1;
 
 /// When the kernel's symbols are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +42,7 @@ pub enum KallsymsMode {
 pub(super) fn parse_compression(text: &str) -> Result<Compression, String> {
     let level = match text.split_once(':') {
         None if text == "none" => return Ok(Compression::None),
-        None if text == "zstd" => return Ok(Compression::Zstd { level: ZSTD_LEVEL }),
+        None if text == "zstd" => return Ok(Compression::default()),
         Some(("zstd", level)) => level,
         _ if text.starts_with("zlib") => {
             return Err("zlib is not written, because Debian's trace-cmd cannot read it; use zstd".to_owned());
@@ -53,27 +58,35 @@ pub(super) fn parse_compression(text: &str) -> Result<Compression, String> {
 /// A recording that is ready to start.
 pub(super) struct Plan {
     pub(super) options: CaptureOptions,
-    /// Processes whose end ends the recording.
-    pub(super) followed: Vec<u32>,
+    /// Processes whose end ends the recording, as pidfds.
+    pub(super) followed: Vec<OwnedFd>,
     /// What the user should know.
     pub(super) notes: Vec<String>,
 }
 
 impl Plan {
     pub(super) fn make(args: &RecordArgs, matches: &ArgMatches) -> Result<Self, CliError> {
-        check_output(&args.output)?;
+        let output = check_output(&args.output)?;
+        let followed = open_processes(args)?;
+        let sees_kernel_pids = proc::in_initial_pid_namespace();
+        if !sees_kernel_pids && (args.only_command || !args.pids.is_empty()) {
+            return Err(CliError::Kernel(
+                "-P and -F need the kernel's own process ids, which are not visible in this pid namespace; \
+                 run it outside of the container, or in one with the host's pid namespace"
+                    .to_owned(),
+            ));
+        }
         let clock: TraceClock = args.clock.parse().map_err(CliError::usage)?;
         let ring_pages = ring_pages(args.ring_kb)?;
         let cpus = Cpus::read().map_err(CliError::kernel)?;
         let chosen = choose_cpus(args.cpu_mask.as_deref(), &cpus)?;
-        let tasks = task_filter(args)?;
+        let tasks = task_filter(args);
 
         let tracefs = Tracefs::open()?;
         let catalogue = Catalogue::read(&tracefs)?;
         let rules = rules(args, matches)?;
         let selection = catalogue.select(&rules, args.ignore_unknown)?;
-        let exact: BTreeSet<EventName> =
-            args.events.iter().filter_map(|text| EventName::parse(text)).collect();
+        let exact = exact_names(args, &selection);
         let events = EventPlan::make(&tracefs, &selection, args.all_formats, |name| exact.contains(name))?;
 
         let mut notes: Vec<String> =
@@ -96,16 +109,13 @@ impl Plan {
             KallsymsMode::Full => Symbols::Always,
             KallsymsMode::None => Symbols::Never,
         };
-        let wanted = match symbols {
-            Symbols::IfPrinted => events.events.iter().any(|event| event.prints_symbols),
-            Symbols::Always => true,
-            Symbols::Never => false,
-        };
-        if wanted && let Some(restriction) = crate::kernel::kallsyms::restriction() {
+        if symbols.wanted(|| events.events.iter().any(|event| event.prints_symbols))
+            && let Some(restriction) = crate::kernel::kallsyms::restriction()
+        {
             notes.push(format!("no kernel symbols in the file: {restriction}"));
         }
         let compression = args.compression;
-        let mut manifest = Manifest::of_kernel(&tracefs, clock, &args.output, compression)?;
+        let mut manifest = Manifest::of_kernel(&tracefs, clock, &output, compression)?;
         manifest.cpu_count = cpus.possible.highest().map_or(1, |highest| highest + 1);
         manifest.systems = events.systems;
         manifest.wall_time = args.date;
@@ -120,14 +130,15 @@ impl Plan {
             ring_pages,
             overwrite: args.overwrite,
             tasks,
-            exclude_self: !args.with_self,
+            // Elsewhere our id is another process's.
+            exclude_self: !args.with_self && sees_kernel_pids,
             poll_interval: args.poll_us.map(std::time::Duration::from_micros),
             cap: args.max_kb.map(|kb| kb.saturating_mul(1024)),
             layout,
             symbols,
             manifest,
         };
-        Ok(Self { options, followed: args.pids.clone(), notes })
+        Ok(Self { options, followed, notes })
     }
 }
 
@@ -159,7 +170,9 @@ pub(super) fn check_usage(args: &RecordArgs) -> Result<(), CliError> {
     Err(CliError::Usage(problem.to_owned()))
 }
 
-fn check_output(output: &Path) -> Result<(), CliError> {
+/// Where the file goes: a symbolic link is followed, as other recorders do, and anything but a regular file is refused, because
+/// the finished file is renamed to its place.
+fn check_output(output: &Path) -> Result<PathBuf, CliError> {
     if output.as_os_str() == "-" {
         return Err(CliError::Usage(
             "a trace.dat cannot be written to a pipe: its header points to parts that are written last; use -o FILE"
@@ -182,7 +195,40 @@ fn check_output(output: &Path) -> Result<(), CliError> {
             parent.display()
         )));
     }
-    Ok(())
+    match output.metadata() {
+        Ok(there) if !there.is_file() => Err(CliError::Output(format!(
+            "{} is not a regular file, and the finished recording takes its place; name another file with -o",
+            output.display()
+        ))),
+        Ok(_) if output.is_symlink() => output
+            .canonicalize()
+            .map_err(|error| CliError::Output(format!("cannot follow {}: {error}", output.display()))),
+        _ => Ok(output.to_owned()),
+    }
+}
+
+/// The processes of -P, each held by a descriptor that tells when it ends.
+fn open_processes(args: &RecordArgs) -> Result<Vec<OwnedFd>, CliError> {
+    let open = |&pid: &u32| {
+        let process = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH);
+        process.and_then(|process| pidfd_open(process, PidfdFlags::empty())).map_err(|error| match error {
+            Errno::SRCH => CliError::Usage(format!("-P {pid}: there is no such process")),
+            // 6.18 says so of a thread; kernels before it give EINVAL.
+            Errno::INVAL | Errno::NOENT => CliError::Usage(format!(
+                "-P {pid} is a thread; give the id of its process, whose threads are all recorded"
+            )),
+            other => CliError::Usage(format!("-P {pid}: cannot watch the process: {other}")),
+        })
+    };
+    args.pids.iter().map(open).collect()
+}
+
+/// The selected events that were asked for by name, with or without their system.
+fn exact_names(args: &RecordArgs, selection: &Selection) -> BTreeSet<EventName> {
+    let named = |event: &EventName| {
+        args.events.iter().any(|text| text == event.name() || EventName::parse(text).as_ref() == Some(event))
+    };
+    selection.events.iter().map(|event| &event.name).filter(|event| named(event)).cloned().collect()
 }
 
 fn ring_pages(kb: u64) -> Result<u32, CliError> {
@@ -209,19 +255,11 @@ fn choose_cpus(mask: Option<&str>, cpus: &Cpus) -> Result<CpuSet, CliError> {
     Ok(online)
 }
 
-fn task_filter(args: &RecordArgs) -> Result<Option<TaskFilter>, CliError> {
+fn task_filter(args: &RecordArgs) -> Option<TaskFilter> {
     if args.pids.is_empty() && !args.only_command {
-        return Ok(None);
+        return None;
     }
-    let mut tids = Vec::new();
-    for &pid in &args.pids {
-        let threads = proc::threads_of(pid).unwrap_or_default();
-        if threads.is_empty() {
-            return Err(CliError::Usage(format!("-P {pid}: there is no such process")));
-        }
-        tids.extend(threads);
-    }
-    Ok(Some(TaskFilter { tids, follow_fork: args.children }))
+    Some(TaskFilter { processes: args.pids.clone(), follow_fork: args.children })
 }
 
 /// The rules in the order of the command line: every -e behind the first -v excludes.
@@ -251,8 +289,8 @@ fn without_btf(
         )));
     }
     notes.push(format!(
-        "{error}; without it, context flags are unknown, threads that start while recording are followed and named \
-         only from their first exec or rename on"
+        "{error}; without it, context flags are unknown, threads that start while recording are named only \
+         from their first rename on, and -P and -F do not record them"
     ));
     Ok(())
 }

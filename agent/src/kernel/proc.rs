@@ -166,6 +166,12 @@ pub fn uname_text() -> String {
     parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
 }
 
+/// Whether this process sees the ids that the kernel itself uses: those of the first pid namespace, whose inode number is fixed
+/// (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+pub fn in_initial_pid_namespace() -> bool {
+    std::fs::read_link("/proc/self/ns/pid").map_or(true, |link| link.as_os_str() == "pid:[4026531836]")
+}
+
 /// A text that is different after each boot.
 pub fn boot_id() -> io::Result<String> {
     read::trimmed("/proc/sys/kernel/random/boot_id")

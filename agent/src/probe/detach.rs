@@ -7,7 +7,16 @@
 use std::{
     fs::File,
     io,
-    os::fd::{AsRawFd, OwnedFd, RawFd},
+    os::{
+        fd::{AsRawFd, OwnedFd, RawFd},
+        unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
+    },
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
 };
 
 /// Held exclusively while a recorder attaches its events and while a detacher lets one go, so that a new recording does not
@@ -17,6 +26,12 @@ const TURN_LOCK: &std::ffi::CStr = c"/run/tracer-agent.attach.lock";
 /// Held by the one detacher that may ask for the turn: a recorder then waits for one detachment however many detachers run.
 const QUEUE_LOCK: &std::ffi::CStr = c"/run/tracer-agent.detach.lock";
 
+/// How long a recorder waits for its turn: many times what one detachment takes.
+const TURN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often it looks. Detachers leave the lock alone for longer than that after each detachment.
+const TURN_POLL: Duration = Duration::from_micros(500);
+
 /// Lets a recorder attach before running detachers go on. Released when dropped.
 #[derive(Debug)]
 pub struct AttachTurn(#[expect(dead_code, reason = "held for its lock")] Option<File>);
@@ -24,10 +39,20 @@ pub struct AttachTurn(#[expect(dead_code, reason = "held for its lock")] Option<
 impl AttachTurn {
     /// Waits at most for one detachment. Where the lock file cannot be had, attaching works all the same, more slowly.
     pub fn take() -> Self {
-        let path = std::path::Path::new("/run/tracer-agent.attach.lock");
-        let file = File::options().create(true).truncate(false).write(true).open(path).ok();
-        let file = file.filter(|f| rustix::fs::flock(f, rustix::fs::FlockOperation::LockExclusive).is_ok());
-        Self(file)
+        let path = std::path::Path::new(std::ffi::OsStr::from_bytes(TURN_LOCK.to_bytes()));
+        let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path).ok();
+        let deadline = Instant::now() + TURN_TIMEOUT;
+        let taken = file.filter(|file| {
+            // Not a blocking wait: somebody who holds the lock for good must not keep anybody from recording.
+            while flock(file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+                if Instant::now() >= deadline {
+                    return false;
+                }
+                std::thread::sleep(TURN_POLL);
+            }
+            true
+        });
+        Self(taken)
     }
 }
 
@@ -107,7 +132,7 @@ unsafe fn detacher(keep: &[RawFd], closed: RawFd) -> ! {
             libc::flock(turn, libc::LOCK_UN);
             libc::flock(queue, libc::LOCK_UN);
             // Gives a recorder that waits for its turn the time to take it.
-            let pause = libc::timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+            let pause = libc::timespec { tv_sec: 0, tv_nsec: 2_000_000 };
             libc::nanosleep(&raw const pause, std::ptr::null_mut());
         }
         libc::_exit(0)

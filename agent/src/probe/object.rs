@@ -113,18 +113,6 @@ impl LoadError {
         }
         false
     }
-
-    /// Whether the kernel had not enough memory for the maps.
-    pub fn is_out_of_memory(&self) -> bool {
-        let mut source: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(error) = source {
-            if let Some(io) = error.downcast_ref::<std::io::Error>() {
-                return io.kind() == std::io::ErrorKind::OutOfMemory;
-            }
-            source = error.source();
-        }
-        false
-    }
 }
 
 /// Loaded programs and their memory. Dropping it frees the maps once no link holds a program any more.

@@ -1,5 +1,10 @@
 //! Taking pages out of a CPU's ring.
 
+use std::{
+    ops::Range,
+    sync::atomic::{Ordering, fence},
+};
+
 use agent_ebpf::{CpuControl, PAGE_HEADER, PAGE_SIZE, PageMeta};
 
 use super::{Control, SharedArray};
@@ -75,7 +80,9 @@ impl<'a> CpuRing<'a> {
         let count = self.ready().min(max);
         let first = self.control.consumed();
         for number in first..first + count {
-            each(self.copy_page(number, None, 0, out));
+            if let Some(page) = self.copy_page(number, None, 0, out) {
+                each(page);
+            }
         }
         count
     }
@@ -98,35 +105,38 @@ impl<'a> CpuRing<'a> {
             events: state.events.wrapping_sub(state.page_start_events) as u32,
             ..PageMeta::default()
         };
-        Some(self.copy_page(state.head, Some(open), 0, out))
+        self.copy_page(state.head, Some(open), 0, out)
     }
 
-    /// Copies the newest pages of an overwrite-mode ring, oldest first, each sealed, into `out`.
-    ///
-    /// May run while programs write: a page that was reused during its copy is left out. The first page copied is
-    /// marked with the events that were overwritten before it. The page being filled is not included; see
-    /// [`CpuRing::take_partial`].
-    pub fn snapshot(&self, out: &mut Vec<u8>, mut each: impl FnMut(SealedPage)) {
+    /// The numbers of the complete pages that an overwrite-mode ring still holds, oldest first.
+    pub fn newest(&self) -> Range<u64> {
         let head = self.control.head();
-        let mut missed = self.control.overwritten();
-        for number in head.saturating_sub(self.pages)..head {
-            let start = out.len();
-            let page = self.copy_page(number, None, missed, out);
-            // Page `number + pages` uses the same memory; it is opened only after `head` has reached its number.
-            if self.control.head() >= number + self.pages && self.overwriting(number) {
-                out.truncate(start);
-                missed = self.control.overwritten();
-                continue;
-            }
-            each(page);
-            missed = 0;
-        }
+        head.saturating_sub(self.pages)..head
     }
 
-    /// Whether the slot of page `number` has been, or may just be being, opened again.
-    fn overwriting(&self, number: u64) -> bool {
+    /// Appends page `number` of an overwrite-mode ring, sealed and marked with `missed` lost events more than it has itself.
+    ///
+    /// May run while programs write: `None` if the page was reused before or during the copy.
+    pub fn copy(&self, number: u64, missed: u64, out: &mut Vec<u8>) -> Option<SealedPage> {
+        let start = out.len();
+        let page = self.copy_page(number, None, missed, out);
+        // The copy must be complete before the look at what happened meanwhile.
+        fence(Ordering::Acquire);
+        // Page `number + pages` takes the same memory. It is opened only after `head` has reached its number, and then its
+        // length is 0 until it is complete.
+        if page.is_none() || self.control.head() >= number + self.pages && self.is_reopened(number) {
+            out.truncate(start);
+            return None;
+        }
+        page
+    }
+
+    /// Whether the slot of page `number` holds, or may just begin to hold, a newer page.
+    fn is_reopened(&self, number: u64) -> bool {
         let state = self.control.quiescent();
-        state.head > number + self.pages || state.offset != 0 || state.busy != 0
+        let slot = self.base + (number % self.pages) as usize;
+        let used = self.rings.meta.read(slot).map_or(0, |meta| meta.used);
+        state.head > number + self.pages || used == 0 || state.busy != 0
     }
 
     /// Copies page `number` and seals the copy: the commit word, the missed-events mark, zeros behind the data.
@@ -138,14 +148,15 @@ impl<'a> CpuRing<'a> {
         open: Option<PageMeta>,
         overwritten: u64,
         out: &mut Vec<u8>,
-    ) -> SealedPage {
+    ) -> Option<SealedPage> {
         let index = self.base + (number % self.pages) as usize;
-        let (Some(source), Some(meta)) = (self.rings.pages.get(index), self.rings.meta.read(index)) else {
-            return SealedPage::default();
-        };
+        let (source, meta) = (self.rings.pages.get(index)?, self.rings.meta.read(index)?);
         let lost = meta.lost + overwritten;
         let meta = open.unwrap_or(meta);
-        let used = (meta.used as usize).clamp(PAGE_HEADER, PAGE_SIZE);
+        if meta.used as usize <= PAGE_HEADER {
+            return None;
+        }
+        let used = (meta.used as usize).min(PAGE_SIZE);
         let start = out.len();
         out.resize(start + PAGE_SIZE, 0);
         // SAFETY: the source is a whole mapped page and the destination has `PAGE_SIZE >= used` bytes; they are
@@ -156,11 +167,11 @@ impl<'a> CpuRing<'a> {
         }
         let missed = (lost != 0).then_some(lost);
         if page::seal(&mut out[start..], Endian::Little, used - PAGE_HEADER, missed).is_err() {
-            // The length is clamped to the page, so there is nothing that could be refused.
+            // The programs write multiples of four.
             out.truncate(start);
-            return SealedPage::default();
+            return None;
         }
-        SealedPage { events: meta.events, lost }
+        Some(SealedPage { events: meta.events, lost })
     }
 }
 

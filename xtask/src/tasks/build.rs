@@ -8,7 +8,7 @@ pub(super) const TASK: Task = Task {
     name: "build",
     args: "[CARGO-ARGS...]",
     about: "Builds target/release/tracer-agent with its eBPF programs\n\
-            Arguments go to `cargo build`, such as `--features debug-ebpf`.",
+            Arguments go to `cargo build`.",
     run: |args| {
         setup(Purpose::Run)?;
         build(args)
