@@ -44,6 +44,9 @@ pub(super) const LOAD_TASK: Task = Task { name: "bench-load", args: "", about: "
 /// How often a round is tried again in which a recorder was disturbed.
 const RETRIES: usize = 3;
 
+/// How long to wait for processes that a recorder left behind: they may queue behind those of other recorders.
+const LEFT_BEHIND_MAX: Duration = Duration::from_secs(3);
+
 struct Options {
     rounds: usize,
     /// Iterations are divided by this.
@@ -263,16 +266,23 @@ fn run_traced(
     let _ = fs::remove_file(&file);
     let mut command = recorder.command(workload.events, &file, load);
     let output = File::create(&log)?;
+    // What earlier runs left behind is not this one's.
+    while sys::reap()?.is_some() {}
     // A terminal would make recorders show their progress.
     command.current_dir(dir).stdin(File::open("/dev/null")?).stderr(output.try_clone()?).stdout(output);
     let spawned = sys::now();
     let child = command.spawn().map_err(|error| format!("{}: {error}", process::line(&command)))?;
     let (status, Usage { mut cpu, mut peak_bytes }) =
-        sys::wait(Some(child.id()))?.ok_or("somebody else waited for the recorder")?;
+        sys::wait(child.id())?.ok_or("somebody else waited for the recorder")?;
     let ended = sys::now();
-    while let Some((_, left_behind)) = sys::wait(None)? {
-        cpu += left_behind.cpu;
-        peak_bytes = peak_bytes.max(left_behind.peak_bytes);
+    while sys::has_children() && sys::now() < ended + LEFT_BEHIND_MAX {
+        match sys::reap()? {
+            Some(left_behind) => {
+                cpu += left_behind.cpu;
+                peak_bytes = peak_bytes.max(left_behind.peak_bytes);
+            }
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
     }
     let gone = sys::now();
     if !status.success() {

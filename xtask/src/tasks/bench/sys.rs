@@ -41,16 +41,32 @@ pub(super) fn own_usage() -> io::Result<Usage> {
     }
 }
 
-/// Waits for the process `pid`, or for any child, and says what it and the children it waited for used.
-///
-/// `None` when there is no such child.
-pub(super) fn wait(pid: Option<u32>) -> io::Result<Option<(std::process::ExitStatus, Usage)>> {
+/// Waits for the process `pid` and says what it and the children it waited for used. `None` when there is no such child.
+pub(super) fn wait(pid: u32) -> io::Result<Option<(std::process::ExitStatus, Usage)>> {
+    wait4(pid.cast_signed(), 0)
+}
+
+/// What a child used that has ended, if there is one.
+pub(super) fn reap() -> io::Result<Option<Usage>> {
+    Ok(wait4(-1, libc::WNOHANG)?.map(|(_, usage)| usage))
+}
+
+/// Whether there are children, running or not waited for.
+pub(super) fn has_children() -> bool {
+    // SAFETY: a null pointer stands for "tell nothing"; WNOWAIT leaves everything as it is.
+    let result = unsafe {
+        libc::waitid(libc::P_ALL, 0, std::ptr::null_mut(), libc::WEXITED | libc::WNOHANG | libc::WNOWAIT)
+    };
+    result == 0
+}
+
+fn wait4(pid: libc::pid_t, flags: libc::c_int) -> io::Result<Option<(std::process::ExitStatus, Usage)>> {
     use std::os::unix::process::ExitStatusExt as _;
-    let pid = pid.map_or(-1, u32::cast_signed);
     let mut status = 0;
     let mut usage = MaybeUninit::uninit();
     // SAFETY: both pointers are valid; the kernel fills both when it returns a process id.
-    match check(unsafe { libc::wait4(pid, &raw mut status, 0, usage.as_mut_ptr()) }) {
+    match check(unsafe { libc::wait4(pid, &raw mut status, flags, usage.as_mut_ptr()) }) {
+        Ok(0) => Ok(None),
         Ok(_) => {
             // SAFETY: as above.
             let usage = unsafe { usage.assume_init() };
