@@ -2,7 +2,7 @@
 //!
 //! | module | what it is | needs a kernel |
 //! |---|---|---|
-//! | [`tracedat`] | the trace.dat version 7 codec: header, sections, options, pages, chunks, writer | no |
+//! | [`tracedat`] | the trace.dat version 7 codec: header, sections, options, pages, chunks, writer, reader | no |
 //! | [`event`] | event formats as tracefs prints them | no |
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
 //! | `probe` | attaching eBPF programs to the kernel's hooks | yes |
