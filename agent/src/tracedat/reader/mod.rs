@@ -31,9 +31,6 @@ mod time;
 mod v6;
 mod v7;
 
-#[cfg(test)]
-mod tests;
-
 pub use counts::{Counts, CpuCounts};
 pub use error::ReadError;
 pub use file::{BufferInfo, FileHeader, SectionInfo};

@@ -281,9 +281,16 @@ impl<'r> CpuPages<'r> {
                         Some(&*packed)
                     }
                 };
-                self.decompressor
-                    .decompress(packed.unwrap_or_default(), plain as usize, &mut self.buffer)
-                    .map_err(|source| ReadError::Decompress { what, offset, source })?;
+                let result = self.decompressor.decompress(
+                    packed.unwrap_or_default(),
+                    plain as usize,
+                    &mut self.buffer,
+                );
+                if let Err(source) = result {
+                    // A size that was a lie must not keep its memory.
+                    self.buffer = Vec::new();
+                    return Err(ReadError::Decompress { what, offset, source });
+                }
                 self.loaded = first_page..first_page + u64::from(plain).div_ceil(page_size);
                 self.loaded_len = plain as usize;
             }

@@ -17,8 +17,8 @@ use super::source::Source;
 /// Most sections that are listed by walking through the file.
 const MAX_LISTED: usize = 4096;
 
-/// Longest chunk, uncompressed. Recorders make chunks of 10 to 64 pages.
-pub(crate) const MAX_CHUNK: u64 = 64 << 20;
+/// Longest chunk, uncompressed. Recorders make chunks of 10 to 64 pages, of 64 KiB at most.
+pub(crate) const MAX_CHUNK: u64 = 32 << 20;
 
 /// A file whose header is read.
 pub(crate) struct Sections<'a> {
