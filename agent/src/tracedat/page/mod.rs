@@ -14,6 +14,7 @@
 //! - The count of missed events is stored only where 8 more bytes fit behind the data; otherwise only the flag.
 //! - Time cannot go backwards inside a page, for deltas are unsigned.
 
+//!
 //! Pages of 32-bit kernels have a commit word of 4 bytes, so that their data begin at 12. They are read ([`PageLayout`]), not
 //! written.
 

@@ -206,20 +206,17 @@ impl<'r> CpuPages<'r> {
 
     /// Reads a page, and tells where its events are in [`bytes`](Self::bytes) until the next call.
     pub(crate) fn locate(&mut self, index: u64) -> Result<(PageHeader, Range<usize>), ReadError> {
-        let page = match (&self.chunks, self.mapped) {
-            (Chunks::Plain, Some(bytes)) => {
-                let start = index.saturating_mul(self.page_size()).saturating_add(self.extent.offset);
-                let end = start.saturating_add(self.page_size()).min(self.end).min(bytes.len() as u64);
-                start.min(end) as usize..end as usize
+        let page = if let (Chunks::Plain, Some(bytes)) = (&self.chunks, self.mapped) {
+            let start = index.saturating_mul(self.page_size()).saturating_add(self.extent.offset);
+            let end = start.saturating_add(self.page_size()).min(self.end).min(bytes.len() as u64);
+            start.min(end) as usize..end as usize
+        } else {
+            if !self.loaded.contains(&index) {
+                self.load(index)?;
             }
-            _ => {
-                if !self.loaded.contains(&index) {
-                    self.load(index)?;
-                }
-                let start = (index.saturating_sub(self.loaded.start)).saturating_mul(self.page_size());
-                let end = start.saturating_add(self.page_size()).min(self.loaded_len as u64);
-                start.min(end) as usize..end as usize
-            }
+            let start = index.saturating_sub(self.loaded.start).saturating_mul(self.page_size());
+            let end = start.saturating_add(self.page_size()).min(self.loaded_len as u64);
+            start.min(end) as usize..end as usize
         };
         let bytes = self.bytes().get(page.clone()).unwrap_or_default();
         let header = self.layout.header(bytes).map_err(|source| self.page_error(index, source))?;
@@ -270,16 +267,15 @@ impl<'r> CpuPages<'r> {
                 let Some(chunk) = self.chunk_of(chunks, index) else { return Ok(()) };
                 let Chunk { offset, packed, plain, first_page } = chunk;
                 let packed_len = packed as usize;
-                let packed = match self.source.get().bytes() {
-                    Some(bytes) => bytes.get(offset as usize..).and_then(|bytes| bytes.get(..packed_len)),
-                    None => {
-                        if self.packed.len() < packed_len {
-                            self.packed.resize(packed_len, 0);
-                        }
-                        let packed = &mut self.packed[..packed_len];
-                        self.source.get().read_exact_at(packed, offset).map_err(io(offset))?;
-                        Some(&*packed)
+                let packed = if let Some(bytes) = self.source.get().bytes() {
+                    bytes.get(offset as usize..).and_then(|bytes| bytes.get(..packed_len))
+                } else {
+                    if self.packed.len() < packed_len {
+                        self.packed.resize(packed_len, 0);
                     }
+                    let packed = &mut self.packed[..packed_len];
+                    self.source.get().read_exact_at(packed, offset).map_err(io(offset))?;
+                    Some(&*packed)
                 };
                 let result = self.decompressor.decompress(
                     packed.unwrap_or_default(),

@@ -11,6 +11,7 @@ const INTERPOLATE: u32 = 1;
 
 /// Which corrections are applied. All of them, unless told otherwise; none gives the times as the pages have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Corrections {
     /// Option OFFSET.
     pub offset: bool,

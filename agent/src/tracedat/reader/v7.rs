@@ -34,6 +34,9 @@ struct Found {
     body_end: u64,
 }
 
+/// What reads the body of a section.
+type Part = fn(&mut Metadata, &mut Cursor<'_>) -> Result<(), ReadError>;
+
 /// Opens the file behind its header, at which `cursor` is.
 pub(crate) fn open(
     source: &dyn Source,
@@ -58,7 +61,6 @@ pub(crate) fn open(
     file.with_body(info, SectionId::HEADER_INFO, |cursor| metadata.read_header_info(cursor))?;
     let layout = PageLayout::parse(header.endian, &metadata.header_page)
         .map_err(|source| ReadError::Layout { source })?;
-    type Part = fn(&mut Metadata, &mut Cursor<'_>) -> Result<(), ReadError>;
     let parts: [(SectionId, Part); 4] = [
         (SectionId::FTRACE_EVENTS, Metadata::read_ftrace_events),
         (SectionId::EVENT_FORMATS, Metadata::read_event_formats),
