@@ -296,17 +296,14 @@ impl<'a> Report<'a> {
         let (events, marks) = self.missed();
         let unknown: u64 = self.counts.cpus.iter().map(|cpu| cpu.missed_unknown).sum();
         text.push_str("\nLOSSES\n");
-        match marks {
-            0 => text.push_str("  no page tells of lost events\n"),
-            _ => {
-                let _ = write!(text, "  {} events lost at {} places", count(events), count(marks));
-                match unknown {
-                    0 => text.push('\n'),
-                    _ => {
-                        let _ = writeln!(text, ", {} of which do not tell how many", count(unknown));
-                    }
-                }
+        if marks == 0 {
+            text.push_str("  no page tells of lost events\n");
+        } else {
+            let _ = write!(text, "  {} events lost at {} places", count(events), count(marks));
+            if unknown != 0 {
+                let _ = write!(text, ", {} of which do not tell how many", count(unknown));
             }
+            text.push('\n');
         }
         let Some(ledger) = &self.ledger else { return };
         let Some(value) = json::Value::parse(&ledger.text) else {
@@ -420,6 +417,6 @@ fn unknown_text(id: OptionId, bytes: &[u8]) -> String {
     match printable {
         Some(text) => text.to_owned(),
         None if id == LEDGER_OPTION => "damaged".to_owned(),
-        None => bytes.iter().take(32).map(|byte| format!("{byte:02x}")).collect(),
+        None => bytes.iter().take(32).fold(String::new(), |text, byte| text + &format!("{byte:02x}")),
     }
 }

@@ -110,7 +110,10 @@ mod tests {
         kind | delta << 5
     }
 
-    fn walk(words: &[u32], endian: Endian) -> (Vec<(u64, usize, usize)>, Result<(), PageError>) {
+    /// Time, start and length of each event, and how it ended.
+    type Walked = (Vec<(u64, usize, usize)>, Result<(), PageError>);
+
+    fn walk(words: &[u32], endian: Endian) -> Walked {
         let mut data = Vec::new();
         for (at, word) in words.iter().enumerate() {
             // Headers are given little endian; in the other order the bits stand mirrored.
@@ -118,7 +121,7 @@ mod tests {
                 if endian == Endian::Big && at % 2 == 0 { (word & 0x1f) << 27 | word >> 5 } else { *word };
             data.extend_from_slice(&endian.u32(word));
         }
-        let mut cursor = EventCursor::new(0xa8 << 56 | 100);
+        let mut cursor = EventCursor::new((0xa8 << 56) + 100);
         let mut events = Vec::new();
         loop {
             match cursor.next(&data, endian) {

@@ -293,7 +293,7 @@ mod tests {
         for option in options {
             for endian in [Endian::Little, Endian::Big] {
                 let bytes = option.encode(endian).unwrap();
-                assert_eq!(FileOption::decode(option.id(), &bytes, endian), [option.clone()]);
+                assert_eq!(FileOption::decode(option.id(), &bytes, endian), std::slice::from_ref(&option));
             }
         }
     }
@@ -318,7 +318,7 @@ mod tests {
             (OptionId::CPUCOUNT, b"\x01"),
             (OptionId::TRACEID, b"1234567"),
             (OptionId::TIME_SHIFT, b"12345678\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff"),
-            (OptionId::GUEST, b"g\012345678\xff\xff\xff\xff"),
+            (OptionId::GUEST, b"g\x0012345678\xff\xff\xff\xff"),
             (OptionId::PROCMAPS, b"1a ffff name\n"),
             (OptionId::LAST_BOOT_INFO, b"none\0"),
         ] {
