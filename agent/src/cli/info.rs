@@ -177,17 +177,17 @@ impl<'a> Report<'a> {
 
     fn overview(&self, text: &mut String) {
         let (header, layout) = (self.reader.header(), self.reader.layout());
+        let codec = format!("{} {}", header.codec.name(), clean(&header.codec_version));
         let _ = writeln!(
             text,
-            "{}: version {}, {}, {} endian, {}-bit kernel, pages of {} bytes, compression {} {}",
+            "{}: version {}, {}, {} endian, {}-bit kernel, pages of {} bytes, compression {}",
             self.name,
             header.version,
             bytes(self.reader.file_len()),
             endian_name(header.endian),
             u32::from(layout.long_size) * 8,
             layout.page_size,
-            header.codec.name(),
-            clean(&header.codec_version),
+            codec.trim_end(),
         );
         let _ = write!(text, "{} events", count(self.events()));
         if let Some((first, last)) = self.span() {

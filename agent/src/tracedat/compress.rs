@@ -237,6 +237,9 @@ impl Decompressor {
         out: &mut Vec<u8>,
     ) -> Result<(), DecompressError> {
         let (said, plain) = (plain_len, plain_len as u64);
+        if self.codec == Codec::None {
+            return Err(DecompressError::NoCodec);
+        }
         if plain > self.codec.bound(packed.len() as u64) {
             return Err(DecompressError::Ratio { packed: packed.len() as u64, plain });
         }

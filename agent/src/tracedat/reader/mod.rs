@@ -163,7 +163,7 @@ impl<S: Source> Reader<S> {
     pub fn kallsyms(&self) -> Result<Vec<u8>, ReadError> {
         match self.parsed.kallsyms {
             None => Ok(Vec::new()),
-            Some(Body::Text { .. }) => self.parsed.kallsyms.map_or(Ok(Vec::new()), |body| self.body(body)),
+            Some(body @ Body::Text { .. }) => self.body(body),
             Some(Body::Section(offset)) => {
                 self.sections_of().with_body(offset, super::SectionId::KALLSYMS, |cursor| {
                     let size = cursor.u32("size of the kernel symbols")?;
@@ -182,18 +182,23 @@ impl<S: Source> Reader<S> {
         body.map(|body| self.body(body)).transpose()
     }
 
-    /// A section's bytes, uncompressed, for sections that are not known here. Version 7 only.
+    /// A section's bytes, uncompressed, for sections that are not known here.
     ///
     /// # Errors
-    /// The section is damaged, or it is one of trace data: these are not read as a whole.
+    /// The section is damaged, or too long to be read as a whole, as trace data are.
     pub fn section_bytes(&self, section: &SectionInfo) -> Result<Vec<u8>, ReadError> {
-        self.sections_of().with_body(section.offset, section.id, |cursor| {
+        let read = |cursor: &mut Cursor<'_>| {
             let (what, offset, size) = (section.id.description(), section.offset, cursor.left());
             if size > MAX_SECTION {
                 return Err(ReadError::TooBig { what, offset, size, limit: MAX_SECTION });
             }
             cursor.take(what, size)
-        })
+        };
+        if self.parsed.header.version < 7 {
+            let end = section.offset.saturating_add(section.size).min(self.len);
+            return read(&mut Cursor::new(&self.source, self.parsed.header.endian, section.offset, end));
+        }
+        self.sections_of().with_body(section.offset, section.id, read)
     }
 
     /// The pages of a CPU.
