@@ -233,6 +233,40 @@ fn errors_say_what_and_where() {
 }
 
 #[test]
+fn a_damaged_chunk_is_told_once_and_costs_its_pages() {
+    for codec in [Codec::Zstd, Codec::Zlib] {
+        let mut bytes = file(Endian::Little, codec).bytes;
+        let whole = Reader::open(bytes.as_slice()).unwrap();
+        let at = whole.buffers()[0].cpus[0].offset as usize + 4 + 8;
+        bytes[at..at + 8].fill(0xa5);
+        let reader = Reader::open(bytes.as_slice()).unwrap();
+        let mut records = reader.records().unwrap();
+        let mut found = Vec::new();
+        loop {
+            match records.next_record() {
+                Ok(Some(record)) => found.push(record.timestamp),
+                Ok(None) => break,
+                Err(error) => {
+                    assert!(matches!(error, ReadError::Decompress { what: "trace data", .. }), "{error}");
+                    found.push(0);
+                }
+            }
+        }
+        assert_eq!(found, [0, 200, 205, 300, 305, 400, 405]);
+        let mut back = Vec::new();
+        loop {
+            match records.prev_record() {
+                Ok(Some(record)) => back.push(record.timestamp),
+                Ok(None) => break,
+                Err(_) => back.push(0),
+            }
+        }
+        assert_eq!(back, [405, 400, 305, 300, 205, 200, 0]);
+        assert_eq!((reader.count(0).cpus[0].damaged, reader.count(0).events()), (1, 2));
+    }
+}
+
+#[test]
 fn random_changes() {
     for codec in CODECS {
         let bytes = file(Endian::Big, codec).bytes;

@@ -59,7 +59,8 @@ impl Counter {
         let mut counts = CpuCounts { cpu, pages: pages.len(), ..CpuCounts::default() };
         let endian = pages.layout().endian;
         let (mut first, mut last) = (None, None);
-        for index in 0..pages.len() {
+        let mut index = 0;
+        while index < pages.len() {
             let result = pages.locate(index).and_then(|(header, data)| {
                 if let Some(missed) = header.missed {
                     counts.missed_marks += 1;
@@ -86,9 +87,11 @@ impl Counter {
                     }
                 }
             });
+            index += 1;
             if let Err(error) = result {
                 counts.damaged += 1;
                 self.damage(&error);
+                index = pages.lost_with(index - 1).end;
             }
         }
         if let Some(error) = pages.take_tail_error() {

@@ -37,6 +37,8 @@ pub struct CpuPages<'r> {
     /// The pages that are in `buffer`, and how many bytes these are.
     loaded: Range<u64>,
     loaded_len: usize,
+    /// The pages of the chunk that could not be read last.
+    broken: Range<u64>,
 }
 
 /// A source that can be part of a type with `Debug`.
@@ -111,6 +113,7 @@ impl<'r> CpuPages<'r> {
             buffer: Vec::new(),
             loaded: 0..0,
             loaded_len: 0,
+            broken: 0..0,
         };
         if buffer.compressed {
             pages.find_chunks(codec, header)?;
@@ -224,6 +227,12 @@ impl<'r> CpuPages<'r> {
         Ok((header, start..start + header.data_len))
     }
 
+    /// The pages that are lost with a page that could not be read: all of a chunk, or that page. Who went on with the next page
+    /// of a damaged chunk would decompress it in vain once per page.
+    pub(crate) fn lost_with(&self, page: u64) -> Range<u64> {
+        if self.broken.contains(&page) { self.broken.clone() } else { page..page + 1 }
+    }
+
     /// An error of a page.
     pub(crate) fn page_error(&self, page: u64, source: super::super::page::PageError) -> ReadError {
         let offset = match &self.chunks {
@@ -265,7 +274,10 @@ impl<'r> CpuPages<'r> {
             }
             Chunks::Packed(chunks) => {
                 let Some(chunk) = self.chunk_of(chunks, index) else { return Ok(()) };
-                let Chunk { offset, packed, plain, first_page } = chunk;
+                let pages = chunk.first_page..chunk.first_page + u64::from(chunk.plain).div_ceil(page_size);
+                // Until it is whole.
+                self.broken = pages.clone();
+                let Chunk { offset, packed, plain, first_page: _ } = chunk;
                 let packed_len = packed as usize;
                 let packed = if let Some(bytes) = self.source.get().bytes() {
                     bytes.get(offset as usize..).and_then(|bytes| bytes.get(..packed_len))
@@ -287,7 +299,8 @@ impl<'r> CpuPages<'r> {
                     self.buffer = Vec::new();
                     return Err(ReadError::Decompress { what, offset, source });
                 }
-                self.loaded = first_page..first_page + u64::from(plain).div_ceil(page_size);
+                self.broken = 0..0;
+                self.loaded = pages;
                 self.loaded_len = plain as usize;
             }
         }

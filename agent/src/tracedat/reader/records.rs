@@ -197,7 +197,7 @@ impl<'r> CpuRecords<'r> {
                     return self.pages.take_tail_error().map_or(Ok(None), Err);
                 }
                 if let Err(error) = self.load() {
-                    self.page += 1;
+                    self.page = self.pages.lost_with(self.page).end;
                     return Err(error);
                 }
             }
@@ -246,7 +246,10 @@ impl<'r> CpuRecords<'r> {
                 return Ok(None);
             }
             self.page -= 1;
-            self.load()?;
+            if let Err(error) = self.load() {
+                self.page = self.pages.lost_with(self.page).start;
+                return Err(error);
+            }
             let result = self.make_index();
             self.before = self.index.len();
             self.cursor.at = self.data.len();
