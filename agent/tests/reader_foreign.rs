@@ -193,6 +193,21 @@ fn options_may_be_compressed() {
 }
 
 #[test]
+fn a_damaged_buffer_costs_that_buffer() {
+    let mut file = File::new(Endian::Little, Codec::None);
+    file.metadata();
+    file.buffer("one", &[page(Endian::Little, 4, 1, None, &[(0, 9)])]);
+    file.option(3, b"1234567");
+    let at = file.close_options(false);
+    let reader = Reader::open(file.bytes.as_slice()).unwrap();
+    let damaged = reader.options().last().unwrap();
+    assert!(damaged.offset > at as u64);
+    let ReadError::Short { what, offset, wanted, left } = reader.problems()[0] else { panic!() };
+    assert_eq!((what, offset, wanted, left), ("option BUFFER", damaged.offset, 8, 7));
+    assert_eq!(forwards(&mut reader.records().unwrap()).len(), 1);
+}
+
+#[test]
 fn options_in_a_circle_end() {
     let mut file = file(Endian::Little, Codec::None);
     let link = file.link;

@@ -170,7 +170,7 @@ fn check_merged(chance: &mut Chance, reader: &Reader<&[u8]>, cpus: &BTreeMap<(us
         let time =
             near.map_or(0, |record| record.timestamp).saturating_add(chance.below(3)).saturating_sub(1);
         let split = sorted.partition_point(|record| record.timestamp < time);
-        records.seek(time).unwrap();
+        records.seek(time);
         // A few steps to and fro end where they began.
         for _ in 0..chance.below(4) {
             let steps = chance.below(6).min((sorted.len() - split) as u64);
@@ -255,6 +255,28 @@ fn files_of_several_machines_merge_by_time() {
 }
 
 #[test]
+fn cpus_are_read_on_threads() {
+    let setup = Setup::default();
+    let chance = &mut Chance::new(9);
+    let mut writer = start(setup);
+    let mut top = writer.begin_buffer(Buffer { name: "", clock: "mono", page_size: 4096 }).unwrap();
+    let cpus: Vec<_> = (0..4).map(|number| cpu(chance, setup, 4096, 0, number)).collect();
+    for (number, (pages, _)) in cpus.iter().enumerate() {
+        top.write_cpu(number as u32, pages.as_slice()).unwrap();
+    }
+    top.finish().unwrap();
+    let reader = Reader::open(writer.finish().unwrap().into_inner()).unwrap();
+    std::thread::scope(|scope| {
+        for (extent, expected) in
+            reader.buffers()[0].cpus.iter().zip(cpus.iter().filter(|cpu| !cpu.1.is_empty()))
+        {
+            let mut records = reader.cpu_records(0, extent.cpu).unwrap();
+            scope.spawn(move || assert_eq!(cpu_forwards(&mut records).len(), expected.1.len()));
+        }
+    });
+}
+
+#[test]
 fn damage_ends_a_page_and_not_the_file() {
     let mut writer = start(Setup { compression: Compression::None, ..Setup::default() });
     let mut builder = PageBuilder::new(4096, Endian::Little).unwrap();
@@ -295,6 +317,17 @@ fn damage_ends_a_page_and_not_the_file() {
     );
     assert!(errors[1].contains("page 2 of CPU 0") && errors[1].contains("byte 80"), "{errors:?}");
     assert_eq!(errors.len(), 2);
+    // Times on the damaged pages lead to the next that can be read.
+    for (time, next) in
+        [(0, 0), (5, 5), (per_page, 2 * per_page), (2 * per_page + 10, 3 * per_page), (1999, 1999)]
+    {
+        records.seek(time);
+        let found =
+            std::iter::repeat_with(|| records.next_record().map(|record| record.map(|r| r.timestamp)));
+        assert_eq!(found.take(3).find_map(Result::ok).unwrap(), Some(next), "{time}");
+    }
+    records.seek(2000);
+    assert!(records.next_record().unwrap().is_none());
     let counts = reader.count(0);
     assert_eq!((counts.events(), counts.cpus[0].damaged), (expected.len() as u64, 2));
     assert_eq!(counts.damage, errors);

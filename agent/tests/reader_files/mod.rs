@@ -127,7 +127,7 @@ pub(crate) fn read_everything<S: Source>(source: S) -> Result<u64, ReadError> {
         }
     }
     assert_eq!(back, count);
-    let _ = records.seek(middle);
+    records.seek(middle);
     let _ = records.next_record();
     Ok(count)
 }

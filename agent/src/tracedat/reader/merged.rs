@@ -132,11 +132,10 @@ impl<'r> Records<'r> {
 
     /// Goes before the first record that is not before `timestamp`. Looks at O(log n) pages of each CPU.
     ///
-    /// # Errors
-    /// A page that had to be looked at is damaged.
-    pub fn seek(&mut self, timestamp: u64) -> Result<(), ReadError> {
+    /// Pages that cannot be read are passed over; reading on from here tells of them.
+    pub fn seek(&mut self, timestamp: u64) {
         self.forget();
-        self.streams.iter_mut().try_for_each(|stream| stream.seek(timestamp))
+        self.streams.iter_mut().for_each(|stream| stream.seek(timestamp));
     }
 
     /// Goes before the first record.

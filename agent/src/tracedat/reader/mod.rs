@@ -52,23 +52,20 @@ use v7::Sections;
 
 /// An open file.
 ///
-/// How many times each CPU switched tasks:
+/// The last ten records before a moment, newest first (for counting events see the [crate's example](crate)):
 ///
 /// ```no_run
-/// use std::collections::BTreeMap;
 /// use std::fs::File;
 /// use tracer_agent::tracedat::reader::Reader;
 ///
 /// let reader = Reader::open(File::open("trace.dat")?)?;
-/// let switch = reader.metadata().event_id("sched", "sched_switch");
-/// let mut switches = BTreeMap::new();
 /// let mut records = reader.records()?;
-/// while let Some(record) = records.next_record()? {
-///     if record.event_id() == switch {
-///         *switches.entry(record.cpu).or_insert(0) += 1;
-///     }
+/// records.seek(12_345_000_000);
+/// for _ in 0..10 {
+///     let Some(record) = records.prev_record()? else { break };
+///     let event = record.event_id().and_then(|id| reader.metadata().event(id));
+///     println!("{} CPU {}: {}", record.timestamp, record.cpu, event.map_or("unknown", |event| event.name));
 /// }
-/// println!("{switches:?}");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

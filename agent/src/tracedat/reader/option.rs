@@ -3,11 +3,14 @@
 //! Readers of this format skip what they do not know, and so does this one: an option whose bytes are not what its number
 //! promises is kept as [`FileOption::Unknown`] with the bytes as they are.
 
+use std::io;
+
 use super::super::endian::Endian;
 use super::super::layout::{OptionId, SectionId};
 use super::super::option::{FileOption, Guest, GuestCpu, ProcMap, ProcMaps, TimeShift, TimeShiftSample};
 use super::cursor::{Cursor, lossy};
 use super::error::ReadError;
+use super::source::Source;
 
 /// An option as it stands in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +78,33 @@ pub struct CpuExtent {
     pub size: u64,
 }
 
-/// Takes an option apart. It is more than one for PROCMAPS, which the manual page lets hold several processes.
+/// The bytes of an option, which know where in the file they are.
+struct Window<'a> {
+    bytes: &'a [u8],
+    at: u64,
+}
+
+impl Source for Window<'_> {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.at + self.bytes.len() as u64)
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.bytes.read_exact_at(buffer, offset.checked_sub(self.at).ok_or(io::ErrorKind::UnexpectedEof)?)
+    }
+}
+
+/// Takes an option apart whose data are at `at`. It is more than one for PROCMAPS, which the manual page lets hold several
+/// processes.
 pub(crate) fn decode(
     id: OptionId,
+    at: u64,
     bytes: &[u8],
     endian: Endian,
     version: u8,
 ) -> Result<Vec<OptionValue>, ReadError> {
-    let mut cursor = Cursor::new(&bytes, endian, 0, bytes.len() as u64);
+    let window = Window { bytes, at };
+    let mut cursor = Cursor::new(&window, endian, at, at.saturating_add(bytes.len() as u64));
     Ok(vec![match id {
         OptionId::BUFFER => OptionValue::Buffer(decode_buffer(&mut cursor, version)?),
         OptionId::BUFFER_TEXT => {

@@ -135,39 +135,53 @@ impl<'r> CpuRecords<'r> {
 
     /// Goes before the first record that is not before `timestamp` (a corrected time). Looks at O(log n) pages.
     ///
-    /// # Errors
-    /// A page that had to be looked at is damaged.
-    pub fn seek(&mut self, timestamp: u64) -> Result<(), ReadError> {
+    /// Pages that cannot be read are passed over; reading on from here tells of them.
+    pub fn seek(&mut self, timestamp: u64) {
         let (mut low, mut high) = (0, self.pages.len());
         while low < high {
             let middle = low + (high - low) / 2;
-            let (header, _) = self.pages.locate(middle)?;
-            if self.clock.correct(header.timestamp) < timestamp {
-                low = middle + 1;
-            } else {
-                high = middle;
+            match self.first_readable(middle, high) {
+                Some((page, time)) if time < timestamp => low = page + 1,
+                _ => high = middle,
             }
         }
-        // The page before may have later records.
-        self.go_to(low.saturating_sub(1));
+        // The page before may have later records. Damaged ones have nothing to tell, so that it may be farther back.
+        let mut page = low.saturating_sub(1);
+        while page > 0 && self.pages.locate(page).is_err() {
+            page = self.pages.lost_with(page).start.saturating_sub(1);
+        }
+        self.go_to(page);
         loop {
             let (page, cursor, before, carried) = (self.page, self.cursor, self.before, self.carried);
             let was_loaded = self.loaded;
-            match self.advance()? {
-                None => return Ok(()),
-                Some(found) if found.timestamp < timestamp => {}
-                Some(_) if was_loaded && self.page == page => {
-                    (self.cursor, self.before) = (cursor, before);
-                    self.carried = carried;
-                    return Ok(());
+            if !was_loaded && page >= self.pages.len() {
+                return;
+            }
+            match self.advance() {
+                Ok(None) => return,
+                Ok(Some(found)) if found.timestamp >= timestamp => {
+                    if was_loaded && self.page == page {
+                        (self.cursor, self.before, self.carried) = (cursor, before, carried);
+                    } else {
+                        // It is the first of its page.
+                        self.go_to(self.page);
+                    }
+                    return;
                 }
-                // It is the first of its page.
-                Some(_) => {
-                    self.go_to(self.page);
-                    return Ok(());
-                }
+                Ok(Some(_)) | Err(_) => {}
             }
         }
+    }
+
+    /// The first page of these that can be read, and its time.
+    fn first_readable(&mut self, mut page: u64, end: u64) -> Option<(u64, u64)> {
+        while page < end {
+            match self.pages.locate(page) {
+                Ok((header, _)) => return Some((page, self.clock.correct(header.timestamp))),
+                Err(_) => page = self.pages.lost_with(page).end,
+            }
+        }
+        None
     }
 
     fn go_to(&mut self, page: u64) {

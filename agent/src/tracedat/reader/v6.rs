@@ -193,7 +193,7 @@ fn read_options(
         let size = u64::from(cursor.u32("an option")?);
         let offset = cursor.at();
         let bytes = cursor.take("an option", size)?;
-        for value in decode(id, &bytes, header.endian, header.version)? {
+        for value in decode(id, offset, &bytes, header.endian, header.version)? {
             options.push(OptionEntry { offset, size, id, value });
         }
     }

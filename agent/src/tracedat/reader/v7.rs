@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::compress::{Codec, Decompressor};
 use super::super::layout::{OptionId, SECTION_COMPRESSED, SECTION_HEADER_LEN, SectionHeader, SectionId};
+use super::super::option::FileOption;
 use super::super::page::PageLayout;
 use super::cursor::Cursor;
 use super::error::ReadError;
@@ -179,7 +180,8 @@ impl Sections<'_> {
         Ok(text)
     }
 
-    /// All options of the file. The first section of them must be whole; a chain that breaks later has what came before.
+    /// All options of the file. The first section of them must be whole; a chain that breaks later has what came before. An
+    /// option that must be understood and is not is kept as bytes.
     fn options(&self, first: u64, problems: &mut Vec<ReadError>) -> Result<Vec<OptionEntry>, ReadError> {
         let mut options = Vec::new();
         let mut seen = BTreeSet::new();
@@ -189,7 +191,7 @@ impl Sections<'_> {
         loop {
             let before = seen.len();
             let result = if seen.insert(next) {
-                self.options_section(next, &mut budget, &mut options)
+                self.options_section(next, &mut budget, &mut options, problems)
             } else {
                 let expected = "options that were not read before";
                 let found = "a loop".to_owned();
@@ -220,15 +222,17 @@ impl Sections<'_> {
         offset: u64,
         budget: &mut u64,
         options: &mut Vec<OptionEntry>,
+        problems: &mut Vec<ReadError>,
     ) -> Result<u64, ReadError> {
         let found = self.find(offset, Some(SectionId::OPTIONS))?;
         if found.header.flags & SECTION_COMPRESSED != 0 {
             // Of compressed options the offsets are those in the uncompressed section.
-            return self
-                .with_body(offset, SectionId::OPTIONS, |cursor| self.entries(cursor, budget, options));
+            return self.with_body(offset, SectionId::OPTIONS, |cursor| {
+                self.entries(cursor, budget, options, problems)
+            });
         }
         let mut cursor = Cursor::new(self.source, self.header.endian, found.body_at, found.body_end);
-        self.entries(&mut cursor, budget, options)
+        self.entries(&mut cursor, budget, options, problems)
     }
 
     fn entries(
@@ -236,6 +240,7 @@ impl Sections<'_> {
         cursor: &mut Cursor<'_>,
         budget: &mut u64,
         options: &mut Vec<OptionEntry>,
+        problems: &mut Vec<ReadError>,
     ) -> Result<u64, ReadError> {
         loop {
             let id = OptionId(cursor.u16("an option")?);
@@ -256,9 +261,12 @@ impl Sections<'_> {
             };
             *budget = left;
             let bytes = cursor.take("an option", size)?;
-            for value in decode(id, &bytes, self.header.endian, self.header.version)? {
-                options.push(OptionEntry { offset, size, id, value });
-            }
+            let values = decode(id, offset, &bytes, self.header.endian, self.header.version);
+            let values = values.unwrap_or_else(|error| {
+                problems.push(error);
+                vec![OptionValue::Fact(FileOption::Unknown { id, bytes })]
+            });
+            options.extend(values.into_iter().map(|value| OptionEntry { offset, size, id, value }));
         }
     }
 
