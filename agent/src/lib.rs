@@ -2,7 +2,7 @@
 //!
 //! | module | what it is | needs a kernel |
 //! |---|---|---|
-//! | [`tracedat`] | the trace.dat version 7 codec: header, sections, options, pages, chunks, writer | no |
+//! | [`tracedat`] | the trace.dat version 7 codec: header, sections, options, pages, chunks, writer, reader | no |
 //! | [`event`] | event formats as tracefs prints them | no |
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
 //! | `probe` | attaching eBPF programs to the kernel's hooks | yes |
@@ -10,8 +10,28 @@
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
 //!
 //! Dependencies point down this table's list in reverse: `capture` uses `probe` and `ring`, which use `kernel`;
-//! `tracedat` and `event` use nothing but the standard library and the compressor, and are what is left with
+//! `tracedat` and `event` use nothing but the standard library and the compressors, and are what is left with
 //! `--no-default-features`.
+//!
+//! How many times each CPU switched tasks, in a file of any recorder:
+//!
+//! ```no_run
+//! use std::collections::BTreeMap;
+//! use std::fs::File;
+//! use tracer_agent::tracedat::reader::Reader;
+//!
+//! let reader = Reader::open(File::open("trace.dat")?)?;
+//! let switch = reader.metadata().event_id("sched", "sched_switch");
+//! let mut switches = BTreeMap::new();
+//! let mut records = reader.records()?;
+//! while let Some(record) = records.next_record()? {
+//!     if record.event_id() == switch {
+//!         *switches.entry(record.cpu).or_insert(0) += 1;
+//!     }
+//! }
+//! println!("{switches:?}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 pub mod event;
 pub mod tracedat;

@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, io, path::PathBuf};
 
-use super::{command::CommandError, exit::ExitCode, list::ListError};
+use super::{command::CommandError, exit::ExitCode, info::InfoError, list::ListError};
 use crate::{
     capture::{CaptureError, FinishError},
     kernel::{events::SelectError, tracefs::TracefsError},
@@ -55,6 +55,9 @@ pub enum CliError {
     /// Listing events.
     #[error(transparent)]
     List(#[from] ListError),
+    /// Looking into a file.
+    #[error(transparent)]
+    Info(#[from] InfoError),
     /// A system call that hardly ever fails.
     #[error("cannot {what}: {source}")]
     System {
@@ -99,6 +102,7 @@ impl CliError {
             Self::Command(CommandError::NotExecutable { .. }) => ExitCode::CommandNotExecutable,
             Self::Capture { source } => of_capture(source),
             Self::Finish { error, .. } | Self::Recover(error) if error.is_disk_full() => ExitCode::DiskFull,
+            Self::Info(error) => error.exit_code(),
             Self::Command(CommandError::Spawn(_))
             | Self::Finish { .. }
             | Self::Recover(_)

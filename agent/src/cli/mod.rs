@@ -4,6 +4,7 @@ mod command;
 pub mod doctor;
 mod error;
 pub mod exit;
+pub mod info;
 mod limits;
 pub mod list;
 mod progress;
@@ -39,6 +40,8 @@ pub enum Command {
     Recover(recover::RecoverArgs),
     /// List the events that can be recorded, and their fields
     List(list::Args),
+    /// Tell what is in a trace.dat file: sections, options, buffers, events, losses
+    Info(info::Args),
     /// Tell what this kernel and these privileges allow, and what to do about the rest
     Doctor(doctor::Args),
 }
@@ -88,6 +91,7 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
             list::run(args, &mut stdout)?;
             Ok(exit::ExitCode::Ok.code())
         }
+        Command::Info(args) => Ok(info::run(args, &mut stdout)?.code()),
         Command::Doctor(args) => {
             let code = doctor::run(args, &mut stdout).map_err(CliError::system("write the report"))?;
             Ok(code.code())

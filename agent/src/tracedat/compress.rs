@@ -1,8 +1,8 @@
 //! Compression: the block of a metadata section and the chunk of trace data.
 //!
 //! Both are u32 compressed size, u32 uncompressed size, data (trace-cmd.dat.v7(5), COMPRESSION FORMAT OF THE FILE
-//! SECTIONS and COMPRESSION FORMAT OF THE TRACE DATA). Only zstd is offered: common readers are built without zlib and
-//! then refuse the whole file.
+//! SECTIONS and COMPRESSION FORMAT OF THE TRACE DATA). For writing only zstd is offered: common readers are built without
+//! zlib and then refuse the whole file. Both are read.
 
 use super::endian::Endian;
 
@@ -143,6 +143,135 @@ impl std::fmt::Debug for ChunkCompressor {
     }
 }
 
+/// What the data of a file that is read are compressed with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// With nothing.
+    None,
+    /// With zstd.
+    Zstd,
+    /// With zlib.
+    Zlib,
+}
+
+/// Compressed bytes that are not what they are said to be.
+#[derive(Debug, thiserror::Error)]
+pub enum DecompressError {
+    /// A compressed part in a file that is said to have none.
+    #[error("the file header names no compression")]
+    NoCodec,
+    /// More than this compression can get out of so few bytes, so that the size must be wrong.
+    #[error("{plain} bytes cannot come out of {packed}")]
+    Ratio {
+        /// Size as compressed.
+        packed: u64,
+        /// Size as it is said to be uncompressed.
+        plain: u64,
+    },
+    /// zstd refused.
+    #[error("zstd: {0}")]
+    Zstd(#[source] std::io::Error),
+    /// zlib refused.
+    #[error("zlib: {0}")]
+    Zlib(String),
+    /// It came out longer or shorter than it was said to be.
+    #[error("{found} bytes came out, {said} were expected")]
+    Length {
+        /// Size that is said in the file.
+        said: usize,
+        /// Size that it has.
+        found: usize,
+    },
+}
+
+impl Codec {
+    /// The codec of this name in a file header; `None` if it is not known.
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "" | "none" => Some(Self::None),
+            "zstd" => Some(Self::Zstd),
+            "zlib" => Some(Self::Zlib),
+            _ => None,
+        }
+    }
+
+    /// The name that stands for it in the file header.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Zstd => "zstd",
+            Self::Zlib => "zlib",
+        }
+    }
+
+    /// Most bytes that can come out of `packed` bytes.
+    ///
+    /// A zstd block of 128 KiB takes 4 bytes at least (3 of header, 1 to repeat); deflate has 258 bytes for 2 bits. This
+    /// keeps a few wrong bytes in a small file from asking for memory that could never be filled.
+    pub(crate) const fn bound(self, packed: u64) -> u64 {
+        match self {
+            Self::None => packed,
+            Self::Zstd => (packed + 4).saturating_mul(1 << 15),
+            Self::Zlib => (packed + 4).saturating_mul(1032),
+        }
+    }
+}
+
+/// Turns blocks and chunks back into what they were made from.
+pub(crate) struct Decompressor {
+    codec: Codec,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+}
+
+impl Decompressor {
+    pub(crate) fn new(codec: Codec) -> Self {
+        Self { codec, zstd: None }
+    }
+
+    /// Decompresses `packed` into the first `plain_len` bytes of `out`, which grows if it must and never shrinks. The
+    /// caller has bounded `plain_len`.
+    pub(crate) fn decompress(
+        &mut self,
+        packed: &[u8],
+        plain_len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), DecompressError> {
+        let (said, plain) = (plain_len, plain_len as u64);
+        if self.codec == Codec::None {
+            return Err(DecompressError::NoCodec);
+        }
+        if plain > self.codec.bound(packed.len() as u64) {
+            return Err(DecompressError::Ratio { packed: packed.len() as u64, plain });
+        }
+        if out.len() < plain_len {
+            out.resize(plain_len, 0);
+        }
+        let plain = &mut out[..plain_len];
+        let found = match self.codec {
+            Codec::None => return Err(DecompressError::NoCodec),
+            Codec::Zstd => {
+                let zstd = match &mut self.zstd {
+                    Some(zstd) => zstd,
+                    none => none.insert(zstd::bulk::Decompressor::new().map_err(DecompressError::Zstd)?),
+                };
+                zstd.decompress_to_buffer(packed, plain).map_err(DecompressError::Zstd)?
+            }
+            Codec::Zlib => {
+                use miniz_oxide::inflate::decompress_slice_iter_to_slice;
+                decompress_slice_iter_to_slice(plain, std::iter::once(packed), true, false)
+                    .map_err(|status| DecompressError::Zlib(format!("{status:?}")))?
+            }
+        };
+        if found == said { Ok(()) } else { Err(DecompressError::Length { said, found }) }
+    }
+}
+
+impl std::fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Decompressor").field("codec", &self.codec).finish_non_exhaustive()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,5 +301,40 @@ mod tests {
         let block = Compression::default().block(Endian::Big, b"").unwrap().unwrap();
         assert_eq!(u32::from_be_bytes(block[0..4].try_into().unwrap()) as usize, block.len() - 8);
         assert_eq!(block[4..8], [0; 4]);
+    }
+
+    #[test]
+    fn what_was_compressed_comes_back() {
+        let plain: Vec<u8> = (0..40_000u32).flat_map(|n| (n / 7).to_le_bytes()).collect();
+        let zstd = zstd::bulk::compress(&plain, 1).unwrap();
+        let zlib = miniz_oxide::deflate::compress_to_vec_zlib(&plain, 6);
+        for (codec, packed) in [(Codec::Zstd, zstd), (Codec::Zlib, zlib)] {
+            let mut decompressor = Decompressor::new(codec);
+            let mut out = vec![1; 10];
+            decompressor.decompress(&packed, plain.len(), &mut out).unwrap();
+            assert_eq!(out, plain);
+            for wrong in [plain.len() - 1, plain.len() + 1, 0] {
+                assert!(decompressor.decompress(&packed, wrong, &mut out).is_err(), "{codec:?} {wrong}");
+            }
+            for end in [0, 1, packed.len() / 2, packed.len() - 1] {
+                assert!(decompressor.decompress(&packed[..end], plain.len(), &mut out).is_err());
+            }
+            let len = out.len();
+            let error = decompressor.decompress(&packed[..9], 1 << 30, &mut out).unwrap_err();
+            assert!(matches!(error, DecompressError::Ratio { packed: 9, .. }));
+            assert_eq!(out.len(), len);
+            assert_eq!(Codec::from_name(codec.name()), Some(codec));
+        }
+        let error = Decompressor::new(Codec::None).decompress(b"x", 1, &mut Vec::new()).unwrap_err();
+        assert!(matches!(error, DecompressError::NoCodec));
+    }
+
+    #[test]
+    fn several_frames_in_one_block() {
+        let packed =
+            [zstd::bulk::compress(b"one ", 1).unwrap(), zstd::bulk::compress(b"two", 1).unwrap()].concat();
+        let mut out = Vec::new();
+        Decompressor::new(Codec::Zstd).decompress(&packed, 7, &mut out).unwrap();
+        assert_eq!(out, b"one two");
     }
 }

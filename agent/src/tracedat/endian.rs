@@ -47,6 +47,23 @@ impl Endian {
         }
     }
 
+    /// The order that the byte in the file header names; `None` if it names none.
+    pub const fn from_header_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Self::Little),
+            1 => Some(Self::Big),
+            _ => None,
+        }
+    }
+
+    /// The 16-bit number in `bytes`.
+    pub const fn read_u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Self::Little => u16::from_le_bytes(bytes),
+            Self::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
     /// The 32-bit number in `bytes`.
     pub const fn read_u32(self, bytes: [u8; 4]) -> u32 {
         match self {
@@ -125,8 +142,10 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         for endian in [Endian::Little, Endian::Big] {
+            assert_eq!(endian.read_u16(endian.u16(0xbeef)), 0xbeef);
             assert_eq!(endian.read_u32(endian.u32(0xdead_beef)), 0xdead_beef);
             assert_eq!(endian.read_u64(endian.u64(1 << 63 | 5)), 1 << 63 | 5);
+            assert_eq!(Endian::from_header_byte(endian.header_byte()), Some(endian));
         }
     }
 }

@@ -147,6 +147,41 @@ impl OptionId {
     pub const MODULES: Self = Self(25);
 }
 
+impl OptionId {
+    /// The name that the manual page has for it; `None` of a number that is not known.
+    pub const fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Self::DONE => "DONE",
+            Self::DATE => "DATE",
+            Self::CPUSTAT => "CPUSTAT",
+            Self::BUFFER => "BUFFER",
+            Self::TRACECLOCK => "TRACECLOCK",
+            Self::UNAME => "UNAME",
+            Self::HOOK => "HOOK",
+            Self::OFFSET => "OFFSET",
+            Self::CPUCOUNT => "CPUCOUNT",
+            Self::VERSION => "VERSION",
+            Self::PROCMAPS => "PROCMAPS",
+            Self::TRACEID => "TRACEID",
+            Self::TIME_SHIFT => "TIME_SHIFT",
+            Self::GUEST => "GUEST",
+            Self::TSC2NSEC => "TSC2NSEC",
+            Self::STRINGS => "STRINGS",
+            Self(16) => "HEADER_INFO",
+            Self(17) => "FTRACE_EVENTS",
+            Self(18) => "EVENT_FORMATS",
+            Self(19) => "KALLSYMS",
+            Self(20) => "PRINTK",
+            Self(21) => "CMDLINES",
+            Self::BUFFER_TEXT => "BUFFER_TEXT",
+            Self::BTF => "BTF",
+            Self::LAST_BOOT_INFO => "LAST_BOOT_INFO",
+            Self::MODULES => "MODULES",
+            _ => return None,
+        })
+    }
+}
+
 impl fmt::Display for OptionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)

@@ -1,4 +1,4 @@
-//! The trace.dat version 7 file format: what `trace-cmd`, KernelShark and others open.
+//! The trace.dat file format, version 7 (version 6 is read, too): what `trace-cmd`, KernelShark and others open.
 //!
 //! A file is a header, then sections in any order. Options sections hold small facts and the offsets of all other
 //! sections; they are chained, and the header points at the first. The format is described in trace-cmd.dat.v7(5); what
@@ -12,8 +12,10 @@
 //! | `section` | the six metadata sections, and packing them ahead of time |
 //! | `option` | file options |
 //! | `writer` | the file as a whole |
+//! | [`reader`] | the way back, for files of any recorder |
 //!
-//! Nothing here knows of eBPF, processes or terminals. For an example of a whole file see [`Writer`].
+//! Nothing here knows of eBPF, processes or terminals. For an example of a whole file see [`Writer`], for reading one
+//! [`Reader`](reader::Reader).
 
 mod compress;
 mod endian;
@@ -21,10 +23,11 @@ mod error;
 pub mod layout;
 pub mod option;
 pub mod page;
+pub mod reader;
 mod section;
 mod writer;
 
-pub use compress::{BLOCK_HEADER_LEN, ChunkCompressor, CompressError, Compression};
+pub use compress::{BLOCK_HEADER_LEN, ChunkCompressor, Codec, CompressError, Compression, DecompressError};
 pub use endian::Endian;
 pub use error::WriteError;
 pub use layout::{OptionId, SectionId};

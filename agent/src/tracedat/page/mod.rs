@@ -14,9 +14,17 @@
 //! - The count of missed events is stored only where 8 more bytes fit behind the data; otherwise only the flag.
 //! - Time cannot go backwards inside a page, for deltas are unsigned.
 
+//!
+//! Pages of 32-bit kernels have a commit word of 4 bytes, so that their data begin at 12. They are read ([`PageLayout`]), not
+//! written.
+
 mod builder;
+mod events;
+mod layout;
 
 pub use builder::{PageBuilder, Push};
+pub use events::{Event, EventCursor};
+pub use layout::{LayoutError, PageLayout};
 
 use super::endian::Endian;
 
@@ -92,6 +100,14 @@ pub enum PageError {
         data_len: u64,
         /// Bytes of the page.
         page_len: usize,
+    },
+    /// An event does not fit the data: what follows on the page cannot be read.
+    #[error("the event at byte {at} of the page's {data_len} bytes of data does not end inside them")]
+    Event {
+        /// Where the event's header is, counted from the first byte of the data.
+        at: usize,
+        /// Bytes of data.
+        data_len: usize,
     },
 }
 

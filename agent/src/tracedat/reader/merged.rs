@@ -1,0 +1,184 @@
+//! Records of several CPUs, buffers or files, in the order of time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::error::ReadError;
+use super::records::{CpuRecords, Found, Record};
+
+/// Records of several CPUs in the order of time. Of records with one time that of the stream given first comes first.
+///
+/// Times that go backwards within a CPU, as a damaged file or a clock that was set has them, come as they are.
+///
+/// Turning round is possible at any place, and costs a look at every CPU.
+#[derive(Debug)]
+pub struct Records<'r> {
+    streams: Vec<CpuRecords<'r>>,
+    /// The next record of each stream in the direction of reading.
+    heads: Vec<Option<Found>>,
+    forwards: BinaryHeap<Reverse<(u64, usize)>>,
+    backwards: BinaryHeap<(u64, usize)>,
+    direction: Direction,
+    /// The stream whose record was given last: its next one is not known yet.
+    pending: Option<usize>,
+    /// Streams that have yet to be looked at, highest first.
+    unread: Vec<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    /// Nothing was read since the places were set.
+    Unset,
+    Forwards,
+    Backwards,
+}
+
+impl<'r> Records<'r> {
+    /// Merges these streams, from where each of them is.
+    pub fn merge(streams: Vec<CpuRecords<'r>>) -> Self {
+        let heads = vec![None; streams.len()];
+        Self {
+            streams,
+            heads,
+            forwards: BinaryHeap::new(),
+            backwards: BinaryHeap::new(),
+            direction: Direction::Unset,
+            pending: None,
+            unread: Vec::new(),
+        }
+    }
+
+    /// The streams, given back where the last record was read.
+    pub fn into_streams(mut self) -> Vec<CpuRecords<'r>> {
+        self.settle();
+        self.streams
+    }
+
+    /// The next record; `None` at the end.
+    ///
+    /// # Errors
+    /// A damaged page or chunk of one CPU. The next call goes on behind it.
+    #[inline]
+    pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
+        if self.direction != Direction::Forwards {
+            self.turn(Direction::Forwards);
+        }
+        if let Some(stream) = self.pending.take() {
+            // It is at the top still, so that its new time is all that changes.
+            match self.streams[stream].advance() {
+                Ok(found) => {
+                    self.heads[stream] = found;
+                    if let Some(mut top) = self.forwards.peek_mut() {
+                        match found {
+                            Some(found) => *top = Reverse((found.timestamp, stream)),
+                            None => drop(std::collections::binary_heap::PeekMut::pop(top)),
+                        }
+                    }
+                }
+                Err(error) => {
+                    self.forwards.pop();
+                    self.heads[stream] = None;
+                    self.unread.push(stream);
+                    return Err(error);
+                }
+            }
+        }
+        while let Some(stream) = self.unread.pop() {
+            match self.streams[stream].advance() {
+                Ok(found) => {
+                    self.heads[stream] = found;
+                    self.forwards.extend(found.map(|found| Reverse((found.timestamp, stream))));
+                }
+                Err(error) => {
+                    self.unread.push(stream);
+                    return Err(error);
+                }
+            }
+        }
+        let Some(&Reverse((_, stream))) = self.forwards.peek() else { return Ok(None) };
+        self.pending = Some(stream);
+        Ok(self.heads[stream].as_ref().map(|found| self.streams[stream].view(found)))
+    }
+
+    /// The record before; `None` at the start.
+    ///
+    /// # Errors
+    /// As [`next_record`](Self::next_record).
+    pub fn prev_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
+        if self.direction != Direction::Backwards {
+            self.turn(Direction::Backwards);
+        }
+        if let Some(stream) = self.pending.take() {
+            self.backwards.pop();
+            self.heads[stream] = None;
+            self.unread.push(stream);
+        }
+        while let Some(stream) = self.unread.pop() {
+            match self.streams[stream].retreat() {
+                Ok(found) => {
+                    self.heads[stream] = found;
+                    self.backwards.extend(found.map(|found| (found.timestamp, stream)));
+                }
+                Err(error) => {
+                    self.unread.push(stream);
+                    return Err(error);
+                }
+            }
+        }
+        let Some(&(_, stream)) = self.backwards.peek() else { return Ok(None) };
+        self.pending = Some(stream);
+        Ok(self.heads[stream].as_ref().map(|found| self.streams[stream].view(found)))
+    }
+
+    /// Goes before the first record that is not before `timestamp`. Looks at O(log n) pages of each CPU.
+    ///
+    /// Pages that cannot be read are passed over; reading on from here tells of them.
+    pub fn seek(&mut self, timestamp: u64) {
+        self.forget();
+        self.streams.iter_mut().for_each(|stream| stream.seek(timestamp));
+    }
+
+    /// Goes before the first record.
+    pub fn rewind(&mut self) {
+        self.forget();
+        self.streams.iter_mut().for_each(CpuRecords::rewind);
+    }
+
+    /// Goes behind the last record.
+    pub fn fast_forward(&mut self) {
+        self.forget();
+        self.streams.iter_mut().for_each(CpuRecords::fast_forward);
+    }
+
+    fn forget(&mut self) {
+        self.forwards.clear();
+        self.backwards.clear();
+        self.heads.fill(None);
+        self.pending = None;
+        self.unread.clear();
+        self.direction = Direction::Unset;
+    }
+
+    /// Puts every stream where the merged records are: a record that was taken out of a stream and not given yet goes back.
+    fn settle(&mut self) {
+        for stream in 0..self.streams.len() {
+            if self.heads[stream].is_some() && self.pending != Some(stream) {
+                // It was just read, so that it can be read again.
+                let records = &mut self.streams[stream];
+                let _ = match self.direction {
+                    Direction::Forwards => records.retreat(),
+                    Direction::Backwards => records.advance(),
+                    Direction::Unset => Ok(None),
+                };
+            }
+        }
+        self.forget();
+    }
+
+    #[cold]
+    fn turn(&mut self, direction: Direction) {
+        self.settle();
+        self.direction = direction;
+        self.unread = (0..self.streams.len()).rev().collect();
+    }
+}

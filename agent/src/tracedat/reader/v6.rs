@@ -1,0 +1,200 @@
+//! Opening a file of version 6: everything one after the other, without section headers.
+//!
+//! | part | layout |
+//! |---|---|
+//! | header | magic, `"6\0"`, u8 byte order, u8 size of long, u32 page size |
+//! | page layout, `ftrace` formats, formats, symbols, printk formats, task names | the bodies of sections 16 to 21 of version 7 |
+//! | number of CPUs | u32 |
+//! | options, may be missing | `"options  \0"`, each u16 id, u32 size, bytes; the last is u16 0 alone |
+//! | trace data | `"flyrecord\0"`, per CPU u64 offset, u64 size; or `"latency  \0"` and a text |
+//!
+//! Only the uncompressed form exists. A BUFFER option holds the offset of another part of trace data, and the buffer's name.
+
+use super::super::layout::{OptionId, SectionId};
+use super::super::page::PageLayout;
+use super::cursor::Cursor;
+use super::error::ReadError;
+use super::file::{
+    Body, BufferInfo, FileHeader, Parsed, SectionInfo, check_extents, cpu_count, missing_data,
+};
+use super::metadata::Metadata;
+use super::option::{BufferOption, CpuExtent, OptionEntry, OptionValue, decode};
+use super::source::Source;
+
+/// What the parts behind the number of CPUs begin with.
+const OPTIONS: [u8; 10] = *b"options  \0";
+const FLYRECORD: [u8; 10] = *b"flyrecord\0";
+const LATENCY: [u8; 10] = *b"latency  \0";
+
+/// Most CPUs that a list is read of.
+const MAX_CPUS: u32 = 1 << 16;
+
+/// Trace data, or text in their place.
+enum Data {
+    Cpus(BufferOption),
+    Text(Body),
+}
+
+/// Opens the file behind its header, at which `cursor` is.
+pub(crate) fn open(
+    source: &dyn Source,
+    len: u64,
+    header: FileHeader,
+    mut cursor: Cursor<'_>,
+) -> Result<Parsed, ReadError> {
+    let mut metadata = Metadata::default();
+    let mut sections = Vec::new();
+    let mut part = |id, from: u64, to: u64| {
+        let size = to - from;
+        let info = SectionInfo {
+            id,
+            offset: from,
+            size,
+            compressed: false,
+            plain_size: Some(size),
+            description: None,
+        };
+        sections.push(info);
+    };
+    // Nothing tells where the next part is but the end of the one before, so that damage here ends the reading.
+    let start = cursor.at();
+    metadata.read_header_info(&mut cursor)?;
+    part(SectionId::HEADER_INFO, start, cursor.at());
+    let layout = PageLayout::parse(header.endian, &metadata.header_page)
+        .map_err(|source| ReadError::Layout { source })?;
+    let start = cursor.at();
+    metadata.read_ftrace_events(&mut cursor)?;
+    part(SectionId::FTRACE_EVENTS, start, cursor.at());
+    let start = cursor.at();
+    metadata.read_event_formats(&mut cursor)?;
+    part(SectionId::EVENT_FORMATS, start, cursor.at());
+    let start = cursor.at();
+    let symbols = u64::from(cursor.u32("size of the kernel symbols")?);
+    let kallsyms = Body::Text { at: cursor.at(), len: symbols };
+    cursor.skip("kernel symbols", symbols)?;
+    part(SectionId::KALLSYMS, start, cursor.at());
+    let start = cursor.at();
+    metadata.read_printk(&mut cursor)?;
+    part(SectionId::PRINTK, start, cursor.at());
+    let start = cursor.at();
+    metadata.read_cmdlines(&mut cursor)?;
+    part(SectionId::CMDLINES, start, cursor.at());
+    metadata.index();
+
+    let mut cpus = cursor.u32("the number of CPUs")?;
+    let mut options = Vec::new();
+    let mut problems = Vec::new();
+    let mut buffers = Vec::new();
+    let mut texts = Vec::new();
+    let mut read = |cursor: &mut Cursor<'_>, name: &str, options: &mut Vec<OptionEntry>| {
+        let start = cursor.at();
+        match read_data(cursor, &header, &mut cpus, options) {
+            Ok((Data::Cpus(option), end_of_options)) => {
+                if end_of_options > start {
+                    part(SectionId::OPTIONS, start, end_of_options);
+                }
+                part(SectionId::FLYRECORD, end_of_options, cursor.at());
+                BufferInfo::new(&BufferOption { name: name.to_owned(), ..option }, layout, false)
+                    .map(|buffer| buffers.push(buffer))
+            }
+            Ok((Data::Text(text), end_of_options)) => {
+                part(SectionId::BUFFER_TEXT, end_of_options, len);
+                texts.push((name.to_owned(), text));
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    };
+    read(&mut cursor, "", &mut options)?;
+    let others: Vec<_> = options
+        .iter()
+        .filter_map(|entry| match &entry.value {
+            OptionValue::Buffer(option) => Some((option.offset, option.name.clone())),
+            _ => None,
+        })
+        .collect();
+    for (offset, name) in others {
+        let mut cursor = Cursor::new(source, header.endian, offset, len);
+        if let Err(error) = read(&mut cursor, &name, &mut Vec::new()) {
+            problems.push(error);
+        }
+    }
+    check_extents(&buffers, len)?;
+    missing_data(&buffers, len, &mut problems);
+    Ok(Parsed {
+        header,
+        layout,
+        metadata,
+        options,
+        buffers,
+        sections,
+        kallsyms: Some(kallsyms),
+        texts,
+        problems,
+    })
+}
+
+/// Reads options, if there are some, and the list of CPUs or the place of the text behind them. Returns also where the options
+/// end.
+fn read_data(
+    cursor: &mut Cursor<'_>,
+    header: &FileHeader,
+    cpus: &mut u32,
+    options: &mut Vec<OptionEntry>,
+) -> Result<(Data, u64), ReadError> {
+    let mut offset = cursor.at();
+    let what = "the kind of data";
+    let mut kind = cursor.array::<10>(what)?;
+    if kind == OPTIONS {
+        read_options(cursor, header, options)?;
+        *cpus = cpu_count(options).unwrap_or(*cpus);
+        offset = cursor.at();
+        kind = cursor.array::<10>(what)?;
+    }
+    match kind {
+        FLYRECORD => {
+            if *cpus > MAX_CPUS {
+                let (what, size) = ("the list of CPUs", u64::from(*cpus) * 16);
+                return Err(ReadError::TooBig { what, offset, size, limit: u64::from(MAX_CPUS) * 16 });
+            }
+            let mut option = BufferOption { offset, ..BufferOption::default() };
+            for cpu in 0..*cpus {
+                let (offset, size) = (cursor.u64("the data of a CPU")?, cursor.u64("the data of a CPU")?);
+                option.cpus.push(CpuExtent { cpu, offset, size });
+            }
+            // Later recorders put the clock behind the list: u64 size, the list of clocks with the chosen one in brackets.
+            let clock = cursor
+                .u64("the clock")
+                .and_then(|len| if len > 256 { Ok(String::new()) } else { cursor.text("the clock", len) });
+            let clock = clock.unwrap_or_default();
+            let chosen = clock.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+            option.clock = chosen.map(|(name, _)| name.to_owned()).unwrap_or_default();
+            Ok((Data::Cpus(option), offset))
+        }
+        LATENCY => Ok((Data::Text(Body::Text { at: cursor.at(), len: cursor.left() }), offset)),
+        found => {
+            let found = format!("{:?}", String::from_utf8_lossy(&found));
+            let expected = "\"options\", \"flyrecord\" or \"latency\"";
+            Err(ReadError::Invalid { what, offset, expected, found })
+        }
+    }
+}
+
+fn read_options(
+    cursor: &mut Cursor<'_>,
+    header: &FileHeader,
+    options: &mut Vec<OptionEntry>,
+) -> Result<(), ReadError> {
+    loop {
+        let id = OptionId(cursor.u16("an option")?);
+        if id == OptionId::DONE {
+            return Ok(());
+        }
+        let size = u64::from(cursor.u32("an option")?);
+        let offset = cursor.at();
+        let bytes = cursor.take("an option", size)?;
+        for value in decode(id, offset, &bytes, header.endian, header.version)? {
+            options.push(OptionEntry { offset, size, id, value });
+        }
+    }
+}
