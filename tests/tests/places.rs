@@ -226,12 +226,39 @@ fn an_older_file_is_replaced_only_by_a_finished_one() {
     fs::write(&file, "old").unwrap();
     record(dir.path(), &["-e", "no:such", "true"]).expect(112);
     assert_eq!(fs::read_to_string(&file).unwrap(), "old", "a start that failed touches nothing");
-    // A link stays what it is: a name. It is replaced, what it points to is not.
+    // A link is followed, as other recorders do.
     let linked = dir.path().join("linked");
     symlink(&file, &linked).unwrap();
     record(dir.path(), &["-e", SWITCH, "-o", "linked", "true"]).expect(0);
-    Report::of(&linked);
-    assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+    assert!(linked.is_symlink());
+    Report::of(&file);
+}
+
+#[test]
+fn an_output_that_is_no_file_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let ended = record(dir.path(), &["-e", SWITCH, "-o", "/dev/null", "true"]);
+    assert_eq!(ended.code(), 114, "{ended:?}");
+    ended.says(&["/dev/null", "not a regular file"]);
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+}
+
+#[test]
+fn a_thread_is_no_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let thread = std::thread::spawn(|| {
+        std::thread::sleep(std::time::Duration::from_secs(2));
+    });
+    let own = std::process::id();
+    let tid = fs::read_dir("/proc/self/task")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u32>().ok())
+        .find(|&tid| tid != own)
+        .unwrap();
+    let ended = record(dir.path(), &["-e", SWITCH, "-P", &tid.to_string(), "true"]);
+    thread.join().unwrap();
+    assert_eq!(ended.code(), 2, "{ended:?}");
+    ended.says(&["is a thread"]);
 }
 
 #[test]

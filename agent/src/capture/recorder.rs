@@ -21,7 +21,8 @@ use crate::{
     probe::{
         KernelLayout, LoadError, ProbeError, ProgramOptions, Programs,
         detach::{AttachTurn, detach_in_background},
-        tasks, tracepoint,
+        tasks,
+        tracepoint::{self, Attachment},
     },
     ring::{Control, Rings},
     tracedat::{Cmdlines, Compression},
@@ -189,7 +190,7 @@ pub struct Capture {
 /// would take seconds to minutes.
 #[derive(Debug, Default)]
 struct Links {
-    events: Vec<OwnedFd>,
+    events: Vec<Attachment>,
     tasks: Vec<OwnedFd>,
 }
 
@@ -443,7 +444,8 @@ fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
 /// Every attached event is a descriptor. Without enough of them hundreds of events would be refused one by one, and in the end
 /// the command could not be started.
 fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
-    let needed = (options.events.len() + options.cpus.len()) as u64 + OTHER_FILES;
+    // A link and its perf event for each event.
+    let needed = (2 * options.events.len() + options.cpus.len()) as u64 + OTHER_FILES;
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
         Some(limit) if limit < needed => {
             Err(CaptureError::OpenFiles { events: options.events.len(), needed, limit })

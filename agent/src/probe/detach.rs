@@ -1,14 +1,18 @@
 //! Detaching without making anybody wait.
 //!
 //! The last perf user of a tracepoint waits for every CPU when it lets go (`perf_trace_destroy` ->
-//! `tracepoint_synchronize_unregister`, kernel/trace/trace_event_perf.c), about 75 ms for each event under a host-wide lock,
-//! and so does process exit. So the links are handed to a child process that owns nothing else, and the agent leaves.
+//! `tracepoint_synchronize_unregister`, kernel/trace/trace_event_perf.c), about 75 ms for each event under a host-wide lock, and so
+//! does process exit. So the descriptors are handed to a child process that owns nothing else, and the agent leaves.
+//!
+//! The child closes the links first, many at a time: each waits for a grace period of its own, and these overlap. Then no program
+//! runs any more, and with the last of them the rings' memory goes. What is left, perf events without a program, costs the traced
+//! kernel next to nothing, and is closed one by one.
 
 use std::{
     fs::File,
     io,
     os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
+        fd::{AsRawFd as _, RawFd},
         unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     },
     time::{Duration, Instant},
@@ -18,6 +22,8 @@ use rustix::{
     fs::{FlockOperation, flock},
     io::Errno,
 };
+
+use super::tracepoint::Attachment;
 
 /// Held exclusively while a recorder attaches its events and while a detacher lets one go, so that a new recording does not
 /// queue behind thousands of detachments of an old one.
@@ -56,24 +62,29 @@ impl AttachTurn {
     }
 }
 
-/// Hands `links` to a detached child process that closes them and exits. Returns at once.
+/// Processes that close links side by side.
+const CLOSERS: usize = 32;
+
+/// Hands the attachments to a detached child process that closes them and exits. Returns at once.
 ///
 /// # Errors
-/// When no process can be created; the links are then closed here, which takes its time.
-pub fn detach_in_background(links: Vec<OwnedFd>) -> io::Result<()> {
-    if links.is_empty() {
+/// When no process can be created; they are then closed here, which takes its time.
+pub fn detach_in_background(attachments: Vec<Attachment>) -> io::Result<()> {
+    if attachments.is_empty() {
         return Ok(());
     }
-    let mut keep: Vec<RawFd> = links.iter().map(AsRawFd::as_raw_fd).collect();
-    keep.sort_unstable();
+    let links: Vec<RawFd> = attachments.iter().map(|a| a.link.as_raw_fd()).collect();
+    let carriers: Vec<RawFd> = attachments.iter().map(|a| a.carrier.as_raw_fd()).collect();
     // Whoever closes a descriptor last waits for the kernel. The pipe ends when this process has closed its own.
     let (closed, closing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let mut keep: Vec<RawFd> = links.iter().chain(&carriers).copied().chain([closed.as_raw_fd()]).collect();
+    keep.sort_unstable();
     // SAFETY: the child makes only async-signal-safe calls on memory that was set up before the fork, and never returns.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
             // SAFETY: as above; this is the child.
-            unsafe { detacher(&keep, closed.as_raw_fd()) }
+            unsafe { detacher(&keep, closed.as_raw_fd(), &links, &carriers) }
         }
         child => {
             // The child at once leaves a grandchild behind and exits, so that no zombie stays with a long-lived agent.
@@ -82,7 +93,7 @@ pub fn detach_in_background(links: Vec<OwnedFd>) -> io::Result<()> {
             while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1
                 && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
             {}
-            drop(links);
+            drop(attachments);
             drop(closing);
             Ok(())
         }
@@ -93,7 +104,7 @@ pub fn detach_in_background(links: Vec<OwnedFd>) -> io::Result<()> {
 ///
 /// # Safety
 /// Runs between fork and exit of a possibly multi-threaded process: async-signal-safe calls only, no allocation.
-unsafe fn detacher(keep: &[RawFd], closed: RawFd) -> ! {
+unsafe fn detacher(keep: &[RawFd], closed: RawFd, links: &[RawFd], carriers: &[RawFd]) -> ! {
     // SAFETY: plain system calls on valid arguments; descriptors outside `keep` are not used afterwards.
     unsafe {
         match libc::fork() {
@@ -106,12 +117,9 @@ unsafe fn detacher(keep: &[RawFd], closed: RawFd) -> ! {
         // A second Ctrl-C or a closing terminal must not leave the links to a slow process exit that nobody sees.
         libc::signal(libc::SIGINT, libc::SIG_IGN);
         libc::signal(libc::SIGHUP, libc::SIG_IGN);
-        // Everything but the links and the pipe goes: a pipe to the user's terminal must not stay open. The pipe's descriptor is
-        // younger than the links', but may have taken a free number between them.
+        // Everything else goes: a pipe to the user's terminal must not stay open.
         let mut next: libc::c_uint = 0;
-        let below = keep.iter().filter(|&&fd| fd < closed);
-        let above = keep.iter().filter(|&&fd| fd > closed);
-        for &fd in below.chain(Some(&closed)).chain(above) {
+        for &fd in keep {
             let fd = fd as libc::c_uint;
             if fd > next {
                 libc::syscall(libc::SYS_close_range, next, fd - 1, 0);
@@ -121,10 +129,11 @@ unsafe fn detacher(keep: &[RawFd], closed: RawFd) -> ! {
         libc::syscall(libc::SYS_close_range, next, libc::c_uint::MAX, 0);
         let mut byte = 0_u8;
         while libc::read(closed, (&raw mut byte).cast(), 1) > 0 {}
+        close_side_by_side(links);
         let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_CLOEXEC;
         let turn = libc::open(TURN_LOCK.as_ptr(), flags, 0o600);
         let queue = libc::open(QUEUE_LOCK.as_ptr(), flags, 0o600);
-        for &fd in keep {
+        for &fd in carriers {
             // Without the files (a read-only /run) the locks fail and everybody just waits for the kernel's.
             libc::flock(queue, libc::LOCK_EX);
             libc::flock(turn, libc::LOCK_EX);
@@ -136,5 +145,29 @@ unsafe fn detacher(keep: &[RawFd], closed: RawFd) -> ! {
             libc::nanosleep(&raw const pause, std::ptr::null_mut());
         }
         libc::_exit(0)
+    }
+}
+
+/// Closes descriptors in processes that share this one's table.
+///
+/// # Safety
+/// As for [`detacher`]; nothing else opens or closes descriptors meanwhile.
+unsafe fn close_side_by_side(fds: &[RawFd]) {
+    // SAFETY: plain system calls; `clone` without a stack and without CLONE_VM is a fork.
+    unsafe {
+        for closer in 0..CLOSERS.min(fds.len()) {
+            let flags = libc::CLONE_FILES | libc::SIGCHLD;
+            if libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) == 0 {
+                for &fd in fds.iter().skip(closer).step_by(CLOSERS) {
+                    libc::close(fd);
+                }
+                libc::_exit(0);
+            }
+        }
+        while libc::waitpid(-1, std::ptr::null_mut(), 0) > 0 {}
+        // What is still open is that of a closer that could not be created.
+        for &fd in fds {
+            libc::close(fd);
+        }
     }
 }

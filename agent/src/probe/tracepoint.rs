@@ -27,6 +27,16 @@ pub enum SlotError {
     TooLong(u32),
 }
 
+/// A program on an event.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Ties the program to the event. Closing it stops the program; many can be closed at once.
+    pub(super) link: OwnedFd,
+    /// The perf event that the link is made through. The kernel lets go of the tracepoint, slowly, when the last user of it
+    /// closes; a link alone would keep it too, and then pay for that.
+    pub(super) carrier: OwnedFd,
+}
+
 /// Why attaching failed.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot attach to {event}: {step}: {source}")]
@@ -109,14 +119,14 @@ fn other_thread(system: &str, name: &str) -> Option<&'static str> {
 }
 
 /// Ties the generic program to the event with this kernel id; it records under `slot` from the moment its CPU's gate
-/// is open. Dropping the descriptor detaches, which takes the kernel tens of milliseconds: see [`super::detach`].
-pub fn attach(programs: &Programs, event: &str, id: u16, slot: u32) -> Result<OwnedFd, super::ProbeError> {
+/// is open. Dropping it detaches, which takes the kernel tens of milliseconds: see [`super::detach`].
+pub fn attach(programs: &Programs, event: &str, id: u16, slot: u32) -> Result<Attachment, super::ProbeError> {
     let program = programs.fd(program::GENERIC)?;
     let fail = |step| move |source| AttachError { event: event.to_owned(), step, source };
     let carrier = sys::open_tracepoint(id).map_err(fail("perf_event_open"))?;
     let link =
         sys::link_perf_event(program, carrier.as_fd(), slot.into()).map_err(fail("BPF_LINK_CREATE"))?;
-    Ok(link)
+    Ok(Attachment { link, carrier })
 }
 
 impl From<LoadError> for super::ProbeError {

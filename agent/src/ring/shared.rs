@@ -3,7 +3,7 @@
 use std::{io, marker::PhantomData, os::fd::AsFd, os::fd::AsRawFd as _, ptr::NonNull};
 
 use agent_ebpf::{CpuControl, EventLedger, EventSlot, PAGE_SIZE, PageMeta};
-use memmap2::{MmapOptions, MmapRaw};
+use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// Types that any bytes are a valid value of, and that agree with their eBPF side in size and layout.
 ///
@@ -51,6 +51,8 @@ impl<T: Shared> SharedArray<T> {
         const { assert!(size_of::<T>().is_multiple_of(8)) };
         let bytes = len * size_of::<T>();
         let map = MmapOptions::new().len(bytes).map_raw(fd.as_fd().as_raw_fd())?;
+        // The detacher, a child that outlives the recording by minutes, must not keep this memory alive.
+        map.advise(Advice::DontFork)?;
         Ok(Self { map, len, _element: PhantomData })
     }
 
