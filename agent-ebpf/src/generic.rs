@@ -1,13 +1,16 @@
-//! The generic lane: one program that records any tracepoint event.
+//! The generic lane: two programs that record any tracepoint event.
 //!
 //! The kernel builds the event's record for perf and hands it to the program as its context, with a kernel pointer where
 //! the eight common bytes belong (`perf_trace_run_bpf_submit`, include/trace/perf.h). The program copies what is behind them
 //! and rebuilds the common fields, so the pointer never leaves the kernel. The record's length follows from the
 //! event's format: the fixed part plus the longest reach of its dynamic fields.
+//!
+//! `generic_event` copies with a helper, which takes any length. `generic_event_long` loads the first [`DIRECT_LEN`] bytes from the
+//! context by itself, which costs a tenth of the helper call, and is for the events that are at least so long.
 
 use core::ffi::c_void;
 
-use agent_ebpf::{DYNAMIC_FIELDS_MAX, EventSlot, LossCause, slot_flags};
+use agent_ebpf::{DIRECT_LEN, DYNAMIC_FIELDS_MAX, EventSlot, LossCause, slot_flags};
 use aya_ebpf::{
     EbpfContext as _,
     helpers::{
@@ -21,7 +24,7 @@ use aya_ebpf::{
 use crate::{
     context::{self, Current},
     maps::EVENTS,
-    ring::{Body, Ring, clamp},
+    ring::{self, Body, Ring, clamp},
     tasks,
 };
 
@@ -32,19 +35,30 @@ const COMMON: u32 = 8;
 /// tracepoint (`trace_call_bpf`, kernel/trace/bpf_trace.c).
 #[tracepoint]
 pub fn generic_event(ctx: TracePointContext) -> u32 {
+    run::<false>(&ctx)
+}
+
+/// The same for events whose fields end at or behind [`DIRECT_LEN`].
+#[tracepoint]
+pub fn generic_event_long(ctx: TracePointContext) -> u32 {
+    run::<true>(&ctx)
+}
+
+#[inline(always)]
+fn run<const LONG: bool>(ctx: &TracePointContext) -> u32 {
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
     let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
     if let Some(slot) = EVENTS.get_ptr(cookie)
         && let Some(mut ring) = Ring::open(cpu, cookie)
     {
         // SAFETY: the slot comes from a map lookup and does not change while the event is attached.
-        record(ctx.as_ptr().cast(), unsafe { &*slot }, &mut ring);
+        record::<LONG>(ctx.as_ptr().cast(), unsafe { &*slot }, &mut ring);
     }
     1
 }
 
 #[inline(always)]
-fn record(ctx: *const u8, slot: &EventSlot, ring: &mut Ring) {
+fn record<const LONG: bool>(ctx: *const u8, slot: &EventSlot, ring: &mut Ring) {
     let current = Current::get();
     if !tasks::wanted(current.pid_tgid, || other_tid(ctx, slot)) {
         ring.control().filtered += 1;
@@ -54,21 +68,21 @@ fn record(ctx: *const u8, slot: &EventSlot, ring: &mut Ring) {
         return;
     }
     let time = context::now();
-    if let Err(cause) = write(ctx, slot, ring, time, &current) {
+    if let Err(cause) = write::<LONG>(ctx, slot, ring, time, &current) {
         ring.lose(cause);
     }
     ring.release();
 }
 
 #[inline(always)]
-fn write(
+fn write<const LONG: bool>(
     ctx: *const u8,
     slot: &EventSlot,
     ring: &mut Ring,
     time: u64,
     current: &Current,
 ) -> Result<(), LossCause> {
-    let record = Record { ctx, slot, len: record_len(ctx, slot)? - COMMON };
+    let record = Record::<LONG> { ctx, slot, len: record_len(ctx, slot)? - COMMON };
     let space = ring.reserve(time, record.len)?;
     let common = [context::common_word(ring.control(), slot.id, current), current.pid_tgid as u32];
     let end = space.fill(common, &record)?;
@@ -77,13 +91,40 @@ fn write(
 }
 
 /// The record in a tracepoint's context.
-struct Record<'a> {
+struct Record<'a, const LONG: bool> {
     ctx: *const u8,
     slot: &'a EventSlot,
     len: u32,
 }
 
-impl Body for Record<'_> {
+impl<const LONG: bool> Record<'_, LONG> {
+    /// Copies `len` bytes, of at most `MAX`, from behind the common fields.
+    #[inline(always)]
+    fn copy<const MAX: u32>(&self, destination: *mut u8, len: u32) -> bool {
+        const DIRECT: u32 = DIRECT_LEN as u32 - COMMON;
+        let source = unsafe { self.ctx.add(COMMON as usize) };
+        if !LONG || MAX < DIRECT {
+            return unsafe { probe_read(destination.cast(), len, source.cast::<c_void>()) } == 0;
+        }
+        // Words of four bytes: that is how records are aligned in a page.
+        for word in 0..DIRECT as usize / 4 {
+            unsafe {
+                let value = source.cast::<u32>().add(word).read_volatile();
+                destination.cast::<u32>().add(word).write(value);
+            }
+        }
+        if len <= DIRECT {
+            return true;
+        }
+        unsafe {
+            let rest = ring::clamp_to(len - DIRECT, MAX - DIRECT);
+            let destination = destination.add(DIRECT as usize).cast::<c_void>();
+            probe_read(destination, rest, source.add(DIRECT as usize).cast::<c_void>()) == 0
+        }
+    }
+}
+
+impl<const LONG: bool> Body for Record<'_, LONG> {
     #[inline(always)]
     fn len(&self) -> u32 {
         self.len
@@ -91,9 +132,8 @@ impl Body for Record<'_> {
 
     #[inline(always)]
     fn write<const MAX: u32>(&self, destination: *mut u8, len: u32) -> bool {
-        let source = unsafe { self.ctx.add(COMMON as usize) }.cast::<c_void>();
         if self.slot.flags & slot_flags::SYSCALL == 0 {
-            return unsafe { probe_read(destination.cast(), len, source) } == 0;
+            return self.copy::<MAX>(destination, len);
         }
         let held = u32::from(self.slot.copy_len).saturating_sub(COMMON);
         let mut copied = len;
@@ -103,7 +143,7 @@ impl Body for Record<'_> {
             unsafe { probe_read(destination.cast(), len, core::ptr::null()) };
             copied = clamp::<MAX>(held);
         }
-        let done = unsafe { probe_read(destination.cast(), copied, source) } == 0;
+        let done = self.copy::<MAX>(destination, copied);
         // Every class has room for these bytes.
         unsafe { destination.add(4).cast::<u32>().write(0) };
         done

@@ -2,7 +2,7 @@
 //!
 //! | file | programs |
 //! |---|---|
-//! | `generic` | `generic_event`: records any event of tracefs, whatever its format |
+//! | `generic` | `generic_event`, `generic_event_long`: record any event of tracefs, whatever its format |
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `percpu` | `locate_percpu`: finds a CPU's preempt count, run once per CPU at start |
 //!

@@ -242,6 +242,23 @@ impl Reservation {
     }
 }
 
+/// As [`clamp`], with a bound that is a constant only after inlining.
+#[inline(always)]
+pub fn clamp_to(value: u32, max: u32) -> u32 {
+    let mut value = u64::from(value);
+    // SAFETY: changes nothing but its operand.
+    unsafe {
+        core::arch::asm!(
+            "if {0} <= {1} goto +1",
+            "{0} = {1}",
+            inout(reg) value,
+            in(reg) u64::from(max),
+            options(pure, nomem, nostack),
+        );
+    }
+    value as u32
+}
+
 /// A value that is not more than `MAX`, in a way that the verifier of every kernel follows.
 ///
 /// Callers have made sure of the bound already. But the compiler may test one copy of a value and use another, or test what

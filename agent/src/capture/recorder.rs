@@ -291,7 +291,7 @@ impl Capture {
         let mut left_out = Vec::new();
         let turn = AttachTurn::take();
         for (index, event) in options.events.iter().enumerate() {
-            match tracepoint::attach(&programs, &event.name, event.slot.id, index as u32) {
+            match tracepoint::attach(&programs, &event.name, &event.slot, index as u32) {
                 Ok(link) => links.events.push(link),
                 Err(error) if event.required => return Err(error.into()),
                 Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),

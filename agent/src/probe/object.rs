@@ -131,6 +131,7 @@ pub struct Programs {
 /// Names of the programs in the object.
 pub(super) mod program {
     pub(crate) const GENERIC: &str = "generic_event";
+    pub(crate) const GENERIC_LONG: &str = "generic_event_long";
     pub(crate) const LOCATE: &str = "locate_percpu";
     pub(crate) const TASK_CREATED: &str = "task_created";
     pub(crate) const TASK_RENAMED: &str = "task_renamed";
@@ -223,19 +224,22 @@ impl Programs {
         self.ledger.read(cpu as usize * self.slots + slot).unwrap_or_default()
     }
 
-    /// How often the kernel skipped the generic program because another tracing program was running on the CPU, or `None`
+    /// How often the kernel skipped the generic programs because another tracing program was running on the CPU, or `None`
     /// where the kernel does not say: tracepoint programs count it since 6.7 (`trace_call_bpf`,
-    /// kernel/trace/bpf_trace.c). The count is the program's, over all events and CPUs.
+    /// kernel/trace/bpf_trace.c). The count is over all events and CPUs.
     pub fn recursion_misses(&self) -> Option<u64> {
         use std::os::fd::AsRawFd as _;
         // Earlier kernels show the line too, and it stays 0.
         if KernelVersion::running()? < TRACEPOINT_MISSES_SINCE {
             return None;
         }
-        let fd = self.fd(program::GENERIC).ok()?;
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
-        let line = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
-        line.trim().parse().ok()
+        let misses = |name| -> Option<u64> {
+            let fd = self.fd(name).ok()?;
+            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
+            let line = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
+            line.trim().parse().ok()
+        };
+        Some(misses(program::GENERIC)? + misses(program::GENERIC_LONG)?)
     }
 }
 
@@ -266,7 +270,8 @@ fn set_bit(set: &SharedArray<u64>, tid: u32) {
 }
 
 fn known_name(name: &str) -> &'static str {
-    [program::GENERIC, program::LOCATE, program::TASK_CREATED, program::TASK_RENAMED, program::TASK_FREED]
+    use program::{GENERIC, GENERIC_LONG, LOCATE, TASK_CREATED, TASK_FREED, TASK_RENAMED};
+    [GENERIC, GENERIC_LONG, LOCATE, TASK_CREATED, TASK_RENAMED, TASK_FREED]
         .into_iter()
         .find(|known| *known == name)
         .unwrap_or("(unknown)")

@@ -5,7 +5,7 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use agent_ebpf::{DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_flags};
+use agent_ebpf::{DIRECT_LEN, DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_flags};
 
 use super::{
     object::{LoadError, Programs, program},
@@ -118,15 +118,30 @@ fn other_thread(system: &str, name: &str) -> Option<&'static str> {
     }
 }
 
-/// Ties the generic program to the event with this kernel id; it records under `slot` from the moment its CPU's gate
+/// Ties a generic program to the event of `plan`; it records under the slot `index` from the moment its CPU's gate
 /// is open. Dropping it detaches, which takes the kernel tens of milliseconds: see [`super::detach`].
-pub fn attach(programs: &Programs, event: &str, id: u16, slot: u32) -> Result<Attachment, super::ProbeError> {
-    let program = programs.fd(program::GENERIC)?;
+pub fn attach(
+    programs: &Programs,
+    event: &str,
+    plan: &EventSlot,
+    index: u32,
+) -> Result<Attachment, super::ProbeError> {
+    let program = programs.fd(generic_program(plan))?;
     let fail = |step| move |source| AttachError { event: event.to_owned(), step, source };
-    let carrier = sys::open_tracepoint(id).map_err(fail("perf_event_open"))?;
+    let carrier = sys::open_tracepoint(plan.id).map_err(fail("perf_event_open"))?;
     let link =
-        sys::link_perf_event(program, carrier.as_fd(), slot.into()).map_err(fail("BPF_LINK_CREATE"))?;
+        sys::link_perf_event(program, carrier.as_fd(), index.into()).map_err(fail("BPF_LINK_CREATE"))?;
     Ok(Attachment { link, carrier })
+}
+
+/// The program for records of this shape. The one that loads their start directly may only be attached where the fields reach so
+/// far, and where the context has all of them.
+fn generic_program(plan: &EventSlot) -> &'static str {
+    if usize::from(plan.fields_end) >= DIRECT_LEN && plan.copy_len == plan.fixed_len {
+        program::GENERIC_LONG
+    } else {
+        program::GENERIC
+    }
 }
 
 impl From<LoadError> for super::ProbeError {
