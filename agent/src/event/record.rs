@@ -1,0 +1,305 @@
+//! Typed access to the fields of a record.
+//!
+//! A record comes from a file of anyone: each access is checked against the record's length, and dynamic data that
+//! reaches beyond its end is an error. Nothing is copied; texts and arrays are slices of the record.
+
+use super::format::{Array, Field, Format, Location};
+pub use crate::tracedat::Endian;
+
+/// The kind of machine that wrote a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Byte order of its numbers.
+    pub endian: Endian,
+    /// Bytes of its `long` and of its pointers: 4 or 8.
+    pub long_size: u8,
+}
+
+impl Default for Machine {
+    /// Little-endian with 64 bits, as all machines are that the agent records on.
+    fn default() -> Self {
+        Self { endian: Endian::Little, long_size: 8 }
+    }
+}
+
+impl Machine {
+    /// The unsigned number in the first up to 8 bytes.
+    #[inline]
+    pub(super) fn number(self, bytes: &[u8]) -> u64 {
+        match self.endian {
+            Endian::Little => match bytes.len() {
+                1 => u64::from(bytes[0]),
+                8 => bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes)),
+                4 => bytes.first_chunk().map_or(0, |bytes| u64::from(u32::from_le_bytes(*bytes))),
+                2 => bytes.first_chunk().map_or(0, |bytes| u64::from(u16::from_le_bytes(*bytes))),
+                _ => bytes.iter().take(8).rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+            },
+            Endian::Big => bytes.iter().take(8).fold(0, |sum, byte| sum << 8 | u64::from(*byte)),
+        }
+    }
+}
+
+/// The value of a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'r> {
+    /// A signed number of 1, 2, 4 or 8 bytes.
+    Signed(i64),
+    /// An unsigned number of 1, 2, 4 or 8 bytes.
+    Unsigned(u64),
+    /// An address.
+    Pointer(u64),
+    /// Characters up to the first NUL.
+    Text(&'r [u8]),
+    /// Numbers.
+    Array(Numbers<'r>),
+    /// A set of CPUs or other bits, as longs of the machine.
+    Bitmask(Bits<'r>),
+    /// A struct, or anything else that the format does not explain.
+    Bytes(&'r [u8]),
+}
+
+/// Why a field has no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    /// The record ends before the field does.
+    #[error("the field ends at byte {end} and the record at {len}")]
+    Short {
+        /// Where the field ends.
+        end: usize,
+        /// How long the record is.
+        len: usize,
+    },
+    /// The field's dynamic data is not all in the record.
+    #[error("dynamic data of {size} bytes at {offset} is not in a record of {len}")]
+    Outside {
+        /// Where the data starts.
+        offset: usize,
+        /// How long it is.
+        size: usize,
+        /// How long the record is.
+        len: usize,
+    },
+}
+
+/// An array of numbers in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers<'r> {
+    bytes: &'r [u8],
+    machine: Machine,
+    size: u8,
+    signed: bool,
+}
+
+impl<'r> Numbers<'r> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.bytes.len() / usize::from(self.size)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The numbers as [`Value::Signed`] or [`Value::Unsigned`].
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Value<'static>> + use<'r> {
+        let Self { bytes, machine, size, signed } = *self;
+        bytes.chunks_exact(usize::from(size)).map(move |bytes| number(machine.number(bytes), size, signed))
+    }
+
+    /// The bytes as they are stored.
+    pub fn bytes(&self) -> &'r [u8] {
+        self.bytes
+    }
+}
+
+/// A set of bits in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bits<'r> {
+    bytes: &'r [u8],
+    machine: Machine,
+}
+
+impl<'r> Bits<'r> {
+    pub(super) fn new(bytes: &'r [u8], machine: Machine) -> Self {
+        Self { bytes, machine }
+    }
+
+    /// How many bits the set can hold.
+    pub fn capacity(&self) -> usize {
+        self.bytes.len() * 8
+    }
+
+    /// Whether a bit is set.
+    pub fn contains(&self, bit: usize) -> bool {
+        self.byte(bit / 8) >> (bit % 8) & 1 != 0
+    }
+
+    /// The numbers of the bits that are set.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<'r> {
+        let set = *self;
+        (0..self.capacity()).filter(move |bit| set.contains(*bit))
+    }
+
+    /// 32 bits of the set.
+    pub(super) fn word(&self, index: usize) -> u32 {
+        u32::from_le_bytes([0, 1, 2, 3].map(|byte| self.byte(index * 4 + byte)))
+    }
+
+    /// 8 bits of the set. The kernel stores it as longs: on a big-endian machine the bytes of each are in reverse.
+    fn byte(&self, index: usize) -> u8 {
+        let long = usize::from(self.machine.long_size);
+        let at = match self.machine.endian {
+            Endian::Little => index,
+            Endian::Big => index / long * long + (long - 1 - index % long),
+        };
+        self.bytes.get(at).copied().unwrap_or(0)
+    }
+}
+
+/// Where a field's value is and what it is, found out once.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    offset: usize,
+    size: usize,
+    location: Location,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Number { signed: bool },
+    Pointer,
+    Text,
+    Array { size: u8, signed: bool },
+    Bitmask,
+    Bytes,
+}
+
+/// Reads the fields of the records of one event.
+#[derive(Clone, Debug)]
+pub struct RecordReader {
+    machine: Machine,
+    common: usize,
+    slots: Box<[Slot]>,
+}
+
+impl RecordReader {
+    /// A reader of the records that `format` describes. Fields are numbered in its order, the common ones first.
+    pub fn new(format: &Format, machine: Machine) -> Self {
+        let slots =
+            format.common.iter().chain(&format.fields).map(|field| Slot::of(field, machine)).collect();
+        Self { machine, common: format.common.len(), slots }
+    }
+
+    /// How many fields there are, the common ones with them.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// How many of them are the common ones.
+    pub fn common(&self) -> usize {
+        self.common
+    }
+
+    /// The value of a field, by its place in the format. `None` if there is no such field.
+    pub fn value<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<Value<'r>, FieldError>> {
+        self.slots.get(index).map(|slot| slot.value(record, self.machine))
+    }
+}
+
+impl Slot {
+    fn of(field: &Field, machine: Machine) -> Self {
+        let words = || field.type_text.split_whitespace();
+        let is_array = field.array != Array::Single || field.location != Location::Inline;
+        let composite = words().any(|word| word == "struct" || word == "union");
+        let pointer = field.type_text.contains('*');
+        let kind = if words().any(|word| matches!(word, "cpumask_t" | "bitmask_t")) || is_bitmask(field) {
+            Kind::Bitmask
+        } else if is_array && words().next_back() == Some("char") && !words().any(|word| word == "unsigned") {
+            Kind::Text
+        } else if is_array {
+            let size = if pointer {
+                Some(u32::from(machine.long_size))
+            } else if words().any(|word| word == "long") && !words().any(|word| word == "int64") {
+                Some(long_size(&field.type_text, machine))
+            } else {
+                field.element_size()
+            };
+            match size {
+                Some(size @ (1 | 2 | 4 | 8)) if !composite || pointer => {
+                    Kind::Array { size: size as u8, signed: field.signed }
+                }
+                _ => Kind::Bytes,
+            }
+        } else if pointer && matches!(field.size, 4 | 8) {
+            Kind::Pointer
+        } else if matches!(field.size, 1 | 2 | 4 | 8) && !composite {
+            Kind::Number { signed: field.signed }
+        } else {
+            Kind::Bytes
+        };
+        let (offset, size) = (field.offset as usize, field.size as usize);
+        Self { offset, size, location: field.location, kind }
+    }
+
+    fn value<'r>(&self, record: &'r [u8], machine: Machine) -> Result<Value<'r>, FieldError> {
+        let end = self.offset + self.size;
+        let fixed = record.get(self.offset..end).ok_or(FieldError::Short { end, len: record.len() })?;
+        let bytes = match self.location {
+            // An array of open length goes on to the end of the record.
+            Location::Inline if self.size == 0 => &record[self.offset..],
+            Location::Inline => fixed,
+            Location::DataLoc | Location::RelLoc => {
+                let word = machine.number(fixed) as u32;
+                let (offset, size) = dynamic(word, self.location, end);
+                let outside = FieldError::Outside { offset, size, len: record.len() };
+                record.get(offset..offset + size).ok_or(outside)?
+            }
+        };
+        Ok(match self.kind {
+            Kind::Number { signed } => number(machine.number(bytes), self.size as u8, signed),
+            Kind::Pointer => Value::Pointer(machine.number(bytes)),
+            Kind::Text => Value::Text(until_nul(bytes)),
+            Kind::Array { size, signed } => Value::Array(Numbers { bytes, machine, size, signed }),
+            Kind::Bitmask => Value::Bitmask(Bits::new(bytes, machine)),
+            Kind::Bytes => Value::Bytes(bytes),
+        })
+    }
+}
+
+/// Offset and size of dynamic data, from the word that tells them and the end of that word in the record.
+pub(super) fn dynamic(word: u32, location: Location, end: usize) -> (usize, usize) {
+    let base = if location == Location::RelLoc { end } else { 0 };
+    (base + (word & 0xffff) as usize, (word >> 16) as usize)
+}
+
+/// The bytes before the first NUL.
+pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
+    bytes.iter().position(|&byte| byte == 0).map_or(bytes, |end| &bytes[..end])
+}
+
+/// `__bitmask` of include/trace/stages/stage1_struct_define.h declares dynamic data of `unsigned long`s with no brackets
+/// behind the type.
+fn is_bitmask(field: &Field) -> bool {
+    field.location != Location::Inline && field.array == Array::Single && field.type_text == "unsigned long"
+}
+
+fn long_size(type_text: &str, machine: Machine) -> u32 {
+    let longs = type_text.split_whitespace().filter(|word| *word == "long").count();
+    if longs > 1 { 8 } else { u32::from(machine.long_size) }
+}
+
+#[inline]
+fn number(value: u64, size: u8, signed: bool) -> Value<'static> {
+    if !signed {
+        return Value::Unsigned(value);
+    }
+    let unused = 64 - 8 * u32::from(size);
+    Value::Signed((value << unused) as i64 >> unused)
+}

@@ -1,0 +1,287 @@
+//! Printing the records of many events.
+
+use std::fmt;
+
+use super::format::{Field, Format, FormatError};
+use super::output::{Limited, Output};
+use super::print::{MAX_TEXT, PrintFmt, PrintFmtError};
+use super::record::{FieldError, Machine, RecordReader, Value};
+use super::symbols::{Names, Symbols};
+
+/// Everything about one event that printing its records needs.
+#[derive(Clone, Debug)]
+pub struct Printer {
+    system: String,
+    format: Format,
+    reader: RecordReader,
+    print_fmt: Result<PrintFmt, PrintFmtError>,
+}
+
+impl Printer {
+    /// The printer of an event of a system. A `print fmt` that is not understood is no error: the event's fields are
+    /// printed instead, and [`error`](Self::error) tells why.
+    pub fn new(system: &str, format: Format, machine: Machine, names: &dyn Names) -> Self {
+        let reader = RecordReader::new(&format, machine);
+        let print_fmt = PrintFmt::compile(&format, machine, names);
+        Self { system: system.to_owned(), format, reader, print_fmt }
+    }
+
+    /// The system that the event is of.
+    pub fn system(&self) -> &str {
+        &self.system
+    }
+
+    /// The event's name.
+    pub fn name(&self) -> &str {
+        &self.format.name
+    }
+
+    /// The event's format.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// Why records are printed as fields.
+    pub fn error(&self) -> Option<&PrintFmtError> {
+        self.print_fmt.as_ref().err()
+    }
+
+    /// Names in the `print fmt` that nobody knew the value of.
+    pub fn unresolved(&self) -> &[String] {
+        self.print_fmt.as_ref().map_or(&[], PrintFmt::unresolved)
+    }
+
+    /// Prints a record as the kernel does, without the event's name before it.
+    pub fn print<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
+        match &self.print_fmt {
+            Ok(print_fmt) => print_fmt.print(record, symbols, out),
+            Err(_) => self.print_fields(record, out),
+        }
+    }
+
+    /// Prints a record's own fields as `name=value name=value`: numbers as they are, addresses in hex, texts, arrays as
+    /// the kernel prints them, bits as ranges.
+    pub fn print_fields<O: Output + ?Sized>(&self, record: &[u8], out: &mut O) {
+        let mut out = Limited::new(out, MAX_TEXT);
+        for (index, (field, value)) in self.fields(record).enumerate() {
+            if index > 0 {
+                out.push(b" ");
+            }
+            out.push(field.name.as_bytes());
+            out.push(b"=");
+            match value {
+                Ok(value) => value.write(&mut out),
+                Err(_) => out.push(b"?"),
+            }
+        }
+    }
+
+    /// The event's own fields and their values in a record.
+    pub fn fields<'a>(
+        &'a self,
+        record: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Field, Result<Value<'a>, FieldError>)> {
+        let first = self.reader.common();
+        self.format
+            .fields
+            .iter()
+            .enumerate()
+            .filter_map(move |(index, field)| Some((field, self.reader.value(first + index, record)?)))
+    }
+
+    /// The fields that all events have, and their values in a record.
+    pub fn common_fields<'a>(
+        &'a self,
+        record: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Field, Result<Value<'a>, FieldError>)> {
+        self.format
+            .common
+            .iter()
+            .enumerate()
+            .filter_map(move |(index, field)| Some((field, self.reader.value(index, record)?)))
+    }
+
+    /// The place of a field, for [`value`](Self::value).
+    pub fn field_index(&self, name: &str) -> Option<usize> {
+        self.format.common.iter().chain(&self.format.fields).position(|field| field.name == name)
+    }
+
+    /// The value of a field by its place, common fields first. `None` if there is no such field.
+    pub fn value<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<Value<'r>, FieldError>> {
+        self.reader.value(index, record)
+    }
+}
+
+impl Value<'_> {
+    fn write<O: Output + ?Sized>(&self, out: &mut Limited<'_, O>) {
+        struct Writer<'l, 'o, O: ?Sized>(&'l mut Limited<'o, O>);
+        impl<O: Output + ?Sized> fmt::Write for Writer<'_, '_, O> {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.0.push(text.as_bytes());
+                // Stops loops over long arrays.
+                if self.0.left() == 0 { Err(fmt::Error) } else { Ok(()) }
+            }
+        }
+        match self {
+            Value::Text(text) => out.push(text),
+            // An error is that the limit was reached.
+            other => drop(fmt::Write::write_fmt(&mut Writer(out), format_args!("{other}"))),
+        }
+    }
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signed(value) => write!(f, "{value}"),
+            Self::Unsigned(value) => write!(f, "{value}"),
+            Self::Pointer(value) => write!(f, "0x{value:x}"),
+            Self::Text(text) => write!(f, "{}", text.utf8_chunks().collect::<Lossy>().0),
+            Self::Array(numbers) => {
+                f.write_str("{")?;
+                for (index, value) in numbers.iter().enumerate() {
+                    let comma = if index > 0 { "," } else { "" };
+                    write!(f, "{comma}{value}")?;
+                }
+                f.write_str("}")
+            }
+            Self::Bitmask(bits) => {
+                let mut open: Option<(usize, usize)> = None;
+                let mut first = true;
+                for bit in bits.iter().map(Some).chain([None]) {
+                    open = match (open, bit) {
+                        (Some((start, end)), Some(bit)) if end + 1 == bit => Some((start, bit)),
+                        (range, bit) => {
+                            if let Some((start, end)) = range {
+                                let comma = if first { "" } else { "," };
+                                first = false;
+                                if start == end {
+                                    write!(f, "{comma}{start}")?;
+                                } else {
+                                    write!(f, "{comma}{start}-{end}")?;
+                                }
+                            }
+                            bit.map(|bit| (bit, bit))
+                        }
+                    };
+                }
+                Ok(())
+            }
+            Self::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+        }
+    }
+}
+
+/// Text with U+FFFD for what is no UTF-8.
+struct Lossy(String);
+
+impl<'a> FromIterator<std::str::Utf8Chunk<'a>> for Lossy {
+    fn from_iter<I: IntoIterator<Item = std::str::Utf8Chunk<'a>>>(chunks: I) -> Self {
+        let mut text = String::new();
+        for chunk in chunks {
+            text.push_str(chunk.valid());
+            if !chunk.invalid().is_empty() {
+                text.push('\u{fffd}');
+            }
+        }
+        Self(text)
+    }
+}
+
+/// The printers of the events of a file or of a kernel, by number.
+#[derive(Clone, Debug)]
+pub struct EventTable {
+    machine: Machine,
+    printers: Vec<Printer>,
+    /// Place of the printer of each number, plus one.
+    by_id: Vec<u32>,
+}
+
+/// A record that cannot be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// It is too short for the number of its event.
+    #[error("a record of {0} bytes has no event number")]
+    Short(usize),
+    /// There is no event of that number.
+    #[error("no event has the number {0}")]
+    UnknownEvent(u16),
+}
+
+impl EventTable {
+    /// An empty table, for records of that kind of machine.
+    pub fn new(machine: Machine) -> Self {
+        Self { machine, printers: Vec::new(), by_id: Vec::new() }
+    }
+
+    /// Adds the event that a format text describes. A later one of the same number replaces an earlier one.
+    ///
+    /// # Errors
+    /// A text that is no format.
+    pub fn add(&mut self, system: &str, text: &str, names: &dyn Names) -> Result<&Printer, FormatError> {
+        let format = Format::parse(text)?;
+        let id = usize::from(format.id);
+        let printer = Printer::new(system, format, self.machine, names);
+        if self.by_id.len() <= id {
+            self.by_id.resize(id + 1, 0);
+        }
+        let at = match self.by_id[id] as usize {
+            0 => {
+                self.printers.push(printer);
+                self.by_id[id] = self.printers.len() as u32;
+                self.printers.len() - 1
+            }
+            place => {
+                self.printers[place - 1] = printer;
+                place - 1
+            }
+        };
+        Ok(&self.printers[at])
+    }
+
+    /// The printer of an event number.
+    pub fn get(&self, id: u16) -> Option<&Printer> {
+        let place = *self.by_id.get(usize::from(id))? as usize;
+        self.printers.get(place.checked_sub(1)?)
+    }
+
+    /// All printers, in the order in which they were added.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Printer> {
+        self.printers.iter()
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> usize {
+        self.printers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.printers.is_empty()
+    }
+
+    /// The printer of a record: its first two bytes are the event's number.
+    ///
+    /// # Errors
+    /// A record that is too short, or an event that the table does not have.
+    pub fn of_record(&self, record: &[u8]) -> Result<&Printer, RecordError> {
+        let id = record.get(..2).ok_or(RecordError::Short(record.len()))?;
+        let id = self.machine.number(id) as u16;
+        self.get(id).ok_or(RecordError::UnknownEvent(id))
+    }
+
+    /// Prints a record as the kernel does, without the event's name, and returns the printer that did it.
+    ///
+    /// # Errors
+    /// A record that is too short, or an event that the table does not have.
+    pub fn print<O: Output + ?Sized>(
+        &self,
+        record: &[u8],
+        symbols: &dyn Symbols,
+        out: &mut O,
+    ) -> Result<&Printer, RecordError> {
+        let printer = self.of_record(record)?;
+        printer.print(record, symbols, out);
+        Ok(printer)
+    }
+}
