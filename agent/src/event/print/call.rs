@@ -2,7 +2,7 @@
 //! and a few of the kernel's own.
 
 use super::ctype::{IntType, Pointee, Type};
-use super::error::PrintFmtErrorKind;
+use super::error::{PrintFmtError, PrintFmtErrorKind};
 use super::expr::{Expr, HexDump, Op};
 use super::parse::{Parsed, Parser, Result, constant};
 use super::token::{TokenKind, shorten};
@@ -10,6 +10,7 @@ use crate::event::format::{Field, Location};
 
 /// What `name` and the parentheses that stand here are.
 pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
+    let start = parser.position();
     parser.expect("(")?;
     let parsed = match name {
         "__print_symbolic" | "__print_symbolic_u64" => symbolic(parser)?,
@@ -111,6 +112,28 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
         "__builtin_bswap16" | "__swab16" | "___constant_swab16" | "__fswab16" => swapped(parser, 2)?,
         "__builtin_bswap32" | "__swab32" | "___constant_swab32" | "__fswab32" => swapped(parser, 4)?,
         "__builtin_bswap64" | "__swab64" | "___constant_swab64" | "__fswab64" => swapped(parser, 8)?,
+        // Conversions between a number and a struct that holds nothing else (arch/x86/include/asm/pgtable_types.h).
+        "pte_val" | "pmd_val" | "pud_val" | "p4d_val" | "pgd_val" | "native_make_pte" | "native_make_pmd"
+        | "native_make_pud" | "native_make_p4d" | "native_make_pgd" => {
+            let [value] = arguments(parser)?;
+            value
+        }
+        // drivers/nvme/host/trace.c; the first argument is the trace_seq.
+        "nvme_trace_disk_name" => {
+            parser.name()?;
+            parser.expect(",")?;
+            let [disk] = arguments(parser)?;
+            parser.made(Expr::NvmeDisk(Box::new(disk.expr)), Type::TEXT, disk.depth)?
+        }
+        "nvme_trace_parse_nvm_cmd" | "nvme_trace_parse_admin_cmd" | "nvme_trace_parse_fabrics_cmd" => {
+            parser.name()?;
+            parser.expect(",")?;
+            let [opcode, bytes] = arguments(parser)?;
+            let depth = opcode.depth.max(bytes.depth);
+            let io = name == "nvme_trace_parse_nvm_cmd";
+            let operands = Box::new((opcode.expr, bytes.expr));
+            parser.made(Expr::NvmeCommand { io, operands }, Type::TEXT, depth)?
+        }
         // include/linux/edac.h
         "mc_event_error_type" => {
             let [value] = arguments(parser)?;
@@ -118,7 +141,10 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
             let texts = texts.map(Box::from).into();
             parser.made(Expr::Pick { texts, index: Box::new(value.expr) }, Type::TEXT, value.depth)?
         }
-        _ => return Err(parser.fail(PrintFmtErrorKind::Function(shorten(name)))),
+        _ => {
+            let kind = PrintFmtErrorKind::Function(shorten(name));
+            return Err(PrintFmtError { at: start, kind });
+        }
     };
     parser.expect(")")?;
     Ok(parsed)

@@ -121,6 +121,8 @@ impl<'a> Context<'a> {
             | Expr::HexDump(_)
             | Expr::Bitmask(_)
             | Expr::Stack(_)
+            | Expr::NvmeDisk(_)
+            | Expr::NvmeCommand { .. }
             | Expr::Printf(_) => padded(out, shape, &Made { context: self, expr }),
             expr => match self.eval(expr) {
                 Val::Bytes(bytes) => number::text(out, shape, until_nul(bytes)),
@@ -162,6 +164,17 @@ impl<'a> Context<'a> {
                 pointer::bitmap(out, bits, bits.capacity(), false);
             }
             Expr::Stack(bytes) => self.stack(out, self.data(bytes)?),
+            Expr::NvmeDisk(name) => {
+                let name = until_nul(self.data(name)?);
+                if !name.is_empty() {
+                    out.push(b"disk=");
+                    out.push(name);
+                    out.push(b", ");
+                }
+            }
+            Expr::NvmeCommand { io, operands } => {
+                super::nvme::command(out, *io, self.int(&operands.0)?, self.data(&operands.1)?);
+            }
             Expr::Printf(pieces) => self.pieces(out, pieces, true),
             _ => return None,
         }
@@ -393,6 +406,8 @@ impl<'a> Context<'a> {
             | Expr::HexDump(_)
             | Expr::Bitmask(_)
             | Expr::Stack(_)
+            | Expr::NvmeDisk(_)
+            | Expr::NvmeCommand { .. }
             | Expr::Printf(_) => Val::Unknown,
         }
     }

@@ -107,6 +107,13 @@ pub(super) enum Expr {
     HexDump(Box<HexDump>),
     Bitmask(Box<Expr>),
     Stack(Box<Expr>),
+    /// The disk's name before a comma, if there is one (`nvme_trace_disk_name`).
+    NvmeDisk(Box<Expr>),
+    /// The words of a command: its number and the bytes from `cdw10` on.
+    NvmeCommand {
+        io: bool,
+        operands: Box<(Expr, Expr)>,
+    },
     Printf(Box<[Piece]>),
 }
 

@@ -17,7 +17,7 @@
 //! | `expr` | what all that becomes |
 //! | `spec` | printf conversions |
 //! | `eval` | values, and the text of a record |
-//! | `number`, `pointer` | how values are written |
+//! | `number`, `pointer`, `nvme` | how values are written |
 
 mod call;
 mod ctype;
@@ -25,6 +25,7 @@ mod error;
 mod eval;
 mod expr;
 mod number;
+mod nvme;
 mod parse;
 mod pointer;
 mod spec;

@@ -365,6 +365,8 @@ impl<'t> Parser<'t> {
             "DUMP_PREFIX_NONE" => Some(0),
             "DUMP_PREFIX_ADDRESS" => Some(1),
             "DUMP_PREFIX_OFFSET" => Some(2),
+            // include/linux/nvme.h
+            "nvme_fabrics_command" => Some(0x7f),
             _ => self.names.value(name),
         };
         let Some(value) = known else {
@@ -593,8 +595,13 @@ impl<'t> Parser<'t> {
         Ok(text)
     }
 
+    /// Where the next word stands.
+    pub(super) fn position(&self) -> usize {
+        self.tokens[self.at.min(self.tokens.len() - 1)].at
+    }
+
     pub(super) fn fail(&self, kind: PrintFmtErrorKind) -> PrintFmtError {
-        PrintFmtError { at: self.tokens[self.at.min(self.tokens.len() - 1)].at, kind }
+        PrintFmtError { at: self.position(), kind }
     }
 
     pub(super) fn expected(&self, expected: &'static str) -> PrintFmtError {
