@@ -303,3 +303,103 @@ fn number(value: u64, size: u8, signed: bool) -> Value<'static> {
     let unused = 64 - 8 * u32::from(size);
     Value::Signed((value << unused) as i64 >> unused)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(declaration: &str, offset: u32, size: u32, signed: u8) -> Field {
+        Field::parse(&format!("{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};")).unwrap()
+    }
+
+    fn value<'r>(field: &Field, record: &'r [u8], machine: Machine) -> Result<Value<'r>, FieldError> {
+        Slot::of(field, machine).value(record, machine)
+    }
+
+    const LITTLE: Machine = Machine { endian: Endian::Little, long_size: 8 };
+    const BIG: Machine = Machine { endian: Endian::Big, long_size: 8 };
+
+    #[test]
+    fn numbers_of_all_sizes_in_both_orders() {
+        let record = [0xff, 0xfe, 0, 0, 0, 0, 0, 1, 2];
+        for (declaration, size, signed, little, big) in [
+            ("char c", 1, 1, Value::Signed(-1), Value::Signed(-1)),
+            ("u8 c", 1, 0, Value::Unsigned(0xff), Value::Unsigned(0xff)),
+            ("short c", 2, 1, Value::Signed(-257), Value::Signed(-2)),
+            ("int c", 4, 1, Value::Signed(0xfeff), Value::Signed(-0x0002_0000)),
+            ("u64 c", 8, 0, Value::Unsigned(0x0100_0000_0000_feff), Value::Unsigned(0xfffe_0000_0000_0001)),
+            ("void * c", 8, 0, Value::Pointer(0x0100_0000_0000_feff), Value::Pointer(0xfffe_0000_0000_0001)),
+            ("struct x c", 2, 0, Value::Bytes(&[0xff, 0xfe]), Value::Bytes(&[0xff, 0xfe])),
+            ("odd_t c", 3, 0, Value::Bytes(&[0xff, 0xfe, 0]), Value::Bytes(&[0xff, 0xfe, 0])),
+        ] {
+            let field = field(declaration, 0, size, signed);
+            assert_eq!(value(&field, &record, LITTLE), Ok(little), "{declaration}");
+            assert_eq!(value(&field, &record, BIG), Ok(big), "{declaration}");
+            let short = value(&field, &record[..size as usize - 1], LITTLE);
+            assert_eq!(short, Err(FieldError::Short { end: size as usize, len: size as usize - 1 }));
+        }
+    }
+
+    #[test]
+    fn arrays_texts_and_bits() {
+        let record = [8, 0, 4, 0, 12, 0, 8, 0, b'a', b'b', 0, b'c', 1, 0, 2, 0, 5, 0, 0, 0];
+        let numbers = |field: &Field| match value(field, &record, LITTLE) {
+            Ok(Value::Array(numbers)) => numbers.iter().collect::<Vec<_>>(),
+            other => panic!("{other:?}"),
+        };
+        let name = field("__data_loc char[] name", 0, 4, 0);
+        assert_eq!(value(&name, &record, LITTLE), Ok(Value::Text(b"ab")));
+        let fixed = field("char name[4]", 8, 4, 0);
+        assert_eq!(value(&fixed, &record, LITTLE), Ok(Value::Text(b"ab")));
+        assert_eq!(
+            numbers(&field("__data_loc u16[] n", 4, 4, 0))[..2],
+            [Value::Unsigned(1), Value::Unsigned(2)]
+        );
+        assert_eq!(numbers(&field("int n[2]", 12, 8, 1)), [Value::Signed(0x0002_0001), Value::Signed(5)]);
+        assert_eq!(numbers(&field("u32 n[]", 16, 0, 0)), [Value::Unsigned(5)]);
+        assert_eq!(numbers(&field("void *n[1]", 8, 8, 0)).len(), 1);
+        let Ok(Value::Bitmask(bits)) = value(&field("__data_loc cpumask_t m", 4, 4, 0), &record, LITTLE)
+        else {
+            panic!("no bits")
+        };
+        assert_eq!((bits.capacity(), bits.iter().collect::<Vec<_>>()), (64, vec![0, 17, 32, 34]));
+        // The same numbers, as a machine of the other order stores the long.
+        let bits = Bits::new(&[0, 0, 0, 5, 0, 2, 0, 1], BIG);
+        assert_eq!(bits.iter().collect::<Vec<_>>(), [0, 17, 32, 34]);
+    }
+
+    #[test]
+    fn longs_are_those_of_the_machine() {
+        let small = Machine { endian: Endian::Little, long_size: 4 };
+        let count = |field: &Field, machine| match value(field, &[0; 16], machine) {
+            Ok(Value::Array(numbers)) => numbers.len(),
+            other => panic!("{other:?}"),
+        };
+        for (declaration, on_64, on_32) in [
+            ("unsigned long n[]", 2, 4),
+            ("unsigned long long n[]", 2, 2),
+            ("void *n[]", 2, 4),
+            ("int n[]", 4, 4),
+        ] {
+            let field = field(declaration, 0, 0, 0);
+            assert_eq!((count(&field, LITTLE), count(&field, small)), (on_64, on_32), "{declaration}");
+        }
+    }
+
+    #[test]
+    fn data_outside_is_an_error() {
+        let data = field("__data_loc char[] s", 0, 4, 0);
+        let relative = field("__rel_loc char[] s", 0, 4, 0);
+        let record = [4, 0, 3, 0, b'x', b'y', b'z'];
+        assert_eq!(value(&data, &record, LITTLE), Ok(Value::Text(b"xyz")));
+        assert_eq!(
+            value(&relative, &record, LITTLE),
+            Err(FieldError::Outside { offset: 8, size: 3, len: 7 })
+        );
+        assert_eq!(
+            value(&data, &record[..6], LITTLE),
+            Err(FieldError::Outside { offset: 4, size: 3, len: 6 })
+        );
+        assert_eq!(value(&relative, &[0, 0, 3, 0, b'x', b'y', b'z'], LITTLE), Ok(Value::Text(b"xyz")));
+    }
+}

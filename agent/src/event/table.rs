@@ -136,7 +136,11 @@ impl fmt::Display for Value<'_> {
             Self::Signed(value) => write!(f, "{value}"),
             Self::Unsigned(value) => write!(f, "{value}"),
             Self::Pointer(value) => write!(f, "0x{value:x}"),
-            Self::Text(text) => write!(f, "{}", text.utf8_chunks().collect::<Lossy>().0),
+            Self::Text(text) => text.utf8_chunks().try_for_each(|chunk| {
+                f.write_str(chunk.valid())?;
+                // What is no UTF-8.
+                if chunk.invalid().is_empty() { Ok(()) } else { f.write_str("\u{fffd}") }
+            }),
             Self::Array(numbers) => {
                 f.write_str("{")?;
                 for (index, value) in numbers.iter().enumerate() {
@@ -169,22 +173,6 @@ impl fmt::Display for Value<'_> {
             }
             Self::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
         }
-    }
-}
-
-/// Text with U+FFFD for what is no UTF-8.
-struct Lossy(String);
-
-impl<'a> FromIterator<std::str::Utf8Chunk<'a>> for Lossy {
-    fn from_iter<I: IntoIterator<Item = std::str::Utf8Chunk<'a>>>(chunks: I) -> Self {
-        let mut text = String::new();
-        for chunk in chunks {
-            text.push_str(chunk.valid());
-            if !chunk.invalid().is_empty() {
-                text.push('\u{fffd}');
-            }
-        }
-        Self(text)
     }
 }
 
@@ -283,5 +271,76 @@ impl EventTable {
         let printer = self.of_record(record)?;
         printer.print(record, symbols, out);
         Ok(printer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::symbols::{NoNames, NoSymbols};
+
+    const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+";
+    const OWN: &str = "\tfield:char comm[4];\toffset:8;\tsize:4;\tsigned:0;
+\tfield:u16 ports[2];\toffset:12;\tsize:4;\tsigned:0;
+\tfield:void * at;\toffset:16;\tsize:8;\tsigned:0;
+\tfield:__data_loc cpumask_t cpus;\toffset:24;\tsize:4;\tsigned:0;
+\tfield:struct pair p;\toffset:28;\tsize:2;\tsigned:0;
+";
+
+    fn text(id: u16, print_fmt: &str) -> String {
+        format!("name: event{id}\nID: {id}\nformat:\n{COMMON}\n{OWN}\nprint fmt: {print_fmt}\n")
+    }
+
+    fn record(id: u16) -> Vec<u8> {
+        let mut record = id.to_le_bytes().to_vec();
+        record.extend([0, 0, 42, 0, 0, 0, b'a', 0xff, 0, 0, 80, 0, 0xbb, 1, 0x10, 0, 0, 0, 0, 0, 0, 0]);
+        record.extend(0x0008_0020_u32.to_le_bytes());
+        record.extend([1, 2, 0, 0, 0b1011_0111, 0, 0, 0, 1, 0, 0, 0]);
+        record
+    }
+
+    #[test]
+    fn events_are_printed_by_number() {
+        let mut table = EventTable::new(Machine::default());
+        table.add("sys", &text(300, "\"ports=%d\", REC->ports[1]"), &NoNames).unwrap();
+        assert!(table.add("sys", "nothing", &NoNames).is_err());
+        let printer = table.add("sys", &text(7, "\"%d\", mystery(REC->at)"), &NoNames).unwrap();
+        assert_eq!(
+            printer.error().unwrap().to_string(),
+            "at byte 6 of print fmt: unknown function `mystery`"
+        );
+        assert_eq!((table.len(), table.iter().filter(|printer| printer.error().is_some()).count()), (2, 1));
+
+        let print = |record: &[u8]| {
+            let mut text = String::new();
+            table.print(record, &NoSymbols, &mut text).map(|printer| (printer.name().to_owned(), text))
+        };
+        assert_eq!(print(&record(300)).unwrap(), ("event300".to_owned(), "ports=443".to_owned()));
+        let fields = "comm=a\u{fffd} ports={80,443} at=0x10 cpus=0-2,4-5,7,32 p=0102";
+        assert_eq!(print(&record(7)).unwrap(), ("event7".to_owned(), fields.to_owned()));
+        assert_eq!(print(&record(8)).unwrap_err(), RecordError::UnknownEvent(8));
+        assert_eq!(print(&record(301)).unwrap_err(), RecordError::UnknownEvent(301));
+        assert_eq!(print(&[1]).unwrap_err(), RecordError::Short(1));
+        // What is cut off is not there; the rest is.
+        assert_eq!(print(&record(7)[..16]).unwrap().1, "comm=a\u{fffd} ports={80,443} at=? cpus=? p=?");
+
+        // A second text of the same number replaces the first.
+        table.add("sys", &text(7, "\"x\""), &NoNames).unwrap();
+        assert_eq!((table.len(), table.get(7).unwrap().error()), (2, None));
+    }
+
+    #[test]
+    fn fields_by_name_and_in_order() {
+        let format = Format::parse(&text(1, "\"\"")).unwrap();
+        let printer = Printer::new("sys", format, Machine::default(), &NoNames);
+        let record = record(1);
+        let names: Vec<&str> = printer.fields(&record).map(|(field, _)| field.name.as_str()).collect();
+        assert_eq!(names, ["comm", "ports", "at", "cpus", "p"]);
+        let pid = printer.field_index("common_pid").unwrap();
+        assert_eq!(printer.value(pid, &record), Some(Ok(Value::Signed(42))));
+        assert_eq!(printer.common_fields(&record).count(), 2);
+        assert_eq!(printer.value(99, &record), None);
     }
 }

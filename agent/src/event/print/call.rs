@@ -10,7 +10,7 @@ use crate::event::format::{Field, Location};
 
 /// What `name` and the parentheses that stand here are.
 pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
-    let start = parser.position();
+    let start = parser.last_position();
     parser.expect("(")?;
     let parsed = match name {
         "__print_symbolic" | "__print_symbolic_u64" => symbolic(parser)?,
@@ -117,6 +117,11 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
         | "native_make_pud" | "native_make_p4d" | "native_make_pgd" => {
             let [value] = arguments(parser)?;
             value
+        }
+        // arch/x86/xen/trace.c: the name in parentheses behind the number, or nothing. It is left out.
+        "xen_hypercall_name" => {
+            let [_] = arguments(parser)?;
+            Parsed { expr: Expr::Text(Box::default()), ty: Type::TEXT, depth: 1 }
         }
         // drivers/nvme/host/trace.c; the first argument is the trace_seq.
         "nvme_trace_disk_name" => {

@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `token` | words |
 //! | `ctype` | types |
-//! | `parse` | C expressions |
+//! | `parse`, `cast` | C expressions |
 //! | `call` | functions |
 //! | `statement` | statement expressions |
 //! | `expr` | what all that becomes |
@@ -20,6 +20,7 @@
 //! | `number`, `pointer`, `nvme` | how values are written |
 
 mod call;
+mod cast;
 mod ctype;
 mod error;
 mod eval;

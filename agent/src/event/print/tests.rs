@@ -41,9 +41,9 @@ fn record(endian: Endian) -> Vec<u8> {
     record.extend(endian.u16(7));
     record.extend(endian.u16(0xffff));
     record.extend([0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
-    record.extend(endian.u32(6 << 16 | 108));
-    record.extend(endian.u32(8 << 16 | (116 - 72)));
-    record.extend(endian.u32(8 << 16 | 124));
+    record.extend(endian.u32(0x0006_006c));
+    record.extend(endian.u32(0x0008_002c));
+    record.extend(endian.u32(0x0008_007c));
     record.extend([0; 4]);
     record.extend(endian.u64(0xffff_ffff_8100_0010));
     record.extend([200, 0]);
@@ -290,7 +290,7 @@ fn errors_tell_the_place_and_the_reason() {
         ("\"%\"", 0, Kind::Conversion(String::new())),
         ("\"%d\", REC->none", 11, Kind::NoField("none".into())),
         ("\"%d\", __get_str(none)", 16, Kind::NoField("none".into())),
-        ("\"%d\", do_it(REC->i)", 12, Kind::Function("do_it".into())),
+        ("\"%d\", do_it(REC->i)", 6, Kind::Function("do_it".into())),
         ("\"%d\", (1", 8, Kind::Expected { expected: ")", found: "the end".into() }),
         ("\"%d\", 1 2", 8, Kind::Expected { expected: "the end", found: "2".into() }),
         ("\"%d\", REC->i[0]", 15, Kind::Operands("[]")),
