@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tracer_agent::event::{EventTable, Machine, Names, Printer, Symbol, Symbols, Value};
+use tracer_agent::event::{EventTable, Machine, Names, NoNames, NoSymbols, Printer, Symbol, Symbols, Value};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
@@ -175,6 +175,102 @@ fn every_print_fmt_of_the_kernel_compiles() {
     println!("{} formats compile; names that BTF does not have: {unresolved:?}", table.len());
 }
 
+/// Probes with arguments of all types that kernel/trace/trace_probe.c knows for user space, and stock memory of the kernel
+/// behind a `$`. They go away with the value.
+struct Probes(String);
+
+impl Probes {
+    fn new() -> Self {
+        let group = format!("decode_live_{}", std::process::id());
+        let arguments = "a=%ax:u8 b=%ax:s32 c=%ax:x64 d=%di:u16 e=+0(%sp):string f=+0(%sp):u32[4] \
+                         g=+0(%sp):ustring[2] h=%ax:b4@8/32 i=$comm j=%ip:char k=\\5 l=+0(%sp):x8[3]";
+        let probes = Self(group);
+        probes.write(&format!("p:{0}/entry /proc/self/exe:0x1000 {arguments}\n", probes.0));
+        probes.write(&format!("r:{0}/return /proc/self/exe:0x1000 r=$retval:s16\n", probes.0));
+        probes
+    }
+
+    fn write(&self, line: &str) {
+        let path = Path::new(TRACEFS).join("uprobe_events");
+        let mut file = OpenOptions::new().append(true).open(path).unwrap();
+        file.write_all(line.as_bytes()).unwrap_or_else(|error| panic!("{}: {line}: {error}", self.0));
+    }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        let path = Path::new(TRACEFS).join("uprobe_events");
+        for event in ["entry", "return"] {
+            let file = OpenOptions::new().append(true).open(&path);
+            let _ = file.and_then(|mut file| file.write_all(format!("-:{}/{event}\n", self.0).as_bytes()));
+        }
+    }
+}
+
+#[test]
+fn formats_of_probes_compile() {
+    let probes = Probes::new();
+    let mut table = EventTable::new(Machine::default());
+    for event in ["entry", "return"] {
+        let text = read(format!("{TRACEFS}/events/{}/{event}/format", probes.0));
+        let printer = table.add(&probes.0, &text, &NoNames).unwrap();
+        assert_eq!(printer.error(), None, "{text}");
+        assert!(printer.unresolved().is_empty(), "{text}");
+        // A record of nothing is printed as well.
+        printer.print(&[0; 200], &Kernel { symbols: Vec::new(), texts: HashMap::new() }, &mut Vec::new());
+    }
+}
+
+/// Marsaglia's xorshift: the same numbers each time.
+fn random(state: &mut u64, limit: usize) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state % limit.max(1) as u64) as usize
+}
+
+#[test]
+fn changed_formats_are_survived() {
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let (mut tried, mut understood) = (0, 0);
+    for (system, text) in formats() {
+        for round in 0..5 {
+            let mut bytes = text.clone().into_bytes();
+            // Most of them in the print fmt alone, or else few get that far.
+            let start = if round == 0 { 0 } else { text.find("print fmt:").unwrap() + 10 };
+            for _ in 0..=random(&mut state, 2) {
+                let at = start.min(bytes.len()) + random(&mut state, bytes.len().saturating_sub(start));
+                let end = (at + random(&mut state, 40)).min(bytes.len());
+                match random(&mut state, 3) {
+                    0 => drop(bytes.drain(at..end)),
+                    1 => {
+                        let from = at - random(&mut state, at - start.min(at) + 1).min(200);
+                        let copied = bytes[from..end].to_vec();
+                        drop(bytes.splice(at..at, copied));
+                    }
+                    _ => {
+                        if let Some(byte) = bytes.get_mut(at) {
+                            *byte = b"()[]{}\"%?:*,0129aR\n"[random(&mut state, 19)];
+                        }
+                    }
+                }
+            }
+            tried += 1;
+            let mut table = EventTable::new(Machine::default());
+            if let Ok(printer) = table.add(&system, &String::from_utf8_lossy(&bytes), &NoNames) {
+                understood += usize::from(printer.error().is_none());
+                let record: Vec<u8> =
+                    (0..random(&mut state, 300)).map(|_| random(&mut state, 256) as u8).collect();
+                let mut out = Vec::new();
+                printer.print(&record, &NoSymbols, &mut out);
+                printer.print_fields(&record, &mut out);
+                assert_eq!(printer.fields(&record).count(), printer.format().fields.len());
+            }
+        }
+    }
+    assert!(tried > 5000 && understood > tried / 20, "{understood} of {tried}");
+}
+
 /// A tracefs instance that goes away with the value.
 struct Instance(PathBuf);
 
@@ -275,6 +371,21 @@ fn kernel_lines(instance: &Instance, cpu: usize) -> Vec<(u64, String)> {
     found
 }
 
+/// Enables all events but those that fire for each lock or memory access, and probes, which others may have set anywhere.
+fn enable(instance: &Instance) {
+    const NOISY: [&str; 4] = ["lock", "preemptirq", "maple_tree", "msr"];
+    let probes = read(format!("{TRACEFS}/uprobe_events"));
+    let is_probe =
+        |system: &str| probes.contains(&format!(":{system}/")) || system.starts_with("decode_live_");
+    for entry in fs::read_dir(instance.0.join("events")).unwrap() {
+        let path = entry.unwrap().path();
+        let system = path.file_name().unwrap().to_str().unwrap();
+        if path.join("enable").exists() && !NOISY.contains(&system) && !is_probe(system) {
+            instance.write(&format!("events/{system}/enable"), "1");
+        }
+    }
+}
+
 /// Makes the kernel do a bit of everything.
 fn workload(instance: &Instance, dir: &Path) {
     let until = Instant::now() + Duration::from_millis(1500);
@@ -360,16 +471,11 @@ fn texts_are_those_of_the_kernel() {
     instance.write("trace_clock", "mono");
     let dir = Path::new("/var/tmp").join(format!("decode_live_{}", std::process::id()));
     fs::create_dir_all(&dir).unwrap();
-    instance.write("events/enable", "1");
-    // Some fire for each lock, or with each byte that this test reads.
-    for noisy in
-        ["events/lock/enable", "events/preemptirq/enable", "events/maple_tree/enable", "events/msr/enable"]
-    {
-        if instance.0.join(noisy).exists() {
-            instance.write(noisy, "0");
-        }
-    }
+    enable(&instance);
+    // An event with a stack behind it.
+    instance.write("events/sched/sched_process_exec/trigger", "stacktrace");
     workload(&instance, &dir);
+    instance.write("events/sched/sched_process_exec/trigger", "!stacktrace");
     instance.write("tracing_on", "0");
     instance.write("events/enable", "0");
     fs::remove_dir_all(&dir).unwrap();

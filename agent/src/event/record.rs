@@ -50,6 +50,8 @@ pub enum Value<'r> {
     Pointer(u64),
     /// Characters up to the first NUL.
     Text(&'r [u8]),
+    /// Texts, of a probe's argument.
+    Texts(Texts<'r>),
     /// Numbers.
     Array(Numbers<'r>),
     /// A set of CPUs or other bits, as longs of the machine.
@@ -113,6 +115,30 @@ impl<'r> Numbers<'r> {
     }
 }
 
+/// An array of texts in a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Texts<'r> {
+    record: &'r [u8],
+    start: usize,
+    count: usize,
+    location: Location,
+    machine: Machine,
+}
+
+impl<'r> Texts<'r> {
+    /// The texts, each up to its first NUL.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Result<&'r [u8], FieldError>> + use<'r> {
+        let Self { record, start, count, location, machine } = *self;
+        (0..count).map(move |index| {
+            let (from, end) = (start + index * 4, start + index * 4 + 4);
+            let word = record.get(from..end).ok_or(FieldError::Short { end, len: record.len() })?;
+            let (offset, size) = dynamic(machine.number(word) as u32, location, end);
+            let outside = FieldError::Outside { offset, size, len: record.len() };
+            record.get(offset..offset + size).map(until_nul).ok_or(outside)
+        })
+    }
+}
+
 /// A set of bits in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bits<'r> {
@@ -171,6 +197,7 @@ enum Kind {
     Number { signed: bool },
     Pointer,
     Text,
+    Texts { count: usize },
     Array { size: u8, signed: bool },
     Bitmask,
     Bytes,
@@ -219,7 +246,9 @@ impl Slot {
         let is_array = field.array != Array::Single || field.location != Location::Inline;
         let composite = words().any(|word| word == "struct" || word == "union");
         let pointer = field.type_text.contains('*');
-        let kind = if words().any(|word| matches!(word, "cpumask_t" | "bitmask_t")) || is_bitmask(field) {
+        let kind = if let Some(count) = field.strings() {
+            Kind::Texts { count: count as usize }
+        } else if words().any(|word| matches!(word, "cpumask_t" | "bitmask_t")) || is_bitmask(field) {
             Kind::Bitmask
         } else if is_array && words().next_back() == Some("char") && !words().any(|word| word == "unsigned") {
             Kind::Text
@@ -251,6 +280,10 @@ impl Slot {
     fn value<'r>(&self, record: &'r [u8], machine: Machine) -> Result<Value<'r>, FieldError> {
         let end = self.offset + self.size;
         let fixed = record.get(self.offset..end).ok_or(FieldError::Short { end, len: record.len() })?;
+        if let Kind::Texts { count } = self.kind {
+            let Self { offset: start, location, .. } = *self;
+            return Ok(Value::Texts(Texts { record, start, count, location, machine }));
+        }
         let bytes = match self.location {
             // An array of open length goes on to the end of the record.
             Location::Inline if self.size == 0 => &record[self.offset..],
@@ -265,7 +298,7 @@ impl Slot {
         Ok(match self.kind {
             Kind::Number { signed } => number(machine.number(bytes), self.size as u8, signed),
             Kind::Pointer => Value::Pointer(machine.number(bytes)),
-            Kind::Text => Value::Text(until_nul(bytes)),
+            Kind::Text | Kind::Texts { .. } => Value::Text(until_nul(bytes)),
             Kind::Array { size, signed } => Value::Array(Numbers { bytes, machine, size, signed }),
             Kind::Bitmask => Value::Bitmask(Bits::new(bytes, machine)),
             Kind::Bytes => Value::Bytes(bytes),
@@ -358,6 +391,12 @@ mod tests {
         assert_eq!(numbers(&field("int n[2]", 12, 8, 1)), [Value::Signed(0x0002_0001), Value::Signed(5)]);
         assert_eq!(numbers(&field("u32 n[]", 16, 0, 0)), [Value::Unsigned(5)]);
         assert_eq!(numbers(&field("void *n[1]", 8, 8, 0)).len(), 1);
+        let texts = field("__data_loc char[][2] t", 0, 8, 1);
+        let record = [8, 0, 4, 0, 12, 0, 90, 0, b'a', b'b', 0, b'c', 1, 0, 2, 0, 5, 0, 0, 0];
+        let Ok(Value::Texts(texts)) = value(&texts, &record, LITTLE) else { panic!("no texts") };
+        let outside = FieldError::Outside { offset: 12, size: 90, len: 20 };
+        assert_eq!(texts.iter().collect::<Vec<_>>(), [Ok(&b"ab"[..]), Err(outside)]);
+        let record = [8, 0, 4, 0, 12, 0, 8, 0, b'a', b'b', 0, b'c', 1, 0, 2, 0, 5, 0, 0, 0];
         let Ok(Value::Bitmask(bits)) = value(&field("__data_loc cpumask_t m", 4, 4, 0), &record, LITTLE)
         else {
             panic!("no bits")

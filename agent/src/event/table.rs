@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::format::{Field, Format, FormatError};
 use super::output::{Limited, Output};
-use super::print::{MAX_TEXT, PrintFmt, PrintFmtError};
+use super::print::{self, MAX_TEXT, PointerStyle, PrintFmt, PrintFmtError};
 use super::record::{FieldError, Machine, RecordReader, Value};
 use super::symbols::{Names, Symbols};
 
@@ -13,8 +13,11 @@ use super::symbols::{Names, Symbols};
 pub struct Printer {
     system: String,
     format: Format,
+    machine: Machine,
     reader: RecordReader,
     print_fmt: Result<PrintFmt, PrintFmtError>,
+    /// Where the addresses are, if records are stacks of the kernel.
+    stack: Option<usize>,
 }
 
 impl Printer {
@@ -23,7 +26,32 @@ impl Printer {
     pub fn new(system: &str, format: Format, machine: Machine, names: &dyn Names) -> Self {
         let reader = RecordReader::new(&format, machine);
         let print_fmt = PrintFmt::compile(&format, machine, names);
-        Self { system: system.to_owned(), format, reader, print_fmt }
+        // The format tells of 8 addresses; the record goes on to the first function that was called.
+        let stack = if system == "ftrace" && format.name == "kernel_stack" {
+            format.field("caller").map(|field| field.offset as usize)
+        } else {
+            None
+        };
+        Self { system: system.to_owned(), format, machine, reader, print_fmt, stack }
+    }
+
+    /// Chooses how `%p` prints an address.
+    pub fn set_pointers(&mut self, pointers: PointerStyle) {
+        if let Ok(print_fmt) = &mut self.print_fmt {
+            print_fmt.set_pointers(pointers);
+        }
+    }
+
+    /// Whether the records are stacks of the kernel, each belonging to the event before it on its CPU.
+    pub fn is_kernel_stack(&self) -> bool {
+        self.stack.is_some()
+    }
+
+    /// The addresses of a record that is a stack, as far as it goes. Nothing for other records.
+    pub fn stack<'r>(&self, record: &'r [u8]) -> impl Iterator<Item = u64> + use<'r> {
+        let machine = self.machine;
+        let addresses = self.stack.and_then(|start| record.get(start..)).unwrap_or_default();
+        addresses.chunks_exact(usize::from(machine.long_size)).map(move |bytes| machine.number(bytes))
     }
 
     /// The system that the event is of.
@@ -54,6 +82,7 @@ impl Printer {
     /// Prints a record as the kernel does, without the event's name before it.
     pub fn print<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
         match &self.print_fmt {
+            _ if self.stack.is_some() => print::print_stack(self.stack(record), self.machine, symbols, out),
             Ok(print_fmt) => print_fmt.print(record, symbols, out),
             Err(_) => self.print_fields(record, out),
         }
@@ -136,11 +165,16 @@ impl fmt::Display for Value<'_> {
             Self::Signed(value) => write!(f, "{value}"),
             Self::Unsigned(value) => write!(f, "{value}"),
             Self::Pointer(value) => write!(f, "0x{value:x}"),
-            Self::Text(text) => text.utf8_chunks().try_for_each(|chunk| {
-                f.write_str(chunk.valid())?;
-                // What is no UTF-8.
-                if chunk.invalid().is_empty() { Ok(()) } else { f.write_str("\u{fffd}") }
-            }),
+            Self::Text(text) => write_lossy(f, text),
+            Self::Texts(texts) => {
+                f.write_str("{")?;
+                for (index, text) in texts.iter().enumerate() {
+                    f.write_str(if index > 0 { ",\"" } else { "\"" })?;
+                    write_lossy(f, text.unwrap_or(b"?"))?;
+                    f.write_str("\"")?;
+                }
+                f.write_str("}")
+            }
             Self::Array(numbers) => {
                 f.write_str("{")?;
                 for (index, value) in numbers.iter().enumerate() {
@@ -176,6 +210,14 @@ impl fmt::Display for Value<'_> {
     }
 }
 
+/// Text with U+FFFD for what is no UTF-8.
+fn write_lossy(f: &mut fmt::Formatter<'_>, text: &[u8]) -> fmt::Result {
+    text.utf8_chunks().try_for_each(|chunk| {
+        f.write_str(chunk.valid())?;
+        if chunk.invalid().is_empty() { Ok(()) } else { f.write_str("\u{fffd}") }
+    })
+}
+
 /// The printers of the events of a file or of a kernel, by number.
 #[derive(Clone, Debug)]
 pub struct EventTable {
@@ -183,6 +225,7 @@ pub struct EventTable {
     printers: Vec<Printer>,
     /// Place of the printer of each number, plus one.
     by_id: Vec<u32>,
+    pointers: PointerStyle,
 }
 
 /// A record that cannot be printed.
@@ -199,7 +242,15 @@ pub enum RecordError {
 impl EventTable {
     /// An empty table, for records of that kind of machine.
     pub fn new(machine: Machine) -> Self {
-        Self { machine, printers: Vec::new(), by_id: Vec::new() }
+        Self { machine, printers: Vec::new(), by_id: Vec::new(), pointers: PointerStyle::default() }
+    }
+
+    /// Chooses how `%p` prints an address.
+    pub fn set_pointers(&mut self, pointers: PointerStyle) {
+        self.pointers = pointers;
+        for printer in &mut self.printers {
+            printer.set_pointers(pointers);
+        }
     }
 
     /// Adds the event that a format text describes. A later one of the same number replaces an earlier one.
@@ -209,7 +260,8 @@ impl EventTable {
     pub fn add(&mut self, system: &str, text: &str, names: &dyn Names) -> Result<&Printer, FormatError> {
         let format = Format::parse(text)?;
         let id = usize::from(format.id);
-        let printer = Printer::new(system, format, self.machine, names);
+        let mut printer = Printer::new(system, format, self.machine, names);
+        printer.set_pointers(self.pointers);
         if self.by_id.len() <= id {
             self.by_id.resize(id + 1, 0);
         }
@@ -342,5 +394,39 @@ mod tests {
         assert_eq!(printer.value(pid, &record), Some(Ok(Value::Signed(42))));
         assert_eq!(printer.common_fields(&record).count(), 2);
         assert_eq!(printer.value(99, &record), None);
+    }
+
+    #[test]
+    fn pointers_as_the_kernel_and_as_trace_cmd_print_them() {
+        let mut table = EventTable::new(Machine::default());
+        table.add("sys", &text(1, "\"%p %p %px\", REC->at, (void *)0, REC->at"), &NoNames).unwrap();
+        let print = |table: &EventTable| {
+            let mut text = String::new();
+            table.print(&record(1), &NoSymbols, &mut text).unwrap();
+            text
+        };
+        assert_eq!(print(&table), "0000000000000010 0000000000000000 0000000000000010");
+        table.set_pointers(PointerStyle::TraceCmd);
+        assert_eq!(print(&table), "0x10 (nil) 0x10");
+    }
+
+    #[test]
+    fn a_stack_goes_on_to_the_end_of_its_record() {
+        let own = "\tfield:int size;\toffset:8;\tsize:4;\tsigned:1;
+\tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;";
+        let text = format!("name: kernel_stack\nID: 4\nformat:\n{COMMON}\n{own}\n\nprint fmt: \"\"");
+        let mut table = EventTable::new(Machine::default());
+        let printer = table.add("ftrace", &text, &NoNames).unwrap();
+        assert!(printer.is_kernel_stack());
+        let mut record = vec![4, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0];
+        for address in (1..=10).chain([u64::MAX, 11]) {
+            record.extend(u64::to_le_bytes(address));
+        }
+        let mut text = String::new();
+        table.print(&record, &NoSymbols, &mut text).unwrap();
+        assert!(
+            text.starts_with("<stack trace>\n => 0x1\n => 0x2\n") && text.ends_with("\n => 0xa"),
+            "{text}"
+        );
     }
 }

@@ -192,7 +192,19 @@ fn dynamic_field<'t>(parser: &mut Parser<'t>) -> Result<&'t Field> {
 /// The bytes of a field, dynamic or not.
 fn data(parser: &mut Parser<'_>) -> Result<Parsed> {
     let field = any_field(parser)?;
-    Ok(parser.field(field))
+    let Some(count) = field.strings() else { return Ok(parser.field(field)) };
+    // `__get_str(name[1])`: one of an array of strings (kernel/trace/trace_probe.c, print_str).
+    parser.expect("[")?;
+    let index = parser.expression()?;
+    parser.expect("]")?;
+    match index.expr {
+        Expr::Const(index) if index < u64::from(count) => {
+            let offset = field.offset + index as u32 * 4;
+            let expr = Expr::Dynamic { offset, relative: field.location == Location::RelLoc };
+            Ok(Parsed { expr, ty: Type::TEXT, depth: 1 })
+        }
+        _ => Err(parser.fail(PrintFmtErrorKind::Arguments("__get_str"))),
+    }
 }
 
 fn swapped(parser: &mut Parser<'_>, size: u8) -> Result<Parsed> {

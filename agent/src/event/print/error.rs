@@ -16,6 +16,9 @@ pub enum PrintFmtErrorKind {
     /// There is none.
     #[error("the event has none")]
     Empty,
+    /// More text than any kernel has.
+    #[error("it is longer than {} bytes", super::MAX_PRINT_FMT)]
+    TooLong,
     /// A character that no token starts with.
     #[error("unexpected character `{0}`")]
     Character(char),

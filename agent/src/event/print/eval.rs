@@ -2,10 +2,11 @@
 
 use std::cell::Cell;
 
+use super::PointerStyle;
 use super::expr::{Expr, HexDump, LOCALS, Op, Piece};
 use super::number::{self, Draw, Shape, padded};
 use super::pointer::{self, Dump, UNKNOWN};
-use super::spec::{Kind, Spec};
+use super::spec::{Kind, Pointer, Spec};
 use crate::event::format::Location;
 use crate::event::output::{Limited, Output};
 use crate::event::record::{Bits, Machine, dynamic, until_nul};
@@ -25,12 +26,18 @@ pub(super) struct Context<'a> {
     record: &'a [u8],
     machine: Machine,
     symbols: &'a dyn Symbols,
+    pointers: PointerStyle,
     locals: [Cell<Val<'a>>; LOCALS],
 }
 
 impl<'a> Context<'a> {
-    pub(super) fn new(record: &'a [u8], machine: Machine, symbols: &'a dyn Symbols) -> Self {
-        Self { record, machine, symbols, locals: [const { Cell::new(Val::Unknown) }; LOCALS] }
+    pub(super) fn new(
+        record: &'a [u8],
+        machine: Machine,
+        symbols: &'a dyn Symbols,
+        pointers: PointerStyle,
+    ) -> Self {
+        Self { record, machine, symbols, pointers, locals: [const { Cell::new(Val::Unknown) }; LOCALS] }
     }
 
     /// Prints all pieces. `nested` text ends at a NUL: it is read back as a string.
@@ -86,6 +93,12 @@ impl<'a> Context<'a> {
                 number::text(out, shape, &[value as u8]);
             }
             (Kind::Pointer(pointer), Val::Int(value)) => {
+                if pointer == Pointer::Address && self.pointers == PointerStyle::TraceCmd {
+                    if value == 0 {
+                        return number::text(out, shape, b"(nil)");
+                    }
+                    return number::unsigned(out, Shape { alternate: true, ..shape }, value, 16, false);
+                }
                 pointer::address(out, shape, pointer, value, self.machine, self.symbols);
             }
             (Kind::Pointer(pointer), Val::Bytes(bytes)) => {
@@ -264,7 +277,7 @@ impl<'a> Context<'a> {
                 break;
             }
             out.push(b"=> ");
-            let symbol = pointer_symbol();
+            let symbol = Pointer::Symbol { offset: true, backtrace: false };
             pointer::address(out, Shape::PLAIN, symbol, address, self.machine, self.symbols);
             out.push(b"\n");
         }
@@ -435,10 +448,6 @@ impl Draw for Made<'_, '_> {
     fn draw<O: Output + ?Sized>(&self, out: &mut Limited<'_, O>) {
         self.context.made(out, self.expr);
     }
-}
-
-const fn pointer_symbol() -> super::spec::Pointer {
-    super::spec::Pointer::Symbol { offset: true, backtrace: false }
 }
 
 /// `trace_print_flags_seq`: what no entry explains is printed as a number.

@@ -37,6 +37,11 @@ pub(super) fn address<O: Output + ?Sized>(
     }
 }
 
+/// The name of the function that holds an address.
+pub(super) fn function<O: Output + ?Sized>(out: &mut Limited<'_, O>, value: u64, symbols: &dyn Symbols) {
+    SymbolText { value, offset: false, backtrace: false, symbols }.draw(out);
+}
+
 struct SymbolText<'s> {
     value: u64,
     offset: bool,

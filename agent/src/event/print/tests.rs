@@ -267,6 +267,23 @@ fn a_stack_is_a_line_for_each_function() {
 }
 
 #[test]
+fn arrays_of_strings() {
+    let fields = "\tfield:__data_loc char[][2] g;\toffset:8;\tsize:8;\tsigned:0;";
+    let parse = |print_fmt: &str| {
+        let text = format!("name: x\nID: 1\nformat:\n{COMMON}\n{fields}\n\nprint fmt: {print_fmt}");
+        PrintFmt::compile(&Format::parse(&text).unwrap(), Machine::default(), &NoNames)
+    };
+    let mut record = vec![0; 8];
+    record.extend([16, 0, 2, 0, 18, 0, 3, 0, b'a', 0, b'b', b'c', 0]);
+    let mut text = String::new();
+    let compiled = parse("\"g={\\\"%s\\\",\\\"%s\\\"}\", __get_str(g[0]), __get_str(g[1])").unwrap();
+    compiled.print(&record, &NoSymbols, &mut text);
+    assert_eq!(text, "g={\"a\",\"bc\"}");
+    let outside = parse("\"%s\", __get_str(g[2])").unwrap_err();
+    assert_eq!(outside.kind, PrintFmtErrorKind::Arguments("__get_str"));
+}
+
+#[test]
 fn unresolved_names_are_told() {
     let compiled = PrintFmt::compile(
         &format(
@@ -303,13 +320,14 @@ fn errors_tell_the_place_and_the_reason() {
 
 #[test]
 fn depth_and_width_are_bounded() {
-    let open = "(".repeat(100_000);
+    let open = "(".repeat(5_000);
     assert_eq!(error(&format!("\"%d\", {open}")).kind, PrintFmtErrorKind::Depth);
-    assert_eq!(error(&format!("\"%d\", {}1", "!".repeat(100_000))).kind, PrintFmtErrorKind::Depth);
-    let sum = "REC->i + ".repeat(100_000);
+    assert_eq!(error(&format!("\"%d\", {}1", "!".repeat(5_000))).kind, PrintFmtErrorKind::Depth);
+    let sum = "REC->i + ".repeat(5_000);
     assert_eq!(error(&format!("\"%d\", {sum}1")).kind, PrintFmtErrorKind::Depth);
-    let choice = "REC->i ? 1 : ".repeat(100_000);
+    let choice = "REC->i ? 1 : ".repeat(5_000);
     assert_eq!(error(&format!("\"%d\", {choice}1")).kind, PrintFmtErrorKind::Depth);
+    assert_eq!(error(&format!("\"{}\"", "x".repeat(MAX_PRINT_FMT))).kind, PrintFmtErrorKind::TooLong);
     assert_eq!(print("\"%999999999d\", 1").len(), 4096);
     assert_eq!(print("\"%*d|%.*d\", 2147483647, 1, 2147483647, 1").len(), 4097 + (1 << 16));
     let wide = "%4000d".repeat(1000);
