@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tracer_agent::event::{EventTable, Machine, Names, NoNames, NoSymbols, Printer, Symbol, Symbols, Value};
+use tracer_agent::event::{
+    EventTable, Machine, Names, NoNames, NoSymbols, Printer, Symbol, Symbols, Value, resolve_names,
+};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
@@ -173,6 +175,30 @@ fn every_print_fmt_of_the_kernel_compiles() {
         }
     }
     println!("{} formats compile; names that BTF does not have: {unresolved:?}", table.len());
+}
+
+#[test]
+fn a_resolved_format_needs_no_names() {
+    let names = Constants::read();
+    let mut changed = 0;
+    for (system, text) in formats() {
+        let resolved = resolve_names(&text, &names);
+        let print = |text: &str, names: &dyn Names| {
+            let mut table = EventTable::new(Machine::default());
+            let printer = table.add(&system, text, names).unwrap();
+            let mut out = Vec::new();
+            let record: Vec<u8> = (0..200_u8).map(|byte| byte % 7).collect();
+            printer.print(&record, &NoSymbols, &mut out);
+            (out, printer.unresolved().to_vec())
+        };
+        // HZ is asked for by a function: no text mentions it.
+        let (with_names, unresolved) = print(&text, &names);
+        if !text.contains("jiffies_to_msecs") {
+            assert_eq!(print(&resolved, &NoNames), (with_names, unresolved), "{resolved}");
+        }
+        changed += usize::from(resolved != text);
+    }
+    println!("{changed} formats have names that BTF knows");
 }
 
 /// Probes with arguments of all types that kernel/trace/trace_probe.c knows for user space, and stock memory of the kernel

@@ -16,6 +16,7 @@
 //! | `statement` | statement expressions |
 //! | `expr` | what all that becomes |
 //! | `spec` | printf conversions |
+//! | `resolve` | numbers for names, in the text itself |
 //! | `eval` | values, and the text of a record |
 //! | `number`, `pointer`, `nvme` | how values are written |
 
@@ -29,6 +30,7 @@ mod number;
 mod nvme;
 mod parse;
 mod pointer;
+mod resolve;
 mod spec;
 mod statement;
 #[cfg(test)]
@@ -36,6 +38,7 @@ mod tests;
 mod token;
 
 pub use error::{PrintFmtError, PrintFmtErrorKind};
+pub use resolve::resolve_names;
 
 use super::format::Format;
 use super::output::{Limited, Output};
