@@ -210,7 +210,7 @@ impl Probes {
     fn new() -> Self {
         let group = format!("decode_live_{}", std::process::id());
         let arguments = "a=%ax:u8 b=%ax:s32 c=%ax:x64 d=%di:u16 e=+0(%sp):string f=+0(%sp):u32[4] \
-                         g=+0(%sp):ustring[2] h=%ax:b4@8/32 i=$comm j=%ip:char k=\\5 l=+0(%sp):x8[3]";
+                         g=+0(%sp):ustring[2] h=%ax:b4@8/32 i=$comm j=%ip:s64 k=\\5 l=+0(%sp):x8[3]";
         let probes = Self(group);
         probes.write(&format!("p:{0}/entry /proc/self/exe:0x1000 {arguments}\n", probes.0));
         probes.write(&format!("r:{0}/return /proc/self/exe:0x1000 r=$retval:s16\n", probes.0));
@@ -415,7 +415,7 @@ fn enable(instance: &Instance) {
 
 /// Makes the kernel do a bit of everything.
 fn workload(instance: &Instance, dir: &Path) {
-    let until = Instant::now() + Duration::from_millis(1500);
+    let until = Instant::now() + Duration::from_millis(1000);
     let mut round = 0;
     while Instant::now() < until {
         round += 1;
@@ -492,7 +492,7 @@ fn texts_are_those_of_the_kernel() {
     let symbols = Kernel::read();
     let table = table(&Constants::read());
     let instance = Instance::new();
-    instance.write("buffer_size_kb", "8192");
+    instance.write("buffer_size_kb", "16384");
     // Else %p prints a hash that no reader can know.
     instance.write("options/hash-ptr", "0");
     instance.write("trace_clock", "mono");
@@ -514,8 +514,10 @@ fn texts_are_those_of_the_kernel() {
     for cpu in 0..cpus {
         let lines = kernel_lines(&instance, cpu);
         let records = raw_records(&instance, cpu);
-        assert_eq!(lines.len(), records.len(), "events of CPU {cpu}");
-        for ((micros, line), (nanos, record)) in lines.iter().zip(&records) {
+        // Of a buffer that was filled more than once, older kernels' `trace` leaves out more of the first events.
+        let more = records.len().checked_sub(lines.len()).expect("a record for each line");
+        let records = &records[more..];
+        for ((micros, line), (nanos, record)) in lines.iter().zip(records) {
             let mut text = Vec::new();
             let printer = table.print(record, &symbols, &mut text).unwrap();
             let mut text = String::from_utf8_lossy(&text).into_owned();
