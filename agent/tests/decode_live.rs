@@ -509,7 +509,8 @@ fn texts_are_those_of_the_kernel() {
     let table = table(&Constants::read());
     let instance = Instance::new();
     instance.write("buffer_size_kb", "16384");
-    // Else %p prints a hash that no reader can know.
+    // Else %p prints a hash that no reader can know. Linux 6.1 then prints the first %s of most lines as an empty text (its
+    // trace_check_vprintf cuts up the format in the buffer that the format is in): this test is for newer kernels.
     instance.write("options/hash-ptr", "0");
     instance.write("trace_clock", "mono");
     let dir = Path::new("/var/tmp").join(format!("decode_live_{}", std::process::id()));
