@@ -45,7 +45,8 @@ pub struct Format {
 pub struct Field {
     /// The member's name.
     pub name: String,
-    /// Its C type as text; for an array and for dynamic data that of one element: `char`, `unsigned long`, `void *`.
+    /// Its C type as text; for an array and for dynamic data that of one element: `char`, `unsigned long`, `void *`. Of an
+    /// array of strings, as probes have it, `char[]`.
     pub type_text: String,
     /// Whether it is an array.
     pub array: Array,
@@ -260,6 +261,14 @@ impl Field {
         Ok(field)
     }
 
+    /// How many strings the field is an array of; each has a word of offset and length. `None` for other fields.
+    pub fn strings(&self) -> Option<u32> {
+        match self.array {
+            Array::Fixed(count) if self.type_text == "char[]" => Some(count.min(self.size / 4)),
+            _ => None,
+        }
+    }
+
     /// Offset of the first byte behind the field's fixed part.
     pub fn end(&self) -> u32 {
         // Checked when parsed; a field that was made by hand gets no wrong sum either.
@@ -296,7 +305,10 @@ impl Field {
             type_text = before.trim_end();
             array = array_length(length)?;
         }
-        if type_text.is_empty() || name.is_empty() || type_text.contains(['[', ']']) {
+        // `__data_loc char[][2] name`: probes have arrays of strings, one word of offset and length for each.
+        let strings =
+            matches!(array, Array::Fixed(_)) && location != Location::Inline && type_text == "char[]";
+        if type_text.is_empty() || name.is_empty() || (type_text.contains(['[', ']']) && !strings) {
             return Err(wrong());
         }
         let (type_text, name) = (type_text.to_owned(), name.to_owned());

@@ -59,9 +59,14 @@ fn declarations() {
 
 #[test]
 fn a_declaration_is_written_as_it_was_read() {
-    for declaration in
-        ["char comm[16]", "__data_loc char[] name", "__rel_loc u8[] x", "const char * s", "u32 b[]"]
-    {
+    for declaration in [
+        "char comm[16]",
+        "__data_loc char[] name",
+        "__data_loc char[][2] names",
+        "__rel_loc u8[] x",
+        "const char * s",
+        "u32 b[]",
+    ] {
         assert_eq!(field(declaration).to_string(), declaration);
     }
 }

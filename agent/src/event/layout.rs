@@ -40,7 +40,11 @@ impl Format {
         let align = fields().map(Field::align).max().unwrap_or(1);
         let dynamic = fields()
             .filter(|field| field.location != Location::Inline)
-            .map(|field| DynamicField { offset: field.offset, location: field.location })
+            .flat_map(|field| {
+                let words = field.strings().unwrap_or(1);
+                (0..words)
+                    .map(|word| DynamicField { offset: field.offset + word * 4, location: field.location })
+            })
             .collect();
         RecordLayout { fields_end, align, size: fields_end.next_multiple_of(align), dynamic }
     }
@@ -197,6 +201,10 @@ mod tests {
         ]);
         let expected = RecordLayout { fields_end: 28, align: 4, size: 28, dynamic: Vec::new() };
         assert_eq!(layout.record_layout(), expected);
+        // An array of strings has a word for each.
+        let layout = format(&["__data_loc char[][2] g;\toffset:8;\tsize:8;\tsigned:1;"]).record_layout();
+        let offsets: Vec<u32> = layout.dynamic.iter().map(|field| field.offset).collect();
+        assert_eq!((layout.size, offsets), (16, vec![8, 12]));
         // An array of open length adds alignment but no size.
         let layout = format(&[
             "unsigned int n;\toffset:8;\tsize:4;\tsigned:0;",

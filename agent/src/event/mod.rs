@@ -1,10 +1,22 @@
-//! Event formats: the text that describes an event's record, parsed.
+//! Event formats: the text that describes an event's record, parsed, and records turned into values and text by it.
 //!
 //! An event's record is a C struct that tracefs describes in `events/<system>/<event>/format`. The same text is stored in
 //! trace.dat files, where it is all that a reader knows of the event.
+//!
+//! [`EventTable`] is the entry for a program that prints records; [`Printer`] is one event of it.
 
 pub mod format;
 pub mod layout;
+pub mod output;
+pub mod print;
+pub mod record;
+pub mod symbols;
+pub mod table;
 
 pub use format::{Array, Field, Format, FormatError, Location};
 pub use layout::{DynamicField, RecordLayout};
+pub use output::{FmtOutput, Output};
+pub use print::{PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, resolve_names};
+pub use record::{Bits, FieldError, Machine, Numbers, RecordReader, Texts, Value};
+pub use symbols::{Names, NoNames, NoSymbols, Symbol, Symbols};
+pub use table::{EventTable, Printer, RecordError};

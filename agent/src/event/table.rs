@@ -1,0 +1,432 @@
+//! Printing the records of many events.
+
+use std::fmt;
+
+use super::format::{Field, Format, FormatError};
+use super::output::{Limited, Output};
+use super::print::{self, MAX_TEXT, PointerStyle, PrintFmt, PrintFmtError};
+use super::record::{FieldError, Machine, RecordReader, Value};
+use super::symbols::{Names, Symbols};
+
+/// Everything about one event that printing its records needs.
+#[derive(Clone, Debug)]
+pub struct Printer {
+    system: String,
+    format: Format,
+    machine: Machine,
+    reader: RecordReader,
+    print_fmt: Result<PrintFmt, PrintFmtError>,
+    /// Where the addresses are, if records are stacks of the kernel.
+    stack: Option<usize>,
+}
+
+impl Printer {
+    /// The printer of an event of a system. A `print fmt` that is not understood is no error: the event's fields are
+    /// printed instead, and [`error`](Self::error) tells why.
+    pub fn new(system: &str, format: Format, machine: Machine, names: &dyn Names) -> Self {
+        let reader = RecordReader::new(&format, machine);
+        let print_fmt = PrintFmt::compile(&format, machine, names);
+        // The format tells of 8 addresses; the record goes on to the first function that was called.
+        let stack = if system == "ftrace" && format.name == "kernel_stack" {
+            format.field("caller").map(|field| field.offset as usize)
+        } else {
+            None
+        };
+        Self { system: system.to_owned(), format, machine, reader, print_fmt, stack }
+    }
+
+    /// Chooses how `%p` prints an address.
+    pub fn set_pointers(&mut self, pointers: PointerStyle) {
+        if let Ok(print_fmt) = &mut self.print_fmt {
+            print_fmt.set_pointers(pointers);
+        }
+    }
+
+    /// Whether the records are stacks of the kernel, each belonging to the event before it on its CPU.
+    pub fn is_kernel_stack(&self) -> bool {
+        self.stack.is_some()
+    }
+
+    /// The addresses of a record that is a stack, as far as it goes. Nothing for other records.
+    pub fn stack<'r>(&self, record: &'r [u8]) -> impl Iterator<Item = u64> + use<'r> {
+        let machine = self.machine;
+        let addresses = self.stack.and_then(|start| record.get(start..)).unwrap_or_default();
+        addresses.chunks_exact(usize::from(machine.long_size)).map(move |bytes| machine.number(bytes))
+    }
+
+    /// The system that the event is of.
+    pub fn system(&self) -> &str {
+        &self.system
+    }
+
+    /// The event's name.
+    pub fn name(&self) -> &str {
+        &self.format.name
+    }
+
+    /// The event's format.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// Why records are printed as fields.
+    pub fn error(&self) -> Option<&PrintFmtError> {
+        self.print_fmt.as_ref().err()
+    }
+
+    /// Names in the `print fmt` that nobody knew the value of.
+    pub fn unresolved(&self) -> &[String] {
+        self.print_fmt.as_ref().map_or(&[], PrintFmt::unresolved)
+    }
+
+    /// Prints a record as the kernel does, without the event's name before it.
+    pub fn print<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
+        match &self.print_fmt {
+            _ if self.stack.is_some() => print::print_stack(self.stack(record), self.machine, symbols, out),
+            Ok(print_fmt) => print_fmt.print(record, symbols, out),
+            Err(_) => self.print_fields(record, out),
+        }
+    }
+
+    /// Prints a record's own fields as `name=value name=value`: numbers as they are, addresses in hex, texts, arrays as
+    /// the kernel prints them, bits as ranges.
+    pub fn print_fields<O: Output + ?Sized>(&self, record: &[u8], out: &mut O) {
+        let mut out = Limited::new(out, MAX_TEXT);
+        for (index, (field, value)) in self.fields(record).enumerate() {
+            if index > 0 {
+                out.push(b" ");
+            }
+            out.push(field.name.as_bytes());
+            out.push(b"=");
+            match value {
+                Ok(value) => value.write(&mut out),
+                Err(_) => out.push(b"?"),
+            }
+        }
+    }
+
+    /// The event's own fields and their values in a record.
+    pub fn fields<'a>(
+        &'a self,
+        record: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Field, Result<Value<'a>, FieldError>)> {
+        let first = self.reader.common();
+        self.format
+            .fields
+            .iter()
+            .enumerate()
+            .filter_map(move |(index, field)| Some((field, self.reader.value(first + index, record)?)))
+    }
+
+    /// The fields that all events have, and their values in a record.
+    pub fn common_fields<'a>(
+        &'a self,
+        record: &'a [u8],
+    ) -> impl Iterator<Item = (&'a Field, Result<Value<'a>, FieldError>)> {
+        self.format
+            .common
+            .iter()
+            .enumerate()
+            .filter_map(move |(index, field)| Some((field, self.reader.value(index, record)?)))
+    }
+
+    /// The place of a field, for [`value`](Self::value).
+    pub fn field_index(&self, name: &str) -> Option<usize> {
+        self.format.common.iter().chain(&self.format.fields).position(|field| field.name == name)
+    }
+
+    /// The value of a field by its place, common fields first. `None` if there is no such field.
+    pub fn value<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<Value<'r>, FieldError>> {
+        self.reader.value(index, record)
+    }
+}
+
+impl Value<'_> {
+    fn write<O: Output + ?Sized>(&self, out: &mut Limited<'_, O>) {
+        struct Writer<'l, 'o, O: ?Sized>(&'l mut Limited<'o, O>);
+        impl<O: Output + ?Sized> fmt::Write for Writer<'_, '_, O> {
+            fn write_str(&mut self, text: &str) -> fmt::Result {
+                self.0.push(text.as_bytes());
+                // Stops loops over long arrays.
+                if self.0.left() == 0 { Err(fmt::Error) } else { Ok(()) }
+            }
+        }
+        match self {
+            Value::Text(text) => out.push(text),
+            // An error is that the limit was reached.
+            other => drop(fmt::Write::write_fmt(&mut Writer(out), format_args!("{other}"))),
+        }
+    }
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Signed(value) => write!(f, "{value}"),
+            Self::Unsigned(value) => write!(f, "{value}"),
+            Self::Pointer(value) => write!(f, "0x{value:x}"),
+            Self::Text(text) => write_lossy(f, text),
+            Self::Texts(texts) => {
+                f.write_str("{")?;
+                for (index, text) in texts.iter().enumerate() {
+                    f.write_str(if index > 0 { ",\"" } else { "\"" })?;
+                    write_lossy(f, text.unwrap_or(b"?"))?;
+                    f.write_str("\"")?;
+                }
+                f.write_str("}")
+            }
+            Self::Array(numbers) => {
+                f.write_str("{")?;
+                for (index, value) in numbers.iter().enumerate() {
+                    let comma = if index > 0 { "," } else { "" };
+                    write!(f, "{comma}{value}")?;
+                }
+                f.write_str("}")
+            }
+            Self::Bitmask(bits) => {
+                let mut open: Option<(usize, usize)> = None;
+                let mut first = true;
+                for bit in bits.iter().map(Some).chain([None]) {
+                    open = match (open, bit) {
+                        (Some((start, end)), Some(bit)) if end + 1 == bit => Some((start, bit)),
+                        (range, bit) => {
+                            if let Some((start, end)) = range {
+                                let comma = if first { "" } else { "," };
+                                first = false;
+                                if start == end {
+                                    write!(f, "{comma}{start}")?;
+                                } else {
+                                    write!(f, "{comma}{start}-{end}")?;
+                                }
+                            }
+                            bit.map(|bit| (bit, bit))
+                        }
+                    };
+                }
+                Ok(())
+            }
+            Self::Bytes(bytes) => bytes.iter().try_for_each(|byte| write!(f, "{byte:02x}")),
+        }
+    }
+}
+
+/// Text with U+FFFD for what is no UTF-8.
+fn write_lossy(f: &mut fmt::Formatter<'_>, text: &[u8]) -> fmt::Result {
+    text.utf8_chunks().try_for_each(|chunk| {
+        f.write_str(chunk.valid())?;
+        if chunk.invalid().is_empty() { Ok(()) } else { f.write_str("\u{fffd}") }
+    })
+}
+
+/// The printers of the events of a file or of a kernel, by number.
+#[derive(Clone, Debug)]
+pub struct EventTable {
+    machine: Machine,
+    printers: Vec<Printer>,
+    /// Place of the printer of each number, plus one.
+    by_id: Vec<u32>,
+    pointers: PointerStyle,
+}
+
+/// A record that cannot be printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// It is too short for the number of its event.
+    #[error("a record of {0} bytes has no event number")]
+    Short(usize),
+    /// There is no event of that number.
+    #[error("no event has the number {0}")]
+    UnknownEvent(u16),
+}
+
+impl EventTable {
+    /// An empty table, for records of that kind of machine.
+    pub fn new(machine: Machine) -> Self {
+        Self { machine, printers: Vec::new(), by_id: Vec::new(), pointers: PointerStyle::default() }
+    }
+
+    /// Chooses how `%p` prints an address.
+    pub fn set_pointers(&mut self, pointers: PointerStyle) {
+        self.pointers = pointers;
+        for printer in &mut self.printers {
+            printer.set_pointers(pointers);
+        }
+    }
+
+    /// Adds the event that a format text describes. A later one of the same number replaces an earlier one.
+    ///
+    /// # Errors
+    /// A text that is no format.
+    pub fn add(&mut self, system: &str, text: &str, names: &dyn Names) -> Result<&Printer, FormatError> {
+        let format = Format::parse(text)?;
+        let id = usize::from(format.id);
+        let mut printer = Printer::new(system, format, self.machine, names);
+        printer.set_pointers(self.pointers);
+        if self.by_id.len() <= id {
+            self.by_id.resize(id + 1, 0);
+        }
+        let at = match self.by_id[id] as usize {
+            0 => {
+                self.printers.push(printer);
+                self.by_id[id] = self.printers.len() as u32;
+                self.printers.len() - 1
+            }
+            place => {
+                self.printers[place - 1] = printer;
+                place - 1
+            }
+        };
+        Ok(&self.printers[at])
+    }
+
+    /// The printer of an event number.
+    pub fn get(&self, id: u16) -> Option<&Printer> {
+        let place = *self.by_id.get(usize::from(id))? as usize;
+        self.printers.get(place.checked_sub(1)?)
+    }
+
+    /// All printers, in the order in which they were added.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Printer> {
+        self.printers.iter()
+    }
+
+    /// How many events there are.
+    pub fn len(&self) -> usize {
+        self.printers.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.printers.is_empty()
+    }
+
+    /// The printer of a record: its first two bytes are the event's number.
+    ///
+    /// # Errors
+    /// A record that is too short, or an event that the table does not have.
+    pub fn of_record(&self, record: &[u8]) -> Result<&Printer, RecordError> {
+        let id = record.get(..2).ok_or(RecordError::Short(record.len()))?;
+        let id = self.machine.number(id) as u16;
+        self.get(id).ok_or(RecordError::UnknownEvent(id))
+    }
+
+    /// Prints a record as the kernel does, without the event's name, and returns the printer that did it.
+    ///
+    /// # Errors
+    /// A record that is too short, or an event that the table does not have.
+    pub fn print<O: Output + ?Sized>(
+        &self,
+        record: &[u8],
+        symbols: &dyn Symbols,
+        out: &mut O,
+    ) -> Result<&Printer, RecordError> {
+        let printer = self.of_record(record)?;
+        printer.print(record, symbols, out);
+        Ok(printer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::symbols::{NoNames, NoSymbols};
+
+    const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+";
+    const OWN: &str = "\tfield:char comm[4];\toffset:8;\tsize:4;\tsigned:0;
+\tfield:u16 ports[2];\toffset:12;\tsize:4;\tsigned:0;
+\tfield:void * at;\toffset:16;\tsize:8;\tsigned:0;
+\tfield:__data_loc cpumask_t cpus;\toffset:24;\tsize:4;\tsigned:0;
+\tfield:struct pair p;\toffset:28;\tsize:2;\tsigned:0;
+";
+
+    fn text(id: u16, print_fmt: &str) -> String {
+        format!("name: event{id}\nID: {id}\nformat:\n{COMMON}\n{OWN}\nprint fmt: {print_fmt}\n")
+    }
+
+    fn record(id: u16) -> Vec<u8> {
+        let mut record = id.to_le_bytes().to_vec();
+        record.extend([0, 0, 42, 0, 0, 0, b'a', 0xff, 0, 0, 80, 0, 0xbb, 1, 0x10, 0, 0, 0, 0, 0, 0, 0]);
+        record.extend(0x0008_0020_u32.to_le_bytes());
+        record.extend([1, 2, 0, 0, 0b1011_0111, 0, 0, 0, 1, 0, 0, 0]);
+        record
+    }
+
+    #[test]
+    fn events_are_printed_by_number() {
+        let mut table = EventTable::new(Machine::default());
+        table.add("sys", &text(300, "\"ports=%d\", REC->ports[1]"), &NoNames).unwrap();
+        assert!(table.add("sys", "nothing", &NoNames).is_err());
+        let printer = table.add("sys", &text(7, "\"%d\", mystery(REC->at)"), &NoNames).unwrap();
+        assert_eq!(
+            printer.error().unwrap().to_string(),
+            "at byte 6 of print fmt: unknown function `mystery`"
+        );
+        assert_eq!((table.len(), table.iter().filter(|printer| printer.error().is_some()).count()), (2, 1));
+
+        let print = |record: &[u8]| {
+            let mut text = String::new();
+            table.print(record, &NoSymbols, &mut text).map(|printer| (printer.name().to_owned(), text))
+        };
+        assert_eq!(print(&record(300)).unwrap(), ("event300".to_owned(), "ports=443".to_owned()));
+        let fields = "comm=a\u{fffd} ports={80,443} at=0x10 cpus=0-2,4-5,7,32 p=0102";
+        assert_eq!(print(&record(7)).unwrap(), ("event7".to_owned(), fields.to_owned()));
+        assert_eq!(print(&record(8)).unwrap_err(), RecordError::UnknownEvent(8));
+        assert_eq!(print(&record(301)).unwrap_err(), RecordError::UnknownEvent(301));
+        assert_eq!(print(&[1]).unwrap_err(), RecordError::Short(1));
+        // What is cut off is not there; the rest is.
+        assert_eq!(print(&record(7)[..16]).unwrap().1, "comm=a\u{fffd} ports={80,443} at=? cpus=? p=?");
+
+        // A second text of the same number replaces the first.
+        table.add("sys", &text(7, "\"x\""), &NoNames).unwrap();
+        assert_eq!((table.len(), table.get(7).unwrap().error()), (2, None));
+    }
+
+    #[test]
+    fn fields_by_name_and_in_order() {
+        let format = Format::parse(&text(1, "\"\"")).unwrap();
+        let printer = Printer::new("sys", format, Machine::default(), &NoNames);
+        let record = record(1);
+        let names: Vec<&str> = printer.fields(&record).map(|(field, _)| field.name.as_str()).collect();
+        assert_eq!(names, ["comm", "ports", "at", "cpus", "p"]);
+        let pid = printer.field_index("common_pid").unwrap();
+        assert_eq!(printer.value(pid, &record), Some(Ok(Value::Signed(42))));
+        assert_eq!(printer.common_fields(&record).count(), 2);
+        assert_eq!(printer.value(99, &record), None);
+    }
+
+    #[test]
+    fn pointers_as_the_kernel_and_as_trace_cmd_print_them() {
+        let mut table = EventTable::new(Machine::default());
+        table.add("sys", &text(1, "\"%p %p %px\", REC->at, (void *)0, REC->at"), &NoNames).unwrap();
+        let print = |table: &EventTable| {
+            let mut text = String::new();
+            table.print(&record(1), &NoSymbols, &mut text).unwrap();
+            text
+        };
+        assert_eq!(print(&table), "0000000000000010 0000000000000000 0000000000000010");
+        table.set_pointers(PointerStyle::TraceCmd);
+        assert_eq!(print(&table), "0x10 (nil) 0x10");
+    }
+
+    #[test]
+    fn a_stack_goes_on_to_the_end_of_its_record() {
+        let own = "\tfield:int size;\toffset:8;\tsize:4;\tsigned:1;
+\tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;";
+        let text = format!("name: kernel_stack\nID: 4\nformat:\n{COMMON}\n{own}\n\nprint fmt: \"\"");
+        let mut table = EventTable::new(Machine::default());
+        let printer = table.add("ftrace", &text, &NoNames).unwrap();
+        assert!(printer.is_kernel_stack());
+        let mut record = vec![4, 0, 0, 0, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0];
+        for address in (1..=10).chain([u64::MAX, 11]) {
+            record.extend(u64::to_le_bytes(address));
+        }
+        let mut text = String::new();
+        table.print(&record, &NoSymbols, &mut text).unwrap();
+        assert!(
+            text.starts_with("<stack trace>\n => 0x1\n => 0x2\n") && text.ends_with("\n => 0xa"),
+            "{text}"
+        );
+    }
+}
