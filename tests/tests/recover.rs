@@ -336,6 +336,38 @@ fn a_full_disk_ends_the_recording_with_a_good_file() {
 }
 
 #[test]
+fn data_that_was_moved_to_make_room_is_recovered_when_the_file_could_not_be_placed() {
+    for compression in ["none", "zstd"] {
+        let disk = Tmpfs::mount("size=24m");
+        let file = disk.path().join("trace.dat");
+        let mut caller = Caller::start();
+        let pid = caller.pid().to_string();
+        let args = ["-e", "raw_syscalls:sys_enter", "-P", &pid, "--compression", compression];
+        let mut recording = Marked::start(disk.path(), &args);
+        fs::create_dir(&file).unwrap();
+        // Compressed data would need very long to fill the disk.
+        if compression == "zstd" {
+            fs::write(disk.path().join("filler"), vec![1; 12 << 20]).unwrap();
+        }
+        wait_for("a full disk", || {
+            caller.call(50_000);
+            recording.agent.has_ended().then_some(())
+        });
+        recording.end_command();
+        recording.agent.wait().expect(1).says(&["tracer-agent recover"]);
+        // The draft is a whole trace file.
+        let draft = disk.path().join("trace.dat.spool/trace.dat");
+        let stored = Report::of(&draft).count(is_getppid);
+        assert!(stored > 50_000, "{compression}: {stored}");
+        assert!(disk.path().join("trace.dat.spool/moved").exists(), "{compression}: data was moved");
+        fs::remove_dir(&file).unwrap();
+        run(&mut agent(disk.path(), ["recover", "-o", "other.dat", "trace.dat"])).expect(0);
+        assert_eq!(Report::of(&disk.path().join("other.dat")).count(is_getppid), stored, "{compression}");
+        assert!(!disk.path().join("trace.dat.spool").exists());
+    }
+}
+
+#[test]
 fn a_disk_that_is_full_before_the_start_is_said_at_once() {
     for (size, what) in [("size=64k", "reserve"), ("size=1m", "reserve")] {
         let disk = Tmpfs::mount(size);

@@ -9,6 +9,8 @@
 //! | `kallsyms` | the kernel's symbols, written while recording |
 //! | `cpuN.K` | segment K of CPU N's data, exactly as it will be in the trace file: chunks, or bare pages |
 //! | `reserve` | disk space set aside, so that a full disk leaves room to finish the file |
+//! | `trace.dat` | the trace file, until it is complete and goes to its place |
+//! | `moved` | what of the data is in `trace.dat` only, as the disk had no room for a copy |
 //! | `lock` | locked while the recording runs |
 //!
 //! Pages are written before their memory is given back to the kernel, so a `kill -9` loses only what was still in the
@@ -150,7 +152,7 @@ impl Spool {
     }
 
     /// The data segments of every CPU, by CPU and in recording order.
-    pub fn segments(&self) -> Result<Vec<(u32, Vec<PathBuf>)>, SpoolError> {
+    pub(super) fn segments(&self) -> Result<Vec<(u32, Vec<SegmentFile>)>, SpoolError> {
         let mut found = Vec::new();
         let entries = fs::read_dir(&self.dir).map_err(SpoolError::io("list", &self.dir))?;
         for entry in entries {
@@ -160,11 +162,12 @@ impl Spool {
             }
         }
         found.sort();
-        let mut cpus: Vec<(u32, Vec<PathBuf>)> = Vec::new();
-        for (cpu, _, path) in found {
+        let mut cpus: Vec<(u32, Vec<SegmentFile>)> = Vec::new();
+        for (cpu, index, path) in found {
+            let segment = SegmentFile { index, path };
             match cpus.last_mut() {
-                Some((last, paths)) if *last == cpu => paths.push(path),
-                _ => cpus.push((cpu, vec![path])),
+                Some((last, files)) if *last == cpu => files.push(segment),
+                _ => cpus.push((cpu, vec![segment])),
             }
         }
         Ok(cpus)
@@ -174,6 +177,20 @@ impl Spool {
     pub fn remove(self) -> Result<(), SpoolError> {
         fs::remove_dir_all(&self.dir).map_err(SpoolError::io("remove", &self.dir))
     }
+}
+
+/// A data file of a CPU.
+#[derive(Clone, Debug)]
+pub(super) struct SegmentFile {
+    /// Its number, rising in recording order.
+    pub index: u64,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Name of a CPU's segment.
+pub(super) fn segment_name(cpu: u32, index: u64) -> String {
+    format!("cpu{cpu}.{index}")
 }
 
 fn parse_segment(name: &str) -> Option<(u32, u64)> {
@@ -316,7 +333,7 @@ impl CpuSpool {
 
 impl Segment {
     fn create(dir: &Path, cpu: u32, index: u64) -> Result<Self, SpoolError> {
-        let path = dir.join(format!("cpu{cpu}.{index}"));
+        let path = dir.join(segment_name(cpu, index));
         let file = File::create(&path).map_err(SpoolError::io("create", &path))?;
         Ok(Self { path, file, pages: 0, events: 0, len: 0 })
     }
