@@ -170,16 +170,23 @@ fn zeros_behind_the_data_are_left_out() {
 }
 
 #[test]
-fn damage_in_the_middle_costs_only_what_is_behind_it() {
-    let killed = Killed::make(&[]);
-    let segment = killed.segment();
-    let file = fs::File::options().read(true).write(true).open(&segment).unwrap();
-    let half = file.metadata().unwrap().len() / 2;
-    file.write_all_at(&[0xa5; 64], half).unwrap();
-    let ended = killed.recover(&["trace.dat"]).expect(0);
-    let found = Report::of(&killed.file()).count(is_getppid);
-    assert!(found > 1000 && found < killed.calls, "{found}: {}", ended.err);
-    ended.says(&["not readable", "recovered"]);
+fn damage_in_the_middle_costs_only_its_chunk_and_keeps_the_spool() {
+    for compression in ["zstd", "none"] {
+        let killed = Killed::make(&["--compression", compression]);
+        let segment = killed.segment();
+        let file = fs::File::options().read(true).write(true).open(&segment).unwrap();
+        let at = match compression {
+            // Behind the header of the chunk and the magic number of its data.
+            "zstd" => 8 + 4,
+            _ => file.metadata().unwrap().len() / 2 / 4096 * 4096,
+        };
+        file.write_all_at(&[0xff; 512], at).unwrap();
+        let ended = killed.recover(&["trace.dat"]).expect(0);
+        let found = Report::of(&killed.file()).count(is_getppid);
+        assert!(found < killed.calls && found + 3 * CHUNK_EVENTS > killed.calls, "{found}: {}", ended.err);
+        ended.says(&["not readable", "trace.dat.spool is kept", "recovered"]);
+        assert_eq!(files(killed.path()), ["trace.dat", "trace.dat.spool"]);
+    }
 }
 
 fn time_of(line: &str) -> f64 {

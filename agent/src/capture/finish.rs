@@ -81,6 +81,8 @@ pub struct Finished {
     pub file_bytes: u64,
     /// What is in it, and what is not.
     pub stats: Stats,
+    /// What the user should know beside that.
+    pub notes: Vec<String>,
 }
 
 /// Makes the trace file of a recording that was stopped, and removes the spool.
@@ -92,7 +94,7 @@ pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
     build(spool, &manifest, &Extras { cmdlines, symbols }, stats, &data, &output)
 }
 
-/// Makes a trace file of what a crashed recording left in its spool, and removes the spool.
+/// Makes a trace file of what a crashed recording left in its spool, and removes the spool, unless there is damage in it.
 ///
 /// The file goes beside the spool, under the name that the recording was started with: where the spool is now, not where it was
 /// or where this is called. A spool that was kept aside keeps its number, as there is a newer file. `output` overrules both.
@@ -111,7 +113,7 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
             row.events += content.events;
             row.stored.events += content.events;
             row.stored.pages += content.pages;
-            row.stored.bytes += content.len;
+            row.stored.bytes += content.len();
             row.lost[LossCause::RingFull as usize] += content.missed;
             recovered.unreadable_bytes += content.unreadable;
         }
@@ -164,7 +166,7 @@ fn build(
     spool.release_reserve();
     let symbols = extras.symbols.len() as u64;
     let mut mover = if must_move(&spool, output, data, symbols) {
-        let pieces = data.iter().map(|cpu| cpu.segments.len()).sum();
+        let pieces = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.ranges.len()).sum();
         Some(Mover::create(&spool, pieces)?)
     } else {
         None
@@ -185,8 +187,16 @@ fn build(
             return Err(error);
         }
     };
-    spool.remove()?;
-    Ok(Finished { path: output.to_owned(), file_bytes, stats })
+    let mut notes = Vec::new();
+    if data.iter().flat_map(|cpu| &cpu.segments).any(|(_, content)| content.damaged) {
+        notes.push(format!(
+            "parts of the recording are damaged and not in the file; {} is kept with them",
+            spool.dir().display()
+        ));
+    } else {
+        spool.remove()?;
+    }
+    Ok(Finished { path: output.to_owned(), file_bytes, stats, notes })
 }
 
 /// The directory of `path`.
@@ -204,7 +214,7 @@ fn must_move(spool: &Spool, output: &Path, data: &[CpuData], symbols: u64) -> bo
     if device(spool.dir()).is_none_or(|spool| device(target) != Some(spool)) {
         return false;
     }
-    let len: u64 = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.len).sum();
+    let len: u64 = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.len()).sum();
     statvfs(target)
         .is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) < len + symbols + COPY_MARGIN)
 }
@@ -305,13 +315,21 @@ fn transfer(
     (out, at): (&mut File, u64),
     mover: Option<&mut Mover>,
 ) -> io::Result<u64> {
+    let mut to = at;
+    let source = File::options().read(true).write(mover.is_some()).open(&segment.path)?;
     if let Some(mover) = mover {
-        let source = File::options().read(true).write(true).open(&segment.path)?;
-        mover.transfer(&source, (cpu, segment.index), (0, content.len), (out, at))?;
-        return Ok(content.len);
+        for &(from, len) in &content.ranges {
+            mover.transfer(&source, (cpu, segment.index), (from, len), (out, to))?;
+            to += len;
+        }
+    } else {
+        out.seek(SeekFrom::Start(to))?;
+        for &(from, len) in &content.ranges {
+            (&source).seek(SeekFrom::Start(from))?;
+            to += io::copy(&mut (&source).take(len), out)?;
+        }
     }
-    out.seek(SeekFrom::Start(at))?;
-    io::copy(&mut File::open(&segment.path)?.take(content.len), out)
+    Ok(to - at)
 }
 
 fn put_in_place(draft: &Path, output: &Path) -> Result<u64, FinishError> {

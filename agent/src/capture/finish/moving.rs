@@ -25,8 +25,10 @@ const MAGIC: &[u8; 8] = b"TAMOVED1";
 /// Bytes of a row, the first of which has the magic. Rows do not cross a disk's sectors, so that none is ever half-written.
 const ROW: usize = 64;
 /// The least and the most that is moved at a time. Every step waits for the disk.
-const STEP: u64 = 1 << 20;
+const STEP: u64 = 64 << 10;
 const STEP_MAX: u64 = 64 << 20;
+/// The most that is in memory at a time.
+const COPY: u64 = 1 << 20;
 
 /// A part of a segment, and where it goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -107,8 +109,7 @@ impl Mover {
         self.rows.push(Row { cpu, segment, from, to, moved: 0 });
         let index = self.rows.len() - 1;
         self.note(index, 0)?;
-        let free = fstatvfs(draft).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-        let step = (free / 4 / STEP * STEP).clamp(STEP, STEP_MAX);
+        let step = step(draft);
         let mut moved = 0;
         while moved < len {
             let count = step.min(len - moved);
@@ -193,9 +194,9 @@ impl Mover {
             return Ok(());
         }
         let segment = File::options().write(true).open(segment)?;
-        let mut left = moved;
+        let (mut left, step) = (moved, step(draft));
         while left > 0 {
-            let start = (left - 1) / STEP * STEP;
+            let start = (left - 1) / step * step;
             copy_range((draft, to + start), (&segment, from + start), left - start)?;
             segment.sync_data()?;
             self.note(index, start)?;
@@ -206,11 +207,17 @@ impl Mover {
     }
 }
 
+/// How much to move at a time: it must fit beside what it is a copy of.
+fn step(draft: &File) -> u64 {
+    let free = fstatvfs(draft).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    (free / 4 / STEP * STEP).clamp(STEP, STEP_MAX)
+}
+
 fn copy_range((source, from): (&File, u64), (target, to): (&File, u64), len: u64) -> io::Result<()> {
-    let mut buffer = vec![0; len.min(STEP) as usize];
+    let mut buffer = vec![0; len.min(COPY) as usize];
     let mut done = 0;
     while done < len {
-        let piece = &mut buffer[..(len - done).min(STEP) as usize];
+        let piece = &mut buffer[..(len - done).min(COPY) as usize];
         source.read_exact_at(piece, from + done)?;
         target.write_all_at(piece, to + done)?;
         done += piece.len() as u64;
