@@ -171,8 +171,8 @@ fn build(
     } else {
         None
     };
-    let draft = draft_path(&spool, output, mover.is_some());
-    let result = write_file(&draft, manifest, extras, &stats, data, mover.as_mut())
+    let (draft, file) = create_draft(&spool, output, mover.is_some())?;
+    let result = write_file((&draft, file), manifest, extras, &stats, data, mover.as_mut())
         .and_then(|()| put_in_place(&draft, output));
     let file_bytes = match (result, mover) {
         (Ok(bytes), _) => bytes,
@@ -221,31 +221,39 @@ fn must_move(spool: &Spool, output: &Path, data: &[CpuData], symbols: u64) -> bo
 
 /// The file is written beside its final place, so that renaming it there cannot fail half-way; when data is moved, in the spool,
 /// where it stays with the rest of the recording until it is complete.
-fn draft_path(spool: &Spool, output: &Path, moving: bool) -> PathBuf {
+///
+/// Only in the spool is an earlier draft ours to replace.
+fn create_draft(spool: &Spool, output: &Path, moving: bool) -> Result<(PathBuf, File), FinishError> {
+    let create = |path: &Path| File::options().create_new(true).read(true).write(true).open(path);
     if moving || spool.dir().parent() == output.parent() {
-        spool.file(DRAFT)
-    } else {
-        let mut name = output.as_os_str().to_owned();
-        name.push(".new");
-        name.into()
+        let path = spool.file(DRAFT);
+        // If it cannot be removed, it cannot be created.
+        let _ = fs::remove_file(&path);
+        let file = create(&path).map_err(FinishError::io("create", &path))?;
+        return Ok((path, file));
     }
+    for number in 0_u32.. {
+        let mut name = output.as_os_str().to_owned();
+        name.push(format!(".new.{}.{number}", std::process::id()));
+        let path = PathBuf::from(name);
+        match create(&path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            result => {
+                return result.map(|file| (path.clone(), file)).map_err(FinishError::io("create", path));
+            }
+        }
+    }
+    unreachable!("a directory does not have four thousand million files of one process")
 }
 
 fn write_file(
-    draft: &Path,
+    (draft, file): (&Path, File),
     manifest: &Manifest,
     extras: &Extras,
     stats: &Stats,
     data: &[CpuData],
     mut mover: Option<&mut Mover>,
 ) -> Result<(), FinishError> {
-    let file = File::options()
-        .create(true)
-        .truncate(true)
-        .read(true)
-        .write(true)
-        .open(draft)
-        .map_err(FinishError::io("create", draft))?;
     let endian = Endian::Little;
     let setup = Setup { endian, page_size: PAGE_SIZE as u32, compression: manifest.compression };
     let mut writer = Writer::create(file, setup)?;

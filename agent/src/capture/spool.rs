@@ -128,11 +128,7 @@ impl Spool {
     /// The trace file that belongs to the spool by its name: `a/trace.dat.spool` has `a/trace.dat`, and `a/trace.dat.spool.1`,
     /// which a later recording moved out of its way, `a/trace.dat.1`. `None` for a directory that was renamed.
     pub fn output(&self) -> Option<PathBuf> {
-        let name = self.dir.file_name()?.to_str()?;
-        let (base, number) = name.rsplit_once(SUFFIX)?;
-        let kept = number.strip_prefix('.').is_some_and(|n| n.parse::<u32>().is_ok());
-        let ours = !base.is_empty() && (number.is_empty() || kept);
-        ours.then(|| self.dir.with_file_name(format!("{base}{number}")))
+        output_of(&self.dir)
     }
 
     /// Path of the file `name` in the spool.
@@ -211,6 +207,14 @@ fn parse_segment(name: &str) -> Option<(u32, u64)> {
     Some((cpu.parse().ok()?, index.parse().ok()?))
 }
 
+fn output_of(dir: &Path) -> Option<PathBuf> {
+    let name = dir.file_name()?.to_str()?;
+    let (base, number) = name.rsplit_once(SUFFIX)?;
+    let kept = number.strip_prefix('.').is_some_and(|n| n.parse::<u32>().is_ok());
+    let ours = !base.is_empty() && (number.is_empty() || kept);
+    ours.then(|| dir.with_file_name(format!("{base}{number}")))
+}
+
 /// Whether something has this name, be it a link to nothing.
 fn is_there(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()
@@ -264,7 +268,9 @@ fn set_aside(dir: &Path) -> Result<Option<PathBuf>, SpoolError> {
         let mut name = dir.as_os_str().to_owned();
         name.push(format!(".{number}"));
         let free = PathBuf::from(name);
-        if !free.exists() {
+        // A recovery writes it to a file with the same number.
+        let output = output_of(&free);
+        if !is_there(&free) && !output.is_some_and(|output| is_there(&output)) {
             fs::rename(dir, &free).map_err(SpoolError::io("rename", dir))?;
             return Ok(Some(free));
         }
@@ -417,5 +423,18 @@ mod tests {
         std::os::unix::fs::symlink(&victim, spool.join("lock")).unwrap();
         Spool::create(&output).unwrap_err();
         assert_eq!(fs::read_to_string(victim).unwrap(), "text");
+    }
+
+    #[test]
+    fn a_spool_is_not_set_aside_under_a_number_that_a_file_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("trace.dat");
+        fs::write(dir.path().join("trace.dat.1"), "").unwrap();
+        fs::create_dir(dir.path().join("trace.dat.spool.2")).unwrap();
+        let spool = Spool::create(&output).unwrap().0;
+        fs::write(spool.file("manifest"), "").unwrap();
+        drop(spool);
+        let (_, kept) = Spool::create(&output).unwrap();
+        assert_eq!(kept, Some(dir.path().join("trace.dat.spool.3")));
     }
 }
