@@ -193,8 +193,9 @@ fn build(
             "parts of the recording are damaged and not in the file; {} is kept with them",
             spool.dir().display()
         ));
-    } else {
-        spool.remove()?;
+    } else if let Err(error) = spool.remove() {
+        // The file is complete and in its place.
+        notes.push(error.to_string());
     }
     Ok(Finished { path: output.to_owned(), file_bytes, stats, notes })
 }
