@@ -124,7 +124,7 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
         let name = manifest.output.file_name().unwrap_or("trace.dat".as_ref());
         spool.dir().with_file_name(name)
     });
-    let extras = Extras { cmdlines, symbols: symbols::load(&spool) };
+    let extras = Extras { cmdlines, symbols: symbols::load_again(&spool, &manifest.boot_id) };
     build(spool, &manifest, &extras, stats, &data, &output)
 }
 
@@ -167,7 +167,9 @@ fn build(
     let symbols = extras.symbols.len() as u64;
     let mut mover = if must_move(&spool, output, data, symbols) {
         let pieces = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.ranges.len()).sum();
-        Some(Mover::create(&spool, pieces)?)
+        let mover = Mover::create(&spool, pieces)?;
+        symbols::give_up(&spool);
+        Some(mover)
     } else {
         None
     };
