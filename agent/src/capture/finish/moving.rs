@@ -79,8 +79,6 @@ impl Mover {
             fs::write(&path, bytes)?;
             let journal = File::options().write(true).open(&path)?;
             journal.sync_all()?;
-            // Its name must be on the disk before it is needed.
-            File::open(spool.dir())?.sync_all()?;
             Ok(journal)
         };
         let journal = write().map_err(SpoolError::io("write", &path))?;
@@ -110,6 +108,10 @@ impl Mover {
         let index = self.rows.len() - 1;
         self.note(index, 0)?;
         let step = step(draft);
+        if !self.has_moved() {
+            // The names of journal and draft must be on the disk before anything depends on them.
+            File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+        }
         let mut moved = 0;
         while moved < len {
             let count = step.min(len - moved);
