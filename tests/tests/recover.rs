@@ -170,16 +170,23 @@ fn zeros_behind_the_data_are_left_out() {
 }
 
 #[test]
-fn damage_in_the_middle_costs_only_what_is_behind_it() {
-    let killed = Killed::make(&[]);
-    let segment = killed.segment();
-    let file = fs::File::options().read(true).write(true).open(&segment).unwrap();
-    let half = file.metadata().unwrap().len() / 2;
-    file.write_all_at(&[0xa5; 64], half).unwrap();
-    let ended = killed.recover(&["trace.dat"]).expect(0);
-    let found = Report::of(&killed.file()).count(is_getppid);
-    assert!(found > 1000 && found < killed.calls, "{found}: {}", ended.err);
-    ended.says(&["not readable", "recovered"]);
+fn damage_in_the_middle_costs_only_its_chunk_and_keeps_the_spool() {
+    for compression in ["zstd", "none"] {
+        let killed = Killed::make(&["--compression", compression]);
+        let segment = killed.segment();
+        let file = fs::File::options().read(true).write(true).open(&segment).unwrap();
+        let at = match compression {
+            // Behind the header of the chunk and the magic number of its data.
+            "zstd" => 8 + 4,
+            _ => file.metadata().unwrap().len() / 2 / 4096 * 4096,
+        };
+        file.write_all_at(&[0xff; 512], at).unwrap();
+        let ended = killed.recover(&["trace.dat"]).expect(0);
+        let found = Report::of(&killed.file()).count(is_getppid);
+        assert!(found < killed.calls && found + 3 * CHUNK_EVENTS > killed.calls, "{found}: {}", ended.err);
+        ended.says(&["not readable", "trace.dat.spool is kept", "recovered"]);
+        assert_eq!(files(killed.path()), ["trace.dat", "trace.dat.spool"]);
+    }
 }
 
 fn time_of(line: &str) -> f64 {
@@ -332,6 +339,38 @@ fn a_full_disk_ends_the_recording_with_a_good_file() {
         assert_eq!(ledger.cpus("recorded"), stored + ledger.cpus("unstored"), "the ring's rest is counted");
         assert_eq!(cpustat(&file, "dropped events"), ledger.lost() + ledger.cpus("unstored"));
         assert_eq!(files(disk.path()), ["trace.dat"], "{size}: the spool is gone");
+    }
+}
+
+#[test]
+fn data_that_was_moved_to_make_room_is_recovered_when_the_file_could_not_be_placed() {
+    for compression in ["none", "zstd"] {
+        let disk = Tmpfs::mount("size=24m");
+        let file = disk.path().join("trace.dat");
+        let mut caller = Caller::start();
+        let pid = caller.pid().to_string();
+        let args = ["-e", "raw_syscalls:sys_enter", "-P", &pid, "--compression", compression];
+        let mut recording = Marked::start(disk.path(), &args);
+        fs::create_dir(&file).unwrap();
+        // Compressed data would need very long to fill the disk.
+        if compression == "zstd" {
+            fs::write(disk.path().join("filler"), vec![1; 12 << 20]).unwrap();
+        }
+        wait_for("a full disk", || {
+            caller.call(50_000);
+            recording.agent.has_ended().then_some(())
+        });
+        recording.end_command();
+        recording.agent.wait().expect(1).says(&["tracer-agent recover"]);
+        // The draft is a whole trace file.
+        let draft = disk.path().join("trace.dat.spool/trace.dat");
+        let stored = Report::of(&draft).count(is_getppid);
+        assert!(stored > 50_000, "{compression}: {stored}");
+        assert!(disk.path().join("trace.dat.spool/moved").exists(), "{compression}: data was moved");
+        fs::remove_dir(&file).unwrap();
+        run(&mut agent(disk.path(), ["recover", "-o", "other.dat", "trace.dat"])).expect(0);
+        assert_eq!(Report::of(&disk.path().join("other.dat")).count(is_getppid), stored, "{compression}");
+        assert!(!disk.path().join("trace.dat.spool").exists());
     }
 }
 

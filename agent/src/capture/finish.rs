@@ -1,18 +1,23 @@
 //! From the spool to the trace file: at the end of a recording, and after a crash.
 
+mod moving;
+
 use std::{
     fs::{self, File},
-    io::{self, Read},
+    io::{self, Read as _, Seek as _, SeekFrom},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
 use agent_ebpf::{LossCause, PAGE_SIZE};
-use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+use rustix::fs::statvfs;
 
+use self::moving::{DRAFT, Mover};
 use super::{
     CpuStats, Manifest, Recorded, Recovered, Spool, SpoolError, Stats,
     names::read_journal,
     segment::{Look, SegmentContent, measure},
+    spool::SegmentFile,
     symbols,
 };
 use crate::tracedat::{
@@ -23,9 +28,7 @@ use crate::tracedat::{
 /// is far from those that trace-cmd gives out.
 pub const LEDGER_OPTION: OptionId = OptionId(0x5441);
 
-/// How much is moved at a time when the disk has no room for a copy.
-const MOVE_STEP: u64 = 1 << 20;
-/// Free space beyond the data itself below which data is moved instead of copied.
+/// Free space beyond the data and the symbols below which data is moved instead of copied.
 const COPY_MARGIN: u64 = 4 << 20;
 
 /// Why the trace file could not be made. The spool is still there.
@@ -78,6 +81,8 @@ pub struct Finished {
     pub file_bytes: u64,
     /// What is in it, and what is not.
     pub stats: Stats,
+    /// What the user should know beside that.
+    pub notes: Vec<String>,
 }
 
 /// Makes the trace file of a recording that was stopped, and removes the spool.
@@ -89,12 +94,15 @@ pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
     build(spool, &manifest, &Extras { cmdlines, symbols }, stats, &data, &output)
 }
 
-/// Makes a trace file of what a crashed recording left in its spool, and removes the spool.
+/// Makes a trace file of what a crashed recording left in its spool, and removes the spool, unless there is damage in it.
 ///
 /// The file goes beside the spool, under the name that the recording was started with: where the spool is now, not where it was
 /// or where this is called. A spool that was kept aside keeps its number, as there is a newer file. `output` overrules both.
 pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishError> {
     let manifest = Manifest::load(&spool)?;
+    // Room for the way back, too.
+    spool.release_reserve();
+    Mover::undo(&spool)?;
     let cmdlines = read_journal(&spool)?;
     let data = collect(&spool, &manifest, Look::Verify)?;
     let mut stats = Stats::default();
@@ -105,7 +113,7 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
             row.events += content.events;
             row.stored.events += content.events;
             row.stored.pages += content.pages;
-            row.stored.bytes += content.len;
+            row.stored.bytes += content.len();
             row.lost[LossCause::RingFull as usize] += content.missed;
             recovered.unreadable_bytes += content.unreadable;
         }
@@ -116,7 +124,7 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
         let name = manifest.output.file_name().unwrap_or("trace.dat".as_ref());
         spool.dir().with_file_name(name)
     });
-    let extras = Extras { cmdlines, symbols: symbols::load(&spool) };
+    let extras = Extras { cmdlines, symbols: symbols::load_again(&spool, &manifest.boot_id) };
     build(spool, &manifest, &extras, stats, &data, &output)
 }
 
@@ -129,17 +137,18 @@ struct Extras {
 /// A CPU's segments and what is whole in them.
 struct CpuData {
     cpu: u32,
-    segments: Vec<(PathBuf, SegmentContent)>,
+    segments: Vec<(SegmentFile, SegmentContent)>,
 }
 
 fn collect(spool: &Spool, manifest: &Manifest, look: Look) -> Result<Vec<CpuData>, SpoolError> {
     let mut data = Vec::new();
-    for (cpu, paths) in spool.segments()? {
+    for (cpu, files) in spool.segments()? {
         let mut segments = Vec::new();
-        for path in paths {
-            let file = File::open(&path).map_err(SpoolError::io("open", &path))?;
-            let content = measure(&file, &path, manifest.compression, look)?;
-            segments.push((path, content));
+        for segment in files {
+            let path = &segment.path;
+            let file = File::open(path).map_err(SpoolError::io("open", path))?;
+            let content = measure(&file, path, manifest.compression, look)?;
+            segments.push((segment, content));
         }
         data.push(CpuData { cpu, segments });
     }
@@ -155,46 +164,99 @@ fn build(
     output: &Path,
 ) -> Result<Finished, FinishError> {
     spool.release_reserve();
-    let draft = draft_path(&spool, output);
-    let result =
-        write_file(&draft, manifest, extras, &stats, data).and_then(|()| put_in_place(&draft, output));
-    let file_bytes = match result {
-        Ok(bytes) => bytes,
-        Err(error) => {
+    let symbols = extras.symbols.len() as u64;
+    let mut mover = if must_move(&spool, output, data, symbols) {
+        let pieces = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.ranges.len()).sum();
+        let mover = Mover::create(&spool, pieces)?;
+        symbols::give_up(&spool);
+        Some(mover)
+    } else {
+        None
+    };
+    let (draft, file) = create_draft(&spool, output, mover.is_some())?;
+    let result = write_file((&draft, file), manifest, extras, &stats, data, mover.as_mut())
+        .and_then(|()| put_in_place(&draft, output));
+    let file_bytes = match (result, mover) {
+        (Ok(bytes), _) => bytes,
+        // The draft has the only copy of what was moved. Recovering takes it from there.
+        (Err(error), Some(mover)) if mover.has_moved() => return Err(error),
+        (Err(error), mover) => {
             // It holds a copy of what is in the spool and takes the space that a second try needs.
             let _ = fs::remove_file(&draft);
+            if let Some(mover) = mover {
+                mover.discard();
+            }
             return Err(error);
         }
     };
-    spool.remove()?;
-    Ok(Finished { path: output.to_owned(), file_bytes, stats })
+    let mut notes = Vec::new();
+    if data.iter().flat_map(|cpu| &cpu.segments).any(|(_, content)| content.damaged) {
+        notes.push(format!(
+            "parts of the recording are damaged and not in the file; {} is kept with them",
+            spool.dir().display()
+        ));
+    } else if let Err(error) = spool.remove() {
+        // The file is complete and in its place.
+        notes.push(error.to_string());
+    }
+    Ok(Finished { path: output.to_owned(), file_bytes, stats, notes })
 }
 
-/// The file is written beside its final place, so that renaming it there cannot fail half-way.
-fn draft_path(spool: &Spool, output: &Path) -> PathBuf {
-    if spool.dir().parent() == output.parent() {
-        spool.file("trace.dat")
-    } else {
-        let mut name = output.as_os_str().to_owned();
-        name.push(".new");
-        name.into()
+/// The directory of `path`.
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
     }
 }
 
+/// Whether the disk has no room for a copy of the data, and moving them makes some.
+fn must_move(spool: &Spool, output: &Path, data: &[CpuData], symbols: u64) -> bool {
+    let target = parent(output);
+    let device = |path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
+    if device(spool.dir()).is_none_or(|spool| device(target) != Some(spool)) {
+        return false;
+    }
+    let len: u64 = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.len()).sum();
+    statvfs(target)
+        .is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) < len + symbols + COPY_MARGIN)
+}
+
+/// The file is written beside its final place, so that renaming it there cannot fail half-way; when data is moved, in the spool,
+/// where it stays with the rest of the recording until it is complete.
+///
+/// Only in the spool is an earlier draft ours to replace.
+fn create_draft(spool: &Spool, output: &Path, moving: bool) -> Result<(PathBuf, File), FinishError> {
+    let create = |path: &Path| File::options().create_new(true).read(true).write(true).open(path);
+    if moving || spool.dir().parent() == output.parent() {
+        let path = spool.file(DRAFT);
+        // If it cannot be removed, it cannot be created.
+        let _ = fs::remove_file(&path);
+        let file = create(&path).map_err(FinishError::io("create", &path))?;
+        return Ok((path, file));
+    }
+    for number in 0_u32.. {
+        let mut name = output.as_os_str().to_owned();
+        name.push(format!(".new.{}.{number}", std::process::id()));
+        let path = PathBuf::from(name);
+        match create(&path) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            result => {
+                return result.map(|file| (path.clone(), file)).map_err(FinishError::io("create", path));
+            }
+        }
+    }
+    unreachable!("a directory does not have four thousand million files of one process")
+}
+
 fn write_file(
-    draft: &Path,
+    (draft, file): (&Path, File),
     manifest: &Manifest,
     extras: &Extras,
     stats: &Stats,
     data: &[CpuData],
+    mut mover: Option<&mut Mover>,
 ) -> Result<(), FinishError> {
-    let file = File::options()
-        .create(true)
-        .truncate(true)
-        .read(true)
-        .write(true)
-        .open(draft)
-        .map_err(FinishError::io("create", draft))?;
     let endian = Endian::Little;
     let setup = Setup { endian, page_size: PAGE_SIZE as u32, compression: manifest.compression };
     let mut writer = Writer::create(file, setup)?;
@@ -219,10 +281,10 @@ fn write_file(
         writer.begin_buffer(Buffer { name: "", clock: &manifest.clock_name, page_size: setup.page_size })?;
     for cpu in data {
         let chunks = cpu.segments.iter().map(|(_, content)| content.chunks).sum();
-        buffer.copy_cpu(cpu.cpu, chunks, |out, _| {
-            cpu.segments
-                .iter()
-                .try_fold(0, |sum, (path, content)| Ok(sum + transfer(path, content.len, out)?))
+        buffer.copy_cpu(cpu.cpu, chunks, |out, at| {
+            cpu.segments.iter().try_fold(0, |sum, (segment, content)| {
+                Ok(sum + transfer(cpu.cpu, segment, content, (&mut *out, at + sum), mover.as_deref_mut())?)
+            })
         })?;
     }
     buffer.finish()?;
@@ -256,40 +318,36 @@ fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
     options
 }
 
-/// Appends the first `len` bytes of a segment to `out`. Copies, and the kernel may share the blocks; where the disk has no
-/// room for two of them, moves: what is copied is given back piece by piece.
-fn transfer(path: &Path, len: u64, out: &mut File) -> io::Result<u64> {
-    let source = File::options().read(true).write(true).open(path)?;
-    let free = fstatvfs(&*out).map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
-    if free.is_ok_and(|free| free < len.saturating_add(COPY_MARGIN)) {
-        return move_data(&source, len, out);
-    }
-    io::copy(&mut source.take(len), out)
-}
-
-fn move_data(mut source: &File, len: u64, out: &mut File) -> io::Result<u64> {
-    let mut moved = 0;
-    while moved < len {
-        let step = io::copy(&mut Read::by_ref(&mut source).take(MOVE_STEP.min(len - moved)), out)?;
-        if step == 0 {
-            break;
+/// Brings a segment's data to `at` in `out` and returns their length. A copy may share the blocks of the disk.
+fn transfer(
+    cpu: u32,
+    segment: &SegmentFile,
+    content: &SegmentContent,
+    (out, at): (&mut File, u64),
+    mover: Option<&mut Mover>,
+) -> io::Result<u64> {
+    let mut to = at;
+    let source = File::options().read(true).write(mover.is_some()).open(&segment.path)?;
+    if let Some(mover) = mover {
+        for &(from, len) in &content.ranges {
+            mover.transfer(&source, (cpu, segment.index), (from, len), (out, to))?;
+            to += len;
         }
-        // A file system that cannot punch holes leaves us with what space there is.
-        let _ = fallocate(source, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, moved, step);
-        moved += step;
+    } else {
+        out.seek(SeekFrom::Start(to))?;
+        for &(from, len) in &content.ranges {
+            (&source).seek(SeekFrom::Start(from))?;
+            to += io::copy(&mut (&source).take(len), out)?;
+        }
     }
-    Ok(moved)
+    Ok(to - at)
 }
 
 fn put_in_place(draft: &Path, output: &Path) -> Result<u64, FinishError> {
     let bytes = fs::metadata(draft).map_err(FinishError::io("read the size of", draft))?.len();
     fs::rename(draft, output).map_err(FinishError::io("create", output))?;
-    let parent = match output.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
     // The name is durable with the directory; a file system that cannot sync one has no such step.
-    if let Ok(dir) = File::open(parent) {
+    if let Ok(dir) = File::open(parent(output)) {
         let _ = dir.sync_all();
     }
     Ok(bytes)

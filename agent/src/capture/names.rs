@@ -57,8 +57,8 @@ impl NameTable {
     }
 
     /// The table as a file has it.
-    pub(super) fn cmdlines(&self) -> Cmdlines {
-        cmdlines(&self.names)
+    pub(super) fn into_cmdlines(self) -> Cmdlines {
+        cmdlines(self.names)
     }
 }
 
@@ -76,10 +76,10 @@ pub(super) fn read_journal(spool: &Spool) -> Result<Cmdlines, SpoolError> {
             names.insert(u32::from_le_bytes(*tid), *comm);
         }
     }
-    Ok(cmdlines(&names))
+    Ok(cmdlines(names))
 }
 
 /// Thread 0 is left to readers, which call it `<idle>` on every CPU.
-fn cmdlines(names: &BTreeMap<u32, [u8; COMM_LEN]>) -> Cmdlines {
-    names.iter().filter(|&(&tid, _)| tid != 0).map(|(&tid, comm)| (tid, comm)).collect()
+fn cmdlines(names: BTreeMap<u32, [u8; COMM_LEN]>) -> Cmdlines {
+    names.into_iter().filter(|&(tid, _)| tid != 0).collect()
 }

@@ -372,7 +372,7 @@ impl Capture {
                         names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) });
                 }
             }
-            cmdlines = names.cmdlines();
+            cmdlines = names.into_cmdlines();
         }
         let mut cpus = Vec::new();
         for done in drained {

@@ -14,10 +14,10 @@ const CHUNK_HEADER: usize = 8;
 const CHUNK_MAX: usize = CHUNK_PAGES as usize * PAGE_SIZE;
 
 /// What is whole in a segment file. Bytes behind it are a chunk that a crash or a full disk cut short.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentContent {
-    /// Bytes of whole chunks, or of whole pages without compression.
-    pub len: u64,
+    /// Offsets and lengths of what can be read: whole chunks, or whole pages without compression.
+    pub ranges: Vec<(u64, u64)>,
     /// Chunks; pages without compression.
     pub chunks: u32,
     /// Pages. Known only from a verification.
@@ -26,8 +26,24 @@ pub(super) struct SegmentContent {
     pub events: u64,
     /// Events lost before the pages, as the pages' marks tell. Known only from a verification.
     pub missed: u64,
-    /// Bytes behind the whole chunks.
+    /// Bytes that are in none of the ranges.
     pub unreadable: u64,
+    /// Whether there is more amiss than a last write that was cut short.
+    pub damaged: bool,
+}
+
+impl SegmentContent {
+    /// Bytes that can be read.
+    pub(super) fn len(&self) -> u64 {
+        self.ranges.iter().map(|(_, len)| len).sum()
+    }
+
+    fn add(&mut self, at: u64, len: u64) {
+        match self.ranges.last_mut() {
+            Some((start, before)) if *start + *before == at => *before += len,
+            _ => self.ranges.push((at, len)),
+        }
+    }
 }
 
 /// How closely a segment is looked at.
@@ -39,7 +55,8 @@ pub(super) enum Look {
     Verify,
 }
 
-/// Measures the whole chunks at the start of a segment.
+/// Finds the whole chunks of a segment. A chunk that cannot be decompressed is left out; where a header makes no sense nobody
+/// knows where the next one is, and that is the end.
 pub(super) fn measure(
     file: &File,
     path: &Path,
@@ -51,35 +68,45 @@ pub(super) fn measure(
     let mut content = SegmentContent::default();
     let mut buffer = Vec::new();
     let mut pages = Vec::new();
+    let mut at = 0;
     loop {
-        let left = size - content.len;
-        let (at, len) = match compression {
-            Compression::None => {
-                (content.len, left.min(CHUNK_MAX as u64) / PAGE_SIZE as u64 * PAGE_SIZE as u64)
-            }
-            Compression::Zstd { .. } => match chunk_sizes(file, content.len, left).map_err(read_error)? {
-                Some(compressed) => (content.len + CHUNK_HEADER as u64, compressed),
+        let left = size - at;
+        let (header, len) = match compression {
+            // Verified page by page: that is what can be left out.
+            Compression::None if look == Look::Verify => (0, PAGE_SIZE as u64),
+            Compression::None => (0, left / PAGE_SIZE as u64 * PAGE_SIZE as u64),
+            Compression::Zstd { .. } => match chunk_sizes(file, at, left).map_err(read_error)? {
+                Some(compressed) => (CHUNK_HEADER, compressed),
                 None => break,
             },
         };
-        if len == 0 {
+        if len == 0 || len > left {
             break;
         }
+        let (start, whole) = (at, header as u64 + len);
+        at += whole;
         if look == Look::Verify {
             buffer.resize(len as usize, 0);
-            file.read_exact_at(&mut buffer, at).map_err(read_error)?;
-            let Some((events, missed)) = unpack(compression, &buffer, &mut pages) else { break };
+            file.read_exact_at(&mut buffer, start + header as u64).map_err(read_error)?;
+            let Some((events, missed)) = unpack(compression, &buffer, &mut pages) else {
+                // All of a chunk is there. Of a bad page without compression only what follows tells whether the write of its
+                // chunk was cut short.
+                content.damaged |= header != 0;
+                continue;
+            };
             content.events += events;
             content.missed += missed;
             content.pages += (pages.len() / PAGE_SIZE) as u64;
         }
-        content.len = at + len;
+        content.add(start, whole);
         content.chunks += match compression {
             Compression::None => (len / PAGE_SIZE as u64) as u32,
             Compression::Zstd { .. } => 1,
         };
     }
-    content.unreadable = size - content.len;
+    let end = content.ranges.last().map_or(0, |(start, len)| start + len);
+    content.unreadable = size - content.len();
+    content.damaged |= content.unreadable != size - end || size - end > (CHUNK_HEADER + CHUNK_MAX) as u64;
     Ok(content)
 }
 
@@ -122,4 +149,68 @@ fn unpack(compression: Compression, chunk: &[u8], pages: &mut Vec<u8>) -> Option
         missed += page::PageHeader::read(one, Endian::Little).ok()?.missed.unwrap_or_default();
     }
     Some((events, missed))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::tracedat::{
+        ChunkCompressor,
+        page::{PageBuilder, Push},
+    };
+
+    const ZSTD: Compression = Compression::Zstd { level: 1 };
+
+    fn page(seed: u32) -> Vec<u8> {
+        let mut builder = PageBuilder::new(PAGE_SIZE, Endian::Little).unwrap();
+        let mut record = [0_u8; 16];
+        record[..4].copy_from_slice(&seed.to_le_bytes());
+        assert_eq!(builder.push(u64::from(seed) + 1, &record).unwrap(), Push::Stored);
+        io::Read::bytes(builder.finish().unwrap()).collect::<Result<_, _>>().unwrap()
+    }
+
+    /// Chunks of one page with one event.
+    fn chunks(compression: Compression, count: u32) -> Vec<Vec<u8>> {
+        let mut compressor = ChunkCompressor::new(compression, Endian::Little).unwrap();
+        (0..count).map(|seed| compressor.compress(&page(seed)).unwrap().to_vec()).collect()
+    }
+
+    fn verify(compression: Compression, bytes: &[u8]) -> SegmentContent {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
+        measure(&file, Path::new("segment"), compression, Look::Verify).unwrap()
+    }
+
+    #[test]
+    fn a_damaged_chunk_costs_only_itself() {
+        for compression in [ZSTD, Compression::None] {
+            let mut all = chunks(compression, 5);
+            let lens: Vec<u64> = all.iter().map(|chunk| chunk.len() as u64).collect();
+            let at = if compression == ZSTD { CHUNK_HEADER } else { 0 };
+            all[2][at..].fill(0xff);
+            let content = verify(compression, &all.concat());
+            let (before, after) = (lens[0] + lens[1], lens[3] + lens[4]);
+            assert_eq!(content.ranges, [(0, before), (before + lens[2], after)]);
+            assert_eq!((content.chunks, content.events, content.unreadable), (4, 4, lens[2]));
+            assert!(content.damaged);
+        }
+    }
+
+    #[test]
+    fn a_cut_short_chunk_is_no_damage() {
+        for compression in [ZSTD, Compression::None] {
+            let bytes = chunks(compression, 3).concat();
+            let content = verify(compression, &bytes[..bytes.len() - 5]);
+            assert_eq!((content.chunks, content.events, content.damaged), (2, 2, false));
+            let whole = verify(compression, &bytes);
+            assert_eq!((whole.chunks, whole.unreadable, whole.damaged), (3, 0, false));
+            // An empty page is a page, so that this shows in chunks only.
+            if compression == ZSTD {
+                let long = verify(compression, &[&bytes[..], &vec![0; 2 * CHUNK_MAX]].concat());
+                assert_eq!((long.chunks, long.damaged), (3, true));
+            }
+        }
+    }
 }

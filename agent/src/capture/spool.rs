@@ -9,6 +9,8 @@
 //! | `kallsyms` | the kernel's symbols, written while recording |
 //! | `cpuN.K` | segment K of CPU N's data, exactly as it will be in the trace file: chunks, or bare pages |
 //! | `reserve` | disk space set aside, so that a full disk leaves room to finish the file |
+//! | `trace.dat` | the trace file, until it is complete and goes to its place |
+//! | `moved` | what of the data is in `trace.dat` only, as the disk had no room for a copy |
 //! | `lock` | locked while the recording runs |
 //!
 //! Pages are written before their memory is given back to the kernel, so a `kill -9` loses only what was still in the
@@ -17,10 +19,14 @@
 use std::{
     fs::{self, File},
     io::{self, Write as _},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
-use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
+use rustix::{
+    fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, fstat, open, openat},
+    io::Errno,
+};
 
 use crate::tracedat::ChunkCompressor;
 
@@ -44,6 +50,9 @@ pub enum SpoolError {
     /// The recording that writes to the spool has not ended.
     #[error("{0} belongs to a recording that is still running; let that one end first")]
     InUse(PathBuf),
+    /// A directory of another user, or none at all: what is in it may be a trap.
+    #[error("{0} is not a directory of the user that runs this")]
+    NotOurs(PathBuf),
     /// A file of the spool does not hold what it should.
     #[error("{path} is damaged: {what}")]
     Damaged {
@@ -78,7 +87,8 @@ impl SpoolError {
 #[derive(Debug)]
 pub struct Spool {
     dir: PathBuf,
-    _lock: File,
+    /// `None` for a copy of a spool that lacks the file. No recording runs there.
+    lock: Option<OwnedFd>,
 }
 
 impl Spool {
@@ -93,10 +103,10 @@ impl Spool {
     /// second value.
     pub fn create(output: &Path) -> Result<(Self, Option<PathBuf>), SpoolError> {
         let dir = Self::path_for(output);
-        let kept = if dir.exists() { set_aside(&dir)? } else { None };
+        let kept = if is_there(&dir) { set_aside(&dir)? } else { None };
         fs::create_dir(&dir).map_err(SpoolError::io("create", &dir))?;
-        let lock = lock(&dir)?;
-        Ok((Self { dir, _lock: lock }, kept))
+        let lock = lock(&dir, OFlags::CREATE)?;
+        Ok((Self { dir, lock }, kept))
     }
 
     /// Opens the spool that a recording left behind. `path` is the spool directory or the trace file it belongs to.
@@ -106,8 +116,8 @@ impl Spool {
         // `.` has no name, and a path beside it would be one in it.
         let dir = if dir.file_name().is_some() { dir } else { fs::canonicalize(&dir).unwrap_or(dir) };
         fs::metadata(dir.join("manifest")).map_err(SpoolError::io("find a recording in", &dir))?;
-        let lock = lock(&dir)?;
-        Ok(Self { dir, _lock: lock })
+        let lock = lock(&dir, OFlags::empty())?;
+        Ok(Self { dir, lock })
     }
 
     /// The directory.
@@ -118,11 +128,7 @@ impl Spool {
     /// The trace file that belongs to the spool by its name: `a/trace.dat.spool` has `a/trace.dat`, and `a/trace.dat.spool.1`,
     /// which a later recording moved out of its way, `a/trace.dat.1`. `None` for a directory that was renamed.
     pub fn output(&self) -> Option<PathBuf> {
-        let name = self.dir.file_name()?.to_str()?;
-        let (base, number) = name.rsplit_once(SUFFIX)?;
-        let kept = number.strip_prefix('.').is_some_and(|n| n.parse::<u32>().is_ok());
-        let ours = !base.is_empty() && (number.is_empty() || kept);
-        ours.then(|| self.dir.with_file_name(format!("{base}{number}")))
+        output_of(&self.dir)
     }
 
     /// Path of the file `name` in the spool.
@@ -136,7 +142,7 @@ impl Spool {
         let path = self.file("reserve");
         let file = File::create(&path).map_err(SpoolError::io("create", &path))?;
         match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
-            Err(e) if e == rustix::io::Errno::NOSPC || e == rustix::io::Errno::DQUOT => {
+            Err(e) if e == Errno::NOSPC || e == Errno::DQUOT => {
                 Err(SpoolError::io("reserve space in", path)(e.into()))
             }
             _ => Ok(()),
@@ -150,7 +156,7 @@ impl Spool {
     }
 
     /// The data segments of every CPU, by CPU and in recording order.
-    pub fn segments(&self) -> Result<Vec<(u32, Vec<PathBuf>)>, SpoolError> {
+    pub(super) fn segments(&self) -> Result<Vec<(u32, Vec<SegmentFile>)>, SpoolError> {
         let mut found = Vec::new();
         let entries = fs::read_dir(&self.dir).map_err(SpoolError::io("list", &self.dir))?;
         for entry in entries {
@@ -160,11 +166,12 @@ impl Spool {
             }
         }
         found.sort();
-        let mut cpus: Vec<(u32, Vec<PathBuf>)> = Vec::new();
-        for (cpu, _, path) in found {
+        let mut cpus: Vec<(u32, Vec<SegmentFile>)> = Vec::new();
+        for (cpu, index, path) in found {
+            let segment = SegmentFile { index, path };
             match cpus.last_mut() {
-                Some((last, paths)) if *last == cpu => paths.push(path),
-                _ => cpus.push((cpu, vec![path])),
+                Some((last, files)) if *last == cpu => files.push(segment),
+                _ => cpus.push((cpu, vec![segment])),
             }
         }
         Ok(cpus)
@@ -172,8 +179,27 @@ impl Spool {
 
     /// Deletes the spool.
     pub fn remove(self) -> Result<(), SpoolError> {
-        fs::remove_dir_all(&self.dir).map_err(SpoolError::io("remove", &self.dir))
+        let Self { dir, lock } = self;
+        // Without it nobody takes what is left for a recording if this is interrupted.
+        let _ = fs::remove_file(dir.join("manifest"));
+        // A network file system keeps a file that is open under another name, and the directory with it.
+        drop(lock);
+        fs::remove_dir_all(&dir).map_err(SpoolError::io("remove", dir))
     }
+}
+
+/// A data file of a CPU.
+#[derive(Clone, Debug)]
+pub(super) struct SegmentFile {
+    /// Its number, rising in recording order.
+    pub index: u64,
+    /// Where it is.
+    pub path: PathBuf,
+}
+
+/// Name of a CPU's segment.
+pub(super) fn segment_name(cpu: u32, index: u64) -> String {
+    format!("cpu{cpu}.{index}")
 }
 
 fn parse_segment(name: &str) -> Option<(u32, u64)> {
@@ -181,12 +207,39 @@ fn parse_segment(name: &str) -> Option<(u32, u64)> {
     Some((cpu.parse().ok()?, index.parse().ok()?))
 }
 
-fn lock(dir: &Path) -> Result<File, SpoolError> {
+fn output_of(dir: &Path) -> Option<PathBuf> {
+    let name = dir.file_name()?.to_str()?;
+    let (base, number) = name.rsplit_once(SUFFIX)?;
+    let kept = number.strip_prefix('.').is_some_and(|n| n.parse::<u32>().is_ok());
+    let ours = !base.is_empty() && (number.is_empty() || kept);
+    ours.then(|| dir.with_file_name(format!("{base}{number}")))
+}
+
+/// Whether something has this name, be it a link to nothing.
+fn is_there(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+/// Locks a spool directory that belongs to us. Who can write beside the output can put anything under the spool's name: links are
+/// not followed, and nothing is changed.
+fn lock(dir: &Path, create: OFlags) -> Result<Option<OwnedFd>, SpoolError> {
+    let flags = OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = match open(dir, flags | OFlags::DIRECTORY | OFlags::RDONLY, Mode::empty()) {
+        Err(Errno::NOTDIR | Errno::LOOP) => return Err(SpoolError::NotOurs(dir.to_owned())),
+        other => other.map_err(|e| SpoolError::io("open", dir)(e.into()))?,
+    };
+    let owner = fstat(&opened).map_err(|e| SpoolError::io("look at", dir)(e.into()))?.st_uid;
+    if owner != rustix::process::geteuid().as_raw() {
+        return Err(SpoolError::NotOurs(dir.to_owned()));
+    }
     let path = dir.join("lock");
-    let file = File::create(&path).map_err(SpoolError::io("create", &path))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(SpoolError::InUse(dir.to_owned())),
+    let lock = match openat(&opened, "lock", flags | create | OFlags::RDWR | OFlags::NONBLOCK, 0o600.into()) {
+        Err(Errno::NOENT) => return Ok(None),
+        other => other.map_err(|e| SpoolError::io("open", &path)(e.into()))?,
+    };
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(Errno::WOULDBLOCK) => Err(SpoolError::InUse(dir.to_owned())),
         Err(e) => Err(SpoolError::io("lock", path)(e.into())),
     }
 }
@@ -194,9 +247,15 @@ fn lock(dir: &Path) -> Result<File, SpoolError> {
 /// Moves an earlier recording's spool out of the way, or removes it if it never got as far as a manifest. A directory that only
 /// has the name of a spool is moved like one: nothing in it is ours to delete.
 fn set_aside(dir: &Path) -> Result<Option<PathBuf>, SpoolError> {
-    drop(lock(dir)?);
-    if !dir.join("manifest").exists() {
-        for ours in ["lock", "manifest.new", "reserve"] {
+    const OURS: [&str; 3] = ["lock", "manifest.new", "reserve"];
+    drop(lock(dir, OFlags::empty())?);
+    let entries = fs::read_dir(dir).map_err(SpoolError::io("list", dir))?;
+    // An entry that cannot be read is not known to be ours.
+    let only_ours = |entry: io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(|name| OURS.contains(&name)))
+    };
+    if entries.into_iter().all(only_ours) {
+        for ours in OURS {
             // What cannot be removed keeps the directory from being removed, and then it is moved.
             let _ = fs::remove_file(dir.join(ours));
         }
@@ -209,7 +268,9 @@ fn set_aside(dir: &Path) -> Result<Option<PathBuf>, SpoolError> {
         let mut name = dir.as_os_str().to_owned();
         name.push(format!(".{number}"));
         let free = PathBuf::from(name);
-        if !free.exists() {
+        // A recovery writes it to a file with the same number.
+        let output = output_of(&free);
+        if !is_there(&free) && !output.is_some_and(|output| is_there(&output)) {
             fs::rename(dir, &free).map_err(SpoolError::io("rename", dir))?;
             return Ok(Some(free));
         }
@@ -316,7 +377,7 @@ impl CpuSpool {
 
 impl Segment {
     fn create(dir: &Path, cpu: u32, index: u64) -> Result<Self, SpoolError> {
-        let path = dir.join(format!("cpu{cpu}.{index}"));
+        let path = dir.join(segment_name(cpu, index));
         let file = File::create(&path).map_err(SpoolError::io("create", &path))?;
         Ok(Self { path, file, pages: 0, events: 0, len: 0 })
     }
@@ -331,5 +392,49 @@ impl Segment {
         }
         self.len += chunk.len() as u64;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn a_link_under_the_name_of_a_spool_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (output, target) = (dir.path().join("trace.dat"), dir.path().join("target"));
+        fs::create_dir(&target).unwrap();
+        fs::write(target.join("manifest"), "").unwrap();
+        std::os::unix::fs::symlink(&target, Spool::path_for(&output)).unwrap();
+        assert!(matches!(Spool::create(&output), Err(SpoolError::NotOurs(_))));
+        assert!(matches!(Spool::open(&output), Err(SpoolError::NotOurs(_))));
+        assert_eq!(fs::read_dir(target).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_lock_that_is_a_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (output, victim) = (dir.path().join("trace.dat"), dir.path().join("victim"));
+        let spool = Spool::path_for(&output);
+        fs::create_dir(&spool).unwrap();
+        fs::write(&victim, "text").unwrap();
+        std::os::unix::fs::symlink(&victim, spool.join("lock")).unwrap();
+        Spool::create(&output).unwrap_err();
+        assert_eq!(fs::read_to_string(victim).unwrap(), "text");
+    }
+
+    #[test]
+    fn a_spool_is_not_set_aside_under_a_number_that_a_file_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("trace.dat");
+        fs::write(dir.path().join("trace.dat.1"), "").unwrap();
+        fs::create_dir(dir.path().join("trace.dat.spool.2")).unwrap();
+        let spool = Spool::create(&output).unwrap().0;
+        fs::write(spool.file("manifest"), "").unwrap();
+        drop(spool);
+        let (_, kept) = Spool::create(&output).unwrap();
+        assert_eq!(kept, Some(dir.path().join("trace.dat.spool.3")));
     }
 }

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, thread::JoinHandle};
 
 use super::Spool;
-use crate::kernel::kallsyms::Kallsyms;
+use crate::kernel::{kallsyms::Kallsyms, proc};
 
 /// Reads the symbols in a thread of its own.
 #[derive(Debug)]
@@ -46,4 +46,24 @@ fn store(path: &std::path::Path) -> Result<(), std::io::Error> {
 /// The symbols in the spool, if they could be had.
 pub(super) fn load(spool: &Spool) -> Vec<u8> {
     std::fs::read(path(spool)).unwrap_or_default()
+}
+
+/// Gives the space of symbols that were loaded back. That the file is empty says that the kernel had them.
+pub(super) fn give_up(spool: &Spool) {
+    // There may be no such file.
+    if let Ok(file) = std::fs::File::options().write(true).open(path(spool)) {
+        // A failure shows when the space is needed.
+        let _ = file.set_len(0);
+    }
+}
+
+/// The symbols for a recovery. Those that were given up are read again if the kernel still has the same: addresses hold for one
+/// boot only.
+pub(super) fn load_again(spool: &Spool, boot_id: &str) -> Vec<u8> {
+    let given_up = std::fs::metadata(path(spool)).is_ok_and(|file| file.len() == 0);
+    if given_up && proc::boot_id().is_ok_and(|now| now == boot_id) {
+        Kallsyms::read().map(Kallsyms::with_sentinel).unwrap_or_default()
+    } else {
+        load(spool)
+    }
 }

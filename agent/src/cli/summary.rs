@@ -12,7 +12,7 @@ const ALL_CPUS: usize = 16;
 
 /// The summary of a finished file.
 pub(super) fn text(finished: &Finished) -> String {
-    let Finished { path, file_bytes, stats } = finished;
+    let Finished { path, file_bytes, stats, notes } = finished;
     let mut text = String::new();
     let pages: u64 = stats.cpus.iter().map(|cpu| cpu.stored.pages).sum();
     let span = match stats.recovered {
@@ -28,6 +28,9 @@ pub(super) fn text(finished: &Finished) -> String {
         bytes(pages * agent_ebpf::PAGE_SIZE as u64),
     );
     table(&mut text, stats);
+    for note in notes {
+        let _ = writeln!(text, "{note}");
+    }
     if stats.unstored() != 0 {
         let _ = writeln!(
             text,
@@ -42,7 +45,7 @@ pub(super) fn text(finished: &Finished) -> String {
         if unreadable_bytes != 0 {
             let _ = writeln!(
                 text,
-                "{} at the end of the data were not readable, as a write that was cut short leaves them",
+                "{} of the data were not readable; a write that was cut short leaves some at the end",
                 bytes(unreadable_bytes)
             );
         }

@@ -1,0 +1,302 @@
+//! Moving data out of the spool, where the disk has no room for a copy.
+//!
+//! The draft is then in the spool itself, and so is a journal of what is where. It holds at any moment, also when the process
+//! is killed or the power fails: a piece's first `moved` bytes are in the draft, the rest is in its segment. A step is copied and
+//! brought to the disk before the journal tells of it, and told of before its blocks are given back. Going back takes the same
+//! steps from the end, so that an attempt to recover that fails costs nothing either.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+};
+
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
+
+use super::super::{Spool, SpoolError, spool::segment_name};
+
+/// Name of the draft of a trace file in the spool.
+pub(super) const DRAFT: &str = "trace.dat";
+/// Name of the journal.
+const JOURNAL: &str = "moved";
+/// First bytes of the journal: name and version of the layout.
+const MAGIC: &[u8; 8] = b"TAMOVED1";
+/// Bytes of a row, the first of which has the magic. Rows do not cross a disk's sectors, so that none is ever half-written.
+const ROW: usize = 64;
+/// The least and the most that is moved at a time. Every step waits for the disk.
+const STEP: u64 = 64 << 10;
+const STEP_MAX: u64 = 64 << 20;
+/// The most that is in memory at a time.
+const COPY: u64 = 1 << 20;
+
+/// A part of a segment, and where it goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Row {
+    cpu: u32,
+    segment: u64,
+    /// Offset in the segment.
+    from: u64,
+    /// Offset in the draft.
+    to: u64,
+    /// Bytes that are in the draft.
+    moved: u64,
+}
+
+impl Row {
+    fn encode(&self) -> [u8; ROW] {
+        let Self { cpu, segment, from, to, moved } = *self;
+        let mut bytes = [0; ROW];
+        for (place, number) in bytes.chunks_exact_mut(8).zip([u64::from(cpu), segment, from, to, moved]) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut numbers = bytes.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number));
+        let cpu = u32::try_from(numbers.next()?).ok()?;
+        let (segment, from) = (numbers.next()?, numbers.next()?);
+        Some(Self { cpu, segment, from, to: numbers.next()?, moved: numbers.next()? })
+    }
+}
+
+/// The journal of a move.
+#[derive(Debug)]
+pub(super) struct Mover {
+    path: PathBuf,
+    journal: File,
+    rows: Vec<Row>,
+}
+
+impl Mover {
+    /// Starts a journal with room for `pieces` pieces: later there may be no space for it.
+    pub(super) fn create(spool: &Spool, pieces: usize) -> Result<Self, SpoolError> {
+        let path = spool.file(JOURNAL);
+        let write = || {
+            let mut bytes = vec![0; (pieces + 1) * ROW];
+            bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+            fs::write(&path, bytes)?;
+            let journal = File::options().write(true).open(&path)?;
+            journal.sync_all()?;
+            Ok(journal)
+        };
+        let journal = write().map_err(SpoolError::io("write", &path))?;
+        Ok(Self { path, journal, rows: Vec::new() })
+    }
+
+    /// Whether the draft has what is nowhere else.
+    pub(super) fn has_moved(&self) -> bool {
+        self.rows.iter().any(|row| row.moved != 0)
+    }
+
+    /// Deletes the journal of a move that moved nothing.
+    pub(super) fn discard(self) {
+        // Without moved bytes it says nothing, so it may as well stay.
+        let _ = fs::remove_file(self.path);
+    }
+
+    /// Moves `len` bytes at `from` of segment `(cpu, segment)` to `to` in `draft`.
+    pub(super) fn transfer(
+        &mut self,
+        source: &File,
+        (cpu, segment): (u32, u64),
+        (from, len): (u64, u64),
+        (draft, to): (&File, u64),
+    ) -> io::Result<()> {
+        self.rows.push(Row { cpu, segment, from, to, moved: 0 });
+        let index = self.rows.len() - 1;
+        self.note(index, 0)?;
+        let step = step(draft);
+        if !self.has_moved() {
+            // The names of journal and draft must be on the disk before anything depends on them.
+            File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+        }
+        let mut moved = 0;
+        while moved < len {
+            let count = step.min(len - moved);
+            copy_range((source, from + moved), (draft, to + moved), count)?;
+            draft.sync_data()?;
+            self.note(index, moved + count)?;
+            punch(source, from + moved, count);
+            moved += count;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, index: usize, moved: u64) -> io::Result<()> {
+        let row = Row { moved, ..self.rows[index] };
+        // Counted as moved even if the write should fail: the disk may have it.
+        self.rows[index].moved = moved.max(self.rows[index].moved);
+        self.journal.write_all_at(&row.encode(), ((index + 1) * ROW) as u64)?;
+        self.journal.sync_data()?;
+        self.rows[index] = row;
+        Ok(())
+    }
+
+    /// Brings everything that a move left in the draft back to the segments, and deletes draft and journal.
+    pub(super) fn undo(spool: &Spool) -> Result<(), SpoolError> {
+        let path = spool.file(JOURNAL);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(SpoolError::io("read", path)(e)),
+        };
+        // Nothing is moved before all of the journal is on the disk.
+        let rows: Vec<Row> = match bytes.split_at_checked(ROW) {
+            Some((head, rows)) if head.starts_with(MAGIC) => {
+                rows.chunks_exact(ROW).filter_map(Row::decode).collect()
+            }
+            _ => Vec::new(),
+        };
+        let journal = File::options().write(true).open(&path).map_err(SpoolError::io("open", &path))?;
+        let mut mover = Self { path, journal, rows };
+        let draft_path = spool.file(DRAFT);
+        if mover.has_moved() {
+            let draft = match File::options().read(true).write(true).open(&draft_path) {
+                Ok(draft) => draft,
+                // It only ever leaves its place complete.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                    let what = "the trace file was finished and has all of the data; this directory can go";
+                    return Err(SpoolError::Damaged { path: spool.dir().to_owned(), what: what.to_owned() });
+                }
+                Err(e) => return Err(SpoolError::io("open", draft_path)(e)),
+            };
+            mover.free_rest(&draft).map_err(SpoolError::io("read", &draft_path))?;
+            for index in 0..mover.rows.len() {
+                let Row { cpu, segment, .. } = mover.rows[index];
+                let path = spool.file(&segment_name(cpu, segment));
+                mover.bring_back(index, &draft, &path).map_err(SpoolError::io("restore", &path))?;
+            }
+        }
+        // The journal goes first: a draft alone is of no meaning.
+        fs::remove_file(&mover.path).map_err(SpoolError::io("remove", &mover.path))?;
+        match fs::remove_file(&draft_path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(SpoolError::io("remove", draft_path)(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives back what else is in the draft. It is written anew, and the way back needs a little space.
+    fn free_rest(&self, draft: &File) -> io::Result<()> {
+        let mut kept: Vec<(u64, u64)> =
+            self.rows.iter().filter(|row| row.moved != 0).map(|row| (row.to, row.moved)).collect();
+        kept.sort_unstable();
+        let mut at = 0;
+        for (start, len) in kept {
+            punch(draft, at, start.saturating_sub(at));
+            at = start + len;
+        }
+        draft.set_len(at.min(draft.metadata()?.len()))
+    }
+
+    fn bring_back(&mut self, index: usize, draft: &File, segment: &Path) -> io::Result<()> {
+        let Row { from, to, moved, .. } = self.rows[index];
+        if moved == 0 {
+            return Ok(());
+        }
+        let segment = File::options().write(true).open(segment)?;
+        let (mut left, step) = (moved, step(draft));
+        while left > 0 {
+            let start = (left - 1) / step * step;
+            copy_range((draft, to + start), (&segment, from + start), left - start)?;
+            segment.sync_data()?;
+            self.note(index, start)?;
+            punch(draft, to + start, left - start);
+            left = start;
+        }
+        Ok(())
+    }
+}
+
+/// How much to move at a time: it must fit beside what it is a copy of.
+fn step(draft: &File) -> u64 {
+    let free = fstatvfs(draft).map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));
+    (free / 4 / STEP * STEP).clamp(STEP, STEP_MAX)
+}
+
+fn copy_range((source, from): (&File, u64), (target, to): (&File, u64), len: u64) -> io::Result<()> {
+    let mut buffer = vec![0; len.min(COPY) as usize];
+    let mut done = 0;
+    while done < len {
+        let piece = &mut buffer[..(len - done).min(COPY) as usize];
+        source.read_exact_at(piece, from + done)?;
+        target.write_all_at(piece, to + done)?;
+        done += piece.len() as u64;
+    }
+    Ok(())
+}
+
+/// Gives blocks back. A file system that cannot do so leaves us with what space there is.
+fn punch(file: &File, at: u64, len: u64) {
+    if len != 0 {
+        let _ = fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    const LEN: u64 = 3 * STEP + 77;
+    const FROM: u64 = 100;
+    const TO: u64 = 5000;
+
+    fn content() -> Vec<u8> {
+        (0..FROM + LEN).map(|n| (n % 251) as u8 + 1).collect()
+    }
+
+    /// A spool with one segment, moved to a draft; `kill` ends the move after that many bytes.
+    fn moved(dir: &Path, kill: u64) -> Spool {
+        let (spool, _) = Spool::create(&dir.join("trace.dat")).unwrap();
+        let segment = spool.file("cpu3.7");
+        fs::write(&segment, content()).unwrap();
+        let source = File::options().read(true).write(true).open(segment).unwrap();
+        let draft = File::create(spool.file(DRAFT)).unwrap();
+        let mut mover = Mover::create(&spool, 2).unwrap();
+        mover.transfer(&source, (3, 7), (FROM, kill), (&draft, TO)).unwrap();
+        assert_eq!(mover.has_moved(), kill != 0);
+        spool
+    }
+
+    #[test]
+    fn an_interrupted_move_is_undone() {
+        for kill in [0, 1, STEP - 1, STEP, STEP + 1, LEN] {
+            let dir = tempfile::tempdir().unwrap();
+            let spool = moved(dir.path(), kill);
+            let segment = fs::read(spool.file("cpu3.7")).unwrap();
+            assert!(segment[FROM as usize..][..kill as usize].iter().all(|byte| *byte == 0), "{kill}: moved");
+            Mover::undo(&spool).unwrap();
+            assert!(fs::read(spool.file("cpu3.7")).unwrap() == content(), "{kill}");
+            assert!(!spool.file(DRAFT).exists() && !spool.file(JOURNAL).exists());
+            Mover::undo(&spool).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_interrupted_undo_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = moved(dir.path(), LEN);
+        // As if killed after the first step back: the last bytes are in the segment, and the journal says so.
+        let segment = File::options().write(true).open(spool.file("cpu3.7")).unwrap();
+        let back = 3 * STEP;
+        segment.write_all_at(&content()[(FROM + back) as usize..], FROM + back).unwrap();
+        let journal = File::options().write(true).open(spool.file(JOURNAL)).unwrap();
+        let row = Row { cpu: 3, segment: 7, from: FROM, to: TO, moved: back };
+        journal.write_all_at(&row.encode(), ROW as u64).unwrap();
+        File::options().write(true).open(spool.file(DRAFT)).unwrap().set_len(TO + back).unwrap();
+        Mover::undo(&spool).unwrap();
+        assert!(fs::read(spool.file("cpu3.7")).unwrap() == content());
+    }
+
+    #[test]
+    fn a_draft_that_has_left_was_finished() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = moved(dir.path(), LEN);
+        fs::rename(spool.file(DRAFT), dir.path().join("trace.dat")).unwrap();
+        let error = Mover::undo(&spool).unwrap_err().to_string();
+        assert!(error.contains("was finished"), "{error}");
+    }
+}
