@@ -15,7 +15,7 @@ use aya::{
     programs::{Program, ProgramError, RawTracePoint, TracePoint},
 };
 
-use super::kernel_layout::KernelLayout;
+use super::{kernel_layout::KernelLayout, tracepoint::generic_program};
 use crate::{
     kernel::features::KernelVersion,
     ring::{Control, Rings, Shared, SharedArray},
@@ -132,6 +132,7 @@ pub struct Programs {
 pub(super) mod program {
     pub(crate) const GENERIC: &str = "generic_event";
     pub(crate) const GENERIC_LONG: &str = "generic_event_long";
+    pub(crate) const GENERICS: [&str; 2] = [GENERIC, GENERIC_LONG];
     pub(crate) const LOCATE: &str = "locate_percpu";
     pub(crate) const TASK_CREATED: &str = "task_created";
     pub(crate) const TASK_RENAMED: &str = "task_renamed";
@@ -176,13 +177,18 @@ impl Programs {
         let untraced = shared(&ebpf, "UNTRACED", TID_WORDS)?;
         let mut programs =
             Self { ebpf, rings, ledger, traced, untraced, names: Some(NameStream(names)), slots };
-        programs.load_programs()?;
+        programs.load_programs(&options.slots)?;
         Ok(programs)
     }
 
-    fn load_programs(&mut self) -> Result<(), LoadError> {
+    /// Loads what these events need: verifying a generic program takes the kernel longer than everything else at the start.
+    fn load_programs(&mut self, slots: &[EventSlot]) -> Result<(), LoadError> {
+        let used = |generic| slots.iter().any(|slot| generic_program(slot) == generic);
         for (name, program) in self.ebpf.programs_mut() {
             let program_name = known_name(name);
+            if program::GENERICS.contains(&program_name) && !used(program_name) {
+                continue;
+            }
             let result = match program {
                 Program::TracePoint(p) => TracePoint::load(p),
                 Program::RawTracePoint(p) => RawTracePoint::load(p),
@@ -233,13 +239,13 @@ impl Programs {
         if KernelVersion::running()? < TRACEPOINT_MISSES_SINCE {
             return None;
         }
-        let misses = |name| -> Option<u64> {
-            let fd = self.fd(name).ok()?;
+        let misses = |fd: BorrowedFd<'_>| -> Option<u64> {
             let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
             let line = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
             line.trim().parse().ok()
         };
-        Some(misses(program::GENERIC)? + misses(program::GENERIC_LONG)?)
+        // A program that no event needed is not loaded.
+        program::GENERICS.into_iter().filter_map(|name| self.fd(name).ok()).map(misses).sum()
     }
 }
 

@@ -136,7 +136,7 @@ pub fn attach(
 
 /// The program for records of this shape. The one that loads their start directly may only be attached where the fields reach so
 /// far, and where the context has all of them.
-fn generic_program(plan: &EventSlot) -> &'static str {
+pub(super) fn generic_program(plan: &EventSlot) -> &'static str {
     if usize::from(plan.fields_end) >= DIRECT_LEN && plan.copy_len == plan.fixed_len {
         program::GENERIC_LONG
     } else {
