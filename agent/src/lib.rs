@@ -45,4 +45,6 @@ pub mod kernel;
 #[cfg(feature = "record")]
 pub mod probe;
 #[cfg(feature = "record")]
+mod reason;
+#[cfg(feature = "record")]
 pub mod ring;

@@ -24,12 +24,12 @@ use super::{
 use crate::{
     probe::NameStream,
     ring::{CpuRing, Rings},
-    tracedat::{ChunkCompressor, Compression, Endian},
+    tracedat::{ChunkCompressor, Compression, Endian, layout},
 };
 
 /// Pages compressed together. Readers of trace files decompress a chunk at a time and the best of them cache few, so 10 to 64
 /// pages are the sizes that serve both.
-pub(super) const CHUNK_PAGES: u64 = 16;
+const CHUNK_PAGES: u64 = layout::CHUNK_PAGES as u64;
 /// CPUs served by one thread.
 const CPUS_PER_THREAD: usize = 4;
 /// The shortest pause between two rounds.

@@ -20,6 +20,7 @@ use super::{
     spool::SegmentFile,
     symbols,
 };
+use crate::reason;
 use crate::tracedat::{
     Buffer, Cmdlines, Endian, EventSystem, FileOption, OptionId, Section, Setup, WriteError, Writer,
 };
@@ -61,14 +62,7 @@ impl FinishError {
 
     /// Whether the disk is full.
     pub fn is_disk_full(&self) -> bool {
-        let mut source: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(error) = source {
-            if let Some(io) = error.downcast_ref::<io::Error>() {
-                return matches!(io.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-            }
-            source = error.source();
-        }
-        false
+        reason::is_disk_full(self)
     }
 }
 

@@ -4,14 +4,13 @@ use std::{fs::File, io, os::unix::fs::FileExt as _, path::Path};
 
 use agent_ebpf::PAGE_SIZE;
 
-use super::{SpoolError, drain::CHUNK_PAGES};
-use crate::tracedat::{Compression, Endian, page};
+use super::SpoolError;
+use crate::tracedat::{
+    BLOCK_HEADER_LEN as CHUNK_HEADER, Codec, Compression, Decompressor, Endian, layout::CHUNK_PAGES, page,
+};
 
-/// Bytes before a chunk's data: compressed and uncompressed size (trace-cmd.dat.v7(5), COMPRESSION FORMAT OF THE TRACE
-/// DATA).
-const CHUNK_HEADER: usize = 8;
 /// The most that a chunk of ours holds.
-const CHUNK_MAX: usize = CHUNK_PAGES as usize * PAGE_SIZE;
+const CHUNK_MAX: usize = CHUNK_PAGES * PAGE_SIZE;
 
 /// What is whole in a segment file. Bytes behind it are a chunk that a crash or a full disk cut short.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,15 +67,16 @@ pub(super) fn measure(
     let mut content = SegmentContent::default();
     let mut buffer = Vec::new();
     let mut pages = Vec::new();
+    let mut decompressor = Decompressor::new(Codec::Zstd);
     let mut at = 0;
     loop {
         let left = size - at;
-        let (header, len) = match compression {
+        let (header, len, plain_len) = match compression {
             // Verified page by page: that is what can be left out.
-            Compression::None if look == Look::Verify => (0, PAGE_SIZE as u64),
-            Compression::None => (0, left / PAGE_SIZE as u64 * PAGE_SIZE as u64),
+            Compression::None if look == Look::Verify => (0, PAGE_SIZE as u64, PAGE_SIZE),
+            Compression::None => (0, left / PAGE_SIZE as u64 * PAGE_SIZE as u64, 0),
             Compression::Zstd { .. } => match chunk_sizes(file, at, left).map_err(read_error)? {
-                Some(compressed) => (CHUNK_HEADER, compressed),
+                Some((compressed, uncompressed)) => (CHUNK_HEADER, compressed, uncompressed),
                 None => break,
             },
         };
@@ -88,7 +88,14 @@ pub(super) fn measure(
         if look == Look::Verify {
             buffer.resize(len as usize, 0);
             file.read_exact_at(&mut buffer, start + header as u64).map_err(read_error)?;
-            let Some((events, missed)) = unpack(compression, &buffer, &mut pages) else {
+            let plain = match compression {
+                Compression::None => Some(buffer.as_slice()),
+                Compression::Zstd { .. } => decompressor
+                    .decompress(&buffer, plain_len, &mut pages)
+                    .ok()
+                    .and_then(|()| pages.get(..plain_len)),
+            };
+            let Some((events, missed)) = plain.and_then(count) else {
                 // All of a chunk is there. Of a bad page without compression only what follows tells whether the write of its
                 // chunk was cut short.
                 content.damaged |= header != 0;
@@ -96,7 +103,7 @@ pub(super) fn measure(
             };
             content.events += events;
             content.missed += missed;
-            content.pages += (pages.len() / PAGE_SIZE) as u64;
+            content.pages += (plain_len / PAGE_SIZE) as u64;
         }
         content.add(start, whole);
         content.chunks += match compression {
@@ -110,9 +117,9 @@ pub(super) fn measure(
     Ok(content)
 }
 
-/// The compressed size of the chunk at `at`, if it is all there. Zeros are what a power cut leaves in place of data that
+/// The compressed and uncompressed size of the chunk at `at`, if it is all there. Zeros are what a power cut leaves in place of data that
 /// never reached the disk.
-fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<u64>> {
+fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<(u64, usize)>> {
     if left < CHUNK_HEADER as u64 {
         return Ok(None);
     }
@@ -128,21 +135,11 @@ fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<u64>> {
         && compressed <= left - CHUNK_HEADER as u64
         // Compression never makes a chunk this much larger.
         && compressed <= 2 * CHUNK_MAX as u64;
-    Ok(sane.then_some(compressed))
+    Ok(sane.then_some((compressed, uncompressed)))
 }
 
-/// Decompresses a chunk into `pages` and counts its events and those missed before them; `None` if it is damaged.
-fn unpack(compression: Compression, chunk: &[u8], pages: &mut Vec<u8>) -> Option<(u64, u64)> {
-    pages.clear();
-    match compression {
-        Compression::None => pages.extend_from_slice(chunk),
-        Compression::Zstd { .. } => {
-            *pages = zstd::bulk::decompress(chunk, CHUNK_MAX).ok()?;
-        }
-    }
-    if pages.is_empty() || !pages.len().is_multiple_of(PAGE_SIZE) {
-        return None;
-    }
+/// Counts the events on pages and those missed before them; `None` if a page is damaged.
+fn count(pages: &[u8]) -> Option<(u64, u64)> {
     let (mut events, mut missed) = (0, 0);
     for one in pages.chunks_exact(PAGE_SIZE) {
         events += page::count_events(one, Endian::Little)?;

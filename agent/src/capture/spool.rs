@@ -28,7 +28,7 @@ use rustix::{
     io::Errno,
 };
 
-use crate::tracedat::ChunkCompressor;
+use crate::{reason, tracedat::ChunkCompressor};
 
 /// Suffix of the spool directory's name.
 const SUFFIX: &str = ".spool";
@@ -74,12 +74,7 @@ impl SpoolError {
 
     /// Whether the disk, or the user's part of it, is full.
     pub fn is_disk_full(&self) -> bool {
-        match self {
-            Self::Io { source, .. } => {
-                matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            }
-            _ => false,
-        }
+        reason::is_disk_full(self)
     }
 }
 

@@ -18,6 +18,7 @@ use aya::{
 use super::{kernel_layout::KernelLayout, tracepoint::generic_program};
 use crate::{
     kernel::features::KernelVersion,
+    reason,
     ring::{Control, Rings, Shared, SharedArray},
 };
 
@@ -104,14 +105,7 @@ fn brief(error: &ProgramError) -> String {
 impl LoadError {
     /// Whether the kernel's reason was a missing permission.
     pub fn is_permission(&self) -> bool {
-        let mut source: Option<&(dyn std::error::Error + 'static)> = Some(self);
-        while let Some(error) = source {
-            if let Some(io) = error.downcast_ref::<std::io::Error>() {
-                return io.kind() == std::io::ErrorKind::PermissionDenied;
-            }
-            source = error.source();
-        }
-        false
+        reason::io_kind(self) == Some(std::io::ErrorKind::PermissionDenied)
     }
 }
 

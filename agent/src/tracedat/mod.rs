@@ -27,6 +27,8 @@ pub mod reader;
 mod section;
 mod writer;
 
+#[cfg(feature = "record")]
+pub(crate) use compress::Decompressor;
 pub use compress::{BLOCK_HEADER_LEN, ChunkCompressor, Codec, CompressError, Compression, DecompressError};
 pub use endian::Endian;
 pub use error::WriteError;
