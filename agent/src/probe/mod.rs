@@ -1,17 +1,18 @@
 //! Attach points: how eBPF programs are tied to the kernel's hooks.
 //!
-//! aya parses and relocates the object, creates the maps and loads the programs; attaching is done here, because aya passes
-//! no cookie for tracepoints. One file per kind of attach point.
+//! aya-obj parses and relocates the object; loading and attaching are done here. One file per kind of attach point.
 
 pub mod detach;
 mod kernel_layout;
+mod load;
 mod object;
 mod sys;
 pub mod tasks;
 pub mod tracepoint;
 
 pub use kernel_layout::{KernelLayout, PreemptCountPath};
-pub use object::{LoadError, NameStream, ProgramOptions, Programs};
+pub use load::LoadError;
+pub use object::{NameStream, ProgramOptions, Programs};
 
 /// Why a hook could not be used.
 #[derive(Debug, thiserror::Error)]

@@ -1,7 +1,8 @@
 //! The eBPF object: its programs loaded, its maps created and mapped.
 
 use std::{
-    os::fd::{AsFd as _, BorrowedFd},
+    collections::BTreeMap,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -9,16 +10,15 @@ use std::{
 };
 
 use agent_ebpf::{EventLedger, EventSlot, NameRecord, TID_WORDS, globals};
-use aya::{
-    Ebpf, EbpfError, EbpfLoader,
-    maps::{Map, MapData, RingBuf},
-    programs::{Program, ProgramError, RawTracePoint, TracePoint},
-};
+use aya::maps::{Map, MapData, RingBuf};
 
-use super::{kernel_layout::KernelLayout, tracepoint::generic_program};
+use super::{
+    kernel_layout::KernelLayout,
+    load::{LoadError, Object, ToLoad},
+    tracepoint::generic_program,
+};
 use crate::{
     kernel::features::KernelVersion,
-    reason,
     ring::{Control, Rings, Shared, SharedArray},
 };
 
@@ -53,66 +53,11 @@ pub struct ProgramOptions {
     pub layout: KernelLayout,
 }
 
-/// Why the programs could not be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// Creating maps or relocating.
-    #[error("the kernel refused to create the eBPF maps: {0}")]
-    Maps(#[source] EbpfError),
-    /// The rings are larger than one map can be.
-    #[error(
-        "{pages} pages for each of {cpus} CPUs are more than one eBPF map holds; use a smaller ring (-b)"
-    )]
-    TooManyPages {
-        /// Pages in each ring.
-        pages: u32,
-        /// CPUs that get a ring.
-        cpus: usize,
-    },
-    /// The verifier or a missing permission.
-    #[error("the kernel refused the eBPF program {program}: {}", brief(source))]
-    Program {
-        /// Name of the program.
-        program: &'static str,
-        /// What the kernel said; holds the verifier's log.
-        #[source]
-        source: ProgramError,
-    },
-    /// The object and this binary do not fit together: a defect of the build.
-    #[error("the embedded eBPF object has no usable {0}: build the agent again")]
-    Missing(&'static str),
-    /// Mapping a map's memory.
-    #[error("cannot map the memory of the eBPF map {map}: {source}")]
-    Mmap {
-        /// Name of the map.
-        map: &'static str,
-        /// The system's reason.
-        #[source]
-        source: std::io::Error,
-    },
-}
-
-/// A refusal with the end of the verifier's log, where the reason is. The whole log has thousands of lines.
-fn brief(error: &ProgramError) -> String {
-    const LINES: usize = 12;
-    let ProgramError::LoadError { io_error, verifier_log } = error else { return error.to_string() };
-    let log = verifier_log.to_string();
-    let lines: Vec<&str> = log.lines().collect();
-    let end = lines[lines.len().saturating_sub(LINES)..].join("\n  ");
-    if end.is_empty() { io_error.to_string() } else { format!("{io_error}; the verifier said:\n  {end}") }
-}
-
-impl LoadError {
-    /// Whether the kernel's reason was a missing permission.
-    pub fn is_permission(&self) -> bool {
-        reason::io_kind(self) == Some(std::io::ErrorKind::PermissionDenied)
-    }
-}
-
 /// Loaded programs and their memory. Dropping it frees the maps once no link holds a program any more.
 #[derive(Debug)]
 pub struct Programs {
-    ebpf: Ebpf,
+    /// By name.
+    loaded: BTreeMap<&'static str, OwnedFd>,
     /// The page rings.
     pub rings: Arc<Rings>,
     ledger: SharedArray<EventLedger>,
@@ -131,6 +76,8 @@ pub(super) mod program {
     pub(crate) const TASK_CREATED: &str = "task_created";
     pub(crate) const TASK_RENAMED: &str = "task_renamed";
     pub(crate) const TASK_FREED: &str = "task_freed";
+    /// What every recording needs.
+    pub(super) const ALWAYS: [&str; 4] = [LOCATE, TASK_CREATED, TASK_RENAMED, TASK_FREED];
 }
 
 impl Programs {
@@ -148,14 +95,14 @@ impl Programs {
             .ok()
             .and_then(|slots| slots.checked_mul(options.possible_cpus))
             .ok_or_else(too_many)?;
-        let mut ebpf = load_object(options, pages, ledger, slots as u32)?;
+        let mut object = create_object(options, pages, ledger, slots as u32)?;
 
         let rings = Arc::new(Rings {
-            pages: shared(&ebpf, "PAGES", pages as usize)?,
-            meta: shared(&ebpf, "PAGE_META", pages as usize)?,
-            control: shared(&ebpf, "CONTROL", options.possible_cpus as usize)?,
+            pages: shared(&object, "PAGES", pages as usize)?,
+            meta: shared(&object, "PAGE_META", pages as usize)?,
+            control: shared(&object, "CONTROL", options.possible_cpus as usize)?,
         });
-        let events = shared::<EventSlot>(&ebpf, "EVENTS", slots)?;
+        let events = shared::<EventSlot>(&object, "EVENTS", slots)?;
         for (index, slot) in options.slots.iter().enumerate() {
             events.write(index, *slot);
         }
@@ -164,44 +111,17 @@ impl Programs {
                 control.set_ring(index as u32 * options.ring_pages, options.ring_pages);
             }
         }
-        let names = ebpf.take_map("NAMES").ok_or(LoadError::Missing("map NAMES"))?;
-        let names = RingBuf::try_from(names).map_err(|e| LoadError::Maps(e.into()))?;
-        let ledger = shared(&ebpf, "LEDGER", ledger as usize)?;
-        let traced = shared(&ebpf, "TRACED", TID_WORDS)?;
-        let untraced = shared(&ebpf, "UNTRACED", TID_WORDS)?;
-        let mut programs =
-            Self { ebpf, rings, ledger, traced, untraced, names: Some(NameStream(names)), slots };
-        programs.load_programs(&options.slots)?;
-        Ok(programs)
-    }
-
-    /// Loads what these events need: verifying a generic program takes the kernel longer than everything else at the start.
-    fn load_programs(&mut self, slots: &[EventSlot]) -> Result<(), LoadError> {
-        let used = |generic| slots.iter().any(|slot| generic_program(slot) == generic);
-        for (name, program) in self.ebpf.programs_mut() {
-            let program_name = known_name(name);
-            if program::GENERICS.contains(&program_name) && !used(program_name) {
-                continue;
-            }
-            let result = match program {
-                Program::TracePoint(p) => TracePoint::load(p),
-                Program::RawTracePoint(p) => RawTracePoint::load(p),
-                _ => return Err(LoadError::Missing("program type")),
-            };
-            result.map_err(|source| LoadError::Program { program: program_name, source })?;
-        }
-        Ok(())
+        let names = NameStream::open(object.take_map("NAMES")?)?;
+        let ledger = shared(&object, "LEDGER", ledger as usize)?;
+        let traced = shared(&object, "TRACED", TID_WORDS)?;
+        let untraced = shared(&object, "UNTRACED", TID_WORDS)?;
+        let loaded = load_programs(&object, &options.slots)?;
+        Ok(Self { loaded, rings, ledger, traced, untraced, names: Some(names), slots })
     }
 
     /// The descriptor of a loaded program.
     pub(super) fn fd(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
-        let program = self.ebpf.program(name).ok_or(LoadError::Missing(name))?;
-        let fd = match program {
-            Program::TracePoint(p) => p.fd(),
-            Program::RawTracePoint(p) => p.fd(),
-            _ => return Err(LoadError::Missing(name)),
-        };
-        Ok(fd.map_err(|source| LoadError::Program { program: name, source })?.as_fd())
+        self.loaded.get(name).map(|program| program.as_fd()).ok_or(LoadError::Missing(name))
     }
 
     /// The stream of thread names; the first caller gets it.
@@ -253,6 +173,16 @@ impl std::fmt::Debug for NameStream {
 }
 
 impl NameStream {
+    fn open(map: OwnedFd) -> Result<Self, LoadError> {
+        // aya knows the failures of its own calls; all of them are those of mapping memory.
+        let failed = |error: aya::maps::MapError| LoadError::Mmap {
+            map: "NAMES",
+            source: std::io::Error::other(error.to_string()),
+        };
+        let map = MapData::from_fd(map).map_err(failed)?;
+        Ok(Self(RingBuf::try_from(Map::RingBuf(map)).map_err(failed)?))
+    }
+
     /// The next name that has arrived, if any. Makes no system call.
     pub fn next_name(&mut self) -> Option<NameRecord> {
         let item = self.0.next()?;
@@ -269,15 +199,18 @@ fn set_bit(set: &SharedArray<u64>, tid: u32) {
     }
 }
 
-fn known_name(name: &str) -> &'static str {
-    use program::{GENERIC, GENERIC_LONG, LOCATE, TASK_CREATED, TASK_FREED, TASK_RENAMED};
-    [GENERIC, GENERIC_LONG, LOCATE, TASK_CREATED, TASK_RENAMED, TASK_FREED]
-        .into_iter()
-        .find(|known| *known == name)
-        .unwrap_or("(unknown)")
+/// Loads what these events need: verifying a generic program takes the kernel longer than everything else at the start.
+fn load_programs(object: &Object, slots: &[EventSlot]) -> Result<BTreeMap<&'static str, OwnedFd>, LoadError> {
+    let used = |generic: &&str| slots.iter().any(|slot| generic_program(slot) == *generic);
+    let wanted: Vec<ToLoad> = (program::GENERICS.into_iter().filter(used))
+        .chain(program::ALWAYS)
+        .map(|program| ToLoad { program, attach_btf_id: None })
+        .collect();
+    let loaded = object.load_all(&wanted)?;
+    Ok(wanted.into_iter().map(|wanted| wanted.program).zip(loaded).collect())
 }
 
-fn load_object(options: &ProgramOptions, pages: u32, ledger: u32, slots: u32) -> Result<Ebpf, LoadError> {
+fn create_object(options: &ProgramOptions, pages: u32, ledger: u32, slots: u32) -> Result<Object, LoadError> {
     let layout = &options.layout;
     let preempt = layout.preempt_count.unwrap_or_default();
     let words = [
@@ -296,27 +229,21 @@ fn load_object(options: &ProgramOptions, pages: u32, ledger: u32, slots: u32) ->
         (globals::RQ_CPU, preempt.rq_cpu),
         (globals::PREEMPT_NEED_RESCHED, cfg!(any(target_arch = "x86", target_arch = "x86_64")).into()),
     ];
-    let mut loader = EbpfLoader::new();
-    // The programs use no CO-RE relocations: offsets come as globals. This also loads on kernels without BTF.
-    loader.btf(None);
-    for (name, value) in &words {
-        loader.override_global(name, value, true);
-    }
-    loader.override_global(globals::RQ_TO_PREEMPT, &preempt.rq_to_count, true);
-    loader
-        .map_max_entries("PAGES", pages)
-        .map_max_entries("PAGE_META", pages)
-        .map_max_entries("CONTROL", options.possible_cpus)
-        .map_max_entries("EVENTS", slots)
-        .map_max_entries("LEDGER", ledger);
-    loader.load(OBJECT).map_err(LoadError::Maps)
+    let words = words.map(|(name, value)| (name, value.to_ne_bytes()));
+    let distance = preempt.rq_to_count.to_ne_bytes();
+    let mut constants: Vec<(&'static str, &[u8])> =
+        words.iter().map(|(name, value)| (*name, value.as_slice())).collect();
+    constants.push((globals::RQ_TO_PREEMPT, &distance));
+    let sizes = [
+        ("PAGES", pages),
+        ("PAGE_META", pages),
+        ("CONTROL", options.possible_cpus),
+        ("EVENTS", slots),
+        ("LEDGER", ledger),
+    ];
+    Object::create(OBJECT, &constants, &sizes)
 }
 
-fn shared<T: Shared>(ebpf: &Ebpf, name: &'static str, len: usize) -> Result<SharedArray<T>, LoadError> {
-    match ebpf.map(name) {
-        Some(Map::Array(data)) => {
-            SharedArray::map(data.fd().as_fd(), len).map_err(|source| LoadError::Mmap { map: name, source })
-        }
-        _ => Err(LoadError::Missing(name)),
-    }
+fn shared<T: Shared>(object: &Object, name: &'static str, len: usize) -> Result<SharedArray<T>, LoadError> {
+    SharedArray::map(object.map(name)?, len).map_err(|source| LoadError::Mmap { map: name, source })
 }

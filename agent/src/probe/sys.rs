@@ -1,4 +1,4 @@
-//! The system calls that aya does not make: bpf(2) links with a cookie, test runs on a chosen CPU, perf_event_open(2).
+//! The system calls of loading and attaching: bpf(2) and perf_event_open(2).
 
 use std::{
     ffi::CStr,
@@ -6,17 +6,86 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
+use aya_obj::generated::bpf_insn;
+
 // include/uapi/linux/bpf.h, enum bpf_cmd and enum bpf_attach_type.
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_PROG_LOAD: libc::c_int = 5;
 const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
+const BPF_MAP_FREEZE: libc::c_int = 22;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PERF_EVENT: u32 = 41;
+/// The attach type of `tp_btf` programs.
+pub(super) const BPF_TRACE_RAW_TP: u32 = 23;
 const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
 
 // include/uapi/linux/perf_event.h.
 const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const PERF_ATTR_DISABLED: u64 = 1;
+
+/// Bytes of a map's or program's name, NUL included (`BPF_OBJ_NAME_LEN`).
+const NAME_LEN: usize = 16;
+
+/// `union bpf_attr` as `BPF_MAP_CREATE` reads it.
+#[repr(C)]
+#[derive(Default)]
+struct MapCreate {
+    kind: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    flags: u32,
+    inner_map_fd: u32,
+    numa_node: u32,
+    name: [u8; NAME_LEN],
+}
+
+/// `union bpf_attr` as `BPF_MAP_UPDATE_ELEM` reads it.
+#[repr(C)]
+struct MapUpdate {
+    map_fd: u32,
+    _pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// `union bpf_attr` as `BPF_MAP_FREEZE` reads it.
+#[repr(C)]
+struct MapFreeze {
+    map_fd: u32,
+}
+
+/// `union bpf_attr` as `BPF_PROG_LOAD` reads it, as far as 5.15 knows it.
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    kind: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    flags: u32,
+    name: [u8; NAME_LEN],
+    ifindex: u32,
+    expected_attach_type: u32,
+    btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+    attach_fd: u32,
+    _pad: u32,
+}
 
 /// `union bpf_attr` as `BPF_LINK_CREATE` reads it for a perf event.
 #[repr(C)]
@@ -83,6 +152,106 @@ fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<libc::c_long> {
 fn owned(fd: libc::c_long) -> OwnedFd {
     // SAFETY: the kernel just returned this descriptor to us and nobody else owns it.
     unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) }
+}
+
+fn object_name(name: &[u8]) -> [u8; NAME_LEN] {
+    let mut out = [0; NAME_LEN];
+    let len = name.len().min(NAME_LEN - 1);
+    out[..len].copy_from_slice(&name[..len]);
+    out
+}
+
+/// What a map is created with; the fields are those of `union bpf_attr`.
+#[derive(Debug)]
+pub(super) struct MapDefinition<'a> {
+    /// `enum bpf_map_type`.
+    pub kind: u32,
+    /// Bytes of a key.
+    pub key_size: u32,
+    /// Bytes of an element.
+    pub value_size: u32,
+    /// Number of elements; bytes of a ring buffer.
+    pub max_entries: u32,
+    /// `BPF_F_*`.
+    pub flags: u32,
+    /// Shown by tools; cut to 15 bytes.
+    pub name: &'a CStr,
+}
+
+/// Creates a map.
+pub(super) fn create_map(definition: &MapDefinition<'_>) -> io::Result<OwnedFd> {
+    let &MapDefinition { kind, key_size, value_size, max_entries, flags, name } = definition;
+    let name = object_name(name.to_bytes());
+    let mut attr = MapCreate { kind, key_size, value_size, max_entries, flags, name, ..MapCreate::default() };
+    bpf(BPF_MAP_CREATE, &mut attr).map(owned)
+}
+
+/// Sets the element with key 0 of an array map. `value` has the size of an element, which the caller has made sure of.
+pub(super) fn set_first_element(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
+    let key = 0_u32;
+    let mut attr = MapUpdate {
+        map_fd: map.as_raw_fd() as u32,
+        _pad: 0,
+        key: (&raw const key) as u64,
+        value: value.as_ptr() as u64,
+        flags: 0,
+    };
+    bpf(BPF_MAP_UPDATE_ELEM, &mut attr).map(drop)
+}
+
+/// Keeps user space from changing a map.
+pub(super) fn freeze_map(map: BorrowedFd<'_>) -> io::Result<()> {
+    bpf(BPF_MAP_FREEZE, &mut MapFreeze { map_fd: map.as_raw_fd() as u32 }).map(drop)
+}
+
+/// Program types (`enum bpf_prog_type`).
+#[derive(Clone, Copy, Debug)]
+#[repr(u32)]
+pub(super) enum ProgramKind {
+    Tracepoint = 5,
+    RawTracepoint = 17,
+    /// `tp_btf` and its like, whose arguments have the types of the kernel's BTF.
+    Tracing = 26,
+}
+
+/// A program for the verifier.
+#[derive(Debug)]
+pub(super) struct Program<'a> {
+    pub kind: ProgramKind,
+    /// Shown by tools; cut to 15 bytes.
+    pub name: &'a str,
+    pub license: &'a CStr,
+    pub instructions: &'a [bpf_insn],
+    /// `enum bpf_attach_type`, for [`ProgramKind::Tracing`].
+    pub expected_attach: u32,
+    /// The hook's type in the kernel's BTF, for [`ProgramKind::Tracing`].
+    pub attach_btf_id: u32,
+}
+
+/// Gives a program to the verifier, which writes down what it did if it gets a `log` to write to.
+pub(super) fn load_program(program: &Program<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    let mut attr = ProgLoad {
+        kind: program.kind as u32,
+        insn_cnt: program.instructions.len() as u32,
+        insns: program.instructions.as_ptr() as u64,
+        license: program.license.as_ptr() as u64,
+        name: object_name(program.name.as_bytes()),
+        expected_attach_type: program.expected_attach,
+        attach_btf_id: program.attach_btf_id,
+        ..ProgLoad::default()
+    };
+    if let Some(log) = log {
+        attr.log_level = 1;
+        attr.log_size = log.len() as u32;
+        attr.log_buf = log.as_mut_ptr() as u64;
+    }
+    loop {
+        match bpf(BPF_PROG_LOAD, &mut attr) {
+            // A signal interrupts the verifier of a large program.
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+            other => return other.map(owned),
+        }
+    }
 }
 
 /// Opens a perf event for the tracepoint with this id, as a handle to attach a program to.

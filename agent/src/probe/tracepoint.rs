@@ -8,7 +8,8 @@ use std::{
 use agent_ebpf::{DIRECT_LEN, DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_flags};
 
 use super::{
-    object::{LoadError, Programs, program},
+    load::LoadError,
+    object::{Programs, program},
     sys,
 };
 use crate::event::{Format, Location};

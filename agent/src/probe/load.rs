@@ -1,0 +1,241 @@
+//! Loading the eBPF object: maps created, code tied to them, programs given to the verifier.
+//!
+//! aya-obj parses and relocates; the system calls are made here. aya's own loader would parse the whole of the kernel's BTF for every
+//! recording, which takes longer than the verifier, although the programs carry no relocations against it.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    ffi::CString,
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
+use aya_obj::{EbpfSectionKind, ParseError, ProgramSection, relocation::EbpfRelocationError};
+
+use super::sys;
+use crate::reason;
+
+/// Lines of the verifier's log in an error: the reason is at its end, and the whole has thousands.
+const LOG_LINES: usize = 12;
+
+/// Why the programs could not be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The embedded object is not what aya-obj reads: a defect of the build.
+    #[error("the embedded eBPF object cannot be read: {0}; build the agent again")]
+    Parse(#[from] ParseError),
+    /// As above.
+    #[error("the embedded eBPF object cannot be relocated: {0}; build the agent again")]
+    Relocate(#[from] EbpfRelocationError),
+    /// Creating or filling a map.
+    #[error("the kernel refused to create the eBPF map {map}: {source}")]
+    Map {
+        /// Name of the map.
+        map: String,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The rings are larger than one map can be.
+    #[error(
+        "{pages} pages for each of {cpus} CPUs are more than one eBPF map holds; use a smaller ring (-b)"
+    )]
+    TooManyPages {
+        /// Pages in each ring.
+        pages: u32,
+        /// CPUs that get a ring.
+        cpus: usize,
+    },
+    /// The verifier or a missing permission.
+    #[error("the kernel refused the eBPF program {program}: {source}{}", said(.log))]
+    Program {
+        /// Name of the program.
+        program: &'static str,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+        /// The end of the verifier's log, if it has written one.
+        log: String,
+    },
+    /// The object and this binary do not fit together: a defect of the build.
+    #[error("the embedded eBPF object has no usable {0}: build the agent again")]
+    Missing(&'static str),
+    /// Mapping a map's memory.
+    #[error("cannot map the memory of the eBPF map {map}: {source}")]
+    Mmap {
+        /// Name of the map.
+        map: &'static str,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+}
+
+fn said(log: &str) -> String {
+    if log.is_empty() { String::new() } else { format!("; the verifier said:\n  {log}") }
+}
+
+impl LoadError {
+    /// Whether the kernel's reason was a missing permission.
+    pub fn is_permission(&self) -> bool {
+        reason::io_kind(self) == Some(io::ErrorKind::PermissionDenied)
+    }
+}
+
+/// A program to load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ToLoad {
+    /// Its name in the object.
+    pub program: &'static str,
+    /// For programs that the verifier ties to one hook (`tp_btf`): the hook's type in the kernel's BTF.
+    pub attach_btf_id: Option<u32>,
+}
+
+/// The object with its maps created.
+#[derive(Debug)]
+pub(super) struct Object {
+    code: aya_obj::Object,
+    maps: BTreeMap<String, OwnedFd>,
+}
+
+impl Object {
+    /// Reads the object `bytes`, sets its constants `globals`, and creates its maps with the numbers of elements in `sizes`.
+    pub(super) fn create(
+        bytes: &[u8],
+        globals: &[(&'static str, &[u8])],
+        sizes: &[(&'static str, u32)],
+    ) -> Result<Self, LoadError> {
+        let mut code = aya_obj::Object::parse(bytes)?;
+        code.patch_map_data(globals.iter().map(|&(name, value)| (name, (value, true))).collect())?;
+        for &(name, entries) in sizes {
+            code.maps.get_mut(name).ok_or(LoadError::Missing(name))?.set_max_entries(entries);
+        }
+        let definitions = std::mem::take(&mut code.maps);
+        let mut maps = BTreeMap::new();
+        for (name, definition) in &definitions {
+            let map = create_map(name, definition)
+                .map_err(|source| LoadError::Map { map: name.clone(), source })?;
+            maps.insert(name.clone(), map);
+        }
+        let text: HashSet<usize> = code.functions.keys().map(|&(section, _)| section).collect();
+        let placed = definitions
+            .iter()
+            .filter_map(|(name, map)| Some((name.as_str(), maps.get(name)?.as_raw_fd(), map)));
+        code.relocate_maps(placed, &text)?;
+        code.relocate_calls(&text)?;
+        Ok(Self { code, maps })
+    }
+
+    /// The descriptor of a map.
+    pub(super) fn map(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
+        self.maps.get(name).map(|map| map.as_fd()).ok_or(LoadError::Missing(name))
+    }
+
+    /// Takes a map's descriptor out of the object; programs loaded before or after keep the map.
+    pub(super) fn take_map(&mut self, name: &'static str) -> Result<OwnedFd, LoadError> {
+        self.maps.remove(name).ok_or(LoadError::Missing(name))
+    }
+
+    /// Loads programs, on all CPUs at once: the verifier takes milliseconds for each, and works on many side by side. The
+    /// descriptors are in the order of `programs`.
+    pub(super) fn load_all(&self, programs: &[ToLoad]) -> Result<Vec<OwnedFd>, LoadError> {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(programs.len());
+        let next = AtomicUsize::new(0);
+        let work = || -> Vec<(usize, Result<OwnedFd, LoadError>)> {
+            let take = || {
+                let index = next.fetch_add(1, Ordering::Relaxed);
+                programs.get(index).map(|program| (index, self.load(*program)))
+            };
+            std::iter::from_fn(take).collect()
+        };
+        let mut loaded = std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let mut loaded = work();
+            for other in others {
+                match other.join() {
+                    Ok(more) => loaded.extend(more),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            loaded
+        });
+        loaded.sort_by_key(|(index, _)| *index);
+        loaded.into_iter().map(|(_, result)| result).collect()
+    }
+
+    fn load(&self, what: ToLoad) -> Result<OwnedFd, LoadError> {
+        let ToLoad { program, attach_btf_id } = what;
+        let definition = self.code.programs.get(program).ok_or(LoadError::Missing(program))?;
+        let function =
+            self.code.functions.get(&definition.function_key()).ok_or(LoadError::Missing(program))?;
+        let (kind, expected_attach) = match &definition.section {
+            ProgramSection::TracePoint => (sys::ProgramKind::Tracepoint, 0),
+            ProgramSection::RawTracePoint => (sys::ProgramKind::RawTracepoint, 0),
+            ProgramSection::BtfTracePoint => (sys::ProgramKind::Tracing, sys::BPF_TRACE_RAW_TP),
+            _ => return Err(LoadError::Missing("program type")),
+        };
+        let to_load = sys::Program {
+            kind,
+            name: program,
+            license: &definition.license,
+            instructions: &function.instructions,
+            expected_attach,
+            attach_btf_id: attach_btf_id.unwrap_or(0),
+        };
+        sys::load_program(&to_load, None).or_else(|source| {
+            // Only a refusal is worth the time that writing a log takes.
+            let mut log = vec![0; 1 << 20];
+            match sys::load_program(&to_load, Some(&mut log)) {
+                Ok(loaded) => Ok(loaded),
+                Err(_) => Err(LoadError::Program { program, source, log: end_of(&log) }),
+            }
+        })
+    }
+}
+
+/// The last lines of a verifier's log, which ends with NULs.
+fn end_of(log: &[u8]) -> String {
+    let len = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+    let text = String::from_utf8_lossy(&log[..len]);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].join("\n  ")
+}
+
+fn create_map(name: &str, definition: &aya_obj::Map) -> io::Result<OwnedFd> {
+    let map = sys::create_map(&sys::MapDefinition {
+        kind: definition.map_type(),
+        key_size: definition.key_size(),
+        value_size: definition.value_size(),
+        max_entries: definition.max_entries(),
+        flags: definition.map_flags(),
+        // The compiler's sections have names such as `.rodata`, which the kernel takes too.
+        name: &CString::new(name)?,
+    })?;
+    let data = definition.data();
+    if !data.is_empty() {
+        if data.len() != definition.value_size() as usize {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        sys::set_first_element(map.as_fd(), data)?;
+    }
+    if definition.section_kind() == EbpfSectionKind::Rodata {
+        // From here on the verifier takes the content for constants.
+        sys::freeze_map(map.as_fd())?;
+    }
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_cut_to_its_end() {
+        let log = (0..100).map(|line| format!("line {line}")).collect::<Vec<_>>().join("\n");
+        let shown = end_of(&[log.as_bytes(), &[0; 50]].concat());
+        assert_eq!(shown.lines().count(), LOG_LINES);
+        assert!(shown.ends_with("line 99"));
+        assert_eq!(end_of(&[0; 8]), "");
+    }
+}
