@@ -17,6 +17,6 @@ pub use format::{Array, Field, Format, FormatError, Location};
 pub use layout::{DynamicField, RecordLayout};
 pub use output::{FmtOutput, Output};
 pub use print::{PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, resolve_names};
-pub use record::{Bits, FieldError, Machine, Numbers, RecordReader, Texts, Value};
+pub use record::{Bits, FieldError, FieldKind, Machine, Numbers, RecordReader, Texts, Value};
 pub use symbols::{Names, NoNames, NoSymbols, Symbol, Symbols};
 pub use table::{EventTable, Printer, RecordError};

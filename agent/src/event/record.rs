@@ -183,6 +183,46 @@ impl<'r> Bits<'r> {
     }
 }
 
+/// What the values of a field are, as far as its format tells without a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldKind {
+    /// [`Value::Signed`] or [`Value::Unsigned`].
+    Number {
+        /// Bytes: 1, 2, 4 or 8.
+        size: u8,
+        /// Whether it is [`Value::Signed`].
+        signed: bool,
+    },
+    /// [`Value::Pointer`].
+    Pointer {
+        /// Bytes: 4 or 8.
+        size: u8,
+    },
+    /// [`Value::Text`].
+    Text,
+    /// [`Value::Texts`].
+    Texts {
+        /// How many.
+        count: usize,
+    },
+    /// [`Value::Array`].
+    Array {
+        /// Bytes of an element: 1, 2, 4 or 8.
+        size: u8,
+        /// Whether the elements are [`Value::Signed`].
+        signed: bool,
+        /// How many elements every record has; `None` if that is up to the record.
+        count: Option<usize>,
+    },
+    /// [`Value::Bitmask`].
+    Bitmask,
+    /// [`Value::Bytes`].
+    Bytes {
+        /// How many every record has; `None` if that is up to the record.
+        count: Option<usize>,
+    },
+}
+
 /// Where a field's value is and what it is, found out once.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -238,6 +278,11 @@ impl RecordReader {
     pub fn value<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<Value<'r>, FieldError>> {
         self.slots.get(index).map(|slot| slot.value(record, self.machine))
     }
+
+    /// What the values of a field are, by its place in the format. `None` if there is no such field.
+    pub fn kind(&self, index: usize) -> Option<FieldKind> {
+        self.slots.get(index).map(Slot::kind)
+    }
 }
 
 impl Slot {
@@ -275,6 +320,22 @@ impl Slot {
         };
         let (offset, size) = (field.offset as usize, field.size as usize);
         Self { offset, size, location: field.location, kind }
+    }
+
+    fn kind(&self) -> FieldKind {
+        let fixed = self.location == Location::Inline && self.size != 0;
+        match self.kind {
+            Kind::Number { signed } => FieldKind::Number { size: self.size as u8, signed },
+            Kind::Pointer => FieldKind::Pointer { size: self.size as u8 },
+            Kind::Text => FieldKind::Text,
+            Kind::Texts { count } => FieldKind::Texts { count },
+            Kind::Array { size, signed } => {
+                let count = fixed.then_some(self.size / usize::from(size));
+                FieldKind::Array { size, signed, count }
+            }
+            Kind::Bitmask => FieldKind::Bitmask,
+            Kind::Bytes => FieldKind::Bytes { count: fixed.then_some(self.size) },
+        }
     }
 
     fn value<'r>(&self, record: &'r [u8], machine: Machine) -> Result<Value<'r>, FieldError> {
@@ -405,6 +466,24 @@ mod tests {
         // The same numbers, as a machine of the other order stores the long.
         let bits = Bits::new(&[0, 0, 0, 5, 0, 2, 0, 1], BIG);
         assert_eq!(bits.iter().collect::<Vec<_>>(), [0, 17, 32, 34]);
+    }
+
+    #[test]
+    fn kinds_tell_what_values_there_will_be() {
+        for (declaration, size, signed, kind) in [
+            ("char c", 1, 1, FieldKind::Number { size: 1, signed: true }),
+            ("void * c", 8, 0, FieldKind::Pointer { size: 8 }),
+            ("char c[16]", 16, 0, FieldKind::Text),
+            ("__data_loc char[][2] c", 8, 1, FieldKind::Texts { count: 2 }),
+            ("u16 c[3]", 6, 0, FieldKind::Array { size: 2, signed: false, count: Some(3) }),
+            ("__data_loc int[] c", 4, 1, FieldKind::Array { size: 4, signed: true, count: None }),
+            ("u32 c[]", 0, 0, FieldKind::Array { size: 4, signed: false, count: None }),
+            ("__data_loc cpumask_t c", 4, 0, FieldKind::Bitmask),
+            ("struct x c", 12, 0, FieldKind::Bytes { count: Some(12) }),
+        ] {
+            let slot = Slot::of(&field(declaration, 8, size, signed), LITTLE);
+            assert_eq!(slot.kind(), kind, "{declaration}");
+        }
     }
 
     #[test]

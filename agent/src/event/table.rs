@@ -5,7 +5,7 @@ use std::fmt;
 use super::format::{Field, Format, FormatError};
 use super::output::{Limited, Output};
 use super::print::{self, MAX_TEXT, PointerStyle, PrintFmt, PrintFmtError};
-use super::record::{FieldError, Machine, RecordReader, Value};
+use super::record::{FieldError, FieldKind, Machine, RecordReader, Value};
 use super::symbols::{Names, Symbols};
 
 /// Everything about one event that printing its records needs.
@@ -138,6 +138,11 @@ impl Printer {
     /// The value of a field by its place, common fields first. `None` if there is no such field.
     pub fn value<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<Value<'r>, FieldError>> {
         self.reader.value(index, record)
+    }
+
+    /// What the values of a field are, by its place, common fields first. `None` if there is no such field.
+    pub fn kind(&self, index: usize) -> Option<FieldKind> {
+        self.reader.kind(index)
     }
 }
 
