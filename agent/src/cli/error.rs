@@ -5,6 +5,7 @@ use std::{fmt::Display, io, path::PathBuf};
 use super::{command::CommandError, exit::ExitCode, info::InfoError, list::ListError};
 use crate::{
     capture::{CaptureError, FinishError},
+    export::ExportError,
     kernel::{events::SelectError, tracefs::TracefsError},
     probe::{LoadError, ProbeError},
 };
@@ -58,6 +59,14 @@ pub enum CliError {
     /// Looking into a file.
     #[error(transparent)]
     Info(#[from] InfoError),
+    /// Exporting a file.
+    #[error("cannot export {file}: {error}")]
+    Export {
+        /// The recording.
+        file: String,
+        /// The reason.
+        error: ExportError,
+    },
     /// A system call that hardly ever fails.
     #[error("cannot {what}: {source}")]
     System {
@@ -103,6 +112,7 @@ impl CliError {
             Self::Capture { source } => of_capture(source),
             Self::Finish { error, .. } | Self::Recover(error) if error.is_disk_full() => ExitCode::DiskFull,
             Self::Info(error) => error.exit_code(),
+            Self::Export { error, .. } => of_export(error),
             Self::Command(CommandError::Spawn(_))
             | Self::Finish { .. }
             | Self::Recover(_)
@@ -125,6 +135,16 @@ fn of_capture(error: &CaptureError) -> ExitCode {
         CaptureError::OpenFiles { .. } => ExitCode::NotPermitted,
         CaptureError::Probe(_) => ExitCode::Unsupported,
         CaptureError::Threads(_) => ExitCode::Failure,
+    }
+}
+
+fn of_export(error: &ExportError) -> ExitCode {
+    match error {
+        _ if error.is_disk_full() => ExitCode::DiskFull,
+        ExportError::Exists { .. } | ExportError::InTheWay { .. } | ExportError::Io { .. } => {
+            ExitCode::OutputNotWritable
+        }
+        _ => ExitCode::Failure,
     }
 }
 

@@ -4,6 +4,7 @@ mod command;
 pub mod doctor;
 mod error;
 pub mod exit;
+pub mod export;
 pub mod info;
 mod limits;
 pub mod list;
@@ -42,6 +43,8 @@ pub enum Command {
     List(list::Args),
     /// Tell what is in a trace.dat file: sections, options, buffers, events, losses
     Info(info::Args),
+    /// Write a trace.dat in the layout of another tracer
+    Export(export::ExportArgs),
     /// Tell what this kernel and these privileges allow, and what to do about the rest
     Doctor(doctor::Args),
 }
@@ -92,6 +95,7 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
             Ok(exit::ExitCode::Ok.code())
         }
         Command::Info(args) => Ok(info::run(args, &mut stdout)?.code()),
+        Command::Export(args) => export::run(args),
         Command::Doctor(args) => {
             let code = doctor::run(args, &mut stdout).map_err(CliError::system("write the report"))?;
             Ok(code.code())

@@ -58,6 +58,23 @@ impl Signals {
         }
     }
 
+    /// Waits for a signal, or for the other end of `pipe` to be closed. Returns whether it was a signal.
+    pub(super) fn wait_or_end(&self, pipe: &impl AsFd) -> bool {
+        loop {
+            let mut fds = [
+                rustix::event::PollFd::new(&self.fd, rustix::event::PollFlags::IN),
+                rustix::event::PollFd::new(pipe, rustix::event::PollFlags::IN),
+            ];
+            let _ = rustix::event::poll(&mut fds, None);
+            if !fds[1].revents().is_empty() {
+                return false;
+            }
+            if self.take().is_some() {
+                return true;
+            }
+        }
+    }
+
     /// The mask from before, for a child process.
     pub(super) fn old_mask(&self) -> libc::sigset_t {
         self.old_mask

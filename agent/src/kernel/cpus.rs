@@ -294,8 +294,8 @@ mod tests {
     fn lists_are_read_and_printed() {
         assert_eq!(list("0-3,5\n"), [0, 1, 2, 3, 5]);
         assert_eq!(list("7"), [7]);
-        assert_eq!(list(""), []);
-        assert_eq!(list("\n"), []);
+        assert_eq!(list(""), Vec::<u32>::new());
+        assert_eq!(list("\n"), Vec::<u32>::new());
         assert_eq!(list("3,1-2,2"), [1, 2, 3]);
         for text in ["0", "0-3,5", "63-64", "1,3,5,127-129", ""] {
             assert_eq!(CpuSet::parse_list(text).unwrap().to_string(), text);
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(hex("0x5\n"), [0, 2]);
         assert_eq!(hex("ff,00000000"), (32..40).collect::<Vec<_>>());
         assert_eq!(hex("1,00000000,00000001"), [0, 64]);
-        assert_eq!(hex("00000000"), []);
+        assert_eq!(hex("00000000"), Vec::<u32>::new());
         for text in ["", "g", "ff,", ",ff", "1,000000000", "0x", "-1"] {
             assert!(CpuSet::parse_hex(text).is_err(), "{text}");
         }

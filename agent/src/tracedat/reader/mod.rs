@@ -267,10 +267,20 @@ impl<S: Source> Reader<S> {
     /// Counts the events of a buffer by looking at nothing but their headers and numbers. Damage is counted too, and ends
     /// nothing.
     pub fn count(&self, buffer: usize) -> Counts {
+        let cpus = self.parsed.buffers.get(buffer).map_or(&[][..], |info| &info.cpus);
+        self.count_cpus(buffer, cpus.iter().map(|extent| extent.cpu))
+    }
+
+    /// Counts the events of one CPU in a buffer, as [`count`](Self::count) does.
+    pub fn count_cpu(&self, buffer: usize, cpu: u32) -> Counts {
+        self.count_cpus(buffer, [cpu])
+    }
+
+    fn count_cpus(&self, buffer: usize, cpus: impl IntoIterator<Item = u32>) -> Counts {
         let mut counter = Counter::new();
-        for extent in self.parsed.buffers.get(buffer).map_or(&[][..], |info| &info.cpus) {
-            match self.cpu_pages(buffer, extent.cpu) {
-                Ok(mut pages) => counter.count(extent.cpu, &mut pages, self.clock.for_cpu(extent.cpu)),
+        for cpu in cpus {
+            match self.cpu_pages(buffer, cpu) {
+                Ok(mut pages) => counter.count(cpu, &mut pages, self.clock.for_cpu(cpu)),
                 Err(error) => counter.damage(&error),
             }
         }

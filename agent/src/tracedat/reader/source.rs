@@ -24,6 +24,12 @@ pub trait Source: Send + Sync {
     }
 }
 
+impl std::fmt::Debug for dyn Source {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Source")
+    }
+}
+
 impl Source for File {
     fn size(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())

@@ -1,0 +1,162 @@
+//! `tracer-agent export`: a recording in the layout of another tracer.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use super::exit::ExitCode;
+use super::signals::Signals;
+use super::units::{bytes, count};
+use super::{CliError, info::InfoError};
+use crate::export::{Exported, Format, Job, Progress, Target, export};
+use crate::tracedat::reader::{Reader, Source};
+
+/// How often the progress line changes.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// A format that can be named on the command line.
+struct Known {
+    name: &'static str,
+    summary: &'static str,
+    /// The format with what the other options say of it.
+    make: fn(&ExportArgs) -> Result<Box<dyn Format>, CliError>,
+}
+
+/// The formats, in the order in which they are listed.
+const KNOWN: &[Known] = &[];
+
+/// Write a trace.dat in the layout of another tracer
+///
+/// Any trace.dat will do, whoever recorded it. OUTDIR appears when it is complete. What the layout has no place for is counted and
+/// told at the end.
+#[derive(Args, Debug)]
+#[command(after_help = formats_help())]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub struct ExportArgs {
+    /// The layout; see below
+    #[arg(long, value_name = "FORMAT")]
+    pub format: String,
+
+    /// Replace an earlier export
+    #[arg(long)]
+    pub force: bool,
+
+    /// Make an archive OUTDIR.tar.gz instead of a directory
+    #[arg(long)]
+    pub tar: bool,
+
+    /// Of a damaged recording, export what can be read, and count what cannot
+    #[arg(long)]
+    pub keep_going: bool,
+
+    /// No summary
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+
+    /// The recording
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// The directory to make
+    #[arg(value_name = "OUTDIR")]
+    pub outdir: PathBuf,
+}
+
+fn formats_help() -> String {
+    let mut text = String::from("FORMATS\n");
+    for Known { name, summary, .. } in KNOWN {
+        let _ = writeln!(text, "  {name:<14}{summary}");
+    }
+    text
+}
+
+fn choose(args: &ExportArgs) -> Result<Box<dyn Format>, CliError> {
+    let known = KNOWN.iter().find(|known| known.name == args.format).ok_or_else(|| {
+        let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
+        CliError::Usage(format!("no export format {:?}; known: {}", args.format, names.join(", ")))
+    })?;
+    (known.make)(args)
+}
+
+pub(super) fn run(args: &ExportArgs) -> Result<u8, CliError> {
+    let format = choose(args)?;
+    let path = || args.file.clone();
+    let file = File::open(&args.file).map_err(|source| InfoError::Open { path: path(), source })?;
+    let file = Reader::open(Box::new(file) as Box<dyn Source>)
+        .map_err(|source| InfoError::Read { path: path(), source })?;
+    let target = Target { path: args.outdir.clone(), force: args.force, archive: args.tar };
+    // Ctrl-C leaves nothing behind.
+    let signals = Signals::block().map_err(CliError::system("block signals"))?;
+    let line = Line::new();
+    let observer = |progress| line.show(progress);
+    let job = Job::new(&observer).keep_going(args.keep_going);
+    let result = std::thread::scope(|scope| {
+        let (done, end) = std::io::pipe().map_err(CliError::system("create a pipe"))?;
+        let (job, signals) = (&job, &signals);
+        scope.spawn(move || {
+            if signals.wait_or_end(&done) {
+                job.cancel();
+            }
+        });
+        let result = export(&file, &*format, &target, job);
+        drop(end);
+        result.map_err(|error| CliError::Export { file: args.file.display().to_string(), error })
+    });
+    line.clear();
+    let exported = result?;
+    if !args.quiet {
+        super::tell(summary(&exported).trim_end());
+    }
+    Ok(ExitCode::Ok.code())
+}
+
+fn summary(exported: &Exported) -> String {
+    let Exported { path, bytes: size, events, not_carried } = exported;
+    let mut text = format!("{}: {} events, {}\n", path.display(), count(*events), bytes(*size));
+    if !not_carried.is_empty() {
+        text += "not carried over:\n";
+        for (what, number) in not_carried.iter() {
+            let _ = writeln!(text, "  {:>12}  {what}", count(number));
+        }
+    }
+    text
+}
+
+/// The line on a terminal that tells how far the export is.
+struct Line {
+    on: bool,
+    last: Mutex<(Instant, bool)>,
+}
+
+impl Line {
+    fn new() -> Self {
+        let on = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        Self { on, last: Mutex::new((Instant::now(), false)) }
+    }
+
+    fn show(&self, progress: Progress) {
+        // Whoever finds another thread at it need not wait.
+        let Some(mut last) = self.last.try_lock().ok().filter(|last| self.on && last.0.elapsed() >= EVERY)
+        else {
+            return;
+        };
+        *last = (Instant::now(), true);
+        let Progress { events, total } = progress;
+        let line = match (events * 100).checked_div(total) {
+            None => "counting events".to_owned(),
+            Some(percent) => format!("exporting: {} of {} events ({percent} %)", count(events), count(total)),
+        };
+        let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
+    }
+
+    fn clear(&self) {
+        if self.last.lock().is_ok_and(|last| last.1) {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Why there is no export.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::event::FormatError;
+use crate::tracedat::reader::ReadError;
+
+/// Why a recording was not exported. Nothing is left under the name of the target.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// The recording cannot be read.
+    #[error(
+        "the recording is damaged: {source}; --keep-going exports what can be read and counts what cannot"
+    )]
+    Damaged {
+        /// The first damage.
+        #[from]
+        source: ReadError,
+    },
+    /// The recording has records that cannot be read.
+    #[error(
+        "the recording is damaged in {places} places, first {first}; \
+         --keep-going exports what can be read and counts what cannot"
+    )]
+    DamagedData {
+        /// Pages and ends of data that cannot be read.
+        places: u64,
+        /// What is wrong with the first.
+        first: String,
+    },
+    /// The format of an event cannot be understood.
+    #[error(
+        "the {records} records of {event} (number {id}) cannot be exported, for its format cannot be understood: {source}; \
+         --keep-going leaves them out"
+    )]
+    EventFormat {
+        /// `system:name`.
+        event: String,
+        /// Its number.
+        id: u16,
+        /// How many records of it there are.
+        records: u64,
+        /// What is wrong with it.
+        source: FormatError,
+    },
+    /// Records of an event that the file does not describe.
+    #[error(
+        "the file does not describe the event with number {id}, of which it has {records} records; --keep-going leaves them out"
+    )]
+    UnknownEvent {
+        /// Its number.
+        id: u16,
+        /// How many records of it there are.
+        records: u64,
+    },
+    /// Something is where the export should go.
+    #[error("{path} exists; --force replaces it", path = .path.display())]
+    Exists {
+        /// The target.
+        path: PathBuf,
+    },
+    /// Something other than an export is where the export should go.
+    #[error(
+        "{path} exists and is no earlier export, so that --force does not replace it; remove it, or choose another name",
+        path = .path.display()
+    )]
+    InTheWay {
+        /// The target.
+        path: PathBuf,
+    },
+    /// A file could not be written.
+    #[error("cannot {action} {path}: {source}", path = .path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// The recording has something that the layout has no place for, and cannot be without.
+    #[error("{0}")]
+    Unsupported(String),
+    /// [`Job::cancel`](super::Job::cancel) was called.
+    #[error("the export was interrupted; nothing was written")]
+    Cancelled,
+}
+
+impl ExportError {
+    /// Puts what was tried, and where, around the system's reason.
+    pub fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+
+    /// Whether the disk is full.
+    pub fn is_disk_full(&self) -> bool {
+        crate::reason::is_disk_full(self)
+    }
+}

@@ -1,0 +1,79 @@
+//! Recordings as directories of other tracers' layouts.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`recording`] | the recording as every format wants it: its events, and its records by channel and CPU |
+//! | [`job`] | what all exports share while they run: threads, progress, cancelling, what could not be carried over |
+//! | [`staging`] | the directory that is written beside its final place, and what may be replaced by it |
+//! | [`recognise`] | which layout a directory has |
+//!
+//! A target layout implements [`Format`]; [`export`] does everything around it. No format holds more of a recording in memory than
+//! a few blocks for each CPU that is being worked on.
+
+mod error;
+pub mod job;
+pub mod recognise;
+pub mod recording;
+pub mod staging;
+
+use std::path::{Path, PathBuf};
+
+pub use error::ExportError;
+pub use job::{Job, NotCarried, Progress};
+pub use recording::{Lane, Recording, TraceFile};
+
+/// A layout that recordings can be written in.
+pub trait Format: Sync {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Writes the recording into `dir`, an empty directory. Nobody sees the directory before this returns; after an error it is
+    /// removed.
+    ///
+    /// # Errors
+    /// Anything that keeps the export from being complete.
+    fn write(&self, recording: &Recording<'_>, dir: &Path, job: &Job<'_>) -> Result<(), ExportError>;
+}
+
+/// Where an export goes.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    /// The directory; of an archive the file, whose name becomes one that ends in `.tar.gz`.
+    pub path: PathBuf,
+    /// Replace an earlier export.
+    pub force: bool,
+    /// Make a tar.gz archive of the directory instead of the directory.
+    pub archive: bool,
+}
+
+/// A finished export.
+#[derive(Clone, Debug)]
+pub struct Exported {
+    /// The directory or archive.
+    pub path: PathBuf,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Records that are in it.
+    pub events: u64,
+    /// What is not in it.
+    pub not_carried: NotCarried,
+}
+
+/// Writes `file` in the layout of `format`.
+///
+/// # Errors
+/// The recording is damaged (unless `job` keeps going), something is in the way, the disk is full, the job was cancelled. Nothing
+/// is left behind then.
+pub fn export(
+    file: &TraceFile,
+    format: &dyn Format,
+    target: &Target,
+    job: &Job<'_>,
+) -> Result<Exported, ExportError> {
+    // Before the work, so that nobody waits for a refusal.
+    let staging = staging::Staging::create(target)?;
+    let recording = Recording::survey(file, job)?;
+    format.write(&recording, staging.dir(), job)?;
+    let (path, bytes) = staging.commit()?;
+    Ok(Exported { path, bytes, events: job.progress().events, not_carried: job.take_not_carried() })
+}

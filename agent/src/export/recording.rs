@@ -1,0 +1,253 @@
+//! A recording as every target layout wants it.
+
+use std::collections::BTreeMap;
+
+use super::error::ExportError;
+use super::job::Job;
+use crate::event::{EventTable, Machine, NoNames, Printer};
+use crate::tracedat::reader::{Counts, CpuCounts, Reader, Records, Source};
+use crate::tracedat::{FileOption, OptionId};
+
+/// A file that is exported.
+pub type TraceFile = Reader<Box<dyn Source>>;
+
+/// Number of the file option in which this recorder stores its loss ledger; see docs/file-format.md.
+const LEDGER_OPTION: OptionId = OptionId(0x5441);
+
+/// A recording whose records have been counted, and whose events are understood.
+#[derive(Debug)]
+pub struct Recording<'r> {
+    file: &'r TraceFile,
+    machine: Machine,
+    events: EventTable,
+    lanes: Vec<Lane>,
+    wall_offset: Option<i64>,
+}
+
+/// The records of one CPU in one channel. A channel is a buffer, or several parts of one that have the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// Name of the buffer, empty for the top one.
+    pub channel: String,
+    /// The CPU.
+    pub cpu: u32,
+    /// How many records of which event, without those of which there are none.
+    pub by_id: Vec<(u16, u64)>,
+    /// What its pages hold.
+    pub counts: CpuCounts,
+    /// Events of this CPU that were lost and have no mark among its records, because none came behind them: by the ledger,
+    /// which only files of this recorder have.
+    pub lost_at_end: u64,
+    /// The buffers that it is in.
+    parts: Vec<usize>,
+}
+
+impl<'r> Recording<'r> {
+    /// Counts the records of a file, and looks whether all of them can be exported. Reads the file once, on all threads.
+    ///
+    /// # Errors
+    /// The file is damaged, or has records of events that it does not describe. A job that keeps going counts these instead.
+    pub fn survey(file: &'r TraceFile, job: &Job<'_>) -> Result<Self, ExportError> {
+        for problem in file.problems() {
+            let text = problem.to_string();
+            let damaged =
+                || ExportError::DamagedData { places: file.problems().len() as u64, first: text.clone() };
+            job.tolerate(format!("what cannot be read: {text}"), 1, damaged)?;
+        }
+        let mut parts: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
+        for (place, info) in file.buffers().iter().enumerate() {
+            // The place of the first buffer of this name, so that channels keep the order of the file.
+            let first = file.buffers().iter().position(|other| other.name == info.name).unwrap_or(place);
+            for extent in &info.cpus {
+                parts.entry((first, extent.cpu)).or_default().push(place);
+            }
+        }
+        let parts: Vec<_> = parts.into_iter().collect();
+        let mut lanes = job.parallel(&parts, |((first, cpu), places)| {
+            let channel = file.buffers().get(*first).map_or("", |info| &info.name).to_owned();
+            let mut lane = Lane::empty(channel, *cpu, places.clone());
+            for place in places {
+                lane.add(&file.count_cpu(*place, *cpu), job)?;
+            }
+            job.advance(0)?;
+            Ok(lane)
+        })?;
+        let ledger = ledger(file);
+        let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
+        for lane in lanes.iter_mut().filter(|lane| lane.channel.is_empty()) {
+            let lost = lost.get(&lane.cpu).copied().unwrap_or(0);
+            lane.lost_at_end = lost.saturating_sub(lane.counts.missed_events);
+        }
+        let machine = Machine { endian: file.header().endian, long_size: file.layout().long_size };
+        let events = event_table(file, machine, &lanes, job)?;
+        job.set_total(lanes.iter().map(|lane| lane.counts.events).sum());
+        let wall_offset = wall_offset(file, ledger.as_ref());
+        Ok(Self { file, machine, events, lanes, wall_offset })
+    }
+
+    /// The file.
+    pub fn file(&self) -> &'r TraceFile {
+        self.file
+    }
+
+    /// The machine that recorded.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// The events of which there are records.
+    pub fn events(&self) -> &EventTable {
+        &self.events
+    }
+
+    /// The records, by channel in the order of the file, then by CPU. A CPU without any records may be among them.
+    pub fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// The records of a lane, by time. Those of events that are not in [`events`](Self::events) were told of by the survey, and
+    /// are to be skipped; so are errors, which were counted by it.
+    ///
+    /// # Errors
+    /// Its data cannot be read at all.
+    pub fn records(&self, lane: &Lane) -> Result<Records<'r>, ExportError> {
+        let open = |place: &usize| self.file.cpu_records(*place, lane.cpu);
+        Ok(Records::merge(lane.parts.iter().map(open).collect::<Result<_, _>>()?))
+    }
+
+    /// Nanoseconds to add to the times of records to get those since 1970. `None` if nobody knows.
+    pub fn wall_offset(&self) -> Option<i64> {
+        self.wall_offset
+    }
+
+    /// Name of the clock, without its brackets; empty if the file does not tell.
+    pub fn clock_name(&self) -> String {
+        let named =
+            self.file.buffers().iter().map(|info| info.clock.as_str()).find(|clock| !clock.is_empty());
+        let chosen = self.file.facts().find_map(|fact| match fact {
+            FileOption::TraceClock(text) => text.split_once('[').and_then(|(_, rest)| rest.split_once(']')),
+            _ => None,
+        });
+        named.or(chosen.map(|(clock, _)| clock)).unwrap_or_default().to_owned()
+    }
+
+    /// Whether times are nanoseconds.
+    pub fn counts_nanoseconds(&self) -> bool {
+        let tsc = self.file.facts().any(|fact| matches!(fact, FileOption::Tsc2Nsec { .. }));
+        tsc || !matches!(self.clock_name().as_str(), "counter" | "uptime" | "x86-tsc" | "ppc-tb")
+    }
+
+    /// Times of the first and the last record.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let first = self.lanes.iter().filter_map(|lane| lane.counts.first).min()?;
+        let last = self.lanes.iter().filter_map(|lane| lane.counts.last).max()?;
+        Some((first, last))
+    }
+}
+
+impl Lane {
+    fn empty(channel: String, cpu: u32, parts: Vec<usize>) -> Self {
+        let counts = CpuCounts { cpu, ..CpuCounts::default() };
+        Self { channel, cpu, by_id: Vec::new(), counts, lost_at_end: 0, parts }
+    }
+
+    fn add(&mut self, found: &Counts, job: &Job<'_>) -> Result<(), ExportError> {
+        let places: u64 = found.cpus.iter().map(|counts| counts.damaged).sum();
+        if places > 0 || !found.damage.is_empty() {
+            let places = places.max(1);
+            let first = found.damage.first().cloned().unwrap_or_default();
+            job.tolerate("damaged places of the recording", places, || ExportError::DamagedData {
+                places,
+                first,
+            })?;
+        }
+        let mut by_id: BTreeMap<u16, u64> = std::mem::take(&mut self.by_id).into_iter().collect();
+        for (id, events) in &found.by_id {
+            *by_id.entry(*id).or_default() += events;
+        }
+        self.by_id = by_id.into_iter().collect();
+        for counts in &found.cpus {
+            let sum = &mut self.counts;
+            sum.pages += counts.pages;
+            sum.data_bytes += counts.data_bytes;
+            sum.events += counts.events;
+            sum.first = sum.first.into_iter().chain(counts.first).min();
+            sum.last = sum.last.max(counts.last);
+            sum.missed_marks += counts.missed_marks;
+            sum.missed_unknown += counts.missed_unknown;
+            sum.missed_events = sum.missed_events.saturating_add(counts.missed_events);
+            sum.damaged += counts.damaged;
+        }
+        Ok(())
+    }
+}
+
+/// The events of which there are records.
+fn event_table(
+    file: &TraceFile,
+    machine: Machine,
+    lanes: &[Lane],
+    job: &Job<'_>,
+) -> Result<EventTable, ExportError> {
+    let mut records: BTreeMap<u16, u64> = BTreeMap::new();
+    for (id, events) in lanes.iter().flat_map(|lane| &lane.by_id) {
+        *records.entry(*id).or_default() += events;
+    }
+    let mut table = EventTable::new(machine);
+    for (id, records) in records {
+        let Some(event) = file.metadata().event(id) else {
+            let what = format!("records of event number {id}, which the file does not describe");
+            job.tolerate(what, records, || ExportError::UnknownEvent { id, records })?;
+            continue;
+        };
+        if let Err(source) = table.add(event.system, event.format, &NoNames) {
+            let event = format!("{}:{}", event.system, event.name);
+            let what = format!("records of {event}, whose format cannot be understood ({source})");
+            job.tolerate(what, records, || ExportError::EventFormat { event, id, records, source })?;
+        }
+    }
+    Ok(table)
+}
+
+/// `system:name`.
+pub fn full_name(printer: &Printer) -> String {
+    format!("{}:{}", printer.system(), printer.name())
+}
+
+fn ledger(file: &TraceFile) -> Option<serde_json::Value> {
+    file.facts().find_map(|fact| match fact {
+        FileOption::Unknown { id, bytes } if *id == LEDGER_OPTION => {
+            let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            serde_json::from_slice(&bytes[..end]).ok()
+        }
+        _ => None,
+    })
+}
+
+/// Events that each CPU lost before they reached the file.
+fn lost_by_cpu(ledger: &serde_json::Value) -> BTreeMap<u32, u64> {
+    let cpus = ledger.get("cpus").and_then(|cpus| cpus.as_array()).map_or(&[][..], Vec::as_slice);
+    let row = |cpu: &serde_json::Value| {
+        let number = u32::try_from(cpu.get("cpu")?.as_u64()?).ok()?;
+        let causes = cpu.get("lost")?.as_object()?.values().filter_map(serde_json::Value::as_u64);
+        let unstored = cpu.get("unstored").and_then(serde_json::Value::as_u64).unwrap_or(0);
+        Some((number, causes.fold(unstored, u64::saturating_add)))
+    };
+    cpus.iter().filter_map(row).collect()
+}
+
+/// What turns the times of records into wall time. Our recorder measures it; of other files only those with option DATE tell.
+fn wall_offset(file: &TraceFile, ledger: Option<&serde_json::Value>) -> Option<i64> {
+    let clock = file.clock();
+    let wanted = clock.corrections();
+    let added = if wanted.offset { clock.offset() } else { 0 }.wrapping_add(if wanted.date {
+        clock.date()
+    } else {
+        0
+    });
+    let measured = ledger.and_then(|ledger| ledger.get("realtime_offset_ns")?.as_i64());
+    match measured {
+        Some(offset) => Some(offset.wrapping_sub(added)),
+        None => file.facts().any(|fact| matches!(fact, FileOption::Date { .. })).then_some(0),
+    }
+}
