@@ -10,6 +10,7 @@
 )]
 
 pub mod agent;
+pub mod binaries;
 pub mod dat;
 pub mod harness;
 pub mod kernel_log;

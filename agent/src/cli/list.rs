@@ -1,16 +1,20 @@
 //! `tracer-agent list`: what can be recorded.
 
+mod binary;
+
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use crate::kernel::events::{Catalogue, Entry, EventSelector, Rule, SelectError};
 use crate::kernel::tracefs::{Tracefs, TracefsError};
 
 use super::exit::ExitCode;
+use crate::probe::binary::{BinaryError, symbols::LookupError};
 
-/// List the events of this kernel
+/// List the events of this kernel, or what a binary offers to probes
 ///
 /// Prints one event to a line, as system:event. Events that tracefs has and that cannot be recorded are listed with the
-/// reason behind them.
+/// reason behind them. With --symbols or --usdt it prints the functions or markers of a program or shared library.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// Only the events that this means: sched:sched_switch, sched:*, sched, sys_enter_open*
@@ -23,7 +27,22 @@ pub struct Args {
     #[arg(short = 'F', long)]
     pub fields: bool,
 
-    /// Print JSON: an array of objects, one for each event
+    /// List the functions of a program or shared library: file offset, size, name
+    ///
+    /// They are those of its symbol table, of what the dynamic linker needs, of its separate debug file and of its
+    /// .gnu_debugdata. Mangled names are printed with their demangled form behind them.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["events", "fields", "usdt"])]
+    pub symbols: Option<PathBuf>,
+
+    /// List the USDT markers of a program or shared library: file offset, provider:name, arguments
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["events", "fields"])]
+    pub usdt: Option<PathBuf>,
+
+    /// With --symbols or --usdt, only what this pattern means: 'read*', 'std::io::*', 'libc:setjmp'
+    #[arg(long = "match", value_name = "PATTERN")]
+    pub pattern: Option<String>,
+
+    /// Print JSON: an array of objects, one for each event, function or marker
     #[arg(long)]
     pub json: bool,
 }
@@ -38,6 +57,15 @@ pub enum ListError {
     /// A selector is malformed, or means no event of this kernel.
     #[error(transparent)]
     Select(#[from] SelectError),
+    /// The binary cannot be probed.
+    #[error(transparent)]
+    Binary(#[from] BinaryError),
+    /// The binary has nothing under that name.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
+    /// Options that mean nothing together, or nothing that matches.
+    #[error("{0}")]
+    Usage(String),
     /// The list cannot be written.
     #[error("cannot write the list: {0}")]
     Write(#[from] io::Error),
@@ -49,23 +77,40 @@ impl ListError {
         match self {
             Self::Tracefs(error) if error.is_permission() => ExitCode::NotPermitted,
             Self::Tracefs(_) => ExitCode::Unsupported,
-            Self::Select(SelectError::Malformed { .. }) => ExitCode::Usage,
-            Self::Select(_) => ExitCode::NoSuchEvent,
+            Self::Select(SelectError::Malformed { .. }) | Self::Usage(_) => ExitCode::Usage,
+            Self::Select(_) | Self::Lookup(_) => ExitCode::NoSuchEvent,
+            Self::Binary(_) => ExitCode::Failure,
             Self::Write(_) => ExitCode::OutputNotWritable,
         }
     }
 }
 
-/// Lists the running kernel's events.
+/// Lists what the arguments ask for.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), ListError> {
-    list(&Tracefs::open()?, args, out)
+    match (&args.symbols, &args.usdt, &args.pattern) {
+        (Some(path), ..) => written(out, |out| binary::list_functions(path, args, out)),
+        (_, Some(path), _) => written(out, |out| binary::list_markers(path, args, out)),
+        (None, None, Some(_)) => {
+            let advice =
+                "--match is for --symbols and --usdt; events are chosen with -e, which takes patterns";
+            Err(ListError::Usage(advice.to_owned()))
+        }
+        (None, None, None) => list(&Tracefs::open()?, args, out),
+    }
 }
 
-/// Lists the events that a tracefs has. A reader that has seen enough and closed its end is no error.
+/// Lists the events that a tracefs has.
 pub fn list(tracefs: &Tracefs, args: &Args, out: &mut dyn Write) -> Result<(), ListError> {
+    written(out, |out| list_all(tracefs, args, out))
+}
+
+/// Writes a list through a buffer. A reader that has seen enough and closed its end is no error.
+fn written(
+    out: &mut dyn Write,
+    list: impl FnOnce(&mut io::BufWriter<&mut dyn Write>) -> Result<(), ListError>,
+) -> Result<(), ListError> {
     let mut out = io::BufWriter::new(out);
-    let written = list_all(tracefs, args, &mut out).and_then(|()| Ok(out.flush()?));
-    match written {
+    match list(&mut out).and_then(|()| Ok(out.flush()?)) {
         Err(ListError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             // What is still in the buffer has nobody to go to.
             let _ = out.into_parts();

@@ -7,7 +7,7 @@
 ///
 /// Takes time proportional to the product of both lengths at worst: on a mismatch only the last `*` is reconsidered,
 /// since an earlier one could not do better.
-pub(super) fn matches(pattern: &str, text: &str) -> bool {
+pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;

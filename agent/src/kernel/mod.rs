@@ -25,6 +25,6 @@ pub mod kallsyms;
 pub mod proc;
 pub mod tracefs;
 
-mod glob;
-mod nearest;
+pub(crate) mod glob;
+pub(crate) mod nearest;
 mod read;

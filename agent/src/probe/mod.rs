@@ -2,6 +2,7 @@
 //!
 //! aya-obj parses and relocates the object; loading and attaching are done here. One file per kind of attach point.
 
+pub mod binary;
 pub mod detach;
 mod kernel_layout;
 mod load;

@@ -48,11 +48,13 @@ pub(super) enum Purpose {
     Dist,
 }
 
-/// A program and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 3] = [
+/// A file that a test needs and the Debian package that has it.
+const TEST_PROGRAMS: [(&str, &str); 5] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     ("/usr/bin/musl-gcc", "musl-tools"),
+    ("/usr/include/x86_64-linux-gnu/sys/sdt.h", "systemtap-sdt-dev"),
+    ("/usr/bin/xz", "xz-utils"),
 ];
 
 /// Installs what is missing.

@@ -1,0 +1,182 @@
+//! The ELF file itself: what it is for, and where its code lies.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
+use std::path::Path;
+
+use object::read::elf::ElfFile;
+use object::{Architecture, Object as _, ObjectKind, ObjectSegment as _, ReadCache, SegmentFlags, elf};
+
+use super::BinaryError;
+
+/// The processor that a binary is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Machine {
+    /// x86-64.
+    X86_64,
+    /// 32-bit x86, which an x86-64 kernel runs too.
+    X86,
+    /// 64-bit Arm.
+    Aarch64,
+    /// Any other, by its `e_machine`.
+    Other(u16),
+}
+
+impl Machine {
+    /// The processor this program was built for, which is the one it runs on.
+    pub const HOST: Self = if cfg!(target_arch = "x86_64") {
+        Self::X86_64
+    } else if cfg!(target_arch = "aarch64") {
+        Self::Aarch64
+    } else {
+        Self::Other(0)
+    };
+
+    fn runs_here(self) -> bool {
+        self == Self::HOST || (self == Self::X86 && Self::HOST == Self::X86_64)
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::X86_64 => out.write_str("x86-64"),
+            Self::X86 => out.write_str("x86 (32 bits)"),
+            Self::Aarch64 => out.write_str("arm64"),
+            Self::Other(number) => write!(out, "another processor (ELF machine {number})"),
+        }
+    }
+}
+
+/// The bytes of a binary, read where they are asked for. Every read is checked against the file's size.
+pub(super) type Bytes = ReadCache<File>;
+
+/// A parsed file over its bytes.
+pub(super) type Parsed<'a> = object::File<'a, &'a Bytes>;
+
+/// A segment of the program headers that is loaded from the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Segment {
+    address: u64,
+    offset: u64,
+    size: u64,
+    executable: bool,
+}
+
+/// The loaded parts of a binary: from virtual addresses to file offsets.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Segments(Vec<Segment>);
+
+impl Segments {
+    fn of(file: &Parsed<'_>) -> Self {
+        let segment = |segment: object::Segment<'_, '_, &Bytes>| {
+            let (offset, size) = segment.file_range();
+            let executable = match segment.flags() {
+                SegmentFlags::Elf { p_flags } => p_flags & elf::PF_X != 0,
+                _ => false,
+            };
+            Segment { address: segment.address(), offset, size, executable }
+        };
+        Self(file.segments().map(segment).collect())
+    }
+
+    /// The file offset of the code at a virtual address; none when no executable segment of the file holds it.
+    pub(super) fn code_offset(&self, address: u64) -> Option<u64> {
+        self.offset_in(address, |segment| segment.executable)
+    }
+
+    /// The file offset of the data at a virtual address. What only exists in memory (`.bss`) has none.
+    pub(super) fn data_offset(&self, address: u64) -> Option<u64> {
+        self.offset_in(address, |_| true)
+    }
+
+    fn offset_in(&self, address: u64, wanted: impl Fn(&Segment) -> bool) -> Option<u64> {
+        self.0.iter().filter(|segment| wanted(segment)).find_map(|segment| {
+            let distance = address.checked_sub(segment.address)?;
+            (distance < segment.size).then(|| segment.offset.checked_add(distance))?
+        })
+    }
+}
+
+/// Opens the binary at `path`, checks that this machine can run it, and hands its structures to `look`.
+pub(super) fn with_binary<T>(
+    path: &Path,
+    look: impl FnOnce(&Parsed<'_>, &Segments) -> Result<T, BinaryError>,
+) -> Result<T, BinaryError> {
+    with_elf(path, |file| {
+        if let Some(what) = not_runnable(file) {
+            return Err(BinaryError::NotRunnable { path: path.to_owned(), what });
+        }
+        let machine = machine_of(file);
+        if !machine.runs_here() {
+            let host = Machine::HOST;
+            return Err(BinaryError::WrongMachine { path: path.to_owned(), machine, host });
+        }
+        look(file, &Segments::of(file))
+    })
+}
+
+/// Opens an ELF file of any kind and hands its structures to `look`.
+pub(super) fn with_elf<T>(
+    path: &Path,
+    look: impl FnOnce(&Parsed<'_>) -> Result<T, BinaryError>,
+) -> Result<T, BinaryError> {
+    let failed = |source| BinaryError::Io { path: path.to_owned(), source };
+    // A pipe would wait for its writer.
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(BinaryError::NotRegular { path: path.to_owned() });
+    }
+    let mut file = File::open(path).map_err(failed)?;
+    let mut head = Vec::with_capacity(256);
+    (&mut file).take(256).read_to_end(&mut head).map_err(failed)?;
+    if !head.starts_with(&elf::ELFMAG) {
+        return Err(BinaryError::NotElf { path: path.to_owned(), interpreter: interpreter_of(&head) });
+    }
+    file.seek(io::SeekFrom::Start(0)).map_err(failed)?;
+    let bytes = ReadCache::new(file);
+    let parsed = object::File::parse(&bytes).map_err(|reason| malformed(path, &reason))?;
+    look(&parsed)
+}
+
+pub(super) fn malformed(path: &Path, reason: &dyn fmt::Display) -> BinaryError {
+    BinaryError::Malformed { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// The interpreter that a script's first line names.
+fn interpreter_of(head: &[u8]) -> Option<String> {
+    let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let line = String::from_utf8_lossy(line);
+    let name = line.split_whitespace().next()?;
+    Some(name.chars().filter(|character| !character.is_control()).collect())
+}
+
+fn not_runnable(file: &Parsed<'_>) -> Option<&'static str> {
+    match file.kind() {
+        ObjectKind::Executable | ObjectKind::Dynamic => None,
+        ObjectKind::Relocatable => Some("an object file"),
+        ObjectKind::Core => Some("a core dump"),
+        _ => Some("an ELF file of an unknown type"),
+    }
+}
+
+pub(super) fn machine_of(file: &Parsed<'_>) -> Machine {
+    match file.architecture() {
+        Architecture::X86_64 => Machine::X86_64,
+        Architecture::I386 => Machine::X86,
+        Architecture::Aarch64 => Machine::Aarch64,
+        _ => Machine::Other(match file {
+            object::File::Elf32(ElfFile { .. }) | object::File::Elf64(ElfFile { .. }) => e_machine(file),
+            _ => 0,
+        }),
+    }
+}
+
+fn e_machine(file: &Parsed<'_>) -> u16 {
+    use object::read::elf::FileHeader as _;
+    match file {
+        object::File::Elf32(file) => file.elf_header().e_machine(file.endian()),
+        object::File::Elf64(file) => file.elf_header().e_machine(file.endian()),
+        _ => 0,
+    }
+}
