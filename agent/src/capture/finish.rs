@@ -18,9 +18,10 @@ use super::{
     names::read_journal,
     segment::{Look, SegmentContent, measure},
     spool::SegmentFile,
-    symbols,
+    state, symbols,
 };
 use crate::reason;
+use crate::tracedat::initial_state::InitialState;
 use crate::tracedat::{
     Buffer, Cmdlines, Endian, EventSystem, FileOption, OptionId, Section, Setup, WriteError, Writer,
 };
@@ -85,7 +86,8 @@ pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
     let output = manifest.output.clone();
     let data = collect(&spool, &manifest, Look::Sizes)?;
     let symbols = if with_symbols { symbols::load(&spool) } else { Vec::new() };
-    build(spool, &manifest, &Extras { cmdlines, symbols }, stats, &data, &output)
+    let extras = Extras { cmdlines, symbols, state: state::load(&spool) };
+    build(spool, &manifest, &extras, stats, &data, &output)
 }
 
 /// Makes a trace file of what a crashed recording left in its spool, and removes the spool, unless there is damage in it.
@@ -118,7 +120,8 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
         let name = manifest.output.file_name().unwrap_or("trace.dat".as_ref());
         spool.dir().with_file_name(name)
     });
-    let extras = Extras { cmdlines, symbols: symbols::load_again(&spool, &manifest.boot_id) };
+    let symbols = symbols::load_again(&spool, &manifest.boot_id);
+    let extras = Extras { cmdlines, symbols, state: state::load(&spool) };
     build(spool, &manifest, &extras, stats, &data, &output)
 }
 
@@ -126,6 +129,8 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
 struct Extras {
     cmdlines: Cmdlines,
     symbols: Vec<u8>,
+    /// Data of the option with the initial state.
+    state: Option<Vec<u8>>,
 }
 
 /// A CPU's segments and what is whole in them.
@@ -268,7 +273,11 @@ fn write_file(
     writer.section(Section::kallsyms(endian, &extras.symbols)?)?;
     writer.section(Section::printk(endian, &manifest.printk_formats)?)?;
     writer.section(Section::cmdlines(endian, &extras.cmdlines))?;
-    for option in options(manifest, stats) {
+    let state = extras
+        .state
+        .iter()
+        .map(|bytes| FileOption::Unknown { id: InitialState::OPTION, bytes: bytes.clone() });
+    for option in options(manifest, stats).into_iter().chain(state) {
         writer.option(&option)?;
     }
     let mut buffer =

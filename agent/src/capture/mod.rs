@@ -22,6 +22,7 @@ mod names;
 mod recorder;
 mod segment;
 mod spool;
+mod state;
 mod stats;
 mod symbols;
 

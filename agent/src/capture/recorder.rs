@@ -13,6 +13,7 @@ use super::{
     Manifest, Spool, SpoolError,
     drain::{Drain, DrainOptions},
     names::NameTable,
+    state::StateReader,
     stats::{CpuStats, EventStats, Stats},
     symbols::SymbolReader,
 };
@@ -179,6 +180,7 @@ pub struct Capture {
     programs: Programs,
     drain: Drain,
     symbols: Option<SymbolReader>,
+    state: Option<StateReader>,
     spool: Spool,
     options: CaptureOptions,
     kept_spool: Option<PathBuf>,
@@ -242,6 +244,7 @@ impl Capture {
                 programs,
                 drain,
                 symbols,
+                state: None,
                 spool,
                 options,
                 kept_spool,
@@ -332,6 +335,8 @@ impl Capture {
         for control in controls(&self.programs.rings, &self.options.cpus) {
             control.set_enabled(true);
         }
+        // What happens from here on is recorded, so that the state and the events leave no gap between them.
+        self.state = Some(StateReader::start(&self.spool, self.options.clock));
     }
 
     /// Becomes readable when recording cannot go on, for example because the disk is full.
@@ -351,7 +356,7 @@ impl Capture {
 
     /// Stops recording and brings all data into the spool. Detaching goes on in the background.
     pub fn stop(self) -> Recorded {
-        let Self { links, programs, drain, symbols, spool, options, started, .. } = self;
+        let Self { links, programs, drain, symbols, state, spool, options, started, .. } = self;
         let rings = Arc::clone(&programs.rings);
         for control in controls(&rings, &options.cpus) {
             control.set_enabled(false);
@@ -396,7 +401,7 @@ impl Capture {
                 .zip(&events)
                 .any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
-        drop(symbols);
+        drop((symbols, state));
         let stats = Stats { duration, cpus, events, recursion_misses, names_lost, recovered: None };
         Recorded { spool, manifest: options.manifest, cmdlines, with_symbols, stats, failure }
     }

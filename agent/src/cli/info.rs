@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::exit::ExitCode;
 use super::units::{bytes, count};
 use crate::capture::LEDGER_OPTION;
+use crate::tracedat::initial_state::InitialState;
 use crate::tracedat::reader::{BufferInfo, Counts, OptionValue, ReadError, Reader};
 use crate::tracedat::{Endian, FileOption, OptionId};
 
@@ -231,6 +232,7 @@ impl<'a> Report<'a> {
             let name = match option.id.name() {
                 Some(name) => name.to_owned(),
                 None if option.id == LEDGER_OPTION => "(loss ledger)".to_owned(),
+                None if option.id == InitialState::OPTION => "(initial state)".to_owned(),
                 None => format!("(unknown, {})", option.id),
             };
             let value = clean(&option_text(&option.value, MAX_OPTION_TEXT));
@@ -410,7 +412,25 @@ fn fact_text(fact: &FileOption) -> String {
     }
 }
 
+fn state_text(bytes: &[u8]) -> String {
+    match InitialState::decode(bytes) {
+        Ok(state) => format!(
+            "{} threads, {} open files, {} interrupts, {} modules, {} network interfaces, {} block devices",
+            state.threads.len(),
+            state.files.len(),
+            state.interrupts.len(),
+            state.modules.len(),
+            state.interfaces.len(),
+            state.block_devices.len(),
+        ),
+        Err(error) => error.to_string(),
+    }
+}
+
 fn unknown_text(id: OptionId, bytes: &[u8]) -> String {
+    if id == InitialState::OPTION {
+        return state_text(bytes);
+    }
     let text = std::str::from_utf8(bytes).ok().map(|text| text.trim_end_matches('\0'));
     let printable =
         text.filter(|text| !text.is_empty() && !text.contains(|c: char| c.is_control() && c != '\n'));

@@ -9,6 +9,7 @@
 //! | [`kallsyms`] | the kernel's symbols |
 //! | [`btf`] | the layout of the kernel's types: member offsets, functions, per-CPU variables |
 //! | [`proc`] | the threads, maps and limits of this machine |
+//! | [`state`] | tasks, interrupts, modules and devices at one moment |
 //! | [`features`] | what this kernel, these capabilities and these mounts allow, and what to do about the rest |
 //!
 //! This module reads. It writes nothing to the kernel's settings, makes no mount that another process could see, and
@@ -23,6 +24,7 @@ pub mod events;
 pub mod features;
 pub mod kallsyms;
 pub mod proc;
+pub mod state;
 pub mod tracefs;
 
 pub(crate) mod glob;

@@ -11,6 +11,7 @@
 //! | `compress` | chunks of pages and blocks of metadata |
 //! | `section` | the six metadata sections, and packing them ahead of time |
 //! | `option` | file options |
+//! | [`initial_state`] | the option that tells of tasks and devices at the start of a recording |
 //! | `writer` | the file as a whole |
 //! | [`reader`] | the way back, for files of any recorder |
 //!
@@ -20,6 +21,7 @@
 mod compress;
 mod endian;
 mod error;
+pub mod initial_state;
 pub mod layout;
 pub mod option;
 pub mod page;

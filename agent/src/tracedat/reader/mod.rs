@@ -42,6 +42,7 @@ pub use records::{CpuRecords, Record};
 pub use source::Source;
 pub use time::{Clock, Corrections};
 
+use super::initial_state::{InitialState, StateError};
 use super::option::FileOption;
 use super::page::PageLayout;
 use counts::Counter;
@@ -126,6 +127,18 @@ impl<S: Source> Reader<S> {
             OptionValue::Fact(fact) => Some(fact),
             _ => None,
         })
+    }
+
+    /// What existed on the machine when the recording started; only files of this crate's recorder tell.
+    ///
+    /// # Errors
+    /// The option is damaged.
+    pub fn initial_state(&self) -> Result<Option<InitialState>, StateError> {
+        let state = self.facts().find_map(|fact| match fact {
+            FileOption::Unknown { id, bytes } if *id == InitialState::OPTION => Some(bytes),
+            _ => None,
+        });
+        state.map(|bytes| InitialState::decode(bytes)).transpose()
     }
 
     /// The buffers, in the order of the file.
