@@ -36,6 +36,7 @@
 
 pub mod event;
 pub mod export;
+mod json;
 mod reason;
 pub mod tracedat;
 

@@ -26,9 +26,8 @@ use crate::tracedat::{
     Buffer, Cmdlines, Endian, EventSystem, FileOption, OptionId, Section, Setup, WriteError, Writer,
 };
 
-/// Number of the file option that holds the loss ledger as JSON text. Readers skip options that they do not know; the number
-/// is far from those that trace-cmd gives out.
-pub const LEDGER_OPTION: OptionId = OptionId(0x5441);
+/// Number of the file option that holds the loss ledger as JSON text. Readers skip options that they do not know.
+pub const LEDGER_OPTION: OptionId = OptionId::LEDGER;
 
 /// Free space beyond the data and the symbols below which data is moved instead of copied.
 const COPY_MARGIN: u64 = 4 << 20;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use super::exit::ExitCode;
 use super::units::{bytes, count};
 use crate::capture::LEDGER_OPTION;
+use crate::json::Value;
 use crate::tracedat::initial_state::InitialState;
 use crate::tracedat::reader::{BufferInfo, Counts, OptionValue, ReadError, Reader};
 use crate::tracedat::{Endian, FileOption, OptionId};
@@ -130,7 +131,7 @@ impl<'a> Report<'a> {
         let ledger = reader.facts().find_map(|fact| match fact {
             FileOption::Unknown { id, bytes } if *id == LEDGER_OPTION => {
                 let text = String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
-                let valid = json::Value::parse(&text).is_some();
+                let valid = Value::parse(&text).is_some();
                 Some(Ledger { text, valid })
             }
             _ => None,
@@ -308,11 +309,11 @@ impl<'a> Report<'a> {
             text.push('\n');
         }
         let Some(ledger) = &self.ledger else { return };
-        let Some(value) = json::Value::parse(&ledger.text) else {
+        let Some(value) = Value::parse(&ledger.text) else {
             text.push_str("  the recorder's ledger cannot be read\n");
             return;
         };
-        let cpus = value.get("cpus").map_or(&[][..], json::Value::items);
+        let cpus = value.get("cpus").map_or(&[][..], Value::items);
         let sum = |name: &str| -> u64 {
             let of = cpus.iter().filter_map(|cpu| cpu.get(name)?.number());
             of.fold(0, u64::saturating_add)
@@ -331,7 +332,7 @@ impl<'a> Report<'a> {
             }
         }
         let mut causes: Vec<(&str, u64)> = Vec::new();
-        for (cause, events) in cpus.iter().filter_map(|cpu| cpu.get("lost")).flat_map(json::Value::members) {
+        for (cause, events) in cpus.iter().filter_map(|cpu| cpu.get("lost")).flat_map(Value::members) {
             let events = events.number().unwrap_or(0);
             match causes.iter_mut().find(|(name, _)| name == cause) {
                 Some((_, sum)) => *sum = sum.saturating_add(events),

@@ -1,5 +1,6 @@
 //! The command line: one file per command, with its flags, texts and exit codes.
 
+pub mod check;
 mod command;
 pub mod doctor;
 mod error;
@@ -45,6 +46,8 @@ pub enum Command {
     Info(info::Args),
     /// Write a trace.dat in the layout of another tracer
     Export(export::ExportArgs),
+    /// Check trace.dat files for damage
+    Check(check::Args),
     /// Tell what this kernel and these privileges allow, and what to do about the rest
     Doctor(doctor::Args),
 }
@@ -96,6 +99,9 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         }
         Command::Info(args) => Ok(info::run(args, &mut stdout)?.code()),
         Command::Export(args) => export::run(args),
+        Command::Check(args) => {
+            Ok(check::run(args, &mut stdout).map_err(CliError::system("write the report"))?.code())
+        }
         Command::Doctor(args) => {
             let code = doctor::run(args, &mut stdout).map_err(CliError::system("write the report"))?;
             Ok(code.code())

@@ -145,6 +145,8 @@ impl OptionId {
     pub const LAST_BOOT_INFO: Self = Self(24);
     /// Where the list of modules is (written by newer recorders only).
     pub const MODULES: Self = Self(25);
+    /// The loss ledger of our recorder: JSON. Far from the numbers that stock recorders give out.
+    pub const LEDGER: Self = Self(0x5441);
 }
 
 impl OptionId {

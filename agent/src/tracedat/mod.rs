@@ -14,15 +14,19 @@
 //! | [`initial_state`] | the option that tells of tasks and devices at the start of a recording |
 //! | `writer` | the file as a whole |
 //! | [`reader`] | the way back, for files of any recorder |
+//! | [`ledger`] | what our recorder says of losses |
+//! | [`check`] | whether a file is what it should be |
 //!
 //! Nothing here knows of eBPF, processes or terminals. For an example of a whole file see [`Writer`], for reading one
 //! [`Reader`](reader::Reader).
 
+pub mod check;
 mod compress;
 mod endian;
 mod error;
 pub mod initial_state;
 pub mod layout;
+pub mod ledger;
 pub mod option;
 pub mod page;
 pub mod reader;

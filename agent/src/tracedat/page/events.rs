@@ -44,57 +44,81 @@ impl EventCursor {
     pub fn next(&mut self, data: &[u8], endian: Endian) -> Result<Option<Event>, PageError> {
         let mut cursor = *self;
         loop {
-            let broken = PageError::Event { at: cursor.at, data_len: data.len() };
-            let Some(header) = word(data, cursor.at, endian) else {
-                *self = cursor;
-                return if cursor.at == data.len() { Ok(None) } else { Err(broken) };
-            };
-            // The five bits are the first ones of the word in the file's own bit order.
-            let (kind, delta) = match endian {
-                Endian::Little => (header & 0x1f, u64::from(header >> 5)),
-                Endian::Big => (header >> DELTA_BITS, u64::from(header & ((1 << DELTA_BITS) - 1))),
-            };
-            let body = cursor.at + 4;
-            if (1..=type_len::MAX_DATA).contains(&kind) {
-                let len = kind as usize * 4;
-                if len > data.len() - body {
-                    return Err(broken);
-                }
-                cursor = Self { at: body + len, time: cursor.time.wrapping_add(delta) };
-                *self = cursor;
-                return Ok(Some(Event { time: cursor.time, start: body, len }));
-            }
-            let second = word(data, body, endian).ok_or(broken)?;
-            match kind {
-                type_len::DATA_WITH_LENGTH => {
-                    let start = body + 4;
-                    // The length counts its own word.
-                    let len = (second as usize).checked_sub(4).ok_or(broken)?;
-                    let len = len.checked_next_multiple_of(4).filter(|len| *len <= data.len() - start);
-                    let len = len.ok_or(broken)?;
-                    cursor = Self { at: start + len, time: cursor.time.wrapping_add(delta) };
+            match cursor.step(data, endian)? {
+                Some(Step::Data(event)) => {
                     *self = cursor;
-                    return Ok(Some(Event { time: cursor.time, start, len }));
+                    return Ok(Some(event));
                 }
-                type_len::PADDING => {
-                    let len = second as usize;
-                    if len > data.len() - body {
-                        return Err(broken);
-                    }
-                    cursor = Self { at: body + len, time: cursor.time.wrapping_add(delta) };
-                }
-                _ => {
-                    let long = u64::from(second) << DELTA_BITS | delta;
-                    let time = if kind == type_len::TIME_EXTEND {
-                        cursor.time.wrapping_add(long)
-                    } else {
-                        cursor.time & STAMP_HIGH | long
-                    };
-                    cursor = Self { at: body + 4, time };
+                Some(Step::Padding | Step::Time) => {}
+                None => {
+                    *self = cursor;
+                    return Ok(None);
                 }
             }
         }
     }
+
+    /// As [`next`](Self::next), and stops at what is no data, too.
+    #[inline]
+    pub(crate) fn step(&mut self, data: &[u8], endian: Endian) -> Result<Option<Step>, PageError> {
+        let Self { at, time } = *self;
+        let broken = PageError::Event { at, data_len: data.len() };
+        let Some(header) = word(data, at, endian) else {
+            return if at == data.len() { Ok(None) } else { Err(broken) };
+        };
+        // The five bits are the first ones of the word in the file's own bit order.
+        let (kind, delta) = match endian {
+            Endian::Little => (header & 0x1f, u64::from(header >> 5)),
+            Endian::Big => (header >> DELTA_BITS, u64::from(header & ((1 << DELTA_BITS) - 1))),
+        };
+        let body = at + 4;
+        if (1..=type_len::MAX_DATA).contains(&kind) {
+            let len = kind as usize * 4;
+            if len > data.len() - body {
+                return Err(broken);
+            }
+            *self = Self { at: body + len, time: time.wrapping_add(delta) };
+            return Ok(Some(Step::Data(Event { time: self.time, start: body, len })));
+        }
+        let second = word(data, body, endian).ok_or(broken)?;
+        match kind {
+            type_len::DATA_WITH_LENGTH => {
+                let start = body + 4;
+                // The length counts its own word.
+                let len = (second as usize).checked_sub(4).ok_or(broken)?;
+                let len = len.checked_next_multiple_of(4).filter(|len| *len <= data.len() - start);
+                let len = len.ok_or(broken)?;
+                *self = Self { at: start + len, time: time.wrapping_add(delta) };
+                Ok(Some(Step::Data(Event { time: self.time, start, len })))
+            }
+            type_len::PADDING => {
+                let len = second as usize;
+                if len > data.len() - body {
+                    return Err(broken);
+                }
+                *self = Self { at: body + len, time: time.wrapping_add(delta) };
+                Ok(Some(Step::Padding))
+            }
+            _ => {
+                let long = u64::from(second) << DELTA_BITS | delta;
+                let extend = kind == type_len::TIME_EXTEND;
+                let time = if extend { time.wrapping_add(long) } else { time & STAMP_HIGH | long };
+                *self = Self { at: body + 4, time };
+                Ok(Some(Step::Time))
+            }
+        }
+    }
+}
+
+/// What an event header introduces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// A data event.
+    Data(Event),
+    /// Bytes that are skipped.
+    Padding,
+    /// Nothing but time: an extend or an absolute stamp.
+    Time,
 }
 
 #[inline]

@@ -108,7 +108,7 @@ impl PageLayout {
     }
 
     /// The `long` at `at`.
-    fn long(&self, page: &[u8], at: usize) -> Option<u64> {
+    pub(crate) fn long(&self, page: &[u8], at: usize) -> Option<u64> {
         let bytes = page.get(at..)?;
         if self.long_size == 4 {
             bytes.first_chunk().map(|bytes| u64::from(self.endian.read_u32(*bytes)))

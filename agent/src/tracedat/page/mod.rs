@@ -23,6 +23,7 @@ mod events;
 mod layout;
 
 pub use builder::{PageBuilder, Push};
+pub(crate) use events::Step;
 pub use events::{Event, EventCursor};
 pub use layout::{LayoutError, PageLayout};
 

@@ -117,3 +117,22 @@ pub enum ReadError {
         source: PageError,
     },
 }
+
+impl ReadError {
+    /// Where in the file it is, if it is at one place. Inside a compressed section it is where that is when uncompressed.
+    pub fn offset(&self) -> Option<u64> {
+        match self {
+            Self::Io { offset, .. }
+            | Self::Short { offset, .. }
+            | Self::Invalid { offset, .. }
+            | Self::TooBig { offset, .. }
+            | Self::Decompress { offset, .. }
+            | Self::Page { offset, .. } => Some(*offset),
+            Self::NotATrace | Self::Version { .. } => Some(0),
+            Self::Compression { .. }
+            | Self::MissingSection { .. }
+            | Self::Layout { .. }
+            | Self::NoSuchCpu { .. } => None,
+        }
+    }
+}

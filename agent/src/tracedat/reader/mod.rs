@@ -18,18 +18,18 @@
 //! A [`Reader`] is never changed by reading: any number of iterators, on any threads, can be at work in one.
 
 mod counts;
-mod cursor;
+pub(super) mod cursor;
 mod error;
-mod file;
+pub(super) mod file;
 mod merged;
-mod metadata;
-mod option;
-mod pages;
+pub(super) mod metadata;
+pub(super) mod option;
+pub(super) mod pages;
 mod records;
 mod source;
 mod time;
 mod v6;
-mod v7;
+pub(super) mod v7;
 
 pub use counts::{Counts, CpuCounts};
 pub use error::ReadError;
@@ -104,6 +104,11 @@ impl<S: Source> Reader<S> {
     /// The file's header.
     pub fn header(&self) -> &FileHeader {
         &self.parsed.header
+    }
+
+    /// Where the bytes come from.
+    pub(crate) fn source(&self) -> &S {
+        &self.source
     }
 
     /// The layout of pages. A buffer may have pages of another size.

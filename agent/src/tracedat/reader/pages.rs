@@ -235,13 +235,20 @@ impl<'r> CpuPages<'r> {
 
     /// An error of a page.
     pub(crate) fn page_error(&self, page: u64, source: super::super::page::PageError) -> ReadError {
-        let offset = match &self.chunks {
-            Chunks::Plain => self.extent.offset.saturating_add(page.saturating_mul(self.page_size())),
-            Chunks::Packed(chunks) => {
-                self.chunk_of(chunks, page).map_or(self.extent.offset, |chunk| chunk.offset)
-            }
-        };
+        let (offset, _) = self.place(page);
         ReadError::Page { cpu: self.extent.cpu, page, offset, source }
+    }
+
+    /// Where a page is in the file; of a compressed one, where the bytes of its chunk are, and where the page is in what comes
+    /// out of them.
+    pub(crate) fn place(&self, page: u64) -> (u64, Option<u64>) {
+        match &self.chunks {
+            Chunks::Plain => (self.extent.offset.saturating_add(page.saturating_mul(self.page_size())), None),
+            Chunks::Packed(chunks) => match self.chunk_of(chunks, page) {
+                Some(chunk) => (chunk.offset, Some((page - chunk.first_page) * self.page_size())),
+                None => (self.extent.offset, Some(0)),
+            },
+        }
     }
 
     /// The chunk that a page is in.

@@ -29,10 +29,11 @@ pub(crate) struct Sections<'a> {
 }
 
 /// A section header and where the section's bytes are.
-struct Found {
-    header: SectionHeader,
-    body_at: u64,
-    body_end: u64,
+pub(crate) struct Found {
+    pub(crate) header: SectionHeader,
+    pub(crate) body_at: u64,
+    /// Not behind the end of the file.
+    pub(crate) body_end: u64,
 }
 
 /// What reads the body of a section.
@@ -106,7 +107,7 @@ pub(crate) fn open(
 impl Sections<'_> {
     /// Reads a section header. The data of a section that is still being written, or of one that was cut off, end with the
     /// file.
-    fn find(&self, offset: u64, wanted: Option<SectionId>) -> Result<Found, ReadError> {
+    pub(crate) fn find(&self, offset: u64, wanted: Option<SectionId>) -> Result<Found, ReadError> {
         let what = "a section header";
         let mut cursor = Cursor::new(self.source, self.header.endian, offset, self.len);
         if cursor.left() == 0 {

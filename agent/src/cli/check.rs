@@ -1,0 +1,215 @@
+//! `tracer-agent check`: whether files are what they should be.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+
+use super::exit::ExitCode;
+use super::list::json_string;
+use super::units::{bytes, count};
+use crate::tracedat::check::{Fault, Report, Severity, check};
+
+/// Check trace.dat files for damage
+///
+/// Looks at every structure, size, checksum, page and record of files of version 6 or 7, whoever recorded them, and compares what
+/// the recorder counted with what is there. Of each fault it tells the exact place, what it means, and what stock readers make of it.
+/// Exits with 1 if there are errors or warnings in any file. A place `123+45` is byte 45 of what comes out of the compressed bytes at
+/// 123.
+#[derive(Debug, Default, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub struct Args {
+    /// The files
+    #[arg(value_name = "FILE", default_value = "trace.dat")]
+    pub files: Vec<PathBuf>,
+
+    /// Print JSON: one object a file
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print nothing: the exit code tells
+    #[arg(short, long, conflicts_with = "json")]
+    pub quiet: bool,
+
+    /// Print what is no fault but worth knowing, too
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// Exit with 1 for errors only
+    #[arg(long)]
+    pub allow_warnings: bool,
+
+    /// How many CPUs' data are looked at at the same time [default: one for each processor]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZeroUsize>,
+}
+
+/// Checks the files. What cannot be opened is told of on stderr.
+///
+/// # Errors
+/// The report cannot be written.
+pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
+    let mut code = ExitCode::Ok;
+    for path in &args.files {
+        let report = match File::open(path) {
+            Ok(file) => check(&file, args.threads),
+            Err(error) => {
+                super::tell(&format!("tracer-agent: cannot open {}: {error}", path.display()));
+                code = ExitCode::Failure;
+                continue;
+            }
+        };
+        let limit = if args.allow_warnings { Severity::Error } else { Severity::Warning };
+        if report.worst() >= Some(limit) {
+            code = ExitCode::Failure;
+        }
+        if args.quiet {
+            continue;
+        }
+        let text = if args.json { json(path, &report) } else { text(path, &report, args.verbose) };
+        match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // A reader that has seen enough is no error.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(code),
+            result => result?,
+        }
+    }
+    Ok(code)
+}
+
+fn text(path: &Path, report: &Report, notes: bool) -> String {
+    let mut text = String::new();
+    let name = path.display();
+    let least = if notes { Severity::Note } else { Severity::Warning };
+    for Fault { rule, at, place, detail } in report.faults.iter().filter(|f| f.rule.severity() >= least) {
+        let severity = rule.severity().name();
+        // A file may bring control characters along.
+        let line = format!("{name}: byte {at}: {severity} [{}] {place}: {detail}", rule.name());
+        text.extend(line.chars().map(|c| if c.is_control() { ' ' } else { c }));
+        let _ = write!(text, "\n    {}", rule.meaning());
+        if rule.severity() > Severity::Note {
+            let _ = write!(text, " Stock readers: {}.", rule.consequence());
+        }
+        text.push('\n');
+    }
+    for (rule, total) in report.totals.iter().filter(|(rule, _)| rule.severity() >= least) {
+        let told = report.faults.iter().filter(|fault| fault.rule == *rule).count() as u64;
+        if *total > told {
+            let _ = writeln!(text, "{name}: {} more of [{}]", count(total - told), rule.name());
+        }
+    }
+    let verdict = match (report.count(Severity::Error), report.count(Severity::Warning)) {
+        (0, 0) => "no faults".to_owned(),
+        (errors, warnings) => format!("{} errors, {} warnings", count(errors), count(warnings)),
+    };
+    let checked = &report.checked;
+    let _ = writeln!(
+        text,
+        "{name}: {verdict} in {}: {} sections, {} options, {} CPUs, {} pages, {} events",
+        bytes(checked.bytes),
+        count(checked.sections),
+        count(checked.options),
+        count(checked.cpus),
+        count(checked.pages),
+        count(checked.events),
+    );
+    text
+}
+
+fn json(path: &Path, report: &Report) -> String {
+    let joined = |items: Vec<String>| items.join(",");
+    let faults = report.faults.iter().map(|fault| {
+        let Fault { rule, at, place, detail } = fault;
+        let inside = at.inside.map_or_else(|| "null".to_owned(), |inside| inside.to_string());
+        format!(
+            "{{\"rule\":\"{}\",\"severity\":\"{}\",\"offset\":{},\"inside\":{inside},\"place\":{},\"detail\":{},\
+             \"meaning\":{},\"stock_readers\":{}}}",
+            rule.name(),
+            rule.severity().name(),
+            at.offset,
+            json_string(place),
+            json_string(detail),
+            json_string(rule.meaning()),
+            json_string(rule.consequence()),
+        )
+    });
+    let totals = report.totals.iter().map(|(rule, total)| format!("\"{}\":{total}", rule.name()));
+    let checked = &report.checked;
+    format!(
+        "{{\"file\":{},\"clean\":{},\"errors\":{},\"warnings\":{},\"notes\":{},\"version\":{},\"bytes\":{},\
+         \"sections\":{},\"options\":{},\"buffers\":{},\"cpus\":{},\"chunks\":{},\"pages\":{},\"events\":{},\
+         \"totals\":{{{}}},\"faults\":[{}]}}\n",
+        json_string(&path.display().to_string()),
+        report.is_clean(),
+        report.count(Severity::Error),
+        report.count(Severity::Warning),
+        report.count(Severity::Note),
+        checked.version,
+        checked.bytes,
+        checked.sections,
+        checked.options,
+        checked.buffers,
+        checked.cpus,
+        checked.chunks,
+        checked.pages,
+        checked.events,
+        joined(totals.collect()),
+        joined(faults.collect()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(content: &[u8], args: &Args) -> (String, ExitCode) {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), content).unwrap();
+        let mut out = Vec::new();
+        let code = run(
+            &Args {
+                files: vec![file.path().to_owned()],
+                json: args.json,
+                quiet: args.quiet,
+                ..Args::default()
+            },
+            &mut out,
+        )
+        .unwrap();
+        (String::from_utf8(out).unwrap(), code)
+    }
+
+    #[test]
+    fn a_fault_has_place_meaning_consequence_and_exit_code() {
+        let (text, code) = checked(b"no trace", &Args::default());
+        assert_eq!(code, ExitCode::Failure);
+        for part in [
+            ": byte 0: error [header] the file header: ",
+            "Stock readers: they refuse the file.",
+            ": 1 errors, ",
+        ] {
+            assert!(text.contains(part), "no {part} in {text}");
+        }
+        let (json, _) = checked(b"no\ttrace", &Args { json: true, ..Args::default() });
+        for part in [
+            "\"clean\":false,\"errors\":1,",
+            "{\"rule\":\"header\",\"severity\":\"error\",\"offset\":0,\"inside\":null,",
+        ] {
+            assert!(json.contains(part), "no {part} in {json}");
+        }
+        assert!(json.ends_with("]}\n"));
+        let quiet = checked(b"no trace", &Args { quiet: true, ..Args::default() });
+        assert_eq!(quiet, (String::new(), ExitCode::Failure));
+    }
+
+    #[test]
+    fn files_that_cannot_be_opened_do_not_end_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let there = dir.path().join("there");
+        std::fs::write(&there, "").unwrap();
+        let files = vec![dir.path().join("not there"), there];
+        let mut out = Vec::new();
+        assert_eq!(run(&Args { files, ..Args::default() }, &mut out).unwrap(), ExitCode::Failure);
+        assert!(String::from_utf8(out).unwrap().contains("/there: 1 errors"));
+    }
+}
