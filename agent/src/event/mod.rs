@@ -10,13 +10,15 @@ pub mod layout;
 pub mod output;
 pub mod print;
 pub mod record;
+pub mod symbol_table;
 pub mod symbols;
 pub mod table;
 
 pub use format::{Array, Field, Format, FormatError, Location};
 pub use layout::{DynamicField, RecordLayout};
 pub use output::{FmtOutput, Output};
-pub use print::{PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, resolve_names};
+pub use print::{PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, RawFields, resolve_names};
 pub use record::{Bits, FieldError, FieldKind, Machine, Numbers, RecordReader, Texts, Value};
+pub use symbol_table::SymbolTable;
 pub use symbols::{Names, NoNames, NoSymbols, Symbol, Symbols};
 pub use table::{EventTable, Printer, RecordError};

@@ -25,7 +25,7 @@ impl Default for Machine {
 impl Machine {
     /// The unsigned number in the first up to 8 bytes.
     #[inline]
-    pub(super) fn number(self, bytes: &[u8]) -> u64 {
+    pub fn number(self, bytes: &[u8]) -> u64 {
         match self.endian {
             Endian::Little => match bytes.len() {
                 1 => u64::from(bytes[0]),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::format::{Field, Format, FormatError};
 use super::output::{Limited, Output};
-use super::print::{self, MAX_TEXT, PointerStyle, PrintFmt, PrintFmtError};
+use super::print::{self, MAX_TEXT, PointerStyle, PrintFmt, PrintFmtError, RawFields};
 use super::record::{FieldError, FieldKind, Machine, RecordReader, Value};
 use super::symbols::{Names, Symbols};
 
@@ -16,8 +16,22 @@ pub struct Printer {
     machine: Machine,
     reader: RecordReader,
     print_fmt: Result<PrintFmt, PrintFmtError>,
-    /// Where the addresses are, if records are stacks of the kernel.
-    stack: Option<usize>,
+    raw: RawFields,
+    special: Special,
+}
+
+/// Events whose records are more than their format tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Special {
+    No,
+    /// Stacks of the kernel: where the addresses are.
+    Stack(usize),
+    /// `trace_printk`: where the caller, the address of the format string and the arguments are.
+    Binary {
+        caller: usize,
+        format: usize,
+        arguments: usize,
+    },
 }
 
 impl Printer {
@@ -26,13 +40,14 @@ impl Printer {
     pub fn new(system: &str, format: Format, machine: Machine, names: &dyn Names) -> Self {
         let reader = RecordReader::new(&format, machine);
         let print_fmt = PrintFmt::compile(&format, machine, names);
-        // The format tells of 8 addresses; the record goes on to the first function that was called.
-        let stack = if system == "ftrace" && format.name == "kernel_stack" {
-            format.field("caller").map(|field| field.offset as usize)
-        } else {
-            None
-        };
-        Self { system: system.to_owned(), format, machine, reader, print_fmt, stack }
+        let raw = RawFields::new(&format, machine, print_fmt.as_ref().ok());
+        let special = Special::of(system, &format);
+        Self { system: system.to_owned(), format, machine, reader, print_fmt, raw, special }
+    }
+
+    /// The kind of machine that writes the records.
+    pub fn machine(&self) -> Machine {
+        self.machine
     }
 
     /// Chooses how `%p` prints an address.
@@ -44,13 +59,14 @@ impl Printer {
 
     /// Whether the records are stacks of the kernel, each belonging to the event before it on its CPU.
     pub fn is_kernel_stack(&self) -> bool {
-        self.stack.is_some()
+        matches!(self.special, Special::Stack(_))
     }
 
     /// The addresses of a record that is a stack, as far as it goes. Nothing for other records.
     pub fn stack<'r>(&self, record: &'r [u8]) -> impl Iterator<Item = u64> + use<'r> {
         let machine = self.machine;
-        let addresses = self.stack.and_then(|start| record.get(start..)).unwrap_or_default();
+        let start = if let Special::Stack(start) = self.special { Some(start) } else { None };
+        let addresses = start.and_then(|start| record.get(start..)).unwrap_or_default();
         addresses.chunks_exact(usize::from(machine.long_size)).map(move |bytes| machine.number(bytes))
     }
 
@@ -81,11 +97,38 @@ impl Printer {
 
     /// Prints a record as the kernel does, without the event's name before it.
     pub fn print<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
+        if self.is_kernel_stack() {
+            return print::print_stack(self.stack(record), self.machine, symbols, out);
+        }
+        self.print_format(record, symbols, out);
+    }
+
+    /// Prints a record by the event's `print fmt` and nothing else: of a stack of the kernel the 8 addresses that the format
+    /// tells of.
+    pub fn print_format<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
+        if let Some(printk) = self.binary(record, symbols) {
+            return print::print_binary(&printk, self.machine, symbols, out);
+        }
         match &self.print_fmt {
-            _ if self.stack.is_some() => print::print_stack(self.stack(record), self.machine, symbols, out),
             Ok(print_fmt) => print_fmt.print(record, symbols, out),
             Err(_) => self.print_fields(record, out),
         }
+    }
+
+    /// Prints a record's own fields as `trace-cmd report -R` does: ` name=value name=value`, numbers by the conversions of the
+    /// `print fmt` where it has the field by itself, arrays byte by byte.
+    pub fn print_raw<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
+        self.raw.print(record, self.print_fmt.as_ref().ok(), symbols, out);
+    }
+
+    /// The `trace_printk` that a record is of, if the text of its format string is known.
+    fn binary<'s>(&self, record: &'s [u8], symbols: &'s dyn Symbols) -> Option<print::Printk<'s>> {
+        let Special::Binary { caller, format, arguments } = self.special else { return None };
+        let long = usize::from(self.machine.long_size);
+        let address = |at: usize| record.get(at..at + long).map(|bytes| self.machine.number(bytes));
+        let text = symbols.text_at(address(format)?)?;
+        let (caller, arguments) = (address(caller)?, record.get(arguments..)?);
+        Some(print::Printk { caller, format: text.as_bytes(), arguments })
     }
 
     /// Prints a record's own fields as `name=value name=value`: numbers as they are, addresses in hex, texts, arrays as
@@ -143,6 +186,21 @@ impl Printer {
     /// What the values of a field are, by its place, common fields first. `None` if there is no such field.
     pub fn kind(&self, index: usize) -> Option<FieldKind> {
         self.reader.kind(index)
+    }
+}
+
+impl Special {
+    fn of(system: &str, format: &Format) -> Self {
+        let offset = |name| format.field(name).map(|field| field.offset as usize);
+        match (system, format.name.as_str()) {
+            // The format tells of 8 addresses; the record goes on to the first function that was called.
+            ("ftrace", "kernel_stack") => offset("caller").map_or(Self::No, Self::Stack),
+            ("ftrace", "bprint") => match (offset("ip"), offset("fmt"), offset("buf")) {
+                (Some(caller), Some(format), Some(arguments)) => Self::Binary { caller, format, arguments },
+                _ => Self::No,
+            },
+            _ => Self::No,
+        }
     }
 }
 
@@ -248,6 +306,11 @@ impl EventTable {
     /// An empty table, for records of that kind of machine.
     pub fn new(machine: Machine) -> Self {
         Self { machine, printers: Vec::new(), by_id: Vec::new(), pointers: PointerStyle::default() }
+    }
+
+    /// The kind of machine that wrote the records.
+    pub fn machine(&self) -> Machine {
+        self.machine
     }
 
     /// Chooses how `%p` prints an address.

@@ -19,7 +19,10 @@
 //! | `resolve` | numbers for names, in the text itself |
 //! | `eval` | values, and the text of a record |
 //! | `number`, `pointer`, `nvme` | how values are written |
+//! | `raw` | fields one by one |
+//! | `binary` | `trace_printk`: a format string that is not the event's |
 
+mod binary;
 mod call;
 mod cast;
 mod ctype;
@@ -30,6 +33,7 @@ mod number;
 mod nvme;
 mod parse;
 mod pointer;
+mod raw;
 mod resolve;
 mod spec;
 mod statement;
@@ -38,6 +42,7 @@ mod tests;
 mod token;
 
 pub use error::{PrintFmtError, PrintFmtErrorKind};
+pub use raw::RawFields;
 pub use resolve::resolve_names;
 
 use super::format::Format;
@@ -119,4 +124,28 @@ pub(super) fn print_stack<O: Output + ?Sized>(
         out.push(b"\n => ");
         pointer::function(out, address, symbols);
     }
+}
+
+/// What `trace_printk` was given.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Printk<'a> {
+    /// Address of the call.
+    pub(super) caller: u64,
+    /// The format string.
+    pub(super) format: &'a [u8],
+    /// Its arguments, as the kernel packs them.
+    pub(super) arguments: &'a [u8],
+}
+
+/// Prints what `trace_printk` was given: the function that called it, and the text.
+pub(super) fn print_binary<O: Output + ?Sized>(
+    printk: &Printk<'_>,
+    machine: Machine,
+    symbols: &dyn Symbols,
+    out: &mut O,
+) {
+    let out = &mut Limited::new(out, MAX_TEXT);
+    pointer::function(out, printk.caller, symbols);
+    out.push(b": ");
+    binary::print(out, printk.format, printk.arguments, machine, symbols);
 }

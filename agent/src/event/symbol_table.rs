@@ -1,0 +1,175 @@
+//! The symbols that a file brings along: `/proc/kallsyms` and the texts of `printk_formats`.
+
+use std::collections::BTreeMap;
+
+use super::symbols::{Symbol, Symbols};
+
+/// The kernel's symbols by address, and the texts that events point to.
+///
+/// Looking an address up has the result that libtraceevent has (`find_func` of src/event-parse.c): the symbol that starts at or
+/// before it, except that the last one of all holds only its own address. Modules are not told, for trace-cmd prints none.
+#[derive(Clone, Debug, Default)]
+pub struct SymbolTable {
+    /// The text that names are part of.
+    text: Box<[u8]>,
+    /// Ascending. Symbols of one address are in the reverse order of the text.
+    addresses: Vec<u64>,
+    /// Where the name of each address is in the text.
+    names: Vec<(u32, u16)>,
+    texts: BTreeMap<u64, String>,
+}
+
+impl SymbolTable {
+    /// Takes lines of `/proc/kallsyms`: address, kind, name. Absolute symbols, which on x86 are offsets of per-CPU variables,
+    /// and the mapping symbols of arm (`$a`) are left out, and so are lines that are none.
+    pub fn parse(kallsyms: Vec<u8>) -> Self {
+        let mut found: Vec<(u64, u32, u16)> = Vec::new();
+        let mut start = 0;
+        // Names are found by 32-bit offsets; no kernel has 4 GB of them.
+        for line in kallsyms.split_inclusive(|byte| *byte == b'\n') {
+            let at = start;
+            start += line.len();
+            if start > u32::MAX as usize {
+                break;
+            }
+            if let Some((address, name, len)) = symbol(line) {
+                found.push((address, (at + name) as u32, len));
+            }
+        }
+        found.reverse();
+        found.sort_by_key(|(address, ..)| *address);
+        let addresses = found.iter().map(|(address, ..)| *address).collect();
+        let names = found.iter().map(|(_, at, len)| (*at, *len)).collect();
+        Self { text: kallsyms.into(), addresses, names, texts: BTreeMap::new() }
+    }
+
+    /// Adds the texts of `printk_formats`, as a file has them: with their C escapes.
+    #[must_use]
+    pub fn with_texts<'t>(mut self, texts: impl IntoIterator<Item = (u64, &'t str)>) -> Self {
+        self.texts.extend(texts.into_iter().map(|(address, text)| (address, unescaped(text))));
+        self
+    }
+
+    /// How many symbols there are.
+    pub fn len(&self) -> usize {
+        self.addresses.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.addresses.is_empty()
+    }
+
+    /// All symbols by address.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, &str)> {
+        self.addresses.iter().copied().zip((0..self.names.len()).map(|place| self.name(place)))
+    }
+
+    fn name(&self, place: usize) -> &str {
+        let range = self.names.get(place).map(|&(at, len)| at as usize..at as usize + usize::from(len));
+        let bytes = range.and_then(|range| self.text.get(range)).unwrap_or_default();
+        std::str::from_utf8(bytes).unwrap_or("?")
+    }
+
+    /// A binary search that meets the elements in the order of C's `bsearch`: of several symbols at one address it decides
+    /// which one is found.
+    fn place(&self, address: u64) -> Option<usize> {
+        let (mut low, mut high) = (0, self.addresses.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let start = self.addresses[middle];
+            if address < start {
+                high = middle;
+            } else if address == start || self.addresses.get(middle + 1).is_some_and(|next| address < *next) {
+                return Some(middle);
+            } else {
+                low = middle + 1;
+            }
+        }
+        None
+    }
+}
+
+impl Symbols for SymbolTable {
+    fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
+        let place = self.place(address)?;
+        let offset = address - self.addresses[place];
+        Some(Symbol { name: self.name(place), offset, size: None, module: None })
+    }
+
+    fn text_at(&self, address: u64) -> Option<&str> {
+        self.texts.get(&address).map(String::as_str)
+    }
+}
+
+/// Address, start of the name in the line, and its length.
+fn symbol(line: &[u8]) -> Option<(u64, usize, u16)> {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    if digits == 0 || digits > 16 || line.get(digits) != Some(&b' ') {
+        return None;
+    }
+    let address = line[..digits]
+        .iter()
+        .fold(0_u64, |sum, digit| sum << 4 | u64::from(char::from(*digit).to_digit(16).unwrap_or(0)));
+    let kind = *line.get(digits + 1)?;
+    let name = digits + 3;
+    let rest = line.get(name..)?;
+    let len = rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
+    if matches!(kind, b'a' | b'A') || rest.first() == Some(&b'$') || len == 0 {
+        return None;
+    }
+    Some((address, name, u16::try_from(len).ok()?))
+}
+
+/// The text that a C string constant stands for, as far as the kernel escapes (`t_show` of kernel/trace/trace_printk.c), without
+/// the newline at its end.
+fn unescaped(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '\\' {
+            plain.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('n') => plain.push('\n'),
+            Some('t') => plain.push('\t'),
+            Some(other) => plain.push(other),
+            None => plain.push('\\'),
+        }
+    }
+    if plain.ends_with('\n') {
+        plain.pop();
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_found_as_libtraceevent_finds_them() {
+        let text = b"0000000000000010 A per_cpu\nffff000000000300 t last\nffff000000000100 T first\n\
+                     ffff000000000200 t twin_a\t[module]\nffff000000000200 T twin_b\nnonsense\n\
+                     ffff000000000280 t $x\nffff000000000250 d no_newline";
+        let table = SymbolTable::parse(text.to_vec());
+        assert_eq!(table.len(), 5);
+        let at = |address: u64| table.lookup(address).map(|symbol| (symbol.name, symbol.offset));
+        assert_eq!(at(0xffff_0000_0000_0100), Some(("first", 0)));
+        assert_eq!(at(0xffff_0000_0000_01ff), Some(("first", 0xff)));
+        // Behind both, the later one in the sorted order holds the address.
+        assert_eq!(at(0xffff_0000_0000_0201), Some(("twin_a", 1)));
+        assert_eq!(at(0xffff_0000_0000_02ff), Some(("no_newline", 0xaf)));
+        assert_eq!(at(0xffff_0000_0000_0300), Some(("last", 0)));
+        assert_eq!((at(0xffff_0000_0000_0301), at(0x10)), (None, None));
+        assert_eq!(SymbolTable::default().lookup(0).map(|symbol| symbol.offset), None);
+    }
+
+    #[test]
+    fn texts_are_unescaped() {
+        let table = SymbolTable::default().with_texts([(8, "a\\tb \\\"q\\\" \\\\\\n"), (9, "plain\\")]);
+        assert_eq!(table.text_at(8), Some("a\tb \"q\" \\"));
+        assert_eq!((table.text_at(9), table.text_at(10)), (Some("plain\\"), None));
+    }
+}
