@@ -225,6 +225,11 @@ impl Cmdlines {
         self.by_pid.get(&pid).map(Vec::as_slice)
     }
 
+    /// Pids and names, by pid.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.by_pid.iter().map(|(pid, comm)| (*pid, comm.as_slice()))
+    }
+
     /// Number of tasks.
     pub fn len(&self) -> usize {
         self.by_pid.len()

@@ -79,6 +79,8 @@ pub(crate) struct Parsed {
     pub(crate) metadata: Metadata,
     pub(crate) options: Vec<OptionEntry>,
     pub(crate) buffers: Vec<BufferInfo>,
+    /// How many CPUs the file says that the machine has.
+    pub(crate) cpus: u32,
     pub(crate) sections: Vec<SectionInfo>,
     pub(crate) kallsyms: Option<Body>,
     /// Texts of latency tracers.

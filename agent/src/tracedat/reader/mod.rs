@@ -171,6 +171,17 @@ impl<S: Source> Reader<S> {
         self.clock.set(corrections);
     }
 
+    /// Adds to all times, besides the corrections.
+    pub fn shift_times(&mut self, nanos: i64) {
+        self.clock.shift_by(nanos);
+    }
+
+    /// How many CPUs the recorded machine has, as far as the file tells: those without data count.
+    pub fn cpu_count(&self) -> u32 {
+        let extents = self.parsed.buffers.iter().flat_map(|buffer| &buffer.cpus);
+        extents.map(|extent| extent.cpu.saturating_add(1)).fold(self.parsed.cpus, u32::max)
+    }
+
     /// The kernel's symbols: lines of `/proc/kallsyms`. They are large, and read only here.
     ///
     /// # Errors
@@ -269,6 +280,36 @@ impl<S: Source> Reader<S> {
             streams.append(&mut reader.streams(number, |_| true)?);
         }
         Ok(Records::merge(streams))
+    }
+
+    /// Times of the first and the last event, without a look at those between. Of damaged pages other events may be told.
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let mut span: Option<(u64, u64)> = None;
+        for mut records in self.streams(0, |_| true).into_iter().flatten() {
+            let first = records.next_record().ok().flatten().map(|record| record.timestamp);
+            records.fast_forward();
+            let last = records.prev_record().ok().flatten().map(|record| record.timestamp);
+            for time in [first, last].into_iter().flatten() {
+                span = Some(span.map_or((time, time), |(from, to)| (from.min(time), to.max(time))));
+            }
+        }
+        span
+    }
+
+    /// The records of chosen buffers and CPUs of several files by time. `wanted` names them: the place of the reader, of the
+    /// buffer in it, and the CPU. Of records with one time that comes first whose place is named first. What cannot be read at
+    /// all is told to `damaged` and left out.
+    pub fn merge_streams<'r>(
+        readers: &[&'r Self],
+        wanted: impl IntoIterator<Item = (usize, usize, u32)>,
+        mut damaged: impl FnMut(ReadError),
+    ) -> Records<'r> {
+        let open = |(number, buffer, cpu): (usize, usize, u32)| match readers.get(number) {
+            Some(reader) => reader.cpu_records_of(number, buffer, cpu),
+            None => Err(ReadError::NoSuchCpu { buffer, cpu }),
+        };
+        let streams = wanted.into_iter().filter_map(|place| open(place).map_err(&mut damaged).ok());
+        Records::merge(streams.collect())
     }
 
     fn streams(

@@ -43,7 +43,9 @@ pub struct Clock {
     date: i64,
     tsc: Option<(u32, u32)>,
     shift: Option<TimeShift>,
-    /// The sum of offset and date, as far as they are wanted.
+    /// What the user adds.
+    shifted: i64,
+    /// The sum of offset, date and what the user adds, as far as they are wanted.
     add: i64,
     wanted: Corrections,
 }
@@ -78,7 +80,14 @@ impl Clock {
     pub(crate) fn set(&mut self, wanted: Corrections) {
         self.wanted = wanted;
         let part = |on, value| if on { value } else { 0 };
-        self.add = part(wanted.offset, self.offset).wrapping_add(part(wanted.date, self.date));
+        let recorded = part(wanted.offset, self.offset).wrapping_add(part(wanted.date, self.date));
+        self.add = recorded.wrapping_add(self.shifted);
+    }
+
+    /// Adds to all times from now on.
+    pub(crate) fn shift_by(&mut self, nanos: i64) {
+        self.shifted = self.shifted.wrapping_add(nanos);
+        self.set(self.wanted);
     }
 
     /// Which corrections are applied.

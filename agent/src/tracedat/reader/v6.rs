@@ -127,6 +127,7 @@ pub(crate) fn open(
         metadata,
         options,
         buffers,
+        cpus,
         sections,
         kallsyms: Some(kallsyms),
         texts,

@@ -9,7 +9,7 @@ use super::super::page::PageLayout;
 use super::cursor::Cursor;
 use super::error::ReadError;
 use super::file::{
-    Body, BufferInfo, FileHeader, MAX_SECTION, Parsed, SectionInfo, check_extents, missing_data,
+    Body, BufferInfo, FileHeader, MAX_SECTION, Parsed, SectionInfo, check_extents, cpu_count, missing_data,
 };
 use super::metadata::Metadata;
 use super::option::{OptionEntry, OptionValue, decode};
@@ -101,7 +101,8 @@ pub(crate) fn open(
     missing_data(&buffers, len, &mut problems);
     let sections = file.list(cursor.at(), first_options, &options);
     let kallsyms = at.get(&SectionId::KALLSYMS).map(|offset| Body::Section(*offset));
-    Ok(Parsed { header, layout, metadata, options, buffers, sections, kallsyms, texts, problems })
+    let cpus = cpu_count(&options).unwrap_or(0);
+    Ok(Parsed { header, layout, metadata, options, buffers, cpus, sections, kallsyms, texts, problems })
 }
 
 impl Sections<'_> {
