@@ -5,13 +5,14 @@
 //! | [`tracedat`] | the trace.dat version 7 codec: header, sections, options, pages, chunks, writer, reader | no |
 //! | [`event`] | event formats as tracefs prints them | no |
 //! | [`export`] | recordings as directories of other tracers' layouts | no |
+//! | [`report`] | records as text and JSON, as `trace-cmd report` prints them | no |
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
 //! | `probe` | attaching eBPF programs to the kernel's hooks | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
 //!
 //! Dependencies point down this table's list in reverse: `capture` uses `probe` and `ring`, which use `kernel`;
-//! `export` uses `event` and `tracedat`. These three know of no running kernel, and are what is left with
+//! `export` and `report` use `event` and `tracedat`. These four know of no running kernel, and are what is left with
 //! `--no-default-features`.
 //!
 //! How many times each CPU switched tasks, in a file of any recorder:
@@ -38,6 +39,7 @@ pub mod event;
 pub mod export;
 mod json;
 mod reason;
+pub mod report;
 pub mod tracedat;
 
 #[cfg(feature = "record")]

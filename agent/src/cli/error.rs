@@ -2,7 +2,7 @@
 
 use std::{fmt::Display, io, path::PathBuf};
 
-use super::{command::CommandError, exit::ExitCode, info::InfoError, list::ListError};
+use super::{command::CommandError, exit::ExitCode, info::InfoError, list::ListError, report::ReportError};
 use crate::{
     capture::{CaptureError, FinishError},
     export::ExportError,
@@ -67,6 +67,9 @@ pub enum CliError {
         /// The reason.
         error: ExportError,
     },
+    /// Printing the events of files.
+    #[error(transparent)]
+    Report(#[from] ReportError),
     /// A system call that hardly ever fails.
     #[error("cannot {what}: {source}")]
     System {
@@ -113,6 +116,7 @@ impl CliError {
             Self::Finish { error, .. } | Self::Recover(error) if error.is_disk_full() => ExitCode::DiskFull,
             Self::Info(error) => error.exit_code(),
             Self::Export { error, .. } => of_export(error),
+            Self::Report(error) => error.exit_code(),
             Self::Command(CommandError::Spawn(_))
             | Self::Finish { .. }
             | Self::Recover(_)

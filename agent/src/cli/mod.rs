@@ -13,6 +13,7 @@ mod progress;
 pub mod record;
 mod record_plan;
 pub mod recover;
+pub mod report;
 mod signals;
 mod summary;
 mod units;
@@ -42,6 +43,8 @@ pub enum Command {
     Recover(recover::RecoverArgs),
     /// List the events that can be recorded, and their fields
     List(list::Args),
+    /// Print the events of trace.dat files, as text or JSON
+    Report(report::Args),
     /// Tell what is in a trace.dat file: sections, options, buffers, events, losses
     Info(info::Args),
     /// Write a trace.dat in the layout of another tracer
@@ -96,6 +99,10 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::List(args) => {
             list::run(args, &mut stdout)?;
             Ok(exit::ExitCode::Ok.code())
+        }
+        Command::Report(args) => {
+            let matches = arguments.cloned().unwrap_or_default();
+            Ok(report::run(args, &matches, &mut stdout)?.code())
         }
         Command::Info(args) => Ok(info::run(args, &mut stdout)?.code()),
         Command::Export(args) => export::run(args),

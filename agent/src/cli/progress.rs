@@ -1,4 +1,4 @@
-//! The line that shows how a recording goes, on a terminal only.
+//! Lines that show how a recording goes and how far a file is read, on a terminal only.
 
 use std::{
     io::Write as _,
@@ -56,6 +56,51 @@ impl ProgressLine {
         let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
         self.shown = true;
         self.last = Some((time, now));
+    }
+}
+
+/// How far the reading of a file has come: a line on stderr, from the second second on.
+#[derive(Debug)]
+pub(super) struct ReadingLine {
+    on: bool,
+    span: Option<(u64, u64)>,
+    start: Instant,
+    last: Duration,
+}
+
+impl ReadingLine {
+    /// A line that is shown only if `on`. `span` has the times of the first and the last event.
+    pub(super) fn new(on: bool, span: Option<(u64, u64)>) -> Self {
+        Self { on, span, start: Instant::now(), last: EVERY }
+    }
+
+    /// Shows the state, unless it was shown a moment ago.
+    pub(super) fn show(&mut self, now: crate::report::Progress) {
+        let elapsed = self.start.elapsed();
+        if !self.on || elapsed < self.last + EVERY {
+            return;
+        }
+        self.last = elapsed;
+        let share =
+            self.span.filter(|(first, last)| last > first).map_or_else(String::new, |(first, last)| {
+                let done = now.timestamp.saturating_sub(first) as f64 / (last - first) as f64;
+                format!("{:.0} %, ", done.min(1.0) * 100.0)
+            });
+        let rate = (now.records as f64 / elapsed.as_secs_f64()) as u64;
+        let _ = write!(
+            std::io::stderr(),
+            "\rreading: {share}{} events ({}/s)\x1b[K",
+            count(now.records),
+            count(rate)
+        );
+    }
+}
+
+impl Drop for ReadingLine {
+    fn drop(&mut self) {
+        if self.last > EVERY {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
     }
 }
 

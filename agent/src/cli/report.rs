@@ -1,0 +1,437 @@
+//! `tracer-agent report`: the records of files as text or JSON.
+
+mod facts;
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io::{self, IsTerminal as _, Write};
+use std::path::PathBuf;
+
+use clap::ArgMatches;
+
+use super::exit::ExitCode;
+use super::progress::ReadingLine;
+use super::tell;
+use super::units::count;
+use crate::report::{Notice, Report, Selection, Style, Summary, TraceFile};
+use crate::tracedat::reader::{Corrections, ReadError};
+
+/// Print the events of trace.dat files
+///
+/// Lines are those of `trace-cmd report`, with the texts of its plugins. Several files are merged by time.
+#[derive(Debug, Default, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub struct Args {
+    /// The files; `trace.dat` if none is named
+    #[arg(value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+
+    /// A file, as trace-cmd wants them; options for times count for the file before them
+    #[arg(short = 'i', value_name = "FILE")]
+    pub inputs: Vec<PathBuf>,
+
+    /// Print times with all digits
+    #[arg(short = 't')]
+    pub full_time: bool,
+
+    /// Print the fields instead of the text
+    #[arg(short = 'R', conflicts_with = "json")]
+    pub raw: bool,
+
+    /// Print flags: interrupts off, reschedule, interrupt context, preemption
+    #[arg(short = 'l', conflicts_with = "json")]
+    pub latency: bool,
+
+    /// Print texts by the formats alone, without those of plugins
+    #[arg(short = 'N')]
+    pub no_plugins: bool,
+
+    /// Print JSON: an object a line
+    #[arg(long)]
+    pub json: bool,
+
+    /// Show these CPUs: `0,2-4`
+    #[arg(long, value_name = "LIST", value_parser = cpu_list)]
+    pub cpu: Vec<HashSet<u32>>,
+
+    /// Show events of these tasks, and those that wake or switch to them
+    #[arg(long, value_name = "PID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+
+    /// Show events of tasks of this name
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    pub comm: Vec<String>,
+
+    /// Leave out events from hard interrupts
+    #[arg(short = 'I')]
+    pub no_hard_irqs: bool,
+
+    /// Leave out events from soft interrupts
+    #[arg(short = 'S')]
+    pub no_soft_irqs: bool,
+
+    /// Start at this time, as times are printed: seconds
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub since: Option<u64>,
+
+    /// End at this time
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub until: Option<u64>,
+
+    /// Show no more than so many events
+    #[arg(long, value_name = "COUNT")]
+    pub limit: Option<u64>,
+
+    /// Print how long tasks waited between being woken and running
+    #[arg(short = 'w', conflicts_with = "json")]
+    pub wakeups: bool,
+
+    /// Print the time since the line before
+    #[arg(long, conflicts_with = "json")]
+    pub ts_diff: bool,
+
+    /// Tell of times that go backwards
+    #[arg(long)]
+    pub ts_check: bool,
+
+    /// Add so many units of the clock to the times of the file before this option
+    #[arg(long, value_name = "OFFSET", allow_negative_numbers = true)]
+    pub ts_offset: Vec<i64>,
+
+    /// Print times as they are recorded, without corrections
+    #[arg(long)]
+    pub raw_ts: bool,
+
+    /// Print times as distances from the first event
+    #[arg(long)]
+    pub align_ts: bool,
+
+    /// Do not turn times into dates, for files that were recorded with --date
+    #[arg(long)]
+    pub nodate: bool,
+
+    /// Look function names up in this copy of /proc/kallsyms, too
+    #[arg(long, value_name = "FILE")]
+    pub kallsyms: Option<PathBuf>,
+
+    /// Do not tell of events whose format is not understood
+    #[arg(short = 'q')]
+    pub quiet: bool,
+
+    /// What to tell instead of the events
+    #[command(flatten)]
+    pub facts: Facts,
+}
+
+/// What else can be told of a file, instead of its events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
+#[group(multiple = true)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub struct Facts {
+    /// Print the statistics of the ring buffers at the end of the recording, and exit
+    #[arg(long)]
+    pub stat: bool,
+
+    /// Print on which kernel it was recorded, and exit
+    #[arg(long)]
+    pub uname: bool,
+
+    /// Print the version of the recorder, and exit
+    #[arg(long)]
+    pub version: bool,
+
+    /// Print which CPUs have events, and exit
+    #[arg(long)]
+    pub cpus: bool,
+
+    /// Print the time of the first event of each CPU, and exit
+    #[arg(long)]
+    pub first_event: bool,
+
+    /// Print the time of the last event of each CPU, and exit
+    #[arg(long)]
+    pub last_event: bool,
+
+    /// Print the formats of all events, and exit
+    #[arg(long)]
+    pub events: bool,
+
+    /// Print the names of all events, and exit
+    #[arg(short = 'E')]
+    pub event_names: bool,
+
+    /// Tell which formats are not understood, and exit with 1 if there are any
+    #[arg(long)]
+    pub check_events: bool,
+
+    /// Print the functions of the file, and exit
+    #[arg(short = 'f')]
+    pub functions: bool,
+
+    /// Print the texts that events point to, and exit
+    #[arg(short = 'P')]
+    pub printk: bool,
+
+    /// Print the byte order, and exit
+    #[arg(short = 'e')]
+    pub endian: bool,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// A file cannot be opened.
+    #[error("cannot open {path}: {source}", path = .path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        source: io::Error,
+    },
+    /// It is no trace file, or damaged so early that nothing of it can be read.
+    #[error("cannot read {path}: {source}", path = .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ReadError,
+    },
+    /// Options that do not go together.
+    #[error("{0}")]
+    Usage(String),
+    /// The report cannot be written.
+    #[error("cannot write the report: {0}")]
+    Write(#[from] io::Error),
+}
+
+impl ReportError {
+    /// The code to exit with.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Open { .. } | Self::Read { .. } => ExitCode::Failure,
+            Self::Usage(_) => ExitCode::Usage,
+            Self::Write(_) => ExitCode::OutputNotWritable,
+        }
+    }
+}
+
+/// Prints a report. `matches` tells the order of the options.
+pub fn run(args: &Args, matches: &ArgMatches, out: &mut dyn Write) -> Result<ExitCode, ReportError> {
+    let files = open(args, matches)?;
+    if args.facts != Facts::default() {
+        return match facts::print(args, &files, out) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::Ok),
+            result => Ok(result?),
+        };
+    }
+    if args.wakeups && files.len() > 1 {
+        return Err(ReportError::Usage("-w works with one file".to_owned()));
+    }
+    match print(args, &files, out) {
+        Err(ReportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::Ok),
+        result => result,
+    }
+}
+
+fn print(args: &Args, files: &[TraceFile<File>], out: &mut dyn Write) -> Result<ExitCode, ReportError> {
+    let report = Report::new(files)
+        .style(Style {
+            full_time: args.full_time,
+            raw: args.raw,
+            latency: args.latency,
+            differences: args.ts_diff,
+            plain: args.no_plugins,
+        })
+        .json(args.json)
+        .wakeups(args.wakeups)
+        .check_times(args.ts_check)
+        .select(selection(args, files));
+    if !args.json {
+        out.write_all(report.header().as_bytes())?;
+        out.flush()?;
+    }
+    let text = files.iter().map(|file| file.reader().buffer_text("")).find_map(|text| text.ok().flatten());
+    if let Some(text) = text {
+        // What a latency tracer has written is text already.
+        out.write_all(&text)?;
+        out.write_all(b"\n")?;
+        return Ok(ExitCode::Ok);
+    }
+    // Lines on the same terminal would be torn apart.
+    let on = io::stderr().is_terminal() && !io::stdout().is_terminal();
+    let mut progress = ReadingLine::new(on, files.iter().filter_map(span).reduce(join));
+    let summary = report.run(out, |notice| match notice {
+        Notice::Progress(now) => progress.show(now),
+        Notice::Backwards(found) => tell(&format!(
+            "WARNING: Record on cpu {} went backwards: {} to {} delta: -{}",
+            found.cpu,
+            found.before,
+            found.time,
+            found.before.wrapping_sub(found.time)
+        )),
+    })?;
+    drop(progress);
+    if args.wakeups && !summary.is_cut_off {
+        out.write_all(&summary.wakeups.text())?;
+        out.flush()?;
+    }
+    if !args.quiet && !summary.is_cut_off {
+        notes(&summary, files);
+    }
+    let damaged = files.iter().any(|file| !file.reader().problems().is_empty()) || summary.damage.count != 0;
+    Ok(if damaged { ExitCode::Failure } else { ExitCode::Ok })
+}
+
+/// What users should know of the report, on stderr.
+fn notes(summary: &Summary, files: &[TraceFile<File>]) {
+    for file in files {
+        for problem in file.reader().problems() {
+            tell(&format!("tracer-agent: {}: {problem}", file.name()));
+        }
+    }
+    for text in &summary.damage.texts {
+        tell(&format!("tracer-agent: damaged: {text}"));
+    }
+    let more = summary.damage.count - summary.damage.texts.len() as u64;
+    if more != 0 {
+        tell(&format!("tracer-agent: and {} more damaged places", count(more)));
+    }
+    for found in &summary.not_understood {
+        let events = count(found.records);
+        tell(&match &found.event {
+            Some((name, why)) => {
+                format!("tracer-agent: {events} events {name} are shown as their fields: {why}")
+            }
+            None => format!("tracer-agent: the file has no format for {events} events"),
+        });
+    }
+}
+
+fn selection(args: &Args, files: &[TraceFile<File>]) -> Selection {
+    let cpus = args.cpu.iter().flatten().copied().collect::<HashSet<_>>();
+    let mut pids: HashSet<u32> = args.pid.iter().copied().collect();
+    for comm in &args.comm {
+        let tasks = files.iter().flat_map(|file| file.reader().metadata().cmdlines.iter());
+        let before = pids.len();
+        pids.extend(tasks.filter(|(_, name)| *name == comm.as_bytes()).map(|(pid, _)| pid));
+        if pids.len() == before {
+            tell(&format!("tracer-agent: no task of the file is called {comm:?}"));
+        }
+    }
+    Selection {
+        cpus: Some(cpus).filter(|_| !args.cpu.is_empty()),
+        pids: Some(pids).filter(|_| !args.pid.is_empty() || !args.comm.is_empty()),
+        no_hard_irqs: args.no_hard_irqs,
+        no_soft_irqs: args.no_soft_irqs,
+        since: args.since,
+        until: args.until,
+        limit: args.limit,
+    }
+}
+
+fn open(args: &Args, matches: &ArgMatches) -> Result<Vec<TraceFile<File>>, ReportError> {
+    let default = PathBuf::from("trace.dat");
+    let mut paths: Vec<_> = places(matches, "inputs").into_iter().zip(&args.inputs).collect();
+    paths.extend(places(matches, "files").into_iter().zip(&args.files));
+    if paths.is_empty() {
+        paths.push((0, &default));
+    }
+    let symbols = match &args.kallsyms {
+        Some(path) => fs::read(path).map_err(|source| ReportError::Open { path: path.clone(), source })?,
+        None => Vec::new(),
+    };
+    let offsets: Vec<_> = places(matches, "ts_offset").into_iter().zip(&args.ts_offset).collect();
+    let mut files = Vec::new();
+    for (number, (place, path)) in paths.iter().enumerate() {
+        let source =
+            File::open(path).map_err(|source| ReportError::Open { path: (*path).clone(), source })?;
+        let mut file = TraceFile::open(&path.to_string_lossy(), source)
+            .map_err(|source| ReportError::Read { path: (*path).clone(), source })?;
+        let reader = file.reader_mut();
+        if args.raw_ts {
+            reader.set_corrections(Corrections::NONE);
+        } else if args.nodate {
+            reader.set_corrections(Corrections { date: false, ..Corrections::ALL });
+        }
+        let next = paths.get(number + 1).map_or(usize::MAX, |(place, _)| *place);
+        // An option before all files counts for the first.
+        let first = if number == 0 { 0 } else { *place };
+        if let Some((_, offset)) = offsets.iter().rev().find(|(at, _)| (first..next).contains(at)) {
+            reader.shift_times(**offset);
+        }
+        if !symbols.is_empty() {
+            file.add_kallsyms(&symbols);
+        }
+        files.push(file);
+    }
+    if args.align_ts {
+        let first = files.iter().filter_map(span).map(|(first, _)| first).min().unwrap_or(0);
+        let shift = first.cast_signed().wrapping_neg();
+        for file in &mut files {
+            file.reader_mut().shift_times(shift);
+        }
+    }
+    Ok(files)
+}
+
+/// Where the values of an option stand in the command line.
+fn places(matches: &ArgMatches, id: &str) -> Vec<usize> {
+    matches.indices_of(id).map_or_else(Vec::new, Iterator::collect)
+}
+
+/// Times of the first and last event.
+fn span(file: &TraceFile<File>) -> Option<(u64, u64)> {
+    file.reader().span()
+}
+
+fn join(a: (u64, u64), b: (u64, u64)) -> (u64, u64) {
+    (a.0.min(b.0), a.1.max(b.1))
+}
+
+/// `0,2-4`, or with colons.
+fn cpu_list(text: &str) -> Result<HashSet<u32>, String> {
+    let mut cpus = HashSet::new();
+    for part in text.split([',', ':']) {
+        let number =
+            |text: &str| text.trim().parse::<u32>().map_err(|_| format!("{text:?} is no number of a CPU"));
+        let (first, last) = match part.split_once('-') {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(part)?, number(part)?),
+        };
+        if first > last || last - first > 1 << 16 {
+            return Err(format!("{part:?} is no range of CPUs"));
+        }
+        cpus.extend(first..=last);
+    }
+    Ok(cpus)
+}
+
+/// Seconds with up to 9 decimals, as nanoseconds.
+fn seconds(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no time in seconds, as in 12.345678");
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    if part.len() > 9 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(wrong());
+    }
+    let nanos: u64 = format!("{part:0<9}").parse().map_err(|_| wrong())?;
+    let whole: u64 = whole.parse().map_err(|_| wrong())?;
+    whole.checked_mul(1_000_000_000).and_then(|sum| sum.checked_add(nanos)).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_times() {
+        assert_eq!(cpu_list("0,2-4:7").unwrap(), HashSet::from([0, 2, 3, 4, 7]));
+        assert!(cpu_list("3-1").is_err() && cpu_list("x").is_err() && cpu_list("0-99999999").is_err());
+        assert_eq!(seconds("12.5"), Ok(12_500_000_000));
+        assert_eq!(seconds("0.000000001"), Ok(1));
+        assert_eq!(seconds("7"), Ok(7_000_000_000));
+        for wrong in ["", "x", "1.x", "1.0000000001", "-1", "99999999999999999999"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+}

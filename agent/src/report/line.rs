@@ -1,0 +1,210 @@
+//! The lines of a report, as trace-cmd prints them (`trace_show_data` of tracecmd/trace-read.c).
+
+use super::batch::Item;
+use super::plugin::{Context, Plugin};
+use super::text::{decimal, hex, micros, right, signed_left, unsigned};
+use super::view::{BufferView, EventView, FileView};
+
+/// How lines look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub struct Style {
+    /// Times with all their digits (`-t`).
+    pub full_time: bool,
+    /// Fields instead of texts (`-R`).
+    pub raw: bool,
+    /// Flags of interrupts, preemption and scheduling (`-l`).
+    pub latency: bool,
+    /// The time since the line before (`--ts-diff`).
+    pub differences: bool,
+    /// Nothing but the `print fmt` (`-N`).
+    pub plain: bool,
+}
+
+/// Bits of `common_flags` (include/linux/trace_events.h, enum trace_flag_type).
+pub(super) mod flag {
+    pub(in super::super) const IRQS_OFF: u64 = 0x01;
+    pub(in super::super) const UNKNOWN: u64 = 0x02;
+    pub(in super::super) const NEED_RESCHED: u64 = 0x04;
+    pub(in super::super) const HARD_IRQ: u64 = 0x08;
+    pub(in super::super) const SOFT_IRQ: u64 = 0x10;
+}
+
+/// Prints a record's line.
+pub(super) fn write(
+    out: &mut Vec<u8>,
+    style: Style,
+    file: &FileView<'_>,
+    buffer: &BufferView<'_>,
+    item: &Item,
+    data: &[u8],
+) {
+    out.extend_from_slice(&buffer.prefix);
+    if let Some(missed) = item.missed() {
+        lost(out, item.cpu, missed);
+    }
+    let record = item.record(data);
+    let Some(event) = file.event(record) else {
+        out.extend_from_slice(b"[UNKNOWN EVENT]");
+        if style.latency && !style.raw {
+            out.extend_from_slice(b"[UNKNOWN EVENT]");
+        }
+        out.extend_from_slice(b"[UNKNOWN EVENT] (NULL):               [UNKNOWN EVENT]\n");
+        return;
+    };
+    head(out, style, file, item, record);
+    if file.in_nanoseconds {
+        out.push(b' ');
+    }
+    time(out, item.timestamp, file.in_nanoseconds, style.full_time);
+    out.push(b':');
+    if style.differences {
+        difference(out, style, file, item);
+    }
+    out.extend_from_slice(&event.label);
+    text(out, style, file, event, item, data);
+    if out.last() == Some(&b'\n') {
+        out.pop();
+    }
+    if let Some(latency) = item.latency() {
+        out.extend_from_slice(b" Latency: ");
+        micros(out, latency);
+        out.extend_from_slice(b" usecs");
+    }
+    out.push(b'\n');
+}
+
+/// A line that tells of lost events. The line of the record stands below it.
+fn lost(out: &mut Vec<u8>, cpu: u32, missed: u64) {
+    out.extend_from_slice(b"CPU:");
+    unsigned(out, cpu.into());
+    out.extend_from_slice(b" [");
+    if missed != 0 {
+        unsigned(out, missed);
+        out.push(b' ');
+    }
+    out.extend_from_slice(b"EVENTS DROPPED]\n");
+}
+
+/// Task and CPU, and the flags.
+fn head(out: &mut Vec<u8>, style: Style, file: &FileView<'_>, item: &Item, record: &[u8]) {
+    let pid = file.pid(record);
+    if !style.latency {
+        file.tasks.head(out, pid, item.number);
+        out.push(b'[');
+        decimal(out, item.cpu.into(), 3, b'0');
+        out.push(b']');
+        return;
+    }
+    file.tasks.with_name(pid, item.number, |name| right(out, &name[..name.len().min(8)], 8));
+    out.push(b'-');
+    signed_left(out, pid.cast_signed().into(), 5);
+    out.push(b' ');
+    decimal(out, item.cpu.into(), 3, b' ');
+    if style.raw {
+        out.extend_from_slice(b"-0x");
+        hex(out, file.common.flags.map_or(0, |flags| flags.read(record, file.machine)));
+    } else {
+        latency_flags(out, file, record);
+    }
+}
+
+/// `data_latency_format` of libtraceevent.
+fn latency_flags(out: &mut Vec<u8>, file: &FileView<'_>, record: &[u8]) {
+    let read = |num: super::plugin::Num| num.read(record, file.machine);
+    let flags = file.common.flags.map_or(0, read);
+    let has = |bit: u64| flags & bit != 0;
+    out.push(if has(flag::IRQS_OFF) {
+        b'd'
+    } else if has(flag::UNKNOWN) {
+        b'X'
+    } else {
+        b'.'
+    });
+    out.push(if has(flag::NEED_RESCHED) { b'N' } else { b'.' });
+    out.push(match (has(flag::HARD_IRQ), has(flag::SOFT_IRQ)) {
+        (true, true) => b'H',
+        (true, false) => b'h',
+        (false, true) => b's',
+        (false, false) => b'.',
+    });
+    let count = file.common.preempt_count.map_or(0, read);
+    for nibble in [count & 15, count >> 4 & 15] {
+        if nibble == 0 { out.push(b'.') } else { hex(out, nibble) }
+    }
+    if let Some(migrate) = file.common.migrate_disable.map(read) {
+        unsigned(out, migrate);
+    }
+    if let Some(depth) = file.common.lock_depth.map(read) {
+        // A signed field, -1 where no lock is held.
+        if (depth as u32).cast_signed() >= 0 { unsigned(out, depth) } else { out.push(b'.') }
+    }
+}
+
+/// A time as seconds, or as the number it is.
+#[inline]
+pub(super) fn time(out: &mut Vec<u8>, timestamp: u64, in_nanoseconds: bool, full: bool) {
+    if !in_nanoseconds {
+        decimal(out, timestamp, 12, b' ');
+    } else if full {
+        decimal(out, timestamp / 1_000_000_000, 5, b' ');
+        out.push(b'.');
+        decimal(out, timestamp % 1_000_000_000, 9, b'0');
+    } else {
+        let micros = timestamp.saturating_add(500) / 1000;
+        decimal(out, micros / 1_000_000, 5, b' ');
+        out.push(b'.');
+        decimal(out, micros % 1_000_000, 6, b'0');
+    }
+}
+
+/// The time since the line before, in the unit that is shown.
+fn difference(out: &mut Vec<u8>, style: Style, file: &FileView<'_>, item: &Item) {
+    let unit = |time: u64| {
+        if file.has_clock && !style.full_time { time.saturating_add(500) / 1000 } else { time }
+    };
+    out.push(b' ');
+    let start = out.len();
+    if let Some(previous) = item.previous() {
+        out.extend_from_slice(b"(+");
+        super::text::signed(out, unit(item.timestamp).wrapping_sub(unit(previous)) as i64);
+        out.push(b')');
+    }
+    for _ in out.len() - start..8 {
+        out.push(b' ');
+    }
+}
+
+/// What the event says.
+fn text(
+    out: &mut Vec<u8>,
+    style: Style,
+    file: &FileView<'_>,
+    event: &EventView<'_>,
+    item: &Item,
+    data: &[u8],
+) {
+    let record = item.record(data);
+    let printer = event.printer;
+    if style.raw {
+        return printer.print_raw(record, file.symbols, out);
+    }
+    let Some(plugin) = &event.plugin else {
+        return printer.print_format(record, file.symbols, out);
+    };
+    let leaf = item.leaf(data).and_then(|leaf| Some((file.event(leaf)?.plugin.as_ref()?, leaf)));
+    let context = Context {
+        symbols: file.symbols,
+        machine: file.machine,
+        timestamp: item.timestamp,
+        in_nanoseconds: file.in_nanoseconds,
+        full_time: style.full_time,
+        indent: item.indent,
+        leaf,
+    };
+    if matches!(plugin, Plugin::KernelStack) {
+        Plugin::print_stack(printer.stack(record), &context, out);
+    } else if !plugin.print(record, &context, out) {
+        printer.print_format(record, file.symbols, out);
+    }
+}

@@ -1,0 +1,296 @@
+//! Text and JSON of the records of files, as `trace-cmd report` prints them.
+//!
+//! [`TraceFile`] is a file with its events and symbols; [`Report`] prints the records of one or several, merged by time.
+//!
+//! ```no_run
+//! use std::fs::File;
+//! use tracer_agent::report::{Report, TraceFile};
+//!
+//! let files = [TraceFile::open("trace.dat", File::open("trace.dat")?)?];
+//! let summary = Report::new(&files).run(&mut std::io::stdout().lock(), |_| {})?;
+//! eprintln!("{} events", summary.shown);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | `trace_file` | a file, its formats and symbols |
+//! | `view`, `tasks` | what is looked up once and not for every record |
+//! | `feed`, `select`, `wakeup` | records in their order: which are shown, what they know of those before |
+//! | `batch`, `pipeline` | lines made by several threads |
+//! | `line`, `plugin`, `text` | a line of text |
+//! | `json` | an object of JSON |
+
+mod batch;
+mod feed;
+mod json;
+mod line;
+mod pipeline;
+mod plugin;
+mod select;
+mod tasks;
+mod text;
+mod trace_file;
+mod view;
+mod wakeup;
+
+use std::io::{self, Write};
+
+pub use line::Style;
+pub use select::Selection;
+pub use trace_file::TraceFile;
+pub use wakeup::{Latencies, WakeupTimes};
+
+use crate::tracedat::reader::{ReadError, Reader, Source};
+use feed::{Feed, Wants};
+use view::{FileView, base_name};
+
+/// Damages that are kept in words.
+const MAX_DAMAGE: usize = 20;
+
+/// What is printed of the records of some files.
+#[derive(Debug)]
+pub struct Report<'a, S> {
+    files: &'a [TraceFile<S>],
+    style: Style,
+    json: bool,
+    selection: Selection,
+    wakeups: bool,
+    check_times: bool,
+    threads: usize,
+}
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Records that were read.
+    pub records: u64,
+    /// Time of the last of them.
+    pub timestamp: u64,
+}
+
+/// Something that is told while lines are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// How far it has come; every few thousand records.
+    Progress(Progress),
+    /// A time that goes backwards, if times are to be checked.
+    Backwards(Backwards),
+}
+
+/// A record whose time is before that of the one before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backwards {
+    /// Its CPU.
+    pub cpu: u32,
+    /// The time of the record before it.
+    pub before: u64,
+    /// Its time.
+    pub time: u64,
+}
+
+/// What could not be read.
+#[derive(Clone, Debug, Default)]
+pub struct Damage {
+    /// How many pages, chunks or CPUs.
+    pub count: u64,
+    /// The first of them.
+    pub texts: Vec<String>,
+}
+
+/// Records of an event whose text is not what the kernel would print.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotUnderstood {
+    /// Place of the file.
+    pub file: usize,
+    /// `system:event`, and why; `None` for records of events that the file does not describe.
+    pub event: Option<(String, String)>,
+    /// How many records.
+    pub records: u64,
+}
+
+/// What was printed.
+#[derive(Clone, Debug, Default)]
+pub struct Summary {
+    /// Records that were read.
+    pub records: u64,
+    /// Records that were shown.
+    pub shown: u64,
+    /// What could not be read.
+    pub damage: Damage,
+    /// Events that were shown as their fields, for their `print fmt` is not understood, most records first.
+    pub not_understood: Vec<NotUnderstood>,
+    /// Latencies, if wakeups were to be followed.
+    pub wakeups: WakeupTimes,
+    /// How many times went backwards, if times were to be checked.
+    pub backwards: u64,
+    /// Whether the reader of the output went away before the end.
+    pub is_cut_off: bool,
+}
+
+impl Damage {
+    pub(crate) fn add(&mut self, error: &ReadError) {
+        self.count += 1;
+        if self.texts.len() < MAX_DAMAGE {
+            self.texts.push(error.to_string());
+        }
+    }
+}
+
+impl<'a, S: Source> Report<'a, S> {
+    /// All records of these files by time, as text.
+    pub fn new(files: &'a [TraceFile<S>]) -> Self {
+        Self {
+            files,
+            style: Style::default(),
+            json: false,
+            selection: Selection::default(),
+            wakeups: false,
+            check_times: false,
+            threads: pipeline::default_threads(),
+        }
+    }
+
+    /// Chooses how lines look.
+    #[must_use]
+    pub fn style(mut self, style: Style) -> Self {
+        self.style = style;
+        self
+    }
+
+    /// Prints objects of JSON instead of lines, one for each record:
+    ///
+    /// ```json
+    /// {"timestamp":12034567890,"cpu":1,"pid":42,"comm":"cat","buffer":"","lost":0,"flags":0,"preempt_count":1,
+    ///  "system":"sched","event":"sched_wakeup","fields":{"comm":"cat","pid":42,"prio":120,"target_cpu":1}}
+    /// ```
+    ///
+    /// The time has the clock's unit, mostly nanoseconds, and the file's corrections. `lost` is the number of events that the CPU
+    /// lost right before this one, `null` if it is not known. The top buffer has an empty name. With several files there is a
+    /// `file`. Fields are numbers (addresses, too), strings, arrays of numbers or strings, for sets of CPUs the array of those that
+    /// are in it, for structs the array of their bytes, and `null` where the record does not have them. Events that the file does
+    /// not describe have the `system` and `event` `null`, and an `id`.
+    #[must_use]
+    pub fn json(mut self, json: bool) -> Self {
+        self.json = json;
+        self
+    }
+
+    /// Chooses the records.
+    #[must_use]
+    pub fn select(mut self, selection: Selection) -> Self {
+        self.selection = selection;
+        self
+    }
+
+    /// Adds to switches to tasks how long these waited after they were woken.
+    #[must_use]
+    pub fn wakeups(mut self, wakeups: bool) -> Self {
+        self.wakeups = wakeups;
+        self
+    }
+
+    /// Tells of times that go backwards.
+    #[must_use]
+    pub fn check_times(mut self, check: bool) -> Self {
+        self.check_times = check;
+        self
+    }
+
+    /// How many threads make lines; as many as there are CPUs unless this is called.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads;
+        self
+    }
+
+    /// The lines that trace-cmd prints before the records: the number of CPUs of each file.
+    pub fn header(&self) -> String {
+        let names: Vec<_> = self.files.iter().map(|file| base_name(file.name())).collect();
+        let width = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        let line = |(file, name): (&TraceFile<S>, &str)| {
+            let prefix = if self.files.len() > 1 { format!("{name:>width$}: ") } else { String::new() };
+            format!("{prefix}cpus={}\n", file.reader().cpu_count())
+        };
+        self.files.iter().zip(names).map(line).collect()
+    }
+
+    /// Prints the records. `notice` is told how it goes.
+    ///
+    /// # Errors
+    /// Of writing. That the reader of the output went away is none.
+    pub fn run(&self, out: &mut dyn Write, mut notice: impl FnMut(Notice)) -> io::Result<Summary> {
+        let plugins = !self.style.plain && !self.style.raw && !self.json;
+        let views: Vec<_> = self.files.iter().map(|file| FileView::new(file, plugins)).collect();
+        let buffers = view::buffers(self.files);
+        let mut damage = Damage::default();
+        let records = self.open(&buffers, &mut damage);
+        let wants = Wants {
+            differences: self.style.differences,
+            wakeups: self.wakeups,
+            check_times: self.check_times,
+        };
+        let mut feed = Feed::new(records, &views, &buffers, &self.selection, wants, damage);
+        let mut summary = Summary::default();
+        let several = self.files.len() > 1;
+        let line = |text: &mut Vec<u8>, item: &batch::Item, data: &[u8]| {
+            let Some((_, buffer)) = buffers.get(item.buffer as usize) else { return };
+            let Some(file) = views.get(buffer.file) else { return };
+            if self.json {
+                json::write(text, several, file, buffer, item, data);
+            } else {
+                line::write(text, self.style, file, buffer, item, data);
+            }
+        };
+        let result = pipeline::run(&mut feed, self.threads, &line, out, |feed| {
+            for backwards in feed.backwards.drain(..) {
+                summary.backwards += 1;
+                notice(Notice::Backwards(backwards));
+            }
+            notice(Notice::Progress(Progress { records: feed.records_read, timestamp: feed.timestamp }));
+        });
+        match result.and_then(|()| out.flush()) {
+            // A reader that has seen enough is no error.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => summary.is_cut_off = true,
+            result => result?,
+        }
+        summary.records = feed.records_read;
+        summary.shown = feed.shown;
+        summary.wakeups = feed.wakeup_times();
+        summary.not_understood = self.not_understood(&feed);
+        summary.damage = feed.damage;
+        Ok(summary)
+    }
+
+    fn open(
+        &self,
+        buffers: &[(usize, view::BufferView<'_>)],
+        damage: &mut Damage,
+    ) -> crate::tracedat::reader::Records<'a> {
+        let readers: Vec<_> = self.files.iter().map(TraceFile::reader).collect();
+        let wanted = buffers.iter().flat_map(|(place, view)| {
+            let extents = self.files.get(view.file).and_then(|file| file.reader().buffers().get(*place));
+            let extents = extents.map_or(&[][..], |buffer| &buffer.cpus);
+            extents.iter().map(|extent| (view.file, *place, extent.cpu))
+        });
+        let wanted =
+            wanted.filter(|(.., cpu)| self.selection.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)));
+        Reader::merge_streams(&readers, wanted, |error| damage.add(&error))
+    }
+
+    fn not_understood(&self, feed: &Feed<'_>) -> Vec<NotUnderstood> {
+        let mut found: Vec<_> = feed.not_understood.iter().collect();
+        found.sort_by_key(|(place, records)| (std::cmp::Reverse(**records), **place));
+        let event = |file: usize, id: u32| {
+            let printer = self.files.get(file)?.events().get(u16::try_from(id).ok()?)?;
+            let name = format!("{}:{}", printer.system(), printer.name());
+            Some((name, printer.error().map(ToString::to_string).unwrap_or_default()))
+        };
+        let told = |(&(file, id), &records): (&(usize, u32), &u64)| NotUnderstood {
+            file,
+            event: event(file, id),
+            records,
+        };
+        found.into_iter().map(told).collect()
+    }
+}

@@ -1,0 +1,169 @@
+//! A file with everything that turning its records into text needs.
+
+use std::sync::OnceLock;
+
+use crate::event::{EventTable, FormatError, Machine, Names, PointerStyle, Symbol, SymbolTable, Symbols};
+use crate::tracedat::FileOption;
+use crate::tracedat::reader::{ReadError, Reader, Source};
+
+/// An open file, its events and its symbols.
+#[derive(Debug)]
+pub struct TraceFile<S> {
+    name: String,
+    reader: Reader<S>,
+    events: EventTable,
+    /// Formats that cannot be parsed: their records are shown as unknown events.
+    unparsed: Vec<(String, FormatError)>,
+    symbols: OnceLock<SymbolTable>,
+    extra_symbols: Vec<u8>,
+}
+
+impl<S: Source> TraceFile<S> {
+    /// Opens a file and compiles its formats. `name` is what it is called in prefixes of lines.
+    ///
+    /// # Errors
+    /// As [`Reader::open`].
+    pub fn open(name: &str, source: S) -> Result<Self, ReadError> {
+        let reader = Reader::open(source)?;
+        let layout = reader.layout();
+        let machine = Machine { endian: layout.endian, long_size: layout.long_size };
+        let mut events = EventTable::new(machine);
+        let mut unparsed = Vec::new();
+        let constants = Constants::of(&reader);
+        // Of several events with one number the first counts, which a later one would replace.
+        for system in reader.metadata().systems.iter().rev() {
+            for text in system.formats.iter().rev() {
+                if let Err(error) = events.add(&system.name, text, &constants) {
+                    unparsed.push((system.name.clone(), error));
+                }
+            }
+        }
+        events.set_pointers(PointerStyle::TraceCmd);
+        Ok(Self {
+            name: name.to_owned(),
+            reader,
+            events,
+            unparsed,
+            symbols: OnceLock::new(),
+            extra_symbols: Vec::new(),
+        })
+    }
+
+    /// What the file is called.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its reader.
+    pub fn reader(&self) -> &Reader<S> {
+        &self.reader
+    }
+
+    /// Its reader, to set how times are corrected.
+    pub fn reader_mut(&mut self) -> &mut Reader<S> {
+        &mut self.reader
+    }
+
+    /// Its events.
+    pub fn events(&self) -> &EventTable {
+        &self.events
+    }
+
+    /// The formats that cannot be parsed, each with its system.
+    pub fn unparsed(&self) -> &[(String, FormatError)] {
+        &self.unparsed
+    }
+
+    /// Adds symbols to those of the file: lines of `/proc/kallsyms`.
+    pub fn add_kallsyms(&mut self, text: &[u8]) {
+        self.extra_symbols.extend_from_slice(text);
+        self.extra_symbols.push(b'\n');
+        self.symbols = OnceLock::new();
+    }
+
+    /// The symbols of the file, read when they are asked for the first time. A file whose symbols are damaged has none.
+    pub fn symbols(&self) -> &SymbolTable {
+        self.symbols.get_or_init(|| {
+            let mut text = self.extra_symbols.clone();
+            text.extend(self.reader.kallsyms().unwrap_or_default());
+            let texts = &self.reader.metadata().printk;
+            SymbolTable::parse(text).with_texts(texts.iter().map(|(at, text)| (*at, text.as_str())))
+        })
+    }
+
+    /// The clock that the file names, if it does.
+    pub fn clock(&self) -> Option<&str> {
+        let text = self.reader.facts().find_map(|fact| match fact {
+            FileOption::TraceClock(text) => Some(text.as_str()),
+            _ => None,
+        })?;
+        let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        match chosen {
+            Some((name, _)) => Some(name),
+            // Version 6 has it behind the list of CPUs.
+            None => {
+                self.reader.buffers().first().map(|buffer| buffer.clock.as_str()).filter(|c| !c.is_empty())
+            }
+        }
+    }
+
+    /// Whether the file has an option that names its clock, if only an empty one.
+    pub fn has_clock_option(&self) -> bool {
+        self.reader.facts().any(|fact| matches!(fact, FileOption::TraceClock(_)))
+    }
+
+    /// Whether times count nanoseconds, so that they are shown as seconds. Of a file that names no clock, they do.
+    pub fn is_in_nanoseconds(&self) -> bool {
+        let Some(clock) = self.clock() else { return true };
+        let corrections = self.reader.clock().corrections();
+        let is_raw = corrections == crate::tracedat::reader::Corrections::NONE;
+        let converted =
+            self.reader.facts().any(|fact| matches!(fact, FileOption::Tsc2Nsec { mult, .. } if *mult != 0));
+        !is_raw
+            && (converted
+                || matches!(clock, "local" | "global" | "uptime" | "perf" | "tsc2nsec" | "tai")
+                || clock.starts_with("mono"))
+    }
+
+    /// A time as lines show it.
+    pub fn time_text(&self, timestamp: u64, full: bool) -> String {
+        let mut text = Vec::new();
+        super::line::time(&mut text, timestamp, self.is_in_nanoseconds(), full);
+        String::from_utf8_lossy(&text).into_owned()
+    }
+}
+
+impl<S: Source> Symbols for TraceFile<S> {
+    fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
+        self.symbols().lookup(address)
+    }
+
+    fn text_at(&self, address: u64) -> Option<&str> {
+        self.symbols().text_at(address)
+    }
+}
+
+/// What the formats of a file tell of the kernel's constants.
+struct Constants {
+    hz: Option<i64>,
+}
+
+impl Constants {
+    /// `writeback_single_inode` prints an age as `(jiffies - REC->dirtied_when) / 250`: the divisor is the kernel's HZ.
+    fn of<S: Source>(reader: &Reader<S>) -> Self {
+        let metadata = reader.metadata();
+        let formats = metadata.systems.iter().filter(|system| system.name == "writeback");
+        let hz = formats.flat_map(|system| &system.formats).find_map(|text| {
+            let (_, rest) = text.split_once("REC->dirtied_when) / ")?;
+            let digits = rest.find(|c: char| !c.is_ascii_digit()).map_or(rest, |end| &rest[..end]);
+            digits.parse().ok()
+        });
+        Self { hz }
+    }
+}
+
+impl Names for Constants {
+    fn value(&self, name: &str) -> Option<i64> {
+        if name == "HZ" { self.hz } else { None }
+    }
+}

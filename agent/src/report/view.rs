@@ -1,0 +1,158 @@
+//! What is looked up once per file, event and buffer, and not for every record.
+
+use super::plugin::{Num, Plugin};
+use super::tasks::Tasks;
+use super::trace_file::TraceFile;
+use crate::event::{EventTable, Machine, Printer, Symbols};
+use crate::tracedat::reader::Source;
+
+/// A file.
+pub(super) struct FileView<'a> {
+    pub(super) name: &'a str,
+    pub(super) symbols: &'a (dyn Symbols + Sync),
+    pub(super) machine: Machine,
+    pub(super) tasks: Tasks,
+    pub(super) in_nanoseconds: bool,
+    /// Whether the file names its clock.
+    pub(super) has_clock: bool,
+    pub(super) common: Common,
+    events: Vec<EventView<'a>>,
+    /// Place of each number's event, plus one.
+    by_id: Vec<u32>,
+}
+
+/// An event.
+pub(super) struct EventView<'a> {
+    pub(super) printer: &'a Printer,
+    /// ` name: ` and blanks up to the text.
+    pub(super) label: Box<[u8]>,
+    pub(super) plugin: Option<Plugin>,
+    /// The fields that options for tasks ask for.
+    pub(super) pid: Option<Num>,
+    pub(super) next_pid: Option<Num>,
+}
+
+/// The fields that all events have.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Common {
+    pub(super) pid: Option<Num>,
+    pub(super) flags: Option<Num>,
+    pub(super) preempt_count: Option<Num>,
+    pub(super) migrate_disable: Option<Num>,
+    pub(super) lock_depth: Option<Num>,
+}
+
+/// A buffer of a file, as lines name it.
+pub(super) struct BufferView<'a> {
+    pub(super) file: usize,
+    pub(super) name: &'a str,
+    /// What lines begin with.
+    pub(super) prefix: Box<[u8]>,
+}
+
+impl<'a> FileView<'a> {
+    pub(super) fn new<S: Source>(file: &'a TraceFile<S>, plugins: bool) -> Self {
+        let table: &EventTable = file.events();
+        let mut view = Self {
+            name: file.name(),
+            symbols: file,
+            machine: table.machine(),
+            tasks: Tasks::new(&file.reader().metadata().cmdlines),
+            in_nanoseconds: file.is_in_nanoseconds(),
+            has_clock: file.has_clock_option(),
+            common: table.iter().next().map_or_else(Common::default, Common::of),
+            events: Vec::with_capacity(table.len()),
+            by_id: Vec::new(),
+        };
+        for printer in table.iter() {
+            let id = usize::from(printer.format().id);
+            if view.by_id.len() <= id {
+                view.by_id.resize(id + 1, 0);
+            }
+            view.events.push(EventView::new(printer, plugins));
+            view.by_id[id] = view.events.len() as u32;
+        }
+        view
+    }
+
+    /// The event of a record.
+    #[inline]
+    pub(super) fn event(&self, record: &[u8]) -> Option<&EventView<'a>> {
+        let id = self.machine.number(record.get(..2)?) as usize;
+        let place = *self.by_id.get(id)? as usize;
+        self.events.get(place.checked_sub(1)?)
+    }
+
+    /// The task that a record is of.
+    #[inline]
+    pub(super) fn pid(&self, record: &[u8]) -> u32 {
+        self.common.pid.map_or(0, |pid| pid.read(record, self.machine) as u32)
+    }
+}
+
+impl<'a> EventView<'a> {
+    fn new(printer: &'a Printer, plugins: bool) -> Self {
+        let num = |name| Num::of(printer.format(), name);
+        let label = format!(" {}: {:2$}", printer.name(), "", 20_usize.saturating_sub(printer.name().len()));
+        Self {
+            printer,
+            label: label.into_bytes().into(),
+            plugin: if plugins { Plugin::of(printer) } else { None },
+            pid: num("pid"),
+            next_pid: num("next_pid"),
+        }
+    }
+}
+
+impl Common {
+    fn of(printer: &Printer) -> Self {
+        let num = |name| Num::of(printer.format(), name);
+        Self {
+            pid: num("common_pid"),
+            flags: num("common_flags"),
+            preempt_count: num("common_preempt_count"),
+            migrate_disable: num("common_migrate_disable"),
+            lock_depth: num("common_lock_depth"),
+        }
+    }
+}
+
+/// The buffers of several files in the order in which stock trace-cmd merges them: the top ones, then the named ones. Of several
+/// parts of the top buffer in one file all come first.
+pub(super) fn buffers<'a, S: Source>(files: &'a [TraceFile<S>]) -> Vec<(usize, BufferView<'a>)> {
+    let mut found: Vec<(usize, BufferView<'a>)> = Vec::new();
+    for named in [false, true] {
+        for (number, file) in files.iter().enumerate() {
+            for (place, buffer) in file.reader().buffers().iter().enumerate() {
+                if buffer.name.is_empty() != named {
+                    let view = BufferView { file: number, name: &buffer.name, prefix: Box::default() };
+                    found.push((place, view));
+                }
+            }
+        }
+    }
+    let several = files.len() > 1;
+    let label = |view: &BufferView<'a>| {
+        if !view.name.is_empty() {
+            view.name
+        } else if several {
+            base_name(files.get(view.file).map_or("", TraceFile::name))
+        } else {
+            ""
+        }
+    };
+    let width = found.iter().map(|(_, view)| label(view).len()).max().unwrap_or(0);
+    if several || found.iter().any(|(_, view)| !view.name.is_empty()) {
+        for (_, view) in &mut found {
+            let label = label(view);
+            let colon = if label.is_empty() { "  " } else { ": " };
+            view.prefix = format!("{label:>width$}{colon}").into_bytes().into();
+        }
+    }
+    found
+}
+
+/// What is behind the last slash.
+pub(super) fn base_name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}

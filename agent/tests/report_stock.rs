@@ -1,0 +1,158 @@
+//! The lines of a report are those that stock trace-cmd has printed for the same files.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
+
+mod traces;
+
+use std::collections::BTreeSet;
+
+use tracer_agent::report::{Report, Selection, Style, TraceFile};
+use traces::{RECORDINGS, recording, text};
+
+/// What is not compared, of which event, and why. Of a line that differs this is all that may be different.
+const DIFFERENCES: [(&str, Part, &str); 6] = [
+    ("mm_page_alloc", Part::Value("page="), PAGE),
+    ("mm_page_free", Part::Value("page="), PAGE),
+    ("mm_page_free_batched", Part::Value("page="), PAGE),
+    ("timer_start", Part::Value("flags="), TIMER),
+    ("ma_read", Part::Text, UNPARSED),
+    ("ma_write", Part::Text, UNPARSED),
+];
+
+/// The address is `vmemmap_base` and an offset. The file does not tell it; trace-cmd calculates with 0 and the address of a symbol.
+const PAGE: &str = "no address instead of a wrong one";
+/// libtraceevent loses the mask before the flags, and calculates with another value.
+const TIMER: &str = "the bits that are set";
+/// libtraceevent does not parse these formats, and prints `[FAILED TO PARSE]`.
+const UNPARSED: &str = "the text instead of the fields";
+
+enum Part {
+    /// What stands behind these characters, up to the next blank.
+    Value(&'static str),
+    /// All behind the event's name.
+    Text,
+}
+
+/// A line without what is not compared.
+fn comparable(line: &str) -> String {
+    let Some((head, rest)) = line.split_once(": ") else { return line.to_owned() };
+    // Prefix, task and time end with colons, too.
+    for (event, part, _) in &DIFFERENCES {
+        let label = format!(" {event}: ");
+        let Some(at) = line.find(&label) else { continue };
+        let (before, text) = line.split_at(at + label.len());
+        return match part {
+            Part::Text => before.to_owned(),
+            Part::Value(name) => match text.split_once(name) {
+                Some((start, end)) => {
+                    let end = end.find(' ').map_or("", |at| &end[at..]);
+                    format!("{before}{start}{name}*{end}")
+                }
+                None => line.to_owned(),
+            },
+        };
+    }
+    format!("{head}: {rest}")
+}
+
+fn printed(files: &[TraceFile<Vec<u8>>; 1], style: Style) -> String {
+    let report = Report::new(files).style(style);
+    let mut out = report.header().into_bytes();
+    let summary = report.run(&mut out, |_| {}).unwrap();
+    assert_eq!(summary.damage.count, 0);
+    assert_eq!(summary.not_understood, []);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[test]
+fn lines_are_those_of_trace_cmd() {
+    let mut compared = 0;
+    // The list of differences must have nothing that is equal.
+    let mut different = BTreeSet::new();
+    for name in RECORDINGS {
+        let files = [TraceFile::open(name, recording(name)).unwrap()];
+        for (kind, style) in [
+            ("report", Style::default()),
+            ("raw", Style { raw: true, full_time: true, ..Style::default() }),
+            ("noplugin", Style { plain: true, full_time: true, ..Style::default() }),
+        ] {
+            let Some(expected) = text(name, kind) else {
+                assert!(kind != "report", "{name} has no text");
+                continue;
+            };
+            compared += 1;
+            let ours = printed(&files, style);
+            assert_eq!(ours.lines().count(), expected.lines().count(), "{name} {kind}");
+            for (number, (ours, expected)) in ours.lines().zip(expected.lines()).enumerate() {
+                assert_eq!(comparable(ours), comparable(expected), "{name} {kind}, line {}", number + 1);
+                if ours != expected {
+                    let found = DIFFERENCES.iter().find(|(event, ..)| ours.contains(&format!(" {event}: ")));
+                    different.extend(found.map(|(event, ..)| *event));
+                }
+            }
+        }
+    }
+    assert_eq!(compared, 23);
+    assert_eq!(different, DIFFERENCES.iter().map(|(event, ..)| *event).collect());
+}
+
+#[test]
+fn parts_of_a_report_are_lines_of_the_whole() {
+    let name = "k6.12-instances";
+    let files = [TraceFile::open(name, recording(name)).unwrap()];
+    let whole = String::from_utf8({
+        let mut out = Vec::new();
+        Report::new(&files).run(&mut out, |_| {}).unwrap();
+        out
+    })
+    .unwrap();
+    let print = |selection: Selection, threads| {
+        let mut out = Vec::new();
+        let report = Report::new(&files).select(selection).threads(threads);
+        let summary = report.run(&mut out, |_| {}).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(summary.shown as usize, text.lines().count());
+        text
+    };
+    for threads in [1, 2, 7] {
+        assert_eq!(print(Selection::default(), threads), whole);
+    }
+    let lines: Vec<_> = whole.lines().collect();
+    let chosen = |keep: &dyn Fn(&str) -> bool| {
+        lines.iter().filter(|line| keep(line)).flat_map(|line| [line, "\n"]).collect::<String>()
+    };
+    let cpu = Selection { cpus: Some([1].into()), ..Selection::default() };
+    assert_eq!(print(cpu, 2), chosen(&|line| line.contains("[001]")));
+    let limit = Selection { limit: Some(77), ..Selection::default() };
+    assert_eq!(print(limit, 2).lines().collect::<Vec<_>>(), lines[..77]);
+    let time = |line: &str| {
+        let (_, rest) = line.split_once("] ").unwrap();
+        rest.split_once(": ").unwrap().0.trim().replace('.', "").parse::<u64>().unwrap()
+    };
+    let (since, until) = (21_900_000_000, 22_000_000_000);
+    let span = Selection { since: Some(since), until: Some(until), ..Selection::default() };
+    let between = chosen(&|line| (since..=until).contains(&(time(line) * 1000)));
+    assert!(between.lines().count() > 100 && between.lines().count() < lines.len());
+    assert_eq!(print(span, 2), between);
+    let pids = Selection { pids: Some([231].into()), ..Selection::default() };
+    let of_task = print(pids, 2);
+    assert!(of_task.lines().any(|line| line.contains("==> trace-cmd:231 ")));
+    assert!(of_task.lines().all(|line| line.contains("231")), "{of_task}");
+}
+
+#[test]
+fn json_has_the_fields() {
+    let name = "k6.12-kprobes";
+    let files = [TraceFile::open(name, recording(name)).unwrap()];
+    let mut out = Vec::new();
+    let summary = Report::new(&files).json(true).run(&mut out, |_| {}).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(text.lines().count() as u64, summary.records);
+    let first = text.lines().next().unwrap();
+    let expected = concat!(
+        r#"{"timestamp":44126646670,"cpu":1,"pid":285,"comm":"w.sh","buffer":"","lost":0,"flags":0,"#,
+        r#""preempt_count":0,"system":"kprobes","event":"opens","fields":{"__probe_ip":18446744072201969760,"#,
+        r#""dfd":-100,"path":"/tmp/w.sh","flags":557056}}"#
+    );
+    assert_eq!(first, expected);
+}
