@@ -13,6 +13,7 @@ use super::exit::ExitCode;
 use super::signals::Signals;
 use super::units::{bytes, count};
 use super::{CliError, info::InfoError};
+use crate::export::ctf::Ctf;
 use crate::export::{Exported, Format, Job, Progress, Target, export};
 use crate::tracedat::reader::{Reader, Source};
 
@@ -28,7 +29,18 @@ struct Known {
 }
 
 /// The formats, in the order in which they are listed.
-const KNOWN: &[Known] = &[];
+const KNOWN: &[Known] = &[
+    Known {
+        name: "ctf",
+        summary: "Common Trace Format 1.8, with the kernel's own names",
+        make: |_| Ok(Box::new(Ctf::Kernel)),
+    },
+    Known {
+        name: "lttng",
+        summary: "CTF 1.8 as LTTng 2.13 records a kernel, with the names of lttng-modules and a state dump",
+        make: |_| Ok(Box::new(Ctf::Lttng)),
+    },
+];
 
 /// Write a trace.dat in the layout of another tracer
 ///

@@ -2,6 +2,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`ctf`] | formats `ctf` and `lttng` |
 //! | [`recording`] | the recording as every format wants it: its events, and its records by channel and CPU |
 //! | [`job`] | what all exports share while they run: threads, progress, cancelling, what could not be carried over |
 //! | [`staging`] | the directory that is written beside its final place, and what may be replaced by it |
@@ -10,6 +11,7 @@
 //! A target layout implements [`Format`]; [`export`] does everything around it. No format holds more of a recording in memory than
 //! a few blocks for each CPU that is being worked on.
 
+pub mod ctf;
 mod error;
 pub mod job;
 pub mod recognise;

@@ -1,0 +1,212 @@
+//! Records of one CPU into a stream.
+
+use std::collections::BTreeMap;
+
+use super::super::{ExportError, Job, Lane, NotCarried, Recording};
+use super::schema::{Birth, Choice, Event, Rule, Source, Trace};
+use super::stream::StreamWriter;
+use super::types;
+use crate::event::{Machine, Value};
+use crate::tracedat::initial_state::InitialState;
+
+/// Records between two words on how far it is.
+const STEP: u64 = 1 << 14;
+/// `CLONE_THREAD` of include/uapi/linux/sched.h.
+const CLONE_THREAD: u64 = 0x10000;
+
+/// Writes the records of a lane.
+pub(super) fn lane(
+    recording: &Recording<'_>,
+    lane: &Lane,
+    trace: &Trace,
+    channel: usize,
+    state: Option<&InitialState>,
+    stream: &mut StreamWriter,
+    job: &Job<'_>,
+) -> Result<(), ExportError> {
+    let channel = &trace.channels[channel];
+    let mut records = recording.records(lane)?;
+    let mut converter = Converter::new(state);
+    let mut done = 0;
+    loop {
+        let record = match records.next_record() {
+            Ok(Some(record)) => record,
+            Ok(None) => break,
+            // Damage was found by the survey; whoever goes on nevertheless was told of it.
+            Err(_) => continue,
+        };
+        done += 1;
+        if done == STEP {
+            job.advance(done)?;
+            done = 0;
+        }
+        let mut time = trace.clock.shifted(record.timestamp);
+        if time < stream.last() {
+            converter.backwards += 1;
+            time = stream.last();
+        }
+        if let Some(missed) = record.missed {
+            stream.lost(missed.max(1), time)?;
+        }
+        let rule = record.event_id().and_then(|id| channel.rules.get(id));
+        let Some(rule) = rule else { continue };
+        let id = rule.choose(record.data);
+        let Some(event) = channel.events.get(id as usize) else { continue };
+        let out = stream.event(id, time)?;
+        for (place, (_, ty)) in rule.context.iter().zip(&channel.context) {
+            let value = place.and_then(|place| rule.reader.value(place, record.data)?.ok());
+            ty.encode(value, out);
+        }
+        converter.fields(rule, event, record.data, out);
+        if let Some(birth) = rule.births {
+            converter.birth(rule, birth, record.data);
+        }
+    }
+    job.advance(done)?;
+    job.merge_not_carried(converter.finish());
+    Ok(())
+}
+
+/// The longs of a machine.
+fn words(bytes: &[u8], machine: Machine) -> impl Iterator<Item = u64> {
+    let word = move |bytes: &[u8]| match (bytes.first_chunk(), bytes.first_chunk()) {
+        (Some(long), _) => machine.endian.read_u64(*long),
+        (None, Some(short)) => machine.endian.read_u32(*short).into(),
+        (None, None) => 0,
+    };
+    bytes.chunks_exact(usize::from(machine.long_size.max(1))).map(word)
+}
+
+impl Rule {
+    fn number(&self, place: usize, record: &[u8]) -> Option<i64> {
+        match self.reader.value(place, record)?.ok()? {
+            Value::Signed(number) => Some(number),
+            Value::Unsigned(number) | Value::Pointer(number) => Some(number as i64),
+            _ => None,
+        }
+    }
+
+    fn choose(&self, record: &[u8]) -> u32 {
+        match &self.choice {
+            Choice::One(id) => *id,
+            Choice::SystemCall { number, events, unknown } => {
+                let number = self.number(*number, record).and_then(|number| usize::try_from(number).ok());
+                number.and_then(|number| *events.get(number)?).unwrap_or(*unknown)
+            }
+        }
+    }
+}
+
+/// What has to be kept from record to record.
+struct Converter {
+    /// Process by thread.
+    processes: BTreeMap<i64, i64>,
+    /// A thread that was just created, and its process.
+    born: Option<(i64, i64)>,
+    backwards: u64,
+    unknown_processes: u64,
+    /// Fields that do not fit, by event and field.
+    broken: BTreeMap<(String, String), u64>,
+}
+
+impl Converter {
+    fn new(state: Option<&InitialState>) -> Self {
+        let threads = state.map_or(&[][..], |state| &state.threads);
+        let processes = threads.iter().map(|thread| (thread.tid.into(), thread.tgid.into())).collect();
+        Self { processes, born: None, backwards: 0, unknown_processes: 0, broken: BTreeMap::new() }
+    }
+
+    fn fields(&mut self, rule: &Rule, event: &Event, record: &[u8], out: &mut Vec<u8>) {
+        for field in &event.fields {
+            let value = |place: usize| rule.reader.value(place, record).and_then(Result::ok);
+            let fits = match field.source {
+                Source::Record(place) => field.ty.encode(value(place), out),
+                Source::Less(place, less) => {
+                    let number = rule.number(place, record).map(|number| Value::Signed(number - less));
+                    field.ty.encode(number, out)
+                }
+                Source::OperationBits(place) => {
+                    let bits = match value(place) {
+                        Some(Value::Text(letters)) => super::lttng::operation_bits(letters),
+                        _ => None,
+                    };
+                    field.ty.encode(bits.map(|bits| Value::Unsigned(bits.into())), out)
+                }
+                Source::Element(place, index) => {
+                    let element = match value(place) {
+                        Some(Value::Array(numbers)) => numbers.iter().nth(index),
+                        _ => None,
+                    };
+                    field.ty.encode(element, out)
+                }
+                Source::Stack => match rule.stack {
+                    Some((start, machine)) => {
+                        let bytes = record.get(start..).unwrap_or_default();
+                        types::addresses(words(bytes, machine), out);
+                        true
+                    }
+                    None => field.ty.encode(None, out),
+                },
+                Source::ProcessOf(place) => {
+                    let thread = rule.number(place, record);
+                    field.ty.encode(thread.map(|thread| Value::Signed(self.process_of(thread))), out)
+                }
+                Source::ProcessOfNew(place) => {
+                    let thread = rule.number(place, record);
+                    let process = thread.map(|thread| Value::Signed(self.process_of_new(thread)));
+                    field.ty.encode(process, out)
+                }
+            };
+            if !fits {
+                *self.broken.entry((event.name.clone(), field.name.clone())).or_default() += 1;
+            }
+        }
+    }
+
+    fn process_of(&mut self, thread: i64) -> i64 {
+        self.processes.get(&thread).copied().unwrap_or_else(|| {
+            self.unknown_processes += 1;
+            thread
+        })
+    }
+
+    /// Whether a new thread is one of its parent's process or begins its own is told by `task:task_newtask`, which comes right
+    /// before `sched:sched_process_fork`.
+    fn process_of_new(&mut self, thread: i64) -> i64 {
+        let process = match self.born.take() {
+            Some((born, process)) if born == thread => process,
+            _ => {
+                self.unknown_processes += 1;
+                thread
+            }
+        };
+        self.processes.insert(thread, process);
+        process
+    }
+
+    fn birth(&mut self, rule: &Rule, birth: Birth, record: &[u8]) {
+        let flags = rule.number(birth.clone_flags, record).unwrap_or(0) as u64;
+        let (Some(child), Some(parent)) = (rule.number(birth.pid, record), rule.number(birth.parent, record))
+        else {
+            return;
+        };
+        let process = if flags & CLONE_THREAD != 0 { self.process_of(parent) } else { child };
+        self.born = Some((child, process));
+    }
+
+    fn finish(self) -> NotCarried {
+        let mut not_carried = NotCarried::default();
+        not_carried.add("times that go back, replaced by those of the events before", self.backwards);
+        not_carried.add(
+            "processes of threads, which the recording does not tell: the threads' own numbers are written",
+            self.unknown_processes,
+        );
+        for ((event, field), records) in self.broken {
+            not_carried.add(
+                format!("values of {event}.{field} that are not in their records or not understood"),
+                records,
+            );
+        }
+        not_carried
+    }
+}

@@ -1,0 +1,132 @@
+//! The schema with the kernel's own names: format `ctf`.
+
+use super::super::{Lane, Recording, recording::full_name};
+use super::metadata::quoted;
+use super::schema::{Channel, Choice, Event, Field, Rule, Rules, Source};
+use super::types::{Integer, Type};
+use crate::event::{Array, Format, Location, Machine, Printer, RecordReader};
+use crate::tracedat::FileOption;
+use crate::tracedat::initial_state::{Host, InitialState};
+
+/// A channel with the events of these lanes. Fields that all events have become the context.
+pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
+    let printers = printers(recording, lanes);
+    let context = printers.first().map_or_else(Vec::new, |printer| common(printer, recording.machine()));
+    let mut rules = Rules::default();
+    let mut events = Vec::new();
+    for printer in printers {
+        let reader = RecordReader::new(printer.format(), recording.machine());
+        let fields = fields(printer, &reader, |_| None);
+        let context_places = context.iter().map(|(name, _)| printer.field_index(name)).collect();
+        rules.insert(
+            printer.format().id,
+            rule(printer, reader, recording.machine(), context_places, Choice::One(events.len() as u32)),
+        );
+        events.push(Event { name: full_name(printer), fields });
+    }
+    Channel { buffer: String::new(), name: String::new(), context, events, rules }
+}
+
+/// The events of these lanes, in the order of their numbers.
+pub(super) fn printers<'r>(recording: &'r Recording<'_>, lanes: &[&Lane]) -> Vec<&'r Printer> {
+    let mut ids: Vec<u16> = lanes.iter().flat_map(|lane| &lane.by_id).map(|(id, _)| *id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids.into_iter().filter_map(|id| recording.events().get(id)).collect()
+}
+
+pub(super) fn rule(
+    printer: &Printer,
+    reader: RecordReader,
+    machine: Machine,
+    context: Vec<Option<usize>>,
+    choice: Choice,
+) -> Rule {
+    let stack = printer.format().field("caller").filter(|_| printer.is_kernel_stack());
+    let stack = stack.map(|field| (field.offset as usize, machine));
+    Rule { reader, stack, context, choice, births: None }
+}
+
+/// The common fields, but for the event's number, which the event header has.
+fn common(printer: &Printer, machine: Machine) -> Vec<(String, Type)> {
+    let reader = RecordReader::new(printer.format(), machine);
+    let fields = printer.format().common.iter().enumerate();
+    fields
+        .filter(|(_, field)| field.name != "common_type")
+        .filter_map(|(place, field)| Some((field.name.clone(), Type::of_kernel(reader.kind(place)?, None))))
+        .collect()
+}
+
+/// The event's own fields. `array_len` tells of the texts that are to stay arrays how long these are.
+pub(super) fn fields(
+    printer: &Printer,
+    reader: &RecordReader,
+    array_len: impl Fn(&crate::event::Field) -> Option<usize>,
+) -> Vec<Field> {
+    let Format { fields, .. } = printer.format();
+    let stack = printer.is_kernel_stack();
+    let field = |(place, field): (usize, &crate::event::Field)| {
+        let place = reader.common() + place;
+        let (ty, source) = if stack && field.name == "caller" {
+            (Type::Sequence { element: Integer::hex(8) }, Source::Stack)
+        } else {
+            (Type::of_kernel(reader.kind(place)?, array_len(field)), Source::Record(place))
+        };
+        Some(Field { name: field.name.clone(), ty, source })
+    };
+    fields.iter().enumerate().filter_map(field).collect()
+}
+
+/// The length of a text that stands in the record itself.
+pub(super) fn inline_text(field: &crate::event::Field) -> Option<usize> {
+    let inline = field.location == Location::Inline && field.array != Array::Open;
+    (inline && field.size > 0).then_some(field.size as usize)
+}
+
+/// What the metadata say of the trace.
+pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Vec<(&'static str, String)> {
+    let mut env = machine_env(recording, state);
+    env.push(("tracer_name", quoted("tracer-agent")));
+    let mut version = env!("CARGO_PKG_VERSION").split('.');
+    for name in ["tracer_major", "tracer_minor", "tracer_patchlevel"] {
+        let number = version.next().and_then(|part| part.parse::<u32>().ok()).unwrap_or(0);
+        env.push((name, number.to_string()));
+    }
+    env.push(("recorded_by", quoted(&recorder(recording))));
+    env
+}
+
+/// The machine: by the state at the start, or else by the option with the texts of uname(2).
+pub(super) fn machine_env(
+    recording: &Recording<'_>,
+    state: Option<&InitialState>,
+) -> Vec<(&'static str, String)> {
+    let uname = recording.file().facts().find_map(|fact| match fact {
+        FileOption::Uname(text) => Some(text.clone()),
+        _ => None,
+    });
+    let host = state.map_or_else(|| host_of(&uname.unwrap_or_default()), |state| state.host.clone());
+    vec![
+        ("hostname", quoted(&host.hostname)),
+        ("domain", quoted("kernel")),
+        ("sysname", quoted(&host.sysname)),
+        ("kernel_release", quoted(&host.release)),
+        ("kernel_version", quoted(&host.version)),
+    ]
+}
+
+/// Option UNAME has `sysname nodename release machine`.
+fn host_of(uname: &str) -> Host {
+    let mut words = uname.split_ascii_whitespace().map(str::to_owned);
+    let mut word = || words.next().unwrap_or_default();
+    Host { sysname: word(), hostname: word(), release: word(), machine: word(), ..Host::default() }
+}
+
+/// The program that recorded.
+pub(super) fn recorder(recording: &Recording<'_>) -> String {
+    let version = recording.file().facts().find_map(|fact| match fact {
+        FileOption::Version(text) => Some(text.trim().to_owned()),
+        _ => None,
+    });
+    version.unwrap_or_else(|| "unknown".to_owned())
+}

@@ -1,0 +1,260 @@
+//! The schema with the names, types and state dump of lttng-modules 2.13: format `lttng`.
+//!
+//! | module | what |
+//! |---|---|
+//! | `names` | what events and fields are called |
+//! | `syscalls` | events of system calls, and their table |
+//! | `state` | the state dump |
+
+mod names;
+mod state;
+mod syscalls;
+
+use super::super::{Lane, Recording};
+use super::kernel::{self, inline_text, recorder};
+use super::metadata::quoted;
+use super::schema::{Birth, Channel, Choice, Event, Field, Rules, Source};
+use super::types::{Integer, Type};
+use crate::event::{Printer, RecordReader};
+use crate::tracedat::FileOption;
+use crate::tracedat::initial_state::InitialState;
+
+pub(super) use state::{channel as state_channel, write as write_state};
+
+/// The version whose layout is written. Readers choose names of events by it.
+const VERSION: [u32; 3] = [2, 13, 9];
+
+/// What priorities of the kernel have more than those of lttng-modules: `MAX_RT_PRIO` (include/linux/sched/prio.h).
+const MAX_RT_PRIO: i64 = 100;
+
+/// A channel with the events of these lanes.
+pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
+    let printers = kernel::printers(recording, lanes);
+    let machine = recording.machine();
+    let has_system = |system: &str| printers.iter().any(|printer| printer.system() == system);
+    // With both, each system call would be there twice.
+    let name_raw_calls = !has_system("syscalls");
+    let context_names = [
+        ("tid", "common_pid"),
+        ("common_flags", "common_flags"),
+        ("common_preempt_count", "common_preempt_count"),
+    ];
+    let integers = [Integer::new(4, true), Integer::hex(1), Integer::new(1, false)];
+    let context = context_names
+        .iter()
+        .zip(integers)
+        .map(|((name, _), ty)| ((*name).to_owned(), Type::Integer(ty)))
+        .collect();
+    let mut rules = Rules::default();
+    let mut events: Vec<Event> = Vec::new();
+    for printer in printers {
+        let reader = RecordReader::new(printer.format(), machine);
+        let fields = fields(printer, &reader);
+        let first = events.len() as u32;
+        let choice = match (printer.system(), printer.name()) {
+            ("raw_syscalls", "sys_enter" | "sys_exit") if name_raw_calls => {
+                syscalls::raw(printer, &fields, &mut events)
+            }
+            _ => {
+                let mut name = names::event(printer.system(), printer.name());
+                if events.iter().any(|event| event.name == name) {
+                    name = format!("{}_{}", printer.system(), printer.name());
+                }
+                events.push(Event { name, fields });
+                Choice::One(first)
+            }
+        };
+        let places = context_names.iter().map(|(_, kernel)| printer.field_index(kernel)).collect();
+        let mut rule = kernel::rule(printer, reader, machine, places, choice);
+        rule.births = births(printer);
+        rules.insert(printer.format().id, rule);
+    }
+    Channel { buffer: String::new(), name: String::new(), context, events, rules }
+}
+
+fn births(printer: &Printer) -> Option<Birth> {
+    if (printer.system(), printer.name()) != ("task", "task_newtask") {
+        return None;
+    }
+    let place = |name| printer.field_index(name);
+    Some(Birth { pid: place("pid")?, clone_flags: place("clone_flags")?, parent: place("common_pid")? })
+}
+
+fn fields(printer: &Printer, reader: &RecordReader) -> Vec<Field> {
+    let (system, event) = (printer.system(), printer.name());
+    let mut fields = kernel::fields(printer, reader, inline_text);
+    if system == "syscalls" {
+        return syscalls::fields(printer, fields);
+    }
+    for field in &mut fields {
+        let kernel_name = std::mem::take(&mut field.name);
+        names::field(system, event, &kernel_name).clone_into(&mut field.name);
+        let Source::Record(place) = field.source else { continue };
+        if names::is_priority(system, &kernel_name) {
+            field.source = Source::Less(place, MAX_RT_PRIO);
+        } else if system == "block" && kernel_name == "rwbs" {
+            field.source = Source::OperationBits(place);
+            field.ty = Type::Integer(Integer::new(4, false));
+        }
+    }
+    let int = || Type::Integer(Integer::new(4, true));
+    let mut add = |name: &str, source| {
+        if fields.iter().all(|field| field.name != name) {
+            fields.push(Field { name: name.to_owned(), ty: int(), source });
+        }
+    };
+    match (system, event) {
+        ("sched", "sched_process_fork") => {
+            let place = |name| printer.field_index(name);
+            if let (Some(parent), Some(child)) = (place("parent_pid"), place("child_pid")) {
+                add("parent_pid", Source::ProcessOf(parent));
+                add("child_pid", Source::ProcessOfNew(child));
+            }
+        }
+        // What lttng-modules asks the current task for.
+        ("block", _) if printer.field_index("comm").is_some() => {
+            if let Some(place) = printer.field_index("common_pid") {
+                add("tid", Source::Record(place));
+            }
+        }
+        _ => {}
+    }
+    fields
+}
+
+/// The bits of `rwbs` in lttng-modules, from the letters of `blk_fill_rwbs` (block/blk-core.c): an F for a flush before, the
+/// operation, and what goes with it. `None` if a letter is not known.
+pub(super) fn operation_bits(letters: &[u8]) -> Option<u32> {
+    const WRITE: u32 = 1 << 0;
+    const DISCARD: u32 = 1 << 1;
+    const READ: u32 = 1 << 2;
+    const READ_AHEAD: u32 = 1 << 3;
+    const SYNC: u32 = 1 << 5;
+    const META: u32 = 1 << 6;
+    const SECURE: u32 = 1 << 7;
+    const FLUSH: u32 = 1 << 8;
+    const FUA: u32 = 1 << 9;
+    const PREFLUSH: u32 = 1 << 10;
+    let operation = |letter: u8| match letter {
+        b'W' => Some(WRITE),
+        b'D' => Some(DISCARD),
+        b'R' => Some(READ),
+        b'F' => Some(FLUSH),
+        b'N' => Some(0),
+        _ => None,
+    };
+    let (&first, rest) = letters.split_first()?;
+    let (mut bits, mut rest) = match rest.split_first() {
+        // A second operation letter, so that the first stands before it.
+        Some((&second, rest)) if first == b'F' && operation(second).is_some() => {
+            (PREFLUSH | operation(second)?, rest)
+        }
+        _ => (operation(first)?, rest),
+    };
+    if bits & DISCARD != 0
+        && let Some(after) = rest.strip_prefix(b"E")
+    {
+        bits |= SECURE;
+        rest = after;
+    }
+    for letter in rest {
+        bits |= match letter {
+            b'F' => FUA,
+            b'A' => READ_AHEAD,
+            b'S' => SYNC,
+            b'M' => META,
+            _ => return None,
+        };
+    }
+    Some(bits)
+}
+
+/// What the metadata say of the trace. It claims the version of lttng-modules whose names it has, because readers choose names by it,
+/// and says who made it.
+pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Vec<(&'static str, String)> {
+    let mut env = kernel::machine_env(recording, state);
+    env.push(("tracer_name", quoted("lttng-modules")));
+    for (name, number) in ["tracer_major", "tracer_minor", "tracer_patchlevel"].into_iter().zip(VERSION) {
+        env.push((name, number.to_string()));
+    }
+    env.push(("trace_buffering_scheme", quoted("global")));
+    let trace_id = recording.file().facts().find_map(|fact| match fact {
+        FileOption::TraceId(id) => Some(*id),
+        _ => None,
+    });
+    env.push((
+        "trace_name",
+        quoted(&trace_id.map_or_else(|| "trace".to_owned(), |id| format!("trace-{id:016x}"))),
+    ));
+    if let Some(datetime) = creation(recording) {
+        env.push(("trace_creation_datetime", quoted(&datetime)));
+    }
+    if let Some(uuid) = state.map(|state| &state.host.product_uuid).filter(|uuid| !uuid.is_empty()) {
+        env.push(("product_uuid", quoted(uuid)));
+    }
+    env.push(("exporter", quoted(concat!("tracer-agent ", env!("CARGO_PKG_VERSION")))));
+    env.push(("exporter_note", quoted("converted from a trace.dat; lttng-modules did not record it")));
+    env.push(("recorded_by", quoted(&recorder(recording))));
+    env
+}
+
+/// Wall time of the first record, as `20260131T120000+0000`.
+fn creation(recording: &Recording<'_>) -> Option<String> {
+    let (first, _) = recording.span()?;
+    let seconds = first.checked_add_signed(recording.wall_offset()?)? / 1_000_000_000;
+    let (days, second) = (seconds / 86400, seconds % 86400);
+    let (year, month, day) = civil(days);
+    Some(format!(
+        "{year:04}{month:02}{day:02}T{:02}{:02}{:02}+0000",
+        second / 3600,
+        second / 60 % 60,
+        second % 60
+    ))
+}
+
+/// Year, month and day so many days after 1970-01-01, in the Gregorian calendar: years begin in March, and 400 of them have
+/// 146 097 days.
+fn civil(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    (era * 400 + year + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn operations_become_bits() {
+        for (letters, bits) in [
+            ("R", 0x4),
+            ("WS", 0x21),
+            ("FF", 0x500),
+            ("F", 0x100),
+            ("FWFSM", 0x661),
+            ("RA", 0xc),
+            ("DE", 0x82),
+            ("WFSM", 0x261),
+            ("N", 0),
+        ] {
+            assert_eq!(operation_bits(letters.as_bytes()), Some(bits), "{letters}");
+        }
+        for letters in ["", "X", "WX", "E"] {
+            assert_eq!(operation_bits(letters.as_bytes()), None, "{letters}");
+        }
+    }
+
+    #[test]
+    fn days_become_dates() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_514), (2026, 3, 2));
+        assert_eq!(civil(47_540), (2100, 2, 28));
+        assert_eq!(civil(47_541), (2100, 3, 1));
+    }
+}

@@ -1,0 +1,216 @@
+//! Data streams: packets of events, and the index that finds them.
+//!
+//! Layouts are those of LTTng 2.13 (lttng-modules `src/lttng-ring-buffer-client.h`, lttng-tools
+//! `include/lttng/.../ctf-index.h`), which are CTF 1.8.3, section 5.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+
+use super::super::ExportError;
+
+/// First word of a data packet.
+const MAGIC: u32 = 0xc1fc_1fc1;
+/// First word of an index.
+const INDEX_MAGIC: u32 = 0xc1f1_dcc1;
+/// Bytes of an index entry: 9 words of 64 bits.
+const INDEX_ENTRY: u32 = 72;
+/// Packet header (32) and packet context (52).
+const PREFIX: usize = 84;
+/// Packets end at multiples of this.
+const PAGE: usize = 4096;
+/// A packet ends when it has this many bytes, as LTTng's sub-buffers do by default. A longer record makes a longer one.
+const PACKET: usize = 1 << 20;
+
+/// Which of LTTng's two event headers a stream has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EventHeader {
+    /// 5 bits of id and 27 of time, for up to 31 events.
+    Compact,
+    /// 16 bits of id and 32 of time.
+    Large,
+}
+
+/// Most events of a stream with compact headers: 5 bits, one value of which leads to the extended form.
+pub(super) const COMPACT_EVENTS: usize = 31;
+
+impl EventHeader {
+    /// The header for a stream with so many events.
+    pub(super) fn of(events: usize) -> Self {
+        if events < COMPACT_EVENTS { Self::Compact } else { Self::Large }
+    }
+}
+
+/// What all streams of a trace have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct StreamOptions {
+    pub(super) uuid: [u8; 16],
+    pub(super) stream_id: u32,
+    pub(super) instance_id: u64,
+    pub(super) cpu: u32,
+    pub(super) header: EventHeader,
+}
+
+/// The stream of one CPU in one channel.
+#[derive(Debug)]
+pub(super) struct StreamWriter {
+    options: StreamOptions,
+    path: PathBuf,
+    file: File,
+    index_path: PathBuf,
+    index: BufWriter<File>,
+    /// The packet that is being filled, or nothing.
+    packet: Vec<u8>,
+    begin: u64,
+    /// Time of the last event or packet.
+    last: u64,
+    /// Events and packets are there.
+    started: bool,
+    /// Bytes of packets that are written.
+    written: u64,
+    packets: u64,
+    discarded: u64,
+}
+
+impl StreamWriter {
+    /// Creates `dir/NAME` and `dir/index/NAME.idx`.
+    pub(super) fn create(dir: &Path, name: &str, options: StreamOptions) -> Result<Self, ExportError> {
+        let create = |path: PathBuf| {
+            let file = File::options().create_new(true).write(true).open(&path);
+            file.map_err(ExportError::io("create", &path)).map(|file| (path, file))
+        };
+        let (path, file) = create(dir.join(name))?;
+        let (index_path, index) = create(dir.join("index").join(format!("{name}.idx")))?;
+        let mut stream = Self {
+            options,
+            path,
+            file,
+            index_path,
+            index: BufWriter::new(index),
+            packet: Vec::new(),
+            begin: 0,
+            last: 0,
+            started: false,
+            written: 0,
+            packets: 0,
+            discarded: 0,
+        };
+        let head = [INDEX_MAGIC, 1, 1, INDEX_ENTRY];
+        stream.index(|index| head.iter().try_for_each(|word| index.write_all(&word.to_be_bytes())))?;
+        Ok(stream)
+    }
+
+    fn index(
+        &mut self,
+        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+    ) -> Result<(), ExportError> {
+        write(&mut self.index).map_err(ExportError::io("write", &self.index_path))
+    }
+
+    /// Begins an event; the caller appends its context and fields. `time` is not before that of the event before.
+    pub(super) fn event(&mut self, id: u32, time: u64) -> Result<&mut Vec<u8>, ExportError> {
+        if self.packet.len() >= PACKET {
+            self.close_packet(self.last)?;
+        }
+        let first = self.packet.is_empty();
+        if first {
+            self.begin_packet(time);
+        }
+        let since = time - self.last;
+        self.last = time;
+        let packet = &mut self.packet;
+        match self.options.header {
+            EventHeader::Compact if !first && since < 1 << 27 && id < 31 => {
+                packet.extend_from_slice(&((time as u32) << 5 | id).to_le_bytes());
+            }
+            EventHeader::Large if !first && since < 1 << 32 && id < 0xffff => {
+                packet.extend_from_slice(&(id as u16).to_le_bytes());
+                packet.extend_from_slice(&(time as u32).to_le_bytes());
+            }
+            extended => {
+                match extended {
+                    EventHeader::Compact => packet.push(31),
+                    EventHeader::Large => packet.extend_from_slice(&0xffff_u16.to_le_bytes()),
+                }
+                packet.extend_from_slice(&id.to_le_bytes());
+                packet.extend_from_slice(&time.to_le_bytes());
+            }
+        }
+        Ok(packet)
+    }
+
+    /// Tells that events were lost since the last event, until `time`. An own packet without events says so: readers then know
+    /// between which two events that was.
+    pub(super) fn lost(&mut self, events: u64, time: u64) -> Result<(), ExportError> {
+        if !self.packet.is_empty() {
+            self.close_packet(self.last)?;
+        }
+        if !self.started {
+            // Readers tell of losses since the packet before, so that there has to be one.
+            self.begin_packet(time);
+            self.close_packet(time)?;
+        }
+        self.begin_packet(self.last);
+        self.discarded = self.discarded.saturating_add(events);
+        self.close_packet(time.max(self.last))
+    }
+
+    /// Time of the last event, 0 if there is none.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    fn begin_packet(&mut self, time: u64) {
+        self.started = true;
+        (self.begin, self.last) = (time, time.max(self.last));
+        self.packet.clear();
+        self.packet.resize(PREFIX, 0);
+    }
+
+    fn close_packet(&mut self, end: u64) -> Result<(), ExportError> {
+        let StreamOptions { uuid, stream_id, instance_id, cpu, .. } = self.options;
+        self.last = end;
+        let content = self.packet.len();
+        let size = content.next_multiple_of(PAGE);
+        self.packet.resize(size, 0);
+        let bits = |bytes: usize| bytes as u64 * 8;
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            self.packet[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&MAGIC.to_le_bytes());
+        put(&uuid);
+        put(&stream_id.to_le_bytes());
+        put(&instance_id.to_le_bytes());
+        for word in [self.begin, end, bits(content), bits(size), self.packets, self.discarded] {
+            put(&word.to_le_bytes());
+        }
+        put(&cpu.to_le_bytes());
+        self.file.write_all(&self.packet).map_err(ExportError::io("write", &self.path))?;
+        let entry = [
+            self.written,
+            bits(size),
+            bits(content),
+            self.begin,
+            end,
+            self.discarded,
+            stream_id.into(),
+            instance_id,
+            self.packets,
+        ];
+        self.index(|index| entry.iter().try_for_each(|word| index.write_all(&word.to_be_bytes())))?;
+        self.written += size as u64;
+        self.packets += 1;
+        self.packet.clear();
+        Ok(())
+    }
+
+    /// Writes what is left.
+    pub(super) fn finish(mut self) -> Result<(), ExportError> {
+        if !self.packet.is_empty() {
+            self.close_packet(self.last)?;
+        }
+        self.index(BufWriter::flush)
+    }
+}
