@@ -6,6 +6,7 @@
 //! | [`event`] | event formats as tracefs prints them | no |
 //! | [`export`] | recordings as directories of other tracers' layouts | no |
 //! | [`report`] | records as text and JSON, as `trace-cmd report` prints them | no |
+//! | [`input`] | what users write: wildcards, lists of CPUs, names with typing mistakes | no |
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
 //! | `probe` | attaching eBPF programs to the kernel's hooks | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
@@ -37,6 +38,7 @@
 
 pub mod event;
 pub mod export;
+pub mod input;
 mod json;
 mod reason;
 pub mod report;

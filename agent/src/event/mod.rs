@@ -3,9 +3,11 @@
 //! An event's record is a C struct that tracefs describes in `events/<system>/<event>/format`. The same text is stored in
 //! trace.dat files, where it is all that a reader knows of the event.
 //!
-//! [`EventTable`] is the entry for a program that prints records; [`Printer`] is one event of it.
+//! [`EventTable`] is the entry for a program that prints records; [`Printer`] is one event of it. [`Filter`] chooses records.
 
+pub mod filter;
 pub mod format;
+pub mod int;
 pub mod layout;
 pub mod output;
 pub mod print;
@@ -14,6 +16,7 @@ pub mod symbol_table;
 pub mod symbols;
 pub mod table;
 
+pub use filter::{Filter, FilterError, ResolvedFilter};
 pub use format::{Array, Field, Format, FormatError, Location};
 pub use layout::{DynamicField, RecordLayout};
 pub use output::{FmtOutput, Output};

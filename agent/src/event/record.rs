@@ -339,23 +339,13 @@ impl Slot {
     }
 
     fn value<'r>(&self, record: &'r [u8], machine: Machine) -> Result<Value<'r>, FieldError> {
-        let end = self.offset + self.size;
-        let fixed = record.get(self.offset..end).ok_or(FieldError::Short { end, len: record.len() })?;
         if let Kind::Texts { count } = self.kind {
-            let Self { offset: start, location, .. } = *self;
+            let Self { offset: start, size, location, .. } = *self;
+            let end = start + size;
+            record.get(start..end).ok_or(FieldError::Short { end, len: record.len() })?;
             return Ok(Value::Texts(Texts { record, start, count, location, machine }));
         }
-        let bytes = match self.location {
-            // An array of open length goes on to the end of the record.
-            Location::Inline if self.size == 0 => &record[self.offset..],
-            Location::Inline => fixed,
-            Location::DataLoc | Location::RelLoc => {
-                let word = machine.number(fixed) as u32;
-                let (offset, size) = dynamic(word, self.location, end);
-                let outside = FieldError::Outside { offset, size, len: record.len() };
-                record.get(offset..offset + size).ok_or(outside)?
-            }
-        };
+        let bytes = bytes(record, self.offset, self.size, self.location, machine)?;
         Ok(match self.kind {
             Kind::Number { signed } => number(machine.number(bytes), self.size as u8, signed),
             Kind::Pointer => Value::Pointer(machine.number(bytes)),
@@ -364,6 +354,29 @@ impl Slot {
             Kind::Bitmask => Value::Bitmask(Bits::new(bytes, machine)),
             Kind::Bytes => Value::Bytes(bytes),
         })
+    }
+}
+
+/// The bytes of a field: those at its offset, or those that they point to.
+pub(super) fn bytes(
+    record: &[u8],
+    offset: usize,
+    size: usize,
+    location: Location,
+    machine: Machine,
+) -> Result<&[u8], FieldError> {
+    let end = offset + size;
+    let fixed = record.get(offset..end).ok_or(FieldError::Short { end, len: record.len() })?;
+    match location {
+        // An array of open length goes on to the end of the record.
+        Location::Inline if size == 0 => Ok(&record[offset..]),
+        Location::Inline => Ok(fixed),
+        Location::DataLoc | Location::RelLoc => {
+            let word = machine.number(fixed) as u32;
+            let (offset, size) = dynamic(word, location, end);
+            let outside = FieldError::Outside { offset, size, len: record.len() };
+            record.get(offset..offset + size).ok_or(outside)
+        }
     }
 }
 

@@ -95,6 +95,12 @@ impl Printer {
         self.print_fmt.as_ref().map_or(&[], PrintFmt::unresolved)
     }
 
+    /// The names that the `print fmt` has for the values of a field, and the values: entries of its `__print_symbolic` and
+    /// `__print_flags`.
+    pub fn value_names(&self, field: &Field) -> Vec<(&[u8], u64)> {
+        self.print_fmt.as_ref().map(|print_fmt| print_fmt.value_names(field.offset)).unwrap_or_default()
+    }
+
     /// Prints a record as the kernel does, without the event's name before it.
     pub fn print<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
         if self.is_kernel_stack() {

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use super::glob;
-use super::nearest;
 use super::tracefs::{Tracefs, TracefsError};
+use crate::input::{glob, nearest};
 
 /// How many similar names an error offers.
 const SUGGESTIONS: usize = 5;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`tracefs`] | where tracefs is, and what is written there: event formats, page header, printk formats, clocks |
 //! | [`events`] | which events there are, which of them a selection such as `sched:*` means, which can be recorded |
-//! | [`cpus`] | which CPUs there are, and what a CPU list or mask of a user means |
+//! | [`cpus`] | which CPUs there are |
 //! | [`clock`] | the clocks that timestamps can be taken from, and how far they are from wall time |
 //! | [`kallsyms`] | the kernel's symbols |
 //! | [`btf`] | the layout of the kernel's types: member offsets, functions, per-CPU variables |
@@ -27,6 +27,4 @@ pub mod proc;
 pub mod state;
 pub mod tracefs;
 
-pub(crate) mod glob;
-pub(crate) mod nearest;
 mod read;

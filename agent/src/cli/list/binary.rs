@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use super::{Args, ListError, json_string};
-use crate::kernel::glob;
+use crate::input::glob;
 use crate::probe::binary::symbols::{Function, Functions};
 use crate::probe::binary::usdt::{Argument, Marker, Markers};
 

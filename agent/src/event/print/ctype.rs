@@ -1,53 +1,6 @@
 //! The types of C as far as they decide what an expression's value is.
 
-/// An integer type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct IntType {
-    /// Bytes: 1, 2, 4 or 8.
-    pub(super) size: u8,
-    pub(super) signed: bool,
-}
-
-impl IntType {
-    pub(super) const INT: Self = Self { size: 4, signed: true };
-    pub(super) const CHAR: Self = Self { size: 1, signed: true };
-    pub(super) const U64: Self = Self { size: 8, signed: false };
-
-    /// The value that remains of 64 bits, extended to 64 bits again.
-    #[inline]
-    pub(super) const fn wrap(self, value: u64) -> u64 {
-        match (self.size, self.signed) {
-            (1, true) => value as i8 as i64 as u64,
-            (1, false) => value as u8 as u64,
-            (2, true) => value as i16 as i64 as u64,
-            (2, false) => value as u16 as u64,
-            (4, true) => value as i32 as i64 as u64,
-            (4, false) => value as u32 as u64,
-            _ => value,
-        }
-    }
-
-    /// Whether a number of no sign fits.
-    pub(super) const fn holds(self, value: u64) -> bool {
-        let bits = self.size as u32 * 8 - self.signed as u32;
-        bits == 64 || value >> bits == 0
-    }
-
-    /// The type that operands of this type are calculated with (C11, 6.3.1.1).
-    pub(super) const fn promoted(self) -> Self {
-        if self.size < 4 { Self::INT } else { self }
-    }
-
-    /// The type that both operands of an operator are converted to (C11, 6.3.1.8).
-    pub(super) fn common(self, other: Self) -> Self {
-        let (a, b) = (self.promoted(), other.promoted());
-        match a.size.cmp(&b.size) {
-            std::cmp::Ordering::Less => b,
-            std::cmp::Ordering::Greater => a,
-            std::cmp::Ordering::Equal => Self { size: a.size, signed: a.signed && b.signed },
-        }
-    }
-}
+pub(super) use crate::event::int::IntType;
 
 /// The type of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,8 @@
-//! A compiled expression, and arithmetic as C does it.
+//! A compiled expression.
 
 use super::ctype::IntType;
 use super::spec::Spec;
+pub(super) use crate::event::int::Op;
 
 /// Places for variables of statement expressions.
 pub(super) const LOCALS: usize = 8;
@@ -127,68 +128,4 @@ pub(super) struct HexDump {
     pub(super) bytes: Expr,
     pub(super) len: Expr,
     pub(super) ascii: Expr,
-}
-
-/// An operator with two numbers as operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
-    Add,
-    Sub,
-    Mul,
-    Div,
-    Rem,
-    Shl,
-    Shr,
-    BitAnd,
-    BitOr,
-    BitXor,
-    Eq,
-    Ne,
-    Lt,
-    Le,
-    Gt,
-    Ge,
-}
-
-impl Op {
-    pub(super) const fn is_comparison(self) -> bool {
-        matches!(self, Self::Eq | Self::Ne | Self::Lt | Self::Le | Self::Gt | Self::Ge)
-    }
-
-    /// What the operator makes of two numbers in a type. `None` where C leaves it open: division by zero.
-    #[inline]
-    pub(super) fn apply(self, int: IntType, a: u64, b: u64) -> Option<u64> {
-        // The amount of a shift keeps its own type; all other operands are converted.
-        let (a, shift) = (int.wrap(a), b);
-        let b = int.wrap(b);
-        let bits = u64::from(int.size) * 8;
-        let value = match self {
-            Self::Add => a.wrapping_add(b),
-            Self::Sub => a.wrapping_sub(b),
-            Self::Mul => a.wrapping_mul(b),
-            Self::Div | Self::Rem if b == 0 => return None,
-            Self::Div if int.signed => (a as i64).wrapping_div(b as i64) as u64,
-            Self::Div => a / b,
-            Self::Rem if int.signed => (a as i64).wrapping_rem(b as i64) as u64,
-            Self::Rem => a % b,
-            // What x86 does with an amount that is too big.
-            Self::Shl => a << (shift & (bits - 1)),
-            Self::Shr if int.signed => ((a as i64) >> (shift & (bits - 1))) as u64,
-            Self::Shr => a >> (shift & (bits - 1)),
-            Self::BitAnd => a & b,
-            Self::BitOr => a | b,
-            Self::BitXor => a ^ b,
-            Self::Eq => return Some(u64::from(a == b)),
-            Self::Ne => return Some(u64::from(a != b)),
-            Self::Lt if int.signed => return Some(u64::from((a as i64) < b as i64)),
-            Self::Lt => return Some(u64::from(a < b)),
-            Self::Le if int.signed => return Some(u64::from(a as i64 <= b as i64)),
-            Self::Le => return Some(u64::from(a <= b)),
-            Self::Gt if int.signed => return Some(u64::from(a as i64 > b as i64)),
-            Self::Gt => return Some(u64::from(a > b)),
-            Self::Ge if int.signed => return Some(u64::from(a as i64 >= b as i64)),
-            Self::Ge => return Some(u64::from(a >= b)),
-        };
-        Some(int.wrap(value))
-    }
 }

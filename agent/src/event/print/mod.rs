@@ -17,6 +17,7 @@
 //! | `expr` | what all that becomes |
 //! | `spec` | printf conversions |
 //! | `resolve` | numbers for names, in the text itself |
+//! | `names` | names that a text has for values of a field |
 //! | `eval` | values, and the text of a record |
 //! | `number`, `pointer`, `nvme` | how values are written |
 //! | `raw` | fields one by one |
@@ -29,6 +30,7 @@ mod ctype;
 mod error;
 mod eval;
 mod expr;
+mod names;
 mod number;
 mod nvme;
 mod parse;
@@ -100,6 +102,11 @@ impl PrintFmt {
     /// Chooses how `%p` prints an address.
     pub fn set_pointers(&mut self, pointers: PointerStyle) {
         self.pointers = pointers;
+    }
+
+    /// The names that the text has for the values of the field at an offset.
+    pub fn value_names(&self, offset: u32) -> Vec<(&[u8], u64)> {
+        names::of_field(&self.pieces, offset)
     }
 
     /// Prints a record.

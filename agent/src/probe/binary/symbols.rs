@@ -10,7 +10,7 @@ use object::{
 
 use super::elf::{Machine, Parsed, Segments, with_binary, with_elf};
 use super::{BinaryError, debug_file};
-use crate::kernel::{glob, nearest};
+use crate::input::{glob, nearest};
 
 /// The table that a function was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

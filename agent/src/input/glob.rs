@@ -8,7 +8,11 @@
 /// Takes time proportional to the product of both lengths at worst: on a mismatch only the last `*` is reconsidered,
 /// since an earlier one could not do better.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+    matches_bytes(pattern.as_bytes(), text.as_bytes())
+}
+
+/// [`matches()`] for texts of any bytes.
+pub(crate) fn matches_bytes(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
     let mut retry: Option<(usize, usize)> = None;
     loop {

@@ -1,0 +1,169 @@
+//! What a filter's text says, before it is known which events there are.
+
+use crate::event::int::Op;
+use crate::input::CpuSet;
+
+/// Where in a filter's text something stands, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The first byte.
+    pub start: usize,
+    /// The byte behind the last one.
+    pub end: usize,
+}
+
+impl Span {
+    /// From the start of one to the end of another.
+    pub(super) fn to(self, other: Self) -> Self {
+        Self { start: self.start, end: other.end }
+    }
+}
+
+/// Which events a filter is for: one part of the list before its colon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventPattern {
+    /// The system's pattern, if one is given.
+    pub system: Option<String>,
+    /// The event's pattern. Without a system's it is compared with the names of systems, too.
+    pub event: String,
+    /// Where it stands.
+    pub span: Span,
+}
+
+/// An expression, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expr {
+    /// Where.
+    pub span: Span,
+    /// What.
+    pub kind: ExprKind,
+}
+
+/// An expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExprKind {
+    /// `a && b && ...`: two or more.
+    And(Vec<Expr>),
+    /// `a || b || ...`: two or more.
+    Or(Vec<Expr>),
+    /// `!a`.
+    Not(Box<Expr>),
+    /// A comparison or arithmetic.
+    Binary {
+        /// The operator.
+        op: Op,
+        /// Its operands.
+        operands: Box<(Expr, Expr)>,
+    },
+    /// A text compared with a pattern.
+    Match {
+        /// The operator.
+        op: MatchOp,
+        /// The text.
+        text: Box<Expr>,
+        /// The pattern.
+        pattern: Box<Expr>,
+    },
+    /// `-a`.
+    Negate(Box<Expr>),
+    /// `~a`: all bits turned over.
+    Complement(Box<Expr>),
+    /// `12`, `0x1f`, `017`.
+    Number(u64),
+    /// A quoted text.
+    Text {
+        /// What is between the quotes.
+        text: String,
+        /// Whether they are single ones: then one character can be a number.
+        single: bool,
+    },
+    /// A word: a field, or where a value is expected one without quotes.
+    Word {
+        /// The word.
+        name: String,
+        /// What stands behind its dot.
+        modifier: Option<Modifier>,
+    },
+    /// `$pid` and the like.
+    Context(Context),
+    /// `CPUS{0-3,8}`.
+    Cpus(CpuSet),
+}
+
+/// How a text is compared with a pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchOp {
+    /// `~`: all of it is what the wildcards describe, as in ftrace's filters.
+    Glob,
+    /// `=~`: the regular expression is found in it.
+    Regex,
+    /// `!~`: the regular expression is not found in it.
+    NotRegex,
+}
+
+impl MatchOp {
+    /// How it is written.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Glob => "~",
+            Self::Regex => "=~",
+            Self::NotRegex => "!~",
+        }
+    }
+}
+
+/// What a field is taken for, as ftrace's filters have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modifier {
+    /// `.ustring`: the address of a text in the memory of the process, which is there only while it is traced.
+    Ustring,
+    /// `.function`: an address in a function.
+    Function,
+}
+
+/// What is known of an event besides its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Context {
+    /// `$pid`: the process.
+    Pid,
+    /// `$tid`: the thread, as in `common_pid`.
+    Tid,
+    /// `$comm`, `COMM`: the thread's name.
+    Comm,
+    /// `$cpu`, `CPU`: the processor.
+    Cpu,
+    /// `$uid`: the user.
+    Uid,
+    /// `$cgroup`: the number of the control group (of version 2).
+    Cgroup,
+    /// `$ppid`: the parent process.
+    Ppid,
+    /// `$pidns`: the inode number of the PID namespace.
+    Pidns,
+    /// `TIMESTAMP`: when it happened, in the units of the clock.
+    Timestamp,
+}
+
+impl Context {
+    /// Every one, and its name behind the `$`.
+    pub const ALL: [(Self, &'static str); 9] = [
+        (Self::Pid, "pid"),
+        (Self::Tid, "tid"),
+        (Self::Comm, "comm"),
+        (Self::Cpu, "cpu"),
+        (Self::Uid, "uid"),
+        (Self::Cgroup, "cgroup"),
+        (Self::Ppid, "ppid"),
+        (Self::Pidns, "pidns"),
+        (Self::Timestamp, "timestamp"),
+    ];
+
+    /// Its name behind the `$`.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(context, _)| *context == self).map_or("", |(_, name)| name)
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(context, _)| *context)
+    }
+}
