@@ -15,6 +15,7 @@
 //! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
 //! | `TRACED`, `UNTRACED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |
 //! | `NAMES` | [`NameRecord`] in a BPF ring buffer | - | programs |
+//! | `WAKE` | a BPF ring buffer of [`WAKE_BYTES`], whose records mean nothing but "wake up" | [`CpuControl::reader`] | programs |
 //!
 //! # The page ring
 //!
@@ -44,6 +45,10 @@ pub const TID_WORDS: usize = 4 * 1024 * 1024 / 64;
 pub const COMM_LEN: usize = 16;
 /// Bytes of the `NAMES` ring buffer: 32 768 records between two visits of the agent.
 pub const NAMES_BYTES: u32 = 1 << 20;
+/// Unread bytes in `NAMES` from which on every name wakes the agent.
+pub const NAMES_WAKE: u64 = NAMES_BYTES as u64 / 2;
+/// Bytes of each ring buffer of `WAKE`: the smallest there is. A CPU has one record in it at most.
+pub const WAKE_BYTES: u32 = PAGE_SIZE as u32;
 
 /// Why an event that fired is not in the file. The discriminant indexes [`EventLedger::lost`] and [`CpuControl::lost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,8 +85,15 @@ pub struct CpuControl {
     pub ring_pages: u32,
     /// Kernel address of this CPU's preempt count, or 0 where it is not known. Set by `locate_percpu`.
     pub preempt_count: u64,
+    /// How many complete pages wake the reader, at least 1. Set by the agent before the start.
+    pub wake_pages: u32,
+    /// Index in `WAKE` of the reader of this ring. Set by the agent before the start.
+    pub reader: u32,
+    /// Non-zero from the moment a program wakes the reader until the reader looks at the ring. The reader clears it *before*
+    /// it looks at `head`, and a program looks at it *after* it has raised `head`, so that one of them sees the other.
+    pub wake_asked: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
-    pub agent_line_end: [u64; 12],
+    pub agent_line_end: [u64; 10],
 
     /// Pages completed since the start. The release point of everything in the pages before it.
     pub head: u64,

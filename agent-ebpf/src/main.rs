@@ -6,7 +6,7 @@
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `percpu` | `locate_percpu`: finds a CPU's preempt count, run once per CPU at start |
 //!
-//! `ring` is the writer of the page ring that all recording programs share; `context` rebuilds the common fields.
+//! `ring` is the writer of the page ring that all recording programs share, `wake` tells its reader; `context` rebuilds the common fields.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch, core_intrinsics)]
@@ -24,6 +24,7 @@ mod maps;
 mod percpu;
 mod ring;
 mod tasks;
+mod wake;
 
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {

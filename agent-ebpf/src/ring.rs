@@ -10,6 +10,7 @@ use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_HEADER, PAGE_SIZE};
 use crate::{
     atomic, globals,
     maps::{CONTROL, LEDGER, PAGE_META, PAGES, Page},
+    wake,
 };
 
 /// Longest payload, in words, whose length fits the event header's `type_len` (include/linux/ring_buffer.h,
@@ -160,6 +161,7 @@ impl Ring {
         }
         let head = ctl.head + 1;
         atomic::publish(&raw mut ctl.head, head);
+        wake::after_page(ctl, head);
     }
 
     #[inline(always)]

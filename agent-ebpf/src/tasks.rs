@@ -3,9 +3,9 @@
 //! Thread ids are kept in bitmaps, as ftrace keeps `set_event_pid` (kernel/trace/pid_list.c): a test costs one array lookup,
 //! nothing is allocated when a task is followed, and user space sets bits without a system call.
 
-use agent_ebpf::{COMM_LEN, NameRecord};
+use agent_ebpf::{COMM_LEN, NAMES_WAKE, NameRecord};
 use aya_ebpf::{
-    bindings::BPF_RB_NO_WAKEUP,
+    bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::{
         bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_kernel,
         bpf_probe_read_kernel_str_bytes,
@@ -107,7 +107,9 @@ fn note_name(tid: u32, comm: *const u8) {
     // SAFETY: a faulting address yields an error and no name.
     if unsafe { bpf_probe_read_kernel_str_bytes(comm, &mut record.comm) }.is_ok() {
         let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
-        if NAMES.output::<NameRecord>(&record, u64::from(BPF_RB_NO_WAKEUP)).is_err()
+        let many = NAMES.query(BPF_RB_AVAIL_DATA.into()) >= NAMES_WAKE;
+        let wakeup = if many { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
+        if NAMES.output::<NameRecord>(&record, u64::from(wakeup)).is_err()
             && let Some(ctl) = CONTROL.get_ptr_mut(cpu)
         {
             // The agent then reads the names from /proc, for as long as the threads live.

@@ -129,6 +129,24 @@ impl Running {
         assert_eq!(result, 0, "cannot signal {}", self.child.id());
     }
 
+    /// Stops it, and waits until each of its threads has stopped: the others only follow the one that takes the signal.
+    #[track_caller]
+    pub fn hold(&self) {
+        self.signal(libc::SIGSTOP);
+        let tasks = format!("/proc/{}/task", self.pid());
+        wait_for("stopped threads", || {
+            let mut threads = std::fs::read_dir(&tasks).ok()?;
+            threads
+                .all(|thread| {
+                    let stat = thread.and_then(|thread| std::fs::read_to_string(thread.path().join("stat")));
+                    stat.is_ok_and(|stat| {
+                        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+                    })
+                })
+                .then_some(())
+        });
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
@@ -270,6 +288,16 @@ impl Caller {
         let mut answer = [0; 5];
         from.read_exact(&mut answer).unwrap_or_else(|error| panic!("perl is gone: {error}"));
         self.asked += count;
+    }
+
+    /// Waits until it sleeps: its answer comes just before it asks for the next order, which is a system call too.
+    #[track_caller]
+    pub fn settle(&self) {
+        let stat = format!("/proc/{}/stat", self.pid());
+        wait_for("a caller that waits for its next order", || {
+            let stat = std::fs::read_to_string(&stat).ok()?;
+            stat.rsplit_once(") ")?.1.starts_with('S').then_some(())
+        });
     }
 
     /// Keeps it on one CPU, so that what it does is one sequence in the file.

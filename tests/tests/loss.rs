@@ -5,7 +5,6 @@ use std::path::Path;
 
 use integration_tests::harness::{Caller, Ended, Ledger, Marked, Report, cpustat, is_getppid};
 
-const SIGSTOP: i32 = libc::SIGSTOP;
 const SIGCONT: i32 = libc::SIGCONT;
 
 /// Records a caller's system calls while the agent is stopped for the first `held` of them, and `free` more after that.
@@ -15,7 +14,7 @@ fn record(dir: &Path, args: &[&str], held: u64, free: u64) -> (Ended, u64) {
     let mut all = vec!["-e", "raw_syscalls:sys_enter", "-P", &pid];
     all.extend(args);
     let recording = Marked::start(dir, &all);
-    recording.agent.signal(SIGSTOP);
+    recording.agent.hold();
     caller.call(held);
     recording.agent.signal(SIGCONT);
     for _ in 0..free.div_ceil(1000) {
@@ -78,7 +77,7 @@ fn a_mark_stands_for_every_lost_event_that_a_later_one_follows() {
     let args = ["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "64", "-s", "1000"];
     let recording = Marked::start(dir.path(), &args);
     for _ in 0..3 {
-        recording.agent.signal(SIGSTOP);
+        recording.agent.hold();
         caller.call(10_000);
         recording.agent.signal(SIGCONT);
         // Few enough that the ring takes them, and spread out so that the agent wakes up meanwhile.
@@ -102,8 +101,9 @@ fn losses_at_the_very_end_are_counted_although_no_page_can_be_marked() {
     caller.pin(0);
     let pid = caller.pid().to_string();
     let recording = Marked::start(dir.path(), &["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "64"]);
-    recording.agent.signal(SIGSTOP);
+    recording.agent.hold();
     caller.call(20_000);
+    caller.settle();
     recording.end_command();
     // The agent finds the command ended and closes the gates before a reader looks at the full ring: the caller is silent.
     recording.agent.signal(SIGCONT);

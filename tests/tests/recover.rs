@@ -16,6 +16,10 @@ use integration_tests::harness::{
 /// Events that are never in the spool when a recording is killed: those of a chunk that is not full yet, 16 pages.
 const CHUNK_EVENTS: u64 = 16 * 4096 / 64;
 
+/// How often a reader looks at rings that do not fill: several times while [`wait_until_stored`] waits for one that has nothing left to
+/// store.
+const LOOK_US: &str = "100000";
+
 /// What a killed recording left.
 struct Killed {
     dir: tempfile::TempDir,
@@ -69,7 +73,7 @@ fn kill_recording(dir: &Path, output: &str, args: &[&str]) -> u64 {
     let mut caller = Caller::start();
     caller.pin(0);
     let pid = caller.pid().to_string();
-    let mut all = vec!["-e", "raw_syscalls:sys_enter", "-P", &pid, "-o", output];
+    let mut all = vec!["-e", "raw_syscalls:sys_enter", "-P", &pid, "-o", output, "-s", LOOK_US];
     all.extend(args);
     let recording = Marked::start(dir, &all);
     caller.call(20_000);
@@ -81,7 +85,7 @@ fn kill_recording(dir: &Path, output: &str, args: &[&str]) -> u64 {
     caller.calls()
 }
 
-/// Waits until the reader has looked at the rings several times and found no more whole chunk: it looks every 200 ms.
+/// Waits until the reader has looked at the rings several times and found no more whole chunk.
 fn wait_until_stored(spool: &Path) {
     let stored = || -> u64 {
         let names = files(spool);

@@ -1,10 +1,10 @@
 //! The reader threads: from the rings through the compressor into the spool.
 //!
-//! A thread serves a few CPUs. It sleeps between rounds, longer while the rings fill slowly and shorter while they fill fast;
-//! no event ever wakes it. A page's memory goes back to the kernel only after its bytes are in the spool.
+//! A thread serves a few CPUs. It sleeps until one of their rings is filled to a quarter, which the programs tell it once, or until a
+//! deadline passes. A page's memory goes back to the kernel only after its bytes are in the spool.
 
 use std::{
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     sync::{
         Arc, Mutex,
         atomic::{AtomicU64, Ordering},
@@ -14,7 +14,7 @@ use std::{
 };
 
 use agent_ebpf::PAGE_SIZE;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use super::{
     Spool, SpoolError,
@@ -22,7 +22,7 @@ use super::{
     spool::{CpuSpool, SpoolTotals},
 };
 use crate::{
-    probe::NameStream,
+    probe::{NameStream, WakeStream},
     ring::{CpuRing, Rings},
     tracedat::{ChunkCompressor, Compression, Endian, layout},
 };
@@ -31,14 +31,13 @@ use crate::{
 /// pages are the sizes that serve both.
 const CHUNK_PAGES: u64 = layout::CHUNK_PAGES as u64;
 /// CPUs served by one thread.
-const CPUS_PER_THREAD: usize = 4;
-/// The shortest pause between two rounds.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
-/// The longest pause between two rounds, whatever the rings hold, unless the user chooses one.
-const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// Twice what a CPU that does nothing but make short system calls writes in a second. A burst comes without notice, so no pause
-/// is longer than it would take to fill a ring at this speed.
-const FILL_BYTES_PER_SECOND: u64 = 400 << 20;
+pub(super) const CPUS_PER_THREAD: usize = 4;
+/// The longest time between two looks at the rings, unless the user chooses one: how old data becomes at most before it is on
+/// disk, and all that an idle machine notices of the reader.
+const DEADLINE: Duration = Duration::from_secs(1);
+/// Compressed bytes that are written at once. Writes of a chunk each would make the file system clear the rest of a page of its
+/// cache every time.
+const WRITE_BYTES: usize = 128 << 10;
 
 /// What the threads of a recording share.
 #[derive(Debug)]
@@ -64,8 +63,8 @@ pub(super) struct DrainOptions {
     pub compression: Compression,
     /// Bytes of pages kept for each CPU.
     pub cap: Option<u64>,
-    /// The longest pause between two rounds, if the user chose one.
-    pub pause_max: Option<Duration>,
+    /// The longest time between two looks at the rings, if the user chose one.
+    pub deadline: Option<Duration>,
     /// Overwrite mode: nothing is read before the end.
     pub overwrite: bool,
 }
@@ -92,10 +91,11 @@ struct Finished {
 }
 
 impl Drain {
-    /// Starts the threads. The first of them also collects thread names.
+    /// Starts the threads, each with what wakes it. The first of them also collects thread names.
     pub(super) fn start(
         spool: &Spool,
         rings: &Arc<Rings>,
+        wake: Vec<WakeStream>,
         names: (NameStream, NameTable),
         options: &DrainOptions,
     ) -> Result<Self, SpoolError> {
@@ -112,18 +112,23 @@ impl Drain {
         let mut names = Some(names);
         let mut threads = Vec::new();
         let indexed: Vec<(usize, u32)> = options.cpus.iter().copied().enumerate().collect();
-        for (number, group) in indexed.chunks(CPUS_PER_THREAD).enumerate() {
+        for ((number, group), wake) in indexed.chunks(CPUS_PER_THREAD).enumerate().zip(wake) {
             let mut spools = Vec::new();
             for &(index, cpu) in group {
                 let base = index * options.ring_pages as usize;
                 spools.push((base, cpu, CpuSpool::create(spool, cpu, options.cap)?));
             }
+            let names = names.take();
+            let epoll = watch(&shared.stop, &wake, names.as_ref().map(|(stream, _)| stream))
+                .map_err(|e| SpoolError::io("watch the rings for", spool.dir())(e.into()))?;
             let worker = Worker {
+                epoll,
+                wake,
                 rings: Arc::clone(rings),
                 shared: Arc::clone(&shared),
                 compressor: ChunkCompressor::new(options.compression, Endian::Little)?,
                 options: options.clone(),
-                names: names.take(),
+                names,
                 pages: Vec::with_capacity(CHUNK_PAGES as usize * PAGE_SIZE),
             };
             let thread = std::thread::Builder::new()
@@ -187,6 +192,8 @@ impl Drop for Drain {
 
 /// A reader thread's state.
 struct Worker {
+    epoll: OwnedFd,
+    wake: WakeStream,
     rings: Arc<Rings>,
     shared: Arc<DrainShared>,
     compressor: ChunkCompressor,
@@ -215,31 +222,28 @@ impl Worker {
     }
 
     fn read_until_stop(&mut self, cpus: &mut [(CpuRing<'_>, CpuSpool)]) -> Result<(), SpoolError> {
-        let longest = self.options.pause_max.unwrap_or_else(|| longest_pause(self.options.ring_pages));
-        let mut pause = PAUSE_MIN.min(longest);
-        loop {
-            if self.stop_requested(pause) {
-                return Ok(());
-            }
+        let deadline = self.options.deadline.unwrap_or(DEADLINE);
+        while !self.sleep(deadline) {
+            // Cleared first: what wakes it from here on makes the next sleep a short one.
+            self.wake.clear();
             self.collect_names()?;
             if self.options.overwrite {
                 // Nothing is read; only names arrive.
-                pause = next_pause(pause, 0, PAUSE_MAX);
                 continue;
             }
-            let mut fullest = 0;
-            for (ring, spool) in cpus.iter_mut() {
-                let ready = ring.ready();
-                fullest = fullest.max(ready * 100 / ring.capacity());
-                let chunk = chunk_pages(ring.capacity());
-                // What arrives meanwhile waits for the next round: a ring that fills faster than it is stored must not keep
-                // the thread from the others.
-                for _ in 0..ready / chunk {
-                    self.move_chunk(ring, spool, chunk)?;
+            loop {
+                for (ring, spool) in cpus.iter_mut() {
+                    ring.control().listen();
+                    self.move_ready(ring, spool)?;
                 }
+                let wake = u64::from(wake_pages(self.options.ring_pages));
+                if !cpus.iter().any(|(ring, _)| ring.ready() >= wake) || self.is_stopping() {
+                    break;
+                }
+                self.collect_names()?;
             }
-            pause = next_pause(pause, fullest, longest);
         }
+        Ok(())
     }
 
     /// What is left in the rings once nothing writes to them any more.
@@ -250,30 +254,43 @@ impl Worker {
                 self.move_newest(ring, spool)?;
                 continue;
             }
-            loop {
-                let count = ring.ready().min(CHUNK_PAGES);
-                if count == CHUNK_PAGES {
-                    self.move_chunk(ring, spool, count)?;
-                    continue;
-                }
-                self.pages.clear();
-                let mut events = 0;
-                ring.take(count, &mut self.pages, |page| events += u64::from(page.events));
-                if let Some(page) = ring.take_partial(&mut self.pages) {
-                    events += u64::from(page.events);
-                }
-                self.store(spool, events)?;
-                break;
+            self.move_ready(ring, spool)?;
+            self.pages.clear();
+            let mut events = 0;
+            while ring.ready() != 0 {
+                let taken = ring.take(0, CHUNK_PAGES);
+                self.pages.extend_from_slice(taken.bytes);
+                events += taken.events;
+                ring.release(taken.pages);
             }
+            if let Some(page) = ring.take_partial(&mut self.pages) {
+                events += u64::from(page.events);
+            }
+            self.store(spool, events)?;
         }
         Ok(())
     }
 
-    fn move_chunk(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool, count: u64) -> Result<(), SpoolError> {
-        self.pages.clear();
-        let mut events = 0;
-        let taken = ring.take(count, &mut self.pages, |page| events += u64::from(page.events));
-        self.store(spool, events)?;
+    /// Moves the chunks that wait. What arrives meanwhile waits for the next round: a ring that fills faster than it is stored
+    /// must not keep the thread from the others.
+    fn move_ready(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
+        let chunk = chunk_pages(ring.capacity());
+        let (mut ready, mut taken) = (ring.ready(), 0);
+        while ready >= taken + chunk {
+            let run = ring.take(taken, chunk);
+            if !run.bytes.is_empty() {
+                spool.append(run.bytes, PAGE_SIZE, run.events, &mut self.compressor)?;
+            }
+            taken += run.pages;
+            // A small ring has no pages to spare for a large write.
+            if spool.pending_bytes() >= WRITE_BYTES || taken >= ring.capacity() / 4 {
+                self.flush(spool)?;
+                ring.release(taken);
+                ready -= taken;
+                taken = 0;
+            }
+        }
+        self.flush(spool)?;
         ring.release(taken);
         Ok(())
     }
@@ -300,14 +317,20 @@ impl Worker {
         self.store(spool, events)
     }
 
+    /// Stores the pages in the buffer.
     fn store(&mut self, spool: &mut CpuSpool, events: u64) -> Result<(), SpoolError> {
         if self.pages.is_empty() {
             return Ok(());
         }
-        let before = spool.totals().bytes;
         spool.append(&self.pages, PAGE_SIZE, events, &mut self.compressor)?;
+        self.flush(spool)
+    }
+
+    fn flush(&self, spool: &mut CpuSpool) -> Result<(), SpoolError> {
+        let before = spool.totals().bytes;
+        let written = spool.flush();
         self.shared.bytes.fetch_add(spool.totals().bytes.wrapping_sub(before), Ordering::Relaxed);
-        Ok(())
+        written
     }
 
     fn collect_names(&mut self) -> Result<(), SpoolError> {
@@ -320,15 +343,26 @@ impl Worker {
         Ok(())
     }
 
-    fn stop_requested(&self, pause: Duration) -> bool {
-        let mut fds = [PollFd::new(&self.shared.stop, PollFlags::IN)];
-        let timeout = Timespec { tv_sec: pause.as_secs() as i64, tv_nsec: pause.subsec_nanos().into() };
-        // An interrupted wait is a short pause.
-        matches!(poll(&mut fds, Some(&timeout)), Ok(n) if n > 0)
+    /// Sleeps until something waits to be read, at most `deadline`. Whether the recording ends.
+    fn sleep(&self, deadline: Duration) -> bool {
+        let timeout = Timespec { tv_sec: deadline.as_secs() as i64, tv_nsec: deadline.subsec_nanos().into() };
+        let mut ready = Vec::with_capacity(4);
+        // An interrupted wait is a short one.
+        let _ = epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut ready), Some(&timeout));
+        ready.iter().any(|event| event.data.u64() == STOP)
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stops_within(Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
 
     fn wait_for_stop(&self) {
-        while !self.stop_requested(PAUSE_MAX) {}
+        while !self.stops_within(None) {}
+    }
+
+    fn stops_within(&self, timeout: Option<&Timespec>) -> bool {
+        let mut fds = [PollFd::new(&self.shared.stop, PollFlags::IN)];
+        matches!(poll(&mut fds, timeout), Ok(n) if n > 0)
     }
 
     fn fail(&self, error: SpoolError) {
@@ -343,20 +377,27 @@ fn chunk_pages(capacity: u64) -> u64 {
     CHUNK_PAGES.min(capacity / 4).max(1)
 }
 
-/// The longest pause that a ring of this size allows.
-fn longest_pause(ring_pages: u32) -> Duration {
-    let bytes = u64::from(ring_pages) * PAGE_SIZE as u64;
-    Duration::from_micros(bytes * 1_000_000 / FILL_BYTES_PER_SECOND).clamp(PAUSE_MIN, PAUSE_MAX)
+/// How many waiting pages wake the reader of a ring: a quarter of it. While the reader gets up, the rest takes what comes.
+pub(super) fn wake_pages(ring_pages: u32) -> u32 {
+    (ring_pages / 4).max(1)
 }
 
-/// The next pause: rings that are filled to a quarter within one pause halve it, rings that stay nearly empty double it.
-fn next_pause(pause: Duration, fullest_percent: u64, max: Duration) -> Duration {
-    let next = match fullest_percent {
-        25.. => pause / 2,
-        0..5 => pause * 2,
-        _ => pause,
-    };
-    next.clamp(PAUSE_MIN.min(max), max)
+/// Marks the descriptor that ends a thread, among those that it waits for.
+const STOP: u64 = 0;
+/// Marks the others.
+const DATA: u64 = 1;
+
+/// What a thread waits for.
+fn watch(stop: &OwnedFd, wake: &WakeStream, names: Option<&NameStream>) -> rustix::io::Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let add = |fd, data, flags| epoll::add(&epoll, fd, epoll::EventData::new_u64(data), flags);
+    add(stop.as_fd(), STOP, epoll::EventFlags::IN)?;
+    add(wake.as_fd(), DATA, epoll::EventFlags::IN)?;
+    if let Some(names) = names {
+        // There are nearly always some; only a wakeup says that they are many.
+        add(names.as_fd(), DATA, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+    }
+    Ok(epoll)
 }
 
 #[cfg(test)]
@@ -364,32 +405,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_follow_the_load() {
-        let max = Duration::from_millis(200);
-        let mut pause = PAUSE_MIN;
-        for _ in 0..20 {
-            pause = next_pause(pause, 0, max);
-        }
-        assert_eq!(pause, max, "an idle machine is left alone");
-        for _ in 0..20 {
-            pause = next_pause(pause, 60, max);
-        }
-        assert_eq!(pause, PAUSE_MIN, "a busy one is read often");
-        assert_eq!(next_pause(pause, 60, Duration::from_micros(100)), Duration::from_micros(100));
-        assert_eq!(next_pause(max, 10, max), max, "in between nothing changes");
-    }
-
-    #[test]
-    fn a_burst_after_a_quiet_time_fits_the_ring() {
-        assert_eq!(longest_pause(1024), Duration::from_millis(10));
-        assert_eq!(longest_pause(2), PAUSE_MIN);
-        assert_eq!(longest_pause(u32::MAX), PAUSE_MAX);
-    }
-
-    #[test]
     fn small_rings_are_read_before_they_are_full() {
         assert_eq!(chunk_pages(1024), CHUNK_PAGES);
         assert_eq!(chunk_pages(16), 4);
         assert_eq!(chunk_pages(2), 1);
+        for pages in [2, 3, 16, 64, 1024] {
+            let wake = u64::from(wake_pages(pages));
+            assert!(wake >= chunk_pages(pages.into()), "a reader that is woken finds a whole chunk");
+            assert!(wake < u64::from(pages));
+        }
     }
 }

@@ -11,7 +11,7 @@ use agent_ebpf::{EventLedger, EventSlot, LossCause, NameRecord, PAGE_SIZE, clock
 
 use super::{
     Manifest, Spool, SpoolError,
-    drain::{Drain, DrainOptions},
+    drain::{CPUS_PER_THREAD, Drain, DrainOptions, wake_pages},
     names::NameTable,
     state::StateReader,
     stats::{CpuStats, EventStats, Stats},
@@ -284,7 +284,8 @@ impl Capture {
         }
         names.flush()?;
         let stream = programs.take_names().ok_or(LoadError::Missing("map NAMES"))?;
-        let drain = Drain::start(spool, &programs.rings, (stream, names), &drain_options(options))?;
+        let wake = programs.take_wake();
+        let drain = Drain::start(spool, &programs.rings, wake, (stream, names), &drain_options(options))?;
         let symbols = with_symbols.then(|| SymbolReader::start(spool));
         if options.exclude_self {
             for tid in proc::own_threads().map_err(CaptureError::Threads)? {
@@ -473,6 +474,8 @@ fn program_options(options: &CaptureOptions) -> ProgramOptions {
         possible_cpus: options.possible_cpus,
         ring_cpus: options.cpus.clone(),
         ring_pages: options.ring_pages,
+        wake_pages: wake_pages(options.ring_pages),
+        cpus_per_reader: CPUS_PER_THREAD,
         slots: options.events.iter().map(|event| event.slot).collect(),
         layout: options.layout,
     }
@@ -484,7 +487,7 @@ fn drain_options(options: &CaptureOptions) -> DrainOptions {
         ring_pages: options.ring_pages,
         compression: options.manifest.compression,
         cap: options.cap,
-        pause_max: options.poll_interval,
+        deadline: options.poll_interval,
         overwrite: options.overwrite,
     }
 }

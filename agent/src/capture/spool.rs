@@ -284,6 +284,10 @@ pub(super) struct CpuSpool {
     previous: Option<Segment>,
     next_index: u64,
     totals: SpoolTotals,
+    /// Whole chunks that are not in the file yet.
+    pending: Vec<u8>,
+    pending_pages: u64,
+    pending_events: u64,
 }
 
 /// What a CPU's spool holds, and what a size cap removed from it.
@@ -322,10 +326,14 @@ impl CpuSpool {
             previous: None,
             next_index: 1,
             totals: SpoolTotals::default(),
+            pending: Vec::new(),
+            pending_pages: 0,
+            pending_events: 0,
         })
     }
 
-    /// Appends a chunk of `pages` that hold `events` events. After an error the file still ends with a whole chunk.
+    /// Adds a chunk of `pages` that hold `events` events. It is in the file after [`CpuSpool::flush`], which the caller
+    /// calls when [`CpuSpool::pending_bytes`] are many.
     pub(super) fn append(
         &mut self,
         pages: &[u8],
@@ -334,19 +342,37 @@ impl CpuSpool {
         compressor: &mut ChunkCompressor,
     ) -> Result<(), SpoolError> {
         if let Some(limit) = self.segment_limit {
-            let used = self.current.pages * page_size as u64;
+            let used = (self.current.pages + self.pending_pages) * page_size as u64;
             if used > 0 && used + pages.len() as u64 > limit {
+                self.flush()?;
                 self.next_segment()?;
             }
         }
-        let chunk = compressor.compress(pages)?;
-        self.current.append(chunk)?;
-        let count = (pages.len() / page_size) as u64;
-        self.current.pages += count;
+        self.pending.extend_from_slice(compressor.compress(pages)?);
+        self.pending_pages += (pages.len() / page_size) as u64;
+        self.pending_events += events;
+        Ok(())
+    }
+
+    /// Bytes that wait for [`CpuSpool::flush`].
+    pub(super) fn pending_bytes(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Brings all chunks to the file, in one write. After an error the file still ends with a whole chunk, and the chunks that
+    /// were to be written are forgotten: their pages are still in the ring.
+    pub(super) fn flush(&mut self) -> Result<(), SpoolError> {
+        let (pages, events) =
+            (std::mem::take(&mut self.pending_pages), std::mem::take(&mut self.pending_events));
+        let written = if self.pending.is_empty() { Ok(()) } else { self.current.append(&self.pending) };
+        let bytes = self.pending.len() as u64;
+        self.pending.clear();
+        written?;
+        self.current.pages += pages;
         self.current.events += events;
-        self.totals.pages += count;
+        self.totals.pages += pages;
         self.totals.events += events;
-        self.totals.bytes += chunk.len() as u64;
+        self.totals.bytes += bytes;
         Ok(())
     }
 

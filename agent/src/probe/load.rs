@@ -97,14 +97,18 @@ pub(super) struct ToLoad {
 pub(super) struct Object {
     code: aya_obj::Object,
     maps: BTreeMap<String, OwnedFd>,
+    /// What is in the maps of maps.
+    inner: BTreeMap<String, Vec<OwnedFd>>,
 }
 
 impl Object {
     /// Reads the object `bytes`, sets its constants `globals`, and creates its maps with the numbers of elements in `sizes`.
+    /// An array of maps gets ring buffers of `inner_bytes` each.
     pub(super) fn create(
         bytes: &[u8],
         globals: &[(&'static str, &[u8])],
         sizes: &[(&'static str, u32)],
+        inner_bytes: u32,
     ) -> Result<Self, LoadError> {
         let mut code = aya_obj::Object::parse(bytes)?;
         code.patch_map_data(globals.iter().map(|&(name, value)| (name, (value, true))).collect())?;
@@ -112,11 +116,16 @@ impl Object {
             code.maps.get_mut(name).ok_or(LoadError::Missing(name))?.set_max_entries(entries);
         }
         let definitions = std::mem::take(&mut code.maps);
-        let mut maps = BTreeMap::new();
+        let (mut maps, mut inner) = (BTreeMap::new(), BTreeMap::new());
         for (name, definition) in &definitions {
-            let map = create_map(name, definition)
-                .map_err(|source| LoadError::Map { map: name.clone(), source })?;
-            maps.insert(name.clone(), map);
+            let failed = |source| LoadError::Map { map: name.clone(), source };
+            if definition.map_type() == sys::BPF_MAP_TYPE_ARRAY_OF_MAPS {
+                let (map, rings) = create_ring_buffers(name, definition, inner_bytes).map_err(failed)?;
+                maps.insert(name.clone(), map);
+                inner.insert(name.clone(), rings);
+            } else {
+                maps.insert(name.clone(), create_map(name, definition, None).map_err(failed)?);
+            }
         }
         let text: HashSet<usize> = code.functions.keys().map(|&(section, _)| section).collect();
         let placed = definitions
@@ -124,7 +133,7 @@ impl Object {
             .filter_map(|(name, map)| Some((name.as_str(), maps.get(name)?.as_raw_fd(), map)));
         code.relocate_maps(placed, &text)?;
         code.relocate_calls(&text)?;
-        Ok(Self { code, maps })
+        Ok(Self { code, maps, inner })
     }
 
     /// The descriptor of a map.
@@ -135,6 +144,11 @@ impl Object {
     /// Takes a map's descriptor out of the object; programs loaded before or after keep the map.
     pub(super) fn take_map(&mut self, name: &'static str) -> Result<OwnedFd, LoadError> {
         self.maps.remove(name).ok_or(LoadError::Missing(name))
+    }
+
+    /// Takes the descriptors of the ring buffers in an array of maps.
+    pub(super) fn take_inner(&mut self, name: &'static str) -> Result<Vec<OwnedFd>, LoadError> {
+        self.inner.remove(name).ok_or(LoadError::Missing(name))
     }
 
     /// Loads programs, on all CPUs at once: the verifier takes milliseconds for each, and works on many side by side. The
@@ -202,7 +216,37 @@ fn end_of(log: &[u8]) -> String {
     lines[lines.len().saturating_sub(LOG_LINES)..].join("\n  ")
 }
 
-fn create_map(name: &str, definition: &aya_obj::Map) -> io::Result<OwnedFd> {
+/// An array of maps with a ring buffer of `bytes` in each element.
+fn create_ring_buffers(
+    name: &str,
+    definition: &aya_obj::Map,
+    bytes: u32,
+) -> io::Result<(OwnedFd, Vec<OwnedFd>)> {
+    let ring = || {
+        sys::create_map(&sys::MapDefinition {
+            kind: sys::BPF_MAP_TYPE_RINGBUF,
+            key_size: 0,
+            value_size: 0,
+            max_entries: bytes,
+            flags: 0,
+            name: &CString::new(name)?,
+            inner: None,
+        })
+    };
+    // The verifier learns from the first one what all of them are.
+    let first = ring()?;
+    let map = create_map(name, definition, Some(first.as_fd()))?;
+    let mut rings = vec![first];
+    for _ in 1..definition.max_entries() {
+        rings.push(ring()?);
+    }
+    for (index, ring) in rings.iter().enumerate() {
+        sys::set_element(map.as_fd(), index as u32, &ring.as_raw_fd().to_ne_bytes())?;
+    }
+    Ok((map, rings))
+}
+
+fn create_map(name: &str, definition: &aya_obj::Map, inner: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
     let map = sys::create_map(&sys::MapDefinition {
         kind: definition.map_type(),
         key_size: definition.key_size(),
@@ -211,13 +255,14 @@ fn create_map(name: &str, definition: &aya_obj::Map) -> io::Result<OwnedFd> {
         flags: definition.map_flags(),
         // The compiler's sections have names such as `.rodata`, which the kernel takes too.
         name: &CString::new(name)?,
+        inner,
     })?;
     let data = definition.data();
     if !data.is_empty() {
         if data.len() != definition.value_size() as usize {
             return Err(io::ErrorKind::InvalidData.into());
         }
-        sys::set_first_element(map.as_fd(), data)?;
+        sys::set_element(map.as_fd(), 0, data)?;
     }
     if definition.section_kind() == EbpfSectionKind::Rodata {
         // From here on the verifier takes the content for constants.

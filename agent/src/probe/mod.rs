@@ -13,7 +13,7 @@ pub mod tracepoint;
 
 pub use kernel_layout::{KernelLayout, PreemptCountPath};
 pub use load::LoadError;
-pub use object::{NameStream, ProgramOptions, Programs};
+pub use object::{NameStream, ProgramOptions, Programs, WakeStream};
 
 /// Why a hook could not be used.
 #[derive(Debug, thiserror::Error)]

@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use agent_ebpf::{EventLedger, EventSlot, NameRecord, TID_WORDS, globals};
+use agent_ebpf::{EventLedger, EventSlot, NameRecord, TID_WORDS, WAKE_BYTES, globals};
 use aya::maps::{Map, MapData, RingBuf};
 
 use super::{
@@ -47,6 +47,10 @@ pub struct ProgramOptions {
     pub ring_cpus: Vec<u32>,
     /// Pages in each ring.
     pub ring_pages: u32,
+    /// How many waiting pages wake a ring's reader.
+    pub wake_pages: u32,
+    /// How many of `ring_cpus`, in their order, share a reader.
+    pub cpus_per_reader: usize,
     /// Copying plan of each event; the position is the attach cookie.
     pub slots: Vec<EventSlot>,
     /// Where things are in this kernel's structures.
@@ -56,6 +60,9 @@ pub struct ProgramOptions {
 /// Loaded programs and their memory. Dropping it frees the maps once no link holds a program any more.
 #[derive(Debug)]
 pub struct Programs {
+    /// Shows those who look for the owner of this memory, such as bpftool, that it is us.
+    #[expect(dead_code, reason = "held open")]
+    object: Object,
     /// By name.
     loaded: BTreeMap<&'static str, OwnedFd>,
     /// The page rings.
@@ -64,6 +71,7 @@ pub struct Programs {
     traced: SharedArray<u64>,
     untraced: SharedArray<u64>,
     names: Option<NameStream>,
+    wake: Vec<WakeStream>,
     slots: usize,
 }
 
@@ -108,15 +116,19 @@ impl Programs {
         }
         for (index, &cpu) in options.ring_cpus.iter().enumerate() {
             if let Some(control) = Control::new(&rings.control, cpu) {
-                control.set_ring(index as u32 * options.ring_pages, options.ring_pages);
+                let reader = (index / options.cpus_per_reader.max(1)) as u32;
+                let base = index as u32 * options.ring_pages;
+                control.set_ring(base, options.ring_pages, reader, options.wake_pages.max(1));
             }
         }
-        let names = NameStream::open(object.take_map("NAMES")?)?;
+        let names = NameStream(open_stream("NAMES", object.take_map("NAMES")?)?);
+        let wake = object.take_inner("WAKE")?.into_iter();
+        let wake = wake.map(|fd| open_stream("WAKE", fd).map(WakeStream)).collect::<Result<_, _>>()?;
         let ledger = shared(&object, "LEDGER", ledger as usize)?;
         let traced = shared(&object, "TRACED", TID_WORDS)?;
         let untraced = shared(&object, "UNTRACED", TID_WORDS)?;
         let loaded = load_programs(&object, &options.slots)?;
-        Ok(Self { loaded, rings, ledger, traced, untraced, names: Some(names), slots })
+        Ok(Self { object, loaded, rings, ledger, traced, untraced, names: Some(names), wake, slots })
     }
 
     /// The descriptor of a loaded program.
@@ -127,6 +139,11 @@ impl Programs {
     /// The stream of thread names; the first caller gets it.
     pub fn take_names(&mut self) -> Option<NameStream> {
         self.names.take()
+    }
+
+    /// What wakes each reader, in the order of the readers; the first caller gets them.
+    pub fn take_wake(&mut self) -> Vec<WakeStream> {
+        std::mem::take(&mut self.wake)
     }
 
     /// Adds a thread to the traced set.
@@ -163,6 +180,38 @@ impl Programs {
     }
 }
 
+/// Maps a BPF ring buffer.
+fn open_stream(map: &'static str, fd: OwnedFd) -> Result<RingBuf<MapData>, LoadError> {
+    // aya has an error of its own for each of its calls; here all of them mean that memory could not be mapped.
+    let failed = |error: aya::maps::MapError| LoadError::Mmap {
+        map,
+        source: std::io::Error::other(error.to_string()),
+    };
+    RingBuf::try_from(Map::RingBuf(MapData::from_fd(fd).map_err(failed)?)).map_err(failed)
+}
+
+/// Wakes a reader: its descriptor becomes readable when a ring has many pages that wait.
+pub struct WakeStream(RingBuf<MapData>);
+
+impl std::fmt::Debug for WakeStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WakeStream")
+    }
+}
+
+impl WakeStream {
+    /// Makes the descriptor unreadable, until the next wakeup. Makes no system call.
+    pub fn clear(&mut self) {
+        while self.0.next().is_some() {}
+    }
+}
+
+impl AsFd for WakeStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 /// Thread names in the order in which they became known.
 pub struct NameStream(RingBuf<MapData>);
 
@@ -172,17 +221,14 @@ impl std::fmt::Debug for NameStream {
     }
 }
 
-impl NameStream {
-    fn open(map: OwnedFd) -> Result<Self, LoadError> {
-        // aya knows the failures of its own calls; all of them are those of mapping memory.
-        let failed = |error: aya::maps::MapError| LoadError::Mmap {
-            map: "NAMES",
-            source: std::io::Error::other(error.to_string()),
-        };
-        let map = MapData::from_fd(map).map_err(failed)?;
-        Ok(Self(RingBuf::try_from(Map::RingBuf(map)).map_err(failed)?))
+impl AsFd for NameStream {
+    /// Polled edge-triggered, it becomes ready when many names wait.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
+}
 
+impl NameStream {
     /// The next name that has arrived, if any. Makes no system call.
     pub fn next_name(&mut self) -> Option<NameRecord> {
         let item = self.0.next()?;
@@ -240,8 +286,9 @@ fn create_object(options: &ProgramOptions, pages: u32, ledger: u32, slots: u32) 
         ("CONTROL", options.possible_cpus),
         ("EVENTS", slots),
         ("LEDGER", ledger),
+        ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
     ];
-    Object::create(OBJECT, &constants, &sizes)
+    Object::create(OBJECT, &constants, &sizes, WAKE_BYTES)
 }
 
 fn shared<T: Shared>(object: &Object, name: &'static str, len: usize) -> Result<SharedArray<T>, LoadError> {

@@ -17,6 +17,9 @@ const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BPF_MAP_FREEZE: libc::c_int = 22;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PERF_EVENT: u32 = 41;
+// include/uapi/linux/bpf.h, enum bpf_map_type.
+pub(super) const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
+pub(super) const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 /// The attach type of `tp_btf` programs.
 pub(super) const BPF_TRACE_RAW_TP: u32 = 23;
 const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
@@ -31,7 +34,6 @@ const NAME_LEN: usize = 16;
 
 /// `union bpf_attr` as `BPF_MAP_CREATE` reads it.
 #[repr(C)]
-#[derive(Default)]
 struct MapCreate {
     kind: u32,
     key_size: u32,
@@ -176,19 +178,22 @@ pub(super) struct MapDefinition<'a> {
     pub flags: u32,
     /// Shown by tools; cut to 15 bytes.
     pub name: &'a CStr,
+    /// For a map of maps: a map like those that will be in it.
+    pub inner: Option<BorrowedFd<'a>>,
 }
 
 /// Creates a map.
 pub(super) fn create_map(definition: &MapDefinition<'_>) -> io::Result<OwnedFd> {
-    let &MapDefinition { kind, key_size, value_size, max_entries, flags, name } = definition;
+    let &MapDefinition { kind, key_size, value_size, max_entries, flags, name, inner } = definition;
     let name = object_name(name.to_bytes());
-    let mut attr = MapCreate { kind, key_size, value_size, max_entries, flags, name, ..MapCreate::default() };
+    let inner_map_fd = inner.map_or(0, |map| map.as_raw_fd() as u32);
+    let mut attr =
+        MapCreate { kind, key_size, value_size, max_entries, flags, inner_map_fd, numa_node: 0, name };
     bpf(BPF_MAP_CREATE, &mut attr).map(owned)
 }
 
-/// Sets the element with key 0 of an array map. `value` has the size of an element, which the caller has made sure of.
-pub(super) fn set_first_element(map: BorrowedFd<'_>, value: &[u8]) -> io::Result<()> {
-    let key = 0_u32;
+/// Sets element `key` of an array map. `value` has the size of an element, which the caller has made sure of.
+pub(super) fn set_element(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     let mut attr = MapUpdate {
         map_fd: map.as_raw_fd() as u32,
         _pad: 0,

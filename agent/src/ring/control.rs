@@ -52,6 +52,13 @@ impl<'a> Control<'a> {
         atomic!(self.consumed).store(page, Ordering::Release);
     }
 
+    /// Lets the programs wake the reader again. Whatever they complete before that shows in [`Control::head`] afterwards.
+    pub fn listen(&self) {
+        // Sequentially consistent with the load of `head` behind it: see `CpuControl::wake_asked`.
+        atomic!(self.wake_asked).store(0, Ordering::SeqCst);
+        std::sync::atomic::fence(Ordering::SeqCst);
+    }
+
     /// Whether a program is writing in this ring at the moment.
     pub fn is_busy(&self) -> bool {
         atomic!(self.busy).load(Ordering::Acquire) != 0
@@ -97,10 +104,13 @@ impl<'a> Control<'a> {
         unsafe { self.block.as_ptr().read_volatile() }
     }
 
-    /// Sets which pages the ring of this CPU consists of. Only before its gate is opened for the first time.
-    pub fn set_ring(&self, base: u32, pages: u32) {
+    /// Sets which pages the ring of this CPU consists of, and that its reader, number `reader`, is woken when `wake_pages` of
+    /// them wait. Only before its gate is opened for the first time.
+    pub fn set_ring(&self, base: u32, pages: u32, reader: u32, wake_pages: u32) {
         // SAFETY: no program uses the ring yet, so nothing else accesses these fields.
         unsafe {
+            (&raw mut (*self.block.as_ptr()).reader).write_volatile(reader);
+            (&raw mut (*self.block.as_ptr()).wake_pages).write_volatile(wake_pages);
             (&raw mut (*self.block.as_ptr()).ring_base).write_volatile(base);
             (&raw mut (*self.block.as_ptr()).ring_pages).write_volatile(pages);
         }

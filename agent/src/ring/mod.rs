@@ -1,7 +1,7 @@
 //! The consumer side of the per-CPU page rings that the eBPF programs fill.
 //!
 //! [`agent_ebpf`] describes the memory. Here are its safe views: [`SharedArray`] (a mapped array map), [`Control`] (a CPU's
-//! control block) and [`CpuRing`] (a CPU's pages: taken in order and given back in discard mode, copied out in
+//! control block) and [`CpuRing`] (a CPU's pages: taken in order, in place, and given back in discard mode, copied out in
 //! overwrite mode).
 
 mod control;
@@ -9,5 +9,5 @@ mod reader;
 mod shared;
 
 pub use control::Control;
-pub use reader::{CpuRing, Rings, SealedPage};
+pub use reader::{CpuRing, Rings, SealedPage, Taken};
 pub use shared::{Shared, SharedArray};

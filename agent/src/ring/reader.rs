@@ -40,6 +40,17 @@ pub struct SealedPage {
     pub lost: u64,
 }
 
+/// Pages taken out of a ring, still in its memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken<'a> {
+    /// The sealed pages, one behind the other.
+    pub bytes: &'a [u8],
+    /// How many pages of the ring that is.
+    pub pages: u64,
+    /// Events in them.
+    pub events: u64,
+}
+
 impl<'a> CpuRing<'a> {
     /// The ring of `cpu`, which consists of the `pages` elements of `PAGES` from `base` on.
     ///
@@ -73,18 +84,51 @@ impl<'a> CpuRing<'a> {
         self.control.head().wrapping_sub(self.control.consumed()).min(self.pages)
     }
 
-    /// Appends up to `max` complete pages to `out`, sealed, without giving them back, and describes them to `each`.
+    /// Takes complete pages, sealed, without giving them back: at most `max`, behind the first `skip` that wait. They are
+    /// contiguous, so a call takes none beyond the end of the ring. [`CpuRing::release`] gives pages back once their bytes are
+    /// safe.
     ///
-    /// Returns how many were taken; [`CpuRing::release`] gives them back once their bytes are safe.
-    pub fn take(&self, max: u64, out: &mut Vec<u8>, mut each: impl FnMut(SealedPage)) -> u64 {
-        let count = self.ready().min(max);
-        let first = self.control.consumed();
-        for number in first..first + count {
-            if let Some(page) = self.copy_page(number, None, 0, out) {
-                each(page);
+    /// A page that the counters describe wrongly ends the run before it, and is passed over as a run without bytes.
+    pub fn take(&self, skip: u64, max: u64) -> Taken<'a> {
+        let waiting = self.ready().saturating_sub(skip);
+        let first = (self.control.consumed() + skip) % self.pages;
+        let max = max.min(waiting).min(self.pages - first);
+        let start = self.base + first as usize;
+        let mut taken = Taken::default();
+        for index in start..start + max as usize {
+            match self.seal(index) {
+                Some(page) => {
+                    taken.pages += 1;
+                    taken.events += u64::from(page.events);
+                }
+                None if taken.pages == 0 => return Taken { pages: 1, ..taken },
+                None => break,
             }
         }
-        count
+        if let Some(bytes) = self.rings.pages.get(start).filter(|_| taken.pages != 0) {
+            // SAFETY: `seal` has found all of these elements in the mapping, which outlives `'a`. The programs leave pages
+            // between `consumed` and `head` alone, and this ring's one reader changes them only before it makes the slice;
+            // after a release the slice is not used any more, which `take`'s callers see to.
+            taken.bytes = unsafe {
+                std::slice::from_raw_parts(bytes.as_ptr().cast(), taken.pages as usize * PAGE_SIZE)
+            };
+        }
+        taken
+    }
+
+    /// Seals element `index` of `PAGES` where it is. Doing so again changes nothing.
+    fn seal(&self, index: usize) -> Option<SealedPage> {
+        let (page, meta) = (self.rings.pages.get(index)?, self.rings.meta.read(index)?);
+        let used = meta.used as usize;
+        if used <= PAGE_HEADER || used > PAGE_SIZE {
+            return None;
+        }
+        // SAFETY: a whole mapped page that the programs leave alone, as its number is between `consumed` and `head`, and
+        // that nobody else refers to: see `take`.
+        let page = unsafe { std::slice::from_raw_parts_mut(page.as_ptr().cast::<u8>(), PAGE_SIZE) };
+        let missed = (meta.lost != 0).then_some(meta.lost);
+        page::seal(page, Endian::Little, used - PAGE_HEADER, missed).ok()?;
+        Some(SealedPage { events: meta.events, lost: meta.lost })
     }
 
     /// Gives `count` taken pages back to the programs.
@@ -141,7 +185,7 @@ impl<'a> CpuRing<'a> {
 
     /// Copies page `number` and seals the copy: the commit word, the missed-events mark, zeros behind the data.
     ///
-    /// The ring's own page stays as it is, so that taking it again (a reader that failed to store it) gives the same.
+    /// The ring's own page stays as it is: programs may be writing to it.
     fn copy_page(
         &self,
         number: u64,

@@ -3,7 +3,7 @@
 use agent_ebpf::{CpuControl, PAGE_HEADER, PAGE_SIZE, PageMeta};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use super::{CpuRing, Rings, SealedPage};
+use super::{CpuRing, Rings, SealedPage, Taken};
 use crate::{
     ring::{Shared, SharedArray},
     tracedat::{
@@ -93,21 +93,19 @@ fn pages_come_in_order_and_their_memory_goes_back_only_when_released() {
     for mark in 1..=3 {
         programs.complete(mark, u32::from(mark), 0);
     }
-    let (mut pages, mut seen) = (Vec::new(), Vec::new());
-    assert_eq!(ring.take(2, &mut pages, |page| seen.push(page.events)), 2);
-    assert_eq!((marks(&pages), seen), (vec![1, 2], vec![1, 2]));
+    let taken = ring.take(0, 2);
+    assert_eq!((marks(taken.bytes), taken.pages, taken.events), (vec![1, 2], 2, 3));
+    assert_eq!(marks(ring.take(2, 2).bytes), [3], "behind those that were taken already");
     // Storing failed: nothing was released, so the same pages come again.
-    pages.clear();
-    assert_eq!(ring.take(16, &mut pages, |_| ()), 3);
-    assert_eq!(marks(&pages), [1, 2, 3]);
+    assert_eq!(marks(ring.take(0, 16).bytes), [1, 2, 3]);
     ring.release(3);
     assert_eq!(ring.ready(), 0);
-    // Around the end of the ring.
+    assert_eq!(ring.take(0, 16), Taken::default());
+    // Around the end of the ring, in two runs.
     for mark in 4..=6 {
         programs.complete(mark, 1, 0);
     }
-    pages.clear();
-    assert_eq!(ring.take(16, &mut pages, |_| ()), 3);
+    let pages = [ring.take(0, 16).bytes, ring.take(1, 16).bytes].concat();
     assert_eq!(marks(&pages), [4, 5, 6]);
     for one in pages.chunks_exact(PAGE_SIZE) {
         assert_eq!(page::count_events(one, Endian::Little), Some(1));
@@ -124,10 +122,10 @@ fn lost_events_are_marked_on_the_page_behind_them() {
     programs.complete(1, 2, 77);
     // 340 events fill the page to its last byte: no room for the count.
     programs.complete(2, 340, 5);
-    let (mut pages, mut seen) = (Vec::new(), Vec::new());
-    programs.ring().take(2, &mut pages, |page| seen.push(page));
-    assert_eq!(seen, [SealedPage { events: 2, lost: 77 }, SealedPage { events: 340, lost: 5 }]);
-    let (first, second) = pages.split_at(PAGE_SIZE);
+    let ring = programs.ring();
+    let taken = ring.take(0, 2);
+    assert_eq!(taken.events, 342);
+    let (first, second) = taken.bytes.split_at(PAGE_SIZE);
     assert_eq!(PageHeader::read(first, Endian::Little).unwrap().missed, Some(77));
     assert_eq!(PageHeader::read(second, Endian::Little).unwrap().missed, Some(0), "lost, count unknown");
 }
@@ -183,11 +181,10 @@ fn counters_that_make_no_sense_do_no_harm() {
     let programs = Programs::new(2);
     assert!(programs.rings.meta.write(3, PageMeta { lost: 0, events: 9, used: u32::MAX }));
     programs.update(|state| state.head = u64::MAX);
-    let mut pages = Vec::new();
     let ring = programs.ring();
     assert_eq!(ring.ready(), 2);
-    assert_eq!(ring.take(16, &mut pages, |_| ()), 2);
-    assert!(pages.len() <= 2 * PAGE_SIZE);
+    assert_eq!(ring.take(0, 16), Taken { bytes: &[], pages: 1, events: 0 }, "passed over");
+    assert_eq!(ring.take(u64::MAX, 16), Taken::default());
     assert!(CpuRing::new(&programs.rings, 1, 4, 2).is_none(), "a ring beyond the array");
     assert!(CpuRing::new(&programs.rings, 7, 3, 2).is_none(), "a CPU without a control block");
 }

@@ -94,9 +94,7 @@ impl ChunkCompressor {
     pub fn new(compression: Compression, endian: Endian) -> Result<Self, CompressError> {
         let zstd = match compression {
             Compression::None => None,
-            Compression::Zstd { level } => {
-                Some(zstd::bulk::Compressor::new(level).map_err(CompressError::Zstd)?)
-            }
+            Compression::Zstd { level } => Some(compressor(level).map_err(CompressError::Zstd)?),
         };
         Ok(Self { endian, zstd, buffer: Vec::new(), chunk_len: 0 })
     }
@@ -132,6 +130,21 @@ impl ChunkCompressor {
         self.buffer.shrink_to_fit();
         self.buffer
     }
+}
+
+/// A compressor of this level, tuned for pages where the level leaves room.
+///
+/// Records are dozens of bytes and repeat as a whole. Level 1 looks for matches of 6 bytes, which finds the same ones in smaller
+/// pieces; with 7 the result is 0 to 4 % smaller, and there are fewer pieces to encode. A smaller table is cleared faster
+/// for each chunk, and finds as much.
+fn compressor(level: i32) -> std::io::Result<zstd::bulk::Compressor<'static>> {
+    use zstd::zstd_safe::CParameter;
+    let mut compressor = zstd::bulk::Compressor::new(level)?;
+    if level == Compression::DEFAULT_LEVEL {
+        compressor.set_parameter(CParameter::MinMatch(7))?;
+        compressor.set_parameter(CParameter::HashLog(12))?;
+    }
+    Ok(compressor)
 }
 
 impl std::fmt::Debug for ChunkCompressor {

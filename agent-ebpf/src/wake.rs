@@ -1,0 +1,65 @@
+//! Waking the reader of a CPU's ring, once when enough pages wait for it, and not again before it has looked.
+//!
+//! The reader sleeps on a tiny BPF ring buffer. A record in it with a forced wakeup reaches it from any context: the wakeup itself
+//! is done by an `irq_work` (`bpf_ringbuf_commit`, kernel/bpf/ringbuf.c), so neither a held run queue lock nor an NMI is in its way.
+
+use agent_ebpf::CpuControl;
+use aya_ebpf::{
+    bindings::{BPF_RB_FORCE_WAKEUP, bpf_map_def, bpf_map_type::BPF_MAP_TYPE_ARRAY_OF_MAPS},
+    helpers::generated::{bpf_map_lookup_elem, bpf_ringbuf_output},
+    macros::map,
+};
+
+use crate::{atomic, globals};
+
+/// Ring buffers by reader. The agent makes them when it loads the object.
+#[repr(transparent)]
+pub struct ReaderRings(core::cell::UnsafeCell<bpf_map_def>);
+
+// SAFETY: only its address is used, which the loader replaces by the map's.
+unsafe impl Sync for ReaderRings {}
+
+#[map]
+pub static WAKE: ReaderRings = ReaderRings(core::cell::UnsafeCell::new(bpf_map_def {
+    type_: BPF_MAP_TYPE_ARRAY_OF_MAPS,
+    key_size: 4,
+    value_size: 4,
+    max_entries: 1,
+    map_flags: 0,
+    id: 0,
+    pinning: 0,
+}));
+
+/// Called with every page that is completed: `head` is the number of pages since the start, published already.
+#[inline(always)]
+pub fn after_page(ctl: &mut CpuControl, head: u64) {
+    // A flight recorder's pages stay where they are.
+    if globals::overwrite() != 0 {
+        return;
+    }
+    let waiting = head - atomic::load(&raw const ctl.consumed);
+    if waiting < u64::from(ctl.wake_pages) || atomic::load(&raw const ctl.wake_asked) != 0 {
+        return;
+    }
+    // Before the record: the reader may be awake and have cleared it before this program goes on.
+    unsafe { (&raw mut ctl.wake_asked).write_volatile(1) };
+    if !wake(ctl.reader) {
+        // The next page tries again; at last there is the reader's deadline.
+        unsafe { (&raw mut ctl.wake_asked).write_volatile(0) };
+    }
+}
+
+#[inline(always)]
+fn wake(reader: u32) -> bool {
+    let mut record = 0_u32;
+    unsafe {
+        let ring = bpf_map_lookup_elem(WAKE.0.get().cast(), (&raw const reader).cast());
+        !ring.is_null()
+            && bpf_ringbuf_output(
+                ring,
+                (&raw mut record).cast(),
+                size_of::<u32>() as u64,
+                BPF_RB_FORCE_WAKEUP.into(),
+            ) == 0
+    }
+}
