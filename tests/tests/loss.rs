@@ -179,3 +179,17 @@ fn a_size_cap_is_kept_and_the_newest_events_survive() {
     let last = &report.events[report.events.len() - 3..];
     assert!(is_getppid(&last[0]) && !is_getppid(&last[1]), "the newest are there: {last:?}");
 }
+
+#[test]
+fn more_losses_than_allowed_are_an_exit_code_that_says_where() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.dat");
+    let (ended, _) = record(dir.path(), &["-b", "64", "--max-loss", "10"], 30_000, 0);
+    let ended = ended.expect(115).says(&["--max-loss allows 10", "ring_full", "raw_syscalls:sys_enter: "]);
+    let (report, ledger) = (Report::of(&file), Ledger::of(&file));
+    assert_eq!(ledger.cpus("stored"), report.events.len() as u64, "the file is there all the same");
+    assert!(ledger.lost() > 10, "{}", ended.err);
+
+    let (ended, _) = record(dir.path(), &["--max-loss", "0"], 0, 2000);
+    ended.expect(0);
+}

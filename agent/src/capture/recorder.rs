@@ -185,7 +185,8 @@ pub struct Capture {
     options: CaptureOptions,
     kept_spool: Option<PathBuf>,
     left_out: Vec<LeftOut>,
-    started: Option<Instant>,
+    /// When the gates were open, by the system and by the recording's clock.
+    started: Option<(Instant, u64)>,
 }
 
 /// The descriptors that keep programs attached. However a capture ends, they go to the background detacher: closing them here
@@ -332,10 +333,10 @@ impl Capture {
 
     /// Starts recording on all chosen CPUs.
     pub fn open_gates(&mut self) {
-        self.started = Some(Instant::now());
         for control in controls(&self.programs.rings, &self.options.cpus) {
             control.set_enabled(true);
         }
+        self.started = Some((Instant::now(), self.options.clock.now_ns()));
         // What happens from here on is recorded, so that the state and the events leave no gap between them.
         self.state = Some(StateReader::start(&self.spool, self.options.clock));
     }
@@ -357,13 +358,14 @@ impl Capture {
 
     /// Stops recording and brings all data into the spool. Detaching goes on in the background.
     pub fn stop(self) -> Recorded {
-        let Self { links, programs, drain, symbols, state, spool, options, started, .. } = self;
+        let Self { links, programs, drain, symbols, state, spool, options, started, left_out, .. } = self;
         let rings = Arc::clone(&programs.rings);
+        let covered = started.map(|(_, from)| (from, options.clock.now_ns()));
         for control in controls(&rings, &options.cpus) {
             control.set_enabled(false);
         }
         wait_until_quiet(&rings, &options.cpus);
-        let duration = started.map(|start| start.elapsed()).unwrap_or_default();
+        let duration = started.map(|(start, _)| start.elapsed()).unwrap_or_default();
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(links);
         let (drained, names, failure) = drain.finish();
@@ -403,7 +405,17 @@ impl Capture {
                 .any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
         drop((symbols, state));
-        let stats = Stats { duration, cpus, events, recursion_misses, names_lost, recovered: None };
+        let not_attached = left_out.into_iter().map(|left_out| left_out.event).collect();
+        let stats = Stats {
+            duration,
+            covered,
+            not_attached,
+            cpus,
+            events,
+            recursion_misses,
+            names_lost,
+            recovered: None,
+        };
         Recorded { spool, manifest: options.manifest, cmdlines, with_symbols, stats, failure }
     }
 }
@@ -518,9 +530,13 @@ fn event_stats(programs: &Programs, options: &CaptureOptions) -> Vec<EventStats>
     let mut stats = Vec::with_capacity(options.events.len());
     for (index, event) in options.events.iter().enumerate() {
         let mut sum = EventLedger::default();
+        let mut lost_on = Vec::new();
         for &cpu in &options.cpus {
             let row = programs.ledger(cpu, index);
             sum.recorded += row.recorded;
+            if row.lost.iter().any(|&lost| lost != 0) {
+                lost_on.push((cpu, row.lost));
+            }
             for (total, lost) in sum.lost.iter_mut().zip(row.lost) {
                 *total += lost;
             }
@@ -530,6 +546,7 @@ fn event_stats(programs: &Programs, options: &CaptureOptions) -> Vec<EventStats>
             id: event.slot.id,
             recorded: sum.recorded,
             lost: sum.lost,
+            lost_on,
         });
     }
     stats

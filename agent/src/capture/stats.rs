@@ -11,6 +11,13 @@ use super::spool::SpoolTotals;
 pub struct Stats {
     /// From opening the gates to closing them.
     pub duration: Duration,
+    /// The time, by the recording's clock in nanoseconds, in which every firing of a recorded event is in the file or counted
+    /// as lost: from the moment when all gates were open, with everything attached, to the one when the first was
+    /// closed. What fires before or after it on a CPU may be there.
+    pub covered: Option<(u64, u64)>,
+    /// Events that were asked for by a pattern and that the kernel refused to attach: none of their firings is recorded
+    /// or counted.
+    pub not_attached: Vec<String>,
     /// By CPU.
     pub cpus: Vec<CpuStats>,
     /// By event.
@@ -59,6 +66,15 @@ pub struct EventStats {
     pub recorded: u64,
     /// Events lost, by [`LossCause`].
     pub lost: [u64; LossCause::COUNT],
+    /// The same by CPU, for the CPUs that lost any.
+    pub lost_on: Vec<(u32, [u64; LossCause::COUNT])>,
+}
+
+impl EventStats {
+    /// Events lost for any cause.
+    pub fn lost_total(&self) -> u64 {
+        self.lost.iter().sum()
+    }
 }
 
 /// The name of a loss cause in tables and files.
@@ -115,6 +131,13 @@ impl Stats {
         self.cpus.iter().map(CpuStats::lost_total).sum()
     }
 
+    /// Everything that fired and is not in the file, as far as this kernel tells: what was lost, what was in the rings and could
+    /// not be stored, and what the recursion guard kept from the programs. What a flight recorder or a size cap gave up is
+    /// not among it.
+    pub fn missing_total(&self) -> u64 {
+        self.lost_total() + self.unstored() + self.recursion_misses.unwrap_or(0)
+    }
+
     /// The ledger as JSON, for the file: the counts, and how the clock stood to wall time (nanoseconds to add, and how wrong
     /// they can be).
     pub fn to_json(&self, clock: &str, realtime_offset: i64, realtime_uncertainty: u64) -> String {
@@ -125,6 +148,13 @@ impl Stats {
              \"realtime_uncertainty_ns\":{realtime_uncertainty}"
         );
         let _ = write!(json, ",\"duration_ns\":{}", self.duration.as_nanos());
+        if let Some((from, to)) = self.covered {
+            let _ = write!(json, ",\"covered\":{{\"from_ns\":{from},\"to_ns\":{to}}}");
+        }
+        if !self.not_attached.is_empty() {
+            // Event names are identifiers, here as below: nothing in them needs escaping.
+            let _ = write!(json, ",\"not_attached\":[\"{}\"]", self.not_attached.join("\",\""));
+        }
         match self.recursion_misses {
             Some(misses) => {
                 let _ = write!(json, ",\"recursion_misses\":{misses}");
@@ -157,13 +187,18 @@ impl Stats {
             self.events.iter().filter(|event| event.recorded != 0 || event.lost.iter().any(|&n| n != 0));
         for (index, event) in seen.enumerate() {
             let comma = if index == 0 { "" } else { "," };
-            // Event names are identifiers, so nothing in them needs escaping.
             let _ = write!(
                 json,
                 "{comma}{{\"event\":\"{}\",\"id\":{},\"recorded\":{}",
                 event.name, event.id, event.recorded
             );
             push_losses(&mut json, &event.lost);
+            if !event.lost_on.is_empty() {
+                // By cause, in the order of `lost`.
+                let by_cpu = event.lost_on.iter().map(|(cpu, lost)| format!("\"{cpu}\":{lost:?}"));
+                let by_cpu = by_cpu.collect::<Vec<_>>().join(",");
+                let _ = write!(json, ",\"lost_on\":{{{}}}", by_cpu.replace(' ', ""));
+            }
             json.push('}');
         }
         json.push_str("]}");
@@ -202,18 +237,28 @@ mod tests {
 
     #[test]
     fn json_names_every_cause_and_only_events_that_fired() {
-        let event =
-            |name: &str, recorded| EventStats { name: name.into(), id: 7, recorded, lost: [0, 0, 0, 1] };
+        let mut losses = [0; LossCause::COUNT];
+        losses[LossCause::Nested as usize] = 1;
+        let event = |name: &str, recorded| EventStats {
+            name: name.into(),
+            id: 7,
+            recorded,
+            lost: losses,
+            lost_on: vec![(3, losses)],
+        };
         let stats = Stats {
             cpus: vec![CpuStats::default()],
+            covered: Some((5, 9)),
+            not_attached: vec!["c:d".into(), "c:e".into()],
             events: vec![event("a:b", 2), EventStats::default()],
             ..Stats::default()
         };
         let json = stats.to_json("mono", 5, 1);
         assert!(json.contains(
             "\"events\":[{\"event\":\"a:b\",\"id\":7,\"recorded\":2,\
-             \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1}}]"
+             \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1},\"lost_on\":{\"3\":[0,0,0,1]}}]"
         ));
+        assert!(json.contains("\"covered\":{\"from_ns\":5,\"to_ns\":9},\"not_attached\":[\"c:d\",\"c:e\"]"));
         assert!(json.contains("\"recursion_misses\":null"));
     }
 }

@@ -27,6 +27,8 @@ pub enum ExitCode {
     DiskFull = 113,
     /// The output cannot be written: the directory does not exist, or is not writable, or a file is in the way.
     OutputNotWritable = 114,
+    /// More events were lost than `record --max-loss` allows. The file is complete otherwise.
+    TooMuchLost = 115,
     /// A second signal came while the file was being finished. `tracer-agent recover` finishes it.
     Interrupted = 116,
     /// The command to record was found and cannot be run.
@@ -37,7 +39,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// Every code, ascending.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Ok,
         Self::Failure,
         Self::Usage,
@@ -46,6 +48,7 @@ impl ExitCode {
         Self::NoSuchEvent,
         Self::DiskFull,
         Self::OutputNotWritable,
+        Self::TooMuchLost,
         Self::Interrupted,
         Self::CommandNotExecutable,
         Self::CommandNotFound,
@@ -67,6 +70,7 @@ impl ExitCode {
             Self::NoSuchEvent => "no such event, or one that cannot be recorded",
             Self::DiskFull => "the disk became full; what was recorded is kept",
             Self::OutputNotWritable => "the output cannot be written",
+            Self::TooMuchLost => "more events were lost than --max-loss allows; the file is there",
             Self::Interrupted => "stopped by a second signal; tracer-agent recover finishes the file",
             Self::CommandNotExecutable => "the command cannot be run",
             Self::CommandNotFound => "the command was not found",

@@ -107,6 +107,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub duration: Option<Duration>,
 
+    /// End with exit code 115 if more events than this were lost
+    #[arg(long, value_name = "EVENTS")]
+    pub max_loss: Option<u64>,
+
     /// Compression of the file: none, zstd, or zstd:LEVEL
     #[arg(long, value_name = "HOW", default_value = "zstd", value_parser = record_plan::parse_compression)]
     pub compression: crate::tracedat::Compression,
@@ -350,6 +354,12 @@ fn conclude(args: &RecordArgs, recorded: Recorded, end: End, child: Option<Child
             finished.path.display()
         ));
         return Ok(if disk_full { ExitCode::DiskFull } else { ExitCode::Failure }.code());
+    }
+    if let Some(max) = args.max_loss
+        && finished.stats.missing_total() > max
+    {
+        super::tell(summary::too_much_lost(&finished.stats, max).trim_end());
+        return Ok(ExitCode::TooMuchLost.code());
     }
     let command = match (end, child) {
         (End::Command(code), _) => Some(code),

@@ -120,12 +120,43 @@ fn total(cpus: &[CpuStats]) -> CpuStats {
     sum
 }
 
+/// Says that more was lost than the user allows: where, and of what.
+pub(super) fn too_much_lost(stats: &Stats, max: u64) -> String {
+    let mut text = format!(
+        "tracer-agent: {} events were lost, --max-loss allows {}\n",
+        count(stats.missing_total()),
+        count(max)
+    );
+    for cpu in stats.cpus.iter().filter(|cpu| cpu.lost_total() + cpu.unstored() != 0) {
+        let _ = write!(text, "tracer-agent: CPU {}:", cpu.cpu);
+        for cause in LossCause::ALL.into_iter().filter(|&cause| cpu.lost[cause as usize] != 0) {
+            let _ = write!(text, " {} {}", count(cpu.lost[cause as usize]), cause_name(cause));
+        }
+        if cpu.unstored() != 0 {
+            let _ = write!(text, " {} not stored", count(cpu.unstored()));
+        }
+        text.push('\n');
+    }
+    if let Some(misses) = stats.recursion_misses.filter(|&misses| misses != 0) {
+        let _ = writeln!(text, "tracer-agent: {} skipped by the kernel's recursion guard", count(misses));
+    }
+    for event in stats.events.iter().filter(|event| event.lost_total() != 0) {
+        let cpus: Vec<String> = event
+            .lost_on
+            .iter()
+            .map(|(cpu, lost)| format!("{} on CPU {cpu}", count(lost.iter().sum::<u64>())))
+            .collect();
+        let _ = writeln!(text, "tracer-agent: {}: {}", event.name, cpus.join(", "));
+    }
+    text
+}
+
 /// The events that lost most, so that a user knows what to leave out or which ring to enlarge.
 fn most_lost(text: &mut String, stats: &Stats) {
     let mut lost: Vec<(u64, &str)> = stats
         .events
         .iter()
-        .map(|event| (event.lost.iter().sum(), event.name.as_str()))
+        .map(|event| (event.lost_total(), event.name.as_str()))
         .filter(|&(sum, _)| sum != 0)
         .collect();
     lost.sort_by(|a, b| b.cmp(a));
