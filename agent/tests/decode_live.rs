@@ -491,6 +491,12 @@ fn same(ours: &str, kernels: &str) -> bool {
 fn same_event(table: &EventTable, symbols: &Kernel, record: &[u8], line: &str) -> (String, bool, String) {
     let mut text = Vec::new();
     let printer = table.print(record, symbols, &mut text).unwrap();
+    if !printer.is_kernel_stack() {
+        // What `report -N` prints.
+        let mut plain = Vec::new();
+        printer.print_format(record, symbols, &mut plain);
+        assert_eq!(plain, text, "{}", printer.name());
+    }
     let mut text = String::from_utf8_lossy(&text).into_owned();
     let mut line = std::borrow::Cow::from(line);
     if printer.system() == "syscalls" {

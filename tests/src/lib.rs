@@ -15,6 +15,7 @@ pub mod dat;
 pub mod harness;
 pub mod kernel_log;
 pub mod pairs;
+pub mod stock_lines;
 pub mod trace_cmd;
 pub mod tracefs;
 pub mod workload;

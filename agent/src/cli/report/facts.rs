@@ -100,7 +100,7 @@ fn statistics(file: &TraceFile<File>, out: &mut dyn Write) -> io::Result<()> {
     for fact in file.reader().facts() {
         if let FileOption::CpuStat(text) = fact {
             any = true;
-            write!(out, "{text}")?;
+            writeln!(out, "{text}")?;
         }
     }
     writeln!(out, "{}", if any { "" } else { " No stats in this file" })?;

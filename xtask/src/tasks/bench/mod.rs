@@ -8,9 +8,11 @@
 //! |---|---|
 //! | [`load`] | the workloads, and the program that recorders run |
 //! | [`recorder`] | the recorders |
+//! | [`read`] | reading a recording |
 //! | [`report`] | what is computed from the runs: table and JSON |
 
 mod load;
+mod read;
 mod recorder;
 mod report;
 mod sys;
@@ -30,10 +32,11 @@ use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record] [--rounds N] [--quick] [--json FILE] [WORKLOAD...]",
+    args: "[record] [--rounds N] [--quick] [--json FILE] [WORKLOAD...] | read [--rounds N] [--events N] [--json FILE]",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, getppid and storm. --quick runs 3 short rounds instead of 9 long ones.\n\
             --agent FILE measures that build of tracer-agent, --before FILE an older build beside it.\n\
+            `bench read` makes a recording of 5 million events and compares how fast it is read.\n\
             docs/performance.md has the protocol and the results.",
     run,
 };
@@ -62,7 +65,6 @@ impl Options {
         let mut quick = false;
         let (mut rounds, mut json, mut agent, mut before) = (None, None, None, None);
         let mut workloads = Vec::new();
-        // There is one kind of benchmark so far.
         let mut args = args.strip_prefix(&["record".to_owned()]).unwrap_or(args).iter();
         while let Some(arg) = args.next() {
             let mut file = || -> Result<Option<PathBuf>> {
@@ -92,6 +94,9 @@ impl Options {
 }
 
 fn run(args: &[String]) -> Result {
+    if let Some(args) = args.strip_prefix(&["read".to_owned()]) {
+        return read::run(args);
+    }
     let options = Options::parse(args)?;
     let agent = if let Some(agent) = &options.agent {
         agent.clone()

@@ -68,7 +68,7 @@ fn trace_cmd_arguments(events: &[&str], file: &Path) -> Vec<OsString> {
 }
 
 /// The per-CPU statistics in the file, by stock trace-cmd whoever wrote it.
-fn trace_cmd_counts(file: &Path) -> Result<Counts> {
+pub(super) fn trace_cmd_counts(file: &Path) -> Result<Counts> {
     let text = process::output(Command::new("trace-cmd").args(["dump", "--options", "-i"]).arg(file))?;
     counts_in(&text).ok_or_else(|| format!("no per-CPU statistics in {}:\n{text}", file.display()).into())
 }

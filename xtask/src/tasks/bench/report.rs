@@ -88,14 +88,14 @@ fn added(round: &Round, run: &Run, time: fn(Load) -> Duration) -> f64 {
 
 /// The middle of some numbers, and how far they spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
+pub(super) struct Spread {
     median: f64,
     min: f64,
     max: f64,
 }
 
 impl Spread {
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+    pub(super) fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
         let (&min, &max) = (values.first()?, values.last()?);
@@ -108,11 +108,11 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
-    fn json(self) -> Value {
+    pub(super) fn json(self) -> Value {
         json!({ "median": self.median, "min": self.min, "max": self.max })
     }
 
-    fn cell(self) -> String {
+    pub(super) fn cell(self) -> String {
         let digits = match self.median.abs() {
             0.0..10.0 => 2,
             10.0..100.0 => 1,
@@ -266,7 +266,7 @@ impl Measured {
     }
 }
 
-fn aligned(rows: &[Vec<String>]) -> String {
+pub(super) fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
         rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or_default()

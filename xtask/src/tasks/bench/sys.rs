@@ -115,6 +115,15 @@ pub(super) fn getppid() {
     unsafe { libc::getppid() };
 }
 
+/// Takes a file out of the page cache, as far as it is on the disk.
+pub(super) fn forget(file: std::os::fd::RawFd) -> io::Result<()> {
+    // SAFETY: plain numbers; a length of 0 goes to the end.
+    match unsafe { libc::posix_fadvise(file, 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
 /// `CLOCK_MONOTONIC`, which all processes share.
 pub(super) fn now() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,0 +1,274 @@
+//! `cargo xtask bench read`: reading a large file with tracer-agent and with stock trace-cmd, in turns on one machine.
+//!
+//! The file is a recording of `storm` that tracer-agent makes here. Each round runs every command of both, and the ratio is taken
+//! within the round.
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader};
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::recorder::{self, Recorder};
+use super::report::{OURS, Spread, aligned};
+use super::sys::{self, Usage};
+use super::{LOAD_TASK, build, load};
+use crate::tasks::setup::{Purpose, setup};
+use crate::{Result, process, workspace};
+
+/// Messages of each sender that are enough to know how many events one makes.
+const PILOT: u64 = 2000;
+
+struct Options {
+    rounds: usize,
+    events: u64,
+    json: Option<PathBuf>,
+    agent: Option<PathBuf>,
+    /// A recording that is there already.
+    file: Option<PathBuf>,
+}
+
+impl Options {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut options = Self { rounds: 5, events: 5_000_000, json: None, agent: None, file: None };
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let value = args.next().ok_or_else(|| format!("{arg} wants a value"))?;
+            let number = || value.parse().ok().filter(|&number: &u64| number > 0);
+            let path = || std::path::absolute(value).map(Some);
+            match arg.as_str() {
+                "--rounds" => options.rounds = number().ok_or("--rounds wants a number above 0")? as usize,
+                "--events" => options.events = number().ok_or("--events wants a number above 0")?,
+                "--json" => options.json = path()?,
+                "--agent" => options.agent = path()?,
+                "--file" => options.file = path()?,
+                other => return Err(format!("no such option: {other}").into()),
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// What is run, by both programs unless stock has nothing like it.
+struct Job {
+    name: &'static str,
+    args: &'static [&'static str],
+    to: To,
+    only_ours: bool,
+}
+
+/// Where the output goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum To {
+    Nothing,
+    File,
+    /// A reader that takes the first two lines and goes away.
+    Head,
+}
+
+const JOBS: [Job; 6] = [
+    Job { name: "report", args: &["report"], to: To::Nothing, only_ours: false },
+    Job { name: "report to a file", args: &["report"], to: To::File, only_ours: false },
+    Job { name: "report -R -t", args: &["report", "-R", "-t"], to: To::Nothing, only_ours: false },
+    Job { name: "report | head", args: &["report"], to: To::Head, only_ours: false },
+    Job { name: "report --json", args: &["report", "--json"], to: To::Nothing, only_ours: true },
+    Job { name: "info, cold", args: &["info"], to: To::Nothing, only_ours: true },
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    elapsed: Duration,
+    usage: Usage,
+}
+
+pub(super) fn run(args: &[String]) -> Result {
+    let options = Options::parse(args)?;
+    let agent = if let Some(agent) = &options.agent {
+        agent.clone()
+    } else {
+        setup(Purpose::Run)?;
+        build::build(&[])?;
+        workspace::agent()
+    };
+    if !process::is_root() {
+        let mut root = process::as_root(std::env::current_exe()?)
+            .ok_or("recording needs root, and there is no sudo to become it")?;
+        return process::run(root.args(["bench", "read"]).args(args).arg("--agent").arg(agent));
+    }
+    let trace_cmd =
+        process::find("trace-cmd").ok_or("there is no trace-cmd on this machine to compare with")?;
+    let dir = std::env::temp_dir().join(format!("tracer-agent-bench-read.{}", std::process::id()));
+    fs::create_dir(&dir)?;
+    let result = measure(&options, &agent, &trace_cmd, &dir);
+    let _ = fs::remove_dir_all(&dir);
+    let (table, json) = result?;
+    print!("{table}");
+    if let Some(path) = &options.json {
+        fs::write(path, serde_json::to_string_pretty(&json)? + "\n")?;
+        eprintln!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Result<(String, Value)> {
+    let file = match &options.file {
+        Some(file) => file.clone(),
+        None => record(options.events, agent, dir)?,
+    };
+    let events = recorder::trace_cmd_counts(&file)?.recorded;
+    let bytes = fs::metadata(&file)?.len();
+    eprintln!("{events} events in {bytes} bytes");
+    let mut rounds: Vec<Vec<(Run, Option<Run>)>> = Vec::new();
+    for round in 0..options.rounds {
+        let mut runs = Vec::new();
+        for job in &JOBS {
+            let ours = one(job, agent, &file, dir)?;
+            let theirs = if job.only_ours { None } else { Some(one(job, trace_cmd, &file, dir)?) };
+            let seconds = |run: Run| format!("{:.2} s", run.elapsed.as_secs_f64());
+            let theirs_text = theirs.map_or_else(|| "-".to_owned(), seconds);
+            eprintln!("  round {}, {}: {} and {theirs_text}", round + 1, job.name, seconds(ours));
+            runs.push((ours, theirs));
+        }
+        rounds.push(runs);
+    }
+    Ok((table(events, bytes, &rounds), json(events, bytes, &rounds)))
+}
+
+/// Makes a recording of at least so many events.
+fn record(events: u64, agent: &Path, dir: &Path) -> Result<PathBuf> {
+    let recorder = Recorder::agent(OURS, agent.to_owned());
+    let workload = load::find("storm")?;
+    let file = dir.join("trace.dat");
+    let mut iterations = PILOT;
+    loop {
+        let mut load = Command::new(std::env::current_exe()?);
+        load.arg(LOAD_TASK.name).args([workload.name, &iterations.to_string()]).arg(dir.join("load"));
+        let _ = fs::remove_file(&file);
+        let mut command = recorder.command(workload.events, &file, &load);
+        process::output(command.current_dir(dir).stdin(File::open("/dev/null")?))?;
+        let recorded = recorder.count(&file)?.recorded;
+        if recorded >= events {
+            return Ok(file);
+        }
+        eprintln!("{recorded} events of {iterations} messages a sender");
+        // A little more, for what is different each time.
+        iterations = iterations * (events + events / 20) / recorded.max(1) + 1;
+    }
+}
+
+/// Runs a command on the file, which is not in memory before if the job says so.
+fn one(job: &Job, program: &Path, file: &Path, dir: &Path) -> Result<Run> {
+    if job.name.ends_with("cold") {
+        drop_from_memory(file)?;
+    }
+    let mut command = Command::new(program);
+    command.args(job.args).arg(file).current_dir(dir).stderr(File::create(dir.join("errors"))?);
+    command.stdout(match job.to {
+        To::Nothing => Stdio::null(),
+        To::File => File::create(dir.join("output"))?.into(),
+        To::Head => Stdio::piped(),
+    });
+    let start = sys::now();
+    let mut child = command.spawn().map_err(|error| format!("{}: {error}", process::line(&command)))?;
+    let mut first_line = None;
+    if let Some(output) = child.stdout.take() {
+        let mut lines = BufReader::new(output).lines();
+        // The number of CPUs, and an event.
+        let (_, event) = (lines.next(), lines.next());
+        event.ok_or("no line of an event")??;
+        first_line = Some(sys::now());
+    }
+    let (status, usage) = sys::wait(child.id())?.ok_or("somebody else waited for the command")?;
+    let end = sys::now();
+    // Stock trace-cmd is ended by the signal that its reader has gone.
+    if !status.success() && job.to != To::Head {
+        let errors = fs::read_to_string(dir.join("errors")).unwrap_or_default();
+        return Err(format!("{}: {status}\n{}", process::line(&command), errors.trim()).into());
+    }
+    Ok(Run { elapsed: first_line.unwrap_or(end).saturating_sub(start), usage })
+}
+
+/// Writes what is unwritten of a file, and takes it out of the page cache.
+fn drop_from_memory(file: &Path) -> Result {
+    let file = File::open(file)?;
+    file.sync_all()?;
+    sys::forget(file.as_raw_fd())?;
+    Ok(())
+}
+
+fn ratio(rounds: &[Vec<(Run, Option<Run>)>], job: usize) -> Option<Spread> {
+    Spread::of(rounds.iter().filter_map(|runs| {
+        let (ours, theirs) = runs.get(job)?;
+        Some((*theirs)?.elapsed.as_secs_f64() / ours.elapsed.as_secs_f64())
+    }))
+}
+
+fn table(events: u64, bytes: u64, rounds: &[Vec<(Run, Option<Run>)>]) -> String {
+    let head =
+        ["median (min .. max)", "tracer-agent, s", "trace-cmd, s", "times as fast", "MB", "MB of trace-cmd"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for (place, job) in JOBS.iter().enumerate() {
+        let spread = |value: &dyn Fn(&(Run, Option<Run>)) -> Option<f64>| {
+            Spread::of(rounds.iter().filter_map(|runs| value(runs.get(place)?)))
+                .map_or_else(|| "-".to_owned(), Spread::cell)
+        };
+        rows.push(vec![
+            job.name.to_owned(),
+            spread(&|(ours, _)| Some(ours.elapsed.as_secs_f64())),
+            spread(&|(_, theirs)| Some((*theirs)?.elapsed.as_secs_f64())),
+            ratio(rounds, place).map_or_else(|| "-".to_owned(), Spread::cell),
+            spread(&|(ours, _)| Some(ours.usage.peak_bytes as f64 / 1e6)),
+            spread(&|(_, theirs)| Some((*theirs)?.usage.peak_bytes as f64 / 1e6)),
+        ]);
+    }
+    format!("\nread: {events} events, {bytes} bytes, {} rounds\n\n{}", rounds.len(), aligned(&rows))
+}
+
+fn json(events: u64, bytes: u64, rounds: &[Vec<(Run, Option<Run>)>]) -> Value {
+    let run = |run: &Run| {
+        json!({
+            "elapsed_ns": run.elapsed.as_nanos() as u64, "cpu_ns": run.usage.cpu.as_nanos() as u64,
+            "peak_bytes": run.usage.peak_bytes,
+        })
+    };
+    let jobs: Vec<Value> = JOBS
+        .iter()
+        .enumerate()
+        .map(|(place, job)| {
+            let runs = rounds.iter().filter_map(|runs| runs.get(place));
+            let runs: Vec<Value> = runs
+                .map(|(ours, theirs)| json!({ OURS: run(ours), "trace-cmd": theirs.as_ref().map(run) }))
+                .collect();
+            json!({ "name": job.name, "times_as_fast": ratio(rounds, place).map(Spread::json), "rounds": runs })
+        })
+        .collect();
+    json!({ "version": 1, "events": events, "file_bytes": bytes, "jobs": jobs })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments() {
+        let parse =
+            |args: &[&str]| Options::parse(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
+        let options = parse(&["--rounds", "2", "--events", "9", "--file", "/x"]).unwrap();
+        assert_eq!((options.rounds, options.events), (2, 9));
+        assert_eq!(options.file.as_deref(), Some(Path::new("/x")));
+        for bad in [&["--rounds"][..], &["--rounds", "0"], &["--events", "x"], &["--fast", "1"]] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn ratios_are_how_many_times_as_fast() {
+        let run = |millis| Run { elapsed: Duration::from_millis(millis), usage: Usage::default() };
+        let rounds = [vec![(run(100), Some(run(1000)))], vec![(run(100), Some(run(2000)))]];
+        assert_eq!(ratio(&rounds, 0), Spread::of([10.0, 20.0].into_iter()));
+        assert_eq!(ratio(&rounds, 1), None);
+    }
+}
