@@ -3,6 +3,7 @@
 //! | module | what it is | needs a kernel |
 //! |---|---|---|
 //! | [`tracedat`] | the trace.dat version 7 codec: header, sections, options, pages, chunks, writer, reader | no |
+//! | [`draft`] | files that get their name when they are complete | no |
 //! | [`event`] | event formats as tracefs prints them | no |
 //! | [`export`] | recordings as directories of other tracers' layouts | no |
 //! | [`report`] | records as text and JSON, as `trace-cmd report` prints them | no |
@@ -36,6 +37,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod draft;
 pub mod event;
 pub mod export;
 pub mod input;

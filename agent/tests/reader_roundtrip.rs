@@ -5,76 +5,13 @@
 mod reader_files;
 
 use std::collections::BTreeMap;
-use std::io::Cursor;
 
-use reader_files::{Chance, Kept, backwards, cpu_forwards, forwards, page, version_6};
+use reader_files::{
+    Chance, FORMAT, Kept, backwards, cpu, cpu_forwards, forwards, options, page, start, version_6,
+};
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::reader::{Corrections, Reader};
-use tracer_agent::tracedat::{
-    Buffer, ChunkCompressor, Cmdlines, Compression, Endian, EventSystem, FileOption, OptionId, Section,
-    Setup, Writer, layout,
-};
-
-const FORMAT: &str = "name: x\nID: 9\nformat:\n\
-    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
-    \tfield:u32 value;\toffset:4;\tsize:4;\tsigned:0;\n\nprint fmt: \"%u\", REC->value\n";
-
-/// A CPU's pages and the records that are on them.
-fn cpu(chance: &mut Chance, setup: Setup, page_size: u32, buffer: usize, cpu: u32) -> (Vec<u8>, Vec<Kept>) {
-    let mut builder = PageBuilder::new(page_size as usize, setup.endian).unwrap();
-    let (mut pages, mut records) = (Vec::new(), Vec::new());
-    let mut timestamp = chance.below(1 << 40);
-    let mut missed = None;
-    for _ in 0..chance.pick(&[0, 1, 50, 700]) {
-        timestamp += match chance.below(20) {
-            0 => chance.below(1 << 35),
-            1 => (1 << 27) - chance.below(2),
-            2 => 0,
-            _ => chance.below(5000),
-        };
-        if chance.below(100) == 0 {
-            let lost = chance.pick(&[0, 1, 12345]);
-            builder.missed(lost);
-            missed = Some(lost);
-        }
-        let len = match chance.below(30) {
-            0 => chance.below(page_size as u64 - 24) + 1,
-            _ => chance.below(140) + 1,
-        };
-        let mut data = chance.bytes(len as usize);
-        while builder.push(timestamp, &data).unwrap() == Push::Full {
-            pages.extend_from_slice(builder.finish().unwrap());
-        }
-        data.resize(data.len().next_multiple_of(4), 0);
-        records.push(Kept { buffer, cpu, timestamp, missed: missed.take(), data });
-    }
-    pages.extend_from_slice(builder.finish().unwrap_or_default());
-    (pages, records)
-}
-
-fn start(setup: Setup) -> Writer<Cursor<Vec<u8>>> {
-    let endian = setup.endian;
-    let mut writer = Writer::create(Cursor::new(Vec::new()), setup).unwrap();
-    let header_page = layout::header_page_text(setup.page_size);
-    writer.section(Section::header_info(endian, &header_page, "the event").unwrap()).unwrap();
-    let systems = [EventSystem { name: "demo", formats: &[FORMAT] }];
-    writer.section(Section::event_formats(endian, &systems).unwrap()).unwrap();
-    writer.section(Section::kallsyms(endian, b"ff T symbol\n").unwrap()).unwrap();
-    writer.section(Section::printk(endian, b"0xff : \"hi\"\n").unwrap()).unwrap();
-    let tasks: Cmdlines = [(1, "init"), (42, "two words")].into_iter().collect();
-    writer.section(Section::cmdlines(endian, &tasks)).unwrap();
-    writer
-}
-
-fn options() -> Vec<FileOption> {
-    vec![
-        FileOption::TraceClock("[mono]".into()),
-        FileOption::Uname("Linux".into()),
-        FileOption::CpuStat("CPU: 0\n".into()),
-        FileOption::TraceId(77),
-        FileOption::Unknown { id: OptionId(0x5441), bytes: b"{}\0".to_vec() },
-    ]
-}
+use tracer_agent::tracedat::{Buffer, ChunkCompressor, Compression, Endian, FileOption, Setup};
 
 /// What a page has no room for is known as lost, but not how much.
 fn same(found: &Kept, expected: &Kept) {

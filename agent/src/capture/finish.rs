@@ -20,6 +20,7 @@ use super::{
     spool::SegmentFile,
     state, symbols,
 };
+use crate::draft::{self, DraftError};
 use crate::reason;
 use crate::tracedat::initial_state::InitialState;
 use crate::tracedat::{
@@ -52,6 +53,13 @@ pub enum FinishError {
         #[source]
         source: io::Error,
     },
+}
+
+impl From<DraftError> for FinishError {
+    fn from(error: DraftError) -> Self {
+        let DraftError { action, path, source } = error;
+        Self::Io { action, path, source }
+    }
 }
 
 impl FinishError {
@@ -173,7 +181,7 @@ fn build(
     };
     let (draft, file) = create_draft(&spool, output, mover.is_some())?;
     let result = write_file((&draft, file), manifest, extras, &stats, data, mover.as_mut())
-        .and_then(|()| put_in_place(&draft, output));
+        .and_then(|()| Ok(draft::put_in_place(&draft, output)?));
     let file_bytes = match (result, mover) {
         (Ok(bytes), _) => bytes,
         // The draft has the only copy of what was moved. Recovering takes it from there.
@@ -200,17 +208,9 @@ fn build(
     Ok(Finished { path: output.to_owned(), file_bytes, stats, notes })
 }
 
-/// The directory of `path`.
-fn parent(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    }
-}
-
 /// Whether the disk has no room for a copy of the data, and moving them makes some.
 fn must_move(spool: &Spool, output: &Path, data: &[CpuData], symbols: u64) -> bool {
-    let target = parent(output);
+    let target = draft::parent(output);
     let device = |path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
     if device(spool.dir()).is_none_or(|spool| device(target) != Some(spool)) {
         return false;
@@ -225,26 +225,14 @@ fn must_move(spool: &Spool, output: &Path, data: &[CpuData], symbols: u64) -> bo
 ///
 /// Only in the spool is an earlier draft ours to replace.
 fn create_draft(spool: &Spool, output: &Path, moving: bool) -> Result<(PathBuf, File), FinishError> {
-    let create = |path: &Path| File::options().create_new(true).read(true).write(true).open(path);
     if moving || spool.dir().parent() == output.parent() {
         let path = spool.file(DRAFT);
         // If it cannot be removed, it cannot be created.
         let _ = fs::remove_file(&path);
-        let file = create(&path).map_err(FinishError::io("create", &path))?;
+        let file = draft::create_new(&path).map_err(FinishError::io("create", &path))?;
         return Ok((path, file));
     }
-    for number in 0_u32.. {
-        let mut name = output.as_os_str().to_owned();
-        name.push(format!(".new.{}.{number}", std::process::id()));
-        let path = PathBuf::from(name);
-        match create(&path) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            result => {
-                return result.map(|file| (path.clone(), file)).map_err(FinishError::io("create", path));
-            }
-        }
-    }
-    unreachable!("a directory does not have four thousand million files of one process")
+    Ok(draft::create_beside(output)?)
 }
 
 fn write_file(
@@ -343,14 +331,4 @@ fn transfer(
         }
     }
     Ok(to - at)
-}
-
-fn put_in_place(draft: &Path, output: &Path) -> Result<u64, FinishError> {
-    let bytes = fs::metadata(draft).map_err(FinishError::io("read the size of", draft))?.len();
-    fs::rename(draft, output).map_err(FinishError::io("create", output))?;
-    // The name is durable with the directory; a file system that cannot sync one has no such step.
-    if let Ok(dir) = File::open(parent(output)) {
-        let _ = dir.sync_all();
-    }
-    Ok(bytes)
 }

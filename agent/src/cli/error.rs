@@ -8,6 +8,8 @@ use crate::{
     export::ExportError,
     kernel::{events::SelectError, tracefs::TracefsError},
     probe::{LoadError, ProbeError},
+    reason,
+    tracedat::rewrite::RewriteError,
 };
 
 /// Why a command failed. The text says what to do.
@@ -70,6 +72,18 @@ pub enum CliError {
     /// Printing the events of files.
     #[error(transparent)]
     Report(#[from] ReportError),
+    /// Writing a trace file anew from one or several.
+    #[error("{input}: {error}{}", rewrite_hint(.error), input = .input.display())]
+    Rewrite {
+        /// The file that was read, or that is made of several.
+        input: PathBuf,
+        /// The reason.
+        #[source]
+        error: RewriteError,
+    },
+    /// There was nothing to do it with.
+    #[error("{0}")]
+    Nothing(String),
     /// A system call that hardly ever fails.
     #[error("cannot {what}: {source}")]
     System {
@@ -115,13 +129,35 @@ impl CliError {
             Self::Capture { source } => of_capture(source),
             Self::Finish { error, .. } | Self::Recover(error) if error.is_disk_full() => ExitCode::DiskFull,
             Self::Info(error) => error.exit_code(),
+            Self::Rewrite { error, .. } => of_rewrite(error),
             Self::Export { error, .. } => of_export(error),
             Self::Report(error) => error.exit_code(),
             Self::Command(CommandError::Spawn(_))
             | Self::Finish { .. }
             | Self::Recover(_)
+            | Self::Nothing(_)
             | Self::System { .. } => ExitCode::Failure,
         }
+    }
+}
+
+fn of_rewrite(error: &RewriteError) -> ExitCode {
+    match error {
+        _ if reason::is_disk_full(error) => ExitCode::DiskFull,
+        RewriteError::IsInput { .. } => ExitCode::Usage,
+        RewriteError::Draft(_) => ExitCode::OutputNotWritable,
+        _ => ExitCode::Failure,
+    }
+}
+
+/// What to do about a file that cannot be rewritten.
+fn rewrite_hint(error: &RewriteError) -> &'static str {
+    match error {
+        RewriteError::Input { error, .. } => rewrite_hint(error),
+        RewriteError::Read(_) | RewriteError::Damaged { .. } => {
+            "\n`tracer-agent repair FILE -o OTHER` makes a file of what is intact"
+        }
+        _ => "",
     }
 }
 

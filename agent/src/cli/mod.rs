@@ -1,7 +1,9 @@
 //! The command line: one file per command, with its flags, texts and exit codes.
 
 pub mod check;
+mod choose;
 mod command;
+pub mod convert;
 pub mod doctor;
 mod error;
 pub mod exit;
@@ -9,12 +11,15 @@ pub mod export;
 pub mod info;
 mod limits;
 pub mod list;
+pub mod merge;
 mod progress;
 pub mod record;
 mod record_plan;
 pub mod recover;
 pub mod report;
+mod rewriting;
 mod signals;
+pub mod split;
 mod summary;
 mod units;
 
@@ -51,6 +56,12 @@ pub enum Command {
     Export(export::ExportArgs),
     /// Check trace.dat files for damage
     Check(check::Args),
+    /// Write a trace.dat in another version or compression, or with less in it
+    Convert(convert::ConvertArgs),
+    /// Cut a trace.dat into parts, each a complete file
+    Split(split::SplitArgs),
+    /// Make one trace.dat of several: parts of one recording, or several hosts and guests
+    Merge(merge::MergeArgs),
     /// Tell what this kernel and these privileges allow, and what to do about the rest
     Doctor(doctor::Args),
 }
@@ -109,11 +120,23 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Check(args) => {
             Ok(check::run(args, &mut stdout).map_err(CliError::system("write the report"))?.code())
         }
+        Command::Convert(args) => writes_files(stdout, || convert::run(args)),
+        Command::Split(args) => writes_files(stdout, || split::run(args)),
+        Command::Merge(args) => writes_files(stdout, || merge::run(args)),
         Command::Doctor(args) => {
             let code = doctor::run(args, &mut stdout).map_err(CliError::system("write the report"))?;
             Ok(code.code())
         }
     }
+}
+
+/// Runs a command that takes stdout when it has something to say.
+fn writes_files(
+    stdout: std::io::StdoutLock<'_>,
+    run: impl FnOnce() -> Result<u8, CliError>,
+) -> Result<u8, CliError> {
+    drop(stdout);
+    run()
 }
 
 /// Writes a line to stderr. Where that is closed nobody can be told, and nothing else may fail for it: `eprintln!` would end a

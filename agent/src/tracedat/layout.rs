@@ -28,6 +28,18 @@ pub const MIN_PAGE_SIZE: u32 = 4096;
 /// Largest page that can be written: `__data_loc` fields address 64 KiB.
 pub const MAX_PAGE_SIZE: u32 = 65536;
 
+/// What the options of version 6 begin with.
+pub(crate) const V6_OPTIONS: [u8; 10] = *b"options  \0";
+
+/// What the trace data of version 6 begin with.
+pub(crate) const V6_FLYRECORD: [u8; 10] = *b"flyrecord\0";
+
+/// What the text of a latency tracer begins with in version 6.
+pub(crate) const V6_LATENCY: [u8; 10] = *b"latency  \0";
+
+/// Most CPUs that version 6 is read or written with: every buffer lists all of them.
+pub(crate) const V6_MAX_CPUS: u32 = 1 << 16;
+
 /// Pages per compressed chunk.
 ///
 /// A chunk is what a reader must decompress to reach one page of it. Newer readers forget a chunk with its last page

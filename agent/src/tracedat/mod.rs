@@ -16,6 +16,7 @@
 //! | [`reader`] | the way back, for files of any recorder |
 //! | [`ledger`] | what our recorder says of losses |
 //! | [`check`] | whether a file is what it should be |
+//! | [`rewrite`] | new files out of ones that were read: other versions, parts, several in one |
 //!
 //! Nothing here knows of eBPF, processes or terminals. For an example of a whole file see [`Writer`], for reading one
 //! [`Reader`](reader::Reader).
@@ -30,6 +31,7 @@ pub mod ledger;
 pub mod option;
 pub mod page;
 pub mod reader;
+pub mod rewrite;
 mod section;
 mod writer;
 
@@ -41,4 +43,4 @@ pub use error::WriteError;
 pub use layout::{OptionId, SectionId};
 pub use option::FileOption;
 pub use section::{Cmdlines, EventSystem, Section};
-pub use writer::{Buffer, BufferWriter, Setup, Writer};
+pub use writer::{Buffer, BufferWriter, CpuWriter, Setup, Writer};

@@ -2,8 +2,13 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+use std::io::Cursor;
+
+use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::reader::{CpuRecords, ReadError, Reader, Record, Records, Source};
-use tracer_agent::tracedat::{Endian, layout};
+use tracer_agent::tracedat::{
+    Cmdlines, Endian, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout,
+};
 
 /// A small generator (xorshift64*): tests that fail must fail again.
 pub(crate) struct Chance(u64);
@@ -130,6 +135,76 @@ pub(crate) fn read_everything<S: Source>(source: S) -> Result<u64, ReadError> {
     records.seek(middle);
     let _ = records.next_record();
     Ok(count)
+}
+
+/// The only event.
+pub(crate) const FORMAT: &str = "name: x\nID: 9\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+    \tfield:u32 value;\toffset:4;\tsize:4;\tsigned:0;\n\nprint fmt: \"%u\", REC->value\n";
+
+/// A CPU's pages and the records that are on them.
+pub(crate) fn cpu(
+    chance: &mut Chance,
+    setup: Setup,
+    page_size: u32,
+    buffer: usize,
+    cpu: u32,
+) -> (Vec<u8>, Vec<Kept>) {
+    let mut builder = PageBuilder::new(page_size as usize, setup.endian).unwrap();
+    let (mut pages, mut records) = (Vec::new(), Vec::new());
+    let mut timestamp = chance.below(1 << 40);
+    let mut missed = None;
+    for _ in 0..chance.pick(&[0, 1, 50, 700]) {
+        timestamp += match chance.below(20) {
+            0 => chance.below(1 << 35),
+            1 => (1 << 27) - chance.below(2),
+            2 => 0,
+            _ => chance.below(5000),
+        };
+        if chance.below(100) == 0 {
+            let lost = chance.pick(&[0, 1, 12345]);
+            builder.missed(lost);
+            missed = Some(lost);
+        }
+        let len = match chance.below(30) {
+            0 => chance.below(page_size as u64 - 24) + 1,
+            _ => chance.below(140) + 1,
+        };
+        let mut data = chance.bytes(len as usize);
+        while builder.push(timestamp, &data).unwrap() == Push::Full {
+            pages.extend_from_slice(builder.finish().unwrap());
+        }
+        data.resize(data.len().next_multiple_of(4), 0);
+        records.push(Kept { buffer, cpu, timestamp, missed: missed.take(), data });
+    }
+    pages.extend_from_slice(builder.finish().unwrap_or_default());
+    (pages, records)
+}
+
+/// A file with its metadata.
+pub(crate) fn start(setup: Setup) -> Writer<Cursor<Vec<u8>>> {
+    let endian = setup.endian;
+    let mut writer = Writer::create(Cursor::new(Vec::new()), setup).unwrap();
+    let header_page = layout::header_page_text(setup.page_size);
+    writer.section(Section::header_info(endian, &header_page, "the event").unwrap()).unwrap();
+    let systems = [EventSystem { name: "demo", formats: &[FORMAT] }];
+    writer.section(Section::event_formats(endian, &systems).unwrap()).unwrap();
+    writer.section(Section::kallsyms(endian, b"ff T symbol\n").unwrap()).unwrap();
+    writer.section(Section::printk(endian, b"0xff : \"hi\"\n").unwrap()).unwrap();
+    let tasks: Cmdlines = [(1, "init"), (42, "two words")].into_iter().collect();
+    writer.section(Section::cmdlines(endian, &tasks)).unwrap();
+    writer
+}
+
+/// Its facts.
+pub(crate) fn options() -> Vec<FileOption> {
+    vec![
+        FileOption::TraceClock("[mono]".into()),
+        FileOption::Uname("Linux".into()),
+        FileOption::CpuStat("CPU: 0\n".into()),
+        FileOption::TraceId(77),
+        FileOption::Unknown { id: OptionId(0x5441), bytes: b"{}\0".to_vec() },
+    ]
 }
 
 /// A file of version 6 with these pages of CPUs 0.., for kernels with longs of 4 or 8 bytes.

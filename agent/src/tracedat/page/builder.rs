@@ -2,7 +2,7 @@
 
 use super::super::endian::Endian;
 use super::super::layout::is_page_size;
-use super::{DELTA_BITS, HEADER_LEN, MISSED_LEN, PageError, seal, type_len};
+use super::{DELTA_BITS, PageError, PageLayout, type_len};
 
 /// Bytes of an event header, and of the length word or the time word behind one.
 const WORD: usize = 4;
@@ -35,7 +35,7 @@ pub enum Push {
 /// ```
 #[derive(Clone, Debug)]
 pub struct PageBuilder {
-    endian: Endian,
+    layout: PageLayout,
     /// The page being filled, header first.
     page: Vec<u8>,
     /// Bytes of events on it.
@@ -57,8 +57,13 @@ impl PageBuilder {
         if !u32::try_from(page_size).is_ok_and(is_page_size) {
             return Err(PageError::PageSize { size: page_size });
         }
-        let page = vec![0; page_size];
-        Ok(Self { endian, page, data_len: 0, missed: None, missed_after: None, last: 0 })
+        Ok(Self::with_layout(PageLayout::native(endian, page_size as u32)))
+    }
+
+    /// A builder of pages like those of a file that was read.
+    pub fn with_layout(layout: PageLayout) -> Self {
+        let page = vec![0; layout.page_size as usize];
+        Self { layout, page, data_len: 0, missed: None, missed_after: None, last: 0 }
     }
 
     /// The most bytes that a record can have: 4072 on a page of 4096.
@@ -103,13 +108,14 @@ impl PageBuilder {
         };
         let needed = if extend { 2 * WORD + record } else { record };
         // A first record may take the room of the lost events' number: better no number than no record.
-        let reserved = if self.missed.is_some_and(|count| count != 0) { MISSED_LEN } else { 0 };
+        let number_len = usize::from(self.layout.long_size);
+        let reserved = if self.missed.is_some_and(|count| count != 0) { number_len } else { 0 };
         if !self.is_empty() && self.data_len + needed + reserved > self.capacity() {
             return Ok(Push::Full);
         }
 
         if self.is_empty() {
-            let time = self.endian.u64(timestamp);
+            let time = self.layout.endian.u64(timestamp);
             self.page[..time.len()].copy_from_slice(&time);
         }
         let mut delta_low = delta as u32 & ((1 << DELTA_BITS) - 1);
@@ -155,28 +161,43 @@ impl PageBuilder {
         let missed = self.missed.take();
         self.missed = self.missed_after.take();
         // The length is right by construction: whole words, never above the capacity.
-        seal(&mut self.page, self.endian, data_len, missed).ok()?;
+        self.layout.seal(&mut self.page, data_len, missed).ok()?;
         Some(&self.page)
     }
 
+    /// The loss that has no record behind it yet, and is forgotten by this call. For the end of a CPU's data.
+    pub fn take_missed(&mut self) -> Option<u64> {
+        if self.is_empty() { self.missed.take() } else { self.missed_after.take() }
+    }
+
+    /// Whether a loss was told that has no record behind it yet.
+    pub fn has_missed(&self) -> bool {
+        self.missed_after.is_some() || self.is_empty() && self.missed.is_some()
+    }
+
+    /// Lets the next page begin at any time, also one before that of the last record. The page must have been finished.
+    pub fn restart_time(&mut self) {
+        self.last = 0;
+    }
+
     fn capacity(&self) -> usize {
-        self.page.len() - HEADER_LEN
+        self.page.len() - self.layout.data_at as usize
     }
 
     /// Appends an event header. On a big-endian machine the compiler lays the bit fields out the other way round.
     fn header(&mut self, type_len: u32, delta: u32) {
-        self.word(match self.endian {
+        self.word(match self.layout.endian {
             Endian::Little => type_len | delta << 5,
             Endian::Big => type_len << DELTA_BITS | delta,
         });
     }
 
     fn word(&mut self, value: u32) {
-        self.append(&self.endian.u32(value));
+        self.append(&self.layout.endian.u32(value));
     }
 
     fn append(&mut self, bytes: &[u8]) {
-        let at = HEADER_LEN + self.data_len;
+        let at = self.layout.data_at as usize + self.data_len;
         self.page[at..at + bytes.len()].copy_from_slice(bytes);
         self.data_len += bytes.len();
     }
@@ -184,7 +205,7 @@ impl PageBuilder {
 
 #[cfg(test)]
 mod tests {
-    use super::super::PageHeader;
+    use super::super::{HEADER_LEN, PageHeader};
     use super::*;
 
     fn builder() -> PageBuilder {

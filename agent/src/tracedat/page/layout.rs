@@ -107,6 +107,52 @@ impl PageLayout {
         Ok(PageHeader { timestamp, data_len: data_len as usize, missed })
     }
 
+    /// Finishes a page that holds `data_len` bytes of events: [`seal`](super::seal) for pages of this layout. The time is not
+    /// touched.
+    ///
+    /// # Errors
+    /// [`PageError::DataLen`] if that many bytes are not on the page, or are not whole words.
+    pub fn seal(&self, page: &mut [u8], data_len: usize, missed: Option<u64>) -> Result<(), PageError> {
+        let end = self.data_at as usize + data_len;
+        if end > page.len() || data_len as u64 > DATA_LEN_MASK || !data_len.is_multiple_of(4) {
+            return Err(PageError::DataLen { data_len: data_len as u64, page_len: page.len() });
+        }
+        page[end..].fill(0);
+        let mut commit = data_len as u64;
+        if let Some(count) = missed {
+            commit |= MISSED_EVENTS;
+            if count != 0 && end + usize::from(self.long_size) <= page.len() && self.fits_long(count) {
+                commit |= MISSED_STORED;
+                self.put_long(page, end, count);
+            }
+        }
+        self.put_long(page, self.commit_at as usize, commit);
+        Ok(())
+    }
+
+    /// Adds to a finished page that an unknown number of events was lost before it. A number that it had is no longer the whole.
+    ///
+    /// # Errors
+    /// As [`header`](Self::header).
+    pub fn mark_missed(&self, page: &mut [u8]) -> Result<(), PageError> {
+        let data_len = self.header(page)?.data_len;
+        self.seal(page, data_len, Some(0))
+    }
+
+    /// Whether a `long` can hold the number.
+    fn fits_long(&self, value: u64) -> bool {
+        self.long_size == 8 || u32::try_from(value).is_ok()
+    }
+
+    /// Writes a `long` that is known to fit, at a place that is known to be on the page.
+    fn put_long(&self, page: &mut [u8], at: usize, value: u64) {
+        if self.long_size == 4 {
+            page[at..at + 4].copy_from_slice(&self.endian.u32(value as u32));
+        } else {
+            page[at..at + 8].copy_from_slice(&self.endian.u64(value));
+        }
+    }
+
     /// The `long` at `at`.
     pub(crate) fn long(&self, page: &[u8], at: usize) -> Option<u64> {
         let bytes = page.get(at..)?;

@@ -15,8 +15,7 @@
 //! - Time cannot go backwards inside a page, for deltas are unsigned.
 
 //!
-//! Pages of 32-bit kernels have a commit word of 4 bytes, so that their data begin at 12. They are read ([`PageLayout`]), not
-//! written.
+//! Pages of 32-bit kernels have a commit word of 4 bytes, so that their data begin at 12. [`PageLayout`] tells which they are.
 
 mod builder;
 mod events;
@@ -43,9 +42,6 @@ pub const MISSED_STORED: u64 = 1 << 30;
 
 /// The bits of the commit word that hold the length of the data.
 pub const DATA_LEN_MASK: u64 = (1 << 27) - 1;
-
-/// Bytes of the number of lost events.
-const MISSED_LEN: usize = 8;
 
 /// The 5-bit `type_len` of an event header.
 ///
@@ -190,21 +186,7 @@ pub fn count_events(page: &[u8], endian: Endian) -> Option<u64> {
 /// # Errors
 /// [`PageError::DataLen`] if that many bytes are not on the page, or are not whole words.
 pub fn seal(page: &mut [u8], endian: Endian, data_len: usize, missed: Option<u64>) -> Result<(), PageError> {
-    let end = HEADER_LEN + data_len;
-    if end > page.len() || data_len as u64 > DATA_LEN_MASK || !data_len.is_multiple_of(4) {
-        return Err(PageError::DataLen { data_len: data_len as u64, page_len: page.len() });
-    }
-    page[end..].fill(0);
-    let mut commit = data_len as u64;
-    if let Some(count) = missed {
-        commit |= MISSED_EVENTS;
-        if count != 0 && end + MISSED_LEN <= page.len() {
-            commit |= MISSED_STORED;
-            page[end..end + MISSED_LEN].copy_from_slice(&endian.u64(count));
-        }
-    }
-    page[COMMIT_AT..HEADER_LEN].copy_from_slice(&endian.u64(commit));
-    Ok(())
+    PageLayout::native(endian, page.len() as u32).seal(page, data_len, missed)
 }
 
 /// The u64 at `at`.

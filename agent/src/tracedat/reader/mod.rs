@@ -37,9 +37,11 @@ pub use file::{BufferInfo, FileHeader, SectionInfo};
 pub use merged::Records;
 pub use metadata::{EventText, Metadata, SystemFormats};
 pub use option::{BufferOption, CpuExtent, OptionEntry, OptionValue};
+pub(crate) use pages::PackedChunk;
 pub use pages::{CpuPages, Page};
 pub use records::{CpuRecords, Record};
 pub use source::Source;
+pub(crate) use time::CpuClock;
 pub use time::{Clock, Corrections};
 
 use super::initial_state::{InitialState, StateError};
@@ -246,7 +248,29 @@ impl<S: Source> Reader<S> {
         self.cpu_records_of(0, buffer, cpu)
     }
 
-    fn cpu_records_of(&self, reader: usize, buffer: usize, cpu: u32) -> Result<CpuRecords<'_>, ReadError> {
+    /// The records of a CPU with the times that the pages have, as one of several readers.
+    pub(crate) fn raw_records(
+        &self,
+        reader: usize,
+        buffer: usize,
+        cpu: u32,
+    ) -> Result<CpuRecords<'_>, ReadError> {
+        let pages = self.cpu_pages(buffer, cpu)?;
+        Ok(CpuRecords::new(pages, CpuClock::RAW, Origin { reader, buffer, cpu }))
+    }
+
+    /// Bytes of the file.
+    pub(crate) fn bytes_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let io = |source| ReadError::Io { what: "trace data", offset, source };
+        self.source.read_exact_at(buffer, offset).map_err(io)
+    }
+
+    pub(crate) fn cpu_records_of(
+        &self,
+        reader: usize,
+        buffer: usize,
+        cpu: u32,
+    ) -> Result<CpuRecords<'_>, ReadError> {
         let pages = self.cpu_pages(buffer, cpu)?;
         Ok(CpuRecords::new(pages, self.clock.for_cpu(cpu), Origin { reader, buffer, cpu }))
     }

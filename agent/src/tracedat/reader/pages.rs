@@ -77,6 +77,17 @@ struct Chunk {
     first_page: u64,
 }
 
+/// A compressed chunk as it stands in the file.
+#[derive(Clone, Debug)]
+pub(crate) struct PackedChunk {
+    /// The pages that are in it.
+    pub(crate) pages: Range<u64>,
+    /// Where it begins, with its sizes.
+    pub(crate) offset: u64,
+    /// Its bytes, those of its sizes included.
+    pub(crate) len: u64,
+}
+
 /// A page and what its header says.
 #[derive(Clone, Copy, Debug)]
 pub struct Page<'a> {
@@ -225,6 +236,36 @@ impl<'r> CpuPages<'r> {
         let header = self.layout.header(bytes).map_err(|source| self.page_error(index, source))?;
         let start = page.start + self.layout.data_at as usize;
         Ok((header, start..start + header.data_len))
+    }
+
+    /// All bytes of the page that was located last, of whose events these are the place. The last page of a file that was cut off
+    /// is shorter than the others.
+    pub(crate) fn whole(&self, data: &Range<usize>) -> &[u8] {
+        let start = data.start.saturating_sub(self.layout.data_at as usize);
+        let end = if self.mapped.is_some() { self.end as usize } else { self.loaded_len };
+        self.bytes().get(start..end.min(start + self.layout.page_size as usize)).unwrap_or_default()
+    }
+
+    /// The compressed chunk that a page is in; `None` of pages that are not compressed.
+    pub(crate) fn packed_chunk(&self, page: u64) -> Option<PackedChunk> {
+        let Chunks::Packed(chunks) = &self.chunks else { return None };
+        let Chunk { offset, packed, plain, first_page } = self.chunk_of(chunks, page)?;
+        let pages = first_page..first_page + u64::from(plain).div_ceil(self.page_size());
+        let header = super::super::compress::BLOCK_HEADER_LEN as u64;
+        pages.contains(&page).then_some(PackedChunk {
+            pages,
+            offset: offset - header,
+            len: header + u64::from(packed),
+        })
+    }
+
+    /// Bytes of the file that are gone with a page: those of its chunk, or its own.
+    pub(crate) fn stored(&self, page: u64) -> (u64, u64) {
+        if let Some(chunk) = self.packed_chunk(page) {
+            return (chunk.offset, chunk.len);
+        }
+        let offset = self.extent.offset.saturating_add(page.saturating_mul(self.page_size()));
+        (offset, self.page_size().min(self.end.saturating_sub(offset)))
     }
 
     /// The pages that are lost with a page that could not be read: all of a chunk, or that page. Who went on with the next page

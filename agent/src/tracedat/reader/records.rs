@@ -173,6 +173,32 @@ impl<'r> CpuRecords<'r> {
         }
     }
 
+    /// The place: a page, and how many of its records are before it.
+    pub(crate) fn place(&self) -> (u64, usize) {
+        (self.page, if self.loaded { self.before } else { 0 })
+    }
+
+    /// Goes to a place that [`place`](Self::place) told, or to the end of its page if there are fewer records.
+    pub(crate) fn go_to_place(&mut self, (page, record): (u64, usize)) {
+        self.go_to(page);
+        while self.page == page && self.page < self.pages.len() && self.place().1 < record {
+            // A damaged record ends its page.
+            let _ = self.advance();
+        }
+    }
+
+    /// The page that the place is on, and bytes of the file that it takes.
+    pub(crate) fn pages(&mut self) -> &mut CpuPages<'r> {
+        &mut self.pages
+    }
+
+    /// The time of a page, corrected; `None` if it cannot be read.
+    pub(crate) fn page_time(&mut self, page: u64) -> Option<u64> {
+        let (header, _) = self.pages.locate(page).ok()?;
+        self.loaded = false;
+        Some(self.clock.correct(header.timestamp))
+    }
+
     /// The first page of these that can be read, and its time.
     fn first_readable(&mut self, mut page: u64, end: u64) -> Option<(u64, u64)> {
         while page < end {

@@ -105,6 +105,13 @@ impl Clock {
         self.date
     }
 
+    /// Whether times come out as the pages have them.
+    pub(crate) fn is_raw(&self) -> bool {
+        let shifted = self.wanted.shift
+            && self.shift.as_ref().is_some_and(|shift| shift.cpus.iter().any(|cpu| !cpu.is_empty()));
+        self.add == 0 && !shifted && (self.tsc.is_none() || !self.wanted.tsc)
+    }
+
     /// The corrections of one CPU.
     pub(crate) fn for_cpu(&self, cpu: u32) -> CpuClock<'_> {
         let shift = self.shift.as_ref().filter(|_| self.wanted.shift);
@@ -124,6 +131,9 @@ pub(crate) struct CpuClock<'a> {
 }
 
 impl CpuClock<'_> {
+    /// Times as the pages have them.
+    pub(crate) const RAW: Self = Self { samples: &[], interpolate: false, tsc: None, add: 0 };
+
     #[inline]
     pub(crate) fn correct(&self, time: u64) -> u64 {
         let mut time = time;

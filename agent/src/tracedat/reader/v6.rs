@@ -10,7 +10,10 @@
 //!
 //! Only the uncompressed form exists. A BUFFER option holds the offset of another part of trace data, and the buffer's name.
 
-use super::super::layout::{OptionId, SectionId};
+use super::super::layout::{
+    OptionId, SectionId, V6_FLYRECORD as FLYRECORD, V6_LATENCY as LATENCY, V6_MAX_CPUS as MAX_CPUS,
+    V6_OPTIONS as OPTIONS,
+};
 use super::super::page::PageLayout;
 use super::cursor::Cursor;
 use super::error::ReadError;
@@ -20,14 +23,6 @@ use super::file::{
 use super::metadata::Metadata;
 use super::option::{BufferOption, CpuExtent, OptionEntry, OptionValue, decode};
 use super::source::Source;
-
-/// What the parts behind the number of CPUs begin with.
-const OPTIONS: [u8; 10] = *b"options  \0";
-const FLYRECORD: [u8; 10] = *b"flyrecord\0";
-const LATENCY: [u8; 10] = *b"latency  \0";
-
-/// Most CPUs that a list is read of.
-const MAX_CPUS: u32 = 1 << 16;
 
 /// Trace data, or text in their place.
 enum Data {

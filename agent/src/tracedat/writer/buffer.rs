@@ -10,7 +10,7 @@ use super::super::layout::{
     CHUNK_PAGES, SECTION_COMPRESSED, SECTION_HEADER_LEN, SECTION_SIZE_AT, SectionId, is_page_size,
 };
 use super::super::option::no_nul;
-use super::super::page::PageHeader;
+use super::super::page::PageLayout;
 use super::Writer;
 
 /// A buffer: events that were recorded together, with one clock.
@@ -40,7 +40,7 @@ pub struct BufferWriter<'w, W> {
     writer: &'w mut Writer<W>,
     name: String,
     clock: String,
-    page_size: u32,
+    layout: PageLayout,
     /// Offset of the section's header.
     section_at: u64,
     cpus: BTreeMap<u32, Extent>,
@@ -53,9 +53,10 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
             return Err(WriteError::DuplicateTopBuffer);
         }
         // The top buffer's pages are described by the file's header and by the text of header_page.
-        if !is_page_size(page_size) || name.is_empty() && page_size != writer.setup.page_size {
-            return Err(WriteError::PageSize { size: page_size });
-        }
+        let judged = is_page_size(page_size) && (!name.is_empty() || page_size == writer.layout.page_size);
+        let layout = writer.layout.with_page_size(page_size);
+        let layout =
+            layout.filter(|_| judged || writer.foreign).ok_or(WriteError::PageSize { size: page_size })?;
         let (name, clock) = (no_nul("buffer name", name)?.to_owned(), no_nul("clock", clock)?.to_owned());
         writer.close_metadata()?;
         let flags = if writer.setup.compression == Compression::None { 0 } else { SECTION_COMPRESSED };
@@ -66,7 +67,7 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
         let section_at = writer.append_section(SectionId::FLYRECORD, &description, flags, &[])?;
         writer.has_top |= name.is_empty();
         writer.open_buffer = Some(name.clone());
-        Ok(Self { writer, name, clock, page_size, section_at, cpus: BTreeMap::new() })
+        Ok(Self { writer, name, clock, layout, section_at, cpus: BTreeMap::new() })
     }
 
     /// Writes the data of a CPU from its pages, compressing them if the file is compressed.
@@ -77,47 +78,32 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
     /// A CPU that is there already; data that are not whole pages; a page whose header claims more than a page can hold
     /// (readers would give up the whole file); a failing source or output.
     pub fn write_cpu(&mut self, cpu: u32, mut pages: impl Read) -> Result<u64, WriteError> {
-        self.check_cpu(cpu)?;
-        let page_size = self.page_size as usize;
-        let endian = self.writer.setup.endian;
-        let mut run = vec![0; CHUNK_PAGES * page_size];
-        let mut start = None;
-        let (mut chunks, mut len) = (0u32, 0u64);
+        let page_size = self.layout.page_size;
+        let mut writer = self.begin_cpu(cpu)?;
+        let mut run = vec![0; CHUNK_PAGES * page_size as usize];
+        let mut len = 0;
         loop {
             let filled = fill(&mut pages, &mut run).map_err(|source| WriteError::Source { cpu, source })?;
             len += filled as u64;
-            if !filled.is_multiple_of(page_size) {
-                return Err(WriteError::PageRun { cpu, len, page_size: self.page_size });
+            if !filled.is_multiple_of(page_size as usize) {
+                return Err(WriteError::PageRun { cpu, len, page_size });
             }
-            if filled == 0 {
-                break;
-            }
-            let first = (len - filled as u64) / u64::from(self.page_size);
-            for (index, page) in (first..).zip(run[..filled].chunks_exact(page_size)) {
-                PageHeader::read(page, endian).map_err(|source| WriteError::Page { cpu, index, source })?;
-            }
-            if start.is_none() {
-                start = Some(self.start_cpu(0)?);
-            }
-            let Writer { compressor, out, position, .. } = &mut *self.writer;
-            let chunk = compressor
-                .compress(&run[..filled])
-                .map_err(|source| WriteError::Compress { what: "trace data", source })?;
-            out.write_all(chunk).map_err(io_error("trace data"))?;
-            *position += chunk.len() as u64;
-            chunks =
-                chunks.checked_add(1).ok_or(WriteError::TooLong { what: "trace data", len: usize::MAX })?;
+            writer.write_run(&run[..filled])?;
             if filled < run.len() {
                 break;
             }
         }
-        if let Some(start) = start {
-            if self.compressed() {
-                self.writer.patch("trace data", start, &endian.u32(chunks))?;
-            }
-            self.end_cpu(cpu, start);
-        }
-        Ok(len / u64::from(self.page_size))
+        writer.finish()?;
+        Ok(len / u64::from(page_size))
+    }
+
+    /// Starts the data of a CPU, which are then given page by page. A CPU that gets none is not listed in the file.
+    ///
+    /// # Errors
+    /// A CPU that is there already.
+    pub fn begin_cpu(&mut self, cpu: u32) -> Result<CpuWriter<'_, 'w, W>, WriteError> {
+        self.check_cpu(cpu)?;
+        Ok(CpuWriter { buffer: self, cpu, start: None, chunks: 0, pages: 0, run: Vec::new() })
     }
 
     /// Writes the data of a CPU that are in their final form already: what
@@ -146,7 +132,7 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
         let writer = &mut *self.writer;
         let said = copy(&mut writer.out, writer.position).map_err(io_error("trace data"))?;
         if !self.can_be_data(said) {
-            return Err(WriteError::PageRun { cpu, len: said, page_size: self.page_size });
+            return Err(WriteError::PageRun { cpu, len: said, page_size: self.layout.page_size });
         }
         let writer = &mut *self.writer;
         let end = writer.out.seek(SeekFrom::End(0)).map_err(io_error("trace data"))?;
@@ -165,11 +151,11 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
     /// # Errors
     /// The output failed.
     pub fn finish(self) -> Result<(), WriteError> {
-        let Self { writer, name, clock, page_size, section_at, cpus } = self;
+        let Self { writer, name, clock, layout, section_at, cpus } = self;
         let size = writer.position - section_at - SECTION_HEADER_LEN;
         writer.patch("trace data", section_at + SECTION_SIZE_AT, &writer.setup.endian.u64(size))?;
         let mut option = Encoder::new(writer.setup.endian);
-        option.u64(section_at).c_string(&name).c_string(&clock).u32(page_size).u32(cpus.len() as u32);
+        option.u64(section_at).c_string(&name).c_string(&clock).u32(layout.page_size).u32(cpus.len() as u32);
         for (cpu, Extent { offset, size }) in cpus {
             option.u32(cpu).u64(offset).u64(size);
         }
@@ -184,7 +170,7 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
 
     /// Whether data of this length can be a CPU's. Of compressed data nothing can be said.
     fn can_be_data(&self, len: u64) -> bool {
-        self.compressed() || len.is_multiple_of(u64::from(self.page_size))
+        self.compressed() || len.is_multiple_of(self.layout.page_size.into())
     }
 
     fn check_cpu(&self, cpu: u32) -> Result<(), WriteError> {
@@ -203,7 +189,7 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
         let writer = &mut *self.writer;
         if writer.setup.compression == Compression::None {
             // Readers map pages straight from the file. The section's size counts the padding.
-            let align = u64::from(self.page_size.max(writer.setup.page_size));
+            let align = u64::from(self.layout.page_size.max(writer.layout.page_size));
             let padding = writer.position.next_multiple_of(align) - writer.position;
             writer.append("trace data", &vec![0; padding as usize])?;
             return Ok(writer.position);
@@ -217,6 +203,108 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
     fn end_cpu(&mut self, cpu: u32, start: u64) {
         self.writer.cpu_count = self.writer.cpu_count.max(cpu + 1);
         self.cpus.insert(cpu, Extent { offset: start, size: self.writer.position - start });
+    }
+}
+
+/// Writes the data of one CPU page by page. Must be [finished](Self::finish).
+#[derive(Debug)]
+#[must_use = "the data of a CPU must be finished"]
+pub struct CpuWriter<'b, 'w, W> {
+    buffer: &'b mut BufferWriter<'w, W>,
+    cpu: u32,
+    /// Where the data begin, once there are some.
+    start: Option<u64>,
+    chunks: u32,
+    /// Pages that are checked.
+    pages: u64,
+    /// Pages that wait for a chunk of them.
+    run: Vec<u8>,
+}
+
+impl<W: Write + Seek> CpuWriter<'_, '_, W> {
+    /// Appends a page.
+    ///
+    /// # Errors
+    /// It has another size than the buffer's pages, or its header claims more than a page can hold; a failing output.
+    pub fn push_page(&mut self, page: &[u8]) -> Result<(), WriteError> {
+        let page_size = self.buffer.layout.page_size;
+        if page.len() != page_size as usize {
+            return Err(WriteError::PageRun { cpu: self.cpu, len: page.len() as u64, page_size });
+        }
+        self.run.extend_from_slice(page);
+        if self.run.len() < CHUNK_PAGES * page_size as usize { Ok(()) } else { self.flush() }
+    }
+
+    /// Appends a chunk as [`ChunkCompressor::compress`](super::super::ChunkCompressor::compress) makes it, or another file of
+    /// the same byte order and compression has it. It is not looked at.
+    ///
+    /// # Errors
+    /// The file is not compressed; a failing output.
+    pub(crate) fn push_chunk(&mut self, chunk: &[u8]) -> Result<(), WriteError> {
+        if !self.buffer.compressed() {
+            let (len, page_size) = (chunk.len() as u64, self.buffer.layout.page_size);
+            return Err(WriteError::PageRun { cpu: self.cpu, len, page_size });
+        }
+        self.flush()?;
+        self.start()?;
+        let writer = &mut *self.buffer.writer;
+        writer.append("trace data", chunk)?;
+        self.count_chunk()
+    }
+
+    /// Completes the CPU's data. Returns how many bytes they take in the file.
+    ///
+    /// # Errors
+    /// The output failed.
+    pub fn finish(mut self) -> Result<u64, WriteError> {
+        self.flush()?;
+        let Self { buffer, cpu, start: Some(start), chunks, .. } = self else { return Ok(0) };
+        if buffer.compressed() {
+            buffer.writer.patch("trace data", start, &buffer.writer.setup.endian.u32(chunks))?;
+        }
+        buffer.end_cpu(cpu, start);
+        Ok(buffer.writer.position - start)
+    }
+
+    fn flush(&mut self) -> Result<(), WriteError> {
+        let mut run = std::mem::take(&mut self.run);
+        self.write_run(&run)?;
+        run.clear();
+        self.run = run;
+        Ok(())
+    }
+
+    /// Writes these pages as one chunk, if there are some.
+    fn write_run(&mut self, run: &[u8]) -> Result<(), WriteError> {
+        if run.is_empty() {
+            return Ok(());
+        }
+        let (cpu, layout) = (self.cpu, self.buffer.layout);
+        for page in run.chunks_exact(layout.page_size as usize) {
+            let index = self.pages;
+            layout.header(page).map_err(|source| WriteError::Page { cpu, index, source })?;
+            self.pages += 1;
+        }
+        self.start()?;
+        let Writer { compressor, out, position, .. } = &mut *self.buffer.writer;
+        let chunk =
+            compressor.compress(run).map_err(|source| WriteError::Compress { what: "trace data", source })?;
+        out.write_all(chunk).map_err(io_error("trace data"))?;
+        *position += chunk.len() as u64;
+        self.count_chunk()
+    }
+
+    fn start(&mut self) -> Result<(), WriteError> {
+        if self.start.is_none() {
+            self.start = Some(self.buffer.start_cpu(0)?);
+        }
+        Ok(())
+    }
+
+    fn count_chunk(&mut self) -> Result<(), WriteError> {
+        let too_long = WriteError::TooLong { what: "trace data", len: usize::MAX };
+        self.chunks = self.chunks.checked_add(1).ok_or(too_long)?;
+        Ok(())
     }
 }
 

@@ -13,8 +13,9 @@
 //! Sections follow each other without gaps, because the descriptions are looked for by walking from section to section.
 
 mod buffer;
+pub(crate) mod v6;
 
-pub use buffer::{Buffer, BufferWriter};
+pub use buffer::{Buffer, BufferWriter, CpuWriter};
 
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
@@ -23,10 +24,11 @@ use super::compress::{ChunkCompressor, Compression};
 use super::endian::{Encoder, Endian};
 use super::error::{WriteError, io_error};
 use super::layout::{
-    LONG_SIZE, MAGIC, OptionId, SECTION_COMPRESSED, SECTION_HEADER_LEN, SectionHeader, SectionId, VERSION,
-    is_page_size,
+    CHUNK_PAGES, LONG_SIZE, MAGIC, OptionId, SECTION_COMPRESSED, SECTION_HEADER_LEN, SectionHeader,
+    SectionId, VERSION, is_page_size,
 };
-use super::option::FileOption;
+use super::option::{FileOption, no_nul};
+use super::page::PageLayout;
 use super::section::{Body, EventFact, Facts, Section};
 use crate::event::Field;
 
@@ -96,6 +98,10 @@ impl Default for Setup {
 pub struct Writer<W> {
     out: W,
     setup: Setup,
+    /// The layout of pages.
+    layout: PageLayout,
+    /// Whether pages are another recorder's, and their size is not to be judged.
+    foreign: bool,
     compressor: ChunkCompressor,
     /// Where the next byte goes.
     position: u64,
@@ -126,15 +132,37 @@ impl<W: Write + Seek> Writer<W> {
     ///
     /// # Errors
     /// The page size cannot be written, the compression level is none of zstd's, or the output failed.
-    pub fn create(mut out: W, setup: Setup) -> Result<Self, WriteError> {
-        let Setup { endian, page_size, compression } = setup;
-        if !is_page_size(page_size) {
-            return Err(WriteError::PageSize { size: page_size });
+    pub fn create(out: W, setup: Setup) -> Result<Self, WriteError> {
+        if !is_page_size(setup.page_size) {
+            return Err(WriteError::PageSize { size: setup.page_size });
         }
+        let layout = PageLayout::native(setup.endian, setup.page_size);
+        Self::begin(out, setup, layout, LONG_SIZE, false)
+    }
+
+    /// Starts a file for pages that another recorder made, of any layout. `setup.page_size` and `long_size` go to the header,
+    /// and need not be those of the pages: they are of the recording program.
+    pub(crate) fn create_foreign(
+        out: W,
+        setup: Setup,
+        layout: PageLayout,
+        long_size: u8,
+    ) -> Result<Self, WriteError> {
+        Self::begin(out, setup, layout, long_size, true)
+    }
+
+    fn begin(
+        mut out: W,
+        setup: Setup,
+        layout: PageLayout,
+        long_size: u8,
+        foreign: bool,
+    ) -> Result<Self, WriteError> {
+        let Setup { endian, page_size, compression } = setup;
         let compressor = ChunkCompressor::new(compression, endian)
             .map_err(|source| WriteError::Compress { what: "trace data", source })?;
         let mut header = Encoder::new(endian);
-        header.raw(&MAGIC).c_string(VERSION).raw(&[endian.header_byte(), LONG_SIZE]).u32(page_size);
+        header.raw(&MAGIC).c_string(VERSION).raw(&[endian.header_byte(), long_size]).u32(page_size);
         header.c_string(compression.name()).c_string(&compression.version());
         let first_options_at = header.len() as u64;
         header.u64(0);
@@ -142,6 +170,8 @@ impl<W: Write + Seek> Writer<W> {
         let mut writer = Self {
             out,
             setup,
+            layout,
+            foreign,
             compressor,
             position: 0,
             first_options_at,
@@ -193,6 +223,72 @@ impl<W: Write + Seek> Writer<W> {
         };
         let at = self.append_section(id, id.description(), flags, &bytes)?;
         self.sections.insert(id, at);
+        Ok(())
+    }
+
+    /// Writes the body of a metadata section of another file as it is. What is in it is not looked at.
+    ///
+    /// # Errors
+    /// As [`section`](Self::section).
+    pub(crate) fn raw_section(
+        &mut self,
+        id: SectionId,
+        description: &str,
+        body: &[u8],
+    ) -> Result<(), WriteError> {
+        if self.link_at.is_some() {
+            return Err(WriteError::AfterData { id });
+        }
+        if self.sections.contains_key(&id) {
+            return Err(WriteError::DuplicateSection { id });
+        }
+        let at = self.unlisted_section(id, description, body)?;
+        self.sections.insert(id, at);
+        Ok(())
+    }
+
+    /// Writes a section that no option points at, as those are that are not known here. Returns its offset.
+    pub(crate) fn unlisted_section(
+        &mut self,
+        id: SectionId,
+        description: &str,
+        body: &[u8],
+    ) -> Result<u64, WriteError> {
+        let block = self
+            .setup
+            .compression
+            .block(self.setup.endian, body)
+            .map_err(|source| WriteError::Compress { what: id.description(), source })?;
+        match block {
+            Some(block) => self.append_section(id, description, SECTION_COMPRESSED, &block),
+            None => self.append_section(id, description, 0, body),
+        }
+    }
+
+    /// Writes the text of a latency tracer, which stands in place of a buffer's data. In a compressed file it is in chunks, as
+    /// trace data are.
+    pub(crate) fn buffer_text(&mut self, name: &str, clock: &str, text: &[u8]) -> Result<(), WriteError> {
+        let (name, clock) = (no_nul("buffer name", name)?, no_nul("clock", clock)?);
+        let id = SectionId::BUFFER_TEXT;
+        let endian = self.setup.endian;
+        let (flags, body) = if self.setup.compression == Compression::None {
+            (0, text.to_vec())
+        } else {
+            let chunks = text.chunks(CHUNK_PAGES * self.layout.page_size as usize);
+            let mut body = endian.u32(chunks.len() as u32).to_vec();
+            for chunk in chunks {
+                let chunk = self.compressor.compress(chunk);
+                body.extend_from_slice(
+                    chunk.map_err(|source| WriteError::Compress { what: id.description(), source })?,
+                );
+            }
+            (SECTION_COMPRESSED, body)
+        };
+        let at = self.append_section(id, id.description(), flags, &body)?;
+        let mut option = Encoder::new(endian);
+        option.u64(at).c_string(name).c_string(clock);
+        self.options.push((OptionId::BUFFER_TEXT, option.into_bytes()));
+        self.has_top |= name.is_empty();
         Ok(())
     }
 

@@ -1,0 +1,124 @@
+//! `tracer-agent convert`: a file in another version or compression, or with less in it.
+
+use std::ops::Range;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::CliError;
+use super::choose::Choice;
+use super::exit::ExitCode;
+use super::record_plan::parse_compression;
+use super::rewriting::{self, Made, Telling};
+use crate::tracedat::Compression;
+use crate::tracedat::rewrite::{FileVersion, Target, convert, to_file};
+
+/// Write a trace.dat in another version or compression, or with less in it
+///
+/// Byte order, pages, formats, options and unknown parts stay as they are. What needs no change is copied, compressed as it is; but it
+/// is looked through, so that damage is found. The file appears under its name when it is complete.
+#[derive(Args, Debug)]
+pub struct ConvertArgs {
+    /// The file to read
+    #[arg(value_name = "FILE", default_value = "trace.dat", conflicts_with = "input")]
+    pub file: PathBuf,
+
+    /// The file to read, as trace-cmd has it
+    #[arg(short = 'i', value_name = "FILE")]
+    pub input: Option<PathBuf>,
+
+    /// The file to write
+    #[arg(short = 'o', value_name = "FILE")]
+    pub output: PathBuf,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub format: FormatArgs,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub choice: Choice,
+
+    /// Keep only these pages of each CPU, counted from 0: 10-19, or 10- for all from there, or -9 for the first ten
+    #[arg(long, value_name = "RANGE", value_parser = parse_pages, allow_hyphen_values = true)]
+    pub pages: Option<Range<u64>>,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub telling: Telling,
+}
+
+/// What kind of file is written.
+#[derive(Args, Debug, Clone, Copy)]
+pub struct FormatArgs {
+    /// Version of the format: 7, or 6 for readers from before 2022
+    #[arg(long, value_name = "VERSION", default_value = "7", value_parser = parse_version)]
+    pub file_version: FileVersion,
+
+    /// Compression: none, zstd, or zstd:LEVEL (1 to 19); as it is unless given
+    #[arg(long, value_name = "HOW", value_parser = parse_compression)]
+    pub compression: Option<Compression>,
+}
+
+impl FormatArgs {
+    /// What the library is to write.
+    pub(super) fn target(self) -> Result<Target, CliError> {
+        let Self { file_version: version, compression } = self;
+        match (version, compression) {
+            (FileVersion::V6, Some(Compression::Zstd { .. })) => Err(CliError::Usage(
+                "version 6 has no compression: leave --compression out, or write version 7".to_owned(),
+            )),
+            _ => Ok(Target { version, compression }),
+        }
+    }
+}
+
+fn parse_version(text: &str) -> Result<FileVersion, String> {
+    match text {
+        "6" => Ok(FileVersion::V6),
+        "7" => Ok(FileVersion::V7),
+        _ => Err("versions are 6 and 7".to_owned()),
+    }
+}
+
+fn parse_pages(text: &str) -> Result<Range<u64>, String> {
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+    let (first, last) = match text.split_once('-') {
+        None => (number(text)?, Some(number(text)?)),
+        Some((first, last)) => (
+            if first.is_empty() { 0 } else { number(first)? },
+            if last.is_empty() { None } else { Some(number(last)?) },
+        ),
+    };
+    let end = last.map_or(u64::MAX, |last| last.saturating_add(1));
+    if first < end { Ok(first..end) } else { Err(format!("{text} goes backwards")) }
+}
+
+pub(super) fn run(args: &ConvertArgs) -> Result<u8, CliError> {
+    let input = args.input.as_ref().unwrap_or(&args.file);
+    let target = args.format.target()?;
+    let reader = rewriting::open(input)?;
+    let mut selection = args.choice.selection(&reader)?;
+    selection.pages.clone_from(&args.pages);
+    let (written, bytes) = rewriting::run("converting", |watch| {
+        to_file(&args.output, &[input], |out| convert(&reader, &target, &selection, out, watch))
+            .map_err(rewriting::failed(input))
+    })?;
+    rewriting::tell(args.telling, &[Made { path: args.output.clone(), bytes, written }])?;
+    Ok(ExitCode::Ok.code())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_pages() {
+        for (text, range) in [("5", 5..6), ("2-4", 2..5), ("-9", 0..10), ("3-", 3..u64::MAX)] {
+            assert_eq!(parse_pages(text), Ok(range));
+        }
+        for wrong in ["", "a", "4-2", "1-2-3"] {
+            assert!(parse_pages(wrong).is_err(), "{wrong}");
+        }
+    }
+}

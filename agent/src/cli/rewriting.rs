@@ -1,0 +1,223 @@
+//! What the commands that write trace files anew have in common: opening, progress, stopping, and telling what came of it.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::list::json_string;
+use super::signals::Signals;
+use super::units::{bytes, count};
+use super::{CliError, info::InfoError};
+use crate::tracedat::reader::Reader;
+use crate::tracedat::rewrite::{Loss, Progress, RewriteError, Rewritten, WrittenBuffer, WrittenCpu};
+
+/// How often the progress line changes.
+const EVERY: Duration = Duration::from_millis(250);
+
+/// Most losses that are told one by one.
+const MAX_LOSSES: usize = 20;
+
+/// How to tell what came of it.
+#[derive(Debug, Clone, Copy, clap::Args)]
+pub struct Telling {
+    /// Print what was written as JSON: one object
+    #[arg(long)]
+    pub json: bool,
+
+    /// No summary
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+}
+
+/// Opens a trace file.
+pub(super) fn open(path: &Path) -> Result<Reader<File>, CliError> {
+    let file = File::open(path)
+        .map_err(|source| CliError::from(InfoError::Open { path: path.to_owned(), source }))?;
+    Ok(Reader::open(file).map_err(|source| InfoError::Read { path: path.to_owned(), source })?)
+}
+
+/// Runs `work` with something to tell its progress to. Ctrl-C stops it, so that nothing half-written stays behind.
+pub(super) fn run<T: Send>(
+    what: &'static str,
+    work: impl FnOnce(&mut dyn FnMut(Progress) -> bool) -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    let signals = Signals::block().map_err(CliError::system("block signals"))?;
+    let stopped = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (done, end) = std::io::pipe().map_err(CliError::system("create a pipe"))?;
+        let (signals, stopped) = (&signals, &stopped);
+        scope.spawn(move || {
+            if signals.wait_or_end(&done) {
+                stopped.store(true, Ordering::Relaxed);
+            }
+        });
+        let mut line = Line::new(what);
+        let result = work(&mut |progress| {
+            line.show(progress);
+            !stopped.load(Ordering::Relaxed)
+        });
+        drop(line);
+        drop(end);
+        result
+    })
+}
+
+/// An error of rewriting `input`, for the user.
+pub(super) fn failed(input: &Path) -> impl FnOnce(RewriteError) -> CliError {
+    let input = input.to_owned();
+    move |error| CliError::Rewrite { input, error }
+}
+
+/// The line on a terminal that tells how far it is.
+struct Line {
+    what: &'static str,
+    on: bool,
+    last: Instant,
+    shown: bool,
+}
+
+impl Line {
+    fn new(what: &'static str) -> Self {
+        Self { what, on: std::io::stderr().is_terminal(), last: Instant::now(), shown: false }
+    }
+
+    fn show(&mut self, Progress { done, total }: Progress) {
+        if !self.on || self.last.elapsed() < EVERY {
+            return;
+        }
+        self.last = Instant::now();
+        self.shown = true;
+        let percent = (done.min(total) * 100).checked_div(total).unwrap_or(100);
+        let line = format!("{}: {} of {} ({percent} %)", self.what, bytes(done), bytes(total));
+        // A terminal that is gone is noticed by the signal that comes with it.
+        let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+/// A file that was written.
+#[derive(Debug)]
+pub(super) struct Made {
+    pub(super) path: PathBuf,
+    pub(super) bytes: u64,
+    pub(super) written: Rewritten,
+}
+
+/// Tells what was written.
+pub(super) fn tell(telling: Telling, made: &[Made]) -> Result<(), CliError> {
+    if telling.json {
+        let files: Vec<_> = made.iter().map(json).collect();
+        let text = format!("{{\"files\":[{}]}}\n", files.join(","));
+        return match std::io::stdout().lock().write_all(text.as_bytes()) {
+            // A reader that has seen enough is no error.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+            result => result.map_err(CliError::system("write the summary")),
+        };
+    }
+    if !telling.quiet {
+        let text: String = made.iter().map(text).collect();
+        super::tell(text.trim_end());
+    }
+    Ok(())
+}
+
+fn text(made: &Made) -> String {
+    let Made { path, bytes: size, written } = made;
+    let mut text = format!("{}: {} events, {}", path.display(), count(written.events()), bytes(*size));
+    if written.left_out() > 0 {
+        let _ = write!(text, "; {} left out", count(written.left_out()));
+    }
+    text.push('\n');
+    for note in &written.notes {
+        let _ = writeln!(text, "  {note}");
+    }
+    if !written.lost.is_empty() {
+        let lost: u64 = written.lost.iter().map(|loss| loss.bytes).sum();
+        let pages: u64 = written.lost.iter().map(|loss| loss.pages.end - loss.pages.start).sum();
+        let _ = writeln!(
+            text,
+            "lost: {} in {} places, {} pages",
+            bytes(lost),
+            count(written.lost.len() as u64),
+            count(pages)
+        );
+        for loss in written.lost.iter().take(MAX_LOSSES) {
+            let Loss { buffer, cpu, pages, offset, bytes: size, saved_records, reason } = loss;
+            let buffer = if buffer.is_empty() { String::new() } else { format!("buffer {buffer}, ") };
+            let saved = if *saved_records > 0 {
+                format!(", {} events before it are saved", count(*saved_records))
+            } else {
+                String::new()
+            };
+            let _ = writeln!(
+                text,
+                "  {buffer}CPU {cpu}, {} pages from {}, {} at byte {offset}: {reason}{saved}",
+                pages.end - pages.start,
+                pages.start,
+                bytes(*size),
+            );
+        }
+        if let more @ 1.. = written.lost.len().saturating_sub(MAX_LOSSES) {
+            let _ = writeln!(text, "  and {more} more; --json tells all");
+        }
+    }
+    text
+}
+
+fn json(made: &Made) -> String {
+    let Made { path, bytes, written } = made;
+    let buffers: Vec<_> = written.buffers.iter().map(json_buffer).collect();
+    let notes: Vec<_> = written.notes.iter().map(|note| json_string(note)).collect();
+    let lost: Vec<_> = written.lost.iter().map(json_loss).collect();
+    let (first, last) = json_span(written.span());
+    format!(
+        "{{\"path\":{},\"bytes\":{bytes},\"events\":{},\"left_out\":{},\"first\":{first},\"last\":{last},\
+         \"buffers\":[{}],\"notes\":[{}],\"lost\":[{}]}}",
+        json_string(&path.display().to_string()),
+        written.events(),
+        written.left_out(),
+        buffers.join(","),
+        notes.join(","),
+        lost.join(","),
+    )
+}
+
+fn json_span(span: Option<(u64, u64)>) -> (String, String) {
+    let number = |time: Option<u64>| time.map_or_else(|| "null".to_owned(), |time| time.to_string());
+    (number(span.map(|span| span.0)), number(span.map(|span| span.1)))
+}
+
+fn json_buffer(WrittenBuffer { name, cpus }: &WrittenBuffer) -> String {
+    let cpu = |cpu: &WrittenCpu| {
+        let WrittenCpu { cpu, events, left_out, copied_pages, bytes, span } = *cpu;
+        let (first, last) = json_span(span);
+        format!(
+            "{{\"cpu\":{cpu},\"events\":{events},\"left_out\":{left_out},\"copied_pages\":{copied_pages},\
+             \"bytes\":{bytes},\"first\":{first},\"last\":{last}}}"
+        )
+    };
+    let cpus: Vec<_> = cpus.iter().map(cpu).collect();
+    format!("{{\"name\":{},\"cpus\":[{}]}}", json_string(name), cpus.join(","))
+}
+
+fn json_loss(loss: &Loss) -> String {
+    let Loss { buffer, cpu, pages, offset, bytes, saved_records, reason } = loss;
+    format!(
+        "{{\"buffer\":{},\"cpu\":{cpu},\"page\":{},\"pages\":{},\"offset\":{offset},\"bytes\":{bytes},\
+         \"saved_events\":{saved_records},\"reason\":{}}}",
+        json_string(buffer),
+        pages.start,
+        pages.end - pages.start,
+        json_string(reason)
+    )
+}

@@ -1,0 +1,298 @@
+//! Several files in one, on one line of time.
+
+mod events;
+mod facts;
+mod tables;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Seek, Write};
+
+use super::super::layout::SectionId;
+use super::super::option::FileOption;
+use super::super::page::PageLayout;
+use super::super::reader::{Reader, Source};
+use super::error::RewriteError;
+use super::head::Head;
+use super::output::{BufferPlan, Inputs, write_file};
+use super::stream::{Change, Piece};
+use super::{Rewritten, Target, Watch};
+
+/// A file that is merged with others.
+#[derive(Debug)]
+pub struct MergeInput<'a, S> {
+    /// What its buffers are called in the new file: the top buffer by this name, a named one by it, a slash and its own name.
+    pub name: String,
+    /// The file.
+    pub reader: &'a Reader<S>,
+}
+
+/// Which inputs are parts of one recording: their buffers of one name become one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Join {
+    /// Those with the same option TRACEID.
+    #[default]
+    SameTrace,
+    /// All.
+    All,
+    /// None: each is a recording of its own.
+    None,
+}
+
+/// How files are merged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MergeOptions {
+    /// Which inputs are parts of one recording.
+    pub join: Join,
+    /// Whether times of different clocks, which cannot be compared, are merged nevertheless.
+    pub mixed_clocks: bool,
+}
+
+/// Inputs that are one recording.
+struct Recording {
+    name: String,
+    inputs: Vec<usize>,
+}
+
+/// Writes several files as one.
+///
+/// If all of them are parts of one recording, the new file is that recording. Otherwise each recording's buffers become named ones:
+/// what was the top buffer has the recording's name. The top buffer of the new file is then empty.
+///
+/// | what | becomes |
+/// |---|---|
+/// | times | as they are if all files have the same corrections, which are kept; otherwise they are stored corrected |
+/// | events | those with equal formats are one; others whose numbers are taken get new ones, and so do their records |
+/// | names of tasks | of a pid with different names in different recordings both, as in `bash\|nginx` |
+/// | symbols | of kernels at different addresses all; none if they overlap, for wrong names are worse than none |
+/// | options | those of all files; the same ones once |
+///
+/// # Errors
+/// A file is damaged; the files cannot be one, because they differ in byte order, size of `long` or the fields that all events begin
+/// with; their clocks cannot be compared.
+pub fn merge<S: Source, W: Write + Seek>(
+    inputs: &[MergeInput<'_, S>],
+    target: &Target,
+    options: MergeOptions,
+    out: W,
+    watch: Watch<'_>,
+) -> Result<(W, Rewritten), RewriteError> {
+    let first = inputs.first().ok_or_else(|| RewriteError::Nothing("no files to merge".to_owned()))?;
+    check_kind(inputs, first)?;
+    let head = |input: &MergeInput<'_, S>| {
+        let named = |error| RewriteError::Input { name: input.name.clone(), error: Box::new(error) };
+        Head::read(input.reader, false).map_err(named)
+    };
+    let heads = inputs.iter().map(head).collect::<Result<Vec<_>, _>>()?;
+    let recordings = recordings(inputs, options.join);
+    let single = recordings.len() == 1;
+    let correct = inputs.iter().any(|input| input.reader.clock() != first.reader.clock());
+    let mut notes = Vec::new();
+    check_clocks(inputs, &recordings, correct, options, &mut notes)?;
+
+    let mut merged = heads.first().cloned().ok_or_else(|| RewriteError::Nothing(String::new()))?;
+    merged.notes = heads.iter().flat_map(|head| head.notes.iter().cloned()).collect();
+    merged.notes.append(&mut notes);
+    merged.cpu_count = heads.iter().map(|head| head.cpu_count).max().unwrap_or(1);
+    let readers: Vec<_> = inputs.iter().map(|input| input.reader).collect();
+    let ids = events::merge(inputs, &heads, &mut merged)?;
+    let changes: Vec<_> = ids.into_iter().map(|ids| Change { ids, correct }).collect();
+    tables::printk(&readers, &heads, &mut merged)?;
+    tables::kallsyms(inputs, &heads, &mut merged);
+    let groups: Vec<Vec<_>> =
+        recordings.iter().map(|recording| recording.inputs.iter().map(|it| readers[*it]).collect()).collect();
+    tables::cmdlines(&groups, &mut merged);
+    facts::merge(&recordings, &heads, correct, single, &mut merged);
+    let same_others = heads.iter().all(|head| {
+        let parts = |head: &Head| head.others.iter().map(|it| (it.id, it.bytes.clone())).collect::<Vec<_>>();
+        parts(head) == parts(&merged)
+    });
+    if !same_others {
+        merged.without_others("the files differ in it");
+    }
+    let plan = plan(inputs, &recordings, &changes, merged.layout)?;
+    let inputs = Inputs { readers: &readers, changes: &changes, tolerant: false };
+    write_file(out, target, merged, plan, &inputs, watch)
+}
+
+/// Whether the files can be one at all.
+fn check_kind<S: Source>(
+    inputs: &[MergeInput<'_, S>],
+    first: &MergeInput<'_, S>,
+) -> Result<(), RewriteError> {
+    let kind = |input: &MergeInput<'_, S>| {
+        let PageLayout { endian, long_size, commit_at, data_at, page_size: _ } = input.reader.layout();
+        (endian, long_size, commit_at, data_at)
+    };
+    match inputs.iter().find(|input| kind(input) != kind(first)) {
+        None => Ok(()),
+        Some(other) => {
+            let layout = |input: &MergeInput<'_, S>| {
+                let PageLayout { endian, long_size, .. } = input.reader.layout();
+                format!("{endian:?} endian with longs of {long_size} bytes")
+            };
+            Err(RewriteError::Apart(format!(
+                "{} is {}, {} is {}: a file has one byte order and one size of long; `report -i A -i B` shows such files together",
+                first.name,
+                layout(first),
+                other.name,
+                layout(other)
+            )))
+        }
+    }
+}
+
+fn recordings<S: Source>(inputs: &[MergeInput<'_, S>], join: Join) -> Vec<Recording> {
+    let trace_id = |index: usize| {
+        inputs[index].reader.facts().find_map(|fact| match fact {
+            FileOption::TraceId(id) if *id != 0 => Some(*id),
+            _ => None,
+        })
+    };
+    let mut recordings: Vec<Recording> = Vec::new();
+    for (index, input) in inputs.iter().enumerate() {
+        let same = |recording: &&mut Recording| match join {
+            Join::All => true,
+            Join::None => false,
+            Join::SameTrace => trace_id(index)
+                .is_some_and(|id| recording.inputs.iter().any(|other| trace_id(*other) == Some(id))),
+        };
+        if let Some(recording) = recordings.iter_mut().find(same) {
+            recording.inputs.push(index);
+            continue;
+        }
+        // Two inputs may have one name, as trace.dat of two directories.
+        let taken: BTreeSet<_> = recordings.iter().map(|recording| recording.name.clone()).collect();
+        let wanted = if input.name.is_empty() { "trace" } else { &input.name };
+        let name = (2..).map(|number: u32| format!("{wanted}-{number}"));
+        let name = std::iter::once(wanted.to_owned()).chain(name).find(|name| !taken.contains(name));
+        recordings.push(Recording { name: name.unwrap_or_default(), inputs: vec![index] });
+    }
+    recordings
+}
+
+/// The clock of a file's times.
+fn clock_name<S: Source>(reader: &Reader<S>) -> String {
+    let chosen = reader.facts().find_map(|fact| match fact {
+        FileOption::TraceClock(text) => {
+            text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(name, _)| name.to_owned())
+        }
+        _ => None,
+    });
+    let of_buffer =
+        || reader.buffers().iter().map(|buffer| buffer.clock.clone()).find(|clock| !clock.is_empty());
+    chosen.or_else(of_buffer).unwrap_or_else(|| "local".to_owned())
+}
+
+/// Whether the times of the files can be compared.
+fn check_clocks<S: Source>(
+    inputs: &[MergeInput<'_, S>],
+    recordings: &[Recording],
+    correct: bool,
+    options: MergeOptions,
+    notes: &mut Vec<String>,
+) -> Result<(), RewriteError> {
+    let clocks: Vec<_> = inputs.iter().map(|input| (input, clock_name(input.reader))).collect();
+    let Some((first, clock)) = clocks.first() else { return Ok(()) };
+    let is_plain = |input: &MergeInput<'_, S>| input.reader.clock().is_raw();
+    let plain = clocks.iter().any(|(input, _)| is_plain(input));
+    let other = clocks.iter().find(|(_, other)| other != clock).filter(|_| plain);
+    if let Some((other, name)) = other {
+        let (first, other) = (&first.name, &other.name);
+        if !options.mixed_clocks {
+            return Err(RewriteError::Apart(format!(
+                "{first} has times of clock {clock}, {other} of clock {name}, which cannot be compared; record both with --date (which \
+                 stores the distance to wall time), or merge them as they are with --mixed-clocks"
+            )));
+        }
+        notes.push(format!("times of clock {clock} and of clock {name} are side by side"));
+    } else if recordings.len() > 1 && plain {
+        let hosts: BTreeSet<_> = inputs.iter().map(|input| uname(input.reader)).collect();
+        if hosts.len() > 1 {
+            notes.push(
+                "the files are of different machines, and not all tell their distance to wall time (record --date): \
+                 the order of their events may be wrong"
+                    .to_owned(),
+            );
+        }
+    }
+    if correct {
+        notes.push(
+            "times are stored corrected: options DATE, OFFSET, TIME_SHIFT and TSC2NSEC are in them"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+fn uname<S: Source>(reader: &Reader<S>) -> String {
+    let uname = reader.facts().find_map(|fact| match fact {
+        FileOption::Uname(text) => Some(text.clone()),
+        _ => None,
+    });
+    uname.unwrap_or_default()
+}
+
+/// The name of a recording's buffer in the new file.
+fn buffer_name(recording: &Recording, single: bool, name: &str) -> String {
+    match (single, name) {
+        (true, name) => name.to_owned(),
+        (false, "") => recording.name.clone(),
+        (false, name) => format!("{}/{name}", recording.name),
+    }
+}
+
+/// The buffers of the new file.
+fn plan<S: Source>(
+    inputs: &[MergeInput<'_, S>],
+    recordings: &[Recording],
+    changes: &[Change],
+    top: PageLayout,
+) -> Result<Vec<BufferPlan>, RewriteError> {
+    let single = recordings.len() == 1;
+    let mut plan: Vec<BufferPlan> = Vec::new();
+    for recording in recordings {
+        for &input in &recording.inputs {
+            let reader = inputs[input].reader;
+            for (place, info) in reader.buffers().iter().enumerate() {
+                let name = buffer_name(recording, single, &info.name);
+                let index = plan.iter().position(|plan| plan.name == name).unwrap_or_else(|| {
+                    let layout = if name.is_empty() { top } else { info.layout };
+                    let clock = info.clock.clone();
+                    plan.push(BufferPlan { name, clock, layout, cpus: BTreeMap::new() });
+                    plan.len() - 1
+                });
+                let buffer = &mut plan[index];
+                if !buffer.name.is_empty() && info.layout.page_size > buffer.layout.page_size {
+                    buffer.layout = info.layout;
+                }
+                for extent in &info.cpus {
+                    buffer.cpus.entry(extent.cpu).or_default().push(Piece::all(input, place, extent.cpu));
+                }
+            }
+        }
+    }
+    for pieces in plan.iter_mut().flat_map(|plan| plan.cpus.values_mut()) {
+        if pieces.len() < 2 {
+            continue;
+        }
+        let mut by_time = Vec::new();
+        for piece in std::mem::take(pieces) {
+            let reader = inputs[piece.reader].reader;
+            let mut records = if changes[piece.reader].correct {
+                reader.cpu_records(piece.buffer, piece.cpu)?
+            } else {
+                reader.raw_records(piece.reader, piece.buffer, piece.cpu)?
+            };
+            let time = records.next_record()?.map(|record| record.timestamp);
+            by_time.push((time.unwrap_or(0), piece));
+        }
+        by_time.sort_by_key(|(time, _)| *time);
+        pieces.extend(by_time.into_iter().map(|(_, piece)| piece));
+    }
+    Ok(plan)
+}
+
+/// Whether all heads have the same body of a section.
+fn all_same(heads: &[Head], id: SectionId) -> bool {
+    heads.iter().all(|head| heads.first().is_some_and(|first| first.body(id) == head.body(id)))
+}

@@ -1,0 +1,111 @@
+//! Options of several files.
+
+use super::super::super::option::FileOption;
+use super::super::head::Head;
+use super::{Recording, buffer_name};
+
+/// How the statistics of a named buffer begin.
+const BUFFER: &str = "Buffer: ";
+
+/// Puts the facts of all files into `merged`. With `correct`, times need no corrections any more.
+pub(super) fn merge(
+    recordings: &[Recording],
+    heads: &[Head],
+    correct: bool,
+    single: bool,
+    merged: &mut Head,
+) {
+    let mut facts = Vec::new();
+    let mut texts = Vec::new();
+    let mut ids = Vec::new();
+    let (mut unames, mut versions) = (Vec::new(), Vec::new());
+    for recording in recordings {
+        let mut stats = Vec::new();
+        for &index in &recording.inputs {
+            let Some(head) = heads.get(index) else { continue };
+            for fact in &head.facts {
+                match fact {
+                    FileOption::Uname(text) => add(&mut unames, text.clone()),
+                    FileOption::Version(text) => add(&mut versions, text.clone()),
+                    FileOption::TraceId(id) => add(&mut ids, *id),
+                    FileOption::CpuStat(text) => add(&mut stats, text.clone()),
+                    FileOption::TraceClock(_)
+                    | FileOption::Date { .. }
+                    | FileOption::Offset { .. }
+                    | FileOption::TimeShift(_)
+                    | FileOption::Tsc2Nsec { .. } => {}
+                    FileOption::LastBootInfo { buffer, text } => {
+                        let buffer = buffer_name(recording, single, buffer);
+                        add(&mut facts, FileOption::LastBootInfo { buffer, text: text.clone() });
+                    }
+                    other => add(&mut facts, other.clone()),
+                }
+            }
+            for text in &head.texts {
+                let mut text = text.clone();
+                text.buffer = buffer_name(recording, single, &text.buffer);
+                texts.push(text);
+            }
+        }
+        if !single && !stats.is_empty() {
+            facts.push(FileOption::CpuStat(format!("{BUFFER}{}\n", recording.name)));
+        }
+        facts.extend(stats.into_iter().map(|text| {
+            // Those of a named buffer stand behind its name.
+            match text.trim().strip_prefix(BUFFER).filter(|_| !single) {
+                Some(name) => {
+                    FileOption::CpuStat(format!("{BUFFER}{}\n", buffer_name(recording, single, name.trim())))
+                }
+                None => FileOption::CpuStat(text),
+            }
+        }));
+    }
+    let mut all = clock(heads, correct);
+    if !unames.is_empty() {
+        all.push(FileOption::Uname(unames.join(" | ")));
+    }
+    if !versions.is_empty() {
+        all.push(FileOption::Version(versions.join(" | ")));
+    }
+    match ids.as_slice() {
+        [] => {}
+        [id] => all.push(FileOption::TraceId(*id)),
+        ids => all.push(FileOption::TraceId(joined_id(ids))),
+    }
+    all.append(&mut facts);
+    merged.facts = all;
+    merged.texts = texts;
+}
+
+/// Adds what is not there yet.
+fn add<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}
+
+/// The clock, and the corrections if all files have the same.
+fn clock(heads: &[Head], correct: bool) -> Vec<FileOption> {
+    let Some(first) = heads.first() else { return Vec::new() };
+    let from_ticks =
+        heads.iter().any(|head| head.facts.iter().any(|fact| matches!(fact, FileOption::Tsc2Nsec { .. })));
+    if correct && from_ticks {
+        // What trace-cmd calls a clock of ticks that were made nanoseconds; readers show it as seconds.
+        return vec![FileOption::TraceClock("[tsc2nsec]".to_owned())];
+    }
+    let kept = first.facts.iter().filter(|fact| match fact {
+        FileOption::TraceClock(_) => true,
+        FileOption::Date { .. }
+        | FileOption::Offset { .. }
+        | FileOption::TimeShift(_)
+        | FileOption::Tsc2Nsec { .. } => !correct,
+        _ => false,
+    });
+    kept.cloned().collect()
+}
+
+/// A number for several recordings as one: the same for the same recordings (64-bit FNV-1a).
+fn joined_id(ids: &[u64]) -> u64 {
+    let bytes = ids.iter().flat_map(|id| id.to_le_bytes());
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}

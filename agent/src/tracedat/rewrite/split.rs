@@ -1,0 +1,361 @@
+//! Parts of a file, each a file of its own.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::io::{Cursor, Seek, Write};
+
+use super::super::compress::Compression;
+use super::super::reader::{CpuRecords, Reader, Records, Source};
+use super::convert::Selection;
+use super::error::RewriteError;
+use super::head::Head;
+use super::output::{BufferPlan, Inputs, compression, write_file};
+use super::stream::{Change, Piece, Place};
+use super::{FileVersion, Rewritten, Target, Watch};
+
+/// After how much a part ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// After this many nanoseconds, counted from the first event.
+    Nanos(u64),
+    /// After this many events.
+    Events(u64),
+    /// After this many pages of each CPU.
+    Pages(u64),
+    /// Before the file is longer than this many bytes. What a part takes is estimated, so that it may be a little more; one page
+    /// of events is always in it.
+    Bytes(u64),
+}
+
+/// Times of the first and the last event that are wanted, both included; corrected as the reader was told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Range {
+    /// Not before this.
+    pub start: Option<u64>,
+    /// Not after this.
+    pub end: Option<u64>,
+}
+
+/// How a file is split.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    /// What of the file is split.
+    pub range: Range,
+    /// After how much a part ends; without it there is one part.
+    pub every: Option<Every>,
+    /// Whether that holds for each CPU on its own.
+    pub per_cpu: bool,
+}
+
+/// The next part: what of each CPU is in it.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// One for each stream: from where to where.
+    pieces: Vec<(Place, Place)>,
+}
+
+/// The data of a CPU that are being split.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    buffer: usize,
+    cpu: u32,
+    /// Where the next part begins.
+    at: Place,
+    end: Place,
+    /// Where parts of a duration begin, if each CPU has its own.
+    zero: Option<u64>,
+}
+
+/// Finds the parts of a file, one after the other.
+///
+/// Every part has the metadata and the facts of the whole, its [`TraceId`](super::super::FileOption::TraceId) among them: parts are
+/// known by it as one recording. A mark of lost events is in the part that has the record behind it.
+#[derive(Debug)]
+pub struct Splitter<'r, S> {
+    reader: &'r Reader<S>,
+    target: Target,
+    split: Split,
+    head: Head,
+    plan: Vec<BufferPlan>,
+    change: Change,
+    streams: Vec<Stream>,
+    /// Where the first part of a duration begins, if all CPUs have the same.
+    zero: Option<u64>,
+    /// Bytes of a part that are no trace data.
+    overhead: Option<u64>,
+}
+
+impl<'r, S: Source> Splitter<'r, S> {
+    /// Starts with the first part.
+    ///
+    /// # Errors
+    /// The file is damaged, or nothing can be between two cuts.
+    pub fn new(
+        reader: &'r Reader<S>,
+        target: Target,
+        selection: &Selection,
+        split: Split,
+    ) -> Result<Self, RewriteError> {
+        if let Some(Every::Nanos(0) | Every::Events(0) | Every::Pages(0) | Every::Bytes(0)) = split.every {
+            return Err(RewriteError::Nothing("parts of nothing: name a size above 0".to_owned()));
+        }
+        let head = Head::read(reader, false)?;
+        let plan = selection.plan(reader);
+        let pieces = plan.iter().flat_map(|plan| plan.cpus.values().flatten());
+        let streams = pieces.map(|&Piece { buffer, cpu, from, to, .. }| Stream {
+            buffer,
+            cpu,
+            at: from,
+            end: to,
+            zero: None,
+        });
+        let mut splitter = Self {
+            reader,
+            target,
+            split,
+            head,
+            streams: streams.collect(),
+            plan,
+            change: selection.change(),
+            zero: None,
+            overhead: None,
+        };
+        for index in 0..splitter.streams.len() {
+            let Stream { at, end, .. } = splitter.streams[index];
+            let place = |time: Option<u64>, otherwise: Place| match time {
+                Some(time) => splitter.place_of_time(index, time),
+                None => Ok(otherwise),
+            };
+            let at = place(split.range.start, at)?.max(at);
+            // The last time is included.
+            let end = match split.range.end {
+                Some(u64::MAX) => end,
+                last => place(last.map(|last| last + 1), end)?.min(end),
+            };
+            splitter.streams[index].at = at;
+            splitter.streams[index].end = end;
+        }
+        Ok(splitter)
+    }
+
+    /// The next part; `None` if there are no more events.
+    ///
+    /// # Errors
+    /// The file is damaged, or parts cannot be so small.
+    pub fn next_part(&mut self) -> Result<Option<Part>, RewriteError> {
+        let firsts = self.firsts()?;
+        let Some(first) = firsts.iter().flatten().min().copied() else { return Ok(None) };
+        let cuts = match self.split.every {
+            None => self.streams.iter().map(|stream| stream.end).collect(),
+            Some(Every::Nanos(nanos)) => self.cut_by_time(nanos, first, &firsts)?,
+            Some(Every::Events(events)) if self.split.per_cpu => self.cut_each_by_events(events)?,
+            Some(Every::Events(events)) => self.cut_by_events(events)?,
+            Some(Every::Pages(pages)) => {
+                let cut = |stream: &Stream| Place::of_page(stream.at.page.saturating_add(pages));
+                self.streams.iter().map(cut).collect()
+            }
+            Some(Every::Bytes(bytes)) => self.cut_by_size(bytes)?,
+        };
+        let mut pieces = Vec::new();
+        for (stream, cut) in self.streams.iter_mut().zip(cuts) {
+            let cut: Place = cut;
+            let to = cut.max(stream.at).min(stream.end);
+            pieces.push((stream.at, to));
+            stream.at = to;
+        }
+        Ok(Some(Part { pieces }))
+    }
+
+    /// Writes a part.
+    ///
+    /// # Errors
+    /// The file is damaged, or the part cannot be written.
+    pub fn write<W: Write + Seek>(
+        &self,
+        part: &Part,
+        out: W,
+        watch: Watch<'_>,
+    ) -> Result<(W, Rewritten), RewriteError> {
+        let mut plan = self.plan.clone();
+        let pieces = plan.iter_mut().flat_map(|plan| plan.cpus.values_mut().flatten());
+        for (piece, &(from, to)) in pieces.zip(&part.pieces) {
+            (piece.from, piece.to) = (from, to);
+        }
+        let inputs =
+            Inputs { readers: &[self.reader], changes: std::slice::from_ref(&self.change), tolerant: false };
+        write_file(out, &self.target, self.head.clone(), plan, &inputs, watch)
+    }
+
+    /// The records of a stream, from where the next part begins.
+    fn records(&self, stream: &Stream) -> Result<CpuRecords<'r>, RewriteError> {
+        let mut records = self.reader.cpu_records(stream.buffer, stream.cpu)?;
+        records.go_to_place((stream.at.page, stream.at.record));
+        Ok(records)
+    }
+
+    fn place_of_time(&self, stream: usize, time: u64) -> Result<Place, RewriteError> {
+        let Stream { buffer, cpu, .. } = self.streams[stream];
+        let mut records = self.reader.cpu_records(buffer, cpu)?;
+        records.seek(time);
+        Ok(place(&records))
+    }
+
+    /// Places of a time in all streams.
+    fn places_of_time(&self, time: u64) -> Result<Vec<Place>, RewriteError> {
+        (0..self.streams.len()).map(|stream| self.place_of_time(stream, time)).collect()
+    }
+
+    /// Time of the next record of each stream that has one.
+    fn firsts(&self) -> Result<Vec<Option<u64>>, RewriteError> {
+        let first = |stream: &Stream| {
+            if stream.at >= stream.end {
+                return Ok(None);
+            }
+            let mut records = self.records(stream)?;
+            let time = records.next_record()?.map(|record| record.timestamp);
+            // It may be behind empty pages, and the end among these.
+            let (page, before) = records.place();
+            let is_before = Place { page, record: before } <= stream.end;
+            Ok(time.filter(|_| is_before))
+        };
+        self.streams.iter().map(first).collect()
+    }
+
+    fn cut_by_time(
+        &mut self,
+        nanos: u64,
+        first: u64,
+        firsts: &[Option<u64>],
+    ) -> Result<Vec<Place>, RewriteError> {
+        // The end of the stretch that a time is in.
+        let end = |zero: u64, time: u64| {
+            let stretches = time.saturating_sub(zero) / nanos + 1;
+            zero.saturating_add(stretches.saturating_mul(nanos))
+        };
+        let start = self.split.range.start;
+        if !self.split.per_cpu {
+            let zero = *self.zero.get_or_insert(start.unwrap_or(first));
+            return self.places_of_time(end(zero, first));
+        }
+        let mut cuts = Vec::new();
+        for (index, first) in firsts.iter().enumerate() {
+            cuts.push(match *first {
+                None => self.streams[index].end,
+                Some(first) => {
+                    let zero = *self.streams[index].zero.get_or_insert(start.unwrap_or(first));
+                    self.place_of_time(index, end(zero, first))?
+                }
+            });
+        }
+        Ok(cuts)
+    }
+
+    fn cut_by_events(&self, events: u64) -> Result<Vec<Place>, RewriteError> {
+        let streams: Result<Vec<_>, _> = self.streams.iter().map(|stream| self.records(stream)).collect();
+        let mut records = Records::merge(streams?);
+        let mut counted = 0;
+        while counted < events {
+            let Some(record) = records.next_record()? else { break };
+            if self.split.range.end.is_some_and(|end| record.timestamp > end) {
+                break;
+            }
+            counted += u64::from(record.event_id().is_some_and(|id| self.change.id(id).is_some()));
+        }
+        if counted < events {
+            return Ok(self.streams.iter().map(|stream| stream.end).collect());
+        }
+        Ok(records.into_streams().iter().map(place).collect())
+    }
+
+    fn cut_each_by_events(&self, events: u64) -> Result<Vec<Place>, RewriteError> {
+        let cut = |stream: &Stream| {
+            let mut records = self.records(stream)?;
+            let mut counted = 0;
+            while counted < events {
+                let Some(record) = records.next_record()? else { return Ok(stream.end) };
+                counted += u64::from(record.event_id().is_some_and(|id| self.change.id(id).is_some()));
+            }
+            Ok(place(&records))
+        };
+        self.streams.iter().map(cut).collect()
+    }
+
+    /// Takes pages in the order of their times until they are as long as wanted; the part ends where the next one begins.
+    fn cut_by_size(&mut self, bytes: u64) -> Result<Vec<Place>, RewriteError> {
+        let overhead = self.overhead()?;
+        if bytes <= overhead {
+            return Err(RewriteError::Nothing(format!(
+                "a part cannot be {bytes} bytes: formats, symbols and names alone take {overhead}"
+            )));
+        }
+        let header = self.reader.header();
+        let packed = compression(&self.target, header.version, header.codec) != Compression::None;
+        let mut streams = Vec::new();
+        let mut heap = BinaryHeap::new();
+        for (index, stream) in self.streams.iter().enumerate() {
+            let mut records = self.reader.cpu_records(stream.buffer, stream.cpu)?;
+            if let Some(time) = records.page_time(stream.at.page).filter(|_| stream.at < stream.end) {
+                heap.push(Reverse((time, index, stream.at.page)));
+            }
+            streams.push(records);
+        }
+        // At both ends of a part a page is not full, and a chunk not of all pages.
+        let page = u64::from(self.reader.layout().page_size);
+        let mut budget =
+            (bytes - overhead).saturating_sub(streams.len() as u64 * if packed { page / 4 } else { page });
+        let mut taken = 0_u64;
+        while let Some(Reverse((time, index, number))) = heap.pop() {
+            let stream = &self.streams[index];
+            let pages = streams[index].pages();
+            let cost = match pages.packed_chunk(number).filter(|_| packed) {
+                Some(chunk) => chunk.len.div_ceil((chunk.pages.end - chunk.pages.start).max(1)),
+                None => pages.layout().page_size.into(),
+            };
+            if taken > 0 && cost > budget {
+                let cuts = self.places_of_time(time)?;
+                let moves = self.streams.iter().zip(&cuts).any(|(stream, cut)| *cut > stream.at);
+                if moves {
+                    return Ok(cuts);
+                }
+                // All pages begin at one time, so that only their order can tell them apart.
+                let cut = |(other, stream): (usize, &Stream)| {
+                    if other == index { Place::of_page(stream.at.page + 1) } else { stream.at }
+                };
+                return Ok(self.streams.iter().enumerate().map(cut).collect());
+            }
+            taken += 1;
+            budget = budget.saturating_sub(cost);
+            let next = number + 1;
+            if Place::of_page(next) < stream.end
+                && next < streams[index].pages().len()
+                && let Some(time) = streams[index].page_time(next)
+            {
+                heap.push(Reverse((time, index, next)));
+            }
+        }
+        Ok(self.streams.iter().map(|stream| stream.end).collect())
+    }
+
+    /// Bytes of a part without events.
+    fn overhead(&mut self) -> Result<u64, RewriteError> {
+        if let Some(overhead) = self.overhead {
+            return Ok(overhead);
+        }
+        let empty = |plan: &BufferPlan| BufferPlan { cpus: BTreeMap::new(), ..plan.clone() };
+        let plan = self.plan.iter().map(empty).collect();
+        let inputs =
+            Inputs { readers: &[self.reader], changes: std::slice::from_ref(&self.change), tolerant: false };
+        let out = Cursor::new(Vec::new());
+        let (out, _) = write_file(out, &self.target, self.head.clone(), plan, &inputs, &mut |_| true)?;
+        // Each CPU has a place in its buffer's list.
+        let list = if self.target.version == FileVersion::V6 { 0 } else { 20 };
+        let overhead = out.into_inner().len() as u64 + self.streams.len() as u64 * list;
+        self.overhead = Some(overhead);
+        Ok(overhead)
+    }
+}
+
+fn place(records: &CpuRecords<'_>) -> Place {
+    let (page, record) = records.place();
+    Place { page, record }
+}
