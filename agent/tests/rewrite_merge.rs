@@ -291,7 +291,7 @@ fn stock_recordings_side_by_side() {
     for ((name, _), path) in named.iter().zip(&chosen) {
         let mine = all.iter().filter(|line| {
             let buffer = line.trim_start().split(':').next().unwrap_or_default();
-            buffer == *name || buffer.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'))
+            buffer == *name || buffer.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
         });
         assert_eq!(mine.count(), lines(path).len(), "{name}");
     }

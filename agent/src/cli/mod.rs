@@ -16,6 +16,7 @@ mod progress;
 pub mod record;
 mod record_plan;
 pub mod recover;
+pub mod repair;
 pub mod report;
 mod rewriting;
 mod signals;
@@ -62,6 +63,8 @@ pub enum Command {
     Split(split::SplitArgs),
     /// Make one trace.dat of several: parts of one recording, or several hosts and guests
     Merge(merge::MergeArgs),
+    /// Make a file of what is intact of a damaged trace.dat
+    Repair(repair::RepairArgs),
     /// Tell what this kernel and these privileges allow, and what to do about the rest
     Doctor(doctor::Args),
 }
@@ -123,6 +126,7 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Convert(args) => writes_files(stdout, || convert::run(args)),
         Command::Split(args) => writes_files(stdout, || split::run(args)),
         Command::Merge(args) => writes_files(stdout, || merge::run(args)),
+        Command::Repair(args) => writes_files(stdout, || repair::run(args)),
         Command::Doctor(args) => {
             let code = doctor::run(args, &mut stdout).map_err(CliError::system("write the report"))?;
             Ok(code.code())

@@ -8,6 +8,7 @@
 //! | `metadata`, `option` | what the file says of events and of the recording |
 //! | `pages` | the pages of a CPU, decompressed when they are asked for |
 //! | `records`, `merged` | records of one CPU, and of all of them by time |
+//! | `salvage` | the same for what is left of a damaged file |
 //! | `time` | from the times on the pages to those that are shown |
 //! | `counts` | how many events of which kind, without looking at them |
 //!
@@ -26,6 +27,7 @@ pub(super) mod metadata;
 pub(super) mod option;
 pub(super) mod pages;
 mod records;
+mod salvage;
 mod source;
 mod time;
 mod v6;

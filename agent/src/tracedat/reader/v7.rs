@@ -184,7 +184,11 @@ impl Sections<'_> {
 
     /// All options of the file. The first section of them must be whole; a chain that breaks later has what came before. An
     /// option that must be understood and is not is kept as bytes.
-    fn options(&self, first: u64, problems: &mut Vec<ReadError>) -> Result<Vec<OptionEntry>, ReadError> {
+    pub(crate) fn options(
+        &self,
+        first: u64,
+        problems: &mut Vec<ReadError>,
+    ) -> Result<Vec<OptionEntry>, ReadError> {
         let mut options = Vec::new();
         let mut seen = BTreeSet::new();
         // Sections do not overlap, so that all options together are no longer than the file.
@@ -219,7 +223,7 @@ impl Sections<'_> {
     /// Reads one section of options. Returns the offset of the next one, 0 = none.
     ///
     /// Layout: each u16 id, u32 size, bytes; the last is DONE, whose bytes are that offset.
-    fn options_section(
+    pub(crate) fn options_section(
         &self,
         offset: u64,
         budget: &mut u64,
@@ -274,7 +278,7 @@ impl Sections<'_> {
 
     /// The sections of the file: those that options point at, and those that are found from section to section from
     /// `first` on, which is how the strings are found.
-    fn list(&self, first: u64, options_at: u64, options: &[OptionEntry]) -> Vec<SectionInfo> {
+    pub(crate) fn list(&self, first: u64, options_at: u64, options: &[OptionEntry]) -> Vec<SectionInfo> {
         let mut offsets: BTreeSet<u64> = BTreeSet::from([options_at]);
         for entry in options {
             match &entry.value {

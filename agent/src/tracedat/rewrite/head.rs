@@ -1,9 +1,10 @@
 //! What a file has beside trace data.
 
+use super::super::endian::Encoder;
 use super::super::layout::{OptionId, SectionId};
 use super::super::option::FileOption;
 use super::super::page::PageLayout;
-use super::super::reader::{OptionValue, ReadError, Reader, SectionInfo, Source};
+use super::super::reader::{OptionValue, ReadError, Reader, SectionInfo, Source, SystemFormats};
 use super::super::section::{Body, Section};
 use super::error::RewriteError;
 
@@ -109,18 +110,17 @@ impl Head {
             None => section.id == id,
         };
         let carried = match reader.sections().iter().find(find) {
+            // Bytes that can be read may still be none of this section; what was understood of them is safe.
+            _ if may_be_damaged && (id == SectionId::KALLSYMS || !reader.problems().is_empty()) => None,
             Some(section) => self.keep(carry(reader, section), id, may_be_damaged)?,
             None => None,
         };
-        let empty = || Carried {
-            id,
-            description: id.description().to_owned(),
-            bytes: match Section::empty(id, reader.header().endian).map(|section| section.body) {
-                Some(Body::Plain(bytes)) => bytes,
-                _ => Vec::new(),
-            },
-        };
-        self.sections.push(carried.unwrap_or_else(empty));
+        if let (SectionId::KALLSYMS, true, Err(error)) = (id, may_be_damaged, reader.kallsyms()) {
+            self.notes.push(format!("section {id} is lost: {error}"));
+        }
+        let understood =
+            || Carried { id, description: id.description().to_owned(), bytes: understood(reader, id) };
+        self.sections.push(carried.unwrap_or_else(understood));
         Ok(())
     }
 
@@ -188,6 +188,56 @@ impl Head {
             let (id, bytes) = (other.id.0, other.bytes.len());
             self.notes.push(format!("section {id} ({what}, {bytes} bytes) is left out: {of}"));
         }
+    }
+}
+
+/// The body of a metadata section as far as the reader understood it: of one that is damaged, or not there.
+fn understood<S: Source>(reader: &Reader<S>, id: SectionId) -> Vec<u8> {
+    let (metadata, endian) = (reader.metadata(), reader.header().endian);
+    let mut out = Encoder::new(endian);
+    let ftrace = |system: &&SystemFormats| system.name == "ftrace";
+    match id {
+        SectionId::HEADER_INFO => {
+            for (name, text) in
+                [("header_page", &metadata.header_page), ("header_event", &metadata.header_event)]
+            {
+                out.c_string(name).u64(text.len() as u64).raw(text.as_bytes());
+            }
+        }
+        SectionId::FTRACE_EVENTS => {
+            put_formats(&mut out, metadata.systems.iter().find(ftrace).map_or(&[], |system| &system.formats));
+        }
+        SectionId::EVENT_FORMATS => {
+            let others: Vec<_> = metadata.systems.iter().filter(|system| !ftrace(system)).collect();
+            out.u32(others.len() as u32);
+            for SystemFormats { name, formats } in others {
+                // A name that was damaged may have anything in it, but it was ended by a NUL.
+                out.c_string(name);
+                put_formats(&mut out, formats);
+            }
+        }
+        SectionId::PRINTK => {
+            let line = |(address, format): (&u64, &String)| format!("0x{address:x} : \"{format}\"\n");
+            let text: String = metadata.printk.iter().map(line).collect();
+            out.u32(text.len() as u32).raw(text.as_bytes());
+        }
+        SectionId::CMDLINES => {
+            if let Body::Plain(bytes) = Section::cmdlines(endian, &metadata.cmdlines).body {
+                out.raw(&bytes);
+            }
+        }
+        _ => {
+            let symbols = reader.kallsyms().unwrap_or_default();
+            out.u32(symbols.len() as u32).raw(&symbols);
+        }
+    }
+    out.into_bytes()
+}
+
+fn put_formats(out: &mut Encoder, formats: &[String]) {
+    out.u32(formats.len() as u32);
+    for format in formats {
+        out.u64(format.len() as u64).raw(format.as_bytes());
     }
 }
 

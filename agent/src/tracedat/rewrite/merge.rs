@@ -20,7 +20,7 @@ use super::{Rewritten, Target, Watch};
 /// A file that is merged with others.
 #[derive(Debug)]
 pub struct MergeInput<'a, S> {
-    /// What its buffers are called in the new file: the top buffer by this name, a named one by it, a slash and its own name.
+    /// What its buffers are called in the new file: the top buffer by this name, a named one by it, a dot and its own name.
     pub name: String,
     /// The file.
     pub reader: &'a Reader<S>,
@@ -237,7 +237,8 @@ fn buffer_name(recording: &Recording, single: bool, name: &str) -> String {
     match (single, name) {
         (true, name) => name.to_owned(),
         (false, "") => recording.name.clone(),
-        (false, name) => format!("{}/{name}", recording.name),
+        // trace-cmd shows of a name only what is behind its last slash.
+        (false, name) => format!("{}.{name}", recording.name),
     }
 }
 

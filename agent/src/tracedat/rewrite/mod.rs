@@ -21,6 +21,7 @@ mod error;
 mod head;
 mod merge;
 mod output;
+mod repair;
 mod split;
 mod stream;
 
@@ -32,6 +33,7 @@ use std::path::Path;
 pub use convert::{Selection, convert};
 pub use error::RewriteError;
 pub use merge::{Join, MergeInput, MergeOptions, merge};
+pub use repair::repair;
 pub use split::{Every, Part, Range as TimeRange, Split, Splitter};
 
 use super::compress::Compression;

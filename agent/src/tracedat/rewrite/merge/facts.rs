@@ -15,6 +15,14 @@ pub(super) fn merge(
     single: bool,
     merged: &mut Head,
 ) {
+    if let Some(first) = heads.first().filter(|_| single && !correct)
+        && heads.iter().all(|head| head.facts == first.facts)
+    {
+        // Parts of one recording: everything is where it was.
+        merged.facts.clone_from(&first.facts);
+        merged.texts.clone_from(&first.texts);
+        return;
+    }
     let mut facts = Vec::new();
     let mut texts = Vec::new();
     let mut ids = Vec::new();

@@ -1,0 +1,224 @@
+//! Of damaged files everything is saved that can be, and stock trace-cmd reads it; what is lost is told.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
+
+mod common;
+mod reader_files;
+mod rewrite_files;
+
+use std::fs::{self, File};
+use std::io::Cursor;
+use std::process::Command;
+
+use common::{Scratch, pages, report, str, switch, text, tick};
+use reader_files::{Chance, Kept};
+use rewrite_files::{contents, stock_traces};
+use tracer_agent::tracedat::reader::{ReadError, Reader};
+use tracer_agent::tracedat::rewrite::{RewriteError, Rewritten, repair};
+use tracer_agent::tracedat::{Compression, Setup};
+
+/// What is saved of these bytes: a file and what is told of it.
+fn repaired(bytes: &[u8]) -> Result<(Vec<u8>, Rewritten), String> {
+    let (reader, notes) = Reader::open_damaged(bytes).map_err(|error: ReadError| error.to_string())?;
+    match repair(&reader, notes, None, Cursor::new(Vec::new()), &mut |_| true) {
+        Ok((out, written)) => Ok((out.into_inner(), written)),
+        Err(RewriteError::Nothing(reason)) => Err(reason),
+        Err(error) => panic!("neither saved nor nothing to save: {error}"),
+    }
+}
+
+/// Small files of both compressions, and of version 6.
+fn small_files(scratch: &Scratch) -> Vec<(&'static str, Vec<u8>)> {
+    let mut files = Vec::new();
+    for (name, compression) in [("none", Compression::None), ("zstd", Compression::Zstd { level: 1 })] {
+        let setup = Setup { compression, ..Setup::default() };
+        let records = |cpu: u32| {
+            (0..900u32).map(move |n| {
+                let time = 1_000_000_000 + u64::from(n * 3 + cpu) * 90_000;
+                let record = match n % 3 {
+                    0 => tick(42, n, 16 + n as usize % 50 * 4),
+                    1 => text(43, 0xffff_ffff_8100_0110, &format!("message {n}")),
+                    _ => switch(("worker", 42), ("idle", 0)),
+                };
+                (time, record)
+            })
+        };
+        let cpus: Vec<_> = (0..2).map(|cpu| (cpu, pages(4096, records(cpu)))).collect();
+        files.push((name, fs::read(scratch.file(name, setup, &cpus)).unwrap()));
+    }
+    let six = rewrite_files::converted(&Reader::open(files[0].1.as_slice()).unwrap(), rewrite_files::V6).0;
+    files.push(("six", six));
+    files
+}
+
+/// Every record without its place and without marks of loss, which damage adds.
+fn records(bytes: &[u8]) -> Vec<Kept> {
+    let contents = contents(&mut Reader::open(bytes).unwrap());
+    let all = contents.into_iter().flat_map(|(_, _, cpus)| cpus).flat_map(|(_, records)| records);
+    let mut all: Vec<_> = all.map(|record| Kept { cpu: 0, missed: None, ..record }).collect();
+    all.sort_by_key(|record| (record.timestamp, record.data.clone()));
+    all
+}
+
+/// What stock trace-cmd makes of a file: its exit code, and how many events it shows.
+fn stock(path: &std::path::Path) -> (Option<i32>, usize) {
+    let output = Command::new("trace-cmd").args(["report", "-R", "-i", str(path)]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let is_event = |line: &&str| {
+        !(line.starts_with("version")
+            || line.starts_with("cpus=")
+            || line.starts_with("CPU")
+            || line.trim().is_empty())
+    };
+    (output.status.code(), text.lines().filter(is_event).count())
+}
+
+#[test]
+fn files_without_damage_are_copied() {
+    let scratch = Scratch::new();
+    for (name, bytes) in small_files(&scratch) {
+        let (file, written) = repaired(&bytes).unwrap();
+        assert_eq!((written.notes.len(), written.lost.len()), (0, 0), "{name}: {written:?}");
+        assert_eq!(contents(&mut Reader::open(file).unwrap()), contents(&mut Reader::open(bytes).unwrap()));
+    }
+}
+
+#[test]
+fn cut_files_keep_what_is_before_the_cut() {
+    let scratch = Scratch::new();
+    for (name, bytes) in small_files(&scratch) {
+        let whole = records(&bytes);
+        let reader = Reader::open(bytes.as_slice()).unwrap();
+        let data = reader.buffers()[0].cpus[0].offset as usize;
+        let path = scratch.path("cut.dat");
+        let mut last = 0;
+        for step in 0..40 {
+            let len = data + 1 + (bytes.len() - data) * step / 40;
+            let result = repaired(&bytes[..len]);
+            // A page, or a chunk, that is whole is enough.
+            let Ok((file, written)) = result else {
+                assert!(len < data + 20_000, "{name} cut to {len}: {result:?}");
+                continue;
+            };
+            let saved = records(&file);
+            assert_eq!(saved.len() as u64, written.events());
+            assert!(saved.iter().all(|record| {
+                whole
+                    .binary_search_by_key(&(record.timestamp, &record.data), |other| {
+                        (other.timestamp, &other.data)
+                    })
+                    .is_ok()
+            }));
+            assert!(saved.len() >= last, "{name} cut to {len}: {} after {last}", saved.len());
+            last = saved.len();
+            if step % 8 == 0 {
+                fs::write(&path, &file).unwrap();
+                assert_eq!(stock(&path), (Some(0), saved.len()), "{name} cut to {len}");
+            }
+            assert!(!written.notes.is_empty() || !written.lost.is_empty(), "{name} cut to {len}");
+        }
+        // The last byte of the strings matters to nobody.
+        assert!(last * 10 > whole.len() * 8, "{name}: {last} of {}", whole.len());
+    }
+}
+
+#[test]
+fn random_damage_gives_a_file_that_is_read_or_none() {
+    let scratch = Scratch::new();
+    let path = scratch.path("random.dat");
+    for (name, bytes) in small_files(&scratch) {
+        let chance = &mut Chance::new(bytes.len() as u64);
+        let (mut saved, mut nothing) = (0, 0);
+        for round in 0..400 {
+            let mut damaged = bytes.clone();
+            for _ in 0..=chance.below(3) {
+                let len = damaged.len() as u64;
+                let at = match chance.below(4) {
+                    0 => chance.below(len.min(400)),
+                    1 => len - 1 - chance.below(len.min(700)),
+                    _ => chance.below(len),
+                } as usize;
+                let end = (at + 1 + chance.below(40) as usize).min(damaged.len());
+                let any = chance.next() as u8;
+                damaged[at..end].fill(chance.pick(&[0, 0xff, any]));
+            }
+            let Ok((file, written)) = repaired(&damaged) else {
+                nothing += 1;
+                continue;
+            };
+            saved += 1;
+            let mut reader = Reader::open(file.as_slice()).unwrap();
+            assert_eq!(reader.problems().len(), 0, "{name}, round {round}: {:?}", reader.problems());
+            let found: usize = contents(&mut reader)
+                .iter()
+                .flat_map(|buffer| &buffer.2)
+                .map(|(_, records)| records.len())
+                .sum();
+            assert_eq!(found as u64, written.events(), "{name}, round {round}");
+            if round % 20 == 0 {
+                fs::write(&path, &file).unwrap();
+                let (code, _) = stock(&path);
+                // The damage may be in a format or a record, of which nothing else tells; but nothing makes it crash.
+                assert!(code.is_some(), "{name}, round {round}");
+            }
+        }
+        assert!(saved > nothing, "{name}: {saved} saved, {nothing} not");
+    }
+}
+
+#[test]
+fn losses_are_told_where_they_are() {
+    let scratch = Scratch::new();
+    let files = small_files(&scratch);
+    // A page whose length is wrong, in the middle.
+    let mut bytes = files[0].1.clone();
+    let place = Reader::open(bytes.as_slice()).unwrap().buffers()[0].cpus[1];
+    let page = place.offset as usize + 2 * 4096;
+    bytes[page + 8..page + 12].copy_from_slice(&5000u32.to_le_bytes());
+    let (file, written) = repaired(&bytes).unwrap();
+    let [loss] = written.lost.as_slice() else { panic!("{:?}", written.lost) };
+    assert_eq!((loss.cpu, loss.pages.clone(), loss.offset, loss.bytes), (place.cpu, 2..3, page as u64, 4096));
+    let marks = contents(&mut Reader::open(file).unwrap());
+    let marks = marks[0].2[1].1.iter().filter(|record| record.missed == Some(0)).count();
+    assert_eq!(marks, 1, "the loss is marked");
+    // A chunk that cannot be decompressed.
+    let mut bytes = files[1].1.clone();
+    let place = Reader::open(bytes.as_slice()).unwrap().buffers()[0].cpus[0];
+    bytes[place.offset as usize + 12..][..8].fill(0xa5);
+    let (_, written) = repaired(&bytes).unwrap();
+    let [loss] = written.lost.as_slice() else { panic!("{:?}", written.lost) };
+    assert_eq!((loss.cpu, loss.pages.start, loss.offset), (0, 0, place.offset + 4));
+    assert!(written.events() >= 900);
+    // A link of the options that leads nowhere.
+    let mut bytes = files[1].1.clone();
+    let header = bytes.windows(5).position(|window| window == b"zstd\0").unwrap();
+    let first = header + 5 + bytes[header + 5..].iter().position(|byte| *byte == 0).unwrap() + 1;
+    bytes[first..first + 8].fill(0xee);
+    let (file, written) = repaired(&bytes).unwrap();
+    assert_eq!(records(&file), records(&files[1].1));
+    assert!(written.lost.is_empty() && !written.notes.is_empty(), "{written:?}");
+    assert!(repaired(b"nothing of this is a file").unwrap_err().contains("no trace.dat file"));
+}
+
+#[test]
+fn stock_recordings_that_were_cut_off() {
+    let scratch = Scratch::new();
+    for path in stock_traces(&scratch.path("")) {
+        // Large ones take long, and are cut in the same way.
+        if str(&path).contains("lost") {
+            continue;
+        }
+        let bytes = fs::read(&path).unwrap();
+        let events = report(&path, &["-R"]).len();
+        let reader = Reader::open(File::open(&path).unwrap()).unwrap();
+        let last =
+            reader.buffers().iter().flat_map(|buffer| &buffer.cpus).max_by_key(|cpu| cpu.offset).unwrap();
+        let cut = &bytes[..(last.offset + last.size / 2) as usize];
+        let (file, written) = repaired(cut).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let other = scratch.path("saved.dat");
+        fs::write(&other, file).unwrap();
+        let (code, shown) = stock(&other);
+        assert_eq!((code, shown as u64), (Some(0), written.events()), "{}", path.display());
+        assert!(shown > 0 && shown < events, "{}: {shown} of {events}", path.display());
+    }
+}
