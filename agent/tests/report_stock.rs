@@ -10,6 +10,7 @@ mod traces;
 use std::collections::BTreeSet;
 
 use stock_lines::comparable;
+use tracer_agent::event::filter;
 use tracer_agent::report::{Report, Selection, Style, TraceFile};
 use traces::{RECORDINGS, recording, text};
 
@@ -93,6 +94,14 @@ fn parts_of_a_report_are_lines_of_the_whole() {
     let between = chosen(&|line| (since..=until).contains(&(time(line) * 1000)));
     assert!(between.lines().count() > 100 && between.lines().count() < lines.len());
     assert_eq!(print(span, 2), between);
+    let mut filters = filter::Selection::new(files[0].events());
+    filters.add_text("sched_switch: prev_pid == 231", false, files[0].events()).unwrap();
+    let filtered = Selection { filters: vec![filters], ..Selection::default() };
+    let switches = chosen(&|line| {
+        line.contains(" sched_switch: ") && line.contains(":231 [120] ") && !line.ends_with(":231 [120]")
+    });
+    assert!(switches.lines().count() > 3);
+    assert_eq!(print(filtered, 2), switches);
     let pids = Selection { pids: Some([231].into()), ..Selection::default() };
     let of_task = print(pids, 2);
     assert!(of_task.lines().any(|line| line.contains("==> trace-cmd:231 ")));

@@ -8,8 +8,9 @@ use std::process::Stdio;
 
 use integration_tests::{agent, stock_lines, trace_cmd, workload};
 
-/// Systems of events that fire in the workload.
-const SYSTEMS: [&str; 14] = [
+/// Systems of events that fire in the workload. Those of `tcp` have addresses as bytes: libtraceevent's -R prints such a field as
+/// bytes for ever once it has met one that is no text.
+const SYSTEMS: [&str; 13] = [
     "sched",
     "irq",
     "timer",
@@ -21,7 +22,6 @@ const SYSTEMS: [&str; 14] = [
     "workqueue",
     "exceptions",
     "net",
-    "tcp",
     "maple_tree",
     "writeback",
 ];

@@ -13,6 +13,7 @@ use super::exit::ExitCode;
 use super::progress::ReadingLine;
 use super::tell;
 use super::units::count;
+use crate::event::filter::{self, FilterError};
 use crate::report::{Notice, Report, Selection, Style, Summary, TraceFile};
 use crate::tracedat::reader::{Corrections, ReadError};
 
@@ -49,6 +50,16 @@ pub struct Args {
     /// Print JSON: an object a line
     #[arg(long)]
     pub json: bool,
+
+    /// Show what a filter wants, of trace-cmd's form: `sched_switch: prev_state == 0 && next_pid != 7`
+    ///
+    /// Of several filters one has to want an event.
+    #[arg(short = 'F', value_name = "FILTER")]
+    pub filters: Vec<String>,
+
+    /// Leave out what the filters behind this option want
+    #[arg(short = 'v')]
+    pub invert: bool,
 
     /// Show these CPUs: `0,2-4`
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
@@ -197,6 +208,9 @@ pub enum ReportError {
         /// What is wrong with it.
         source: ReadError,
     },
+    /// A filter that is not understood.
+    #[error("{0}")]
+    Filter(#[from] FilterError),
     /// Options that do not go together.
     #[error("{0}")]
     Usage(String),
@@ -210,7 +224,7 @@ impl ReportError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Open { .. } | Self::Read { .. } => ExitCode::Failure,
-            Self::Usage(_) => ExitCode::Usage,
+            Self::Usage(_) | Self::Filter(_) => ExitCode::Usage,
             Self::Write(_) => ExitCode::OutputNotWritable,
         }
     }
@@ -228,13 +242,18 @@ pub fn run(args: &Args, matches: &ArgMatches, out: &mut dyn Write) -> Result<Exi
     if args.wakeups && files.len() > 1 {
         return Err(ReportError::Usage("-w works with one file".to_owned()));
     }
-    match print(args, &files, out) {
+    match print(args, matches, &files, out) {
         Err(ReportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::Ok),
         result => result,
     }
 }
 
-fn print(args: &Args, files: &[TraceFile<File>], out: &mut dyn Write) -> Result<ExitCode, ReportError> {
+fn print(
+    args: &Args,
+    matches: &ArgMatches,
+    files: &[TraceFile<File>],
+    out: &mut dyn Write,
+) -> Result<ExitCode, ReportError> {
     let report = Report::new(files)
         .style(Style {
             full_time: args.full_time,
@@ -246,7 +265,7 @@ fn print(args: &Args, files: &[TraceFile<File>], out: &mut dyn Write) -> Result<
         .json(args.json)
         .wakeups(args.wakeups)
         .check_times(args.ts_check)
-        .select(selection(args, files));
+        .select(selection(args, matches, files)?);
     if !args.json {
         out.write_all(report.header().as_bytes())?;
         out.flush()?;
@@ -308,7 +327,26 @@ fn notes(summary: &Summary, files: &[TraceFile<File>]) {
     }
 }
 
-fn selection(args: &Args, files: &[TraceFile<File>]) -> Selection {
+/// The filters of each file.
+fn filters(
+    args: &Args,
+    matches: &ArgMatches,
+    files: &[TraceFile<File>],
+) -> Result<Vec<filter::Selection>, FilterError> {
+    let invert = if args.invert { matches.index_of("invert") } else { None };
+    let filters: Vec<_> = places(matches, "filters").into_iter().zip(&args.filters).collect();
+    let of_file = |file: &TraceFile<File>| {
+        let mut selection = filter::Selection::new(file.events());
+        for (place, text) in &filters {
+            let negated = invert.is_some_and(|invert| invert < *place);
+            selection.add_text(text, negated, file.events())?;
+        }
+        Ok(selection)
+    };
+    if filters.is_empty() { Ok(Vec::new()) } else { files.iter().map(of_file).collect() }
+}
+
+fn selection(args: &Args, matches: &ArgMatches, files: &[TraceFile<File>]) -> Result<Selection, ReportError> {
     let cpus = args.cpu.iter().flatten().copied().collect::<HashSet<_>>();
     let mut pids: HashSet<u32> = args.pid.iter().copied().collect();
     for comm in &args.comm {
@@ -319,7 +357,8 @@ fn selection(args: &Args, files: &[TraceFile<File>]) -> Selection {
             tell(&format!("tracer-agent: no task of the file is called {comm:?}"));
         }
     }
-    Selection {
+    Ok(Selection {
+        filters: filters(args, matches, files)?,
         cpus: Some(cpus).filter(|_| !args.cpu.is_empty()),
         pids: Some(pids).filter(|_| !args.pid.is_empty() || !args.comm.is_empty()),
         no_hard_irqs: args.no_hard_irqs,
@@ -327,7 +366,7 @@ fn selection(args: &Args, files: &[TraceFile<File>]) -> Selection {
         since: args.since,
         until: args.until,
         limit: args.limit,
-    }
+    })
 }
 
 fn open(args: &Args, matches: &ArgMatches) -> Result<Vec<TraceFile<File>>, ReportError> {

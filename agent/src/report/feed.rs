@@ -8,6 +8,7 @@ use super::select::Selection;
 use super::view::{BufferView, FileView};
 use super::wakeup::{WakeupTimes, Wakeups};
 use super::{Backwards, Damage};
+use crate::event::filter::{Origin, Shown};
 use crate::tracedat::reader::Records;
 
 /// Most functions that are shown in one another.
@@ -27,6 +28,8 @@ pub(super) struct Feed<'a> {
     last_shown: u64,
     wakeups: Wakeups,
     stacks: HashMap<u32, Vec<&'a str>>,
+    /// What filters have let through, for the stacks behind it.
+    filtered: Shown,
     /// Calls that wait for the next record of their buffer.
     calls: Vec<(u32, usize)>,
     pub(super) damage: Damage,
@@ -77,6 +80,7 @@ impl<'a> Feed<'a> {
             last_shown: 0,
             wakeups: Wakeups::default(),
             stacks: HashMap::new(),
+            filtered: Shown::default(),
             calls: Vec::new(),
             damage,
             backwards: Vec::new(),
@@ -133,6 +137,16 @@ impl<'a> Feed<'a> {
         }
         if !self.selection.shows(file, event, record.data) {
             return;
+        }
+        if let Some(filters) = self.selection.filters.get(record.reader)
+            && !filters.is_empty()
+        {
+            let Some(id) = record.event_id() else { return };
+            let tasks = file.tasks.listed();
+            let origin = Origin { cpu: record.cpu, timestamp, tasks, symbols: file.symbols };
+            if !filters.wants(id, record.data, buffer as usize, &origin, &mut self.filtered) {
+                return;
+            }
         }
         let mut item = Item::new(timestamp, number, record.cpu, buffer, record.missed);
         self.shown += 1;

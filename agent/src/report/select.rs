@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use super::line::flag;
 use super::view::{EventView, FileView};
+use crate::event::filter;
 
 /// Which records are shown. The empty selection shows all.
 #[derive(Clone, Debug, Default)]
@@ -12,6 +13,8 @@ pub struct Selection {
     pub cpus: Option<HashSet<u32>>,
     /// Only events of these tasks, and those that wake or switch to them: `common_pid`, `pid` or `next_pid`.
     pub pids: Option<HashSet<u32>>,
+    /// Only what these filters want (`-F`): those of each file, in the order of the files. A file without has none.
+    pub filters: Vec<filter::Selection>,
     /// None from hard interrupts (`-I`).
     pub no_hard_irqs: bool,
     /// None from soft interrupts (`-S`).

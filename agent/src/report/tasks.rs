@@ -60,6 +60,11 @@ impl Tasks {
             || self.names.get(pid).is_some()
     }
 
+    /// The names that the file lists.
+    pub(super) fn listed(&self) -> &Cmdlines {
+        &self.names
+    }
+
     /// Notes the name that record `number` tells, unless one is known.
     pub(super) fn learn(&self, pid: u32, name: &[u8], number: u64) {
         if self.is_listed(pid) {
