@@ -37,9 +37,25 @@ pub(super) const WORKLOADS: &[Workload] = &[
         run: ping_pong,
     },
     Workload {
+        name: "pingpong-all",
+        about: "the same, with every event of the scheduler",
+        events: &["sched:*"],
+        iterations: 100_000,
+        known_events: None,
+        run: ping_pong,
+    },
+    Workload {
         name: "getppid",
         about: "one thread calls getppid",
         events: &["raw_syscalls:sys_enter"],
+        iterations: 4_000_000,
+        known_events: Some(|iterations| iterations),
+        run: getppid_loop,
+    },
+    Workload {
+        name: "getppid-one",
+        about: "the same, with the event of that call alone",
+        events: &["syscalls:sys_enter_getppid"],
         iterations: 4_000_000,
         known_events: Some(|iterations| iterations),
         run: getppid_loop,
@@ -51,6 +67,30 @@ pub(super) const WORKLOADS: &[Workload] = &[
         iterations: 60_000,
         known_events: None,
         run: storm,
+    },
+    Workload {
+        name: "walk",
+        about: "one thread lists and looks at files, of a tree with 1000",
+        events: &["syscalls:*"],
+        iterations: 100,
+        known_events: None,
+        run: walk,
+    },
+    Workload {
+        name: "write",
+        about: "one thread writes pages into the page cache and truncates the file",
+        events: &["ext4:*"],
+        iterations: 400_000,
+        known_events: None,
+        run: write_pages,
+    },
+    Workload {
+        name: "idle",
+        about: "nothing happens for ten seconds",
+        events: &["sched:*"],
+        iterations: 10_000,
+        known_events: None,
+        run: idle,
     },
 ];
 
@@ -165,6 +205,77 @@ fn getppid_loop(iterations: u64) -> io::Result<Span> {
         sys::getppid();
     }
     Ok(Span { start, end: sys::now() })
+}
+
+/// Looks at every file of a tree, `iterations` times. The tree is made before the clock starts.
+fn walk(iterations: u64) -> io::Result<Span> {
+    pin_to_last()?;
+    let tree = Scratch::create("walk")?;
+    for dir in 0..10 {
+        let dir = tree.0.join(dir.to_string());
+        std::fs::create_dir(&dir)?;
+        for file in 0..100 {
+            std::fs::write(dir.join(file.to_string()), "")?;
+        }
+    }
+    let start = sys::now();
+    for _ in 0..iterations {
+        for dir in std::fs::read_dir(&tree.0)? {
+            for file in std::fs::read_dir(dir?.path())? {
+                std::fs::metadata(file?.path())?;
+            }
+        }
+    }
+    Ok(Span { start, end: sys::now() })
+}
+
+/// Writes `iterations` pages, and begins anew before they are many enough to be written back.
+fn write_pages(iterations: u64) -> io::Result<Span> {
+    use std::io::Seek as _;
+    const PAGES: u64 = 1000;
+    pin_to_last()?;
+    let dir = Scratch::create("write")?;
+    let mut file = std::fs::File::create(dir.0.join("file"))?;
+    let page = [1; 4096];
+    let start = sys::now();
+    for number in 0..iterations {
+        if number % PAGES == 0 {
+            file.set_len(0)?;
+            file.rewind()?;
+        }
+        file.write_all(&page)?;
+    }
+    Ok(Span { start, end: sys::now() })
+}
+
+/// Sleeps for `iterations` milliseconds.
+#[expect(clippy::unnecessary_wraps, reason = "the type of every workload")]
+fn idle(iterations: u64) -> io::Result<Span> {
+    let start = sys::now();
+    thread::sleep(Duration::from_millis(iterations));
+    Ok(Span { start, end: sys::now() })
+}
+
+/// A directory of this process's own, on the disk that temporary files are on; removed in the end.
+struct Scratch(std::path::PathBuf);
+
+impl Scratch {
+    fn create(name: &str) -> io::Result<Self> {
+        let dir = std::env::temp_dir().join(format!(
+            "tracer-agent-bench-{name}.{}.{:?}",
+            std::process::id(),
+            thread::current().id()
+        ));
+        std::fs::create_dir(&dir)?;
+        Ok(Self(dir))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // What is left of it is for the user to see; it changes no figure.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
 }
 
 /// Each sender sends `iterations` messages, to the receivers of its group in turn. A group stays on its CPU, because where

@@ -78,6 +78,9 @@ const JOBS: [Job; 6] = [
     Job { name: "info, cold", args: &["info"], to: To::Nothing, only_ours: true },
 ];
 
+/// A round: ours, and the other one if there is one.
+type Pair = (Run, Option<Run>);
+
 #[derive(Clone, Copy, Debug)]
 struct Run {
     elapsed: Duration,
@@ -121,7 +124,7 @@ fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Res
     let events = recorder::trace_cmd_counts(&file)?.recorded;
     let bytes = fs::metadata(&file)?.len();
     eprintln!("{events} events in {bytes} bytes");
-    let mut rounds: Vec<Vec<(Run, Option<Run>)>> = Vec::new();
+    let mut rounds: Vec<Vec<Pair>> = Vec::new();
     for round in 0..options.rounds {
         let mut runs = Vec::new();
         for job in &JOBS {
@@ -149,7 +152,7 @@ fn record(events: u64, agent: &Path, dir: &Path) -> Result<PathBuf> {
         let _ = fs::remove_file(&file);
         let mut command = recorder.command(workload.events, &file, &load);
         process::output(command.current_dir(dir).stdin(File::open("/dev/null")?))?;
-        let recorded = recorder.count(&file)?.recorded;
+        let recorded = recorder::trace_cmd_counts(&file)?.recorded;
         if recorded >= events {
             return Ok(file);
         }
@@ -199,19 +202,19 @@ fn drop_from_memory(file: &Path) -> Result {
     Ok(())
 }
 
-fn ratio(rounds: &[Vec<(Run, Option<Run>)>], job: usize) -> Option<Spread> {
+fn ratio(rounds: &[Vec<Pair>], job: usize) -> Option<Spread> {
     Spread::of(rounds.iter().filter_map(|runs| {
         let (ours, theirs) = runs.get(job)?;
         Some((*theirs)?.elapsed.as_secs_f64() / ours.elapsed.as_secs_f64())
     }))
 }
 
-fn table(events: u64, bytes: u64, rounds: &[Vec<(Run, Option<Run>)>]) -> String {
+fn table(events: u64, bytes: u64, rounds: &[Vec<Pair>]) -> String {
     let head =
         ["median (min .. max)", "tracer-agent, s", "trace-cmd, s", "times as fast", "MB", "MB of trace-cmd"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
     for (place, job) in JOBS.iter().enumerate() {
-        let spread = |value: &dyn Fn(&(Run, Option<Run>)) -> Option<f64>| {
+        let spread = |value: &dyn Fn(&Pair) -> Option<f64>| {
             Spread::of(rounds.iter().filter_map(|runs| value(runs.get(place)?)))
                 .map_or_else(|| "-".to_owned(), Spread::cell)
         };
@@ -227,7 +230,7 @@ fn table(events: u64, bytes: u64, rounds: &[Vec<(Run, Option<Run>)>]) -> String 
     format!("\nread: {events} events, {bytes} bytes, {} rounds\n\n{}", rounds.len(), aligned(&rows))
 }
 
-fn json(events: u64, bytes: u64, rounds: &[Vec<(Run, Option<Run>)>]) -> Value {
+fn json(events: u64, bytes: u64, rounds: &[Vec<Pair>]) -> Value {
     let run = |run: &Run| {
         json!({
             "elapsed_ns": run.elapsed.as_nanos() as u64, "cpu_ns": run.usage.cpu.as_nanos() as u64,

@@ -18,8 +18,10 @@ pub(super) struct Recorder {
     program: PathBuf,
     /// Its arguments before the command: the events to record, and the file to write.
     arguments: fn(&[&str], &Path) -> Vec<OsString>,
-    /// What the file holds.
-    count: fn(&Path) -> Result<Counts>,
+    /// What the file holds, or what the recorder has printed says.
+    count: fn(file: &Path, log: &Path) -> Result<Counts>,
+    /// Whether the command is one argument, for a shell.
+    one_argument: bool,
 }
 
 /// Events, as a recorder's file counts them.
@@ -32,7 +34,13 @@ pub(super) struct Counts {
 impl Recorder {
     /// A build of tracer-agent.
     pub(super) fn agent(name: &str, program: PathBuf) -> Self {
-        Self { name: name.to_owned(), program, arguments: trace_cmd_arguments, count: trace_cmd_counts }
+        Self {
+            name: name.to_owned(),
+            program,
+            arguments: trace_cmd_arguments,
+            count: |file, _| trace_cmd_counts(file),
+            one_argument: false,
+        }
     }
 
     /// The `trace-cmd` of this machine.
@@ -43,19 +51,56 @@ impl Recorder {
             name: "trace-cmd".into(),
             program,
             arguments: trace_cmd_arguments,
-            count: trace_cmd_counts,
+            count: |file, _| trace_cmd_counts(file),
+            one_argument: false,
         })
+    }
+
+    /// `perf record` of all CPUs, if this machine has perf. Its files are not compressed, as is its default.
+    pub(super) fn perf() -> Option<Self> {
+        let program = process::find("perf")?;
+        Some(Self {
+            name: "perf".into(),
+            program,
+            arguments: perf_arguments,
+            count: perf_counts,
+            one_argument: false,
+        })
+    }
+
+    /// bpftrace, if this machine has it. It prints a line for each event into a file, the time and the thread of it.
+    pub(super) fn bpftrace() -> Option<Self> {
+        let program = process::find("bpftrace")?;
+        Some(Self {
+            name: "bpftrace".into(),
+            program,
+            arguments: bpftrace_arguments,
+            count: bpftrace_counts,
+            one_argument: true,
+        })
+    }
+
+    /// Whether its counts of recorded and lost events make up what fired, so that too few of them mean a disturbance.
+    pub(super) fn is_exact(&self) -> bool {
+        !["perf", "bpftrace"].contains(&self.name.as_str())
     }
 
     /// The command line that records `events` into `file` while `load` runs.
     pub(super) fn command(&self, events: &[&str], file: &Path, load: &Command) -> Command {
         let mut command = Command::new(&self.program);
-        command.args((self.arguments)(events, file)).arg(load.get_program()).args(load.get_args());
+        command.args((self.arguments)(events, file));
+        if self.one_argument {
+            // Split at spaces by its reader; in the arguments of a load there are none.
+            let words: Vec<_> = [load.get_program()].into_iter().chain(load.get_args()).collect();
+            command.arg("-c").arg(words.join(std::ffi::OsStr::new(" ")));
+        } else {
+            command.arg(load.get_program()).args(load.get_args());
+        }
         command
     }
 
-    pub(super) fn count(&self, file: &Path) -> Result<Counts> {
-        (self.count)(file)
+    pub(super) fn count(&self, file: &Path, log: &Path) -> Result<Counts> {
+        (self.count)(file, log)
     }
 }
 
@@ -65,6 +110,59 @@ fn trace_cmd_arguments(events: &[&str], file: &Path) -> Vec<OsString> {
     args.extend(events.iter().flat_map(|event| ["-e".into(), OsString::from(event)]));
     args.extend(["-o".into(), file.into()]);
     args
+}
+
+/// perf sizes its buffers in bytes, a power of two of pages.
+fn perf_arguments(events: &[&str], file: &Path) -> Vec<OsString> {
+    let mut args: Vec<OsString> =
+        ["record", "-a", "-q", "-m", &format!("{RING_KB}K"), "-c", "1"].map(OsString::from).to_vec();
+    args.extend(events.iter().flat_map(|event| ["-e".into(), OsString::from(event)]));
+    args.extend(["-o".into(), file.into(), "--".into()]);
+    args
+}
+
+/// perf's own statistics of its file.
+fn perf_counts(file: &Path, _log: &Path) -> Result<Counts> {
+    let text = process::output(Command::new("perf").args(["report", "--stats", "-i"]).arg(file))?;
+    perf_counts_in(&text).ok_or_else(|| format!("no statistics in {}:\n{text}", file.display()).into())
+}
+
+fn perf_counts_in(statistics: &str) -> Option<Counts> {
+    // The first section is the sum of all events.
+    let total = statistics.split("\n\n").find(|section| section.contains("TOTAL events"))?;
+    let number = |name: &str| -> u64 {
+        let line =
+            total.lines().find_map(|line| line.trim().strip_prefix(name)?.trim().strip_prefix("events:"));
+        line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    };
+    Some(Counts { recorded: number("SAMPLE"), lost: number("LOST_SAMPLES") })
+}
+
+fn bpftrace_arguments(events: &[&str], file: &Path) -> Vec<OsString> {
+    let probes: Vec<String> = events.iter().map(|event| format!("tracepoint:{event}")).collect();
+    let program = format!("{} {{ printf(\"%llu %d %s\\n\", nsecs, tid, probe); }}", probes.join(", "));
+    let output = file.as_os_str();
+    vec!["-q".into(), "-o".into(), output.into(), "-e".into(), program.into()]
+}
+
+/// A line for each event; what was lost is said in between.
+fn bpftrace_counts(file: &Path, log: &Path) -> Result<Counts> {
+    let lost = lost_by_bpftrace(&fs::read_to_string(log)?);
+    let mut counts = Counts { recorded: 0, lost };
+    for line in io::BufRead::split(io::BufReader::new(File::open(file)?), b'\n') {
+        let line = line?;
+        match line.first() {
+            Some(byte) if byte.is_ascii_digit() => counts.recorded += 1,
+            _ => counts.lost += lost_by_bpftrace(&String::from_utf8_lossy(&line)),
+        }
+    }
+    Ok(counts)
+}
+
+/// `Lost 12 events`, as often as it stands there.
+fn lost_by_bpftrace(text: &str) -> u64 {
+    let numbers = text.lines().filter_map(|line| line.trim().strip_prefix("Lost ")?.strip_suffix(" events"));
+    numbers.filter_map(|number| number.parse::<u64>().ok()).sum()
 }
 
 /// The per-CPU statistics in the file, by stock trace-cmd whoever wrote it.
@@ -162,5 +260,15 @@ mod tests {
                     CPU: 1\nentries: 0\noverrun: 0\ncommit overrun: 0\nbytes: 0\ndropped events: 0\nread events: 5\n";
         assert_eq!(counts_in(text), Some(Counts { recorded: 18, lost: 7 }));
         assert_eq!(counts_in("nothing"), None);
+    }
+
+    #[test]
+    fn other_recorders_statistics_are_read() {
+        let text = "\nAggregated stats:\n           TOTAL events:       1042\n            MMAP events:         33  ( 3.2%)\n          \
+                    SAMPLE events:       1000  (96.0%)\n    LOST_SAMPLES events:          9  ( 0.1%)\n\n\
+                    sched:sched_switch stats:\n          SAMPLE events:       1000\n";
+        assert_eq!(perf_counts_in(text), Some(Counts { recorded: 1000, lost: 9 }));
+        assert_eq!(perf_counts_in("nothing"), None);
+        assert_eq!(lost_by_bpftrace("Lost 12 events\nx\n Lost 3 events\n"), 15);
     }
 }

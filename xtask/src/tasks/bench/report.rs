@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::chart::{self, Bar, Group};
 use super::load::Workload;
 use super::recorder::{RING_KB, Recorder};
 use super::{Load, Round, Run};
@@ -201,6 +202,30 @@ impl Report {
             );
         }
         text
+    }
+
+    /// A picture of the added time per event.
+    pub(super) fn chart(&self) -> String {
+        let measure = &MEASURES[0];
+        let groups: Vec<Group> = self
+            .workloads
+            .iter()
+            // Nothing is added to doing nothing.
+            .filter(|workload| workload.name != "idle")
+            .map(|workload| Group {
+                name: format!("{}: {}", workload.name, workload.events),
+                bars: self
+                    .recorders
+                    .iter()
+                    .enumerate()
+                    .map(|(index, name)| Bar {
+                        name: name.clone(),
+                        value: workload.spread(measure, index).map(|spread| spread.median),
+                    })
+                    .collect(),
+            })
+            .collect();
+        chart::svg("Added time per event, ns (median; shorter is better)", &groups)
     }
 
     /// For programs, with every single run.
