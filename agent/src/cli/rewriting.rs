@@ -90,7 +90,7 @@ impl Line {
         }
         self.last = Instant::now();
         self.shown = true;
-        let percent = (done.min(total) * 100).checked_div(total).unwrap_or(100);
+        let percent = (u128::from(done.min(total)) * 100).checked_div(total.into()).unwrap_or(100);
         let line = format!("{}: {} of {} ({percent} %)", self.what, bytes(done), bytes(total));
         // A terminal that is gone is noticed by the signal that comes with it.
         let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
@@ -142,8 +142,9 @@ fn text(made: &Made) -> String {
         let _ = writeln!(text, "  {note}");
     }
     if !written.lost.is_empty() {
-        let lost: u64 = written.lost.iter().map(|loss| loss.bytes).sum();
-        let pages: u64 = written.lost.iter().map(|loss| loss.pages.end - loss.pages.start).sum();
+        let lost = written.lost.iter().map(|loss| loss.bytes).fold(0, u64::saturating_add);
+        let pages = written.lost.iter().map(|loss| loss.pages.end - loss.pages.start);
+        let pages = pages.fold(0, u64::saturating_add);
         let _ = writeln!(
             text,
             "lost: {} in {} places, {} pages",

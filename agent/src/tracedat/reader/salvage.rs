@@ -67,7 +67,7 @@ impl<S: Source> Reader<S> {
             seen: Vec::new(),
             notes: Vec::new(),
         };
-        let (parsed, notes) = salvage.read(cursor.at(), first_options)?;
+        let (parsed, notes) = salvage.read(cursor.at(), first_options);
         let parsed = Parsed { header, ..parsed };
         let clock = Clock::new(&parsed.options);
         Ok((Self { source, len, parsed, clock }, notes))
@@ -93,11 +93,7 @@ struct Salvage<'a> {
 }
 
 impl Salvage<'_> {
-    fn read(
-        mut self,
-        first: u64,
-        first_options: Result<u64, ReadError>,
-    ) -> Result<(Parsed, Vec<String>), ReadError> {
+    fn read(mut self, first: u64, first_options: Result<u64, ReadError>) -> (Parsed, Vec<String>) {
         self.find_sections(first);
         let (options, mut problems) = self.options(first_options);
         let (metadata, layout) = self.metadata(&options, &mut problems);
@@ -116,7 +112,7 @@ impl Salvage<'_> {
         let header = self.file.header.clone();
         let parsed =
             Parsed { header, layout, metadata, options, buffers, cpus, sections, kallsyms, texts, problems };
-        Ok((parsed, self.notes))
+        (parsed, self.notes)
     }
 
     /// Goes from section to section, and where that leads nowhere looks for the next one.
@@ -297,7 +293,8 @@ impl Salvage<'_> {
         }
         metadata.index();
         let header = self.file.header;
-        let layout = PageLayout::parse(header.endian, &metadata.header_page).unwrap_or_else(|_| {
+        let layout = PageLayout::parse(header.endian, &metadata.header_page).unwrap_or_else(|source| {
+            problems.push(ReadError::Layout { source });
             let size = if is_page_size(header.page_size) { header.page_size } else { 4096 };
             self.notes.push(format!(
                 "the layout of pages is lost: they are taken for pages of {size} bytes of a {}-bit kernel",

@@ -101,7 +101,9 @@ fn total<S: Source>(buffers: &[BufferPlan], inputs: &Inputs<'_, S>) -> u64 {
         let buffer = inputs.readers.get(piece.reader)?.buffers().get(piece.buffer)?;
         buffer.cpu(piece.cpu).map(|extent| extent.size)
     };
-    buffers.iter().flat_map(|plan| plan.cpus.values().flatten()).filter_map(extent).sum()
+    // A damaged list may say anything.
+    let pieces = buffers.iter().flat_map(|plan| plan.cpus.values().flatten());
+    pieces.filter_map(extent).fold(0, u64::saturating_add)
 }
 
 /// A file.

@@ -1,6 +1,6 @@
 //! What is intact of a damaged file.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::io::{Seek, Write};
 
 use super::super::reader::{Reader, Source};
@@ -35,8 +35,8 @@ pub fn repair<S: Source, W: Write + Seek>(
     all.extend(notes);
     all.append(&mut head.notes);
     // What was found to be damaged when the file was opened is often found again where it is read.
-    let mut seen = BTreeMap::new();
-    all.retain(|note| seen.insert(note.clone(), ()).is_none());
+    let mut seen = BTreeSet::new();
+    all.retain(|note| seen.insert(note.clone()));
     let mut plan: Vec<BufferPlan> = Selection::default().plan(reader);
     let mut has_top = false;
     for (number, buffer) in plan.iter_mut().enumerate() {

@@ -185,11 +185,11 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
                 Some(chunk) if self.copy_chunk(reader, &mut pages, &chunk, &from)? => chunk.pages.end,
                 _ => self.page(&mut pages, page, &from)?,
             };
-            progress.done =
-                start + (u128::from(extent.size) * u128::from(page) / u128::from(pages.len())) as u64;
+            let part = u128::from(extent.size) * u128::from(page) / u128::from(pages.len());
+            progress.done = start.saturating_add(part as u64);
             go_on(watch, *progress)?;
         }
-        progress.done = start + extent.size;
+        progress.done = start.saturating_add(extent.size);
         if piece.to.page >= pages.len()
             && let Some(error) = pages.take_tail_error()
         {
@@ -316,7 +316,7 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
         watch: Watch<'_>,
     ) -> Result<(), RewriteError> {
         let mut streams = Vec::new();
-        let mut size = 0;
+        let mut size = 0_u64;
         for piece in pieces {
             let Some((reader, change)) =
                 inputs.readers.get(piece.reader).zip(inputs.changes.get(piece.reader))
@@ -324,7 +324,7 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
                 continue;
             };
             let buffer = reader.buffers().get(piece.buffer).and_then(|buffer| buffer.cpu(piece.cpu));
-            size += buffer.map_or(0, |extent| extent.size);
+            size = buffer.map_or(0, |extent| extent.size).saturating_add(size);
             streams.push(if change.correct {
                 reader.cpu_records_of(piece.reader, piece.buffer, piece.cpu)?
             } else {
@@ -346,10 +346,13 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
             since += 1;
             if since == LOOK_UP {
                 since = 0;
-                go_on(watch, Progress { done: progress.done + read.min(size), total: progress.total })?;
+                go_on(
+                    watch,
+                    Progress { done: progress.done.saturating_add(read.min(size)), total: progress.total },
+                )?;
             }
         }
-        progress.done += size;
+        progress.done = progress.done.saturating_add(size);
         Ok(())
     }
 
@@ -473,7 +476,7 @@ fn look(header: &PageHeader, data: &[u8], layout: PageLayout, change: &Change) -
 fn tail(error: &ReadError, extent: u64) -> (u64, u64) {
     match error {
         ReadError::Short { offset, wanted, left, .. } if *offset == extent => {
-            (offset + left, wanted.saturating_sub(*left))
+            (offset.saturating_add(*left), wanted.saturating_sub(*left))
         }
         ReadError::Short { offset, left, .. } => (*offset, *left),
         ReadError::TooBig { offset, .. } | ReadError::Io { offset, .. } => (*offset, 0),
