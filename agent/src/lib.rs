@@ -6,6 +6,7 @@
 //! | [`draft`] | files that get their name when they are complete | no |
 //! | [`event`] | event formats as tracefs prints them | no |
 //! | [`export`] | recordings as directories of other tracers' layouts | no |
+//! | [`analysis`] | questions about whole recordings: how often, how long, what is different | no |
 //! | [`report`] | records as text and JSON, as `trace-cmd report` prints them | no |
 //! | [`input`] | what users write: wildcards, lists of CPUs, names with typing mistakes | no |
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
@@ -37,6 +38,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod analysis;
 pub mod draft;
 pub mod event;
 pub mod export;

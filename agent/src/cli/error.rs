@@ -4,6 +4,7 @@ use std::{fmt::Display, io, path::PathBuf};
 
 use super::{command::CommandError, exit::ExitCode, info::InfoError, list::ListError, report::ReportError};
 use crate::{
+    analysis::AnalysisError,
     capture::{CaptureError, FinishError},
     export::ExportError,
     kernel::{events::SelectError, tracefs::TracefsError},
@@ -58,6 +59,12 @@ pub enum CliError {
     /// Listing events.
     #[error(transparent)]
     List(#[from] ListError),
+    /// Something went wrong that has no exit code of its own.
+    #[error("{0}")]
+    Failed(String),
+    /// A question about a file.
+    #[error(transparent)]
+    Analysis(#[from] AnalysisError),
     /// Looking into a file.
     #[error(transparent)]
     Info(#[from] InfoError),
@@ -130,6 +137,8 @@ impl CliError {
             Self::Finish { error, .. } | Self::Recover(error) if error.is_disk_full() => ExitCode::DiskFull,
             Self::Info(error) => error.exit_code(),
             Self::Rewrite { error, .. } => of_rewrite(error),
+            Self::Analysis(AnalysisError::Filter(_) | AnalysisError::Field(_)) => ExitCode::Usage,
+            Self::Analysis(_) | Self::Failed(_) => ExitCode::Failure,
             Self::Export { error, .. } => of_export(error),
             Self::Report(error) => error.exit_code(),
             Self::Command(CommandError::Spawn(_))

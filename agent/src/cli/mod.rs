@@ -4,10 +4,12 @@ pub mod check;
 mod choose;
 mod command;
 pub mod convert;
+pub mod diff;
 pub mod doctor;
 mod error;
 pub mod exit;
 pub mod export;
+pub mod hist;
 pub mod info;
 mod limits;
 pub mod list;
@@ -55,6 +57,10 @@ pub enum Command {
     Info(info::Args),
     /// Write a trace.dat in the layout of another tracer
     Export(export::ExportArgs),
+    /// Count events by their fields, or measure the time between two events
+    Hist(hist::Args),
+    /// Tell what two trace.dat files do not have in common
+    Diff(diff::Args),
     /// Check trace.dat files for damage
     Check(check::Args),
     /// Write a trace.dat in another version or compression, or with less in it
@@ -119,6 +125,8 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
             Ok(report::run(args, &matches, &mut stdout)?.code())
         }
         Command::Info(args) => Ok(info::run(args, &mut stdout)?.code()),
+        Command::Hist(args) => Ok(hist::run(args, &mut stdout)?.code()),
+        Command::Diff(args) => Ok(diff::run(args, &mut stdout)?.code()),
         Command::Export(args) => export::run(args),
         Command::Check(args) => {
             Ok(check::run(args, &mut stdout).map_err(CliError::system("write the report"))?.code())
@@ -147,6 +155,14 @@ fn writes_files(
 /// recording with a panic.
 fn tell(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Writes a text to the output. A reader that has seen enough is no error.
+fn write_all(out: &mut dyn std::io::Write, text: &str) -> Result<(), CliError> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        result => result.map_err(CliError::system("write the report")),
+    }
 }
 
 /// Ends the process without destructors: they could take long, and the user does not want to wait.

@@ -1,0 +1,269 @@
+//! Fields as keys.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write as _;
+
+use super::AnalysisError;
+use crate::event::filter::Origin;
+use crate::event::{EventTable, Value};
+use crate::input::nearest;
+use crate::tracedat::reader::Record;
+
+/// How a key is written, as in ftrace's hist triggers (Documentation/trace/histogram.rst).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Modifier {
+    /// As it is.
+    #[default]
+    Plain,
+    /// `.hex`: a number of base 16.
+    Hex,
+    /// `.sym`: the function that holds the address.
+    Symbol,
+    /// `.sym-offset`: the function, and how far behind its start the address is.
+    SymbolOffset,
+    /// `.execname`: the name of the thread with this number, and the number.
+    ExecName,
+    /// `.log2`: the power of two that it reaches.
+    Log2,
+    /// `.buckets=N`: the range of N values that it is in.
+    Buckets(u64),
+    /// `.name`: the name that the event's format has for the value.
+    Name,
+}
+
+const MODIFIERS: &str = ".hex .sym .sym-offset .execname .log2 .buckets=N .name";
+
+/// A field that is a key or a value: `call_site.sym`.
+///
+/// Besides the events' fields there are `COMM`, `CPU` and `event`, the event's name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// The field.
+    pub field: String,
+    /// How it is written.
+    pub modifier: Modifier,
+}
+
+impl Key {
+    /// Reads `field` or `field.modifier`.
+    ///
+    /// # Errors
+    /// A modifier that there is not.
+    pub fn parse(text: &str) -> Result<Self, AnalysisError> {
+        let (field, modifier) =
+            text.split_once('.').map_or((text, None), |(field, rest)| (field, Some(rest)));
+        let modifier = match modifier {
+            None => Modifier::Plain,
+            Some("hex") => Modifier::Hex,
+            Some("sym") => Modifier::Symbol,
+            Some("sym-offset") => Modifier::SymbolOffset,
+            Some("execname") => Modifier::ExecName,
+            Some("log2") => Modifier::Log2,
+            Some("name") => Modifier::Name,
+            Some("syscall") => {
+                return Err(AnalysisError::Field(format!(
+                    "`{text}`: a file has no names for the numbers of system calls; count the events syscalls:sys_enter_* by `event`"
+                )));
+            }
+            Some(other) => {
+                let size = other.strip_prefix("buckets=").and_then(|size| size.parse().ok());
+                match size {
+                    Some(size @ 1..) => Modifier::Buckets(size),
+                    _ => {
+                        return Err(AnalysisError::Field(format!(
+                            "`{text}`: there is no `.{other}`; there are {MODIFIERS}"
+                        )));
+                    }
+                }
+            }
+        };
+        Ok(Self { field: field.to_owned(), modifier })
+    }
+
+    /// How it is written.
+    pub fn text(&self) -> String {
+        let modifier = match self.modifier {
+            Modifier::Plain => return self.field.clone(),
+            Modifier::Hex => "hex".to_owned(),
+            Modifier::Symbol => "sym".to_owned(),
+            Modifier::SymbolOffset => "sym-offset".to_owned(),
+            Modifier::ExecName => "execname".to_owned(),
+            Modifier::Log2 => "log2".to_owned(),
+            Modifier::Buckets(size) => format!("buckets={size}"),
+            Modifier::Name => "name".to_owned(),
+        };
+        format!("{}.{modifier}", self.field)
+    }
+}
+
+/// Where a key's value is in the records of one event.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Field(usize),
+    Comm,
+    Cpu,
+    Event,
+}
+
+/// A key made for the events of a file.
+#[derive(Clone, Debug)]
+pub(super) struct ResolvedKey {
+    key: Key,
+    places: BTreeMap<u16, Place>,
+}
+
+impl ResolvedKey {
+    /// Finds the key in these events.
+    ///
+    /// # Errors
+    /// None of them has such a field.
+    pub(super) fn new(
+        key: &Key,
+        ids: impl IntoIterator<Item = u16>,
+        events: &EventTable,
+    ) -> Result<Self, AnalysisError> {
+        let mut places = BTreeMap::new();
+        let mut names = BTreeSet::new();
+        for id in ids {
+            let Some(event) = events.get(id) else { continue };
+            let place = match (event.field_index(&key.field), key.field.as_str()) {
+                (Some(index), _) => Some(Place::Field(index)),
+                (None, "COMM" | "comm" | "common_comm") => Some(Place::Comm),
+                (None, "CPU" | "cpu" | "common_cpu") => Some(Place::Cpu),
+                (None, "event") => Some(Place::Event),
+                (None, _) => None,
+            };
+            if let Some(place) = place {
+                places.insert(id, place);
+            } else {
+                let fields = event.format().fields.iter().chain(&event.format().common);
+                names.extend(fields.map(|field| field.name.clone()));
+            }
+        }
+        if places.is_empty() {
+            let mut near: Vec<_> = names
+                .iter()
+                .filter_map(|name| Some((nearest::score(&key.field, name)?, name.as_str())))
+                .collect();
+            near.sort_unstable();
+            let near: Vec<_> = near.into_iter().take(3).map(|(_, name)| name).collect();
+            let hint = if near.is_empty() {
+                format!("; there are {}", names.into_iter().take(20).collect::<Vec<_>>().join(" "))
+            } else {
+                format!("; did you mean {}?", near.join(" or "))
+            };
+            return Err(AnalysisError::Field(format!(
+                "none of the events has a field `{}`{hint}",
+                key.field
+            )));
+        }
+        Ok(Self { key: key.clone(), places })
+    }
+
+    /// The value as a number; `None` if it is none or not there.
+    pub(super) fn number(&self, events: &EventTable, id: u16, record: &Record<'_>) -> Option<i128> {
+        match self.places.get(&id)? {
+            Place::Field(index) => match events.get(id)?.value(*index, record.data)?.ok()? {
+                Value::Signed(value) => Some(value.into()),
+                Value::Unsigned(value) | Value::Pointer(value) => Some(value.into()),
+                _ => None,
+            },
+            Place::Cpu => Some(record.cpu.into()),
+            Place::Comm | Place::Event => None,
+        }
+    }
+
+    /// Writes the value as the key says, and returns what it is sorted by if it is a number. A value that is not there is `-`.
+    pub(super) fn write(
+        &self,
+        events: &EventTable,
+        id: u16,
+        record: &Record<'_>,
+        origin: &Origin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<i128> {
+        let number = self.number(events, id, record);
+        // Nothing fails when it is written to memory.
+        match (self.key.modifier, number) {
+            (Modifier::Hex, Some(number)) => drop(write!(out, "{:#x}", number as u64)),
+            (Modifier::Symbol | Modifier::SymbolOffset, Some(number)) => {
+                match origin.symbols.lookup(number as u64) {
+                    Some(symbol) if self.key.modifier == Modifier::SymbolOffset => {
+                        drop(write!(out, "{}+{:#x}", symbol.name, symbol.offset));
+                    }
+                    Some(symbol) => {
+                        out.extend_from_slice(symbol.name.as_bytes());
+                        // All addresses of a function are one key.
+                        return None;
+                    }
+                    None => drop(write!(out, "{:#x}", number as u64)),
+                }
+            }
+            (Modifier::ExecName, Some(number)) => {
+                let comm = u32::try_from(number).ok().and_then(|tid| origin.tasks.comm(tid));
+                out.extend_from_slice(comm.unwrap_or(b"<...>"));
+                drop(write!(out, "-{number}"));
+            }
+            (Modifier::Log2, Some(number)) => {
+                let power = if number <= 0 { None } else { Some(number.ilog2()) };
+                match power {
+                    Some(power) => drop(write!(out, "2^{power}")),
+                    None => out.extend_from_slice(b"<= 0"),
+                }
+                return Some(power.map_or(-1, i128::from));
+            }
+            (Modifier::Buckets(size), Some(number)) => {
+                let start = number.div_euclid(size.into()) * i128::from(size);
+                drop(write!(out, "{start}-{}", start + i128::from(size) - 1));
+                return Some(start);
+            }
+            (Modifier::Name, Some(number)) => {
+                let event = events.get(id);
+                let names =
+                    event.and_then(|event| Some(event.value_names(event.format().field(&self.key.field)?)));
+                match names.unwrap_or_default().iter().find(|(_, value)| *value == number as u64) {
+                    Some((name, _)) => out.extend_from_slice(name),
+                    None => drop(write!(out, "{number}")),
+                }
+            }
+            _ => self.write_plain(events, id, record, origin, out),
+        }
+        number
+    }
+
+    fn write_plain(
+        &self,
+        events: &EventTable,
+        id: u16,
+        record: &Record<'_>,
+        origin: &Origin<'_>,
+        out: &mut Vec<u8>,
+    ) {
+        let value = match self.places.get(&id) {
+            Some(Place::Field(index)) => {
+                events.get(id).and_then(|event| event.value(*index, record.data)?.ok())
+            }
+            Some(Place::Comm) => {
+                let pid = events.get(id).and_then(|event| {
+                    match event.value(event.field_index("common_pid")?, record.data)?.ok()? {
+                        Value::Signed(pid) => u32::try_from(pid).ok(),
+                        _ => None,
+                    }
+                });
+                let comm = pid.and_then(|pid| origin.tasks.comm(pid));
+                return out.extend_from_slice(comm.unwrap_or(b"-"));
+            }
+            Some(Place::Cpu) => Some(Value::Unsigned(record.cpu.into())),
+            Some(Place::Event) => {
+                let name = events.get(id).map_or("-", |event| event.name());
+                return out.extend_from_slice(name.as_bytes());
+            }
+            None => None,
+        };
+        match value {
+            Some(Value::Text(text)) => out.extend_from_slice(text),
+            Some(value) => drop(write!(out, "{value}")),
+            None => out.push(b'-'),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `tracer-agent diff`: what two recordings do not have in common.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::error::CliError;
+use super::exit::ExitCode;
+use super::write_all;
+use crate::analysis::diff::{Both, Diff, Options};
+use crate::report::TraceFile;
+
+/// Tell what two trace.dat files do not have in common
+///
+/// Compares the formats of their events, how many events of each kind and of each CPU there are, and how many were lost. With
+/// --values the records are compared, too: the first of an event on a CPU in a thread with the first of the other file, and so on.
+/// Exits with 0 if they are the same, with 1 if not.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+pub struct Args {
+    /// The first file
+    #[arg(value_name = "A")]
+    pub first: PathBuf,
+
+    /// The second file
+    #[arg(value_name = "B")]
+    pub second: PathBuf,
+
+    /// Compare the values of records, pair by pair
+    #[arg(long)]
+    pub values: bool,
+
+    /// Do not compare the values of this field; can be given more than once
+    #[arg(long, value_name = "FIELD", requires = "values")]
+    pub ignore: Vec<String>,
+
+    /// Do not compare formats
+    #[arg(long)]
+    pub no_formats: bool,
+
+    /// Do not compare numbers of events
+    #[arg(long)]
+    pub no_counts: bool,
+
+    /// Do not compare losses
+    #[arg(long)]
+    pub no_losses: bool,
+
+    /// Print nothing: the exit code tells
+    #[arg(short, long, conflicts_with = "json")]
+    pub quiet: bool,
+
+    /// Print JSON: one object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Compares two files.
+///
+/// # Errors
+/// A file that cannot be read, or nothing can be written.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
+    let open = |path: &Path| {
+        let name = path.display().to_string();
+        let file =
+            File::open(path).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
+        TraceFile::open(&name, file).map_err(|error| CliError::Failed(format!("cannot read {name}: {error}")))
+    };
+    let (first, second) = (open(&args.first)?, open(&args.second)?);
+    let options = Options {
+        formats: !args.no_formats,
+        counts: !args.no_counts,
+        losses: !args.no_losses,
+        values: args.values,
+        ignored: args.ignore.iter().flat_map(|list| list.split(',')).map(str::to_owned).collect(),
+        ..Options::default()
+    };
+    let diff = Diff::of(&first, &second, &options).map_err(|error| CliError::Failed(error.to_string()))?;
+    if !args.quiet {
+        write_all(out, &if args.json { json(&diff) } else { text(&diff) })?;
+    }
+    Ok(if diff.is_empty() { ExitCode::Ok } else { ExitCode::Failure })
+}
+
+fn text(diff: &Diff) -> String {
+    let Diff {
+        only_first,
+        only_second,
+        formats,
+        counts,
+        cpus,
+        losses,
+        pairs,
+        values,
+        alone,
+        not_compared,
+        damaged,
+    } = diff;
+    let mut text = String::new();
+    let head = |text: &mut String, head: &str| *text += &format!("{head}\n");
+    for (names, which) in [(only_first, "first"), (only_second, "second")] {
+        if !names.is_empty() {
+            head(&mut text, &format!("EVENTS that only the {which} file describes"));
+            for name in names {
+                text += &format!("  {name}\n");
+            }
+        }
+    }
+    if !formats.is_empty() {
+        head(&mut text, "FORMATS that differ");
+        for (name, differences) in formats {
+            let _ = writeln!(text, "  {name}");
+            for difference in differences {
+                text += &format!("    {difference}\n");
+            }
+        }
+    }
+    let mut table = |title: &str, rows: Vec<(String, Both)>| {
+        if !rows.is_empty() {
+            let _ = writeln!(text, "{title}\n{:>14} {:>14} {:>15}", "first", "second", "change");
+            for (name, (one, other)) in rows {
+                let change = i128::from(other) - i128::from(one);
+                let _ = writeln!(text, "{one:>14} {other:>14} {change:>+15}  {name}");
+            }
+        }
+    };
+    let cpu = |((buffer, cpu), both): (&(String, u32), &Both)| {
+        let buffer = if buffer.is_empty() { String::new() } else { format!(" of buffer {buffer}") };
+        (format!("CPU {cpu}{buffer}"), *both)
+    };
+    let named = |(name, both): (&String, &Both)| (name.clone(), *both);
+    table("EVENTS by kind", counts.iter().map(named).collect());
+    table("EVENTS by CPU", cpus.iter().map(cpu).collect());
+    table("LOST events by CPU", losses.iter().map(cpu).collect());
+    table("RECORDS without a partner", alone.iter().map(named).collect());
+    if !values.is_empty() {
+        let _ = writeln!(text, "VALUES that differ, of {pairs} pairs of records");
+        for ((event, field), (count, example)) in values {
+            let _ = writeln!(text, "{count:>14}  {event} {field}: {example}");
+        }
+    }
+    for (number, what) in [
+        (*not_compared, "records were not compared: too many had no partner yet"),
+        (*damaged, "pages or chunks cannot be read; `tracer-agent check` tells more"),
+    ] {
+        if number > 0 {
+            let _ = writeln!(text, "{number} {what}");
+        }
+    }
+    // Names and values come from the files.
+    text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+}
+
+fn json(diff: &Diff) -> String {
+    let both = |(one, other): &Both| json!([one, other]);
+    let events = |map: &std::collections::BTreeMap<String, Both>| -> serde_json::Map<_, _> {
+        map.iter().map(|(name, numbers)| (name.clone(), both(numbers))).collect()
+    };
+    let cpus = |map: &std::collections::BTreeMap<(String, u32), Both>| -> Vec<_> {
+        map.iter()
+            .map(|((buffer, cpu), (one, other))| json!({ "buffer": buffer, "cpu": cpu, "first": one, "second": other }))
+            .collect()
+    };
+    let values: Vec<_> = diff
+        .values
+        .iter()
+        .map(|((event, field), (count, example))| {
+            json!({ "event": event, "field": field, "pairs": count, "example": example })
+        })
+        .collect();
+    let all = json!({
+        "same": diff.is_empty(), "only_first": diff.only_first, "only_second": diff.only_second,
+        "formats": diff.formats, "counts": events(&diff.counts), "cpus": cpus(&diff.cpus),
+        "losses": cpus(&diff.losses), "pairs": diff.pairs, "values": values, "alone": events(&diff.alone),
+        "not_compared": diff.not_compared, "damaged": diff.damaged,
+    });
+    format!("{all}\n")
+}

@@ -1,0 +1,152 @@
+//! Tables and bars.
+
+use std::fmt::Write as _;
+
+use super::super::units::count;
+use crate::analysis::histogram::{Histogram, Question, Row};
+use crate::analysis::key::Key;
+use crate::analysis::latency::Latency;
+
+/// Columns of the longest bar.
+const BAR: u64 = 40;
+/// Bars of eight heights.
+const SPARKS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+pub(super) fn histogram(question: &Question, answer: &Histogram, rows: usize) -> String {
+    let mut table = Table::default();
+    let mut heads: Vec<_> = question.keys.iter().map(Key::text).collect();
+    heads.push("count".to_owned());
+    for value in &question.values {
+        heads.extend(["sum", "min", "avg", "max"].map(|what| format!("{what}({})", value.text())));
+    }
+    heads.push(String::new());
+    table.rows.push(heads);
+    let most = answer.rows.iter().map(|row| row.count).max().unwrap_or(0);
+    for row in answer.rows.iter().take(rows) {
+        table.rows.push(cells(row.keys.clone(), row, most));
+    }
+    if answer.overflow.count > 0 {
+        let mut keys = vec![String::new(); question.keys.len()];
+        if let Some(first) = keys.first_mut() {
+            "(more keys)".clone_into(first);
+        }
+        table.rows.push(cells(keys, &answer.overflow, 0));
+    }
+    let mut text = table.text(question.keys.len());
+    let left_out = answer.rows.len() - rows;
+    let _ = write!(text, "\n{} records, {} rows", count(answer.records), count(answer.rows.len() as u64));
+    if left_out > 0 {
+        let _ = write!(text, ", {} of them not shown", count(left_out as u64));
+    }
+    text.push('\n');
+    text
+}
+
+fn cells(mut cells: Vec<String>, row: &Row, most: u64) -> Vec<String> {
+    for key in &mut cells {
+        // A thread may give itself any name.
+        *key = key.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    }
+    cells.push(row.count.to_string());
+    for value in &row.values {
+        cells.extend([value.sum, value.least, value.average(), value.most].map(|number| number.to_string()));
+    }
+    cells.push(bar(row.count, most));
+    cells
+}
+
+pub(super) fn latency(answer: &Latency, nanoseconds: bool) -> String {
+    let Latency { times, restarted, open, unmatched, overflow, damaged: _ } = answer;
+    let mut text = String::new();
+    let time = |time: u64| if nanoseconds { duration(time) } else { time.to_string() };
+    if times.count() == 0 {
+        text.push_str("no event was followed by one of the other kind with the same key\n");
+    } else {
+        let [p50, p90, p99] = times.percentiles([50, 90, 99]);
+        for (name, value) in [
+            ("count", times.count().to_string()),
+            ("min", time(times.least())),
+            ("avg", time(times.average())),
+            ("p50", time(p50)),
+            ("p90", time(p90)),
+            ("p99", time(p99)),
+            ("max", time(times.most())),
+        ] {
+            let _ = writeln!(text, "{name:>6}  {value}");
+        }
+        let most = times.powers().map(|(_, count)| count).max().unwrap_or(0);
+        let sparks: String = times.powers().map(|(_, count)| spark(count, most)).collect();
+        let _ = writeln!(text, "\n        {sparks}\n");
+        for (from, number) in times.powers() {
+            let to = from.max(1).saturating_mul(if from == 0 { 1 } else { 2 });
+            let _ =
+                writeln!(text, "{:>12} - {:<12} {number:>10}  {}", time(from), time(to), bar(number, most));
+        }
+    }
+    for (number, what) in [
+        (*restarted, "first events were followed by another first event"),
+        (*open, "first events were not followed by a second one"),
+        (*unmatched, "second events had no first one"),
+        (*overflow, "first events found no room; --max-keys makes more"),
+    ] {
+        if number > 0 {
+            let _ = writeln!(text, "{} {what}", count(number));
+        }
+    }
+    text
+}
+
+/// A time for people: `1.234 ms`.
+fn duration(nanoseconds: u64) -> String {
+    match nanoseconds {
+        0..1_000 => format!("{nanoseconds} ns"),
+        1_000..1_000_000 => format!("{:.3} us", nanoseconds as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.3} ms", nanoseconds as f64 / 1e6),
+        _ => format!("{:.3} s", nanoseconds as f64 / 1e9),
+    }
+}
+
+fn bar(number: u64, most: u64) -> String {
+    let width = if most == 0 { 0 } else { (u128::from(number) * u128::from(BAR)).div_ceil(u128::from(most)) };
+    "#".repeat(width as usize)
+}
+
+fn spark(number: u64, most: u64) -> char {
+    if number == 0 || most == 0 {
+        return ' ';
+    }
+    let height = (u128::from(number) * SPARKS.len() as u128).div_ceil(u128::from(most)) as usize;
+    SPARKS[height.clamp(1, SPARKS.len()) - 1]
+}
+
+/// Columns as wide as their widest cell.
+#[derive(Default)]
+struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// The first `left` columns stand to the left, and the last one; those between are numbers.
+    fn text(&self, left: usize) -> String {
+        let columns = self.rows.first().map_or(0, Vec::len);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..columns).map(width).collect();
+        let mut text = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let _ = if column < left || column + 1 == columns {
+                    write!(line, "{cell:<width$}  ")
+                } else {
+                    write!(line, "{cell:>width$}  ")
+                };
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
