@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod binaries;
+pub mod ctf;
 pub mod dat;
 pub mod harness;
 pub mod kernel_log;

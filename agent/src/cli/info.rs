@@ -1,5 +1,6 @@
 //! `tracer-agent info`: what is in a file.
 
+mod directory;
 mod json;
 
 use std::fmt::Write as _;
@@ -15,13 +16,13 @@ use crate::tracedat::initial_state::InitialState;
 use crate::tracedat::reader::{BufferInfo, Counts, OptionValue, ReadError, Reader};
 use crate::tracedat::{Endian, FileOption, OptionId};
 
-/// Tell what is in a trace.dat file
+/// Tell what is in a trace.dat file, or in a directory that `export` made
 ///
 /// Prints its sections and options, its buffers with the events of every CPU, how many events of each kind there are, and what was
 /// lost. Any file of version 6 or 7 will do, whoever recorded it. Of a damaged file it tells what is damaged, and exits with 1.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
-    /// The file
+    /// The file or directory
     #[arg(value_name = "FILE", default_value = "trace.dat")]
     pub file: PathBuf,
 
@@ -50,6 +51,14 @@ pub enum InfoError {
         /// What is wrong with it.
         source: ReadError,
     },
+    /// It is a directory of which nothing can be told.
+    #[error("cannot tell of the directory {path}: {reason}", path = .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
     /// The report cannot be written.
     #[error("cannot write the report: {0}")]
     Write(#[from] io::Error),
@@ -59,7 +68,7 @@ impl InfoError {
     /// The code to exit with.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Open { .. } | Self::Read { .. } => ExitCode::Failure,
+            Self::Open { .. } | Self::Read { .. } | Self::Directory { .. } => ExitCode::Failure,
             Self::Write(_) => ExitCode::OutputNotWritable,
         }
     }
@@ -70,11 +79,11 @@ const MAX_OPTION_TEXT: usize = 90;
 
 /// Tells of a file.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, InfoError> {
-    let path = || args.file.clone();
-    let file = File::open(&args.file).map_err(|source| InfoError::Open { path: path(), source })?;
-    let reader = Reader::open(file).map_err(|source| InfoError::Read { path: path(), source })?;
-    let report = Report::new(&args.file, &reader);
-    let mut text = if args.json { json::report(&report) } else { report.text() };
+    let (mut text, whole) = if args.file.is_dir() {
+        directory::report(&args.file, args.json)?
+    } else {
+        file_report(&args.file, args.json)?
+    };
     if !text.ends_with('\n') {
         text.push('\n');
     }
@@ -83,7 +92,16 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, InfoError> {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
         result => result?,
     }
-    Ok(if report.damage.is_empty() { ExitCode::Ok } else { ExitCode::Failure })
+    Ok(if whole { ExitCode::Ok } else { ExitCode::Failure })
+}
+
+/// Tells of a trace file, and whether it is whole.
+fn file_report(path: &Path, json: bool) -> Result<(String, bool), InfoError> {
+    let file = File::open(path).map_err(|source| InfoError::Open { path: path.to_owned(), source })?;
+    let reader = Reader::open(file).map_err(|source| InfoError::Read { path: path.to_owned(), source })?;
+    let report = Report::new(path, &reader);
+    let text = if json { json::report(&report) } else { report.text() };
+    Ok((text, report.damage.is_empty()))
 }
 
 /// Everything that is told.

@@ -10,7 +10,7 @@ use std::process::Command;
 use xtask::toolchain::{MIN_RUSTC, Missing, Pair, compilers, linker_install};
 
 use super::{Task, vm};
-use crate::workspace::STATIC_TARGET;
+use crate::workspace::{STATIC_TARGET, target_dir};
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
@@ -49,13 +49,21 @@ pub(super) enum Purpose {
 }
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 5] = [
+const TEST_PROGRAMS: [(&str, &str); 9] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     ("/usr/bin/musl-gcc", "musl-tools"),
     ("/usr/include/x86_64-linux-gnu/sys/sdt.h", "systemtap-sdt-dev"),
     ("/usr/bin/xz", "xz-utils"),
+    ("/usr/bin/babeltrace2", "babeltrace2"),
+    // lttng-analyses asks it for its version.
+    ("/usr/bin/babeltrace", "babeltrace"),
+    ("/usr/lib/python3/dist-packages/babeltrace/__init__.py", "python3-babeltrace"),
+    ("/usr/lib/python3/dist-packages/pip/__init__.py", "python3-pip"),
 ];
+
+/// LTTng's analyses as PyPI has them.
+const ANALYSES: &str = "lttnganalyses==0.6.1";
 
 /// Installs what is missing.
 pub(super) fn setup(purpose: Purpose) -> Result {
@@ -77,6 +85,7 @@ pub(super) fn setup(purpose: Purpose) -> Result {
     }
     if purpose == Purpose::Test {
         fetch_kernels()?;
+        fetch_analyses()?;
     }
     Ok(())
 }
@@ -238,6 +247,18 @@ fn fetch_kernels() -> Result {
     }
     update_lists()?;
     process::run(vm::vm().arg("fetch"))
+}
+
+/// LTTng's analyses, which the tests run on exports, in `target/lttnganalyses`.
+fn fetch_analyses() -> Result {
+    let dir = target_dir().join("lttnganalyses");
+    if dir.join("lttnganalyses/__init__.py").is_file() {
+        return Ok(());
+    }
+    // Debian's interpreter, whose babeltrace module they use.
+    let mut pip = Command::new("/usr/bin/python3");
+    pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]);
+    process::run(pip.arg("--target").arg(dir).arg(ANALYSES))
 }
 
 #[cfg(test)]

@@ -53,7 +53,9 @@ fn common(printer: &Printer, machine: Machine) -> Vec<(String, Type)> {
     let fields = printer.format().common.iter().enumerate();
     fields
         .filter(|(_, field)| field.name != "common_type")
-        .filter_map(|(place, field)| Some((field.name.clone(), Type::of_kernel(reader.kind(place)?, None))))
+        .filter_map(|(place, field)| {
+            Some((identifier(&field.name), Type::of_kernel(reader.kind(place)?, None)))
+        })
         .collect()
 }
 
@@ -74,7 +76,18 @@ pub(super) fn fields(
         };
         Some(Field { name: field.name.clone(), ty, source })
     };
-    fields.iter().enumerate().filter_map(field).collect()
+    let mut fields: Vec<Field> = fields.iter().enumerate().filter_map(field).collect();
+    for place in 0..fields.len() {
+        let name = identifier(&fields[place].name);
+        let taken = fields[..place].iter().any(|other| other.name == name);
+        fields[place].name = if taken { format!("{name}_{place}") } else { name };
+    }
+    fields
+}
+
+/// The name of a field comes from the recording; in the metadata it must be an identifier.
+fn identifier(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
 }
 
 /// The length of a text that stands in the record itself.

@@ -197,6 +197,24 @@ pub(super) fn packets(text: &str, uuid: [u8; 16]) -> Vec<u8> {
     out
 }
 
+/// The text in packets, or as it is. `None` for what is neither.
+pub(super) fn unpack(bytes: &[u8]) -> Option<String> {
+    if bytes.starts_with(b"/* CTF 1.8") {
+        return Some(String::from_utf8_lossy(bytes).into_owned());
+    }
+    let (mut text, mut rest) = (Vec::new(), bytes);
+    while !rest.is_empty() {
+        let word = |at: usize| Some(u32::from_le_bytes(*rest.get(at..)?.first_chunk()?));
+        let (content, size) = (word(24)? as usize / 8, word(28)? as usize / 8);
+        if word(0)? != MAGIC || size < HEADER {
+            return None;
+        }
+        text.extend_from_slice(rest.get(HEADER..content)?);
+        rest = rest.get(size..)?;
+    }
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -210,6 +228,8 @@ mod tests {
     #[test]
     fn text_in_packets() {
         let packets = packets(&"x".repeat(5000), [7; 16]);
+        assert_eq!(unpack(&packets), Some("x".repeat(5000)));
+        assert_eq!((unpack(&packets[..6000]), unpack(b"x")), (None, None));
         assert_eq!(packets.len(), 2 * PACKET);
         let second = &packets[PACKET..];
         assert_eq!(second[..4], MAGIC.to_le_bytes());

@@ -10,6 +10,7 @@
 //! | `metadata` | the schema as text |
 //! | `stream` | packets and their index |
 //! | `convert` | records into a stream |
+//! | [`summary`] | what is in a directory |
 //!
 //! Buffers become channels; the top one is `channel0`, LTTng's default. The numbers of lost events go where LTTng has them: a
 //! packet without events stands where the loss was, and its counter is higher than that of the packet before.
@@ -20,6 +21,7 @@ mod lttng;
 mod metadata;
 mod schema;
 mod stream;
+pub mod summary;
 mod types;
 
 use std::collections::BTreeSet;
@@ -65,18 +67,14 @@ impl Format for Ctf {
         let text = metadata::text(&trace);
         let path = dir.join("metadata");
         fs::write(&path, metadata::packets(&text, trace.uuid)).map_err(ExportError::io("write", &path))?;
-        let end = recording.span().map_or(0, |(_, last)| trace.clock.shifted(last));
         job.parallel(recording.lanes(), |lane| {
-            if lane.counts.events == 0 && lane.lost_at_end == 0 {
-                return Ok(());
-            }
             let Some(id) = trace.channels.iter().position(|channel| channel.buffer == lane.channel) else {
                 return Ok(());
             };
             let mut stream = trace.stream(&dir, id, lane.cpu)?;
             convert::lane(recording, lane, &trace, id, state.as_ref(), &mut stream, job)?;
             if lane.lost_at_end > 0 {
-                stream.lost(lane.lost_at_end, end)?;
+                stream.lost(lane.lost_at_end, trace.span.1)?;
             }
             stream.finish()
         })?;
@@ -119,13 +117,20 @@ impl Ctf {
             let name = file_name("statedump", &mut names);
             channels.push(lttng::state_channel(name));
         }
+        let clock = self.clock(recording, state);
+        let state_span = state
+            .filter(|_| self == Self::Lttng)
+            .map(|state| (state.began_ns, state.ended_ns.max(state.began_ns)));
+        let spans = recording.span().into_iter().chain(state_span);
+        let span = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or_default();
         Trace {
+            span: (clock.shifted(span.0), clock.shifted(span.1)),
             uuid: self.uuid(recording),
             env: match self {
                 Self::Kernel => kernel::env(recording, state),
                 Self::Lttng => lttng::env(recording, state),
             },
-            clock: self.clock(recording, state),
+            clock,
             channels,
         }
     }
@@ -185,6 +190,7 @@ impl Trace {
             instance_id: cpu.into(),
             cpu,
             header: channel.header(),
+            span: self.span,
         };
         StreamWriter::create(dir, &format!("{}_{cpu}", channel.name), options)
     }

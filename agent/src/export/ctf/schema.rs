@@ -11,6 +11,8 @@ pub(super) struct Trace {
     /// Names and values as the metadata have them.
     pub(super) env: Vec<(&'static str, String)>,
     pub(super) clock: Clock,
+    /// First and last time.
+    pub(super) span: (u64, u64),
     /// By stream id.
     pub(super) channels: Vec<Channel>,
 }

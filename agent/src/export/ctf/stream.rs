@@ -16,7 +16,7 @@ const INDEX_MAGIC: u32 = 0xc1f1_dcc1;
 /// Bytes of an index entry: 9 words of 64 bits.
 const INDEX_ENTRY: u32 = 72;
 /// Packet header (32) and packet context (52).
-const PREFIX: usize = 84;
+pub(super) const PREFIX: usize = 84;
 /// Packets end at multiples of this.
 const PAGE: usize = 4096;
 /// A packet ends when it has this many bytes, as LTTng's sub-buffers do by default. A longer record makes a longer one.
@@ -41,6 +41,30 @@ impl EventHeader {
     }
 }
 
+/// What the beginning of a packet says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Prefix {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+    /// Bytes, this included.
+    pub(super) content: u64,
+    /// Bytes with what is behind the content.
+    pub(super) size: u64,
+    pub(super) discarded: u64,
+}
+
+impl Prefix {
+    /// `None` if it is no packet in this layout.
+    pub(super) fn parse(bytes: &[u8; PREFIX]) -> Option<Self> {
+        let magic = bytes.first_chunk().map(|magic| u32::from_le_bytes(*magic));
+        // Behind magic, UUID, stream and instance.
+        let word = |place: usize| Some(u64::from_le_bytes(*bytes.get(32 + place * 8..)?.first_chunk()?));
+        let (content, size) = (word(2)? / 8, word(3)? / 8);
+        let prefix = Self { begin: word(0)?, end: word(1)?, content, size, discarded: word(5)? };
+        (magic == Some(MAGIC)).then_some(prefix)
+    }
+}
+
 /// What all streams of a trace have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamOptions {
@@ -49,6 +73,9 @@ pub(super) struct StreamOptions {
     pub(super) instance_id: u64,
     pub(super) cpu: u32,
     pub(super) header: EventHeader,
+    /// First and last time of the trace. All streams are open as long as LTTng's would be: readers that want to see only times in
+    /// which they have all streams then see all.
+    pub(super) span: (u64, u64),
 }
 
 /// The stream of one CPU in one channel.
@@ -64,8 +91,6 @@ pub(super) struct StreamWriter {
     begin: u64,
     /// Time of the last event or packet.
     last: u64,
-    /// Events and packets are there.
-    started: bool,
     /// Bytes of packets that are written.
     written: u64,
     packets: u64,
@@ -90,7 +115,6 @@ impl StreamWriter {
             packet: Vec::new(),
             begin: 0,
             last: 0,
-            started: false,
             written: 0,
             packets: 0,
             discarded: 0,
@@ -145,10 +169,10 @@ impl StreamWriter {
         if !self.packet.is_empty() {
             self.close_packet(self.last)?;
         }
-        if !self.started {
+        if self.packets == 0 {
             // Readers tell of losses since the packet before, so that there has to be one.
-            self.begin_packet(time);
-            self.close_packet(time)?;
+            self.begin_packet(self.options.span.0);
+            self.close_packet(self.last)?;
         }
         self.begin_packet(self.last);
         self.discarded = self.discarded.saturating_add(events);
@@ -161,8 +185,8 @@ impl StreamWriter {
     }
 
     fn begin_packet(&mut self, time: u64) {
-        self.started = true;
-        (self.begin, self.last) = (time, time.max(self.last));
+        self.begin = if self.packets == 0 { time.min(self.options.span.0) } else { time };
+        self.last = time.max(self.last);
         self.packet.clear();
         self.packet.resize(PREFIX, 0);
     }
@@ -208,8 +232,13 @@ impl StreamWriter {
 
     /// Writes what is left.
     pub(super) fn finish(mut self) -> Result<(), ExportError> {
+        let end = self.last.max(self.options.span.1);
+        if self.packet.is_empty() && (self.packets == 0 || self.last < end) {
+            // LTTng ends a stream with a packet without events, too.
+            self.begin_packet(self.last);
+        }
         if !self.packet.is_empty() {
-            self.close_packet(self.last)?;
+            self.close_packet(end)?;
         }
         self.index(BufWriter::flush)
     }
