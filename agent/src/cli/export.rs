@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::exit::ExitCode;
+use super::export_ltt::LttArgs;
 use super::signals::Signals;
 use super::units::{bytes, count};
 use super::{CliError, info::InfoError};
 use crate::export::ctf::Ctf;
+use crate::export::eventdefs::EventDefs;
+use crate::export::ltt2008::Lttng2008;
 use crate::export::{Exported, Format, Job, Progress, Target, export};
 use crate::tracedat::reader::{Reader, Source};
 
@@ -24,6 +27,8 @@ const EVERY: Duration = Duration::from_millis(250);
 struct Known {
     name: &'static str,
     summary: &'static str,
+    /// Which of [`LttArgs`] it has.
+    options: &'static [&'static str],
     /// The format with what the other options say of it.
     make: fn(&ExportArgs) -> Result<Box<dyn Format>, CliError>,
 }
@@ -33,12 +38,26 @@ const KNOWN: &[Known] = &[
     Known {
         name: "ctf",
         summary: "Common Trace Format 1.8, with the kernel's own names",
+        options: &[],
         make: |_| Ok(Box::new(Ctf::Kernel)),
     },
     Known {
         name: "lttng",
         summary: "CTF 1.8 as LTTng 2.13 records a kernel, with the names of lttng-modules and a state dump",
+        options: &[],
         make: |_| Ok(Box::new(Ctf::Lttng)),
+    },
+    Known {
+        name: "ltt-eventdefs",
+        summary: "LTT of 2003, events described in XML, for LTTV 0.4",
+        options: &["--block-size", "--endian", "--literal"],
+        make: |args| Ok(Box::new(EventDefs::new(args.ltt.options_eventdefs()).map_err(CliError::usage)?)),
+    },
+    Known {
+        name: "lttng-2008",
+        summary: "LTTng of 2008, trace version 1.0, for LTTV 0.10",
+        options: &["--block-size", "--endian", "--literal", "--alignment", "--heartbeat"],
+        make: |args| Ok(Box::new(Lttng2008::new(args.ltt.options_2008()).map_err(CliError::usage)?)),
     },
 ];
 
@@ -70,6 +89,9 @@ pub struct ExportArgs {
     #[arg(short = 'q', long)]
     pub quiet: bool,
 
+    #[command(flatten)]
+    pub(super) ltt: LttArgs,
+
     /// The recording
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -92,6 +114,7 @@ fn choose(args: &ExportArgs) -> Result<Box<dyn Format>, CliError> {
         let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
         CliError::Usage(format!("no export format {:?}; known: {}", args.format, names.join(", ")))
     })?;
+    args.ltt.refuse(known.name, known.options)?;
     (known.make)(args)
 }
 

@@ -9,6 +9,7 @@ pub mod doctor;
 mod error;
 pub mod exit;
 pub mod export;
+mod export_ltt;
 pub mod hist;
 pub mod info;
 mod limits;

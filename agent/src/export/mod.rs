@@ -11,18 +11,24 @@
 //! A target layout implements [`Format`]; [`export`] does everything around it. No format holds more of a recording in memory than
 //! a few blocks for each CPU that is being worked on.
 
+pub mod blocks;
 pub mod ctf;
 mod error;
+pub mod eventdefs;
 pub mod job;
+pub mod ltt2008;
+mod payload;
 pub mod recognise;
 pub mod recording;
+mod snapshot;
 pub mod staging;
+mod state;
 
 use std::path::{Path, PathBuf};
 
 pub use error::ExportError;
 pub use job::{Job, NotCarried, Progress};
-pub use recording::{Lane, Recording, TraceFile};
+pub use recording::{Lane, Recording, TraceFile, full_name};
 
 /// A layout that recordings can be written in.
 pub trait Format: Sync {

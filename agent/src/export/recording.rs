@@ -22,6 +22,7 @@ pub struct Recording<'r> {
     events: EventTable,
     lanes: Vec<Lane>,
     wall_offset: Option<i64>,
+    overwritten: bool,
 }
 
 /// The records of one CPU in one channel. A channel is a buffer, or several parts of one that have the same name.
@@ -82,7 +83,8 @@ impl<'r> Recording<'r> {
         let events = event_table(file, machine, &lanes, job)?;
         job.set_total(lanes.iter().map(|lane| lane.counts.events).sum());
         let wall_offset = wall_offset(file, ledger.as_ref());
-        Ok(Self { file, machine, events, lanes, wall_offset })
+        let overwritten = overwritten(file, ledger.as_ref());
+        Ok(Self { file, machine, events, lanes, wall_offset, overwritten })
     }
 
     /// The file.
@@ -137,6 +139,11 @@ impl<'r> Recording<'r> {
         tsc || !matches!(self.clock_name().as_str(), "counter" | "uptime" | "x86-tsc" | "ppc-tb")
     }
 
+    /// Whether old events were overwritten by new ones.
+    pub fn overwritten(&self) -> bool {
+        self.overwritten
+    }
+
     /// Times of the first and the last record.
     pub fn span(&self) -> Option<(u64, u64)> {
         let first = self.lanes.iter().filter_map(|lane| lane.counts.first).min()?;
@@ -146,6 +153,11 @@ impl<'r> Recording<'r> {
 }
 
 impl Lane {
+    /// The buffers that it is in, by their places in the file.
+    pub fn parts(&self) -> &[usize] {
+        &self.parts
+    }
+
     fn empty(channel: String, cpu: u32, parts: Vec<usize>) -> Self {
         let counts = CpuCounts { cpu, ..CpuCounts::default() };
         Self { channel, cpu, by_id: Vec::new(), counts, lost_at_end: 0, parts }
@@ -234,6 +246,19 @@ fn lost_by_cpu(ledger: &serde_json::Value) -> BTreeMap<u32, u64> {
         Some((number, causes.fold(unstored, u64::saturating_add)))
     };
     cpus.iter().filter_map(row).collect()
+}
+
+/// Our recorder counts what was overwritten; of other files the kernel's statistics tell of overruns.
+fn overwritten(file: &TraceFile, ledger: Option<&serde_json::Value>) -> bool {
+    if let Some(ledger) = ledger {
+        let cpus = ledger.get("cpus").and_then(|cpus| cpus.as_array()).map_or(&[][..], Vec::as_slice);
+        return cpus.iter().any(|cpu| cpu.get("overwritten").and_then(serde_json::Value::as_u64) > Some(0));
+    }
+    let overruns = file.facts().filter_map(|fact| match fact {
+        FileOption::CpuStat(text) => text.lines().find_map(|line| line.strip_prefix("overrun: ")),
+        _ => None,
+    });
+    overruns.into_iter().any(|count| count.trim().parse() != Ok(0_u64))
 }
 
 /// What turns the times of records into wall time. Our recorder measures it; of other files only those with option DATE tell.
