@@ -4,7 +4,7 @@
 //! intrinsics are wrapped here, once. The fetching forms are fully ordered (Documentation/bpf/standardization/
 //! instruction-set.rst, atomic operations; kernel/bpf JITs), which is what publishing a page relies on.
 
-use core::intrinsics::{AtomicOrdering, atomic_and, atomic_or, atomic_xchg};
+use core::intrinsics::{AtomicOrdering, atomic_and, atomic_cxchg, atomic_or, atomic_xadd, atomic_xchg};
 
 /// Stores `value` with full ordering: everything written before is visible to whoever reads the new value.
 #[inline(always)]
@@ -13,11 +13,41 @@ pub fn publish(target: *mut u64, value: u64) {
     unsafe { atomic_xchg::<u64, { AtomicOrdering::SeqCst }>(target, value) };
 }
 
+/// Stores `value` and gives what was there.
+#[inline(always)]
+pub fn exchange(target: *mut u64, value: u64) -> u64 {
+    // SAFETY: as for `publish`.
+    unsafe { atomic_xchg::<u64, { AtomicOrdering::SeqCst }>(target, value) }
+}
+
+/// Replaces `old` by `new`; false if something else was there.
+#[inline(always)]
+pub fn replace(target: *mut u64, old: u64, new: u64) -> bool {
+    // SAFETY: as for `publish`.
+    unsafe {
+        atomic_cxchg::<u64, { AtomicOrdering::SeqCst }, { AtomicOrdering::SeqCst }>(target, old, new).0 == old
+    }
+}
+
+/// Adds 1, also where an interrupting program may do the same.
+#[inline(always)]
+pub fn increment(target: *mut u64) {
+    // SAFETY: as for `publish`.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(target, 1) };
+}
+
 /// Sets the bits of `mask`.
 #[inline(always)]
 pub fn set_bits(target: *mut u64, mask: u64) {
     // SAFETY: as for `publish`.
     unsafe { atomic_or::<u64, u64, { AtomicOrdering::SeqCst }>(target, mask) };
+}
+
+/// A store that the compiler neither moves across other volatile ones nor omits.
+#[inline(always)]
+pub fn store(target: *mut u64, value: u64) {
+    // SAFETY: as for `publish`.
+    unsafe { target.write_volatile(value) };
 }
 
 /// Clears the bits of `mask`.

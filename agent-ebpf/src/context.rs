@@ -35,6 +35,19 @@ pub struct Current {
 }
 
 impl Current {
+    /// Whether the thread is in a 32-bit system call (`TS_COMPAT`, arch/x86/include/asm/thread_info.h).
+    #[inline(always)]
+    pub fn in_compat_syscall(&self) -> bool {
+        const TS_COMPAT: u32 = 2;
+        if self.task.is_null() || globals::task_status() == 0 {
+            return false;
+        }
+        // SAFETY: as in `get`.
+        unsafe {
+            self.task.add(globals::task_status() as usize).cast::<u32>().read_volatile() & TS_COMPAT != 0
+        }
+    }
+
     /// A load from the task costs a tenth of a helper call.
     #[inline(always)]
     pub fn get() -> Self {
@@ -67,10 +80,10 @@ pub fn now() -> u64 {
 /// The first word of a record: `common_type`, `common_flags`, `common_preempt_count`.
 ///
 /// As ftrace fills them (`tracing_gen_ctx_irq_test`, kernel/trace/trace.c), from the CPU's preempt count, less what the
-/// tracepoint itself and the eBPF dispatcher add. Whether interrupts are off cannot be read by a program: that flag says
+/// tracepoint itself and the eBPF dispatcher add (`own_migration` is the dispatcher's share of disabled migration). Whether interrupts are off cannot be read by a program: that flag says
 /// "unknown" (0x02, which readers print as `X`) except in a hard interrupt, whose handlers run with interrupts off.
 #[inline(always)]
-pub fn common_word(ctl: &CpuControl, id: u16, current: &Current) -> u32 {
+pub fn common_word(ctl: &CpuControl, id: u16, current: &Current, own_migration: u32) -> u32 {
     let mut flags = FLAG_IRQS_UNKNOWN;
     let mut depth = 0;
     if ctl.preempt_count != 0
@@ -97,20 +110,19 @@ pub fn common_word(ctl: &CpuControl, id: u16, current: &Current) -> u32 {
             depth = 0xf;
         }
     }
-    depth |= migration_depth(current) << 4;
+    depth |= migration_depth(current, own_migration) << 4;
     u32::from(id) | flags << 16 | depth << 24
 }
 
-/// How often the current task has migration disabled, at most 15, without the level that running this program adds
-/// (`bpf_prog_run_array`, include/linux/bpf.h).
+/// How often the current task has migration disabled, at most 15, without what running this program adds.
 #[inline(always)]
-fn migration_depth(current: &Current) -> u32 {
+fn migration_depth(current: &Current, own: u32) -> u32 {
     let offset = globals::task_migration();
     if offset == 0 || current.task.is_null() {
         return 0;
     }
     // SAFETY: as in `Current::get`.
     let depth = unsafe { u32::from(current.task.add(offset as usize).cast::<u16>().read_volatile()) };
-    let depth = depth.saturating_sub(1);
+    let depth = depth.saturating_sub(own);
     if depth > 0xf { 0xf } else { depth }
 }

@@ -25,6 +25,7 @@ use crate::{
     context::{self, Current},
     maps::EVENTS,
     ring::{self, Body, Ring, clamp},
+    side::Entry,
     tasks,
 };
 
@@ -52,26 +53,32 @@ fn run<const LONG: bool>(ctx: &TracePointContext) -> u32 {
         && let Some(mut ring) = Ring::open(cpu, cookie)
     {
         // SAFETY: the slot comes from a map lookup and does not change while the event is attached.
-        record::<LONG>(ctx.as_ptr().cast(), unsafe { &*slot }, &mut ring);
+        record::<LONG>(ctx.as_ptr().cast(), unsafe { &*slot }, cookie, &mut ring);
     }
     1
 }
 
 #[inline(always)]
-fn record<const LONG: bool>(ctx: *const u8, slot: &EventSlot, ring: &mut Ring) {
+fn record<const LONG: bool>(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
     let current = Current::get();
     if !tasks::wanted(current.pid_tgid, || other_tid(ctx, slot)) {
-        ring.control().filtered += 1;
+        ring.filter_out();
         return;
     }
-    if !ring.acquire() {
-        return;
+    if ring.acquire() {
+        let time = context::now();
+        if let Err(cause) = write::<LONG>(ctx, slot, ring, time, &current) {
+            ring.abort(cause);
+        }
+        ring.leave();
+    } else {
+        queue(ctx, slot, cookie);
+        // The writer that was interrupted moves the entry; behind the last one nobody else would.
+        if ring.is_taken() {
+            return;
+        }
     }
-    let time = context::now();
-    if let Err(cause) = write::<LONG>(ctx, slot, ring, time, &current) {
-        ring.lose(cause);
-    }
-    ring.release();
+    ring.flush_side();
 }
 
 #[inline(always)]
@@ -84,10 +91,54 @@ fn write<const LONG: bool>(
 ) -> Result<(), LossCause> {
     let record = Record::<LONG> { ctx, slot, len: record_len(ctx, slot)? - COMMON };
     let space = ring.reserve(time, record.len)?;
-    let common = [context::common_word(ring.control(), slot.id, current), current.pid_tgid as u32];
-    let end = space.fill(common, &record)?;
-    ring.commit(time, end);
+    let end = space.fill(common(ring, slot, current), &record)?;
+    ring.commit(space.delta(), end);
     Ok(())
+}
+
+/// The common fields. Running the program adds a level of disabled migration (`bpf_prog_run_array`, include/linux/bpf.h).
+#[inline(always)]
+fn common(ring: &mut Ring, slot: &EventSlot, current: &Current) -> [u32; 2] {
+    [context::common_word(ring.control(), slot.id, current, 1), current.pid_tgid as u32]
+}
+
+/// Records the event in the side queue.
+#[inline(never)]
+fn queue(ctx: *const u8, slot: *const EventSlot, cookie: u32) -> u64 {
+    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
+    if let Some(mut ring) = Ring::open(cpu, cookie) {
+        // SAFETY: the caller's, from a map lookup.
+        let slot = unsafe { &*slot };
+        if let Err(cause) = write_queued(ctx, slot, cookie, &mut ring) {
+            ring.lose(cause);
+        }
+    }
+    0
+}
+
+#[inline(always)]
+fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) -> Result<(), LossCause> {
+    let len = record_len(ctx, slot)?;
+    let record = Record::<false> { ctx, slot, len: len - COMMON };
+    macro_rules! queue_class {
+        ($class:literal) => {
+            if len <= $class {
+                let entry = Entry::append(ring.ctl, cookie, $class).ok_or(LossCause::Nested)?;
+                let common = common(ring, slot, &Current::get());
+                let target = entry.record();
+                // Every class has room for the common fields.
+                unsafe { target.cast::<[u32; 2]>().write(common) };
+                let body = unsafe { target.add(COMMON as usize) };
+                let done =
+                    record.write::<{ $class - COMMON }>(body, clamp::<{ $class - COMMON }>(record.len));
+                entry.complete(if done { len } else { 0 });
+                return if done { Ok(()) } else { Err(LossCause::ReadFault) };
+            }
+        };
+    }
+    queue_class!(128);
+    queue_class!(1024);
+    Err(LossCause::Nested)
 }
 
 /// The record in a tracepoint's context.

@@ -11,7 +11,9 @@
 //! | `PAGES` | [`PAGE_SIZE`] bytes, a sub-buffer | `CpuControl::ring_base` + slot | programs; sealed by the agent |
 //! | `PAGE_META` | [`PageMeta`] | as `PAGES` | programs |
 //! | `CONTROL` | [`CpuControl`] | CPU id | programs and agent, each its own cache lines |
+//! | `SIDE` | [`SIDE_BYTES`] bytes, a side queue of [`SideEntry`] | `CpuControl::side` | programs |
 //! | `EVENTS` | [`EventSlot`] | attach cookie | agent, before attaching |
+//! | `SYSCALLS` | [`SyscallSlot`] | system call number | agent, before attaching |
 //! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
 //! | `TRACED`, `UNTRACED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |
 //! | `NAMES` | [`NameRecord`] in a BPF ring buffer | - | programs |
@@ -25,6 +27,13 @@
 //! `head - consumed < ring_pages`, and events that find no page are counted. In overwrite mode the oldest page is
 //! reused. The commit word of a page is left 0 by the programs: the agent seals a page when it takes it, because the
 //! missed-events mark belongs in the same word and only the agent knows whether the count fits behind the data.
+//!
+//! # The side queue
+//!
+//! A program that interrupts another one in the middle of a record cannot write to the ring. It appends its record, as an entry
+//! behind [`SideEntry`], to its CPU's side queue, and the interrupted program moves it to the ring when its own record is done.
+//! `side_tail` and `side_head` count bytes since the start and never go back; an entry never straddles the end of the
+//! memory. Entries are in the order of their time stamps.
 #![no_std]
 
 /// Bytes in a sub-buffer page, header included.
@@ -50,6 +59,15 @@ pub const NAMES_WAKE: u64 = NAMES_BYTES as u64 / 2;
 /// Bytes of each ring buffer of `WAKE`: the smallest there is. A CPU has one record in it at most.
 pub const WAKE_BYTES: u32 = PAGE_SIZE as u32;
 
+/// Bytes of a CPU's side queue: several hundred records, as a burst of soft interrupts on top of one interrupted program leaves.
+pub const SIDE_BYTES: usize = 32 * 1024;
+/// Entries of the side queue start at multiples of this.
+pub const SIDE_ALIGN: usize = 16;
+/// The longest record, common fields included, that the side queue takes.
+pub const SIDE_RECORD_MAX: usize = 1024;
+/// System call numbers that have a slot in `SYSCALLS`: more than any 64-bit architecture has (470 on x86 6.18).
+pub const SYSCALL_SLOTS: usize = 1024;
+
 /// Why an event that fired is not in the file. The discriminant indexes [`EventLedger::lost`] and [`CpuControl::lost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -60,7 +78,7 @@ pub enum LossCause {
     Oversize = 1,
     /// The kernel refused to copy the record out of the tracepoint's buffer.
     ReadFault = 2,
-    /// The writer of this CPU's ring was interrupted by another writer.
+    /// The event interrupted another one's program, and the side queue had no room for it.
     Nested = 3,
 }
 
@@ -92,8 +110,12 @@ pub struct CpuControl {
     /// Non-zero from the moment a program wakes the reader until the reader looks at the ring. The reader clears it *before*
     /// it looks at `head`, and a program looks at it *after* it has raised `head`, so that one of them sees the other.
     pub wake_asked: u64,
+    /// Index in `SIDE` of this CPU's queue. Set by the agent before the start.
+    pub side: u32,
+    /// The CPU's id. Set by the agent before the start.
+    pub cpu: u32,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
-    pub agent_line_end: [u64; 10],
+    pub agent_line_end: [u64; 9],
 
     /// Pages completed since the start. The release point of everything in the pages before it.
     pub head: u64,
@@ -105,23 +127,45 @@ pub struct CpuControl {
     pub last_time: u64,
     /// Events recorded since the start.
     pub events: u64,
-    /// Value of `events` when page `head` was opened.
-    pub page_start_events: u64,
-    /// Events lost since the page before `head` was opened and not yet noted in a page's [`PageMeta::lost`].
-    pub unmarked_lost: u64,
     /// Non-zero while a program writes in this ring.
     pub busy: u64,
+    /// Bytes of the side queue that were ever taken by entries. The only word that interrupting programs compete for.
+    pub side_tail: u64,
+    /// Bytes of the side queue that were moved to the ring.
+    pub side_head: u64,
+    /// Value of `events` when page `head` was opened.
+    pub page_start_events: u64,
+    /// Events lost on this CPU that are noted in some page's [`PageMeta::lost`].
+    pub marked_lost: u64,
     /// Events that were in pages which overwrite mode reused.
     pub overwritten: u64,
     /// Events lost, by [`LossCause`].
     pub lost: [u64; LossCause::COUNT],
-    /// Events that a process filter rejected (not a loss).
-    pub filtered: u64,
     /// Thread names that found the `NAMES` buffer full.
     pub names_lost: u64,
     /// Pads to a multiple of the alignment.
-    pub program_line_end: [u64; 2],
+    pub program_line_end: [u64; 1],
 }
+
+/// What stands before a record in the side queue.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct SideEntry {
+    /// Written last. High half: the entry's place since the start, in units of [`SIDE_ALIGN`], plus 1, which no older content of
+    /// this memory has. Low half: bytes of the record, 0 if there is none, or [`SIDE_SKIP`].
+    pub marker: u64,
+    /// Time stamp.
+    pub time: u64,
+    /// The event's slot.
+    pub cookie: u32,
+    /// Bytes that the entry takes, this header included.
+    pub size: u32,
+    /// Pads to [`SIDE_ALIGN`].
+    pub pad: u64,
+}
+
+/// Low half of a marker that says: the next entry is at the start of the memory.
+pub const SIDE_SKIP: u32 = 0xffff;
 
 /// What the agent needs to know about a page beside its bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -175,12 +219,30 @@ pub mod slot_flags {
     pub const SYSCALL: u32 = 1;
 }
 
+/// What to record of one system call number. The slots are positions in `EVENTS` plus 1, or 0 for "not recorded".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SyscallSlot {
+    /// Slot of `syscalls:sys_enter_*`.
+    pub enter: u32,
+    /// Slot of `syscalls:sys_exit_*`.
+    pub exit: u32,
+    /// The kernel's id of the first.
+    pub enter_id: u16,
+    /// The kernel's id of the second.
+    pub exit_id: u16,
+    /// Bytes of the first's record.
+    pub enter_len: u32,
+}
+
 /// One event's counts on one CPU.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct EventLedger {
     /// Records written to the ring.
     pub recorded: u64,
+    /// Events that a process filter rejected (not a loss).
+    pub filtered: u64,
     /// Events lost, by [`LossCause`].
     pub lost: [u64; LossCause::COUNT],
 }
@@ -228,6 +290,20 @@ pub mod globals {
     pub const TASK_COMM: &str = "TASK_COMM";
     /// `u32`: offset of `task_struct.migration_disabled`, or 0.
     pub const TASK_MIGRATION: &str = "TASK_MIGRATION";
+    /// `u32`: how often the kernel disables migration around a raw tracepoint's program.
+    pub const RAW_MIGRATION: &str = "RAW_MIGRATION";
+    /// `u32`: offset of `task_struct.thread_info.status`, whose bit 1 marks 32-bit system calls on x86, or 0.
+    pub const TASK_STATUS: &str = "TASK_STATUS";
+    /// `u32`: slot of `raw_syscalls:sys_enter` plus 1, or 0.
+    pub const RAW_ENTER: &str = "RAW_ENTER";
+    /// `u32`: the kernel's id of that event.
+    pub const RAW_ENTER_ID: &str = "RAW_ENTER_ID";
+    /// `u32`: slot of `raw_syscalls:sys_exit` plus 1, or 0.
+    pub const RAW_EXIT: &str = "RAW_EXIT";
+    /// `u32`: the kernel's id of that event.
+    pub const RAW_EXIT_ID: &str = "RAW_EXIT_ID";
+    /// `u32`: non-zero where another task's program may run on a CPU before the running one has ended.
+    pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
     /// `u32`: offset of `task_struct.se.cfs_rq`, or 0.
     pub const TASK_CFS_RQ: &str = "TASK_CFS_RQ";
     /// `u32`: offset of `cfs_rq.rq`.
@@ -246,7 +322,9 @@ const _: () = {
     assert!(core::mem::offset_of!(CpuControl, head) == 128);
     assert!(size_of::<PageMeta>() == 16);
     assert!(size_of::<EventSlot>() == 16 + 4 * DYNAMIC_FIELDS_MAX);
-    assert!(size_of::<EventLedger>() == 40);
+    assert!(size_of::<EventLedger>() == 48);
+    assert!(size_of::<SyscallSlot>() == 16);
+    assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_multiple_of(SIDE_ALIGN));
     assert!(size_of::<NameRecord>() == 20);
     assert!(RECORD_MAX == 4072);
 };

@@ -3,10 +3,14 @@
 //! | file | programs |
 //! |---|---|
 //! | `generic` | `generic_event`, `generic_event_long`: record any event of tracefs, whatever its format |
+//! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events |
+//! | `syscalls` | `syscall_enter`, `syscall_exit`: all system calls |
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `percpu` | `locate_percpu`: finds a CPU's preempt count, run once per CPU at start |
+//! | `side` | `flush_side`: empties a side queue, run once per CPU at a stop |
 //!
-//! `ring` is the writer of the page ring that all recording programs share, `wake` tells its reader; `context` rebuilds the common fields.
+//! `ring` is the writer of the page ring that all recording programs share, `side` what they do when one interrupts another, `wake` tells
+//! its reader; `context` rebuilds the common fields.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch, core_intrinsics)]
@@ -18,11 +22,14 @@
 
 mod atomic;
 mod context;
+mod fast;
 mod generic;
 mod globals;
 mod maps;
 mod percpu;
 mod ring;
+mod side;
+mod syscalls;
 mod tasks;
 mod wake;
 

@@ -1,6 +1,9 @@
 //! The maps (their contents are documented in `agent_ebpf`). Sizes of 1 are replaced by the agent at load.
 
-use agent_ebpf::{CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, TID_WORDS};
+use agent_ebpf::{
+    CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES, SYSCALL_SLOTS,
+    SyscallSlot, TID_WORDS,
+};
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
     macros::map,
@@ -16,6 +19,16 @@ pub static PAGES: Array<Page> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub static PAGE_META: Array<PageMeta> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+/// A side queue.
+#[repr(C, align(8))]
+pub struct Side(pub [u8; SIDE_BYTES]);
+
+#[map]
+pub static SIDE: Array<Side> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static SYSCALLS: Array<SyscallSlot> = Array::with_max_entries(SYSCALL_SLOTS as u32, BPF_F_MMAPABLE);
 
 #[map]
 pub static CONTROL: Array<CpuControl> = Array::with_max_entries(1, BPF_F_MMAPABLE);

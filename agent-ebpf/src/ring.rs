@@ -1,16 +1,24 @@
 //! The writer of the page ring.
 //!
-//! One writer at a time per CPU. Tracepoint, kprobe and perf programs cannot nest on a CPU (`bpf_prog_active`,
-//! `trace_call_bpf`, kernel/trace/bpf_trace.c), so plain loads and stores suffice between them; `CpuControl::busy` catches a
-//! writer of another kind that interrupts one of them. Nothing in a page is visible to the agent before `head` passes it,
-//! except at a stop, after the gate is closed and every program has returned.
+//! One writer at a time per CPU, which [`CpuControl::busy`] marks. Tracepoint programs cannot interrupt one another on a CPU
+//! (`bpf_prog_active`, `trace_call_bpf`, kernel/trace/bpf_trace.c), but raw tracepoint programs can interrupt them and each
+//! other, and such a one finds the flag set. It then writes to the side queue (`side`), which whoever holds the flag empties
+//! behind its own record. Interrupts end in reverse order, so a plain load and a plain store take the flag: an interrupt
+//! between the two has released it when the store comes. Only where another task's program may come in between
+//! (`PREEMPTIBLE`) it takes an atomic exchange.
+//!
+//! A writer reads the clock after it has the flag, and so the ring is in the order of the time stamps.
+//!
+//! Nothing in a page is visible to the agent before `head` passes it, except at a stop, after the gate is closed and every
+//! program has returned. Losses are counted atomically, because a writer that is interrupted and the one that interrupts it may both
+//! count; everything else in the control block belongs to the holder of the flag.
 
 use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_HEADER, PAGE_SIZE};
 
 use crate::{
     atomic, globals,
     maps::{CONTROL, LEDGER, PAGE_META, PAGES, Page},
-    wake,
+    side, wake,
 };
 
 /// Longest payload, in words, whose length fits the event header's `type_len` (include/linux/ring_buffer.h,
@@ -19,6 +27,12 @@ const TYPE_LEN_MAX: u32 = 28;
 const TYPE_TIME_EXTEND: u32 = 30;
 const DELTA_BITS: u32 = 27;
 const DELTA_MASK: u64 = (1 << DELTA_BITS) - 1;
+/// Bytes of the longest record that has an event header of 4 bytes.
+pub const SHORT_MAX: u32 = TYPE_LEN_MAX * 4;
+/// Bytes of that header.
+pub const SHORT_HEADER: u32 = 4;
+/// Bytes of the header of longer ones.
+pub const LONG_HEADER: u32 = 8;
 
 /// Sizes of the body copy. The verifier does not relate a position to a length, so the bytes behind the common fields are
 /// copied under a bound that both respect: an event fits a page only if the size class above its length does.
@@ -35,13 +49,16 @@ macro_rules! for_each_class {
 }
 /// Event header of 8 bytes and common fields of 8.
 const FRONT_MAX: u32 = 16;
+/// Where a page counts as full: behind it, the agent stores how many events were lost before the page (8 bytes,
+/// `RB_MISSED_STORED`). Only an event that fills a page by itself goes further.
+const FULL: u32 = PAGE_SIZE as u32 - 8;
 /// The longest body: what an empty page holds behind `FRONT_MAX`.
 const BODY_MAX: u32 = PAGE_SIZE as u32 - PAGE_HEADER as u32 - FRONT_MAX;
 
-/// A CPU's ring, held by the one program that may write to it now.
+/// A CPU's ring and one event's counts on it.
 pub struct Ring {
-    ctl: *mut CpuControl,
-    ledger: *mut EventLedger,
+    pub ctl: *mut CpuControl,
+    pub ledger: *mut EventLedger,
 }
 
 /// Space for one record, taken but not yet filled.
@@ -52,6 +69,13 @@ pub struct Reservation {
     delta: u32,
 }
 
+/// Where the next event goes.
+pub struct Room {
+    pub page: *mut Page,
+    pub at: u32,
+    pub delta: u32,
+}
+
 impl Ring {
     /// The ring of this CPU, if its gate is open.
     #[inline(always)]
@@ -60,6 +84,11 @@ impl Ring {
         if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
             return None;
         }
+        Self::at(ctl, cpu, cookie)
+    }
+
+    #[inline(always)]
+    pub fn at(ctl: *mut CpuControl, cpu: u32, cookie: u32) -> Option<Self> {
         let ledger = LEDGER.get_ptr_mut(cpu * globals::slots() + cookie)?;
         Some(Self { ctl, ledger })
     }
@@ -70,30 +99,48 @@ impl Ring {
         unsafe { &mut *self.ctl }
     }
 
-    /// Makes the caller the writer, or counts the event as lost to nesting.
+    /// Counts an event that the process filter rejects. No program is interrupted by itself, so the event's own row needs no
+    /// atomic operation.
     #[inline(always)]
-    pub fn acquire(&mut self) -> bool {
-        // Programs that interrupt one another on a CPU finish in reverse order, so a plain flag is a lock here.
-        if self.control().busy != 0 {
-            self.lose(LossCause::Nested);
-            return false;
-        }
-        unsafe { (&raw mut (*self.ctl).busy).write_volatile(1) };
-        true
+    pub fn filter_out(&mut self) {
+        unsafe { (*self.ledger).filtered += 1 };
     }
 
+    /// Makes the caller the writer; false if it has to use the side queue: because it interrupted the writer, or because the queue
+    /// holds older events.
     #[inline(always)]
-    pub fn release(&mut self) {
-        unsafe { (&raw mut (*self.ctl).busy).write_volatile(0) };
+    pub fn acquire(&mut self) -> bool {
+        unsafe { side::is_empty(self.ctl) && take(self.ctl) }
+    }
+
+    /// Lets the next one write. What interrupting programs have left stays until [`Ring::flush_side`].
+    #[inline(always)]
+    pub fn leave(&mut self) {
+        unsafe { atomic::store(&raw mut (*self.ctl).busy, 0) };
+    }
+
+    /// Moves to the ring what interrupting programs have left. A program has one place for this, behind both the page and the
+    /// queue, because the verifier walks through it for each.
+    #[inline(always)]
+    pub fn flush_side(&self) {
+        if unsafe { !side::is_empty(self.ctl) } {
+            side::flush(self.ctl);
+        }
+    }
+
+    /// Whether some writer, below the caller, has not finished its record.
+    #[inline(always)]
+    pub fn is_taken(&self) -> bool {
+        atomic::load(unsafe { &raw const (*self.ctl).busy }) != 0
     }
 
     /// Counts an event that will not be in the file.
     #[inline(always)]
     pub fn lose(&mut self, cause: LossCause) {
-        let ctl = self.control();
-        ctl.lost[cause as usize] += 1;
-        ctl.unmarked_lost += 1;
-        unsafe { (*self.ledger).lost[cause as usize] += 1 };
+        unsafe {
+            atomic::increment(&raw mut (*self.ctl).lost[cause as usize]);
+            atomic::increment(&raw mut (*self.ledger).lost[cause as usize]);
+        }
     }
 
     /// Takes space for a record whose body, behind the 8 common bytes, has `body` bytes.
@@ -102,92 +149,160 @@ impl Ring {
         if body > BODY_MAX {
             return Err(LossCause::Oversize);
         }
-        // Deltas cannot be negative. The monotonic clocks step back only as seen from an NMI; CLOCK_TAI does when it is set.
-        let last_time = self.control().last_time;
-        let time = if time < last_time { last_time } else { time };
-        let mut delta = time - last_time;
-        let extend = if delta > DELTA_MASK { 8 } else { 0 };
-        let mut offset = self.control().offset;
-        if offset != 0 && offset + extend + FRONT_MAX + class(body) > PAGE_SIZE as u32 {
-            self.close_page(offset);
-            offset = 0;
-        }
-        if offset == 0 {
-            let page = self.open_page(time)?;
-            return Ok(Reservation { page, at: PAGE_HEADER as u32, delta: 0 });
-        }
-        let ctl = self.control();
-        let page = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot).ok_or(LossCause::RingFull)?;
-        if delta > DELTA_MASK {
-            offset = clamp::<{ PAGE_SIZE as u32 - 8 }>(offset);
-            put(page, offset, TYPE_TIME_EXTEND | ((delta & DELTA_MASK) as u32) << 5);
-            put(page, offset + 4, (delta >> DELTA_BITS) as u32);
-            offset += 8;
-            delta = 0;
-        }
-        Ok(Reservation { page, at: offset, delta: delta as u32 })
+        let Room { page, at, delta } = self.room(time, FRONT_MAX + class(body)).ok_or(LossCause::RingFull)?;
+        Ok(Reservation { page, at, delta })
     }
 
-    /// Makes a filled record part of the page.
+    /// Where an event of `need` bytes, header included, goes.
     #[inline(always)]
-    pub fn commit(&mut self, time: u64, end: u32) {
+    pub fn room(&mut self, time: u64, need: u32) -> Option<Room> {
         let ctl = self.control();
-        if ctl.offset == 0 {
-            // The page's first event carries the mark. Had this event failed, the page would be opened once more.
-            ctl.unmarked_lost = 0;
+        let mut at = ctl.offset;
+        // Time that stepped back is a huge delta here.
+        let mut delta = time.wrapping_sub(ctl.last_time);
+        if at == 0 || at + need > FULL || delta > DELTA_MASK {
+            at = make_room(self.ctl, time, need) as u32;
+            if at == 0 {
+                return None;
+            }
+            delta = 0;
         }
+        let ctl = self.control();
+        let page = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot)?;
+        Some(Room { page, at, delta: delta as u32 })
+    }
+
+    /// Makes a filled record, which ends at `end`, part of the page.
+    #[inline(always)]
+    pub fn commit(&mut self, delta: u32, end: u32) {
+        let ctl = self.control();
         ctl.offset = end;
-        if time > ctl.last_time {
-            ctl.last_time = time;
-        }
+        ctl.last_time += u64::from(delta);
         ctl.events += 1;
         unsafe { (*self.ledger).recorded += 1 };
     }
 
-    /// Hands the page that is being filled to the agent.
+    /// Gives up what [`Ring::room`] gave.
     #[inline(always)]
-    fn close_page(&mut self, used: u32) {
-        let ctl = self.control();
-        if let Some(meta) = PAGE_META.get_ptr_mut(ctl.ring_base + ctl.slot) {
-            unsafe {
-                (*meta).events = (ctl.events - ctl.page_start_events) as u32;
-                (*meta).used = used;
-            }
+    pub fn abort(&mut self, cause: LossCause) {
+        if self.control().offset == PAGE_HEADER as u32 {
+            close_empty(self.ctl);
         }
-        ctl.offset = 0;
-        ctl.slot += 1;
-        if ctl.slot >= ctl.ring_pages {
-            ctl.slot = 0;
-        }
-        let head = ctl.head + 1;
-        atomic::publish(&raw mut ctl.head, head);
-        wake::after_page(ctl, head);
+        self.lose(cause);
     }
+}
 
-    #[inline(always)]
-    fn open_page(&mut self, time: u64) -> Result<*mut Page, LossCause> {
-        let ctl = self.control();
-        let index = ctl.ring_base + ctl.slot;
-        let meta = PAGE_META.get_ptr_mut(index).ok_or(LossCause::RingFull)?;
-        let page = PAGES.get_ptr_mut(index).ok_or(LossCause::RingFull)?;
-        let full = ctl.head - atomic::load(&raw const ctl.consumed) >= u64::from(ctl.ring_pages);
-        if full {
-            if globals::overwrite() == 0 {
-                return Err(LossCause::RingFull);
-            }
-            ctl.overwritten += u64::from(unsafe { (*meta).events });
+/// Takes the flag of the writer.
+///
+/// # Safety
+/// `ctl` comes from a map lookup.
+#[inline(always)]
+pub unsafe fn take(ctl: *mut CpuControl) -> bool {
+    unsafe {
+        let busy = &raw mut (*ctl).busy;
+        if globals::preemptible() != 0 {
+            return atomic::exchange(busy, 1) == 0;
         }
-        unsafe {
-            (*meta).lost = ctl.unmarked_lost;
-            (*meta).events = 0;
-            // Whoever copies the page now must notice that it is not whole.
-            (*meta).used = 0;
-            page.cast::<u64>().write(time);
-            page.cast::<u64>().add(1).write(0);
+        if atomic::load(busy) != 0 {
+            return false;
         }
-        ctl.page_start_events = ctl.events;
-        Ok(page)
+        atomic::store(busy, 1);
     }
+    true
+}
+
+/// The rarer half of [`Ring::room`]: a time extend, another page, time that stepped back. The event's delta is 0 behind it.
+/// Gives 0 if the ring is full.
+#[inline(never)]
+fn make_room(ctl: *mut CpuControl, time: u64, need: u32) -> u64 {
+    let ctl = unsafe { &mut *ctl };
+    // Deltas cannot be negative. The monotonic clocks step back only as seen from an NMI; CLOCK_TAI does when it is set.
+    let time = if time < ctl.last_time { ctl.last_time } else { time };
+    let offset = ctl.offset;
+    if offset != 0 {
+        let delta = time - ctl.last_time;
+        let extend = if delta > DELTA_MASK { 8 } else { 0 };
+        if offset + extend + need <= FULL {
+            if extend == 0 {
+                return offset.into();
+            }
+            let Some(page) = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot) else { return 0 };
+            let at = clamp::<{ PAGE_SIZE as u32 - 8 }>(offset);
+            put(page, at, TYPE_TIME_EXTEND | ((delta & DELTA_MASK) as u32) << 5);
+            put(page, at + 4, (delta >> DELTA_BITS) as u32);
+            ctl.offset = offset + extend;
+            ctl.last_time = time;
+            return (offset + extend).into();
+        }
+        close_page(ctl, offset);
+    }
+    open_page(ctl, time)
+}
+
+/// Hands the page that is being filled to the agent.
+#[inline(always)]
+fn close_page(ctl: &mut CpuControl, used: u32) {
+    if let Some(meta) = PAGE_META.get_ptr_mut(ctl.ring_base + ctl.slot) {
+        unsafe {
+            (*meta).events = (ctl.events - ctl.page_start_events) as u32;
+            (*meta).used = used;
+        }
+    }
+    ctl.offset = 0;
+    ctl.slot += 1;
+    if ctl.slot >= ctl.ring_pages {
+        ctl.slot = 0;
+    }
+    let head = ctl.head + 1;
+    atomic::publish(&raw mut ctl.head, head);
+    wake::after_page(ctl, head);
+}
+
+#[inline(always)]
+fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
+    let index = ctl.ring_base + ctl.slot;
+    let (Some(meta), Some(page)) = (PAGE_META.get_ptr_mut(index), PAGES.get_ptr_mut(index)) else { return 0 };
+    let full = ctl.head - atomic::load(&raw const ctl.consumed) >= u64::from(ctl.ring_pages);
+    if full {
+        if globals::overwrite() == 0 {
+            return 0;
+        }
+        ctl.overwritten += u64::from(unsafe { (*meta).events });
+    }
+    let lost = lost_total(ctl);
+    unsafe {
+        (*meta).lost = lost - ctl.marked_lost;
+        (*meta).events = 0;
+        // Whoever copies the page now must notice that it is not whole.
+        (*meta).used = 0;
+        page.cast::<u64>().write(time);
+        page.cast::<u64>().add(1).write(0);
+    }
+    ctl.marked_lost = lost;
+    ctl.page_start_events = ctl.events;
+    ctl.last_time = time;
+    ctl.offset = PAGE_HEADER as u32;
+    PAGE_HEADER as u64
+}
+
+/// Takes back the opening of a page that did not get its first event: a page starts with the time of its first event.
+#[inline(never)]
+fn close_empty(ctl: *mut CpuControl) -> u64 {
+    let ctl = unsafe { &mut *ctl };
+    if let Some(meta) = PAGE_META.get_ptr_mut(ctl.ring_base + ctl.slot) {
+        ctl.marked_lost -= unsafe { (*meta).lost };
+    }
+    ctl.offset = 0;
+    0
+}
+
+#[inline(always)]
+fn lost_total(ctl: &CpuControl) -> u64 {
+    let mut sum = 0;
+    for cause in 0..LossCause::COUNT {
+        sum += atomic::load(&raw const ctl.lost[cause]);
+    }
+    sum
 }
 
 /// What stands behind a record's common fields.
@@ -200,6 +315,12 @@ pub trait Body {
 }
 
 impl Reservation {
+    /// The time since the event before.
+    #[inline(always)]
+    pub fn delta(&self) -> u32 {
+        self.delta
+    }
+
     /// Writes the event header, the common fields and the body, and returns where the event ends.
     #[inline(always)]
     pub fn fill(&self, common: [u32; 2], body: &impl Body) -> Result<u32, LossCause> {
@@ -297,7 +418,7 @@ fn class(body: u32) -> u32 {
 }
 
 #[inline(always)]
-fn put(page: *mut Page, at: u32, word: u32) {
+pub fn put(page: *mut Page, at: u32, word: u32) {
     // SAFETY: callers keep `at + 4` within the page, which the verifier checks.
     unsafe { page.cast::<u8>().add(at as usize).cast::<u32>().write(word) };
 }

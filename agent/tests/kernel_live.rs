@@ -150,7 +150,7 @@ fn the_kernels_layout_is_found() {
     #[cfg(target_arch = "x86_64")]
     btf.preempt_count().unwrap();
     assert!(btf.has_function("vfs_read") && !btf.has_function("vfs_reed"));
-    assert!(btf.raw_tracepoint_args("sched_switch").unwrap().len() >= 3);
+    assert!(btf.raw_tracepoint("sched_switch").unwrap().args.len() >= 3);
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_damaged_copy_of_the_kernels_btf_is_no_danger() {
         if let Ok(btf) = Btf::parse(blob) {
             let _ = btf.member("task_struct.se.cfs_rq");
             let _ = btf.percpu_variable("runqueues");
-            let _ = btf.raw_tracepoint_args("sched_switch");
+            let _ = btf.raw_tracepoint("sched_switch");
         }
         assert!(Btf::parse(good[..good.len() / 41 * step].to_vec()).is_err());
     }

@@ -23,12 +23,17 @@ fn recording_until_stopped(dir: &Path, args: &[&str]) -> Running {
     running
 }
 
-/// Descriptors of process `pid` that are perf event links.
+/// Descriptors of process `pid` that are links of events: to perf events, or to the raw tracepoints of the events that these
+/// tests record. The agent watches threads through others.
 fn links(pid: u32) -> usize {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return 0 };
     entries
         .filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok())
-        .filter(|info| info.contains("link_type:\tperf"))
+        .filter(|info| {
+            ["link_type:\tperf", "tp_name:\tsched_switch", "tp_name:\tsys_enter"]
+                .iter()
+                .any(|line| info.contains(line))
+        })
         .count()
 }
 

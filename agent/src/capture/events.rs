@@ -9,7 +9,10 @@ use crate::{
         events::{EventName, Selection},
         tracefs::{EventFormat, Tracefs, TracefsError},
     },
-    probe::tracepoint::{SlotError, plan_slot},
+    probe::{
+        fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch},
+        tracepoint::{SlotError, plan_slot},
+    },
 };
 
 /// The events to record and the formats to store.
@@ -21,6 +24,8 @@ pub struct EventPlan {
     pub systems: Vec<(String, Vec<String>)>,
     /// Events that cannot be recorded because of their format.
     pub unusable: Vec<(EventName, UnusableFormat)>,
+    /// Where the fast lane's system call programs are attached, if an event needs them.
+    pub hooks: Option<Hooks>,
 }
 
 /// Why an event's format keeps it from being recorded.
@@ -32,6 +37,9 @@ pub enum UnusableFormat {
     /// The record is of a shape that the generic lane does not copy.
     #[error(transparent)]
     Slot(#[from] SlotError),
+    /// Only the fast lane is wanted, and it does not have the event.
+    #[error("the fast lane does not have it: {0}")]
+    NotFast(String),
 }
 
 impl EventPlan {
@@ -41,6 +49,7 @@ impl EventPlan {
         tracefs: &Tracefs,
         selection: &Selection,
         all_formats: bool,
+        mut lanes: Lanes<'_>,
         required: impl Fn(&EventName) -> bool,
     ) -> Result<Self, TracefsError> {
         let mut systems: BTreeMap<&str, Vec<EventName>> = BTreeMap::new();
@@ -58,24 +67,69 @@ impl EventPlan {
             for format in &formats {
                 let selected = selection.events.binary_search_by(|event| event.name.cmp(&format.name));
                 if selected.is_ok() {
-                    plan.add(format, required(&format.name));
+                    plan.add(format, required(&format.name), &mut lanes);
                 }
             }
             plan.systems.push((system.to_owned(), formats.into_iter().map(|format| format.text).collect()));
         }
+        plan.hooks = lanes.fast.ok().and_then(FastLane::into_hooks);
         Ok(plan)
     }
 
-    fn add(&mut self, format: &EventFormat, required: bool) {
+    fn add(&mut self, format: &EventFormat, required: bool, lanes: &mut Lanes<'_>) {
         let name = &format.name;
         let planned = Format::parse(&format.text).map_err(UnusableFormat::from).and_then(|parsed| {
-            Ok((plan_slot(name.system(), name.name(), &parsed)?, parsed.prints_symbols()))
+            let slot = plan_slot(name.system(), name.name(), &parsed)?;
+            let (lane, lane_note) = lanes.choose(name, &parsed)?;
+            let (name, prints_symbols) = (name.to_string(), parsed.prints_symbols());
+            let only_fast = lanes.choice == LaneChoice::Fast;
+            Ok(CaptureEvent { name, slot, prints_symbols, required, lane, lane_note, only_fast })
         });
         match planned {
-            Ok((slot, prints_symbols)) => {
-                self.events.push(CaptureEvent { name: name.to_string(), slot, prints_symbols, required });
-            }
+            Ok(event) => self.events.push(event),
             Err(reason) => self.unusable.push((name.clone(), reason)),
         }
+    }
+}
+
+/// Which lane events may take.
+#[derive(Debug)]
+pub struct Lanes<'a> {
+    /// What is wanted.
+    pub choice: LaneChoice,
+    /// The fast lane, or why there is none.
+    pub fast: Result<FastLane<'a>, String>,
+}
+
+impl Lanes<'_> {
+    /// Everything in the generic lane.
+    pub fn generic() -> Self {
+        Self { choice: LaneChoice::Generic, fast: Err(String::new()) }
+    }
+
+    /// An event's lane, and why it is not the fast one where that is worth knowing.
+    fn choose(
+        &mut self,
+        name: &EventName,
+        format: &Format,
+    ) -> Result<(Lane, Option<String>), UnusableFormat> {
+        if self.choice == LaneChoice::Generic {
+            return Ok((Lane::Generic, None));
+        }
+        let refused = match &mut self.fast {
+            Ok(fast) => match fast.plan(name.system(), name.name(), format) {
+                Ok(event) => return Ok((Lane::Fast(event), None)),
+                Err(mismatch) => mismatch,
+            },
+            Err(reason) if self.choice == LaneChoice::Fast => {
+                return Err(UnusableFormat::NotFast(reason.clone()));
+            }
+            Err(_) => return Ok((Lane::Generic, None)),
+        };
+        if self.choice == LaneChoice::Fast {
+            return Err(UnusableFormat::NotFast(refused.to_string()));
+        }
+        let note = !matches!(refused, Mismatch::NotDescribed);
+        Ok((Lane::Generic, note.then(|| refused.to_string())))
     }
 }

@@ -26,7 +26,7 @@ mod state;
 mod stats;
 mod symbols;
 
-pub use events::{EventPlan, UnusableFormat};
+pub use events::{EventPlan, Lanes, UnusableFormat};
 pub use finish::{FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;
 pub use recorder::{

@@ -22,6 +22,7 @@ use crate::{
     probe::{
         KernelLayout, LoadError, ProbeError, ProgramOptions, Programs,
         detach::{AttachTurn, detach_in_background},
+        fast::{FastLinks, Hooks, Lane},
         tasks,
         tracepoint::{self, Attachment},
     },
@@ -51,6 +52,12 @@ pub struct CaptureEvent {
     pub prints_symbols: bool,
     /// Whether a refusal to attach ends the start, or leaves this event out.
     pub required: bool,
+    /// How it is recorded.
+    pub lane: Lane,
+    /// Why it does not take the fast lane, though there is a program for it.
+    pub lane_note: Option<String>,
+    /// Whether it is left alone if the fast lane cannot take it.
+    pub only_fast: bool,
 }
 
 /// Which threads are recorded.
@@ -109,6 +116,8 @@ pub struct CaptureOptions {
     pub cap: Option<u64>,
     /// Where things are in this kernel's structures.
     pub layout: KernelLayout,
+    /// Where the fast lane's system call programs are attached, if an event needs them.
+    pub hooks: Option<Hooks>,
     /// Whether the kernel's symbols are stored.
     pub symbols: Symbols,
     /// Everything else that the file needs.
@@ -194,12 +203,15 @@ pub struct Capture {
 #[derive(Debug, Default)]
 struct Links {
     events: Vec<Attachment>,
+    fast: FastLinks,
     tasks: Vec<OwnedFd>,
 }
 
 impl Drop for Links {
     fn drop(&mut self) {
+        // Raw tracepoints are let go of at once.
         self.tasks.clear();
+        self.fast = FastLinks::default();
         // Without a child process the descriptors are closed right here, which only takes longer.
         let _ = detach_in_background(std::mem::take(&mut self.events));
     }
@@ -235,11 +247,11 @@ pub struct Recorded {
 
 impl Capture {
     /// Creates the spool, loads and attaches everything; nothing is recorded before [`Capture::open_gates`].
-    pub fn prepare(options: CaptureOptions) -> Result<Self, CaptureError> {
+    pub fn prepare(mut options: CaptureOptions) -> Result<Self, CaptureError> {
         check_memory(&options)?;
         check_open_files(&options)?;
         let (spool, kept_spool) = Spool::create(&options.manifest.output)?;
-        match Self::prepare_in(&spool, &options) {
+        match Self::prepare_in(&spool, &mut options) {
             Ok(Prepared { links, programs, drain, symbols, left_out }) => Ok(Self {
                 links,
                 programs,
@@ -260,7 +272,7 @@ impl Capture {
         }
     }
 
-    fn prepare_in(spool: &Spool, options: &CaptureOptions) -> Result<Prepared, CaptureError> {
+    fn prepare_in(spool: &Spool, options: &mut CaptureOptions) -> Result<Prepared, CaptureError> {
         options.manifest.store(spool)?;
         let formats: usize = options.manifest.systems.iter().flat_map(|(_, f)| f).map(String::len).sum();
         let with_symbols = options.symbols.wanted(|| options.events.iter().any(|event| event.prints_symbols));
@@ -274,7 +286,8 @@ impl Capture {
         if options.layout.preempt_count.is_some() {
             tasks::locate_preempt_counts(&programs, &options.cpus)?;
         }
-        let mut links = Links { events: Vec::new(), tasks: tasks::attach(&programs)? };
+        let mut links =
+            Links { events: Vec::new(), fast: FastLinks::default(), tasks: tasks::attach(&programs)? };
         for &process in options.tasks.iter().flat_map(|filter| &filter.processes) {
             trace_process(&programs, process);
         }
@@ -295,8 +308,12 @@ impl Capture {
         }
         let mut left_out = Vec::new();
         let turn = AttachTurn::take();
+        links.fast = attach_fast(&programs, options)?;
         for (index, event) in options.events.iter().enumerate() {
-            match tracepoint::attach(&programs, &event.name, &event.slot, index as u32) {
+            if matches!(event.lane, Lane::Fast(_)) {
+                continue;
+            }
+            match tracepoint::attach(&mut programs, &event.name, &event.slot, index as u32) {
                 Ok(link) => links.events.push(link),
                 Err(error) if event.required => return Err(error.into()),
                 Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
@@ -304,6 +321,7 @@ impl Capture {
         }
         drop(turn);
         if links.events.is_empty()
+            && links.fast.is_empty()
             && let Some(LeftOut { reason, .. }) = left_out.pop()
         {
             return Err(reason.into());
@@ -365,11 +383,12 @@ impl Capture {
             control.set_enabled(false);
         }
         wait_until_quiet(&rings, &options.cpus);
+        programs.flush_side_queues(&options.cpus);
+        let recursion_misses = programs.recursion_misses(&links.fast);
         let duration = started.map(|(start, _)| start.elapsed()).unwrap_or_default();
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(links);
         let (drained, names, failure) = drain.finish();
-        let recursion_misses = programs.recursion_misses();
         let names_lost: u64 = controls(&rings, &options.cpus).map(|control| control.names_lost()).sum();
         let mut cmdlines = Cmdlines::new();
         if let Some((_, mut names)) = names {
@@ -391,7 +410,9 @@ impl Capture {
                     stored: done.totals,
                     lost: LossCause::ALL.map(|cause| control.lost(cause)),
                     overwritten: control.overwritten(),
-                    filtered: control.filtered(),
+                    filtered: (0..options.events.len())
+                        .map(|slot| programs.ledger(done.cpu, slot).filtered)
+                        .sum(),
                 });
             }
         }
@@ -429,6 +450,31 @@ struct Prepared {
     left_out: Vec<LeftOut>,
 }
 
+/// Attaches the fast events. One that the kernel refuses goes to the generic lane.
+fn attach_fast(programs: &Programs, options: &mut CaptureOptions) -> Result<FastLinks, ProbeError> {
+    let mut fast = Vec::new();
+    for (index, event) in options.events.iter().enumerate() {
+        if let Lane::Fast(program) = &event.lane {
+            fast.push((event.name.as_str(), program, index as u32));
+        }
+    }
+    if fast.is_empty() {
+        return Ok(FastLinks::default());
+    }
+    let slots: Vec<u32> = fast.iter().map(|&(.., slot)| slot).collect();
+    let (links, results) = programs.attach_fast(&fast, options.hooks)?;
+    for (slot, result) in slots.into_iter().zip(results) {
+        let Err(error) = result else { continue };
+        let event = &mut options.events[slot as usize];
+        if event.only_fast {
+            return Err(LoadError::from(error).into());
+        }
+        event.lane = Lane::Generic;
+        event.lane_note = Some(error.to_string());
+    }
+    Ok(links)
+}
+
 /// Traces every thread of a process. The programs add what its traced threads create from now on; a thread that one of the
 /// others creates while /proc is read shows in the next look.
 fn trace_process(programs: &Programs, process: u32) {
@@ -462,7 +508,7 @@ fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
 /// Every attached event is a descriptor. Without enough of them hundreds of events would be refused one by one, and in the end
 /// the command could not be started.
 fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
-    // A link and its perf event for each event.
+    // A link for each event, and its perf event or its program.
     let needed = (2 * options.events.len() + options.cpus.len()) as u64 + OTHER_FILES;
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
         Some(limit) if limit < needed => {
@@ -489,6 +535,8 @@ fn program_options(options: &CaptureOptions) -> ProgramOptions {
         wake_pages: wake_pages(options.ring_pages),
         cpus_per_reader: CPUS_PER_THREAD,
         slots: options.events.iter().map(|event| event.slot).collect(),
+        lanes: options.events.iter().map(|event| event.lane.clone()).collect(),
+        hooks: options.hooks,
         layout: options.layout,
     }
 }
@@ -547,6 +595,8 @@ fn event_stats(programs: &Programs, options: &CaptureOptions) -> Vec<EventStats>
             recorded: sum.recorded,
             lost: sum.lost,
             lost_on,
+            is_fast: matches!(event.lane, Lane::Fast(_)),
+            lane_note: event.lane_note.clone(),
         });
     }
     stats

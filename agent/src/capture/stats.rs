@@ -68,6 +68,10 @@ pub struct EventStats {
     pub lost: [u64; LossCause::COUNT],
     /// The same by CPU, for the CPUs that lost any.
     pub lost_on: Vec<(u32, [u64; LossCause::COUNT])>,
+    /// Whether a program of its own recorded it.
+    pub is_fast: bool,
+    /// Why not, though there is one.
+    pub lane_note: Option<String>,
 }
 
 impl EventStats {
@@ -189,8 +193,11 @@ impl Stats {
             let comma = if index == 0 { "" } else { "," };
             let _ = write!(
                 json,
-                "{comma}{{\"event\":\"{}\",\"id\":{},\"recorded\":{}",
-                event.name, event.id, event.recorded
+                "{comma}{{\"event\":\"{}\",\"id\":{},\"lane\":\"{}\",\"recorded\":{}",
+                event.name,
+                event.id,
+                if event.is_fast { "fast" } else { "generic" },
+                event.recorded
             );
             push_losses(&mut json, &event.lost);
             if !event.lost_on.is_empty() {
@@ -245,6 +252,7 @@ mod tests {
             recorded,
             lost: losses,
             lost_on: vec![(3, losses)],
+            ..EventStats::default()
         };
         let stats = Stats {
             cpus: vec![CpuStats::default()],
@@ -255,7 +263,7 @@ mod tests {
         };
         let json = stats.to_json("mono", 5, 1);
         assert!(json.contains(
-            "\"events\":[{\"event\":\"a:b\",\"id\":7,\"recorded\":2,\
+            "\"events\":[{\"event\":\"a:b\",\"id\":7,\"lane\":\"generic\",\"recorded\":2,\
              \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1},\"lost_on\":{\"3\":[0,0,0,1]}}]"
         ));
         assert!(json.contains("\"covered\":{\"from_ns\":5,\"to_ns\":9},\"not_attached\":[\"c:d\",\"c:e\"]"));

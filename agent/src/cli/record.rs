@@ -119,6 +119,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub kallsyms: record_plan::KallsymsMode,
 
+    /// Record through programs of events' own (fast), through the one for all events (generic), or as each event allows
+    #[arg(long, value_name = "LANE", default_value = "auto")]
+    pub lane: record_plan::LaneArg,
+
     /// Show wall-clock times: store the clock's distance to real time
     #[arg(long)]
     pub date: bool,

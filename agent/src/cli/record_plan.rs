@@ -14,7 +14,7 @@ use rustix::{
 
 use super::{CliError, record::RecordArgs};
 use crate::{
-    capture::{CaptureOptions, EventPlan, Manifest, RING_PAGES_MIN, Symbols, TaskFilter},
+    capture::{CaptureOptions, EventPlan, Lanes, Manifest, RING_PAGES_MIN, Symbols, TaskFilter},
     kernel::{
         btf::Btf,
         clock::TraceClock,
@@ -23,7 +23,10 @@ use crate::{
         proc,
         tracefs::Tracefs,
     },
-    probe::KernelLayout,
+    probe::{
+        KernelLayout,
+        fast::{FastLane, LaneChoice},
+    },
     tracedat::Compression,
 };
 
@@ -36,6 +39,27 @@ pub enum KallsymsMode {
     Full,
     /// Never.
     None,
+}
+
+/// Which programs record.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaneArg {
+    /// Those of events' own where there are any.
+    Auto,
+    /// Those of events' own only; other events are not recorded.
+    Fast,
+    /// The one for all events.
+    Generic,
+}
+
+impl From<LaneArg> for LaneChoice {
+    fn from(lane: LaneArg) -> Self {
+        match lane {
+            LaneArg::Auto => Self::Auto,
+            LaneArg::Fast => Self::Fast,
+            LaneArg::Generic => Self::Generic,
+        }
+    }
 }
 
 /// `none`, `zstd` or `zstd:LEVEL`.
@@ -87,7 +111,16 @@ impl Plan {
         let rules = rules(args, matches)?;
         let selection = catalogue.select(&rules, args.ignore_unknown)?;
         let exact = exact_names(args, &selection);
-        let events = EventPlan::make(&tracefs, &selection, args.all_formats, |name| exact.contains(name))?;
+        let btf = Btf::of_kernel();
+        let lanes = Lanes {
+            choice: args.lane.into(),
+            fast: match &btf {
+                Ok(btf) => FastLane::new(btf).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        let events =
+            EventPlan::make(&tracefs, &selection, args.all_formats, lanes, |name| exact.contains(name))?;
 
         let mut notes: Vec<String> =
             selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")).collect();
@@ -97,10 +130,10 @@ impl Plan {
             }
             notes.push(format!("not recorded: {name}: {reason}"));
         }
-        let layout = match Btf::of_kernel() {
-            Ok(btf) => KernelLayout::from_btf(&btf),
+        let layout = match &btf {
+            Ok(btf) => KernelLayout::from_btf(btf),
             Err(error) => {
-                without_btf(args, &error, &mut notes)?;
+                without_btf(args, error, &mut notes)?;
                 KernelLayout::default()
             }
         };
@@ -135,6 +168,7 @@ impl Plan {
             poll_interval: args.poll_us.map(std::time::Duration::from_micros),
             cap: args.max_kb.map(|kb| kb.saturating_mul(1024)),
             layout,
+            hooks: events.hooks,
             symbols,
             manifest,
         };

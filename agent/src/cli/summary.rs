@@ -56,7 +56,7 @@ pub(super) fn text(finished: &Finished) -> String {
         Some(misses) => {
             let _ = writeln!(
                 text,
-                "{} events were skipped by the kernel because another tracing program was running on the same CPU",
+                "{} events were skipped by the kernel because the same or another tracing program was running on the CPU",
                 count(misses)
             );
         }
@@ -68,6 +68,11 @@ pub(super) fn text(finished: &Finished) -> String {
         let _ = writeln!(text, "{} thread names may be missing", count(stats.names_lost));
     }
     most_lost(&mut text, stats);
+    for event in &stats.events {
+        if let Some(reason) = &event.lane_note {
+            let _ = writeln!(text, "{} took the generic lane: {reason}", event.name);
+        }
+    }
     text
 }
 

@@ -143,6 +143,15 @@ pub struct Member {
     pub type_id: TypeId,
 }
 
+/// A tracepoint as programs see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawTracepoint {
+    /// The number that a program is loaded for (`attach_btf_id`).
+    pub id: TypeId,
+    /// The types of its arguments.
+    pub args: Vec<TypeId>,
+}
+
 /// A variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Variable {
@@ -234,6 +243,11 @@ impl Btf {
         self.find(name, |kind| kind == kind::FUNC).is_some()
     }
 
+    /// The number of the function of this name.
+    pub fn function(&self, name: &str) -> Result<TypeId, BtfError> {
+        self.find(name, |kind| kind == kind::FUNC).ok_or_else(|| BtfError::NoType(name.to_owned()))
+    }
+
     /// The number of the structure, union, typedef, enumeration or integer of this name.
     pub fn type_named(&self, name: &str) -> Result<TypeId, BtfError> {
         let named = |kind| {
@@ -280,6 +294,26 @@ impl Btf {
             type_id = found.type_id;
         }
         Ok(Member { offset, size: self.size_of(type_id)?, type_id })
+    }
+
+    /// The member of a structure, or of an anonymous structure or union inside it.
+    pub fn member_of(&self, outer: TypeId, name: &str) -> Result<Member, BtfError> {
+        let (outer, head) = self.resolve(outer)?;
+        let of = || self.type_name(outer).unwrap_or_default().to_owned();
+        if !head.is_some_and(|head| matches!(head.kind, kind::STRUCT | kind::UNION)) {
+            return Err(BtfError::NotEmbedded(format!("the owner of {name}")));
+        }
+        let mut budget = MAX_MEMBERS;
+        let found = self.member_in(outer, name, 0, &mut budget)?;
+        let found = found.ok_or_else(|| BtfError::NoMember { of: of(), member: name.to_owned() })?;
+        if found.bit_size != 0 || found.bit_offset % 8 != 0 {
+            return Err(BtfError::BitField(format!("{}.{name}", of())));
+        }
+        Ok(Member {
+            offset: found.bit_offset / 8,
+            size: self.size_of(found.type_id)?,
+            type_id: found.type_id,
+        })
     }
 
     /// The offset of [`Btf::member`].
@@ -356,18 +390,19 @@ impl Btf {
         std::str::from_utf8(self.string(head.name)).map_err(|_| self.malformed(head, "a name is not text"))
     }
 
-    /// The types of what a raw tracepoint program is called with, in order: the parameters of
-    /// `typedef void (*btf_trace_NAME)(void *, ...)` behind the first (`include/trace/bpf_probe.h`).
-    pub fn raw_tracepoint_args(&self, tracepoint: &str) -> Result<Vec<TypeId>, BtfError> {
+    /// What a program on a tracepoint is called with: `typedef void (*btf_trace_NAME)(void *, ...)`, without the first parameter
+    /// (`include/trace/bpf_probe.h`).
+    pub fn raw_tracepoint(&self, tracepoint: &str) -> Result<RawTracepoint, BtfError> {
         let name = format!("btf_trace_{tracepoint}");
         let missing = || BtfError::NoType(name.clone());
-        let typedef = self.find(&name, |kind| kind == kind::TYPEDEF).ok_or_else(missing)?;
-        let proto = self.pointer_target(typedef)?.ok_or_else(missing)?;
+        let id = self.find(&name, |kind| kind == kind::TYPEDEF).ok_or_else(missing)?;
+        let proto = self.pointer_target(id)?.ok_or_else(missing)?;
         let head = self.head(proto)?;
         if head.kind != kind::FUNC_PROTO {
             return Err(missing());
         }
-        (1..head.vlen).map(|place| Ok(TypeId(self.word(head.body + place * 8 + 4)?))).collect()
+        let args = (1..head.vlen).map(|place| Ok(TypeId(self.word(head.body + place * 8 + 4)?)));
+        Ok(RawTracepoint { id, args: args.collect::<Result<_, BtfError>>()? })
     }
 
     /// A variable of a section.
@@ -734,8 +769,8 @@ mod tests {
         assert!(btf.variable(".bss", "runqueues").is_err());
         assert!(btf.has_function("do_sample") && !btf.has_function("do_samp") && !btf.has_function("rq"));
         assert!(btf.has_struct("rq") && !btf.has_struct("int") && !btf.has_struct(""));
-        assert_eq!(btf.raw_tracepoint_args("sample").unwrap(), [TypeId(1), TypeId(5)]);
-        assert!(btf.raw_tracepoint_args("none").is_err());
+        assert_eq!(btf.raw_tracepoint("sample").unwrap().args, [TypeId(1), TypeId(5)]);
+        assert!(btf.raw_tracepoint("none").is_err());
         assert_eq!(btf.shape(TypeId(1)).unwrap(), Shape::Int { size: 4, signed: true });
         assert_eq!(btf.shape(TypeId(0)).unwrap(), Shape::Void);
         assert_eq!(btf.shape(TypeId(2)).unwrap(), Shape::Array { element: TypeId(1), len: 4 });
@@ -783,7 +818,7 @@ mod tests {
                         let _ = btf.member(path);
                     }
                     let _ = btf.percpu_variable("runqueues");
-                    let _ = btf.raw_tracepoint_args("sample");
+                    let _ = btf.raw_tracepoint("sample");
                     for id in 0..=btf.type_count() as u32 + 1 {
                         let _ = btf.size_of(TypeId(id));
                         let _ = btf.shape(TypeId(id));

@@ -11,7 +11,9 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering},
 };
 
-use aya_obj::{EbpfSectionKind, ParseError, ProgramSection, relocation::EbpfRelocationError};
+use aya_obj::{
+    EbpfSectionKind, ParseError, ProgramSection, generated::bpf_insn, relocation::EbpfRelocationError,
+};
 
 use super::sys;
 use crate::reason;
@@ -58,6 +60,9 @@ pub enum LoadError {
         /// The end of the verifier's log, if it has written one.
         log: String,
     },
+    /// A program of the fast lane.
+    #[error(transparent)]
+    Fast(#[from] super::fast::FastError),
     /// The object and this binary do not fit together: a defect of the build.
     #[error("the embedded eBPF object has no usable {0}: build the agent again")]
     Missing(&'static str),
@@ -72,7 +77,7 @@ pub enum LoadError {
     },
 }
 
-fn said(log: &str) -> String {
+pub(super) fn said(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; the verifier said:\n  {log}") }
 }
 
@@ -151,38 +156,21 @@ impl Object {
         self.inner.remove(name).ok_or(LoadError::Missing(name))
     }
 
-    /// Loads programs, on all CPUs at once: the verifier takes milliseconds for each, and works on many side by side. The
-    /// descriptors are in the order of `programs`.
+    /// Loads programs side by side. The descriptors are in the order of `programs`.
     pub(super) fn load_all(&self, programs: &[ToLoad]) -> Result<Vec<OwnedFd>, LoadError> {
-        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(programs.len());
-        let next = AtomicUsize::new(0);
-        let work = || -> Vec<(usize, Result<OwnedFd, LoadError>)> {
-            let take = || {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                programs.get(index).map(|program| (index, self.load(*program)))
-            };
-            std::iter::from_fn(take).collect()
-        };
-        let mut loaded = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-            let mut loaded = work();
-            for other in others {
-                match other.join() {
-                    Ok(more) => loaded.extend(more),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            loaded
-        });
-        loaded.sort_by_key(|(index, _)| *index);
-        loaded.into_iter().map(|(_, result)| result).collect()
+        side_by_side(programs, |program| self.load(*program)).into_iter().collect()
+    }
+
+    /// The instructions of a program of the object, with the functions that it calls.
+    pub(super) fn instructions(&self, program: &'static str) -> Result<&[bpf_insn], LoadError> {
+        let definition = self.code.programs.get(program).ok_or(LoadError::Missing(program))?;
+        let function = self.code.functions.get(&definition.function_key());
+        Ok(&function.ok_or(LoadError::Missing(program))?.instructions)
     }
 
     fn load(&self, what: ToLoad) -> Result<OwnedFd, LoadError> {
         let ToLoad { program, attach_btf_id } = what;
         let definition = self.code.programs.get(program).ok_or(LoadError::Missing(program))?;
-        let function =
-            self.code.functions.get(&definition.function_key()).ok_or(LoadError::Missing(program))?;
         let (kind, expected_attach) = match &definition.section {
             ProgramSection::TracePoint => (sys::ProgramKind::Tracepoint, 0),
             ProgramSection::RawTracePoint => (sys::ProgramKind::RawTracepoint, 0),
@@ -193,19 +181,60 @@ impl Object {
             kind,
             name: program,
             license: &definition.license,
-            instructions: &function.instructions,
+            instructions: self.instructions(program)?,
             expected_attach,
             attach_btf_id: attach_btf_id.unwrap_or(0),
         };
-        sys::load_program(&to_load, None).or_else(|source| {
-            // Only a refusal is worth the time that writing a log takes.
-            let mut log = vec![0; 1 << 20];
-            match sys::load_program(&to_load, Some(&mut log)) {
-                Ok(loaded) => Ok(loaded),
-                Err(_) => Err(LoadError::Program { program, source, log: end_of(&log) }),
-            }
-        })
+        verify(&to_load).map_err(|Refused { source, log }| LoadError::Program { program, source, log })
     }
+}
+
+/// Gives a program to the verifier.
+pub(super) fn verify(program: &sys::Program<'_>) -> Result<OwnedFd, Refused> {
+    sys::load_program(program, None).or_else(|source| {
+        // Only a refusal is worth the time that writing a log takes.
+        let mut log = vec![0; 1 << 20];
+        match sys::load_program(program, Some(&mut log)) {
+            Ok(loaded) => Ok(loaded),
+            Err(_) => Err(Refused { source, log: end_of(&log) }),
+        }
+    })
+}
+
+/// A program that the kernel does not take.
+#[derive(Debug)]
+pub(super) struct Refused {
+    /// The system's reason.
+    pub(super) source: io::Error,
+    /// The end of the verifier's log, if it has written one.
+    pub(super) log: String,
+}
+
+/// Does `work` for each item, on all CPUs at once: the verifier takes milliseconds for a program, and works on many side by side.
+/// The results are in the order of the items.
+pub(super) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
+    let next = AtomicUsize::new(0);
+    let thread = || -> Vec<(usize, R)> {
+        let take = || {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            items.get(index).map(|item| (index, work(item)))
+        };
+        std::iter::from_fn(take).collect()
+    };
+    let mut done = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(thread)).collect();
+        let mut done = thread();
+        for other in others {
+            match other.join() {
+                Ok(more) => done.extend(more),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        done
+    });
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The last lines of a verifier's log, which ends with NULs.

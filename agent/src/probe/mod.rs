@@ -4,6 +4,7 @@
 
 pub mod binary;
 pub mod detach;
+pub mod fast;
 mod kernel_layout;
 mod load;
 mod object;

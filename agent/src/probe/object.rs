@@ -2,19 +2,23 @@
 
 use std::{
     collections::BTreeMap,
-    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
 };
 
-use agent_ebpf::{EventLedger, EventSlot, NameRecord, TID_WORDS, WAKE_BYTES, globals};
+use agent_ebpf::{
+    EventLedger, EventSlot, NameRecord, SYSCALL_SLOTS, SyscallSlot, TID_WORDS, WAKE_BYTES, globals,
+};
 use aya::maps::{Map, MapData, RingBuf};
 
 use super::{
+    fast::{FastError, FastEvent, FastLinks, Hooks, Kind, Lane, Loader, Table},
     kernel_layout::KernelLayout,
     load::{LoadError, Object, ToLoad},
+    sys,
     tracepoint::generic_program,
 };
 use crate::{
@@ -53,6 +57,10 @@ pub struct ProgramOptions {
     pub cpus_per_reader: usize,
     /// Copying plan of each event; the position is the attach cookie.
     pub slots: Vec<EventSlot>,
+    /// How each event is recorded, by the same position.
+    pub lanes: Vec<Lane>,
+    /// Where the fast lane's system call programs are attached.
+    pub hooks: Option<Hooks>,
     /// Where things are in this kernel's structures.
     pub layout: KernelLayout,
 }
@@ -60,8 +68,7 @@ pub struct ProgramOptions {
 /// Loaded programs and their memory. Dropping it frees the maps once no link holds a program any more.
 #[derive(Debug)]
 pub struct Programs {
-    /// Shows those who look for the owner of this memory, such as bpftool, that it is us.
-    #[expect(dead_code, reason = "held open")]
+    /// For programs that turn out to be needed later.
     object: Object,
     /// By name.
     loaded: BTreeMap<&'static str, OwnedFd>,
@@ -81,11 +88,12 @@ pub(super) mod program {
     pub(crate) const GENERIC_LONG: &str = "generic_event_long";
     pub(crate) const GENERICS: [&str; 2] = [GENERIC, GENERIC_LONG];
     pub(crate) const LOCATE: &str = "locate_percpu";
+    pub(crate) const FLUSH_SIDE: &str = "flush_side";
     pub(crate) const TASK_CREATED: &str = "task_created";
     pub(crate) const TASK_RENAMED: &str = "task_renamed";
     pub(crate) const TASK_FREED: &str = "task_freed";
     /// What every recording needs.
-    pub(super) const ALWAYS: [&str; 4] = [LOCATE, TASK_CREATED, TASK_RENAMED, TASK_FREED];
+    pub(super) const ALWAYS: [&str; 5] = [LOCATE, FLUSH_SIDE, TASK_CREATED, TASK_RENAMED, TASK_FREED];
 }
 
 impl Programs {
@@ -103,7 +111,8 @@ impl Programs {
             .ok()
             .and_then(|slots| slots.checked_mul(options.possible_cpus))
             .ok_or_else(too_many)?;
-        let mut object = create_object(options, pages, ledger, slots as u32)?;
+        let calls = calls_of(options);
+        let mut object = create_object(options, &calls, pages, ledger, slots as u32)?;
 
         let rings = Arc::new(Rings {
             pages: shared(&object, "PAGES", pages as usize)?,
@@ -114,11 +123,17 @@ impl Programs {
         for (index, slot) in options.slots.iter().enumerate() {
             events.write(index, *slot);
         }
+        if !calls.calls.is_empty() {
+            let table = shared::<SyscallSlot>(&object, "SYSCALLS", SYSCALL_SLOTS)?;
+            for (&nr, slot) in &calls.calls {
+                table.write(nr as usize, *slot);
+            }
+        }
         for (index, &cpu) in options.ring_cpus.iter().enumerate() {
             if let Some(control) = Control::new(&rings.control, cpu) {
                 let reader = (index / options.cpus_per_reader.max(1)) as u32;
-                let base = index as u32 * options.ring_pages;
-                control.set_ring(base, options.ring_pages, reader, options.wake_pages.max(1));
+                let (pages, wake) = (options.ring_pages, options.wake_pages.max(1));
+                control.set_ring(cpu, index as u32, pages, reader, wake);
             }
         }
         let names = NameStream(open_stream("NAMES", object.take_map("NAMES")?)?);
@@ -127,8 +142,42 @@ impl Programs {
         let ledger = shared(&object, "LEDGER", ledger as usize)?;
         let traced = shared(&object, "TRACED", TID_WORDS)?;
         let untraced = shared(&object, "UNTRACED", TID_WORDS)?;
-        let loaded = load_programs(&object, &options.slots)?;
+        let loaded = load_programs(&object, options)?;
         Ok(Self { object, loaded, rings, ledger, traced, untraced, names: Some(names), wake, slots })
+    }
+
+    /// Loads a program, if it is not loaded yet.
+    pub(super) fn load_program(&mut self, program: &'static str) -> Result<(), LoadError> {
+        if !self.loaded.contains_key(program) {
+            let loaded = self.object.load_all(&[ToLoad { program, attach_btf_id: None }])?;
+            self.loaded.extend(loaded.into_iter().map(|fd| (program, fd)));
+        }
+        Ok(())
+    }
+
+    /// Loads and attaches the programs of fast events, each to record under its slot. The results are in the order of the events.
+    pub fn attach_fast(
+        &self,
+        events: &[(&str, &FastEvent, u32)],
+        hooks: Option<Hooks>,
+    ) -> Result<(FastLinks, Vec<Result<(), FastError>>), LoadError> {
+        Ok(Loader::new(&self.object, hooks)?.attach(events))
+    }
+
+    /// Moves what is left in the side queues of these CPUs to their rings. Only after the gates are closed and all programs
+    /// have returned.
+    pub fn flush_side_queues(&self, cpus: &[u32]) {
+        let Ok(program) = self.fd(program::FLUSH_SIDE) else { return };
+        for &cpu in cpus {
+            let mut left = i32::MAX;
+            // Each run moves some. One that moves nothing has met an entry that will not be completed.
+            while let Ok(now) = sys::run_with(program, cpu.into())
+                && now > 0
+                && now < left
+            {
+                left = now;
+            }
+        }
     }
 
     /// The descriptor of a loaded program.
@@ -161,23 +210,36 @@ impl Programs {
         self.ledger.read(cpu as usize * self.slots + slot).unwrap_or_default()
     }
 
-    /// How often the kernel skipped the generic programs because another tracing program was running on the CPU, or `None`
-    /// where the kernel does not say: tracepoint programs count it since 6.7 (`trace_call_bpf`,
-    /// kernel/trace/bpf_trace.c). The count is over all events and CPUs.
-    pub fn recursion_misses(&self) -> Option<u64> {
-        use std::os::fd::AsRawFd as _;
+    /// How often the kernel skipped a program: a generic one because another tracing program was running on the CPU, one of the fast
+    /// lane because the same was running. `None` where the kernel does not say: tracepoint programs count it since 6.7
+    /// (`trace_call_bpf`, kernel/trace/bpf_trace.c). The count is over all events and CPUs.
+    pub fn recursion_misses(&self, links: &FastLinks) -> Option<u64> {
+        // A program that no event needed is not loaded.
+        let generic: Vec<_> = program::GENERICS.into_iter().filter_map(|name| self.fd(name).ok()).collect();
         // Earlier kernels show the line too, and it stays 0.
-        if KernelVersion::running()? < TRACEPOINT_MISSES_SINCE {
+        if !generic.is_empty() && KernelVersion::running()? < TRACEPOINT_MISSES_SINCE {
             return None;
         }
-        let misses = |fd: BorrowedFd<'_>| -> Option<u64> {
-            let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
-            let line = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
-            line.trim().parse().ok()
-        };
-        // A program that no event needed is not loaded.
-        program::GENERICS.into_iter().filter_map(|name| self.fd(name).ok()).map(misses).sum()
+        generic.into_iter().chain(links.programs()).map(misses).sum()
     }
+}
+
+/// What a program's descriptor says about it.
+fn misses(program: BorrowedFd<'_>) -> Option<u64> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
+    line.trim().parse().ok()
+}
+
+/// The system calls among the events.
+fn calls_of(options: &ProgramOptions) -> Table {
+    let mut table = Table::default();
+    for (index, (lane, slot)) in options.lanes.iter().zip(&options.slots).enumerate() {
+        if let Lane::Fast(FastEvent(Kind::Call(call))) = lane {
+            table.add(index as u32, slot.id, *call);
+        }
+    }
+    table
 }
 
 /// Maps a BPF ring buffer.
@@ -246,9 +308,16 @@ fn set_bit(set: &SharedArray<u64>, tid: u32) {
 }
 
 /// Loads what these events need: verifying a generic program takes the kernel longer than everything else at the start.
-fn load_programs(object: &Object, slots: &[EventSlot]) -> Result<BTreeMap<&'static str, OwnedFd>, LoadError> {
-    let used = |generic: &&str| slots.iter().any(|slot| generic_program(slot) == *generic);
-    let wanted: Vec<ToLoad> = (program::GENERICS.into_iter().filter(used))
+fn load_programs(
+    object: &Object,
+    options: &ProgramOptions,
+) -> Result<BTreeMap<&'static str, OwnedFd>, LoadError> {
+    let generic = || {
+        let slots = options.slots.iter().zip(&options.lanes);
+        slots.filter(|(_, lane)| matches!(lane, Lane::Generic)).map(|(slot, _)| generic_program(slot))
+    };
+    let wanted: Vec<ToLoad> = (program::GENERICS.into_iter())
+        .filter(|name| generic().any(|used| used == *name))
         .chain(program::ALWAYS)
         .map(|program| ToLoad { program, attach_btf_id: None })
         .collect();
@@ -256,7 +325,13 @@ fn load_programs(object: &Object, slots: &[EventSlot]) -> Result<BTreeMap<&'stat
     Ok(wanted.into_iter().map(|wanted| wanted.program).zip(loaded).collect())
 }
 
-fn create_object(options: &ProgramOptions, pages: u32, ledger: u32, slots: u32) -> Result<Object, LoadError> {
+fn create_object(
+    options: &ProgramOptions,
+    calls: &Table,
+    pages: u32,
+    ledger: u32,
+    slots: u32,
+) -> Result<Object, LoadError> {
     let layout = &options.layout;
     let preempt = layout.preempt_count.unwrap_or_default();
     let words = [
@@ -270,6 +345,11 @@ fn create_object(options: &ProgramOptions, pages: u32, ledger: u32, slots: u32) 
         (globals::TASK_TGID, layout.task_tgid),
         (globals::TASK_COMM, layout.task_comm),
         (globals::TASK_MIGRATION, layout.task_migration),
+        (globals::TASK_STATUS, options.hooks.map_or(0, |hooks| hooks.task_status)),
+        (globals::RAW_ENTER, calls.raw_enter.0),
+        (globals::RAW_ENTER_ID, calls.raw_enter.1),
+        (globals::RAW_EXIT, calls.raw_exit.0),
+        (globals::RAW_EXIT_ID, calls.raw_exit.1),
         (globals::TASK_CFS_RQ, preempt.task_cfs_rq),
         (globals::CFS_RQ_RQ, preempt.cfs_rq_rq),
         (globals::RQ_CPU, preempt.rq_cpu),
@@ -283,6 +363,7 @@ fn create_object(options: &ProgramOptions, pages: u32, ledger: u32, slots: u32) 
     let sizes = [
         ("PAGES", pages),
         ("PAGE_META", pages),
+        ("SIDE", (options.ring_cpus.len() as u32).max(1)),
         ("CONTROL", options.possible_cpus),
         ("EVENTS", slots),
         ("LEDGER", ledger),

@@ -303,6 +303,12 @@ pub(super) fn link_perf_event(
     bpf(BPF_LINK_CREATE, &mut attr).map(owned)
 }
 
+/// Attaches a program of type "tracing" to the tracepoint that it was loaded for.
+pub(super) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let mut attr = RawTracepointOpen { name: 0, prog_fd: program.as_raw_fd() as u32, _pad: 0 };
+    bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr).map(owned)
+}
+
 /// Attaches a raw tracepoint program to the tracepoint `name`.
 pub(super) fn open_raw_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     let mut attr =
@@ -316,6 +322,18 @@ pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<i32> {
         prog_fd: program.as_raw_fd() as u32,
         flags: BPF_F_TEST_RUN_ON_CPU,
         cpu,
+        ..TestRun::default()
+    };
+    bpf(BPF_PROG_TEST_RUN, &mut attr)?;
+    Ok(attr.retval as i32)
+}
+
+/// Runs a raw tracepoint program once with this argument, on any CPU, and gives its return value.
+pub(super) fn run_with(program: BorrowedFd<'_>, argument: u64) -> io::Result<i32> {
+    let mut attr = TestRun {
+        prog_fd: program.as_raw_fd() as u32,
+        ctx_size_in: size_of::<u64>() as u32,
+        ctx_in: (&raw const argument) as u64,
         ..TestRun::default()
     };
     bpf(BPF_PROG_TEST_RUN, &mut attr)?;

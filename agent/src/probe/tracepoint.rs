@@ -122,11 +122,12 @@ fn other_thread(system: &str, name: &str) -> Option<&'static str> {
 /// Ties a generic program to the event of `plan`; it records under the slot `index` from the moment its CPU's gate
 /// is open. Dropping it detaches, which takes the kernel tens of milliseconds: see [`super::detach`].
 pub fn attach(
-    programs: &Programs,
+    programs: &mut Programs,
     event: &str,
     plan: &EventSlot,
     index: u32,
 ) -> Result<Attachment, super::ProbeError> {
+    programs.load_program(generic_program(plan))?;
     let program = programs.fd(generic_program(plan))?;
     let fail = |step| move |source| AttachError { event: event.to_owned(), step, source };
     let carrier = sys::open_tracepoint(plan.id).map_err(fail("perf_event_open"))?;

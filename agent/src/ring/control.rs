@@ -74,11 +74,6 @@ impl<'a> Control<'a> {
         atomic!(self.overwritten).load(Ordering::Relaxed)
     }
 
-    /// Events that a process filter rejected.
-    pub fn filtered(&self) -> u64 {
-        atomic!(self.filtered).load(Ordering::Relaxed)
-    }
-
     /// Thread names that were not noted because the agent did not read them in time.
     pub fn names_lost(&self) -> u64 {
         atomic!(self.names_lost).load(Ordering::Relaxed)
@@ -104,15 +99,17 @@ impl<'a> Control<'a> {
         unsafe { self.block.as_ptr().read_volatile() }
     }
 
-    /// Sets which pages the ring of this CPU consists of, and that its reader, number `reader`, is woken when `wake_pages` of
-    /// them wait. Only before its gate is opened for the first time.
-    pub fn set_ring(&self, base: u32, pages: u32, reader: u32, wake_pages: u32) {
+    /// Sets that this CPU has the ring and the side queue number `index`, of `pages` pages, and that its reader, number `reader`, is
+    /// woken when `wake_pages` of them wait. Only before its gate is opened for the first time.
+    pub fn set_ring(&self, cpu: u32, index: u32, pages: u32, reader: u32, wake_pages: u32) {
         // SAFETY: no program uses the ring yet, so nothing else accesses these fields.
         unsafe {
             (&raw mut (*self.block.as_ptr()).reader).write_volatile(reader);
             (&raw mut (*self.block.as_ptr()).wake_pages).write_volatile(wake_pages);
-            (&raw mut (*self.block.as_ptr()).ring_base).write_volatile(base);
+            (&raw mut (*self.block.as_ptr()).ring_base).write_volatile(index * pages);
             (&raw mut (*self.block.as_ptr()).ring_pages).write_volatile(pages);
+            (&raw mut (*self.block.as_ptr()).side).write_volatile(index);
+            (&raw mut (*self.block.as_ptr()).cpu).write_volatile(cpu);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{io, marker::PhantomData, os::fd::AsFd, os::fd::AsRawFd as _, ptr::NonNull};
 
-use agent_ebpf::{CpuControl, EventLedger, EventSlot, PAGE_SIZE, PageMeta};
+use agent_ebpf::{CpuControl, EventLedger, EventSlot, PAGE_SIZE, PageMeta, SyscallSlot};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// Types that any bytes are a valid value of, and that agree with their eBPF side in size and layout.
@@ -24,6 +24,9 @@ unsafe impl Shared for PageMeta {}
 unsafe impl Shared for EventSlot {}
 // SAFETY: as above.
 unsafe impl Shared for EventLedger {}
+
+// SAFETY: as above.
+unsafe impl Shared for SyscallSlot {}
 
 /// An array map's elements, in this process's memory.
 ///

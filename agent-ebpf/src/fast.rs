@@ -1,0 +1,147 @@
+//! The fast lane: the two halves that every program of it is made of.
+//!
+//! The agent writes a program for each event (`agent/src/probe/fast`): it calls `fast_begin`, which gives the place for the record
+//! with the common fields filled in, stores the event's fields there, and calls `fast_end`. Both are in the object as
+//! programs, but are never loaded by themselves: the agent appends their instructions to the ones that it writes. Called
+//! with constants, they are verified for each event with what is constant there.
+//!
+//! Such a program may be interrupted by another one at any point (`ring`, `side`).
+
+use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_SIZE, SideEntry};
+use aya_ebpf::helpers::bpf_get_smp_processor_id;
+
+use crate::{
+    context::{self, Current},
+    globals,
+    ring::{Ring, Room, SHORT_HEADER, clamp_to, put},
+    side::Entry,
+    tasks,
+};
+
+/// Says that an event is about no thread but the current one.
+const NO_OTHER: u64 = u64::MAX;
+
+/// What the first half tells the second, on the program's stack. Words, so that the verifier keeps track of the pointers.
+#[repr(C)]
+pub struct Frame {
+    ctl: *mut CpuControl,
+    ledger: *mut EventLedger,
+    /// The event's header in the page, or the entry's in the side queue.
+    header: *mut u8,
+    /// Time since the event before.
+    delta: u64,
+    /// Position in the side queue, if `is_queued`.
+    position: u64,
+    is_queued: u64,
+}
+
+/// Takes a place for a record of event `cookie`, of at most `max` bytes (`SHORT_MAX` or less), and writes the common fields.
+/// `id` is the kernel's id of the event; `other` another thread that it is about, or `NO_OTHER`. Null if it is not recorded.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/fast_begin")]
+extern "C" fn fast_begin(cookie: u64, id: u64, max: u64, other: u64, frame: *mut Frame) -> *mut u8 {
+    begin(cookie as u32, id as u32, max as u32, other, frame)
+}
+
+/// Makes the record of `len` bytes part of the ring; with `len` 0, a field could not be read or was too long.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/fast_end")]
+extern "C" fn fast_end(frame: *mut Frame, len: u64) -> u64 {
+    end(frame, len as u32);
+    0
+}
+
+#[inline(always)]
+pub fn begin(cookie: u32, id: u32, max: u32, other: u64, frame: *mut Frame) -> *mut u8 {
+    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
+    let Some(mut ring) = Ring::open(cpu, cookie) else { return core::ptr::null_mut() };
+    let current = Current::get();
+    let other = || if other == NO_OTHER { None } else { Some(other as u32) };
+    if !tasks::wanted(current.pid_tgid, other) {
+        ring.filter_out();
+        return core::ptr::null_mut();
+    }
+    let record = if ring.acquire() {
+        begin_in_page(&mut ring, max, frame)
+    } else {
+        begin_in_queue(&mut ring, cookie, max, frame)
+    };
+    if record.is_null() {
+        return record;
+    }
+    unsafe {
+        (&raw mut (*frame).ctl).write_volatile(ring.ctl);
+        (&raw mut (*frame).ledger).write_volatile(ring.ledger);
+        let word = context::common_word(ring.control(), id as u16, &current, globals::raw_migration());
+        record.cast::<u32>().write(word);
+        record.cast::<u32>().add(1).write(current.pid_tgid as u32);
+    }
+    record
+}
+
+#[inline(always)]
+fn begin_in_page(ring: &mut Ring, max: u32, frame: *mut Frame) -> *mut u8 {
+    let Some(Room { page, at, delta }) = ring.room(context::now(), SHORT_HEADER + max) else {
+        ring.abort(LossCause::RingFull);
+        ring.leave();
+        return core::ptr::null_mut();
+    };
+    unsafe {
+        let at = clamp_to(at, PAGE_SIZE as u32 - SHORT_HEADER - max);
+        let header = page.cast::<u8>().add(at as usize);
+        (&raw mut (*frame).header).write_volatile(header);
+        (&raw mut (*frame).delta).write_volatile(delta.into());
+        (&raw mut (*frame).is_queued).write_volatile(0);
+        header.add(SHORT_HEADER as usize)
+    }
+}
+
+#[inline(always)]
+fn begin_in_queue(ring: &mut Ring, cookie: u32, max: u32, frame: *mut Frame) -> *mut u8 {
+    let Some(entry) = Entry::append(ring.ctl, cookie, max) else {
+        ring.lose(LossCause::Nested);
+        return core::ptr::null_mut();
+    };
+    unsafe {
+        (&raw mut (*frame).header).write_volatile(entry.header.cast());
+        (&raw mut (*frame).position).write_volatile(entry.position());
+        (&raw mut (*frame).is_queued).write_volatile(1);
+    }
+    entry.record()
+}
+
+#[inline(always)]
+pub fn end(frame: *mut Frame, len: u32) {
+    // SAFETY: filled by `begin`.
+    let (ctl, ledger, header, is_queued) = unsafe {
+        (
+            (&raw const (*frame).ctl).read_volatile(),
+            (&raw const (*frame).ledger).read_volatile(),
+            (&raw const (*frame).header).read_volatile(),
+            (&raw const (*frame).is_queued).read_volatile(),
+        )
+    };
+    let mut ring = Ring { ctl, ledger };
+    if is_queued != 0 {
+        let position = unsafe { (&raw const (*frame).position).read_volatile() };
+        Entry::at(header.cast::<SideEntry>(), position).complete(len);
+        if len == 0 {
+            ring.lose(LossCause::ReadFault);
+        }
+        if ring.is_taken() {
+            return;
+        }
+    } else {
+        if len == 0 {
+            ring.abort(LossCause::ReadFault);
+        } else {
+            let delta = unsafe { (&raw const (*frame).delta).read_volatile() } as u32;
+            let words = (len + 3) / 4;
+            put(header.cast(), 0, words | delta << 5);
+            let end = ring.control().offset + SHORT_HEADER + words * 4;
+            ring.commit(delta, end);
+        }
+        ring.leave();
+    }
+    ring.flush_side();
+}

@@ -1,0 +1,215 @@
+//! The side queue: records of programs that interrupted a writer (layout and order: `agent_ebpf`).
+//!
+//! Programs that append compete only for `side_tail`. Each takes the clock's time between looking at the tail and moving it,
+//! atomically and only if nobody else has: so entries are in the order of their times. Interrupts end in reverse
+//! order, so an entry that the owner of the ring sees is complete, unless programs can be preempted; then the marker tells.
+
+use agent_ebpf::{
+    CpuControl, LossCause, PAGE_SIZE, SIDE_ALIGN, SIDE_BYTES, SIDE_RECORD_MAX, SIDE_SKIP, SideEntry,
+};
+use aya_ebpf::{
+    helpers::generated::bpf_probe_read_kernel as probe_read, macros::raw_tracepoint,
+    programs::RawTracePointContext,
+};
+
+use crate::{
+    atomic, context,
+    maps::{CONTROL, SIDE},
+    ring::{self, LONG_HEADER, Ring, Room, SHORT_HEADER, SHORT_MAX, clamp, clamp_to, put},
+};
+
+const HEADER: u32 = size_of::<SideEntry>() as u32;
+/// How often an append tries again because an interrupt came between.
+const TRIES: usize = 4;
+/// Entries moved at one release. The verifier walks through each of them; what is left waits for the next event.
+const FLUSH_MAX: usize = 3;
+
+/// An entry that is being filled.
+pub struct Entry {
+    /// Its header.
+    pub header: *mut SideEntry,
+    /// Where it is since the start.
+    position: u64,
+}
+
+/// Whether every entry is in the ring.
+///
+/// # Safety
+/// `ctl` comes from a map lookup.
+#[inline(always)]
+pub unsafe fn is_empty(ctl: *mut CpuControl) -> bool {
+    unsafe { atomic::load(&raw const (*ctl).side_tail) == atomic::load(&raw const (*ctl).side_head) }
+}
+
+impl Entry {
+    /// Appends an entry for a record of at most `max` bytes; `None` if there is no room.
+    #[inline(always)]
+    pub fn append(ctl: *mut CpuControl, cookie: u32, max: u32) -> Option<Self> {
+        let position = append(ctl, HEADER + max, cookie);
+        if position == u64::MAX {
+            return None;
+        }
+        let queue = SIDE.get_ptr_mut(unsafe { (*ctl).side })?;
+        let at = clamp_to(place(position), SIDE_BYTES as u32 - HEADER - max);
+        let header = unsafe { queue.cast::<u8>().add(at as usize).cast() };
+        Some(Self { header, position })
+    }
+
+    /// The entry that [`Entry::append`] gave, from its parts.
+    #[inline(always)]
+    pub fn at(header: *mut SideEntry, position: u64) -> Self {
+        Self { header, position }
+    }
+
+    #[inline(always)]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Where the record goes.
+    #[inline(always)]
+    pub fn record(&self) -> *mut u8 {
+        unsafe { self.header.add(1).cast() }
+    }
+
+    /// Lets the owner take the entry. Without a record (`len` 0) it is passed over.
+    #[inline(always)]
+    pub fn complete(&self, len: u32) {
+        unsafe { atomic::store(&raw mut (*self.header).marker, marker(self.position, len)) };
+    }
+}
+
+#[inline(always)]
+fn place(position: u64) -> u32 {
+    (position % SIDE_BYTES as u64) as u32
+}
+
+#[inline(always)]
+fn marker(position: u64, len: u32) -> u64 {
+    (position / SIDE_ALIGN as u64 + 1) << 32 | u64::from(len)
+}
+
+/// Takes `size` bytes in one piece, and stamps them. Gives the position, or all ones.
+#[inline(never)]
+fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
+    let size = (size + SIDE_ALIGN as u32 - 1) & !(SIDE_ALIGN as u32 - 1);
+    let Some(queue) = SIDE.get_ptr_mut(unsafe { (*ctl).side }) else { return u64::MAX };
+    for _ in 0..TRIES {
+        let (tail, head) =
+            unsafe { (atomic::load(&raw const (*ctl).side_tail), atomic::load(&raw const (*ctl).side_head)) };
+        let to_end = SIDE_BYTES as u32 - place(tail);
+        let skipped = if size > to_end { to_end } else { 0 };
+        let next = tail + u64::from(skipped + size);
+        if next - head > SIDE_BYTES as u64 {
+            return u64::MAX;
+        }
+        let time = context::now();
+        if !atomic::replace(unsafe { &raw mut (*ctl).side_tail }, tail, next) {
+            continue;
+        }
+        let entry = |position: u64| -> *mut SideEntry {
+            let at = clamp::<{ SIDE_BYTES as u32 - HEADER }>(place(position));
+            unsafe { queue.cast::<u8>().add(at as usize).cast() }
+        };
+        let position = tail + u64::from(skipped);
+        unsafe {
+            let header = entry(position);
+            (*header).time = time;
+            (*header).cookie = cookie;
+            (*header).size = size;
+            if skipped != 0 {
+                // Only the marker: it may be all that fits.
+                let at = clamp::<{ SIDE_BYTES as u32 - 8 }>(place(tail));
+                let skip: *mut u64 = queue.cast::<u8>().add(at as usize).cast();
+                atomic::store(skip, marker(tail, SIDE_SKIP));
+            }
+        }
+        return position;
+    }
+    u64::MAX
+}
+
+/// `flush_side`: moves what is left in the queue of the CPU that its argument names. Run by the agent at a stop, through
+/// `BPF_PROG_TEST_RUN`, when nothing else writes; never attached. Returns how many bytes are left.
+#[raw_tracepoint(tracepoint = "sys_enter")]
+pub fn flush_side(ctx: RawTracePointContext) -> i32 {
+    let cpu: u64 = ctx.arg(0);
+    let Some(ctl) = CONTROL.get_ptr_mut(cpu as u32) else { return -1 };
+    flush(ctl);
+    unsafe { (atomic::load(&raw const (*ctl).side_tail) - atomic::load(&raw const (*ctl).side_head)) as i32 }
+}
+
+/// Moves entries to the ring, unless somebody writes there.
+#[inline(never)]
+pub fn flush(ctl: *mut CpuControl) -> u64 {
+    unsafe {
+        if !ring::take(ctl) {
+            return 0;
+        }
+        for _ in 0..FLUSH_MAX {
+            if move_entry(ctl) == 0 {
+                break;
+            }
+        }
+        atomic::store(&raw mut (*ctl).busy, 0);
+    }
+    0
+}
+
+/// Moves the oldest entry to the ring. Gives 0 if there is none, or if it is not complete.
+#[inline(never)]
+fn move_entry(ctl: *mut CpuControl) -> u64 {
+    let head = unsafe { (*ctl).side_head };
+    if head == atomic::load(unsafe { &raw const (*ctl).side_tail }) {
+        return 0;
+    }
+    let Some(queue) = SIDE.get_ptr_mut(unsafe { (*ctl).side }) else { return 0 };
+    let at = clamp::<{ SIDE_BYTES as u32 - 8 }>(place(head));
+    let marked = atomic::load(unsafe { queue.cast::<u8>().add(at as usize).cast() });
+    if marked & !0xffff_ffff != marker(head, 0) {
+        return 0;
+    }
+    let len = marked as u32;
+    if len == SIDE_SKIP {
+        unsafe { (*ctl).side_head = head + u64::from(SIDE_BYTES as u32 - place(head)) };
+        return 1;
+    }
+    let at = clamp::<{ SIDE_BYTES as u32 - HEADER }>(place(head));
+    let header: *mut SideEntry = unsafe { queue.cast::<u8>().add(at as usize).cast() };
+    let (time, cookie, size) = unsafe { ((*header).time, (*header).cookie, (*header).size) };
+    if len > 8 {
+        if let Some(mut ring) = Ring::at(ctl, unsafe { (*ctl).cpu }, cookie) {
+            let record: *const u8 = unsafe { header.add(1).cast() };
+            move_record(&mut ring, time, record, len);
+        }
+    }
+    unsafe { (*ctl).side_head = head + u64::from(size) };
+    1
+}
+
+/// Writes a queued record to the page. Room for the longest is asked for, whatever its length: with one bound the verifier
+/// walks through this once, and what it wastes at the end of a page does not matter for so few records.
+#[inline(always)]
+fn move_record(ring: &mut Ring, time: u64, record: *const u8, len: u32) {
+    const NEED: u32 = LONG_HEADER + SIDE_RECORD_MAX as u32;
+    const LAST: u32 = PAGE_SIZE as u32 - NEED;
+    let Some(Room { page, at, delta }) = ring.room(time, NEED) else {
+        ring.lose(LossCause::RingFull);
+        return;
+    };
+    let words = (len + 3) / 4;
+    let mut start = clamp::<LAST>(at);
+    if len <= SHORT_MAX {
+        put(page, start, words | delta << 5);
+        start += SHORT_HEADER;
+    } else {
+        put(page, start, delta << 5);
+        put(page, start + 4, words * 4 + 4);
+        start += LONG_HEADER;
+    }
+    unsafe {
+        let to = page.cast::<u8>().add(start as usize);
+        probe_read(to.cast(), clamp::<{ SIDE_RECORD_MAX as u32 }>(len), record.cast());
+    }
+    ring.commit(delta, start + words * 4);
+}

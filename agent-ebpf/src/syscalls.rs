@@ -1,0 +1,137 @@
+//! System calls in the fast lane: one program at the entry and one at the exit of every system call, for `raw_syscalls:*` and all of
+//! `syscalls:*`. What is recorded of each call is in `SYSCALLS`, by number.
+//!
+//! Registers are those of x86-64. The agent does not load these programs elsewhere.
+
+use agent_ebpf::SYSCALL_SLOTS;
+use core::mem::MaybeUninit;
+
+use crate::{
+    context::Current,
+    fast::{self, Frame},
+    globals,
+    maps::SYSCALLS,
+};
+
+/// Bytes of a record with six arguments.
+const ENTER_MAX: u32 = 64;
+const EXIT_MAX: u32 = 24;
+/// Where the arguments are in a record of `syscalls:sys_enter_*`.
+const ARGS: usize = 16;
+const NO_OTHER: u64 = u64::MAX;
+
+/// Offsets in `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), in words. An ABI, which the agent checks all the same.
+mod reg {
+    pub(super) const BP: usize = 4;
+    pub(super) const BX: usize = 5;
+    pub(super) const R10: usize = 7;
+    pub(super) const R9: usize = 8;
+    pub(super) const R8: usize = 9;
+    pub(super) const AX: usize = 10;
+    pub(super) const CX: usize = 11;
+    pub(super) const DX: usize = 12;
+    pub(super) const SI: usize = 13;
+    pub(super) const DI: usize = 14;
+    pub(super) const ORIG_AX: usize = 15;
+}
+
+/// `sys_enter(struct pt_regs *regs, long id)`.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/syscall_enter")]
+extern "C" fn syscall_enter(ctx: *const u64) -> u64 {
+    let (regs, nr) = unsafe { (ctx.cast::<*const u64>().read_volatile(), ctx.add(1).read_volatile()) };
+    let compat = Current::get().in_compat_syscall();
+    if globals::raw_enter() != 0 {
+        enter(globals::raw_enter() - 1, globals::raw_enter_id(), 8, regs, nr, compat);
+    }
+    // As the kernel does not report 32-bit calls (`trace_get_syscall_nr`, kernel/trace/trace_syscalls.c).
+    if nr < SYSCALL_SLOTS as u64
+        && !compat
+        && let Some(slot) = SYSCALLS.get(nr as u32)
+        && slot.enter != 0
+    {
+        enter_named(slot.enter - 1, slot.enter_id.into(), slot.enter_len, regs, nr);
+    }
+    0
+}
+
+#[inline(always)]
+fn enter(cookie: u32, id: u32, at: usize, regs: *const u64, nr: u64, compat: bool) {
+    let mut frame = MaybeUninit::<Frame>::uninit();
+    let record = fast::begin(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
+    if record.is_null() {
+        return;
+    }
+    unsafe {
+        record.add(at).cast::<u64>().write(nr);
+        let args = record.add(at + 8).cast::<u64>();
+        if compat {
+            // `syscall_get_arguments`, arch/x86/include/asm/syscall.h.
+            copy(args, regs, [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP]);
+        } else {
+            copy(args, regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
+        }
+    }
+    fast::end(frame.as_mut_ptr(), ENTER_MAX);
+}
+
+/// All six arguments are written, and as many of them belong to the record as the call has.
+#[inline(always)]
+fn enter_named(cookie: u32, id: u32, len: u32, regs: *const u64, nr: u64) {
+    let mut frame = MaybeUninit::<Frame>::uninit();
+    let record = fast::begin(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
+    if record.is_null() {
+        return;
+    }
+    unsafe {
+        // The number is an `int`; what is behind it is padding.
+        record.add(8).cast::<u64>().write(nr);
+        copy(record.add(ARGS).cast(), regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
+    }
+    fast::end(frame.as_mut_ptr(), len);
+}
+
+/// # Safety
+/// `regs` is the tracepoint's argument and `to` has room for six words.
+#[inline(always)]
+unsafe fn copy(to: *mut u64, regs: *const u64, words: [usize; 6]) {
+    for (place, word) in words.into_iter().enumerate() {
+        unsafe { to.add(place).write(regs.add(word).read_volatile()) };
+    }
+}
+
+/// `sys_exit(struct pt_regs *regs, long ret)`.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/syscall_exit")]
+extern "C" fn syscall_exit(ctx: *const u64) -> u64 {
+    let (regs, ret) = unsafe { (ctx.cast::<*const u64>().read_volatile(), ctx.add(1).read_volatile()) };
+    // `syscall_get_nr`: an `int`.
+    let nr = unsafe { regs.add(reg::ORIG_AX).read_volatile() } as i32;
+    if globals::raw_exit() != 0 {
+        exit(globals::raw_exit() - 1, globals::raw_exit_id(), i64::from(nr) as u64, ret);
+    }
+    if (nr as u32) < SYSCALL_SLOTS as u32
+        && let Some(slot) = SYSCALLS.get(nr as u32)
+        && slot.exit != 0
+        && !Current::get().in_compat_syscall()
+    {
+        // `syscall_get_return_value`.
+        let ret = unsafe { regs.add(reg::AX).read_volatile() };
+        exit(slot.exit - 1, slot.exit_id.into(), u64::from(nr as u32), ret);
+    }
+    0
+}
+
+#[inline(always)]
+fn exit(cookie: u32, id: u32, nr: u64, ret: u64) {
+    let mut frame = MaybeUninit::<Frame>::uninit();
+    let record = fast::begin(cookie, id, EXIT_MAX, NO_OTHER, frame.as_mut_ptr());
+    if record.is_null() {
+        return;
+    }
+    unsafe {
+        record.add(8).cast::<u64>().write(nr);
+        record.add(16).cast::<u64>().write(ret);
+    }
+    fast::end(frame.as_mut_ptr(), EXIT_MAX);
+}

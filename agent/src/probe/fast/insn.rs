@@ -1,0 +1,220 @@
+//! eBPF instructions and a small assembler with labels (Documentation/bpf/standardization/instruction-set.rst).
+
+use aya_obj::generated::bpf_insn;
+
+/// A register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Reg(pub(super) u8);
+
+/// Result of calls.
+pub(super) const R0: Reg = Reg(0);
+/// First argument of calls; the context at the start.
+pub(super) const R1: Reg = Reg(1);
+pub(super) const R2: Reg = Reg(2);
+pub(super) const R3: Reg = Reg(3);
+pub(super) const R4: Reg = Reg(4);
+pub(super) const R5: Reg = Reg(5);
+/// First register that calls leave alone.
+pub(super) const R6: Reg = Reg(6);
+pub(super) const R7: Reg = Reg(7);
+pub(super) const R8: Reg = Reg(8);
+/// The frame pointer.
+pub(super) const FP: Reg = Reg(10);
+
+/// `struct bpf_insn` (include/uapi/linux/bpf.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Insn {
+    /// Class, operation and source or size.
+    pub(crate) code: u8,
+    /// Destination in the low half, source in the high one.
+    pub(crate) regs: u8,
+    /// Jump distance or memory offset.
+    pub(crate) off: i16,
+    /// Immediate.
+    pub(crate) imm: i32,
+}
+
+impl From<Insn> for bpf_insn {
+    fn from(Insn { code, regs, off, imm }: Insn) -> Self {
+        Self {
+            code,
+            _bitfield_align_1: [],
+            _bitfield_1: Self::new_bitfield_1(regs & 0xf, regs >> 4),
+            off,
+            imm,
+        }
+    }
+}
+
+const LDX: u8 = 0x61;
+const ST: u8 = 0x62;
+const STX: u8 = 0x63;
+const ALU64: u8 = 0x07;
+const JMP: u8 = 0x05;
+/// The second operand is a register.
+const X: u8 = 0x08;
+const CALL: u8 = 0x85;
+const EXIT: u8 = 0x95;
+/// Source register of a call to another function of the program.
+const PSEUDO_CALL: u8 = 1;
+/// Source register of a call to a function of the kernel.
+const PSEUDO_KFUNC_CALL: u8 = 2;
+/// Loads 64 bits, with the upper half in a second instruction.
+const LD_IMM64: u8 = 0x18;
+
+/// Arithmetic operations on 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Alu {
+    Add = 0x00,
+    Sub = 0x10,
+    Mul = 0x20,
+    Div = 0x30,
+    Or = 0x40,
+    And = 0x50,
+    Lsh = 0x60,
+    Rsh = 0x70,
+    Neg = 0x80,
+    Mod = 0x90,
+    Xor = 0xa0,
+    Mov = 0xb0,
+    Arsh = 0xc0,
+}
+
+/// Conditions of jumps on 64 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Jump {
+    Always = 0x00,
+    Equal = 0x10,
+    Greater = 0x20,
+    GreaterEqual = 0x30,
+    NotEqual = 0x50,
+    SignedGreater = 0x60,
+    SignedGreaterEqual = 0x70,
+}
+
+/// The size bits of loads and stores.
+fn size_bits(size: u32) -> u8 {
+    match size {
+        1 => 0x10,
+        2 => 0x08,
+        4 => 0x00,
+        _ => 0x18,
+    }
+}
+
+/// A place that jumps go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Label(usize);
+
+/// Instructions that are being put together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Assembler {
+    code: Vec<Insn>,
+    /// Where each label is.
+    labels: Vec<Option<usize>>,
+    /// Jumps, and where they go.
+    jumps: Vec<(usize, Label)>,
+}
+
+impl Assembler {
+    fn push(&mut self, code: u8, to: Reg, from: Reg, off: i16, imm: i32) {
+        self.code.push(Insn { code, regs: to.0 | from.0 << 4, off, imm });
+    }
+
+    /// `to = *(size *)(from + off)`, zero extended.
+    pub(super) fn load(&mut self, size: u32, to: Reg, from: Reg, off: i16) {
+        self.push(LDX | size_bits(size), to, from, off, 0);
+    }
+
+    /// `*(size *)(to + off) = from`.
+    pub(super) fn store(&mut self, size: u32, to: Reg, off: i16, from: Reg) {
+        self.push(STX | size_bits(size), to, from, off, 0);
+    }
+
+    /// `*(size *)(to + off) = value`.
+    pub(super) fn store_imm(&mut self, size: u32, to: Reg, off: i16, value: i32) {
+        self.push(ST | size_bits(size), to, R0, off, value);
+    }
+
+    /// `to = to op from`.
+    pub(super) fn alu(&mut self, op: Alu, to: Reg, from: Reg) {
+        self.push(ALU64 | X | op as u8, to, from, 0, 0);
+    }
+
+    /// `to = to op value`, the value sign extended.
+    pub(super) fn alu_imm(&mut self, op: Alu, to: Reg, value: i32) {
+        self.push(ALU64 | op as u8, to, R0, 0, value);
+    }
+
+    /// `to = value`.
+    pub(super) fn load_imm(&mut self, to: Reg, value: i64) {
+        if let Ok(short) = i32::try_from(value) {
+            return self.alu_imm(Alu::Mov, to, short);
+        }
+        self.push(LD_IMM64, to, R0, 0, value as i32);
+        self.push(0, R0, R0, 0, (value >> 32) as i32);
+    }
+
+    /// How many instructions there are.
+    pub(super) fn len(&self) -> usize {
+        self.code.len()
+    }
+
+    /// A new label, not placed yet.
+    pub(super) fn label(&mut self) -> Label {
+        self.labels.push(None);
+        Label(self.labels.len() - 1)
+    }
+
+    /// Places a label here.
+    pub(super) fn place(&mut self, label: Label) {
+        self.labels[label.0] = Some(self.code.len());
+    }
+
+    /// Jumps if `a op b`.
+    pub(super) fn jump(&mut self, op: Jump, a: Reg, b: Reg, label: Label) {
+        self.jumps.push((self.code.len(), label));
+        self.push(JMP | X | op as u8, a, b, 0, 0);
+    }
+
+    /// Jumps if `a op value`.
+    pub(super) fn jump_imm(&mut self, op: Jump, a: Reg, value: i32, label: Label) {
+        self.jumps.push((self.code.len(), label));
+        self.push(JMP | op as u8, a, R0, 0, value);
+    }
+
+    /// Jumps.
+    pub(super) fn goto(&mut self, label: Label) {
+        self.jump_imm(Jump::Always, R0, 0, label);
+    }
+
+    /// Calls a helper of the kernel.
+    pub(super) fn call_helper(&mut self, helper: i32) {
+        self.push(CALL, R0, R0, 0, helper);
+    }
+
+    /// Calls a function of the kernel by its number in BTF.
+    pub(super) fn call_kernel_function(&mut self, id: u32) {
+        self.push(CALL, R0, Reg(PSEUDO_KFUNC_CALL), 0, id as i32);
+    }
+
+    /// Calls a function that is appended later; gives the place of the call.
+    pub(super) fn call_function(&mut self) -> usize {
+        self.push(CALL, R0, Reg(PSEUDO_CALL), 0, 0);
+        self.code.len() - 1
+    }
+
+    /// Ends the program with `R0`.
+    pub(super) fn exit(&mut self) {
+        self.push(EXIT, R0, R0, 0, 0);
+    }
+
+    /// The instructions, with every jump resolved. `None` if a label was not placed or is too far away.
+    pub(super) fn finish(mut self) -> Option<Vec<Insn>> {
+        for (at, label) in &self.jumps {
+            let target = self.labels[label.0]?;
+            self.code[*at].off = i16::try_from(target as i64 - *at as i64 - 1).ok()?;
+        }
+        Some(self.code)
+    }
+}

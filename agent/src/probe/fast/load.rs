@@ -1,0 +1,177 @@
+//! Putting the programs of the fast lane together, loading and attaching them.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
+
+use aya_obj::generated::bpf_insn;
+
+use super::{
+    Body, FastEvent, Kind,
+    syscalls::{Call, Hooks},
+};
+use crate::probe::{
+    load::{LoadError, Object, Refused, said, side_by_side, verify},
+    sys,
+};
+
+/// Why an event's program could not be loaded or attached.
+#[derive(Debug, thiserror::Error)]
+pub enum FastError {
+    /// The verifier or a missing permission.
+    #[error("the kernel refused its program: {source}{}", said(.log))]
+    Load {
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+        /// The end of what the verifier said.
+        log: String,
+    },
+    /// The program that it shares with others.
+    #[error("the kernel refused the program of all system calls")]
+    Shared,
+    /// Attaching.
+    #[error("the kernel refused to attach its program: {0}")]
+    Attach(#[source] io::Error),
+}
+
+/// Programs on their tracepoints. Dropping them detaches, which takes no time worth mentioning.
+#[derive(Debug, Default)]
+pub struct FastLinks {
+    links: Vec<OwnedFd>,
+    programs: Vec<OwnedFd>,
+}
+
+impl FastLinks {
+    /// How many programs are attached.
+    pub fn len(&self) -> usize {
+        self.links.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.links.is_empty()
+    }
+
+    /// The programs, which count what they missed.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.programs.iter().map(|program| program.as_fd())
+    }
+}
+
+/// Loads and attaches fast events.
+#[derive(Debug)]
+pub(in crate::probe) struct Loader<'a> {
+    begin: &'a [bpf_insn],
+    end: &'a [bpf_insn],
+    enter: &'a [bpf_insn],
+    exit: &'a [bpf_insn],
+    hooks: Option<Hooks>,
+}
+
+/// A program that one or more events need.
+enum Job<'a> {
+    Own { name: &'a str, tracepoint: u32, direct: &'a Body, copied: &'a Body, slot: u32 },
+    Calls { name: &'static str, tracepoint: u32, code: &'a [bpf_insn] },
+}
+
+impl<'a> Loader<'a> {
+    pub(in crate::probe) fn new(object: &'a Object, hooks: Option<Hooks>) -> Result<Self, LoadError> {
+        Ok(Self {
+            begin: object.instructions("fast_begin")?,
+            end: object.instructions("fast_end")?,
+            enter: object.instructions("syscall_enter")?,
+            exit: object.instructions("syscall_exit")?,
+            hooks,
+        })
+    }
+
+    /// Loads and attaches the programs of these events; the results are in their order.
+    pub(in crate::probe) fn attach(
+        &self,
+        events: &[(&str, &FastEvent, u32)],
+    ) -> (FastLinks, Vec<Result<(), FastError>>) {
+        let mut jobs = Vec::new();
+        // All system calls at the entry share a program, and all at the exit.
+        let mut calls = BTreeMap::new();
+        let job_of: Vec<usize> = (events.iter())
+            .map(|&(name, event, slot)| match &event.0 {
+                Kind::Own { tracepoint, direct, copied } => {
+                    jobs.push(Job::Own { name, tracepoint: tracepoint.0, direct, copied, slot });
+                    jobs.len() - 1
+                }
+                Kind::Call(call) => *calls.entry(call.is_entry()).or_insert_with(|| {
+                    jobs.push(self.calls(*call));
+                    jobs.len() - 1
+                }),
+            })
+            .collect();
+        let mut links = FastLinks::default();
+        let mut loaded: Vec<Option<Result<OwnedFd, FastError>>> =
+            side_by_side(&jobs, |job| self.load(job)).into_iter().map(Some).collect();
+        let mut attached = vec![false; jobs.len()];
+        let mut results = Vec::new();
+        for index in job_of {
+            let result = match loaded[index].take() {
+                Some(program) => program.and_then(|program| {
+                    links.links.push(sys::attach_tracing(program.as_fd()).map_err(FastError::Attach)?);
+                    links.programs.push(program);
+                    Ok(())
+                }),
+                None if attached[index] => Ok(()),
+                None => Err(FastError::Shared),
+            };
+            attached[index] = result.is_ok();
+            results.push(result);
+        }
+        (links, results)
+    }
+
+    fn calls(&self, call: Call) -> Job<'a> {
+        let hook = |of: fn(&Hooks) -> u32| self.hooks.as_ref().map_or(0, of);
+        if call.is_entry() {
+            Job::Calls { name: "syscall_enter", tracepoint: hook(|hooks| hooks.enter.0), code: self.enter }
+        } else {
+            Job::Calls { name: "syscall_exit", tracepoint: hook(|hooks| hooks.exit.0), code: self.exit }
+        }
+    }
+
+    fn load(&self, job: &Job<'_>) -> Result<OwnedFd, FastError> {
+        match *job {
+            Job::Own { name, tracepoint, direct, copied, slot } => {
+                let name = name.split_once(':').map_or(name, |(_, name)| name);
+                load(name, tracepoint, &self.program(direct, slot)).or_else(|first| {
+                    // The reason that matters is that of the program that was meant.
+                    load(name, tracepoint, &self.program(copied, slot)).map_err(|_| first)
+                })
+            }
+            Job::Calls { name, tracepoint, code } => load(name, tracepoint, code),
+        }
+    }
+
+    /// A whole program for the event in `slot`.
+    fn program(&self, body: &Body, slot: u32) -> Vec<bpf_insn> {
+        let mut code: Vec<bpf_insn> = body.code.iter().map(|&insn| insn.into()).collect();
+        code[body.cookie].imm = slot as i32;
+        for (call, part) in [(body.begin, self.begin), (body.end, self.end)] {
+            code[call].imm = (code.len() - call - 1) as i32;
+            code.extend_from_slice(part);
+        }
+        code
+    }
+}
+
+fn load(name: &str, tracepoint: u32, instructions: &[bpf_insn]) -> Result<OwnedFd, FastError> {
+    verify(&sys::Program {
+        kind: sys::ProgramKind::Tracing,
+        name,
+        // Of the helpers that the programs use, some are for programs under such a licence only.
+        license: c"Dual MIT/GPL",
+        instructions,
+        expected_attach: sys::BPF_TRACE_RAW_TP,
+        attach_btf_id: tracepoint,
+    })
+    .map_err(|Refused { source, log }| FastError::Load { source, log })
+}

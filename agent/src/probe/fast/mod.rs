@@ -1,0 +1,185 @@
+//! The fast lane: programs on raw tracepoints that build the very record that tracefs describes.
+//!
+//! A tracepoint program gets the record that the kernel has built for perf, and copies it. A program on the raw tracepoint gets
+//! the tracepoint's arguments and writes the record straight into the page, which saves the kernel's building it and the
+//! copy, needs no perf event, and is detached at once. It has to know how the kernel makes the fields: the files in
+//! `events`, one for a subsystem, say so (`language`). They are compiled at the start (`compile`) against the
+//! event's format in tracefs and the kernel's BTF, and whatever does not match sends the event to the generic lane.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `language` | the descriptions |
+//! | `compile` | from a description to instructions |
+//! | `insn` | instructions |
+//! | `syscalls` | system calls, which have programs of their own |
+//! | `load` | putting programs together, loading and attaching them |
+
+mod compile;
+mod insn;
+mod language;
+mod load;
+mod syscalls;
+
+use std::collections::HashMap;
+
+pub use compile::Mismatch;
+pub(in crate::probe) use load::Loader;
+pub use load::{FastError, FastLinks};
+pub(crate) use syscalls::Table;
+pub use syscalls::{Call, Hooks};
+
+use compile::{Access, Body, compile};
+use language::Definition;
+
+use crate::{
+    event::Format,
+    kernel::{
+        btf::{Btf, TypeId},
+        features::KernelVersion,
+    },
+};
+
+/// From here on the kernel keeps a raw tracepoint's program from interrupting itself (`__bpf_trace_run`,
+/// kernel/trace/bpf_trace.c), which each event's counts rely on.
+const SINCE: KernelVersion = KernelVersion::new(6, 1, 0);
+
+/// From here on the verifier trusts pointer arguments (see `compile`), and has a function that takes the trust away.
+const TRUSTED_SINCE: KernelVersion = KernelVersion::new(6, 2, 0);
+
+/// The descriptions, by system.
+static DESCRIPTIONS: [(&str, &str); 10] = [
+    ("exceptions", include_str!("events/exceptions.txt")),
+    ("irq", include_str!("events/irq.txt")),
+    ("kmem", include_str!("events/kmem.txt")),
+    ("net", include_str!("events/net.txt")),
+    ("power", include_str!("events/power.txt")),
+    ("sched", include_str!("events/sched.txt")),
+    ("signal", include_str!("events/signal.txt")),
+    ("task", include_str!("events/task.txt")),
+    ("timer", include_str!("events/timer.txt")),
+    ("workqueue", include_str!("events/workqueue.txt")),
+];
+
+/// Which lane events take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LaneChoice {
+    /// The fast one where it can be.
+    #[default]
+    Auto,
+    /// The generic one, always.
+    Generic,
+    /// The fast one; an event that cannot take it is not recorded.
+    Fast,
+}
+
+/// How an event is recorded.
+#[derive(Clone, Debug, Default)]
+pub enum Lane {
+    /// By a generic program.
+    #[default]
+    Generic,
+    /// By a program of its own.
+    Fast(FastEvent),
+}
+
+/// A program for one event, ready to be loaded.
+#[derive(Clone, Debug)]
+pub struct FastEvent(pub(crate) Kind);
+
+/// What kind of program.
+#[derive(Clone, Debug)]
+pub(crate) enum Kind {
+    /// One for this event alone.
+    Own {
+        /// `attach_btf_id`.
+        tracepoint: TypeId,
+        /// With direct loads.
+        direct: Body,
+        /// With copied members, should the kernel refuse the other.
+        copied: Body,
+    },
+    /// The one for all system calls.
+    Call(Call),
+}
+
+/// The kernel is too old for the fast lane.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("the fast lane needs Linux {SINCE} or later")]
+pub struct TooOld;
+
+/// Plans fast events for the running kernel.
+#[derive(Debug)]
+pub struct FastLane<'a> {
+    btf: &'a Btf,
+    access: Access,
+    definitions: HashMap<&'static str, Vec<Definition>>,
+    calls: Option<Hooks>,
+}
+
+impl<'a> FastLane<'a> {
+    /// The lane on the running kernel, whose type information `btf` is.
+    pub fn new(btf: &'a Btf) -> Result<Self, TooOld> {
+        let running = KernelVersion::running().filter(|running| *running >= SINCE).ok_or(TooOld)?;
+        let access = match btf.function("bpf_rdonly_cast") {
+            Ok(cast) => Access::Direct(Some(cast)),
+            Err(_) if running < TRUSTED_SINCE => Access::Direct(None),
+            Err(_) => Access::Copied,
+        };
+        Ok(Self { btf, access, definitions: HashMap::new(), calls: None })
+    }
+
+    /// A program for this event.
+    pub fn plan(&mut self, system: &str, name: &str, format: &Format) -> Result<FastEvent, Mismatch> {
+        if matches!(system, "syscalls" | "raw_syscalls") {
+            if self.calls.is_none() {
+                self.calls = Some(Hooks::find(self.btf)?);
+            }
+            return syscalls::plan(system, name, format).map(|call| FastEvent(Kind::Call(call)));
+        }
+        let (&system, text) = DESCRIPTIONS
+            .iter()
+            .map(|(known, text)| (known, text))
+            .find(|(known, _)| **known == system)
+            .ok_or(Mismatch::NotDescribed)?;
+        let definitions =
+            self.definitions.entry(system).or_insert_with(|| language::parse(text).unwrap_or_default());
+        let mut mismatch = Mismatch::NotDescribed;
+        let mut tracepoint = None;
+        for definition in definitions.iter().filter(|definition| definition.name == name) {
+            let found = match &tracepoint {
+                Some(found) => found,
+                None => tracepoint.insert(self.btf.raw_tracepoint(name)?),
+            };
+            let compiled = |access| compile(definition, &found.args, format, self.btf, access);
+            match compiled(self.access) {
+                Ok(direct) => {
+                    let copied = compiled(Access::Copied)?;
+                    return Ok(FastEvent(Kind::Own { tracepoint: found.id, direct, copied }));
+                }
+                Err(error) => mismatch = error,
+            }
+        }
+        Err(mismatch)
+    }
+
+    /// The system call hooks, if an event needs them.
+    pub fn into_hooks(self) -> Option<Hooks> {
+        self.calls
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_description_can_be_read() {
+        for (system, text) in DESCRIPTIONS {
+            let definitions = language::parse(text).unwrap_or_else(|error| panic!("{system}: {error}"));
+            assert!(!definitions.is_empty(), "{system}");
+            for definition in definitions {
+                assert!(!definition.fields.is_empty(), "{system}:{}", definition.name);
+            }
+        }
+    }
+}
