@@ -69,6 +69,9 @@ fn check(case: &Case<'_>) {
         "the summary and the file disagree\n{}",
         recording.said
     );
+    for pair in ours.windows(2) {
+        assert!(pair[0].cpu != pair[1].cpu || pair[0].time <= pair[1].time, "time went back: {pair:?}");
+    }
     let ledger = file.ledger();
     assert_eq!(ledger.lost(), 0, "the rings are large enough\n{}", recording.said);
 
@@ -216,6 +219,23 @@ fn timer() {
             ("timer:timer_expire_entry", 1),
             ("timer:itimer_state", 4),
             ("timer:itimer_expire", 1),
+        ],
+    });
+}
+
+/// Programs of interrupts on top of those of system calls and of the scheduler: what comes while another one writes goes through the
+/// side queue, and must be there, whole and in order.
+#[test]
+fn nested() {
+    check(&Case {
+        workload: "syscalls",
+        systems: &["irq", "timer", "sched", "raw_syscalls", "workqueue"],
+        idle: true,
+        expected: &[
+            ("raw_syscalls:sys_enter", 1500),
+            ("raw_syscalls:sys_exit", 1500),
+            ("irq:softirq_raise", 5),
+            ("timer:hrtimer_expire_entry", 1),
         ],
     });
 }
