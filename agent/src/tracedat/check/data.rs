@@ -223,8 +223,13 @@ impl<'j, S: Source> Job<'j, S> {
         // Of compressed data this was told with the chunks.
         if let Some(error) = pages.take_tail_error() {
             self.found.whole = false;
-            if self.info.is_some_and(|info| !info.compressed) {
+            let compressed = self.info.is_some_and(|info| info.compressed);
+            if !compressed {
                 self.unreadable(Rule::Extent, At::plain(self.extent.offset), &error);
+            } else if self.faults.is_empty() {
+                // A size that fits the pages and is more than the compression can do.
+                let at = At::plain(error.offset().unwrap_or(self.extent.offset));
+                self.unreadable(Rule::Chunk, at, &error);
             }
         }
         let (size, page_size) = (self.extent.size, u64::from(layout.page_size));

@@ -139,6 +139,11 @@ impl Faults {
         Rule::ALL.iter().any(|rule| rule.severity() == Severity::Error && self.totals[*rule as usize] != 0)
     }
 
+    /// Whether nothing was found.
+    pub(super) fn is_empty(&self) -> bool {
+        self.totals.iter().all(|total| *total == 0)
+    }
+
     /// Adds what was found elsewhere, later in the file.
     pub(super) fn append(&mut self, other: Self) {
         for fault in other.kept {
