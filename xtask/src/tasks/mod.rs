@@ -6,6 +6,7 @@ mod check;
 mod dependencies;
 mod dist;
 mod docs;
+mod fuzz;
 mod run;
 mod setup;
 mod test;
@@ -32,6 +33,7 @@ pub(crate) const TASKS: &[Task] = &[
     run::TASK,
     test::TASK,
     vm::TASK,
+    fuzz::TASK,
     bench::TASK,
     bench::LOAD_TASK,
     check::TASK,

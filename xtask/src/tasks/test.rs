@@ -9,15 +9,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::setup::{Purpose, setup};
-use super::{Task, build};
+use super::{Task, build, fuzz};
 use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
     name: "test",
-    args: "[--suite unit|doc|live|vm] [FILTER]",
+    args: "[--suite unit|doc|live|fuzz|vm] [FILTER]",
     about: "Runs every test; the last line is `N passed, N failed`\n\
             unit: of the crates; doc: the examples; live: against this machine's kernel, as root, one at a time;\n\
-            vm: in QEMU on Debian's kernels, one at a time. FILTER is a part of a test's name.",
+            fuzz: each target for a few seconds; vm: in QEMU on Debian's kernels, one at a time. FILTER is a part of a test's name.",
     run,
 };
 
@@ -26,7 +26,7 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 /// Tells the live tests which tracer-agent to test.
 const ENV_AGENT: &str = "TRACER_AGENT_BIN";
 
-const SUITES: [&str; 4] = ["unit", "doc", "live", "vm"];
+const SUITES: [&str; 5] = ["unit", "doc", "live", "fuzz", "vm"];
 
 fn run(args: &[String]) -> Result {
     let (mut only, mut filter) = (None, None);
@@ -46,6 +46,10 @@ fn run(args: &[String]) -> Result {
 
     let mut total = Totals::default();
     for suite in SUITES.into_iter().filter(|suite| only.is_none_or(|only| only == *suite)) {
+        if suite == "fuzz" {
+            total.fuzz(fuzz::smoke(filter)?);
+            continue;
+        }
         for mut command in commands(suite, filter)? {
             total.add(suite, &mut command)?;
         }
@@ -150,6 +154,19 @@ impl Totals {
                 .push(format!("{suite}: no test failed, yet cargo did ({status}): counted as one failure"));
         }
         Ok(())
+    }
+
+    /// Each target is a test.
+    fn fuzz(&mut self, targets: Vec<(&'static str, Result)>) {
+        for (name, result) in targets {
+            match result {
+                Ok(()) => self.passed += 1,
+                Err(error) => {
+                    self.failed += 1;
+                    self.notes.push(format!("fuzz: failed: {name}: {error}"));
+                }
+            }
+        }
     }
 
     /// Takes a line of a test program: `test result: ok. 3 passed; 0 failed; ...`, `test NAME ... FAILED`.

@@ -1,0 +1,212 @@
+//! The committed corpus: a directory per target with a few small inputs in it.
+//!
+//! Files are made by the project's writer, so that a change of the format changes the corpus. `cargo xtask fuzz --seeds` writes it.
+
+use std::error::Error;
+use std::fs;
+use std::io::Cursor;
+use std::path::Path;
+
+#[cfg(feature = "spool")]
+use tracer_agent::capture::{Manifest, Spool};
+use tracer_agent::tracedat::page::{PageBuilder, Push};
+use tracer_agent::tracedat::{
+    Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, OptionId, Section, Setup,
+    Writer, layout,
+};
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
+
+const FORMAT: &str = "name: x\nID: 9\nformat:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:__data_loc char[] name;\toffset:8;\tsize:4;\tsigned:0;
+
+print fmt: \"%s %d\", __get_str(name), REC->common_pid
+";
+
+const LEDGER: &str = "{\"version\":1,\"cpus\":[{\"cpu\":0,\"recorded\":4,\"stored\":3,\"lost\":{\"ring_full\":1}}],\"events\":[]}";
+
+const PRINT_FMTS: &[&str] = &[
+    "\"%s %u %-5d %#lx %%\", REC->comm, REC->a, REC->b, REC->c",
+    "\"%s %s\", __get_str(name), __print_hex(__get_rel_dynamic_array(bytes), __get_rel_dynamic_array_len(bytes))",
+    "\"%s\", __print_symbolic(REC->a, { 1, \"ONE\" }, { 0x2, \"TWO\" })",
+    "\"%s\", __print_flags(REC->c & ~3UL, \"|\", { 1 << 2, \"A\" }, { 8, \"B\" })",
+    "\"%s %*pbl\", __get_bitmask(cpus), __get_dynamic_array_len(cpus), __get_dynamic_array(cpus)",
+    "\"%pI4 %pI6c %pM %pS %*ph\", REC->addr, REC->addr, REC->addr, (void *)REC->c, 4, REC->addr",
+    "\"%s\", REC->a > 3 && !REC->b ? \"yes\" : (REC->longs[1] / 7 % 3 == 1) ? \"no\" : \"?\"",
+    "\"%s\", __print_array(REC->longs, 2, 8)",
+    "\"%c %lld %5.3s\", (char)REC->a, (long long)REC->b, REC->comm",
+];
+
+/// Writes it.
+pub(crate) fn write(root: &Path) -> Result {
+    for endian in [Endian::Little, Endian::Big] {
+        let (name, first) = if endian == Endian::Little { ("little", 0) } else { ("big", 1) };
+        put(root, "page", &format!("{name}.page"), &[&[first], page(endian)?.as_slice()].concat())?;
+        for compression in [Compression::None, Compression::Zstd { level: 1 }] {
+            let file = trace_file(Setup { endian, compression, page_size: 4096 })?;
+            put(root, "file", &format!("{name}-{}.dat", compression.name()), &file)?;
+        }
+    }
+    put(root, "file", "version-6.dat", &version_6()?)?;
+    for (number, print_fmt) in PRINT_FMTS.iter().enumerate() {
+        let input = [print_fmt.as_bytes(), b"\n%%\n", &record()].concat();
+        put(root, "print", &format!("{number}"), &input)?;
+    }
+    put(root, "format", "dynamic", &[FORMAT.as_bytes(), b"\n%%\n", b"\x09\0\0\0\x07\0\0\0\x0c\0\x03\0ab\0"].concat())?;
+    for option in options() {
+        let bytes = [&option.id().0.to_le_bytes(), option.encode(Endian::Little)?.as_slice()].concat();
+        put(root, "options", &option.id().0.to_string(), &bytes)?;
+    }
+    put(root, "sections", "all", &sections()?)?;
+    put(root, "ledger", "ledger.json", LEDGER.as_bytes())?;
+    put(root, "ledger", "state.json", br#"{"version":1,"threads":[{"tid":4,"comm":"x"}],"modules":[]}"#)?;
+    #[cfg(feature = "spool")]
+    spool(root)?;
+    Ok(())
+}
+
+fn put(root: &Path, target: &str, name: &str, bytes: &[u8]) -> Result {
+    let dir = root.join(target);
+    fs::create_dir_all(&dir)?;
+    Ok(fs::write(dir.join(name), bytes)?)
+}
+
+/// A record of event 9.
+fn record() -> Vec<u8> {
+    let mut record = vec![9, 0, 0, 0, 42, 0, 0, 0, 12, 0, 6, 0];
+    record.extend_from_slice(b"hello\0");
+    record
+}
+
+/// A page with a loss before it, a long gap and a record with its length in a word of its own.
+fn page(endian: Endian) -> Result<Vec<u8>> {
+    let mut builder = PageBuilder::new(4096, endian)?;
+    builder.missed(3);
+    for (time, len) in [(1_000, 18), (2_000, 18), (5_000_000_000, 18), (5_000_000_007, 200)] {
+        let mut record = record();
+        if endian == Endian::Big {
+            record[..2].reverse();
+        }
+        record.resize(len, 0);
+        if builder.push(time, &record)? != Push::Stored {
+            return Err("a page that is full".into());
+        }
+    }
+    Ok(builder.finish().ok_or("an empty page")?.to_vec())
+}
+
+fn options() -> Vec<FileOption> {
+    vec![
+        FileOption::TraceClock("local [mono]".into()),
+        FileOption::Uname("Linux".into()),
+        FileOption::CpuStat("CPU: 0\nentries: 0\nread events: 4\n".into()),
+        FileOption::Offset { nanos: 5 },
+        FileOption::TraceId(7),
+        FileOption::Unknown { id: OptionId::LEDGER, bytes: [LEDGER.as_bytes(), b"\0"].concat() },
+    ]
+}
+
+fn trace_file(setup: Setup) -> Result<Vec<u8>> {
+    let endian = setup.endian;
+    let mut writer = Writer::create(Cursor::new(Vec::new()), setup)?;
+    writer.section(Section::header_info(endian, &layout::header_page_text(4096), "")?)?;
+    writer.section(Section::event_formats(endian, &[EventSystem { name: "demo", formats: &[FORMAT] }])?)?;
+    writer.section(Section::kallsyms(endian, b"ff T symbol\n")?)?;
+    writer.section(Section::cmdlines(endian, &Cmdlines::from_iter([(42, "worker")])))?;
+    for option in options() {
+        writer.option(&option)?;
+    }
+    for (name, cpus) in [("", [0, 3]), ("named", [1, 2])] {
+        let mut buffer = writer.begin_buffer(Buffer { name, clock: "mono", page_size: 4096 })?;
+        // One page is enough, and all of them take their place in every input.
+        buffer.write_cpu(cpus[usize::from(name.is_empty())], page(endian)?.as_slice())?;
+        buffer.finish()?;
+    }
+    Ok(writer.finish()?.into_inner())
+}
+
+/// The same in version 6, which the writer does not write.
+fn version_6() -> Result<Vec<u8>> {
+    let endian = Endian::Little;
+    let mut file = layout::MAGIC.to_vec();
+    file.extend_from_slice(b"6\0\0\x08\0\x10\0\0");
+    let sized = |file: &mut Vec<u8>, text: &[u8]| {
+        file.extend_from_slice(&endian.u64(text.len() as u64));
+        file.extend_from_slice(text);
+    };
+    file.extend_from_slice(b"header_page\0");
+    sized(&mut file, layout::header_page_text(4096).as_bytes());
+    file.extend_from_slice(b"header_event\0");
+    sized(&mut file, b"");
+    file.extend_from_slice(b"\0\0\0\0\x01\0\0\0demo\0\x01\0\0\0");
+    sized(&mut file, FORMAT.as_bytes());
+    file.extend_from_slice(b"\x0c\0\0\0ff T symbol\n\0\0\0\0");
+    sized(&mut file, b"42 worker\n");
+    file.extend_from_slice(b"\x01\0\0\0options  \0\x05\0\x06\0\0\0Linux\0\0\0flyrecord\0");
+    let at = (file.len() as u64 + 16).next_multiple_of(4096);
+    file.extend_from_slice(&endian.u64(at));
+    file.extend_from_slice(&endian.u64(4096));
+    file.resize(at as usize, 0);
+    file.extend_from_slice(&page(endian)?);
+    Ok(file)
+}
+
+fn sections() -> Result<Vec<u8>> {
+    let mut formats = b"\x01\0\0\0demo\0\x01\0\0\0".to_vec();
+    formats.extend_from_slice(&(FORMAT.len() as u64).to_le_bytes());
+    formats.extend_from_slice(FORMAT.as_bytes());
+    let names = b"\x0a\0\0\0\0\0\0\042 worker\n";
+    let mut all = Vec::new();
+    for option in options() {
+        let bytes = option.encode(Endian::Little)?;
+        all.extend_from_slice(&option.id().0.to_le_bytes());
+        all.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        all.extend_from_slice(&bytes);
+    }
+    let parts: [&[u8]; 6] =
+        [b"\0\0\0\0", &formats, b"\x0c\0\0\0ff T symbol\n", b"\x0b\0\0\0" as &[u8], names, &all];
+    Ok(parts.join(&b"\n%%\n"[..]))
+}
+
+/// What a recording leaves behind that was killed, with and without compression.
+#[cfg(feature = "spool")]
+fn spool(root: &Path) -> Result {
+    for compression in [Compression::None, Compression::Zstd { level: 1 }] {
+        let manifest = Manifest {
+            output: "/nowhere/t.dat".into(),
+            boot_id: "none".into(),
+            header_page: layout::header_page_text(4096),
+            header_event: String::new(),
+            ftrace_events: Vec::new(),
+            systems: vec![("demo".into(), vec![FORMAT.into()])],
+            printk_formats: Vec::new(),
+            uname: "Linux".into(),
+            trace_clock: "[mono]".into(),
+            clock_name: "mono".into(),
+            realtime_offset: 5,
+            realtime_uncertainty: 1,
+            wall_time: true,
+            cpu_count: 2,
+            trace_id: 7,
+            proc_maps: vec![b"1 0 x\n".to_vec()],
+            compression,
+        };
+        let dir = tempfile::tempdir()?;
+        let (spool, _) = Spool::create(&dir.path().join("t.dat"))?;
+        manifest.store(&spool)?;
+        let manifest = fs::read(spool.file("manifest"))?;
+        let mut names = 42u32.to_le_bytes().to_vec();
+        names.extend_from_slice(b"worker\0\0\0\0\0\0\0\0\0\0");
+        let pages = page(Endian::Little)?;
+        let mut compressor = tracer_agent::tracedat::ChunkCompressor::new(compression, Endian::Little)?;
+        let data = compressor.compress(&pages)?;
+        let parts: [&[u8]; 5] = [&manifest, &names, b"{}", data, data];
+        put(root, "spool", compression.name(), &parts.join(&b"\n%%\n"[..]))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,256 @@
+//! What is done with the bytes.
+
+use std::num::NonZeroUsize;
+
+use tracer_agent::event::format::name_and_id;
+use tracer_agent::event::{Format, Machine, NoNames, NoSymbols, Printer, RecordReader};
+use tracer_agent::tracedat::check::check;
+use tracer_agent::tracedat::initial_state::InitialState;
+use tracer_agent::tracedat::ledger::Ledger;
+use tracer_agent::tracedat::page::{EventCursor, PageLayout};
+use tracer_agent::tracedat::reader::Reader;
+use tracer_agent::tracedat::{Endian, FileOption, OptionId, layout};
+
+/// A target: what is done with some bytes.
+pub(crate) type Target = fn(&[u8]);
+
+/// All targets by name.
+pub(crate) const ALL: &[(&str, Target)] = &[
+    ("file", file),
+    ("sections", sections),
+    ("options", options),
+    ("page", page),
+    ("format", format),
+    ("print", print),
+    ("ledger", ledger),
+    #[cfg(feature = "spool")]
+    ("spool", spool),
+];
+
+/// Between the parts of an input that has several.
+const SEPARATOR: &[u8] = b"\n%%\n";
+
+/// The parts of an input; those that are missing are empty.
+fn parts<const N: usize>(data: &[u8]) -> [&[u8]; N] {
+    let mut rest = data;
+    std::array::from_fn(|place| {
+        let at = rest.windows(SEPARATOR.len()).position(|window| window == SEPARATOR);
+        match at.filter(|_| place + 1 < N) {
+            Some(at) => {
+                let part = &rest[..at];
+                rest = &rest[at + SEPARATOR.len()..];
+                part
+            }
+            None => std::mem::take(&mut rest),
+        }
+    })
+}
+
+/// Opens a file, asks for everything that can be asked for, and checks it.
+fn file(data: &[u8]) {
+    let report = check(&data, NonZeroUsize::new(1));
+    let Ok(reader) = Reader::open(data) else {
+        assert!(!report.is_clean(), "a file that cannot be opened is clean");
+        return;
+    };
+    let _ = reader.kallsyms();
+    let _ = reader.buffer_text("");
+    for section in reader.sections() {
+        let _ = reader.section_bytes(section);
+    }
+    let mut events = 0;
+    for buffer in 0..reader.buffers().len() {
+        events += reader.count(buffer).events();
+    }
+    let Ok(mut records) = reader.records() else { return };
+    let (mut found, mut errors, mut middle) = (0, 0, 0);
+    loop {
+        match records.next_record() {
+            Ok(Some(record)) => {
+                found += 1;
+                if found == events / 2 {
+                    middle = record.timestamp;
+                }
+            }
+            Ok(None) => break,
+            Err(_) => errors += 1,
+        }
+    }
+    assert_eq!(found, events);
+    assert!(errors == 0 || !report.is_clean(), "a file that cannot be read is clean");
+    let mut back = 0;
+    loop {
+        match records.prev_record() {
+            Ok(Some(_)) => back += 1,
+            Ok(None) => break,
+            Err(_) => {}
+        }
+    }
+    assert_eq!(back, events);
+    records.seek(middle);
+    let _ = records.next_record();
+}
+
+/// A file whose structure is right, and whose sections and options hold the input: formats, symbols, printk formats, task names
+/// and options.
+fn sections(data: &[u8]) {
+    let parts: [&[u8]; 6] = parts(data);
+    let endian = Endian::Little;
+    let mut file = layout::MAGIC.to_vec();
+    file.extend_from_slice(b"7\0\0\x08\0\x10\0\0none\0\0");
+    let link = file.len();
+    file.extend_from_slice(&[0; 8]);
+    let mut section = |file: &mut Vec<u8>, id: u16, body: &[u8]| {
+        let at = file.len() as u64;
+        let size = body.len() as u64;
+        let header = layout::SectionHeader { id: layout::SectionId(id), flags: 0, description: 0, size };
+        file.extend_from_slice(&header.encode(endian));
+        file.extend_from_slice(body);
+        at
+    };
+    let text = layout::header_page_text(4096);
+    let mut info = b"header_page\0".to_vec();
+    info.extend_from_slice(&(text.len() as u64).to_le_bytes());
+    info.extend_from_slice(text.as_bytes());
+    info.extend_from_slice(b"header_event\0\0\0\0\0\0\0\0\0");
+    let mut options = Vec::new();
+    let mut add = |id: u16, at: u64| {
+        options.extend_from_slice(&id.to_le_bytes());
+        options.extend_from_slice(&8u32.to_le_bytes());
+        options.extend_from_slice(&at.to_le_bytes());
+    };
+    add(16, section(&mut file, 16, &info));
+    for (id, part) in (17..).zip(&parts[..5]) {
+        add(id, section(&mut file, id, part));
+    }
+    options.extend_from_slice(parts[5]);
+    options.extend_from_slice(&[0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    let at = section(&mut file, 0, &options);
+    file[link..link + 8].copy_from_slice(&at.to_le_bytes());
+    self::file(&file);
+}
+
+/// An option by its number: what is taken apart and put together again is the same.
+fn options(data: &[u8]) {
+    let Some((id, bytes)) = data.split_first_chunk::<2>() else { return };
+    let id = OptionId(u16::from_le_bytes(*id));
+    for endian in [Endian::Little, Endian::Big] {
+        for option in FileOption::decode(id, bytes, endian) {
+            let Ok(encoded) = option.encode(endian) else { continue };
+            let again = FileOption::decode(option.id(), &encoded, endian);
+            if !matches!(option, FileOption::ProcMaps(_)) {
+                assert_eq!(again.first(), Some(&option));
+            }
+        }
+    }
+}
+
+/// A page of either byte order and size of long.
+fn page(data: &[u8]) {
+    let Some((kind, page)) = data.split_first() else { return };
+    let endian = if kind & 1 == 0 { Endian::Little } else { Endian::Big };
+    let long_size = if kind & 2 == 0 { 8 } else { 4 };
+    let page_size = page.len().clamp(64, 1 << 16) as u32;
+    let layout = PageLayout { endian, page_size, long_size, commit_at: 8, data_at: 8 + u32::from(long_size) };
+    let Ok(header) = layout.header(page) else { return };
+    let events = &page[layout.data_at as usize..][..header.data_len];
+    let mut cursor = EventCursor::new(header.timestamp);
+    let mut end = 0;
+    while let Ok(Some(event)) = cursor.next(events, endian) {
+        assert!(event.start >= end + 4 && event.start + event.len <= events.len());
+        end = event.start + event.len;
+        assert_eq!(cursor.at, end);
+    }
+    if endian == Endian::Little && long_size == 8 {
+        let _ = tracer_agent::tracedat::page::count_events(page, endian);
+    }
+}
+
+/// A format text, and a record of the event.
+fn format(data: &[u8]) {
+    let [text, record] = parts(data);
+    let Ok(text) = std::str::from_utf8(text) else { return };
+    let _ = name_and_id(text);
+    let Ok(format) = Format::parse(text) else { return };
+    let _ = format.prints_symbols();
+    let layout = format.record_layout();
+    assert!(layout.align.is_power_of_two() && layout.size >= layout.fields_end);
+    for long_size in [4, 8] {
+        let machine = Machine { endian: Endian::Little, long_size };
+        let reader = RecordReader::new(&format, machine);
+        for index in 0..reader.len() {
+            if let Some(Ok(value)) = reader.value(index, record) {
+                let _ = value.to_string();
+            }
+        }
+    }
+}
+
+/// A `print fmt`, and a record that it prints. The fields are fixed, so that fuzzing finds names that mean something.
+fn print(data: &[u8]) {
+    let [print_fmt, record] = parts(data);
+    let Ok(print_fmt) = std::str::from_utf8(print_fmt) else { return };
+    let text = format!("{FIELDS}\nprint fmt: {print_fmt}\n");
+    let Ok(format) = Format::parse(&text) else { return };
+    for machine in [Machine::default(), Machine { endian: Endian::Big, long_size: 4 }] {
+        let printer = Printer::new("fuzz", format.clone(), machine, &NoNames);
+        let mut text = String::new();
+        printer.print(record, &NoSymbols, &mut text);
+    }
+}
+
+/// An event with fields of all kinds.
+const FIELDS: &str = "name: all\nID: 300\nformat:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;
+\tfield:u32 a;\toffset:24;\tsize:4;\tsigned:0;
+\tfield:int b;\toffset:28;\tsize:4;\tsigned:1;
+\tfield:unsigned long c;\toffset:32;\tsize:8;\tsigned:0;
+\tfield:__data_loc char[] name;\toffset:40;\tsize:4;\tsigned:0;
+\tfield:__rel_loc u8[] bytes;\toffset:44;\tsize:4;\tsigned:0;
+\tfield:__data_loc cpumask_t cpus;\toffset:48;\tsize:4;\tsigned:0;
+\tfield:u8 addr[16];\toffset:52;\tsize:16;\tsigned:0;
+\tfield:u64 longs[2];\toffset:72;\tsize:16;\tsigned:0;
+";
+
+/// The JSON texts that files of ours bring along.
+fn ledger(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        let _ = Ledger::parse(text);
+    }
+    let _ = InitialState::decode(data);
+}
+
+/// The spool of a recording that was killed: manifest, task names, state, two segments.
+#[cfg(feature = "spool")]
+fn spool(data: &[u8]) {
+    use std::fs;
+    use std::path::Path;
+
+    use tracer_agent::capture::{Spool, recover};
+
+    let memory = Path::new("/dev/shm");
+    let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
+    let Ok(dir) = dir else { return };
+    let spool = dir.path().join("t.dat.spool");
+    let parts: [&[u8]; 5] = parts(data);
+    let names = ["manifest", "names", "state", "cpu0.0", "cpu1.0"];
+    if fs::create_dir(&spool).is_err() {
+        return;
+    }
+    for (name, bytes) in names.iter().zip(parts) {
+        if !bytes.is_empty() && fs::write(spool.join(name), bytes).is_err() {
+            return;
+        }
+    }
+    let output = dir.path().join("t.dat");
+    let Ok(spool) = Spool::open(&spool) else { return };
+    if recover(spool, Some(&output)).is_ok() {
+        let bytes = fs::read(&output).unwrap_or_default();
+        Reader::open(bytes.as_slice()).expect("what was recovered can be opened");
+    }
+}

@@ -1,0 +1,141 @@
+//! `cargo xtask fuzz`
+//!
+//! The targets are one program, `tests/fuzz`, for libFuzzer. It needs no nightly compiler: coverage is asked for with flags that
+//! every compiler has, as cargo-fuzz does it, and without a sanitizer, for the code under test is safe Rust.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::Task;
+use crate::{Result, process, workspace};
+
+pub(super) const TASK: Task = Task {
+    name: "fuzz",
+    args: "[TARGET...] [--seconds N] [--seeds]",
+    about: "Fuzzes what reads foreign bytes, each target for N seconds (default 60)\n\
+            Corpora are kept in target/fuzz/corpus, findings in target/fuzz/findings. --seeds writes the committed corpus\n\
+            anew, with the project's writer.",
+    run,
+};
+
+/// The targets, as `tests/fuzz/src/targets.rs` has them, and the longest input of each.
+const TARGETS: &[(&str, u32)] = &[
+    ("file", 1 << 17),
+    ("sections", 1 << 14),
+    ("options", 1 << 12),
+    ("page", 1 << 13),
+    ("format", 1 << 13),
+    ("print", 1 << 12),
+    ("ledger", 1 << 13),
+    ("spool", 1 << 15),
+];
+
+/// What cargo-fuzz gives the compiler: counters at every edge, and comparisons for the mutator to learn from.
+const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+                     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+                     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg=fuzzing";
+
+fn run(args: &[String]) -> Result {
+    let mut seconds = 60;
+    let mut names = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--seconds" => seconds = args.next().ok_or("--seconds wants a number")?.parse()?,
+            "--seeds" => return Fuzzer::build()?.seeds(),
+            option if option.starts_with('-') => return Err(format!("unexpected argument: {option}").into()),
+            name if TARGETS.iter().any(|(known, _)| *known == name) => names.push(name),
+            other => {
+                let known: Vec<_> = TARGETS.iter().map(|(name, _)| *name).collect();
+                return Err(format!("no such target: {other} (there are {})", known.join(", ")).into());
+            }
+        }
+    }
+    let fuzzer = Fuzzer::build()?;
+    for (name, max_len) in TARGETS.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
+        process::run(&mut fuzzer.command(name, *max_len, seconds)?)?;
+    }
+    Ok(())
+}
+
+/// Fuzzes the targets whose names contain `filter` for a few seconds each. Returns how each ended.
+pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Result)>> {
+    let wanted: Vec<_> =
+        TARGETS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter))).collect();
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let fuzzer = Fuzzer::build()?;
+    let result = |(name, max_len): &(&'static str, u32)| {
+        (*name, fuzzer.command(name, *max_len, 4).and_then(|mut command| process::run(&mut command)))
+    };
+    Ok(wanted.into_iter().map(result).collect())
+}
+
+fn crate_dir() -> PathBuf {
+    workspace::root().join("tests/fuzz")
+}
+
+fn target_dir() -> PathBuf {
+    workspace::target_dir().join("fuzz")
+}
+
+/// Cargo for the crate, which is no member of the workspace. No program for eBPF is built: none is loaded.
+fn cargo(args: &[&str]) -> Result<Command> {
+    fs::create_dir_all(target_dir())?;
+    let object = target_dir().join("no-ebpf");
+    if !object.exists() {
+        fs::write(&object, "")?;
+    }
+    let mut cargo = process::cargo(args);
+    cargo
+        .args(["--release", "--locked", "--manifest-path"])
+        .arg(crate_dir().join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(target_dir())
+        .env("TRACER_AGENT_EBPF_OBJECT", object);
+    Ok(cargo)
+}
+
+/// The program that was built.
+struct Fuzzer(PathBuf);
+
+impl Fuzzer {
+    fn build() -> Result<Self> {
+        let version = process::output(Command::new("rustc").arg("-vV"))?;
+        let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+        let host = host.ok_or("rustc -vV tells no host")?.trim();
+        // With a target, the flags are not for build scripts.
+        let mut build = cargo(&["build", "--bin", "fuzz", "--target", host])?;
+        process::run(build.env("RUSTFLAGS", FLAGS).env_remove("CARGO_ENCODED_RUSTFLAGS"))?;
+        Ok(Self(target_dir().join(host).join("release/fuzz")))
+    }
+
+    /// Writes the committed corpus.
+    fn seeds(&self) -> Result {
+        let corpus = crate_dir().join("corpus");
+        if corpus.exists() {
+            fs::remove_dir_all(&corpus)?;
+        }
+        process::run(Command::new(&self.0).env("FUZZ_SEEDS", corpus))
+    }
+
+    /// Runs a target. New inputs go to the first corpus, the committed one stays as it is.
+    fn command(&self, target: &str, max_len: u32, seconds: u32) -> Result<Command> {
+        let (corpus, findings) = (target_dir().join("corpus").join(target), target_dir().join("findings"));
+        fs::create_dir_all(&corpus)?;
+        fs::create_dir_all(&findings)?;
+        let mut command = Command::new(&self.0);
+        command
+            .env("FUZZ_TARGET", target)
+            .arg(format!("-max_total_time={seconds}"))
+            .arg(format!("-max_len={max_len}"))
+            .args(["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"])
+            .arg(format!("-artifact_prefix={}/{target}-", findings.display()))
+            .arg(format!("-dict={}", crate_dir().join("dict").join(format!("{target}.dict")).display()))
+            .arg(corpus)
+            .arg(crate_dir().join("corpus").join(target));
+        Ok(command)
+    }
+}
