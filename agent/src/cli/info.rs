@@ -251,6 +251,7 @@ impl<'a> Report<'a> {
             let name = match option.id.name() {
                 Some(name) => name.to_owned(),
                 None if option.id == LEDGER_OPTION => "(loss ledger)".to_owned(),
+                None if option.id == OptionId::CHECKSUMS => "(checksums)".to_owned(),
                 None if option.id == InitialState::OPTION => "(initial state)".to_owned(),
                 None => format!("(unknown, {})", option.id),
             };
@@ -396,6 +397,8 @@ fn option_text(value: &OptionValue, max: usize) -> String {
             format!("{:?} at {}, {} CPUs", buffer.name, buffer.offset, buffer.cpus.len())
         }
         OptionValue::BufferText { offset, name, .. } => format!("{name:?} at {offset}"),
+        OptionValue::Checksums(Some(checksums)) => format!("of {} ranges", checksums.ranges.len()),
+        OptionValue::Checksums(None) => "damaged".to_owned(),
         OptionValue::Fact(fact) => fact_text(fact),
     };
     let Some((end, _)) = text.char_indices().nth(max) else { return text };

@@ -11,9 +11,6 @@ use crate::tracedat::{FileOption, OptionId};
 /// A file that is exported.
 pub type TraceFile = Reader<Box<dyn Source>>;
 
-/// Number of the file option in which this recorder stores its loss ledger; see docs/file-format.md.
-const LEDGER_OPTION: OptionId = OptionId(0x5441);
-
 /// A recording whose records have been counted, and whose events are understood.
 #[derive(Debug)]
 pub struct Recording<'r> {
@@ -228,7 +225,7 @@ pub fn full_name(printer: &Printer) -> String {
 
 fn ledger(file: &TraceFile) -> Option<serde_json::Value> {
     file.facts().find_map(|fact| match fact {
-        FileOption::Unknown { id, bytes } if *id == LEDGER_OPTION => {
+        FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => {
             let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
             serde_json::from_slice(&bytes[..end]).ok()
         }

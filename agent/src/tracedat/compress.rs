@@ -144,6 +144,8 @@ fn compressor(level: i32) -> std::io::Result<zstd::bulk::Compressor<'static>> {
         compressor.set_parameter(CParameter::MinMatch(7))?;
         compressor.set_parameter(CParameter::HashLog(12))?;
     }
+    // Without it, damaged pages may come out that nobody can tell from others. It is 4 bytes a frame.
+    compressor.include_checksum(true)?;
     Ok(compressor)
 }
 

@@ -159,6 +159,8 @@ impl OptionId {
     pub const MODULES: Self = Self(25);
     /// The loss ledger of our recorder: JSON. Far from the numbers that stock recorders give out.
     pub const LEDGER: Self = Self(0x5441);
+    /// Checksums of what our writer wrote; see [`Checksums`](super::checksum::Checksums).
+    pub const CHECKSUMS: Self = Self(0x5443);
 }
 
 impl OptionId {

@@ -15,6 +15,7 @@
 //! | `writer` | the file as a whole |
 //! | [`reader`] | the way back, for files of any recorder |
 //! | [`ledger`] | what our recorder says of losses |
+//! | [`checksum`] | what makes damage known that no structure tells of |
 //! | [`check`] | whether a file is what it should be |
 //! | [`rewrite`] | new files out of ones that were read: other versions, parts, several in one |
 //!
@@ -22,6 +23,7 @@
 //! [`Reader`](reader::Reader).
 
 pub mod check;
+pub mod checksum;
 mod compress;
 mod endian;
 mod error;

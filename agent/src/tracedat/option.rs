@@ -210,9 +210,11 @@ impl FileOption {
             }
             Self::Unknown { id, bytes } => {
                 // These point into the file, or their absence or number is the writer's business.
-                let reserved = matches!(*id, OptionId::DONE | OptionId::BUFFER | OptionId::CPUCOUNT)
-                    || (OptionId::STRINGS..=OptionId::MODULES).contains(id)
-                        && *id != OptionId::LAST_BOOT_INFO;
+                let reserved = matches!(
+                    *id,
+                    OptionId::DONE | OptionId::BUFFER | OptionId::CPUCOUNT | OptionId::CHECKSUMS
+                ) || (OptionId::STRINGS..=OptionId::MODULES).contains(id)
+                    && *id != OptionId::LAST_BOOT_INFO;
                 if reserved {
                     return Err(WriteError::ReservedOption { id: *id });
                 }

@@ -8,6 +8,7 @@
 //! | `rule`, `report` | the rules; the faults |
 //! | `v7` | header, options and sections of version 7 |
 //! | `options`, `metadata` | what options and metadata sections say, in both versions |
+//! | `checksums` | whether bytes are those that were written |
 //! | `buffers` | where the data of the CPUs are |
 //! | `data` | chunks, pages and records, a thread per CPU |
 //! | `counts` | what the recorder counted against what is there |
@@ -19,6 +20,7 @@
 //! well. `docs/file-format.md` tells which these are.
 
 mod buffers;
+mod checksums;
 mod counts;
 mod data;
 mod metadata;
@@ -133,6 +135,7 @@ impl Check<'_> {
         }
         self.page_size(header, &reader);
         options::check(self, header, &options);
+        checksums::check(self, header, &options);
         buffers::check(self, &reader, &options, bodies.as_ref());
         let found = data::check(self, &reader, threads);
         counts::check(self, &reader, &options, &found);

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::endian::Endian;
+use super::super::initial_state::InitialState;
 use super::super::layout::OptionId;
 use super::super::option::{FileOption, TimeShift};
 use super::super::reader::file::FileHeader;
@@ -39,9 +40,21 @@ impl RawOption {
 pub(super) fn name(id: OptionId) -> String {
     match id.name() {
         Some(name) => format!("option {name}"),
-        None if id == OptionId::LEDGER => "option 0x5441 (loss ledger)".to_owned(),
-        None => format!("option {id}"),
+        None => match ours(id) {
+            Some(ours) => format!("option {:#x} ({ours})", id.0),
+            None => format!("option {id}"),
+        },
     }
+}
+
+/// What options of our recorder hold.
+fn ours(id: OptionId) -> Option<&'static str> {
+    Some(match id {
+        OptionId::LEDGER => "loss ledger",
+        OptionId::CHECKSUMS => "checksums",
+        InitialState::OPTION => "initial state",
+        _ => return None,
+    })
 }
 
 /// The options of a file of version 6, which the reader has found.
@@ -100,7 +113,7 @@ pub(super) fn check(check: &mut Check<'_>, header: &FileHeader, options: &[RawOp
             }
             seen.entry(*id).or_insert(*at);
         }
-        if id.name().is_none() && *id != OptionId::LEDGER {
+        if id.name().is_none() && ours(*id).is_none() {
             let detail = || format!("{} bytes", bytes.len());
             check.faults.add(Rule::OptionUnknown, *at, || option.name(), detail);
         }
@@ -144,6 +157,7 @@ fn wrong_value(option: &RawOption, header: &FileHeader) -> Option<String> {
             });
             (!hook).then(|| "it is not `event,field/event,field`".to_owned())
         }
+        InitialState::OPTION => InitialState::decode(bytes).err().map(|error| error.to_string()),
         _ if id.name().is_none() || *id == OptionId::STRINGS => None,
         _ => values.iter().find_map(|value| match value {
             OptionValue::Fact(FileOption::Unknown { .. }) => {

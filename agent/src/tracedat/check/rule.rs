@@ -148,6 +148,12 @@ rules! {
         "none";
     Dynamic Error "dynamic": "A record's dynamic field points outside the record.",
         "they show bytes of other records, or crash";
+    Checksum Error "checksum": "Bytes are not those that were written.",
+        "they do not know of it, and show what is there";
+    ChecksumOption Error "checksum-option": "The checksums are damaged themselves.",
+        "they do not know them";
+    ChecksumStale Note "checksum-stale": "The checksums were copied from another file, and are not compared.",
+        "they do not know them";
     Ledger Error "ledger": "The loss ledger cannot be read.",
         "they do not know it";
     LedgerCount Warning "ledger-count": "The loss ledger counts other events than there are.",

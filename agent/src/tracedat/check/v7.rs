@@ -150,7 +150,7 @@ impl Walk<'_, '_, '_> {
                     OptionValue::BufferText { offset, .. } => {
                         (Rule::BufferOption, SectionId::BUFFER_TEXT, *offset)
                     }
-                    OptionValue::Fact(_) => continue,
+                    OptionValue::Fact(_) | OptionValue::Checksums(_) => continue,
                 };
                 match self.sections.find(offset, Some(wanted)) {
                     Ok(_) if offset >= self.first_section => {

@@ -5,6 +5,7 @@
 
 use std::io;
 
+use super::super::checksum::Checksums;
 use super::super::endian::Endian;
 use super::super::layout::{OptionId, SectionId};
 use super::super::option::{FileOption, Guest, GuestCpu, ProcMap, ProcMaps, TimeShift, TimeShiftSample};
@@ -49,6 +50,8 @@ pub enum OptionValue {
         /// Its clock.
         clock: String,
     },
+    /// Checksums of the file; `None` if they are damaged themselves.
+    Checksums(Option<Checksums>),
 }
 
 /// Layout of option BUFFER: u64 offset of the trace data's section, name NUL, clock NUL, u32 page size, u32 number of CPUs, each
@@ -112,6 +115,7 @@ pub(crate) fn decode(
             let offset = cursor.u64(what)?;
             OptionValue::BufferText { offset, name: cursor.c_string(what)?, clock: cursor.c_string(what)? }
         }
+        OptionId::CHECKSUMS => OptionValue::Checksums(Checksums::decode(bytes, endian)),
         OptionId(16..=21) | OptionId::BTF | OptionId::MODULES if version >= 7 => {
             OptionValue::Section { id: SectionId(id.0), offset: cursor.u64("offset of a section")? }
         }

@@ -288,7 +288,7 @@ impl Sections<'_> {
                 OptionValue::Buffer(option) => {
                     offsets.insert(option.offset);
                 }
-                OptionValue::Fact(_) => {}
+                OptionValue::Fact(_) | OptionValue::Checksums(_) => {}
             }
         }
         let mut at = first;

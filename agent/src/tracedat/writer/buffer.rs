@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
+use super::super::checksum::{DATA_RANGE, Range};
 use super::super::compress::Compression;
 use super::super::endian::Encoder;
 use super::super::error::{WriteError, io_error};
 use super::super::layout::{
-    CHUNK_PAGES, SECTION_COMPRESSED, SECTION_HEADER_LEN, SECTION_SIZE_AT, SectionId, is_page_size,
+    CHUNK_PAGES, SECTION_COMPRESSED, SECTION_HEADER_LEN, SECTION_SIZE_AT, SectionHeader, SectionId,
+    is_page_size,
 };
 use super::super::option::no_nul;
 use super::super::page::PageLayout;
@@ -43,6 +45,8 @@ pub struct BufferWriter<'w, W> {
     layout: PageLayout,
     /// Offset of the section's header.
     section_at: u64,
+    /// The header, without the size.
+    header: SectionHeader,
     cpus: BTreeMap<u32, Extent>,
 }
 
@@ -64,10 +68,12 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
             "" => SectionId::FLYRECORD.description().to_owned(),
             name => format!("{} {name}", SectionId::FLYRECORD.description()),
         };
-        let section_at = writer.append_section(SectionId::FLYRECORD, &description, flags, &[])?;
+        let id = SectionId::FLYRECORD;
+        let (section_at, _) = writer.append_section(id, &description, flags, &[])?;
+        let header = SectionHeader { id, flags, description: writer.strings.id(&description), size: 0 };
         writer.has_top |= name.is_empty();
         writer.open_buffer = Some(name.clone());
-        Ok(Self { writer, name, clock, layout, section_at, cpus: BTreeMap::new() })
+        Ok(Self { writer, name, clock, layout, section_at, header, cpus: BTreeMap::new() })
     }
 
     /// Writes the data of a CPU from its pages, compressing them if the file is compressed.
@@ -103,7 +109,9 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
     /// A CPU that is there already.
     pub fn begin_cpu(&mut self, cpu: u32) -> Result<CpuWriter<'_, 'w, W>, WriteError> {
         self.check_cpu(cpu)?;
-        Ok(CpuWriter { buffer: self, cpu, start: None, chunks: 0, pages: 0, run: Vec::new() })
+        // Frames have checksums of their own.
+        let covered = Coverage::new(self.compressed());
+        Ok(CpuWriter { buffer: self, cpu, start: None, chunks: 0, pages: 0, run: Vec::new(), covered })
     }
 
     /// Writes the data of a CPU that are in their final form already: what
@@ -114,7 +122,7 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
     ///
     /// `copy` gets the output, positioned at the given offset, and returns how many bytes it wrote there. It may use the
     /// output's position or the offset; with a [`File`](std::fs::File) both ways of `copy_file_range` will do. The data
-    /// are not looked at.
+    /// are not looked at, so that no checksum covers those that are not compressed.
     ///
     /// # Errors
     /// A CPU that is there already; a failing copy; an output that ends before the bytes that `copy` told of.
@@ -151,9 +159,11 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
     /// # Errors
     /// The output failed.
     pub fn finish(self) -> Result<(), WriteError> {
-        let Self { writer, name, clock, layout, section_at, cpus } = self;
+        let Self { writer, name, clock, layout, section_at, header, cpus } = self;
         let size = writer.position - section_at - SECTION_HEADER_LEN;
         writer.patch("trace data", section_at + SECTION_SIZE_AT, &writer.setup.endian.u64(size))?;
+        let header = SectionHeader { size, ..header }.encode(writer.setup.endian);
+        writer.covered.push(Range::of(section_at, &[&header]));
         let mut option = Encoder::new(writer.setup.endian);
         option.u64(section_at).c_string(&name).c_string(&clock).u32(layout.page_size).u32(cpus.len() as u32);
         for (cpu, Extent { offset, size }) in cpus {
@@ -206,6 +216,50 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
     }
 }
 
+/// Checksums of data that are written run by run.
+#[derive(Debug)]
+struct Coverage {
+    /// Whether none are wanted.
+    off: bool,
+    ranges: Vec<Range>,
+    /// Where the range begins that is not complete, and its checksum so far.
+    start: u64,
+    len: u64,
+    hasher: crc32fast::Hasher,
+}
+
+impl Coverage {
+    fn new(off: bool) -> Self {
+        Self { off, ranges: Vec::new(), start: 0, len: 0, hasher: crc32fast::Hasher::new() }
+    }
+
+    fn add(&mut self, at: u64, bytes: &[u8]) {
+        if self.off {
+            return;
+        }
+        if self.len == 0 {
+            self.start = at;
+        }
+        self.hasher.update(bytes);
+        self.len += bytes.len() as u64;
+        if self.len >= DATA_RANGE {
+            self.close();
+        }
+    }
+
+    fn close(&mut self) {
+        if self.len != 0 {
+            let crc = std::mem::take(&mut self.hasher).finalize();
+            self.ranges.push(Range { offset: self.start, len: std::mem::take(&mut self.len), crc });
+        }
+    }
+
+    fn finish(mut self) -> Vec<Range> {
+        self.close();
+        self.ranges
+    }
+}
+
 /// Writes the data of one CPU page by page. Must be [finished](Self::finish).
 #[derive(Debug)]
 #[must_use = "the data of a CPU must be finished"]
@@ -219,6 +273,7 @@ pub struct CpuWriter<'b, 'w, W> {
     pages: u64,
     /// Pages that wait for a chunk of them.
     run: Vec<u8>,
+    covered: Coverage,
 }
 
 impl<W: Write + Seek> CpuWriter<'_, '_, W> {
@@ -258,7 +313,8 @@ impl<W: Write + Seek> CpuWriter<'_, '_, W> {
     /// The output failed.
     pub fn finish(mut self) -> Result<u64, WriteError> {
         self.flush()?;
-        let Self { buffer, cpu, start: Some(start), chunks, .. } = self else { return Ok(0) };
+        let Self { buffer, cpu, start: Some(start), chunks, covered, .. } = self else { return Ok(0) };
+        buffer.writer.covered.append(&mut covered.finish());
         if buffer.compressed() {
             buffer.writer.patch("trace data", start, &buffer.writer.setup.endian.u32(chunks))?;
         }
@@ -290,6 +346,7 @@ impl<W: Write + Seek> CpuWriter<'_, '_, W> {
         let chunk =
             compressor.compress(run).map_err(|source| WriteError::Compress { what: "trace data", source })?;
         out.write_all(chunk).map_err(io_error("trace data"))?;
+        self.covered.add(*position, chunk);
         *position += chunk.len() as u64;
         self.count_chunk()
     }

@@ -20,6 +20,7 @@ pub use buffer::{Buffer, BufferWriter, CpuWriter};
 use std::collections::BTreeMap;
 use std::io::{Seek, SeekFrom, Write};
 
+use super::checksum::{Checksums, Range};
 use super::compress::{ChunkCompressor, Compression};
 use super::endian::{Encoder, Endian};
 use super::error::{WriteError, io_error};
@@ -112,6 +113,12 @@ pub struct Writer<W> {
     strings: Strings,
     /// Offsets of the metadata sections that are written.
     sections: BTreeMap<SectionId, u64>,
+    /// The header, with the offset of the first options once that is known.
+    header: Vec<u8>,
+    /// Options A as a section, with the link to options B once that is known, and where they are.
+    first_options: (u64, Vec<u8>),
+    /// What checksums are written of.
+    covered: Vec<Range>,
     /// Names of the events by number.
     events: BTreeMap<u16, String>,
     /// The fields that all events start with.
@@ -178,6 +185,9 @@ impl<W: Write + Seek> Writer<W> {
             link_at: None,
             strings: Strings::default(),
             sections: BTreeMap::new(),
+            header: header.into_bytes(),
+            first_options: (0, Vec::new()),
+            covered: Vec::new(),
             events: BTreeMap::new(),
             common: None,
             options: Vec::new(),
@@ -187,7 +197,7 @@ impl<W: Write + Seek> Writer<W> {
             // Readers that make arrays by this number want at least one CPU.
             cpu_count: 1,
         };
-        writer.append("the header", &header.into_bytes())?;
+        writer.append("the header", &writer.header.clone())?;
         Ok(writer)
     }
 
@@ -221,7 +231,8 @@ impl<W: Write + Seek> Writer<W> {
             Body::Plain(bytes) => (0, bytes),
             Body::Packed(bytes) => (SECTION_COMPRESSED, bytes),
         };
-        let at = self.append_section(id, id.description(), flags, &bytes)?;
+        let (at, covered) = self.append_section(id, id.description(), flags, &bytes)?;
+        self.covered.push(covered);
         self.sections.insert(id, at);
         Ok(())
     }
@@ -259,10 +270,12 @@ impl<W: Write + Seek> Writer<W> {
             .compression
             .block(self.setup.endian, body)
             .map_err(|source| WriteError::Compress { what: id.description(), source })?;
-        match block {
-            Some(block) => self.append_section(id, description, SECTION_COMPRESSED, &block),
-            None => self.append_section(id, description, 0, body),
-        }
+        let (at, covered) = match block {
+            Some(block) => self.append_section(id, description, SECTION_COMPRESSED, &block)?,
+            None => self.append_section(id, description, 0, body)?,
+        };
+        self.covered.push(covered);
+        Ok(at)
     }
 
     /// Writes the text of a latency tracer, which stands in place of a buffer's data. In a compressed file it is in chunks, as
@@ -284,7 +297,8 @@ impl<W: Write + Seek> Writer<W> {
             }
             (SECTION_COMPRESSED, body)
         };
-        let at = self.append_section(id, id.description(), flags, &body)?;
+        let (at, covered) = self.append_section(id, id.description(), flags, &body)?;
+        self.covered.push(covered);
         let mut option = Encoder::new(endian);
         option.u64(at).c_string(name).c_string(clock);
         self.options.push((OptionId::BUFFER_TEXT, option.into_bytes()));
@@ -333,8 +347,7 @@ impl<W: Write + Seek> Writer<W> {
         let mut options = std::mem::take(&mut self.options);
         options.push((OptionId::CPUCOUNT, self.setup.endian.u32(self.cpu_count).to_vec()));
         options.extend(std::mem::take(&mut self.buffers).into_iter().map(|bytes| (OptionId::BUFFER, bytes)));
-        let (last_options, _) = self.append_options(&options)?;
-        self.append_strings()?;
+        let last_options = self.append_last(&options)?;
         if let Some(link) = self.link_at {
             self.patch("the link to the last options", link, &self.setup.endian.u64(last_options))?;
         }
@@ -386,13 +399,20 @@ impl<W: Write + Seek> Writer<W> {
         let mut options: Vec<_> =
             self.sections.iter().map(|(id, at)| (OptionId(id.0), endian.u64(*at).to_vec())).collect();
         options.append(&mut self.options);
-        let (at, link) = self.append_options(&options)?;
-        self.link_at = Some(link);
-        self.patch("the offset of the first options", self.first_options_at, &endian.u64(at))
+        let (body, link) = self.options_body(&options)?;
+        // Options are never compressed, so that the link can be patched.
+        let section = self.section_bytes(SectionId::OPTIONS, 0, &body);
+        let at = self.position;
+        self.append("options", &section)?;
+        self.link_at = Some(at + SECTION_HEADER_LEN + link);
+        self.first_options = (at, section);
+        let offset = endian.u64(at);
+        self.header[self.first_options_at as usize..].copy_from_slice(&offset);
+        self.patch("the offset of the first options", self.first_options_at, &offset)
     }
 
-    /// Writes an options section. Returns its offset, and that of the link in its DONE option.
-    fn append_options(&mut self, options: &[(OptionId, Vec<u8>)]) -> Result<(u64, u64), WriteError> {
+    /// The body of an options section, and the place in it of the link to the next.
+    fn options_body(&self, options: &[(OptionId, Vec<u8>)]) -> Result<(Vec<u8>, u64), WriteError> {
         let mut body = Encoder::new(self.setup.endian);
         for (id, bytes) in options {
             body.u16(id.0).u32(option_len(bytes)?).raw(bytes);
@@ -400,15 +420,45 @@ impl<W: Write + Seek> Writer<W> {
         body.u16(OptionId::DONE.0).u32(8);
         let link = body.len() as u64;
         body.u64(0);
-        // Options are never compressed, so that the link can be patched.
-        let id = SectionId::OPTIONS;
-        let at = self.append_section(id, id.description(), 0, &body.into_bytes())?;
-        Ok((at, at + SECTION_HEADER_LEN + link))
+        Ok((body.into_bytes(), link))
     }
 
-    fn append_strings(&mut self) -> Result<(), WriteError> {
+    /// Writes options B, whose last one are the checksums of everything, and the strings. Returns the offset of the options.
+    fn append_last(&mut self, options: &[(OptionId, Vec<u8>)]) -> Result<u64, WriteError> {
+        let endian = self.setup.endian;
+        let at = self.position;
+        let mut options = options.to_vec();
+        // Their own descriptions must be among the strings before the sections are made.
+        let strings = self.strings_section()?;
+        // The file header, options A, options B up to the checksums' bytes, the strings.
+        let count = self.covered.len() + 4;
+        let before: usize = options.iter().map(|(_, bytes)| 6 + bytes.len()).sum();
+        let offset = at + SECTION_HEADER_LEN + before as u64 + 6;
+        let len = Checksums::encoded_len(count);
+        // Room for them, and for the DONE option.
+        options.push((OptionId::CHECKSUMS, vec![0; len]));
+        let (body, _) = self.options_body(&options)?;
+        let mut section = self.section_bytes(SectionId::OPTIONS, 0, &body);
+        let start = (offset - at) as usize;
+        let (first_at, first) = &mut self.first_options;
+        if let Some(link) = self.link_at {
+            let link = (link - *first_at) as usize;
+            first[link..link + 8].copy_from_slice(&endian.u64(at));
+        }
+        let mut ranges = vec![Range::of(0, &[&self.header]), Range::of(*first_at, &[first])];
+        ranges.append(&mut self.covered);
+        ranges.push(Range::of(at, &[&section[..start]]));
+        ranges.push(Range::of(at + section.len() as u64, &[&strings]));
+        section[start..start + len].copy_from_slice(&Checksums { offset, ranges }.encode(endian));
+        self.append("options", &section)?;
+        self.append("strings", &strings)?;
+        Ok(at)
+    }
+
+    /// The section of the strings. No description can be added any more.
+    fn strings_section(&mut self) -> Result<Vec<u8>, WriteError> {
         let id = SectionId::STRINGS;
-        // Its own description must be among the strings before they are written.
+        self.strings.id(SectionId::OPTIONS.description());
         self.strings.id(id.description());
         let strings = self.strings.bytes.clone();
         let block = self
@@ -417,24 +467,33 @@ impl<W: Write + Seek> Writer<W> {
             .block(self.setup.endian, &strings)
             .map_err(|source| WriteError::Compress { what: "strings", source })?;
         let (flags, bytes) = block.map_or((0, strings), |block| (SECTION_COMPRESSED, block));
-        self.append_section(id, id.description(), flags, &bytes)?;
-        Ok(())
+        Ok(self.section_bytes(id, flags, &bytes))
     }
 
-    /// Writes a section whose size is known. Returns the offset of its header.
+    /// A section with the usual description of its kind.
+    fn section_bytes(&mut self, id: SectionId, flags: u16, body: &[u8]) -> Vec<u8> {
+        let description = self.strings.id(id.description());
+        let header = SectionHeader { id, flags, description, size: body.len() as u64 };
+        let mut bytes = header.encode(self.setup.endian);
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
+    /// Writes a section whose size is known. Returns the offset of its header, and its checksum.
     fn append_section(
         &mut self,
         id: SectionId,
         description: &str,
         flags: u16,
         bytes: &[u8],
-    ) -> Result<u64, WriteError> {
+    ) -> Result<(u64, Range), WriteError> {
         let at = self.position;
         let description = self.strings.id(description);
         let header = SectionHeader { id, flags, description, size: bytes.len() as u64 };
-        self.append(id.description(), &header.encode(self.setup.endian))?;
+        let header = header.encode(self.setup.endian);
+        self.append(id.description(), &header)?;
         self.append(id.description(), bytes)?;
-        Ok(at)
+        Ok((at, Range::of(at, &[&header, bytes])))
     }
 
     fn append(&mut self, what: &'static str, bytes: &[u8]) -> Result<(), WriteError> {
