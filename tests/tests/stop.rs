@@ -1,10 +1,14 @@
 //! How recordings end: a finished file, the right exit code, and nothing left behind.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use integration_tests::harness::{
-    Caller, Ended, Ledger, Marked, Report, Running, agent, files, is_getppid, program, run, wait_for,
+    Caller, Ledger, Marked, Report, Running, agent, files, is_getppid, program, run, wait_for,
 };
 
 /// A recording without a command, when it records.
@@ -215,31 +219,75 @@ fn a_recording_starts_while_everything_is_still_being_detached() {
     assert!(dump.out.contains("valid trace-cmd file"), "{dump:?}");
 }
 
+/// A recording beside seven others: its rules, and which lines of what a caller does it has to have, once each.
+struct Beside {
+    args: &'static [&'static str],
+    caller: usize,
+    lines: fn(&str) -> bool,
+}
+
 #[test]
-fn recordings_at_once_do_not_disturb_each_other() {
+fn eight_recordings_at_once_do_not_disturb_each_other() {
+    const ENTER: &str = "raw_syscalls:sys_enter";
+    let rules = [
+        Beside { args: &["-e", ENTER], caller: 0, lines: is_getppid },
+        Beside { args: &["-e", ENTER, "-b", "64", "-M", "1"], caller: 0, lines: is_getppid },
+        Beside { args: &["-e", ENTER, "--overwrite"], caller: 0, lines: is_getppid },
+        Beside { args: &["-e", ENTER, "-C", "boot", "--compression", "none"], caller: 0, lines: is_getppid },
+        Beside {
+            args: &["-e", "syscalls:sys_enter_getppid"],
+            caller: 0,
+            lines: |line| line.contains("sys_enter_getppid"),
+        },
+        Beside {
+            args: &["-e", "raw_syscalls:sys_exit"],
+            caller: 0,
+            lines: |line| line.contains("NR 110 = "),
+        },
+        Beside { args: &["-e", ENTER, "-s", "1000"], caller: 1, lines: is_getppid },
+        Beside { args: &["-e", "syscalls:*"], caller: 1, lines: |line| line.contains("sys_enter_getppid") },
+    ];
     let dir = tempfile::tempdir().unwrap();
+    let mut callers = [Caller::start(), Caller::start()];
     let mut running = Vec::new();
-    for number in 0..5 {
-        let own = dir.path().join(format!("{number}"));
+    for (number, rule) in rules.iter().enumerate() {
+        callers[rule.caller].pin(0);
+        callers[rule.caller].settle();
+        let own = dir.path().join(number.to_string());
         fs::create_dir(&own).unwrap();
-        let caller = Caller::start();
-        let pid = caller.pid().to_string();
-        let recording = Marked::start(&own, &["-e", "raw_syscalls:sys_enter", "-P", &pid]);
-        running.push((own, caller, recording));
+        let pid = callers[rule.caller].pid().to_string();
+        let recording = Marked::start(&own, &[rule.args, &["-P", &pid]].concat());
+        running.push((own, recording));
     }
     for round in 1..=5 {
-        for (number, (_, caller, _)) in running.iter_mut().enumerate() {
+        for (number, caller) in callers.iter_mut().enumerate() {
             caller.call(round * 100 + number as u64);
+            caller.settle();
         }
     }
-    let mut ended: Vec<Ended> = Vec::new();
-    for (own, caller, recording) in running {
-        ended.push(recording.finish().expect(0));
-        let file = own.join("trace.dat");
-        let report = Report::of(&file);
-        assert_eq!(report.tids(), BTreeSet::from([caller.pid()]));
-        assert_eq!(report.count(is_getppid), caller.calls());
-        assert_eq!(Ledger::of(&file).lost(), 0);
-        assert_eq!(files(&own), ["trace.dat"]);
+    let ended: Vec<PathBuf> = running
+        .into_iter()
+        .map(|(own, recording)| {
+            recording.finish().expect(0);
+            own
+        })
+        .collect();
+    let mut fired = BTreeSet::new();
+    for (number, (own, rule)) in ended.iter().zip(&rules).enumerate() {
+        let (caller, file) = (&callers[rule.caller], own.join("trace.dat"));
+        let (report, ledger) = (Report::of(&file), Ledger::of(&file));
+        assert_eq!(report.tids(), BTreeSet::from([caller.pid()]), "recording {number}");
+        let found = report.count(rule.lines);
+        if ledger.lost() == 0 {
+            assert_eq!(found, caller.calls(), "recording {number}");
+        }
+        // All began and ended while the first caller slept, so that they saw the same.
+        if rule.caller == 0 && rule.args.contains(&ENTER) {
+            fired.insert(ledger.cpus("stored") + ledger.lost());
+        } else {
+            assert_eq!(ledger.lost(), 0, "recording {number}");
+        }
+        assert_eq!(files(own), ["trace.dat"]);
     }
+    assert_eq!(fired.len(), 1, "{fired:?}");
 }
