@@ -11,8 +11,7 @@ use std::path::Path;
 use tracer_agent::capture::{Manifest, Spool};
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::{
-    Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, OptionId, Section, Setup,
-    Writer, layout,
+    Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout,
 };
 
 type Result<T = ()> = std::result::Result<T, Box<dyn Error>>;
@@ -29,6 +28,14 @@ print fmt: \"%s %d\", __get_str(name), REC->common_pid
 ";
 
 const LEDGER: &str = "{\"version\":1,\"cpus\":[{\"cpu\":0,\"recorded\":4,\"stored\":3,\"lost\":{\"ring_full\":1}}],\"events\":[]}";
+
+const FILTERS: &[&str] = &[
+    "all: a == 1 && b != -3 || !(c & 0xff)",
+    "fuzz/all: comm ~ \"ba*\" && name == \"x\"",
+    ".*: common_pid > 3 + 4 * 2 || COMM =~ \"^k\"",
+    "a == ONE && cpus & CPUS{0-3} && CPU == 1",
+    "name.ustring != \"x\" || $uid == 0 || TIMESTAMP < 5",
+];
 
 const PRINT_FMTS: &[&str] = &[
     "\"%s %u %-5d %#lx %%\", REC->comm, REC->a, REC->b, REC->c",
@@ -53,11 +60,19 @@ pub(crate) fn write(root: &Path) -> Result {
         }
     }
     put(root, "file", "version-6.dat", &version_6()?)?;
+    for (number, filter) in FILTERS.iter().enumerate() {
+        put(root, "filter", &format!("{number}"), &[filter.as_bytes(), b"\n", &record()].concat())?;
+    }
     for (number, print_fmt) in PRINT_FMTS.iter().enumerate() {
         let input = [print_fmt.as_bytes(), b"\n%%\n", &record()].concat();
         put(root, "print", &format!("{number}"), &input)?;
     }
-    put(root, "format", "dynamic", &[FORMAT.as_bytes(), b"\n%%\n", b"\x09\0\0\0\x07\0\0\0\x0c\0\x03\0ab\0"].concat())?;
+    put(
+        root,
+        "format",
+        "dynamic",
+        &[FORMAT.as_bytes(), b"\n%%\n", b"\x09\0\0\0\x07\0\0\0\x0c\0\x03\0ab\0"].concat(),
+    )?;
     for option in options() {
         let bytes = [&option.id().0.to_le_bytes(), option.encode(Endian::Little)?.as_slice()].concat();
         put(root, "options", &option.id().0.to_string(), &bytes)?;

@@ -1,9 +1,10 @@
 //! What is done with the bytes.
 
 use std::num::NonZeroUsize;
+use std::sync::OnceLock;
 
 use tracer_agent::event::format::name_and_id;
-use tracer_agent::event::{Format, Machine, NoNames, NoSymbols, Printer, RecordReader};
+use tracer_agent::event::{EventTable, Format, Machine, NoNames, NoSymbols, Printer, RecordReader};
 use tracer_agent::tracedat::check::check;
 use tracer_agent::tracedat::initial_state::InitialState;
 use tracer_agent::tracedat::ledger::Ledger;
@@ -22,6 +23,7 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     ("page", page),
     ("format", format),
     ("print", print),
+    ("filter", filter),
     ("ledger", ledger),
     #[cfg(feature = "spool")]
     ("spool", spool),
@@ -100,7 +102,7 @@ fn sections(data: &[u8]) {
     file.extend_from_slice(b"7\0\0\x08\0\x10\0\0none\0\0");
     let link = file.len();
     file.extend_from_slice(&[0; 8]);
-    let mut section = |file: &mut Vec<u8>, id: u16, body: &[u8]| {
+    let section = |file: &mut Vec<u8>, id: u16, body: &[u8]| {
         let at = file.len() as u64;
         let size = body.len() as u64;
         let header = layout::SectionHeader { id: layout::SectionId(id), flags: 0, description: 0, size };
@@ -197,6 +199,20 @@ fn print(data: &[u8]) {
         let mut text = String::new();
         printer.print(record, &NoSymbols, &mut text);
     }
+}
+
+/// A filter in its first line, in both grammars, and a record that it is asked about.
+fn filter(data: &[u8]) {
+    static EVENTS: OnceLock<EventTable> = OnceLock::new();
+    let events = EVENTS.get_or_init(|| {
+        let text = format!(
+            "{FIELDS}\nprint fmt: \"%s\", __print_symbolic(REC->a, {{ 1, \"ONE\" }}, {{ 2, \"TWO\" }})\n"
+        );
+        let mut events = EventTable::new(Machine::default());
+        events.add("fuzz", &text, &NoNames).expect("the format is right");
+        events
+    });
+    tracer_agent::event::filter::fuzz(data, events);
 }
 
 /// An event with fields of all kinds.

@@ -27,6 +27,7 @@ const TARGETS: &[(&str, u32)] = &[
     ("page", 1 << 13),
     ("format", 1 << 13),
     ("print", 1 << 12),
+    ("filter", 1 << 12),
     ("ledger", 1 << 13),
     ("spool", 1 << 15),
 ];

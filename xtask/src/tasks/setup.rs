@@ -49,12 +49,14 @@ pub(super) enum Purpose {
 }
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 9] = [
+const TEST_PROGRAMS: [(&str, &str); 10] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     ("/usr/bin/musl-gcc", "musl-tools"),
     ("/usr/include/x86_64-linux-gnu/sys/sdt.h", "systemtap-sdt-dev"),
     ("/usr/bin/xz", "xz-utils"),
+    // libFuzzer is C++.
+    ("/usr/bin/g++", "g++"),
     ("/usr/bin/babeltrace2", "babeltrace2"),
     // lttng-analyses asks it for its version.
     ("/usr/bin/babeltrace", "babeltrace"),
