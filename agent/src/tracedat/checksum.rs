@@ -1,6 +1,6 @@
 //! Checksums of what is in a file, so that damage is found that no structure tells of.
 //!
-//! zstd frames carry a checksum of their own when our writer makes them. Option [`CHECKSUMS`](OptionId::CHECKSUMS) covers the
+//! zstd frames carry a checksum of their own when our writer makes them. Option [`CHECKSUMS`](super::OptionId::CHECKSUMS) covers the
 //! rest: the file header, all metadata sections and options, and uncompressed trace data that went through the writer. Readers
 //! that do not know the option skip it. Tools that copy it into another file make it meaningless; therefore it tells where it stands.
 //!

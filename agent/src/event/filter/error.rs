@@ -22,7 +22,7 @@ pub struct FilterError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FilterErrorKind {
-    /// It is longer than [`MAX_TEXT`](super::MAX_TEXT).
+    /// It is longer than [`MAX_TEXT`].
     #[error("the filter is longer than {limit} bytes")]
     TooLong {
         /// The limit.
