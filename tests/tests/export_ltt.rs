@@ -630,6 +630,19 @@ fn the_command_on_bad_places_and_bad_files() {
             .says(&["not carried over"]);
         export(&lost, &out, &[]).says(&["--force"]);
         export(&lost, &out, &["--force", "--block-size", "64K", "--endian", "big"]).expect(0);
+        let told = run(&mut agent(dir.path(), ["info", "--json", "out"])).expect(0).out;
+        let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+        assert_eq!(told["damage"].as_array().map(Vec::len), Some(0), "{told}");
+        let blocks = told["files"].as_array().unwrap();
+        assert!(blocks.iter().filter(|file| file["name"].as_str().unwrap().starts_with("cpu")).count() >= 2);
+        for file in blocks {
+            let len = fs::metadata(out.join(file["name"].as_str().unwrap())).unwrap().len();
+            let (count, size) = (file["blocks"].as_u64().unwrap(), file["block_size"].as_u64().unwrap());
+            assert_eq!(count * size, len, "{file}");
+            assert!(file["begin"].as_u64() <= file["end"].as_u64(), "{file}");
+        }
+        let told = run(&mut agent(dir.path(), ["info", "out"])).expect(0).out;
+        assert!(told.contains("FILES") && told.contains("cpu"), "{told}");
         export(&lost, &out, &["--force", "--block-size", "5"]).says(&["4096"]);
         fs::remove_dir_all(out).unwrap();
     }

@@ -7,6 +7,7 @@ use super::InfoError;
 use crate::cli::units::{bytes, count};
 use crate::export::ctf::summary::{self, Summary};
 use crate::export::recognise::{self, Layout};
+use crate::export::{blocks, eventdefs, ltt2008};
 
 /// Tells of a directory, and whether it is whole.
 pub(super) fn report(path: &Path, json: bool) -> Result<(String, bool), InfoError> {
@@ -14,17 +15,51 @@ pub(super) fn report(path: &Path, json: bool) -> Result<(String, bool), InfoErro
     match recognise::layout(path) {
         Some(Layout::Ctf) => {
             let summary = summary::read(path).map_err(|error| directory(error.to_string()))?;
-            let text = if json {
-                serde_json::to_string(&summary).map_err(|error| directory(error.to_string()))?
-            } else {
-                ctf(path, &summary)
-            };
+            let text = if json { as_json(path, &summary)? } else { ctf(path, &summary) };
             Ok((text, summary.damage.is_empty()))
         }
-        Some(Layout::Lttng2008) => Ok((format!("{}: a trace of LTTng of 2008\n", path.display()), true)),
-        Some(Layout::EventDefs) => Ok((format!("{}: a trace of LTT of 2003\n", path.display()), true)),
+        Some(layout @ (Layout::Lttng2008 | Layout::EventDefs)) => {
+            let read =
+                if layout == Layout::Lttng2008 { ltt2008::summary::read } else { eventdefs::summary::read };
+            let summary = read(path).map_err(|error| directory(error.to_string()))?;
+            let text = if json { as_json(path, &summary)? } else { in_blocks(path, &summary) };
+            Ok((text, summary.damage.is_empty()))
+        }
         None => Err(directory("it is no trace in a layout that is known here".to_owned())),
     }
+}
+
+fn as_json(path: &Path, summary: &impl serde::Serialize) -> Result<String, InfoError> {
+    serde_json::to_string(summary)
+        .map_err(|error| InfoError::Directory { path: path.to_owned(), reason: error.to_string() })
+}
+
+/// A trace in one of the layouts that came before CTF.
+fn in_blocks(path: &Path, summary: &blocks::Summary) -> String {
+    let blocks::Summary { layout, facts, files, damage } = summary;
+    let mut text = format!("{}: {layout}\n", path.display());
+    for (name, value) in facts {
+        let _ = writeln!(text, "  {name:<24} {value}");
+    }
+    let _ = writeln!(
+        text,
+        "\nFILES\n{:>24} {:>10} {:>12} {:>12} {:>20} {:>20}",
+        "file", "blocks", "block size", "unused", "begin", "end"
+    );
+    for file in files {
+        let blocks::FileSummary { name, blocks, block_size, unused, begin, end } = file;
+        let _ = writeln!(
+            text,
+            "{name:>24} {:>10} {:>12} {:>12} {begin:>20} {end:>20}",
+            count(*blocks),
+            bytes(*block_size),
+            bytes(*unused)
+        );
+    }
+    for damage in damage {
+        let _ = writeln!(text, "damaged: {damage}");
+    }
+    text
 }
 
 fn ctf(path: &Path, summary: &Summary) -> String {
