@@ -97,11 +97,20 @@ fn check(case: &Case<'_>) {
     );
 
     let name = |record: &Record| (all_events[&record.id()].format.name.clone(), record.clone());
-    assert_eq!(
-        pairs.only_agent.iter().map(|index| name(&ours[*index])).next(),
-        None,
-        "ftrace did not see it"
+    // ftrace's ring lets one interrupt in between the begin of an event and the change of the preempt count, and drops what a
+    // second one would write (`trace_recursive_lock` in kernel/trace/ring_buffer.c). It counts that nowhere.
+    assert!(
+        pairs.only_agent.len() as u64 <= 1 + pairs.pairs.len() as u64 / 50_000,
+        "ftrace did not see {:?}",
+        pairs.only_agent.iter().map(|index| name(&ours[*index])).take(5).collect::<Vec<_>>()
     );
+    for index in &pairs.only_agent {
+        let extra = &ours[*index];
+        assert!(pairs::in_interrupt(extra), "ftrace did not see an event of a task: {:?}", name(extra));
+        let twins = |record: &&Record| record.cpu == extra.cpu && record.bytes == extra.bytes;
+        let around = &ours[index.saturating_sub(16)..(index + 17).min(ours.len())];
+        assert_eq!(around.iter().filter(twins).count(), 1, "recorded twice: {:?}", name(extra));
+    }
     // Kernels before 6.7 do not count what they skip; there only the look at each missing event is left.
     let may_lack = ledger.recursion_misses().unwrap_or(u64::MAX);
     assert!(
