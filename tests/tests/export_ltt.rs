@@ -634,7 +634,7 @@ fn the_command_on_bad_places_and_bad_files() {
         let told: serde_json::Value = serde_json::from_str(&told).unwrap();
         assert_eq!(told["damage"].as_array().map(Vec::len), Some(0), "{told}");
         let blocks = told["files"].as_array().unwrap();
-        assert!(blocks.iter().any(|file| file["name"].as_str().unwrap().starts_with("cpu")), "{told}");
+        assert!(blocks.iter().any(|file| file["name"].as_str().unwrap().contains("cpu")), "{told}");
         for file in blocks {
             let len = fs::metadata(out.join(file["name"].as_str().unwrap())).unwrap().len();
             let (count, size) = (file["blocks"].as_u64().unwrap(), file["block_size"].as_u64().unwrap());

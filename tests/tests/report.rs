@@ -39,15 +39,17 @@ fn lines_are_those_of_trace_cmd() {
         let output = agent::run([&["report", path], options].concat());
         assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
         let ours = String::from_utf8_lossy(&output.stdout);
-        let mut kinds = BTreeSet::new();
         assert_eq!(ours.lines().count(), theirs.lines().count(), "{options:?}");
         for (ours, theirs) in ours.lines().zip(theirs.lines()) {
             let (a, b) = (stock_lines::comparable(ours), stock_lines::comparable(theirs));
             assert_eq!(a, b, "{options:?}\nours:   {ours}\ntheirs: {theirs}");
-            kinds.extend(trace_cmd::Line::parse(ours).map(|line| line.event));
         }
-        println!("{} lines of {} kinds of events, {options:?}", ours.lines().count(), kinds.len());
-        assert!(kinds.len() > 50, "only {kinds:?}");
+        println!("{} lines, {options:?}", ours.lines().count());
+        if options.is_empty() {
+            let events = ours.lines().filter_map(trace_cmd::Line::parse).map(|line| line.event);
+            let kinds: BTreeSet<_> = events.collect();
+            assert!(kinds.len() > 50, "only {kinds:?}");
+        }
     }
     a_reader_that_goes_away_is_no_error(path);
 }
