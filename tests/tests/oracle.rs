@@ -97,8 +97,9 @@ fn check(case: &Case<'_>) {
     );
 
     let name = |record: &Record| (all_events[&record.id()].format.name.clone(), record.clone());
-    // ftrace's ring lets one interrupt in between the begin of an event and the change of the preempt count, and drops what a
-    // second one would write (`trace_recursive_lock` in kernel/trace/ring_buffer.c). It counts that nowhere.
+    // By its source, ftrace's ring drops what a second interrupt would write between the begin of an event and the change of the
+    // preempt count (`trace_recursive_lock` in kernel/trace/ring_buffer.c), and counts it nowhere. That this is why ftrace lacks
+    // such an event was not observed; a copy made by the side queue is told apart below.
     assert!(
         pairs.only_agent.len() as u64 <= 1 + pairs.pairs.len() as u64 / 50_000,
         "ftrace did not see {:?}",
