@@ -29,7 +29,7 @@ use self::facilities::{Facilities, State};
 use self::info::Bookmark;
 use super::error::ExportError;
 use super::job::{Job, NotCarried};
-use super::ltt2008::{MAX_BLOCK, PAGE};
+use super::ltt2008::check_block_size;
 use super::payload::{Payload, value_of};
 use super::recording::{Lane, Recording};
 use super::state::{Change, LaneTellers, Tellers};
@@ -50,7 +50,7 @@ const MAX_NUMBER: u32 = 255;
 pub struct Options {
     /// Write the document to the letter instead of what its reader opens.
     pub literal: bool,
-    /// Bytes of a block: a multiple of [`PAGE`], up to [`MAX_BLOCK`].
+    /// Bytes of a block: a multiple of [`PAGE`](super::ltt2008::PAGE), up to [`MAX_BLOCK`](super::ltt2008::MAX_BLOCK).
     pub block_size: u32,
     /// Byte order; that of the recording unless told otherwise.
     pub endian: Option<Endian>,
@@ -75,12 +75,7 @@ impl EventDefs {
     /// # Errors
     /// A block size that the layout has not.
     pub fn new(options: Options) -> Result<Self, ExportError> {
-        let size = options.block_size;
-        if size == 0 || !size.is_multiple_of(PAGE) || size > MAX_BLOCK {
-            return Err(ExportError::Unsupported(format!(
-                "blocks of {size} bytes cannot be read; use a multiple of {PAGE} up to {MAX_BLOCK}"
-            )));
-        }
+        check_block_size(options.block_size)?;
         Ok(Self { options })
     }
 }

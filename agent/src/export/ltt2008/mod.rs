@@ -102,14 +102,19 @@ impl Lttng2008 {
     /// # Errors
     /// A block size that readers cannot map.
     pub fn new(options: Options) -> Result<Self, ExportError> {
-        let size = options.block_size;
-        if size == 0 || !size.is_multiple_of(PAGE) || size > MAX_BLOCK {
-            return Err(ExportError::Unsupported(format!(
-                "blocks of {size} bytes cannot be read; use a multiple of {PAGE} up to {MAX_BLOCK}"
-            )));
-        }
+        check_block_size(options.block_size)?;
         Ok(Self { options })
     }
+}
+
+/// Refuses a size of blocks that readers of either historic layout cannot map.
+pub(super) fn check_block_size(size: u32) -> Result<(), ExportError> {
+    if size == 0 || !size.is_multiple_of(PAGE) || size > MAX_BLOCK {
+        return Err(ExportError::Unsupported(format!(
+            "blocks of {size} bytes cannot be read; use a multiple of {PAGE} up to {MAX_BLOCK}"
+        )));
+    }
+    Ok(())
 }
 
 impl Format for Lttng2008 {
