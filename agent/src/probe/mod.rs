@@ -5,6 +5,7 @@
 pub mod binary;
 pub mod detach;
 pub mod fast;
+mod insn;
 mod kernel_layout;
 mod load;
 mod object;

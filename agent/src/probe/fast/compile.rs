@@ -12,13 +12,11 @@
 //!
 //! If the verifier refuses a load, the same event is compiled to copy members with `bpf_probe_read_kernel`.
 
-use super::{
-    insn::{Alu, Assembler, FP, Insn, Jump, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
-    language::{Definition, Expr, Op},
-};
+use super::language::{Definition, Expr, Op};
 use crate::{
     event::{Field, Format, Location},
     kernel::btf::{Btf, BtfError, Shape, TypeId},
+    probe::insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
 };
 
 /// Longest record of the fast lane: its event header has 4 bytes.
@@ -382,7 +380,7 @@ impl Compiler<'_> {
         field: &Field,
         value: &Expr,
         max: u32,
-        failed: super::insn::Label,
+        failed: Label,
     ) -> Result<(), Mismatch> {
         let source = text_source(value);
         if field.location != Location::DataLoc {
@@ -604,7 +602,7 @@ impl Compiler<'_> {
     }
 
     /// 1 or 0, by a jump that is taken for 1.
-    fn truth(&mut self, to: Reg, jump: impl FnOnce(&mut Assembler, super::insn::Label)) -> Type {
+    fn truth(&mut self, to: Reg, jump: impl FnOnce(&mut Assembler, Label)) -> Type {
         let (yes, end) = (self.code.label(), self.code.label());
         jump(&mut self.code, yes);
         self.code.load_imm(to, 0);

@@ -10,12 +10,10 @@
 //! |---|---|
 //! | `language` | the descriptions |
 //! | `compile` | from a description to instructions |
-//! | `insn` | instructions |
 //! | `syscalls` | system calls, which have programs of their own |
 //! | `load` | putting programs together, loading and attaching them |
 
 mod compile;
-mod insn;
 mod language;
 mod load;
 mod syscalls;
