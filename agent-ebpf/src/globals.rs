@@ -37,4 +37,5 @@ global!(TASK_CFS_RQ, u32, task_cfs_rq);
 global!(CFS_RQ_RQ, u32, cfs_rq_rq);
 global!(RQ_CPU, u32, rq_cpu);
 global!(RQ_TO_PREEMPT, i64, rq_to_preempt);
+global!(INT_HOLDER, u32, int_holder);
 global!(PREEMPT_NEED_RESCHED, u32, preempt_need_resched);

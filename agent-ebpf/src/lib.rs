@@ -257,6 +257,10 @@ pub struct NameRecord {
     pub comm: [u8; COMM_LEN],
 }
 
+/// The number of no helper: the agent replaces calls of it by calls of the kernel's function `bpf_rdonly_cast`, whose number only the
+/// running kernel's BTF tells, or by an instruction without effect where the kernel has no such function.
+pub const CAST_CALL: i32 = 0x7fff_0001;
+
 /// Which clock stamps the events: the value of the `CLOCK` global.
 pub mod clock {
     /// `CLOCK_MONOTONIC`, ftrace's `mono`.
@@ -312,6 +316,8 @@ pub mod globals {
     pub const RQ_CPU: &str = "RQ_CPU";
     /// `i64`: what leads from a CPU's `runqueues` variable to its preempt count.
     pub const RQ_TO_PREEMPT: &str = "RQ_TO_PREEMPT";
+    /// `u32`: number in BTF of a structure that starts with an `int`, or 0 where the kernel has no `bpf_rdonly_cast`.
+    pub const INT_HOLDER: &str = "INT_HOLDER";
     /// `u32`: non-zero on architectures whose preempt count keeps "reschedule needed" inverted in its top bit (x86,
     /// arch/x86/include/asm/preempt.h).
     pub const PREEMPT_NEED_RESCHED: &str = "PREEMPT_NEED_RESCHED";

@@ -21,8 +21,8 @@ use crate::{
 const HEADER: u32 = size_of::<SideEntry>() as u32;
 /// How often an append tries again because an interrupt came between.
 const TRIES: usize = 4;
-/// Entries moved at one release. The verifier walks through each of them; what is left waits for the next event.
-const FLUSH_MAX: usize = 3;
+/// Entries moved at one release. The verifier walks through each of them; what is left waits for the next event, which adds one itself.
+const FLUSH_MAX: usize = 2;
 
 /// An entry that is being filled.
 pub struct Entry {

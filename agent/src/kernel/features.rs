@@ -577,6 +577,11 @@ fn by_version(version: Option<KernelVersion>) -> Vec<Check> {
     ]
 }
 
+/// Whether programs are compiled. Functions of the kernel can only be called from such.
+pub fn has_jit() -> bool {
+    jit(&read::trimmed("/proc/sys/net/core/bpf_jit_enable")).status == Status::Yes
+}
+
 fn jit(file: &io::Result<String>) -> Check {
     let id = CheckId::Jit;
     match file.as_ref().map(String::as_str) {

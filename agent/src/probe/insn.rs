@@ -2,6 +2,8 @@
 
 use aya_obj::generated::bpf_insn;
 
+use crate::kernel::btf::TypeId;
+
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reg(pub(super) u8);
@@ -61,6 +63,24 @@ const PSEUDO_CALL: u8 = 1;
 const PSEUDO_KFUNC_CALL: u8 = 2;
 /// Loads 64 bits, with the upper half in a second instruction.
 const LD_IMM64: u8 = 0x18;
+
+/// Makes a call of [`agent_ebpf::CAST_CALL`] one of the kernel's function `cast`. Without it nothing but `R0 = 0` is left, in a
+/// branch that is never taken.
+pub(super) fn resolve_cast(instruction: &mut bpf_insn, cast: Option<TypeId>) {
+    if instruction.code != CALL || instruction.src_reg() != 0 || instruction.imm != agent_ebpf::CAST_CALL {
+        return;
+    }
+    match cast {
+        Some(function) => {
+            instruction.set_src_reg(PSEUDO_KFUNC_CALL);
+            instruction.imm = function.0 as i32;
+        }
+        None => {
+            instruction.code = ALU64 | Alu::Mov as u8;
+            instruction.imm = 0;
+        }
+    }
+}
 
 /// Arithmetic operations on 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

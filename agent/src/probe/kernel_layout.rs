@@ -1,6 +1,9 @@
 //! Where the fields that the programs read are in this kernel's structures.
 
-use crate::kernel::btf::Btf;
+use crate::kernel::{
+    btf::{Btf, TypeId},
+    features,
+};
 
 /// Offsets from the kernel's BTF. Everything unknown is 0, which switches off what needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,6 +18,31 @@ pub struct KernelLayout {
     pub task_migration: u32,
     /// How to find a CPU's preempt count.
     pub preempt_count: Option<PreemptCountPath>,
+    /// How programs load from any address.
+    pub any_load: Option<AnyLoad>,
+}
+
+/// Loads from addresses that the verifier knows nothing of, without a helper: a cast makes a pointer to some structure of them, which the
+/// verifier does not trust. A load through it gives 0 where there is no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnyLoad {
+    /// The kernel's function `bpf_rdonly_cast` (6.2 and later; it needs the compiler for programs).
+    pub cast: TypeId,
+    /// A structure that starts with an `int`.
+    pub int_holder: TypeId,
+}
+
+impl AnyLoad {
+    fn from_btf(btf: &Btf) -> Option<Self> {
+        if !features::has_jit() {
+            return None;
+        }
+        Some(Self {
+            cast: btf.function("bpf_rdonly_cast").ok()?,
+            // Its only member is an `atomic_t`, whose only member is the `int` (include/linux/refcount_types.h).
+            int_holder: btf.type_named("refcount_struct").ok()?,
+        })
+    }
 }
 
 /// `current->se.cfs_rq->rq` is this CPU's `runqueues`; the preempt count is a fixed distance away.
@@ -42,6 +70,7 @@ impl KernelLayout {
             task_comm: offset("task_struct.comm"),
             task_migration: migration.map_or(0, |member| member.offset),
             preempt_count: PreemptCountPath::from_btf(btf),
+            any_load: AnyLoad::from_btf(btf),
         }
     }
 }

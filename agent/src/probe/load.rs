@@ -15,8 +15,8 @@ use aya_obj::{
     EbpfSectionKind, ParseError, ProgramSection, generated::bpf_insn, relocation::EbpfRelocationError,
 };
 
-use super::sys;
-use crate::reason;
+use super::{insn, sys};
+use crate::{kernel::btf::TypeId, reason};
 
 /// Lines of the verifier's log in an error: the reason is at its end, and the whole has thousands.
 const LOG_LINES: usize = 12;
@@ -108,12 +108,14 @@ pub(super) struct Object {
 
 impl Object {
     /// Reads the object `bytes`, sets its constants `globals`, and creates its maps with the numbers of elements in `sizes`.
-    /// An array of maps gets ring buffers of `inner_bytes` each.
+    /// An array of maps gets ring buffers of `inner_bytes` each. `cast` is the kernel's function that calls of
+    /// [`agent_ebpf::CAST_CALL`] mean.
     pub(super) fn create(
         bytes: &[u8],
         globals: &[(&'static str, &[u8])],
         sizes: &[(&'static str, u32)],
         inner_bytes: u32,
+        cast: Option<TypeId>,
     ) -> Result<Self, LoadError> {
         let mut code = aya_obj::Object::parse(bytes)?;
         code.patch_map_data(globals.iter().map(|&(name, value)| (name, (value, true))).collect())?;
@@ -138,6 +140,10 @@ impl Object {
             .filter_map(|(name, map)| Some((name.as_str(), maps.get(name)?.as_raw_fd(), map)));
         code.relocate_maps(placed, &text)?;
         code.relocate_calls(&text)?;
+        let functions = code.functions.values_mut();
+        for instruction in functions.flat_map(|function| &mut function.instructions) {
+            insn::resolve_cast(instruction, cast);
+        }
         Ok(Self { code, maps, inner })
     }
 

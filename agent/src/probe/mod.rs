@@ -13,7 +13,7 @@ mod sys;
 pub mod tasks;
 pub mod tracepoint;
 
-pub use kernel_layout::{KernelLayout, PreemptCountPath};
+pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
 pub use load::LoadError;
 pub use object::{NameStream, ProgramOptions, Programs, WakeStream};
 

@@ -353,6 +353,7 @@ fn create_object(
         (globals::TASK_CFS_RQ, preempt.task_cfs_rq),
         (globals::CFS_RQ_RQ, preempt.cfs_rq_rq),
         (globals::RQ_CPU, preempt.rq_cpu),
+        (globals::INT_HOLDER, layout.any_load.map_or(0, |load| load.int_holder.0)),
         (globals::PREEMPT_NEED_RESCHED, cfg!(any(target_arch = "x86", target_arch = "x86_64")).into()),
     ];
     let words = words.map(|(name, value)| (name, value.to_ne_bytes()));
@@ -369,7 +370,8 @@ fn create_object(
         ("LEDGER", ledger),
         ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
     ];
-    Object::create(OBJECT, &constants, &sizes, WAKE_BYTES)
+    let cast = layout.any_load.map(|load| load.cast);
+    Object::create(OBJECT, &constants, &sizes, WAKE_BYTES, cast)
 }
 
 fn shared<T: Shared>(object: &Object, name: &'static str, len: usize) -> Result<SharedArray<T>, LoadError> {
