@@ -70,15 +70,12 @@ pub(super) fn resolve_cast(instruction: &mut bpf_insn, cast: Option<TypeId>) {
     if instruction.code != CALL || instruction.src_reg() != 0 || instruction.imm != agent_ebpf::CAST_CALL {
         return;
     }
-    match cast {
-        Some(function) => {
-            instruction.set_src_reg(PSEUDO_KFUNC_CALL);
-            instruction.imm = function.0 as i32;
-        }
-        None => {
-            instruction.code = ALU64 | Alu::Mov as u8;
-            instruction.imm = 0;
-        }
+    if let Some(function) = cast {
+        instruction.set_src_reg(PSEUDO_KFUNC_CALL);
+        instruction.imm = function.0 as i32;
+    } else {
+        instruction.code = ALU64 | Alu::Mov as u8;
+        instruction.imm = 0;
     }
 }
 
