@@ -77,13 +77,22 @@ pub fn now() -> u64 {
     }
 }
 
+/// What running a program adds to the current task's state.
+#[derive(Clone, Copy)]
+pub struct Own {
+    /// Levels of disabled migration, which the eBPF dispatcher adds.
+    pub migration: u32,
+    /// Levels of disabled preemption: a tracepoint (include/linux/tracepoint.h, `__DO_TRACE`) and a kprobe add one.
+    pub preemption: u32,
+}
+
 /// The first word of a record: `common_type`, `common_flags`, `common_preempt_count`.
 ///
 /// As ftrace fills them (`tracing_gen_ctx_irq_test`, kernel/trace/trace.c), from the CPU's preempt count, less what the
-/// tracepoint itself and the eBPF dispatcher add (`own_migration` is the dispatcher's share of disabled migration). Whether interrupts are off cannot be read by a program: that flag says
+/// hook itself and the eBPF dispatcher add (`own` is their share). Whether interrupts are off cannot be read by a program: that flag says
 /// "unknown" (0x02, which readers print as `X`) except in a hard interrupt, whose handlers run with interrupts off.
 #[inline(always)]
-pub fn common_word(ctl: &CpuControl, id: u16, current: &Current, own_migration: u32) -> u32 {
+pub fn common_word(ctl: &CpuControl, id: u16, current: &Current, own: Own) -> u32 {
     let mut flags = FLAG_IRQS_UNKNOWN;
     let mut depth = 0;
     if ctl.preempt_count != 0
@@ -104,13 +113,12 @@ pub fn common_word(ctl: &CpuControl, id: u16, current: &Current, own_migration: 
         if globals::preempt_need_resched() != 0 && count & NEED_RESCHED_INVERTED == 0 {
             flags |= FLAG_NEED_RESCHED | FLAG_PREEMPT_RESCHED;
         }
-        // One level is the tracepoint's own (include/linux/tracepoint.h, __DO_TRACE).
-        depth = (count & PREEMPT_MASK).saturating_sub(1);
+        depth = (count & PREEMPT_MASK).saturating_sub(own.preemption);
         if depth > 0xf {
             depth = 0xf;
         }
     }
-    depth |= migration_depth(current, own_migration) << 4;
+    depth |= migration_depth(current, own.migration) << 4;
     u32::from(id) | flags << 16 | depth << 24
 }
 

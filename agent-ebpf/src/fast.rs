@@ -7,13 +7,13 @@
 //!
 //! Such a program may be interrupted by another one at any point (`ring`, `side`).
 
-use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_SIZE, SideEntry};
+use agent_ebpf::{CpuControl, END_CUT, EventLedger, LossCause, PAGE_SIZE, SideEntry, begin_flags};
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 
 use crate::{
-    context::{self, Current},
+    context::{self, Current, Own},
     globals,
-    ring::{Ring, Room, SHORT_HEADER, clamp_to, put},
+    ring::{LONG_HEADER, Ring, Room, SHORT_HEADER, SHORT_MAX, clamp_to, put},
     side::Entry,
     tasks,
 };
@@ -30,24 +30,36 @@ pub struct Frame {
     header: *mut u8,
     /// Time since the event before.
     delta: u64,
-    /// Position in the side queue, if `is_queued`.
+    /// Position in the side queue, if that is the place.
     position: u64,
-    is_queued: u64,
+    /// Which place the record has.
+    place: u64,
 }
 
-/// Takes a place for a record of event `cookie`, of at most `max` bytes (`SHORT_MAX` or less), and writes the common fields.
-/// `id` is the kernel's id of the event; `other` another thread that it is about, or `NO_OTHER`. Null if it is not recorded.
+/// Values of `Frame::place`.
+mod place {
+    /// The page, behind an event header of 4 bytes.
+    pub(super) const SHORT: u64 = 0;
+    /// The side queue.
+    pub(super) const QUEUE: u64 = 1;
+    /// The page, behind an event header of 8 bytes.
+    pub(super) const LONG: u64 = 2;
+}
+
+/// Takes a place for a record of event `cookie`, of at most `max` bytes (`SIDE_RECORD_MAX` or less), and writes the common fields.
+/// `id` is the event's id, with `begin_flags`; `other` another thread that it is about, or `NO_OTHER`. Null if it is not recorded.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_begin")]
 extern "C" fn fast_begin(cookie: u64, id: u64, max: u64, other: u64, frame: *mut Frame) -> *mut u8 {
     begin(cookie as u32, id as u32, max as u32, other, frame)
 }
 
-/// Makes the record of `len` bytes part of the ring; with `len` 0, a field could not be read or was too long.
+/// Makes the record of `len` bytes, perhaps with `END_CUT`, part of the ring; with `len` 0, a field could not be read or was too
+/// long.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_end")]
 extern "C" fn fast_end(frame: *mut Frame, len: u64) -> u64 {
-    end(frame, len as u32);
+    end(frame, len);
     0
 }
 
@@ -72,7 +84,11 @@ pub fn begin(cookie: u32, id: u32, max: u32, other: u64, frame: *mut Frame) -> *
     unsafe {
         (&raw mut (*frame).ctl).write_volatile(ring.ctl);
         (&raw mut (*frame).ledger).write_volatile(ring.ledger);
-        let word = context::common_word(ring.control(), id as u16, &current, globals::raw_migration());
+        let own = Own {
+            migration: globals::raw_migration() + u32::from(id & begin_flags::MIGRATION_DISABLED != 0),
+            preemption: u32::from(id & begin_flags::PREEMPTIBLE == 0),
+        };
+        let word = context::common_word(ring.control(), id as u16, &current, own);
         record.cast::<u32>().write(word);
         record.cast::<u32>().add(1).write(current.pid_tgid as u32);
     }
@@ -81,18 +97,21 @@ pub fn begin(cookie: u32, id: u32, max: u32, other: u64, frame: *mut Frame) -> *
 
 #[inline(always)]
 fn begin_in_page(ring: &mut Ring, max: u32, frame: *mut Frame) -> *mut u8 {
-    let Some(Room { page, at, delta }) = ring.room(context::now(), SHORT_HEADER + max) else {
+    // A header of 8 bytes suits records of every length, so its place does not depend on what the record will hold.
+    let (place, length) =
+        if max <= SHORT_MAX { (place::SHORT, SHORT_HEADER) } else { (place::LONG, LONG_HEADER) };
+    let Some(Room { page, at, delta }) = ring.room(context::now(), length + max) else {
         ring.abort(LossCause::RingFull);
         ring.leave();
         return core::ptr::null_mut();
     };
     unsafe {
-        let at = clamp_to(at, PAGE_SIZE as u32 - SHORT_HEADER - max);
+        let at = clamp_to(at, PAGE_SIZE as u32 - length - max);
         let header = page.cast::<u8>().add(at as usize);
         (&raw mut (*frame).header).write_volatile(header);
         (&raw mut (*frame).delta).write_volatile(delta.into());
-        (&raw mut (*frame).is_queued).write_volatile(0);
-        header.add(SHORT_HEADER as usize)
+        (&raw mut (*frame).place).write_volatile(place);
+        header.add(length as usize)
     }
 }
 
@@ -105,24 +124,28 @@ fn begin_in_queue(ring: &mut Ring, cookie: u32, max: u32, frame: *mut Frame) -> 
     unsafe {
         (&raw mut (*frame).header).write_volatile(entry.header.cast());
         (&raw mut (*frame).position).write_volatile(entry.position());
-        (&raw mut (*frame).is_queued).write_volatile(1);
+        (&raw mut (*frame).place).write_volatile(place::QUEUE);
     }
     entry.record()
 }
 
 #[inline(always)]
-pub fn end(frame: *mut Frame, len: u32) {
+pub fn end(frame: *mut Frame, len: u64) {
     // SAFETY: filled by `begin`.
-    let (ctl, ledger, header, is_queued) = unsafe {
+    let (ctl, ledger, header, place) = unsafe {
         (
             (&raw const (*frame).ctl).read_volatile(),
             (&raw const (*frame).ledger).read_volatile(),
             (&raw const (*frame).header).read_volatile(),
-            (&raw const (*frame).is_queued).read_volatile(),
+            (&raw const (*frame).place).read_volatile(),
         )
     };
     let mut ring = Ring { ctl, ledger };
-    if is_queued != 0 {
+    if len & END_CUT != 0 {
+        ring.note_cut();
+    }
+    let len = len as u32;
+    if place == place::QUEUE {
         let position = unsafe { (&raw const (*frame).position).read_volatile() };
         Entry::at(header.cast::<SideEntry>(), position).complete(len);
         if len == 0 {
@@ -137,8 +160,16 @@ pub fn end(frame: *mut Frame, len: u32) {
         } else {
             let delta = unsafe { (&raw const (*frame).delta).read_volatile() } as u32;
             let words = (len + 3) / 4;
-            put(header.cast(), 0, words | delta << 5);
-            let end = ring.control().offset + SHORT_HEADER + words * 4;
+            let length = if place == place::SHORT {
+                put(header.cast(), 0, words | delta << 5);
+                SHORT_HEADER
+            } else {
+                // The length word counts itself.
+                put(header.cast(), 0, delta << 5);
+                put(header.cast(), 4, words * 4 + 4);
+                LONG_HEADER
+            };
+            let end = ring.control().offset + length + words * 4;
             ring.commit(delta, end);
         }
         ring.leave();

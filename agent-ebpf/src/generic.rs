@@ -22,7 +22,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    context::{self, Current},
+    context::{self, Current, Own},
     maps::EVENTS,
     ring::{self, Body, Ring, clamp},
     side::Entry,
@@ -99,7 +99,8 @@ fn write<const LONG: bool>(
 /// The common fields. Running the program adds a level of disabled migration (`bpf_prog_run_array`, include/linux/bpf.h).
 #[inline(always)]
 fn common(ring: &mut Ring, slot: &EventSlot, current: &Current) -> [u32; 2] {
-    [context::common_word(ring.control(), slot.id, current, 1), current.pid_tgid as u32]
+    let own = Own { migration: 1, preemption: 1 };
+    [context::common_word(ring.control(), slot.id, current, own), current.pid_tgid as u32]
 }
 
 /// Records the event in the side queue.

@@ -33,6 +33,7 @@ global!(RAW_ENTER_ID, u32, raw_enter_id);
 global!(RAW_EXIT, u32, raw_exit);
 global!(RAW_EXIT_ID, u32, raw_exit_id);
 global!(PREEMPTIBLE, u32, preemptible);
+global!(SIDE_BYTES, u32, side_bytes);
 global!(TASK_CFS_RQ, u32, task_cfs_rq);
 global!(CFS_RQ_RQ, u32, cfs_rq_rq);
 global!(RQ_CPU, u32, rq_cpu);

@@ -11,7 +11,7 @@
 //! | `PAGES` | [`PAGE_SIZE`] bytes, a sub-buffer | `CpuControl::ring_base` + slot | programs; sealed by the agent |
 //! | `PAGE_META` | [`PageMeta`] | as `PAGES` | programs |
 //! | `CONTROL` | [`CpuControl`] | CPU id | programs and agent, each its own cache lines |
-//! | `SIDE` | [`SIDE_BYTES`] bytes, a side queue of [`SideEntry`] | `CpuControl::side` | programs |
+//! | `SIDE` | [`globals::SIDE_BYTES`] bytes, a side queue of [`SideEntry`] | `CpuControl::side` | programs |
 //! | `EVENTS` | [`EventSlot`] | attach cookie | agent, before attaching |
 //! | `SYSCALLS` | [`SyscallSlot`] | system call number | agent, before attaching |
 //! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
@@ -61,6 +61,9 @@ pub const WAKE_BYTES: u32 = PAGE_SIZE as u32;
 
 /// Bytes of a CPU's side queue: several hundred records, as a burst of soft interrupts on top of one interrupted program leaves.
 pub const SIDE_BYTES: usize = 32 * 1024;
+/// The same where programs can be preempted: while a task that writes a record waits for its next time slice, everything else on
+/// its CPU is queued.
+pub const SIDE_BYTES_PREEMPTIBLE: usize = 4 * 1024 * 1024;
 /// Entries of the side queue start at multiples of this.
 pub const SIDE_ALIGN: usize = 16;
 /// The longest record, common fields included, that the side queue takes.
@@ -235,6 +238,18 @@ pub struct SyscallSlot {
     pub enter_len: u32,
 }
 
+/// What programs that the agent compiles tell `fast_begin` with the event's id, above its 16 bits.
+pub mod begin_flags {
+    /// The kernel disables migration around this kind of program.
+    pub const MIGRATION_DISABLED: u32 = 1 << 16;
+    /// Neither the hook nor the program has disabled preemption.
+    pub const PREEMPTIBLE: u32 = 1 << 17;
+}
+
+/// What programs that the agent compiles tell `fast_end` with the record's length: a text in it was longer than its room, and
+/// was cut.
+pub const END_CUT: u64 = 1 << 32;
+
 /// One event's counts on one CPU.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
@@ -245,6 +260,8 @@ pub struct EventLedger {
     pub filtered: u64,
     /// Events lost, by [`LossCause`].
     pub lost: [u64; LossCause::COUNT],
+    /// Records in which a text was cut.
+    pub cut: u64,
 }
 
 /// A thread's name as it became known.
@@ -308,6 +325,8 @@ pub mod globals {
     pub const RAW_EXIT_ID: &str = "RAW_EXIT_ID";
     /// `u32`: non-zero where another task's program may run on a CPU before the running one has ended.
     pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
+    /// `u32`: bytes of each side queue, a power of two.
+    pub const SIDE_BYTES: &str = "SIDE_BYTES";
     /// `u32`: offset of `task_struct.se.cfs_rq`, or 0.
     pub const TASK_CFS_RQ: &str = "TASK_CFS_RQ";
     /// `u32`: offset of `cfs_rq.rq`.
@@ -328,9 +347,10 @@ const _: () = {
     assert!(core::mem::offset_of!(CpuControl, head) == 128);
     assert!(size_of::<PageMeta>() == 16);
     assert!(size_of::<EventSlot>() == 16 + 4 * DYNAMIC_FIELDS_MAX);
-    assert!(size_of::<EventLedger>() == 48);
+    assert!(size_of::<EventLedger>() == 56);
     assert!(size_of::<SyscallSlot>() == 16);
-    assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_multiple_of(SIDE_ALIGN));
+    assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_power_of_two());
+    assert!(SIDE_BYTES_PREEMPTIBLE.is_power_of_two() && SIDE_BYTES > SIDE_ALIGN);
     assert!(size_of::<NameRecord>() == 20);
     assert!(RECORD_MAX == 4072);
 };

@@ -20,7 +20,7 @@ pub static PAGES: Array<Page> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 #[map]
 pub static PAGE_META: Array<PageMeta> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
-/// A side queue.
+/// A side queue. The agent makes it as large as `globals::side_bytes` says.
 #[repr(C, align(8))]
 pub struct Side(pub [u8; SIDE_BYTES]);
 

@@ -99,18 +99,38 @@ impl Ring {
         unsafe { &mut *self.ctl }
     }
 
-    /// Counts an event that the process filter rejects. No program is interrupted by itself, so the event's own row needs no
-    /// atomic operation.
+    /// Counts an event that the process filter rejects. No program is interrupted by itself, so without preemption
+    /// the event's own row needs no atomic operation.
     #[inline(always)]
     pub fn filter_out(&mut self) {
-        unsafe { (*self.ledger).filtered += 1 };
+        unsafe {
+            if globals::preemptible() == 0 {
+                (*self.ledger).filtered += 1;
+            } else {
+                atomic::increment(&raw mut (*self.ledger).filtered);
+            }
+        }
+    }
+
+    /// Counts a record in which a text was cut.
+    #[inline(always)]
+    pub fn note_cut(&mut self) {
+        unsafe { atomic::increment(&raw mut (*self.ledger).cut) };
     }
 
     /// Makes the caller the writer; false if it has to use the side queue: because it interrupted the writer, or because the queue
     /// holds older events.
     #[inline(always)]
     pub fn acquire(&mut self) -> bool {
-        unsafe { side::is_empty(self.ctl) && take(self.ctl) }
+        if unsafe { !side::is_empty(self.ctl) || !take(self.ctl) } {
+            return false;
+        }
+        // Another task may have written, and left entries, between the two.
+        if globals::preemptible() != 0 && unsafe { !side::is_empty(self.ctl) } {
+            self.leave();
+            return false;
+        }
+        true
     }
 
     /// Lets the next one write. What interrupting programs have left stays until [`Ring::flush_side`].

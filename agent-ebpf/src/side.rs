@@ -4,16 +4,14 @@
 //! atomically and only if nobody else has: so entries are in the order of their times. Interrupts end in reverse
 //! order, so an entry that the owner of the ring sees is complete, unless programs can be preempted; then the marker tells.
 
-use agent_ebpf::{
-    CpuControl, LossCause, PAGE_SIZE, SIDE_ALIGN, SIDE_BYTES, SIDE_RECORD_MAX, SIDE_SKIP, SideEntry,
-};
+use agent_ebpf::{CpuControl, LossCause, PAGE_SIZE, SIDE_ALIGN, SIDE_RECORD_MAX, SIDE_SKIP, SideEntry};
 use aya_ebpf::{
     helpers::generated::bpf_probe_read_kernel as probe_read, macros::raw_tracepoint,
     programs::RawTracePointContext,
 };
 
 use crate::{
-    atomic, context,
+    atomic, context, globals,
     maps::{CONTROL, SIDE},
     ring::{self, LONG_HEADER, Ring, Room, SHORT_HEADER, SHORT_MAX, clamp, clamp_to, put},
 };
@@ -50,7 +48,7 @@ impl Entry {
             return None;
         }
         let queue = SIDE.get_ptr_mut(unsafe { (*ctl).side })?;
-        let at = clamp_to(place(position), SIDE_BYTES as u32 - HEADER - max);
+        let at = clamp_to(place(position), globals::side_bytes() - HEADER - max);
         let header = unsafe { queue.cast::<u8>().add(at as usize).cast() };
         Some(Self { header, position })
     }
@@ -81,7 +79,7 @@ impl Entry {
 
 #[inline(always)]
 fn place(position: u64) -> u32 {
-    (position % SIDE_BYTES as u64) as u32
+    position as u32 & (globals::side_bytes() - 1)
 }
 
 #[inline(always)]
@@ -97,10 +95,10 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
     for _ in 0..TRIES {
         let (tail, head) =
             unsafe { (atomic::load(&raw const (*ctl).side_tail), atomic::load(&raw const (*ctl).side_head)) };
-        let to_end = SIDE_BYTES as u32 - place(tail);
+        let to_end = globals::side_bytes() - place(tail);
         let skipped = if size > to_end { to_end } else { 0 };
         let next = tail + u64::from(skipped + size);
-        if next - head > SIDE_BYTES as u64 {
+        if next - head > u64::from(globals::side_bytes()) {
             return u64::MAX;
         }
         let time = context::now();
@@ -108,7 +106,7 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
             continue;
         }
         let entry = |position: u64| -> *mut SideEntry {
-            let at = clamp::<{ SIDE_BYTES as u32 - HEADER }>(place(position));
+            let at = clamp_to(place(position), globals::side_bytes() - HEADER);
             unsafe { queue.cast::<u8>().add(at as usize).cast() }
         };
         let position = tail + u64::from(skipped);
@@ -119,7 +117,7 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
             (*header).size = size;
             if skipped != 0 {
                 // Only the marker: it may be all that fits.
-                let at = clamp::<{ SIDE_BYTES as u32 - 8 }>(place(tail));
+                let at = clamp_to(place(tail), globals::side_bytes() - 8);
                 let skip: *mut u64 = queue.cast::<u8>().add(at as usize).cast();
                 atomic::store(skip, marker(tail, SIDE_SKIP));
             }
@@ -164,17 +162,17 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
         return 0;
     }
     let Some(queue) = SIDE.get_ptr_mut(unsafe { (*ctl).side }) else { return 0 };
-    let at = clamp::<{ SIDE_BYTES as u32 - 8 }>(place(head));
+    let at = clamp_to(place(head), globals::side_bytes() - 8);
     let marked = atomic::load(unsafe { queue.cast::<u8>().add(at as usize).cast() });
     if marked & !0xffff_ffff != marker(head, 0) {
         return 0;
     }
     let len = marked as u32;
     if len == SIDE_SKIP {
-        unsafe { (*ctl).side_head = head + u64::from(SIDE_BYTES as u32 - place(head)) };
+        unsafe { (*ctl).side_head = head + u64::from(globals::side_bytes() - place(head)) };
         return 1;
     }
-    let at = clamp::<{ SIDE_BYTES as u32 - HEADER }>(place(head));
+    let at = clamp_to(place(head), globals::side_bytes() - HEADER);
     let header: *mut SideEntry = unsafe { queue.cast::<u8>().add(at as usize).cast() };
     let (time, cookie, size) = unsafe { ((*header).time, (*header).cookie, (*header).size) };
     if len > 8 {

@@ -72,7 +72,7 @@ fn enter(cookie: u32, id: u32, at: usize, regs: *const u64, nr: u64, compat: boo
             copy(args, regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
         }
     }
-    fast::end(frame.as_mut_ptr(), ENTER_MAX);
+    fast::end(frame.as_mut_ptr(), ENTER_MAX.into());
 }
 
 /// All six arguments are written, and as many of them belong to the record as the call has.
@@ -88,7 +88,7 @@ fn enter_named(cookie: u32, id: u32, len: u32, regs: *const u64, nr: u64) {
         record.add(8).cast::<u64>().write(nr);
         copy(record.add(ARGS).cast(), regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
     }
-    fast::end(frame.as_mut_ptr(), len);
+    fast::end(frame.as_mut_ptr(), len.into());
 }
 
 /// # Safety
@@ -133,5 +133,5 @@ fn exit(cookie: u32, id: u32, nr: u64, ret: u64) {
         record.add(8).cast::<u64>().write(nr);
         record.add(16).cast::<u64>().write(ret);
     }
-    fast::end(frame.as_mut_ptr(), EXIT_MAX);
+    fast::end(frame.as_mut_ptr(), EXIT_MAX.into());
 }

@@ -1,16 +1,19 @@
 //! From a selection of events to what a capture needs of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::CaptureEvent;
+use agent_ebpf::EventSlot;
+
+use super::{CaptureEvent, CaptureProbe};
 use crate::{
-    event::{Format, FormatError},
+    event::{Format, FormatError, name_and_id},
     kernel::{
         events::{EventName, Selection},
         tracefs::{EventFormat, Tracefs, TracefsError},
     },
     probe::{
         fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch},
+        plan::{ProbeEvent, ProbePlan},
         tracepoint::{SlotError, plan_slot},
     },
 };
@@ -26,7 +29,17 @@ pub struct EventPlan {
     pub unusable: Vec<(EventName, UnusableFormat)>,
     /// Where the fast lane's system call programs are attached, if an event needs them.
     pub hooks: Option<Hooks>,
+    /// The probes behind the last of the events.
+    pub probes: Vec<CaptureProbe>,
 }
+
+/// Ids of our own events begin here: the kernel counts its events from below, and has some thousands.
+const FIRST_ID: u16 = 20_000;
+
+/// There is another event of a probe's name.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("there is another event {0}; give the probe a name of its own: NAME=...")]
+pub struct NameTaken(pub String);
 
 /// Why an event's format keeps it from being recorded.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +87,67 @@ impl EventPlan {
         }
         plan.hooks = lanes.fast.ok().and_then(FastLane::into_hooks);
         Ok(plan)
+    }
+
+    /// Adds a probe: its events get ids, and their formats go where those of their systems are.
+    pub fn add_probe(&mut self, probe: ProbePlan) -> Result<(), NameTaken> {
+        let first_slot = self.events.len() as u32;
+        let mut first_name = None;
+        for event in probe.events {
+            let (name, id, prints_symbols) = match event {
+                ProbeEvent::Own(shape) => {
+                    let name = format!("{}:{}", shape.system, shape.name);
+                    if self.has_format(&shape.system, &shape.name) {
+                        return Err(NameTaken(name));
+                    }
+                    let id = self.free_id();
+                    let text = shape.text(id);
+                    // A text that is no format prints no symbols either.
+                    let prints_symbols = Format::parse(&text).is_ok_and(|format| format.prints_symbols());
+                    self.add_format(&shape.system, text);
+                    (name, id, prints_symbols)
+                }
+                ProbeEvent::Ftrace { name, id, prints_symbols } => {
+                    (format!("ftrace:{name}"), id, prints_symbols)
+                }
+            };
+            first_name.get_or_insert_with(|| name.clone());
+            self.events.push(CaptureEvent {
+                name,
+                slot: EventSlot { id, ..EventSlot::default() },
+                prints_symbols,
+                required: true,
+                lane: Lane::Probe,
+                lane_note: None,
+                only_fast: false,
+            });
+        }
+        self.probes.push(CaptureProbe {
+            name: first_name.unwrap_or_default(),
+            first_slot,
+            programs: probe.programs,
+        });
+        Ok(())
+    }
+
+    fn has_format(&self, system: &str, name: &str) -> bool {
+        let formats =
+            self.systems.iter().filter(|(known, _)| known == system).flat_map(|(_, formats)| formats);
+        formats.filter_map(|text| name_and_id(text)).any(|(known, _)| known == name)
+    }
+
+    fn add_format(&mut self, system: &str, text: String) {
+        match self.systems.iter_mut().find(|(known, _)| known == system) {
+            Some((_, formats)) => formats.push(text),
+            None => self.systems.push((system.to_owned(), vec![text])),
+        }
+    }
+
+    /// An id that no event of the file has.
+    fn free_id(&self) -> u16 {
+        let formats = self.systems.iter().flat_map(|(_, formats)| formats);
+        let taken: BTreeSet<u32> = formats.filter_map(|text| name_and_id(text)).map(|(_, id)| id).collect();
+        (FIRST_ID..u16::MAX).find(|&id| !taken.contains(&id.into())).unwrap_or(u16::MAX)
     }
 
     fn add(&mut self, format: &EventFormat, required: bool, lanes: &mut Lanes<'_>) {

@@ -26,12 +26,12 @@ mod state;
 mod stats;
 mod symbols;
 
-pub use events::{EventPlan, Lanes, UnusableFormat};
+pub use events::{EventPlan, Lanes, NameTaken, UnusableFormat};
 pub use finish::{FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;
 pub use recorder::{
-    Capture, CaptureError, CaptureEvent, CaptureOptions, LeftOut, Progress, RING_PAGES_MIN, Recorded,
-    Symbols, TaskFilter,
+    Capture, CaptureError, CaptureEvent, CaptureOptions, CaptureProbe, LeftOut, Progress, RING_PAGES_MIN,
+    Recorded, Symbols, TaskFilter,
 };
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stats::{CpuStats, EventStats, Recovered, Stats, cause_name};

@@ -20,9 +20,10 @@ use super::{
 use crate::{
     kernel::{clock::TraceClock, proc},
     probe::{
-        KernelLayout, LoadError, ProbeError, ProgramOptions, Programs,
+        KernelLayout, LoadError, ProbeError, ProbeToAttach, ProgramOptions, Programs,
         detach::{AttachTurn, detach_in_background},
         fast::{FastLinks, Hooks, Lane},
+        hook::{HookLinks, HookProgram},
         tasks,
         tracepoint::{self, Attachment},
     },
@@ -58,6 +59,17 @@ pub struct CaptureEvent {
     pub lane_note: Option<String>,
     /// Whether it is left alone if the fast lane cannot take it.
     pub only_fast: bool,
+}
+
+/// A probe: programs that record events of its own.
+#[derive(Clone, Debug)]
+pub struct CaptureProbe {
+    /// What messages call it: `system:name` of its first event.
+    pub name: String,
+    /// Position of its first event among the capture's; the others follow.
+    pub first_slot: u32,
+    /// The programs.
+    pub programs: Vec<HookProgram>,
 }
 
 /// Which threads are recorded.
@@ -96,6 +108,8 @@ impl Symbols {
 pub struct CaptureOptions {
     /// The events.
     pub events: Vec<CaptureEvent>,
+    /// The probes behind those of them that take the lane [`Lane::Probe`].
+    pub probes: Vec<CaptureProbe>,
     /// Clock of the time stamps.
     pub clock: TraceClock,
     /// CPUs whose events are recorded; each gets a ring.
@@ -204,6 +218,7 @@ pub struct Capture {
 struct Links {
     events: Vec<Attachment>,
     fast: FastLinks,
+    probes: HookLinks,
     tasks: Vec<OwnedFd>,
 }
 
@@ -212,8 +227,10 @@ impl Drop for Links {
         // Raw tracepoints are let go of at once.
         self.tasks.clear();
         self.fast = FastLinks::default();
+        let mut attachments = self.probes.take_attachments();
+        attachments.append(&mut self.events);
         // Without a child process the descriptors are closed right here, which only takes longer.
-        let _ = detach_in_background(std::mem::take(&mut self.events));
+        let _ = detach_in_background(attachments);
     }
 }
 
@@ -286,8 +303,8 @@ impl Capture {
         if options.layout.preempt_count.is_some() {
             tasks::locate_preempt_counts(&programs, &options.cpus)?;
         }
-        let mut links =
-            Links { events: Vec::new(), fast: FastLinks::default(), tasks: tasks::attach(&programs)? };
+        let mut links = Links::default();
+        links.tasks = tasks::attach(&programs)?;
         for &process in options.tasks.iter().flat_map(|filter| &filter.processes) {
             trace_process(&programs, process);
         }
@@ -310,7 +327,7 @@ impl Capture {
         let turn = AttachTurn::take();
         links.fast = attach_fast(&programs, options)?;
         for (index, event) in options.events.iter().enumerate() {
-            if matches!(event.lane, Lane::Fast(_)) {
+            if !matches!(event.lane, Lane::Generic) {
                 continue;
             }
             match tracepoint::attach(&mut programs, &event.name, &event.slot, index as u32) {
@@ -319,9 +336,11 @@ impl Capture {
                 Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
             }
         }
+        links.probes = attach_probes(&programs, options, &mut left_out)?;
         drop(turn);
         if links.events.is_empty()
             && links.fast.is_empty()
+            && links.probes.is_empty()
             && let Some(LeftOut { reason, .. }) = left_out.pop()
         {
             return Err(reason.into());
@@ -384,7 +403,7 @@ impl Capture {
         }
         wait_until_quiet(&rings, &options.cpus);
         programs.flush_side_queues(&options.cpus);
-        let recursion_misses = programs.recursion_misses(&links.fast);
+        let recursion_misses = programs.recursion_misses(&links.fast, &links.probes);
         let duration = started.map(|(start, _)| start.elapsed()).unwrap_or_default();
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(links);
@@ -475,6 +494,26 @@ fn attach_fast(programs: &Programs, options: &mut CaptureOptions) -> Result<Fast
     Ok(links)
 }
 
+/// Attaches the probes. Places that the kernel refuses are left out where a probe has many of them.
+fn attach_probes(
+    programs: &Programs,
+    options: &CaptureOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<HookLinks, ProbeError> {
+    let mut to_attach = Vec::new();
+    for CaptureProbe { name, first_slot, programs } in &options.probes {
+        let of = |program| ProbeToAttach { event: name, first_slot: *first_slot, program };
+        to_attach.extend(programs.iter().map(of));
+    }
+    if to_attach.is_empty() {
+        return Ok(HookLinks::default());
+    }
+    let slots: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
+    let (links, refused) = programs.attach_probes(&to_attach, &slots)?;
+    left_out.extend(refused.into_iter().map(|(event, reason)| LeftOut { event, reason }));
+    Ok(links)
+}
+
 /// Traces every thread of a process. The programs add what its traced threads create from now on; a thread that one of the
 /// others creates while /proc is read shows in the next look.
 fn trace_process(programs: &Programs, process: u32) {
@@ -509,7 +548,9 @@ fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
 /// the command could not be started.
 fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
     // A link for each event, and its perf event or its program.
-    let needed = (2 * options.events.len() + options.cpus.len()) as u64 + OTHER_FILES;
+    let places: usize =
+        options.probes.iter().flat_map(|probe| &probe.programs).map(|program| program.hooks.len()).sum();
+    let needed = (2 * (options.events.len() + places) + options.cpus.len()) as u64 + OTHER_FILES;
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
         Some(limit) if limit < needed => {
             Err(CaptureError::OpenFiles { events: options.events.len(), needed, limit })
@@ -538,6 +579,9 @@ fn program_options(options: &CaptureOptions) -> ProgramOptions {
         lanes: options.events.iter().map(|event| event.lane.clone()).collect(),
         hooks: options.hooks,
         layout: options.layout,
+        preemptible: (options.probes.iter())
+            .flat_map(|probe| &probe.programs)
+            .any(HookProgram::is_preemptible),
     }
 }
 
@@ -582,6 +626,7 @@ fn event_stats(programs: &Programs, options: &CaptureOptions) -> Vec<EventStats>
         for &cpu in &options.cpus {
             let row = programs.ledger(cpu, index);
             sum.recorded += row.recorded;
+            sum.cut += row.cut;
             if row.lost.iter().any(|&lost| lost != 0) {
                 lost_on.push((cpu, row.lost));
             }
@@ -595,7 +640,8 @@ fn event_stats(programs: &Programs, options: &CaptureOptions) -> Vec<EventStats>
             recorded: sum.recorded,
             lost: sum.lost,
             lost_on,
-            is_fast: matches!(event.lane, Lane::Fast(_)),
+            cut: sum.cut,
+            lane: event.lane.name(),
             lane_note: event.lane_note.clone(),
         });
     }

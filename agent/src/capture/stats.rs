@@ -68,8 +68,10 @@ pub struct EventStats {
     pub lost: [u64; LossCause::COUNT],
     /// The same by CPU, for the CPUs that lost any.
     pub lost_on: Vec<(u32, [u64; LossCause::COUNT])>,
-    /// Whether a program of its own recorded it.
-    pub is_fast: bool,
+    /// Records in which a text was longer than its room, and was cut.
+    pub cut: u64,
+    /// The lane that it took ([`crate::probe::fast::Lane::name`]).
+    pub lane: &'static str,
     /// Why not, though there is one.
     pub lane_note: Option<String>,
 }
@@ -194,11 +196,11 @@ impl Stats {
             let _ = write!(
                 json,
                 "{comma}{{\"event\":\"{}\",\"id\":{},\"lane\":\"{}\",\"recorded\":{}",
-                event.name,
-                event.id,
-                if event.is_fast { "fast" } else { "generic" },
-                event.recorded
+                event.name, event.id, event.lane, event.recorded
             );
+            if event.cut != 0 {
+                let _ = write!(json, ",\"cut\":{}", event.cut);
+            }
             push_losses(&mut json, &event.lost);
             if !event.lost_on.is_empty() {
                 // By cause, in the order of `lost`.
@@ -252,6 +254,7 @@ mod tests {
             recorded,
             lost: losses,
             lost_on: vec![(3, losses)],
+            lane: "generic",
             ..EventStats::default()
         };
         let stats = Stats {

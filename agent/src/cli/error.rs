@@ -8,7 +8,7 @@ use crate::{
     capture::{CaptureError, FinishError},
     export::ExportError,
     kernel::{events::SelectError, tracefs::TracefsError},
-    probe::{LoadError, ProbeError},
+    probe::{LoadError, ProbeError, dynamic::DynamicError},
     reason,
     tracedat::rewrite::RewriteError,
 };
@@ -38,6 +38,14 @@ pub enum CliError {
     /// The recorded command.
     #[error(transparent)]
     Command(CommandError),
+    /// A probe's text, or what it names.
+    #[error("{option}: {error}")]
+    Probe {
+        /// The option.
+        option: &'static str,
+        /// The reason.
+        error: DynamicError,
+    },
     /// Starting the capture.
     #[error("{source}{}", hint(is_permission(.source)))]
     Capture {
@@ -130,6 +138,7 @@ impl CliError {
             Self::Select(SelectError::Malformed { .. }) => ExitCode::Usage,
             Self::Select(_) => ExitCode::NoSuchEvent,
             Self::Tracefs { source } => of_tracefs(source),
+            Self::Probe { error, .. } => of_probe(error),
             Self::List(error) => error.exit_code(),
             Self::Command(CommandError::NotFound(_)) => ExitCode::CommandNotFound,
             Self::Command(CommandError::NotExecutable { .. }) => ExitCode::CommandNotExecutable,
@@ -147,6 +156,19 @@ impl CliError {
             | Self::Nothing(_)
             | Self::System { .. } => ExitCode::Failure,
         }
+    }
+}
+
+fn of_probe(error: &DynamicError) -> ExitCode {
+    match error {
+        DynamicError::Spec(_) | DynamicError::TooMuch(_) => ExitCode::Usage,
+        DynamicError::Hook(_) => ExitCode::Unsupported,
+        DynamicError::Symbols(_) => ExitCode::NotPermitted,
+        DynamicError::Tracefs(error) => of_tracefs(error),
+        DynamicError::Binary(_)
+        | DynamicError::Lookup(_)
+        | DynamicError::Marker(_)
+        | DynamicError::Function(_) => ExitCode::NoSuchEvent,
     }
 }
 

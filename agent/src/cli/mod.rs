@@ -18,6 +18,7 @@ pub mod merge;
 mod progress;
 pub mod record;
 mod record_plan;
+mod record_probes;
 pub mod recover;
 pub mod repair;
 pub mod report;

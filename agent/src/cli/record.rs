@@ -45,11 +45,17 @@ EVENTS
 EXAMPLES
   tracer-agent record -e sched sleep 5
   tracer-agent record -e 'syscalls:sys_enter_open*' -F -c make
-  tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat")]
+  tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat
+  tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
+  tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
     /// Event to record; may be repeated
     #[arg(short = 'e', value_name = "EVENT")]
     pub events: Vec<String>,
+
+    /// Probes to record beside them.
+    #[command(flatten)]
+    pub probes: super::record_probes::ProbeArgs,
 
     /// Leave out the events given by the -e options behind this one
     #[arg(short = 'v', action = clap::ArgAction::Count)]

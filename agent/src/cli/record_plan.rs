@@ -119,7 +119,7 @@ impl Plan {
                 Err(error) => Err(error.to_string()),
             },
         };
-        let events =
+        let mut events =
             EventPlan::make(&tracefs, &selection, args.all_formats, lanes, |name| exact.contains(name))?;
 
         let mut notes: Vec<String> =
@@ -130,6 +130,7 @@ impl Plan {
             }
             notes.push(format!("not recorded: {name}: {reason}"));
         }
+        args.probes.add_to(&mut events, &tracefs, btf.as_ref())?;
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),
             Err(error) => {
@@ -157,6 +158,7 @@ impl Plan {
         }
         let options = CaptureOptions {
             events: events.events,
+            probes: events.probes,
             clock,
             cpus: chosen.iter().collect(),
             possible_cpus: manifest.cpu_count,
@@ -186,7 +188,7 @@ pub(super) fn check_usage(args: &RecordArgs) -> Result<(), CliError> {
             "there is no option {option}; see `tracer-agent record --help` (a command of that name is run as ./{option})"
         )));
     }
-    let problem = if args.events.is_empty() {
+    let problem = if args.events.is_empty() && args.probes.is_empty() {
         "no event to record: name one with -e, such as -e sched:sched_switch; `tracer-agent list` has all of them"
     } else if args.only_command && args.command.is_empty() {
         "-F records only the command, but there is no command"
@@ -306,7 +308,7 @@ fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<Rule>, CliError>
         let exclude = negated_from.is_some_and(|first| place > first);
         rules.push(if exclude { Rule::exclude(selector) } else { Rule::include(selector) });
     }
-    if rules.iter().all(|rule| rule.exclude) {
+    if !rules.is_empty() && rules.iter().all(|rule| rule.exclude) {
         return Err(CliError::Usage("-v stands before every -e, so no event is left to record".to_owned()));
     }
     Ok(rules)

@@ -68,6 +68,9 @@ pub(super) fn text(finished: &Finished) -> String {
         let _ = writeln!(text, "{} thread names may be missing", count(stats.names_lost));
     }
     most_lost(&mut text, stats);
+    for event in stats.events.iter().filter(|event| event.cut != 0) {
+        let _ = writeln!(text, "{}: a text is cut in {} records", event.name, count(event.cut));
+    }
     for event in &stats.events {
         if let Some(reason) = &event.lane_note {
             let _ = writeln!(text, "{} took the generic lane: {reason}", event.name);

@@ -17,7 +17,7 @@ pub mod symbols;
 pub mod table;
 
 pub use filter::{Filter, FilterError, ResolvedFilter};
-pub use format::{Array, Field, Format, FormatError, Location};
+pub use format::{Array, Field, Format, FormatError, Location, name_and_id};
 pub use layout::{DynamicField, RecordLayout};
 pub use output::{FmtOutput, Output};
 pub use print::{PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, RawFields, resolve_names};

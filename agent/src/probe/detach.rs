@@ -12,7 +12,7 @@ use std::{
     fs::File,
     io,
     os::{
-        fd::{AsRawFd as _, RawFd},
+        fd::{AsRawFd, RawFd},
         unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     },
     time::{Duration, Instant},
@@ -74,7 +74,8 @@ pub fn detach_in_background(attachments: Vec<Attachment>) -> io::Result<()> {
         return Ok(());
     }
     let links: Vec<RawFd> = attachments.iter().map(|a| a.link.as_raw_fd()).collect();
-    let carriers: Vec<RawFd> = attachments.iter().map(|a| a.carrier.as_raw_fd()).collect();
+    let carriers: Vec<RawFd> =
+        attachments.iter().filter_map(|a| a.carrier.as_ref()).map(AsRawFd::as_raw_fd).collect();
     // Whoever closes a descriptor last waits for the kernel. The pipe ends when this process has closed its own.
     let (closed, closing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let mut keep: Vec<RawFd> = links.iter().chain(&carriers).copied().chain([closed.as_raw_fd()]).collect();

@@ -2,6 +2,7 @@
 
 use aya_obj::generated::bpf_insn;
 
+use super::program::{Part, Relocation};
 use crate::kernel::btf::TypeId;
 
 /// A register.
@@ -20,6 +21,7 @@ pub(super) const R5: Reg = Reg(5);
 pub(super) const R6: Reg = Reg(6);
 pub(super) const R7: Reg = Reg(7);
 pub(super) const R8: Reg = Reg(8);
+pub(super) const R9: Reg = Reg(9);
 /// The frame pointer.
 pub(super) const FP: Reg = Reg(10);
 
@@ -119,6 +121,9 @@ fn size_bits(size: u32) -> u8 {
     }
 }
 
+/// The instructions that are filled in when the program is loaded, and with what.
+pub(super) type Relocations = Vec<(usize, Relocation)>;
+
 /// A place that jumps go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Label(usize);
@@ -131,6 +136,8 @@ pub(super) struct Assembler {
     labels: Vec<Option<usize>>,
     /// Jumps, and where they go.
     jumps: Vec<(usize, Label)>,
+    /// What is filled in when the program is loaded.
+    relocations: Relocations,
 }
 
 impl Assembler {
@@ -172,11 +179,6 @@ impl Assembler {
         self.push(0, R0, R0, 0, (value >> 32) as i32);
     }
 
-    /// How many instructions there are.
-    pub(super) fn len(&self) -> usize {
-        self.code.len()
-    }
-
     /// A new label, not placed yet.
     pub(super) fn label(&mut self) -> Label {
         self.labels.push(None);
@@ -186,6 +188,11 @@ impl Assembler {
     /// Places a label here.
     pub(super) fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
+    }
+
+    /// Whether a jump goes there. What no jump reaches, the verifier refuses.
+    pub(super) fn is_reached(&self, label: Label) -> bool {
+        self.jumps.iter().any(|(_, target)| *target == label)
     }
 
     /// Jumps if `a op b`.
@@ -215,10 +222,16 @@ impl Assembler {
         self.push(CALL, R0, Reg(PSEUDO_KFUNC_CALL), 0, id as i32);
     }
 
-    /// Calls a function that is appended later; gives the place of the call.
-    pub(super) fn call_function(&mut self) -> usize {
+    /// Calls a function that is appended when the program is loaded.
+    pub(super) fn call(&mut self, part: Part) {
+        self.relocations.push((self.code.len(), Relocation::Call(part)));
         self.push(CALL, R0, Reg(PSEUDO_CALL), 0, 0);
-        self.code.len() - 1
+    }
+
+    /// `to = value`, which is known when the program is loaded.
+    pub(super) fn relocated_imm(&mut self, to: Reg, value: Relocation) {
+        self.relocations.push((self.code.len(), value));
+        self.alu_imm(Alu::Mov, to, 0);
     }
 
     /// Ends the program with `R0`.
@@ -226,12 +239,12 @@ impl Assembler {
         self.push(EXIT, R0, R0, 0, 0);
     }
 
-    /// The instructions, with every jump resolved. `None` if a label was not placed or is too far away.
-    pub(super) fn finish(mut self) -> Option<Vec<Insn>> {
+    /// The instructions, with every jump resolved, and what is left for later. `None` if a label was not placed or is too far away.
+    pub(super) fn finish(mut self) -> Option<(Vec<Insn>, Relocations)> {
         for (at, label) in &self.jumps {
             let target = self.labels[label.0]?;
             self.code[*at].off = i16::try_from(target as i64 - *at as i64 - 1).ok()?;
         }
-        Some(self.code)
+        Some((self.code, self.relocations))
     }
 }

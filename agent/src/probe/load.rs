@@ -60,6 +60,17 @@ pub enum LoadError {
         /// The end of the verifier's log, if it has written one.
         log: String,
     },
+    /// A program that was compiled for an event.
+    #[error("the kernel refused the program of {event}: {source}{}", said(.log))]
+    Compiled {
+        /// `system:name`.
+        event: String,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+        /// The end of the verifier's log, if it has written one.
+        log: String,
+    },
     /// A program of the fast lane.
     #[error(transparent)]
     Fast(#[from] super::fast::FastError),
@@ -107,13 +118,14 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Reads the object `bytes`, sets its constants `globals`, and creates its maps with the numbers of elements in `sizes`.
-    /// An array of maps gets ring buffers of `inner_bytes` each. `cast` is the kernel's function that calls of
-    /// [`agent_ebpf::CAST_CALL`] mean.
+    /// Reads the object `bytes`, sets its constants `globals`, and creates its maps with the numbers of elements in `sizes`
+    /// and the sizes of elements in `value_sizes`. An array of maps gets ring buffers of `inner_bytes` each. `cast` is the kernel's
+    /// function that calls of [`agent_ebpf::CAST_CALL`] mean.
     pub(super) fn create(
         bytes: &[u8],
         globals: &[(&'static str, &[u8])],
         sizes: &[(&'static str, u32)],
+        value_sizes: &[(&'static str, u32)],
         inner_bytes: u32,
         cast: Option<TypeId>,
     ) -> Result<Self, LoadError> {
@@ -121,6 +133,9 @@ impl Object {
         code.patch_map_data(globals.iter().map(|&(name, value)| (name, (value, true))).collect())?;
         for &(name, entries) in sizes {
             code.maps.get_mut(name).ok_or(LoadError::Missing(name))?.set_max_entries(entries);
+        }
+        for &(name, bytes) in value_sizes {
+            code.maps.get_mut(name).ok_or(LoadError::Missing(name))?.set_value_size(bytes);
         }
         let definitions = std::mem::take(&mut code.maps);
         let (mut maps, mut inner) = (BTreeMap::new(), BTreeMap::new());

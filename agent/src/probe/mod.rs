@@ -4,18 +4,23 @@
 
 pub mod binary;
 pub mod detach;
+pub mod dynamic;
 pub mod fast;
+pub mod hook;
 mod insn;
 mod kernel_layout;
 mod load;
 mod object;
+pub mod plan;
+mod program;
+pub mod shape;
 mod sys;
 pub mod tasks;
 pub mod tracepoint;
 
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
 pub use load::LoadError;
-pub use object::{NameStream, ProgramOptions, Programs, WakeStream};
+pub use object::{NameStream, ProbeToAttach, ProgramOptions, Programs, WakeStream};
 
 /// Why a hook could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -26,4 +31,7 @@ pub enum ProbeError {
     /// The kernel refused to attach.
     #[error(transparent)]
     Attach(#[from] tracepoint::AttachError),
+    /// The kernel lacks a kind of hook.
+    #[error(transparent)]
+    Hook(#[from] hook::NoSuchHook),
 }

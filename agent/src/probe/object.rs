@@ -10,14 +10,18 @@ use std::{
 };
 
 use agent_ebpf::{
-    EventLedger, EventSlot, NameRecord, SYSCALL_SLOTS, SyscallSlot, TID_WORDS, WAKE_BYTES, globals,
+    EventLedger, EventSlot, NameRecord, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot,
+    TID_WORDS, WAKE_BYTES, globals,
 };
 use aya::maps::{Map, MapData, RingBuf};
 
 use super::{
+    ProbeError,
     fast::{FastError, FastEvent, FastLinks, Hooks, Kind, Lane, Loader, Table},
+    hook::{self, HookLinks, HookProgram, ToAttach},
     kernel_layout::KernelLayout,
     load::{LoadError, Object, ToLoad},
+    program::Recorded,
     sys,
     tracepoint::generic_program,
 };
@@ -34,6 +38,7 @@ static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("TRACER_AGENT_EBPF"));
 
 /// How the programs record; constants to them.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct ProgramOptions {
     /// Which clock stamps the events: one of [`agent_ebpf::clock`].
     pub clock: u32,
@@ -63,6 +68,19 @@ pub struct ProgramOptions {
     pub hooks: Option<Hooks>,
     /// Where things are in this kernel's structures.
     pub layout: KernelLayout,
+    /// Whether some program writes records with preemption on.
+    pub preemptible: bool,
+}
+
+/// A program of probes, and the events that it records.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeToAttach<'a> {
+    /// What errors call it: `system:name`.
+    pub event: &'a str,
+    /// Slot of its first event. The others follow.
+    pub first_slot: u32,
+    /// The program.
+    pub program: &'a HookProgram,
 }
 
 /// Loaded programs and their memory. Dropping it frees the maps once no link holds a program any more.
@@ -164,6 +182,23 @@ impl Programs {
         Ok(Loader::new(&self.object, hooks)?.attach(events))
     }
 
+    /// Loads and attaches programs of probes. `slots` are those of the recording. Gives the links, and the places that were left
+    /// out, with the reasons.
+    pub fn attach_probes(
+        &self,
+        probes: &[ProbeToAttach<'_>],
+        slots: &[EventSlot],
+    ) -> Result<(HookLinks, Vec<(String, ProbeError)>), ProbeError> {
+        let to_attach: Vec<ToAttach<'_>> = (probes.iter())
+            .map(|&ProbeToAttach { event, first_slot, program }| {
+                let following = slots.iter().enumerate().skip(first_slot as usize);
+                let events = following.map(|(slot, plan)| Recorded { slot: slot as u32, id: plan.id });
+                ToAttach { events: events.collect(), event, program }
+            })
+            .collect();
+        hook::attach(&self.object, &to_attach)
+    }
+
     /// Moves what is left in the side queues of these CPUs to their rings. Only after the gates are closed and all programs
     /// have returned.
     pub fn flush_side_queues(&self, cpus: &[u32]) {
@@ -213,14 +248,15 @@ impl Programs {
     /// How often the kernel skipped a program: a generic one because another tracing program was running on the CPU, one of the fast
     /// lane because the same was running. `None` where the kernel does not say: tracepoint programs count it since 6.7
     /// (`trace_call_bpf`, kernel/trace/bpf_trace.c). The count is over all events and CPUs.
-    pub fn recursion_misses(&self, links: &FastLinks) -> Option<u64> {
+    pub fn recursion_misses(&self, links: &FastLinks, probes: &HookLinks) -> Option<u64> {
         // A program that no event needed is not loaded.
         let generic: Vec<_> = program::GENERICS.into_iter().filter_map(|name| self.fd(name).ok()).collect();
         // Earlier kernels show the line too, and it stays 0.
-        if !generic.is_empty() && KernelVersion::running()? < TRACEPOINT_MISSES_SINCE {
+        if (!generic.is_empty() || probes.has_kprobes) && KernelVersion::running()? < TRACEPOINT_MISSES_SINCE
+        {
             return None;
         }
-        generic.into_iter().chain(links.programs()).map(misses).sum()
+        generic.into_iter().chain(links.programs()).chain(probes.programs()).map(misses).sum()
     }
 }
 
@@ -334,6 +370,7 @@ fn create_object(
 ) -> Result<Object, LoadError> {
     let layout = &options.layout;
     let preempt = layout.preempt_count.unwrap_or_default();
+    let side_bytes = if options.preemptible { SIDE_BYTES_PREEMPTIBLE } else { SIDE_BYTES } as u32;
     let words = [
         (globals::CLOCK, options.clock),
         (globals::OVERWRITE, options.overwrite.into()),
@@ -350,6 +387,8 @@ fn create_object(
         (globals::RAW_ENTER_ID, calls.raw_enter.1),
         (globals::RAW_EXIT, calls.raw_exit.0),
         (globals::RAW_EXIT_ID, calls.raw_exit.1),
+        (globals::PREEMPTIBLE, options.preemptible.into()),
+        (globals::SIDE_BYTES, side_bytes),
         (globals::TASK_CFS_RQ, preempt.task_cfs_rq),
         (globals::CFS_RQ_RQ, preempt.cfs_rq_rq),
         (globals::RQ_CPU, preempt.rq_cpu),
@@ -371,7 +410,7 @@ fn create_object(
         ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
     ];
     let cast = layout.any_load.map(|load| load.cast);
-    Object::create(OBJECT, &constants, &sizes, WAKE_BYTES, cast)
+    Object::create(OBJECT, &constants, &sizes, &[("SIDE", side_bytes)], WAKE_BYTES, cast)
 }
 
 fn shared<T: Shared>(object: &Object, name: &'static str, len: usize) -> Result<SharedArray<T>, LoadError> {

@@ -17,6 +17,14 @@ const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BPF_MAP_FREEZE: libc::c_int = 22;
 const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_PERF_EVENT: u32 = 41;
+/// The attach types of programs of type "tracing" at the entry and the exit of a function.
+pub(super) const BPF_TRACE_FENTRY: u32 = 24;
+pub(super) const BPF_TRACE_FEXIT: u32 = 25;
+/// The attach types of kprobe programs that one link ties to many places (5.18, 6.6).
+pub(super) const BPF_TRACE_KPROBE_MULTI: u32 = 42;
+pub(super) const BPF_TRACE_UPROBE_MULTI: u32 = 48;
+/// `BPF_F_KPROBE_MULTI_RETURN` and `BPF_F_UPROBE_MULTI_RETURN`.
+const MULTI_RETURN: u32 = 1;
 // include/uapi/linux/bpf.h, enum bpf_map_type.
 pub(super) const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 pub(super) const BPF_MAP_TYPE_RINGBUF: u32 = 27;
@@ -129,7 +137,38 @@ struct RawTracepointOpen {
     _pad: u32,
 }
 
-/// `struct perf_event_attr`, `PERF_ATTR_SIZE_VER0`.
+/// `union bpf_attr` as `BPF_LINK_CREATE` reads it for many kprobes.
+#[repr(C)]
+struct LinkKprobes {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    multi_flags: u32,
+    count: u32,
+    symbols: u64,
+    addresses: u64,
+    cookies: u64,
+}
+
+/// `union bpf_attr` as `BPF_LINK_CREATE` reads it for many uprobes.
+#[repr(C)]
+struct LinkUprobes {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+    path: u64,
+    offsets: u64,
+    reference_counters: u64,
+    cookies: u64,
+    count: u32,
+    multi_flags: u32,
+    pid: u32,
+    _pad: u32,
+}
+
+/// `struct perf_event_attr`, `PERF_ATTR_SIZE_VER1`.
 #[repr(C)]
 #[derive(Default)]
 struct PerfEventAttr {
@@ -143,6 +182,7 @@ struct PerfEventAttr {
     wakeup_events: u32,
     bp_type: u32,
     config1: u64,
+    config2: u64,
 }
 
 fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<libc::c_long> {
@@ -213,6 +253,8 @@ pub(super) fn freeze_map(map: BorrowedFd<'_>) -> io::Result<()> {
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
 pub(super) enum ProgramKind {
+    /// Kprobes and uprobes.
+    Kprobe = 2,
     Tracepoint = 5,
     RawTracepoint = 17,
     /// `tp_btf` and its like, whose arguments have the types of the kernel's BTF.
@@ -227,7 +269,7 @@ pub(super) struct Program<'a> {
     pub name: &'a str,
     pub license: &'a CStr,
     pub instructions: &'a [bpf_insn],
-    /// `enum bpf_attach_type`, for [`ProgramKind::Tracing`].
+    /// `enum bpf_attach_type`, for [`ProgramKind::Tracing`] and programs at many places.
     pub expected_attach: u32,
     /// The hook's type in the kernel's BTF, for [`ProgramKind::Tracing`].
     pub attach_btf_id: u32,
@@ -271,19 +313,93 @@ pub(super) fn open_tracepoint(id: u16) -> io::Result<OwnedFd> {
         flags: PERF_ATTR_DISABLED,
         ..PerfEventAttr::default()
     };
-    let (this_thread, any_cpu, no_group) = (0, -1, -1);
-    // SAFETY: `attr` is valid and its size is in it.
+    let (this_thread, any_cpu) = (0, -1);
+    open_event(&mut attr, this_thread, any_cpu)
+}
+
+fn open_event(attr: &mut PerfEventAttr, thread: libc::c_int, cpu: libc::c_int) -> io::Result<OwnedFd> {
+    const NO_GROUP: libc::c_int = -1;
+    let attr: *mut PerfEventAttr = attr;
+    // SAFETY: `attr` is valid, its size is in it, and what it points to outlives the call.
     let result = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw mut attr,
-            this_thread,
-            any_cpu,
-            no_group,
-            PERF_FLAG_FD_CLOEXEC,
-        )
+        libc::syscall(libc::SYS_perf_event_open, attr, thread, cpu, NO_GROUP, PERF_FLAG_FD_CLOEXEC)
     };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(owned(result)) }
+}
+
+/// A kprobe or uprobe as `perf_event_attr` describes it (include/uapi/linux/perf_event.h).
+#[derive(Debug)]
+pub(super) struct ProbeEvent<'a> {
+    /// Number of the perf unit (`/sys/bus/event_source/devices/{kprobe,uprobe}/type`).
+    pub kind: u32,
+    /// Flags, and the file offset of a reference counter, as the unit's `format` places them.
+    pub config: u64,
+    /// `kprobe_func` or `uprobe_path`.
+    pub place: &'a CStr,
+    /// `probe_offset`.
+    pub offset: u64,
+}
+
+/// Opens a perf event for a probe of its own, as a handle to attach a program to. It is not enabled, and so counts nothing.
+pub(super) fn open_probe(probe: &ProbeEvent<'_>) -> io::Result<OwnedFd> {
+    let mut attr = PerfEventAttr {
+        kind: probe.kind,
+        size: size_of::<PerfEventAttr>() as u32,
+        config: probe.config,
+        flags: PERF_ATTR_DISABLED,
+        config1: probe.place.as_ptr() as u64,
+        config2: probe.offset,
+        ..PerfEventAttr::default()
+    };
+    // With a thread, a uprobe is placed in that thread's process only.
+    let (every_process, cpu) = (-1, 0);
+    open_event(&mut attr, every_process, cpu)
+}
+
+/// Attaches a program to many functions of the kernel, by their addresses.
+pub(super) fn link_kprobes(program: BorrowedFd<'_>, addresses: &[u64], returns: bool) -> io::Result<OwnedFd> {
+    let mut attr = LinkKprobes {
+        prog_fd: program.as_raw_fd() as u32,
+        target_fd: 0,
+        attach_type: BPF_TRACE_KPROBE_MULTI,
+        flags: 0,
+        multi_flags: if returns { MULTI_RETURN } else { 0 },
+        count: addresses.len() as u32,
+        symbols: 0,
+        addresses: addresses.as_ptr() as u64,
+        cookies: 0,
+    };
+    bpf(BPF_LINK_CREATE, &mut attr).map(owned)
+}
+
+/// Attaches a program to many places of a file. `reference_counters` is empty or as long as `offsets`, which the caller has made
+/// sure of.
+pub(super) fn link_uprobes(
+    program: BorrowedFd<'_>,
+    path: &CStr,
+    offsets: &[u64],
+    reference_counters: &[u64],
+    returns: bool,
+) -> io::Result<OwnedFd> {
+    let mut attr = LinkUprobes {
+        prog_fd: program.as_raw_fd() as u32,
+        target_fd: 0,
+        attach_type: BPF_TRACE_UPROBE_MULTI,
+        flags: 0,
+        path: path.as_ptr() as u64,
+        offsets: offsets.as_ptr() as u64,
+        reference_counters: if reference_counters.is_empty() {
+            0
+        } else {
+            reference_counters.as_ptr() as u64
+        },
+        cookies: 0,
+        count: offsets.len() as u32,
+        multi_flags: if returns { MULTI_RETURN } else { 0 },
+        pid: 0,
+        _pad: 0,
+    };
+    bpf(BPF_LINK_CREATE, &mut attr).map(owned)
 }
 
 /// Attaches `program` to a perf event with a cookie (5.15 and later). The link holds the event, so its descriptor

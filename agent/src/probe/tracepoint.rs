@@ -34,8 +34,9 @@ pub struct Attachment {
     /// Ties the program to the event. Closing it stops the program; many can be closed at once.
     pub(super) link: OwnedFd,
     /// The perf event that the link is made through. The kernel lets go of the tracepoint, slowly, when the last user of it
-    /// closes; a link alone would keep it too, and then pay for that.
-    pub(super) carrier: OwnedFd,
+    /// closes; a link alone would keep it too, and then pay for that. Probes, which cost the traced code until they are gone,
+    /// have none beside the link's own.
+    pub(super) carrier: Option<OwnedFd>,
 }
 
 /// Why attaching failed.
@@ -133,7 +134,7 @@ pub fn attach(
     let carrier = sys::open_tracepoint(plan.id).map_err(fail("perf_event_open"))?;
     let link =
         sys::link_perf_event(program, carrier.as_fd(), index.into()).map_err(fail("BPF_LINK_CREATE"))?;
-    Ok(Attachment { link, carrier })
+    Ok(Attachment { link, carrier: Some(carrier) })
 }
 
 /// The program for records of this shape. The one that loads their start directly may only be attached where the fields reach so

@@ -16,14 +16,15 @@ use super::language::{Definition, Expr, Op};
 use crate::{
     event::{Field, Format, Location},
     kernel::btf::{Btf, BtfError, Shape, TypeId},
-    probe::insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
+    probe::{
+        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
+        program::{Body, FRAME, Part, Relocation},
+    },
 };
 
 /// Longest record of the fast lane: its event header has 4 bytes.
 const RECORD_MAX: u32 = 112;
-/// `sizeof(Frame)` of agent-ebpf's `fast`, at the top of the stack.
-const FRAME: i16 = 48;
-/// Below it: named values, then what calls would overwrite, then what members are copied to.
+/// Below the frame, which is at the top of the stack: named values, then what calls would overwrite, then what members are copied to.
 const LETS_MAX: usize = 12;
 const SAVED: i16 = FRAME + 8 * LETS_MAX as i16;
 const COPIED: i16 = SAVED + 8 * 6;
@@ -85,17 +86,6 @@ pub(super) enum Access {
     Copied,
 }
 
-/// A program without its library, and without what is known only when it is loaded.
-#[derive(Clone, Debug)]
-pub(crate) struct Body {
-    pub(super) code: Vec<Insn>,
-    /// Where the event's slot is loaded.
-    pub(super) cookie: usize,
-    /// Calls of `fast_begin` and `fast_end`.
-    pub(super) begin: usize,
-    pub(super) end: usize,
-}
-
 /// Compiles an event.
 pub(super) fn compile(
     definition: &Definition,
@@ -154,12 +144,11 @@ impl Compiler<'_> {
             }
             None => self.code.load_imm(R4, -1),
         }
-        let cookie = self.code.len();
-        self.code.load_imm(R1, 0);
-        self.code.load_imm(R2, format.id.into());
+        self.code.relocated_imm(R1, Relocation::Slot(0));
+        self.code.relocated_imm(R2, Relocation::Id(0, 0));
         self.code.load_imm(R3, max.into());
         self.frame_pointer(R5);
-        let begin = self.code.call_function();
+        self.code.call(Part::Begin);
         let done = self.code.label();
         let failed = self.code.label();
         let finish = self.code.label();
@@ -185,12 +174,11 @@ impl Compiler<'_> {
         }
         self.code.place(finish);
         self.frame_pointer(R1);
-        let end = self.code.call_function();
+        self.code.call(Part::End);
         self.code.place(done);
         self.code.load_imm(R0, 0);
         self.code.exit();
-        let code = self.code.finish().ok_or(Mismatch::Expression("it is too long"))?;
-        Ok(Body { code, cookie, begin, end })
+        Body::new(self.code).ok_or(Mismatch::Expression("it is too long"))
     }
 
     /// The fields that are strings behind the fixed part, and how long each may be, NUL included and one more: what fills the

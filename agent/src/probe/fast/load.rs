@@ -9,11 +9,12 @@ use std::{
 use aya_obj::generated::bpf_insn;
 
 use super::{
-    Body, FastEvent, Kind,
+    FastEvent, Kind,
     syscalls::{Call, Hooks},
 };
 use crate::probe::{
     load::{LoadError, Object, Refused, said, side_by_side, verify},
+    program::{Body, LICENSE, Parts, Recorded},
     sys,
 };
 
@@ -29,6 +30,9 @@ pub enum FastError {
         /// The end of what the verifier said.
         log: String,
     },
+    /// The object has not what the program calls: a defect of the build.
+    #[error("its program cannot be put together: {0}")]
+    Link(#[source] Box<LoadError>),
     /// The program that it shares with others.
     #[error("the kernel refused the program of all system calls")]
     Shared,
@@ -64,8 +68,7 @@ impl FastLinks {
 /// Loads and attaches fast events.
 #[derive(Debug)]
 pub(in crate::probe) struct Loader<'a> {
-    begin: &'a [bpf_insn],
-    end: &'a [bpf_insn],
+    parts: Parts<'a>,
     enter: &'a [bpf_insn],
     exit: &'a [bpf_insn],
     hooks: Option<Hooks>,
@@ -73,15 +76,14 @@ pub(in crate::probe) struct Loader<'a> {
 
 /// A program that one or more events need.
 enum Job<'a> {
-    Own { name: &'a str, tracepoint: u32, direct: &'a Body, copied: &'a Body, slot: u32 },
+    Own { name: &'a str, tracepoint: u32, direct: &'a Body, copied: &'a Body, event: Recorded },
     Calls { name: &'static str, tracepoint: u32, code: &'a [bpf_insn] },
 }
 
 impl<'a> Loader<'a> {
     pub(in crate::probe) fn new(object: &'a Object, hooks: Option<Hooks>) -> Result<Self, LoadError> {
         Ok(Self {
-            begin: object.instructions("fast_begin")?,
-            end: object.instructions("fast_end")?,
+            parts: Parts::of_object(object)?,
             enter: object.instructions("syscall_enter")?,
             exit: object.instructions("syscall_exit")?,
             hooks,
@@ -98,8 +100,9 @@ impl<'a> Loader<'a> {
         let mut calls = BTreeMap::new();
         let job_of: Vec<usize> = (events.iter())
             .map(|&(name, event, slot)| match &event.0 {
-                Kind::Own { tracepoint, direct, copied } => {
-                    jobs.push(Job::Own { name, tracepoint: tracepoint.0, direct, copied, slot });
+                Kind::Own { id, tracepoint, direct, copied } => {
+                    let event = Recorded { slot, id: *id };
+                    jobs.push(Job::Own { name, tracepoint: tracepoint.0, direct, copied, event });
                     jobs.len() - 1
                 }
                 Kind::Call(call) => *calls.entry(call.is_entry()).or_insert_with(|| {
@@ -140,26 +143,18 @@ impl<'a> Loader<'a> {
 
     fn load(&self, job: &Job<'_>) -> Result<OwnedFd, FastError> {
         match *job {
-            Job::Own { name, tracepoint, direct, copied, slot } => {
+            Job::Own { name, tracepoint, direct, copied, event } => {
                 let name = name.split_once(':').map_or(name, |(_, name)| name);
-                load(name, tracepoint, &self.program(direct, slot)).or_else(|first| {
-                    // The reason that matters is that of the program that was meant.
-                    load(name, tracepoint, &self.program(copied, slot)).map_err(|_| first)
-                })
+                let load = |body: &Body| {
+                    let code =
+                        body.link(&[event], &self.parts).map_err(|error| FastError::Link(Box::new(error)))?;
+                    load(name, tracepoint, &code)
+                };
+                // The reason that matters is that of the program that was meant.
+                load(direct).or_else(|first| load(copied).map_err(|_| first))
             }
             Job::Calls { name, tracepoint, code } => load(name, tracepoint, code),
         }
-    }
-
-    /// A whole program for the event in `slot`.
-    fn program(&self, body: &Body, slot: u32) -> Vec<bpf_insn> {
-        let mut code: Vec<bpf_insn> = body.code.iter().map(|&insn| insn.into()).collect();
-        code[body.cookie].imm = slot as i32;
-        for (call, part) in [(body.begin, self.begin), (body.end, self.end)] {
-            code[call].imm = (code.len() - call - 1) as i32;
-            code.extend_from_slice(part);
-        }
-        code
     }
 }
 
@@ -167,8 +162,7 @@ fn load(name: &str, tracepoint: u32, instructions: &[bpf_insn]) -> Result<OwnedF
     verify(&sys::Program {
         kind: sys::ProgramKind::Tracing,
         name,
-        // Of the helpers that the programs use, some are for programs under such a licence only.
-        license: c"Dual MIT/GPL",
+        license: LICENSE,
         instructions,
         expected_attach: sys::BPF_TRACE_RAW_TP,
         attach_btf_id: tracepoint,

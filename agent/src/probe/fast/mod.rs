@@ -26,7 +26,7 @@ pub use load::{FastError, FastLinks};
 pub(crate) use syscalls::Table;
 pub use syscalls::{Call, Hooks};
 
-use compile::{Access, Body, compile};
+use compile::{Access, compile};
 use language::Definition;
 
 use crate::{
@@ -35,6 +35,7 @@ use crate::{
         btf::{Btf, TypeId},
         features::KernelVersion,
     },
+    probe::program::Body,
 };
 
 /// From here on the kernel keeps a raw tracepoint's program from interrupting itself (`__bpf_trace_run`,
@@ -78,6 +79,19 @@ pub enum Lane {
     Generic,
     /// By a program of its own.
     Fast(FastEvent),
+    /// By the programs of a probe.
+    Probe,
+}
+
+impl Lane {
+    /// Its name, for people and files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Generic => "generic",
+            Self::Fast(_) => "fast",
+            Self::Probe => "probe",
+        }
+    }
 }
 
 /// A program for one event, ready to be loaded.
@@ -89,6 +103,8 @@ pub struct FastEvent(pub(crate) Kind);
 pub(crate) enum Kind {
     /// One for this event alone.
     Own {
+        /// The event's id.
+        id: u16,
         /// `attach_btf_id`.
         tracepoint: TypeId,
         /// With direct loads.
@@ -152,7 +168,7 @@ impl<'a> FastLane<'a> {
             match compiled(self.access) {
                 Ok(direct) => {
                     let copied = compiled(Access::Copied)?;
-                    return Ok(FastEvent(Kind::Own { tracepoint: found.id, direct, copied }));
+                    return Ok(FastEvent(Kind::Own { id: format.id, tracepoint: found.id, direct, copied }));
                 }
                 Err(error) => mismatch = error,
             }

@@ -1,0 +1,273 @@
+//! Kprobes: functions of the kernel by name.
+
+use std::{
+    collections::{HashMap, HashSet},
+    ffi::CString,
+};
+
+use super::{
+    DynamicError, Environment, KPROBE_MULTI_SINCE, ProbePlan,
+    fetch::{Argument, Fetch},
+    layout::Layout,
+    plan,
+    spec::{self, At, Side, Spec, SpecErrorKind, name_from, split_offset},
+};
+use crate::{
+    input::glob,
+    kernel::{kallsyms::Kallsyms, tracefs::Tracefs},
+    probe::{
+        binary::symbols::nearest_names,
+        hook::{self, Hook},
+    },
+};
+
+/// The system of events without one.
+const GROUP: &str = "kprobes";
+/// tracefs' list of what ftrace can trace, with addresses since 6.5.
+const AVAILABLE: &str = "available_filter_functions";
+const AVAILABLE_ADDRESSES: &str = "available_filter_functions_addrs";
+/// What must not be probed, in debugfs.
+const BLACKLIST: &str = "/sys/kernel/debug/kprobes/blacklist";
+
+/// Why a name is no function that can be probed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FunctionError {
+    /// There is none.
+    #[error("the kernel has no function {name}{}", guess(.nearest))]
+    NotFound {
+        /// What was asked for.
+        name: String,
+        /// The names most like it.
+        nearest: Vec<String>,
+    },
+    /// No function matches.
+    #[error(
+        "no function of the kernel that can be traced matches {0}; `tracer-agent list --functions` has all of them"
+    )]
+    NoMatch(String),
+    /// The kernel refuses probes on it.
+    #[error(
+        "{0} must not be probed: it is on the kernel's list of functions that probes themselves need (NOKPROBE_SYMBOL)"
+    )]
+    Blacklisted(String),
+    /// A symbol of data.
+    #[error("{0} is data of the kernel, no function")]
+    Data(String),
+}
+
+fn guess(nearest: &[String]) -> String {
+    if nearest.is_empty() { String::new() } else { format!("; did you mean {}?", nearest.join(", ")) }
+}
+
+/// The kernel's functions.
+#[derive(Debug)]
+pub struct KernelFunctions {
+    symbols: Kallsyms,
+}
+
+impl KernelFunctions {
+    /// Reads the kernel's symbols.
+    pub fn read() -> Result<Self, DynamicError> {
+        Ok(Self { symbols: Kallsyms::read()? })
+    }
+
+    /// The names of all functions: those that ftrace can trace where it tells, or all.
+    pub fn names(&self, tracefs: &Tracefs) -> Vec<String> {
+        match traceable(tracefs) {
+            Some(names) => names,
+            None => self.functions().map(|(name, _)| name.to_owned()).collect(),
+        }
+    }
+
+    fn functions(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.symbols
+            .symbols()
+            .filter(|symbol| is_code(symbol.kind))
+            .filter_map(|symbol| Some((std::str::from_utf8(symbol.name).ok()?, symbol.address)))
+    }
+
+    fn check(&self, name: &str) -> Result<(), FunctionError> {
+        // A module's name may stand in front.
+        let name = name.split_once(':').map_or(name, |(_, name)| name);
+        let mut data = false;
+        for symbol in self.symbols.symbols().filter(|symbol| symbol.name == name.as_bytes()) {
+            if is_code(symbol.kind) {
+                return if blacklist().contains(name) {
+                    Err(FunctionError::Blacklisted(name.to_owned()))
+                } else {
+                    Ok(())
+                };
+            }
+            data = true;
+        }
+        if data {
+            return Err(FunctionError::Data(name.to_owned()));
+        }
+        let nearest = nearest_names(name, self.functions().map(|(name, _)| name));
+        Err(FunctionError::NotFound { name: name.to_owned(), nearest })
+    }
+
+    /// The functions that a pattern means, with their addresses.
+    fn matching(&self, pattern: &str, tracefs: &Tracefs) -> Result<Vec<(String, u64)>, FunctionError> {
+        let found = match addresses(tracefs) {
+            Some(functions) => {
+                functions.into_iter().filter(|(name, _)| glob::matches(pattern, name)).collect()
+            }
+            None => self.unambiguous(pattern, tracefs),
+        };
+        if found.is_empty() { Err(FunctionError::NoMatch(pattern.to_owned())) } else { Ok(found) }
+    }
+
+    /// The same where the kernel tells names only: of functions that share one, some may not be traceable.
+    fn unambiguous(&self, pattern: &str, tracefs: &Tracefs) -> Vec<(String, u64)> {
+        let known: Option<HashSet<String>> = traceable(tracefs).map(HashSet::from_iter);
+        let forbidden = blacklist();
+        let mut found: HashMap<&str, Option<u64>> = HashMap::new();
+        for (name, address) in self.functions().filter(|(name, _)| glob::matches(pattern, name)) {
+            if known.as_ref().map_or_else(|| !forbidden.contains(name), |known| known.contains(name)) {
+                found.entry(name).and_modify(|other| *other = None).or_insert(Some(address));
+            }
+        }
+        let mut found: Vec<(String, u64)> =
+            found.into_iter().filter_map(|(name, address)| Some((name.to_owned(), address?))).collect();
+        found.sort();
+        found
+    }
+}
+
+fn is_code(kind: u8) -> bool {
+    matches!(kind, b't' | b'T' | b'w' | b'W')
+}
+
+fn traceable(tracefs: &Tracefs) -> Option<Vec<String>> {
+    let text = tracefs.text(AVAILABLE).ok()?;
+    let names: Vec<String> =
+        text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    (!names.is_empty()).then_some(names)
+}
+
+fn addresses(tracefs: &Tracefs) -> Option<Vec<(String, u64)>> {
+    let text = tracefs.text(AVAILABLE_ADDRESSES).ok()?;
+    let function = |line: &str| {
+        let mut words = line.split_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        Some((words.next()?.to_owned(), address))
+    };
+    let functions: Vec<_> = text.lines().filter_map(function).collect();
+    (!functions.is_empty()).then_some(functions)
+}
+
+/// Empty where debugfs is not mounted; the kernel's refusal then tells.
+fn blacklist() -> HashSet<String> {
+    let text = std::fs::read_to_string(BLACKLIST).unwrap_or_default();
+    text.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect()
+}
+
+/// The probe that `text` describes: `[[GROUP/]NAME=]FUNCTION[+OFFSET] [ARGUMENT...]`.
+pub fn probe(
+    text: &str,
+    returns: bool,
+    environment: &Environment,
+    functions: &KernelFunctions,
+    tracefs: &Tracefs,
+) -> Result<ProbePlan, DynamicError> {
+    let mut spec = spec::parse(text, At { side: Side::Kernel, returns })?;
+    hook::check_kprobes()?;
+    for argument in &mut spec.arguments {
+        resolve(&mut argument.fetch, functions)?;
+    }
+    let is_pattern = spec.place.contains(['*', '?', '[']);
+    let (hooks, default_name) = if is_pattern {
+        many(&spec, returns, environment, functions, tracefs)?
+    } else {
+        one(&spec, returns, functions)?
+    };
+    let group = spec.group.as_deref().unwrap_or(GROUP);
+    let name = spec.name.clone().unwrap_or(default_name);
+    let layout = layout(&spec, group, &name, returns, is_pattern)?;
+    let program = environment.program(&layout, &spec.arguments, hooks)?;
+    Ok(plan(&layout, vec![program]))
+}
+
+/// The layout of a probe's event.
+pub(super) fn layout(
+    spec: &Spec,
+    group: &str,
+    name: &str,
+    returns: bool,
+    many: bool,
+) -> Result<Layout, DynamicError> {
+    Layout::new(group, name, returns, many, &spec.arguments)
+        .ok_or_else(|| too_long(group, name, &spec.arguments))
+}
+
+pub(super) fn too_long(group: &str, name: &str, arguments: &[Argument]) -> DynamicError {
+    DynamicError::TooMuch(super::CompileErrorText {
+        probe: format!("{group}:{name}"),
+        reason: format!(
+            "its {} arguments do not fit a record of {} bytes; make two probes of it, or record shorter arrays",
+            arguments.len(),
+            agent_ebpf::SIDE_RECORD_MAX
+        ),
+    })
+}
+
+fn one(spec: &Spec, returns: bool, functions: &KernelFunctions) -> Result<(Vec<Hook>, String), DynamicError> {
+    let number = || spec.place_error(SpecErrorKind::Number);
+    let (symbol, offset) = split_offset(&spec.place).ok_or_else(number)?;
+    if returns && offset != 0 {
+        return Err(spec.place_error(SpecErrorKind::ReturnOffset).into());
+    }
+    functions.check(symbol)?;
+    let letter = if returns { 'r' } else { 'p' };
+    let name = name_from(&format!("{letter}_{symbol}_{offset}"));
+    let symbol = CString::new(symbol).map_err(|_| spec.place_error(SpecErrorKind::NoPlace))?;
+    Ok((vec![Hook::Kernel { symbol, offset, returns }], name))
+}
+
+fn many(
+    spec: &Spec,
+    returns: bool,
+    environment: &Environment,
+    functions: &KernelFunctions,
+    tracefs: &Tracefs,
+) -> Result<(Vec<Hook>, String), DynamicError> {
+    if spec.place.contains('+') {
+        return Err(spec.place_error(SpecErrorKind::PatternOffset).into());
+    }
+    let found = functions.matching(&spec.place, tracefs)?;
+    let hooks = if environment.has_kprobe_multi() {
+        vec![Hook::KernelFunctions {
+            addresses: found.into_iter().map(|(_, address)| address).collect(),
+            returns,
+        }]
+    } else {
+        let hook = |(name, _)| Some(Hook::Kernel { symbol: CString::new(name).ok()?, offset: 0, returns });
+        found.into_iter().filter_map(hook).collect()
+    };
+    let letter = if returns { 'r' } else { 'p' };
+    Ok((hooks, name_from(&format!("{letter}_{}", spec.place.replace(['*', '?'], "")))))
+}
+
+/// Puts addresses in the place of symbols.
+fn resolve(fetch: &mut Fetch, functions: &KernelFunctions) -> Result<(), DynamicError> {
+    match fetch {
+        Fetch::Memory { of, .. } => resolve(of, functions),
+        Fetch::KernelSymbol(name) => {
+            let address = functions.symbols.address_of(name).ok_or_else(|| {
+                let names =
+                    functions.symbols.symbols().filter_map(|symbol| std::str::from_utf8(symbol.name).ok());
+                FunctionError::NotFound { name: name.clone(), nearest: nearest_names(name, names) }
+            })?;
+            *fetch = Fetch::Constant(address);
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+impl Environment {
+    fn has_kprobe_multi(&self) -> bool {
+        self.version >= KPROBE_MULTI_SINCE && self.has_fprobes
+    }
+}

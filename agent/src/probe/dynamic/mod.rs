@@ -1,0 +1,163 @@
+//! Dynamic probes: kprobes, uprobes and USDT markers as events of their own.
+//!
+//! What is recorded is written in the language of tracefs' `kprobe_events` and `uprobe_events`
+//! (Documentation/trace/kprobetrace.rst, uprobetracer.rst), and the events look as the kernel's own would: the same fields at the same
+//! places, the same `print fmt`.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `spec` | the text of a probe: its name, its place, its arguments |
+//! | `fetch` | the text of an argument: what to fetch and how to show it |
+//! | `registers` | what registers are called, and where programs find them |
+//! | `layout` | the event's record, as readers are told |
+//! | `compile` | from arguments to instructions |
+//! | [`kernel`] | kprobes: functions of the kernel |
+//! | [`user`] | uprobes: functions of binaries |
+//! | [`usdt`] | markers in binaries |
+
+mod compile;
+mod fetch;
+pub mod kernel;
+mod layout;
+mod registers;
+mod spec;
+pub mod usdt;
+pub mod user;
+
+use super::{
+    hook::{Hook, HookProgram, NoSuchHook, Preemption, PreemptionGuard},
+    plan::{ProbeEvent, ProbePlan},
+};
+use crate::kernel::{
+    btf::{Btf, BtfError},
+    features::KernelVersion,
+    kallsyms::KallsymsError,
+    tracefs::TracefsError,
+};
+
+pub use spec::{SpecError, SpecErrorKind};
+
+use compile::{CompileError, Program, compile};
+use layout::Layout;
+
+/// Why a probe cannot be made.
+#[derive(Debug, thiserror::Error)]
+pub enum DynamicError {
+    /// Its text.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The kernel has no such probes.
+    #[error(transparent)]
+    Hook(#[from] NoSuchHook),
+    /// The names of the kernel's functions.
+    #[error("cannot look up functions of the kernel: {0}")]
+    Symbols(#[from] KallsymsError),
+    /// The binary.
+    #[error(transparent)]
+    Binary(#[from] super::binary::BinaryError),
+    /// A function of the binary.
+    #[error(transparent)]
+    Lookup(#[from] super::binary::symbols::LookupError),
+    /// A marker of the binary.
+    #[error(transparent)]
+    Marker(#[from] usdt::MarkerError),
+    /// A file of tracefs.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// There is no function of that name, or none that can be probed.
+    #[error(transparent)]
+    Function(#[from] kernel::FunctionError),
+    /// The record would be too long, or the program.
+    #[error("{0}")]
+    TooMuch(#[from] CompileErrorText),
+}
+
+/// A probe that is more than a program can hold.
+#[derive(Debug, thiserror::Error)]
+#[error("{probe}: {reason}")]
+pub struct CompileErrorText {
+    /// The probe's name.
+    pub probe: String,
+    /// What is too much.
+    pub reason: String,
+}
+
+/// What probes need to know of the running kernel.
+#[derive(Debug)]
+pub struct Environment {
+    guard: Option<PreemptionGuard>,
+    version: KernelVersion,
+    /// Whether the kernel can attach a program to many of its functions.
+    has_fprobes: bool,
+    /// `task_struct.utask` and `uprobe_task.vaddr`, which lead to a uprobe's address.
+    utask: Option<(u32, u32)>,
+}
+
+/// From here on a program at the return of a user function can ask where the function is (`bpf_get_func_ip`).
+const USER_FUNCTION_SINCE: KernelVersion = KernelVersion::new(6, 7, 0);
+/// From here on one link ties a program to many places of a binary.
+const UPROBE_MULTI_SINCE: KernelVersion = KernelVersion::new(6, 6, 0);
+/// From here on one link ties a program to many functions of the kernel.
+const KPROBE_MULTI_SINCE: KernelVersion = KernelVersion::new(5, 18, 0);
+
+impl Environment {
+    /// The running kernel's, whose type information is `btf`, where there is one.
+    pub fn of_kernel(btf: Result<&Btf, &BtfError>) -> Self {
+        let btf = btf.ok();
+        let utask = btf.and_then(|btf| {
+            let vaddr = btf.member_offset("uprobe_task.vaddr").ok()?;
+            Some((btf.member_offset("task_struct.utask").ok()?, vaddr))
+        });
+        Self {
+            guard: btf.and_then(PreemptionGuard::find),
+            version: KernelVersion::running().unwrap_or(KernelVersion::new(5, 15, 0)),
+            has_fprobes: btf.is_some_and(|btf| btf.has_function("register_fprobe_ips")),
+            utask,
+        }
+    }
+
+    /// How a program at such a place finds the address of its function.
+    fn function_address(&self, hook: &Hook) -> compile::FunctionAddress {
+        match (hook, self.utask) {
+            (Hook::User { .. }, Some((utask, vaddr))) if self.version < USER_FUNCTION_SINCE => {
+                compile::FunctionAddress::OfTask { utask, vaddr }
+            }
+            _ => compile::FunctionAddress::Helper,
+        }
+    }
+
+    /// A program that records the event of `layout` at `hooks`, which are of one kind.
+    fn program(
+        &self,
+        layout: &Layout,
+        arguments: &[fetch::Argument],
+        hooks: Vec<Hook>,
+    ) -> Result<HookProgram, DynamicError> {
+        let failed = |error: CompileError| CompileErrorText {
+            probe: format!("{}:{}", layout.group, layout.name),
+            reason: error.to_string(),
+        };
+        let preemptible = hooks.first().is_some_and(Hook::is_preemptible);
+        let preemption = Preemption::at(preemptible, self.guard);
+        let program = Program {
+            layout,
+            arguments,
+            preemption,
+            user: matches!(hooks.first(), Some(Hook::User { .. } | Hook::UserPlaces { .. })),
+            // Behind the instruction that the probe replaced (arch/x86/kernel/kprobes/core.c).
+            breakpoint: matches!(hooks.first(), Some(Hook::Kernel { .. })),
+            entry: matches!(hooks.first(), Some(Hook::KernelFunctions { .. })),
+            function: hooks
+                .first()
+                .map_or(compile::FunctionAddress::Helper, |hook| self.function_address(hook)),
+        };
+        let body = compile(&program).map_err(failed)?;
+        let optional = hooks.len() > 1;
+        Ok(HookProgram { name: layout.name.clone(), body, hooks, preemption, optional })
+    }
+}
+
+/// A probe of one event.
+fn plan(layout: &Layout, programs: Vec<HookProgram>) -> ProbePlan {
+    ProbePlan { events: vec![ProbeEvent::Own(layout.shape())], programs }
+}

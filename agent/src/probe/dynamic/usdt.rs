@@ -1,0 +1,267 @@
+//! USDT markers: their arguments are what the compiler wrote down.
+
+use std::path::PathBuf;
+
+use super::{
+    DynamicError, Environment, ProbePlan,
+    fetch::{Argument, Fetch, Kind, Style},
+    kernel::too_long,
+    layout::Layout,
+    plan, registers,
+    spec::{self, At, Side, Spec, SpecErrorKind, name_from},
+    user::{has_file_offset, kernel_path, relate, split_path},
+};
+use crate::probe::{
+    binary::{
+        symbols::nearest_names,
+        usdt::{self, ArgumentError, Marker, Markers, Operand},
+    },
+    hook,
+};
+
+/// Why a marker cannot be recorded.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MarkerError {
+    /// There is none of this name.
+    #[error("{} has no marker {name}{}", path.display(), guess(.nearest))]
+    NotFound {
+        /// The binary.
+        path: PathBuf,
+        /// `PROVIDER:NAME`, as it was asked for.
+        name: String,
+        /// The names most like it.
+        nearest: Vec<String>,
+    },
+    /// Its note is not understood.
+    #[error("{name}: {error}")]
+    Argument {
+        /// `PROVIDER:NAME`.
+        name: String,
+        /// Which argument and why.
+        error: ArgumentError,
+    },
+    /// An argument is where no program gets it.
+    #[error(
+        "{name}: argument {number} is in `{operand}`, which programs in the kernel cannot read; choose others: argN..."
+    )]
+    Unreadable {
+        /// `PROVIDER:NAME`.
+        name: String,
+        /// Which, from 1.
+        number: usize,
+        /// Where it is.
+        operand: String,
+    },
+    /// Places of one marker disagree.
+    #[error(
+        "{name} has {first} arguments at one place and {other} at another; its provider is not consistent"
+    )]
+    Counts {
+        /// `PROVIDER:NAME`.
+        name: String,
+        /// At its first place.
+        first: usize,
+        /// At another.
+        other: usize,
+    },
+}
+
+fn guess(nearest: &[String]) -> String {
+    match nearest {
+        [] => "; `tracer-agent list --usdt PATH` shows what it has".to_owned(),
+        _ => format!("; did you mean {}?", nearest.join(", ")),
+    }
+}
+
+/// The probe that `text` describes: `[[GROUP/]NAME=]PATH:PROVIDER:NAME [ARGUMENT...]`. Arguments are those of uprobes, and `argN` for
+/// what the marker hands over; without any, all of these are recorded.
+pub fn probe(text: &str, environment: &Environment) -> Result<ProbePlan, DynamicError> {
+    let mut spec = spec::parse(text, At { side: Side::Marker, returns: false })?;
+    hook::check_uprobes()?;
+    let (binary, marker) = split_path(&spec)?;
+    let Some((provider, name)) = marker.split_once(':') else {
+        return Err(spec.place_error(SpecErrorKind::NoMarker).into());
+    };
+    let markers = Markers::of(&binary.path)?;
+    let all = || markers.all().iter();
+    let sites: Vec<&Marker> = all().filter(|site| site.provider == provider && site.name == name).collect();
+    if sites.is_empty() {
+        let names: Vec<String> = all().map(|site| format!("{}:{}", site.provider, site.name)).collect();
+        let nearest = nearest_names(&marker, names.iter().map(String::as_str));
+        return Err(MarkerError::NotFound { path: binary.path, name: marker, nearest }.into());
+    }
+    let places = sites
+        .iter()
+        .map(|site| site.parse_arguments(markers.machine()))
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| MarkerError::Argument { name: marker.clone(), error })?;
+    let types = types(&marker, &places)?;
+    if spec.arguments.is_empty() {
+        spec.arguments = types.iter().enumerate().map(whole_argument).collect();
+    }
+    for argument in &mut spec.arguments {
+        check(&spec.text, argument, &types)?;
+    }
+    let group = spec.group.clone().unwrap_or_else(|| name_from(provider));
+    let event = spec.name.clone().unwrap_or_else(|| name_from(name));
+    let layout = Layout::new(&group, &event, false, false, &spec.arguments)
+        .ok_or_else(|| too_long(&group, &event, &spec.arguments))?;
+    let path = kernel_path(&spec, &binary.path)?;
+    let mut programs = Vec::new();
+    for Group { arguments, offsets, counters } in groups(&spec, &marker, &sites, &places, &types)? {
+        let hooks = environment.user_hooks(&path, &offsets, &counters, false);
+        programs.push(environment.program(&layout, &arguments, hooks)?);
+    }
+    Ok(plan(&layout, programs))
+}
+
+/// Size and sign of a marker's argument.
+type ArgumentType = (u32, bool);
+
+/// The types of a marker's arguments: places may have them in different sizes, of which the largest holds all.
+fn types(name: &str, places: &[Vec<usdt::Argument>]) -> Result<Vec<ArgumentType>, MarkerError> {
+    let mut types: Vec<ArgumentType> = Vec::new();
+    for (index, arguments) in places.iter().enumerate() {
+        if index == 0 {
+            types = arguments.iter().map(|argument| (argument.size.into(), argument.signed)).collect();
+        }
+        if arguments.len() != types.len() {
+            let (first, other) = (types.len(), arguments.len());
+            return Err(MarkerError::Counts { name: name.to_owned(), first, other });
+        }
+        for (known, argument) in types.iter_mut().zip(arguments) {
+            *known = (known.0.max(argument.size.into()), known.1 || argument.signed);
+        }
+    }
+    Ok(types)
+}
+
+fn whole_argument((index, &(size, signed)): (usize, &ArgumentType)) -> Argument {
+    let style = if signed { Style::Signed } else { Style::Unsigned };
+    let number = index as u32 + 1;
+    Argument {
+        name: format!("arg{number}"),
+        fetch: Fetch::Marker(number),
+        kind: Kind::Number { size, style },
+        count: None,
+    }
+}
+
+/// Checks that an argument names only what the marker has.
+fn check(text: &str, argument: &Argument, types: &[ArgumentType]) -> Result<(), DynamicError> {
+    let mut fetch = &argument.fetch;
+    while let Fetch::Memory { of, .. } = fetch {
+        fetch = of;
+    }
+    match fetch {
+        Fetch::Marker(number) if !(1..=types.len()).contains(&(*number as usize)) => {
+            let at = text.rfind(&format!("arg{number}")).map_or(0..text.len(), |at| at..text.len());
+            Err(spec::SpecError {
+                text: text.to_owned(),
+                at,
+                kind: SpecErrorKind::MarkerArgument(types.len()),
+            }
+            .into())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Places that one program suits.
+struct Group {
+    arguments: Vec<Argument>,
+    offsets: Vec<u64>,
+    counters: Vec<u64>,
+}
+
+fn groups(
+    spec: &Spec,
+    name: &str,
+    sites: &[&Marker],
+    places: &[Vec<usdt::Argument>],
+    types: &[ArgumentType],
+) -> Result<Vec<Group>, DynamicError> {
+    let mut groups: Vec<Group> = Vec::new();
+    for (site, place) in sites.iter().zip(places) {
+        let mut arguments = spec.arguments.clone();
+        for argument in &mut arguments {
+            at_place(argument, name, place, types)?;
+            if has_file_offset(&argument.fetch) {
+                relate(&mut argument.fetch, site.offset);
+            }
+        }
+        let counter = site.semaphore.map_or(0, |semaphore| semaphore.offset);
+        match groups.iter_mut().find(|group| group.arguments == arguments) {
+            Some(group) => {
+                group.offsets.push(site.offset);
+                group.counters.push(counter);
+            }
+            None => groups.push(Group { arguments, offsets: vec![site.offset], counters: vec![counter] }),
+        }
+    }
+    Ok(groups)
+}
+
+/// Puts the operand at a place where the argument names it.
+fn at_place(
+    argument: &mut Argument,
+    name: &str,
+    place: &[usdt::Argument],
+    types: &[ArgumentType],
+) -> Result<(), MarkerError> {
+    if let (Fetch::Marker(number), Kind::Number { size, style }) = (&argument.fetch, argument.kind)
+        && let Some(here) = place.get(*number as usize - 1)
+        && u32::from(here.size) < size
+    {
+        // Narrower here than elsewhere: what is above it is not part of it.
+        let signed = types.get(*number as usize - 1).is_some_and(|known| known.1) && style == Style::Signed;
+        argument.kind = Kind::Bits { width: u32::from(here.size) * 8, offset: 0, size, signed };
+    }
+    substitute(&mut argument.fetch, name, place)
+}
+
+fn substitute(fetch: &mut Fetch, name: &str, place: &[usdt::Argument]) -> Result<(), MarkerError> {
+    match fetch {
+        Fetch::Memory { of, .. } => substitute(of, name, place),
+        Fetch::Marker(number) => {
+            let number = *number as usize;
+            let unreadable = |operand: &Operand| MarkerError::Unreadable {
+                name: name.to_owned(),
+                number,
+                operand: format!("{operand:?}"),
+            };
+            // The number was checked.
+            let Some(argument) = number.checked_sub(1).and_then(|index| place.get(index)) else {
+                return Ok(());
+            };
+            *fetch = operand(&argument.operand)
+                .filter(|_| !argument.float)
+                .ok_or_else(|| unreadable(&argument.operand))?;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn operand(operand: &Operand) -> Option<Fetch> {
+    match operand {
+        Operand::Constant(value) => Some(Fetch::Constant(value.cast_unsigned())),
+        Operand::Register(name) => registers::of_assembler(name).map(Fetch::Register),
+        Operand::Memory { symbol: Some(_), .. } => None,
+        Operand::Memory { base, index, displacement, symbol: None } => {
+            let base = match base {
+                Some(name) => Some(registers::of_assembler(name)?),
+                None => None,
+            };
+            let of = match (base, index) {
+                (_, Some((index, scale))) => {
+                    Fetch::Indexed { base, index: registers::of_assembler(index)?, scale: *scale }
+                }
+                (Some(base), None) => Fetch::Register(base),
+                (None, None) => Fetch::Constant(0),
+            };
+            let offset = i64::from(i32::try_from(*displacement).ok()?);
+            Some(Fetch::Memory { offset, user: true, of: Box::new(of) })
+        }
+    }
+}

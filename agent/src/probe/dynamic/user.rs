@@ -1,0 +1,225 @@
+//! Uprobes: functions of programs and shared libraries.
+
+use std::{
+    ffi::{CString, OsStr},
+    os::unix::ffi::OsStrExt as _,
+    path::{Component, Path, PathBuf},
+};
+
+use super::{
+    DynamicError, Environment, ProbePlan, UPROBE_MULTI_SINCE,
+    fetch::{Argument, Fetch},
+    kernel::layout,
+    plan,
+    spec::{self, At, Side, Spec, SpecErrorKind, name_from, number, split_offset},
+};
+use crate::probe::{
+    binary::symbols::Functions,
+    hook::{self, Hook},
+};
+
+/// The system of events without one.
+const GROUP: &str = "uprobes";
+/// Where a library without a path is looked for, behind where a program is.
+const LIBRARIES: [&str; 6] =
+    ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+/// As many as the kernel follows (`MAXSYMLINKS`, include/linux/namei.h).
+const LINKS_MAX: u32 = 40;
+
+/// A binary as a probe names it.
+#[derive(Clone, Debug)]
+pub(super) struct Binary {
+    /// Below what its debug files are.
+    pub(super) root: PathBuf,
+    pub(super) path: PathBuf,
+}
+
+/// The probe that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with `0xOFFSET` in the file instead of
+/// the function.
+pub fn probe(text: &str, returns: bool, environment: &Environment) -> Result<ProbePlan, DynamicError> {
+    let spec = spec::parse(text, At { side: Side::User, returns })?;
+    hook::check_uprobes()?;
+    let (binary, place) = split_path(&spec)?;
+    let offsets = offsets(&spec, &binary, &place, returns)?;
+    let path = kernel_path(&spec, &binary.path)?;
+    let group = spec.group.as_deref().unwrap_or(GROUP);
+    let name = spec.name.clone().unwrap_or_else(|| default_name(&binary.path, &place, &offsets, returns));
+    let layout = layout(&spec, group, &name, returns, false)?;
+    let mut programs = Vec::new();
+    for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
+        let hooks = environment.user_hooks(&path, &offsets, &[], returns);
+        programs.push(environment.program(&layout, &arguments, hooks)?);
+    }
+    Ok(plan(&layout, programs))
+}
+
+impl Environment {
+    /// Hooks at these offsets of a file.
+    pub(super) fn user_hooks(
+        &self,
+        path: &CString,
+        offsets: &[u64],
+        reference_counters: &[u64],
+        returns: bool,
+    ) -> Vec<Hook> {
+        let path = path.clone();
+        let (offsets, reference_counters) = (offsets.to_vec(), reference_counters.to_vec());
+        if offsets.len() > 1 && self.version >= UPROBE_MULTI_SINCE {
+            return vec![Hook::UserPlaces { path, offsets, reference_counters, returns }];
+        }
+        let hook = |(index, offset)| Hook::User {
+            path: path.clone(),
+            offset,
+            reference_counter: reference_counters.get(index).copied().unwrap_or(0),
+            returns,
+        };
+        offsets.into_iter().enumerate().map(hook).collect()
+    }
+}
+
+/// Splits a place into its file and what is behind the colon: the first one behind which the file exists, because paths and
+/// functions have colons too.
+pub(super) fn split_path(spec: &Spec) -> Result<(Binary, String), DynamicError> {
+    let colons: Vec<usize> = spec.place.match_indices(':').map(|(at, _)| at).collect();
+    let split = |at: usize| (&spec.place[..at], &spec.place[at + 1..]);
+    let Some(&first) = colons.first() else { return Err(spec.place_error(SpecErrorKind::NoPath).into()) };
+    let found = colons.iter().map(|&at| split(at)).find_map(|(path, place)| Some((find(path)?, place)));
+    // One that is not there is told by whoever opens it.
+    let (binary, place) = found.unwrap_or_else(|| {
+        let (path, place) = split(first);
+        (Binary { root: PathBuf::from("/"), path: PathBuf::from(path) }, place)
+    });
+    if place.is_empty() || binary.path.as_os_str().is_empty() {
+        return Err(spec.place_error(SpecErrorKind::NoPath).into());
+    }
+    Ok((binary, place.to_owned()))
+}
+
+/// The file that a path or a bare name means.
+fn find(path: &str) -> Option<Binary> {
+    let at_home = |path: PathBuf| path.is_file().then(|| Binary { root: PathBuf::from("/"), path });
+    if path.contains('/') {
+        if let Some(binary) = in_process_root(Path::new(path)) {
+            return Some(binary);
+        }
+        return at_home(std::fs::canonicalize(path).ok()?);
+    }
+    let programs = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&programs).chain(LIBRARIES.iter().map(PathBuf::from));
+    folders.filter_map(|folder| std::fs::canonicalize(folder.join(path)).ok()).find_map(at_home)
+}
+
+/// A file below `/proc/PID/root`: a container's. Its symbolic links are followed as its processes would.
+fn in_process_root(path: &Path) -> Option<Binary> {
+    let mut components = path.components();
+    let mut root = PathBuf::new();
+    for _ in 0..4 {
+        root.push(components.next()?);
+    }
+    if !root.starts_with("/proc") || root.file_name() != Some(OsStr::new("root")) {
+        return None;
+    }
+    let mut left: Vec<PathBuf> = vec![components.as_path().to_owned()];
+    let mut inside = PathBuf::new();
+    let mut links = 0;
+    while let Some(part) = left.pop() {
+        let mut components = part.components();
+        let Some(first) = components.next() else { continue };
+        let rest = components.as_path().to_owned();
+        if !rest.as_os_str().is_empty() {
+            left.push(rest);
+        }
+        match first {
+            Component::RootDir | Component::Prefix(_) => inside = PathBuf::new(),
+            Component::CurDir => {}
+            Component::ParentDir => {
+                inside.pop();
+            }
+            Component::Normal(name) => {
+                let here = inside.join(name);
+                match std::fs::read_link(root.join(&here)) {
+                    Ok(target) => {
+                        links += 1;
+                        if links > LINKS_MAX {
+                            return None;
+                        }
+                        left.push(target);
+                    }
+                    Err(_) => inside = here,
+                }
+            }
+        }
+    }
+    let path = root.join(inside);
+    path.is_file().then_some(Binary { root, path })
+}
+
+/// The path as the kernel takes it.
+pub(super) fn kernel_path(spec: &Spec, path: &Path) -> Result<CString, DynamicError> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    CString::new(path.as_os_str().as_bytes()).map_err(|_| spec.place_error(SpecErrorKind::NoPath).into())
+}
+
+/// The offsets in the file that a place means.
+fn offsets(spec: &Spec, binary: &Binary, place: &str, returns: bool) -> Result<Vec<u64>, DynamicError> {
+    let functions = Functions::below(&binary.root, &binary.path)?;
+    if let Some(offset) = number(place) {
+        return Ok(vec![offset]);
+    }
+    // A name may have a `+` of its own (`operator+`).
+    if let Ok(found) = functions.find(place) {
+        return Ok(found.into_iter().map(|function| function.offset).collect());
+    }
+    let (name, offset) = split_offset(place).ok_or_else(|| spec.place_error(SpecErrorKind::Number))?;
+    if returns && offset != 0 {
+        return Err(spec.place_error(SpecErrorKind::ReturnOffset).into());
+    }
+    let found = functions.find(name)?;
+    if offset != 0 && found.len() > 1 {
+        return Err(spec.place_error(SpecErrorKind::PatternOffset).into());
+    }
+    Ok(found.into_iter().map(|function| function.offset.saturating_add(offset)).collect())
+}
+
+/// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the function where many
+/// are meant.
+fn default_name(path: &Path, place: &str, offsets: &[u64], returns: bool) -> String {
+    let letter = if returns { 'r' } else { 'p' };
+    let [offset] = offsets else {
+        return name_from(&format!("{letter}_{}", place.replace(['*', '?'], "")));
+    };
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let front = file.split(['.', '-', '_']).next().unwrap_or_default();
+    name_from(&format!("{letter}_{front}_{offset:#x}"))
+}
+
+/// Places that a program suits: all of them, unless a place in the file has to be found from the probe's own.
+fn by_arguments(arguments: &[Argument], offsets: Vec<u64>) -> Vec<(Vec<Argument>, Vec<u64>)> {
+    if !arguments.iter().any(|argument| has_file_offset(&argument.fetch)) {
+        return vec![(arguments.to_vec(), offsets)];
+    }
+    let at = |offset: u64| {
+        let mut arguments = arguments.to_vec();
+        for argument in &mut arguments {
+            relate(&mut argument.fetch, offset);
+        }
+        (arguments, vec![offset])
+    };
+    offsets.into_iter().map(at).collect()
+}
+
+pub(super) fn has_file_offset(fetch: &Fetch) -> bool {
+    match fetch {
+        Fetch::Memory { of, .. } => has_file_offset(of),
+        other => matches!(other, Fetch::FileOffset(_)),
+    }
+}
+
+/// Makes offsets in the file distances from the probe's.
+pub(super) fn relate(fetch: &mut Fetch, probe: u64) {
+    match fetch {
+        Fetch::Memory { of, .. } => relate(of, probe),
+        Fetch::FileOffset(offset) => *offset = offset.wrapping_sub(probe),
+        _ => {}
+    }
+}

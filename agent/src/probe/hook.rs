@@ -1,0 +1,400 @@
+//! Places that programs compiled for one event are attached to: functions of the kernel and of user space.
+//!
+//! | hook | way | since |
+//! |---|---|---|
+//! | a place in a kernel function, or its return | perf event of the unit `kprobe` | 5.15 (cookies) |
+//! | entries or returns of many kernel functions | `kprobe.multi` | 5.18 |
+//! | a place in a binary, or the return from there | perf event of the unit `uprobe` | 5.15 |
+//! | many places in a binary | `uprobe.multi` | 6.6 |
+//! | entry or exit of a kernel function with typed arguments | trampoline (`fentry`, `fexit`) | 5.15 |
+//!
+//! Programs at uprobes and trampolines run with migration disabled and preemption enabled (`bpf_prog_run_array_uprobe`,
+//! include/linux/bpf.h; `__bpf_prog_enter_recur`, kernel/bpf/trampoline.c); those at kprobes, alone or many, with preemption
+//! disabled (arch/x86/kernel/kprobes/core.c; `ftrace_test_recursion_trylock`, include/linux/trace_recursion.h).
+
+use std::{
+    ffi::{CStr, CString},
+    fmt, io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+};
+
+use agent_ebpf::begin_flags;
+
+use super::{
+    ProbeError,
+    insn::Assembler,
+    load::{LoadError, Object, Refused, side_by_side, verify},
+    program::{Body, LICENSE, Parts, Recorded},
+    sys,
+    tracepoint::{AttachError, Attachment},
+};
+use crate::kernel::btf::{Btf, TypeId};
+
+/// A place that a program is attached to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Hook {
+    /// In a function of the kernel.
+    Kernel {
+        /// The function, as kallsyms has it.
+        symbol: CString,
+        /// Bytes behind its beginning.
+        offset: u64,
+        /// The function's return instead of the place.
+        returns: bool,
+    },
+    /// At many functions of the kernel.
+    KernelFunctions {
+        /// Their addresses.
+        addresses: Vec<u64>,
+        /// At their returns.
+        returns: bool,
+    },
+    /// In a binary.
+    User {
+        /// The file, for the kernel to open.
+        path: CString,
+        /// Offset in the file.
+        offset: u64,
+        /// Offset in the file of a 16-bit counter that the kernel raises while the probe is there; 0 if there is none.
+        reference_counter: u64,
+        /// The return from the function that begins there.
+        returns: bool,
+    },
+    /// At many places in a binary.
+    UserPlaces {
+        /// The file, for the kernel to open.
+        path: CString,
+        /// Offsets in the file.
+        offsets: Vec<u64>,
+        /// As of [`Hook::User`], for each offset; or none.
+        reference_counters: Vec<u64>,
+        /// The returns from the functions that begin there.
+        returns: bool,
+    },
+    /// At the entry of a function of the kernel, with its arguments as BTF has them.
+    Entry {
+        /// The function in BTF.
+        function: TypeId,
+    },
+    /// At its exit, with the returned value behind the arguments.
+    Exit {
+        /// The function in BTF.
+        function: TypeId,
+    },
+}
+
+impl Hook {
+    /// Whether programs can be preempted there.
+    pub fn is_preemptible(&self) -> bool {
+        !matches!(self, Self::Kernel { .. } | Self::KernelFunctions { .. })
+    }
+
+    /// Whether the kernel's guard against recursion counts what it keeps from programs there only since 6.7.
+    fn is_guarded_like_tracepoints(&self) -> bool {
+        matches!(self, Self::Kernel { .. } | Self::KernelFunctions { .. })
+    }
+
+    fn program<'a>(
+        &self,
+        name: &'a str,
+        instructions: &'a [aya_obj::generated::bpf_insn],
+    ) -> sys::Program<'a> {
+        let (kind, expected_attach, attach_btf_id) = match self {
+            Self::Kernel { .. } | Self::User { .. } => (sys::ProgramKind::Kprobe, 0, 0),
+            Self::KernelFunctions { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_KPROBE_MULTI, 0),
+            Self::UserPlaces { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_UPROBE_MULTI, 0),
+            Self::Entry { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FENTRY, function.0),
+            Self::Exit { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FEXIT, function.0),
+        };
+        sys::Program { kind, name, license: LICENSE, instructions, expected_attach, attach_btf_id }
+    }
+
+    fn attach(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, HookError> {
+        let link = "BPF_LINK_CREATE";
+        let (step, result) = match self {
+            Self::Kernel { symbol, offset, returns } => {
+                let unit = Unit::kprobe()?;
+                let event = unit.open(symbol, *offset, 0, *returns);
+                return event.and_then(|event| link_event(program, &event));
+            }
+            Self::User { path, offset, reference_counter, returns } => {
+                let unit = Unit::uprobe()?;
+                let event = unit.open(path, *offset, *reference_counter, *returns);
+                return event.and_then(|event| link_event(program, &event));
+            }
+            Self::KernelFunctions { addresses, returns } => {
+                (link, sys::link_kprobes(program, addresses, *returns))
+            }
+            Self::UserPlaces { path, offsets, reference_counters, returns } => {
+                (link, sys::link_uprobes(program, path, offsets, reference_counters, *returns))
+            }
+            Self::Entry { .. } | Self::Exit { .. } => {
+                ("BPF_RAW_TRACEPOINT_OPEN", sys::attach_tracing(program))
+            }
+        };
+        result.map_err(|source| HookError::Refused { step, source })
+    }
+}
+
+fn link_event(program: BorrowedFd<'_>, event: &OwnedFd) -> Result<OwnedFd, HookError> {
+    // The link keeps the event.
+    sys::link_perf_event(program, event.as_fd(), 0)
+        .map_err(|source| HookError::Refused { step: "BPF_LINK_CREATE", source })
+}
+
+impl fmt::Display for Hook {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let returns = |returns: &bool| if *returns { "the return of " } else { "" };
+        match self {
+            Self::Kernel { symbol, offset, returns: at } => {
+                write!(out, "{}{}", returns(at), symbol.to_string_lossy())?;
+                if *offset == 0 { Ok(()) } else { write!(out, "+{offset:#x}") }
+            }
+            Self::KernelFunctions { addresses, returns: at } => {
+                write!(out, "{}{} functions", returns(at), addresses.len())
+            }
+            Self::User { path, offset, returns: at, .. } => {
+                write!(out, "{}{}:{offset:#x}", returns(at), path.to_string_lossy())
+            }
+            Self::UserPlaces { path, offsets, returns: at, .. } => {
+                write!(out, "{}{} places of {}", returns(at), offsets.len(), path.to_string_lossy())
+            }
+            Self::Entry { .. } => out.write_str("the function's entry"),
+            Self::Exit { .. } => out.write_str("the function's exit"),
+        }
+    }
+}
+
+/// The kernel lacks a kind of hook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoSuchHook {
+    /// Kprobes.
+    #[error(
+        "this kernel has no kprobes for perf (CONFIG_KPROBES and CONFIG_KPROBE_EVENTS are not set, or are locked down); \
+         tracepoints (-e) and uprobes may do instead: see `tracer-agent doctor`"
+    )]
+    Kprobes,
+    /// Uprobes.
+    #[error(
+        "this kernel has no uprobes for perf (CONFIG_UPROBES and CONFIG_UPROBE_EVENTS are not set, or are locked down)"
+    )]
+    Uprobes,
+}
+
+enum HookError {
+    Missing(NoSuchHook),
+    Refused { step: &'static str, source: io::Error },
+}
+
+impl From<NoSuchHook> for HookError {
+    fn from(missing: NoSuchHook) -> Self {
+        Self::Missing(missing)
+    }
+}
+
+/// A perf unit that makes probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Unit(u32);
+
+impl Unit {
+    /// Bit of `config` that asks for the return (`format/retprobe`).
+    const RETURN: u64 = 1;
+    /// Where the offset of the reference counter is in it (`format/ref_ctr_offset`).
+    const COUNTER_SHIFT: u32 = 32;
+
+    fn find(name: &str) -> Option<Self> {
+        let text = std::fs::read_to_string(format!("/sys/bus/event_source/devices/{name}/type")).ok()?;
+        text.trim().parse().ok().map(Self)
+    }
+
+    fn kprobe() -> Result<Self, NoSuchHook> {
+        Self::find("kprobe").ok_or(NoSuchHook::Kprobes)
+    }
+
+    fn uprobe() -> Result<Self, NoSuchHook> {
+        Self::find("uprobe").ok_or(NoSuchHook::Uprobes)
+    }
+
+    fn open(self, place: &CStr, offset: u64, counter: u64, returns: bool) -> Result<OwnedFd, HookError> {
+        let config = counter << Self::COUNTER_SHIFT | if returns { Self::RETURN } else { 0 };
+        sys::open_probe(&sys::ProbeEvent { kind: self.0, config, place, offset })
+            .map_err(|source| HookError::Refused { step: "perf_event_open", source })
+    }
+}
+
+/// Whether the kernel has kprobes, for an error before anything is begun.
+pub fn check_kprobes() -> Result<(), NoSuchHook> {
+    Unit::kprobe().map(drop)
+}
+
+/// Whether the kernel has uprobes.
+pub fn check_uprobes() -> Result<(), NoSuchHook> {
+    Unit::uprobe().map(drop)
+}
+
+/// How programs at preemptible hooks keep preemption off while they write: by functions of the kernel (6.10 and later).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreemptionGuard {
+    disable: TypeId,
+    enable: TypeId,
+}
+
+impl PreemptionGuard {
+    /// The functions, if this kernel has them.
+    pub fn find(btf: &Btf) -> Option<Self> {
+        let disable = btf.function("bpf_preempt_disable").ok()?;
+        let enable = btf.function("bpf_preempt_enable").ok()?;
+        Some(Self { disable, enable })
+    }
+
+    /// Emits the call that disables preemption. Takes R0 to R5.
+    pub(super) fn disable(self, code: &mut Assembler) {
+        code.call_kernel_function(self.disable.0);
+    }
+
+    /// Emits the call that enables it again. Takes R0 to R5.
+    pub(super) fn enable(self, code: &mut Assembler) {
+        code.call_kernel_function(self.enable.0);
+    }
+}
+
+/// What a body for a hook has to know about preemption there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Preemption {
+    /// It is off.
+    Off,
+    /// The body keeps it off, around everything between [`super::program::Part::Begin`] and `End`.
+    Guarded(PreemptionGuard),
+    /// It stays on: the whole recording is loaded for that.
+    On,
+}
+
+impl Preemption {
+    pub(super) fn at(preemptible: bool, guard: Option<PreemptionGuard>) -> Self {
+        match (preemptible, guard) {
+            (false, _) => Self::Off,
+            (true, Some(guard)) => Self::Guarded(guard),
+            (true, None) => Self::On,
+        }
+    }
+
+    /// The flags that go with the event's id to `fast_begin`.
+    pub(super) fn begin_flags(self) -> u32 {
+        // The eBPF dispatcher adds a level of disabled migration at all of these hooks.
+        begin_flags::MIGRATION_DISABLED | if self == Self::On { begin_flags::PREEMPTIBLE } else { 0 }
+    }
+}
+
+/// A program for one or more events, and where it goes.
+#[derive(Clone, Debug)]
+pub struct HookProgram {
+    /// Shown by tools.
+    pub name: String,
+    /// The code.
+    pub(super) body: Body,
+    /// Places of one kind, so that one program suits them.
+    pub hooks: Vec<Hook>,
+    /// Whether it runs with preemption on.
+    pub(super) preemption: Preemption,
+    /// Whether a place that the kernel refuses is left out, as long as there is another.
+    pub optional: bool,
+}
+
+impl HookProgram {
+    /// Whether it writes records with preemption on.
+    pub fn is_preemptible(&self) -> bool {
+        self.preemption == Preemption::On
+    }
+}
+
+/// Attached programs.
+#[derive(Debug, Default)]
+pub struct HookLinks {
+    /// For the detacher.
+    pub(crate) attachments: Vec<Attachment>,
+    programs: Vec<OwnedFd>,
+    /// Whether one of them is at a kprobe.
+    pub(super) has_kprobes: bool,
+}
+
+impl HookLinks {
+    /// How many links there are.
+    pub fn len(&self) -> usize {
+        self.attachments.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.attachments.is_empty()
+    }
+
+    /// The programs, which count what they missed.
+    pub(super) fn programs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.programs.iter().map(|program| program.as_fd())
+    }
+
+    /// Takes what has to be detached.
+    pub fn take_attachments(&mut self) -> Vec<Attachment> {
+        self.programs.clear();
+        std::mem::take(&mut self.attachments)
+    }
+}
+
+/// A program with the events that it records, for [`attach`].
+#[derive(Clone, Debug)]
+pub(super) struct ToAttach<'a> {
+    /// The events, as the body's relocations number them.
+    pub(super) events: Vec<Recorded>,
+    /// What errors call it.
+    pub(super) event: &'a str,
+    pub(super) program: &'a HookProgram,
+}
+
+/// Loads these programs, side by side, and attaches them. Gives the links, and the places that were left out, with the reasons.
+pub(super) fn attach(
+    object: &Object,
+    programs: &[ToAttach<'_>],
+) -> Result<(HookLinks, Vec<(String, ProbeError)>), ProbeError> {
+    let parts = Parts::of_object(object)?;
+    let loaded = side_by_side(programs, |to_attach| load(to_attach, &parts));
+    let mut links = HookLinks::default();
+    let mut left_out = Vec::new();
+    for (to_attach, loaded) in programs.iter().zip(loaded) {
+        let loaded = loaded?;
+        let attached_before = links.attachments.len();
+        let attached = side_by_side(&to_attach.program.hooks, |hook| hook.attach(loaded.as_fd()));
+        for (hook, attached) in to_attach.program.hooks.iter().zip(attached) {
+            match attached {
+                Ok(link) => links.attachments.push(Attachment { link, carrier: None }),
+                Err(HookError::Missing(missing)) => return Err(missing.into()),
+                Err(HookError::Refused { step, source }) => {
+                    let event = format!("{} ({hook})", to_attach.event);
+                    let error = ProbeError::Attach(AttachError { event: event.clone(), step, source });
+                    if !to_attach.program.optional {
+                        return Err(error);
+                    }
+                    left_out.push((event, error));
+                }
+            }
+        }
+        if links.attachments.len() == attached_before
+            && let Some((_, reason)) = left_out.pop()
+        {
+            return Err(reason);
+        }
+        links.has_kprobes |= to_attach.program.hooks.iter().any(Hook::is_guarded_like_tracepoints);
+        links.programs.push(loaded);
+    }
+    Ok((links, left_out))
+}
+
+fn load(to_attach: &ToAttach<'_>, parts: &Parts<'_>) -> Result<OwnedFd, ProbeError> {
+    let ToAttach { events, event, program } = to_attach;
+    let Some(hook) = program.hooks.first() else {
+        return Err(LoadError::Missing("place of a program").into());
+    };
+    let code = program.body.link(events, parts)?;
+    verify(&hook.program(&program.name, &code)).map_err(|Refused { source, log }| {
+        LoadError::Compiled { event: (*event).to_owned(), source, log }.into()
+    })
+}

@@ -1,0 +1,28 @@
+//! What a probe adds to a recording: events, and the programs that record them.
+
+use super::{hook::HookProgram, shape::EventShape};
+
+/// A probe to record.
+#[derive(Clone, Debug)]
+pub struct ProbePlan {
+    /// The events, as the programs number them.
+    pub events: Vec<ProbeEvent>,
+    /// What records them.
+    pub programs: Vec<HookProgram>,
+}
+
+/// An event that a probe records.
+#[derive(Clone, Debug)]
+pub enum ProbeEvent {
+    /// One of our own.
+    Own(EventShape),
+    /// One of the kernel's system `ftrace`, whose formats are in every file.
+    Ftrace {
+        /// Its name.
+        name: String,
+        /// Its id in the running kernel.
+        id: u16,
+        /// Whether its text names kernel functions.
+        prints_symbols: bool,
+    },
+}

@@ -1,0 +1,144 @@
+//! Programs that are compiled at the start: a body of their own, and the parts of the object that they call.
+
+use std::ffi::CStr;
+
+use aya_obj::generated::bpf_insn;
+
+use super::{
+    insn::{Assembler, Insn, Relocations},
+    load::{LoadError, Object},
+};
+
+/// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Part::Begin`] and [`Part::End`].
+pub(super) const FRAME: i16 = 48;
+
+/// Of the helpers that the programs use, some are for programs under such a licence only.
+pub(super) const LICENSE: &CStr = c"Dual MIT/GPL";
+
+/// A function of the object that bodies call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// `fast_begin`: takes the place for a record.
+    Begin,
+    /// `fast_end`: makes the record part of the ring.
+    End,
+}
+
+impl Part {
+    fn program(self) -> &'static str {
+        match self {
+            Self::Begin => "fast_begin",
+            Self::End => "fast_end",
+        }
+    }
+}
+
+/// What an instruction needs that is known only when the program is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Relocation {
+    /// A move of an event's slot: the number of the event among those that the body records.
+    Slot(usize),
+    /// A call.
+    Call(Part),
+    /// A move of an event's id, to which the flags of `agent_ebpf::begin_flags` are added.
+    Id(usize, u32),
+}
+
+/// A program without the parts that it calls.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Body {
+    code: Vec<Insn>,
+    relocations: Relocations,
+}
+
+/// An event as a body's relocations name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Recorded {
+    /// Its slot.
+    pub(super) slot: u32,
+    /// Its id.
+    pub(super) id: u16,
+}
+
+impl Body {
+    /// A body of these instructions; `None` if a jump leads nowhere.
+    pub(super) fn new(code: Assembler) -> Option<Self> {
+        let (code, relocations) = code.finish()?;
+        Some(Self { code, relocations })
+    }
+
+    /// The whole program for these events.
+    pub(super) fn link(&self, events: &[Recorded], parts: &Parts<'_>) -> Result<Vec<bpf_insn>, LoadError> {
+        let mut code: Vec<bpf_insn> = self.code.iter().map(|&insn| insn.into()).collect();
+        let mut placed: Vec<(Part, usize)> = Vec::new();
+        let event = |index: usize| events.get(index).ok_or(LoadError::Missing("event of a program"));
+        for &(at, relocation) in &self.relocations {
+            let value = match relocation {
+                Relocation::Slot(index) => event(index)?.slot as i32,
+                Relocation::Id(index, flags) => (u32::from(event(index)?.id) | flags) as i32,
+                Relocation::Call(part) => {
+                    let found = placed.iter().find(|(placed, _)| *placed == part).map(|(_, start)| *start);
+                    let start = found.unwrap_or_else(|| {
+                        let start = code.len();
+                        code.extend_from_slice(parts.of(part));
+                        placed.push((part, start));
+                        start
+                    });
+                    (start - at - 1) as i32
+                }
+            };
+            code.get_mut(at).ok_or(LoadError::Missing("instruction of a program"))?.imm = value;
+        }
+        Ok(code)
+    }
+}
+
+/// The parts of the object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts<'a> {
+    begin: &'a [bpf_insn],
+    end: &'a [bpf_insn],
+}
+
+impl<'a> Parts<'a> {
+    pub(super) fn of_object(object: &'a Object) -> Result<Self, LoadError> {
+        Ok(Self {
+            begin: object.instructions(Part::Begin.program())?,
+            end: object.instructions(Part::End.program())?,
+        })
+    }
+
+    fn of(&self, part: Part) -> &'a [bpf_insn] {
+        match part {
+            Part::Begin => self.begin,
+            Part::End => self.end,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::insn::R1;
+
+    #[test]
+    fn a_part_that_is_called_twice_is_there_once() {
+        let mut code = Assembler::default();
+        code.relocated_imm(R1, Relocation::Slot(0));
+        code.relocated_imm(R1, Relocation::Id(1, 1 << 16));
+        code.call(Part::Begin);
+        code.call(Part::End);
+        code.call(Part::End);
+        code.exit();
+        let body = Body::new(code).unwrap();
+        let mark = |imm| vec![Insn { code: 0xb7, regs: 0, off: 0, imm }.into(); 3];
+        let (begin, end): (Vec<bpf_insn>, Vec<bpf_insn>) = (mark(1), mark(2));
+        let parts = Parts { begin: &begin, end: &end };
+        let events = [Recorded { slot: 7, id: 1 }, Recorded { slot: 8, id: 2 }];
+        let linked = body.link(&events, &parts).unwrap();
+        let imm: Vec<i32> = linked.iter().map(|insn| insn.imm).collect();
+        // Calls are relative to the next instruction: the parts begin at 6 and 9.
+        assert_eq!(imm, [7, 2 | 1 << 16, 3, 5, 4, 0, 1, 1, 1, 2, 2, 2]);
+        assert!(body.link(&events[..1], &parts).is_err());
+    }
+}
