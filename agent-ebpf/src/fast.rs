@@ -7,19 +7,24 @@
 //!
 //! Such a program may be interrupted by another one at any point (`ring`, `side`).
 
-use agent_ebpf::{CpuControl, END_CUT, EventLedger, LossCause, PAGE_SIZE, SideEntry, begin_flags};
+use agent_ebpf::{
+    CpuControl, END_CUT, EventLedger, LossCause, PAGE_SIZE, STACKS_BYTES, SideEntry, begin_flags,
+};
 use aya_ebpf::helpers::bpf_get_smp_processor_id;
 
 use crate::{
     context::{self, Current, Own},
     globals,
+    maps::EVENTS,
     ring::{LONG_HEADER, Ring, Room, SHORT_HEADER, SHORT_MAX, clamp_to, put},
     side::Entry,
-    tasks,
+    stack, tasks,
 };
 
 /// Says that an event is about no thread but the current one.
 const NO_OTHER: u64 = u64::MAX;
+/// Frames of a stack that are not the kernel's own business: that of `stack`, `fast_end`, the program, and `bpf_trace_run`.
+const OWN_FRAMES: u32 = 4;
 
 /// What the first half tells the second, on the program's stack. Words, so that the verifier keeps track of the pointers.
 #[repr(C)]
@@ -34,6 +39,10 @@ pub struct Frame {
     position: u64,
     /// Which place the record has.
     place: u64,
+    /// Which stacks follow the event (`stack::wanted`). Like the next one, set and used only where some event has stacks.
+    stacks: u64,
+    /// Bytes of the queue's entry in front of them.
+    stacks_at: u64,
 }
 
 /// Values of `Frame::place`.
@@ -51,20 +60,21 @@ mod place {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_begin")]
 extern "C" fn fast_begin(cookie: u64, id: u64, max: u64, other: u64, frame: *mut Frame) -> *mut u8 {
-    begin(cookie as u32, id as u32, max as u32, other, frame)
+    begin::<OWN_FRAMES>(cookie as u32, id as u32, max as u32, other, frame)
 }
 
-/// Makes the record of `len` bytes, perhaps with `END_CUT`, part of the ring; with `len` 0, a field could not be read or was too
-/// long.
+/// Makes the record of `len` bytes, perhaps with `END_CUT`, part of the ring, and the stacks that follow it; with `len` 0, a field could
+/// not be read or was too long. `ctx` is the program's context.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_end")]
-extern "C" fn fast_end(frame: *mut Frame, len: u64) -> u64 {
-    end(frame, len);
+extern "C" fn fast_end(frame: *mut Frame, len: u64, ctx: *const u8) -> u64 {
+    end(frame, len, ctx);
     0
 }
 
+/// `OWN` frames of a stack that `end` takes are left out.
 #[inline(always)]
-pub fn begin(cookie: u32, id: u32, max: u32, other: u64, frame: *mut Frame) -> *mut u8 {
+pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: *mut Frame) -> *mut u8 {
     let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
     let Some(mut ring) = Ring::open(cpu, cookie) else { return core::ptr::null_mut() };
     let current = Current::get();
@@ -73,8 +83,18 @@ pub fn begin(cookie: u32, id: u32, max: u32, other: u64, frame: *mut Frame) -> *
         ring.filter_out();
         return core::ptr::null_mut();
     }
+    let own = if id & begin_flags::REGISTERS != 0 { 0 } else { OWN };
+    let stacks = if stack::any() { wanted_stacks(cookie, own) } else { 0 };
+    if stack::any() {
+        unsafe {
+            (&raw mut (*frame).stacks).write_volatile(stacks.into());
+            (&raw mut (*frame).stacks_at).write_volatile(max.into());
+        }
+    }
     let record = if ring.acquire() {
         begin_in_page(&mut ring, max, frame)
+    } else if stack::any() && stacks != 0 {
+        begin_in_queue(&mut ring, cookie, max + STACKS_BYTES as u32, frame)
     } else {
         begin_in_queue(&mut ring, cookie, max, frame)
     };
@@ -93,6 +113,16 @@ pub fn begin(cookie: u32, id: u32, max: u32, other: u64, frame: *mut Frame) -> *
         record.cast::<u32>().add(1).write(current.pid_tgid as u32);
     }
     record
+}
+
+/// The stacks that follow the event. The first `own` frames are not the kernel's own business.
+#[inline(always)]
+fn wanted_stacks(cookie: u32, own: u32) -> u32 {
+    match EVENTS.get_ptr(cookie) {
+        // SAFETY: the slot comes from a map lookup and does not change while the event is attached.
+        Some(slot) => stack::wanted(unsafe { (*slot).flags }, own),
+        None => 0,
+    }
 }
 
 #[inline(always)]
@@ -130,7 +160,7 @@ fn begin_in_queue(ring: &mut Ring, cookie: u32, max: u32, frame: *mut Frame) -> 
 }
 
 #[inline(always)]
-pub fn end(frame: *mut Frame, len: u64) {
+pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
     // SAFETY: filled by `begin`.
     let (ctl, ledger, header, place) = unsafe {
         (
@@ -145,7 +175,16 @@ pub fn end(frame: *mut Frame, len: u64) {
         ring.note_cut();
     }
     let len = len as u32;
+    let stacks =
+        if stack::any() { unsafe { (&raw const (*frame).stacks).read_volatile() as u32 } } else { 0 };
     if place == place::QUEUE {
+        if stack::any() && stacks != 0 && len != 0 {
+            unsafe {
+                let common = header.add(size_of::<SideEntry>()).cast::<[u32; 2]>().read();
+                let at = (&raw const (*frame).stacks_at).read_volatile() as u32;
+                stack::to_entry(header.cast(), ctx, stacks, at, common);
+            }
+        }
         let position = unsafe { (&raw const (*frame).position).read_volatile() };
         Entry::at(header.cast::<SideEntry>(), position).complete(len);
         if len == 0 {
@@ -171,6 +210,14 @@ pub fn end(frame: *mut Frame, len: u64) {
             };
             let end = ring.control().offset + length + words * 4;
             ring.commit(delta, end);
+            if stack::any() && stacks != 0 {
+                let common = if place == place::SHORT {
+                    unsafe { header.add(SHORT_HEADER as usize).cast::<[u32; 2]>().read() }
+                } else {
+                    unsafe { header.add(LONG_HEADER as usize).cast::<[u32; 2]>().read() }
+                };
+                stack::to_ring(ctl, ctx, stacks, common[0], common[1]);
+            }
         }
         ring.leave();
     }

@@ -10,7 +10,7 @@
 
 use core::ffi::c_void;
 
-use agent_ebpf::{DIRECT_LEN, DYNAMIC_FIELDS_MAX, EventSlot, LossCause, slot_flags};
+use agent_ebpf::{DIRECT_LEN, DYNAMIC_FIELDS_MAX, EventSlot, LossCause, STACKS_BYTES, slot_flags};
 use aya_ebpf::{
     EbpfContext as _,
     helpers::{
@@ -26,11 +26,13 @@ use crate::{
     maps::EVENTS,
     ring::{self, Body, Ring, clamp},
     side::Entry,
-    tasks,
+    stack, tasks,
 };
 
 /// Bytes of the common fields at the start of every record.
 const COMMON: u32 = 8;
+/// Frames of a stack that are the program's own: the kernel hands over the registers of the tracepoint's caller.
+const OWN_FRAMES: u32 = 0;
 
 /// Records the event it fires for. Returns 1: any other value hides the event from every other perf user of the
 /// tracepoint (`trace_call_bpf`, kernel/trace/bpf_trace.c).
@@ -91,8 +93,12 @@ fn write<const LONG: bool>(
 ) -> Result<(), LossCause> {
     let record = Record::<LONG> { ctx, slot, len: record_len(ctx, slot)? - COMMON };
     let space = ring.reserve(time, record.len)?;
-    let end = space.fill(common(ring, slot, current), &record)?;
+    let common = common(ring, slot, current);
+    let end = space.fill(common, &record)?;
     ring.commit(space.delta(), end);
+    if stack::any() {
+        stack::to_ring(ring.ctl, ctx, stack::wanted(slot.flags, OWN_FRAMES), common[0], common[1]);
+    }
     Ok(())
 }
 
@@ -124,7 +130,13 @@ fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) 
     macro_rules! queue_class {
         ($class:literal) => {
             if len <= $class {
-                let entry = Entry::append(ring.ctl, cookie, $class).ok_or(LossCause::Nested)?;
+                let wanted = stack::wanted(slot.flags, OWN_FRAMES);
+                let entry = if stack::any() && wanted != 0 {
+                    Entry::append(ring.ctl, cookie, $class + STACKS_BYTES as u32)
+                } else {
+                    Entry::append(ring.ctl, cookie, $class)
+                };
+                let entry = entry.ok_or(LossCause::Nested)?;
                 let common = common(ring, slot, &Current::get());
                 let target = entry.record();
                 // Every class has room for the common fields.
@@ -132,6 +144,9 @@ fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) 
                 let body = unsafe { target.add(COMMON as usize) };
                 let done =
                     record.write::<{ $class - COMMON }>(body, clamp::<{ $class - COMMON }>(record.len));
+                if stack::any() && done {
+                    stack::to_entry(entry.header, ctx, wanted, $class, common);
+                }
                 entry.complete(if done { len } else { 0 });
                 return if done { Ok(()) } else { Err(LossCause::ReadFault) };
             }

@@ -33,7 +33,7 @@
 //! A program that interrupts another one in the middle of a record cannot write to the ring. It appends its record, as an entry
 //! behind [`SideEntry`], to its CPU's side queue, and the interrupted program moves it to the ring when its own record is done.
 //! `side_tail` and `side_head` count bytes since the start and never go back; an entry never straddles the end of the
-//! memory. Entries are in the order of their time stamps.
+//! memory. Entries are in the order of their time stamps. An event's stacks are in its entry.
 #![no_std]
 
 /// Bytes in a sub-buffer page, header included.
@@ -68,6 +68,21 @@ pub const SIDE_BYTES_PREEMPTIBLE: usize = 4 * 1024 * 1024;
 pub const SIDE_ALIGN: usize = 16;
 /// The longest record, common fields included, that the side queue takes.
 pub const SIDE_RECORD_MAX: usize = 1024;
+/// Frames of a kernel stack that are recorded.
+pub const KERNEL_FRAMES: usize = 64;
+/// Frames in one `ftrace:user_stack` record, and the least in an `ftrace:kernel_stack` record: readers print so many
+/// (`FTRACE_STACK_ENTRIES`, kernel/trace/trace.h).
+pub const FRAMES: usize = 8;
+/// Records of a user stack, [`FRAMES`] each, that follow an event at most.
+pub const USER_STACK_RECORDS: usize = 4;
+/// Where the frames begin in both kinds of records: behind the common fields and a number.
+pub const FRAMES_AT: usize = 16;
+/// Bytes of the longest record with a kernel stack.
+pub const KERNEL_STACK_MAX: usize = FRAMES_AT + 8 * KERNEL_FRAMES;
+/// Bytes of a record with a user stack.
+pub const USER_STACK_LEN: usize = FRAMES_AT + 8 * FRAMES;
+/// Bytes that an entry of the side queue has for the stacks behind its record.
+pub const STACKS_BYTES: usize = KERNEL_STACK_MAX + USER_STACK_RECORDS * USER_STACK_LEN;
 /// System call numbers that have a slot in `SYSCALLS`: more than any 64-bit architecture has (470 on x86 6.18).
 pub const SYSCALL_SLOTS: usize = 1024;
 
@@ -163,8 +178,12 @@ pub struct SideEntry {
     pub cookie: u32,
     /// Bytes that the entry takes, this header included.
     pub size: u32,
-    /// Pads to [`SIDE_ALIGN`].
-    pub pad: u64,
+    /// Where the entry's stacks are, [`STACKS_BYTES`], counted from the record's first byte: first the kernel's, then the process's.
+    pub stacks_at: u32,
+    /// Bytes of the kernel stack's record, or 0.
+    pub kernel_stack: u16,
+    /// Records of the user stack.
+    pub user_stacks: u16,
 }
 
 /// Low half of a marker that says: the next entry is at the start of the memory.
@@ -220,6 +239,10 @@ pub mod slot_flags {
     /// A `syscalls:*` event: the four bytes behind the system call number are padding that the kernel's context does not
     /// initialise (`perf_call_bpf_enter`, kernel/trace/trace_syscalls.c), so they are zeroed.
     pub const SYSCALL: u32 = 1;
+    /// The event is followed by the kernel's stack.
+    pub const KERNEL_STACK: u32 = 2;
+    /// The event is followed by its process's stack.
+    pub const USER_STACK: u32 = 4;
 }
 
 /// What to record of one system call number. The slots are positions in `EVENTS` plus 1, or 0 for "not recorded".
@@ -244,6 +267,8 @@ pub mod begin_flags {
     pub const MIGRATION_DISABLED: u32 = 1 << 16;
     /// Neither the hook nor the program has disabled preemption.
     pub const PREEMPTIBLE: u32 = 1 << 17;
+    /// The program's context is registers, at the place that the probe is at: stacks begin there.
+    pub const REGISTERS: u32 = 1 << 18;
 }
 
 /// What programs that the agent compiles tell `fast_end` with the record's length: a text in it was longer than its room, and
@@ -323,6 +348,14 @@ pub mod globals {
     pub const RAW_EXIT: &str = "RAW_EXIT";
     /// `u32`: the kernel's id of that event.
     pub const RAW_EXIT_ID: &str = "RAW_EXIT_ID";
+    /// `u32`: slot of `ftrace:kernel_stack` plus 1, or 0 if no event is followed by one.
+    pub const KERNEL_STACK: &str = "KERNEL_STACK";
+    /// `u32`: the kernel's id of that event.
+    pub const KERNEL_STACK_ID: &str = "KERNEL_STACK_ID";
+    /// `u32`: slot of `ftrace:user_stack` plus 1, or 0.
+    pub const USER_STACK: &str = "USER_STACK";
+    /// `u32`: the kernel's id of that event.
+    pub const USER_STACK_ID: &str = "USER_STACK_ID";
     /// `u32`: non-zero where another task's program may run on a CPU before the running one has ended.
     pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
     /// `u32`: bytes of each side queue, a power of two.

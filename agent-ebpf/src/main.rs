@@ -9,6 +9,7 @@
 //! | `percpu` | `locate_percpu`: finds a CPU's preempt count, run once per CPU at start |
 //! | `side` | `flush_side`: empties a side queue, run once per CPU at a stop |
 //!
+//! `stack` records what follows an event: the stacks of the kernel and of its process.
 //! `ring` is the writer of the page ring that all recording programs share, `side` what they do when one interrupts another, `wake` tells
 //! its reader; `context` rebuilds the common fields.
 #![no_std]
@@ -29,6 +30,7 @@ mod maps;
 mod percpu;
 mod ring;
 mod side;
+mod stack;
 mod syscalls;
 mod tasks;
 mod wake;

@@ -205,10 +205,16 @@ impl Ring {
     /// Gives up what [`Ring::room`] gave.
     #[inline(always)]
     pub fn abort(&mut self, cause: LossCause) {
+        self.cancel();
+        self.lose(cause);
+    }
+
+    /// As [`Ring::abort`], where there is nothing to record after all.
+    #[inline(always)]
+    pub fn cancel(&mut self) {
         if self.control().offset == PAGE_HEADER as u32 {
             close_empty(self.ctl);
         }
-        self.lose(cause);
     }
 }
 

@@ -4,7 +4,10 @@
 //! atomically and only if nobody else has: so entries are in the order of their times. Interrupts end in reverse
 //! order, so an entry that the owner of the ring sees is complete, unless programs can be preempted; then the marker tells.
 
-use agent_ebpf::{CpuControl, LossCause, PAGE_SIZE, SIDE_ALIGN, SIDE_RECORD_MAX, SIDE_SKIP, SideEntry};
+use agent_ebpf::{
+    CpuControl, KERNEL_STACK_MAX, LossCause, PAGE_SIZE, SIDE_ALIGN, SIDE_RECORD_MAX, SIDE_SKIP, SideEntry,
+    USER_STACK_LEN, USER_STACK_RECORDS,
+};
 use aya_ebpf::{
     helpers::generated::bpf_probe_read_kernel as probe_read, macros::raw_tracepoint,
     programs::RawTracePointContext,
@@ -14,6 +17,7 @@ use crate::{
     atomic, context, globals,
     maps::{CONTROL, SIDE},
     ring::{self, LONG_HEADER, Ring, Room, SHORT_HEADER, SHORT_MAX, clamp, clamp_to, put},
+    stack,
 };
 
 const HEADER: u32 = size_of::<SideEntry>() as u32;
@@ -115,6 +119,8 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
             (*header).time = time;
             (*header).cookie = cookie;
             (*header).size = size;
+            (*header).kernel_stack = 0;
+            (*header).user_stacks = 0;
             if skipped != 0 {
                 // Only the marker: it may be all that fits.
                 let at = clamp_to(place(tail), globals::side_bytes() - 8);
@@ -179,10 +185,42 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
         if let Some(mut ring) = Ring::at(ctl, unsafe { (*ctl).cpu }, cookie) {
             let record: *const u8 = unsafe { header.add(1).cast() };
             move_record(&mut ring, time, record, len);
+            if stack::any() {
+                move_stacks(ctl, header, time);
+            }
         }
     }
     unsafe { (*ctl).side_head = head + u64::from(size) };
     1
+}
+
+/// Moves the stacks of an entry's event.
+#[inline(always)]
+fn move_stacks(ctl: *mut CpuControl, header: *mut SideEntry, time: u64) {
+    let (kernel, users) = unsafe { ((*header).kernel_stack, (*header).user_stacks) };
+    let mut stacks: *const u8 = unsafe { header.add(1).cast::<u8>().add((*header).stacks_at as usize) };
+    if kernel != 0 {
+        move_stack(ctl, globals::kernel_stack(), time, stacks, kernel.into());
+    }
+    stacks = stacks.wrapping_add(KERNEL_STACK_MAX);
+    for part in 0..USER_STACK_RECORDS {
+        if part >= users as usize {
+            break;
+        }
+        move_stack(ctl, globals::user_stack(), time, stacks, USER_STACK_LEN as u32);
+        stacks = stacks.wrapping_add(USER_STACK_LEN);
+    }
+}
+
+/// Moves a record of the event in `slot - 1`.
+#[inline(never)]
+fn move_stack(ctl: *mut CpuControl, slot: u32, time: u64, record: *const u8, len: u32) -> u64 {
+    if slot != 0
+        && let Some(mut ring) = Ring::at(ctl, unsafe { (*ctl).cpu }, slot - 1)
+    {
+        move_record(&mut ring, time, record, len);
+    }
+    0
 }
 
 /// Writes a queued record to the page. Room for the longest is asked for, whatever its length: with one bound the verifier

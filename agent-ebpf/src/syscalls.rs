@@ -19,6 +19,8 @@ const EXIT_MAX: u32 = 24;
 /// Where the arguments are in a record of `syscalls:sys_enter_*`.
 const ARGS: usize = 16;
 const NO_OTHER: u64 = u64::MAX;
+/// Frames of a stack that are not the kernel's own business: that of `stack`, the program, and `bpf_trace_run`.
+const OWN_FRAMES: u32 = 3;
 
 /// Offsets in `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), in words. An ABI, which the agent checks all the same.
 mod reg {
@@ -42,7 +44,7 @@ extern "C" fn syscall_enter(ctx: *const u64) -> u64 {
     let (regs, nr) = unsafe { (ctx.cast::<*const u64>().read_volatile(), ctx.add(1).read_volatile()) };
     let compat = Current::get().in_compat_syscall();
     if globals::raw_enter() != 0 {
-        enter(globals::raw_enter() - 1, globals::raw_enter_id(), 8, regs, nr, compat);
+        enter(ctx.cast(), globals::raw_enter() - 1, globals::raw_enter_id(), 8, regs, nr, compat);
     }
     // As the kernel does not report 32-bit calls (`trace_get_syscall_nr`, kernel/trace/trace_syscalls.c).
     if nr < SYSCALL_SLOTS as u64
@@ -50,15 +52,15 @@ extern "C" fn syscall_enter(ctx: *const u64) -> u64 {
         && let Some(slot) = SYSCALLS.get(nr as u32)
         && slot.enter != 0
     {
-        enter_named(slot.enter - 1, slot.enter_id.into(), slot.enter_len, regs, nr);
+        enter_named(ctx.cast(), slot.enter - 1, slot.enter_id.into(), slot.enter_len, regs, nr);
     }
     0
 }
 
 #[inline(always)]
-fn enter(cookie: u32, id: u32, at: usize, regs: *const u64, nr: u64, compat: bool) {
+fn enter(ctx: *const u8, cookie: u32, id: u32, at: usize, regs: *const u64, nr: u64, compat: bool) {
     let mut frame = MaybeUninit::<Frame>::uninit();
-    let record = fast::begin(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
+    let record = fast::begin::<OWN_FRAMES>(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
     }
@@ -72,14 +74,14 @@ fn enter(cookie: u32, id: u32, at: usize, regs: *const u64, nr: u64, compat: boo
             copy(args, regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
         }
     }
-    fast::end(frame.as_mut_ptr(), ENTER_MAX.into());
+    fast::end(frame.as_mut_ptr(), ENTER_MAX.into(), ctx);
 }
 
 /// All six arguments are written, and as many of them belong to the record as the call has.
 #[inline(always)]
-fn enter_named(cookie: u32, id: u32, len: u32, regs: *const u64, nr: u64) {
+fn enter_named(ctx: *const u8, cookie: u32, id: u32, len: u32, regs: *const u64, nr: u64) {
     let mut frame = MaybeUninit::<Frame>::uninit();
-    let record = fast::begin(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
+    let record = fast::begin::<OWN_FRAMES>(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
     }
@@ -88,7 +90,7 @@ fn enter_named(cookie: u32, id: u32, len: u32, regs: *const u64, nr: u64) {
         record.add(8).cast::<u64>().write(nr);
         copy(record.add(ARGS).cast(), regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
     }
-    fast::end(frame.as_mut_ptr(), len.into());
+    fast::end(frame.as_mut_ptr(), len.into(), ctx);
 }
 
 /// # Safety
@@ -108,7 +110,7 @@ extern "C" fn syscall_exit(ctx: *const u64) -> u64 {
     // `syscall_get_nr`: an `int`.
     let nr = unsafe { regs.add(reg::ORIG_AX).read_volatile() } as i32;
     if globals::raw_exit() != 0 {
-        exit(globals::raw_exit() - 1, globals::raw_exit_id(), i64::from(nr) as u64, ret);
+        exit(ctx.cast(), globals::raw_exit() - 1, globals::raw_exit_id(), i64::from(nr) as u64, ret);
     }
     if (nr as u32) < SYSCALL_SLOTS as u32
         && let Some(slot) = SYSCALLS.get(nr as u32)
@@ -117,15 +119,15 @@ extern "C" fn syscall_exit(ctx: *const u64) -> u64 {
     {
         // `syscall_get_return_value`.
         let ret = unsafe { regs.add(reg::AX).read_volatile() };
-        exit(slot.exit - 1, slot.exit_id.into(), u64::from(nr as u32), ret);
+        exit(ctx.cast(), slot.exit - 1, slot.exit_id.into(), u64::from(nr as u32), ret);
     }
     0
 }
 
 #[inline(always)]
-fn exit(cookie: u32, id: u32, nr: u64, ret: u64) {
+fn exit(ctx: *const u8, cookie: u32, id: u32, nr: u64, ret: u64) {
     let mut frame = MaybeUninit::<Frame>::uninit();
-    let record = fast::begin(cookie, id, EXIT_MAX, NO_OTHER, frame.as_mut_ptr());
+    let record = fast::begin::<OWN_FRAMES>(cookie, id, EXIT_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
     }
@@ -133,5 +135,5 @@ fn exit(cookie: u32, id: u32, nr: u64, ret: u64) {
         record.add(8).cast::<u64>().write(nr);
         record.add(16).cast::<u64>().write(ret);
     }
-    fast::end(frame.as_mut_ptr(), EXIT_MAX.into());
+    fast::end(frame.as_mut_ptr(), EXIT_MAX.into(), ctx);
 }

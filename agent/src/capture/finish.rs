@@ -18,7 +18,7 @@ use super::{
     names::read_journal,
     segment::{Look, SegmentContent, measure},
     spool::SegmentFile,
-    state, symbols,
+    state, symbols, user_symbols,
 };
 use crate::draft::{self, DraftError};
 use crate::reason;
@@ -29,6 +29,9 @@ use crate::tracedat::{
 
 /// Number of the file option that holds the loss ledger as JSON text. Readers skip options that they do not know.
 pub const LEDGER_OPTION: OptionId = OptionId::LEDGER;
+
+/// Number of the file option that names the files which addresses of user stacks are in, with their build ids, as JSON text.
+pub const BINARIES_OPTION: OptionId = OptionId(0x5444);
 
 /// Free space beyond the data and the symbols below which data is moved instead of copied.
 const COPY_MARGIN: u64 = 4 << 20;
@@ -93,7 +96,7 @@ pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
     let output = manifest.output.clone();
     let data = collect(&spool, &manifest, Look::Sizes)?;
     let symbols = if with_symbols { symbols::load(&spool) } else { Vec::new() };
-    let extras = Extras { cmdlines, symbols, state: state::load(&spool) };
+    let extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
     build(spool, &manifest, &extras, stats, &data, &output)
 }
 
@@ -128,7 +131,7 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
         spool.dir().with_file_name(name)
     });
     let symbols = symbols::load_again(&spool, &manifest.boot_id);
-    let extras = Extras { cmdlines, symbols, state: state::load(&spool) };
+    let extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
     build(spool, &manifest, &extras, stats, &data, &output)
 }
 
@@ -138,6 +141,23 @@ struct Extras {
     symbols: Vec<u8>,
     /// Data of the option with the initial state.
     state: Option<Vec<u8>>,
+    /// Data of the option with the files that user stacks are in.
+    binaries: Option<Vec<u8>>,
+}
+
+impl Extras {
+    fn collect(
+        spool: &Spool,
+        manifest: &Manifest,
+        data: &[CpuData],
+        cmdlines: Cmdlines,
+        mut symbols: Vec<u8>,
+    ) -> Result<Self, SpoolError> {
+        let user = user_symbols::collect(spool, manifest, data.iter().flat_map(|cpu| &cpu.segments))?;
+        symbols.extend_from_slice(&user.lines);
+        let binaries = (!user.binaries.is_empty()).then(|| user.option_text());
+        Ok(Self { cmdlines, symbols, state: state::load(spool), binaries })
+    }
 }
 
 /// A CPU's segments and what is whole in them.
@@ -264,7 +284,9 @@ fn write_file(
         .state
         .iter()
         .map(|bytes| FileOption::Unknown { id: InitialState::OPTION, bytes: bytes.clone() });
-    for option in options(manifest, stats).into_iter().chain(state) {
+    let binaries = (extras.binaries.iter())
+        .map(|bytes| FileOption::Unknown { id: BINARIES_OPTION, bytes: bytes.clone() });
+    for option in options(manifest, stats).into_iter().chain(state).chain(binaries) {
         writer.option(&option)?;
     }
     let mut buffer =

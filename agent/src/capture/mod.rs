@@ -7,10 +7,12 @@
 //! | file | subject |
 //! |---|---|
 //! | `events` | which events, and the formats to store |
+//! | `stacks` | stacks that follow events |
 //! | `recorder` | the running capture |
 //! | `drain` | reader threads: ring to spool |
 //! | `spool`, `segment` | data on its way to the file, written and read back |
 //! | `manifest`, `names`, `symbols` | what the file needs beside the data |
+//! | `user_symbols` | names for user stacks |
 //! | `stats` | the loss ledger |
 //! | `finish` | spool to trace file |
 
@@ -22,16 +24,19 @@ mod names;
 mod recorder;
 mod segment;
 mod spool;
+mod stacks;
 mod state;
 mod stats;
 mod symbols;
+mod user_symbols;
 
 pub use events::{EventPlan, Lanes, NameTaken, UnusableFormat};
-pub use finish::{FinishError, Finished, LEDGER_OPTION, finish, recover};
+pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;
 pub use recorder::{
     Capture, CaptureError, CaptureEvent, CaptureOptions, CaptureProbe, LeftOut, Progress, RING_PAGES_MIN,
     Recorded, Symbols, TaskFilter,
 };
 pub use spool::{Spool, SpoolError, SpoolTotals};
+pub use stacks::StackError;
 pub use stats::{CpuStats, EventStats, Recovered, Stats, cause_name};

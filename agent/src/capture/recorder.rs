@@ -16,13 +16,14 @@ use super::{
     state::StateReader,
     stats::{CpuStats, EventStats, Stats},
     symbols::SymbolReader,
+    user_symbols::MappingReader,
 };
 use crate::{
     kernel::{clock::TraceClock, proc},
     probe::{
         KernelLayout, LoadError, ProbeError, ProbeToAttach, ProgramOptions, Programs,
         detach::{AttachTurn, detach_in_background},
-        fast::{FastLinks, Hooks, Lane},
+        fast::{FastLinks, Hooks, Lane, StackKind},
         hook::{HookLinks, HookProgram},
         tasks,
         tracepoint::{self, Attachment},
@@ -178,6 +179,9 @@ pub enum CaptureError {
     /// The list of running threads.
     #[error("cannot read the names of running threads: {0}")]
     Threads(#[source] std::io::Error),
+    /// What processes map, for the names of their functions.
+    #[error("cannot note where processes map their code, which user stacks need: {0}")]
+    Mappings(#[source] std::io::Error),
 }
 
 impl From<LoadError> for CaptureError {
@@ -204,6 +208,7 @@ pub struct Capture {
     drain: Drain,
     symbols: Option<SymbolReader>,
     state: Option<StateReader>,
+    mappings: Option<MappingReader>,
     spool: Spool,
     options: CaptureOptions,
     kept_spool: Option<PathBuf>,
@@ -269,11 +274,12 @@ impl Capture {
         check_open_files(&options)?;
         let (spool, kept_spool) = Spool::create(&options.manifest.output)?;
         match Self::prepare_in(&spool, &mut options) {
-            Ok(Prepared { links, programs, drain, symbols, left_out }) => Ok(Self {
+            Ok(Prepared { links, programs, drain, symbols, mappings, left_out }) => Ok(Self {
                 links,
                 programs,
                 drain,
                 symbols,
+                mappings,
                 state: None,
                 spool,
                 options,
@@ -318,6 +324,12 @@ impl Capture {
         let wake = programs.take_wake();
         let drain = Drain::start(spool, &programs.rings, wake, (stream, names), &drain_options(options))?;
         let symbols = with_symbols.then(|| SymbolReader::start(spool));
+        let with_stacks =
+            options.events.iter().any(|event| matches!(event.lane, Lane::Stack(StackKind::User)));
+        let mappings = (with_symbols && with_stacks)
+            .then(|| MappingReader::start(spool, options.possible_cpus))
+            .transpose()
+            .map_err(CaptureError::Mappings)?;
         if options.exclude_self {
             for tid in proc::own_threads().map_err(CaptureError::Threads)? {
                 programs.untrace_thread(tid);
@@ -345,7 +357,7 @@ impl Capture {
         {
             return Err(reason.into());
         }
-        Ok(Prepared { links, programs, drain, symbols, left_out })
+        Ok(Prepared { links, programs, drain, symbols, mappings, left_out })
     }
 
     /// Events that the kernel refused and nobody asked for by name.
@@ -395,7 +407,9 @@ impl Capture {
 
     /// Stops recording and brings all data into the spool. Detaching goes on in the background.
     pub fn stop(self) -> Recorded {
-        let Self { links, programs, drain, symbols, state, spool, options, started, left_out, .. } = self;
+        let Self {
+            links, programs, drain, symbols, state, mappings, spool, options, started, left_out, ..
+        } = self;
         let rings = Arc::clone(&programs.rings);
         let covered = started.map(|(_, from)| (from, options.clock.now_ns()));
         for control in controls(&rings, &options.cpus) {
@@ -444,7 +458,7 @@ impl Capture {
                 .zip(&events)
                 .any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
-        drop((symbols, state));
+        drop((symbols, state, mappings));
         let not_attached = left_out.into_iter().map(|left_out| left_out.event).collect();
         let stats = Stats {
             duration,
@@ -466,6 +480,7 @@ struct Prepared {
     programs: Programs,
     drain: Drain,
     symbols: Option<SymbolReader>,
+    mappings: Option<MappingReader>,
     left_out: Vec<LeftOut>,
 }
 

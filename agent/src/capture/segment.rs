@@ -117,6 +117,45 @@ pub(super) fn measure(
     Ok(content)
 }
 
+/// Shows `each` the pages of what `content` found whole.
+pub(super) fn each_page(
+    file: &File,
+    path: &Path,
+    compression: Compression,
+    content: &SegmentContent,
+    mut each: impl FnMut(&[u8]),
+) -> Result<(), SpoolError> {
+    let read_error = |error| SpoolError::io("read", path)(error);
+    let mut buffer = Vec::new();
+    let mut pages = Vec::new();
+    let mut decompressor = Decompressor::new(Codec::Zstd);
+    for &(start, len) in &content.ranges {
+        let end = start + len;
+        let mut at = start;
+        while at < end {
+            let (header, len, plain_len) = match compression {
+                Compression::None => (0, (end - at).min(CHUNK_MAX as u64), 0),
+                Compression::Zstd { .. } => match chunk_sizes(file, at, end - at).map_err(read_error)? {
+                    Some((compressed, uncompressed)) => (CHUNK_HEADER as u64, compressed, uncompressed),
+                    None => break,
+                },
+            };
+            buffer.resize(len as usize, 0);
+            file.read_exact_at(&mut buffer, at + header).map_err(read_error)?;
+            at += header + len;
+            let plain = match compression {
+                Compression::None => Some(buffer.as_slice()),
+                Compression::Zstd { .. } => {
+                    let done = decompressor.decompress(&buffer, plain_len, &mut pages);
+                    done.ok().and_then(|()| pages.get(..plain_len))
+                }
+            };
+            plain.unwrap_or_default().chunks_exact(PAGE_SIZE).for_each(&mut each);
+        }
+    }
+    Ok(())
+}
+
 /// The compressed and uncompressed size of the chunk at `at`, if it is all there. Zeros are what a power cut leaves in place of data that
 /// never reached the disk.
 fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<(u64, usize)>> {

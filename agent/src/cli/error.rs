@@ -205,7 +205,7 @@ fn of_capture(error: &CaptureError) -> ExitCode {
         | CaptureError::Probe(ProbeError::Load(LoadError::TooManyPages { .. })) => ExitCode::Usage,
         CaptureError::OpenFiles { .. } => ExitCode::NotPermitted,
         CaptureError::Probe(_) => ExitCode::Unsupported,
-        CaptureError::Threads(_) => ExitCode::Failure,
+        CaptureError::Threads(_) | CaptureError::Mappings(_) => ExitCode::Failure,
     }
 }
 

@@ -145,6 +145,10 @@ pub struct RecordArgs {
     #[arg(long = "self", alias = "no-filter", overrides_with = "no_self")]
     pub with_self: bool,
 
+    /// Stacks.
+    #[command(flatten)]
+    pub stacks: super::record_stacks::StackArgs,
+
     /// No progress and no summary
     #[arg(short = 'q', long)]
     pub quiet: bool,

@@ -131,6 +131,7 @@ impl Plan {
             notes.push(format!("not recorded: {name}: {reason}"));
         }
         args.probes.add_to(&mut events, &tracefs, btf.as_ref())?;
+        args.stacks.apply(&tracefs, &mut events)?;
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),
             Err(error) => {

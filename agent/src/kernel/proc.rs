@@ -116,7 +116,7 @@ pub fn process_maps(pid: u32) -> io::Result<Vec<u8>> {
 fn maps_text(pid: u32, name: &[u8], maps: &[u8]) -> Vec<u8> {
     let mut lines: Vec<(u64, u64, &[u8])> = Vec::new();
     for line in maps.split(|&byte| byte == b'\n') {
-        let Some((start, end, path)) = mapping(line) else { continue };
+        let Some(Mapping { start, end, path, .. }) = mapping(line) else { continue };
         match lines.last_mut() {
             Some(last) if last.1 == start && last.2 == path => last.1 = end,
             _ => lines.push((start, end, path)),
@@ -132,25 +132,63 @@ fn maps_text(pid: u32, name: &[u8], maps: &[u8]) -> Vec<u8> {
     text
 }
 
+/// A line of `/proc/PID/maps`.
+struct Mapping<'a> {
+    start: u64,
+    end: u64,
+    executable: bool,
+    offset: u64,
+    path: &'a [u8],
+}
+
+/// A mapping of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeMapping {
+    /// Its first address.
+    pub start: u64,
+    /// The address behind it.
+    pub end: u64,
+    /// Where it begins in the file.
+    pub offset: u64,
+    /// The file, or a name such as `[vdso]`.
+    pub path: Vec<u8>,
+}
+
+/// What a process has mapped as code.
+pub fn code_mappings(pid: u32) -> io::Result<Vec<CodeMapping>> {
+    let maps = read::file(format!("/proc/{pid}/maps"))?;
+    let mappings = maps.split(|&byte| byte == b'\n').filter_map(mapping).filter(|mapping| mapping.executable);
+    Ok(mappings
+        .map(|Mapping { start, end, offset, path, .. }| CodeMapping {
+            start,
+            end,
+            offset,
+            path: path.to_vec(),
+        })
+        .collect())
+}
+
 /// Reads `start-end flags offset device inode   path` and leaves out mappings without a path (`show_map_vma` in
 /// `fs/proc/task_mmu.c`).
-fn mapping(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+fn mapping(line: &[u8]) -> Option<Mapping<'_>> {
     let mut rest = line;
     let mut word = || {
         let start = rest.iter().position(|&byte| byte != b' ')?;
         let len = rest[start..].iter().position(|&byte| byte == b' ')?;
         let found = &rest[start..start + len];
         rest = &rest[start + len..];
-        Some(found)
+        std::str::from_utf8(found).ok()
     };
-    let range = std::str::from_utf8(word()?).ok()?;
-    for _ in ["flags", "offset", "device", "inode"] {
+    let (start, end) = word()?.split_once('-')?;
+    let executable = word()?.contains('x');
+    let hex = |digits| u64::from_str_radix(digits, 16).ok();
+    let offset = hex(word()?)?;
+    for _ in ["device", "inode"] {
         word()?;
     }
     let path = rest.trim_ascii_start();
-    let (start, end) = range.split_once('-')?;
-    let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-    (!path.is_empty()).then_some((start, end, path))
+    let (start, end) = (hex(start)?, hex(end)?);
+    (!path.is_empty()).then_some(Mapping { start, end, executable, offset, path })
 }
 
 fn push_word(text: &mut Vec<u8>, word: &[u8]) {

@@ -10,6 +10,7 @@ pub mod hook;
 mod insn;
 mod kernel_layout;
 mod load;
+pub mod mappings;
 mod object;
 pub mod plan;
 mod program;

@@ -17,7 +17,7 @@ use aya::maps::{Map, MapData, RingBuf};
 
 use super::{
     ProbeError,
-    fast::{FastError, FastEvent, FastLinks, Hooks, Kind, Lane, Loader, Table},
+    fast::{FastError, FastEvent, FastLinks, Hooks, Kind, Lane, Loader, StackKind, Table},
     hook::{self, HookLinks, HookProgram, ToAttach},
     kernel_layout::KernelLayout,
     load::{LoadError, Object, ToLoad},
@@ -371,6 +371,8 @@ fn create_object(
     let layout = &options.layout;
     let preempt = layout.preempt_count.unwrap_or_default();
     let side_bytes = if options.preemptible { SIDE_BYTES_PREEMPTIBLE } else { SIDE_BYTES } as u32;
+    let kernel_stack = stack_slot(options, StackKind::Kernel);
+    let user_stack = stack_slot(options, StackKind::User);
     let words = [
         (globals::CLOCK, options.clock),
         (globals::OVERWRITE, options.overwrite.into()),
@@ -389,6 +391,10 @@ fn create_object(
         (globals::RAW_EXIT_ID, calls.raw_exit.1),
         (globals::PREEMPTIBLE, options.preemptible.into()),
         (globals::SIDE_BYTES, side_bytes),
+        (globals::KERNEL_STACK, kernel_stack.0),
+        (globals::KERNEL_STACK_ID, kernel_stack.1),
+        (globals::USER_STACK, user_stack.0),
+        (globals::USER_STACK_ID, user_stack.1),
         (globals::TASK_CFS_RQ, preempt.task_cfs_rq),
         (globals::CFS_RQ_RQ, preempt.cfs_rq_rq),
         (globals::RQ_CPU, preempt.rq_cpu),
@@ -411,6 +417,12 @@ fn create_object(
     ];
     let cast = layout.any_load.map(|load| load.cast);
     Object::create(OBJECT, &constants, &sizes, &[("SIDE", side_bytes)], WAKE_BYTES, cast)
+}
+
+/// The slot of these stacks plus 1, and the event's id; zeros if no event is followed by them.
+fn stack_slot(options: &ProgramOptions, kind: StackKind) -> (u32, u32) {
+    let found = options.lanes.iter().position(|lane| matches!(lane, Lane::Stack(of) if *of == kind));
+    found.map_or((0, 0), |index| (index as u32 + 1, options.slots[index].id.into()))
 }
 
 fn shared<T: Shared>(object: &Object, name: &'static str, len: usize) -> Result<SharedArray<T>, LoadError> {

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Part::Begin`] and [`Part::End`].
-pub(super) const FRAME: i16 = 48;
+pub(super) const FRAME: i16 = 64;
 
 /// Of the helpers that the programs use, some are for programs under such a licence only.
 pub(super) const LICENSE: &CStr = c"Dual MIT/GPL";

@@ -33,9 +33,16 @@ pub(super) const BPF_TRACE_RAW_TP: u32 = 23;
 const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
 
 // include/uapi/linux/perf_event.h.
+const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_TYPE_TRACEPOINT: u32 = 2;
+const PERF_COUNT_SW_DUMMY: u64 = 9;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const PERF_ATTR_DISABLED: u64 = 1;
+const PERF_ATTR_MMAP: u64 = 1 << 8;
+const PERF_ATTR_TASK: u64 = 1 << 13;
+const PERF_ATTR_WATERMARK: u64 = 1 << 14;
+const PERF_ATTR_MMAP2: u64 = 1 << 23;
+const PERF_ATTR_BUILD_ID: u64 = 1 << 34;
 
 /// Bytes of a map's or program's name, NUL included (`BPF_OBJ_NAME_LEN`).
 const NAME_LEN: usize = 16;
@@ -315,6 +322,26 @@ pub(super) fn open_tracepoint(id: u16) -> io::Result<OwnedFd> {
     };
     let (this_thread, any_cpu) = (0, -1);
     open_event(&mut attr, this_thread, any_cpu)
+}
+
+/// Opens an event that never counts and announces what the processes on `cpu` map as code, and which are created. Its descriptor
+/// is readable when `watermark` bytes wait.
+pub(super) fn open_mapping_events(cpu: u32, watermark: u32) -> io::Result<OwnedFd> {
+    let flags = PERF_ATTR_MMAP | PERF_ATTR_MMAP2 | PERF_ATTR_TASK | PERF_ATTR_WATERMARK;
+    let open = |flags| {
+        let mut attr = PerfEventAttr {
+            kind: PERF_TYPE_SOFTWARE,
+            size: size_of::<PerfEventAttr>() as u32,
+            config: PERF_COUNT_SW_DUMMY,
+            flags,
+            wakeup_events: watermark,
+            ..PerfEventAttr::default()
+        };
+        let everybody = -1;
+        open_event(&mut attr, everybody, cpu.cast_signed())
+    };
+    // Older kernels refuse bits that they do not know.
+    open(flags | PERF_ATTR_BUILD_ID).or_else(|_| open(flags))
 }
 
 fn open_event(attr: &mut PerfEventAttr, thread: libc::c_int, cpu: libc::c_int) -> io::Result<OwnedFd> {

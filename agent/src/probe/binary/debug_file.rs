@@ -25,16 +25,21 @@ pub(super) fn separate(path: &Path, root: &Path, file: &Parsed<'_>) -> Option<Pa
 }
 
 fn by_build_id(root: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
-    use std::fmt::Write as _;
-    let id = file.build_id().ok()??;
-    let (first, rest) = id.split_first()?;
-    let mut name = format!(".build-id/{first:02x}/");
-    for byte in rest {
-        // Writing to a string does not fail.
-        let _ = write!(name, "{byte:02x}");
-    }
-    let found = below(root, Path::new(DEBUG_ROOT)).join(name + ".debug");
+    let id = hex(file.build_id().ok()??);
+    let (first, rest) = id.split_at_checked(2)?;
+    let found = below(root, Path::new(DEBUG_ROOT)).join(format!(".build-id/{first}/{rest}.debug"));
     found.is_file().then_some(found)
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
 }
 
 fn by_link(path: &Path, root: &Path, file: &Parsed<'_>) -> Option<PathBuf> {

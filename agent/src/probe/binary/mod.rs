@@ -26,6 +26,7 @@ mod tests;
 use std::io;
 use std::path::PathBuf;
 
+pub(crate) use debug_file::hex;
 pub use elf::Machine;
 
 /// Why a binary cannot be probed.

@@ -70,6 +70,7 @@ pub struct Functions {
     /// Names that are no functions of this file's code, and why: for errors.
     others: HashMap<String, NotCode>,
     debug_file: Option<PathBuf>,
+    build_id: String,
     stripped: bool,
 }
 
@@ -160,7 +161,8 @@ impl Functions {
             let machine = super::elf::machine_of(file);
             let Collector { functions, others, .. } = collector;
             let path = path.to_owned();
-            Ok(Self { path, machine, entries: functions, others, debug_file, stripped: !complete })
+            let build_id = debug_file::hex(file.build_id().ok().flatten().unwrap_or_default());
+            Ok(Self { path, machine, entries: functions, others, debug_file, build_id, stripped: !complete })
         })
     }
 
@@ -177,6 +179,11 @@ impl Functions {
     /// The separate debug file that was used.
     pub fn debug_file(&self) -> Option<&Path> {
         self.debug_file.as_deref()
+    }
+
+    /// The binary's build id as hexadecimal digits; empty if it has none.
+    pub fn build_id(&self) -> &str {
+        &self.build_id
     }
 
     /// Whether only the dynamic linker's names are known.

@@ -4,6 +4,8 @@
 //! (there, whatever was in the buffer). In the kernel, an address below the kernel's is read in user space (`fetch_store_string`,
 //! `probe_mem_read`, kernel/trace/trace_probe_kernel.h); here, whatever the kernel's memory does not have.
 
+use agent_ebpf::begin_flags;
+
 use super::{
     fetch::{Argument, Fetch, Kind},
     layout::Layout,
@@ -107,7 +109,7 @@ impl Compiler<'_> {
             guard.disable(&mut self.code);
         }
         self.code.relocated_imm(R1, Relocation::Slot(0));
-        self.code.relocated_imm(R2, Relocation::Id(0, preemption.begin_flags()));
+        self.code.relocated_imm(R2, Relocation::Id(0, preemption.begin_flags() | begin_flags::REGISTERS));
         self.code.load_imm(R3, layout.max().next_multiple_of(4).into());
         self.code.load_imm(R4, -1);
         self.stack_address(R5, -FRAME);
@@ -127,6 +129,7 @@ impl Compiler<'_> {
         self.code.alu_imm(Alu::Lsh, R2, 32);
         self.code.alu(Alu::Or, R2, R8);
         self.stack_address(R1, -FRAME);
+        self.code.alu(Alu::Mov, R3, R6);
         self.code.call(Part::End);
         self.code.place(out);
         if let Preemption::Guarded(guard) = preemption {

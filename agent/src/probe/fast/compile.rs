@@ -174,6 +174,7 @@ impl Compiler<'_> {
         }
         self.code.place(finish);
         self.frame_pointer(R1);
+        self.code.alu(Alu::Mov, R3, R6);
         self.code.call(Part::End);
         self.code.place(done);
         self.code.load_imm(R0, 0);

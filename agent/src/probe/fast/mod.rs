@@ -81,6 +81,17 @@ pub enum Lane {
     Fast(FastEvent),
     /// By the programs of a probe.
     Probe,
+    /// By the programs of the events that it follows.
+    Stack(StackKind),
+}
+
+/// Whose stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StackKind {
+    /// The kernel's: functions down to the one that the event is in.
+    Kernel,
+    /// The process's: functions down to the one that entered the kernel.
+    User,
 }
 
 impl Lane {
@@ -90,6 +101,7 @@ impl Lane {
             Self::Generic => "generic",
             Self::Fast(_) => "fast",
             Self::Probe => "probe",
+            Self::Stack(_) => "stack",
         }
     }
 }

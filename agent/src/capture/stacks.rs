@@ -1,0 +1,101 @@
+//! Stacks that follow events: `ftrace:kernel_stack` and `ftrace:user_stack`, as records directly behind those of their events.
+
+use agent_ebpf::{FRAMES, FRAMES_AT, slot_flags};
+
+use super::{CaptureEvent, EventPlan, UnusableFormat};
+use crate::{
+    event::Format,
+    kernel::{
+        events::EventName,
+        tracefs::{Tracefs, TracefsError},
+    },
+    probe::{
+        fast::{Lane, StackKind},
+        tracepoint::plan_slot,
+    },
+};
+
+/// Why stacks cannot be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum StackError {
+    /// The stack's own event has no format that can be read.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// It has another one than expected.
+    #[error("cannot record stacks: {event}: {reason}")]
+    Format {
+        /// The stack's event.
+        event: &'static str,
+        /// What is different.
+        #[source]
+        reason: UnusableFormat,
+    },
+    /// The record is laid out in another way than readers know it.
+    #[error(
+        "cannot record stacks: this kernel lays out the records of {0} in a way that readers do not know"
+    )]
+    Layout(&'static str),
+}
+
+impl StackKind {
+    /// The event that has these stacks.
+    pub const fn event(self) -> &'static str {
+        match self {
+            Self::Kernel => "ftrace:kernel_stack",
+            Self::User => "ftrace:user_stack",
+        }
+    }
+
+    const fn flag(self) -> u32 {
+        match self {
+            Self::Kernel => slot_flags::KERNEL_STACK,
+            Self::User => slot_flags::USER_STACK,
+        }
+    }
+}
+
+impl EventPlan {
+    /// Lets stacks follow those of the planned events that `wants` chooses; returns how many that are. The stack's own event is one more of
+    /// the plan's if there is any.
+    pub fn add_stacks(
+        &mut self,
+        tracefs: &Tracefs,
+        kind: StackKind,
+        wants: impl Fn(&EventName) -> bool,
+    ) -> Result<usize, StackError> {
+        let event = kind.event();
+        let mut chosen = 0;
+        for planned in &mut self.events {
+            if !matches!(planned.lane, Lane::Stack(_))
+                && EventName::parse(&planned.name).is_some_and(|name| wants(&name))
+            {
+                planned.slot.flags |= kind.flag();
+                chosen += 1;
+            }
+        }
+        let Some(name) = EventName::parse(event).filter(|_| chosen != 0) else { return Ok(chosen) };
+        let text = tracefs.event_format(&name)?.text;
+        let format =
+            Format::parse(&text).map_err(|error| StackError::Format { event, reason: error.into() })?;
+        // What is before the frames is a number: how many they are, or the process.
+        let first = format.fields.first().filter(|field| (field.offset, field.size) == (8, 4));
+        let frames = format.field("caller").filter(|field| field.offset as usize == FRAMES_AT);
+        // Some kernels describe an array without a length.
+        if first.is_none() || frames.is_none_or(|field| field.size != 0 && field.size as usize != 8 * FRAMES)
+        {
+            return Err(StackError::Layout(event));
+        }
+        let slot = plan_slot(name.system(), name.name(), &format)
+            .map_err(|error| StackError::Format { event, reason: error.into() })?;
+        self.events.push(CaptureEvent {
+            name: event.to_owned(),
+            slot,
+            prints_symbols: true,
+            required: false,
+            lane: Lane::Stack(kind),
+            lane_note: None,
+            only_fast: false,
+        });
+        Ok(chosen)
+    }
+}
