@@ -36,6 +36,13 @@ pub fn increment(target: *mut u64) {
     unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(target, 1) };
 }
 
+/// Adds 1 and gives what was there.
+#[inline(always)]
+pub fn take_number(target: *mut u64) -> u64 {
+    // SAFETY: as for `publish`.
+    unsafe { atomic_xadd::<u64, u64, { AtomicOrdering::SeqCst }>(target, 1) }
+}
+
 /// Sets the bits of `mask`.
 #[inline(always)]
 pub fn set_bits(target: *mut u64, mask: u64) {

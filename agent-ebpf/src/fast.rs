@@ -18,7 +18,7 @@ use crate::{
     maps::EVENTS,
     ring::{LONG_HEADER, Ring, Room, SHORT_HEADER, SHORT_MAX, clamp_to, put},
     side::Entry,
-    stack, tasks,
+    stack, tasks, thin,
 };
 
 /// Says that an event is about no thread but the current one.
@@ -72,6 +72,17 @@ extern "C" fn fast_end(frame: *mut Frame, len: u64, ctx: *const u8) -> u64 {
     0
 }
 
+/// Counts an event that its filter does not take.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/fast_reject")]
+extern "C" fn fast_reject(cookie: u64) -> u64 {
+    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
+    if let Some(mut ring) = Ring::open(cpu, cookie as u32) {
+        ring.filter_out();
+    }
+    0
+}
+
 /// `OWN` frames of a stack that `end` takes are left out.
 #[inline(always)]
 pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: *mut Frame) -> *mut u8 {
@@ -81,6 +92,9 @@ pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: 
     let other = || if other == NO_OTHER { None } else { Some(other as u32) };
     if !tasks::wanted(current.pid_tgid, other) {
         ring.filter_out();
+        return core::ptr::null_mut();
+    }
+    if !thin::admits(&mut ring, cookie) {
         return core::ptr::null_mut();
     }
     let own = if id & begin_flags::REGISTERS != 0 { 0 } else { OWN };

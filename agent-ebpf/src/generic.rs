@@ -24,9 +24,10 @@ use aya_ebpf::{
 use crate::{
     context::{self, Current, Own},
     maps::EVENTS,
+    parts,
     ring::{self, Body, Ring, clamp},
     side::Entry,
-    stack, tasks,
+    stack, tasks, thin,
 };
 
 /// Bytes of the common fields at the start of every record.
@@ -63,8 +64,11 @@ fn run<const LONG: bool>(ctx: &TracePointContext) -> u32 {
 #[inline(always)]
 fn record<const LONG: bool>(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
     let current = Current::get();
-    if !tasks::wanted(current.pid_tgid, || other_tid(ctx, slot)) {
+    if !tasks::wanted(current.pid_tgid, || other_tid(ctx, slot)) || !parts::event_filter(ctx) {
         ring.filter_out();
+        return;
+    }
+    if !thin::admits(ring, cookie) {
         return;
     }
     if ring.acquire() {

@@ -20,6 +20,8 @@ global!(CLOCK, u32, clock);
 global!(OVERWRITE, u32, overwrite);
 global!(FILTER_TASKS, u32, filter_tasks);
 global!(FOLLOW_FORK, u32, follow_fork);
+global!(SCOPE, u32, scope);
+global!(THINNED, u32, thinned);
 global!(SELF_TGID, u32, self_tgid);
 global!(SLOTS, u32, slots);
 global!(TASK_PID, u32, task_pid);

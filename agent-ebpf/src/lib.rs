@@ -15,7 +15,8 @@
 //! | `EVENTS` | [`EventSlot`] | attach cookie | agent, before attaching |
 //! | `SYSCALLS` | [`SyscallSlot`] | system call number | agent, before attaching |
 //! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
-//! | `TRACED`, `UNTRACED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |
+//! | `RATES` | `u64`, a [`rate`] window | attach cookie | programs, atomically |
+//! | `TRACED`, `UNTRACED`, `SCOPED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |
 //! | `NAMES` | [`NameRecord`] in a BPF ring buffer | - | programs |
 //! | `WAKE` | a BPF ring buffer of [`WAKE_BYTES`], whose records mean nothing but "wake up" | [`CpuControl::reader`] | programs |
 //!
@@ -47,7 +48,7 @@ pub const RECORD_MAX: usize = PAGE_SIZE - PAGE_HEADER - 8;
 pub const DIRECT_LEN: usize = 64;
 /// How many `__data_loc` and `__rel_loc` fields of one event are followed. Kernels up to 6.18 have events with at most 4.
 pub const DYNAMIC_FIELDS_MAX: usize = 8;
-/// Elements of the `TRACED` and `UNTRACED` bitmaps: one bit for each thread id up to `PID_MAX_LIMIT`
+/// Elements of the `TRACED`, `UNTRACED` and `SCOPED` bitmaps: one bit for each thread id up to `PID_MAX_LIMIT`
 /// (include/linux/threads.h: 4 Mi on 64-bit kernels).
 pub const TID_WORDS: usize = 4 * 1024 * 1024 / 64;
 /// Bytes of a task's name, NUL included (`TASK_COMM_LEN`, include/linux/sched.h).
@@ -98,13 +99,16 @@ pub enum LossCause {
     ReadFault = 2,
     /// The event interrupted another one's program, and the side queue had no room for it.
     Nested = 3,
+    /// More events than the limit of its rate allows ([`EventSlot::rate`]): a loss that was asked for.
+    RateLimit = 4,
 }
 
 impl LossCause {
     /// Every cause, in index order.
-    pub const ALL: [Self; Self::COUNT] = [Self::RingFull, Self::Oversize, Self::ReadFault, Self::Nested];
+    pub const ALL: [Self; Self::COUNT] =
+        [Self::RingFull, Self::Oversize, Self::ReadFault, Self::Nested, Self::RateLimit];
     /// Number of causes.
-    pub const COUNT: usize = 4;
+    pub const COUNT: usize = 5;
 }
 
 /// One CPU's half of the ring's control data.
@@ -161,8 +165,6 @@ pub struct CpuControl {
     pub lost: [u64; LossCause::COUNT],
     /// Thread names that found the `NAMES` buffer full.
     pub names_lost: u64,
-    /// Pads to a multiple of the alignment.
-    pub program_line_end: [u64; 1],
 }
 
 /// What stands before a record in the side queue.
@@ -230,6 +232,10 @@ pub struct EventSlot {
     pub dynamic_len: u16,
     /// [`slot_flags`].
     pub flags: u32,
+    /// Of so many events on a CPU that are wanted otherwise, one is recorded; 0 and 1 record all. Needs `THINNED`.
+    pub sample: u32,
+    /// At most so many are recorded within each second of the clock, on all CPUs together; 0 is without limit. Needs `THINNED`.
+    pub rate: u32,
     /// The event's dynamic fields.
     pub dynamic: [DynamicField; DYNAMIC_FIELDS_MAX],
 }
@@ -281,12 +287,32 @@ pub const END_CUT: u64 = 1 << 32;
 pub struct EventLedger {
     /// Records written to the ring.
     pub recorded: u64,
-    /// Events that a process filter rejected (not a loss).
+    /// Events that a filter of threads or the event's own rejected (not a loss).
     pub filtered: u64,
+    /// Events that came to [`EventSlot::sample`], recorded or not.
+    pub arrived: u64,
     /// Events lost, by [`LossCause`].
     pub lost: [u64; LossCause::COUNT],
     /// Records in which a text was cut.
     pub cut: u64,
+}
+
+/// The window of a rate limit, one word for each event: the low half of the second in the upper half, and in the lower one how
+/// many events came in it.
+pub mod rate {
+    /// Nanoseconds in a window.
+    pub const WINDOW: u64 = 1_000_000_000;
+    /// The second's place.
+    pub const SECOND_SHIFT: u32 = 32;
+}
+
+/// Code that the agent writes at the start. The programs call it as helpers of these numbers, which no kernel has; before a program is
+/// loaded, each such call becomes one of the code appended to it, or "yes" where there is nothing to ask.
+pub mod parts {
+    /// `u64 filter(const void *ctx)`: whether an event of the generic lane is wanted, by its record.
+    pub const EVENT_FILTER: i32 = 0x7f00_0001;
+    /// `u64 scope(void)`: whether the current thread is within the scope of the recording.
+    pub const SCOPE: i32 = 0x7f00_0002;
 }
 
 /// A thread's name as it became known.
@@ -324,6 +350,11 @@ pub mod globals {
     pub const FILTER_TASKS: &str = "FILTER_TASKS";
     /// `u32`: non-zero sets the bit of a traced task's new child processes.
     pub const FOLLOW_FORK: &str = "FOLLOW_FORK";
+    /// `u32`: non-zero records only what happens within the scope of the recording ([`super::parts::SCOPE`]); `SCOPED` has the
+    /// threads that were in it when they were last seen running.
+    pub const SCOPE: &str = "SCOPE";
+    /// `u32`: non-zero if some event is sampled or limited.
+    pub const THINNED: &str = "THINNED";
     /// `u32`: thread group whose events are not recorded (the agent's own), or 0.
     pub const SELF_TGID: &str = "SELF_TGID";
     /// `u32`: number of event slots, the row length of `LEDGER`.
@@ -379,8 +410,8 @@ const _: () = {
     assert!(size_of::<CpuControl>() == 256);
     assert!(core::mem::offset_of!(CpuControl, head) == 128);
     assert!(size_of::<PageMeta>() == 16);
-    assert!(size_of::<EventSlot>() == 16 + 4 * DYNAMIC_FIELDS_MAX);
-    assert!(size_of::<EventLedger>() == 56);
+    assert!(size_of::<EventSlot>() == 24 + 4 * DYNAMIC_FIELDS_MAX);
+    assert!(size_of::<EventLedger>() == 72);
     assert!(size_of::<SyscallSlot>() == 16);
     assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_power_of_two());
     assert!(SIDE_BYTES_PREEMPTIBLE.is_power_of_two() && SIDE_BYTES > SIDE_ALIGN);

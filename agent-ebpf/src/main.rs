@@ -3,7 +3,7 @@
 //! | file | programs |
 //! |---|---|
 //! | `generic` | `generic_event`, `generic_event_long`: record any event of tracefs, whatever its format |
-//! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events |
+//! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones |
 //! | `syscalls` | `syscall_enter`, `syscall_exit`: all system calls |
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `percpu` | `locate_percpu`: finds a CPU's preempt count, run once per CPU at start |
@@ -11,7 +11,7 @@
 //!
 //! `stack` records what follows an event: the stacks of the kernel and of its process.
 //! `ring` is the writer of the page ring that all recording programs share, `side` what they do when one interrupts another, `wake` tells
-//! its reader; `context` rebuilds the common fields.
+//! its reader; `context` rebuilds the common fields; `parts` calls what the agent writes, and `thin` samples and limits.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch, core_intrinsics)]
@@ -27,12 +27,14 @@ mod fast;
 mod generic;
 mod globals;
 mod maps;
+mod parts;
 mod percpu;
 mod ring;
 mod side;
 mod stack;
 mod syscalls;
 mod tasks;
+mod thin;
 mod wake;
 
 #[panic_handler]

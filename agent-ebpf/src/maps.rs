@@ -46,4 +46,10 @@ pub static TRACED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_
 pub static UNTRACED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_MMAPABLE);
 
 #[map]
+pub static SCOPED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_MMAPABLE);
+
+#[map]
+pub static RATES: Array<u64> = Array::with_max_entries(1, 0);
+
+#[map]
 pub static NAMES: RingBuf = RingBuf::with_byte_size(NAMES_BYTES, 0);

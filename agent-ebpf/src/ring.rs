@@ -99,7 +99,7 @@ impl Ring {
         unsafe { &mut *self.ctl }
     }
 
-    /// Counts an event that the process filter rejects. No program is interrupted by itself, so without preemption
+    /// Counts an event that a filter rejects. No program is interrupted by itself, so without preemption
     /// the event's own row needs no atomic operation.
     #[inline(always)]
     pub fn filter_out(&mut self) {

@@ -17,29 +17,58 @@ use aya_ebpf::{
 
 use crate::{
     atomic, globals,
-    maps::{CONTROL, NAMES, TRACED, UNTRACED},
+    maps::{CONTROL, NAMES, SCOPED, TRACED, UNTRACED},
+    parts,
 };
 
 /// `CLONE_THREAD` (include/uapi/linux/sched.h).
 const CLONE_THREAD: u64 = 0x1_0000;
 
 /// Whether an event of the current thread is recorded. `other` names the second thread of a scheduler event: as with
-/// ftrace's `set_event_pid`, a switch or a wakeup counts for both threads.
+/// ftrace's `set_event_pid` and `set_event_notrace_pid`, a switch or a wakeup counts for both threads, and is left out only if
+/// neither is wanted.
 #[inline(always)]
 pub fn wanted(pid_tgid: u64, other: impl Fn() -> Option<u32>) -> bool {
-    let tgid = (pid_tgid >> 32) as u32;
-    if globals::self_tgid() != 0 && tgid == globals::self_tgid() {
-        return match other() {
-            None => false,
-            Some(tid) => {
-                !contains(&UNTRACED, tid) && (globals::filter_tasks() == 0 || contains(&TRACED, tid))
-            }
-        };
-    }
-    if globals::filter_tasks() == 0 || contains(&TRACED, pid_tgid as u32) {
+    let tid = pid_tgid as u32;
+    let is_self = globals::self_tgid() != 0 && (pid_tgid >> 32) as u32 == globals::self_tgid();
+    // The scope first, which notes what it finds.
+    if in_scope(tid) && is_listed(tid) && !is_self {
         return true;
     }
-    other().is_some_and(|tid| contains(&TRACED, tid))
+    other().is_some_and(|tid| is_listed(tid) && was_in_scope(tid) && !contains(&UNTRACED, tid))
+}
+
+/// Whether the filter by thread ids takes the thread.
+#[inline(always)]
+fn is_listed(tid: u32) -> bool {
+    globals::filter_tasks() == 0 || contains(&TRACED, tid)
+}
+
+/// Whether a thread other than the current one was within the scope when it was last seen.
+#[inline(always)]
+fn was_in_scope(tid: u32) -> bool {
+    globals::scope() == 0 || contains(&SCOPED, tid)
+}
+
+/// Whether the current thread is within the scope of the recording. Notes it for the events of other threads that are about it.
+#[inline(always)]
+fn in_scope(tid: u32) -> bool {
+    if globals::scope() == 0 {
+        return true;
+    }
+    let inside = parts::scope();
+    if contains(&SCOPED, tid) != inside {
+        note(&SCOPED, tid, inside);
+    }
+    inside
+}
+
+#[inline(always)]
+fn note(set: &Array<u64>, tid: u32, inside: bool) {
+    if let Some(word) = set.get_ptr_mut(tid / 64) {
+        let bit = 1 << (tid % 64);
+        if inside { atomic::set_bits(word, bit) } else { atomic::clear_bits(word, bit) }
+    }
 }
 
 #[inline(always)]
@@ -62,9 +91,12 @@ pub fn task_created(ctx: RawTracePointContext) -> i32 {
     if globals::filter_tasks() != 0
         && (clone_flags & CLONE_THREAD != 0 || globals::follow_fork() != 0)
         && contains(&TRACED, bpf_get_current_pid_tgid() as u32)
-        && let Some(word) = TRACED.get_ptr_mut(tid / 64)
     {
-        atomic::set_bits(word, 1 << (tid % 64));
+        note(&TRACED, tid, true);
+    }
+    // It has its parent's name, user and group.
+    if globals::scope() != 0 {
+        note(&SCOPED, tid, parts::scope());
     }
     0
 }
@@ -84,10 +116,11 @@ pub fn task_renamed(ctx: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_process_free")]
 pub fn task_freed(ctx: RawTracePointContext) -> i32 {
     let Some(tid) = task_tid(ctx.arg(0)) else { return 0 };
-    if contains(&TRACED, tid)
-        && let Some(word) = TRACED.get_ptr_mut(tid / 64)
-    {
-        atomic::clear_bits(word, 1 << (tid % 64));
+    if contains(&TRACED, tid) {
+        note(&TRACED, tid, false);
+    }
+    if globals::scope() != 0 && contains(&SCOPED, tid) {
+        note(&SCOPED, tid, false);
     }
     0
 }

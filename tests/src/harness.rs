@@ -449,7 +449,7 @@ impl Ledger {
 }
 
 /// The causes of loss in the ledger.
-const CAUSES: [&str; 4] = ["ring_full", "oversize", "read_fault", "nested"];
+const CAUSES: [&str; 5] = ["ring_full", "oversize", "read_fault", "nested", "rate_limit"];
 
 /// All numbers behind `"key":`.
 pub fn numbers(json: &str, key: &str) -> Vec<u64> {

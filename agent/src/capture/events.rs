@@ -4,15 +4,23 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use agent_ebpf::EventSlot;
 
-use super::{CaptureEvent, CaptureProbe};
+use super::{CaptureEvent, CaptureProbe, EventFilter};
 use crate::{
-    event::{Format, FormatError, name_and_id},
+    event::{
+        Format, FormatError,
+        filter::{Filter, FilterError, ResolveOptions, program::Test},
+        name_and_id,
+        record::Machine,
+        symbols::NoNames,
+        table::EventTable,
+    },
     kernel::{
         events::{EventName, Selection},
         tracefs::{EventFormat, Tracefs, TracefsError},
     },
     probe::{
         fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch},
+        filter::{Facts, Program, Uncompiled, constant},
         plan::{ProbeEvent, ProbePlan},
         tracepoint::{SlotError, plan_slot},
     },
@@ -50,21 +58,51 @@ pub enum UnusableFormat {
     /// The record is of a shape that the generic lane does not copy.
     #[error(transparent)]
     Slot(#[from] SlotError),
+    /// The kernel cannot evaluate its filter.
+    #[error("its filter cannot be evaluated in the kernel: {0}")]
+    Filter(#[from] Uncompiled),
+    /// Its filter holds for none of its records, for example because it has none of the fields.
+    #[error("the filter `{0}` holds for none of its records")]
+    NeverHolds(String),
     /// Only the fast lane is wanted, and it does not have the event.
     #[error("the fast lane does not have it: {0}")]
     NotFast(String),
 }
 
+/// What is wanted of the events that a rule of the selection adds.
+#[derive(Clone, Debug, Default)]
+pub struct EventRule {
+    /// Which of their records.
+    pub filter: Option<Filter>,
+    /// One of so many on each CPU.
+    pub sample: Option<u32>,
+    /// At most so many of each event in a second.
+    pub rate: Option<u32>,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+pub enum PlanError {
+    /// tracefs.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// A filter that fits none of its events.
+    #[error("-f: {0}")]
+    Filter(#[from] FilterError),
+}
+
 impl EventPlan {
     /// Reads the formats of the selected events and of everything else in their systems, or in every system if
-    /// `all_formats`. `required` tells whether an event was asked for by its name.
+    /// `all_formats`. `wanted` has an entry for each rule of the selection; of several rules that add an event, the last one says
+    /// what is wanted of it. `required` tells whether an event was asked for by its name.
     pub fn make(
         tracefs: &Tracefs,
         selection: &Selection,
         all_formats: bool,
         mut lanes: Lanes<'_>,
+        wanted: Wanted<'_>,
         required: impl Fn(&EventName) -> bool,
-    ) -> Result<Self, TracefsError> {
+    ) -> Result<Self, PlanError> {
         let mut systems: BTreeMap<&str, Vec<EventName>> = BTreeMap::new();
         for event in &selection.events {
             systems.entry(event.name.system()).or_default();
@@ -73,16 +111,28 @@ impl EventPlan {
         for name in all.iter().filter(|name| !name.is_ftrace_internal()) {
             systems.entry(name.system()).or_default().push(name.clone());
         }
-        let mut plan = Self::default();
+        let mut read = Vec::new();
         for (system, names) in systems {
             let names = if names.is_empty() { tracefs.events_of_system(system)? } else { names };
-            let formats = tracefs.event_formats(&names)?;
-            for format in &formats {
-                let selected = selection.events.binary_search_by(|event| event.name.cmp(&format.name));
-                if selected.is_ok() {
-                    plan.add(format, required(&format.name), &mut lanes);
-                }
-            }
+            read.push((system, tracefs.event_formats(&names)?));
+        }
+        let rule_of = |format: &EventFormat| {
+            let found = selection.events.binary_search_by(|event| event.name.cmp(&format.name)).ok()?;
+            selection.events[found].rules.last().copied()
+        };
+        let chosen: Vec<(&EventFormat, usize)> = read
+            .iter()
+            .flat_map(|(_, formats)| formats)
+            .filter_map(|format| Some((format, rule_of(format)?)))
+            .collect();
+        let tests = resolve(&chosen, wanted.rules)?;
+        let mut plan = Self::default();
+        for (format, rule) in chosen {
+            let rule = wanted.rules.get(rule);
+            let test = tests.get(&format.name);
+            plan.add(format, (rule, test, wanted.facts), required(&format.name), &mut lanes);
+        }
+        for (system, formats) in read {
             plan.systems.push((system.to_owned(), formats.into_iter().map(|format| format.text).collect()));
         }
         plan.hooks = lanes.fast.ok().and_then(FastLane::into_hooks);
@@ -120,6 +170,7 @@ impl EventPlan {
                 lane: Lane::Probe,
                 lane_note: None,
                 only_fast: false,
+                filter: None,
             });
         }
         self.probes.push(CaptureProbe {
@@ -150,20 +201,78 @@ impl EventPlan {
         (FIRST_ID..u16::MAX).find(|&id| !taken.contains(&id.into())).unwrap_or(u16::MAX)
     }
 
-    fn add(&mut self, format: &EventFormat, required: bool, lanes: &mut Lanes<'_>) {
+    fn add(
+        &mut self,
+        format: &EventFormat,
+        (rule, test, facts): (Option<&EventRule>, Option<&Test>, &Facts),
+        required: bool,
+        lanes: &mut Lanes<'_>,
+    ) {
         let name = &format.name;
         let planned = Format::parse(&format.text).map_err(UnusableFormat::from).and_then(|parsed| {
-            let slot = plan_slot(name.system(), name.name(), &parsed)?;
-            let (lane, lane_note) = lanes.choose(name, &parsed)?;
+            let mut slot = plan_slot(name.system(), name.name(), &parsed)?;
+            slot.sample = rule.and_then(|rule| rule.sample).unwrap_or(0);
+            slot.rate = rule.and_then(|rule| rule.rate).unwrap_or(0);
+            let text = || rule.and_then(|rule| rule.filter.as_ref()).map_or("", Filter::text).to_owned();
+            // A filter that always holds is none.
+            let test = test.filter(|test| constant(test) != Some(true));
+            if let Some(test) = test
+                && constant(test) == Some(false)
+            {
+                return Err(UnusableFormat::NeverHolds(text()));
+            }
+            let filter = test
+                .map(|test| Program::compile(test, parsed.id, facts))
+                .transpose()?
+                .map(|program| EventFilter { text: text(), program });
+            let (lane, lane_note) = lanes.choose(name, &parsed, test.map(|test| (test, facts)))?;
             let (name, prints_symbols) = (name.to_string(), parsed.prints_symbols());
             let only_fast = lanes.choice == LaneChoice::Fast;
-            Ok(CaptureEvent { name, slot, prints_symbols, required, lane, lane_note, only_fast })
+            Ok(CaptureEvent { name, slot, prints_symbols, required, lane, lane_note, only_fast, filter })
         });
         match planned {
             Ok(event) => self.events.push(event),
             Err(reason) => self.unusable.push((name.clone(), reason)),
         }
     }
+}
+
+/// What is wanted of the events of a selection.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// By rule.
+    pub rules: &'a [EventRule],
+    /// What filters need to know.
+    pub facts: &'a Facts,
+}
+
+/// Makes each filter for its events, together: a field has to be in one of them.
+fn resolve(
+    chosen: &[(&EventFormat, usize)],
+    rules: &[EventRule],
+) -> Result<BTreeMap<EventName, Test>, FilterError> {
+    let mut tests = BTreeMap::new();
+    for (place, rule) in rules.iter().enumerate() {
+        let Some(filter) = &rule.filter else { continue };
+        let mut table = EventTable::new(Machine::default());
+        let mut names = BTreeMap::new();
+        for (format, _) in chosen.iter().filter(|(_, rule)| *rule == place) {
+            // What cannot be read is reported with the event.
+            if let Ok(printer) = table.add(format.name.system(), &format.text, &NoNames) {
+                names.insert(printer.format().id, &format.name);
+            }
+        }
+        if table.is_empty() {
+            continue;
+        }
+        let resolved = filter.resolve(&table, ResolveOptions { unknown_fields: false, live: true })?;
+        for (id, name) in names {
+            if let Some(test) = resolved.test(id) {
+                tests.insert(name.clone(), test.clone());
+            }
+        }
+    }
+    Ok(tests)
 }
 
 /// Which lane events may take.
@@ -186,12 +295,13 @@ impl Lanes<'_> {
         &mut self,
         name: &EventName,
         format: &Format,
+        filter: Option<(&Test, &Facts)>,
     ) -> Result<(Lane, Option<String>), UnusableFormat> {
         if self.choice == LaneChoice::Generic {
             return Ok((Lane::Generic, None));
         }
         let refused = match &mut self.fast {
-            Ok(fast) => match fast.plan(name.system(), name.name(), format) {
+            Ok(fast) => match fast.plan(name.system(), name.name(), format, filter) {
                 Ok(event) => return Ok((Lane::Fast(event), None)),
                 Err(mismatch) => mismatch,
             },

@@ -30,12 +30,12 @@ mod stats;
 mod symbols;
 mod user_symbols;
 
-pub use events::{EventPlan, Lanes, NameTaken, UnusableFormat};
+pub use events::{EventPlan, EventRule, Lanes, NameTaken, PlanError, UnusableFormat, Wanted};
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;
 pub use recorder::{
-    Capture, CaptureError, CaptureEvent, CaptureOptions, CaptureProbe, LeftOut, Progress, RING_PAGES_MIN,
-    Recorded, Symbols, TaskFilter,
+    Capture, CaptureError, CaptureEvent, CaptureOptions, CaptureProbe, EventFilter, LeftOut, Progress,
+    RING_PAGES_MIN, Recorded, Symbols, TaskFilter,
 };
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stacks::StackError;

@@ -24,6 +24,7 @@ use crate::{
         KernelLayout, LoadError, ProbeError, ProbeToAttach, ProgramOptions, Programs,
         detach::{AttachTurn, detach_in_background},
         fast::{FastLinks, Hooks, Lane, StackKind},
+        filter,
         hook::{HookLinks, HookProgram},
         tasks,
         tracepoint::{self, Attachment},
@@ -60,6 +61,17 @@ pub struct CaptureEvent {
     pub lane_note: Option<String>,
     /// Whether it is left alone if the fast lane cannot take it.
     pub only_fast: bool,
+    /// Which of its records are wanted. In the fast lane the filter is part of the event's program.
+    pub filter: Option<EventFilter>,
+}
+
+/// The filter of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventFilter {
+    /// As it was written.
+    pub text: String,
+    /// For the generic lane.
+    pub program: filter::Program,
 }
 
 /// A probe: programs that record events of its own.
@@ -342,7 +354,8 @@ impl Capture {
             if !matches!(event.lane, Lane::Generic) {
                 continue;
             }
-            match tracepoint::attach(&mut programs, &event.name, &event.slot, index as u32) {
+            let filter = event.filter.as_ref().map(|filter| &filter.program);
+            match tracepoint::attach(&mut programs, &event.name, &event.slot, filter, index as u32) {
                 Ok(link) => links.events.push(link),
                 Err(error) if event.required => return Err(error.into()),
                 Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
@@ -592,6 +605,12 @@ fn program_options(options: &CaptureOptions) -> ProgramOptions {
         cpus_per_reader: CPUS_PER_THREAD,
         slots: options.events.iter().map(|event| event.slot).collect(),
         lanes: options.events.iter().map(|event| event.lane.clone()).collect(),
+        filters: options
+            .events
+            .iter()
+            .map(|event| event.filter.as_ref().map(|filter| filter.program.clone()))
+            .collect(),
+        scope: None,
         hooks: options.hooks,
         layout: options.layout,
         preemptible: (options.probes.iter())
@@ -637,11 +656,16 @@ fn event_stats(programs: &Programs, options: &CaptureOptions) -> Vec<EventStats>
     let mut stats = Vec::with_capacity(options.events.len());
     for (index, event) in options.events.iter().enumerate() {
         let mut sum = EventLedger::default();
+        let mut sampled_out = 0;
         let mut lost_on = Vec::new();
         for &cpu in &options.cpus {
             let row = programs.ledger(cpu, index);
             sum.recorded += row.recorded;
             sum.cut += row.cut;
+            sum.filtered += row.filtered;
+            // One of each group is kept, the first.
+            let group = u64::from(event.slot.sample.max(1));
+            sampled_out += row.arrived - row.arrived.div_ceil(group);
             if row.lost.iter().any(|&lost| lost != 0) {
                 lost_on.push((cpu, row.lost));
             }
@@ -653,6 +677,9 @@ fn event_stats(programs: &Programs, options: &CaptureOptions) -> Vec<EventStats>
             name: event.name.clone(),
             id: event.slot.id,
             recorded: sum.recorded,
+            filtered: sum.filtered,
+            sampled_out,
+            filter: event.filter.as_ref().map(|filter| filter.text.clone()),
             lost: sum.lost,
             lost_on,
             cut: sum.cut,

@@ -95,6 +95,7 @@ impl EventPlan {
             lane: Lane::Stack(kind),
             lane_note: None,
             only_fast: false,
+            filter: None,
         });
         Ok(chosen)
     }

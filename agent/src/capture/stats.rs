@@ -51,7 +51,7 @@ pub struct CpuStats {
     pub lost: [u64; LossCause::COUNT],
     /// Events in ring pages that overwrite mode reused.
     pub overwritten: u64,
-    /// Events that the task filter left out.
+    /// Events that filters left out.
     pub filtered: u64,
 }
 
@@ -64,6 +64,12 @@ pub struct EventStats {
     pub id: u16,
     /// Records written to the rings.
     pub recorded: u64,
+    /// Events that a filter of threads or its own left out: not a loss.
+    pub filtered: u64,
+    /// Events that sampling left out: not a loss.
+    pub sampled_out: u64,
+    /// Its own filter.
+    pub filter: Option<String>,
     /// Events lost, by [`LossCause`].
     pub lost: [u64; LossCause::COUNT],
     /// The same by CPU, for the CPUs that lost any.
@@ -81,6 +87,11 @@ impl EventStats {
     pub fn lost_total(&self) -> u64 {
         self.lost.iter().sum()
     }
+
+    /// Events that nobody wanted.
+    pub fn left_out(&self) -> u64 {
+        self.filtered + self.sampled_out
+    }
 }
 
 /// The name of a loss cause in tables and files.
@@ -90,6 +101,7 @@ pub fn cause_name(cause: LossCause) -> &'static str {
         LossCause::Oversize => "oversize",
         LossCause::ReadFault => "read_fault",
         LossCause::Nested => "nested",
+        LossCause::RateLimit => "rate_limit",
     }
 }
 
@@ -138,10 +150,15 @@ impl Stats {
     }
 
     /// Everything that fired and is not in the file, as far as this kernel tells: what was lost, what was in the rings and could
-    /// not be stored, and what the recursion guard kept from the programs. What a flight recorder or a size cap gave up is
-    /// not among it.
+    /// not be stored, and what the recursion guard kept from the programs. What was given up on demand is not among it:
+    /// by a flight recorder, a size cap or a rate limit.
     pub fn missing_total(&self) -> u64 {
-        self.lost_total() + self.unstored() + self.recursion_misses.unwrap_or(0)
+        self.lost_total() - self.rate_limited() + self.unstored() + self.recursion_misses.unwrap_or(0)
+    }
+
+    /// Events beyond the limits of their rates, which are among the lost ones.
+    pub fn rate_limited(&self) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.lost[LossCause::RateLimit as usize]).sum()
     }
 
     /// The ledger as JSON, for the file: the counts, and how the clock stood to wall time (nanoseconds to add, and how wrong
@@ -190,7 +207,7 @@ impl Stats {
         }
         json.push_str("],\"events\":[");
         let seen =
-            self.events.iter().filter(|event| event.recorded != 0 || event.lost.iter().any(|&n| n != 0));
+            self.events.iter().filter(|event| event.recorded + event.lost_total() + event.left_out() != 0);
         for (index, event) in seen.enumerate() {
             let comma = if index == 0 { "" } else { "," };
             let _ = write!(
@@ -200,6 +217,15 @@ impl Stats {
             );
             if event.cut != 0 {
                 let _ = write!(json, ",\"cut\":{}", event.cut);
+            }
+            if let Some(filter) = &event.filter {
+                let _ = write!(json, ",\"filter\":{}", serde_json::Value::from(filter.as_str()));
+            }
+            if event.filtered != 0 {
+                let _ = write!(json, ",\"filtered\":{}", event.filtered);
+            }
+            if event.sampled_out != 0 {
+                let _ = write!(json, ",\"sampled_out\":{}", event.sampled_out);
             }
             push_losses(&mut json, &event.lost);
             if !event.lost_on.is_empty() {
@@ -234,7 +260,7 @@ mod tests {
             cpu: 3,
             events: 20,
             stored: SpoolTotals { events: 10, pages: 1, bytes: 4096, capped_events: 2 },
-            lost: [5, 0, 1, 0],
+            lost: [5, 0, 1, 0, 0],
             overwritten: 7,
             filtered: 0,
         };
@@ -267,7 +293,7 @@ mod tests {
         let json = stats.to_json("mono", 5, 1);
         assert!(json.contains(
             "\"events\":[{\"event\":\"a:b\",\"id\":7,\"lane\":\"generic\",\"recorded\":2,\
-             \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1},\"lost_on\":{\"3\":[0,0,0,1]}}]"
+             \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1,\"rate_limit\":0},\"lost_on\":{\"3\":[0,0,0,1,0]}}]"
         ));
         assert!(json.contains("\"covered\":{\"from_ns\":5,\"to_ns\":9},\"not_attached\":[\"c:d\",\"c:e\"]"));
         assert!(json.contains("\"recursion_misses\":null"));

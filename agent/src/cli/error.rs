@@ -5,7 +5,7 @@ use std::{fmt::Display, io, path::PathBuf};
 use super::{command::CommandError, exit::ExitCode, info::InfoError, list::ListError, report::ReportError};
 use crate::{
     analysis::AnalysisError,
-    capture::{CaptureError, FinishError},
+    capture::{CaptureError, FinishError, PlanError},
     export::ExportError,
     kernel::{events::SelectError, tracefs::TracefsError},
     probe::{LoadError, ProbeError, dynamic::DynamicError},
@@ -108,6 +108,15 @@ pub enum CliError {
         #[source]
         source: io::Error,
     },
+}
+
+impl From<PlanError> for CliError {
+    fn from(error: PlanError) -> Self {
+        match error {
+            PlanError::Tracefs(source) => Self::Tracefs { source },
+            PlanError::Filter(_) => Self::Usage(error.to_string()),
+        }
+    }
 }
 
 impl From<CommandError> for CliError {

@@ -19,6 +19,7 @@ mod progress;
 pub mod record;
 mod record_plan;
 mod record_probes;
+mod record_scope;
 mod record_stacks;
 pub mod recover;
 pub mod repair;

@@ -20,6 +20,7 @@ use super::{
     command::{self, Inherit, Waiting},
     progress::ProgressLine,
     record_plan::{self, Plan},
+    record_scope::WantedArgs,
     signals::Signals,
     summary,
 };
@@ -42,9 +43,16 @@ EVENTS
   sched_switch         an event by name     syscalls:*open*      a glob in either part
   all                  every event
 
+FILTERS
+  prev_pid == 1 || next_comm ~ \"rust*\"      fields of the event, as in tracefs; && before ||
+  $uid == 1000 && $comm != \"bash\"           $pid $tid $comm $cpu $uid $cgroup $ppid $pidns
+  filename.ustring ~ \"/etc/*\"               the text at an address of the process
+  CPUS{0-3} & cpumask, flags & 0x40          lists of CPUs, bits
+
 EXAMPLES
   tracer-agent record -e sched sleep 5
   tracer-agent record -e 'syscalls:sys_enter_open*' -F -c make
+  tracer-agent record -e sched_switch -f 'next_prio < 100' -e irq --rate 10k/s
   tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
@@ -56,6 +64,10 @@ pub struct RecordArgs {
     /// Probes to record beside them.
     #[command(flatten)]
     pub probes: super::record_probes::ProbeArgs,
+
+    /// What is wanted of them
+    #[command(flatten)]
+    pub wanted: WantedArgs,
 
     /// Leave out the events given by the -e options behind this one
     #[arg(short = 'v', action = clap::ArgAction::Count)]

@@ -12,9 +12,12 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::{CliError, record::RecordArgs};
+use super::{CliError, record::RecordArgs, record_scope};
 use crate::{
-    capture::{CaptureOptions, EventPlan, Lanes, Manifest, RING_PAGES_MIN, Symbols, TaskFilter},
+    capture::{
+        CaptureOptions, EventPlan, Lanes, Manifest, RING_PAGES_MIN, Symbols, TaskFilter, UnusableFormat,
+        Wanted,
+    },
     kernel::{
         btf::Btf,
         clock::TraceClock,
@@ -26,6 +29,7 @@ use crate::{
     probe::{
         KernelLayout,
         fast::{FastLane, LaneChoice},
+        filter::Facts,
     },
     tracedat::Compression,
 };
@@ -109,6 +113,7 @@ impl Plan {
         let tracefs = Tracefs::open()?;
         let catalogue = Catalogue::read(&tracefs)?;
         let rules = rules(args, matches)?;
+        let wanted = record_scope::event_rules(&args.wanted, matches)?;
         let selection = catalogue.select(&rules, args.ignore_unknown)?;
         let exact = exact_names(args, &selection);
         let btf = Btf::of_kernel();
@@ -119,16 +124,29 @@ impl Plan {
                 Err(error) => Err(error.to_string()),
             },
         };
-        let mut events =
-            EventPlan::make(&tracefs, &selection, args.all_formats, lanes, |name| exact.contains(name))?;
+        let facts = Facts::new(clock, btf.as_ref().ok());
+        let wanted = Wanted { rules: &wanted, facts: &facts };
+        let is_exact = |name: &EventName| exact.contains(name);
+        let mut events = EventPlan::make(&tracefs, &selection, args.all_formats, lanes, wanted, is_exact)?;
 
         let mut notes: Vec<String> =
             selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")).collect();
+        let mut never = Vec::new();
         for (name, reason) in &events.unusable {
             if exact.contains(name) {
                 return Err(CliError::Usage(format!("cannot record {name}: {reason}")));
             }
-            notes.push(format!("not recorded: {name}: {reason}"));
+            match reason {
+                UnusableFormat::NeverHolds(_) => never.push(name.to_string()),
+                _ => notes.push(format!("not recorded: {name}: {reason}")),
+            }
+        }
+        if !never.is_empty() {
+            notes.push(format!(
+                "not recorded: {} events whose filter holds for none of their records, for want of the fields: {}",
+                never.len(),
+                never.join(", ")
+            ));
         }
         args.probes.add_to(&mut events, &tracefs, btf.as_ref())?;
         args.stacks.apply(&tracefs, &mut events)?;

@@ -67,6 +67,7 @@ pub(super) fn text(finished: &Finished) -> String {
     if stats.names_lost != 0 {
         let _ = writeln!(text, "{} thread names may be missing", count(stats.names_lost));
     }
+    left_out(&mut text, stats);
     most_lost(&mut text, stats);
     for event in stats.events.iter().filter(|event| event.cut != 0) {
         let _ = writeln!(text, "{}: a text is cut in {} records", event.name, count(event.cut));
@@ -157,6 +158,24 @@ pub(super) fn too_much_lost(stats: &Stats, max: u64) -> String {
         let _ = writeln!(text, "tracer-agent: {}: {}", event.name, cpus.join(", "));
     }
     text
+}
+
+/// What nobody wanted.
+fn left_out(text: &mut String, stats: &Stats) {
+    let by_filter: u64 = stats.events.iter().map(|event| event.filtered).sum();
+    let by_sampling: u64 = stats.events.iter().map(|event| event.sampled_out).sum();
+    for (sum, what) in [(by_filter, "filters"), (by_sampling, "sampling")] {
+        if sum != 0 {
+            let _ = writeln!(text, "{} events were left out by {what}", count(sum));
+        }
+    }
+    if stats.rate_limited() != 0 {
+        let _ = writeln!(
+            text,
+            "{} events were beyond the limits of their rates (--rate), and are among the lost ones",
+            count(stats.rate_limited())
+        );
+    }
 }
 
 /// The events that lost most, so that a user knows what to leave out or which ring to enlarge.

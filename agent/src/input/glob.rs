@@ -44,6 +44,55 @@ pub(crate) fn matches_bytes(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
+/// What a pattern is made of, for who matches it in another way.
+#[cfg(feature = "record")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Element {
+    /// Any number of bytes.
+    Star,
+    /// One byte of these: ranges that do not touch, ascending.
+    One(Vec<(u8, u8)>),
+}
+
+/// The elements of a pattern. Stars one behind the other are one.
+#[cfg(feature = "record")]
+pub(crate) fn elements(pattern: &[u8]) -> Vec<Element> {
+    let mut found = Vec::new();
+    let mut p = 0;
+    while p < pattern.len() {
+        if pattern[p] == b'*' {
+            if found.last() != Some(&Element::Star) {
+                found.push(Element::Star);
+            }
+            p += 1;
+            continue;
+        }
+        let mut ranges: Vec<(u8, u8)> = Vec::new();
+        for byte in 0..=u8::MAX {
+            if one(pattern, p, byte).is_none() {
+                continue;
+            }
+            match ranges.last_mut() {
+                Some((_, last)) if *last + 1 == byte => *last = byte,
+                _ => ranges.push((byte, byte)),
+            }
+        }
+        found.push(Element::One(ranges));
+        p = end(pattern, p);
+    }
+    found
+}
+
+/// The place behind the element at `p`, which is no star.
+#[cfg(feature = "record")]
+fn end(pattern: &[u8], p: usize) -> usize {
+    match pattern[p] {
+        b'\\' if p + 1 < pattern.len() => p + 2,
+        b'[' => class(pattern, p + 1, 0).map_or(p + 1, |(_, next)| next),
+        _ => p + 1,
+    }
+}
+
 /// Matches one byte with the pattern's element at `p`, and gives the place behind that element.
 fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
     match *pattern.get(p)? {

@@ -1,5 +1,7 @@
 //! eBPF instructions and a small assembler with labels (Documentation/bpf/standardization/instruction-set.rst).
 
+use std::collections::BTreeMap;
+
 use aya_obj::generated::bpf_insn;
 
 use super::program::{Part, Relocation};
@@ -26,7 +28,7 @@ pub(super) const R9: Reg = Reg(9);
 pub(super) const FP: Reg = Reg(10);
 
 /// `struct bpf_insn` (include/uapi/linux/bpf.h).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Insn {
     /// Class, operation and source or size.
     pub(crate) code: u8,
@@ -59,10 +61,14 @@ const JMP: u8 = 0x05;
 const X: u8 = 0x08;
 const CALL: u8 = 0x85;
 const EXIT: u8 = 0x95;
+/// A jump without a condition.
+const GOTO: u8 = JMP;
 /// Source register of a call to another function of the program.
 const PSEUDO_CALL: u8 = 1;
 /// Source register of a call to a function of the kernel.
 const PSEUDO_KFUNC_CALL: u8 = 2;
+/// Source register of loads of a map's address.
+const PSEUDO_MAP_FD: u8 = 1;
 /// Loads 64 bits, with the upper half in a second instruction.
 const LD_IMM64: u8 = 0x18;
 
@@ -109,6 +115,10 @@ pub(super) enum Jump {
     NotEqual = 0x50,
     SignedGreater = 0x60,
     SignedGreaterEqual = 0x70,
+    Less = 0xa0,
+    LessEqual = 0xb0,
+    SignedLess = 0xc0,
+    SignedLessEqual = 0xd0,
 }
 
 /// The size bits of loads and stores.
@@ -179,6 +189,12 @@ impl Assembler {
         self.push(0, R0, R0, 0, (value >> 32) as i32);
     }
 
+    /// `to = map`, by its descriptor.
+    pub(super) fn load_map(&mut self, to: Reg, map: i32) {
+        self.push(LD_IMM64, to, Reg(PSEUDO_MAP_FD), 0, map);
+        self.push(0, R0, R0, 0, 0);
+    }
+
     /// A new label, not placed yet.
     pub(super) fn label(&mut self) -> Label {
         self.labels.push(None);
@@ -234,9 +250,58 @@ impl Assembler {
         self.alu_imm(Alu::Mov, to, 0);
     }
 
+    /// Calls a function that is appended later; gives the place of the call.
+    pub(super) fn call_appended(&mut self) -> usize {
+        self.push(CALL, R0, Reg(PSEUDO_CALL), 0, 0);
+        self.code.len() - 1
+    }
+
     /// Ends the program with `R0`.
     pub(super) fn exit(&mut self) {
         self.push(EXIT, R0, R0, 0, 0);
+    }
+
+    /// As [`Assembler::finish`] for code that leaves nothing for later, without what can never run, which the verifier refuses, and without jumps to what comes next. Places of
+    /// instructions from before are no longer valid.
+    pub(super) fn finish_reachable(mut self) -> Option<Vec<Insn>> {
+        let targets: BTreeMap<usize, usize> =
+            self.jumps.iter().map(|(at, label)| Some((*at, self.labels[label.0]?))).collect::<Option<_>>()?;
+        let mut used = vec![false; self.code.len()];
+        let mut open = vec![0];
+        while let Some(at) = open.pop() {
+            let insn = self.code.get(at)?;
+            if std::mem::replace(&mut used[at], true) {
+                continue;
+            }
+            open.extend(targets.get(&at));
+            match insn.code {
+                GOTO | EXIT => {}
+                LD_IMM64 => {
+                    *used.get_mut(at + 1)? = true;
+                    open.push(at + 2);
+                }
+                _ => open.push(at + 1),
+            }
+        }
+        // From the end, so that of several jumps in a row all go.
+        let mut next = self.code.len();
+        for at in (0..self.code.len()).rev() {
+            if used[at] && self.code[at].code == GOTO && targets[&at] > at && targets[&at] <= next {
+                used[at] = false;
+            }
+            if used[at] {
+                next = at;
+            }
+        }
+        let place = |target: usize| used[..target].iter().filter(|used| **used).count();
+        for label in self.labels.iter_mut().flatten() {
+            *label = place(*label);
+        }
+        let jumps = self.jumps.iter().filter(|(at, _)| used[*at]);
+        self.jumps = jumps.map(|(at, label)| (place(*at), *label)).collect();
+        let mut kept = used.iter();
+        self.code.retain(|_| kept.next() == Some(&true));
+        self.finish().map(|(code, _)| code)
     }
 
     /// The instructions, with every jump resolved, and what is left for later. `None` if a label was not placed or is too far away.

@@ -15,7 +15,11 @@ use aya_obj::{
     EbpfSectionKind, ParseError, ProgramSection, generated::bpf_insn, relocation::EbpfRelocationError,
 };
 
-use super::{insn, sys};
+use super::{
+    insn::{self, Insn},
+    parts::{self, Written},
+    sys,
+};
 use crate::{kernel::btf::TypeId, reason};
 
 /// Lines of the verifier's log in an error: the reason is at its end, and the whole has thousands.
@@ -54,6 +58,18 @@ pub enum LoadError {
     Program {
         /// Name of the program.
         program: &'static str,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+        /// The end of the verifier's log, if it has written one.
+        log: String,
+    },
+    /// The same of a program with a filter.
+    #[error(
+        "the kernel refused the program with the filter: {source}; use a simpler one, or record all and filter with \
+         `report -F`{}", said(.log)
+    )]
+    Filtered {
         /// The system's reason.
         #[source]
         source: io::Error,
@@ -100,12 +116,21 @@ impl LoadError {
 }
 
 /// A program to load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ToLoad {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ToLoad<'a> {
     /// Its name in the object.
     pub program: &'static str,
     /// For programs that the verifier ties to one hook (`tp_btf`): the hook's type in the kernel's BTF.
     pub attach_btf_id: Option<u32>,
+    /// The filter of its events.
+    pub filter: Option<&'a [Insn]>,
+}
+
+impl ToLoad<'_> {
+    /// A program that has no filter and is tied to no hook.
+    pub(super) fn plain(program: &'static str) -> Self {
+        Self { program, attach_btf_id: None, filter: None }
+    }
 }
 
 /// The object with its maps created.
@@ -115,6 +140,8 @@ pub(super) struct Object {
     maps: BTreeMap<String, OwnedFd>,
     /// What is in the maps of maps.
     inner: BTreeMap<String, Vec<OwnedFd>>,
+    /// The scope of the recording, which programs ask for.
+    scope: Option<Vec<Insn>>,
 }
 
 impl Object {
@@ -159,7 +186,22 @@ impl Object {
         for instruction in functions.flat_map(|function| &mut function.instructions) {
             insn::resolve_cast(instruction, cast);
         }
-        Ok(Self { code, maps, inner })
+        Ok(Self { code, maps, inner, scope: None })
+    }
+
+    /// Limits what the programs record to a scope.
+    pub(super) fn set_scope(&mut self, scope: Option<Vec<Insn>>) {
+        self.scope = scope;
+    }
+
+    /// The scope, as a function.
+    pub(super) fn scope(&self) -> Option<&[Insn]> {
+        self.scope.as_deref()
+    }
+
+    /// A program's code with what it asks for.
+    pub(super) fn joined(&self, code: Vec<bpf_insn>, filter: Option<&[Insn]>) -> Vec<bpf_insn> {
+        parts::join(code, Written { filter, scope: self.scope() })
     }
 
     /// The descriptor of a map.
@@ -178,7 +220,7 @@ impl Object {
     }
 
     /// Loads programs side by side. The descriptors are in the order of `programs`.
-    pub(super) fn load_all(&self, programs: &[ToLoad]) -> Result<Vec<OwnedFd>, LoadError> {
+    pub(super) fn load_all(&self, programs: &[ToLoad<'_>]) -> Result<Vec<OwnedFd>, LoadError> {
         side_by_side(programs, |program| self.load(*program)).into_iter().collect()
     }
 
@@ -189,8 +231,8 @@ impl Object {
         Ok(&function.ok_or(LoadError::Missing(program))?.instructions)
     }
 
-    fn load(&self, what: ToLoad) -> Result<OwnedFd, LoadError> {
-        let ToLoad { program, attach_btf_id } = what;
+    fn load(&self, what: ToLoad<'_>) -> Result<OwnedFd, LoadError> {
+        let ToLoad { program, attach_btf_id, filter } = what;
         let definition = self.code.programs.get(program).ok_or(LoadError::Missing(program))?;
         let (kind, expected_attach) = match &definition.section {
             ProgramSection::TracePoint => (sys::ProgramKind::Tracepoint, 0),
@@ -202,11 +244,14 @@ impl Object {
             kind,
             name: program,
             license: &definition.license,
-            instructions: self.instructions(program)?,
+            instructions: &self.joined(self.instructions(program)?.to_vec(), filter),
             expected_attach,
             attach_btf_id: attach_btf_id.unwrap_or(0),
         };
-        verify(&to_load).map_err(|Refused { source, log }| LoadError::Program { program, source, log })
+        verify(&to_load).map_err(|Refused { source, log }| match filter {
+            None => LoadError::Program { program, source, log },
+            Some(_) => LoadError::Filtered { source, log },
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The eBPF object: its programs loaded, its maps created and mapped.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
     sync::{
         Arc,
@@ -18,7 +18,9 @@ use aya::maps::{Map, MapData, RingBuf};
 use super::{
     ProbeError,
     fast::{FastError, FastEvent, FastLinks, Hooks, Kind, Lane, Loader, StackKind, Table},
+    filter,
     hook::{self, HookLinks, HookProgram, ToAttach},
+    insn::Insn,
     kernel_layout::KernelLayout,
     load::{LoadError, Object, ToLoad},
     program::Recorded,
@@ -64,6 +66,10 @@ pub struct ProgramOptions {
     pub slots: Vec<EventSlot>,
     /// How each event is recorded, by the same position.
     pub lanes: Vec<Lane>,
+    /// The filter of each event in the generic lane, by the same position.
+    pub filters: Vec<Option<filter::Program>>,
+    /// Which threads are recorded, by what they are.
+    pub scope: Option<filter::Program>,
     /// Where the fast lane's system call programs are attached.
     pub hooks: Option<Hooks>,
     /// Where things are in this kernel's structures.
@@ -90,11 +96,14 @@ pub struct Programs {
     object: Object,
     /// By name.
     loaded: BTreeMap<&'static str, OwnedFd>,
+    /// Generic programs with a filter. Events with the same one share a program.
+    filtered: HashMap<(&'static str, Vec<Insn>), OwnedFd>,
     /// The page rings.
     pub rings: Arc<Rings>,
     ledger: SharedArray<EventLedger>,
     traced: SharedArray<u64>,
     untraced: SharedArray<u64>,
+    scoped: SharedArray<u64>,
     names: Option<NameStream>,
     wake: Vec<WakeStream>,
     slots: usize,
@@ -160,17 +169,44 @@ impl Programs {
         let ledger = shared(&object, "LEDGER", ledger as usize)?;
         let traced = shared(&object, "TRACED", TID_WORDS)?;
         let untraced = shared(&object, "UNTRACED", TID_WORDS)?;
+        let scoped = shared(&object, "SCOPED", TID_WORDS)?;
         let loaded = load_programs(&object, options)?;
-        Ok(Self { object, loaded, rings, ledger, traced, untraced, names: Some(names), wake, slots })
+        let filtered = load_filtered(&object, options)?;
+        Ok(Self {
+            object,
+            loaded,
+            filtered,
+            rings,
+            ledger,
+            traced,
+            untraced,
+            scoped,
+            names: Some(names),
+            wake,
+            slots,
+        })
     }
 
-    /// Loads a program, if it is not loaded yet.
-    pub(super) fn load_program(&mut self, program: &'static str) -> Result<(), LoadError> {
-        if !self.loaded.contains_key(program) {
-            let loaded = self.object.load_all(&[ToLoad { program, attach_btf_id: None }])?;
-            self.loaded.extend(loaded.into_iter().map(|fd| (program, fd)));
+    /// A program of the generic lane, with the filter of its events; loaded, if it is not yet.
+    pub(super) fn generic(
+        &mut self,
+        program: &'static str,
+        filter: Option<&filter::Program>,
+    ) -> Result<BorrowedFd<'_>, LoadError> {
+        let Some(filter) = filter else {
+            if !self.loaded.contains_key(program) {
+                let loaded = self.object.load_all(&[ToLoad::plain(program)])?;
+                self.loaded.extend(loaded.into_iter().map(|fd| (program, fd)));
+            }
+            return self.fd(program);
+        };
+        let key = (program, filter.code.clone());
+        if !self.filtered.contains_key(&key) {
+            let to_load = ToLoad { filter: Some(&filter.code), ..ToLoad::plain(program) };
+            let loaded = self.object.load_all(&[to_load])?;
+            self.filtered.extend(loaded.into_iter().map(|fd| (key.clone(), fd)));
         }
-        Ok(())
+        self.filtered.get(&key).map(|program| program.as_fd()).ok_or(LoadError::Missing(program))
     }
 
     /// Loads and attaches the programs of fast events, each to record under its slot. The results are in the order of the events.
@@ -235,6 +271,11 @@ impl Programs {
         set_bit(&self.traced, tid);
     }
 
+    /// Notes that a thread is within the scope of the recording, until it is seen running.
+    pub fn note_in_scope(&self, tid: u32) {
+        set_bit(&self.scoped, tid);
+    }
+
     /// Lets a thread no longer make an event interesting as its other thread.
     pub fn untrace_thread(&self, tid: u32) {
         set_bit(&self.untraced, tid);
@@ -250,7 +291,8 @@ impl Programs {
     /// (`trace_call_bpf`, kernel/trace/bpf_trace.c). The count is over all events and CPUs.
     pub fn recursion_misses(&self, links: &FastLinks, probes: &HookLinks) -> Option<u64> {
         // A program that no event needed is not loaded.
-        let generic: Vec<_> = program::GENERICS.into_iter().filter_map(|name| self.fd(name).ok()).collect();
+        let generic = program::GENERICS.into_iter().filter_map(|name| self.fd(name).ok());
+        let generic: Vec<_> = generic.chain(self.filtered.values().map(|program| program.as_fd())).collect();
         // Earlier kernels show the line too, and it stays 0.
         if (!generic.is_empty() || probes.has_kprobes) && KernelVersion::running()? < TRACEPOINT_MISSES_SINCE
         {
@@ -349,16 +391,37 @@ fn load_programs(
     options: &ProgramOptions,
 ) -> Result<BTreeMap<&'static str, OwnedFd>, LoadError> {
     let generic = || {
-        let slots = options.slots.iter().zip(&options.lanes);
-        slots.filter(|(_, lane)| matches!(lane, Lane::Generic)).map(|(slot, _)| generic_program(slot))
+        let slots = options.slots.iter().zip(&options.lanes).zip(&options.filters);
+        slots
+            .filter(|((_, lane), filter)| matches!(lane, Lane::Generic) && filter.is_none())
+            .map(|((slot, _), _)| generic_program(slot))
     };
-    let wanted: Vec<ToLoad> = (program::GENERICS.into_iter())
+    let wanted: Vec<ToLoad<'_>> = (program::GENERICS.into_iter())
         .filter(|name| generic().any(|used| used == *name))
         .chain(program::ALWAYS)
-        .map(|program| ToLoad { program, attach_btf_id: None })
+        .map(ToLoad::plain)
         .collect();
     let loaded = object.load_all(&wanted)?;
     Ok(wanted.into_iter().map(|wanted| wanted.program).zip(loaded).collect())
+}
+
+/// Loads the generic programs of events with filters.
+fn load_filtered(
+    object: &Object,
+    options: &ProgramOptions,
+) -> Result<HashMap<(&'static str, Vec<Insn>), OwnedFd>, LoadError> {
+    let mut wanted: Vec<ToLoad<'_>> = Vec::new();
+    for ((slot, lane), filter) in options.slots.iter().zip(&options.lanes).zip(&options.filters) {
+        if let (Lane::Generic, Some(filter)) = (lane, filter) {
+            let to_load = ToLoad { filter: Some(&filter.code), ..ToLoad::plain(generic_program(slot)) };
+            if !wanted.contains(&to_load) {
+                wanted.push(to_load);
+            }
+        }
+    }
+    let loaded = object.load_all(&wanted)?;
+    let keys = wanted.iter().map(|wanted| (wanted.program, wanted.filter.unwrap_or_default().to_vec()));
+    Ok(keys.zip(loaded).collect())
 }
 
 fn create_object(
@@ -378,6 +441,8 @@ fn create_object(
         (globals::OVERWRITE, options.overwrite.into()),
         (globals::FILTER_TASKS, options.filter_tasks.into()),
         (globals::FOLLOW_FORK, options.follow_fork.into()),
+        (globals::SCOPE, options.scope.is_some().into()),
+        (globals::THINNED, options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0).into()),
         (globals::SELF_TGID, options.exclude_tgid.unwrap_or(0)),
         (globals::SLOTS, slots),
         (globals::TASK_PID, layout.task_pid),
@@ -413,10 +478,13 @@ fn create_object(
         ("CONTROL", options.possible_cpus),
         ("EVENTS", slots),
         ("LEDGER", ledger),
+        ("RATES", slots),
         ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
     ];
     let cast = layout.any_load.map(|load| load.cast);
-    Object::create(OBJECT, &constants, &sizes, &[("SIDE", side_bytes)], WAKE_BYTES, cast)
+    let mut object = Object::create(OBJECT, &constants, &sizes, &[("SIDE", side_bytes)], WAKE_BYTES, cast)?;
+    object.set_scope(options.scope.as_ref().map(|scope| scope.code.clone()));
+    Ok(object)
 }
 
 /// The slot of these stacks plus 1, and the event's id; zeros if no event is followed by them.

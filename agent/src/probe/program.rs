@@ -7,6 +7,7 @@ use aya_obj::generated::bpf_insn;
 use super::{
     insn::{Assembler, Insn, Relocations},
     load::{LoadError, Object},
+    parts::Written,
 };
 
 /// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Part::Begin`] and [`Part::End`].
@@ -22,15 +23,10 @@ pub(super) enum Part {
     Begin,
     /// `fast_end`: makes the record part of the ring.
     End,
-}
-
-impl Part {
-    fn program(self) -> &'static str {
-        match self {
-            Self::Begin => "fast_begin",
-            Self::End => "fast_end",
-        }
-    }
+    /// `fast_reject`: counts an event that its filter does not take.
+    Reject,
+    /// The filter of the body's event, which is no part of the object.
+    Filter,
 }
 
 /// What an instruction needs that is known only when the program is loaded.
@@ -49,6 +45,8 @@ pub(super) enum Relocation {
 pub(crate) struct Body {
     code: Vec<Insn>,
     relocations: Relocations,
+    /// A function that gets the address of a record.
+    filter: Vec<Insn>,
 }
 
 /// An event as a body's relocations name it.
@@ -63,8 +61,13 @@ pub(super) struct Recorded {
 impl Body {
     /// A body of these instructions; `None` if a jump leads nowhere.
     pub(super) fn new(code: Assembler) -> Option<Self> {
+        Self::with_filter(code, Vec::new())
+    }
+
+    /// The same with the function that it calls as [`Part::Filter`].
+    pub(super) fn with_filter(code: Assembler, filter: Vec<Insn>) -> Option<Self> {
         let (code, relocations) = code.finish()?;
-        Some(Self { code, relocations })
+        Some(Self { code, relocations, filter })
     }
 
     /// The whole program for these events.
@@ -80,7 +83,10 @@ impl Body {
                     let found = placed.iter().find(|(placed, _)| *placed == part).map(|(_, start)| *start);
                     let start = found.unwrap_or_else(|| {
                         let start = code.len();
-                        code.extend_from_slice(parts.of(part));
+                        match parts.of(part) {
+                            Some(part) => code.extend_from_slice(part),
+                            None => code.extend(self.filter.iter().map(|&insn| bpf_insn::from(insn))),
+                        }
                         placed.push((part, start));
                         start
                     });
@@ -89,7 +95,7 @@ impl Body {
             };
             code.get_mut(at).ok_or(LoadError::Missing("instruction of a program"))?.imm = value;
         }
-        Ok(code)
+        Ok(super::parts::join(code, Written { filter: None, scope: parts.scope }))
     }
 }
 
@@ -98,20 +104,27 @@ impl Body {
 pub(super) struct Parts<'a> {
     begin: &'a [bpf_insn],
     end: &'a [bpf_insn],
+    reject: &'a [bpf_insn],
+    scope: Option<&'a [Insn]>,
 }
 
 impl<'a> Parts<'a> {
     pub(super) fn of_object(object: &'a Object) -> Result<Self, LoadError> {
         Ok(Self {
-            begin: object.instructions(Part::Begin.program())?,
-            end: object.instructions(Part::End.program())?,
+            begin: object.instructions("fast_begin")?,
+            end: object.instructions("fast_end")?,
+            reject: object.instructions("fast_reject")?,
+            scope: object.scope(),
         })
     }
 
-    fn of(&self, part: Part) -> &'a [bpf_insn] {
+    /// A part's code; `None` if it is the body's.
+    fn of(&self, part: Part) -> Option<&'a [bpf_insn]> {
         match part {
-            Part::Begin => self.begin,
-            Part::End => self.end,
+            Part::Begin => Some(self.begin),
+            Part::End => Some(self.end),
+            Part::Reject => Some(self.reject),
+            Part::Filter => None,
         }
     }
 }
@@ -133,7 +146,7 @@ mod tests {
         let body = Body::new(code).unwrap();
         let mark = |imm| vec![Insn { code: 0xb7, regs: 0, off: 0, imm }.into(); 3];
         let (begin, end): (Vec<bpf_insn>, Vec<bpf_insn>) = (mark(1), mark(2));
-        let parts = Parts { begin: &begin, end: &end };
+        let parts = Parts { begin: &begin, end: &end, reject: &[], scope: None };
         let events = [Recorded { slot: 7, id: 1 }, Recorded { slot: 8, id: 2 }];
         let linked = body.link(&events, &parts).unwrap();
         let imm: Vec<i32> = linked.iter().map(|insn| insn.imm).collect();

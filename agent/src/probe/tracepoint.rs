@@ -8,6 +8,7 @@ use std::{
 use agent_ebpf::{DIRECT_LEN, DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_flags};
 
 use super::{
+    filter,
     load::LoadError,
     object::{Programs, program},
     sys,
@@ -126,10 +127,10 @@ pub fn attach(
     programs: &mut Programs,
     event: &str,
     plan: &EventSlot,
+    filter: Option<&filter::Program>,
     index: u32,
 ) -> Result<Attachment, super::ProbeError> {
-    programs.load_program(generic_program(plan))?;
-    let program = programs.fd(generic_program(plan))?;
+    let program = programs.generic(generic_program(plan), filter)?;
     let fail = |step| move |source| AttachError { event: event.to_owned(), step, source };
     let carrier = sys::open_tracepoint(plan.id).map_err(fail("perf_event_open"))?;
     let link =

@@ -17,11 +17,14 @@ use crate::{
     event::{Field, Format, Location},
     kernel::btf::{Btf, BtfError, Shape, TypeId},
     probe::{
+        filter,
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
         program::{Body, FRAME, Part, Relocation},
     },
 };
 
+/// Bytes of the common fields.
+const COMMON: u32 = 8;
 /// Longest record of the fast lane: its event header has 4 bytes.
 const RECORD_MAX: u32 = 112;
 /// Below the frame, which is at the top of the stack: named values, then what calls would overwrite, then what members are copied to.
@@ -71,6 +74,12 @@ pub enum Mismatch {
     /// The record is too long.
     #[error("its record can have {0} bytes, programs of the fast lane write at most {RECORD_MAX}")]
     TooLong(u32),
+    /// It has a filter, and its program is that of others.
+    #[error("all system calls share their programs there, which have no filters")]
+    SharedProgram,
+    /// Its filter.
+    #[error("its filter cannot be evaluated there: {0}")]
+    Filter(#[from] filter::Uncompiled),
     /// The expression is not understood. A defect of the description for this kernel.
     #[error("its description does not fit: {0}")]
     Expression(&'static str),
@@ -86,6 +95,15 @@ pub(super) enum Access {
     Copied,
 }
 
+/// What of a record is on the stack when its filter is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Staged {
+    /// The fields that the filter looks at.
+    Fields,
+    /// All of it: what is behind the fixed part is where the strings before it end.
+    Whole,
+}
+
 /// Compiles an event.
 pub(super) fn compile(
     definition: &Definition,
@@ -93,6 +111,7 @@ pub(super) fn compile(
     format: &Format,
     btf: &Btf,
     access: Access,
+    filter: Option<&filter::Program>,
 ) -> Result<Body, Mismatch> {
     if args.len() != definition.args.len() {
         return Err(Mismatch::Arguments { found: args.len(), expected: definition.args.len() });
@@ -103,7 +122,7 @@ pub(super) fn compile(
         }
     }
     let compiler = Compiler { code: Assembler::default(), definition, args, btf, access, lets: Vec::new() };
-    compiler.program(format)
+    compiler.program(format, filter)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,12 +150,20 @@ struct Compiler<'a> {
 }
 
 impl Compiler<'_> {
-    fn program(mut self, format: &Format) -> Result<Body, Mismatch> {
+    fn program(mut self, format: &Format, filter: Option<&filter::Program>) -> Result<Body, Mismatch> {
         let layout = format.record_layout();
         let texts = self.text_limits(format, layout.size)?;
         let max = layout.size + texts.iter().map(|(_, limit)| limit).sum::<u32>();
+        let done = self.code.label();
         self.code.alu(Alu::Mov, R6, R1);
         self.distrust()?;
+        let mut staged = None;
+        if let Some(function) = filter {
+            self.lets()?;
+            let open = self.code.label();
+            staged = Some(self.stage(format, &texts, max, function, open)?);
+            self.ask(open, done);
+        }
         match &self.definition.about {
             Some(about) => {
                 self.number(about, 1)?;
@@ -149,20 +176,24 @@ impl Compiler<'_> {
         self.code.load_imm(R3, max.into());
         self.frame_pointer(R5);
         self.code.call(Part::Begin);
-        let done = self.code.label();
         let failed = self.code.label();
         let finish = self.code.label();
         self.code.jump_imm(Jump::Equal, R0, 0, done);
         self.code.alu(Alu::Mov, R7, R0);
-        self.code.load_imm(R8, layout.fields_end.into());
-        self.lets()?;
-        self.padding(format, layout.size);
-        for (name, value) in &self.definition.fields {
-            let field = format.field(name).ok_or(Mismatch::NoField(name))?;
-            match texts.iter().find(|(text, _)| text == name) {
-                None => self.field(name, field, value)?,
-                Some((_, limit)) => self.text(name, field, value, *limit, failed)?,
+        if staged == Some(Staged::Whole) {
+            self.code.jump_imm(Jump::Equal, R8, 0, failed);
+            self.unstage(COMMON, max, max);
+        } else {
+            self.code.load_imm(R8, layout.fields_end.into());
+            if filter.is_none() {
+                self.lets()?;
             }
+            self.padding(format, layout.size);
+            let is_staged = |field: &Field| filter.is_some_and(|filter| looks_at(filter, field));
+            for field in format.fields.iter().filter(|field| is_staged(field)) {
+                self.unstage(field.offset, field.offset + field.size, max);
+            }
+            self.fields(format, &texts, |field| !is_staged(field), failed)?;
         }
         // What is behind the last field belongs to the structure, and dynamic data starts at the field's end.
         self.code.alu(Alu::Mov, R2, R8);
@@ -179,7 +210,82 @@ impl Compiler<'_> {
         self.code.place(done);
         self.code.load_imm(R0, 0);
         self.code.exit();
-        Body::new(self.code).ok_or(Mismatch::Expression("it is too long"))
+        let filter = filter.map_or_else(Vec::new, |filter| filter.code.clone());
+        Body::with_filter(self.code, filter).ok_or(Mismatch::Expression("it is too long"))
+    }
+
+    /// Makes what the filter looks at, on the stack.
+    fn stage(
+        &mut self,
+        format: &Format,
+        texts: &[(&'static str, u32)],
+        max: u32,
+        filter: &filter::Program,
+        open: Label,
+    ) -> Result<Staged, Mismatch> {
+        self.code.alu(Alu::Mov, R7, FP);
+        self.code.alu_imm(Alu::Add, R7, stage(max).into());
+        let mut needed = format.fields.iter().filter(|field| looks_at(filter, field));
+        if needed.all(|field| field.location == Location::Inline) {
+            self.fields(format, texts, |field| looks_at(filter, field), open)?;
+            return Ok(Staged::Fields);
+        }
+        for word in 0..max.div_ceil(8) {
+            self.code.store_imm(8, R7, 8 * word as i16, 0);
+        }
+        let (cut, whole) = (self.code.label(), self.code.label());
+        self.code.load_imm(R8, format.record_layout().fields_end.into());
+        self.fields(format, texts, |_| true, cut)?;
+        self.code.goto(whole);
+        // The event is not filtered, and counted as lost.
+        self.code.place(cut);
+        self.code.load_imm(R8, 0);
+        self.code.goto(open);
+        self.code.place(whole);
+        Ok(Staged::Whole)
+    }
+
+    /// Calls the filter and, if it rejects the event, what counts that.
+    fn ask(&mut self, open: Label, done: Label) {
+        self.code.alu(Alu::Mov, R1, R7);
+        self.code.call(Part::Filter);
+        self.code.jump_imm(Jump::NotEqual, R0, 0, open);
+        self.code.relocated_imm(R1, Relocation::Slot(0));
+        self.code.call(Part::Reject);
+        self.code.goto(done);
+        self.code.place(open);
+    }
+
+    /// Copies bytes of the record from the stack to its place.
+    fn unstage(&mut self, from: u32, to: u32, max: u32) {
+        let mut at = from;
+        while at < to {
+            let step = aligned_step(at, to - at);
+            self.code.load(step, R1, FP, stage(max) + at as i16);
+            self.code.store(step, R7, at as i16, R1);
+            at += step;
+        }
+    }
+
+    /// The chosen fields, at R7. `failed` is where a string that is too long leads.
+    fn fields(
+        &mut self,
+        format: &Format,
+        texts: &[(&'static str, u32)],
+        chosen: impl Fn(&Field) -> bool,
+        failed: Label,
+    ) -> Result<(), Mismatch> {
+        for (name, value) in &self.definition.fields {
+            let field = format.field(name).ok_or(Mismatch::NoField(name))?;
+            if !chosen(field) {
+                continue;
+            }
+            match texts.iter().find(|(text, _)| text == name) {
+                None => self.field(name, field, value)?,
+                Some((_, limit)) => self.text(name, field, value, *limit, failed)?,
+            }
+        }
+        Ok(())
     }
 
     /// The fields that are strings behind the fixed part, and how long each may be, NUL included and one more: what fills the
@@ -354,7 +460,7 @@ impl Compiler<'_> {
         }
         let mut done = 0;
         while done < size {
-            let step = [8, 4, 2, 1].into_iter().find(|step| done + step <= size).unwrap_or(1);
+            let step = aligned_step(at.cast_unsigned().into(), size).min(aligned_step(done, size - done));
             self.code.load(step, R2, base, from + done as i16);
             self.code.store(step, R7, at + done as i16, R2);
             done += step;
@@ -674,6 +780,22 @@ impl Compiler<'_> {
         }
         Ok(Type::Number { size: 8, signed: both_signed })
     }
+}
+
+/// Where the part of the record that is on the stack starts, for a record of at most so many bytes.
+fn stage(max: u32) -> i16 {
+    -COPIED - 8 - max.next_multiple_of(8) as i16
+}
+
+/// The widest access at this place of at most so many bytes; those to the stack have to be aligned.
+fn aligned_step(at: u32, bytes: u32) -> u32 {
+    [8, 4, 2].into_iter().find(|step| *step <= bytes && at.is_multiple_of(*step)).unwrap_or(1)
+}
+
+/// Whether a filter looks at a field.
+fn looks_at(filter: &filter::Program, field: &Field) -> bool {
+    let end = field.offset + field.size.max(1);
+    filter.reads.range(field.offset..end).next().is_some()
 }
 
 /// What a string is copied from: an array is meant as it is, a pointer is marked by `string`.

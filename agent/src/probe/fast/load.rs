@@ -68,6 +68,7 @@ impl FastLinks {
 /// Loads and attaches fast events.
 #[derive(Debug)]
 pub(in crate::probe) struct Loader<'a> {
+    object: &'a Object,
     parts: Parts<'a>,
     enter: &'a [bpf_insn],
     exit: &'a [bpf_insn],
@@ -83,6 +84,7 @@ enum Job<'a> {
 impl<'a> Loader<'a> {
     pub(in crate::probe) fn new(object: &'a Object, hooks: Option<Hooks>) -> Result<Self, LoadError> {
         Ok(Self {
+            object,
             parts: Parts::of_object(object)?,
             enter: object.instructions("syscall_enter")?,
             exit: object.instructions("syscall_exit")?,
@@ -153,7 +155,9 @@ impl<'a> Loader<'a> {
                 // The reason that matters is that of the program that was meant.
                 load(direct).or_else(|first| load(copied).map_err(|_| first))
             }
-            Job::Calls { name, tracepoint, code } => load(name, tracepoint, code),
+            Job::Calls { name, tracepoint, code } => {
+                load(name, tracepoint, &self.object.joined(code.to_vec(), None))
+            }
         }
     }
 }

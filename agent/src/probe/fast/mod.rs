@@ -29,8 +29,9 @@ pub use syscalls::{Call, Hooks};
 use compile::{Access, compile};
 use language::Definition;
 
+use super::filter::{self, Facts};
 use crate::{
-    event::Format,
+    event::{Format, filter::program::Test},
     kernel::{
         btf::{Btf, TypeId},
         features::KernelVersion,
@@ -154,9 +155,20 @@ impl<'a> FastLane<'a> {
         Ok(Self { btf, access, definitions: HashMap::new(), calls: None })
     }
 
-    /// A program for this event.
-    pub fn plan(&mut self, system: &str, name: &str, format: &Format) -> Result<FastEvent, Mismatch> {
+    /// A program for this event, with a filter of its records.
+    pub fn plan(
+        &mut self,
+        system: &str,
+        name: &str,
+        format: &Format,
+        filter: Option<(&Test, &Facts)>,
+    ) -> Result<FastEvent, Mismatch> {
+        let filter =
+            filter.map(|(test, facts)| filter::Program::compile_fast(test, format.id, facts)).transpose()?;
         if matches!(system, "syscalls" | "raw_syscalls") {
+            if filter.is_some() {
+                return Err(Mismatch::SharedProgram);
+            }
             if self.calls.is_none() {
                 self.calls = Some(Hooks::find(self.btf)?);
             }
@@ -176,7 +188,8 @@ impl<'a> FastLane<'a> {
                 Some(found) => found,
                 None => tracepoint.insert(self.btf.raw_tracepoint(name)?),
             };
-            let compiled = |access| compile(definition, &found.args, format, self.btf, access);
+            let compiled =
+                |access| compile(definition, &found.args, format, self.btf, access, filter.as_ref());
             match compiled(self.access) {
                 Ok(direct) => {
                     let copied = compiled(Access::Copied)?;

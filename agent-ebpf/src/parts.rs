@@ -1,0 +1,43 @@
+//! Calls of code that the agent writes at the start: filters (`agent_ebpf::parts`).
+
+use agent_ebpf::parts;
+
+/// Whether the filter of this program's event takes the record in the context.
+#[inline(always)]
+pub fn event_filter(ctx: *const u8) -> bool {
+    let wanted: u64;
+    // SAFETY: a call as the calling convention has it: it takes R1 to R5, and gives R0.
+    unsafe {
+        core::arch::asm!(
+            "call {part}",
+            part = const parts::EVENT_FILTER,
+            inlateout("r1") ctx => _,
+            lateout("r0") wanted,
+            lateout("r2") _,
+            lateout("r3") _,
+            lateout("r4") _,
+            lateout("r5") _,
+        );
+    }
+    wanted != 0
+}
+
+/// Whether the current thread is within the scope of the recording.
+#[inline(always)]
+pub fn scope() -> bool {
+    let inside: u64;
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!(
+            "call {part}",
+            part = const parts::SCOPE,
+            lateout("r0") inside,
+            lateout("r1") _,
+            lateout("r2") _,
+            lateout("r3") _,
+            lateout("r4") _,
+            lateout("r5") _,
+        );
+    }
+    inside != 0
+}

@@ -1,0 +1,66 @@
+//! Sampling and rate limits: what is left out of events that are wanted otherwise.
+
+use agent_ebpf::{LossCause, rate};
+
+use crate::{
+    atomic, context, globals,
+    maps::{EVENTS, RATES},
+    ring::Ring,
+};
+
+/// How often an event that starts a new second tries again because another CPU came between.
+const TRIES: usize = 4;
+
+/// Whether this event is recorded. Counts it if not.
+#[inline(always)]
+pub fn admits(ring: &mut Ring, cookie: u32) -> bool {
+    if globals::thinned() == 0 {
+        return true;
+    }
+    let Some(slot) = EVENTS.get_ptr(cookie) else { return true };
+    // SAFETY: the slot comes from a map lookup and does not change while the event is attached; the event's own row of the ledger
+    // belongs to its program, which does not interrupt itself.
+    let (sample, limit) = unsafe { ((*slot).sample, (*slot).rate) };
+    if sample > 1 {
+        let number = arrive(ring);
+        if number % u64::from(sample) != 0 {
+            return false;
+        }
+    }
+    if limit != 0 && number_in_second(cookie) >= limit {
+        ring.lose(LossCause::RateLimit);
+        return false;
+    }
+    true
+}
+
+/// How many events came to the sample before this one.
+#[inline(always)]
+fn arrive(ring: &mut Ring) -> u64 {
+    let arrived = unsafe { &raw mut (*ring.ledger).arrived };
+    if globals::preemptible() != 0 {
+        return atomic::take_number(arrived);
+    }
+    unsafe {
+        let number = *arrived;
+        *arrived = number + 1;
+        number
+    }
+}
+
+/// How many events of this kind there were in this second before this one.
+#[inline(always)]
+fn number_in_second(cookie: u32) -> u32 {
+    let Some(window) = RATES.get_ptr_mut(cookie) else { return 0 };
+    let second = context::now() / rate::WINDOW << rate::SECOND_SHIFT;
+    for _ in 0..TRIES {
+        let seen = atomic::load(window);
+        if (seen ^ second) >> rate::SECOND_SHIFT == 0 {
+            return atomic::take_number(window) as u32;
+        }
+        if atomic::replace(window, seen, second | 1) {
+            return 0;
+        }
+    }
+    u32::MAX
+}

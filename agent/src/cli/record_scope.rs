@@ -1,0 +1,134 @@
+//! Options of `record` that say what is wanted of the events: filters, samples, rates.
+
+use std::str::FromStr;
+
+use clap::{ArgMatches, Args};
+
+use super::CliError;
+use crate::{
+    capture::EventRule,
+    event::filter::{Dialect, Filter},
+};
+
+/// What is wanted of the events.
+#[derive(Args, Debug)]
+pub struct WantedArgs {
+    /// Of the events of the -e before it, record only those that FILTER holds for; several have to hold all
+    #[arg(short = 'f', value_name = "FILTER")]
+    pub filters: Vec<String>,
+
+    /// Of the events of the -e before it, record one of N on each CPU: 1/N
+    #[arg(long = "sample", value_name = "1/N")]
+    pub samples: Vec<Sample>,
+
+    /// Of each event of the -e before it, record at most N in a second: 500/s, 10k/s
+    #[arg(long = "rate", value_name = "N/s")]
+    pub rates: Vec<Rate>,
+}
+
+/// One of so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample(u32);
+
+impl FromStr for Sample {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let of = text.trim().strip_prefix("1/").and_then(|of| of.trim().parse().ok()).filter(|of| *of != 0);
+        of.map(Self).ok_or_else(|| "expected 1/N, such as 1/100 for every hundredth".to_owned())
+    }
+}
+
+/// So many in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(u32);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.trim().strip_suffix("/s").unwrap_or(text.trim());
+        let (digits, scale) = match number.as_bytes().last() {
+            Some(b'k' | b'K') => (&number[..number.len() - 1], 1000),
+            Some(b'M') => (&number[..number.len() - 1], 1_000_000),
+            _ => (number, 1),
+        };
+        let rate = digits.parse::<u32>().ok().and_then(|digits| digits.checked_mul(scale));
+        rate.filter(|rate| *rate != 0)
+            .map(Self)
+            .ok_or_else(|| "expected a number of events in a second, such as 500/s, 10k/s or 2M/s".to_owned())
+    }
+}
+
+/// What is wanted of the events of each -e, in their order.
+pub(super) fn event_rules(args: &WantedArgs, matches: &ArgMatches) -> Result<Vec<EventRule>, CliError> {
+    let mut rules = vec![EventRule::default(); indices(matches, "events").count()];
+    // What of both kinds there is, in the order of the command line.
+    let mut places: Vec<(usize, Option<usize>)> =
+        indices(matches, "events").enumerate().map(|(rule, place)| (place, Some(rule))).collect();
+    for probe in ["kprobe", "kretprobe", "uprobe", "uretprobe", "usdt"] {
+        places.extend(indices(matches, probe).map(|place| (place, None)));
+    }
+    places.sort_unstable();
+    for (text, place) in args.filters.iter().zip(indices(matches, "filters")) {
+        let rule = before(&mut rules, &places, place, "-f")?;
+        let parse = |text: &str| {
+            Filter::parse_expression(text, Dialect::Ftrace)
+                .map_err(|error| CliError::Usage(format!("-f: {error}")))
+        };
+        let filter = parse(text)?;
+        rule.filter = Some(match &rule.filter {
+            None => filter,
+            Some(other) => parse(&format!("({}) && ({text})", other.text()))?,
+        });
+    }
+    for (Sample(of), place) in args.samples.iter().zip(indices(matches, "samples")) {
+        before(&mut rules, &places, place, "--sample")?.sample = Some(*of);
+    }
+    for (Rate(rate), place) in args.rates.iter().zip(indices(matches, "rates")) {
+        before(&mut rules, &places, place, "--rate")?.rate = Some(*rate);
+    }
+    Ok(rules)
+}
+
+/// Where an option stands on the command line, each time.
+fn indices<'m>(matches: &'m ArgMatches, option: &str) -> impl Iterator<Item = usize> + use<'m> {
+    matches.indices_of(option).into_iter().flatten()
+}
+
+/// The rule of the -e before a place. `places` has where each -e is, with its rule, and where each probe is.
+fn before<'r>(
+    rules: &'r mut [EventRule],
+    places: &[(usize, Option<usize>)],
+    place: usize,
+    option: &str,
+) -> Result<&'r mut EventRule, CliError> {
+    let found = places.iter().rfind(|(event, _)| *event < place).map(|(_, rule)| *rule);
+    if found == Some(None) {
+        return Err(CliError::Usage(format!("{option} is for the events of an -e; probes have none")));
+    }
+    found.flatten().and_then(|rule| rules.get_mut(rule)).ok_or_else(|| {
+        CliError::Usage(format!(
+            "{option} is for the events of the -e before it, and there is none before it"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_and_rates() {
+        assert_eq!("1/100".parse(), Ok(Sample(100)));
+        for bad in ["", "100", "2/3", "1/0", "1/-1", "1/x"] {
+            assert!(bad.parse::<Sample>().is_err(), "{bad}");
+        }
+        for (text, rate) in [("500/s", 500), ("10k/s", 10_000), ("2M/s", 2_000_000), ("7", 7)] {
+            assert_eq!(text.parse(), Ok(Rate(rate)));
+        }
+        for bad in ["", "k", "0/s", "-1/s", "1/m", "1.5k/s", "9999999k/s"] {
+            assert!(bad.parse::<Rate>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Running a filter in the kernel on records that somebody gives, without an event: for tests, and to see what a filter does.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+};
+
+use agent_ebpf::PAGE_SIZE;
+use aya_obj::generated::bpf_insn;
+
+use super::Program;
+use crate::{
+    probe::{
+        insn::{Alu, Assembler, FP, Jump, R0, R1, R2},
+        load::{Refused, said, verify},
+        sys,
+    },
+    ring::SharedArray,
+};
+
+/// include/uapi/linux/bpf.h, enum bpf_func_id, enum bpf_map_type and flags of maps.
+const MAP_LOOKUP_ELEM: i32 = 1;
+const MAP_TYPE_ARRAY: u32 = 2;
+const MMAPABLE: u32 = 1 << 10;
+
+/// A filter in the kernel.
+#[derive(Debug)]
+pub struct Trial {
+    program: OwnedFd,
+    record: SharedArray<[u8; PAGE_SIZE]>,
+}
+
+impl Trial {
+    /// Loads a filter. It is attached to nothing.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn load(filter: &Program) -> io::Result<Self> {
+        let map = sys::create_map(&sys::MapDefinition {
+            kind: MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: PAGE_SIZE as u32,
+            max_entries: 1,
+            flags: MMAPABLE,
+            name: c"trial",
+            inner: None,
+        })?;
+        let mut code = Assembler::default();
+        let end = code.label();
+        code.store_imm(4, FP, -4, 0);
+        code.load_map(R1, map.as_raw_fd());
+        code.alu(Alu::Mov, R2, FP);
+        code.alu_imm(Alu::Add, R2, -4);
+        code.call_helper(MAP_LOOKUP_ELEM);
+        code.jump_imm(Jump::Equal, R0, 0, end);
+        code.alu(Alu::Mov, R1, R0);
+        let call = code.call_appended();
+        code.place(end);
+        code.exit();
+        let (mut code, _) = code.finish().ok_or(io::ErrorKind::InvalidData)?;
+        code[call].imm = (code.len() - call - 1) as i32;
+        code.extend_from_slice(&filter.code);
+        let instructions: Vec<bpf_insn> = code.into_iter().map(bpf_insn::from).collect();
+        let program = verify(&sys::Program {
+            kind: sys::ProgramKind::RawTracepoint,
+            name: "trial",
+            license: c"Dual MIT/GPL",
+            instructions: &instructions,
+            expected_attach: 0,
+            attach_btf_id: 0,
+        })
+        .map_err(|Refused { source, log }| io::Error::other(format!("{source}{}", said(&log))))?;
+        Ok(Self { program, record: SharedArray::map(map.as_fd(), 1)? })
+    }
+
+    /// Whether it takes a record of at most a page; about threads it sees the calling one.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn takes(&self, record: &[u8]) -> io::Result<bool> {
+        let mut page = [0; PAGE_SIZE];
+        page.get_mut(..record.len()).ok_or(io::ErrorKind::InvalidInput)?.copy_from_slice(record);
+        self.record.write(0, page);
+        sys::run_with(self.program.as_fd(), 0).map(|result| result != 0)
+    }
+}
