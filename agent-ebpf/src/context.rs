@@ -6,7 +6,7 @@ use aya_ebpf::helpers::{
     bpf_probe_read_kernel, generated::bpf_ktime_get_tai_ns,
 };
 
-use crate::globals;
+use crate::{globals, percpu};
 
 // include/linux/preempt.h: 8 bits of preemption depth, 8 of softirq, 4 of hardirq, 4 of NMI.
 const PREEMPT_MASK: u32 = 0xff;
@@ -92,11 +92,12 @@ pub struct Own {
 /// hook itself and the eBPF dispatcher add (`own` is their share). Whether interrupts are off cannot be read by a program: that flag says
 /// "unknown" (0x02, which readers print as `X`) except in a hard interrupt, whose handlers run with interrupts off.
 #[inline(always)]
-pub fn common_word(ctl: &CpuControl, id: u16, current: &Current, own: Own) -> u32 {
+pub fn common_word(ctl: *mut CpuControl, id: u16, current: &Current, own: Own) -> u32 {
     let mut flags = FLAG_IRQS_UNKNOWN;
     let mut depth = 0;
-    if ctl.preempt_count != 0
-        && let Some(count) = read_word(ctl.preempt_count)
+    let address = percpu::preempt_count(ctl);
+    if address != 0
+        && let Some(count) = read_word(address)
     {
         if count & HARDIRQ_MASK != 0 {
             flags = FLAG_IRQS_OFF | FLAG_HARDIRQ;

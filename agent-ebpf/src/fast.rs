@@ -122,7 +122,7 @@ pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: 
             migration: globals::raw_migration() + u32::from(id & begin_flags::MIGRATION_DISABLED != 0),
             preemption: u32::from(id & begin_flags::PREEMPTIBLE == 0),
         };
-        let word = context::common_word(ring.control(), id as u16, &current, own);
+        let word = context::common_word(ring.ctl, id as u16, &current, own);
         record.cast::<u32>().write(word);
         record.cast::<u32>().add(1).write(current.pid_tgid as u32);
     }

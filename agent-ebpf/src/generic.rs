@@ -110,7 +110,7 @@ fn write<const LONG: bool>(
 #[inline(always)]
 fn common(ring: &mut Ring, slot: &EventSlot, current: &Current) -> [u32; 2] {
     let own = Own { migration: 1, preemption: 1 };
-    [context::common_word(ring.control(), slot.id, current, own), current.pid_tgid as u32]
+    [context::common_word(ring.ctl, slot.id, current, own), current.pid_tgid as u32]
 }
 
 /// Records the event in the side queue.

@@ -123,7 +123,7 @@ pub struct CpuControl {
     pub ring_base: u32,
     /// Pages in this CPU's ring, at least 2 while `enabled`. Set by the agent before the start.
     pub ring_pages: u32,
-    /// Kernel address of this CPU's preempt count, or 0 where it is not known. Set by `locate_percpu`.
+    /// Kernel address of this CPU's preempt count, or 0 while it is not known. Found by the first event on the CPU.
     pub preempt_count: u64,
     /// How many complete pages wake the reader, at least 1. Set by the agent before the start.
     pub wake_pages: u32,

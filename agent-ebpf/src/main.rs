@@ -6,12 +6,11 @@
 //! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones |
 //! | `syscalls` | `syscall_enter`, `syscall_exit`: all system calls |
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
-//! | `percpu` | `locate_percpu`: finds a CPU's preempt count, run once per CPU at start |
 //! | `side` | `flush_side`: empties a side queue, run once per CPU at a stop |
 //!
 //! `stack` records what follows an event: the stacks of the kernel and of its process.
 //! `ring` is the writer of the page ring that all recording programs share, `side` what they do when one interrupts another, `wake` tells
-//! its reader; `context` rebuilds the common fields; `parts` calls what the agent writes, and `thin` samples and limits.
+//! its reader; `context` rebuilds the common fields, for which `percpu` finds a CPU's preempt count; `parts` calls what the agent writes, and `thin` samples and limits.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch, core_intrinsics)]

@@ -4,35 +4,33 @@
 //! current task leads to its run queue (`current->se.cfs_rq->rq`), which is this CPU's copy of the per-CPU variable
 //! `runqueues`, and the kernel's BTF gives the distance between two per-CPU variables.
 
-use aya_ebpf::{
-    helpers::{bpf_get_current_task, bpf_get_smp_processor_id, bpf_probe_read_kernel},
-    macros::raw_tracepoint,
-    programs::RawTracePointContext,
-};
+use agent_ebpf::CpuControl;
+use aya_ebpf::helpers::{bpf_get_current_task, bpf_probe_read_kernel};
 
-use crate::{globals, maps::CONTROL};
+use crate::globals;
 
-/// Stores the address of this CPU's preempt count in its control block. Run by the agent on each CPU through
-/// `BPF_PROG_TEST_RUN`; never attached.
-#[raw_tracepoint(tracepoint = "sys_enter")]
-pub fn locate_percpu(_ctx: RawTracePointContext) -> i32 {
-    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
-    match (CONTROL.get_ptr_mut(cpu), run_queue(cpu)) {
-        (Some(control), Some(rq)) => {
-            let address = rq.wrapping_add(globals::rq_to_preempt() as u64);
-            unsafe { (*control).preempt_count = address };
-            0
-        }
-        _ => -1,
+/// The address of this CPU's preempt count, or 0. The first event on a CPU finds it, so that a CPU may come online at any time.
+#[inline(always)]
+pub fn preempt_count(ctl: *mut CpuControl) -> u64 {
+    let known = unsafe { (*ctl).preempt_count };
+    if known != 0 || globals::task_cfs_rq() == 0 {
+        return known;
     }
+    locate(ctl)
+}
+
+/// Looks for the preempt count and notes where it is. A program that interrupts this one finds the same.
+#[inline(never)]
+fn locate(ctl: *mut CpuControl) -> u64 {
+    let Some(rq) = run_queue(unsafe { (*ctl).cpu }) else { return 0 };
+    let address = rq.wrapping_add(globals::rq_to_preempt() as u64);
+    unsafe { (*ctl).preempt_count = address };
+    address
 }
 
 /// The address of this CPU's run queue, checked by the CPU number in it.
 #[inline(always)]
 fn run_queue(cpu: u32) -> Option<u64> {
-    if globals::task_cfs_rq() == 0 {
-        return None;
-    }
     unsafe {
         let task = bpf_get_current_task();
         let cfs_rq: u64 =

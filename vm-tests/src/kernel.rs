@@ -28,45 +28,46 @@ pub struct Kernel {
 struct Source {
     name: &'static str,
     series: &'static str,
+    /// Behind the build's number in the package's name: `-cloud`, `-rt`, or nothing.
     flavour: &'static str,
     metas: &'static [&'static str],
-    /// Every test runs on it (`on_every_kernel!`).
-    tested: bool,
 }
 
-static SOURCES: [Source; 4] = [
+static SOURCES: [Source; 5] = [
     Source {
         name: "6.1-cloud",
         series: "6.1",
-        flavour: "cloud",
+        flavour: "-cloud",
         metas: &["linux-image-cloud-amd64", "linux-image-6.1-cloud-amd64"],
-        tested: true,
-    },
-    Source {
-        name: "6.12-cloud",
-        series: "6.12",
-        flavour: "cloud",
-        metas: &["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"],
-        tested: true,
     },
     Source {
         name: "6.1-rt",
         series: "6.1",
-        flavour: "rt",
+        flavour: "-rt",
         metas: &["linux-image-rt-amd64", "linux-image-6.1-rt-amd64"],
-        tested: false,
+    },
+    Source {
+        name: "6.12-cloud",
+        series: "6.12",
+        flavour: "-cloud",
+        metas: &["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"],
+    },
+    Source {
+        name: "6.12-generic",
+        series: "6.12",
+        flavour: "",
+        metas: &["linux-image-6.12-amd64", "linux-image-amd64"],
     },
     Source {
         name: "6.12-rt",
         series: "6.12",
-        flavour: "rt",
+        flavour: "-rt",
         metas: &["linux-image-6.12-rt-amd64", "linux-image-rt-amd64"],
-        tested: false,
     },
 ];
 
 impl Kernel {
-    /// The names that match a glob; with the glob `*`, of the kernels that are tested.
+    /// The names that match a glob.
     pub fn names(glob: &str) -> Result<Vec<&'static str>, Error> {
         Ok(sources(glob)?.into_iter().map(|source| source.name).collect())
     }
@@ -81,7 +82,7 @@ impl Kernel {
         Self::matching(glob)?.into_iter().next().ok_or_else(|| no_such_kernel(glob))
     }
 
-    /// All kernels whose names match a glob; with the glob `*`, those that are tested.
+    /// All kernels whose names match a glob.
     pub fn matching(glob: &str) -> Result<Vec<Self>, Error> {
         sources(glob)?.into_iter().map(fetch).collect()
     }
@@ -89,10 +90,7 @@ impl Kernel {
 
 fn sources(glob: &str) -> Result<Vec<&'static Source>, Error> {
     let matcher = Glob::new(glob).map_err(|_| no_such_kernel(glob))?.compile_matcher();
-    let found: Vec<_> = SOURCES
-        .iter()
-        .filter(|source| matcher.is_match(source.name) && (glob != "*" || source.tested))
-        .collect();
+    let found: Vec<_> = SOURCES.iter().filter(|source| matcher.is_match(source.name)).collect();
     if found.is_empty() { Err(no_such_kernel(glob)) } else { Ok(found) }
 }
 
@@ -130,11 +128,21 @@ fn fetch(source: &Source) -> Result<Kernel, Error> {
 
 /// The package that a meta package depends on, if it is of the series that is wanted.
 fn newest_package(source: &Source) -> Option<String> {
-    let prefix = format!("linux-image-{}.", source.series);
-    let suffix = format!("-{}-amd64", source.flavour);
     source.metas.iter().find_map(|meta| {
         let listing = output("apt-cache", &["show", "--no-all-versions", meta], Path::new("/")).ok()?;
-        depends(&listing).into_iter().find(|name| name.starts_with(&prefix) && name.ends_with(&suffix))
+        depends(&listing).into_iter().find(|name| is_build_of(source, name))
+    })
+}
+
+/// Whether a package holds this kernel: `linux-image-`, the build, the flavour, `-amd64`. Builds have names such as `6.1.0-56` and
+/// `6.12.117+deb12`.
+fn is_build_of(source: &Source, package: &str) -> bool {
+    let build = package
+        .strip_prefix(&format!("linux-image-{}.", source.series))
+        .and_then(|rest| rest.strip_suffix(&format!("{}-amd64", source.flavour)));
+    build.is_some_and(|build| {
+        let words: Vec<&str> = build.split(['-', '+', '.']).collect();
+        words.iter().all(|word| word.starts_with("deb") || word.bytes().all(|byte| byte.is_ascii_digit()))
     })
 }
 
@@ -207,9 +215,23 @@ mod tests {
     }
 
     #[test]
-    fn every_tested_kernel_has_its_module_of_tests() {
+    fn flavours_are_told_apart() {
+        let of = |package: &str| -> Vec<&str> {
+            SOURCES.iter().filter(|source| is_build_of(source, package)).map(|source| source.name).collect()
+        };
+        assert_eq!(of("linux-image-6.1.0-56-cloud-amd64"), ["6.1-cloud"]);
+        assert_eq!(of("linux-image-6.1.0-56-rt-amd64"), ["6.1-rt"]);
+        assert_eq!(of("linux-image-6.12.117+deb12-amd64"), ["6.12-generic"]);
+        assert_eq!(of("linux-image-6.12.117+deb12-rt-amd64"), ["6.12-rt"]);
+        assert_eq!(of("linux-image-6.12.117+deb12-amd64-unsigned"), <[&str; 0]>::default());
+        assert_eq!(of("linux-image-6.1.0-56-amd64"), <[&str; 0]>::default());
+    }
+
+    #[test]
+    fn every_kernel_has_its_module_of_tests() {
         let modules: Vec<_> = Kernel::names("*").expect("some").into_iter().map(crate::module_name).collect();
-        assert_eq!(modules, ["k6_1_cloud", "k6_12_cloud"], "on_every_kernel! makes these");
+        let made = ["k6_1_cloud", "k6_1_rt", "k6_12_cloud", "k6_12_generic", "k6_12_rt"];
+        assert_eq!(modules, made, "on_every_kernel! makes these");
     }
 
     #[test]

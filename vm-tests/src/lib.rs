@@ -127,12 +127,14 @@ pub fn target_dir() -> PathBuf {
 
 /// Makes tests of functions that take a [`Kernel`]: each on every kernel, in a module named after it.
 ///
-/// `cargo xtask vm --kernel GLOB` runs those modules; a test that needs no more than one kernel is a plain `#[test]`.
+/// `cargo xtask vm --kernel GLOB` runs those modules; a test that needs no more than one kernel is a plain `#[test]`. Emulated kernels
+/// take their time, so most tests are content with [`on_cloud_kernels!`] or [`on_rt_kernels!`].
 #[macro_export]
 macro_rules! on_every_kernel {
     ($($test:ident),+ $(,)?) => {
-        $crate::on_every_kernel!(@module k6_1_cloud, "6.1-cloud", $($test)+);
-        $crate::on_every_kernel!(@module k6_12_cloud, "6.12-cloud", $($test)+);
+        $crate::on_cloud_kernels!($($test),+);
+        $crate::on_rt_kernels!($($test),+);
+        $crate::on_every_kernel!(@module k6_12_generic, "6.12-generic", $($test)+);
     };
     (@module $module:ident, $kernel:literal, $($test:ident)+) => {
         mod $module {
@@ -143,6 +145,24 @@ macro_rules! on_every_kernel {
                 }
             )+
         }
+    };
+}
+
+/// As [`on_every_kernel!`], on the smallest kernel of each series: once in a file.
+#[macro_export]
+macro_rules! on_cloud_kernels {
+    ($($test:ident),+ $(,)?) => {
+        $crate::on_every_kernel!(@module k6_1_cloud, "6.1-cloud", $($test)+);
+        $crate::on_every_kernel!(@module k6_12_cloud, "6.12-cloud", $($test)+);
+    };
+}
+
+/// As [`on_every_kernel!`], on the kernels with `PREEMPT_RT`: once in a file.
+#[macro_export]
+macro_rules! on_rt_kernels {
+    ($($test:ident),+ $(,)?) => {
+        $crate::on_every_kernel!(@module k6_1_rt, "6.1-rt", $($test)+);
+        $crate::on_every_kernel!(@module k6_12_rt, "6.12-rt", $($test)+);
     };
 }
 

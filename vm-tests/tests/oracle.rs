@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use vm_tests::{Cmd, Kernel, Vm, guest::test_program, on_every_kernel, target_dir};
+use vm_tests::{Cmd, Kernel, Vm, guest::test_program, on_cloud_kernels, target_dir};
 
-on_every_kernel!(sched_records_equal_ftraces);
+on_cloud_kernels!(sched_records_equal_ftraces);
 
 fn sched_records_equal_ftraces(kernel: &Kernel) {
     let program = test_program("integration-tests", "oracle").unwrap_or_else(|error| panic!("{error}"));

@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use vm_tests::{Cmd, Kernel, Vm, on_every_kernel};
+use vm_tests::{Cmd, Kernel, Vm, on_cloud_kernels};
 
-on_every_kernel!(records_and_stock_trace_cmd_reads);
+on_cloud_kernels!(records_and_stock_trace_cmd_reads);
 
 /// The number in front of ` events in` in a recording's summary.
 fn events_in(summary: &str) -> usize {

@@ -125,7 +125,7 @@ pub struct CaptureOptions {
     pub probes: Vec<CaptureProbe>,
     /// Clock of the time stamps.
     pub clock: TraceClock,
-    /// CPUs whose events are recorded; each gets a ring.
+    /// CPUs whose events are recorded; each gets a ring. One that is offline is recorded as soon as it comes online.
     pub cpus: Vec<u32>,
     /// One more than the highest possible CPU id.
     pub possible_cpus: u32,
@@ -318,9 +318,6 @@ impl Capture {
         };
         spool.reserve(RESERVE_MARGIN + for_symbols + formats as u64)?;
         let mut programs = Programs::load(&program_options(options))?;
-        if options.layout.preempt_count.is_some() {
-            tasks::locate_preempt_counts(&programs, &options.cpus)?;
-        }
         let mut links = Links::default();
         links.tasks = tasks::attach(&programs)?;
         for &process in options.tasks.iter().flat_map(|filter| &filter.processes) {

@@ -107,7 +107,8 @@ impl Plan {
         let clock: TraceClock = args.clock.parse().map_err(CliError::usage)?;
         let ring_pages = ring_pages(args.ring_kb)?;
         let cpus = Cpus::read().map_err(CliError::kernel)?;
-        let chosen = choose_cpus(args.cpu_mask.as_deref(), &cpus)?;
+        let mut notes = Vec::new();
+        let chosen = choose_cpus(args.cpu_mask.as_deref(), &cpus, &mut notes)?;
         let tasks = task_filter(args);
 
         let tracefs = Tracefs::open()?;
@@ -129,8 +130,7 @@ impl Plan {
         let is_exact = |name: &EventName| exact.contains(name);
         let mut events = EventPlan::make(&tracefs, &selection, args.all_formats, lanes, wanted, is_exact)?;
 
-        let mut notes: Vec<String> =
-            selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")).collect();
+        notes.extend(selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")));
         let mut never = Vec::new();
         for (name, reason) in &events.unusable {
             if exact.contains(name) {
@@ -299,15 +299,24 @@ fn ring_pages(kb: u64) -> Result<u32, CliError> {
     })
 }
 
-fn choose_cpus(mask: Option<&str>, cpus: &Cpus) -> Result<CpuSet, CliError> {
-    let Some(mask) = mask else { return Ok(cpus.online.clone()) };
+/// The CPUs that get a ring: those that are plugged in, because one that is offline may come online while recording. Many more are
+/// possible in a virtual machine, most of which never come.
+fn choose_cpus(mask: Option<&str>, cpus: &Cpus, notes: &mut Vec<String>) -> Result<CpuSet, CliError> {
+    let plugged_in: CpuSet = cpus.present.iter().chain(cpus.online.iter()).collect();
+    let Some(mask) = mask else { return Ok(plugged_in) };
     let wanted = CpuSet::parse_argument(mask, &cpus.possible)
         .map_err(|error| CliError::Usage(format!("-M {error}")))?;
-    let online: CpuSet = wanted.iter().filter(|&cpu| cpus.online.contains(cpu)).collect();
-    if online.is_empty() {
-        return Err(CliError::Usage(format!("-M names no CPU that is online; online are {}", cpus.online)));
+    let chosen: CpuSet = wanted.iter().filter(|&cpu| plugged_in.contains(cpu)).collect();
+    if chosen.is_empty() {
+        return Err(CliError::Usage(format!(
+            "-M names no CPU that is plugged in; {} are, online are {}",
+            cpus.present, cpus.online
+        )));
     }
-    Ok(online)
+    if !chosen.iter().any(|cpu| cpus.online.contains(cpu)) {
+        notes.push(format!("CPU {chosen} of -M is offline; its events are recorded when it comes online"));
+    }
+    Ok(chosen)
 }
 
 fn task_filter(args: &RecordArgs) -> Option<TaskFilter> {

@@ -114,13 +114,12 @@ pub(super) mod program {
     pub(crate) const GENERIC: &str = "generic_event";
     pub(crate) const GENERIC_LONG: &str = "generic_event_long";
     pub(crate) const GENERICS: [&str; 2] = [GENERIC, GENERIC_LONG];
-    pub(crate) const LOCATE: &str = "locate_percpu";
     pub(crate) const FLUSH_SIDE: &str = "flush_side";
     pub(crate) const TASK_CREATED: &str = "task_created";
     pub(crate) const TASK_RENAMED: &str = "task_renamed";
     pub(crate) const TASK_FREED: &str = "task_freed";
     /// What every recording needs.
-    pub(super) const ALWAYS: [&str; 5] = [LOCATE, FLUSH_SIDE, TASK_CREATED, TASK_RENAMED, TASK_FREED];
+    pub(super) const ALWAYS: [&str; 4] = [FLUSH_SIDE, TASK_CREATED, TASK_RENAMED, TASK_FREED];
 }
 
 impl Programs {

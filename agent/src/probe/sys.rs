@@ -30,7 +30,6 @@ pub(super) const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 pub(super) const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 /// The attach type of `tp_btf` programs.
 pub(super) const BPF_TRACE_RAW_TP: u32 = 23;
-const BPF_F_TEST_RUN_ON_CPU: u32 = 1;
 
 // include/uapi/linux/perf_event.h.
 const PERF_TYPE_SOFTWARE: u32 = 1;
@@ -457,18 +456,6 @@ pub(super) fn open_raw_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> io::R
     let mut attr =
         RawTracepointOpen { name: name.as_ptr() as u64, prog_fd: program.as_raw_fd() as u32, _pad: 0 };
     bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr).map(owned)
-}
-
-/// Runs a raw tracepoint program once on `cpu` (5.10 and later) and gives its return value.
-pub(super) fn run_on_cpu(program: BorrowedFd<'_>, cpu: u32) -> io::Result<i32> {
-    let mut attr = TestRun {
-        prog_fd: program.as_raw_fd() as u32,
-        flags: BPF_F_TEST_RUN_ON_CPU,
-        cpu,
-        ..TestRun::default()
-    };
-    bpf(BPF_PROG_TEST_RUN, &mut attr)?;
-    Ok(attr.retval as i32)
 }
 
 /// Runs a raw tracepoint program once with this argument, on any CPU, and gives its return value.

@@ -1,4 +1,4 @@
-//! Attaching the programs that note thread names and follow processes, and finding each CPU's preempt count.
+//! Attaching the programs that note thread names and follow processes.
 
 use std::os::fd::OwnedFd;
 
@@ -27,11 +27,4 @@ pub fn attach(programs: &Programs) -> Result<Vec<OwnedFd>, ProbeError> {
             })
         })
         .collect()
-}
-
-/// Lets each of `cpus` find its preempt count. Returns on how many it is now known; where it is not, records say so.
-pub fn locate_preempt_counts(programs: &Programs, cpus: &[u32]) -> Result<usize, ProbeError> {
-    let locate = programs.fd(program::LOCATE)?;
-    // A CPU that goes offline meanwhile, or a kernel that cannot run a program there, leaves the count unknown.
-    Ok(cpus.iter().filter(|&&cpu| matches!(sys::run_on_cpu(locate, cpu), Ok(0))).count())
 }
