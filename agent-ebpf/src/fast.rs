@@ -39,10 +39,11 @@ pub struct Frame {
     position: u64,
     /// Which place the record has.
     place: u64,
-    /// Which stacks follow the event (`stack::wanted`). Like the next one, set and used only where some event has stacks.
+    /// Which stacks follow the event (`stack::wanted`). Like the next one, used only where some event has stacks.
     stacks: u64,
-    /// Bytes of the queue's entry in front of them.
-    stacks_at: u64,
+    /// Where they go in the queue's entry, or null: the verifier keeps track of pointers in memory, and before 6.8 not of what a
+    /// comparison tells about a number there.
+    stack_area: *mut u8,
 }
 
 /// Values of `Frame::place`.
@@ -102,13 +103,17 @@ pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: 
     if stack::any() {
         unsafe {
             (&raw mut (*frame).stacks).write_volatile(stacks.into());
-            (&raw mut (*frame).stacks_at).write_volatile(max.into());
+            (&raw mut (*frame).stack_area).write_volatile(core::ptr::null_mut());
         }
     }
     let record = if ring.acquire() {
         begin_in_page(&mut ring, max, frame)
     } else if stack::any() && stacks != 0 {
-        begin_in_queue(&mut ring, cookie, max + STACKS_BYTES as u32, frame)
+        let record = begin_in_queue(&mut ring, cookie, max + STACKS_BYTES as u32, frame);
+        if !record.is_null() {
+            unsafe { (&raw mut (*frame).stack_area).write_volatile(record.add(max as usize)) };
+        }
+        record
     } else {
         begin_in_queue(&mut ring, cookie, max, frame)
     };
@@ -192,12 +197,13 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
     let stacks =
         if stack::any() { unsafe { (&raw const (*frame).stacks).read_volatile() as u32 } } else { 0 };
     if place == place::QUEUE {
-        if stack::any() && stacks != 0 && len != 0 {
-            unsafe {
-                let common = header.add(size_of::<SideEntry>()).cast::<[u32; 2]>().read();
-                let at = (&raw const (*frame).stacks_at).read_volatile() as u32;
-                stack::to_entry(header.cast(), ctx, stacks, at, common);
-            }
+        let area = if stack::any() {
+            unsafe { (&raw const (*frame).stack_area).read_volatile() }
+        } else {
+            core::ptr::null_mut()
+        };
+        if !area.is_null() && len != 0 {
+            stack::to_entry(header.cast(), area, ctx, stacks);
         }
         let position = unsafe { (&raw const (*frame).position).read_volatile() };
         Entry::at(header.cast::<SideEntry>(), position).complete(len);

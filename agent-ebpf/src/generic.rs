@@ -135,12 +135,15 @@ fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) 
         ($class:literal) => {
             if len <= $class {
                 let wanted = stack::wanted(slot.flags, OWN_FRAMES);
+                let mut area = core::ptr::null_mut();
                 let entry = if stack::any() && wanted != 0 {
-                    Entry::append(ring.ctl, cookie, $class + STACKS_BYTES as u32)
+                    let entry = Entry::append(ring.ctl, cookie, $class + STACKS_BYTES as u32)
+                        .ok_or(LossCause::Nested)?;
+                    area = unsafe { entry.record().add($class) };
+                    entry
                 } else {
-                    Entry::append(ring.ctl, cookie, $class)
+                    Entry::append(ring.ctl, cookie, $class).ok_or(LossCause::Nested)?
                 };
-                let entry = entry.ok_or(LossCause::Nested)?;
                 let common = common(ring, slot, &Current::get());
                 let target = entry.record();
                 // Every class has room for the common fields.
@@ -148,8 +151,8 @@ fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) 
                 let body = unsafe { target.add(COMMON as usize) };
                 let done =
                     record.write::<{ $class - COMMON }>(body, clamp::<{ $class - COMMON }>(record.len));
-                if stack::any() && done {
-                    stack::to_entry(entry.header, ctx, wanted, $class, common);
+                if stack::any() && !area.is_null() && done {
+                    stack::to_entry(entry.header, area, ctx, wanted);
                 }
                 entry.complete(if done { len } else { 0 });
                 return if done { Ok(()) } else { Err(LossCause::ReadFault) };

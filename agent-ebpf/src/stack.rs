@@ -78,27 +78,22 @@ pub fn to_ring(ctl: *mut CpuControl, ctx: *const u8, wanted: u32, word: u32, pid
     0
 }
 
-/// Writes the stacks `wanted` to the entry of a record that may have up to `at` bytes. `common` are the record's common fields.
-#[inline(always)]
-pub fn to_entry(header: *mut SideEntry, ctx: *const u8, wanted: u32, at: u32, common: [u32; 2]) {
-    fill_entry(header, ctx, u64::from(at) << 32 | u64::from(wanted), common[0], common[1]);
-}
-
-/// An entry's stacks; `what` has their place and `wanted`. The verifier knows the place, a constant, and so the room behind it.
+/// Writes the stacks `wanted` behind an entry's record, to `area`, which has [`STACKS_BYTES`](agent_ebpf::STACKS_BYTES). The record's
+/// common fields are there.
 #[inline(never)]
-fn fill_entry(header: *mut SideEntry, ctx: *const u8, what: u64, word: u32, pid: u32) -> u64 {
-    let (at, wanted) = ((what >> 32) as u32, what as u32);
+pub fn to_entry(header: *mut SideEntry, area: *mut u8, ctx: *const u8, wanted: u32) -> u64 {
     unsafe {
-        let stacks = header.add(1).cast::<u8>().add(at as usize);
-        (*header).stacks_at = at;
+        let record: *const u32 = header.add(1).cast();
+        let (word, pid) = (record.read(), record.add(1).read());
+        (*header).stacks_at = (area as u64 - record as u64) as u32;
         if globals::kernel_stack() != 0 && wanted & slot_flags::KERNEL_STACK != 0 {
             (*header).kernel_stack =
-                kernel(stacks, ctx, wanted, common(word, globals::kernel_stack_id(), pid)) as u16;
+                kernel(area, ctx, wanted, common(word, globals::kernel_stack_id(), pid)) as u16;
         }
         if globals::user_stack() != 0 && wanted & slot_flags::USER_STACK != 0 {
             let common = common(word, globals::user_stack_id(), pid);
             for part in 0..USER_STACK_RECORDS {
-                let record = stacks.add(KERNEL_STACK_MAX + part * USER_STACK_LEN);
+                let record = area.add(KERNEL_STACK_MAX + part * USER_STACK_LEN);
                 let (len, more) = user(record, ctx, part, common);
                 if len != 0 {
                     (*header).user_stacks = part as u16 + 1;

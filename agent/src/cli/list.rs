@@ -1,10 +1,12 @@
 //! `tracer-agent list`: what can be recorded.
 
 mod binary;
+mod types;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use crate::kernel::btf::BtfError;
 use crate::kernel::events::{Catalogue, Entry, EventSelector, Rule, SelectError};
 use crate::kernel::tracefs::{Tracefs, TracefsError};
 
@@ -38,6 +40,12 @@ pub struct Args {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["events", "fields"])]
     pub usdt: Option<PathBuf>,
 
+    /// List what the kernel's type information has: structures, unions, enumerations and functions with their arguments
+    ///
+    /// A structure that is named without a wildcard is shown with its members, their places in bytes behind them.
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "*", conflicts_with_all = ["events", "fields", "usdt", "symbols"])]
+    pub types: Option<String>,
+
     /// With --symbols or --usdt, only what this pattern means: 'read*', 'std::io::*', 'libc:setjmp'
     #[arg(long = "match", value_name = "PATTERN")]
     pub pattern: Option<String>,
@@ -63,6 +71,9 @@ pub enum ListError {
     /// The binary has nothing under that name.
     #[error(transparent)]
     Lookup(#[from] LookupError),
+    /// The kernel has no type information.
+    #[error(transparent)]
+    Types(#[from] BtfError),
     /// Options that mean nothing together, or nothing that matches.
     #[error("{0}")]
     Usage(String),
@@ -76,7 +87,7 @@ impl ListError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Tracefs(error) if error.is_permission() => ExitCode::NotPermitted,
-            Self::Tracefs(_) => ExitCode::Unsupported,
+            Self::Tracefs(_) | Self::Types(_) => ExitCode::Unsupported,
             Self::Select(SelectError::Malformed { .. }) | Self::Usage(_) => ExitCode::Usage,
             Self::Select(_) | Self::Lookup(_) => ExitCode::NoSuchEvent,
             Self::Binary(_) => ExitCode::Failure,
@@ -87,6 +98,9 @@ impl ListError {
 
 /// Lists what the arguments ask for.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), ListError> {
+    if let Some(pattern) = &args.types {
+        return written(out, |out| types::list_types(pattern, args, out));
+    }
     match (&args.symbols, &args.usdt, &args.pattern) {
         (Some(path), ..) => written(out, |out| binary::list_functions(path, args, out)),
         (_, Some(path), _) => written(out, |out| binary::list_markers(path, args, out)),

@@ -50,7 +50,7 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Record kernel events into a trace.dat file
-    Record(record::RecordArgs),
+    Record(Box<record::RecordArgs>),
     /// Make a trace.dat of a recording that was killed
     Recover(recover::RecoverArgs),
     /// List the events that can be recorded, and their fields

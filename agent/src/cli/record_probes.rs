@@ -10,8 +10,9 @@ use crate::{
         tracefs::Tracefs,
     },
     probe::{
-        dynamic::{DynamicError, Environment, kernel, usdt, user},
+        dynamic::{DynamicError, Environment, function, kernel, usdt, user},
         plan::ProbePlan,
+        typed::{End, TypedError, Types},
     },
 };
 
@@ -26,6 +27,19 @@ pub struct ProbeArgs {
     /// Record the return of a kernel function, with $retval
     #[arg(long, value_name = "PROBE")]
     pub kretprobe: Vec<String>,
+
+    /// Record calls of a kernel function with typed arguments: [NAME=]FUNC [[FIELD=]EXPRESSION]..., such as
+    /// 'vfs_read file->f_inode->i_ino count'
+    #[arg(long, value_name = "PROBE")]
+    pub fentry: Vec<String>,
+
+    /// Record returns of a kernel function with typed arguments and $retval
+    #[arg(long, value_name = "PROBE")]
+    pub fexit: Vec<String>,
+
+    /// Record calls of all kernel functions that match, as ftrace's function tracer does
+    #[arg(long, value_name = "GLOB")]
+    pub function: Vec<String>,
 
     /// Record a place in a program or library: [NAME=]PATH:FUNC[+OFF] [ARG=]FETCH[:TYPE]...
     #[arg(long, value_name = "PROBE")]
@@ -43,8 +57,10 @@ pub struct ProbeArgs {
 impl ProbeArgs {
     /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
-        let Self { kprobe, kretprobe, uprobe, uretprobe, usdt } = self;
-        [kprobe, kretprobe, uprobe, uretprobe, usdt].iter().all(|probes| probes.is_empty())
+        let Self { kprobe, kretprobe, fentry, fexit, function, uprobe, uretprobe, usdt } = self;
+        [kprobe, kretprobe, fentry, fexit, function, uprobe, uretprobe, usdt]
+            .iter()
+            .all(|probes| probes.is_empty())
     }
 
     /// Adds the probes to what is recorded.
@@ -57,6 +73,7 @@ impl ProbeArgs {
         if self.is_empty() {
             return Ok(());
         }
+        self.add_typed(events, btf)?;
         let environment = Environment::of_kernel(btf);
         let mut add = |option, text: &str, planned: Result<ProbePlan, DynamicError>| {
             let error = |error| CliError::Probe { option, error };
@@ -76,6 +93,14 @@ impl ProbeArgs {
                 }
             }
         }
+        if !self.function.is_empty() {
+            let option = "--function";
+            let functions =
+                kernel::KernelFunctions::read().map_err(|error| CliError::Probe { option, error })?;
+            for pattern in &self.function {
+                add(option, pattern, function::calls(pattern, &environment, &functions, tracefs))?;
+            }
+        }
         for (option, texts, returns) in
             [("--uprobe", &self.uprobe, false), ("--uretprobe", &self.uretprobe, true)]
         {
@@ -85,6 +110,23 @@ impl ProbeArgs {
         }
         for text in &self.usdt {
             add("--usdt", text, usdt::probe(text, &environment))?;
+        }
+        Ok(())
+    }
+
+    fn add_typed(&self, events: &mut EventPlan, btf: Result<&Btf, &BtfError>) -> Result<(), CliError> {
+        let probes = [("--fentry", &self.fentry, End::Entry), ("--fexit", &self.fexit, End::Exit)];
+        for (option, texts, end) in probes {
+            for text in texts {
+                let btf = btf.map_err(|error| CliError::Kernel(format!("{option} needs types: {error}")))?;
+                let planned = Types::of_kernel(btf).plan(text, end).map_err(|error| match error {
+                    TypedError::NoTrampolines => CliError::Kernel(format!("{option}: {error}")),
+                    _ => CliError::Usage(format!("{option} '{text}': {error}")),
+                })?;
+                events
+                    .add_probe(planned)
+                    .map_err(|error| CliError::Usage(format!("{option} '{text}': {error}")))?;
+            }
         }
         Ok(())
     }

@@ -9,6 +9,8 @@
 //! The blob may be damaged, or written by someone else: no count, offset or reference in it is trusted, and chains of
 //! references have an end.
 
+pub mod describe;
+
 use std::io;
 use std::path::Path;
 
@@ -627,18 +629,18 @@ mod tests {
 
     /// Writes blobs for the tests.
     #[derive(Default)]
-    struct Builder {
+    pub(super) struct Builder {
         types: Vec<u8>,
         strings: Vec<u8>,
         count: u32,
     }
 
     impl Builder {
-        fn new() -> Self {
+        pub(super) fn new() -> Self {
             Self { strings: vec![0], ..Self::default() }
         }
 
-        fn name(&mut self, name: &str) -> u32 {
+        pub(super) fn name(&mut self, name: &str) -> u32 {
             if name.is_empty() {
                 return 0;
             }
@@ -648,7 +650,7 @@ mod tests {
             at
         }
 
-        fn add(
+        pub(super) fn add(
             &mut self,
             name: &str,
             kind: u32,
@@ -666,11 +668,11 @@ mod tests {
             self.count
         }
 
-        fn int(&mut self, name: &str, size: u32) -> u32 {
+        pub(super) fn int(&mut self, name: &str, size: u32) -> u32 {
             self.add(name, kind::INT, 0, false, size, &[(1 << 24) | 32])
         }
 
-        fn fields(
+        pub(super) fn fields(
             &mut self,
             kind: u32,
             name: &str,
@@ -685,7 +687,7 @@ mod tests {
             self.add(name, kind, members.len() as u32, flag, size, &body)
         }
 
-        fn blob(&self) -> Vec<u8> {
+        pub(super) fn blob(&self) -> Vec<u8> {
             let mut blob = MAGIC.to_ne_bytes().to_vec();
             blob.extend([1, 0]);
             let types = self.types.len() as u32;

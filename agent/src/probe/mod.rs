@@ -20,6 +20,7 @@ pub mod shape;
 mod sys;
 pub mod tasks;
 pub mod tracepoint;
+pub mod typed;
 
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
 pub use load::LoadError;

@@ -271,7 +271,7 @@ fn demangle(name: &str) -> Option<String> {
 }
 
 /// At most five of `names` that are most like `wanted`, best first.
-pub(in crate::probe) fn nearest_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn nearest_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut scored: Vec<(usize, &str)> =
         names.filter_map(|name| Some((nearest::score(wanted, name)?, name))).collect();
     scored.sort_unstable();

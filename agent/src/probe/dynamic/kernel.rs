@@ -108,7 +108,11 @@ impl KernelFunctions {
     }
 
     /// The functions that a pattern means, with their addresses.
-    fn matching(&self, pattern: &str, tracefs: &Tracefs) -> Result<Vec<(String, u64)>, FunctionError> {
+    pub(super) fn matching(
+        &self,
+        pattern: &str,
+        tracefs: &Tracefs,
+    ) -> Result<Vec<(String, u64)>, FunctionError> {
         let found = match addresses(tracefs) {
             Some(functions) => {
                 functions.into_iter().filter(|(name, _)| glob::matches(pattern, name)).collect()
@@ -267,7 +271,7 @@ fn resolve(fetch: &mut Fetch, functions: &KernelFunctions) -> Result<(), Dynamic
 }
 
 impl Environment {
-    fn has_kprobe_multi(&self) -> bool {
+    pub(super) fn has_kprobe_multi(&self) -> bool {
         self.version >= KPROBE_MULTI_SINCE && self.has_fprobes
     }
 }

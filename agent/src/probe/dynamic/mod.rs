@@ -11,12 +11,14 @@
 //! | `registers` | what registers are called, and where programs find them |
 //! | `layout` | the event's record, as readers are told |
 //! | `compile` | from arguments to instructions |
+//! | [`function`] | calls of many functions, as ftrace has them |
 //! | [`kernel`] | kprobes: functions of the kernel |
 //! | [`user`] | uprobes: functions of binaries |
 //! | [`usdt`] | markers in binaries |
 
 mod compile;
 mod fetch;
+pub mod function;
 pub mod kernel;
 mod layout;
 mod registers;
@@ -67,9 +69,26 @@ pub enum DynamicError {
     /// There is no function of that name, or none that can be probed.
     #[error(transparent)]
     Function(#[from] kernel::FunctionError),
+    /// Calls of functions cannot be recorded.
+    #[error(transparent)]
+    NotTraced(#[from] NotTraced),
     /// The record would be too long, or the program.
     #[error("{0}")]
     TooMuch(#[from] CompileErrorText),
+}
+
+/// Why calls of functions cannot be recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotTraced {
+    /// There is no way to attach to many functions.
+    #[error(
+        "this kernel cannot attach a program to many functions (it needs Linux 5.18 and CONFIG_FPROBE, which needs \
+         CONFIG_DYNAMIC_FTRACE_WITH_REGS); --kprobe takes single ones, where there are kprobes"
+    )]
+    Fprobes,
+    /// ftrace's records of calls have another layout.
+    #[error("this kernel lays out the records of ftrace:function in a way that is not known here")]
+    Layout,
 }
 
 /// A probe that is more than a program can hold.

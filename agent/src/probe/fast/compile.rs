@@ -12,12 +12,18 @@
 //!
 //! If the verifier refuses a load, the same event is compiled to copy members with `bpf_probe_read_kernel`.
 
+use agent_ebpf::{END_CUT, SIDE_RECORD_MAX};
+
 use super::language::{Definition, Expr, Op};
 use crate::{
     event::{Field, Format, Location},
-    kernel::btf::{Btf, BtfError, Shape, TypeId},
+    kernel::{
+        btf::{Btf, BtfError, Shape, TypeId},
+        features::KernelVersion,
+    },
     probe::{
         filter,
+        hook::Preemption,
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
         program::{Body, FRAME, Part, Relocation},
     },
@@ -26,11 +32,13 @@ use crate::{
 /// Bytes of the common fields.
 const COMMON: u32 = 8;
 /// Longest record of the fast lane: its event header has 4 bytes.
-const RECORD_MAX: u32 = 112;
+const FAST_MAX: u32 = 112;
 /// Below the frame, which is at the top of the stack: named values, then what calls would overwrite, then what members are copied to.
 const LETS_MAX: usize = 12;
 const SAVED: i16 = FRAME + 8 * LETS_MAX as i16;
 const COPIED: i16 = SAVED + 8 * 6;
+/// Whether a text was cut. Where programs have filters, what these look at is there, and texts are not cut.
+const CUT: i16 = COPIED + 16;
 /// The least room for a string of unknown length.
 const TEXT_MIN: u32 = 32;
 /// Registers that hold intermediate results: R1 to R5.
@@ -38,12 +46,54 @@ const DEPTH_MAX: u8 = 5;
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.
 const HELPER_PROBE_READ_KERNEL: i32 = 113;
+const HELPER_PROBE_READ_USER_STR: i32 = 114;
 const HELPER_PROBE_READ_KERNEL_STR: i32 = 115;
 const HELPER_JIFFIES64: i32 = 118;
 const HELPER_GET_CURRENT_TASK_BTF: i32 = 158;
+const HELPER_GET_FUNC_IP: i32 = 173;
 
-/// What `__assign_str` writes for a null pointer.
-const NULL_TEXT: [u8; 7] = *b"(null)\0";
+/// What programs of different kinds do differently.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::probe) struct Rules {
+    /// The longest record.
+    record_max: u32,
+    preemption: Preemption,
+    /// Whether the upper halves of arguments may hold anything: those of functions are registers as they are, those of tracepoints are
+    /// zero extended.
+    raw_arguments: bool,
+    /// Whether a text that does not fit is cut, and that counted, instead of the record's being lost.
+    cuts: bool,
+    /// What stands for a text that cannot be read.
+    absent: &'static [u8; 8],
+}
+
+impl Rules {
+    /// Those of the fast lane, whose records are the kernel's own: `__assign_str` writes `(null)` for a null pointer.
+    pub(super) const FAST: Self = Self {
+        record_max: FAST_MAX,
+        preemption: Preemption::Off,
+        raw_arguments: false,
+        cuts: false,
+        absent: b"(null)\0\0",
+    };
+
+    /// Those of typed probes, whose records are like the kernel's probes': `(fault)`.
+    pub(in crate::probe) fn typed(preemption: Preemption) -> Self {
+        Self {
+            record_max: SIDE_RECORD_MAX as u32 / 2,
+            preemption,
+            raw_arguments: true,
+            cuts: true,
+            absent: b"(fault)\0",
+        }
+    }
+
+    /// The flags that `fast_begin` gets with the event's id.
+    fn begin_flags(self) -> u32 {
+        // Tracepoints have the same as the fast lane's own rules say; only other hooks tell.
+        if self.raw_arguments { self.preemption.begin_flags() } else { 0 }
+    }
+}
 
 /// Why an event does not go through the fast lane.
 #[derive(Debug, thiserror::Error)]
@@ -64,16 +114,16 @@ pub enum Mismatch {
     UnknownField(String),
     /// The description has a field that the record lacks.
     #[error("it has no field {0} on this kernel")]
-    NoField(&'static str),
+    NoField(String),
     /// A field is of another size or kind than its value.
     #[error("its field {0} does not have the described type on this kernel")]
-    FieldType(&'static str),
+    FieldType(String),
     /// A type or member is missing.
     #[error(transparent)]
     Btf(#[from] BtfError),
     /// The record is too long.
-    #[error("its record can have {0} bytes, programs of the fast lane write at most {RECORD_MAX}")]
-    TooLong(u32),
+    #[error("its record can have {0} bytes, its program writes at most {1}")]
+    TooLong(u32, u32),
     /// It has a filter, and its program is that of others.
     #[error("all system calls share their programs there, which have no filters")]
     SharedProgram,
@@ -85,14 +135,30 @@ pub enum Mismatch {
     Expression(&'static str),
 }
 
+/// From here on the verifier trusts pointer arguments, and has a function that takes the trust away.
+const TRUSTED_SINCE: KernelVersion = KernelVersion::new(6, 2, 0);
+
 /// How members are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(in crate::probe) enum Access {
     /// By loads that the verifier checks against the kernel's types, through pointers that were cast by this function of the kernel
     /// (its number in BTF).
     Direct(Option<TypeId>),
     /// By a helper.
     Copied,
+}
+
+impl Access {
+    /// How the programs of this kernel, whose type information `btf` is, read members.
+    pub(in crate::probe) fn of_kernel(btf: &Btf) -> Self {
+        match btf.function("bpf_rdonly_cast") {
+            Ok(cast) => Self::Direct(Some(cast)),
+            Err(_) if KernelVersion::running().is_some_and(|running| running < TRUSTED_SINCE) => {
+                Self::Direct(None)
+            }
+            Err(_) => Self::Copied,
+        }
+    }
 }
 
 /// What of a record is on the stack when its filter is asked.
@@ -105,12 +171,13 @@ enum Staged {
 }
 
 /// Compiles an event.
-pub(super) fn compile(
-    definition: &Definition,
+pub(in crate::probe) fn compile(
+    definition: &Definition<'_>,
     args: &[TypeId],
     format: &Format,
     btf: &Btf,
     access: Access,
+    rules: Rules,
     filter: Option<&filter::Program>,
 ) -> Result<Body, Mismatch> {
     if args.len() != definition.args.len() {
@@ -121,7 +188,8 @@ pub(super) fn compile(
             return Err(Mismatch::UnknownField(field.name.clone()));
         }
     }
-    let compiler = Compiler { code: Assembler::default(), definition, args, btf, access, lets: Vec::new() };
+    let compiler =
+        Compiler { code: Assembler::default(), definition, args, btf, access, rules, lets: Vec::new() };
     compiler.program(format, filter)
 }
 
@@ -142,14 +210,15 @@ struct Place {
 
 struct Compiler<'a> {
     code: Assembler,
-    definition: &'a Definition,
+    definition: &'a Definition<'a>,
     args: &'a [TypeId],
     btf: &'a Btf,
     access: Access,
-    lets: Vec<(&'static str, Type)>,
+    rules: Rules,
+    lets: Vec<(&'a str, Type)>,
 }
 
-impl Compiler<'_> {
+impl<'a> Compiler<'a> {
     fn program(mut self, format: &Format, filter: Option<&filter::Program>) -> Result<Body, Mismatch> {
         let layout = format.record_layout();
         let texts = self.text_limits(format, layout.size)?;
@@ -157,6 +226,9 @@ impl Compiler<'_> {
         let done = self.code.label();
         self.code.alu(Alu::Mov, R6, R1);
         self.distrust()?;
+        if self.rules.cuts {
+            self.code.store_imm(8, FP, -CUT, 0);
+        }
         let mut staged = None;
         if let Some(function) = filter {
             self.lets()?;
@@ -171,8 +243,13 @@ impl Compiler<'_> {
             }
             None => self.code.load_imm(R4, -1),
         }
+        if let Preemption::Guarded(guard) = self.rules.preemption {
+            guard.disable(&mut self.code);
+            // Typed probes are about nobody else.
+            self.code.load_imm(R4, -1);
+        }
         self.code.relocated_imm(R1, Relocation::Slot(0));
-        self.code.relocated_imm(R2, Relocation::Id(0, 0));
+        self.code.relocated_imm(R2, Relocation::Id(0, self.rules.begin_flags()));
         self.code.load_imm(R3, max.into());
         self.frame_pointer(R5);
         self.code.call(Part::Begin);
@@ -198,7 +275,11 @@ impl Compiler<'_> {
         // What is behind the last field belongs to the structure, and dynamic data starts at the field's end.
         self.code.alu(Alu::Mov, R2, R8);
         self.code.alu_imm(Alu::Add, R2, (layout.size - layout.fields_end) as i32);
-        if !texts.is_empty() {
+        if self.rules.cuts && !texts.is_empty() {
+            // What `fast_end` takes for a cut is above the length.
+            self.code.load(8, R1, FP, -CUT);
+            self.code.alu(Alu::Or, R2, R1);
+        } else if !texts.is_empty() {
             self.code.goto(finish);
             self.code.place(failed);
             self.code.load_imm(R2, 0);
@@ -208,6 +289,9 @@ impl Compiler<'_> {
         self.code.alu(Alu::Mov, R3, R6);
         self.code.call(Part::End);
         self.code.place(done);
+        if let Preemption::Guarded(guard) = self.rules.preemption {
+            guard.enable(&mut self.code);
+        }
         self.code.load_imm(R0, 0);
         self.code.exit();
         let filter = filter.map_or_else(Vec::new, |filter| filter.code.clone());
@@ -218,7 +302,7 @@ impl Compiler<'_> {
     fn stage(
         &mut self,
         format: &Format,
-        texts: &[(&'static str, u32)],
+        texts: &[(&'a str, u32)],
         max: u32,
         filter: &filter::Program,
         open: Label,
@@ -271,12 +355,12 @@ impl Compiler<'_> {
     fn fields(
         &mut self,
         format: &Format,
-        texts: &[(&'static str, u32)],
+        texts: &[(&'a str, u32)],
         chosen: impl Fn(&Field) -> bool,
         failed: Label,
     ) -> Result<(), Mismatch> {
         for (name, value) in &self.definition.fields {
-            let field = format.field(name).ok_or(Mismatch::NoField(name))?;
+            let field = format.field(name).ok_or_else(|| Mismatch::NoField((*name).to_owned()))?;
             if !chosen(field) {
                 continue;
             }
@@ -290,10 +374,10 @@ impl Compiler<'_> {
 
     /// The fields that are strings behind the fixed part, and how long each may be, NUL included and one more: what fills the
     /// limit may have been cut. Strings out of arrays are as long as these; the others share what is left.
-    fn text_limits(&mut self, format: &Format, fixed: u32) -> Result<Vec<(&'static str, u32)>, Mismatch> {
+    fn text_limits(&mut self, format: &Format, fixed: u32) -> Result<Vec<(&'a str, u32)>, Mismatch> {
         let mut limits = Vec::new();
         for (name, value) in &self.definition.fields {
-            let field = format.field(name).ok_or(Mismatch::NoField(name))?;
+            let field = format.field(name).ok_or_else(|| Mismatch::NoField((*name).to_owned()))?;
             if field.location == Location::Inline {
                 continue;
             }
@@ -306,11 +390,12 @@ impl Compiler<'_> {
             let limit = array.map(|(_, place)| self.btf.size_of(place.type_id)).transpose()?;
             limits.push((*name, limit.map(|limit| limit + 1)));
         }
+        let record_max = self.rules.record_max;
         let known: u32 = fixed + limits.iter().filter_map(|(_, limit)| *limit).sum::<u32>();
         let open = limits.iter().filter(|(_, limit)| limit.is_none()).count() as u32;
-        let share = RECORD_MAX.saturating_sub(known).checked_div(open).unwrap_or(0);
-        if known > RECORD_MAX || open != 0 && share < TEXT_MIN {
-            return Err(Mismatch::TooLong(known + open * TEXT_MIN));
+        let share = record_max.saturating_sub(known).checked_div(open).unwrap_or(0);
+        if known > record_max || open != 0 && share < TEXT_MIN {
+            return Err(Mismatch::TooLong(known + open * TEXT_MIN, record_max));
         }
         Ok(limits.into_iter().map(|(name, limit)| (name, limit.unwrap_or(share))).collect())
     }
@@ -356,7 +441,7 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, name: &'static str, ty: Type, from: Reg) -> Result<(), Mismatch> {
+    fn keep(&mut self, name: &'a str, ty: Type, from: Reg) -> Result<(), Mismatch> {
         if self.lets.len() == LETS_MAX {
             return Err(Mismatch::Expression("it names too many values"));
         }
@@ -383,8 +468,8 @@ impl Compiler<'_> {
         }
     }
 
-    fn field(&mut self, name: &'static str, field: &Field, value: &Expr) -> Result<(), Mismatch> {
-        let wrong = || Mismatch::FieldType(name);
+    fn field(&mut self, name: &str, field: &Field, value: &Expr<'_>) -> Result<(), Mismatch> {
+        let wrong = || Mismatch::FieldType(name.to_owned());
         let at = i16::try_from(field.offset).map_err(|_| wrong())?;
         if let Expr::Number(number) = value
             && matches!(field.size, 1 | 2 | 4 | 8)
@@ -420,7 +505,7 @@ impl Compiler<'_> {
     }
 
     /// A string in an array, with zeros behind it.
-    fn fixed_text(&mut self, source: &Expr, at: i16, size: u32) -> Result<(), Mismatch> {
+    fn fixed_text(&mut self, source: &Expr<'_>, at: i16, size: u32) -> Result<(), Mismatch> {
         for byte in 0..size as i16 {
             self.code.store_imm(1, R7, at + byte, 0);
         }
@@ -434,7 +519,7 @@ impl Compiler<'_> {
     }
 
     /// The place of an expression that is an array or a structure.
-    fn array(&mut self, value: &Expr, depth: u8) -> Result<Option<(Reg, Place)>, Mismatch> {
+    fn array(&mut self, value: &Expr<'_>, depth: u8) -> Result<Option<(Reg, Place)>, Mismatch> {
         if !matches!(value, Expr::Member(..) | Expr::Index(..)) {
             return Ok(None);
         }
@@ -471,15 +556,15 @@ impl Compiler<'_> {
     /// A string behind the fixed part; R8 is where it goes.
     fn text(
         &mut self,
-        name: &'static str,
+        name: &str,
         field: &Field,
-        value: &Expr,
+        value: &Expr<'_>,
         max: u32,
         failed: Label,
     ) -> Result<(), Mismatch> {
         let source = text_source(value);
         if field.location != Location::DataLoc {
-            return Err(Mismatch::FieldType(name));
+            return Err(Mismatch::FieldType(name.to_owned()));
         }
         if let Some((base, place)) = self.array(source, 1)? {
             self.code.alu(Alu::Mov, R3, base);
@@ -491,18 +576,35 @@ impl Compiler<'_> {
         self.code.alu(Alu::Mov, R1, R7);
         self.code.alu(Alu::Add, R1, R8);
         self.code.load_imm(R2, max.into());
-        self.code.call_helper(HELPER_PROBE_READ_KERNEL_STR);
+        let is_user = matches!(value, Expr::Call("ustring", _));
+        self.code.call_helper(if is_user {
+            HELPER_PROBE_READ_USER_STR
+        } else {
+            HELPER_PROBE_READ_KERNEL_STR
+        });
         let there = self.code.label();
         self.code.jump_imm(Jump::SignedGreater, R0, 0, there);
         self.code.alu(Alu::Mov, R1, R7);
         self.code.alu(Alu::Add, R1, R8);
-        for (place, byte) in NULL_TEXT.into_iter().enumerate() {
+        let absent = self.rules.absent;
+        let len = absent.iter().position(|&byte| byte == 0).map_or(absent.len(), |end| end + 1);
+        for (place, &byte) in absent[..len].iter().enumerate() {
             self.code.store_imm(1, R1, place as i16, byte.into());
         }
-        self.code.load_imm(R0, NULL_TEXT.len() as i64);
+        self.code.load_imm(R0, len as i64);
         self.code.place(there);
-        // It may have been cut: nothing that is not whole is recorded.
-        self.code.jump_imm(Jump::SignedGreaterEqual, R0, max as i32, failed);
+        if self.rules.cuts {
+            let whole = self.code.label();
+            self.code.load_imm(R1, max.into());
+            self.code.jump(Jump::SignedGreater, R1, R0, whole);
+            self.code.load_imm(R1, END_CUT.cast_signed());
+            self.code.store(8, FP, -CUT, R1);
+            self.code.load_imm(R0, max.into());
+            self.code.place(whole);
+        } else {
+            // It may have been cut: nothing that is not whole is recorded.
+            self.code.jump_imm(Jump::SignedGreaterEqual, R0, max as i32, failed);
+        }
         self.code.alu(Alu::Mov, R1, R0);
         self.code.alu_imm(Alu::Lsh, R1, 16);
         self.code.alu(Alu::Or, R1, R8);
@@ -512,7 +614,7 @@ impl Compiler<'_> {
     }
 
     /// Evaluates to a 64-bit number in the register of this depth.
-    fn number(&mut self, expr: &Expr, depth: u8) -> Result<Reg, Mismatch> {
+    fn number(&mut self, expr: &Expr<'_>, depth: u8) -> Result<Reg, Mismatch> {
         let (register, ty) = self.value(expr, depth)?;
         self.extended(register, ty);
         Ok(register)
@@ -533,7 +635,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn value(&mut self, expr: &Expr, depth: u8) -> Result<(Reg, Type), Mismatch> {
+    fn value(&mut self, expr: &Expr<'_>, depth: u8) -> Result<(Reg, Type), Mismatch> {
         if depth > DEPTH_MAX {
             return Err(Mismatch::Expression("it is nested too deep"));
         }
@@ -599,6 +701,12 @@ impl Compiler<'_> {
                 self.code.alu(Alu::Mov, to, R0);
                 Type::Number { size: 8, signed: false }
             }
+            Expr::Call("function_address", args) if args.is_empty() && depth == 1 => {
+                self.code.alu(Alu::Mov, R1, R6);
+                self.code.call_helper(HELPER_GET_FUNC_IP);
+                self.code.alu(Alu::Mov, to, R0);
+                Type::Number { size: 8, signed: false }
+            }
             Expr::Call(..) => return Err(Mismatch::Expression("it calls an unknown function")),
         };
         Ok((to, ty))
@@ -622,6 +730,14 @@ impl Compiler<'_> {
             Type::Number { .. } => Access::Direct(None),
         };
         self.load(access, Type::Number { size: 8, signed: false }, to, R6, 8 * index as u32, depth)?;
+        if let Type::Number { size, .. } = ty
+            && size < 8
+            && self.rules.raw_arguments
+        {
+            let unused = 64 - 8 * size as i32;
+            self.code.alu_imm(Alu::Lsh, to, unused);
+            self.code.alu_imm(Alu::Rsh, to, unused);
+        }
         Ok(ty)
     }
 
@@ -635,7 +751,7 @@ impl Compiler<'_> {
     }
 
     /// Finds what an expression names in memory. The base is in the register of this depth.
-    fn place(&mut self, expr: &Expr, depth: u8) -> Result<(Reg, Place), Mismatch> {
+    fn place(&mut self, expr: &Expr<'_>, depth: u8) -> Result<(Reg, Place), Mismatch> {
         match expr {
             Expr::Member(outer, name, true) => {
                 let (base, ty) = self.value(outer, depth)?;
@@ -708,7 +824,7 @@ impl Compiler<'_> {
         LONG
     }
 
-    fn binary(&mut self, op: Op, left: &Expr, right: &Expr, depth: u8) -> Result<Type, Mismatch> {
+    fn binary(&mut self, op: Op, left: &Expr<'_>, right: &Expr<'_>, depth: u8) -> Result<Type, Mismatch> {
         let to = Reg(depth);
         if matches!(op, Op::BothTrue | Op::EitherTrue) {
             let (short, end) = (self.code.label(), self.code.label());
@@ -799,9 +915,9 @@ fn looks_at(filter: &filter::Program, field: &Field) -> bool {
 }
 
 /// What a string is copied from: an array is meant as it is, a pointer is marked by `string`.
-fn text_source(value: &Expr) -> &Expr {
+fn text_source<'e, 't>(value: &'e Expr<'t>) -> &'e Expr<'t> {
     match value {
-        Expr::Call("string", args) if args.len() == 1 => &args[0],
+        Expr::Call("string" | "ustring", args) if args.len() == 1 => &args[0],
         other => other,
     }
 }
@@ -811,7 +927,7 @@ fn to_i16(offset: u32) -> Result<i16, Mismatch> {
 }
 
 /// Whether an expression uses a name.
-fn mentions(expr: &Expr, name: &str) -> bool {
+fn mentions(expr: &Expr<'_>, name: &str) -> bool {
     match expr {
         Expr::Name(used) => *used == name,
         Expr::Number(_) => false,

@@ -12,26 +12,27 @@
 //! `about` names another thread that a process filter looks at; `let` names a value for the lines below. An event may be
 //! described several times, for kernels that differ: the first description that fits is used.
 //!
-//! The texts are part of the agent, so an error in one is a defect, which a test finds.
+//! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes come from users
+//! (`probe::typed`).
 
 /// An event's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Definition {
+pub(in crate::probe) struct Definition<'t> {
     /// `name`, which is that of the tracepoint too.
-    pub(super) name: &'static str,
+    pub(in crate::probe) name: &'t str,
     /// Names of the tracepoint's arguments.
-    pub(super) args: Vec<&'static str>,
+    pub(in crate::probe) args: Vec<&'t str>,
     /// The other thread.
-    pub(super) about: Option<Expr>,
+    pub(in crate::probe) about: Option<Expr<'t>>,
     /// Named values, in order.
-    pub(super) lets: Vec<(&'static str, Expr)>,
+    pub(in crate::probe) lets: Vec<(&'t str, Expr<'t>)>,
     /// Fields.
-    pub(super) fields: Vec<(&'static str, Expr)>,
+    pub(in crate::probe) fields: Vec<(&'t str, Expr<'t>)>,
 }
 
 /// A binary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Op {
+pub(in crate::probe) enum Op {
     Mul,
     Div,
     Mod,
@@ -54,19 +55,19 @@ pub(super) enum Op {
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Expr {
+pub(in crate::probe) enum Expr<'t> {
     Number(i64),
-    Name(&'static str),
+    Name(&'t str),
     /// `.` (false) or `->` (true).
-    Member(Box<Expr>, &'static str, bool),
-    Index(Box<Expr>, u32),
-    Not(Box<Expr>),
-    Negate(Box<Expr>),
-    Complement(Box<Expr>),
-    Binary(Op, Box<Expr>, Box<Expr>),
-    Choice(Box<Expr>, Box<Expr>, Box<Expr>),
+    Member(Box<Expr<'t>>, &'t str, bool),
+    Index(Box<Expr<'t>>, u32),
+    Not(Box<Expr<'t>>),
+    Negate(Box<Expr<'t>>),
+    Complement(Box<Expr<'t>>),
+    Binary(Op, Box<Expr<'t>>, Box<Expr<'t>>),
+    Choice(Box<Expr<'t>>, Box<Expr<'t>>, Box<Expr<'t>>),
     /// `string(POINTER)` and other built-in functions.
-    Call(&'static str, Vec<Expr>),
+    Call(&'t str, Vec<Expr<'t>>),
 }
 
 /// What is wrong with a description, and in which line.
@@ -78,8 +79,8 @@ pub(super) struct SyntaxError {
 }
 
 /// Reads the descriptions of a file.
-pub(super) fn parse(text: &'static str) -> Result<Vec<Definition>, SyntaxError> {
-    let mut definitions: Vec<Definition> = Vec::new();
+pub(super) fn parse(text: &str) -> Result<Vec<Definition<'_>>, SyntaxError> {
+    let mut definitions: Vec<Definition<'_>> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let error = |what: String| SyntaxError { line: number + 1, what };
         let content = line.split('#').next().unwrap_or_default().trim_end();
@@ -94,7 +95,7 @@ pub(super) fn parse(text: &'static str) -> Result<Vec<Definition>, SyntaxError> 
             definitions.last_mut().ok_or_else(|| error("a field without an event".to_owned()))?;
         let content = content.trim_start();
         if let Some(text) = content.strip_prefix("about ") {
-            definition.about = Some(expression(text).map_err(error)?);
+            definition.about = Some(expression(text).map_err(|e| error(e.what))?);
             continue;
         }
         let (is_let, content) = match content.strip_prefix("let ") {
@@ -103,24 +104,36 @@ pub(super) fn parse(text: &'static str) -> Result<Vec<Definition>, SyntaxError> 
         };
         let (name, text) =
             content.split_once(" = ").ok_or_else(|| error("expected NAME = EXPRESSION".to_owned()))?;
-        let entry = (name.trim(), expression(text).map_err(error)?);
+        let entry = (name.trim(), expression(text).map_err(|e| error(e.what))?);
         if is_let { definition.lets.push(entry) } else { definition.fields.push(entry) }
     }
     Ok(definitions)
 }
 
-fn header(text: &'static str) -> Result<Definition, String> {
+fn header(text: &str) -> Result<Definition<'_>, String> {
     let (name, rest) = text.split_once('(').ok_or("expected NAME(ARGUMENTS)")?;
     let args = rest.strip_suffix(')').ok_or("expected )")?;
     let args = args.split(',').map(str::trim).filter(|arg| !arg.is_empty()).collect();
     Ok(Definition { name, args, about: None, lets: Vec::new(), fields: Vec::new() })
 }
 
+/// What is wrong with an expression, and where, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::probe) struct ExprError {
+    pub(in crate::probe) at: usize,
+    pub(in crate::probe) what: String,
+}
+
+/// Tokens of an expression: more than anybody writes.
+const TOKENS_MAX: usize = 256;
+/// How deep parentheses, calls and choices are nested.
+const DEPTH_MAX: usize = 16;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
+enum Token<'t> {
     Number(i64),
-    Name(&'static str),
-    Sign(&'static str),
+    Name(&'t str),
+    Sign(&'t str),
 }
 
 /// Longer signs first.
@@ -129,26 +142,43 @@ const SIGNS: [&str; 28] = [
     "*", "/", "%", "+", "-", "<", ">", "&", "^",
 ];
 
-fn tokens(text: &'static str) -> Result<Vec<Token>, String> {
+impl std::fmt::Display for Token<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Number(number) => write!(out, "{number}"),
+            Self::Name(text) | Self::Sign(text) => out.write_str(text),
+        }
+    }
+}
+
+/// The tokens, each with its place.
+fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, ExprError> {
     let mut tokens = Vec::new();
     let mut rest = text;
     loop {
         rest = rest.trim_start();
+        let at = text.len() - rest.len();
+        let error = |what: String| ExprError { at, what };
         let Some(first) = rest.chars().next() else { return Ok(tokens) };
-        if first.is_ascii_alphanumeric() || first == '_' {
-            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-            let (word, behind) = rest.split_at(end);
+        if tokens.len() == TOKENS_MAX {
+            return Err(error("it is too long".to_owned()));
+        }
+        let named = rest.strip_prefix('$').unwrap_or(rest);
+        if named.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_') {
+            let end = rest[1..].find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let (word, behind) = rest.split_at(end.map_or(rest.len(), |end| end + 1));
             rest = behind;
-            tokens.push(if first.is_ascii_digit() {
-                Token::Number(number(word)?)
+            let token = if first.is_ascii_digit() {
+                Token::Number(number(word).map_err(error)?)
             } else {
                 Token::Name(word)
-            });
+            };
+            tokens.push((at, token));
             continue;
         }
         let sign = SIGNS.iter().chain(&["|"]).find(|sign| rest.starts_with(**sign));
-        let sign = sign.ok_or_else(|| format!("unexpected {first:?}"))?;
-        tokens.push(Token::Sign(sign));
+        let sign = sign.ok_or_else(|| error(format!("unexpected {first:?}")))?;
+        tokens.push((at, Token::Sign(sign)));
         rest = &rest[sign.len()..];
     }
 }
@@ -161,18 +191,21 @@ fn number(word: &str) -> Result<i64, String> {
     parsed.map_err(|_| format!("{word} is no number"))
 }
 
-fn expression(text: &'static str) -> Result<Expr, String> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0 };
-    let expr = parser.choice()?;
-    match parser.peek() {
+/// Reads an expression.
+pub(in crate::probe) fn expression(text: &str) -> Result<Expr<'_>, ExprError> {
+    let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
+    let result = parser.choice().and_then(|expr| match parser.peek() {
         None => Ok(expr),
-        Some(token) => Err(format!("unexpected {token:?}")),
-    }
+        Some(token) => Err(format!("unexpected {token}")),
+    });
+    let at = parser.tokens.get(parser.at).map_or(text.len(), |(at, _)| *at);
+    result.map_err(|what| ExprError { at, what })
 }
 
-struct Parser {
-    tokens: Vec<Token>,
+struct Parser<'t> {
+    tokens: Vec<(usize, Token<'t>)>,
     at: usize,
+    depth: usize,
 }
 
 /// Binary operators by how tightly they bind, the loosest first, as in C.
@@ -189,9 +222,9 @@ const LEVELS: [&[(&str, Op)]; 10] = [
     &[("*", Op::Mul), ("/", Op::Div), ("%", Op::Mod)],
 ];
 
-impl Parser {
-    fn peek(&self) -> Option<Token> {
-        self.tokens.get(self.at).copied()
+impl<'t> Parser<'t> {
+    fn peek(&self) -> Option<Token<'t>> {
+        self.tokens.get(self.at).map(|(_, token)| *token)
     }
 
     fn take(&mut self, sign: &str) -> bool {
@@ -201,10 +234,20 @@ impl Parser {
     }
 
     fn expect(&mut self, sign: &str) -> Result<(), String> {
-        if self.take(sign) { Ok(()) } else { Err(format!("expected {sign}, found {:?}", self.peek())) }
+        if self.take(sign) { Ok(()) } else { Err(format!("expected {sign}")) }
     }
 
-    fn choice(&mut self) -> Result<Expr, String> {
+    fn choice(&mut self) -> Result<Expr<'t>, String> {
+        if self.depth == DEPTH_MAX {
+            return Err("it is nested too deep".to_owned());
+        }
+        self.depth += 1;
+        let choice = self.whole_choice()?;
+        self.depth -= 1;
+        Ok(choice)
+    }
+
+    fn whole_choice(&mut self) -> Result<Expr<'t>, String> {
         let condition = self.binary(0)?;
         if !self.take("?") {
             return Ok(condition);
@@ -214,7 +257,7 @@ impl Parser {
         Ok(Expr::Choice(condition.into(), yes.into(), self.choice()?.into()))
     }
 
-    fn binary(&mut self, level: usize) -> Result<Expr, String> {
+    fn binary(&mut self, level: usize) -> Result<Expr<'t>, String> {
         let Some(operators) = LEVELS.get(level) else { return self.unary() };
         let mut left = self.binary(level + 1)?;
         while let Some(Token::Sign(sign)) = self.peek()
@@ -226,7 +269,7 @@ impl Parser {
         Ok(left)
     }
 
-    fn unary(&mut self) -> Result<Expr, String> {
+    fn unary(&mut self) -> Result<Expr<'t>, String> {
         if self.take("!") {
             return Ok(Expr::Not(self.unary()?.into()));
         }
@@ -257,13 +300,16 @@ impl Parser {
         }
     }
 
-    fn primary(&mut self) -> Result<Expr, String> {
+    fn primary(&mut self) -> Result<Expr<'t>, String> {
         if self.take("(") {
             let expr = self.choice()?;
             self.expect(")")?;
             return Ok(expr);
         }
-        let token = self.peek().ok_or("an expression ends too early")?;
+        let token = self.peek().ok_or("the expression ends too early")?;
+        if let Token::Sign(sign) = token {
+            return Err(format!("unexpected {sign}"));
+        }
         self.at += 1;
         match token {
             Token::Number(value) => Ok(Expr::Number(value)),
@@ -277,8 +323,7 @@ impl Parser {
                 }
                 Ok(Expr::Call(name, args))
             }
-            Token::Name(name) => Ok(Expr::Name(name)),
-            Token::Sign(sign) => Err(format!("unexpected {sign}")),
+            Token::Name(text) | Token::Sign(text) => Ok(Expr::Name(text)),
         }
     }
 }
@@ -289,7 +334,7 @@ mod tests {
 
     #[test]
     fn operators_bind_as_in_c() {
-        let name = |name| Expr::Name(name).into();
+        let name = |name: &'static str| Expr::Name(name).into();
         assert_eq!(
             expression("a | b & 3 << 1 ? !c->d.e : 0x10"),
             Ok(Expr::Choice(
@@ -325,6 +370,21 @@ mod tests {
         assert_eq!(parsed[0].lets, [("a", Expr::Name("flags"))]);
         assert_eq!(parsed[0].fields, [("x", Expr::Name("a"))]);
         assert!(parsed[1].args.is_empty());
+    }
+
+    #[test]
+    fn errors_in_expressions_have_their_place() {
+        for (text, at) in
+            [("a+", 2), ("a + )", 4), ("f(a", 3), ("a b", 2), ("a->", 3), ("a#", 1), ("x[y]", 2), ("1z", 0)]
+        {
+            assert_eq!(expression(text).map_err(|error| error.at), Err(at), "{text}");
+        }
+        assert!(expression(&"(".repeat(TOKENS_MAX + 1)).is_err());
+        assert!(expression(&"(".repeat(TOKENS_MAX - 1)).is_err());
+        let nested = |depth| format!("{}a{}", "(".repeat(depth), ")".repeat(depth));
+        assert_eq!(expression(&nested(DEPTH_MAX - 1)), Ok(Expr::Name("a")));
+        assert_eq!(expression(&nested(DEPTH_MAX)).map_err(|error| error.at), Err(DEPTH_MAX));
+        assert_eq!(expression("$retval"), Ok(Expr::Name("$retval")));
     }
 
     #[test]

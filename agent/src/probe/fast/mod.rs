@@ -13,8 +13,8 @@
 //! | `syscalls` | system calls, which have programs of their own |
 //! | `load` | putting programs together, loading and attaching them |
 
-mod compile;
-mod language;
+pub(in crate::probe) mod compile;
+pub(in crate::probe) mod language;
 mod load;
 mod syscalls;
 
@@ -26,7 +26,7 @@ pub use load::{FastError, FastLinks};
 pub(crate) use syscalls::Table;
 pub use syscalls::{Call, Hooks};
 
-use compile::{Access, compile};
+use compile::{Access, Rules, compile};
 use language::Definition;
 
 use super::filter::{self, Facts};
@@ -42,9 +42,6 @@ use crate::{
 /// From here on the kernel keeps a raw tracepoint's program from interrupting itself (`__bpf_trace_run`,
 /// kernel/trace/bpf_trace.c), which each event's counts rely on.
 const SINCE: KernelVersion = KernelVersion::new(6, 1, 0);
-
-/// From here on the verifier trusts pointer arguments (see `compile`), and has a function that takes the trust away.
-const TRUSTED_SINCE: KernelVersion = KernelVersion::new(6, 2, 0);
 
 /// The descriptions, by system.
 static DESCRIPTIONS: [(&str, &str); 10] = [
@@ -139,19 +136,15 @@ pub struct TooOld;
 pub struct FastLane<'a> {
     btf: &'a Btf,
     access: Access,
-    definitions: HashMap<&'static str, Vec<Definition>>,
+    definitions: HashMap<&'static str, Vec<Definition<'static>>>,
     calls: Option<Hooks>,
 }
 
 impl<'a> FastLane<'a> {
     /// The lane on the running kernel, whose type information `btf` is.
     pub fn new(btf: &'a Btf) -> Result<Self, TooOld> {
-        let running = KernelVersion::running().filter(|running| *running >= SINCE).ok_or(TooOld)?;
-        let access = match btf.function("bpf_rdonly_cast") {
-            Ok(cast) => Access::Direct(Some(cast)),
-            Err(_) if running < TRUSTED_SINCE => Access::Direct(None),
-            Err(_) => Access::Copied,
-        };
+        KernelVersion::running().filter(|running| *running >= SINCE).ok_or(TooOld)?;
+        let access = Access::of_kernel(btf);
         Ok(Self { btf, access, definitions: HashMap::new(), calls: None })
     }
 
@@ -188,8 +181,9 @@ impl<'a> FastLane<'a> {
                 Some(found) => found,
                 None => tracepoint.insert(self.btf.raw_tracepoint(name)?),
             };
-            let compiled =
-                |access| compile(definition, &found.args, format, self.btf, access, filter.as_ref());
+            let compiled = |access| {
+                compile(definition, &found.args, format, self.btf, access, Rules::FAST, filter.as_ref())
+            };
             match compiled(self.access) {
                 Ok(direct) => {
                     let copied = compiled(Access::Copied)?;

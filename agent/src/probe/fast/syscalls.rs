@@ -70,7 +70,7 @@ impl Hooks {
         // arch/x86/include/uapi/asm/ptrace.h; the programs have these offsets built in.
         for (register, offset) in [("di", 112), ("si", 104), ("r10", 56), ("ax", 80), ("orig_ax", 120)] {
             if btf.member_offset(&format!("pt_regs.{register}"))? != offset {
-                return Err(Mismatch::FieldType("registers"));
+                return Err(Mismatch::FieldType("registers".to_owned()));
             }
         }
         let (enter, exit) = (btf.raw_tracepoint("sys_enter")?, btf.raw_tracepoint("sys_exit")?);
@@ -81,7 +81,7 @@ impl Hooks {
         }
         let status = btf.member("task_struct.thread_info.status")?;
         if status.size != 4 {
-            return Err(Mismatch::FieldType("thread_info.status"));
+            return Err(Mismatch::FieldType("thread_info.status".to_owned()));
         }
         Ok(Self { enter: enter.id, exit: exit.id, task_status: status.offset })
     }
@@ -91,7 +91,7 @@ impl Hooks {
 pub(super) fn plan(system: &str, name: &str, format: &Format) -> Result<Call, Mismatch> {
     let shape: Vec<(&str, u32, u32)> =
         format.fields.iter().map(|field| (field.name.as_ref(), field.offset, field.size)).collect();
-    let fits = |found| if found { Ok(()) } else { Err(Mismatch::FieldType("(layout)")) };
+    let fits = |found| if found { Ok(()) } else { Err(Mismatch::FieldType("(layout)".to_owned())) };
     if system == "raw_syscalls" {
         return match name {
             "sys_enter" => fits(shape == [("id", 8, 8), ("args", 16, 48)]).map(|()| Call::RawEnter),

@@ -1,0 +1,165 @@
+//! What the kernel's own type information offers to probes: functions with their arguments, structures with their members.
+
+use std::io::Write;
+
+use super::{Args, ListError, json_string};
+use crate::{
+    input::glob,
+    kernel::btf::{
+        Btf, BtfError, TypeId,
+        describe::{Declared, Named},
+    },
+    probe::binary::symbols::nearest_names,
+};
+
+/// How deep anonymous structures are shown.
+const DEPTH_MAX: usize = 8;
+
+/// Whether a pattern means one thing only, which is then shown in full.
+fn is_plain(pattern: &str) -> bool {
+    !pattern.contains(['*', '?', '['])
+}
+
+/// `--types [PATTERN]`
+pub(super) fn list_types(pattern: &str, args: &Args, out: &mut impl Write) -> Result<(), ListError> {
+    let btf = Btf::of_kernel()?;
+    let wanted = |name: &str| glob::matches(pattern, name);
+    let mut structures: Vec<(&str, TypeId)> =
+        btf.structures().filter(|(_, name)| wanted(name)).map(|(id, name)| (name, id)).collect();
+    let mut functions: Vec<(&str, TypeId)> = (btf.functions())
+        .filter(|function| wanted(function.name))
+        .map(|function| (function.name, function.id))
+        .collect();
+    if structures.is_empty() && functions.is_empty() {
+        let names =
+            btf.structures().map(|(_, name)| name).chain(btf.functions().map(|function| function.name));
+        return Err(ListError::Usage(no_type(pattern, &nearest_names(pattern, names))));
+    }
+    structures.sort_unstable();
+    functions.sort_unstable();
+    if args.json {
+        return list_json(&btf, &structures, &functions, out);
+    }
+    for &(_, id) in &structures {
+        let declaration = btf.declaration(id, "")?;
+        if is_plain(pattern) {
+            writeln!(out, "{declaration} {{  // {} bytes", btf.size_of(id)?)?;
+            list_members(&btf, id, 1, 0, out)?;
+            writeln!(out, "}};")?;
+        } else {
+            writeln!(out, "{declaration};")?;
+        }
+    }
+    for &(name, id) in &functions {
+        writeln!(out, "{};", prototype(&btf, name, id)?)?;
+    }
+    Ok(())
+}
+
+/// The members with their places; those of anonymous structures indented below them. The values of an enumeration.
+fn list_members(
+    btf: &Btf,
+    id: TypeId,
+    depth: usize,
+    offset: u32,
+    out: &mut impl Write,
+) -> Result<(), ListError> {
+    let indent = "\t".repeat(depth);
+    for (name, value) in btf.enumerators(id)? {
+        writeln!(out, "{indent}{name} = {value},")?;
+    }
+    for Declared { member: Named { name, type_id }, bit_offset, bit_size } in btf.members(id)? {
+        let at = offset + bit_offset / 8;
+        let declaration = btf.declaration(type_id, name)?;
+        if name.is_empty() && depth < DEPTH_MAX {
+            writeln!(out, "{indent}{declaration} {{")?;
+            list_members(btf, type_id, depth + 1, at, out)?;
+            writeln!(out, "{indent}}};")?;
+        } else if bit_size != 0 {
+            writeln!(out, "{indent}{declaration}:{bit_size};  // {at}, bit {}", bit_offset % 8)?;
+        } else {
+            writeln!(out, "{indent}{declaration};  // {at}")?;
+        }
+    }
+    Ok(())
+}
+
+/// A function's declaration with the names of its arguments.
+fn prototype(btf: &Btf, name: &str, id: TypeId) -> Result<String, BtfError> {
+    let prototype = btf.prototype(id)?;
+    let mut arguments = Vec::new();
+    for Named { name, type_id } in &prototype.arguments {
+        arguments.push(btf.declaration(*type_id, name)?);
+    }
+    if prototype.is_variadic {
+        arguments.push("...".to_owned());
+    }
+    if arguments.is_empty() {
+        arguments.push("void".to_owned());
+    }
+    btf.declaration(prototype.returns, &format!("{name}({})", arguments.join(", ")))
+}
+
+fn list_json(
+    btf: &Btf,
+    structures: &[(&str, TypeId)],
+    functions: &[(&str, TypeId)],
+    out: &mut impl Write,
+) -> Result<(), ListError> {
+    out.write_all(b"[")?;
+    let mut comma = "";
+    for &(name, id) in structures {
+        let (kind, size) = (btf.declaration(id, "")?, btf.size_of(id)?);
+        let kind = kind.split(' ').next().unwrap_or_default();
+        write!(out, "{comma}\n{{\"kind\":\"{kind}\",\"name\":{},\"size\":{size}", json_string(name))?;
+        let values = btf.enumerators(id)?;
+        if kind == "enum" {
+            let values: Vec<String> = (values.iter())
+                .map(|(name, value)| format!("{{\"name\":{},\"value\":{value}}}", json_string(name)))
+                .collect();
+            write!(out, ",\"values\":[{}]}}", values.join(","))?;
+        } else {
+            let mut members = Vec::new();
+            for Declared { member, bit_offset, bit_size } in btf.members(id)? {
+                members.push(format!(
+                    "{{\"name\":{},\"type\":{},\"bit_offset\":{bit_offset},\"bit_size\":{bit_size}}}",
+                    json_string(member.name),
+                    json_string(&btf.declaration(member.type_id, "")?),
+                ));
+            }
+            write!(out, ",\"members\":[{}]}}", members.join(","))?;
+        }
+        comma = ",";
+    }
+    for &(name, id) in functions {
+        let prototype = btf.prototype(id)?;
+        let mut arguments = Vec::new();
+        for Named { name, type_id } in &prototype.arguments {
+            arguments.push(format!(
+                "{{\"name\":{},\"type\":{}}}",
+                json_string(name),
+                json_string(&btf.declaration(*type_id, "")?)
+            ));
+        }
+        write!(
+            out,
+            "{comma}\n{{\"kind\":\"function\",\"name\":{},\"returns\":{},\"arguments\":[{}],\"variadic\":{}}}",
+            json_string(name),
+            json_string(&btf.declaration(prototype.returns, "")?),
+            arguments.join(","),
+            prototype.is_variadic
+        )?;
+        comma = ",";
+    }
+    out.write_all(b"\n]\n")?;
+    Ok(())
+}
+
+fn no_type(pattern: &str, nearest: &[String]) -> String {
+    let guess = match nearest.split_last() {
+        None => "; patterns such as 'vfs_*' find more".to_owned(),
+        Some((only, [])) => format!("; did you mean {only}?"),
+        Some((last, others)) => format!("; did you mean {} or {last}?", others.join(", ")),
+    };
+    format!("this kernel's type information has no function or structure {pattern}{guess}")
+}

@@ -1,0 +1,79 @@
+//! Functions of the kernel by name and type, and calls as ftrace records them, on Debian's kernels.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use vm_tests::{Cmd, Kernel, Vm, on_every_kernel};
+
+on_every_kernel!(typed_probes_and_calls_of_functions);
+
+/// The lines of a report with this event, by the task `dd`.
+fn lines<'t>(report: &'t str, event: &str) -> Vec<&'t str> {
+    let event = format!(" {event}:");
+    report.lines().filter(|line| line.trim_start().starts_with("dd-") && line.contains(&event)).collect()
+}
+
+fn typed_probes_and_calls_of_functions(kernel: &Kernel) {
+    let typed = "tracer-agent record -o /tmp/typed.dat \
+        --fentry 'start=vfs_read file->f_inode->i_ino count more=count+1 name=string(file->f_path.dentry->d_name.name) \
+        current->comm' --fexit 'end=vfs_read $retval' -T -F dd if=/tmp/probed of=/dev/null bs=512";
+    let run = Vm::new(kernel)
+        .agent()
+        .trace_cmd()
+        .run(&[
+            Cmd::sh("echo some text > /tmp/probed && busybox stat -c %i /tmp/probed"),
+            Cmd::sh(typed),
+            Cmd::new(["trace-cmd", "report", "/tmp/typed.dat"]),
+            Cmd::new(["trace-cmd", "report", "-R", "/tmp/typed.dat"]),
+            Cmd::sh("tracer-agent record -o /tmp/calls.dat --function 'vfs_*' -F dd if=/tmp/probed of=/dev/null bs=512"),
+            Cmd::new(["trace-cmd", "report", "/tmp/calls.dat"]),
+            Cmd::new(["tracer-agent", "report", "/tmp/calls.dat"]),
+        ])
+        .unwrap_or_else(|error| panic!("{error}"));
+    let (typed, calls) = run.outcomes.split_at(4);
+    let said: Vec<String> = typed.iter().map(vm_tests::Outcome::expect_success).collect();
+
+    let inode = said[0].trim();
+    let report = &said[2];
+    assert!(!report.contains("FAILED TO PARSE"), "{report}");
+    let starts = lines(report, "start");
+    let read =
+        starts.iter().find(|line| line.contains("name=\"probed\"")).unwrap_or_else(|| panic!("{report}"));
+    assert!(read.contains("(vfs_read) "), "{read}");
+    assert!(read.contains(&format!(" i_ino={inode} ")) && read.contains(" comm=\"dd\""), "{read}");
+    let number = |name: &str| -> u64 {
+        let text = read.split(&format!(" {name}=")).nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        text.parse().unwrap()
+    };
+    assert_eq!(number("more"), number("count") + 1, "{read}");
+    let ends = lines(report, "end");
+    // It was waiting in one more when recording began.
+    assert!((starts.len()..=starts.len() + 1).contains(&ends.len()), "{report}");
+    // The text of the file, and then its end.
+    for expected in ["retval=10", "retval=0"] {
+        assert!(ends.iter().any(|line| line.ends_with(expected)), "{expected}: {report}");
+    }
+    // The stack begins in the function, or behind its trampoline.
+    let at = report.lines().position(|line| line == *read).unwrap();
+    let stack: Vec<&str> = report.lines().skip(at + 1).take(12).collect();
+    assert!(
+        stack[0].contains("kernel_stack:") && stack.iter().any(|line| line.contains("ksys_read")),
+        "{stack:?}"
+    );
+    assert!(said[3].contains(&format!("i_ino={inode}")) || said[3].contains("i_ino=0x"), "{}", said[3]);
+
+    // Debian's 6.1 is built without fprobes.
+    if kernel.name.starts_with("6.1-") {
+        let said = calls[0].stderr_text();
+        assert!(!calls[0].success() && said.contains("CONFIG_FPROBE"), "{said}");
+        return;
+    }
+    let said: Vec<String> = calls.iter().map(vm_tests::Outcome::expect_success).collect();
+    let recorded = lines(&said[1], "function");
+    assert!(
+        recorded.iter().any(|line| line.ends_with("vfs_read <-- ksys_read") || line.ends_with(" vfs_read")),
+        "{}",
+        said[1]
+    );
+    assert!(recorded.iter().all(|line| line.contains(" vfs_")), "{}", said[1]);
+    assert_eq!(said[2], said[1]);
+}
