@@ -44,7 +44,7 @@ fn a_structure_has_the_members_and_places_that_a_compiler_gives_it() {
 
 #[test]
 fn json_has_the_same() {
-    let text = list(&["--json", "vfs_read"]);
+    let text = list(&["vfs_read", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let function = json.as_array().unwrap().iter().find(|one| one["kind"] == "function").unwrap();
     assert_eq!(function["name"], "vfs_read");
@@ -60,7 +60,7 @@ fn what_is_wrong_is_told_with_its_place_and_what_was_meant() {
         ("--fentry", "vfs_raed", ["no function vfs_raed", "did you mean vfs_read"]),
         ("--fentry", "vfs_read file->f_inod", ["no member f_inod; did you mean f_inode?", "\n        ^"]),
         ("--fentry", "vfs_read cuont", ["no argument cuont", "did you mean count?"]),
-        ("--fexit", "vfs_read $retval+", ["ends too early", "\n         ^"]),
+        ("--fexit", "vfs_read $retval+", ["ends too early", "\n          ^"]),
     ] {
         let output = agent::command(["record", option, probe, "-o"]).arg(&file).arg("true").output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
