@@ -22,8 +22,8 @@ use crate::{Result, process, workspace};
 /// Messages of each sender that are enough to know how many events one makes.
 const PILOT: u64 = 2000;
 
-struct Options {
-    rounds: usize,
+pub(super) struct Options {
+    pub(super) rounds: usize,
     events: u64,
     json: Option<PathBuf>,
     agent: Option<PathBuf>,
@@ -62,7 +62,7 @@ struct Job {
 
 /// Where the output goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum To {
+pub(super) enum To {
     Nothing,
     File,
     /// A reader that takes the first two lines and goes away.
@@ -82,12 +82,34 @@ const JOBS: [Job; 6] = [
 type Pair = (Run, Option<Run>);
 
 #[derive(Clone, Copy, Debug)]
-struct Run {
-    elapsed: Duration,
-    usage: Usage,
+pub(super) struct Run {
+    pub(super) elapsed: Duration,
+    pub(super) usage: Usage,
+}
+
+impl Run {
+    pub(super) fn seconds(&self) -> f64 {
+        self.elapsed.as_secs_f64()
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({
+            "elapsed_ns": self.elapsed.as_nanos() as u64, "cpu_ns": self.usage.cpu.as_nanos() as u64,
+            "peak_bytes": self.usage.peak_bytes,
+        })
+    }
 }
 
 pub(super) fn run(args: &[String]) -> Result {
+    on_a_file("read", args, measure)
+}
+
+/// What measures something on a recording: it gets the agent, stock trace-cmd and a directory for its files, and returns a table
+/// and the same as JSON.
+pub(super) type Measure = fn(&Options, &Path, &Path, &Path) -> Result<(String, Value)>;
+
+/// Runs `cargo xtask bench NAME` with these arguments.
+pub(super) fn on_a_file(name: &str, args: &[String], measure: Measure) -> Result {
     let options = Options::parse(args)?;
     let agent = if let Some(agent) = &options.agent {
         agent.clone()
@@ -99,11 +121,11 @@ pub(super) fn run(args: &[String]) -> Result {
     if !process::is_root() {
         let mut root = process::as_root(std::env::current_exe()?)
             .ok_or("recording needs root, and there is no sudo to become it")?;
-        return process::run(root.args(["bench", "read"]).args(args).arg("--agent").arg(agent));
+        return process::run(root.args(["bench", name]).args(args).arg("--agent").arg(agent));
     }
     let trace_cmd =
         process::find("trace-cmd").ok_or("there is no trace-cmd on this machine to compare with")?;
-    let dir = std::env::temp_dir().join(format!("tracer-agent-bench-read.{}", std::process::id()));
+    let dir = std::env::temp_dir().join(format!("tracer-agent-bench-{name}.{}", std::process::id()));
     fs::create_dir(&dir)?;
     let result = measure(&options, &agent, &trace_cmd, &dir);
     let _ = fs::remove_dir_all(&dir);
@@ -116,7 +138,8 @@ pub(super) fn run(args: &[String]) -> Result {
     Ok(())
 }
 
-fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Result<(String, Value)> {
+/// The recording that is measured, the events in it, and its bytes.
+pub(super) fn recording(options: &Options, agent: &Path, dir: &Path) -> Result<(PathBuf, u64, u64)> {
     let file = match &options.file {
         Some(file) => file.clone(),
         None => record(options.events, agent, dir)?,
@@ -124,6 +147,11 @@ fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Res
     let events = recorder::trace_cmd_counts(&file)?.recorded;
     let bytes = fs::metadata(&file)?.len();
     eprintln!("{events} events in {bytes} bytes");
+    Ok((file, events, bytes))
+}
+
+fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Result<(String, Value)> {
+    let (file, events, bytes) = recording(options, agent, dir)?;
     let mut rounds: Vec<Vec<Pair>> = Vec::new();
     for round in 0..options.rounds {
         let mut runs = Vec::new();
@@ -168,8 +196,14 @@ fn one(job: &Job, program: &Path, file: &Path, dir: &Path) -> Result<Run> {
         drop_from_memory(file)?;
     }
     let mut command = Command::new(program);
-    command.args(job.args).arg(file).current_dir(dir).stderr(File::create(dir.join("errors"))?);
-    command.stdout(match job.to {
+    command.args(job.args).arg(file);
+    timed(command, job.to, dir)
+}
+
+/// Runs a command to its end, or until its reader has what it wants.
+pub(super) fn timed(mut command: Command, to: To, dir: &Path) -> Result<Run> {
+    command.current_dir(dir).stderr(File::create(dir.join("errors"))?);
+    command.stdout(match to {
         To::Nothing => Stdio::null(),
         To::File => File::create(dir.join("output"))?.into(),
         To::Head => Stdio::piped(),
@@ -187,7 +221,7 @@ fn one(job: &Job, program: &Path, file: &Path, dir: &Path) -> Result<Run> {
     let (status, usage) = sys::wait(child.id())?.ok_or("somebody else waited for the command")?;
     let end = sys::now();
     // Stock trace-cmd is ended by the signal that its reader has gone.
-    if !status.success() && job.to != To::Head {
+    if !status.success() && to != To::Head {
         let errors = fs::read_to_string(dir.join("errors")).unwrap_or_default();
         return Err(format!("{}: {status}\n{}", process::line(&command), errors.trim()).into());
     }
@@ -205,7 +239,7 @@ fn drop_from_memory(file: &Path) -> Result {
 fn ratio(rounds: &[Vec<Pair>], job: usize) -> Option<Spread> {
     Spread::of(rounds.iter().filter_map(|runs| {
         let (ours, theirs) = runs.get(job)?;
-        Some((*theirs)?.elapsed.as_secs_f64() / ours.elapsed.as_secs_f64())
+        Some((*theirs)?.seconds() / ours.seconds())
     }))
 }
 
@@ -220,8 +254,8 @@ fn table(events: u64, bytes: u64, rounds: &[Vec<Pair>]) -> String {
         };
         rows.push(vec![
             job.name.to_owned(),
-            spread(&|(ours, _)| Some(ours.elapsed.as_secs_f64())),
-            spread(&|(_, theirs)| Some((*theirs)?.elapsed.as_secs_f64())),
+            spread(&|(ours, _)| Some(ours.seconds())),
+            spread(&|(_, theirs)| Some((*theirs)?.seconds())),
             ratio(rounds, place).map_or_else(|| "-".to_owned(), Spread::cell),
             spread(&|(ours, _)| Some(ours.usage.peak_bytes as f64 / 1e6)),
             spread(&|(_, theirs)| Some((*theirs)?.usage.peak_bytes as f64 / 1e6)),
@@ -231,19 +265,13 @@ fn table(events: u64, bytes: u64, rounds: &[Vec<Pair>]) -> String {
 }
 
 fn json(events: u64, bytes: u64, rounds: &[Vec<Pair>]) -> Value {
-    let run = |run: &Run| {
-        json!({
-            "elapsed_ns": run.elapsed.as_nanos() as u64, "cpu_ns": run.usage.cpu.as_nanos() as u64,
-            "peak_bytes": run.usage.peak_bytes,
-        })
-    };
     let jobs: Vec<Value> = JOBS
         .iter()
         .enumerate()
         .map(|(place, job)| {
             let runs = rounds.iter().filter_map(|runs| runs.get(place));
             let runs: Vec<Value> = runs
-                .map(|(ours, theirs)| json!({ OURS: run(ours), "trace-cmd": theirs.as_ref().map(run) }))
+                .map(|(ours, theirs)| json!({ OURS: ours.json(), "trace-cmd": theirs.as_ref().map(Run::json) }))
                 .collect();
             json!({ "name": job.name, "times_as_fast": ratio(rounds, place).map(Spread::json), "rounds": runs })
         })
