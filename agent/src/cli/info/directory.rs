@@ -1,5 +1,6 @@
 //! What is in a directory that is an export.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -63,7 +64,7 @@ fn in_blocks(path: &Path, summary: &blocks::Summary) -> String {
 }
 
 fn ctf(path: &Path, summary: &Summary) -> String {
-    let Summary { env, clock_offset_ns, events, streams, damage } = summary;
+    let Summary { env, clock_offset_ns, events, recorded, streams, damage } = summary;
     let mut text = format!("{}: Common Trace Format 1.8\n", path.display());
     for (name, value) in env {
         let _ = writeln!(text, "  {name:<24} {value}");
@@ -75,16 +76,23 @@ fn ctf(path: &Path, summary: &Summary) -> String {
     };
     let _ = writeln!(text, "  {:<24} {clock}", "clock");
     let _ = writeln!(text, "  {:<24} {}", "kinds of events", count(events.len() as u64));
+    let counted = |events: Option<u64>| events.map_or_else(|| "not counted".to_owned(), count);
+    let _ = writeln!(text, "  {:<24} {}", "events", counted(*recorded));
+    let cpus: BTreeSet<u32> =
+        streams.iter().filter(|stream| stream.packets > 0).map(|stream| stream.cpu).collect();
+    let _ = writeln!(text, "  {:<24} {}", "CPUs", cpus.len());
+    let _ = writeln!(text, "  {:<24} {}", "lost", count(streams.iter().map(|stream| stream.discarded).sum()));
     let _ = writeln!(
         text,
-        "\nSTREAMS\n{:>20} {:>10} {:>12} {:>20} {:>20} {:>12}",
-        "stream", "packets", "content", "begin", "end", "lost"
+        "\nSTREAMS\n{:>20} {:>12} {:>10} {:>12} {:>20} {:>20} {:>12}",
+        "stream", "events", "packets", "content", "begin", "end", "lost"
     );
     for stream in streams {
         let _ = writeln!(
             text,
-            "{:>20} {:>10} {:>12} {:>20} {:>20} {:>12}",
+            "{:>20} {:>12} {:>10} {:>12} {:>20} {:>20} {:>12}",
             stream.name,
+            counted(stream.events),
             count(stream.packets),
             bytes(stream.content_bytes),
             stream.begin,

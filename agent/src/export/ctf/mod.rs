@@ -11,6 +11,7 @@
 //! | `stream` | packets and their index |
 //! | `convert` | records into a stream |
 //! | [`summary`] | what is in a directory |
+//! | `shape` | how long events are, to count those of a directory |
 //!
 //! Buffers become channels; the top one is `channel0`, LTTng's default. The numbers of lost events go where LTTng has them: a
 //! packet without events stands where the loss was, and its counter is higher than that of the packet before.
@@ -20,6 +21,7 @@ mod kernel;
 mod lttng;
 mod metadata;
 mod schema;
+mod shape;
 mod stream;
 pub mod summary;
 mod types;

@@ -44,6 +44,8 @@ impl EventHeader {
 /// What the beginning of a packet says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Prefix {
+    pub(super) stream: u32,
+    pub(super) cpu: u32,
     pub(super) begin: u64,
     pub(super) end: u64,
     /// Bytes, this included.
@@ -60,7 +62,9 @@ impl Prefix {
         // Behind magic, UUID, stream and instance.
         let word = |place: usize| Some(u64::from_le_bytes(*bytes.get(32 + place * 8..)?.first_chunk()?));
         let (content, size) = (word(2)? / 8, word(3)? / 8);
-        let prefix = Self { begin: word(0)?, end: word(1)?, content, size, discarded: word(5)? };
+        let half = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
+        let (stream, cpu) = (half(20)?, half(80)?);
+        let prefix = Self { stream, cpu, begin: word(0)?, end: word(1)?, content, size, discarded: word(5)? };
         (magic == Some(MAGIC)).then_some(prefix)
     }
 }

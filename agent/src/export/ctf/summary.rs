@@ -1,4 +1,4 @@
-//! What is in a directory in this layout, by its metadata and the headers of its packets. Events are not decoded.
+//! What is in a directory in this layout, by its metadata and its packets. Events are counted, not decoded.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::super::ExportError;
+use super::shape::{self, StreamShape};
 use super::{metadata, stream};
 
 /// Longest metadata that are read.
 const MAX_METADATA: u64 = 256 << 20;
+/// Longest packet whose events are counted. Ours have 1 MiB and a record at most, LTTng's what a user chose.
+const MAX_PACKET: u64 = 64 << 20;
 
 /// A trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -22,6 +25,8 @@ pub struct Summary {
     pub clock_offset_ns: u64,
     /// Names of the events that are declared.
     pub events: Vec<String>,
+    /// Events in all streams; `None` if the metadata have types that are not understood here.
+    pub recorded: Option<u64>,
     /// The streams, by name.
     pub streams: Vec<Stream>,
     /// What could not be read.
@@ -33,8 +38,12 @@ pub struct Summary {
 pub struct Stream {
     /// Name of the file: channel and CPU.
     pub name: String,
+    /// The CPU that its packets are of.
+    pub cpu: u32,
     /// Its packets.
     pub packets: u64,
+    /// Its events; `None` if they cannot be counted.
+    pub events: Option<u64>,
     /// Bytes of the file.
     pub bytes: u64,
     /// Bytes of headers and events.
@@ -67,6 +76,7 @@ pub fn read(dir: &Path) -> Result<Summary, ExportError> {
         ExportError::Unsupported(format!("{} is damaged, or no metadata of CTF 1.8", path.display()))
     })?;
     let mut summary = of_text(&text);
+    let shapes = shape::of_text(&text);
     let entries = fs::read_dir(&dir).map_err(ExportError::io("read", &dir))?;
     let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     files.sort();
@@ -75,16 +85,19 @@ pub fn read(dir: &Path) -> Result<Summary, ExportError> {
             name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             ..Stream::default()
         };
-        if let Err(error) = packets(path, &mut stream) {
+        if let Err(error) = packets(path, shapes.as_deref(), &mut stream) {
             summary.damage.push(format!("{}: {error}", stream.name));
         }
         summary.streams.push(stream);
     }
+    summary.recorded = summary.streams.iter().map(|stream| stream.events).sum();
     Ok(summary)
 }
 
-fn packets(path: &Path, stream: &mut Stream) -> io::Result<()> {
+fn packets(path: &Path, shapes: Option<&[StreamShape]>, stream: &mut Stream) -> io::Result<()> {
     let file = File::open(path)?;
+    stream.events = shapes.map(|_| 0);
+    let mut content = Vec::new();
     stream.bytes = file.metadata()?.len();
     let mut at = 0;
     while at < stream.bytes {
@@ -98,6 +111,21 @@ fn packets(path: &Path, stream: &mut Stream) -> io::Result<()> {
         }
         if stream.packets == 0 {
             stream.begin = packet.begin;
+            stream.cpu = packet.cpu;
+        }
+        let shape = shapes.and_then(|shapes| shapes.get(packet.stream as usize));
+        if let Some(shape) = shape.filter(|_| packet.content <= MAX_PACKET) {
+            content.resize(packet.content as usize, 0);
+            file.read_exact_at(&mut content, at)?;
+            let count = shape.count(&content).ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("the events of the packet at byte {at} make no sense"),
+                )
+            })?;
+            stream.events = stream.events.map(|events| events + count);
+        } else {
+            stream.events = None;
         }
         stream.packets += 1;
         stream.content_bytes += packet.content;
