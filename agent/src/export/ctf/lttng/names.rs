@@ -81,6 +81,7 @@ const EVENTS: &[(&str, Rename)] = &[
     ("asoc", Prefix("asoc_")),
     ("regmap", PrefixThese("regmap_", &["regcache_sync", "regcache_drop_region"])),
     ("btrfs", Replace("btrfs_", "btrfs_")),
+    ("btrfs", Replace("__extent_writepage", "btrfs__extent_writepage")),
     ("btrfs", Prefix("btrfs_")),
     ("random", Prefix("random_")),
 ];
@@ -115,6 +116,22 @@ pub(super) fn event(system: &str, name: &str) -> String {
         Replace(from, to) => name.strip_prefix(from).map(|rest| format!("{to}{rest}")),
     });
     renamed.into_iter().next().unwrap_or_else(|| name.to_owned())
+}
+
+/// Arguments of system calls that lttng-modules calls something else: call, name, its name
+/// (`include/instrumentation/syscalls/headers/{x86-64-,}syscalls_{integers,pointers}{,_override}.h`).
+const ARGUMENTS: &[(&str, &str, &str)] = &[
+    ("clone", "clone_flags", "flags"),
+    ("clone", "parent_tidptr", "parent_tid"),
+    ("clone", "child_tidptr", "child_tid"),
+    ("mmap", "off", "offset"),
+    ("pselect6", "tsp", "tvp"),
+];
+
+/// The name of an argument of a system call.
+pub(super) fn argument<'n>(call: &str, name: &'n str) -> &'n str {
+    let renamed = ARGUMENTS.iter().find(|(of, kernel, _)| *of == call && *kernel == name);
+    renamed.map_or(name, |(_, _, lttng)| lttng)
 }
 
 /// The name of a field.
@@ -162,7 +179,20 @@ mod tests {
             assert_eq!(event(system, name), renamed, "{system}:{name}");
         }
         assert_eq!(field("sched", "sched_switch", "prev_pid"), "prev_tid");
+        assert_eq!((argument("mmap", "off"), argument("pread64", "off")), ("offset", "off"));
         assert_eq!(field("signal", "signal_generate", "pid"), "pid");
         assert!(is_priority("sched", "next_prio") && !is_priority("net", "prio"));
+    }
+
+    /// Lines `system event name`: every event of lttng-modules 2.13 that a kernel of 5.15 or later can have, made from its headers.
+    const OF_LTTNG: &str = include_str!("names_2.13.txt");
+
+    #[test]
+    fn every_event_of_lttng_modules_has_its_name() {
+        assert!(OF_LTTNG.lines().count() > 400);
+        for line in OF_LTTNG.lines() {
+            let [system, kernel, lttng] = line.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+            assert_eq!(event(system, kernel), lttng, "{line}");
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use super::super::schema::{Choice, Event, Field, Source};
 use super::super::types::{Integer, Type};
+use super::names;
 use crate::event::Printer;
 
 /// Lines `number name argument:kind ...`; kinds are `i` int, `u` unsigned int, `l` long, `x` unsigned long, `p` pointer. Made from
@@ -25,6 +26,7 @@ fn of_kind(kind: &str) -> Integer {
 /// Fields of `syscalls:*`: arguments as long as their C types. The number is in the event's name.
 pub(super) fn fields(printer: &Printer, fields: Vec<Field>) -> Vec<Field> {
     let exit = printer.name().starts_with("sys_exit_");
+    let call = printer.name().trim_start_matches("sys_enter_").trim_start_matches("sys_exit_");
     let declared = &printer.format().fields;
     let argument = |(mut field, declared): (Field, &crate::event::Field)| {
         if matches!(field.name.as_str(), "__syscall_nr" | "nr") && field.name == declared.name {
@@ -32,6 +34,9 @@ pub(super) fn fields(printer: &Printer, fields: Vec<Field>) -> Vec<Field> {
         }
         if let (Type::Integer(_), 8) = (&field.ty, declared.size) {
             field.ty = Type::Integer(if exit { Integer::new(8, true) } else { of_type(&declared.type_text) });
+        }
+        if field.name == declared.name {
+            names::argument(call, &declared.name).clone_into(&mut field.name);
         }
         Some(field)
     };
@@ -72,9 +77,10 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
         };
         let fields = if entry {
             let argument = |(index, word): (usize, &str)| {
-                let (name, kind) = word.split_once(':')?;
+                let (argument, kind) = word.split_once(':')?;
                 let source = Source::Element(arguments?, index);
-                Some(Field { name: name.to_owned(), ty: Type::Integer(of_kind(kind)), source })
+                let name = names::argument(name, argument).to_owned();
+                Some(Field { name, ty: Type::Integer(of_kind(kind)), source })
             };
             words.enumerate().filter_map(argument).collect()
         } else {
