@@ -192,6 +192,64 @@ fn compare_lttng(event: &Event, record: &Kernel) {
     assert!(same(&event.context[0].1, common("common_pid").unwrap()) && event.context[0].0 == "tid");
 }
 
+/// Whether `report --json` shows this value.
+fn is_told(value: &Value, told: &serde_json::Value) -> bool {
+    match (value, told) {
+        (Value::Number(number, _), told) => {
+            told.as_i64().map(i128::from).or(told.as_u64().map(i128::from)) == Some(*number)
+        }
+        (Value::Text(text), told) => told.as_str() == Some(&*String::from_utf8_lossy(text)),
+        (Value::List(list), serde_json::Value::Array(told)) => {
+            let equal =
+                list.len() == told.len() && list.iter().zip(told).all(|(one, told)| is_told(one, told));
+            equal || bits(list).is_some_and(|bits| told.iter().map(serde_json::Value::as_u64).eq(bits))
+        }
+        _ => false,
+    }
+}
+
+/// The bits that are set in a list of hexadecimal bytes, which is how bit masks are exported.
+fn bits(bytes: &[Value]) -> Option<impl Iterator<Item = Option<u64>>> {
+    let byte = |value: &Value| match value {
+        Value::Number(byte, 16) => u8::try_from(*byte).ok(),
+        _ => None,
+    };
+    let bytes: Vec<u8> = bytes.iter().map(byte).collect::<Option<_>>()?;
+    let all = 0..bytes.len() as u64 * 8;
+    Some(all.filter(move |bit| bytes[(bit / 8) as usize] >> (bit % 8) & 1 != 0).map(Some))
+}
+
+/// Fails unless the events of an export with the kernel's names are what `report --json` tells of the file: how many there are on each
+/// CPU, of which kinds, their times, and all values.
+fn compare_told(file: &Path, by_stream: &BTreeMap<(String, u32), Vec<&Event>>) {
+    let told = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
+    let mut streams: BTreeMap<_, _> =
+        by_stream.iter().map(|(stream, events)| (stream.clone(), events.iter())).collect();
+    for line in told.lines() {
+        let record: serde_json::Value = serde_json::from_str(line).unwrap();
+        let buffer = record["buffer"].as_str().unwrap();
+        let channel = if buffer.is_empty() { "channel0" } else { buffer };
+        let cpu = record["cpu"].as_u64().unwrap() as u32;
+        let event = streams.get_mut(&(channel.to_owned(), cpu)).and_then(Iterator::next).expect(line);
+        let name = format!("{}:{}", record["system"].as_str().unwrap(), record["event"].as_str().unwrap());
+        assert_eq!((&event.name, Some(event.time)), (&name, record["timestamp"].as_u64()), "{line}");
+        let values: Vec<_> = event.fields.iter().filter(|(name, _)| !is_length(name)).collect();
+        assert_eq!(values.len(), record["fields"].as_object().unwrap().len(), "{line}\n{event:?}");
+        for (name, value) in values {
+            assert!(is_told(value, &record["fields"][name]), "{name}: {line}\n{event:?}");
+        }
+        for (name, told) in
+            [("common_pid", "pid"), ("common_flags", "flags"), ("common_preempt_count", "preempt_count")]
+        {
+            let value = &event.context.iter().find(|(field, _)| field == name).expect(name).1;
+            assert!(is_told(value, &record[told]), "{name}: {line}\n{event:?}");
+        }
+    }
+    for (stream, mut rest) in streams {
+        assert_eq!(rest.next(), None, "{stream:?}: more than the report has");
+    }
+}
+
 /// Exports a file in a format and compares everything with everything. Returns the trace and where it is.
 fn check(file: &Path, format: &str, dir: &Path) -> (ctf::Trace, PathBuf) {
     let out = dir.join(format!("{}.{format}", file.file_name().unwrap().to_str().unwrap()));
@@ -216,6 +274,13 @@ fn check(file: &Path, format: &str, dir: &Path) -> (ctf::Trace, PathBuf) {
             if format == "ctf" { compare_kernel(event, record) } else { compare_lttng(event, record) }
         }
     }
+    // What an export with LTTng's names has was compared with the same records above.
+    if format == "ctf" {
+        compare_told(file, &by_stream);
+    }
+    let told = run(agent("/".as_ref(), ["info", "--json"]).arg(&out)).expect(0).out;
+    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(told["recorded"].as_u64(), Some(trace.events.len() as u64), "events that info counts");
     let counted: u64 = trace.losses.values().flatten().map(|loss| loss.2).sum();
     assert!(counted >= lost, "{counted} of {lost} lost events\n{}", ended.err);
     let mut lines: Vec<String> = trace.events.iter().map(ctf::line).collect();
@@ -469,9 +534,40 @@ fn lttng_analyses_agree_with_the_recording() {
     rows.sort_by_key(|row| row.split(' ').next().unwrap().parse::<u64>().unwrap());
     assert_eq!(rows, expected);
 
-    // The longest wait between waking and running.
-    let rows = analyse("sched:runtop_mi", &out, "[(row[2]['value'],) for row in r[0]['data']]");
-    assert!(!rows.is_empty());
+    // The longest times between waking and running: from the first time that a thread was woken while it ran nowhere.
+    let mut running: BTreeMap<u32, i128> = BTreeMap::new();
+    let mut woken: BTreeMap<i128, u64> = BTreeMap::new();
+    let mut waits: Vec<(u64, i128)> = Vec::new();
+    let mut by_time: Vec<(u32, &Kernel)> =
+        records.iter().flat_map(|((_, cpu), records)| records.iter().map(|record| (*cpu, record))).collect();
+    by_time.sort_by_key(|(_, record)| record.time);
+    for (cpu, record) in by_time {
+        match record.name.as_str() {
+            "sched_switch" => {
+                let next = int(record, "next_pid");
+                running.insert(cpu, next);
+                waits.extend(woken.remove(&next).map(|since| (record.time - since, next)));
+            }
+            "sched_waking" | "sched_wakeup" | "sched_wakeup_new" => {
+                let thread = int(record, "pid");
+                if running.values().all(|other| *other != thread) {
+                    woken.entry(thread).or_insert(record.time);
+                }
+            }
+            _ => {}
+        }
+    }
+    waits.sort_by(|one, other| other.cmp(one));
+    let rows = analyse("sched:runtop_mi", &out, "[(row[2]['value'], row[5]['tid']) for row in r[0]['data']]");
+    let expected: Vec<u64> = waits.iter().take(rows.len()).map(|(wait, _)| *wait).collect();
+    let mut found: Vec<(u64, i128)> = Vec::new();
+    for row in &rows {
+        let (wait, thread) = row.split_once(' ').unwrap();
+        found.push((wait.parse().unwrap(), thread.parse().unwrap()));
+    }
+    found.sort_by(|one, other| other.cmp(one));
+    assert!(found.len() == 10 && found.iter().all(|row| waits.contains(row)), "{found:?}\n{waits:?}");
+    assert_eq!(found.iter().map(|(wait, _)| *wait).collect::<Vec<_>>(), expected);
 }
 
 const COMMON: &str = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
@@ -490,16 +586,17 @@ fn blob_format(id: u16) -> String {
     )
 }
 
-fn blob(id: u16, text: &[u8], list: &[i16], number: i64) -> Vec<u8> {
-    let mut record = id.to_le_bytes().to_vec();
-    record.extend([1, 2, 3, 0, 0, 0]);
+fn blob(endian: Endian, id: u16, text: &[u8], list: &[i16], number: i64) -> Vec<u8> {
+    let mut record = endian.u16(id).to_vec();
+    record.extend([1, 2]);
+    record.extend(endian.u32(3));
     let list_at = 24 + text.len() as u32 + 1;
-    record.extend((0x18 | (text.len() as u32 + 1) << 16).to_le_bytes());
-    record.extend((list_at | (list.len() as u32 * 2) << 16).to_le_bytes());
-    record.extend(number.to_le_bytes());
+    record.extend(endian.u32(0x18 | (text.len() as u32 + 1) << 16));
+    record.extend(endian.u32(list_at | (list.len() as u32 * 2) << 16));
+    record.extend(endian.u64(number as u64));
     record.extend(text);
     record.push(0);
-    record.extend(list.iter().flat_map(|number| number.to_le_bytes()));
+    record.extend(list.iter().flat_map(|number| endian.u16(*number as u16)));
     record
 }
 
@@ -507,8 +604,7 @@ fn blob(id: u16, text: &[u8], list: &[i16], number: i64) -> Vec<u8> {
 type Made = (u64, Option<u64>, Vec<u8>);
 
 /// Writes a file with these formats, and the records of these CPUs.
-fn make(path: &Path, formats: &[String], page_size: u32, cpus: &[(u32, Vec<Made>)]) {
-    let endian = Endian::Little;
+fn make(path: &Path, endian: Endian, formats: &[String], page_size: u32, cpus: &[(u32, Vec<Made>)]) {
     let setup = Setup { endian, page_size, compression: Compression::Zstd { level: 1 } };
     let mut writer = Writer::create(
         File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap(),
@@ -566,6 +662,7 @@ fn made_up_recordings() {
         let mut random = Random(seed);
         // Few kinds of events have compact headers, many have large ones.
         let kinds = if seed % 2 == 0 { 3 } else { 40 };
+        let endian = if seed < 2 { Endian::Little } else { Endian::Big };
         let formats: Vec<String> = (0..kinds).map(|kind| blob_format(1000 + kind)).collect();
         let mut cpus = Vec::new();
         let mut lost = 0;
@@ -592,11 +689,11 @@ fn made_up_recordings() {
                 };
                 let list: Vec<i16> = (0..random.below(5)).map(|_| random.below(65536) as i16).collect();
                 let id = 1000 + random.below(kinds.into()) as u16;
-                records.push((time, missed, blob(id, &text, &list, random.below(u64::MAX) as i64)));
+                records.push((time, missed, blob(endian, id, &text, &list, random.below(u64::MAX) as i64)));
             }
             cpus.push((cpu, records));
         }
-        make(&file, &formats, 65536, &cpus);
+        make(&file, endian, &formats, 65536, &cpus);
         for format in FORMATS {
             let (trace, out) = check(&file, format, dir.path());
             assert_eq!(trace.events.len(), 800);
@@ -650,9 +747,16 @@ fn bad_input_leaves_nothing_behind() {
     let format = blob_format(1000).replace("size:8", "size:eight");
     make(
         &odd,
+        Endian::Little,
         &[format, blob_format(1001)],
         4096,
-        &[(0, vec![(5, None, blob(1000, b"x", &[], 1)), (6, None, blob(1001, b"y", &[], 2))])],
+        &[(
+            0,
+            vec![
+                (5, None, blob(Endian::Little, 1000, b"x", &[], 1)),
+                (6, None, blob(Endian::Little, 1001, b"y", &[], 2)),
+            ],
+        )],
     );
     refuse(&odd, "lttng", 1, &["made:blob1000", "format cannot be understood"]);
     run(agent("/".as_ref(), ["export", "--format", "ctf", "--keep-going"]).arg(&odd).arg(&out)).expect(0);

@@ -578,6 +578,62 @@ fn count_long(file: &TraceFile) -> u64 {
 }
 
 #[test]
+fn the_state_that_a_recording_began_with() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("trace.dat");
+    run(agent(dir.path(), ["record", "-e", "sched", "-o"]).arg(&path).args(["sleep", "0.1"])).expect(0);
+    let file = Reader::open(Box::new(File::open(&path).unwrap()) as Box<dyn Source>).unwrap();
+    let state = file.initial_state().unwrap().expect("our recordings have a state");
+    let (me, parent) = (i128::from(std::process::id()), i128::from(std::os::unix::process::parent_id()));
+    let name = fs::read_to_string("/proc/self/comm").unwrap().trim_end().as_bytes().to_vec();
+    let loopback = i128::from(u32::from(std::net::Ipv4Addr::LOCALHOST));
+
+    for endian in [Endian::Little, Endian::Big] {
+        let options = ltt2008::Options { endian: Some(endian), ..ltt2008::Options::default() };
+        let (_dir, out, _) = exported(&file, &Lttng2008::new(options).unwrap());
+        let trace = ltt2008_reader::read(&out, false);
+        let told = |file: &str, name: &str| {
+            let events = &trace.files[&format!("control/{file}_0")].events;
+            events.iter().filter(|event| event.name == name).collect::<Vec<_>>()
+        };
+        let processes = told("processes", "list_process_state");
+        assert_eq!(processes.len(), state.threads.len());
+        let mine = processes.iter().find(|event| event.number("pid") == me).expect("the test itself");
+        assert_eq!((mine.number("parent_pid"), mine.number("tgid")), (parent, me));
+        assert_eq!(mine.field("name"), Some(&Field::Text(name.clone())));
+        assert_eq!(told("processes", "list_statedump_end").len(), 1);
+        assert_eq!(told("interrupts", "list_interrupt").len(), state.interrupts.len());
+        assert_eq!(told("modules", "list_module").len(), state.modules.len());
+        let addresses = told("network", "list_network_ipv4_interface");
+        assert!(addresses.iter().any(|event| {
+            event.field("name") == Some(&Field::Text(b"lo".to_vec())) && event.number("address") == loopback
+        }));
+
+        let options = eventdefs::Options { endian: Some(endian), ..eventdefs::Options::default() };
+        let (_dir, out, _) = exported(&file, &EventDefs::new(options).unwrap());
+        let trace = eventdefs_reader::read(&out, false);
+        let told = |file: &str, name: &str| {
+            let events = &trace.files[&format!("control/{file}")];
+            events.iter().filter(|event| event.name == name).collect::<Vec<_>>()
+        };
+        let processes = told("processes", "state.process");
+        assert_eq!(processes.len(), state.threads.len());
+        let mine = processes.iter().find(|event| event.data.number("pid") == me).expect("the test itself");
+        assert_eq!(
+            (mine.data.number("ppid"), mine.data.get("name")),
+            (parent, Some(&Item::Text(name.clone())))
+        );
+        assert_eq!(told("interrupts", "state.interrupt").len(), state.interrupts.len());
+        assert_eq!(told("interrupts", "state.module").len(), state.modules.len());
+        let addresses = told("interrupts", "state.interface");
+        assert!(addresses.iter().any(|event| {
+            event.data.get("name") == Some(&Item::Text(b"lo".to_vec()))
+                && event.data.number("ipv4") == loopback
+        }));
+    }
+}
+
+#[test]
 fn block_sizes_that_cannot_be_are_refused() {
     for block_size in [0, 100, 4097, 65 << 20] {
         assert!(Lttng2008::new(ltt2008::Options { block_size, ..ltt2008::Options::default() }).is_err());
