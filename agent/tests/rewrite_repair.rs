@@ -7,25 +7,12 @@ mod reader_files;
 mod rewrite_files;
 
 use std::fs::{self, File};
-use std::io::Cursor;
-use std::process::Command;
 
 use common::{Scratch, pages, report, str, switch, text, tick};
-use reader_files::{Chance, Kept};
-use rewrite_files::{contents, stock_traces};
-use tracer_agent::tracedat::reader::{ReadError, Reader};
-use tracer_agent::tracedat::rewrite::{RewriteError, Rewritten, repair};
+use reader_files::Kept;
+use rewrite_files::{contents, repaired, stock, stock_traces};
+use tracer_agent::tracedat::reader::Reader;
 use tracer_agent::tracedat::{Compression, Setup};
-
-/// What is saved of these bytes: a file and what is told of it.
-fn repaired(bytes: &[u8]) -> Result<(Vec<u8>, Rewritten), String> {
-    let (reader, notes) = Reader::open_damaged(bytes).map_err(|error: ReadError| error.to_string())?;
-    match repair(&reader, notes, None, Cursor::new(Vec::new()), &mut |_| true) {
-        Ok((out, written)) => Ok((out.into_inner(), written)),
-        Err(RewriteError::Nothing(reason)) => Err(reason),
-        Err(error) => panic!("neither saved nor nothing to save: {error}"),
-    }
-}
 
 /// Small files of both compressions, and of version 6.
 fn small_files(scratch: &Scratch) -> Vec<(&'static str, Vec<u8>)> {
@@ -58,19 +45,6 @@ fn records(bytes: &[u8]) -> Vec<Kept> {
     let mut all: Vec<_> = all.map(|record| Kept { cpu: 0, missed: None, ..record }).collect();
     all.sort_by_key(|record| (record.timestamp, record.data.clone()));
     all
-}
-
-/// What stock trace-cmd makes of a file: its exit code, and how many events it shows.
-fn stock(path: &std::path::Path) -> (Option<i32>, usize) {
-    let output = Command::new("trace-cmd").args(["report", "-R", "-i", str(path)]).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
-    let is_event = |line: &&str| {
-        !(line.starts_with("version")
-            || line.starts_with("cpus=")
-            || line.starts_with("CPU")
-            || line.trim().is_empty())
-    };
-    (output.status.code(), text.lines().filter(is_event).count())
 }
 
 #[test]
@@ -119,50 +93,6 @@ fn cut_files_keep_what_is_before_the_cut() {
         }
         // The last byte of the strings matters to nobody.
         assert!(last * 10 > whole.len() * 8, "{name}: {last} of {}", whole.len());
-    }
-}
-
-#[test]
-fn random_damage_gives_a_file_that_is_read_or_none() {
-    let scratch = Scratch::new();
-    let path = scratch.path("random.dat");
-    for (name, bytes) in small_files(&scratch) {
-        let chance = &mut Chance::new(bytes.len() as u64);
-        let (mut saved, mut nothing) = (0, 0);
-        for round in 0..400 {
-            let mut damaged = bytes.clone();
-            for _ in 0..=chance.below(3) {
-                let len = damaged.len() as u64;
-                let at = match chance.below(4) {
-                    0 => chance.below(len.min(400)),
-                    1 => len - 1 - chance.below(len.min(700)),
-                    _ => chance.below(len),
-                } as usize;
-                let end = (at + 1 + chance.below(40) as usize).min(damaged.len());
-                let any = chance.next() as u8;
-                damaged[at..end].fill(chance.pick(&[0, 0xff, any]));
-            }
-            let Ok((file, written)) = repaired(&damaged) else {
-                nothing += 1;
-                continue;
-            };
-            saved += 1;
-            let mut reader = Reader::open(file.as_slice()).unwrap();
-            assert_eq!(reader.problems().len(), 0, "{name}, round {round}: {:?}", reader.problems());
-            let found: usize = contents(&mut reader)
-                .iter()
-                .flat_map(|buffer| &buffer.2)
-                .map(|(_, records)| records.len())
-                .sum();
-            assert_eq!(found as u64, written.events(), "{name}, round {round}");
-            if round % 20 == 0 {
-                fs::write(&path, &file).unwrap();
-                let (code, _) = stock(&path);
-                // The damage may be in a format or a record, of which nothing else tells; but nothing makes it crash.
-                assert!(code.is_some(), "{name}, round {round}");
-            }
-        }
-        assert!(saved > nothing, "{name}: {saved} saved, {nothing} not");
     }
 }
 

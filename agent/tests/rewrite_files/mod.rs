@@ -7,8 +7,10 @@ use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tracer_agent::tracedat::reader::{Corrections, Reader, Source};
-use tracer_agent::tracedat::rewrite::{FileVersion, Rewritten, Selection, Target, convert};
+use tracer_agent::tracedat::reader::{Corrections, ReadError, Reader, Source};
+use tracer_agent::tracedat::rewrite::{
+    FileVersion, RewriteError, Rewritten, Selection, Target, convert, repair,
+};
 use tracer_agent::tracedat::{Buffer, Compression, Endian, FileOption, Setup};
 
 use crate::reader_files::{Chance, Kept, cpu, cpu_forwards, options, start};
@@ -123,4 +125,28 @@ pub(crate) fn random_file(chance: &mut Chance, compression: Compression) -> Vec<
         out.finish().unwrap();
     }
     writer.finish().unwrap().into_inner()
+}
+
+/// What is saved of these bytes: a file and what is told of it.
+pub(crate) fn repaired(bytes: &[u8]) -> Result<(Vec<u8>, Rewritten), String> {
+    let (reader, notes) = Reader::open_damaged(bytes).map_err(|error: ReadError| error.to_string())?;
+    match repair(&reader, notes, None, Cursor::new(Vec::new()), &mut |_| true) {
+        Ok((out, written)) => Ok((out.into_inner(), written)),
+        Err(RewriteError::Nothing(reason)) => Err(reason),
+        Err(error) => panic!("neither saved nor nothing to save: {error}"),
+    }
+}
+
+/// What stock trace-cmd makes of a file: its exit code, and how many events it shows.
+pub(crate) fn stock(path: &Path) -> (Option<i32>, usize) {
+    let output =
+        Command::new("trace-cmd").args(["report", "-R", "-i", path.to_str().unwrap()]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let is_event = |line: &&str| {
+        !(line.starts_with("version")
+            || line.starts_with("cpus=")
+            || line.starts_with("CPU")
+            || line.trim().is_empty())
+    };
+    (output.status.code(), text.lines().filter(is_event).count())
 }

@@ -105,11 +105,10 @@ impl Head {
             OptionValue::Section { id: of, offset } if of == id => Some(offset),
             _ => None,
         });
-        let find = |section: &&SectionInfo| match named {
-            Some(offset) => section.offset == offset,
-            None => section.id == id,
-        };
-        let carried = match reader.sections().iter().find(find) {
+        // In a damaged file an option may lead to a section of another kind.
+        let of_its_kind = || reader.sections().iter().filter(|section| section.id == id);
+        let found = of_its_kind().find(|section| Some(section.offset) == named).or(of_its_kind().next());
+        let carried = match found {
             // Bytes that can be read may still be none of this section; what was understood of them is safe.
             _ if may_be_damaged && (id == SectionId::KALLSYMS || !reader.problems().is_empty()) => None,
             Some(section) => self.keep(carry(reader, section), id, may_be_damaged)?,
