@@ -243,6 +243,11 @@ impl Decompressor {
         Self { codec, zstd: None }
     }
 
+    /// Gives the memory back that is kept from one call to the next.
+    pub(crate) fn forget(&mut self) {
+        self.zstd = None;
+    }
+
     /// Decompresses `packed` into the first `plain_len` bytes of `out`, which grows if it must and never shrinks. The
     /// caller has bounded `plain_len`.
     pub(crate) fn decompress(

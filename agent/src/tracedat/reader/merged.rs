@@ -6,6 +6,9 @@ use std::collections::BinaryHeap;
 use super::error::ReadError;
 use super::records::{CpuRecords, Found, Record};
 
+/// Bytes of pages that are in memory at one time, of all streams together.
+const MEMORY: u64 = 64 << 20;
+
 /// Records of several CPUs in the order of time. Of records with one time that of the stream given first comes first.
 ///
 /// Times that go backwards within a CPU, as a damaged file or a clock that was set has them, come as they are.
@@ -34,8 +37,13 @@ enum Direction {
 }
 
 impl<'r> Records<'r> {
-    /// Merges these streams, from where each of them is.
-    pub fn merge(streams: Vec<CpuRecords<'r>>) -> Self {
+    /// Merges these streams, from where each of them is. However many there are, and however large the chunks of the file, their pages
+    /// have no more than 64 MiB of memory; of very many, one page each.
+    pub fn merge(mut streams: Vec<CpuRecords<'r>>) -> Self {
+        let share = MEMORY / (streams.len() as u64).max(1);
+        for stream in &mut streams {
+            stream.pages().keep(share);
+        }
         let heads = vec![None; streams.len()];
         Self {
             streams,

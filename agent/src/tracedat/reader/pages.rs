@@ -13,11 +13,15 @@ use super::v7::{MAX_CHUNK, check_codec};
 
 /// Bytes that are read at once from a file without compression.
 const READ_AHEAD: u64 = 128 << 10;
+/// Bytes that compressed data have at most beside twice what they were made from.
+const MAX_OVERHEAD: u64 = 64 << 10;
+/// Who may keep less than this also gives the decompressor's tables back, which have 150 KB.
+const KEEPS_TABLES: u64 = 256 << 10;
 
 /// The pages of one CPU, in the order of the file.
 ///
-/// One chunk is in memory at a time, so that neighbouring pages cost one decompression. Of a source in memory, pages that are
-/// not compressed are not copied.
+/// One chunk is in memory at a time, so that neighbouring pages cost one decompression; of a chunk that is longer than what
+/// [`keep`](Self::keep) allows, a part. Of a source in memory, pages that are not compressed are not copied.
 #[derive(Debug)]
 pub struct CpuPages<'r> {
     source: &'r dyn DebugSource,
@@ -39,6 +43,8 @@ pub struct CpuPages<'r> {
     loaded_len: usize,
     /// The pages of the chunk that could not be read last.
     broken: Range<u64>,
+    /// Bytes of pages that are kept, at most, but for a page.
+    keep: u64,
 }
 
 /// A source that can be part of a type with `Debug`.
@@ -125,6 +131,7 @@ impl<'r> CpuPages<'r> {
             loaded: 0..0,
             loaded_len: 0,
             broken: 0..0,
+            keep: MAX_CHUNK,
         };
         if buffer.compressed {
             pages.find_chunks(codec, header)?;
@@ -157,6 +164,11 @@ impl<'r> CpuPages<'r> {
                 if u64::from(plain) > limit {
                     return Err(ReadError::TooBig { what, offset, size: plain.into(), limit });
                 }
+                // Compressed data that are longer than what they were made from are so by a few bytes.
+                let limit = u64::from(plain) * 2 + MAX_OVERHEAD;
+                if u64::from(packed) > limit {
+                    return Err(ReadError::TooBig { what, offset, size: packed.into(), limit });
+                }
                 cursor.skip(what, packed.into())?;
                 Ok(chunk)
             };
@@ -173,6 +185,12 @@ impl<'r> CpuPages<'r> {
         }
         self.chunks = Chunks::Packed(chunks);
         Ok(())
+    }
+
+    /// Keeps no more than so many bytes of pages in memory, but for one page. Longer chunks are then decompressed again and again, as
+    /// often as it takes.
+    pub(crate) fn keep(&mut self, bytes: u64) {
+        self.keep = bytes;
     }
 
     fn page_size(&self) -> u64 {
@@ -308,7 +326,7 @@ impl<'r> CpuPages<'r> {
         let io = |offset| move |source| ReadError::Io { what, offset, source };
         match &self.chunks {
             Chunks::Plain => {
-                let group = (READ_AHEAD / page_size).max(1);
+                let group = (READ_AHEAD.min(self.keep) / page_size).max(1);
                 let first = index / group * group;
                 let offset = self.extent.offset.saturating_add(first.saturating_mul(page_size));
                 let len = (group * page_size).min(self.end.saturating_sub(offset)) as usize;
@@ -327,25 +345,42 @@ impl<'r> CpuPages<'r> {
                 self.broken = pages.clone();
                 let Chunk { offset, packed, plain, first_page: _ } = chunk;
                 let packed_len = packed as usize;
+                let whole = u64::from(plain) <= self.keep.max(page_size);
+                let (mut part_packed, mut part) = (Vec::new(), Vec::new());
+                let (space, out) =
+                    if whole { (&mut self.packed, &mut self.buffer) } else { (&mut part_packed, &mut part) };
                 let packed = if let Some(bytes) = self.source.get().bytes() {
                     bytes.get(offset as usize..).and_then(|bytes| bytes.get(..packed_len))
                 } else {
-                    if self.packed.len() < packed_len {
-                        self.packed.resize(packed_len, 0);
+                    if space.len() < packed_len {
+                        space.resize(packed_len, 0);
                     }
-                    let packed = &mut self.packed[..packed_len];
+                    let packed = &mut space[..packed_len];
                     self.source.get().read_exact_at(packed, offset).map_err(io(offset))?;
                     Some(&*packed)
                 };
-                let result = self.decompressor.decompress(
-                    packed.unwrap_or_default(),
-                    plain as usize,
-                    &mut self.buffer,
-                );
+                let result = self.decompressor.decompress(packed.unwrap_or_default(), plain as usize, out);
+                if self.keep < KEEPS_TABLES {
+                    self.decompressor.forget();
+                    self.packed = Vec::new();
+                }
                 if let Err(source) = result {
                     // A size that was a lie must not keep its memory.
                     self.buffer = Vec::new();
                     return Err(ReadError::Decompress { what, offset, source });
+                }
+                if !whole {
+                    let group = (self.keep / page_size).max(1);
+                    let first = (index - pages.start) / group * group;
+                    let start = (first * page_size).min(part.len() as u64) as usize;
+                    let end = ((first + group) * page_size).min(plain.into()) as usize;
+                    let kept = part.as_slice().get(start..end).unwrap_or_default();
+                    self.buffer.clear();
+                    self.buffer.extend_from_slice(kept);
+                    self.broken = 0..0;
+                    self.loaded = pages.start + first..(pages.start + first + group).min(pages.end);
+                    self.loaded_len = kept.len();
+                    return Ok(());
                 }
                 self.broken = 0..0;
                 self.loaded = pages;
