@@ -252,15 +252,28 @@ pub struct Caller {
     asked: u64,
 }
 
-/// Reads numbers; for each calls getppid that often and answers. Perl's getppid is the system call each time.
-const CALLER: &str = "$| = 1; while (<STDIN>) { my $n = $_; for (1..$n) { getppid() } print qq(done\\n) }";
+/// Takes a name for itself, if it is given one. Reads numbers; for each calls getppid that often and answers. Perl's getppid is the
+/// system call each time.
+const CALLER: &str = "$0 = shift if @ARGV; $| = 1; while (<STDIN>) { my $n = $_; for (1..$n) { getppid() } print qq(done\\n) }";
 
 impl Caller {
     /// Starts it.
     #[track_caller]
     pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// Starts one whose thread has this name.
+    #[track_caller]
+    pub fn named(name: &str) -> Self {
+        Self::start_with(&[name])
+    }
+
+    #[track_caller]
+    fn start_with(args: &[&str]) -> Self {
         let process = Command::new("perl")
             .args(["-e", CALLER])
+            .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -24,8 +24,9 @@ use crate::{
         KernelLayout, LoadError, ProbeError, ProbeToAttach, ProgramOptions, Programs,
         detach::{AttachTurn, detach_in_background},
         fast::{FastLinks, Hooks, Lane, StackKind},
-        filter,
+        filter::{self, Uncompiled},
         hook::{HookLinks, HookProgram},
+        scope::Scope,
         tasks,
         tracepoint::{self, Attachment},
     },
@@ -135,6 +136,8 @@ pub struct CaptureOptions {
     pub overwrite: bool,
     /// `None` records every thread.
     pub tasks: Option<TaskFilter>,
+    /// Which threads are recorded, by what they are.
+    pub scope: Option<Scope>,
     /// Leave out events of this process's own threads.
     pub exclude_self: bool,
     /// The longest time between two looks at the rings.
@@ -188,6 +191,9 @@ pub enum CaptureError {
         /// The limit.
         limit: u64,
     },
+    /// The scope.
+    #[error("which threads are recorded cannot be evaluated in the kernel: {0}")]
+    Scope(#[from] Uncompiled),
     /// The list of running threads.
     #[error("cannot read the names of running threads: {0}")]
     Threads(#[source] std::io::Error),
@@ -317,7 +323,7 @@ impl Capture {
             (true, Compression::Zstd { .. }) => RESERVE_SYMBOLS.0,
         };
         spool.reserve(RESERVE_MARGIN + for_symbols + formats as u64)?;
-        let mut programs = Programs::load(&program_options(options))?;
+        let mut programs = Programs::load(&program_options(options)?)?;
         let mut links = Links::default();
         links.tasks = tasks::attach(&programs)?;
         for &process in options.tasks.iter().flat_map(|filter| &filter.processes) {
@@ -327,6 +333,9 @@ impl Capture {
         let mut names = NameTable::create(spool)?;
         for thread in proc::threads().map_err(CaptureError::Threads)? {
             names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) })?;
+            if options.scope.as_ref().is_some_and(|scope| scope.takes(&thread)) {
+                programs.note_in_scope(thread.tid);
+            }
         }
         names.flush()?;
         let stream = programs.take_names().ok_or(LoadError::Missing("map NAMES"))?;
@@ -478,6 +487,7 @@ impl Capture {
             events,
             recursion_misses,
             names_lost,
+            vanished_cgroups: options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,
         };
         Recorded { spool, manifest: options.manifest, cmdlines, with_symbols, stats, failure }
@@ -584,8 +594,8 @@ fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
     }
 }
 
-fn program_options(options: &CaptureOptions) -> ProgramOptions {
-    ProgramOptions {
+fn program_options(options: &CaptureOptions) -> Result<ProgramOptions, Uncompiled> {
+    Ok(ProgramOptions {
         clock: match options.clock {
             TraceClock::Mono => clock::MONO,
             TraceClock::Boot => clock::BOOT,
@@ -607,13 +617,13 @@ fn program_options(options: &CaptureOptions) -> ProgramOptions {
             .iter()
             .map(|event| event.filter.as_ref().map(|filter| filter.program.clone()))
             .collect(),
-        scope: None,
+        scope: options.scope.as_ref().map(Scope::compile).transpose()?,
         hooks: options.hooks,
         layout: options.layout,
         preemptible: (options.probes.iter())
             .flat_map(|probe| &probe.programs)
             .any(HookProgram::is_preemptible),
-    }
+    })
 }
 
 fn drain_options(options: &CaptureOptions) -> DrainOptions {

@@ -27,6 +27,8 @@ pub struct Stats {
     pub recursion_misses: Option<u64>,
     /// Thread names that could not be noted when they changed.
     pub names_lost: u64,
+    /// Control groups of the recording's scope that were removed meanwhile.
+    pub vanished_cgroups: Vec<String>,
     /// Set for a recording that did not end by itself: the counts are those found in its data.
     pub recovered: Option<Recovered>,
 }
@@ -183,6 +185,13 @@ impl Stats {
                 let _ = write!(json, ",\"recursion_misses\":{misses}");
             }
             None => json.push_str(",\"recursion_misses\":null"),
+        }
+        if !self.vanished_cgroups.is_empty() {
+            let _ = write!(
+                json,
+                ",\"vanished_cgroups\":{}",
+                serde_json::Value::from(self.vanished_cgroups.as_slice())
+            );
         }
         if let Some(Recovered { unreadable_bytes }) = self.recovered {
             let _ = write!(json, ",\"recovered\":{{\"unreadable_bytes\":{unreadable_bytes}}}");

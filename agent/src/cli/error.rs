@@ -211,6 +211,7 @@ fn of_capture(error: &CaptureError) -> ExitCode {
         CaptureError::Spool(error) if error.is_disk_full() => ExitCode::DiskFull,
         CaptureError::Spool(_) => ExitCode::OutputNotWritable,
         CaptureError::Memory { .. }
+        | CaptureError::Scope(_)
         | CaptureError::Probe(ProbeError::Load(LoadError::TooManyPages { .. })) => ExitCode::Usage,
         CaptureError::OpenFiles { .. } => ExitCode::NotPermitted,
         CaptureError::Probe(_) => ExitCode::Unsupported,

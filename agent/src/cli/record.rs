@@ -20,7 +20,7 @@ use super::{
     command::{self, Inherit, Waiting},
     progress::ProgressLine,
     record_plan::{self, Plan},
-    record_scope::WantedArgs,
+    record_scope::{ScopeArgs, WantedArgs},
     signals::Signals,
     summary,
 };
@@ -108,6 +108,10 @@ pub struct RecordArgs {
     /// Record only the command
     #[arg(short = 'F')]
     pub only_command: bool,
+
+    /// Which threads
+    #[command(flatten)]
+    pub scope: ScopeArgs,
 
     /// CPUs to record: a hexadecimal mask as trace-cmd takes it, or a list such as 0-3,8
     #[arg(short = 'M', value_name = "CPUMASK")]

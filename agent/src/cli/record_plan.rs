@@ -97,9 +97,11 @@ impl Plan {
         let output = check_output(&args.output)?;
         let followed = open_processes(args)?;
         let sees_kernel_pids = proc::in_initial_pid_namespace();
-        if !sees_kernel_pids && (args.only_command || !args.pids.is_empty()) {
+        if !sees_kernel_pids
+            && (args.only_command || !args.pids.is_empty() || !args.scope.exclude_pids.is_empty())
+        {
             return Err(CliError::Kernel(
-                "-P and -F need the kernel's own process ids, which are not visible in this pid namespace; \
+                "-P, -F and --exclude-pid need the kernel's own process ids, which are not visible in this pid namespace; \
                  run it outside of the container, or in one with the host's pid namespace"
                     .to_owned(),
             ));
@@ -110,6 +112,7 @@ impl Plan {
         let mut notes = Vec::new();
         let chosen = choose_cpus(args.cpu_mask.as_deref(), &cpus, &mut notes)?;
         let tasks = task_filter(args);
+        let scope = args.scope.scope()?;
 
         let tracefs = Tracefs::open()?;
         let catalogue = Catalogue::read(&tracefs)?;
@@ -184,6 +187,7 @@ impl Plan {
             ring_pages,
             overwrite: args.overwrite,
             tasks,
+            scope,
             // Elsewhere our id is another process's.
             exclude_self: !args.with_self && sees_kernel_pids,
             poll_interval: args.poll_us.map(std::time::Duration::from_micros),

@@ -1,4 +1,4 @@
-//! Options of `record` that say what is wanted of the events: filters, samples, rates.
+//! Options of `record` that say what is wanted: of the events, by filters, samples and rates; of threads, by what they are.
 
 use std::str::FromStr;
 
@@ -8,6 +8,8 @@ use super::CliError;
 use crate::{
     capture::EventRule,
     event::filter::{Dialect, Filter},
+    kernel::cgroup::{Cgroup, CgroupError, Hierarchy},
+    probe::scope::{Scope, Traits},
 };
 
 /// What is wanted of the events.
@@ -24,6 +26,110 @@ pub struct WantedArgs {
     /// Of each event of the -e before it, record at most N in a second: 500/s, 10k/s
     #[arg(long = "rate", value_name = "N/s")]
     pub rates: Vec<Rate>,
+}
+
+/// Which threads are recorded. Options of different kinds have to hold together, of the same kind any.
+#[derive(Args, Debug)]
+pub struct ScopeArgs {
+    /// Record only threads whose name is GLOB; may be repeated
+    #[arg(long = "comm", value_name = "GLOB")]
+    pub comms: Vec<String>,
+
+    /// Record only threads of this user, a number or a name of /etc/passwd; may be repeated
+    #[arg(long = "uid", value_name = "USER")]
+    pub uids: Vec<User>,
+
+    /// Record only threads in this control group (version 2) or one inside of it; may be repeated
+    #[arg(long = "cgroup", value_name = "PATH")]
+    pub cgroups: Vec<String>,
+
+    /// Record only this container of docker, podman, containerd or LXC, machine or systemd unit; may be repeated
+    #[arg(long = "container", value_name = "ID|NAME")]
+    pub containers: Vec<String>,
+
+    /// Do not record this process; may be repeated, or a list: 12,34
+    #[arg(long = "exclude-pid", value_name = "PID", value_delimiter = ',')]
+    pub exclude_pids: Vec<u32>,
+
+    /// Do not record threads whose name is GLOB
+    #[arg(long = "exclude-comm", value_name = "GLOB")]
+    pub exclude_comms: Vec<String>,
+
+    /// Do not record threads of this user
+    #[arg(long = "exclude-uid", value_name = "USER")]
+    pub exclude_uids: Vec<User>,
+
+    /// Do not record threads in this control group or one inside of it
+    #[arg(long = "exclude-cgroup", value_name = "PATH")]
+    pub exclude_cgroups: Vec<String>,
+}
+
+/// A user's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User(u32);
+
+impl FromStr for User {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(uid) = text.parse() {
+            return Ok(Self(uid));
+        }
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let mut lines = users.lines().map(|line| line.split(':'));
+        let found =
+            lines.find_map(|mut fields| (fields.next() == Some(text)).then(|| fields.nth(1)).flatten());
+        found
+            .and_then(|uid| uid.parse().ok())
+            .map(Self)
+            .ok_or_else(|| format!("/etc/passwd has no user {text}; give the number"))
+    }
+}
+
+impl ScopeArgs {
+    /// The scope; `None` if every thread is meant.
+    pub(super) fn scope(&self) -> Result<Option<Scope>, CliError> {
+        let uids = |users: &[User]| users.iter().map(|user| user.0).collect();
+        let needs_groups =
+            [&self.cgroups, &self.containers, &self.exclude_cgroups].iter().any(|of| !of.is_empty());
+        let (mut only, mut except) = (Vec::new(), Vec::new());
+        if needs_groups {
+            let hierarchy = Hierarchy::find().map_err(CliError::kernel)?;
+            only = find(&self.cgroups, "--cgroup", |path| hierarchy.group(path))?;
+            only.extend(find(&self.containers, "--container", |name| hierarchy.container(name))?);
+            except = find(&self.exclude_cgroups, "--exclude-cgroup", |path| hierarchy.group(path))?;
+        }
+        for pid in &self.exclude_pids {
+            if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
+                return Err(CliError::Usage(format!("--exclude-pid {pid}: there is no such process")));
+            }
+        }
+        let scope = Scope {
+            only: Traits {
+                comms: self.comms.clone(),
+                uids: uids(&self.uids),
+                cgroups: only,
+                processes: Vec::new(),
+            },
+            except: Traits {
+                comms: self.exclude_comms.clone(),
+                uids: uids(&self.exclude_uids),
+                cgroups: except,
+                processes: self.exclude_pids.clone(),
+            },
+        };
+        Ok((!scope.is_everything()).then_some(scope))
+    }
+}
+
+/// The groups that options name.
+fn find(
+    texts: &[String],
+    option: &str,
+    group: impl Fn(&str) -> Result<Cgroup, CgroupError>,
+) -> Result<Vec<Cgroup>, CliError> {
+    let find = |text: &String| group(text).map_err(|error| CliError::Usage(format!("{option}: {error}")));
+    texts.iter().map(find).collect()
 }
 
 /// One of so many.

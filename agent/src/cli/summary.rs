@@ -68,6 +68,12 @@ pub(super) fn text(finished: &Finished) -> String {
         let _ = writeln!(text, "{} thread names may be missing", count(stats.names_lost));
     }
     left_out(&mut text, stats);
+    for group in &stats.vanished_cgroups {
+        let _ = writeln!(
+            text,
+            "the control group {group} was removed while recording; one made anew in its place is another"
+        );
+    }
     most_lost(&mut text, stats);
     for event in stats.events.iter().filter(|event| event.cut != 0) {
         let _ = writeln!(text, "{}: a text is cut in {} records", event.name, count(event.cut));

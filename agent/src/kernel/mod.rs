@@ -18,6 +18,7 @@
 //! Text of the kernel is data from outside to it: every parser takes a slice, has bounds, and gives a typed error.
 
 pub mod btf;
+pub mod cgroup;
 pub mod clock;
 pub mod cpus;
 pub mod events;

@@ -16,6 +16,7 @@ mod object;
 mod parts;
 pub mod plan;
 mod program;
+pub mod scope;
 pub mod shape;
 mod sys;
 pub mod tasks;

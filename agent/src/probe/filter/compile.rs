@@ -34,6 +34,7 @@ const GET_CURRENT_UID_GID: i32 = 15;
 const GET_CURRENT_TASK: i32 = 35;
 const GET_CURRENT_CGROUP_ID: i32 = 80;
 const PROBE_READ_KERNEL: i32 = 113;
+const GET_CURRENT_ANCESTOR_CGROUP_ID: i32 = 123;
 const KTIME_GET_BOOT_NS: i32 = 125;
 const KTIME_GET_TAI_NS: i32 = 208;
 
@@ -46,7 +47,7 @@ pub(super) fn compile(test: &Test, id: u16, facts: &Facts, text_max: u32) -> Res
 }
 
 /// A function that is being written.
-pub(super) struct Emitter<'a> {
+pub(in crate::probe) struct Emitter<'a> {
     pub(super) code: Assembler,
     id: u16,
     facts: &'a Facts,
@@ -58,14 +59,29 @@ pub(super) struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    fn new(id: u16, facts: &'a Facts, text_max: u32, room: u32) -> Self {
+    pub(in crate::probe) fn new(id: u16, facts: &'a Facts, text_max: u32, room: u32) -> Self {
         let mut code = Assembler::default();
         code.alu(Alu::Mov, R6, R1);
         Self { code, id, facts, text_max, room, reads: BTreeSet::new() }
     }
 
+    /// A place to jump to.
+    pub(in crate::probe) fn label(&mut self) -> Label {
+        self.code.label()
+    }
+
+    /// Puts a place here.
+    pub(in crate::probe) fn place(&mut self, label: Label) {
+        self.code.place(label);
+    }
+
+    /// Goes on at another place.
+    pub(in crate::probe) fn goto(&mut self, label: Label) {
+        self.code.goto(label);
+    }
+
     /// Ends the function: what gets to `yes` gives 1.
-    fn finish(mut self, yes: Label, no: Label) -> Result<Program, Uncompiled> {
+    pub(in crate::probe) fn finish(mut self, yes: Label, no: Label) -> Result<Program, Uncompiled> {
         self.code.place(yes);
         self.code.load_imm(R0, 1);
         self.code.exit();
@@ -77,7 +93,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Goes to `yes` if the condition holds, else to `no`.
-    fn test(&mut self, test: &Test, yes: Label, no: Label) -> Result<(), Uncompiled> {
+    pub(in crate::probe) fn test(&mut self, test: &Test, yes: Label, no: Label) -> Result<(), Uncompiled> {
         match test {
             Test::Const(value) => self.code.goto(if *value { yes } else { no }),
             Test::All(tests) => {
@@ -339,6 +355,14 @@ impl<'a> Emitter<'a> {
             Context::Comm => return Err(Uncompiled::TooLong),
         }
         Ok(())
+    }
+
+    /// Goes to `yes` if the current thread's control group is the one with this number at this level of the hierarchy, or below it.
+    pub(in crate::probe) fn in_cgroup(&mut self, id: u64, level: u32, yes: Label) {
+        self.code.load_imm(R1, level.into());
+        self.code.call_helper(GET_CURRENT_ANCESTOR_CGROUP_ID);
+        self.code.load_imm(R1, id.cast_signed());
+        self.code.jump(Jump::Equal, R0, R1, yes);
     }
 
     fn cpus(

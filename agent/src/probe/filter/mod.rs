@@ -18,6 +18,7 @@ mod compile;
 mod text;
 mod trial;
 
+pub(in crate::probe) use compile::Emitter;
 pub use trial::Trial;
 
 use std::collections::BTreeSet;
