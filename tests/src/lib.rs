@@ -18,6 +18,7 @@ pub mod harness;
 pub mod kernel_log;
 pub mod ltt2008_reader;
 pub mod pairs;
+pub mod probe_program;
 pub mod stock_lines;
 pub mod trace_cmd;
 pub mod tracefs;

@@ -106,7 +106,8 @@ impl Hook {
             Self::Entry { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FENTRY, function.0),
             Self::Exit { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FEXIT, function.0),
         };
-        sys::Program { kind, name, license: LICENSE, instructions, expected_attach, attach_btf_id }
+        let sleepable = false;
+        sys::Program { kind, name, license: LICENSE, instructions, expected_attach, attach_btf_id, sleepable }
     }
 
     fn attach(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, HookError> {
@@ -296,6 +297,8 @@ pub struct HookProgram {
     pub hooks: Vec<Hook>,
     /// Whether it runs with preemption on.
     pub(super) preemption: Preemption,
+    /// Whether it may wait for memory that is not there.
+    pub(super) sleepable: bool,
     /// Whether a place that the kernel refuses is left out, as long as there is another.
     pub optional: bool,
 }
@@ -394,7 +397,8 @@ fn load(to_attach: &ToAttach<'_>, parts: &Parts<'_>) -> Result<OwnedFd, ProbeErr
         return Err(LoadError::Missing("place of a program").into());
     };
     let code = program.body.link(events, parts)?;
-    verify(&hook.program(&program.name, &code)).map_err(|Refused { source, log }| {
+    let to_load = sys::Program { sleepable: program.sleepable, ..hook.program(&program.name, &code) };
+    verify(&to_load).map_err(|Refused { source, log }| {
         LoadError::Compiled { event: (*event).to_owned(), source, log }.into()
     })
 }

@@ -247,6 +247,7 @@ impl Object {
             instructions: &self.joined(self.instructions(program)?.to_vec(), filter),
             expected_attach,
             attach_btf_id: attach_btf_id.unwrap_or(0),
+            sleepable: false,
         };
         verify(&to_load).map_err(|Refused { source, log }| match filter {
             None => LoadError::Program { program, source, log },

@@ -30,6 +30,7 @@ pub(super) const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 pub(super) const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 /// The attach type of `tp_btf` programs.
 pub(super) const BPF_TRACE_RAW_TP: u32 = 23;
+const BPF_F_SLEEPABLE: u32 = 1 << 4;
 
 // include/uapi/linux/perf_event.h.
 const PERF_TYPE_SOFTWARE: u32 = 1;
@@ -279,6 +280,8 @@ pub(super) struct Program<'a> {
     pub expected_attach: u32,
     /// The hook's type in the kernel's BTF, for [`ProgramKind::Tracing`].
     pub attach_btf_id: u32,
+    /// Whether it may wait for memory to be read from disk.
+    pub sleepable: bool,
 }
 
 /// Gives a program to the verifier, which writes down what it did if it gets a `log` to write to.
@@ -289,6 +292,7 @@ pub(super) fn load_program(program: &Program<'_>, log: Option<&mut [u8]>) -> io:
         insns: program.instructions.as_ptr() as u64,
         license: program.license.as_ptr() as u64,
         name: object_name(program.name.as_bytes()),
+        flags: if program.sleepable { BPF_F_SLEEPABLE } else { 0 },
         expected_attach_type: program.expected_attach,
         attach_btf_id: program.attach_btf_id,
         ..ProgLoad::default()

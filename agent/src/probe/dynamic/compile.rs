@@ -3,6 +3,9 @@
 //! Where something cannot be read, the record has what the kernel's own probes would show: `(fault)` for a text, and 0 for a number
 //! (there, whatever was in the buffer). In the kernel, an address below the kernel's is read in user space (`fetch_store_string`,
 //! `probe_mem_read`, kernel/trace/trace_probe_kernel.h); here, whatever the kernel's memory does not have.
+//!
+//! A program in user space may wait for memory that its process has never touched, as the kernel's own uprobes do, but not while it
+//! writes a record. So it reads everything twice: first only to have it there.
 
 use agent_ebpf::begin_flags;
 
@@ -34,6 +37,7 @@ const HELPER_PROBE_READ_USER: i32 = 112;
 const HELPER_PROBE_READ_KERNEL: i32 = 113;
 const HELPER_PROBE_READ_USER_STR: i32 = 114;
 const HELPER_PROBE_READ_KERNEL_STR: i32 = 115;
+const HELPER_COPY_FROM_USER: i32 = 148;
 const HELPER_GET_FUNC_IP: i32 = 173;
 
 /// Why there is no program for a probe.
@@ -72,6 +76,8 @@ pub(super) struct Program<'a> {
     pub(super) user: bool,
     /// Whether the instruction pointer is one byte behind the probe.
     pub(super) breakpoint: bool,
+    /// Whether memory is touched before the record is begun: the program may wait.
+    pub(super) touch: bool,
     /// Whether the probe is where its function begins, and the instruction pointer may be elsewhere.
     pub(super) entry: bool,
     pub(super) function: FunctionAddress,
@@ -79,7 +85,8 @@ pub(super) struct Program<'a> {
 
 /// Compiles a probe. R6 is the context, R7 the record, R8 where the next text goes, R9 the value at hand.
 pub(super) fn compile(program: &Program<'_>) -> Result<Body, CompileError> {
-    let mut compiler = Compiler { code: Assembler::default(), program, elsewhere: Vec::new() };
+    let mut compiler =
+        Compiler { code: Assembler::default(), program, touching: false, elsewhere: Vec::new() };
     compiler.program()?;
     Body::new(compiler.code).ok_or(CompileError::TooLong)
 }
@@ -97,6 +104,8 @@ enum Elsewhere {
 struct Compiler<'a> {
     code: Assembler,
     program: &'a Program<'a>,
+    /// Whether memory is read by waiting for it.
+    touching: bool,
     elsewhere: Vec<Elsewhere>,
 }
 
@@ -105,6 +114,9 @@ impl Compiler<'_> {
         let Program { layout, arguments, preemption, .. } = *self.program;
         let out = self.code.label();
         self.code.alu(Alu::Mov, R6, R1);
+        if self.program.touch {
+            self.touch()?;
+        }
         if let Preemption::Guarded(guard) = preemption {
             guard.disable(&mut self.code);
         }
@@ -138,6 +150,26 @@ impl Compiler<'_> {
         self.code.load_imm(R0, 0);
         self.code.exit();
         self.elsewhere();
+        Ok(())
+    }
+
+    /// Makes sure that what the arguments read is in memory.
+    fn touch(&mut self) -> Result<(), CompileError> {
+        self.touching = true;
+        let Program { layout, arguments, .. } = *self.program;
+        for (argument, &room) in arguments.iter().zip(&layout.rooms) {
+            let Fetch::Memory { offset, of, .. } = &argument.fetch else { continue };
+            let absent = self.code.label();
+            self.value(of, absent)?;
+            let size = argument.kind.size() * argument.count.unwrap_or(1);
+            // First byte and last are in two pages at most.
+            let last = if room == 0 { i64::from(size) - 1 } else { i64::from(room) - 1 };
+            for place in [*offset, offset + last] {
+                self.read_with(place, 1, HELPER_COPY_FROM_USER);
+            }
+            self.code.place(absent);
+        }
+        self.touching = false;
         Ok(())
     }
 
@@ -252,6 +284,10 @@ impl Compiler<'_> {
         const USER: &[i32] = &[HELPER_PROBE_READ_USER];
         const KERNEL_STR: &[i32] = &[HELPER_PROBE_READ_KERNEL_STR, HELPER_PROBE_READ_USER_STR];
         const USER_STR: &[i32] = &[HELPER_PROBE_READ_USER_STR];
+        const WAITING: &[i32] = &[HELPER_COPY_FROM_USER];
+        if self.touching {
+            return WAITING;
+        }
         match (user || self.program.user, helpers[0] == HELPER_PROBE_READ_KERNEL_STR) {
             (false, false) => KERNEL,
             (true, false) => USER,

@@ -56,6 +56,7 @@ pub fn calls(
         body,
         hooks: vec![Hook::KernelFunctions { addresses, returns: false }],
         preemption: Preemption::Off,
+        sleepable: false,
         optional: false,
     };
     let event = ProbeEvent::Ftrace { name: "function".to_owned(), id: format.id, prints_symbols: true };

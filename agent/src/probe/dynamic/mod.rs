@@ -114,6 +114,8 @@ pub struct Environment {
 
 /// From here on a program at the return of a user function can ask where the function is (`bpf_get_func_ip`).
 const USER_FUNCTION_SINCE: KernelVersion = KernelVersion::new(6, 7, 0);
+/// From here on a program at a place in user space may wait for memory.
+const SLEEPABLE_SINCE: KernelVersion = KernelVersion::new(6, 0, 0);
 /// From here on one link ties a program to many places of a binary.
 const UPROBE_MULTI_SINCE: KernelVersion = KernelVersion::new(6, 6, 0);
 /// From here on one link ties a program to many functions of the kernel.
@@ -158,11 +160,16 @@ impl Environment {
         };
         let preemptible = hooks.first().is_some_and(Hook::is_preemptible);
         let preemption = Preemption::at(preemptible, self.guard);
+        let user = matches!(hooks.first(), Some(Hook::User { .. } | Hook::UserPlaces { .. }));
+        let sleepable = user
+            && self.version >= SLEEPABLE_SINCE
+            && arguments.iter().any(|argument| matches!(argument.fetch, fetch::Fetch::Memory { .. }));
         let program = Program {
             layout,
             arguments,
             preemption,
-            user: matches!(hooks.first(), Some(Hook::User { .. } | Hook::UserPlaces { .. })),
+            user,
+            touch: sleepable,
             // Behind the instruction that the probe replaced (arch/x86/kernel/kprobes/core.c).
             breakpoint: matches!(hooks.first(), Some(Hook::Kernel { .. })),
             entry: matches!(hooks.first(), Some(Hook::KernelFunctions { .. })),
@@ -172,7 +179,7 @@ impl Environment {
         };
         let body = compile(&program).map_err(failed)?;
         let optional = hooks.len() > 1;
-        Ok(HookProgram { name: layout.name.clone(), body, hooks, preemption, optional })
+        Ok(HookProgram { name: layout.name.clone(), body, hooks, preemption, sleepable, optional })
     }
 }
 

@@ -170,6 +170,7 @@ fn load(name: &str, tracepoint: u32, instructions: &[bpf_insn]) -> Result<OwnedF
         instructions,
         expected_attach: sys::BPF_TRACE_RAW_TP,
         attach_btf_id: tracepoint,
+        sleepable: false,
     })
     .map_err(|Refused { source, log }| FastError::Load { source, log })
 }

@@ -289,8 +289,14 @@ impl<'a> Types<'a> {
             End::Entry => Hook::Entry { function: function.id },
             End::Exit => Hook::Exit { function: function.id },
         };
-        let program =
-            HookProgram { name: name.to_owned(), body, hooks: vec![hook], preemption, optional: false };
+        let program = HookProgram {
+            name: name.to_owned(),
+            body,
+            hooks: vec![hook],
+            preemption,
+            sleepable: false,
+            optional: false,
+        };
         Ok((shape, program))
     }
 }
