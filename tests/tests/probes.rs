@@ -342,3 +342,17 @@ fn a_kernel_without_kprobes_says_so() {
         refused(scratch.path(), "--kprobe", "vfs_read", 111, &["this kernel has no kprobes", "uprobes"]);
     }
 }
+
+#[test]
+fn functions_of_the_kernel_are_listed() {
+    let scratch = Scratch::new();
+    let listed = run(&mut agent(scratch.path(), ["list", "--functions", "vfs_*"])).expect(0).out;
+    let names: Vec<&str> = listed.lines().collect();
+    assert!(names.contains(&"vfs_read") && names.contains(&"vfs_write"), "{listed}");
+    assert!(names.iter().all(|name| name.starts_with("vfs_")), "{listed}");
+    let json = run(&mut agent(scratch.path(), ["list", "--functions", "vfs_read", "--json"])).expect(0).out;
+    assert_eq!(json.trim(), "[\"vfs_read\"]");
+    run(&mut agent(scratch.path(), ["list", "--functions", "no_such_*"]))
+        .expect(112)
+        .says(&["no function", "no_such_*"]);
+}

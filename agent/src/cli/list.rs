@@ -1,6 +1,7 @@
 //! `tracer-agent list`: what can be recorded.
 
 mod binary;
+mod kernel;
 mod types;
 
 use std::io::{self, Write};
@@ -11,12 +12,16 @@ use crate::kernel::events::{Catalogue, Entry, EventSelector, Rule, SelectError};
 use crate::kernel::tracefs::{Tracefs, TracefsError};
 
 use super::exit::ExitCode;
-use crate::probe::binary::{BinaryError, symbols::LookupError};
+use crate::probe::{
+    binary::{BinaryError, symbols::LookupError},
+    dynamic::DynamicError,
+};
 
 /// List the events of this kernel, or what a binary offers to probes
 ///
 /// Prints one event to a line, as system:event. Events that tracefs has and that cannot be recorded are listed with the
-/// reason behind them. With --symbols or --usdt it prints the functions or markers of a program or shared library.
+/// reason behind them. With --functions it prints functions of the kernel, with --symbols or --usdt the functions or markers of a
+/// program or shared library.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// Only the events that this means: sched:sched_switch, sched:*, sched, sys_enter_open*
@@ -43,8 +48,18 @@ pub struct Args {
     /// List what the kernel's type information has: structures, unions, enumerations and functions with their arguments
     ///
     /// A structure that is named without a wildcard is shown with its members, their places in bytes behind them.
-    #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "*", conflicts_with_all = ["events", "fields", "usdt", "symbols"])]
+    #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "*", conflicts_with_all = ["events", "fields", "usdt", "symbols", "functions"])]
     pub types: Option<String>,
+
+    /// List the kernel's functions that can be traced, all or those that match: 'tcp_*'
+    #[arg(
+        long,
+        value_name = "PATTERN",
+        num_args = 0..=1,
+        default_missing_value = "*",
+        conflicts_with_all = ["events", "fields", "symbols", "usdt", "pattern"]
+    )]
+    pub functions: Option<String>,
 
     /// With --symbols or --usdt, only what this pattern means: 'read*', 'std::io::*', 'libc:setjmp'
     #[arg(long = "match", value_name = "PATTERN")]
@@ -74,6 +89,9 @@ pub enum ListError {
     /// The kernel has no type information.
     #[error(transparent)]
     Types(#[from] BtfError),
+    /// The kernel's functions cannot be read.
+    #[error(transparent)]
+    Functions(#[from] DynamicError),
     /// Options that mean nothing together, or nothing that matches.
     #[error("{0}")]
     Usage(String),
@@ -91,6 +109,8 @@ impl ListError {
             Self::Select(SelectError::Malformed { .. }) | Self::Usage(_) => ExitCode::Usage,
             Self::Select(_) | Self::Lookup(_) => ExitCode::NoSuchEvent,
             Self::Binary(_) => ExitCode::Failure,
+            Self::Functions(DynamicError::Function(_)) => ExitCode::NoSuchEvent,
+            Self::Functions(_) => ExitCode::NotPermitted,
             Self::Write(_) => ExitCode::OutputNotWritable,
         }
     }
@@ -98,6 +118,9 @@ impl ListError {
 
 /// Lists what the arguments ask for.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), ListError> {
+    if let Some(pattern) = &args.functions {
+        return written(out, |out| kernel::list_functions(pattern, args.json, out));
+    }
     if let Some(pattern) = &args.types {
         return written(out, |out| types::list_types(pattern, args, out));
     }

@@ -110,6 +110,32 @@ impl Hook {
         sys::Program { kind, name, license: LICENSE, instructions, expected_attach, attach_btf_id, sleepable }
     }
 
+    /// What the kernel may mean by an error.
+    fn advice(&self, error: &io::Error) -> &'static str {
+        /// `ENOTSUPP` of include/linux/errno.h, which libc does not know.
+        const NOT_SUPPORTED: i32 = 524;
+        match (self, error.raw_os_error()) {
+            (Self::Kernel { .. }, Some(libc::EINVAL)) => {
+                "; the kernel allows no probe there: it needs the function for probing itself (NOKPROBE_SYMBOL), or the offset is \
+                 inside of an instruction"
+            }
+            (Self::Kernel { .. }, Some(libc::EILSEQ)) => "; the offset is inside of an instruction",
+            (Self::Kernel { .. }, Some(libc::EADDRNOTAVAIL)) => {
+                "; several functions have this name: use a pattern, such as NAM[E]"
+            }
+            (
+                Self::User { .. } | Self::UserPlaces { .. },
+                Some(libc::EINVAL | libc::EOPNOTSUPP | NOT_SUPPORTED),
+            ) => {
+                "; the kernel cannot run the instruction there elsewhere: the offset may be inside of one, or behind the end of the file"
+            }
+            (Self::KernelFunctions { .. }, Some(libc::EOPNOTSUPP)) => {
+                "; this kernel has no fprobes (CONFIG_FPROBE)"
+            }
+            _ => "",
+        }
+    }
+
     fn attach(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, HookError> {
         let link = "BPF_LINK_CREATE";
         let (step, result) = match self {
@@ -372,7 +398,9 @@ pub(super) fn attach(
                 Err(HookError::Missing(missing)) => return Err(missing.into()),
                 Err(HookError::Refused { step, source }) => {
                     let event = format!("{} ({hook})", to_attach.event);
-                    let error = ProbeError::Attach(AttachError { event: event.clone(), step, source });
+                    let advice = hook.advice(&source);
+                    let error =
+                        ProbeError::Attach(AttachError { event: event.clone(), step, advice, source });
                     if !to_attach.program.optional {
                         return Err(error);
                     }

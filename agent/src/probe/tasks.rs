@@ -23,7 +23,7 @@ pub fn attach(programs: &Programs) -> Result<Vec<OwnedFd>, ProbeError> {
         .map(|(name, hook)| {
             sys::open_raw_tracepoint(programs.fd(name)?, hook).map_err(|source| {
                 let event = hook.to_string_lossy().into_owned();
-                ProbeError::Attach(AttachError { event, step: "BPF_RAW_TRACEPOINT_OPEN", source })
+                ProbeError::Attach(AttachError { event, step: "BPF_RAW_TRACEPOINT_OPEN", advice: "", source })
             })
         })
         .collect()

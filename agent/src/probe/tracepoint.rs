@@ -42,12 +42,14 @@ pub struct Attachment {
 
 /// Why attaching failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot attach to {event}: {step}: {source}")]
+#[error("cannot attach to {event}: {step}: {source}{advice}")]
 pub struct AttachError {
     /// `system:name`.
     pub event: String,
     /// The system call.
     pub step: &'static str,
+    /// What the error may mean, and what to do.
+    pub advice: &'static str,
     /// Its error.
     #[source]
     pub source: io::Error,
@@ -131,7 +133,7 @@ pub fn attach(
     index: u32,
 ) -> Result<Attachment, super::ProbeError> {
     let program = programs.generic(generic_program(plan), filter)?;
-    let fail = |step| move |source| AttachError { event: event.to_owned(), step, source };
+    let fail = |step| move |source| AttachError { event: event.to_owned(), step, advice: "", source };
     let carrier = sys::open_tracepoint(plan.id).map_err(fail("perf_event_open"))?;
     let link =
         sys::link_perf_event(program, carrier.as_fd(), index.into()).map_err(fail("BPF_LINK_CREATE"))?;

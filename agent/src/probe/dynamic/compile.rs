@@ -51,6 +51,17 @@ pub(super) enum CompileError {
     Unresolved,
 }
 
+/// How a program finds the probe's own address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProbeAddress {
+    /// It is the instruction pointer.
+    Instruction,
+    /// The instruction pointer is behind a breakpoint's one byte.
+    BehindBreakpoint,
+    /// It is the function's; the instruction pointer may be elsewhere.
+    Function,
+}
+
 /// How a program at a return finds the function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FunctionAddress {
@@ -74,12 +85,9 @@ pub(super) struct Program<'a> {
     pub(super) preemption: Preemption,
     /// Whether addresses are those of user space.
     pub(super) user: bool,
-    /// Whether the instruction pointer is one byte behind the probe.
-    pub(super) breakpoint: bool,
+    pub(super) address: ProbeAddress,
     /// Whether memory is touched before the record is begun: the program may wait.
     pub(super) touch: bool,
-    /// Whether the probe is where its function begins, and the instruction pointer may be elsewhere.
-    pub(super) entry: bool,
     pub(super) function: FunctionAddress,
 }
 
@@ -190,11 +198,11 @@ impl Compiler<'_> {
             self.code.store(8, R7, at, R9);
             at += 8;
             self.register(R9, registers::INSTRUCTION);
-        } else if self.program.entry {
+        } else if self.program.address == ProbeAddress::Function {
             self.function_address();
         } else {
             self.register(R9, registers::INSTRUCTION);
-            if self.program.breakpoint {
+            if self.program.address == ProbeAddress::BehindBreakpoint {
                 self.code.alu_imm(Alu::Sub, R9, 1);
             }
         }

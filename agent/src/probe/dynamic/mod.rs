@@ -170,9 +170,12 @@ impl Environment {
             preemption,
             user,
             touch: sleepable,
-            // Behind the instruction that the probe replaced (arch/x86/kernel/kprobes/core.c).
-            breakpoint: matches!(hooks.first(), Some(Hook::Kernel { .. })),
-            entry: matches!(hooks.first(), Some(Hook::KernelFunctions { .. })),
+            address: match hooks.first() {
+                // arch/x86/kernel/kprobes/core.c
+                Some(Hook::Kernel { .. }) => compile::ProbeAddress::BehindBreakpoint,
+                Some(Hook::KernelFunctions { .. }) => compile::ProbeAddress::Function,
+                _ => compile::ProbeAddress::Instruction,
+            },
             function: hooks
                 .first()
                 .map_or(compile::FunctionAddress::Helper, |hook| self.function_address(hook)),

@@ -68,6 +68,7 @@ impl Trial {
             instructions: &instructions,
             expected_attach: 0,
             attach_btf_id: 0,
+            sleepable: false,
         })
         .map_err(|Refused { source, log }| io::Error::other(format!("{source}{}", said(&log))))?;
         Ok(Self { program, record: SharedArray::map(map.as_fd(), 1)? })

@@ -1,0 +1,33 @@
+//! The functions of the kernel, as text and as JSON.
+
+use std::io::Write;
+
+use super::{ListError, json_string};
+use crate::{
+    input::glob,
+    kernel::tracefs::Tracefs,
+    probe::dynamic::{
+        DynamicError,
+        kernel::{FunctionError, KernelFunctions},
+    },
+};
+
+/// `--functions [PATTERN]`
+pub(super) fn list_functions(pattern: &str, json: bool, out: &mut impl Write) -> Result<(), ListError> {
+    let mut names = KernelFunctions::read()?.names(&Tracefs::open()?);
+    names.retain(|name| glob::matches(pattern, name));
+    names.sort_unstable();
+    names.dedup();
+    if names.is_empty() {
+        return Err(DynamicError::from(FunctionError::NoMatch(pattern.to_owned())).into());
+    }
+    if json {
+        let names: Vec<String> = names.iter().map(|name| json_string(name)).collect();
+        writeln!(out, "[{}]", names.join(",\n"))?;
+        return Ok(());
+    }
+    for name in names {
+        writeln!(out, "{name}")?;
+    }
+    Ok(())
+}
