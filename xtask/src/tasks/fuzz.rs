@@ -35,7 +35,7 @@ const TARGETS: &[(&str, u32)] = &[
 /// What cargo-fuzz gives the compiler: counters at every edge, and comparisons for the mutator to learn from.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-                     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 --cfg=fuzzing";
+                     -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing";
 
 fn run(args: &[String]) -> Result {
     let mut seconds = 60;
