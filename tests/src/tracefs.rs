@@ -142,7 +142,17 @@ impl Instance {
         dirs.map(|dir| name(dir).strip_prefix("cpu").unwrap().parse().unwrap()).collect()
     }
 
-    fn write(&self, file: &str, text: &str) {
+    /// The text that the kernel prints of the recorded events, by CPU. The buffers keep them.
+    pub fn texts(&self) -> BTreeMap<u32, String> {
+        let text = |cpu: u32| {
+            let bytes = fs::read(self.path.join(format!("per_cpu/cpu{cpu}/trace"))).unwrap();
+            (cpu, String::from_utf8_lossy(&bytes).into_owned())
+        };
+        self.cpus().into_iter().map(text).collect()
+    }
+
+    /// Writes a file of the instance.
+    pub fn write(&self, file: &str, text: &str) {
         let path = self.path.join(file);
         fs::write(&path, text).unwrap_or_else(|error| panic!("{}: {text}: {error}", path.display()));
     }
