@@ -19,7 +19,7 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// and whenever a tracepoint or kprobe is switched on; about one boot in twenty was lost to it.
 const TCG: &str = "tcg,thread=single";
 
-const APPEND: &str = "console=ttyS0 panic=-1 oops=panic loglevel=7 no_timer_check";
+const APPEND: &str = "console=ttyS0 panic=-1 oops=panic loglevel=7 no_timer_check noirqdebug";
 
 /// Set to `kvm` or `tcg` to have no other tried.
 pub const ENV_ACCEL: &str = "VM_TESTS_ACCEL";
@@ -63,6 +63,8 @@ impl Machine<'_> {
             // panic=-1: reboot at once, which -no-reboot turns into the end of QEMU.
             // no_timer_check: at boot the kernel counts timer interrupts during a busy wait and panics when there are too
             // few, which is what an emulator on a busy host delivers.
+            // noirqdebug: kernels with PREEMPT_RT serve the serial line in a thread, take the interrupts that the emulated one raises meanwhile
+            // for nobody's, and switch it off in the middle of a file.
             .args(["-append", &format!("{APPEND} {}", self.append)]);
         command
     }
