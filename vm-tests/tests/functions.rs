@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use vm_tests::{Cmd, Kernel, Vm, on_every_kernel};
+use vm_tests::{Cmd, Kernel, Vm, on_cloud_kernels};
 
-on_every_kernel!(typed_probes_and_calls_of_functions);
+on_cloud_kernels!(typed_probes_and_calls_of_functions);
 
 /// The lines of a report with this event, by the task `dd`.
 fn lines<'t>(report: &'t str, event: &str) -> Vec<&'t str> {
