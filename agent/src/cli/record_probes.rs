@@ -20,7 +20,7 @@ use crate::{
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Probes")]
 pub struct ProbeArgs {
-    /// Record a place in a kernel function, or the entries of all that match: [GRP/][NAME=]FUNC[+OFF] [ARG=]FETCH[:TYPE]...
+    /// Record a place in a kernel function, or the entries of all that match: `[GRP/][NAME=]FUNC[+OFF] [ARG=]FETCH[:TYPE]...`
     #[arg(long, value_name = "PROBE")]
     pub kprobe: Vec<String>,
 
@@ -28,7 +28,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "PROBE")]
     pub kretprobe: Vec<String>,
 
-    /// Record calls of a kernel function with typed arguments: [NAME=]FUNC [[FIELD=]EXPRESSION]..., such as
+    /// Record calls of a kernel function with typed arguments: `[NAME=]FUNC [[FIELD=]EXPRESSION]...`, such as
     /// 'vfs_read file->f_inode->i_ino count'
     #[arg(long, value_name = "PROBE")]
     pub fentry: Vec<String>,
@@ -41,7 +41,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "GLOB")]
     pub function: Vec<String>,
 
-    /// Record a place in a program or library: [NAME=]PATH:FUNC[+OFF] [ARG=]FETCH[:TYPE]...
+    /// Record a place in a program or library: `[NAME=]PATH:FUNC[+OFF] [ARG=]FETCH[:TYPE]...`
     #[arg(long, value_name = "PROBE")]
     pub uprobe: Vec<String>,
 
@@ -49,7 +49,7 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "PROBE")]
     pub uretprobe: Vec<String>,
 
-    /// Record a marker in a program or library: [NAME=]PATH:PROVIDER:MARKER [[ARG=]FETCH[:TYPE]...]
+    /// Record a marker in a program or library: `[NAME=]PATH:PROVIDER:MARKER [[ARG=]FETCH[:TYPE]...]`
     #[arg(long, value_name = "PROBE")]
     pub usdt: Vec<String>,
 }

@@ -21,7 +21,7 @@ const KEEPS_TABLES: u64 = 256 << 10;
 /// The pages of one CPU, in the order of the file.
 ///
 /// One chunk is in memory at a time, so that neighbouring pages cost one decompression; of a chunk that is longer than what
-/// [`keep`](Self::keep) allows, a part. Of a source in memory, pages that are not compressed are not copied.
+/// `keep` allows, a part. Of a source in memory, pages that are not compressed are not copied.
 #[derive(Debug)]
 pub struct CpuPages<'r> {
     source: &'r dyn DebugSource,
