@@ -72,18 +72,37 @@ const PSEUDO_MAP_FD: u8 = 1;
 /// Loads 64 bits, with the upper half in a second instruction.
 const LD_IMM64: u8 = 0x18;
 
-/// Makes a call of [`agent_ebpf::CAST_CALL`] one of the kernel's function `cast`. Without it nothing but `R0 = 0` is left, in a
-/// branch that is never taken.
-pub(super) fn resolve_cast(instruction: &mut bpf_insn, cast: Option<TypeId>) {
-    if instruction.code != CALL || instruction.src_reg() != 0 || instruction.imm != agent_ebpf::CAST_CALL {
-        return;
-    }
-    if let Some(function) = cast {
-        instruction.set_src_reg(PSEUDO_KFUNC_CALL);
-        instruction.imm = function.0 as i32;
-    } else {
-        instruction.code = ALU64 | Alu::Mov as u8;
-        instruction.imm = 0;
+/// What the call of a placeholder, a number that no helper has, becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Replacement {
+    /// A call of the same program's function that begins so many instructions behind the next one.
+    Function(i32),
+    /// A call of a function of the kernel.
+    Kernel(TypeId),
+    /// `R0 = value`.
+    Value(i32),
+}
+
+/// Whether an instruction calls the placeholder `number`.
+pub(super) fn calls_placeholder(instruction: bpf_insn, number: i32) -> bool {
+    instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == number
+}
+
+/// Puts something else in the place of a call.
+pub(super) fn replace_call(instruction: &mut bpf_insn, by: Replacement) {
+    match by {
+        Replacement::Function(distance) => {
+            instruction.set_src_reg(PSEUDO_CALL);
+            instruction.imm = distance;
+        }
+        Replacement::Kernel(function) => {
+            instruction.set_src_reg(PSEUDO_KFUNC_CALL);
+            instruction.imm = function.0 as i32;
+        }
+        Replacement::Value(value) => {
+            instruction.code = ALU64 | Alu::Mov as u8;
+            instruction.imm = value;
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use aya_obj::{
 };
 
 use super::{
-    insn::{self, Insn},
+    insn::{Insn, Replacement, calls_placeholder, replace_call},
     parts::{self, Written},
     sys,
 };
@@ -182,9 +182,12 @@ impl Object {
             .filter_map(|(name, map)| Some((name.as_str(), maps.get(name)?.as_raw_fd(), map)));
         code.relocate_maps(placed, &text)?;
         code.relocate_calls(&text)?;
+        // Without the function, what is left is in a branch that is never taken.
+        let cast = cast.map_or(Replacement::Value(0), Replacement::Kernel);
         let functions = code.functions.values_mut();
-        for instruction in functions.flat_map(|function| &mut function.instructions) {
-            insn::resolve_cast(instruction, cast);
+        let instructions = functions.flat_map(|function| &mut function.instructions);
+        for call in instructions.filter(|insn| calls_placeholder(**insn, agent_ebpf::CAST_CALL)) {
+            replace_call(call, cast);
         }
         Ok(Self { code, maps, inner, scope: None })
     }

@@ -3,13 +3,7 @@
 use agent_ebpf::parts;
 use aya_obj::generated::bpf_insn;
 
-use super::insn::Insn;
-
-/// A call, and the source register of one of a function of the same program.
-const CALL: u8 = 0x85;
-const PSEUDO_CALL: u8 = 1;
-/// `R0 = imm`.
-const MOV_IMM: u8 = 0xb7;
+use super::insn::{Insn, Replacement, calls_placeholder, replace_call};
 
 /// What programs ask. Without a part the answer is yes, and the verifier drops the question.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,17 +19,10 @@ pub(super) fn join(mut code: Vec<bpf_insn>, written: Written<'_>) -> Vec<bpf_ins
     for (number, part) in [(parts::EVENT_FILTER, written.filter), (parts::SCOPE, written.scope)] {
         let end = code.len();
         let mut is_called = false;
-        for (at, insn) in code.iter_mut().enumerate() {
-            if insn.code != CALL || insn.src_reg() != 0 || insn.imm != number {
-                continue;
-            }
-            if part.is_some() {
-                is_called = true;
-                insn.set_src_reg(PSEUDO_CALL);
-                insn.imm = (end - at - 1) as i32;
-            } else {
-                (insn.code, insn.imm) = (MOV_IMM, 1);
-            }
+        for (at, call) in code.iter_mut().enumerate().filter(|(_, insn)| calls_placeholder(**insn, number)) {
+            is_called = true;
+            let by = part.map_or(Replacement::Value(1), |_| Replacement::Function((end - at - 1) as i32));
+            replace_call(call, by);
         }
         if let Some(part) = part.filter(|_| is_called) {
             code.extend(part.iter().map(|&insn| bpf_insn::from(insn)));
