@@ -125,6 +125,8 @@ impl Drop for Starter {
 }
 
 /// The lines of `report` in an order of their own, without times and names of threads, which change while others record on.
+/// A thread that ended is a zombie (`Z`) or dead (`X`) in its last switch: its parent reaps it meanwhile on another CPU, and each
+/// recording reads `exit_state` at a time of its own (`__trace_sched_switch_state`, include/trace/events/sched.h).
 fn lines(file: &Path, args: &[&str]) -> Vec<String> {
     let dir = file.parent().unwrap();
     let report = run(agent(dir, ["report"]).args(args).arg(file)).expect(0);
@@ -134,7 +136,7 @@ fn lines(file: &Path, args: &[&str]) -> Vec<String> {
         .filter(|line| !line.starts_with("cpus="))
         .map(|line| {
             let (_, rest) = line.split_once("] ").expect(line);
-            format!("{} {}", tid_of(line), rest.split_once(": ").expect(line).1)
+            format!("{} {}", tid_of(line), rest.split_once(": ").expect(line).1.replace(" X ==> ", " Z ==> "))
         })
         .collect();
     lines.sort_unstable();
@@ -182,8 +184,9 @@ fn recordings_with_random_filters_side_by_side_have_what_reports_with_them_show(
                 let only = format!("{}: common_pid >= 0", event.replace(':', "/"));
                 let found = lines(&file, &["-F", &only]);
                 if found != expected {
-                    let _ =
-                        writeln!(different, "{event} -f '{filter}': {} for {}", found.len(), expected.len());
+                    let apart = found.iter().zip(&expected).find(|(found, expected)| found != expected);
+                    let (found, expected) = (found.len(), expected.len());
+                    let _ = writeln!(different, "{event} -f '{filter}': {found} for {expected}, {apart:?}");
                 }
                 kept += found.len();
             }
