@@ -2,14 +2,15 @@
 //! instance of tracefs and as pages, which become a trace.dat.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
 use std::path::Path;
 
 use integration_tests::harness::{agent, program, run};
-use integration_tests::tracefs::{self, Instance};
+use integration_tests::tracefs::{self, Event, Instance};
 use integration_tests::workload;
-use tracer_agent::event::{EventTable, Machine, NoNames, Printer};
+use tracer_agent::event::name_and_id;
+use tracer_agent::tracedat::reader::Reader;
 
 /// Events that fire for each lock or memory access, and so often that nothing else would be seen.
 const NOISY: [&str; 4] = ["lock", "preemptirq", "maple_tree", "msr"];
@@ -185,6 +186,27 @@ fn enable(instance: &Instance) {
     }
 }
 
+/// All events with the formats that a recording has of them: tracefs leaves names in some whose values no reader of a file can know.
+fn with_recorded_formats(dir: &Path) -> BTreeMap<u16, Event> {
+    let args = ["record", "-q", "-a", "-e", "task", "-o", "formats.dat", "true"];
+    run(&mut agent(dir, args)).expect(0);
+    let recording = Reader::open(File::open(dir.join("formats.dat")).unwrap()).unwrap();
+    let recorded: BTreeMap<u32, String> = recording
+        .metadata()
+        .systems
+        .iter()
+        .flat_map(|system| &system.formats)
+        .map(|text| (name_and_id(text).expect(text).1, text.clone()))
+        .collect();
+    let mut events = tracefs::events(&[]);
+    for (id, event) in &mut events {
+        if let Some(text) = recorded.get(&u32::from(*id)) {
+            event.text.clone_from(text);
+        }
+    }
+    events
+}
+
 #[test]
 fn texts_are_those_of_the_kernel() {
     let instance = Instance::create("report-live", 16384);
@@ -206,16 +228,8 @@ fn texts_are_those_of_the_kernel() {
     let kernel: BTreeMap<u32, Vec<Line>> =
         instance.texts().into_iter().map(|(cpu, text)| (cpu, lines(&text, cpu))).collect();
     let file = scratch.path().join("trace.dat");
-    tracefs::write_dat(&file, &tracefs::events(&[]), &instance.pages());
-
-    // tracefs leaves names in these formats whose values no reader of a file can know. That they are printed as the kernel prints them
-    // where the values are known is a test of the library (decode_live).
-    let mut table = EventTable::new(Machine::default());
-    for event in tracefs::events(&[]).values() {
-        table.add(&event.system, &event.text, &NoNames).unwrap();
-    }
-    let unknown: BTreeSet<&str> =
-        table.iter().filter(|printer| !printer.unresolved().is_empty()).map(Printer::name).collect();
+    let events = with_recorded_formats(scratch.path());
+    tracefs::write_dat(&file, &events, &instance.pages());
 
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let mut different: BTreeMap<String, (usize, String)> = BTreeMap::new();
@@ -237,7 +251,7 @@ fn texts_are_those_of_the_kernel() {
             for ours in &rest[..at] {
                 *unprinted.entry(ours.event.clone()).or_default() += 1;
             }
-            let compared = !unknown.contains(&*line.event) && !NAMES_OF_VARIABLES.contains(&&*line.event);
+            let compared = !NAMES_OF_VARIABLES.contains(&&*line.event);
             if found.is_none() && compared {
                 let example = || (0, format!("kernel: {line:?}\n  ours:   {:?}", rest.get(at)));
                 different.entry(line.event.clone()).or_insert_with(example).0 += 1;

@@ -1,16 +1,20 @@
 //! From a selection of events to what a capture needs of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use agent_ebpf::EventSlot;
 
 use super::{CaptureEvent, CaptureProbe, EventFilter};
 use crate::{
     event::{
-        Format, FormatError,
+        Format, FormatError, Names,
         filter::{Filter, FilterError, ResolveOptions, program::Test},
         name_and_id,
         record::Machine,
+        resolve_names,
         symbols::NoNames,
         table::EventTable,
     },
@@ -133,7 +137,11 @@ impl EventPlan {
             plan.add(format, (rule, test, wanted.facts), required(&format.name), &mut lanes);
         }
         for (system, formats) in read {
-            plan.systems.push((system.to_owned(), formats.into_iter().map(|format| format.text).collect()));
+            let resolved = |format: EventFormat| match resolve_names(&format.text, wanted.names) {
+                Cow::Owned(text) => text,
+                Cow::Borrowed(_) => format.text,
+            };
+            plan.systems.push((system.to_owned(), formats.into_iter().map(resolved).collect()));
         }
         plan.hooks = lanes.fast.ok().and_then(FastLane::into_hooks);
         Ok(plan)
@@ -238,12 +246,14 @@ impl EventPlan {
 }
 
 /// What is wanted of the events of a selection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Wanted<'a> {
     /// By rule.
     pub rules: &'a [EventRule],
     /// What filters need to know.
     pub facts: &'a Facts,
+    /// The values of names in formats, which are stored with these.
+    pub names: &'a dyn Names,
 }
 
 /// Makes each filter for its events, together: a field has to be in one of them.

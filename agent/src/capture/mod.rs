@@ -7,6 +7,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `events` | which events, and the formats to store |
+//! | `constants` | what names in formats stand for |
 //! | `stacks` | stacks that follow events |
 //! | `recorder` | the running capture |
 //! | `drain` | reader threads: ring to spool |
@@ -16,6 +17,7 @@
 //! | `stats` | the loss ledger |
 //! | `finish` | spool to trace file |
 
+mod constants;
 mod drain;
 mod events;
 mod finish;
@@ -30,6 +32,7 @@ mod stats;
 mod symbols;
 mod user_symbols;
 
+pub use constants::KernelConstants;
 pub use events::{EventPlan, EventRule, Lanes, NameTaken, PlanError, UnusableFormat, Wanted};
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;

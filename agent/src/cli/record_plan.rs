@@ -15,9 +15,10 @@ use rustix::{
 use super::{CliError, record::RecordArgs, record_scope};
 use crate::{
     capture::{
-        CaptureOptions, EventPlan, Lanes, Manifest, RING_PAGES_MIN, Symbols, TaskFilter, UnusableFormat,
-        Wanted,
+        CaptureOptions, EventPlan, KernelConstants, Lanes, Manifest, RING_PAGES_MIN, Symbols, TaskFilter,
+        UnusableFormat, Wanted,
     },
+    event::{Names, NoNames},
     kernel::{
         btf::Btf,
         clock::TraceClock,
@@ -129,7 +130,9 @@ impl Plan {
             },
         };
         let facts = Facts::new(clock, btf.as_ref().ok());
-        let wanted = Wanted { rules: &wanted, facts: &facts };
+        let constants = btf.as_ref().map(KernelConstants::new);
+        let names: &dyn Names = constants.as_ref().map_or(&NoNames, |constants| constants);
+        let wanted = Wanted { rules: &wanted, facts: &facts, names };
         let is_exact = |name: &EventName| exact.contains(name);
         let mut events = EventPlan::make(&tracefs, &selection, args.all_formats, lanes, wanted, is_exact)?;
 

@@ -139,14 +139,32 @@ impl Btf {
     /// The names of an enumeration's values; nothing for other types.
     pub fn enumerators(&self, type_id: TypeId) -> Result<Vec<(&str, i64)>, BtfError> {
         let (_, Some(head)) = self.resolve(type_id)? else { return Ok(Vec::new()) };
+        // The kind flag says that the values are signed; older compilers never set it, and use it as if.
+        self.values(&head, true)
+    }
+
+    /// The names of the values of all enumerations. One that stands for different values in different ones is there more
+    /// than once.
+    pub fn constants(&self) -> Vec<(&str, i64)> {
+        let is_enum = |head: &Head| matches!(head.kind, kind::ENUM | kind::ENUM64);
+        let heads =
+            || (1..=self.types.len() as u32).filter_map(|id| self.head(TypeId(id)).ok()).filter(is_enum);
+        // pahole tells signs from 1.24 on; without them, small negative numbers are likelier than the highest bit.
+        let tells_signs = heads().any(|head| head.kind_flag);
+        let values = |head: Head| self.values(&head, head.kind_flag || !tells_signs).unwrap_or_default();
+        heads().flat_map(values).collect()
+    }
+
+    /// The values of the enumeration whose description begins with `head`, those of 4 bytes with a sign or without; nothing for
+    /// other types.
+    fn values(&self, head: &Head, signed: bool) -> Result<Vec<(&str, i64)>, BtfError> {
         let mut found = Vec::new();
         for place in 0..head.vlen {
             let (name, value) = match head.kind {
                 kind::ENUM => {
                     let at = head.body + place * 8;
                     let value = self.word(at + 4)?;
-                    // The kind flag says that the values are signed; older compilers never set it, and use it as if.
-                    (self.word(at)?, i64::from(value.cast_signed()))
+                    (self.word(at)?, if signed { value.cast_signed().into() } else { value.into() })
                 }
                 kind::ENUM64 => {
                     let at = head.body + place * 12;
@@ -338,6 +356,14 @@ mod tests {
         assert_eq!(blob.enumerators(TypeId(values)).unwrap(), [("ONE", 1), ("TWO", -1)]);
         assert_eq!(blob.enumerators(TypeId(wide)).unwrap(), [("ONE", 3 << 32 | 2)]);
         assert_eq!(blob.enumerators(TypeId(int)).unwrap(), []);
+        assert_eq!(blob.constants(), [("ONE", 1), ("TWO", -1), ("ONE", 3 << 32 | 2)]);
+        let three = builder.name("THREE");
+        builder.add("signed", kind::ENUM, 1, true, 4, &[three, u32::MAX]);
+        let blob = Btf::parse(builder.blob()).unwrap();
+        assert_eq!(
+            blob.constants(),
+            [("ONE", 1), ("TWO", i64::from(u32::MAX)), ("ONE", 3 << 32 | 2), ("THREE", -1)]
+        );
         let names: Vec<&str> = blob.structures().map(|(_, name)| name).collect();
         assert_eq!(names, ["outer", "number", "wide"]);
     }
