@@ -1,5 +1,6 @@
 //! What a filter's text says, before it is known which events there are.
 
+use super::error::FilterErrorKind;
 use crate::event::int::Op;
 use crate::input::CpuSet;
 
@@ -37,6 +38,55 @@ pub struct Expr {
     pub span: Span,
     /// What.
     pub kind: ExprKind,
+}
+
+impl Expr {
+    /// See [`Filter::name_groups`](super::Filter::name_groups).
+    pub(super) fn name_groups(
+        &mut self,
+        number: &mut dyn FnMut(&str) -> Result<u64, String>,
+    ) -> Result<(), (Span, FilterErrorKind)> {
+        match &mut self.kind {
+            ExprKind::And(parts) | ExprKind::Or(parts) => {
+                parts.iter_mut().try_for_each(|part| part.name_groups(number))
+            }
+            ExprKind::Not(inner) | ExprKind::Negate(inner) | ExprKind::Complement(inner) => {
+                inner.name_groups(number)
+            }
+            ExprKind::Binary { op: Op::Eq | Op::Ne, operands } => {
+                let (one, other) = &mut **operands;
+                match (&one.kind, &other.kind) {
+                    (ExprKind::Context(Context::Cgroup), ExprKind::Text { .. }) => other.be_group(number),
+                    (ExprKind::Text { .. }, ExprKind::Context(Context::Cgroup)) => one.be_group(number),
+                    _ => {
+                        one.name_groups(number)?;
+                        other.name_groups(number)
+                    }
+                }
+            }
+            ExprKind::Binary { operands, .. } => {
+                operands.0.name_groups(number)?;
+                operands.1.name_groups(number)
+            }
+            ExprKind::Match { .. }
+            | ExprKind::Number(_)
+            | ExprKind::Text { .. }
+            | ExprKind::Word { .. }
+            | ExprKind::Context(_)
+            | ExprKind::Cpus(_) => Ok(()),
+        }
+    }
+
+    fn be_group(
+        &mut self,
+        number: &mut dyn FnMut(&str) -> Result<u64, String>,
+    ) -> Result<(), (Span, FilterErrorKind)> {
+        if let ExprKind::Text { text, .. } = &self.kind {
+            let group = number(text).map_err(|error| (self.span, FilterErrorKind::Group(error)))?;
+            self.kind = ExprKind::Number(group);
+        }
+        Ok(())
+    }
 }
 
 /// An expression.

@@ -76,6 +76,9 @@ pub enum FilterErrorKind {
     /// A list of CPUs.
     #[error("{0}")]
     Cpus(String),
+    /// A control group.
+    #[error("{0}")]
+    Group(String),
     /// A regular expression.
     #[error("the regular expression cannot be used: {0}")]
     Regex(String),

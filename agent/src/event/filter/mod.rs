@@ -51,6 +51,7 @@
 
 pub mod ast;
 mod error;
+mod lttng;
 mod parse;
 mod posix;
 pub mod program;
@@ -85,6 +86,8 @@ pub enum Dialect {
     TraceCmd,
     /// ftrace's: `&&` before `||`, as in C.
     Ftrace,
+    /// LTTng's: operators of bits before comparisons, `!` before all, wildcards in texts, `$ctx.procname`.
+    Lttng,
 }
 
 /// A filter as it was written.
@@ -180,6 +183,19 @@ impl Filter {
         self.expr.as_ref()
     }
 
+    /// Puts numbers in the place of the paths that control groups are compared with: `$cgroup == "/system.slice"`. `number` knows them.
+    ///
+    /// # Errors
+    /// What `number` says of a path.
+    pub fn name_groups(
+        &mut self,
+        number: &mut dyn FnMut(&str) -> Result<u64, String>,
+    ) -> Result<(), FilterError> {
+        let Self { text, expr, .. } = self;
+        let Some(expr) = expr else { return Ok(()) };
+        expr.name_groups(number).map_err(|error| FilterError::new(text, error))
+    }
+
     /// Makes the filter for these events.
     ///
     /// # Errors
@@ -222,7 +238,7 @@ pub fn fuzz(data: &[u8], events: &EventTable) {
     let text = String::from_utf8_lossy(text);
     let cmdlines = Cmdlines::new();
     let origin = Origin { cpu: 1, timestamp: 2, tasks: &cmdlines, symbols: &super::symbols::NoSymbols };
-    for dialect in [Dialect::TraceCmd, Dialect::Ftrace] {
+    for dialect in [Dialect::TraceCmd, Dialect::Ftrace, Dialect::Lttng] {
         for filter in [Filter::parse(&text, dialect), Filter::parse_expression(&text, dialect)] {
             let lenient = ResolveOptions { unknown_fields: true, live: true };
             let resolved = filter.and_then(|filter| {

@@ -2,12 +2,12 @@
 
 use super::ast::{EventPattern, Expr, ExprKind, MatchOp, Modifier, Span};
 use super::error::FilterErrorKind;
-use super::posix;
 use super::token::{Token, TokenKind, Tokens, is_name};
 use super::{Dialect, MAX_DEPTH};
+use super::{lttng, posix};
 use crate::event::int::Op;
 
-type Error = (Span, FilterErrorKind);
+pub(super) type Error = (Span, FilterErrorKind);
 
 /// Operators of arithmetic and how strongly they bind. Comparisons bind weaker than all of them.
 const ARITHMETIC: [(&str, (u8, Op)); 10] = [
@@ -22,6 +22,9 @@ const ARITHMETIC: [(&str, (u8, Op)); 10] = [
     ("/", (5, Op::Div)),
     ("%", (5, Op::Rem)),
 ];
+
+/// How strongly `<<` and `>>` bind.
+const SHIFTS: u8 = 3;
 
 const COMPARISONS: [(&str, Op); 6] =
     [("==", Op::Eq), ("!=", Op::Ne), ("<=", Op::Le), (">=", Op::Ge), ("<", Op::Lt), (">", Op::Gt)];
@@ -71,7 +74,7 @@ pub(super) fn head(text: &str) -> Result<(Vec<EventPattern>, Option<usize>), Err
 
 /// Reads an expression that goes to the end of the text.
 pub(super) fn expression(text: &str, at: usize, dialect: Dialect) -> Result<Expr, Error> {
-    let mut tokens = Tokens::new(text, at);
+    let mut tokens = Tokens::new(text, at, dialect);
     let next = tokens.next()?;
     let mut parser = Parser { tokens, next, dialect, depth: 0 };
     let (expr, _) = parser.alternatives()?;
@@ -84,7 +87,7 @@ pub(super) fn expression(text: &str, at: usize, dialect: Dialect) -> Result<Expr
     }
 }
 
-struct Parser<'t> {
+pub(super) struct Parser<'t> {
     tokens: Tokens<'t>,
     /// The word at the place.
     next: Token<'t>,
@@ -94,7 +97,7 @@ struct Parser<'t> {
 }
 
 /// An expression and how deep it is nested: what works on it later goes as deep.
-type Deep = (Expr, usize);
+pub(super) type Deep = (Expr, usize);
 
 impl<'t> Parser<'t> {
     fn advance(&mut self) -> Result<Token<'t>, Error> {
@@ -111,7 +114,7 @@ impl<'t> Parser<'t> {
         Ok(found)
     }
 
-    fn accept_one<O: Copy>(&mut self, operators: &[(&str, O)]) -> Result<Option<O>, Error> {
+    pub(super) fn accept_one<O: Copy>(&mut self, operators: &[(&str, O)]) -> Result<Option<O>, Error> {
         let TokenKind::Operator(next) = self.next.kind else { return Ok(None) };
         let found = operators.iter().find(|(operator, _)| *operator == next).map(|(_, op)| *op);
         if found.is_some() {
@@ -182,6 +185,9 @@ impl<'t> Parser<'t> {
     }
 
     fn term(&mut self) -> Result<Deep, Error> {
+        if self.dialect == Dialect::Lttng {
+            return self.lttng_equality();
+        }
         let start = self.next.span;
         if self.accept("!")? {
             let (inner, depth) = self.deeper(Self::term)?;
@@ -215,12 +221,15 @@ impl<'t> Parser<'t> {
     }
 
     /// Operators that bind at least this strongly, and their operands.
-    fn arithmetic(&mut self, least: u8) -> Result<Deep, Error> {
+    pub(super) fn arithmetic(&mut self, least: u8) -> Result<Deep, Error> {
         let (mut left, mut depth) = self.operand()?;
         while let Some((strength, op)) = self.arithmetic_operator()
             && strength >= least
         {
-            self.advance()?;
+            let operator = self.advance()?;
+            if self.dialect == Dialect::Lttng && strength > SHIFTS {
+                return Err(lttng::no_arithmetic(operator.span, &self.tokens_text(operator.span)));
+            }
             let (right, right_depth) = self.arithmetic(strength + 1)?;
             let span = left.span.to(right.span);
             let kind = ExprKind::Binary { op, operands: Box::new((left, right)) };
@@ -245,6 +254,16 @@ impl<'t> Parser<'t> {
             inner.span = start.to(end);
             return Ok((inner, depth));
         }
+        if self.dialect == Dialect::Lttng {
+            if self.accept("+")? {
+                return self.deeper(Self::operand);
+            }
+            if self.accept("!")? {
+                let (inner, depth) = self.deeper(Self::operand)?;
+                let span = start.to(inner.span);
+                return nest(span, ExprKind::Not(Box::new(inner)), depth);
+            }
+        }
         for (sign, kind) in
             [("-", ExprKind::Negate as fn(Box<Expr>) -> ExprKind), ("~", ExprKind::Complement)]
         {
@@ -265,13 +284,34 @@ impl<'t> Parser<'t> {
             TokenKind::Context(context) => ExprKind::Context(context),
             TokenKind::Cpus(cpus) => ExprKind::Cpus(cpus),
             TokenKind::Word(name) => {
-                let modifier = if self.accept(".")? { Some(self.modifier(&mut span)?) } else { None };
+                let modifier = if self.dialect == Dialect::Lttng {
+                    self.no_element()?;
+                    None
+                } else if self.accept(".")? {
+                    Some(self.modifier(&mut span)?)
+                } else {
+                    None
+                };
                 ExprKind::Word { name: name.to_owned(), modifier }
             }
             // Left out above.
             TokenKind::Operator(_) | TokenKind::End => return Err(self.unexpected("a field or a value")),
         };
         Ok((Expr { span, kind }, 1))
+    }
+
+    /// Refuses what LTTng has behind the names of fields with parts.
+    fn no_element(&self) -> Result<(), Error> {
+        match self.next.kind {
+            TokenKind::Operator(found @ ("." | "->" | "[")) => Err((
+                self.next.span,
+                FilterErrorKind::Operator {
+                    found: found.to_owned(),
+                    hint: "fields have no parts here; compare them whole",
+                },
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn modifier(&mut self, span: &mut Span) -> Result<Modifier, Error> {
@@ -304,7 +344,7 @@ fn check_depth(depth: usize, span: Span) -> Result<(), Error> {
     if depth > MAX_DEPTH { Err((span, FilterErrorKind::TooDeep { limit: MAX_DEPTH })) } else { Ok(()) }
 }
 
-fn nest(span: Span, kind: ExprKind, depth: usize) -> Result<Deep, Error> {
+pub(super) fn nest(span: Span, kind: ExprKind, depth: usize) -> Result<Deep, Error> {
     check_depth(depth + 1, span)?;
     Ok((Expr { span, kind }, depth + 1))
 }

@@ -149,6 +149,26 @@ pub enum CpuTest {
 }
 
 impl Test {
+    /// Gives the offset of each field that the condition looks at to `visit`, which may move it: for conditions of records whose fields
+    /// are elsewhere.
+    pub fn for_each_offset(&mut self, visit: &mut dyn FnMut(&mut u32)) {
+        match self {
+            Self::Const(_) => {}
+            Self::All(tests) | Self::Any(tests) => {
+                tests.iter_mut().for_each(|test| test.for_each_offset(visit));
+            }
+            Self::Not(inner) => inner.for_each_offset(visit),
+            Self::Number(number) | Self::Function { address: number, .. } => number.for_each_offset(visit),
+            Self::Text { text, .. } => text.for_each_offset(visit),
+            Self::SameText { texts, .. } => {
+                texts.0.for_each_offset(visit);
+                texts.1.for_each_offset(visit);
+            }
+            Self::Cpus { cpus: Cpus::One(number), .. } => number.for_each_offset(visit),
+            Self::Cpus { cpus: Cpus::Mask(field), .. } => visit(&mut field.offset),
+        }
+    }
+
     /// Whether the condition holds for a record.
     pub(super) fn holds(&self, record: &[u8], machine: Machine, origin: &Origin<'_>) -> bool {
         let test = |test: &Self| test.holds(record, machine, origin);
@@ -179,6 +199,20 @@ impl Test {
 }
 
 impl Number {
+    fn for_each_offset(&mut self, visit: &mut dyn FnMut(&mut u32)) {
+        match self {
+            Self::Const(_) | Self::Context { tid: None, .. } => {}
+            Self::Field { offset, .. } => visit(offset),
+            Self::Context { tid: Some(inner), .. } | Self::Negate(inner) | Self::Complement(inner) => {
+                inner.for_each_offset(visit);
+            }
+            Self::Binary { operands, .. } => {
+                operands.0.for_each_offset(visit);
+                operands.1.for_each_offset(visit);
+            }
+        }
+    }
+
     fn value(&self, record: &[u8], machine: Machine, origin: &Origin<'_>) -> Option<u64> {
         let value = |number: &Self| number.value(record, machine, origin);
         match self {
@@ -199,6 +233,13 @@ impl Number {
 }
 
 impl Text {
+    fn for_each_offset(&mut self, visit: &mut dyn FnMut(&mut u32)) {
+        match self {
+            Self::Field(field) => visit(&mut field.offset),
+            Self::Comm(number) | Self::User(number) => number.for_each_offset(visit),
+        }
+    }
+
     fn bytes<'a>(&self, record: &'a [u8], machine: Machine, origin: &Origin<'a>) -> Option<&'a [u8]> {
         match self {
             Self::Field(field) => Some(record::until_nul(field.of(record, machine)?)),

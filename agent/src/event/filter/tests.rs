@@ -320,3 +320,80 @@ fn the_fuzz_target_takes_anything() {
         fuzz(data, &table);
     }
 }
+
+#[test]
+fn lttng_binds_in_its_own_way() {
+    let live = ResolveOptions { unknown_fields: false, live: true };
+    for (expression, expected) in [
+        ("vec == 2 || vec == 1 && ret == 0", false),
+        ("vec == 1 || vec == 1 && ret == 0", true),
+        // Bits bind stronger than comparisons, as in all dialects here; `!` stronger than everything.
+        ("ret & 3 == 2", true),
+        ("vec << 4 == 16 && 8 >> 3 == vec", true),
+        ("!vec", false),
+        ("!vec || vec == 1u && vec == 0x1UL", true),
+        ("vec ^ 1 | 2 == 2", true),
+        ("+vec == 1 && -vec == -1 && ~vec == -2", true),
+        ("name == \"a name\" && name != \"a\"", true),
+        ("name == \"a*e\" && \"*name\" == name && !(name == \"a*b\")", true),
+        ("name != \"*x*\" && name != \"a*\"", false),
+        // Only the star is a wildcard, and not behind a backslash.
+        ("name == \"?*\"", false),
+        ("name == \"[a]*\"", false),
+        ("name == \"a\\*e\"", false),
+        ("name != \"!a*\"", true),
+        ("$ctx.uid == 1000 && $ctx.procname == \"thr*\" && $ctx.tid == 42 && $ctx.cpu_id == 3", true),
+        ("vec == 1 // the rest is a comment", true),
+        ("vec /* in the middle */ == 1", true),
+    ] {
+        assert_eq!(matches(expression, Dialect::Lttng, live), expected, "{expression}");
+    }
+}
+
+#[test]
+fn what_lttng_does_not_have_is_told() {
+    for (expression, text) in [
+        ("vec + 1 == 2", "no operator `+`; LTTng's filters have none"),
+        ("vec % 2", "no operator `%`"),
+        ("name > \"a\"", "`==` and `!=` only"),
+        ("name =~ \"a\"", "no operator `=`"),
+        ("name ~ \"a\"", "expected"),
+        ("ports[1] == 2", "fields have no parts"),
+        ("a->b == 2", "fields have no parts"),
+        ("a.b == 2", "fields have no parts"),
+        ("vec == 1.5", "is no number"),
+        ("$uid == 0", "there is no `$uid`; there are $ctx.procname"),
+        ("$ctx.vegid == 0", "there is no `$ctx.vegid`"),
+        ("$app.x:y == 0", "there is no `$app.x`"),
+        ("vec == 1 /* open", "the end of the comment"),
+        ("\"a\" == \"b\"", "always the same or never"),
+        ("vec == 1 &&", "expected"),
+    ] {
+        let error = Filter::parse_expression(expression, Dialect::Lttng).unwrap_err().to_string();
+        assert!(error.contains(text), "{expression}: {error}");
+    }
+    // In conditions, where a value is meant.
+    let nested = Filter::parse_expression("(vec < 2) == 1", Dialect::Lttng).unwrap();
+    let error = nested.resolve(&table(), ResolveOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("a condition stands where a value is expected"), "{error}");
+}
+
+#[test]
+fn groups_are_named_by_their_paths() {
+    let mut filter =
+        Filter::parse_expression("$cgroup == \"/a\" || !(\"/b\" != $cgroup)", Dialect::Ftrace).unwrap();
+    let mut asked = Vec::new();
+    let mut number = |path: &str| {
+        asked.push(path.to_owned());
+        Ok(asked.len() as u64)
+    };
+    filter.name_groups(&mut number).unwrap();
+    assert_eq!(asked, ["/a", "/b"]);
+    let same = Filter::parse_expression("$cgroup == 1 || !(2 != $cgroup)", Dialect::Ftrace).unwrap();
+    let live = ResolveOptions { unknown_fields: false, live: true };
+    let tests = [&filter, &same].map(|filter| format!("{:?}", filter.resolve(&table(), live).unwrap()));
+    assert_eq!(tests[0], tests[1]);
+    let mut absent = Filter::parse_expression("$cgroup == \"/c\"", Dialect::Ftrace).unwrap();
+    let error = absent.name_groups(&mut |_| Err("no such group".to_owned())).unwrap_err();
+    assert!(error.to_string().contains("at byte 11: no such group"), "{error}");
+}

@@ -2,6 +2,7 @@
 
 use super::ast::{Context, Span};
 use super::error::FilterErrorKind;
+use super::{Dialect, lttng};
 use crate::input::CpuSet;
 
 /// A word and where it stands.
@@ -37,12 +38,18 @@ const OPERATORS: [&str; 24] = [
 pub(super) struct Tokens<'t> {
     text: &'t str,
     at: usize,
+    dialect: Dialect,
 }
+
+/// What LTTng has beside the others: parts of fields.
+const PARTS: [&str; 2] = ["->", "["];
+/// Operators that LTTng does not have.
+const NOT_OF_LTTNG: [&str; 2] = ["=~", "!~"];
 
 impl<'t> Tokens<'t> {
     /// The words from a place on.
-    pub(super) fn new(text: &'t str, at: usize) -> Self {
-        Self { text, at }
+    pub(super) fn new(text: &'t str, at: usize, dialect: Dialect) -> Self {
+        Self { text, at, dialect }
     }
 
     /// All of the text.
@@ -59,10 +66,36 @@ impl<'t> Tokens<'t> {
     /// # Errors
     /// What stands there is none.
     pub(super) fn next(&mut self) -> Result<Token<'t>, (Span, FilterErrorKind)> {
-        self.at += self.rest().len() - self.rest().trim_start().len();
+        self.skip()?;
         let start = self.at;
         let kind = self.kind()?;
         Ok(Token { span: Span { start, end: self.at }, kind })
+    }
+
+    /// Goes on to what is not empty; LTTng's filters may have C's comments.
+    fn skip(&mut self) -> Result<(), (Span, FilterErrorKind)> {
+        loop {
+            self.at += self.rest().len() - self.rest().trim_start().len();
+            let rest = self.rest();
+            if self.dialect != Dialect::Lttng {
+                return Ok(());
+            }
+            if rest.starts_with("//") {
+                self.at += rest.find('\n').unwrap_or(rest.len());
+            } else if rest.starts_with("/*") {
+                let open = Span { start: self.at, end: self.at + 2 };
+                let end = rest.find("*/").ok_or((
+                    open,
+                    FilterErrorKind::Expected {
+                        expected: "`*/`, the end of the comment,",
+                        found: String::new(),
+                    },
+                ))?;
+                self.at += end + 2;
+            } else {
+                return Ok(());
+            }
+        }
     }
 
     fn kind(&mut self) -> Result<TokenKind<'t>, (Span, FilterErrorKind)> {
@@ -71,7 +104,8 @@ impl<'t> Tokens<'t> {
         match first {
             '0'..='9' => self.number(),
             '"' | '\'' => self.quoted(first),
-            'C' if rest.starts_with("CPUS{") => self.cpus(),
+            'C' if rest.starts_with("CPUS{") && self.dialect != Dialect::Lttng => self.cpus(),
+            '$' if self.dialect == Dialect::Lttng => self.lttng_context(),
             '$' => self.context(),
             _ if is_name(first) => Ok(TokenKind::Word(self.take_name())),
             '.' => {
@@ -92,7 +126,15 @@ impl<'t> Tokens<'t> {
     /// As strtoull(3) with base 0 has them.
     fn number(&mut self) -> Result<TokenKind<'t>, (Span, FilterErrorKind)> {
         let start = self.at;
-        let word = self.take_name();
+        let mut word = self.take_name();
+        if self.dialect == Dialect::Lttng {
+            // C's suffixes of type, which change nothing.
+            word = word.trim_end_matches(['u', 'U', 'l', 'L']);
+            if self.rest().starts_with('.') {
+                let found = format!("{word}.");
+                return Err((Span { start, end: self.at + 1 }, FilterErrorKind::Number(found)));
+            }
+        }
         let digits = word.strip_prefix("0x").or_else(|| word.strip_prefix("0X"));
         let number = match digits {
             Some(digits) => u64::from_str_radix(digits, 16),
@@ -162,10 +204,32 @@ impl<'t> Tokens<'t> {
         })
     }
 
+    /// `$ctx.NAME`.
+    fn lttng_context(&mut self) -> Result<TokenKind<'t>, (Span, FilterErrorKind)> {
+        let start = self.at;
+        self.at += 1;
+        let group = self.take_name();
+        let name = if self.rest().starts_with('.') {
+            self.at += 1;
+            self.take_name()
+        } else {
+            ""
+        };
+        let context = if group == "ctx" { lttng::context(name) } else { None };
+        context.map(TokenKind::Context).ok_or_else(|| {
+            let span = Span { start, end: self.at };
+            let found = self.text[start..self.at].chars().take(60).collect();
+            (span, FilterErrorKind::Unknown { found, known: lttng::contexts() })
+        })
+    }
+
     fn operator(&mut self, first: char) -> Result<TokenKind<'t>, (Span, FilterErrorKind)> {
         let rest = self.rest();
         let span = |len| Span { start: self.at, end: self.at + len };
-        if let Some(operator) = OPERATORS.iter().find(|operator| rest.starts_with(**operator)) {
+        let is_lttng = self.dialect == Dialect::Lttng;
+        let known = PARTS.iter().filter(|_| is_lttng).chain(&OPERATORS);
+        let mut known = known.filter(|operator| !(is_lttng && NOT_OF_LTTNG.contains(operator)));
+        if let Some(operator) = known.find(|operator| rest.starts_with(**operator)) {
             self.at += operator.len();
             return Ok(TokenKind::Operator(operator));
         }
