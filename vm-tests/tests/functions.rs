@@ -4,6 +4,10 @@
 
 use vm_tests::{Cmd, Kernel, Vm, on_cloud_kernels};
 
+const BY_NAME: &str = "name == \"probed\" && count == 512";
+const BY_COUNT: &str = "count == 512 && common_pid > 1";
+const AT_END: &str = "retval == 10 && count == 512";
+
 on_cloud_kernels!(typed_probes_and_calls_of_functions);
 
 /// The lines of a report with this event, by the task `dd`.
@@ -16,6 +20,19 @@ fn typed_probes_and_calls_of_functions(kernel: &Kernel) {
     let typed = "tracer-agent record -o /tmp/typed.dat \
         --fentry 'start=vfs_read file->f_inode->i_ino count more=count+1 name=string(file->f_path.dentry->d_name.name) \
         current->comm' --fexit 'end=vfs_read $retval' -T -F dd if=/tmp/probed of=/dev/null bs=512";
+    // Each probe with a filter and without: the kernel has to choose what user space does.
+    let reads = "vfs_read count name=string(file->f_path.dentry->d_name.name)";
+    let filtered = format!(
+        "tracer-agent record -o /tmp/filtered.dat --fentry 'all={reads}' --fentry 'some={reads}' -f '{BY_NAME}' \
+         --fentry 'few=vfs_read count' -f '{BY_COUNT}' --fexit 'ends=vfs_read count $retval' --fexit 'end=vfs_read count $retval' \
+         -f '{AT_END}' --kprobe 'places=vfs_read count=%dx:u64' --kprobe 'place=vfs_read count=%dx:u64' -f '{BY_COUNT}' \
+         dd if=/tmp/probed of=/dev/null bs=512"
+    );
+    let counts = |event: &str, filter: &str| {
+        Cmd::sh(&format!(
+            "tracer-agent report -F '{event}: {filter}' /tmp/filtered.dat | grep -c ' {event}: '"
+        ))
+    };
     let run = Vm::new(kernel)
         .agent()
         .trace_cmd()
@@ -27,9 +44,23 @@ fn typed_probes_and_calls_of_functions(kernel: &Kernel) {
             Cmd::sh("tracer-agent record -o /tmp/calls.dat --function 'vfs_*' -F dd if=/tmp/probed of=/dev/null bs=512"),
             Cmd::new(["trace-cmd", "report", "/tmp/calls.dat"]),
             Cmd::new(["tracer-agent", "report", "/tmp/calls.dat"]),
+            Cmd::sh(&filtered),
+            counts("all", BY_NAME),
+            counts("some", "count >= 0"),
+            counts("all", BY_COUNT),
+            counts("few", "count >= 0"),
+            counts("ends", AT_END),
+            counts("end", "count >= 0"),
+            counts("places", BY_COUNT),
+            counts("place", "count >= 0"),
         ])
         .unwrap_or_else(|error| panic!("{error}"));
-    let (typed, calls) = run.outcomes.split_at(4);
+    let (typed, rest) = run.outcomes.split_at(4);
+    let (calls, filtered) = rest.split_at(3);
+    let said: Vec<String> = filtered.iter().map(vm_tests::Outcome::expect_success).collect();
+    for pair in said[1..].chunks(2) {
+        assert_eq!(pair[0], pair[1], "{said:?}");
+    }
     let said: Vec<String> = typed.iter().map(vm_tests::Outcome::expect_success).collect();
 
     let inode = said[0].trim();

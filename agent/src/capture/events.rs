@@ -147,8 +147,9 @@ impl EventPlan {
         Ok(plan)
     }
 
-    /// Adds a probe: its events get ids, and their formats go where those of their systems are.
-    pub fn add_probe(&mut self, probe: ProbePlan) -> Result<(), NameTaken> {
+    /// Adds a probe: its events get ids, and their formats go where those of their systems are. `rule` is what is wanted of it; its filter
+    /// is part of its programs.
+    pub fn add_probe(&mut self, probe: ProbePlan, rule: &EventRule) -> Result<(), NameTaken> {
         let first_slot = self.events.len() as u32;
         let mut first_name = None;
         for event in probe.events {
@@ -172,13 +173,21 @@ impl EventPlan {
             first_name.get_or_insert_with(|| name.clone());
             self.events.push(CaptureEvent {
                 name,
-                slot: EventSlot { id, ..EventSlot::default() },
+                slot: EventSlot {
+                    id,
+                    sample: rule.sample.unwrap_or(0),
+                    rate: rule.rate.unwrap_or(0),
+                    ..EventSlot::default()
+                },
                 prints_symbols,
                 required: true,
                 lane: Lane::Probe,
                 lane_note: None,
                 only_fast: false,
-                filter: None,
+                filter: rule.filter.as_ref().map(|filter| EventFilter {
+                    text: filter.text().to_owned(),
+                    program: Program::default(),
+                }),
             });
         }
         self.probes.push(CaptureProbe {
@@ -202,8 +211,8 @@ impl EventPlan {
         }
     }
 
-    /// An id that no event of the file has.
-    fn free_id(&self) -> u16 {
+    /// An id that no event of the file has: the next own event's.
+    pub fn free_id(&self) -> u16 {
         let formats = self.systems.iter().flat_map(|(_, formats)| formats);
         let taken: BTreeSet<u32> = formats.filter_map(|text| name_and_id(text)).map(|(_, id)| id).collect();
         (FIRST_ID..u16::MAX).find(|&id| !taken.contains(&id.into())).unwrap_or(u16::MAX)

@@ -12,7 +12,7 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::{CliError, record::RecordArgs, record_scope};
+use super::{CliError, record::RecordArgs, record_scope::OptionRules};
 use crate::{
     capture::{
         CaptureOptions, EventPlan, KernelConstants, Lanes, Manifest, RING_PAGES_MIN, Symbols, TaskFilter,
@@ -118,7 +118,7 @@ impl Plan {
         let tracefs = Tracefs::open()?;
         let catalogue = Catalogue::read(&tracefs)?;
         let rules = rules(args, matches)?;
-        let wanted = record_scope::event_rules(&args.wanted, matches)?;
+        let option_rules = OptionRules::read(&args.wanted, matches)?;
         let selection = catalogue.select(&rules, args.ignore_unknown)?;
         let exact = exact_names(args, &selection);
         let btf = Btf::of_kernel();
@@ -132,7 +132,7 @@ impl Plan {
         let facts = Facts::new(clock, btf.as_ref().ok());
         let constants = btf.as_ref().map(KernelConstants::new);
         let names: &dyn Names = constants.as_ref().map_or(&NoNames, |constants| constants);
-        let wanted = Wanted { rules: &wanted, facts: &facts, names };
+        let wanted = Wanted { rules: option_rules.of("events"), facts: &facts, names };
         let is_exact = |name: &EventName| exact.contains(name);
         let mut events = EventPlan::make(&tracefs, &selection, args.all_formats, lanes, wanted, is_exact)?;
 
@@ -154,7 +154,7 @@ impl Plan {
                 never.join(", ")
             ));
         }
-        args.probes.add_to(&mut events, &tracefs, btf.as_ref())?;
+        args.probes.add_to(&mut events, (&option_rules, &facts), &tracefs, btf.as_ref())?;
         args.stacks.apply(&tracefs, &mut events)?;
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),

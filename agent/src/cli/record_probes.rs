@@ -2,15 +2,16 @@
 
 use clap::Args;
 
-use super::CliError;
+use super::{CliError, record_scope::OptionRules};
 use crate::{
-    capture::EventPlan,
+    capture::{EventPlan, EventRule},
     kernel::{
         btf::{Btf, BtfError},
         tracefs::Tracefs,
     },
     probe::{
         dynamic::{DynamicError, Environment, function, kernel, usdt, user},
+        filter::{Facts, ProbeFilter},
         plan::ProbePlan,
         typed::{End, TypedError, Types},
     },
@@ -63,24 +64,19 @@ impl ProbeArgs {
             .all(|probes| probes.is_empty())
     }
 
-    /// Adds the probes to what is recorded.
+    /// Adds the probes to what is recorded; `rules` are what is wanted of them, with what filters need to know.
     pub(super) fn add_to(
         &self,
         events: &mut EventPlan,
+        rules: (&OptionRules, &Facts),
         tracefs: &Tracefs,
         btf: Result<&Btf, &BtfError>,
     ) -> Result<(), CliError> {
         if self.is_empty() {
             return Ok(());
         }
-        self.add_typed(events, btf)?;
+        self.add_typed(events, rules, btf)?;
         let environment = Environment::of_kernel(btf);
-        let mut add = |option, text: &str, planned: Result<ProbePlan, DynamicError>| {
-            let error = |error| CliError::Probe { option, error };
-            events
-                .add_probe(planned.map_err(error)?)
-                .map_err(|error| CliError::Usage(format!("{option} '{text}': {error}")))
-        };
         if !self.kprobe.is_empty() || !self.kretprobe.is_empty() {
             let option = if self.kprobe.is_empty() { "--kretprobe" } else { "--kprobe" };
             let functions =
@@ -88,46 +84,89 @@ impl ProbeArgs {
             for (option, texts, returns) in
                 [("--kprobe", &self.kprobe, false), ("--kretprobe", &self.kretprobe, true)]
             {
-                for text in texts {
-                    add(option, text, kernel::probe(text, returns, &environment, &functions, tracefs))?;
-                }
+                add(events, option, texts, rules, |text, filter| {
+                    kernel::probe(text, returns, &environment, &functions, tracefs, filter)
+                })?;
             }
         }
         if !self.function.is_empty() {
             let option = "--function";
             let functions =
                 kernel::KernelFunctions::read().map_err(|error| CliError::Probe { option, error })?;
-            for pattern in &self.function {
-                add(option, pattern, function::calls(pattern, &environment, &functions, tracefs))?;
-            }
+            add(events, option, &self.function, rules, |pattern, _| {
+                function::calls(pattern, &environment, &functions, tracefs)
+            })?;
         }
         for (option, texts, returns) in
             [("--uprobe", &self.uprobe, false), ("--uretprobe", &self.uretprobe, true)]
         {
-            for text in texts {
-                add(option, text, user::probe(text, returns, &environment))?;
-            }
+            add(events, option, texts, rules, |text, filter| {
+                user::probe(text, returns, &environment, filter)
+            })?;
         }
-        for text in &self.usdt {
-            add("--usdt", text, usdt::probe(text, &environment))?;
-        }
-        Ok(())
+        add(events, "--usdt", &self.usdt, rules, |text, filter| usdt::probe(text, &environment, filter))
     }
 
-    fn add_typed(&self, events: &mut EventPlan, btf: Result<&Btf, &BtfError>) -> Result<(), CliError> {
+    fn add_typed(
+        &self,
+        events: &mut EventPlan,
+        (rules, facts): (&OptionRules, &Facts),
+        btf: Result<&Btf, &BtfError>,
+    ) -> Result<(), CliError> {
         let probes = [("--fentry", &self.fentry, End::Entry), ("--fexit", &self.fexit, End::Exit)];
         for (option, texts, end) in probes {
-            for text in texts {
+            for (text, rule) in with_rules(option, texts, rules) {
                 let btf = btf.map_err(|error| CliError::Kernel(format!("{option} needs types: {error}")))?;
-                let planned = Types::of_kernel(btf).plan(text, end).map_err(|error| match error {
-                    TypedError::NoTrampolines => CliError::Kernel(format!("{option}: {error}")),
-                    _ => CliError::Usage(format!("{option} '{text}': {error}")),
-                })?;
-                events
-                    .add_probe(planned)
-                    .map_err(|error| CliError::Usage(format!("{option} '{text}': {error}")))?;
+                let filter = probe_filter(events, &rule, facts);
+                let planned =
+                    Types::of_kernel(btf).plan(text, end, filter.as_ref()).map_err(|error| match error {
+                        TypedError::NoTrampolines => CliError::Kernel(format!("{option}: {error}")),
+                        _ => CliError::Usage(format!("{option} '{text}': {error}")),
+                    })?;
+                add_planned(events, option, text, planned, &rule)?;
             }
         }
         Ok(())
     }
+}
+
+/// Adds the probes of one option.
+fn add(
+    events: &mut EventPlan,
+    option: &'static str,
+    texts: &[String],
+    (rules, facts): (&OptionRules, &Facts),
+    probe: impl Fn(&str, Option<&ProbeFilter<'_>>) -> Result<ProbePlan, DynamicError>,
+) -> Result<(), CliError> {
+    for (text, rule) in with_rules(option, texts, rules) {
+        let filter = probe_filter(events, &rule, facts);
+        let planned = probe(text, filter.as_ref()).map_err(|error| CliError::Probe { option, error })?;
+        add_planned(events, option, text, planned, &rule)?;
+    }
+    Ok(())
+}
+
+fn add_planned(
+    events: &mut EventPlan,
+    option: &str,
+    text: &str,
+    planned: ProbePlan,
+    rule: &EventRule,
+) -> Result<(), CliError> {
+    events.add_probe(planned, rule).map_err(|error| CliError::Usage(format!("{option} '{text}': {error}")))
+}
+
+/// The texts of an option, with what is wanted of their events.
+fn with_rules<'a>(
+    option: &str,
+    texts: &'a [String],
+    rules: &OptionRules,
+) -> impl Iterator<Item = (&'a str, EventRule)> {
+    let rules = rules.of(option.trim_start_matches('-')).iter().cloned();
+    texts.iter().map(String::as_str).zip(rules.chain(std::iter::repeat(EventRule::default())))
+}
+
+/// The filter of the next probe.
+fn probe_filter<'a>(events: &EventPlan, rule: &'a EventRule, facts: &'a Facts) -> Option<ProbeFilter<'a>> {
+    rule.filter.as_ref().map(|filter| ProbeFilter { filter, facts, id: events.free_id() })
 }

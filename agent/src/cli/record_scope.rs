@@ -1,6 +1,6 @@
 //! Options of `record` that say what is wanted: of the events, by filters, samples and rates; of threads, by what they are.
 
-use std::str::FromStr;
+use std::{collections::BTreeMap, str::FromStr};
 
 use clap::{ArgMatches, Args};
 
@@ -15,15 +15,15 @@ use crate::{
 /// What is wanted of the events.
 #[derive(Args, Debug)]
 pub struct WantedArgs {
-    /// Of the events of the -e before it, record only those that FILTER holds for; several have to hold all
+    /// Of the events of the -e or probe before it, record only those that FILTER holds for; several have to hold all
     #[arg(short = 'f', value_name = "FILTER")]
     pub filters: Vec<String>,
 
-    /// Of the events of the -e before it, record one of N on each CPU: 1/N
+    /// Of the events of the -e or probe before it, record one of N on each CPU: 1/N
     #[arg(long = "sample", value_name = "1/N")]
     pub samples: Vec<Sample>,
 
-    /// Of each event of the -e before it, record at most N in a second: 500/s, 10k/s
+    /// Of each event of the -e or probe before it, record at most N in a second: 500/s, 10k/s
     #[arg(long = "rate", value_name = "N/s")]
     pub rates: Vec<Rate>,
 }
@@ -166,58 +166,99 @@ impl FromStr for Rate {
     }
 }
 
-/// What is wanted of the events of each -e, in their order.
-pub(super) fn event_rules(args: &WantedArgs, matches: &ArgMatches) -> Result<Vec<EventRule>, CliError> {
-    let mut rules = vec![EventRule::default(); indices(matches, "events").count()];
-    // What of both kinds there is, in the order of the command line.
-    let mut places: Vec<(usize, Option<usize>)> =
-        indices(matches, "events").enumerate().map(|(rule, place)| (place, Some(rule))).collect();
-    for probe in ["kprobe", "kretprobe", "uprobe", "uretprobe", "usdt"] {
-        places.extend(indices(matches, probe).map(|place| (place, None)));
+/// Options whose events filters, samples and rates are for: clap's ids.
+const SELECTING: [&str; 8] =
+    ["events", "kprobe", "kretprobe", "fentry", "fexit", "uprobe", "uretprobe", "usdt"];
+/// Options whose records belong together, as a tracer's do.
+const WHOLE: [&str; 1] = ["function"];
+
+/// What is wanted of the events that options select.
+#[derive(Debug)]
+pub(super) struct OptionRules(BTreeMap<&'static str, Vec<EventRule>>);
+
+impl OptionRules {
+    /// The rules of each time that `option` (an id) is there, in their order.
+    pub(super) fn of(&self, option: &str) -> &[EventRule] {
+        self.0.get(option).map_or(&[], Vec::as_slice)
     }
-    places.sort_unstable();
-    for (text, place) in args.filters.iter().zip(indices(matches, "filters")) {
-        let rule = before(&mut rules, &places, place, "-f")?;
-        let parse = |text: &str| {
-            Filter::parse_expression(text, Dialect::Ftrace)
-                .map_err(|error| CliError::Usage(format!("-f: {error}")))
+
+    /// Reads the options in the order of the command line.
+    pub(super) fn read(args: &WantedArgs, matches: &ArgMatches) -> Result<Self, CliError> {
+        let mut rules = Self(BTreeMap::new());
+        // Where each is, and which of its kind; `None` for those that have no rules.
+        let mut places: Vec<(usize, Option<(&'static str, usize)>)> = Vec::new();
+        for option in SELECTING {
+            let here = indices(matches, option).enumerate();
+            places.extend(here.map(|(number, place)| (place, Some((option, number)))));
+            rules.0.insert(option, vec![EventRule::default(); indices(matches, option).count()]);
+        }
+        for option in WHOLE {
+            places.extend(indices(matches, option).map(|place| (place, None)));
+        }
+        places.sort_unstable();
+        for (text, place) in args.filters.iter().zip(indices(matches, "filters")) {
+            let rule = rules.before(&places, place, "-f")?;
+            let parse = |text: &str| {
+                Filter::parse_expression(text, Dialect::Ftrace)
+                    .map_err(|error| CliError::Usage(format!("-f: {error}")))
+            };
+            let filter = parse(text)?;
+            rule.filter = Some(match &rule.filter {
+                None => filter,
+                Some(other) => parse(&format!("({}) && ({text})", other.text()))?,
+            });
+        }
+        for (Sample(of), place) in args.samples.iter().zip(indices(matches, "samples")) {
+            rules.before(&places, place, "--sample")?.sample = Some(*of);
+        }
+        for (Rate(rate), place) in args.rates.iter().zip(indices(matches, "rates")) {
+            rules.before(&places, place, "--rate")?.rate = Some(*rate);
+        }
+        rules.name_groups()?;
+        Ok(rules)
+    }
+
+    /// Puts the numbers of control groups in the place of their paths.
+    fn name_groups(&mut self) -> Result<(), CliError> {
+        let mut hierarchy = None;
+        let mut number = |path: &str| -> Result<u64, String> {
+            let hierarchy = match &hierarchy {
+                Some(found) => found,
+                None => hierarchy.insert(Hierarchy::find().map_err(|error| error.to_string())?),
+            };
+            hierarchy.group(path).map(|group| group.id).map_err(|error| error.to_string())
         };
-        let filter = parse(text)?;
-        rule.filter = Some(match &rule.filter {
-            None => filter,
-            Some(other) => parse(&format!("({}) && ({text})", other.text()))?,
-        });
+        for filter in self.0.values_mut().flatten().filter_map(|rule| rule.filter.as_mut()) {
+            filter.name_groups(&mut number).map_err(|error| CliError::Usage(format!("-f: {error}")))?;
+        }
+        Ok(())
     }
-    for (Sample(of), place) in args.samples.iter().zip(indices(matches, "samples")) {
-        before(&mut rules, &places, place, "--sample")?.sample = Some(*of);
+
+    /// The rule of the last option before a place that selects events.
+    fn before(
+        &mut self,
+        places: &[(usize, Option<(&'static str, usize)>)],
+        place: usize,
+        option: &str,
+    ) -> Result<&mut EventRule, CliError> {
+        let found = places.iter().rfind(|(event, _)| *event < place).map(|(_, rule)| *rule);
+        if found == Some(None) {
+            return Err(CliError::Usage(format!(
+                "{option} is for the events of an -e or of a probe; the records of a function tracer belong together"
+            )));
+        }
+        let rule = found.flatten().and_then(|(of, number)| self.0.get_mut(of)?.get_mut(number));
+        rule.ok_or_else(|| {
+            CliError::Usage(format!(
+                "{option} is for the events of the -e or probe before it, and there is none before it"
+            ))
+        })
     }
-    for (Rate(rate), place) in args.rates.iter().zip(indices(matches, "rates")) {
-        before(&mut rules, &places, place, "--rate")?.rate = Some(*rate);
-    }
-    Ok(rules)
 }
 
 /// Where an option stands on the command line, each time.
 fn indices<'m>(matches: &'m ArgMatches, option: &str) -> impl Iterator<Item = usize> + use<'m> {
     matches.indices_of(option).into_iter().flatten()
-}
-
-/// The rule of the -e before a place. `places` has where each -e is, with its rule, and where each probe is.
-fn before<'r>(
-    rules: &'r mut [EventRule],
-    places: &[(usize, Option<usize>)],
-    place: usize,
-    option: &str,
-) -> Result<&'r mut EventRule, CliError> {
-    let found = places.iter().rfind(|(event, _)| *event < place).map(|(_, rule)| *rule);
-    if found == Some(None) {
-        return Err(CliError::Usage(format!("{option} is for the events of an -e; probes have none")));
-    }
-    found.flatten().and_then(|rule| rules.get_mut(rule)).ok_or_else(|| {
-        CliError::Usage(format!(
-            "{option} is for the events of the -e before it, and there is none before it"
-        ))
-    })
 }
 
 #[cfg(test)]

@@ -13,11 +13,13 @@ use super::{
     fetch::{Argument, Fetch, Kind},
     layout::Layout,
     registers::{self, Register},
+    stage::Stage,
 };
 use crate::probe::{
     hook::Preemption,
     insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg},
     program::{Body, FRAME, Part, Relocation},
+    shape::COMMON_LEN,
 };
 
 /// What stands for a text that cannot be read (`FAULT_STRING`, kernel/trace/trace_probe.h).
@@ -29,6 +31,8 @@ pub(super) const THREAD_NAME_ROOM: u32 = 17;
 const READ: i16 = -FRAME - 8;
 const CUT: i16 = -FRAME - 16;
 const THREAD_NAME: i16 = -FRAME - 32;
+/// Below these is what a filter looks at.
+const STAGE: i16 = THREAD_NAME;
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.
 const HELPER_GET_CURRENT_COMM: i32 = 16;
@@ -89,6 +93,8 @@ pub(super) struct Program<'a> {
     /// Whether memory is touched before the record is begun: the program may wait.
     pub(super) touch: bool,
     pub(super) function: FunctionAddress,
+    /// What is asked before there is space for the record.
+    pub(super) stage: Option<&'a Stage>,
 }
 
 /// Compiles a probe. R6 is the context, R7 the record, R8 where the next text goes, R9 the value at hand.
@@ -96,7 +102,8 @@ pub(super) fn compile(program: &Program<'_>) -> Result<Body, CompileError> {
     let mut compiler =
         Compiler { code: Assembler::default(), program, touching: false, elsewhere: Vec::new() };
     compiler.program()?;
-    Body::new(compiler.code).ok_or(CompileError::TooLong)
+    let filter = program.stage.map_or_else(Vec::new, |stage| stage.filter.code.clone());
+    Body::with_filter(compiler.code, filter).ok_or(CompileError::TooLong)
 }
 
 /// What is compiled behind everything else, for what seldom happens.
@@ -120,10 +127,13 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     fn program(&mut self) -> Result<(), CompileError> {
         let Program { layout, arguments, preemption, .. } = *self.program;
-        let out = self.code.label();
+        let (out, end) = (self.code.label(), self.code.label());
         self.code.alu(Alu::Mov, R6, R1);
         if self.program.touch {
             self.touch()?;
+        }
+        if let Some(stage) = self.program.stage {
+            self.filter(stage, end)?;
         }
         if let Preemption::Guarded(guard) = preemption {
             guard.disable(&mut self.code);
@@ -140,10 +150,7 @@ impl Compiler<'_> {
         self.code.store_imm(8, FP, CUT, 0);
         self.addresses();
         for ((argument, &offset), &room) in arguments.iter().zip(&layout.offsets).zip(&layout.rooms) {
-            match argument.kind {
-                Kind::Text { user } => self.text(argument, offset as i16, room, user)?,
-                kind => self.number(argument, kind, offset as i16)?,
-            }
+            self.argument(argument, offset, room)?;
         }
         self.code.load(8, R2, FP, CUT);
         self.code.alu_imm(Alu::Lsh, R2, 32);
@@ -155,10 +162,52 @@ impl Compiler<'_> {
         if let Preemption::Guarded(guard) = preemption {
             guard.enable(&mut self.code);
         }
+        self.code.place(end);
         self.code.load_imm(R0, 0);
         self.code.exit();
         self.elsewhere();
         Ok(())
+    }
+
+    /// Makes what the filter looks at, and goes to `end` with an event that it does not take.
+    fn filter(&mut self, stage: &Stage, end: Label) -> Result<(), CompileError> {
+        let base = STAGE - stage.size as i16;
+        for word in 0..stage.size as i16 / 8 {
+            self.code.store_imm(8, FP, base + 8 * word, 0);
+        }
+        self.stack_address(R7, base);
+        for &(index, at) in &stage.addresses {
+            self.address(index);
+            self.code.store(8, R7, at as i16, R9);
+        }
+        for staged in &stage.arguments {
+            let Some(argument) = self.program.arguments.get(staged.index) else { continue };
+            self.code.load_imm(R8, staged.text_at.into());
+            self.argument(argument, staged.offset, staged.room)?;
+        }
+        let open = self.code.label();
+        self.code.alu(Alu::Mov, R1, R7);
+        self.code.call(Part::Filter);
+        self.code.jump_imm(Jump::NotEqual, R0, 0, open);
+        if let Preemption::Guarded(guard) = self.program.preemption {
+            guard.disable(&mut self.code);
+        }
+        self.code.relocated_imm(R1, Relocation::Slot(0));
+        self.code.call(Part::Reject);
+        if let Preemption::Guarded(guard) = self.program.preemption {
+            guard.enable(&mut self.code);
+        }
+        self.code.goto(end);
+        self.code.place(open);
+        Ok(())
+    }
+
+    /// An argument's field at `offset` of R7, and its text at R8.
+    fn argument(&mut self, argument: &Argument, offset: u32, room: u32) -> Result<(), CompileError> {
+        match argument.kind {
+            Kind::Text { user } => self.text(argument, offset as i16, room, user),
+            kind => self.number(argument, kind, offset as i16),
+        }
     }
 
     /// Makes sure that what the arguments read is in memory.
@@ -192,21 +241,23 @@ impl Compiler<'_> {
 
     /// The fields in front of the arguments.
     fn addresses(&mut self) {
-        let mut at = 8;
-        if self.program.layout.returns {
-            self.function_address();
-            self.code.store(8, R7, at, R9);
-            at += 8;
-            self.register(R9, registers::INSTRUCTION);
-        } else if self.program.address == ProbeAddress::Function {
-            self.function_address();
-        } else {
-            self.register(R9, registers::INSTRUCTION);
-            if self.program.address == ProbeAddress::BehindBreakpoint {
-                self.code.alu_imm(Alu::Sub, R9, 1);
-            }
+        for index in 0..self.program.layout.address_fields() {
+            self.address(index);
+            self.code.store(8, R7, COMMON_LEN as i16 + 8 * index as i16, R9);
         }
-        self.code.store(8, R7, at, R9);
+    }
+
+    /// One of them, in R9.
+    fn address(&mut self, index: usize) {
+        let returns = self.program.layout.returns;
+        if returns && index == 0 || !returns && self.program.address == ProbeAddress::Function {
+            self.function_address();
+            return;
+        }
+        self.register(R9, registers::INSTRUCTION);
+        if !returns && self.program.address == ProbeAddress::BehindBreakpoint {
+            self.code.alu_imm(Alu::Sub, R9, 1);
+        }
     }
 
     fn function_address(&mut self) {

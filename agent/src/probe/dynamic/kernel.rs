@@ -17,6 +17,7 @@ use crate::{
     kernel::{kallsyms::Kallsyms, tracefs::Tracefs},
     probe::{
         binary::symbols::nearest_names,
+        filter::ProbeFilter,
         hook::{self, Hook},
     },
 };
@@ -174,6 +175,7 @@ pub fn probe(
     environment: &Environment,
     functions: &KernelFunctions,
     tracefs: &Tracefs,
+    filter: Option<&ProbeFilter<'_>>,
 ) -> Result<ProbePlan, DynamicError> {
     let mut spec = spec::parse(text, At { side: Side::Kernel, returns })?;
     hook::check_kprobes()?;
@@ -189,7 +191,7 @@ pub fn probe(
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let name = spec.name.clone().unwrap_or(default_name);
     let layout = layout(&spec, group, &name, returns, is_pattern)?;
-    let program = environment.program(&layout, &spec.arguments, hooks)?;
+    let program = environment.program(&layout, filter, &spec.arguments, hooks)?;
     Ok(plan(&layout, vec![program]))
 }
 

@@ -29,7 +29,7 @@ pub(super) struct Layout {
     pub(super) rooms: Vec<u32>,
     /// Bytes of the fixed part, where the texts begin.
     pub(super) fixed: u32,
-    arguments: Vec<Argument>,
+    pub(super) arguments: Vec<Argument>,
 }
 
 impl Layout {
@@ -76,6 +76,11 @@ impl Layout {
     /// The longest record.
     pub(super) fn max(&self) -> u32 {
         self.fixed + self.rooms.iter().sum::<u32>()
+    }
+
+    /// How many fields the addresses in front of the arguments are.
+    pub(super) fn address_fields(&self) -> usize {
+        if self.returns { 2 } else { 1 }
     }
 
     /// What readers are told.

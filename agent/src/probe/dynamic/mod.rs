@@ -11,6 +11,7 @@
 //! | `registers` | what registers are called, and where programs find them |
 //! | `layout` | the event's record, as readers are told |
 //! | `compile` | from arguments to instructions |
+//! | `stage` | what filters look at |
 //! | [`function`] | calls of many functions, as ftrace has them |
 //! | [`kernel`] | kprobes: functions of the kernel |
 //! | [`user`] | uprobes: functions of binaries |
@@ -23,10 +24,12 @@ pub mod kernel;
 mod layout;
 mod registers;
 mod spec;
+mod stage;
 pub mod usdt;
 pub mod user;
 
 use super::{
+    filter::{ProbeFilter, ProbeFilterError},
     hook::{Hook, HookProgram, NoSuchHook, Preemption, PreemptionGuard},
     plan::{ProbeEvent, ProbePlan},
 };
@@ -41,6 +44,7 @@ pub use spec::{SpecError, SpecErrorKind};
 
 use compile::{CompileError, Program, compile};
 use layout::Layout;
+use stage::Stage;
 
 /// Why a probe cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -72,6 +76,9 @@ pub enum DynamicError {
     /// Calls of functions cannot be recorded.
     #[error(transparent)]
     NotTraced(#[from] NotTraced),
+    /// Its filter.
+    #[error(transparent)]
+    Filter(#[from] ProbeFilterError),
     /// The record would be too long, or the program.
     #[error("{0}")]
     TooMuch(#[from] CompileErrorText),
@@ -147,13 +154,15 @@ impl Environment {
         }
     }
 
-    /// A program that records the event of `layout` at `hooks`, which are of one kind.
+    /// A program that records the event of `layout` at `hooks`, which are of one kind, if its filter takes it.
     fn program(
         &self,
         layout: &Layout,
+        filter: Option<&ProbeFilter<'_>>,
         arguments: &[fetch::Argument],
         hooks: Vec<Hook>,
     ) -> Result<HookProgram, DynamicError> {
+        let stage = filter.map(|filter| Stage::new(layout, filter)).transpose()?.flatten();
         let failed = |error: CompileError| CompileErrorText {
             probe: format!("{}:{}", layout.group, layout.name),
             reason: error.to_string(),
@@ -179,6 +188,7 @@ impl Environment {
             function: hooks
                 .first()
                 .map_or(compile::FunctionAddress::Helper, |hook| self.function_address(hook)),
+            stage: stage.as_ref(),
         };
         let body = compile(&program).map_err(failed)?;
         let optional = hooks.len() > 1;

@@ -16,6 +16,7 @@ use crate::probe::{
         symbols::nearest_names,
         usdt::{self, ArgumentError, Marker, Markers, Operand},
     },
+    filter::ProbeFilter,
     hook,
 };
 
@@ -75,7 +76,11 @@ fn guess(nearest: &[String]) -> String {
 
 /// The probe that `text` describes: `[[GROUP/]NAME=]PATH:PROVIDER:NAME [ARGUMENT...]`. Arguments are those of uprobes, and `argN` for
 /// what the marker hands over; without any, all of these are recorded.
-pub fn probe(text: &str, environment: &Environment) -> Result<ProbePlan, DynamicError> {
+pub fn probe(
+    text: &str,
+    environment: &Environment,
+    filter: Option<&ProbeFilter<'_>>,
+) -> Result<ProbePlan, DynamicError> {
     let mut spec = spec::parse(text, At { side: Side::Marker, returns: false })?;
     hook::check_uprobes()?;
     let (binary, marker) = split_path(&spec)?;
@@ -110,7 +115,7 @@ pub fn probe(text: &str, environment: &Environment) -> Result<ProbePlan, Dynamic
     let mut programs = Vec::new();
     for Group { arguments, offsets, counters } in groups(&spec, &marker, &sites, &places, &types)? {
         let hooks = environment.user_hooks(&path, &offsets, &counters, false);
-        programs.push(environment.program(&layout, &arguments, hooks)?);
+        programs.push(environment.program(&layout, filter, &arguments, hooks)?);
     }
     Ok(plan(&layout, programs))
 }

@@ -15,6 +15,7 @@ use super::{
 };
 use crate::probe::{
     binary::symbols::Functions,
+    filter::ProbeFilter,
     hook::{self, Hook},
 };
 
@@ -36,7 +37,12 @@ pub(super) struct Binary {
 
 /// The probe that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with `0xOFFSET` in the file instead of
 /// the function.
-pub fn probe(text: &str, returns: bool, environment: &Environment) -> Result<ProbePlan, DynamicError> {
+pub fn probe(
+    text: &str,
+    returns: bool,
+    environment: &Environment,
+    filter: Option<&ProbeFilter<'_>>,
+) -> Result<ProbePlan, DynamicError> {
     let spec = spec::parse(text, At { side: Side::User, returns })?;
     hook::check_uprobes()?;
     let (binary, place) = split_path(&spec)?;
@@ -48,7 +54,7 @@ pub fn probe(text: &str, returns: bool, environment: &Environment) -> Result<Pro
     let mut programs = Vec::new();
     for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
         let hooks = environment.user_hooks(&path, &offsets, &[], returns);
-        programs.push(environment.program(&layout, &arguments, hooks)?);
+        programs.push(environment.program(&layout, filter, &arguments, hooks)?);
     }
     Ok(plan(&layout, programs))
 }

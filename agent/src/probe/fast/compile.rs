@@ -37,7 +37,7 @@ const FAST_MAX: u32 = 112;
 const LETS_MAX: usize = 12;
 const SAVED: i16 = FRAME + 8 * LETS_MAX as i16;
 const COPIED: i16 = SAVED + 8 * 6;
-/// Whether a text was cut. Where programs have filters, what these look at is there, and texts are not cut.
+/// Whether a text was cut. Below is what filters look at.
 const CUT: i16 = COPIED + 16;
 /// The least room for a string of unknown length.
 const TEXT_MIN: u32 = 32;
@@ -168,6 +168,17 @@ enum Staged {
     Fields,
     /// All of it: what is behind the fixed part is where the strings before it end.
     Whole,
+    /// Fields in another place than in the record.
+    Apart,
+}
+
+/// A filter of an event's records.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::probe) struct Asked<'a> {
+    /// The filter.
+    pub(in crate::probe) program: &'a filter::Program,
+    /// The fields that it looks at, as it finds them; `None` if they are where the record has them.
+    pub(in crate::probe) apart: Option<&'a Format>,
 }
 
 /// Compiles an event.
@@ -178,7 +189,7 @@ pub(in crate::probe) fn compile(
     btf: &Btf,
     access: Access,
     rules: Rules,
-    filter: Option<&filter::Program>,
+    filter: Option<Asked<'_>>,
 ) -> Result<Body, Mismatch> {
     if args.len() != definition.args.len() {
         return Err(Mismatch::Arguments { found: args.len(), expected: definition.args.len() });
@@ -187,6 +198,9 @@ pub(in crate::probe) fn compile(
         if !definition.fields.iter().any(|(name, _)| *name == &*field.name) {
             return Err(Mismatch::UnknownField(field.name.clone()));
         }
+    }
+    if let Some((name, _)) = definition.fields.iter().find(|(name, _)| format.field(name).is_none()) {
+        return Err(Mismatch::NoField((*name).to_owned()));
     }
     let compiler =
         Compiler { code: Assembler::default(), definition, args, btf, access, rules, lets: Vec::new() };
@@ -219,9 +233,9 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn program(mut self, format: &Format, filter: Option<&filter::Program>) -> Result<Body, Mismatch> {
+    fn program(mut self, format: &Format, filter: Option<Asked<'_>>) -> Result<Body, Mismatch> {
         let layout = format.record_layout();
-        let texts = self.text_limits(format, layout.size)?;
+        let texts = self.text_limits(format, layout.size, self.rules.record_max)?;
         let max = layout.size + texts.iter().map(|(_, limit)| limit).sum::<u32>();
         let done = self.code.label();
         self.code.alu(Alu::Mov, R6, R1);
@@ -230,11 +244,15 @@ impl<'a> Compiler<'a> {
             self.code.store_imm(8, FP, -CUT, 0);
         }
         let mut staged = None;
-        if let Some(function) = filter {
+        let end = self.code.label();
+        if let Some(asked) = filter {
             self.lets()?;
             let open = self.code.label();
-            staged = Some(self.stage(format, &texts, max, function, open)?);
-            self.ask(open, done);
+            staged = Some(match asked.apart {
+                Some(fields) => self.stage_apart(fields)?,
+                None => self.stage(format, &texts, max, asked.program, open)?,
+            });
+            self.ask(open, end);
         }
         match &self.definition.about {
             Some(about) => {
@@ -266,7 +284,9 @@ impl<'a> Compiler<'a> {
                 self.lets()?;
             }
             self.padding(format, layout.size);
-            let is_staged = |field: &Field| filter.is_some_and(|filter| looks_at(filter, field));
+            let is_staged = |field: &Field| {
+                staged == Some(Staged::Fields) && filter.is_some_and(|asked| looks_at(asked.program, field))
+            };
             for field in format.fields.iter().filter(|field| is_staged(field)) {
                 self.unstage(field.offset, field.offset + field.size, max);
             }
@@ -292,9 +312,10 @@ impl<'a> Compiler<'a> {
         if let Preemption::Guarded(guard) = self.rules.preemption {
             guard.enable(&mut self.code);
         }
+        self.code.place(end);
         self.code.load_imm(R0, 0);
         self.code.exit();
-        let filter = filter.map_or_else(Vec::new, |filter| filter.code.clone());
+        let filter = filter.map_or_else(Vec::new, |asked| asked.program.code.clone());
         Body::with_filter(self.code, filter).ok_or(Mismatch::Expression("it is too long"))
     }
 
@@ -329,13 +350,37 @@ impl<'a> Compiler<'a> {
         Ok(Staged::Whole)
     }
 
+    /// Makes the fields of this format on the stack; texts are cut, which is not counted.
+    fn stage_apart(&mut self, fields: &Format) -> Result<Staged, Mismatch> {
+        let layout = fields.record_layout();
+        let texts = self.text_limits(fields, layout.size, FAST_MAX)?;
+        let max = layout.size + texts.iter().map(|(_, limit)| limit).sum::<u32>();
+        let never = self.code.label();
+        self.code.alu(Alu::Mov, R7, FP);
+        self.code.alu_imm(Alu::Add, R7, stage(max).into());
+        for word in 0..max.div_ceil(8) {
+            self.code.store_imm(8, R7, 8 * word as i16, 0);
+        }
+        self.code.load_imm(R8, layout.fields_end.into());
+        self.fields(fields, &texts, |_| true, never)?;
+        self.code.place(never);
+        self.code.store_imm(8, FP, -CUT, 0);
+        Ok(Staged::Apart)
+    }
+
     /// Calls the filter and, if it rejects the event, what counts that.
     fn ask(&mut self, open: Label, done: Label) {
         self.code.alu(Alu::Mov, R1, R7);
         self.code.call(Part::Filter);
         self.code.jump_imm(Jump::NotEqual, R0, 0, open);
+        if let Preemption::Guarded(guard) = self.rules.preemption {
+            guard.disable(&mut self.code);
+        }
         self.code.relocated_imm(R1, Relocation::Slot(0));
         self.code.call(Part::Reject);
+        if let Preemption::Guarded(guard) = self.rules.preemption {
+            guard.enable(&mut self.code);
+        }
         self.code.goto(done);
         self.code.place(open);
     }
@@ -351,7 +396,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The chosen fields, at R7. `failed` is where a string that is too long leads.
+    /// The chosen ones of the fields that the format has, at R7. `failed` is where a string that is too long leads.
     fn fields(
         &mut self,
         format: &Format,
@@ -360,10 +405,7 @@ impl<'a> Compiler<'a> {
         failed: Label,
     ) -> Result<(), Mismatch> {
         for (name, value) in &self.definition.fields {
-            let field = format.field(name).ok_or_else(|| Mismatch::NoField((*name).to_owned()))?;
-            if !chosen(field) {
-                continue;
-            }
+            let Some(field) = format.field(name).filter(|field| chosen(field)) else { continue };
             match texts.iter().find(|(text, _)| text == name) {
                 None => self.field(name, field, value)?,
                 Some((_, limit)) => self.text(name, field, value, *limit, failed)?,
@@ -374,11 +416,15 @@ impl<'a> Compiler<'a> {
 
     /// The fields that are strings behind the fixed part, and how long each may be, NUL included and one more: what fills the
     /// limit may have been cut. Strings out of arrays are as long as these; the others share what is left.
-    fn text_limits(&mut self, format: &Format, fixed: u32) -> Result<Vec<(&'a str, u32)>, Mismatch> {
+    fn text_limits(
+        &mut self,
+        format: &Format,
+        fixed: u32,
+        record_max: u32,
+    ) -> Result<Vec<(&'a str, u32)>, Mismatch> {
         let mut limits = Vec::new();
         for (name, value) in &self.definition.fields {
-            let field = format.field(name).ok_or_else(|| Mismatch::NoField((*name).to_owned()))?;
-            if field.location == Location::Inline {
+            if format.field(name).is_none_or(|field| field.location == Location::Inline) {
                 continue;
             }
             // Only the type is of interest here, so that nothing is really loaded.
@@ -390,7 +436,6 @@ impl<'a> Compiler<'a> {
             let limit = array.map(|(_, place)| self.btf.size_of(place.type_id)).transpose()?;
             limits.push((*name, limit.map(|limit| limit + 1)));
         }
-        let record_max = self.rules.record_max;
         let known: u32 = fixed + limits.iter().filter_map(|(_, limit)| *limit).sum::<u32>();
         let open = limits.iter().filter(|(_, limit)| limit.is_none()).count() as u32;
         let share = record_max.saturating_sub(known).checked_div(open).unwrap_or(0);
@@ -900,7 +945,7 @@ impl<'a> Compiler<'a> {
 
 /// Where the part of the record that is on the stack starts, for a record of at most so many bytes.
 fn stage(max: u32) -> i16 {
-    -COPIED - 8 - max.next_multiple_of(8) as i16
+    -CUT - max.next_multiple_of(8) as i16
 }
 
 /// The widest access at this place of at most so many bytes; those to the stack have to be aligned.

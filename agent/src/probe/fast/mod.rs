@@ -26,7 +26,7 @@ pub use load::{FastError, FastLinks};
 pub(crate) use syscalls::Table;
 pub use syscalls::{Call, Hooks};
 
-use compile::{Access, Rules, compile};
+use compile::{Access, Asked, Rules, compile};
 use language::Definition;
 
 use super::filter::{self, Facts};
@@ -181,9 +181,9 @@ impl<'a> FastLane<'a> {
                 Some(found) => found,
                 None => tracepoint.insert(self.btf.raw_tracepoint(name)?),
             };
-            let compiled = |access| {
-                compile(definition, &found.args, format, self.btf, access, Rules::FAST, filter.as_ref())
-            };
+            let asked = filter.as_ref().map(|program| Asked { program, apart: None });
+            let compiled =
+                |access| compile(definition, &found.args, format, self.btf, access, Rules::FAST, asked);
             match compiled(self.access) {
                 Ok(direct) => {
                     let copied = compiled(Access::Copied)?;

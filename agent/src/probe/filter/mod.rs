@@ -12,13 +12,17 @@
 //! |---|---|
 //! | `compile` | conditions and numbers |
 //! | `text` | texts, wildcards |
+//! | `probe` | filters of probes |
 //! | `trial` | a filter on records from elsewhere |
 
 mod compile;
+mod probe;
 mod text;
 mod trial;
 
 pub(in crate::probe) use compile::Emitter;
+pub(in crate::probe) use probe::STAGE_MAX;
+pub use probe::{ProbeFilter, ProbeFilterError};
 pub use trial::Trial;
 
 use std::collections::BTreeSet;

@@ -20,9 +20,10 @@ use std::collections::HashSet;
 use super::{
     binary::symbols::nearest_names,
     fast::{
-        compile::{Access, Mismatch, Rules, compile},
+        compile::{Access, Asked, Mismatch, Rules, compile},
         language::{self, Definition, Expr},
     },
+    filter::{ProbeFilter, ProbeFilterError, Program},
     hook::{Hook, HookProgram, Preemption, PreemptionGuard},
     plan::{ProbeEvent, ProbePlan},
     shape::{COMMON_LEN, EventShape, ShapeField},
@@ -115,6 +116,9 @@ pub enum TypedError {
     /// The kernel's types.
     #[error(transparent)]
     Btf(#[from] BtfError),
+    /// Its filter.
+    #[error(transparent)]
+    Filter(#[from] ProbeFilterError),
     /// The program.
     #[error("{name}: {reason}")]
     Compile {
@@ -162,8 +166,13 @@ impl<'a> Types<'a> {
     }
 
     /// Makes a probe of its text.
-    pub fn plan(&self, text: &str, end: End) -> Result<ProbePlan, TypedError> {
-        let (shape, programs) = self.programs(&parse(text)?, end)?;
+    pub fn plan(
+        &self,
+        text: &str,
+        end: End,
+        filter: Option<&ProbeFilter<'_>>,
+    ) -> Result<ProbePlan, TypedError> {
+        let (shape, programs) = self.programs(&parse(text)?, end, filter)?;
         // Last, as what is wrong with the text is wrong on every kernel.
         if !self.btf.has_function(DIRECT_CALLS) {
             return Err(TypedError::NoTrampolines);
@@ -172,7 +181,12 @@ impl<'a> Types<'a> {
     }
 
     /// The event, and the program of each function.
-    fn programs(&self, spec: &Spec<'_>, end: End) -> Result<(EventShape, Vec<HookProgram>), TypedError> {
+    fn programs(
+        &self,
+        spec: &Spec<'_>,
+        end: End,
+        filter: Option<&ProbeFilter<'_>>,
+    ) -> Result<(EventShape, Vec<HookProgram>), TypedError> {
         let functions = self.functions(spec.function)?;
         let suffix = match end {
             End::Entry => "entry",
@@ -183,7 +197,7 @@ impl<'a> Types<'a> {
         let mut shape: Option<EventShape> = None;
         let mut programs = Vec::new();
         for function in functions {
-            let (made, program) = self.program(spec, &name, function, end)?;
+            let (made, program) = self.program(spec, &name, function, end, filter)?;
             match &shape {
                 // One event for all: what differs in type cannot share a field.
                 Some(first) if *first != made => {
@@ -226,6 +240,7 @@ impl<'a> Types<'a> {
         name: &str,
         function: Function<'a>,
         end: End,
+        filter: Option<&ProbeFilter<'_>>,
     ) -> Result<(EventShape, HookProgram), TypedError> {
         let prototype = self.btf.prototype(function.id)?;
         let mut names = prototype.arguments;
@@ -282,8 +297,10 @@ impl<'a> Types<'a> {
         };
         let types: Vec<TypeId> = names.iter().map(|known| known.type_id).collect();
         let preemption = Preemption::at(true, self.guard);
+        let filter = filter.map(|filter| staged(&shape, filter)).transpose()?.flatten();
+        let asked = filter.as_ref().map(|(program, fields)| Asked { program, apart: Some(fields) });
         let body =
-            compile(&definition, &types, &format, self.btf, self.access, Rules::typed(preemption), None)
+            compile(&definition, &types, &format, self.btf, self.access, Rules::typed(preemption), asked)
                 .map_err(|reason| TypedError::Compile { name: name.to_owned(), reason })?;
         let hook = match end {
             End::Entry => Hook::Entry { function: function.id },
@@ -299,6 +316,19 @@ impl<'a> Types<'a> {
         };
         Ok((shape, program))
     }
+}
+
+/// A filter, and the fields that it looks at as it finds them; `None` if it always holds.
+fn staged(
+    shape: &EventShape,
+    filter: &ProbeFilter<'_>,
+) -> Result<Option<(Program, Format)>, ProbeFilterError> {
+    let Some(staged) = filter.stage(shape)? else { return Ok(None) };
+    let place =
+        |(field, offset): (&ShapeField, Option<u32>)| Some(ShapeField { offset: offset?, ..field.clone() });
+    let fields = shape.fields.iter().zip(staged.offsets).filter_map(place).collect();
+    let format = Format::parse(&EventShape { fields, ..shape.clone() }.text(filter.id))?;
+    Ok(Some((staged.program, format)))
 }
 
 /// An event's shape while fields are added.
@@ -385,7 +415,8 @@ mod tests {
 
     fn shape(text: &str, end: End) -> Result<EventShape, String> {
         let btf = Btf::of_kernel().unwrap();
-        let planned = Types::of_kernel(&btf).programs(&parse(text).map_err(|error| error.to_string())?, end);
+        let spec = parse(text).map_err(|error| error.to_string())?;
+        let planned = Types::of_kernel(&btf).programs(&spec, end, None);
         planned.map(|(shape, _)| shape).map_err(|error| error.to_string())
     }
 

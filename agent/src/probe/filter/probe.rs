@@ -1,0 +1,111 @@
+//! Filters of the events of probes, which look at a few fields that the program makes on its stack, packed, before there is space for
+//! the record.
+
+use std::collections::BTreeSet;
+
+use super::{Facts, Program, Uncompiled, constant};
+use crate::{
+    event::{
+        FormatError,
+        filter::{Filter, FilterError, ResolveOptions, program::Test},
+        record::Machine,
+        symbols::NoNames,
+        table::EventTable,
+    },
+    probe::shape::{COMMON_LEN, EventShape},
+};
+
+/// Bytes that the fields of a filter take at most, texts included: what the other functions of a program leave of its stack.
+pub(in crate::probe) const STAGE_MAX: u32 = 240;
+
+/// A filter of a probe's records.
+#[derive(Clone, Copy, Debug)]
+pub struct ProbeFilter<'a> {
+    /// The filter.
+    pub filter: &'a Filter,
+    /// What it needs to know.
+    pub facts: &'a Facts,
+    /// The id that the event will have.
+    pub id: u16,
+}
+
+/// Why a probe cannot be filtered.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeFilterError {
+    /// The filter does not fit the probe's event.
+    #[error("-f: {0}")]
+    Filter(#[from] FilterError),
+    /// The kernel cannot evaluate it.
+    #[error("its filter cannot be evaluated in the kernel: {0}")]
+    Uncompiled(#[from] Uncompiled),
+    /// It holds for none of its records.
+    #[error("the filter `{0}` holds for none of its records")]
+    NeverHolds(String),
+    /// The fields are too large.
+    #[error(
+        "its filter looks at fields of {0} bytes and more, a program has room for {STAGE_MAX}; ask for fewer texts and arrays, or \
+         record all and filter with `report -F`"
+    )]
+    Room(u32),
+    /// The format that was made for the event: a defect.
+    #[error("its format cannot be read: {0}")]
+    Format(#[from] FormatError),
+}
+
+/// A filter that looks at packed fields.
+#[derive(Clone, Debug)]
+pub(in crate::probe) struct Staged {
+    pub(in crate::probe) program: Program,
+    /// Where each field of the event is for the filter; `None` if that does not look at it.
+    pub(in crate::probe) offsets: Vec<Option<u32>>,
+    /// The byte behind the last one, where texts can begin.
+    pub(in crate::probe) end: u32,
+}
+
+impl ProbeFilter<'_> {
+    /// The filter for the event of this shape; `None` if it always holds.
+    pub(in crate::probe) fn stage(&self, shape: &EventShape) -> Result<Option<Staged>, ProbeFilterError> {
+        let mut table = EventTable::new(Machine::default());
+        table.add(&shape.system, &shape.text(self.id), &NoNames)?;
+        let options = ResolveOptions { unknown_fields: false, live: true };
+        let resolved = self.filter.resolve(&table, options)?;
+        let never = || ProbeFilterError::NeverHolds(self.filter.text().to_owned());
+        let mut test: Test = resolved.test(self.id).ok_or_else(never)?.clone();
+        match constant(&test) {
+            Some(true) => return Ok(None),
+            Some(false) => return Err(never()),
+            None => {}
+        }
+        let mut reads = BTreeSet::new();
+        test.for_each_offset(&mut |offset| {
+            reads.insert(*offset);
+        });
+        let mut end = COMMON_LEN;
+        let mut offsets = Vec::new();
+        for field in &shape.fields {
+            let is_read = reads.range(field.offset..field.offset + field.size.max(1)).next().is_some();
+            offsets.push(is_read.then(|| {
+                // The stack is accessed at multiples of the size.
+                let align = if matches!(field.size, 1 | 2 | 4) { field.size } else { 8 };
+                let at = end.next_multiple_of(align);
+                end = at + field.size;
+                at
+            }));
+        }
+        if end > STAGE_MAX {
+            return Err(ProbeFilterError::Room(end));
+        }
+        test.for_each_offset(&mut |offset| {
+            for (field, to) in shape.fields.iter().zip(&offsets) {
+                if let Some(to) = to
+                    && (field.offset..field.offset + field.size.max(1)).contains(offset)
+                {
+                    *offset = to + (*offset - field.offset);
+                    return;
+                }
+            }
+        });
+        let program = Program::compile_fast(&test, self.id, self.facts)?;
+        Ok(Some(Staged { program, offsets, end }))
+    }
+}
