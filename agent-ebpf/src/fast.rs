@@ -106,8 +106,8 @@ pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: 
             (&raw mut (*frame).stack_area).write_volatile(core::ptr::null_mut());
         }
     }
-    let record = if ring.acquire() {
-        begin_in_page(&mut ring, max, frame)
+    let record = if let Some(time) = ring.acquire() {
+        begin_in_page(&mut ring, time, max, frame)
     } else if stack::any() && stacks != 0 {
         let record = begin_in_queue(&mut ring, cookie, max + STACKS_BYTES as u32, frame);
         if !record.is_null() {
@@ -145,11 +145,11 @@ fn wanted_stacks(cookie: u32, own: u32) -> u32 {
 }
 
 #[inline(always)]
-fn begin_in_page(ring: &mut Ring, max: u32, frame: *mut Frame) -> *mut u8 {
+fn begin_in_page(ring: &mut Ring, time: u64, max: u32, frame: *mut Frame) -> *mut u8 {
     // A header of 8 bytes suits records of every length, so its place does not depend on what the record will hold.
     let (place, length) =
         if max <= SHORT_MAX { (place::SHORT, SHORT_HEADER) } else { (place::LONG, LONG_HEADER) };
-    let Some(Room { page, at, delta }) = ring.room(context::now(), length + max) else {
+    let Some(Room { page, at, delta }) = ring.room(time, length + max) else {
         ring.abort(LossCause::RingFull);
         ring.leave();
         return core::ptr::null_mut();

@@ -71,8 +71,7 @@ fn record<const LONG: bool>(ctx: *const u8, slot: &EventSlot, cookie: u32, ring:
     if !thin::admits(ring, cookie) {
         return;
     }
-    if ring.acquire() {
-        let time = context::now();
+    if let Some(time) = ring.acquire() {
         if let Err(cause) = write::<LONG>(ctx, slot, ring, time, &current) {
             ring.abort(cause);
         }

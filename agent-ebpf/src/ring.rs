@@ -7,7 +7,8 @@
 //! between the two has released it when the store comes. Only where another task's program may come in between
 //! (`PREEMPTIBLE`) it takes an atomic exchange.
 //!
-//! A writer reads the clock after it has the flag, and so the ring is in the order of the time stamps.
+//! A writer reads the clock after it has the flag, and so the ring is in the order of the time stamps. What interrupts it before that
+//! is older than its event, and goes to the ring before it.
 //!
 //! Nothing in a page is visible to the agent before `head` passes it, except at a stop, after the gate is closed and every
 //! program has returned. Losses are counted atomically, because a writer that is interrupted and the one that interrupts it may both
@@ -16,7 +17,7 @@
 use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_HEADER, PAGE_SIZE};
 
 use crate::{
-    atomic, globals,
+    atomic, context, globals,
     maps::{CONTROL, LEDGER, PAGE_META, PAGES, Page},
     side, wake,
 };
@@ -118,19 +119,20 @@ impl Ring {
         unsafe { atomic::increment(&raw mut (*self.ledger).cut) };
     }
 
-    /// Makes the caller the writer; false if it has to use the side queue: because it interrupted the writer, or because the queue
-    /// holds older events.
+    /// Makes the caller the writer, and gives the time of its event. `None` if it has to use the side queue: because it interrupted
+    /// the writer, or because the queue holds older events. Those may be of interrupts that came before the clock was read, so
+    /// that is looked at last: such an event would otherwise follow this one in the ring, with this one's time.
     #[inline(always)]
-    pub fn acquire(&mut self) -> bool {
-        if unsafe { !side::is_empty(self.ctl) || !take(self.ctl) } {
-            return false;
+    pub fn acquire(&mut self) -> Option<u64> {
+        if !unsafe { take(self.ctl) } {
+            return None;
         }
-        // Another task may have written, and left entries, between the two.
-        if globals::preemptible() != 0 && unsafe { !side::is_empty(self.ctl) } {
+        let time = context::now();
+        if !unsafe { side::is_empty(self.ctl) } {
             self.leave();
-            return false;
+            return None;
         }
-        true
+        Some(time)
     }
 
     /// Lets the next one write. What interrupting programs have left stays until [`Ring::flush_side`].

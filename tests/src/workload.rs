@@ -90,6 +90,10 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
         "timer" => timer(),
         "kmem" => kmem(scratch),
         "syscalls" => syscalls(scratch),
+        "nested" => {
+            syscalls(scratch);
+            calls_under_ticks();
+        }
         "block" => block(scratch),
         "mixed" => mixed(scratch),
         "names" => names(),
@@ -257,6 +261,23 @@ fn syscalls(scratch: &Path) {
         libc::syscall(libc::SYS_getrandom, -1i64, bits(1), bits(2), bits(3), bits(4), bits(5));
         // No system call has this number: only raw_syscalls sees it.
         libc::syscall(1_000_000, 1i64, 2i64, 3i64, 4i64, 5i64, 6i64);
+    }
+}
+
+/// System calls for 50 ms of CPU time, which at the slowest tick of 100 Hz is long enough for some.
+fn calls_under_ticks() {
+    let used = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: writes one timespec.
+        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    let end = used() + 50_000_000;
+    while used() < end {
+        for _ in 0..100 {
+            // SAFETY: a call without arguments.
+            unsafe { libc::syscall(libc::SYS_getppid) };
+        }
     }
 }
 
