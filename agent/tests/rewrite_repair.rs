@@ -130,6 +130,43 @@ fn losses_are_told_where_they_are() {
     assert!(repaired(b"nothing of this is a file").unwrap_err().contains("no trace.dat file"));
 }
 
+/// Nothing but the sizes of the parts in front tells where the data of version 6 are.
+#[test]
+fn version_6_keeps_its_events_whatever_is_damaged_in_front_of_them() {
+    let scratch = Scratch::new();
+    let files = small_files(&scratch);
+    let bytes = &files[2].1;
+    let reader = Reader::open(bytes.as_slice()).unwrap();
+    let whole = records(bytes);
+    let formats = |reader: &Reader<&[u8]>| reader.metadata().systems.clone();
+    let path = scratch.path("six.dat");
+    for section in reader.sections() {
+        // Names, counts and sizes, but not what follows: two bytes of a text are no damage that keeps the rest from being found.
+        let at = section.offset as usize;
+        for (from, fill) in [(0, 0xee), (1, 0xff), (0, 0)] {
+            let mut damaged = bytes.clone();
+            damaged[at + from..at + 4].fill(fill);
+            let what = format!("{:?} filled with {fill:#x}", section.id);
+            let is_damaged = Reader::open(damaged.as_slice()).is_err();
+            let (file, written) = repaired(&damaged).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let saved = records(&file);
+            assert_eq!(saved, whole, "{what}: {written:?}");
+            assert_eq!(formats(&Reader::open(file.as_slice()).unwrap()), formats(&reader), "{what}");
+            assert!(!is_damaged || !written.notes.is_empty(), "{what}: nothing is told");
+            fs::write(&path, &file).unwrap();
+            assert_eq!(stock(&path), (Some(0), whole.len()), "{what}");
+        }
+    }
+    // A format's size in the middle of the list.
+    let mut damaged = bytes.clone();
+    let second = damaged.windows(6).enumerate().filter(|(_, bytes)| bytes == b"name: ").nth(1).unwrap().0;
+    damaged[second - 8..second].fill(0xee);
+    let (file, written) = repaired(&damaged).unwrap();
+    assert_eq!(records(&file), whole);
+    let count = |bytes: &[u8]| Reader::open(bytes).unwrap().metadata().events().count();
+    assert_eq!(count(&file) + 1, count(bytes), "{written:?}");
+}
+
 #[test]
 fn stock_recordings_that_were_cut_off() {
     let scratch = Scratch::new();

@@ -28,6 +28,7 @@ pub(super) mod option;
 pub(super) mod pages;
 mod records;
 mod salvage;
+mod salvage_v6;
 mod source;
 mod time;
 mod v6;

@@ -1,4 +1,4 @@
-//! Opening what is left of a file of version 7: sections are looked for where nothing leads to them any more.
+//! Opening what is left of a file. Of version 7: sections are looked for where nothing leads to them any more.
 //!
 //! A recorder writes the list of a buffer's CPUs behind the data, so that a file that was cut off has lost it. What the list
 //! told can be found again: compressed data begin with the number of chunks and go on from chunk to chunk; of pages, those of the next
@@ -17,6 +17,7 @@ use super::error::ReadError;
 use super::file::{Body, BufferInfo, FileHeader, MAX_SECTION, Parsed, cpu_count, missing_data};
 use super::metadata::Metadata;
 use super::option::{BufferOption, CpuExtent, OptionEntry, OptionValue};
+use super::salvage_v6;
 use super::source::Source;
 use super::time::Clock;
 use super::v7::{Found, MAX_CHUNK, Sections};
@@ -26,7 +27,7 @@ use super::{Reader, SectionInfo};
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Bytes that are searched at once.
-const WINDOW: usize = 256 << 10;
+pub(super) const WINDOW: usize = 256 << 10;
 
 /// Most sections that are found.
 const MAX_FOUND: usize = 4096;
@@ -50,15 +51,22 @@ impl<S: Source> Reader<S> {
     /// Of a file that is not damaged it is the same as [`open`](Self::open).
     ///
     /// # Errors
-    /// Nothing of it can be read: it does not begin as a file of a known version, or it is of version 6 and damaged in front of its
-    /// data, where nothing tells where anything is.
+    /// Nothing of it can be read: it does not begin as a file of a known version.
     pub fn open_damaged(source: S) -> Result<(Self, Vec<String>), ReadError> {
         let io = |source| ReadError::Io { what: "the size of the file", offset: 0, source };
         let len = source.size().map_err(io)?;
         let mut cursor = Cursor::new(&source, super::super::Endian::Little, 0, len);
         let header = FileHeader::read(&mut cursor)?;
-        if header.version < 7 || Reader::open(&source).is_ok_and(|reader| is_whole(&reader)) {
-            return Ok((Self::open(source)?, Vec::new()));
+        match Reader::open(&source) {
+            Ok(reader) if header.version < 7 || is_whole(&reader) => {
+                return Ok((Self::open(source)?, Vec::new()));
+            }
+            Err(error) if header.version < 7 => {
+                let (parsed, notes) = salvage_v6::salvage(&source, len, header, cursor, error);
+                let clock = Clock::new(&parsed.options);
+                return Ok((Self { source, len, parsed, clock }, notes));
+            }
+            _ => {}
         }
         // Behind the header is the offset of the first options.
         let first_options = cursor.u64("the offset of the first options");
@@ -292,25 +300,7 @@ impl Salvage<'_> {
             metadata = best.unwrap_or(metadata);
         }
         metadata.index();
-        let header = self.file.header;
-        let layout = PageLayout::parse(header.endian, &metadata.header_page).unwrap_or_else(|source| {
-            problems.push(ReadError::Layout { source });
-            let size = if is_page_size(header.page_size) { header.page_size } else { 4096 };
-            self.notes.push(format!(
-                "the layout of pages is lost: they are taken for pages of {size} bytes of a {}-bit kernel",
-                u32::from(header.long_size) * 8
-            ));
-            metadata.header_page = header_page_text(size);
-            if header.long_size == 4 {
-                let text =
-                    metadata.header_page.replace("commit;\toffset:8;\tsize:8", "commit;\toffset:8;\tsize:4");
-                let (from, to) =
-                    (format!("offset:16;\tsize:{}", size - 16), format!("offset:12;\tsize:{}", size - 12));
-                metadata.header_page = text.replace(&from, &to);
-            }
-            PageLayout::parse(header.endian, &metadata.header_page)
-                .unwrap_or(PageLayout::native(header.endian, size))
-        });
+        let layout = guessed_layout(self.file.header, &mut metadata, problems, &mut self.notes);
         (metadata, layout)
     }
 
@@ -398,7 +388,7 @@ impl Salvage<'_> {
             let cpus = if *compressed {
                 self.chunk_runs(*body_at, *end, layout)
             } else {
-                self.page_runs(*body_at, *end, layout)
+                page_runs(self.file.source, *body_at, *end, layout)
             };
             if cpus.is_empty() {
                 continue;
@@ -457,36 +447,6 @@ impl Salvage<'_> {
         (count > 0).then(|| cursor.at())
     }
 
-    /// The data of CPUs in pages: where time goes back, the next CPU begins.
-    fn page_runs(&self, start: u64, end: u64, layout: PageLayout) -> Vec<CpuExtent> {
-        let size = u64::from(layout.page_size);
-        let mut page = vec![0; layout.page_size as usize];
-        let mut runs: Vec<CpuExtent> = Vec::new();
-        let mut last = None;
-        let mut at = start.next_multiple_of(size);
-        while at < end && runs.len() < MAX_CPU as usize {
-            let len = (end - at).min(size);
-            let times = self.file.source.read_exact_at(&mut page[..len as usize], at).ok();
-            let times = times.and_then(|()| page_times(&page[..len as usize], layout));
-            match (times, last) {
-                (Some((first, until)), Some(before)) if first >= before => {
-                    last = Some(until);
-                    if let Some(run) = runs.last_mut() {
-                        run.size = at + len - run.offset;
-                    }
-                }
-                (Some((_, until)), _) => {
-                    last = Some(until);
-                    runs.push(CpuExtent { cpu: runs.len() as u32, offset: at, size: len });
-                }
-                // A damaged page is lost; it belongs to the CPU around it.
-                (None, _) => {}
-            }
-            at += size;
-        }
-        runs
-    }
-
     /// What can be told of sections: those that options lead to, and those that were found.
     fn sections(&self, options: &[OptionEntry]) -> Vec<SectionInfo> {
         let mut sections = self.file.list(self.file.len, self.file.len, options);
@@ -507,6 +467,63 @@ impl Salvage<'_> {
         sections.sort_by_key(|section| section.offset);
         sections
     }
+}
+
+/// The data of CPUs in pages: where time goes back, the next CPU begins.
+pub(super) fn page_runs(source: &dyn Source, start: u64, end: u64, layout: PageLayout) -> Vec<CpuExtent> {
+    let size = u64::from(layout.page_size);
+    let mut page = vec![0; layout.page_size as usize];
+    let mut runs: Vec<CpuExtent> = Vec::new();
+    let mut last = None;
+    let mut at = start.next_multiple_of(size);
+    while at < end && runs.len() < MAX_CPU as usize {
+        let len = (end - at).min(size);
+        let times = source.read_exact_at(&mut page[..len as usize], at).ok();
+        let times = times.and_then(|()| page_times(&page[..len as usize], layout));
+        match (times, last) {
+            (Some((first, until)), Some(before)) if first >= before => {
+                last = Some(until);
+                if let Some(run) = runs.last_mut() {
+                    run.size = at + len - run.offset;
+                }
+            }
+            (Some((_, until)), _) => {
+                last = Some(until);
+                runs.push(CpuExtent { cpu: runs.len() as u32, offset: at, size: len });
+            }
+            // A damaged page is lost; it belongs to the CPU around it.
+            (None, _) => {}
+        }
+        at += size;
+    }
+    runs
+}
+
+/// The layout of the pages as the file tells it, or the likeliest one if it does not.
+pub(super) fn guessed_layout(
+    header: &FileHeader,
+    metadata: &mut Metadata,
+    problems: &mut Vec<ReadError>,
+    notes: &mut Vec<String>,
+) -> PageLayout {
+    PageLayout::parse(header.endian, &metadata.header_page).unwrap_or_else(|source| {
+        problems.push(ReadError::Layout { source });
+        let size = if is_page_size(header.page_size) { header.page_size } else { 4096 };
+        notes.push(format!(
+            "the layout of pages is lost: they are taken for pages of {size} bytes of a {}-bit kernel",
+            u32::from(header.long_size) * 8
+        ));
+        metadata.header_page = header_page_text(size);
+        if header.long_size == 4 {
+            let text =
+                metadata.header_page.replace("commit;\toffset:8;\tsize:8", "commit;\toffset:8;\tsize:4");
+            let (from, to) =
+                (format!("offset:16;\tsize:{}", size - 16), format!("offset:12;\tsize:{}", size - 12));
+            metadata.header_page = text.replace(&from, &to);
+        }
+        PageLayout::parse(header.endian, &metadata.header_page)
+            .unwrap_or(PageLayout::native(header.endian, size))
+    })
 }
 
 /// Times of the first and the last event, if it is a page with events.

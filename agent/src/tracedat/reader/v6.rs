@@ -30,6 +30,17 @@ enum Data {
     Text(Body),
 }
 
+/// What stands behind the metadata: the options, and the trace data of all buffers.
+#[derive(Default)]
+pub(super) struct Tail {
+    pub(super) cpus: u32,
+    pub(super) options: Vec<OptionEntry>,
+    pub(super) buffers: Vec<BufferInfo>,
+    pub(super) texts: Vec<(String, Body)>,
+    pub(super) problems: Vec<ReadError>,
+    pub(super) sections: Vec<SectionInfo>,
+}
+
 /// Opens the file behind its header, at which `cursor` is.
 pub(crate) fn open(
     source: &dyn Source,
@@ -39,19 +50,8 @@ pub(crate) fn open(
 ) -> Result<Parsed, ReadError> {
     let mut metadata = Metadata::default();
     let mut sections = Vec::new();
-    let mut part = |id, from: u64, to: u64| {
-        let size = to - from;
-        let info = SectionInfo {
-            id,
-            offset: from,
-            size,
-            compressed: false,
-            plain_size: Some(size),
-            description: None,
-        };
-        sections.push(info);
-    };
     // Nothing tells where the next part is but the end of the one before, so that damage here ends the reading.
+    let mut part = |id, start: u64, end: u64| sections.push(part(id, start, end));
     let start = cursor.at();
     metadata.read_header_info(&mut cursor)?;
     part(SectionId::HEADER_INFO, start, cursor.at());
@@ -64,9 +64,7 @@ pub(crate) fn open(
     metadata.read_event_formats(&mut cursor)?;
     part(SectionId::EVENT_FORMATS, start, cursor.at());
     let start = cursor.at();
-    let symbols = u64::from(cursor.u32("size of the kernel symbols")?);
-    let kallsyms = Body::Text { at: cursor.at(), len: symbols };
-    cursor.skip("kernel symbols", symbols)?;
+    let kallsyms = read_kallsyms(&mut cursor)?;
     part(SectionId::KALLSYMS, start, cursor.at());
     let start = cursor.at();
     metadata.read_printk(&mut cursor)?;
@@ -76,58 +74,81 @@ pub(crate) fn open(
     part(SectionId::CMDLINES, start, cursor.at());
     metadata.index();
 
-    let mut cpus = cursor.u32("the number of CPUs")?;
-    let mut options = Vec::new();
-    let mut problems = Vec::new();
-    let mut buffers = Vec::new();
-    let mut texts = Vec::new();
-    let mut read = |cursor: &mut Cursor<'_>, name: &str, options: &mut Vec<OptionEntry>| {
-        let start = cursor.at();
-        match read_data(cursor, &header, &mut cpus, options) {
-            Ok((Data::Cpus(option), end_of_options)) => {
-                if end_of_options > start {
-                    part(SectionId::OPTIONS, start, end_of_options);
-                }
-                part(SectionId::FLYRECORD, end_of_options, cursor.at());
-                BufferInfo::new(&BufferOption { name: name.to_owned(), ..option }, layout, false)
-                    .map(|buffer| buffers.push(buffer))
+    let cpus = cursor.u32("the number of CPUs")?;
+    let tail = Tail::read(source, len, &header, layout, cpus, cursor.at())?;
+    sections.extend(tail.sections);
+    let Tail { cpus, options, buffers, texts, problems, .. } = tail;
+    let kallsyms = Some(kallsyms);
+    Ok(Parsed { header, layout, metadata, options, buffers, cpus, sections, kallsyms, texts, problems })
+}
+
+/// A part of the file, as if it were a section.
+pub(super) fn part(id: SectionId, start: u64, end: u64) -> SectionInfo {
+    let size = end - start;
+    SectionInfo { id, offset: start, size, compressed: false, plain_size: Some(size), description: None }
+}
+
+/// u32 size, text.
+fn read_kallsyms(cursor: &mut Cursor<'_>) -> Result<Body, ReadError> {
+    let len = u64::from(cursor.u32("size of the kernel symbols")?);
+    let at = cursor.at();
+    cursor.skip("kernel symbols", len)?;
+    Ok(Body::Text { at, len })
+}
+
+impl Tail {
+    /// Reads what begins at `at`, on a machine of so many CPUs.
+    pub(super) fn read(
+        source: &dyn Source,
+        len: u64,
+        header: &FileHeader,
+        layout: PageLayout,
+        cpus: u32,
+        at: u64,
+    ) -> Result<Self, ReadError> {
+        let mut tail = Self { cpus, ..Self::default() };
+        let mut options = Vec::new();
+        tail.read_buffer(&mut Cursor::new(source, header.endian, at, len), header, layout, "", &mut options)?;
+        for entry in &options {
+            let OptionValue::Buffer(BufferOption { offset, name, .. }) = &entry.value else { continue };
+            let mut cursor = Cursor::new(source, header.endian, *offset, len);
+            if let Err(error) = tail.read_buffer(&mut cursor, header, layout, name, &mut Vec::new()) {
+                tail.problems.push(error);
             }
-            Ok((Data::Text(text), end_of_options)) => {
-                part(SectionId::BUFFER_TEXT, end_of_options, len);
-                texts.push((name.to_owned(), text));
-                Ok(())
-            }
-            Err(error) => Err(error),
         }
-    };
-    read(&mut cursor, "", &mut options)?;
-    let others: Vec<_> = options
-        .iter()
-        .filter_map(|entry| match &entry.value {
-            OptionValue::Buffer(option) => Some((option.offset, option.name.clone())),
-            _ => None,
-        })
-        .collect();
-    for (offset, name) in others {
-        let mut cursor = Cursor::new(source, header.endian, offset, len);
-        if let Err(error) = read(&mut cursor, &name, &mut Vec::new()) {
-            problems.push(error);
-        }
+        tail.options = options;
+        check_extents(&tail.buffers, len)?;
+        missing_data(&tail.buffers, len, &mut tail.problems);
+        Ok(tail)
     }
-    check_extents(&buffers, len)?;
-    missing_data(&buffers, len, &mut problems);
-    Ok(Parsed {
-        header,
-        layout,
-        metadata,
-        options,
-        buffers,
-        cpus,
-        sections,
-        kallsyms: Some(kallsyms),
-        texts,
-        problems,
-    })
+
+    fn read_buffer(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        header: &FileHeader,
+        layout: PageLayout,
+        name: &str,
+        options: &mut Vec<OptionEntry>,
+    ) -> Result<(), ReadError> {
+        let start = cursor.at();
+        let (data, end_of_options) = read_data(cursor, header, &mut self.cpus, options)?;
+        match data {
+            Data::Cpus(option) => {
+                if end_of_options > start {
+                    self.sections.push(part(SectionId::OPTIONS, start, end_of_options));
+                }
+                self.sections.push(part(SectionId::FLYRECORD, end_of_options, cursor.at()));
+                let option = BufferOption { name: name.to_owned(), ..option };
+                self.buffers.push(BufferInfo::new(&option, layout, false)?);
+            }
+            Data::Text(text) => {
+                let end = cursor.at() + cursor.left();
+                self.sections.push(part(SectionId::BUFFER_TEXT, end_of_options, end));
+                self.texts.push((name.to_owned(), text));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Reads options, if there are some, and the list of CPUs or the place of the text behind them. Returns also where the options
