@@ -8,6 +8,12 @@ const BY_NAME: &str = "name == \"probed\" && count == 512";
 const BY_COUNT: &str = "count == 512 && common_pid > 1";
 const AT_END: &str = "retval == 10 && count == 512";
 
+/// Contexts in every kind of program: both lanes, system calls, and probes.
+const CONTEXTS: &str = "tracer-agent record -o /tmp/contexts.dat -e 'sched:sched_process_*' \
+    --context pid,tid,ppid,comm,cgroup,uid,prio,perf:page-faults -e syscalls:sys_enter_openat --context comm,perf:cpu-clock \
+    --fentry 'typed=vfs_read count' --context tid,perf:cs,prio --kprobe 'place=vfs_read count=%dx' --context uid,comm,cgroup \
+    -F dd if=/tmp/probed of=/dev/null bs=512";
+
 on_cloud_kernels!(typed_probes_and_calls_of_functions);
 
 /// The lines of a report with this event, by the task `dd`.
@@ -53,10 +59,15 @@ fn typed_probes_and_calls_of_functions(kernel: &Kernel) {
             counts("end", "count >= 0"),
             counts("places", BY_COUNT),
             counts("place", "count >= 0"),
+            Cmd::sh(CONTEXTS),
+            Cmd::new(["trace-cmd", "report", "/tmp/contexts.dat"]),
+            Cmd::new(["tracer-agent", "info", "--json", "/tmp/contexts.dat"]),
         ])
         .unwrap_or_else(|error| panic!("{error}"));
     let (typed, rest) = run.outcomes.split_at(4);
-    let (calls, filtered) = rest.split_at(3);
+    let (calls, rest) = rest.split_at(3);
+    let (filtered, contexts) = rest.split_at(9);
+    check_contexts(contexts);
     let said: Vec<String> = filtered.iter().map(vm_tests::Outcome::expect_success).collect();
     for pair in said[1..].chunks(2) {
         assert_eq!(pair[0], pair[1], "{said:?}");
@@ -107,4 +118,28 @@ fn typed_probes_and_calls_of_functions(kernel: &Kernel) {
     );
     assert!(recorded.iter().all(|line| line.contains(" vfs_")), "{}", said[1]);
     assert_eq!(said[2], said[1]);
+}
+
+fn check_contexts(outcomes: &[vm_tests::Outcome]) {
+    let recorded = outcomes[0].stderr_text();
+    let said: Vec<String> = outcomes.iter().map(vm_tests::Outcome::expect_success).collect();
+    assert!(!recorded.contains("not recorded"), "{recorded}");
+    let (report, ledger) = (&said[1], &said[2]);
+    assert!(!report.contains("FAILED TO PARSE"), "{report}");
+    let all_have = |event: &str, contexts: &[&str]| {
+        let lines = lines(report, event);
+        let has_all = |line: &&str| contexts.iter().all(|context| line.contains(&format!(" ctx_{context}=")));
+        assert!(!lines.is_empty() && lines.iter().all(has_all), "{event}: {report}");
+    };
+    all_have(
+        "sched_process_exec",
+        &["pid", "tid", "ppid", "comm", "cgroup", "uid", "prio", "perf_cpu_page_faults"],
+    );
+    all_have("sched_process_exit", &["pid", "perf_cpu_page_faults"]);
+    all_have("sys_enter_openat", &["comm", "perf_cpu_cpu_clock"]);
+    all_have("typed", &["tid", "perf_cpu_cs", "prio"]);
+    all_have("place", &["uid", "comm", "cgroup"]);
+    let exec = lines(report, "sched_process_exec");
+    assert!(exec[0].contains("filename=") && exec[0].contains(" ctx_comm=dd "), "{exec:?}");
+    assert!(ledger.contains("\"lane\":\"fast\"") && ledger.contains("\"lane\":\"generic\""), "{ledger}");
 }

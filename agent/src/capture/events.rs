@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use agent_ebpf::EventSlot;
+use agent_ebpf::{EventSlot, slot_flags};
 
 use super::{CaptureEvent, CaptureProbe, EventFilter};
 use crate::{
@@ -23,6 +23,7 @@ use crate::{
         tracefs::{EventFormat, Tracefs, TracefsError},
     },
     probe::{
+        context::{self, Contexts, Placed, TooLong},
         fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch},
         filter::{Facts, Program, Uncompiled, constant},
         plan::{ProbeEvent, ProbePlan},
@@ -68,6 +69,9 @@ pub enum UnusableFormat {
     /// Its filter holds for none of its records, for example because it has none of the fields.
     #[error("the filter `{0}` holds for none of its records")]
     NeverHolds(String),
+    /// With its contexts it is too long.
+    #[error(transparent)]
+    Contexts(#[from] TooLong),
     /// Only the fast lane is wanted, and it does not have the event.
     #[error("the fast lane does not have it: {0}")]
     NotFast(String),
@@ -82,6 +86,8 @@ pub struct EventRule {
     pub sample: Option<u32>,
     /// At most so many of each event in a second.
     pub rate: Option<u32>,
+    /// What they carry beside their own fields.
+    pub contexts: Contexts,
 }
 
 /// Why there is no plan.
@@ -131,17 +137,23 @@ impl EventPlan {
             .collect();
         let tests = resolve(&chosen, wanted.rules)?;
         let mut plan = Self::default();
+        let mut extended = BTreeMap::new();
+        let plain = EventRule::default();
         for (format, rule) in chosen {
-            let rule = wanted.rules.get(rule);
+            let rule = wanted.rules.get(rule).unwrap_or(&plain);
             let test = tests.get(&format.name);
-            plan.add(format, (rule, test, wanted.facts), required(&format.name), &mut lanes);
+            let text = plan.add(format, (rule, test, wanted.facts), required(&format.name), &mut lanes);
+            extended.extend(text.map(|text| (format.name.clone(), text)));
         }
         for (system, formats) in read {
-            let resolved = |format: EventFormat| match resolve_names(&format.text, wanted.names) {
-                Cow::Owned(text) => text,
-                Cow::Borrowed(_) => format.text,
+            let stored = |format: EventFormat| {
+                let text = extended.remove(&format.name).unwrap_or(format.text);
+                match resolve_names(&text, wanted.names) {
+                    Cow::Owned(resolved) => resolved,
+                    Cow::Borrowed(_) => text,
+                }
             };
-            plan.systems.push((system.to_owned(), formats.into_iter().map(resolved).collect()));
+            plan.systems.push((system.to_owned(), formats.into_iter().map(stored).collect()));
         }
         plan.hooks = lanes.fast.ok().and_then(FastLane::into_hooks);
         Ok(plan)
@@ -188,6 +200,7 @@ impl EventPlan {
                     text: filter.text().to_owned(),
                     program: Program::default(),
                 }),
+                own: None,
             });
         }
         self.probes.push(CaptureProbe {
@@ -218,19 +231,21 @@ impl EventPlan {
         (FIRST_ID..u16::MAX).find(|&id| !taken.contains(&id.into())).unwrap_or(u16::MAX)
     }
 
+    /// Adds an event. Gives the text of its format if that is not the kernel's, but has contexts.
     fn add(
         &mut self,
         format: &EventFormat,
-        (rule, test, facts): (Option<&EventRule>, Option<&Test>, &Facts),
+        (rule, test, facts): (&EventRule, Option<&Test>, &Facts),
         required: bool,
         lanes: &mut Lanes<'_>,
-    ) {
+    ) -> Option<String> {
         let name = &format.name;
+        let mut extended = None;
         let planned = Format::parse(&format.text).map_err(UnusableFormat::from).and_then(|parsed| {
             let mut slot = plan_slot(name.system(), name.name(), &parsed)?;
-            slot.sample = rule.and_then(|rule| rule.sample).unwrap_or(0);
-            slot.rate = rule.and_then(|rule| rule.rate).unwrap_or(0);
-            let text = || rule.and_then(|rule| rule.filter.as_ref()).map_or("", Filter::text).to_owned();
+            slot.sample = rule.sample.unwrap_or(0);
+            slot.rate = rule.rate.unwrap_or(0);
+            let text = || rule.filter.as_ref().map_or("", Filter::text).to_owned();
             // A filter that always holds is none.
             let test = test.filter(|test| constant(test) != Some(true));
             if let Some(test) = test
@@ -242,16 +257,38 @@ impl EventPlan {
                 .map(|test| Program::compile(test, parsed.id, facts))
                 .transpose()?
                 .map(|program| EventFilter { text: text(), program });
-            let (lane, lane_note) = lanes.choose(name, &parsed, test.map(|test| (test, facts)))?;
+            let mut own = None;
+            let mut recorded = None;
+            let contexts = rule.contexts.place(contexts_at(&slot), true, facts);
+            if !rule.contexts.is_empty() {
+                let text = contexts.extend_text(&format.text);
+                recorded = Some(Format::parse(&text)?);
+                extended = Some(text);
+                let filter = filter.as_ref().map(|filter| &filter.program);
+                own = Some(context::program(name.name(), &slot, &contexts, filter)?);
+            }
+            let recorded = recorded.as_ref().unwrap_or(&parsed);
+            let (lane, lane_note) =
+                lanes.choose(name, recorded, test.map(|test| (test, facts)), &contexts)?;
             let (name, prints_symbols) = (name.to_string(), parsed.prints_symbols());
             let only_fast = lanes.choice == LaneChoice::Fast;
-            Ok(CaptureEvent { name, slot, prints_symbols, required, lane, lane_note, only_fast, filter })
+            Ok(CaptureEvent { name, slot, prints_symbols, required, lane, lane_note, only_fast, filter, own })
         });
         match planned {
             Ok(event) => self.events.push(event),
-            Err(reason) => self.unusable.push((name.clone(), reason)),
+            Err(reason) => {
+                extended = None;
+                self.unusable.push((name.clone(), reason));
+            }
         }
+        extended
     }
+}
+
+/// Where an event's contexts begin: behind its last field, or what the kernel has as the record of a system call.
+fn contexts_at(slot: &EventSlot) -> u32 {
+    let is_call = slot.flags & slot_flags::SYSCALL != 0;
+    if is_call { slot.fixed_len.max(slot.fields_end).into() } else { slot.fields_end.into() }
 }
 
 /// What is wanted of the events of a selection.
@@ -315,12 +352,13 @@ impl Lanes<'_> {
         name: &EventName,
         format: &Format,
         filter: Option<(&Test, &Facts)>,
+        contexts: &Placed,
     ) -> Result<(Lane, Option<String>), UnusableFormat> {
         if self.choice == LaneChoice::Generic {
             return Ok((Lane::Generic, None));
         }
         let refused = match &mut self.fast {
-            Ok(fast) => match fast.plan(name.system(), name.name(), format, filter) {
+            Ok(fast) => match fast.plan(name.system(), name.name(), format, filter, contexts) {
                 Ok(event) => return Ok((Lane::Fast(event), None)),
                 Err(mismatch) => mismatch,
             },

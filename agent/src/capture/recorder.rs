@@ -22,6 +22,7 @@ use crate::{
     kernel::{clock::TraceClock, proc},
     probe::{
         KernelLayout, LoadError, ProbeError, ProbeToAttach, ProgramOptions, Programs,
+        context::Counters,
         detach::{AttachTurn, detach_in_background},
         fast::{FastLinks, Hooks, Lane, StackKind},
         filter::{self, Uncompiled},
@@ -64,6 +65,8 @@ pub struct CaptureEvent {
     pub only_fast: bool,
     /// Which of its records are wanted. In the fast lane the filter is part of the event's program.
     pub filter: Option<EventFilter>,
+    /// Its program of the generic lane, if it has one of its own, because it carries contexts.
+    pub own: Option<HookProgram>,
 }
 
 /// The filter of an event.
@@ -124,6 +127,8 @@ pub struct CaptureOptions {
     pub events: Vec<CaptureEvent>,
     /// The probes behind those of them that take the lane [`Lane::Probe`].
     pub probes: Vec<CaptureProbe>,
+    /// The counters that events carry, which programs read as long as they are here.
+    pub counters: Arc<Counters>,
     /// Clock of the time stamps.
     pub clock: TraceClock,
     /// CPUs whose events are recorded; each gets a ring. One that is offline is recorded as soon as it comes online.
@@ -357,7 +362,7 @@ impl Capture {
         let turn = AttachTurn::take();
         links.fast = attach_fast(&programs, options)?;
         for (index, event) in options.events.iter().enumerate() {
-            if !matches!(event.lane, Lane::Generic) {
+            if !matches!(event.lane, Lane::Generic) || event.own.is_some() {
                 continue;
             }
             let filter = event.filter.as_ref().map(|filter| &filter.program);
@@ -368,6 +373,7 @@ impl Capture {
             }
         }
         links.probes = attach_probes(&programs, options, &mut left_out)?;
+        links.probes.append(attach_own(&programs, options, &mut left_out)?);
         drop(turn);
         if links.events.is_empty()
             && links.fast.is_empty()
@@ -549,6 +555,31 @@ fn attach_probes(
     Ok(links)
 }
 
+/// Attaches the events of the generic lane that have programs of their own.
+fn attach_own(
+    programs: &Programs,
+    options: &CaptureOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<HookLinks, ProbeError> {
+    let slots: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
+    let mut to_attach: Vec<(&CaptureEvent, ProbeToAttach<'_>)> = Vec::new();
+    for (slot, event) in options.events.iter().enumerate() {
+        if let (Lane::Generic, Some(program)) = (&event.lane, &event.own) {
+            to_attach.push((event, ProbeToAttach { event: &event.name, first_slot: slot as u32, program }));
+        }
+    }
+    let (events, to_attach): (Vec<_>, Vec<_>) = to_attach.into_iter().unzip();
+    let mut links = HookLinks::default();
+    for (event, attached) in events.into_iter().zip(programs.attach_each(&to_attach, &slots)) {
+        match attached {
+            Ok(more) => links.append(more),
+            Err(error) if event.required => return Err(error),
+            Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
+        }
+    }
+    Ok(links)
+}
+
 /// Traces every thread of a process. The programs add what its traced threads create from now on; a thread that one of the
 /// others creates while /proc is read shows in the next look.
 fn trace_process(programs: &Programs, process: u32) {
@@ -615,7 +646,9 @@ fn program_options(options: &CaptureOptions) -> Result<ProgramOptions, Uncompile
         filters: options
             .events
             .iter()
-            .map(|event| event.filter.as_ref().map(|filter| filter.program.clone()))
+            // Programs of events' own have their filters.
+            .map(|event| event.filter.as_ref().filter(|_| event.own.is_none()))
+            .map(|filter| filter.map(|filter| filter.program.clone()))
             .collect(),
         scope: options.scope.as_ref().map(Scope::compile).transpose()?,
         hooks: options.hooks,

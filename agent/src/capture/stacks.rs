@@ -96,6 +96,7 @@ impl EventPlan {
             lane_note: None,
             only_fast: false,
             filter: None,
+            own: None,
         });
         Ok(chosen)
     }

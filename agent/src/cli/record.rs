@@ -54,6 +54,7 @@ EXAMPLES
   tracer-agent record -e 'syscalls:sys_enter_open*' -F -c make
   tracer-agent record -e sched_switch -f 'next_prio < 100' -e irq --rate 10k/s
   tracer-agent record --uprobe 'malloc=libc.so.6:malloc size=$arg1:u64' -f 'size > 1000000' make
+  tracer-agent record -e sched:sched_process_exec --context uid,ppid,cgroup,perf:cpu:cycles make
   tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     os::fd::OwnedFd,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use clap::ArgMatches;
@@ -29,6 +30,7 @@ use crate::{
     },
     probe::{
         KernelLayout,
+        context::Counters,
         fast::{FastLane, LaneChoice},
         filter::Facts,
     },
@@ -118,7 +120,7 @@ impl Plan {
         let tracefs = Tracefs::open()?;
         let catalogue = Catalogue::read(&tracefs)?;
         let rules = rules(args, matches)?;
-        let option_rules = OptionRules::read(&args.wanted, matches)?;
+        let mut option_rules = OptionRules::read(&args.wanted, matches)?;
         let selection = catalogue.select(&rules, args.ignore_unknown)?;
         let exact = exact_names(args, &selection);
         let btf = Btf::of_kernel();
@@ -130,6 +132,9 @@ impl Plan {
             },
         };
         let facts = Facts::new(clock, btf.as_ref().ok());
+        let possible_cpus = cpus.possible.highest().map_or(1, |highest| highest + 1);
+        let counters = Arc::new(Counters::new(cpus.online.iter().collect(), possible_cpus));
+        option_rules.open_contexts(&facts, &counters)?;
         let constants = btf.as_ref().map(KernelConstants::new);
         let names: &dyn Names = constants.as_ref().map_or(&NoNames, |constants| constants);
         let wanted = Wanted { rules: option_rules.of("events"), facts: &facts, names };
@@ -175,7 +180,7 @@ impl Plan {
         }
         let compression = args.compression;
         let mut manifest = Manifest::of_kernel(&tracefs, clock, &output, compression)?;
-        manifest.cpu_count = cpus.possible.highest().map_or(1, |highest| highest + 1);
+        manifest.cpu_count = possible_cpus;
         manifest.systems = events.systems;
         manifest.wall_time = args.date;
         if args.proc_map {
@@ -184,6 +189,7 @@ impl Plan {
         let options = CaptureOptions {
             events: events.events,
             probes: events.probes,
+            counters,
             clock,
             cpus: chosen.iter().collect(),
             possible_cpus: manifest.cpu_count,

@@ -11,7 +11,7 @@ use crate::{
     },
     probe::{
         dynamic::{DynamicError, Environment, function, kernel, usdt, user},
-        filter::{Facts, ProbeFilter},
+        filter::{Facts, ProbeRule},
         plan::ProbePlan,
         typed::{End, TypedError, Types},
     },
@@ -84,8 +84,8 @@ impl ProbeArgs {
             for (option, texts, returns) in
                 [("--kprobe", &self.kprobe, false), ("--kretprobe", &self.kretprobe, true)]
             {
-                add(events, option, texts, rules, |text, filter| {
-                    kernel::probe(text, returns, &environment, &functions, tracefs, filter)
+                add(events, option, texts, rules, |text, rule| {
+                    kernel::probe(text, returns, &environment, &functions, tracefs, rule)
                 })?;
             }
         }
@@ -100,11 +100,9 @@ impl ProbeArgs {
         for (option, texts, returns) in
             [("--uprobe", &self.uprobe, false), ("--uretprobe", &self.uretprobe, true)]
         {
-            add(events, option, texts, rules, |text, filter| {
-                user::probe(text, returns, &environment, filter)
-            })?;
+            add(events, option, texts, rules, |text, rule| user::probe(text, returns, &environment, rule))?;
         }
-        add(events, "--usdt", &self.usdt, rules, |text, filter| usdt::probe(text, &environment, filter))
+        add(events, "--usdt", &self.usdt, rules, |text, rule| usdt::probe(text, &environment, rule))
     }
 
     fn add_typed(
@@ -117,9 +115,9 @@ impl ProbeArgs {
         for (option, texts, end) in probes {
             for (text, rule) in with_rules(option, texts, rules) {
                 let btf = btf.map_err(|error| CliError::Kernel(format!("{option} needs types: {error}")))?;
-                let filter = probe_filter(events, &rule, facts);
+                let wanted = probe_rule(events, &rule, facts);
                 let planned =
-                    Types::of_kernel(btf).plan(text, end, filter.as_ref()).map_err(|error| match error {
+                    Types::of_kernel(btf).plan(text, end, &wanted).map_err(|error| match error {
                         TypedError::NoTrampolines => CliError::Kernel(format!("{option}: {error}")),
                         _ => CliError::Usage(format!("{option} '{text}': {error}")),
                     })?;
@@ -136,11 +134,11 @@ fn add(
     option: &'static str,
     texts: &[String],
     (rules, facts): (&OptionRules, &Facts),
-    probe: impl Fn(&str, Option<&ProbeFilter<'_>>) -> Result<ProbePlan, DynamicError>,
+    probe: impl Fn(&str, &ProbeRule<'_>) -> Result<ProbePlan, DynamicError>,
 ) -> Result<(), CliError> {
     for (text, rule) in with_rules(option, texts, rules) {
-        let filter = probe_filter(events, &rule, facts);
-        let planned = probe(text, filter.as_ref()).map_err(|error| CliError::Probe { option, error })?;
+        let wanted = probe_rule(events, &rule, facts);
+        let planned = probe(text, &wanted).map_err(|error| CliError::Probe { option, error })?;
         add_planned(events, option, text, planned, &rule)?;
     }
     Ok(())
@@ -166,7 +164,7 @@ fn with_rules<'a>(
     texts.iter().map(String::as_str).zip(rules.chain(std::iter::repeat(EventRule::default())))
 }
 
-/// The filter of the next probe.
-fn probe_filter<'a>(events: &EventPlan, rule: &'a EventRule, facts: &'a Facts) -> Option<ProbeFilter<'a>> {
-    rule.filter.as_ref().map(|filter| ProbeFilter { filter, facts, id: events.free_id() })
+/// What is wanted of the next probe.
+fn probe_rule<'a>(events: &EventPlan, rule: &'a EventRule, facts: &'a Facts) -> ProbeRule<'a> {
+    ProbeRule { filter: rule.filter.as_ref(), contexts: &rule.contexts, facts, id: events.free_id() }
 }

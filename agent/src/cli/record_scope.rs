@@ -1,6 +1,6 @@
 //! Options of `record` that say what is wanted: of the events, by filters, samples and rates; of threads, by what they are.
 
-use std::{collections::BTreeMap, str::FromStr};
+use std::{collections::BTreeMap, str::FromStr, sync::Arc};
 
 use clap::{ArgMatches, Args};
 
@@ -9,7 +9,11 @@ use crate::{
     capture::EventRule,
     event::filter::{Dialect, Filter},
     kernel::cgroup::{Cgroup, CgroupError, Hierarchy},
-    probe::scope::{Scope, Traits},
+    probe::{
+        context::{Context, Counters},
+        filter::Facts,
+        scope::{Scope, Traits},
+    },
 };
 
 /// What is wanted of the events.
@@ -26,6 +30,10 @@ pub struct WantedArgs {
     /// Of each event of the -e or probe before it, record at most N in a second: 500/s, 10k/s
     #[arg(long = "rate", value_name = "N/s")]
     pub rates: Vec<Rate>,
+
+    /// Add fields to the events of the -e or probe before it: pid, tid, ppid, comm, cgroup, uid, prio, perf:cpu:COUNTER
+    #[arg(long = "context", value_name = "LIST")]
+    pub contexts: Vec<ContextList>,
 }
 
 /// Which threads are recorded. Options of different kinds have to hold together, of the same kind any.
@@ -132,6 +140,18 @@ fn find(
     texts.iter().map(find).collect()
 }
 
+/// Contexts that events carry.
+#[derive(Clone, Debug)]
+pub struct ContextList(Vec<Context>);
+
+impl FromStr for ContextList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>().map(Self)
+    }
+}
+
 /// One of so many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample(u32);
@@ -214,8 +234,21 @@ impl OptionRules {
         for (Rate(rate), place) in args.rates.iter().zip(indices(matches, "rates")) {
             rules.before(&places, place, "--rate")?.rate = Some(*rate);
         }
+        for (ContextList(contexts), place) in args.contexts.iter().zip(indices(matches, "contexts")) {
+            rules.before(&places, place, "--context")?.contexts.add(contexts);
+        }
         rules.name_groups()?;
         Ok(rules)
+    }
+
+    /// Opens what contexts need, with the recording's counters.
+    pub(super) fn open_contexts(&mut self, facts: &Facts, counters: &Arc<Counters>) -> Result<(), CliError> {
+        for rule in self.0.values_mut().flatten() {
+            rule.contexts
+                .open(facts, counters)
+                .map_err(|error| CliError::Kernel(format!("--context: {error}")))?;
+        }
+        Ok(())
     }
 
     /// Puts the numbers of control groups in the place of their paths.

@@ -5,6 +5,7 @@
 //!
 //! [`EventTable`] is the entry for a program that prints records; [`Printer`] is one event of it. [`Filter`] chooses records.
 
+pub mod context;
 pub mod filter;
 pub mod format;
 pub mod int;

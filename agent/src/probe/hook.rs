@@ -71,6 +71,11 @@ pub enum Hook {
         /// The returns from the functions that begin there.
         returns: bool,
     },
+    /// At a tracepoint, with the record that the kernel makes for perf.
+    Tracepoint {
+        /// The event's id.
+        id: u16,
+    },
     /// At the entry of a function of the kernel, with its arguments as BTF has them.
     Entry {
         /// The function in BTF.
@@ -86,12 +91,12 @@ pub enum Hook {
 impl Hook {
     /// Whether programs can be preempted there.
     pub fn is_preemptible(&self) -> bool {
-        !matches!(self, Self::Kernel { .. } | Self::KernelFunctions { .. })
+        !matches!(self, Self::Kernel { .. } | Self::KernelFunctions { .. } | Self::Tracepoint { .. })
     }
 
     /// Whether the kernel's guard against recursion counts what it keeps from programs there only since 6.7.
     fn is_guarded_like_tracepoints(&self) -> bool {
-        matches!(self, Self::Kernel { .. } | Self::KernelFunctions { .. })
+        matches!(self, Self::Kernel { .. } | Self::KernelFunctions { .. } | Self::Tracepoint { .. })
     }
 
     fn program<'a>(
@@ -103,6 +108,7 @@ impl Hook {
             Self::Kernel { .. } | Self::User { .. } => (sys::ProgramKind::Kprobe, 0, 0),
             Self::KernelFunctions { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_KPROBE_MULTI, 0),
             Self::UserPlaces { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_UPROBE_MULTI, 0),
+            Self::Tracepoint { .. } => (sys::ProgramKind::Tracepoint, 0, 0),
             Self::Entry { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FENTRY, function.0),
             Self::Exit { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FEXIT, function.0),
         };
@@ -136,18 +142,19 @@ impl Hook {
         }
     }
 
-    fn attach(&self, program: BorrowedFd<'_>) -> Result<OwnedFd, HookError> {
+    fn attach(&self, program: BorrowedFd<'_>) -> Result<Attachment, HookError> {
+        let alone = |link| Attachment { link, carrier: None };
         let link = "BPF_LINK_CREATE";
         let (step, result) = match self {
             Self::Kernel { symbol, offset, returns } => {
                 let unit = Unit::kprobe()?;
                 let event = unit.open(symbol, *offset, 0, *returns);
-                return event.and_then(|event| link_event(program, &event));
+                return event.and_then(|event| link_event(program, &event)).map(alone);
             }
             Self::User { path, offset, reference_counter, returns } => {
                 let unit = Unit::uprobe()?;
                 let event = unit.open(path, *offset, *reference_counter, *returns);
-                return event.and_then(|event| link_event(program, &event));
+                return event.and_then(|event| link_event(program, &event)).map(alone);
             }
             Self::KernelFunctions { addresses, returns } => {
                 (link, sys::link_kprobes(program, addresses, *returns))
@@ -155,11 +162,16 @@ impl Hook {
             Self::UserPlaces { path, offsets, reference_counters, returns } => {
                 (link, sys::link_uprobes(program, path, offsets, reference_counters, *returns))
             }
+            Self::Tracepoint { id } => {
+                let carrier = sys::open_tracepoint(*id)
+                    .map_err(|source| HookError::Refused { step: "perf_event_open", source })?;
+                return Ok(Attachment { link: link_event(program, &carrier)?, carrier: Some(carrier) });
+            }
             Self::Entry { .. } | Self::Exit { .. } => {
                 ("BPF_RAW_TRACEPOINT_OPEN", sys::attach_tracing(program))
             }
         };
-        result.map_err(|source| HookError::Refused { step, source })
+        result.map(alone).map_err(|source| HookError::Refused { step, source })
     }
 }
 
@@ -186,6 +198,7 @@ impl fmt::Display for Hook {
             Self::UserPlaces { path, offsets, returns: at, .. } => {
                 write!(out, "{}{} places of {}", returns(at), offsets.len(), path.to_string_lossy())
             }
+            Self::Tracepoint { id } => write!(out, "the tracepoint of event {id}"),
             Self::Entry { .. } => out.write_str("the function's entry"),
             Self::Exit { .. } => out.write_str("the function's exit"),
         }
@@ -342,7 +355,7 @@ pub struct HookLinks {
     /// For the detacher.
     pub(crate) attachments: Vec<Attachment>,
     programs: Vec<OwnedFd>,
-    /// Whether one of them is at a kprobe.
+    /// Whether one of them is at a kprobe or a tracepoint.
     pub(super) has_kprobes: bool,
 }
 
@@ -360,6 +373,13 @@ impl HookLinks {
     /// The programs, which count what they missed.
     pub(super) fn programs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.programs.iter().map(|program| program.as_fd())
+    }
+
+    /// Adds those of other programs.
+    pub fn append(&mut self, mut other: Self) {
+        self.attachments.append(&mut other.attachments);
+        self.programs.append(&mut other.programs);
+        self.has_kprobes |= other.has_kprobes;
     }
 
     /// Takes what has to be detached.
@@ -394,7 +414,7 @@ pub(super) fn attach(
         let attached = side_by_side(&to_attach.program.hooks, |hook| hook.attach(loaded.as_fd()));
         for (hook, attached) in to_attach.program.hooks.iter().zip(attached) {
             match attached {
-                Ok(link) => links.attachments.push(Attachment { link, carrier: None }),
+                Ok(attachment) => links.attachments.push(attachment),
                 Err(HookError::Missing(missing)) => return Err(missing.into()),
                 Err(HookError::Refused { step, source }) => {
                     let event = format!("{} ({hook})", to_attach.event);

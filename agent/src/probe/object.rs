@@ -22,7 +22,7 @@ use super::{
     hook::{self, HookLinks, HookProgram, ToAttach},
     insn::Insn,
     kernel_layout::KernelLayout,
-    load::{LoadError, Object, ToLoad},
+    load::{LoadError, Object, ToLoad, side_by_side},
     program::Recorded,
     sys,
     tracepoint::generic_program,
@@ -232,6 +232,15 @@ impl Programs {
             })
             .collect();
         hook::attach(&self.object, &to_attach)
+    }
+
+    /// The same for programs that can do without one another: each has a result of its own.
+    pub fn attach_each(
+        &self,
+        probes: &[ProbeToAttach<'_>],
+        slots: &[EventSlot],
+    ) -> Vec<Result<HookLinks, ProbeError>> {
+        side_by_side(probes, |probe| self.attach_probes(&[*probe], slots).map(|(links, _)| links))
     }
 
     /// Moves what is left in the side queues of these CPUs to their rings. Only after the gates are closed and all programs

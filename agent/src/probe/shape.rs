@@ -26,6 +26,14 @@ pub struct ShapeField {
     pub signed: bool,
 }
 
+impl ShapeField {
+    /// The field's line in a format.
+    pub(super) fn line(&self) -> String {
+        let Self { declaration, offset, size, signed } = self;
+        format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};\n", u8::from(*signed))
+    }
+}
+
 /// What readers have to know of an event, but for its id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventShape {
@@ -43,13 +51,7 @@ impl EventShape {
     /// The event's format, as tracefs would show it.
     pub fn text(&self, id: u16) -> String {
         let mut text = format!("name: {}\nID: {id}\nformat:\n{COMMON}\n", self.name);
-        for ShapeField { declaration, offset, size, signed } in &self.fields {
-            let _ = writeln!(
-                text,
-                "\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};",
-                u8::from(*signed)
-            );
-        }
+        text.extend(self.fields.iter().map(ShapeField::line));
         let _ = write!(text, "\nprint fmt: {}\n", self.print_fmt);
         text
     }

@@ -327,6 +327,14 @@ pub(super) fn open_tracepoint(id: u16) -> io::Result<OwnedFd> {
     open_event(&mut attr, this_thread, any_cpu)
 }
 
+/// Opens a counter of everything that happens on `cpu`.
+pub(super) fn open_counter(kind: u32, config: u64, cpu: u32) -> io::Result<OwnedFd> {
+    let mut attr =
+        PerfEventAttr { kind, size: size_of::<PerfEventAttr>() as u32, config, ..PerfEventAttr::default() };
+    let everybody = -1;
+    open_event(&mut attr, everybody, cpu.cast_signed())
+}
+
 /// Opens an event that never counts and announces what the processes on `cpu` map as code, and which are created. Its descriptor
 /// is readable when `watermark` bytes wait.
 pub(super) fn open_mapping_events(cpu: u32, watermark: u32) -> io::Result<OwnedFd> {

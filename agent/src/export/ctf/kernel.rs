@@ -22,7 +22,7 @@ pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
             printer.format().id,
             rule(printer, reader, recording.machine(), context_places, Choice::One(events.len() as u32)),
         );
-        events.push(Event { name: full_name(printer), fields });
+        events.push(Event { name: full_name(printer), contexts: 0, fields });
     }
     Channel { buffer: String::new(), name: String::new(), context, events, rules }
 }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use super::schema::{Channel, Clock, Event, Trace};
+use super::schema::{Channel, Clock, Event, Field, Trace};
 use super::stream::EventHeader;
 
 /// First word of a metadata packet.
@@ -143,15 +143,22 @@ fn stream(id: usize, channel: &Channel, text: &mut String) {
 }
 
 fn event(stream: usize, id: usize, event: &Event, text: &mut String) {
-    let _ = writeln!(
-        text,
-        "event {{\n\tname = {};\n\tid = {id};\n\tstream_id = {stream};\n\tfields := struct {{",
-        quoted(&event.name)
-    );
-    for field in &event.fields {
+    let _ =
+        writeln!(text, "event {{\n\tname = {};\n\tid = {id};\n\tstream_id = {stream};", quoted(&event.name));
+    let (contexts, fields) = event.fields.split_at(event.contexts.min(event.fields.len()));
+    if !contexts.is_empty() {
+        structure("context", contexts, text);
+    }
+    structure("fields", fields, text);
+    *text += "};\n\n";
+}
+
+fn structure(name: &str, fields: &[Field], text: &mut String) {
+    let _ = writeln!(text, "\t{name} := struct {{");
+    for field in fields {
         field.ty.declare(&field.name, 2, text);
     }
-    *text += "\t};\n};\n\n";
+    *text += "\t};\n";
 }
 
 /// A string literal.

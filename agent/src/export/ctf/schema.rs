@@ -55,6 +55,8 @@ impl Channel {
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) name: String,
+    /// How many of the fields, the first ones, are its context.
+    pub(super) contexts: usize,
     pub(super) fields: Vec<Field>,
 }
 

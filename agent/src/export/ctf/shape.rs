@@ -80,7 +80,8 @@ impl Block {
             match (name, value) {
                 ("event.header", "struct event_header_compact") => self.header = Some(EventHeader::Compact),
                 ("event.header", "struct event_header_large") => self.header = Some(EventHeader::Large),
-                ("packet.context", "struct packet_context") | ("event.context" | "fields", "struct {") => {}
+                ("packet.context", "struct packet_context")
+                | ("event.context" | "context" | "fields", "struct {") => {}
                 _ => return None,
             }
         } else if line.starts_with("integer") || line.starts_with("string") {

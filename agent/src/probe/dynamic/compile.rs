@@ -16,6 +16,7 @@ use super::{
     stage::Stage,
 };
 use crate::probe::{
+    context::SCRATCH,
     hook::Preemption,
     insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg},
     program::{Body, FRAME, Part, Relocation},
@@ -31,7 +32,7 @@ pub(super) const THREAD_NAME_ROOM: u32 = 17;
 const READ: i16 = -FRAME - 8;
 const CUT: i16 = -FRAME - 16;
 const THREAD_NAME: i16 = -FRAME - 32;
-/// Below these is what a filter looks at.
+/// Below these is what a filter looks at, and later what contexts need.
 const STAGE: i16 = THREAD_NAME;
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.
@@ -152,6 +153,8 @@ impl Compiler<'_> {
         for ((argument, &offset), &room) in arguments.iter().zip(&layout.offsets).zip(&layout.rooms) {
             self.argument(argument, offset, room)?;
         }
+        // What the filter looked at is there, and not needed any more.
+        layout.contexts.write(&mut self.code, STAGE - SCRATCH);
         self.code.load(8, R2, FP, CUT);
         self.code.alu_imm(Alu::Lsh, R2, 32);
         self.code.alu(Alu::Or, R2, R8);

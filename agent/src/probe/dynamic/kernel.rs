@@ -17,7 +17,7 @@ use crate::{
     kernel::{kallsyms::Kallsyms, tracefs::Tracefs},
     probe::{
         binary::symbols::nearest_names,
-        filter::ProbeFilter,
+        filter::ProbeRule,
         hook::{self, Hook},
     },
 };
@@ -175,7 +175,7 @@ pub fn probe(
     environment: &Environment,
     functions: &KernelFunctions,
     tracefs: &Tracefs,
-    filter: Option<&ProbeFilter<'_>>,
+    rule: &ProbeRule<'_>,
 ) -> Result<ProbePlan, DynamicError> {
     let mut spec = spec::parse(text, At { side: Side::Kernel, returns })?;
     hook::check_kprobes()?;
@@ -190,8 +190,8 @@ pub fn probe(
     };
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let name = spec.name.clone().unwrap_or(default_name);
-    let layout = layout(&spec, group, &name, returns, is_pattern)?;
-    let program = environment.program(&layout, filter, &spec.arguments, hooks)?;
+    let layout = layout(&spec, group, &name, (returns, is_pattern), rule)?;
+    let program = environment.program(&layout, rule, &spec.arguments, hooks)?;
     Ok(plan(&layout, vec![program]))
 }
 
@@ -200,10 +200,10 @@ pub(super) fn layout(
     spec: &Spec,
     group: &str,
     name: &str,
-    returns: bool,
-    many: bool,
+    (returns, many): (bool, bool),
+    rule: &ProbeRule<'_>,
 ) -> Result<Layout, DynamicError> {
-    Layout::new(group, name, returns, many, &spec.arguments)
+    Layout::new(group, name, (returns, many), &spec.arguments, rule)
         .ok_or_else(|| too_long(group, name, &spec.arguments))
 }
 

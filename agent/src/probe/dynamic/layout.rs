@@ -7,7 +7,11 @@ use super::{
     compile::{FAULT_TEXT, THREAD_NAME_ROOM},
     fetch::{Argument, Fetch, Kind, Style},
 };
-use crate::probe::shape::{COMMON_LEN, EventShape, ShapeField};
+use crate::probe::{
+    context::Placed,
+    filter::ProbeRule,
+    shape::{COMMON_LEN, EventShape, ShapeField},
+};
 
 /// The longest record: what the queue for interrupting programs takes.
 const RECORD_MAX: u32 = agent_ebpf::SIDE_RECORD_MAX as u32;
@@ -15,7 +19,7 @@ const RECORD_MAX: u32 = agent_ebpf::SIDE_RECORD_MAX as u32;
 const TEXT_MAX: u32 = 512;
 
 /// An event of a probe.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) group: String,
     pub(super) name: String,
@@ -27,6 +31,8 @@ pub(super) struct Layout {
     pub(super) offsets: Vec<u32>,
     /// Room of each argument's text, NUL and one more included; 0 for numbers.
     pub(super) rooms: Vec<u32>,
+    /// Behind the arguments.
+    pub(super) contexts: Placed,
     /// Bytes of the fixed part, where the texts begin.
     pub(super) fixed: u32,
     pub(super) arguments: Vec<Argument>,
@@ -37,9 +43,9 @@ impl Layout {
     pub(super) fn new(
         group: &str,
         name: &str,
-        returns: bool,
-        many: bool,
+        (returns, many): (bool, bool),
         arguments: &[Argument],
+        rule: &ProbeRule<'_>,
     ) -> Option<Self> {
         let mut fixed = COMMON_LEN + if returns { 16 } else { 8 };
         let mut offsets = Vec::new();
@@ -47,6 +53,8 @@ impl Layout {
             offsets.push(fixed);
             fixed += argument.kind.size() * argument.count.unwrap_or(1);
         }
+        let contexts = rule.contexts.place(fixed, false, rule.facts);
+        fixed = contexts.end;
         let known = |argument: &Argument| match (&argument.fetch, argument.kind) {
             (_, Kind::Number { .. } | Kind::Bits { .. } | Kind::Symbol) => Some(0),
             (Fetch::Comm, _) => Some(THREAD_NAME_ROOM),
@@ -68,6 +76,7 @@ impl Layout {
             many,
             offsets,
             rooms,
+            contexts,
             fixed,
             arguments: arguments.to_vec(),
         })
@@ -84,6 +93,13 @@ impl Layout {
     }
 
     /// What readers are told.
+    pub(super) fn recorded_shape(&self) -> EventShape {
+        let mut shape = self.shape();
+        self.contexts.extend(&mut shape);
+        shape
+    }
+
+    /// The same without the contexts.
     pub(super) fn shape(&self) -> EventShape {
         let address = |name: &str, offset| ShapeField {
             declaration: format!("unsigned long {name}"),

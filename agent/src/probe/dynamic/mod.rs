@@ -29,7 +29,7 @@ pub mod usdt;
 pub mod user;
 
 use super::{
-    filter::{ProbeFilter, ProbeFilterError},
+    filter::{ProbeFilterError, ProbeRule},
     hook::{Hook, HookProgram, NoSuchHook, Preemption, PreemptionGuard},
     plan::{ProbeEvent, ProbePlan},
 };
@@ -158,11 +158,11 @@ impl Environment {
     fn program(
         &self,
         layout: &Layout,
-        filter: Option<&ProbeFilter<'_>>,
+        rule: &ProbeRule<'_>,
         arguments: &[fetch::Argument],
         hooks: Vec<Hook>,
     ) -> Result<HookProgram, DynamicError> {
-        let stage = filter.map(|filter| Stage::new(layout, filter)).transpose()?.flatten();
+        let stage = Stage::new(layout, rule)?;
         let failed = |error: CompileError| CompileErrorText {
             probe: format!("{}:{}", layout.group, layout.name),
             reason: error.to_string(),
@@ -172,6 +172,8 @@ impl Environment {
         let user = matches!(hooks.first(), Some(Hook::User { .. } | Hook::UserPlaces { .. }));
         let sleepable = user
             && self.version >= SLEEPABLE_SINCE
+            // Programs that may wait cannot have maps of counters (`check_map_prog_compatibility`, kernel/bpf/verifier.c).
+            && !layout.contexts.has_counters()
             && arguments.iter().any(|argument| matches!(argument.fetch, fetch::Fetch::Memory { .. }));
         let program = Program {
             layout,
@@ -198,5 +200,5 @@ impl Environment {
 
 /// A probe of one event.
 fn plan(layout: &Layout, programs: Vec<HookProgram>) -> ProbePlan {
-    ProbePlan { events: vec![ProbeEvent::Own(layout.shape())], programs }
+    ProbePlan { events: vec![ProbeEvent::Own(layout.recorded_shape())], programs }
 }

@@ -4,7 +4,7 @@ use super::{
     fetch::{Fetch, Kind},
     layout::Layout,
 };
-use crate::probe::filter::{FAST_TEXT_MAX, ProbeFilter, ProbeFilterError, Program, STAGE_MAX};
+use crate::probe::filter::{FAST_TEXT_MAX, ProbeFilterError, ProbeRule, Program, STAGE_MAX};
 
 /// Room of a text: what filters see of it, the NUL, and one that tells whether it is longer.
 const TEXT_ROOM: u32 = FAST_TEXT_MAX + 2;
@@ -36,9 +36,9 @@ pub(super) struct StagedArgument {
 }
 
 impl Stage {
-    /// What `filter` needs of the event of `layout`; `None` if the filter always holds.
-    pub(super) fn new(layout: &Layout, filter: &ProbeFilter<'_>) -> Result<Option<Self>, ProbeFilterError> {
-        let Some(staged) = filter.stage(&layout.shape())? else { return Ok(None) };
+    /// What the filter needs of the event of `layout`; `None` if there is none, or it always holds.
+    pub(super) fn new(layout: &Layout, rule: &ProbeRule<'_>) -> Result<Option<Self>, ProbeFilterError> {
+        let Some(staged) = rule.stage(&layout.shape())? else { return Ok(None) };
         let (addresses, arguments) = staged.offsets.split_at(layout.address_fields());
         let found = |offsets: &[Option<u32>]| -> Vec<(usize, u32)> {
             offsets.iter().enumerate().filter_map(|(index, at)| Some((index, (*at)?))).collect()

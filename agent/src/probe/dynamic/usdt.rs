@@ -5,8 +5,7 @@ use std::path::PathBuf;
 use super::{
     DynamicError, Environment, ProbePlan,
     fetch::{Argument, Fetch, Kind, Style},
-    kernel::too_long,
-    layout::Layout,
+    kernel::layout,
     plan, registers,
     spec::{self, At, Side, Spec, SpecErrorKind, name_from},
     user::{has_file_offset, kernel_path, relate, split_path},
@@ -16,7 +15,7 @@ use crate::probe::{
         symbols::nearest_names,
         usdt::{self, ArgumentError, Marker, Markers, Operand},
     },
-    filter::ProbeFilter,
+    filter::ProbeRule,
     hook,
 };
 
@@ -76,11 +75,7 @@ fn guess(nearest: &[String]) -> String {
 
 /// The probe that `text` describes: `[[GROUP/]NAME=]PATH:PROVIDER:NAME [ARGUMENT...]`. Arguments are those of uprobes, and `argN` for
 /// what the marker hands over; without any, all of these are recorded.
-pub fn probe(
-    text: &str,
-    environment: &Environment,
-    filter: Option<&ProbeFilter<'_>>,
-) -> Result<ProbePlan, DynamicError> {
+pub fn probe(text: &str, environment: &Environment, rule: &ProbeRule<'_>) -> Result<ProbePlan, DynamicError> {
     let mut spec = spec::parse(text, At { side: Side::Marker, returns: false })?;
     hook::check_uprobes()?;
     let (binary, marker) = split_path(&spec)?;
@@ -109,13 +104,12 @@ pub fn probe(
     }
     let group = spec.group.clone().unwrap_or_else(|| name_from(provider));
     let event = spec.name.clone().unwrap_or_else(|| name_from(name));
-    let layout = Layout::new(&group, &event, false, false, &spec.arguments)
-        .ok_or_else(|| too_long(&group, &event, &spec.arguments))?;
+    let layout = layout(&spec, &group, &event, (false, false), rule)?;
     let path = kernel_path(&spec, &binary.path)?;
     let mut programs = Vec::new();
     for Group { arguments, offsets, counters } in groups(&spec, &marker, &sites, &places, &types)? {
         let hooks = environment.user_hooks(&path, &offsets, &counters, false);
-        programs.push(environment.program(&layout, filter, &arguments, hooks)?);
+        programs.push(environment.program(&layout, rule, &arguments, hooks)?);
     }
     Ok(plan(&layout, programs))
 }

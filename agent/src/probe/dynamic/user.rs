@@ -15,7 +15,7 @@ use super::{
 };
 use crate::probe::{
     binary::symbols::Functions,
-    filter::ProbeFilter,
+    filter::ProbeRule,
     hook::{self, Hook},
 };
 
@@ -41,7 +41,7 @@ pub fn probe(
     text: &str,
     returns: bool,
     environment: &Environment,
-    filter: Option<&ProbeFilter<'_>>,
+    rule: &ProbeRule<'_>,
 ) -> Result<ProbePlan, DynamicError> {
     let spec = spec::parse(text, At { side: Side::User, returns })?;
     hook::check_uprobes()?;
@@ -50,11 +50,11 @@ pub fn probe(
     let path = kernel_path(&spec, &binary.path)?;
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let name = spec.name.clone().unwrap_or_else(|| default_name(&binary.path, &place, &offsets, returns));
-    let layout = layout(&spec, group, &name, returns, false)?;
+    let layout = layout(&spec, group, &name, (returns, false), rule)?;
     let mut programs = Vec::new();
     for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
         let hooks = environment.user_hooks(&path, &offsets, &[], returns);
-        programs.push(environment.program(&layout, filter, &arguments, hooks)?);
+        programs.push(environment.program(&layout, rule, &arguments, hooks)?);
     }
     Ok(plan(&layout, programs))
 }

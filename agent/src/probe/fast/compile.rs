@@ -22,6 +22,7 @@ use crate::{
         features::KernelVersion,
     },
     probe::{
+        context::{Placed, SCRATCH},
         filter,
         hook::Preemption,
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
@@ -124,8 +125,8 @@ pub enum Mismatch {
     /// The record is too long.
     #[error("its record can have {0} bytes, its program writes at most {1}")]
     TooLong(u32, u32),
-    /// It has a filter, and its program is that of others.
-    #[error("all system calls share their programs there, which have no filters")]
+    /// It has a filter or contexts, and its program is that of others.
+    #[error("all system calls share their programs there, which have neither filters nor contexts")]
     SharedProgram,
     /// Its filter.
     #[error("its filter cannot be evaluated there: {0}")]
@@ -181,6 +182,15 @@ pub(in crate::probe) struct Asked<'a> {
     pub(in crate::probe) apart: Option<&'a Format>,
 }
 
+/// What an event's program has beside its description.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::probe) struct Extras<'a> {
+    /// Which records are wanted.
+    pub(in crate::probe) filter: Option<Asked<'a>>,
+    /// Fields of the format that are not described.
+    pub(in crate::probe) contexts: &'a Placed,
+}
+
 /// Compiles an event.
 pub(in crate::probe) fn compile(
     definition: &Definition<'_>,
@@ -189,13 +199,14 @@ pub(in crate::probe) fn compile(
     btf: &Btf,
     access: Access,
     rules: Rules,
-    filter: Option<Asked<'_>>,
+    extras: Extras<'_>,
 ) -> Result<Body, Mismatch> {
     if args.len() != definition.args.len() {
         return Err(Mismatch::Arguments { found: args.len(), expected: definition.args.len() });
     }
     for field in &format.fields {
-        if !definition.fields.iter().any(|(name, _)| *name == &*field.name) {
+        let is_described = definition.fields.iter().any(|(name, _)| *name == &*field.name);
+        if !is_described && !extras.contexts.has(&field.name) {
             return Err(Mismatch::UnknownField(field.name.clone()));
         }
     }
@@ -204,7 +215,7 @@ pub(in crate::probe) fn compile(
     }
     let compiler =
         Compiler { code: Assembler::default(), definition, args, btf, access, rules, lets: Vec::new() };
-    compiler.program(format, filter)
+    compiler.program(format, extras)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,9 +244,9 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn program(mut self, format: &Format, filter: Option<Asked<'_>>) -> Result<Body, Mismatch> {
+    fn program(mut self, format: &Format, Extras { filter, contexts }: Extras<'_>) -> Result<Body, Mismatch> {
         let layout = format.record_layout();
-        let texts = self.text_limits(format, layout.size, self.rules.record_max)?;
+        let texts = self.text_limits(format, layout.size, self.rules.record_max + contexts.bytes())?;
         let max = layout.size + texts.iter().map(|(_, limit)| limit).sum::<u32>();
         let done = self.code.label();
         self.code.alu(Alu::Mov, R6, R1);
@@ -292,6 +303,8 @@ impl<'a> Compiler<'a> {
             }
             self.fields(format, &texts, |field| !is_staged(field), failed)?;
         }
+        // What the filter looked at is there, and not needed any more.
+        contexts.write(&mut self.code, -CUT - SCRATCH);
         // What is behind the last field belongs to the structure, and dynamic data starts at the field's end.
         self.code.alu(Alu::Mov, R2, R8);
         self.code.alu_imm(Alu::Add, R2, (layout.size - layout.fields_end) as i32);

@@ -26,10 +26,13 @@ pub use load::{FastError, FastLinks};
 pub(crate) use syscalls::Table;
 pub use syscalls::{Call, Hooks};
 
-use compile::{Access, Asked, Rules, compile};
+use compile::{Access, Asked, Extras, Rules, compile};
 use language::Definition;
 
-use super::filter::{self, Facts};
+use super::{
+    context::Placed,
+    filter::{self, Facts},
+};
 use crate::{
     event::{Format, filter::program::Test},
     kernel::{
@@ -148,18 +151,19 @@ impl<'a> FastLane<'a> {
         Ok(Self { btf, access, definitions: HashMap::new(), calls: None })
     }
 
-    /// A program for this event, with a filter of its records.
+    /// A program for this event, with a filter of its records, and contexts that are part of `format`.
     pub fn plan(
         &mut self,
         system: &str,
         name: &str,
         format: &Format,
         filter: Option<(&Test, &Facts)>,
+        contexts: &Placed,
     ) -> Result<FastEvent, Mismatch> {
         let filter =
             filter.map(|(test, facts)| filter::Program::compile_fast(test, format.id, facts)).transpose()?;
         if matches!(system, "syscalls" | "raw_syscalls") {
-            if filter.is_some() {
+            if filter.is_some() || !contexts.is_empty() {
                 return Err(Mismatch::SharedProgram);
             }
             if self.calls.is_none() {
@@ -181,9 +185,10 @@ impl<'a> FastLane<'a> {
                 Some(found) => found,
                 None => tracepoint.insert(self.btf.raw_tracepoint(name)?),
             };
-            let asked = filter.as_ref().map(|program| Asked { program, apart: None });
+            let filter = filter.as_ref().map(|program| Asked { program, apart: None });
+            let extras = Extras { filter, contexts };
             let compiled =
-                |access| compile(definition, &found.args, format, self.btf, access, Rules::FAST, asked);
+                |access| compile(definition, &found.args, format, self.btf, access, Rules::FAST, extras);
             match compiled(self.access) {
                 Ok(direct) => {
                     let copied = compiled(Access::Copied)?;

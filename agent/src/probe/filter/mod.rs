@@ -22,7 +22,7 @@ mod trial;
 
 pub(in crate::probe) use compile::Emitter;
 pub(in crate::probe) use probe::STAGE_MAX;
-pub use probe::{ProbeFilter, ProbeFilterError};
+pub use probe::{ProbeFilterError, ProbeRule};
 pub use trial::Trial;
 
 use std::collections::BTreeSet;
@@ -91,15 +91,17 @@ pub struct Program {
 pub struct Facts {
     /// The clock of `$timestamp`.
     pub clock: TraceClock,
-    parent: Option<Parent>,
+    pub(in crate::probe) parent: Option<Parent>,
+    /// `task_struct.prio`.
+    pub(in crate::probe) prio: Option<u32>,
     namespace: Option<Namespace>,
 }
 
 /// `task->real_parent->tgid`.
 #[derive(Clone, Copy, Debug)]
-struct Parent {
-    task_parent: u32,
-    task_tgid: u32,
+pub(in crate::probe) struct Parent {
+    pub(in crate::probe) task_parent: u32,
+    pub(in crate::probe) task_tgid: u32,
 }
 
 /// `task->thread_pid->numbers[task->thread_pid->level].ns->ns.inum` (`task_active_pid_ns`, include/linux/pid.h).
@@ -116,7 +118,12 @@ struct Namespace {
 impl Facts {
     /// What the kernel's type information tells.
     pub fn new(clock: TraceClock, btf: Option<&Btf>) -> Self {
-        Self { clock, parent: btf.and_then(Parent::find), namespace: btf.and_then(Namespace::find) }
+        Self {
+            clock,
+            parent: btf.and_then(Parent::find),
+            prio: btf.and_then(|btf| btf.member_offset("task_struct.prio").ok()),
+            namespace: btf.and_then(Namespace::find),
+        }
     }
 }
 

@@ -12,18 +12,23 @@ use crate::{
         symbols::NoNames,
         table::EventTable,
     },
-    probe::shape::{COMMON_LEN, EventShape},
+    probe::{
+        context::Contexts,
+        shape::{COMMON_LEN, EventShape},
+    },
 };
 
 /// Bytes that the fields of a filter take at most, texts included: what the other functions of a program leave of its stack.
 pub(in crate::probe) const STAGE_MAX: u32 = 240;
 
-/// A filter of a probe's records.
+/// What is wanted of a probe's records, beside what its text says.
 #[derive(Clone, Copy, Debug)]
-pub struct ProbeFilter<'a> {
-    /// The filter.
-    pub filter: &'a Filter,
-    /// What it needs to know.
+pub struct ProbeRule<'a> {
+    /// Which of them.
+    pub filter: Option<&'a Filter>,
+    /// What they carry besides.
+    pub contexts: &'a Contexts,
+    /// What both need to know.
     pub facts: &'a Facts,
     /// The id that the event will have.
     pub id: u16,
@@ -62,14 +67,15 @@ pub(in crate::probe) struct Staged {
     pub(in crate::probe) end: u32,
 }
 
-impl ProbeFilter<'_> {
-    /// The filter for the event of this shape; `None` if it always holds.
+impl ProbeRule<'_> {
+    /// The filter for the event of this shape, which is without contexts; `None` if there is none, or it always holds.
     pub(in crate::probe) fn stage(&self, shape: &EventShape) -> Result<Option<Staged>, ProbeFilterError> {
+        let Some(filter) = self.filter else { return Ok(None) };
         let mut table = EventTable::new(Machine::default());
         table.add(&shape.system, &shape.text(self.id), &NoNames)?;
         let options = ResolveOptions { unknown_fields: false, live: true };
-        let resolved = self.filter.resolve(&table, options)?;
-        let never = || ProbeFilterError::NeverHolds(self.filter.text().to_owned());
+        let resolved = filter.resolve(&table, options)?;
+        let never = || ProbeFilterError::NeverHolds(filter.text().to_owned());
         let mut test: Test = resolved.test(self.id).ok_or_else(never)?.clone();
         match constant(&test) {
             Some(true) => return Ok(None),

@@ -20,10 +20,10 @@ use std::collections::HashSet;
 use super::{
     binary::symbols::nearest_names,
     fast::{
-        compile::{Access, Asked, Mismatch, Rules, compile},
+        compile::{Access, Asked, Extras, Mismatch, Rules, compile},
         language::{self, Definition, Expr},
     },
-    filter::{ProbeFilter, ProbeFilterError, Program},
+    filter::{ProbeFilterError, ProbeRule, Program},
     hook::{Hook, HookProgram, Preemption, PreemptionGuard},
     plan::{ProbeEvent, ProbePlan},
     shape::{COMMON_LEN, EventShape, ShapeField},
@@ -166,13 +166,8 @@ impl<'a> Types<'a> {
     }
 
     /// Makes a probe of its text.
-    pub fn plan(
-        &self,
-        text: &str,
-        end: End,
-        filter: Option<&ProbeFilter<'_>>,
-    ) -> Result<ProbePlan, TypedError> {
-        let (shape, programs) = self.programs(&parse(text)?, end, filter)?;
+    pub fn plan(&self, text: &str, end: End, rule: &ProbeRule<'_>) -> Result<ProbePlan, TypedError> {
+        let (shape, programs) = self.programs(&parse(text)?, end, rule)?;
         // Last, as what is wrong with the text is wrong on every kernel.
         if !self.btf.has_function(DIRECT_CALLS) {
             return Err(TypedError::NoTrampolines);
@@ -185,7 +180,7 @@ impl<'a> Types<'a> {
         &self,
         spec: &Spec<'_>,
         end: End,
-        filter: Option<&ProbeFilter<'_>>,
+        rule: &ProbeRule<'_>,
     ) -> Result<(EventShape, Vec<HookProgram>), TypedError> {
         let functions = self.functions(spec.function)?;
         let suffix = match end {
@@ -197,7 +192,7 @@ impl<'a> Types<'a> {
         let mut shape: Option<EventShape> = None;
         let mut programs = Vec::new();
         for function in functions {
-            let (made, program) = self.program(spec, &name, function, end, filter)?;
+            let (made, program) = self.program(spec, &name, function, end, rule)?;
             match &shape {
                 // One event for all: what differs in type cannot share a field.
                 Some(first) if *first != made => {
@@ -240,7 +235,7 @@ impl<'a> Types<'a> {
         name: &str,
         function: Function<'a>,
         end: End,
-        filter: Option<&ProbeFilter<'_>>,
+        rule: &ProbeRule<'_>,
     ) -> Result<(EventShape, HookProgram), TypedError> {
         let prototype = self.btf.prototype(function.id)?;
         let mut names = prototype.arguments;
@@ -285,7 +280,10 @@ impl<'a> Types<'a> {
             given.push((field, expr));
         }
         fields.extend(given.iter().map(|(name, expr)| (name.as_str(), expr.clone())));
-        let shape = shape.finish();
+        let contexts = rule.contexts.place(shape.at, true, rule.facts);
+        let mut shape = shape.finish();
+        let filter = staged(&shape, rule)?;
+        contexts.extend(&mut shape);
         let format = Format::parse(&shape.text(0))
             .map_err(|reason| TypedError::Format { name: name.to_owned(), reason })?;
         let definition = Definition {
@@ -297,10 +295,10 @@ impl<'a> Types<'a> {
         };
         let types: Vec<TypeId> = names.iter().map(|known| known.type_id).collect();
         let preemption = Preemption::at(true, self.guard);
-        let filter = filter.map(|filter| staged(&shape, filter)).transpose()?.flatten();
-        let asked = filter.as_ref().map(|(program, fields)| Asked { program, apart: Some(fields) });
+        let filter = filter.as_ref().map(|(program, fields)| Asked { program, apart: Some(fields) });
+        let extras = Extras { filter, contexts: &contexts };
         let body =
-            compile(&definition, &types, &format, self.btf, self.access, Rules::typed(preemption), asked)
+            compile(&definition, &types, &format, self.btf, self.access, Rules::typed(preemption), extras)
                 .map_err(|reason| TypedError::Compile { name: name.to_owned(), reason })?;
         let hook = match end {
             End::Entry => Hook::Entry { function: function.id },
@@ -319,15 +317,12 @@ impl<'a> Types<'a> {
 }
 
 /// A filter, and the fields that it looks at as it finds them; `None` if it always holds.
-fn staged(
-    shape: &EventShape,
-    filter: &ProbeFilter<'_>,
-) -> Result<Option<(Program, Format)>, ProbeFilterError> {
-    let Some(staged) = filter.stage(shape)? else { return Ok(None) };
+fn staged(shape: &EventShape, rule: &ProbeRule<'_>) -> Result<Option<(Program, Format)>, ProbeFilterError> {
+    let Some(staged) = rule.stage(shape)? else { return Ok(None) };
     let place =
         |(field, offset): (&ShapeField, Option<u32>)| Some(ShapeField { offset: offset?, ..field.clone() });
     let fields = shape.fields.iter().zip(staged.offsets).filter_map(place).collect();
-    let format = Format::parse(&EventShape { fields, ..shape.clone() }.text(filter.id))?;
+    let format = Format::parse(&EventShape { fields, ..shape.clone() }.text(rule.id))?;
     Ok(Some((staged.program, format)))
 }
 
@@ -412,11 +407,17 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
+    use crate::{
+        kernel::clock::TraceClock,
+        probe::{context::Contexts, filter::Facts},
+    };
 
     fn shape(text: &str, end: End) -> Result<EventShape, String> {
         let btf = Btf::of_kernel().unwrap();
         let spec = parse(text).map_err(|error| error.to_string())?;
-        let planned = Types::of_kernel(&btf).programs(&spec, end, None);
+        let (facts, contexts) = (Facts::new(TraceClock::Mono, None), Contexts::default());
+        let rule = ProbeRule { filter: None, contexts: &contexts, facts: &facts, id: 0 };
+        let planned = Types::of_kernel(&btf).programs(&spec, end, &rule);
         planned.map(|(shape, _)| shape).map_err(|error| error.to_string())
     }
 

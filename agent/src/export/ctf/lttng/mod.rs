@@ -15,7 +15,7 @@ use super::kernel::{self, inline_text, recorder};
 use super::metadata::quoted;
 use super::schema::{Birth, Channel, Choice, Event, Field, Rules, Source};
 use super::types::{Integer, Type};
-use crate::event::{Printer, RecordReader};
+use crate::event::{Printer, RecordReader, context};
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
 
@@ -49,7 +49,7 @@ pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
     let mut events: Vec<Event> = Vec::new();
     for printer in printers {
         let reader = RecordReader::new(printer.format(), machine);
-        let fields = fields(printer, &reader);
+        let (contexts, fields) = contexts(fields(printer, &reader));
         let first = events.len() as u32;
         let choice = match (printer.system(), printer.name()) {
             ("raw_syscalls", "sys_enter" | "sys_exit") if name_raw_calls => {
@@ -60,16 +60,37 @@ pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
                 if events.iter().any(|event| event.name == name) {
                     name = format!("{}_{}", printer.system(), printer.name());
                 }
-                events.push(Event { name, fields });
+                events.push(Event { name, contexts: 0, fields });
                 Choice::One(first)
             }
         };
+        for event in &mut events[first as usize..] {
+            event.contexts = contexts.len();
+            event.fields.splice(0..0, contexts.iter().cloned());
+        }
         let places = context_names.iter().map(|(_, kernel)| printer.field_index(kernel)).collect();
         let mut rule = kernel::rule(printer, reader, machine, places, choice);
         rule.births = births(printer);
         rules.insert(printer.format().id, rule);
     }
     Channel { buffer: String::new(), name: String::new(), context, events, rules }
+}
+
+/// Takes what is context out of the fields, with LTTng's names and values.
+fn contexts(fields: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
+    let (mut contexts, mut others) = (Vec::new(), Vec::new());
+    for mut field in fields {
+        let Some(name) = context::lttng_name(&field.name).map(str::to_owned) else {
+            others.push(field);
+            continue;
+        };
+        if let ("prio", Source::Record(place)) = (name.as_str(), field.source) {
+            field.source = Source::Less(place, MAX_RT_PRIO);
+        }
+        field.name = name;
+        contexts.push(field);
+    }
+    (contexts, others)
 }
 
 fn births(printer: &Printer) -> Option<Birth> {

@@ -91,6 +91,7 @@ pub(in super::super) fn channel(name: String) -> Channel {
     };
     let event = |(name, fields): &(&str, &[(&str, Type)])| Event {
         name: format!("lttng_statedump_{name}"),
+        contexts: 0,
         fields: fields.iter().map(field).collect(),
     };
     let events = EVENTS.iter().map(event).collect();

@@ -66,7 +66,7 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
     };
     let number = printer.field_index("id");
     let unknown = events.len() as u32;
-    events.push(Event { name: format!("{prefix}unknown"), fields: fields.to_vec() });
+    events.push(Event { name: format!("{prefix}unknown"), contexts: 0, fields: fields.to_vec() });
     let Some(number) = number else { return Choice::One(unknown) };
     let mut by_number: Vec<Option<u32>> = Vec::new();
     let arguments = printer.field_index("args");
@@ -90,7 +90,7 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
             by_number.resize(call + 1, None);
         }
         by_number[call] = Some(events.len() as u32);
-        events.push(Event { name: format!("{prefix}{name}"), fields });
+        events.push(Event { name: format!("{prefix}{name}"), contexts: 0, fields });
     }
     Choice::SystemCall { number, events: by_number, unknown }
 }

@@ -1,0 +1,180 @@
+//! perf's counters: one of each kind on every CPU, which programs read through a map.
+
+use std::{
+    io,
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd},
+    str::FromStr,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use crate::probe::sys;
+
+/// include/uapi/linux/bpf.h, `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
+const PERF_EVENT_ARRAY: u32 = 4;
+
+// include/uapi/linux/perf_event.h, `enum perf_type_id`.
+const HARDWARE: u32 = 0;
+const SOFTWARE: u32 = 1;
+const RAW: u32 = 4;
+
+/// What the counters are called (`perf list`), with type and number of `perf_event_attr`.
+const NAMES: [(&str, u32, u64); 25] = [
+    ("cycles", HARDWARE, 0),
+    ("cpu-cycles", HARDWARE, 0),
+    ("instructions", HARDWARE, 1),
+    ("cache-references", HARDWARE, 2),
+    ("cache-misses", HARDWARE, 3),
+    ("branches", HARDWARE, 4),
+    ("branch-instructions", HARDWARE, 4),
+    ("branch-misses", HARDWARE, 5),
+    ("bus-cycles", HARDWARE, 6),
+    ("stalled-cycles-frontend", HARDWARE, 7),
+    ("stalled-cycles-backend", HARDWARE, 8),
+    ("ref-cycles", HARDWARE, 9),
+    ("cpu-clock", SOFTWARE, 0),
+    ("task-clock", SOFTWARE, 1),
+    ("page-faults", SOFTWARE, 2),
+    ("faults", SOFTWARE, 2),
+    ("page-fault", SOFTWARE, 2),
+    ("context-switches", SOFTWARE, 3),
+    ("cs", SOFTWARE, 3),
+    ("cpu-migrations", SOFTWARE, 4),
+    ("migrations", SOFTWARE, 4),
+    ("minor-faults", SOFTWARE, 5),
+    ("major-faults", SOFTWARE, 6),
+    ("alignment-faults", SOFTWARE, 7),
+    ("emulation-faults", SOFTWARE, 8),
+];
+
+/// A counter of a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Counter {
+    name: String,
+    kind: u32,
+    config: u64,
+}
+
+impl Counter {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its name as part of a field's, as in LTTng's contexts.
+    pub(super) fn field(&self) -> String {
+        format!("cpu_{}", self.name.replace('-', "_"))
+    }
+}
+
+impl FromStr for Counter {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let counter = |kind, config| Self { name: text.to_owned(), kind, config };
+        let raw = text.strip_prefix('r').and_then(|digits| u64::from_str_radix(digits, 16).ok());
+        if let Some((_, kind, config)) = NAMES.iter().find(|(name, ..)| *name == text) {
+            return Ok(counter(*kind, *config));
+        }
+        raw.map(|config| counter(RAW, config)).ok_or_else(|| {
+            let names = |of| {
+                let names = NAMES.iter().filter(move |(_, kind, _)| *kind == of);
+                names.map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")
+            };
+            format!(
+                "there is no counter {text:?}; there are, of the processor, {} and rHEX, and of the kernel {}",
+                names(HARDWARE),
+                names(SOFTWARE)
+            )
+        })
+    }
+}
+
+/// Why a counter cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CounterError {
+    /// The processor has none.
+    #[error(
+        "this machine has no counter {0}: its processor's counters cannot be used, as in many virtual machines; those of the kernel \
+         work everywhere: perf:cpu-clock, perf:page-faults, perf:context-switches"
+    )]
+    Missing(String),
+    /// The kernel refuses it.
+    #[error("cannot open the counter {name} on CPU {cpu}: {source}")]
+    Refused {
+        /// The counter.
+        name: String,
+        /// The CPU.
+        cpu: u32,
+        /// The system's reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The map.
+    #[error("the kernel refused to create the eBPF map of counters: {0}")]
+    Map(#[source] io::Error),
+}
+
+/// The counters of a recording. They count, and programs that read them can be loaded, as long as this is there.
+#[derive(Debug, Default)]
+pub struct Counters {
+    cpus: Vec<u32>,
+    possible_cpus: u32,
+    /// With the map that programs read each through.
+    open: Mutex<Vec<(Counter, OwnedFd)>>,
+}
+
+impl Counters {
+    /// None yet, of these CPUs.
+    pub fn new(cpus: Vec<u32>, possible_cpus: u32) -> Self {
+        Self { cpus, possible_cpus, open: Mutex::default() }
+    }
+
+    fn opened(&self) -> MutexGuard<'_, Vec<(Counter, OwnedFd)>> {
+        // Nothing panics while it is held.
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a counter on every CPU, if it is not open yet.
+    pub(super) fn open(&self, counter: &Counter) -> Result<(), CounterError> {
+        let mut open = self.opened();
+        if open.iter().any(|(known, _)| known == counter) {
+            return Ok(());
+        }
+        let map = sys::create_map(&sys::MapDefinition {
+            kind: PERF_EVENT_ARRAY,
+            key_size: 4,
+            value_size: 4,
+            max_entries: self.possible_cpus,
+            flags: 0,
+            name: c"counters",
+            inner: None,
+        })
+        .map_err(CounterError::Map)?;
+        for &cpu in &self.cpus {
+            let event = sys::open_counter(counter.kind, counter.config, cpu)
+                .map_err(|source| refused(counter, cpu, source))?;
+            // The map keeps the event.
+            sys::set_element(map.as_fd(), cpu, &event.as_raw_fd().to_ne_bytes())
+                .map_err(|source| refused(counter, cpu, source))?;
+        }
+        open.push((counter.clone(), map));
+        Ok(())
+    }
+
+    /// The map of an open counter.
+    pub(super) fn map_of(&self, counter: &Counter) -> Option<RawFd> {
+        self.opened().iter().find(|(known, _)| known == counter).map(|(_, map)| map.as_raw_fd())
+    }
+}
+
+fn refused(counter: &Counter, cpu: u32, source: io::Error) -> CounterError {
+    let name = counter.name.clone();
+    match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL | libc::ENXIO)
+            if counter.kind != SOFTWARE =>
+        {
+            CounterError::Missing(name)
+        }
+        _ => CounterError::Refused { name, cpu, source },
+    }
+}

@@ -1,0 +1,107 @@
+//! Formats of events, with contexts.
+
+use std::fmt::Write as _;
+
+use super::Placed;
+
+impl Placed {
+    /// The format `text`, as tracefs shows it, with the fields of the contexts.
+    pub(crate) fn extend_text(&self, text: &str) -> String {
+        const PRINT: &str = "\nprint fmt: ";
+        let (fields, print_fmt) = text.split_once(PRINT).unwrap_or((text, ""));
+        let mut extended = fields.to_owned();
+        extended.extend(self.shape_fields().map(|field| field.line()));
+        let _ = writeln!(extended, "{PRINT}{}", self.print_fmt(print_fmt.trim_end_matches('\n')));
+        extended
+    }
+
+    /// A print format with the contexts behind what it has. One that does not begin with its text is left alone.
+    pub(super) fn print_fmt(&self, original: &str) -> String {
+        let Some(end) = text_end(original) else { return original.to_owned() };
+        let (mut format, mut arguments) = (String::new(), String::new());
+        for (context, _) in &self.fields {
+            let (.., conversion) = context.shape();
+            let name = context.field();
+            let space = if end == 1 && format.is_empty() { "" } else { " " };
+            let _ = write!(format, "{space}{name}={conversion}");
+            let _ = write!(arguments, ", REC->{name}");
+        }
+        format!("{}{format}{}{arguments}", &original[..end], &original[end..])
+    }
+}
+
+/// Where the quotation mark is that ends the text of a print format: of string literals one behind the other, the last one's.
+fn text_end(print_fmt: &str) -> Option<usize> {
+    let bytes = print_fmt.as_bytes();
+    let mut at = 0;
+    let mut found = None;
+    while bytes.get(at) == Some(&b'"') {
+        at += 1;
+        while *bytes.get(at)? != b'"' {
+            at += if bytes[at] == b'\\' { 2 } else { 1 };
+        }
+        found = Some(at);
+        at += 1;
+        while bytes.get(at).is_some_and(u8::is_ascii_whitespace) {
+            at += 1;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        event::Format,
+        kernel::clock::TraceClock,
+        probe::{
+            context::{Context, Contexts},
+            filter::Facts,
+        },
+    };
+
+    fn placed(from: u32, aligned: bool) -> Placed {
+        let mut contexts = Contexts::default();
+        contexts.add(&[Context::Tid, Context::Comm, Context::Cgroup, Context::Tid]);
+        contexts.place(from, aligned, &Facts::new(TraceClock::Mono, None))
+    }
+
+    #[test]
+    fn the_fields_stand_behind_those_of_the_event() {
+        let text = "name: x\nID: 9\nformat:\n\
+            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+            \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+            \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+            \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+            \tfield:u8 state;\toffset:8;\tsize:1;\tsigned:0;\n\nprint fmt: \"s=%d\", REC->state\n";
+        let placed = placed(9, true);
+        let format = Format::parse(&placed.extend_text(text)).unwrap();
+        let field = |name| format.field(name).map(|field| (field.offset, field.size, field.signed));
+        assert_eq!(field("state"), Some((8, 1, false)));
+        assert_eq!(field("ctx_tid"), Some((12, 4, true)));
+        assert_eq!(field("ctx_comm"), Some((16, 16, false)));
+        assert_eq!(field("ctx_cgroup"), Some((32, 8, false)));
+        assert_eq!((placed.end, format.fields.len()), (40, 4));
+        assert!(placed.has("ctx_tid") && !placed.has("state"));
+    }
+
+    #[test]
+    fn the_text_goes_on_with_the_contexts() {
+        let placed = placed(9, false);
+        let added = " ctx_tid=%d ctx_comm=%s ctx_cgroup=%llu";
+        let arguments = ", REC->ctx_tid, REC->ctx_comm, REC->ctx_cgroup";
+        for (before, behind) in [
+            ("\"s=%d", "\", REC->state"),
+            ("\"a \\\"%s\\\" b\" \"c", "\", __get_str(name)"),
+            ("\"nothing", "\""),
+        ] {
+            let expected = format!("{before}{added}{behind}{arguments}");
+            assert_eq!(placed.print_fmt(&format!("{before}{behind}")), expected);
+        }
+        assert_eq!(placed.print_fmt("\"\""), format!("\"{}\"{arguments}", added.trim_start()));
+        for other in ["", "REC->x", "\"open", "\"open\\"] {
+            assert_eq!(placed.print_fmt(other), other);
+        }
+    }
+}
