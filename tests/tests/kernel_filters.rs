@@ -279,7 +279,7 @@ fn filters_that_make_no_sense_are_errors() {
             "`common_flags` is made when the record is written",
         ),
         (&["-e", "sched_switch", "-f", "next_pid =="], "a field or a value expected"),
-        (&["-f", "next_pid == 1", "-e", "sched_switch"], "-f is for the events of the -e before it"),
+        (&["-f", "next_pid == 1", "-e", "sched_switch"], "-f is for the events of the -e or probe before it"),
         (&["-e", "sched_switch", "--sample", "2/3"], "expected 1/N"),
         (&["-e", "sched_switch", "--rate", "x"], "expected a number of events in a second"),
         (
