@@ -12,6 +12,7 @@ use std::io::Cursor;
 use common::{Scratch, report, squeezed, str, trace_cmd};
 use reader_files::{Chance, forwards};
 use rewrite_files::{Contents, KEEP, V6, contents, facts, random_file, same_head, stock_traces};
+use tracer_agent::tracedat::option::{Guest, GuestCpu, TimeShift, TimeShiftSample};
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::reader::{Reader, Source};
 use tracer_agent::tracedat::rewrite::{
@@ -151,13 +152,17 @@ fn record(id: u16, pid: u32, value: u32) -> Vec<u8> {
     record
 }
 
-fn with(mut writer: Writer<Cursor<Vec<u8>>>, records: &[(u64, Vec<u8>)]) -> Reader<Vec<u8>> {
+fn with(writer: Writer<Cursor<Vec<u8>>>, records: &[(u64, Vec<u8>)]) -> Reader<Vec<u8>> {
+    Reader::open(finished(writer, records)).unwrap()
+}
+
+fn finished(mut writer: Writer<Cursor<Vec<u8>>>, records: &[(u64, Vec<u8>)]) -> Vec<u8> {
     let mut builder = PageBuilder::new(4096, Endian::Little).unwrap();
     for (time, record) in records {
         assert_eq!(builder.push(*time, record), Ok(Push::Stored));
     }
     one_cpu(&mut writer, builder.finish().unwrap());
-    Reader::open(writer.finish().unwrap().into_inner()).unwrap()
+    writer.finish().unwrap().into_inner()
 }
 
 #[test]
@@ -216,6 +221,73 @@ fn two_hosts_keep_their_events_names_and_times() {
     let (old, _) = merged(&[("web", &web), ("db", &db)], V6, MergeOptions::default()).unwrap();
     fs::write(&path, &old).unwrap();
     assert_eq!(squeezed(&path, &["-t"]).iter().filter(|line| line.contains("-7 [000]")).count(), 2);
+}
+
+/// A guest's clock becomes its host's by samples (TIME_SHIFT), and the ticks of both become nanoseconds (TSC2NSEC), the host's by other
+/// numbers than the guest's.
+#[test]
+fn a_guest_and_its_host_are_on_one_line_of_time() {
+    const SCALE: u64 = 1 << 20;
+    let x = event("x", 300);
+    let machine = |id: u64, facts: &[FileOption], ticks: &[u64]| {
+        let mut writer = host(&[("demo", &[&x])], &[], None, 0);
+        writer.option(&FileOption::TraceClock("local [x86-tsc]".to_owned())).unwrap();
+        writer.option(&FileOption::TraceId(id)).unwrap();
+        for fact in facts {
+            writer.option(fact).unwrap();
+        }
+        let records: Vec<_> =
+            ticks.iter().map(|ticks| (*ticks, record(300, 1, *ticks as u32 % 1000))).collect();
+        finished(writer, &records)
+    };
+    let sample = |time, offset| TimeShiftSample { time, offset, scaling: SCALE, fraction: 20 };
+    let samples = vec![sample(1_000_000, 7_000_000), sample(9_000_000, 7_000_400)];
+    let peer = Guest { name: "guest".into(), trace_id: 22, cpus: vec![GuestCpu { cpu: 0, pid: 4242 }] };
+    let hosts = machine(
+        11,
+        &[FileOption::Guest(peer), FileOption::Tsc2Nsec { mult: 3 << 10, shift: 11, offset: 0 }],
+        &[8_000_000, 12_000_100, 17_000_000],
+    );
+    let guests = machine(
+        22,
+        &[
+            FileOption::TimeShift(TimeShift { peer: 11, flags: 1, cpus: vec![samples] }),
+            FileOption::Tsc2Nsec { mult: 3 << 10, shift: 11, offset: 0 },
+        ],
+        &[1_500_000, 5_000_000, 9_500_000],
+    );
+    let scratch = Scratch::new();
+    let (host_path, guest_path, path) = (scratch.path("h.dat"), scratch.path("g.dat"), scratch.path("m.dat"));
+    fs::write(&host_path, &hosts).unwrap();
+    fs::write(&guest_path, &guests).unwrap();
+    let (hosts, guests) = (Reader::open(hosts).unwrap(), Reader::open(guests).unwrap());
+    let (file, written) = merged(&[("h", &hosts), ("g", &guests)], KEEP, MergeOptions::default()).unwrap();
+    assert!(written.notes.iter().any(|note| note.starts_with("times are stored corrected")), "{written:?}");
+    fs::write(&path, &file).unwrap();
+    // Stock trace-cmd corrects the times of a guest if it has its host's file beside it.
+    let times = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.contains(" x: "));
+        lines
+            .map(|line| {
+                line.split_whitespace()
+                    .find(|word| word.ends_with(':') && word.starts_with(|c: char| c.is_ascii_digit()))
+                    .unwrap()
+                    .to_owned()
+            })
+            .collect()
+    };
+    let beside = trace_cmd(&["report", "-t", "-i", str(&host_path), "-i", str(&guest_path)]);
+    let found = times(&trace_cmd(&["report", "-t", "-i", str(&path)]));
+    assert_eq!((found.len(), &found), (6, &times(&beside)), "{beside}");
+    let host_time = |ticks: u64| ticks * 3 / 2;
+    let all = forwards(&mut Reader::open(file).unwrap().records().unwrap());
+    let all: Vec<_> = all.iter().map(|record| record.timestamp).collect();
+    let guest_times = [(1_500_000, 25), (5_000_000, 200), (9_500_000, 425)];
+    let guest_times = guest_times.map(|(ticks, drift)| host_time(ticks + 7_000_000 + drift));
+    let mut expected = [8_000_000, 12_000_100, 17_000_000].map(host_time).to_vec();
+    expected.extend(guest_times);
+    expected.sort_unstable();
+    assert_eq!(all, expected);
 }
 
 #[test]

@@ -125,3 +125,22 @@ fn progress_is_shown_on_a_terminal_only() {
     assert!(shown.contains("\x1b[K") && shown.contains("t.dat: "), "wiped, then the summary: {shown:?}");
     assert_eq!(on_terminal("-q"), "", "-q is quiet there too");
 }
+
+#[test]
+fn colours_are_shown_on_a_terminal_only() {
+    let dir = tempfile::tempdir().unwrap();
+    run(&mut agent(dir.path(), ["record", "-q", "-e", "sched:sched_process_exec", "true"])).expect(0);
+    let plain = run(&mut agent(dir.path(), ["report"])).expect(0).out;
+    assert!(plain.contains(" sched_process_exec: ") && !plain.contains('\x1b'), "{plain:?}");
+    let coloured = run(&mut agent(dir.path(), ["report", "--color", "always"])).expect(0).out;
+    assert!(coloured.contains("\x1b[36m sched_process_exec: "), "{coloured:?}");
+    assert_eq!(coloured.replace("\x1b[36m", "").replace("\x1b[0m", ""), plain);
+    let on_terminal = |variable: &str, options: &str| {
+        let line = format!("{variable} '{}' report {options}", agent_path().display());
+        run(&mut program(dir.path(), "script", ["-qec", &line, "/dev/null"])).expect(0).out.replace('\r', "")
+    };
+    assert_eq!(on_terminal("NO_COLOR=", ""), coloured);
+    for (variable, options) in [("NO_COLOR=1", ""), ("NO_COLOR=", "--color never")] {
+        assert_eq!(on_terminal(variable, options), plain, "{variable} {options}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
+use super::{Pace, Watch};
 use crate::event::{Format, Printer};
 use crate::report::TraceFile;
 use crate::tracedat::reader::{ReadError, Source};
@@ -79,6 +80,7 @@ impl Diff {
         first: &TraceFile<S>,
         second: &TraceFile<S>,
         options: &Options,
+        watch: Watch<'_>,
     ) -> Result<Self, ReadError> {
         let mut diff = Self::default();
         if options.formats {
@@ -88,7 +90,7 @@ impl Diff {
             diff.compare_counts(first, second, options);
         }
         if options.values {
-            diff.compare_values(first, second, options)?;
+            diff.compare_values(first, second, options, &mut Pace::new(watch))?;
         }
         Ok(diff)
     }
@@ -171,6 +173,7 @@ impl Diff {
         first: &TraceFile<S>,
         second: &TraceFile<S>,
         options: &Options,
+        pace: &mut Pace<'_>,
     ) -> Result<(), ReadError> {
         let names = |file: &TraceFile<S>| -> BTreeMap<(String, u32), usize> {
             let buffers = file.reader().buffers().iter().enumerate();
@@ -207,6 +210,7 @@ impl Diff {
                             continue;
                         }
                     };
+                    pace.step(record.timestamp);
                     let Some(id) = record.event_id() else { continue };
                     let name = event_name(files[side], id);
                     let pid = record.data.get(4..8).and_then(<[u8]>::first_chunk);

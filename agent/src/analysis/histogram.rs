@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::key::{Key, ResolvedKey};
-use super::{AnalysisError, each_record};
+use super::{AnalysisError, Watch, each_record};
 use crate::event::filter::{Dialect, Filter, ResolveOptions};
 use crate::report::TraceFile;
 use crate::tracedat::reader::Source;
@@ -85,7 +85,11 @@ impl Histogram {
     ///
     /// # Errors
     /// No such event or field, or a file that cannot be read.
-    pub fn of<S: Source>(file: &TraceFile<S>, question: &Question) -> Result<Self, AnalysisError> {
+    pub fn of<S: Source>(
+        file: &TraceFile<S>,
+        question: &Question,
+        watch: Watch<'_>,
+    ) -> Result<Self, AnalysisError> {
         let events = file.events();
         let filter = question.events.resolve(events, ResolveOptions::default())?;
         let resolve = |keys: &[Key]| -> Result<Vec<_>, AnalysisError> {
@@ -96,7 +100,7 @@ impl Histogram {
         answer.overflow.values = vec![Values::default(); values.len()];
         let mut rows: HashMap<Box<[u8]>, Row> = HashMap::new();
         let (mut text, mut numbers) = (Vec::new(), Vec::new());
-        answer.damaged = each_record(file, |event, record, origin| {
+        answer.damaged = each_record(file, watch, |event, record, origin| {
             if !filter.matches(event, record.data, origin) {
                 return;
             }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::buckets::Buckets;
 use super::key::{Key, ResolvedKey};
-use super::{AnalysisError, each_record};
+use super::{AnalysisError, Watch, each_record};
 use crate::event::filter::{Filter, ResolveOptions};
 use crate::report::TraceFile;
 use crate::tracedat::reader::Source;
@@ -45,7 +45,11 @@ impl Latency {
     ///
     /// # Errors
     /// No such event or field, or a file that cannot be read.
-    pub fn of<S: Source>(file: &TraceFile<S>, question: &Question) -> Result<Self, AnalysisError> {
+    pub fn of<S: Source>(
+        file: &TraceFile<S>,
+        question: &Question,
+        watch: Watch<'_>,
+    ) -> Result<Self, AnalysisError> {
         let events = file.events();
         let resolve = |filter: &Filter, side: fn(&(Key, Key)) -> &Key| -> Result<_, AnalysisError> {
             let filter = filter.resolve(events, ResolveOptions::default())?;
@@ -61,7 +65,7 @@ impl Latency {
         let mut answer = Self::default();
         let mut begun: HashMap<Box<[u8]>, u64> = HashMap::new();
         let mut text = Vec::new();
-        answer.damaged = each_record(file, |event, record, origin| {
+        answer.damaged = each_record(file, watch, |event, record, origin| {
             let write = |keys: &[ResolvedKey], text: &mut Vec<u8>| {
                 text.clear();
                 for key in keys {

@@ -17,7 +17,7 @@ pub mod key;
 pub mod latency;
 
 use crate::event::filter::{FilterError, Origin};
-use crate::report::TraceFile;
+use crate::report::{Progress, TraceFile};
 use crate::tracedat::reader::{ReadError, Record, Source};
 
 /// Why there is no answer.
@@ -35,18 +35,45 @@ pub enum AnalysisError {
     Read(#[from] ReadError),
 }
 
+/// What is told how far it has come: every few thousand records.
+pub type Watch<'a> = &'a mut dyn FnMut(Progress);
+
+/// Records between two times that the [`Watch`] is told.
+const WATCH_EVERY: u64 = 1 << 14;
+
+/// Counts records and tells of them.
+struct Pace<'a> {
+    watch: Watch<'a>,
+    records: u64,
+}
+
+impl<'a> Pace<'a> {
+    fn new(watch: Watch<'a>) -> Self {
+        Self { watch, records: 0 }
+    }
+
+    fn step(&mut self, timestamp: u64) {
+        self.records += 1;
+        if self.records.is_multiple_of(WATCH_EVERY) {
+            (self.watch)(Progress { records: self.records, timestamp });
+        }
+    }
+}
+
 /// Calls `look` with every record of a file by time, and returns how many pages or chunks could not be read.
 fn each_record<S: Source>(
     file: &TraceFile<S>,
+    watch: Watch<'_>,
     mut look: impl FnMut(u16, &Record<'_>, &Origin<'_>),
 ) -> Result<u64, ReadError> {
     let mut records = file.reader().records()?;
     let (tasks, symbols) = (&file.reader().metadata().cmdlines, file.symbols());
-    let mut damaged = 0;
+    let (mut damaged, mut pace) = (0, Pace::new(watch));
     loop {
         match records.next_record() {
             Ok(None) => return Ok(damaged),
             Ok(Some(record)) => {
+                pace.step(record.timestamp);
                 if let Some(event) = record.event_id() {
                     let origin = Origin { cpu: record.cpu, timestamp: record.timestamp, tasks, symbols };
                     look(event, &record, &origin);

@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
 use super::error::CliError;
 use super::exit::ExitCode;
+use super::progress::ReadingLine;
 use super::write_all;
 use crate::analysis::diff::{Both, Diff, Options};
 use crate::report::TraceFile;
@@ -78,7 +79,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         ignored: args.ignore.iter().flat_map(|list| list.split(',')).map(str::to_owned).collect(),
         ..Options::default()
     };
-    let diff = Diff::of(&first, &second, &options).map_err(|error| CliError::Failed(error.to_string()))?;
+    // The CPUs are compared one after the other, so that no time tells how far it is.
+    let mut line = ReadingLine::new(std::io::stderr().is_terminal(), None);
+    let diff = Diff::of(&first, &second, &options, &mut |now| line.show(now))
+        .map_err(|error| CliError::Failed(error.to_string()))?;
+    drop(line);
     if !args.quiet {
         write_all(out, &if args.json { json(&diff) } else { text(&diff) })?;
     }

@@ -3,14 +3,16 @@
 mod text;
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 
 use serde_json::json;
 
 use super::error::CliError;
 use super::exit::ExitCode;
+use super::progress::ReadingLine;
 use super::write_all;
+use crate::analysis::Watch;
 use crate::analysis::histogram::{self, Histogram, Order};
 use crate::analysis::key::Key;
 use crate::analysis::latency::{self, Latency};
@@ -92,10 +94,13 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         File::open(&args.file).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
     let file = TraceFile::open(&name, open)
         .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}")))?;
+    let mut line = ReadingLine::new(std::io::stderr().is_terminal(), file.reader().span());
+    let watch = &mut |now| line.show(now);
     let (text, damaged) = match (&args.from, &args.to) {
-        (Some(from), Some(to)) => measure(args, &file, from, to)?,
-        _ => count(args, &file)?,
+        (Some(from), Some(to)) => measure(args, &file, from, to, watch)?,
+        _ => count(args, &file, watch)?,
     };
+    drop(line);
     write_all(out, &text)?;
     if damaged == 0 {
         return Ok(ExitCode::Ok);
@@ -106,7 +111,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     Ok(ExitCode::Failure)
 }
 
-fn count(args: &Args, file: &TraceFile<File>) -> Result<(String, u64), CliError> {
+fn count(args: &Args, file: &TraceFile<File>, watch: Watch<'_>) -> Result<(String, u64), CliError> {
     let parse = |fields: &[String]| -> Result<Vec<Key>, CliError> {
         let fields = fields.iter().flat_map(|field| field.split(',')).filter(|field| !field.is_empty());
         Ok(fields.map(Key::parse).collect::<Result<_, _>>()?)
@@ -119,7 +124,7 @@ fn count(args: &Args, file: &TraceFile<File>) -> Result<(String, u64), CliError>
     let order = order(&args.sort, &values)?;
     let events = histogram::events(args.event.as_deref().unwrap_or_default())?;
     let question = histogram::Question { events, keys, values, most_rows: args.max_keys };
-    let mut answer = Histogram::of(file, &question)?;
+    let mut answer = Histogram::of(file, &question, watch)?;
     answer.sort(order, args.reverse);
     let rows = args.limit.unwrap_or(usize::MAX).min(answer.rows.len());
     let text = if args.json {
@@ -149,7 +154,13 @@ fn order(text: &str, values: &[Key]) -> Result<Order, CliError> {
     })
 }
 
-fn measure(args: &Args, file: &TraceFile<File>, from: &str, to: &str) -> Result<(String, u64), CliError> {
+fn measure(
+    args: &Args,
+    file: &TraceFile<File>,
+    from: &str,
+    to: &str,
+    watch: Watch<'_>,
+) -> Result<(String, u64), CliError> {
     let keys: Result<Vec<_>, CliError> = args
         .keys
         .iter()
@@ -167,7 +178,7 @@ fn measure(args: &Args, file: &TraceFile<File>, from: &str, to: &str) -> Result<
         keys: keys?,
         most_open: args.max_keys,
     };
-    let answer = Latency::of(file, &question)?;
+    let answer = Latency::of(file, &question, watch)?;
     let text =
         if args.json { latency_json(&answer) } else { text::latency(&answer, file.is_in_nanoseconds()) };
     Ok((text, answer.damaged))

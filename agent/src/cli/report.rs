@@ -17,6 +17,32 @@ use crate::event::filter::{self, FilterError};
 use crate::report::{Notice, Report, Selection, Style, Summary, TraceFile};
 use crate::tracedat::reader::{Corrections, ReadError};
 
+/// When there are colours.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+impl Color {
+    fn wanted(self) -> bool {
+        match self {
+            // https://no-color.org: set, and not empty.
+            Self::Auto => {
+                io::stdout().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            }
+            Self::Always => true,
+            Self::Never => false,
+        }
+    }
+}
+
 /// Print the events of trace.dat files
 ///
 /// Lines are those of `trace-cmd report`, with the texts of its plugins. Several files are merged by time.
@@ -50,6 +76,10 @@ pub struct Args {
     /// Print JSON: an object a line
     #[arg(long)]
     pub json: bool,
+
+    /// Show names of events and losses in colour
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub color: Color,
 
     /// Show what a filter wants, of trace-cmd's form: `sched_switch: prev_state == 0 && next_pid != 7`
     ///
@@ -261,6 +291,7 @@ fn print(
             latency: args.latency,
             differences: args.ts_diff,
             plain: args.no_plugins,
+            colour: args.color.wanted(),
         })
         .json(args.json)
         .wakeups(args.wakeups)

@@ -19,6 +19,15 @@ pub struct Style {
     pub differences: bool,
     /// Nothing but the `print fmt` (`-N`).
     pub plain: bool,
+    /// Names of events, and lines of lost ones, in colours of a terminal (ECMA-48, 8.3.117).
+    pub colour: bool,
+}
+
+/// Escape sequences of the colours.
+mod colour {
+    pub(super) const EVENT: &[u8] = b"\x1b[36m";
+    pub(super) const LOST: &[u8] = b"\x1b[31m";
+    pub(super) const END: &[u8] = b"\x1b[0m";
 }
 
 /// Bits of `common_flags` (include/linux/trace_events.h, enum trace_flag_type).
@@ -41,7 +50,7 @@ pub(super) fn write(
 ) {
     out.extend_from_slice(&buffer.prefix);
     if let Some(missed) = item.missed() {
-        lost(out, item.cpu, missed);
+        lost(out, style, item.cpu, missed);
     }
     let record = item.record(data);
     let Some(event) = file.event(record) else {
@@ -61,7 +70,13 @@ pub(super) fn write(
     if style.differences {
         difference(out, style, file, item);
     }
-    out.extend_from_slice(&event.label);
+    if style.colour {
+        out.extend_from_slice(colour::EVENT);
+        out.extend_from_slice(&event.label);
+        out.extend_from_slice(colour::END);
+    } else {
+        out.extend_from_slice(&event.label);
+    }
     text(out, style, file, event, item, data);
     if out.last() == Some(&b'\n') {
         out.pop();
@@ -75,7 +90,10 @@ pub(super) fn write(
 }
 
 /// A line that tells of lost events. The line of the record stands below it.
-fn lost(out: &mut Vec<u8>, cpu: u32, missed: u64) {
+fn lost(out: &mut Vec<u8>, style: Style, cpu: u32, missed: u64) {
+    if style.colour {
+        out.extend_from_slice(colour::LOST);
+    }
     out.extend_from_slice(b"CPU:");
     unsigned(out, cpu.into());
     out.extend_from_slice(b" [");
@@ -83,7 +101,11 @@ fn lost(out: &mut Vec<u8>, cpu: u32, missed: u64) {
         unsigned(out, missed);
         out.push(b' ');
     }
-    out.extend_from_slice(b"EVENTS DROPPED]\n");
+    out.extend_from_slice(b"EVENTS DROPPED]");
+    if style.colour {
+        out.extend_from_slice(colour::END);
+    }
+    out.push(b'\n');
 }
 
 /// Task and CPU, and the flags.
