@@ -374,6 +374,11 @@ fn every_event_of_this_kernel() {
         let first = trace.events.iter().map(|event| event.time).min().unwrap() + trace.clock_offset;
         let expected = format!("[{}.{:09}]", first / 1_000_000_000, first % 1_000_000_000);
         assert!(absolute.starts_with(&expected), "{expected} {}", absolute.lines().next().unwrap());
+        // Python's reader, on which LTTng's analyses stand.
+        let script = "import babeltrace, sys\ntraces = babeltrace.TraceCollection()\n\
+                      traces.add_traces_recursive(sys.argv[1], 'ctf')\nprint(next(traces.events).timestamp)";
+        let python = run(program("/".as_ref(), "/usr/bin/python3", ["-c", script]).arg(&out)).expect(0).out;
+        assert_eq!(python.trim(), first.to_string());
         if format == "lttng" {
             let named =
                 |name: &str| trace.events.iter().filter(|event| event.name == name).collect::<Vec<_>>();
