@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -312,9 +312,7 @@ impl Programs {
 
 /// What a program's descriptor says about it.
 fn misses(program: BorrowedFd<'_>) -> Option<u64> {
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).ok()?;
-    let line = info.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
-    line.trim().parse().ok()
+    sys::told_of_program(program, "recursion_misses")
 }
 
 /// The system calls among the events.

@@ -16,6 +16,7 @@ const BPF_PROG_TEST_RUN: libc::c_int = 10;
 const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 const BPF_MAP_FREEZE: libc::c_int = 22;
 const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_ENABLE_STATS: libc::c_int = 32;
 const BPF_PERF_EVENT: u32 = 41;
 /// The attach types of programs of type "tracing" at the entry and the exit of a function.
 pub(super) const BPF_TRACE_FENTRY: u32 = 24;
@@ -254,6 +255,23 @@ pub(super) fn set_element(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Re
 /// Keeps user space from changing a map.
 pub(super) fn freeze_map(map: BorrowedFd<'_>) -> io::Result<()> {
     bpf(BPF_MAP_FREEZE, &mut MapFreeze { map_fd: map.as_raw_fd() as u32 }).map(drop)
+}
+
+/// Makes the kernel measure how long programs run, as long as the result is there.
+pub(super) fn enable_run_times() -> io::Result<OwnedFd> {
+    /// `union bpf_attr` as `BPF_ENABLE_STATS` reads it; 0 is `BPF_STATS_RUN_TIME`.
+    #[repr(C)]
+    struct EnableStats {
+        kind: u32,
+    }
+    bpf(BPF_ENABLE_STATS, &mut EnableStats { kind: 0 }).map(owned)
+}
+
+/// A number that the kernel tells of a program in its descriptor's `fdinfo`.
+pub(super) fn told_of_program(program: BorrowedFd<'_>, key: &str) -> Option<u64> {
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).ok()?;
+    let line = info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    line.trim().parse().ok()
 }
 
 /// Program types (`enum bpf_prog_type`).

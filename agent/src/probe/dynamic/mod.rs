@@ -25,6 +25,8 @@ mod layout;
 mod registers;
 mod spec;
 mod stage;
+#[cfg(test)]
+mod tests;
 pub mod usdt;
 pub mod user;
 

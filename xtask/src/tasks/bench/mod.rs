@@ -9,12 +9,14 @@
 //! | [`load`] | the workloads, and the program that recorders run |
 //! | [`recorder`] | the recorders |
 //! | [`read`] | reading a recording |
+//! | [`filters`] | what filters cost in the kernel |
 //! | [`export`] | writing a recording in the layouts of other tracers |
 //! | [`report`] | what is computed from the runs: table and JSON |
 //! | [`chart`] | a picture of it |
 
 mod chart;
 mod export;
+mod filters;
 mod load;
 mod read;
 mod recorder;
@@ -36,13 +38,14 @@ use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record] [--rounds N] [--quick] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE]",
+    args: "[record] [--rounds N] [--quick] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write and idle. perf and bpftrace\n\
             are measured too where they are installed. --quick runs 3 short rounds instead of 9 long ones.\n\
             --agent FILE measures that build of tracer-agent, --before FILE an older build beside it.\n\
             `bench read` makes a recording of 5 million events and compares how fast it is read, `bench export` how fast\n\
             it is written in each export format.\n\
+            `bench filters` measures predicates of filters in the kernel.\n\
             docs/performance.md has the protocol and the results.",
     run,
 };
@@ -107,6 +110,9 @@ fn run(args: &[String]) -> Result {
     }
     if let Some(args) = args.strip_prefix(&["export".to_owned()]) {
         return export::run(args);
+    }
+    if args == ["filters"] {
+        return filters::run();
     }
     let options = Options::parse(args)?;
     let agent = if let Some(agent) = &options.agent {
