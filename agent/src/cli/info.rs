@@ -13,7 +13,7 @@ use super::units::{bytes, count};
 use crate::capture::LEDGER_OPTION;
 use crate::json::Value;
 use crate::tracedat::initial_state::InitialState;
-use crate::tracedat::reader::{BufferInfo, Counts, OptionValue, ReadError, Reader};
+use crate::tracedat::reader::{BufferInfo, Counts, Module, OptionValue, ReadError, Reader};
 use crate::tracedat::{Endian, FileOption, OptionId};
 
 /// Tell what is in a trace.dat file, or in a directory that `export` made
@@ -146,6 +146,7 @@ impl<'a> Report<'a> {
         let seen = table.into_iter().enumerate().filter(|(_, events)| *events != 0);
         let mut by_id: Vec<_> = seen.map(|(id, events)| (id as u16, events)).collect();
         by_id.sort_by_key(|(id, events)| (std::cmp::Reverse(*events), *id));
+        damage.extend(reader.modules().err().map(|error| error.to_string()));
         let ledger = reader.facts().find_map(|fact| match fact {
             FileOption::Unknown { id, bytes } if *id == LEDGER_OPTION => {
                 let text = String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
@@ -185,6 +186,7 @@ impl<'a> Report<'a> {
         self.overview(&mut text);
         self.sections(&mut text);
         self.options(&mut text);
+        self.modules(&mut text);
         self.buffers(&mut text);
         self.by_event(&mut text);
         self.losses(&mut text);
@@ -257,6 +259,17 @@ impl<'a> Report<'a> {
             };
             let value = clean(&option_text(&option.value, MAX_OPTION_TEXT));
             let _ = writeln!(text, "{:>14} {:>12}  {name:<14} {value}", option.offset, option.size);
+        }
+    }
+
+    /// Modules, which recorders of version 3.3 and later store.
+    fn modules(&self, text: &mut String) {
+        let modules = self.reader.modules().unwrap_or_default();
+        if !modules.is_empty() {
+            let _ = writeln!(text, "\nMODULES\n{:>18} {:>12}  name", "address", "bytes");
+        }
+        for Module { name, size, address } in modules {
+            let _ = writeln!(text, "{address:>#18x} {size:>12}  {}", clean(&name));
         }
     }
 

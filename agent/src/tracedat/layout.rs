@@ -77,6 +77,10 @@ impl SectionId {
     pub const CMDLINES: Self = Self(21);
     /// The text of a latency tracer.
     pub const BUFFER_TEXT: Self = Self(22);
+    /// The kernel's BTF, in files of trace-cmd 3.3 and later.
+    pub const BTF: Self = Self(23);
+    /// The kernel's modules, in files of trace-cmd 3.4 and later.
+    pub const MODULES: Self = Self(25);
 
     /// The six metadata sections, in the order in which they are written.
     pub const METADATA: [Self; 6] = [
@@ -101,6 +105,8 @@ impl SectionId {
             Self::PRINTK => "printk formats",
             Self::CMDLINES => "task names",
             Self::BUFFER_TEXT => "trace text",
+            Self::BTF => "types of the kernel",
+            Self::MODULES => "modules of the kernel",
             _ => "unknown",
         }
     }

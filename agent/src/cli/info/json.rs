@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::{Ledger, Report};
 use crate::cli::list::json_string;
-use crate::tracedat::reader::{BufferInfo, Counts, CpuCounts, OptionValue, SectionInfo};
+use crate::tracedat::reader::{BufferInfo, Counts, CpuCounts, Module, OptionValue, SectionInfo};
 
 /// `items` with commas between.
 fn joined<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> String {
@@ -42,6 +42,10 @@ pub(super) fn report(report: &Report<'_>) -> String {
         report.missed().1,
     );
     let _ = write!(json, ",\"sections\":[{}]", joined(reader.sections(), section));
+    let module = |Module { name, size, address }: Module| {
+        format!("{{\"name\":{},\"bytes\":{size},\"address\":{address}}}", json_string(&name))
+    };
+    let _ = write!(json, ",\"modules\":[{}]", joined(reader.modules().unwrap_or_default(), module));
     let _ = write!(
         json,
         ",\"options\":[{}]",
