@@ -298,6 +298,8 @@ fn what_cannot_be_probed_is_told() {
     uprobe(&format!("{file}:wrok"), NO_SUCH, &["no function wrok", "did you mean work?"]);
     uprobe(&format!("{file}:probed_plain_semaphore"), NO_SUCH, &["section .probes", "not executable"]);
     uprobe(&format!("{file}:puts"), NO_SUCH, &["another library"]);
+    uprobe(&format!("{file}:0x10"), NO_SUCH, &["0x10 is outside the code of", "offsets in the file are 0x"]);
+    uprobe(&format!("{file}:work+0x1000000"), NO_SUCH, &["is outside the code of"]);
     uprobe(&format!("{file}:work n=%edi"), USAGE, &["`%edi` (at character", "no such register", "%di"]);
     uprobe(&format!("{file}:work n=%di:u7"), USAGE, &["`u7`", "no such type"]);
     uprobe(&format!("{file}:work n=$retval"), USAGE, &["`$retval`", "--uretprobe"]);

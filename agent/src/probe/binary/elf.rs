@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
+use std::ops::Range;
 use std::path::Path;
 
 use object::read::elf::ElfFile;
@@ -84,6 +85,12 @@ impl Segments {
     /// The file offset of the code at a virtual address; none when no executable segment of the file holds it.
     pub(super) fn code_offset(&self, address: u64) -> Option<u64> {
         self.offset_in(address, |segment| segment.executable)
+    }
+
+    /// Where in the file the code is.
+    pub(super) fn code(&self) -> Vec<Range<u64>> {
+        let code = self.0.iter().filter(|segment| segment.executable);
+        code.map(|segment| segment.offset..segment.offset.saturating_add(segment.size)).collect()
     }
 
     /// The file offset of the data at a virtual address. What only exists in memory (`.bss`) has none.

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use object::{
@@ -72,6 +73,8 @@ pub struct Functions {
     debug_file: Option<PathBuf>,
     build_id: String,
     stripped: bool,
+    /// Where in the file code is.
+    code: Vec<Range<u64>>,
 }
 
 /// Why a symbol that exists is no place for a probe.
@@ -110,6 +113,16 @@ pub enum LookupError {
         /// Its section.
         section: String,
     },
+    /// A place in the file where no code is.
+    #[error("{offset:#x} is outside the code of {}, whose offsets in the file are {}", path.display(), ranges(code))]
+    OutsideCode {
+        /// The binary.
+        path: PathBuf,
+        /// What was asked for.
+        offset: u64,
+        /// Where there is code.
+        code: Vec<Range<u64>>,
+    },
     /// The binary only uses the function.
     #[error("{} uses {name} of another library; probe the library that has it (ldd names them)", path.display())]
     Undefined {
@@ -118,6 +131,12 @@ pub enum LookupError {
         /// The symbol.
         name: String,
     },
+}
+
+fn ranges(code: &[Range<u64>]) -> String {
+    let ranges: Vec<String> =
+        code.iter().map(|code| format!("{:#x} to {:#x}", code.start, code.end)).collect();
+    ranges.join(", ")
 }
 
 fn advice(stripped: bool, nearest: &[String]) -> String {
@@ -162,7 +181,8 @@ impl Functions {
             let Collector { functions, others, .. } = collector;
             let path = path.to_owned();
             let build_id = debug_file::hex(file.build_id().ok().flatten().unwrap_or_default());
-            Ok(Self { path, machine, entries: functions, others, debug_file, build_id, stripped: !complete })
+            let (entries, stripped, code) = (functions, !complete, segments.code());
+            Ok(Self { path, machine, entries, others, debug_file, build_id, stripped, code })
         })
     }
 
@@ -213,6 +233,14 @@ impl Functions {
         }
         let matching = found(&|function| matches(name, function));
         if matching.is_empty() { Err(self.no(name)) } else { Ok(matching) }
+    }
+
+    /// Makes sure that there is code at an offset in the file.
+    pub fn check_offset(&self, offset: u64) -> Result<(), LookupError> {
+        if self.code.iter().any(|code| code.contains(&offset)) {
+            return Ok(());
+        }
+        Err(LookupError::OutsideCode { path: self.path.clone(), offset, code: self.code.clone() })
     }
 
     fn no(&self, name: &str) -> LookupError {

@@ -14,7 +14,7 @@ use super::{
     spec::{self, At, Side, Spec, SpecErrorKind, name_from, number, split_offset},
 };
 use crate::probe::{
-    binary::symbols::Functions,
+    binary::symbols::{Function, Functions},
     filter::ProbeRule,
     hook::{self, Hook},
 };
@@ -170,6 +170,7 @@ pub(super) fn kernel_path(spec: &Spec, path: &Path) -> Result<CString, DynamicEr
 fn offsets(spec: &Spec, binary: &Binary, place: &str, returns: bool) -> Result<Vec<u64>, DynamicError> {
     let functions = Functions::below(&binary.root, &binary.path)?;
     if let Some(offset) = number(place) {
+        functions.check_offset(offset)?;
         return Ok(vec![offset]);
     }
     // A name may have a `+` of its own (`operator+`).
@@ -184,7 +185,11 @@ fn offsets(spec: &Spec, binary: &Binary, place: &str, returns: bool) -> Result<V
     if offset != 0 && found.len() > 1 {
         return Err(spec.place_error(SpecErrorKind::PatternOffset).into());
     }
-    Ok(found.into_iter().map(|function| function.offset.saturating_add(offset)).collect())
+    let place = |function: &Function| {
+        let place = function.offset.saturating_add(offset);
+        functions.check_offset(place).map(|()| place)
+    };
+    Ok(found.into_iter().map(place).collect::<Result<_, _>>()?)
 }
 
 /// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the function where many
