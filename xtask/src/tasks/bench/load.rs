@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use super::sys;
+use super::{probe, sys};
 use crate::Result;
 
 /// A workload and what is recorded of it.
@@ -25,6 +25,13 @@ pub(super) struct Workload {
     pub(super) known_events: Option<fn(u64) -> u64>,
     /// Sets everything up, runs the load between two looks at the clock, and gives the time between.
     run: fn(u64) -> io::Result<Span>,
+}
+
+impl Workload {
+    /// Whether its events are uprobes.
+    pub(super) fn has_probes(&self) -> bool {
+        self.events.iter().any(|event| probe::is_probe(event))
+    }
 }
 
 pub(super) const WORKLOADS: &[Workload] = &[
@@ -83,6 +90,22 @@ pub(super) const WORKLOADS: &[Workload] = &[
         iterations: 400_000,
         known_events: None,
         run: write_pages,
+    },
+    Workload {
+        name: "uprobe",
+        about: "one thread calls a function of its program",
+        events: &["tracer_agent_bench:hit"],
+        iterations: 500_000,
+        known_events: Some(|iterations| iterations),
+        run: call_probed,
+    },
+    Workload {
+        name: "uprobe-text",
+        about: "the same, with a text among the arguments",
+        events: &["tracer_agent_bench:text"],
+        iterations: 500_000,
+        known_events: Some(|iterations| iterations),
+        run: call_probed,
     },
     Workload {
         name: "idle",
@@ -203,6 +226,15 @@ fn getppid_loop(iterations: u64) -> io::Result<Span> {
     let start = sys::now();
     for _ in 0..iterations {
         sys::getppid();
+    }
+    Ok(Span { start, end: sys::now() })
+}
+
+fn call_probed(iterations: u64) -> io::Result<Span> {
+    pin_to_last()?;
+    let start = sys::now();
+    for number in 0..iterations {
+        probe::probed(number, c"a text of some length".as_ptr().cast());
     }
     Ok(Span { start, end: sys::now() })
 }

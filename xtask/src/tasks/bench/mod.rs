@@ -7,6 +7,7 @@
 //! | module | what it is |
 //! |---|---|
 //! | [`load`] | the workloads, and the program that recorders run |
+//! | [`probe`] | the uprobes that some workloads call |
 //! | [`recorder`] | the recorders |
 //! | [`read`] | reading a recording |
 //! | [`filters`] | what filters cost in the kernel |
@@ -18,6 +19,7 @@ mod chart;
 mod export;
 mod filters;
 mod load;
+mod probe;
 mod read;
 mod recorder;
 mod report;
@@ -38,10 +40,11 @@ use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record] [--rounds N] [--quick] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters",
+    args: "[record|probes] [--rounds N] [--quick] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
-            Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write and idle. perf and bpftrace\n\
-            are measured too where they are installed. --quick runs 3 short rounds instead of 9 long ones.\n\
+            Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
+            bpftrace are measured too where they are installed, but for uprobes, which alone are measured by `bench probes`.\n\
+            --quick runs 3 short rounds instead of 9 long ones.\n\
             --agent FILE measures that build of tracer-agent, --before FILE an older build beside it.\n\
             `bench read` makes a recording of 5 million events and compares how fast it is read, `bench export` how fast\n\
             it is written in each export format.\n\
@@ -75,7 +78,9 @@ impl Options {
         let mut quick = false;
         let (mut rounds, mut json, mut svg, mut agent, mut before) = (None, None, None, None, None);
         let mut workloads = Vec::new();
-        let mut args = args.strip_prefix(&["record".to_owned()]).unwrap_or(args).iter();
+        let only_probes = args.first().is_some_and(|first| first == "probes");
+        let mut args =
+            args[usize::from(only_probes || args.first().is_some_and(|first| first == "record"))..].iter();
         while let Some(arg) = args.next() {
             let mut file = || -> Result<Option<PathBuf>> {
                 let name = args.next().ok_or_else(|| format!("{arg} wants a file"))?;
@@ -97,7 +102,7 @@ impl Options {
             }
         }
         if workloads.is_empty() {
-            workloads.extend(WORKLOADS);
+            workloads.extend(WORKLOADS.iter().filter(|workload| !only_probes || workload.has_probes()));
         }
         let (default_rounds, shorter) = if quick { (3, 5) } else { (9, 1) };
         Ok(Self { rounds: rounds.unwrap_or(default_rounds), shorter, json, svg, agent, before, workloads })
@@ -129,8 +134,11 @@ fn run(args: &[String]) -> Result {
         return process::run(root.arg("bench").args(args).arg("--agent").arg(agent));
     }
     let mut recorders = vec![Recorder::agent(report::OURS, agent), Recorder::trace_cmd()?];
-    recorders.extend(Recorder::perf());
-    recorders.extend(Recorder::bpftrace());
+    // They would need the probes in ways of their own.
+    if !options.workloads.iter().any(|workload| workload.has_probes()) {
+        recorders.extend(Recorder::perf());
+        recorders.extend(Recorder::bpftrace());
+    }
     recorders.extend(options.before.clone().map(|program| Recorder::agent("before", program)));
 
     let dir = std::env::temp_dir().join(format!("tracer-agent-bench.{}", std::process::id()));
@@ -162,6 +170,7 @@ fn measure(options: &Options, recorders: &[Recorder], dir: &Path) -> Result<Repo
     report.note_others(&others);
     for workload in &options.workloads {
         let iterations = (workload.iterations / options.shorter).max(1);
+        let _defined = if workload.has_probes() { Some(probe::Defined::define()?) } else { None };
         eprintln!("{}: {} ({})", workload.name, workload.about, workload.events.join(" "));
         round(workload, (iterations / 4).max(1), recorders, dir)?;
         let mut rounds = Vec::new();
@@ -293,7 +302,7 @@ fn run_traced(
     let log = dir.join("log");
     let _ = fs::remove_file(report);
     let _ = fs::remove_file(&file);
-    let mut command = recorder.command(workload.events, &file, load);
+    let mut command = recorder.command(workload.events, &file, load)?;
     let output = File::create(&log)?;
     // What earlier runs left behind is not this one's.
     while sys::reap()?.is_some() {}
@@ -347,6 +356,7 @@ mod tests {
         let some = options(&["record", "--quick", "--rounds", "2", "getppid", "--json", "/x"]).unwrap();
         assert_eq!((some.rounds, some.shorter, some.workloads.len()), (2, 5, 1));
         assert_eq!(some.json.as_deref(), Some(Path::new("/x")));
+        assert!(options(&["probes"]).unwrap().workloads.iter().all(|workload| workload.has_probes()));
         for bad in [&["--rounds"][..], &["--rounds", "0"], &["nothing"], &["--fast"], &["--json"]] {
             assert!(options(bad).is_err(), "{bad:?}");
         }

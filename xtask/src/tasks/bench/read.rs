@@ -178,7 +178,7 @@ fn record(events: u64, agent: &Path, dir: &Path) -> Result<PathBuf> {
         let mut load = Command::new(std::env::current_exe()?);
         load.arg(LOAD_TASK.name).args([workload.name, &iterations.to_string()]).arg(dir.join("load"));
         let _ = fs::remove_file(&file);
-        let mut command = recorder.command(workload.events, &file, &load);
+        let mut command = recorder.command(workload.events, &file, &load)?;
         process::output(command.current_dir(dir).stdin(File::open("/dev/null")?))?;
         let recorded = recorder::trace_cmd_counts(&file)?.recorded;
         if recorded >= events {

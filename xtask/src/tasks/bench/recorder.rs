@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::sys;
+use super::{probe, sys};
 use crate::{Result, process};
 
 /// Size of each CPU's ring, for all recorders.
@@ -17,7 +17,7 @@ pub(super) struct Recorder {
     pub(super) name: String,
     program: PathBuf,
     /// Its arguments before the command: the events to record, and the file to write.
-    arguments: fn(&[&str], &Path) -> Vec<OsString>,
+    arguments: fn(&[&str], &Path) -> Result<Vec<OsString>>,
     /// What the file holds, or what the recorder has printed says.
     count: fn(file: &Path, log: &Path) -> Result<Counts>,
     /// Whether the command is one argument, for a shell.
@@ -37,7 +37,7 @@ impl Recorder {
         Self {
             name: name.to_owned(),
             program,
-            arguments: trace_cmd_arguments,
+            arguments: agent_arguments,
             count: |file, _| trace_cmd_counts(file),
             one_argument: false,
         }
@@ -50,7 +50,7 @@ impl Recorder {
         Ok(Self {
             name: "trace-cmd".into(),
             program,
-            arguments: trace_cmd_arguments,
+            arguments: |events, file| Ok(trace_cmd_arguments(events, file)),
             count: |file, _| trace_cmd_counts(file),
             one_argument: false,
         })
@@ -62,7 +62,7 @@ impl Recorder {
         Some(Self {
             name: "perf".into(),
             program,
-            arguments: perf_arguments,
+            arguments: |events, file| Ok(perf_arguments(events, file)),
             count: perf_counts,
             one_argument: false,
         })
@@ -74,7 +74,7 @@ impl Recorder {
         Some(Self {
             name: "bpftrace".into(),
             program,
-            arguments: bpftrace_arguments,
+            arguments: |events, file| Ok(bpftrace_arguments(events, file)),
             count: bpftrace_counts,
             one_argument: true,
         })
@@ -86,9 +86,9 @@ impl Recorder {
     }
 
     /// The command line that records `events` into `file` while `load` runs.
-    pub(super) fn command(&self, events: &[&str], file: &Path, load: &Command) -> Command {
+    pub(super) fn command(&self, events: &[&str], file: &Path, load: &Command) -> Result<Command> {
         let mut command = Command::new(&self.program);
-        command.args((self.arguments)(events, file));
+        command.args((self.arguments)(events, file)?);
         if self.one_argument {
             // Split at spaces by its reader; in the arguments of a load there are none.
             let words: Vec<_> = [load.get_program()].into_iter().chain(load.get_args()).collect();
@@ -96,7 +96,7 @@ impl Recorder {
         } else {
             command.arg(load.get_program()).args(load.get_args());
         }
-        command
+        Ok(command)
     }
 
     pub(super) fn count(&self, file: &Path, log: &Path) -> Result<Counts> {
@@ -104,7 +104,16 @@ impl Recorder {
     }
 }
 
-/// tracer-agent and trace-cmd take the same ones.
+/// tracer-agent and trace-cmd take the same ones, but for probes, which trace-cmd finds in tracefs.
+fn agent_arguments(events: &[&str], file: &Path) -> Result<Vec<OsString>> {
+    let (probes, events): (Vec<&str>, Vec<&str>) = events.iter().partition(|event| probe::is_probe(event));
+    let mut args = trace_cmd_arguments(&events, file);
+    for event in probes {
+        args.extend(probe::option(event)?);
+    }
+    Ok(args)
+}
+
 fn trace_cmd_arguments(events: &[&str], file: &Path) -> Vec<OsString> {
     let mut args: Vec<OsString> = vec!["record".into(), "-b".into(), RING_KB.to_string().into()];
     args.extend(events.iter().flat_map(|event| ["-e".into(), OsString::from(event)]));
