@@ -16,6 +16,7 @@
 //! | `SYSCALLS` | [`SyscallSlot`] | system call number | agent, before attaching |
 //! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
 //! | `RATES` | `u64`, a [`rate`] window | attach cookie | programs, atomically |
+//! | `CALL_OWNERS`, `CALLS` | [`calls`]: the nested calls of threads in a call graph | see there | programs |
 //! | `TRACED`, `UNTRACED`, `SCOPED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |
 //! | `NAMES` | [`NameRecord`] in a BPF ring buffer | - | programs |
 //! | `WAKE` | a BPF ring buffer of [`WAKE_BYTES`], whose records mean nothing but "wake up" | [`CpuControl::reader`] | programs |
@@ -36,6 +37,8 @@
 //! `side_tail` and `side_head` count bytes since the start and never go back; an entry never straddles the end of the
 //! memory. Entries are in the order of their time stamps. An event's stacks are in its entry.
 #![no_std]
+
+pub mod calls;
 
 /// Bytes in a sub-buffer page, header included.
 pub const PAGE_SIZE: usize = 4096;
@@ -97,7 +100,8 @@ pub enum LossCause {
     Oversize = 1,
     /// The kernel refused to copy the record out of the tracepoint's buffer.
     ReadFault = 2,
-    /// The event interrupted another one's program, and the side queue had no room for it.
+    /// There was no room beside the ring: the event interrupted another one's program, and the side queue was full, or it is a call
+    /// of a call graph for which [`calls`] has no record.
     Nested = 3,
     /// More events than the limit of its rate allows ([`EventSlot::rate`]): a loss that was asked for.
     RateLimit = 4,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `generic` | `generic_event`, `generic_event_long`: record any event of tracefs, whatever its format |
 //! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones |
+//! | `graph` | `graph_enter`, `graph_start`, `graph_leave`: which calls of a thread are nested in which, for programs at functions |
 //! | `syscalls` | `syscall_enter`, `syscall_exit`: all system calls |
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `side` | `flush_side`: empties a side queue, run once per CPU at a stop |
@@ -25,6 +26,7 @@ mod context;
 mod fast;
 mod generic;
 mod globals;
+mod graph;
 mod maps;
 mod parts;
 mod percpu;

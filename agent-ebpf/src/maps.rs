@@ -3,6 +3,7 @@
 use agent_ebpf::{
     CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES, SYSCALL_SLOTS,
     SyscallSlot, TID_WORDS,
+    calls::{CALL_WAYS, CallThread},
 };
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
@@ -50,6 +51,12 @@ pub static SCOPED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_
 
 #[map]
 pub static RATES: Array<u64> = Array::with_max_entries(1, 0);
+
+#[map]
+pub static CALL_OWNERS: Array<[u64; CALL_WAYS]> = Array::with_max_entries(1, 0);
+
+#[map]
+pub static CALLS: Array<CallThread> = Array::with_max_entries(1, 0);
 
 #[map]
 pub static NAMES: RingBuf = RingBuf::with_byte_size(NAMES_BYTES, 0);

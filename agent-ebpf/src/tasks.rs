@@ -16,7 +16,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    atomic, globals,
+    atomic, globals, graph,
     maps::{CONTROL, NAMES, SCOPED, TRACED, UNTRACED},
     parts,
 };
@@ -116,6 +116,7 @@ pub fn task_renamed(ctx: RawTracePointContext) -> i32 {
 #[raw_tracepoint(tracepoint = "sched_process_free")]
 pub fn task_freed(ctx: RawTracePointContext) -> i32 {
     let Some(tid) = task_tid(ctx.arg(0)) else { return 0 };
+    graph::forget(tid);
     if contains(&TRACED, tid) {
         note(&TRACED, tid, false);
     }

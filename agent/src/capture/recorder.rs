@@ -656,6 +656,9 @@ fn program_options(options: &CaptureOptions) -> Result<ProgramOptions, Uncompile
         preemptible: (options.probes.iter())
             .flat_map(|probe| &probe.programs)
             .any(HookProgram::is_preemptible),
+        tracks_calls: (options.probes.iter())
+            .flat_map(|probe| &probe.programs)
+            .any(HookProgram::tracks_calls),
     })
 }
 

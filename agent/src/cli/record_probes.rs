@@ -10,12 +10,37 @@ use crate::{
         tracefs::Tracefs,
     },
     probe::{
-        dynamic::{DynamicError, Environment, function, kernel, usdt, user},
+        dynamic::{DynamicError, Environment, function, graph, kernel, usdt, user},
         filter::{Facts, ProbeRule},
         plan::ProbePlan,
         typed::{End, TypedError, Types},
     },
 };
+
+/// How the functions of a call graph are hooked.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GraphHooksArg {
+    /// As it suits the kernel: the first of the following that it has.
+    #[default]
+    Auto,
+    /// A program at entries and returns (Linux 6.10).
+    Session,
+    /// One at entries, and one at returns (5.18).
+    Returns,
+    /// Kprobes, for a few functions (6.0).
+    Kprobes,
+}
+
+impl GraphHooksArg {
+    fn asked(self) -> Option<graph::GraphHooks> {
+        match self {
+            Self::Auto => None,
+            Self::Session => Some(graph::GraphHooks::Session),
+            Self::Returns => Some(graph::GraphHooks::Returns),
+            Self::Kprobes => Some(graph::GraphHooks::Kprobes),
+        }
+    }
+}
 
 /// Probes to record.
 #[derive(Args, Debug, Default)]
@@ -42,6 +67,22 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "GLOB")]
     pub function: Vec<String>,
 
+    /// Record calls and returns of all kernel functions that match, and of what they call, as ftrace's function graph tracer does
+    #[arg(long, value_name = "GLOB")]
+    pub function_graph: Vec<String>,
+
+    /// Record so many levels of the graph, the functions of --function-graph being the first; 0 is all
+    #[arg(long, value_name = "N", requires = "function_graph")]
+    pub max_graph_depth: Option<u32>,
+
+    /// Below the functions of --function-graph record only those that match
+    #[arg(long, value_name = "GLOB", requires = "function_graph")]
+    pub graph_filter: Vec<String>,
+
+    /// How to hook the functions of a graph
+    #[arg(long, value_name = "HOW", default_value = "auto", requires = "function_graph")]
+    pub graph_hooks: GraphHooksArg,
+
     /// Record a place in a program or library: `[NAME=]PATH:FUNC[+OFF] [ARG=]FETCH[:TYPE]...`
     #[arg(long, value_name = "PROBE")]
     pub uprobe: Vec<String>,
@@ -58,8 +99,11 @@ pub struct ProbeArgs {
 impl ProbeArgs {
     /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
-        let Self { kprobe, kretprobe, fentry, fexit, function, uprobe, uretprobe, usdt } = self;
-        [kprobe, kretprobe, fentry, fexit, function, uprobe, uretprobe, usdt]
+        // What else there is needs --function-graph.
+        let Self {
+            kprobe, kretprobe, fentry, fexit, function, function_graph, uprobe, uretprobe, usdt, ..
+        } = self;
+        [kprobe, kretprobe, fentry, fexit, function, function_graph, uprobe, uretprobe, usdt]
             .iter()
             .all(|probes| probes.is_empty())
     }
@@ -96,6 +140,20 @@ impl ProbeArgs {
             add(events, option, &self.function, rules, |pattern, _| {
                 function::calls(pattern, &environment, &functions, tracefs)
             })?;
+        }
+        if !self.function_graph.is_empty() {
+            let option = "--function-graph";
+            let functions =
+                kernel::KernelFunctions::read().map_err(|error| CliError::Probe { option, error })?;
+            let options = graph::GraphOptions {
+                roots: self.function_graph.clone(),
+                only: self.graph_filter.clone(),
+                max_depth: self.max_graph_depth,
+                hooks: self.graph_hooks.asked(),
+            };
+            let planned = graph::graph(&options, &environment, btf.ok(), &functions, tracefs)
+                .map_err(|error| CliError::Probe { option, error })?;
+            add_planned(events, option, &self.function_graph.join(" "), planned, &EventRule::default())?;
         }
         for (option, texts, returns) in
             [("--uprobe", &self.uprobe, false), ("--uretprobe", &self.uretprobe, true)]

@@ -190,7 +190,7 @@ impl FromStr for Rate {
 const SELECTING: [&str; 8] =
     ["events", "kprobe", "kretprobe", "fentry", "fexit", "uprobe", "uretprobe", "usdt"];
 /// Options whose records belong together, as a tracer's do.
-const WHOLE: [&str; 1] = ["function"];
+const WHOLE: [&str; 2] = ["function", "function_graph"];
 
 /// What is wanted of the events that options select.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | a place in a kernel function, or its return | perf event of the unit `kprobe` | 5.15 (cookies) |
 //! | entries or returns of many kernel functions | `kprobe.multi` | 5.18 |
+//! | both, and the program at an entry tells whether it wants the return | `kprobe.session` | 6.10 |
 //! | a place in a binary, or the return from there | perf event of the unit `uprobe` | 5.15 |
 //! | many places in a binary | `uprobe.multi` | 6.6 |
 //! | entry or exit of a kernel function with typed arguments | trampoline (`fentry`, `fexit`) | 5.15 |
@@ -24,8 +25,8 @@ use super::{
     ProbeError,
     insn::Assembler,
     load::{LoadError, Object, Refused, side_by_side, verify},
-    program::{Body, LICENSE, Parts, Recorded},
-    sys,
+    program::{Body, LICENSE, Part, Parts, Recorded},
+    sys::{self, FunctionEnd},
     tracepoint::{AttachError, Attachment},
 };
 use crate::kernel::btf::{Btf, TypeId};
@@ -48,6 +49,11 @@ pub enum Hook {
         addresses: Vec<u64>,
         /// At their returns.
         returns: bool,
+    },
+    /// At the entries of many functions, and at the returns of the calls for which the program gave 0 there.
+    KernelCalls {
+        /// The functions' addresses.
+        addresses: Vec<u64>,
     },
     /// In a binary.
     User {
@@ -91,12 +97,18 @@ pub enum Hook {
 impl Hook {
     /// Whether programs can be preempted there.
     pub fn is_preemptible(&self) -> bool {
-        !matches!(self, Self::Kernel { .. } | Self::KernelFunctions { .. } | Self::Tracepoint { .. })
+        !self.is_guarded_like_tracepoints()
     }
 
     /// Whether the kernel's guard against recursion counts what it keeps from programs there only since 6.7.
     fn is_guarded_like_tracepoints(&self) -> bool {
-        matches!(self, Self::Kernel { .. } | Self::KernelFunctions { .. } | Self::Tracepoint { .. })
+        matches!(
+            self,
+            Self::Kernel { .. }
+                | Self::KernelFunctions { .. }
+                | Self::KernelCalls { .. }
+                | Self::Tracepoint { .. }
+        )
     }
 
     fn program<'a>(
@@ -107,6 +119,7 @@ impl Hook {
         let (kind, expected_attach, attach_btf_id) = match self {
             Self::Kernel { .. } | Self::User { .. } => (sys::ProgramKind::Kprobe, 0, 0),
             Self::KernelFunctions { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_KPROBE_MULTI, 0),
+            Self::KernelCalls { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_KPROBE_SESSION, 0),
             Self::UserPlaces { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_UPROBE_MULTI, 0),
             Self::Tracepoint { .. } => (sys::ProgramKind::Tracepoint, 0, 0),
             Self::Entry { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FENTRY, function.0),
@@ -135,8 +148,11 @@ impl Hook {
             ) => {
                 "; the kernel cannot run the instruction there elsewhere: the offset may be inside of one, or behind the end of the file"
             }
-            (Self::KernelFunctions { .. }, Some(libc::EOPNOTSUPP)) => {
+            (Self::KernelFunctions { .. } | Self::KernelCalls { .. }, Some(libc::EOPNOTSUPP)) => {
                 "; this kernel has no fprobes (CONFIG_FPROBE)"
+            }
+            (Self::KernelFunctions { .. } | Self::KernelCalls { .. }, Some(libc::ENOMEM)) => {
+                "; up to 6.13 the kernel needs memory for each function and CPU to watch returns: take fewer functions"
             }
             _ => "",
         }
@@ -157,7 +173,11 @@ impl Hook {
                 return event.and_then(|event| link_event(program, &event)).map(alone);
             }
             Self::KernelFunctions { addresses, returns } => {
-                (link, sys::link_kprobes(program, addresses, *returns))
+                let end = if *returns { FunctionEnd::Return } else { FunctionEnd::Entry };
+                (link, sys::link_kprobes(program, addresses, end))
+            }
+            Self::KernelCalls { addresses } => {
+                (link, sys::link_kprobes(program, addresses, FunctionEnd::Both))
             }
             Self::UserPlaces { path, offsets, reference_counters, returns } => {
                 (link, sys::link_uprobes(program, path, offsets, reference_counters, *returns))
@@ -192,6 +212,7 @@ impl fmt::Display for Hook {
             Self::KernelFunctions { addresses, returns: at } => {
                 write!(out, "{}{} functions", returns(at), addresses.len())
             }
+            Self::KernelCalls { addresses } => write!(out, "{} functions", addresses.len()),
             Self::User { path, offset, returns: at, .. } => {
                 write!(out, "{}{}:{offset:#x}", returns(at), path.to_string_lossy())
             }
@@ -347,6 +368,11 @@ impl HookProgram {
     pub fn is_preemptible(&self) -> bool {
         self.preemption == Preemption::On
     }
+
+    /// Whether it keeps track of nested calls.
+    pub fn tracks_calls(&self) -> bool {
+        self.body.calls(Part::GraphEnter)
+    }
 }
 
 /// Attached programs.
@@ -370,7 +396,7 @@ impl HookLinks {
         self.attachments.is_empty()
     }
 
-    /// The programs, which count what they missed.
+    /// The programs whose counts of what they missed say something.
     pub(super) fn programs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.programs.iter().map(|program| program.as_fd())
     }
@@ -434,7 +460,10 @@ pub(super) fn attach(
             return Err(reason);
         }
         links.has_kprobes |= to_attach.program.hooks.iter().any(Hook::is_guarded_like_tracepoints);
-        links.programs.push(loaded);
+        // At all functions, what is missed is mostly what the program itself calls.
+        if !to_attach.program.tracks_calls() {
+            links.programs.push(loaded);
+        }
     }
     Ok((links, left_out))
 }

@@ -11,7 +11,9 @@ use std::{
 
 use agent_ebpf::{
     EventLedger, EventSlot, NameRecord, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot,
-    TID_WORDS, WAKE_BYTES, globals,
+    TID_WORDS, WAKE_BYTES,
+    calls::{CALL_BUCKETS, CALL_WAYS},
+    globals,
 };
 use aya::maps::{Map, MapData, RingBuf};
 
@@ -76,6 +78,8 @@ pub struct ProgramOptions {
     pub layout: KernelLayout,
     /// Whether some program writes records with preemption on.
     pub preemptible: bool,
+    /// Whether some program keeps track of nested calls.
+    pub tracks_calls: bool,
 }
 
 /// A program of probes, and the events that it records.
@@ -485,6 +489,8 @@ fn create_object(
         ("EVENTS", slots),
         ("LEDGER", ledger),
         ("RATES", slots),
+        ("CALL_OWNERS", if options.tracks_calls { CALL_BUCKETS as u32 } else { 1 }),
+        ("CALLS", if options.tracks_calls { (CALL_BUCKETS * CALL_WAYS) as u32 } else { 1 }),
         ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
     ];
     let cast = layout.any_load.map(|load| load.cast);

@@ -27,6 +27,12 @@ pub(super) enum Part {
     Reject,
     /// The filter of the body's event, which is no part of the object.
     Filter,
+    /// `graph_enter`: notes a call of a call graph.
+    GraphEnter,
+    /// `graph_start`: says that its entry is recorded.
+    GraphStart,
+    /// `graph_leave`: takes out a call that returns.
+    GraphLeave,
 }
 
 /// What an instruction needs that is known only when the program is loaded.
@@ -70,6 +76,11 @@ impl Body {
         Some(Self { code, relocations, filter })
     }
 
+    /// Whether it calls this part.
+    pub(super) fn calls(&self, part: Part) -> bool {
+        self.relocations.iter().any(|(_, relocation)| *relocation == Relocation::Call(part))
+    }
+
     /// The whole program for these events.
     pub(super) fn link(&self, events: &[Recorded], parts: &Parts<'_>) -> Result<Vec<bpf_insn>, LoadError> {
         let mut code: Vec<bpf_insn> = self.code.iter().map(|&insn| insn.into()).collect();
@@ -105,6 +116,9 @@ pub(super) struct Parts<'a> {
     begin: &'a [bpf_insn],
     end: &'a [bpf_insn],
     reject: &'a [bpf_insn],
+    graph_enter: &'a [bpf_insn],
+    graph_start: &'a [bpf_insn],
+    graph_leave: &'a [bpf_insn],
     scope: Option<&'a [Insn]>,
 }
 
@@ -114,6 +128,9 @@ impl<'a> Parts<'a> {
             begin: object.instructions("fast_begin")?,
             end: object.instructions("fast_end")?,
             reject: object.instructions("fast_reject")?,
+            graph_enter: object.instructions("graph_enter")?,
+            graph_start: object.instructions("graph_start")?,
+            graph_leave: object.instructions("graph_leave")?,
             scope: object.scope(),
         })
     }
@@ -125,6 +142,9 @@ impl<'a> Parts<'a> {
             Part::End => Some(self.end),
             Part::Reject => Some(self.reject),
             Part::Filter => None,
+            Part::GraphEnter => Some(self.graph_enter),
+            Part::GraphStart => Some(self.graph_start),
+            Part::GraphLeave => Some(self.graph_leave),
         }
     }
 }
@@ -146,7 +166,9 @@ mod tests {
         let body = Body::new(code).unwrap();
         let mark = |imm| vec![Insn { code: 0xb7, regs: 0, off: 0, imm }.into(); 3];
         let (begin, end): (Vec<bpf_insn>, Vec<bpf_insn>) = (mark(1), mark(2));
-        let parts = Parts { begin: &begin, end: &end, reject: &[], scope: None };
+        let (reject, graph_enter, graph_start, graph_leave) = Default::default();
+        let parts =
+            Parts { begin: &begin, end: &end, reject, graph_enter, graph_start, graph_leave, scope: None };
         let events = [Recorded { slot: 7, id: 1 }, Recorded { slot: 8, id: 2 }];
         let linked = body.link(&events, &parts).unwrap();
         let imm: Vec<i32> = linked.iter().map(|insn| insn.imm).collect();

@@ -24,6 +24,8 @@ pub(super) const BPF_TRACE_FEXIT: u32 = 25;
 /// The attach types of kprobe programs that one link ties to many places (5.18, 6.6).
 pub(super) const BPF_TRACE_KPROBE_MULTI: u32 = 42;
 pub(super) const BPF_TRACE_UPROBE_MULTI: u32 = 48;
+/// The same at entries and returns (6.10).
+pub(super) const BPF_TRACE_KPROBE_SESSION: u32 = 56;
 /// `BPF_F_KPROBE_MULTI_RETURN` and `BPF_F_UPROBE_MULTI_RETURN`.
 const MULTI_RETURN: u32 = 1;
 // include/uapi/linux/bpf.h, enum bpf_map_type.
@@ -412,14 +414,28 @@ pub(super) fn open_probe(probe: &ProbeEvent<'_>) -> io::Result<OwnedFd> {
     open_event(&mut attr, every_process, cpu)
 }
 
+/// At which end of functions a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FunctionEnd {
+    Entry,
+    Return,
+    /// A session.
+    Both,
+}
+
 /// Attaches a program to many functions of the kernel, by their addresses.
-pub(super) fn link_kprobes(program: BorrowedFd<'_>, addresses: &[u64], returns: bool) -> io::Result<OwnedFd> {
+pub(super) fn link_kprobes(
+    program: BorrowedFd<'_>,
+    addresses: &[u64],
+    end: FunctionEnd,
+) -> io::Result<OwnedFd> {
+    let both = end == FunctionEnd::Both;
     let mut attr = LinkKprobes {
         prog_fd: program.as_raw_fd() as u32,
         target_fd: 0,
-        attach_type: BPF_TRACE_KPROBE_MULTI,
+        attach_type: if both { BPF_TRACE_KPROBE_SESSION } else { BPF_TRACE_KPROBE_MULTI },
         flags: 0,
-        multi_flags: if returns { MULTI_RETURN } else { 0 },
+        multi_flags: if end == FunctionEnd::Return { MULTI_RETURN } else { 0 },
         count: addresses.len() as u32,
         symbols: 0,
         addresses: addresses.as_ptr() as u64,

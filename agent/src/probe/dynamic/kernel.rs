@@ -120,7 +120,23 @@ impl KernelFunctions {
             }
             None => self.unambiguous(pattern, tracefs),
         };
-        if found.is_empty() { Err(FunctionError::NoMatch(pattern.to_owned())) } else { Ok(found) }
+        if found.is_empty() { Err(self.unmatched(pattern)) } else { Ok(found) }
+    }
+
+    /// Why there is no function that a pattern means.
+    pub(super) fn unmatched(&self, pattern: &str) -> FunctionError {
+        if pattern.contains(['*', '?', '[']) {
+            return FunctionError::NoMatch(pattern.to_owned());
+        }
+        match self.check(pattern) {
+            Ok(()) => FunctionError::NoMatch(pattern.to_owned()),
+            Err(error) => error,
+        }
+    }
+
+    /// The address of a symbol.
+    pub(super) fn address_of(&self, name: &str) -> Option<u64> {
+        self.symbols.address_of(name)
     }
 
     /// The same where the kernel tells names only: of functions that share one, some may not be traceable.

@@ -13,6 +13,7 @@
 //! | `compile` | from arguments to instructions |
 //! | `stage` | what filters look at |
 //! | [`function`] | calls of many functions, as ftrace has them |
+//! | [`graph`] | the same with their returns, nested |
 //! | [`kernel`] | kprobes: functions of the kernel |
 //! | [`user`] | uprobes: functions of binaries |
 //! | [`usdt`] | markers in binaries |
@@ -20,6 +21,7 @@
 mod compile;
 mod fetch;
 pub mod function;
+pub mod graph;
 pub mod kernel;
 mod layout;
 mod registers;
@@ -95,6 +97,20 @@ pub enum NotTraced {
          CONFIG_DYNAMIC_FTRACE_WITH_REGS); --kprobe takes single ones, where there are kprobes"
     )]
     Fprobes,
+    /// There is no way to attach to both ends of them.
+    #[error("this kernel has no kprobe sessions (they need Linux 6.10 and CONFIG_FPROBE)")]
+    Sessions,
+    /// A kprobe for each would take too long.
+    #[error(
+        "the graph has {0} functions, and this kernel attaches to one at a time (for many it needs Linux 5.18 and CONFIG_FPROBE); \
+         choose 512 at most with --graph-filter, or only the roots with --max-graph-depth 1"
+    )]
+    TooMany(usize),
+    /// ftrace's records of a graph, or the kernel's structures, have another layout.
+    #[error(
+        "this kernel lays out the records of ftrace:funcgraph_entry and _exit in a way that is not known here"
+    )]
+    GraphLayout,
     /// ftrace's records of calls have another layout.
     #[error("this kernel lays out the records of ftrace:function in a way that is not known here")]
     Layout,
