@@ -9,7 +9,10 @@ use std::{
     fmt::Write as _,
 };
 
-use tracer_agent::event::{Array, Location};
+use tracer_agent::{
+    analysis::diff::differing_fields,
+    event::{Array, EventTable, Location, Machine, NoNames},
+};
 
 use crate::{
     dat::{Record, le_u32},
@@ -275,6 +278,36 @@ pub fn compare(
         }
     }
     tallies
+}
+
+/// The values that differ between the records of each pair, as `tracer-agent diff` finds them, with the first example of each event and
+/// field; those that [`compare`] leaves out are left out here, too.
+pub fn values(
+    ftrace: &[Record],
+    agent: &[Record],
+    pairs: &Pairs,
+    events: &BTreeMap<u16, Event>,
+) -> BTreeMap<(String, String), String> {
+    let mut table = EventTable::new(Machine::default());
+    for event in events.values() {
+        table.add(&event.system, &event.text, &NoNames).unwrap();
+    }
+    let mut found = BTreeMap::new();
+    for (reference, ours) in &pairs.pairs {
+        let (reference, ours) = (&ftrace[*reference], &agent[*ours]);
+        let event = &events[&reference.id()];
+        if changed_meanwhile(event, reference, ours) {
+            continue;
+        }
+        let printer = table.get(reference.id()).unwrap();
+        for (field, values) in differing_fields((printer, &reference.bytes), (printer, &ours.bytes)) {
+            let compared_apart = ["common_flags", "common_preempt_count"].contains(&field);
+            if !compared_apart && !UNSET.contains(&(&event.format.name, field)) {
+                found.entry((event.format.name.clone(), field.to_owned())).or_insert(values);
+            }
+        }
+    }
+    found
 }
 
 fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]) {

@@ -120,6 +120,8 @@ fn check(case: &Case<'_>) {
         assert!(tally.flags.is_empty(), "{event}: flags (ftrace, agent): {:x?}", tally.flags);
         assert!(tally.depths.is_empty(), "{event}: preempt counts (ftrace, agent): {:x?}", tally.depths);
     }
+    let differences = pairs::values(&ftrace, &ours, &pairs, &all_events);
+    assert!(differences.is_empty(), "as `diff --values` tells it: {differences:?}");
     for (event, minimum) in *expected {
         let paired = tallies.get(*event).map_or(0, |tally| tally.pairs);
         assert!(paired >= *minimum, "{event}: {paired} pairs, expected {minimum}");
