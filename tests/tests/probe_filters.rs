@@ -144,7 +144,7 @@ fn a_filter_that_does_not_fit_its_probe_is_refused() {
         ("$cgroup == \"/no/such/group\"", &["there is no control group"]),
         (
             "t0 ~ \"*a*\" || t1 ~ \"*a*\" || t2 ~ \"*a*\" || t3 ~ \"*a*\"",
-            &["a program has room for 240", "fewer texts"],
+            &["a program has room for 208", "fewer texts"],
         ),
     ] {
         let args = ["record", "-o", "refused.dat", "--uprobe", &probe, "-f", filter, "true"];

@@ -34,6 +34,8 @@ use crate::{
 const COMMON: u32 = 8;
 /// Longest record of the fast lane: its event header has 4 bytes.
 const FAST_MAX: u32 = 112;
+/// What a filter sees in programs that can be preempted, whose other functions need more of the stack.
+const APART_MAX: u32 = 80;
 /// Below the frame, which is at the top of the stack: named values, then what calls would overwrite, then what members are copied to.
 const LETS_MAX: usize = 12;
 const SAVED: i16 = FRAME + 8 * LETS_MAX as i16;
@@ -366,8 +368,11 @@ impl<'a> Compiler<'a> {
     /// Makes the fields of this format on the stack; texts are cut, which is not counted.
     fn stage_apart(&mut self, fields: &Format) -> Result<Staged, Mismatch> {
         let layout = fields.record_layout();
-        let texts = self.text_limits(fields, layout.size, FAST_MAX)?;
+        let texts = self.text_limits(fields, layout.size, APART_MAX)?;
         let max = layout.size + texts.iter().map(|(_, limit)| limit).sum::<u32>();
+        if max > APART_MAX {
+            return Err(Mismatch::TooLong(max, APART_MAX));
+        }
         let never = self.code.label();
         self.code.alu(Alu::Mov, R7, FP);
         self.code.alu_imm(Alu::Add, R7, stage(max).into());

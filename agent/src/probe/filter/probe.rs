@@ -18,8 +18,9 @@ use crate::{
     },
 };
 
-/// Bytes that the fields of a filter take at most, texts included: what the other functions of a program leave of its stack.
-pub(in crate::probe) const STAGE_MAX: u32 = 240;
+/// Bytes that the fields of a filter take at most, texts included: what the other functions of a program leave of its 512 bytes of stack
+/// where it can be preempted (up to Linux 6.9), with each function's share rounded up to 32.
+pub(in crate::probe) const STAGE_MAX: u32 = 208;
 
 /// What is wanted of a probe's records, beside what its text says.
 #[derive(Clone, Copy, Debug)]
