@@ -162,3 +162,22 @@ fn migration_depth(current: &Current, own: u32) -> u32 {
     let depth = depth.saturating_sub(own);
     if depth > 0xf { 0xf } else { depth }
 }
+
+/// How often the current task has lazy preemption disabled (`common_preempt_lazy_count`), without what running this program adds: the
+/// first level of disabled migration adds one.
+#[inline(always)]
+pub fn lazy_count(current: &Current, own_migration: u32) -> u32 {
+    let offset = globals::task_lazy_count();
+    if offset == 0 || globals::task_migration() == 0 || current.task.is_null() {
+        return 0;
+    }
+    // SAFETY: as in `Current::get`.
+    let (count, migration) = unsafe {
+        (
+            current.task.add(offset as usize).cast::<u32>().read_volatile(),
+            u32::from(current.task.add(globals::task_migration() as usize).cast::<u16>().read_volatile()),
+        )
+    };
+    let own = if own_migration != 0 && migration == own_migration { 1 } else { 0 };
+    count.saturating_sub(own) & 0xff
+}

@@ -23,6 +23,7 @@ use aya_ebpf::{
 
 use crate::{
     context::{self, Current, Own},
+    globals,
     maps::EVENTS,
     parts,
     ring::{self, Body, Ring, clamp},
@@ -94,7 +95,8 @@ fn write<const LONG: bool>(
     time: u64,
     current: &Current,
 ) -> Result<(), LossCause> {
-    let record = Record::<LONG> { ctx, slot, len: record_len(ctx, slot)? - COMMON };
+    let lazy = context::lazy_count(current, OWN_MIGRATION);
+    let record = Record::<LONG> { ctx, slot, len: record_len(ctx, slot)? - COMMON, lazy };
     let space = ring.reserve(time, record.len)?;
     let common = common(ring, slot, current);
     let end = space.fill(common, &record)?;
@@ -105,10 +107,13 @@ fn write<const LONG: bool>(
     Ok(())
 }
 
-/// The common fields. Running the program adds a level of disabled migration (`bpf_prog_run_array`, include/linux/bpf.h).
+/// Levels of disabled migration that running the program adds (`bpf_prog_run_array`, include/linux/bpf.h).
+const OWN_MIGRATION: u32 = 1;
+
+/// The common fields.
 #[inline(always)]
 fn common(ring: &mut Ring, slot: &EventSlot, current: &Current) -> [u32; 2] {
-    let own = Own { migration: 1, preemption: 1 };
+    let own = Own { migration: OWN_MIGRATION, preemption: 1 };
     [context::common_word(ring.ctl, slot.id, current, own), current.pid_tgid as u32]
 }
 
@@ -129,7 +134,9 @@ fn queue(ctx: *const u8, slot: *const EventSlot, cookie: u32) -> u64 {
 #[inline(always)]
 fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) -> Result<(), LossCause> {
     let len = record_len(ctx, slot)?;
-    let record = Record::<false> { ctx, slot, len: len - COMMON };
+    let current = Current::get();
+    let lazy = context::lazy_count(&current, OWN_MIGRATION);
+    let record = Record::<false> { ctx, slot, len: len - COMMON, lazy };
     macro_rules! queue_class {
         ($class:literal) => {
             if len <= $class {
@@ -143,7 +150,7 @@ fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) 
                 } else {
                     Entry::append(ring.ctl, cookie, $class).ok_or(LossCause::Nested)?
                 };
-                let common = common(ring, slot, &Current::get());
+                let common = common(ring, slot, &current);
                 let target = entry.record();
                 // Every class has room for the common fields.
                 unsafe { target.cast::<[u32; 2]>().write(common) };
@@ -168,6 +175,8 @@ struct Record<'a, const LONG: bool> {
     ctx: *const u8,
     slot: &'a EventSlot,
     len: u32,
+    /// The fifth common field, where there is one.
+    lazy: u32,
 }
 
 impl<const LONG: bool> Record<'_, LONG> {
@@ -206,7 +215,12 @@ impl<const LONG: bool> Body for Record<'_, LONG> {
     #[inline(always)]
     fn write<const MAX: u32>(&self, destination: *mut u8, len: u32) -> bool {
         if self.slot.flags & slot_flags::SYSCALL == 0 {
-            return self.copy::<MAX>(destination, len);
+            let done = self.copy::<MAX>(destination, len);
+            if globals::task_lazy_count() != 0 && self.slot.flags & slot_flags::LAZY_COUNT != 0 {
+                // Every class has room for these bytes.
+                unsafe { destination.cast::<u32>().write(self.lazy) };
+            }
+            return done;
         }
         let held = u32::from(self.slot.copy_len).saturating_sub(COMMON);
         let mut copied = len;

@@ -28,6 +28,7 @@ global!(TASK_PID, u32, task_pid);
 global!(TASK_TGID, u32, task_tgid);
 global!(TASK_COMM, u32, task_comm);
 global!(TASK_MIGRATION, u32, task_migration);
+global!(TASK_LAZY_COUNT, u32, task_lazy_count);
 global!(RAW_MIGRATION, u32, raw_migration);
 global!(TASK_STATUS, u32, task_status);
 global!(RAW_ENTER, u32, raw_enter);

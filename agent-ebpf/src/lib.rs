@@ -253,6 +253,9 @@ pub mod slot_flags {
     pub const KERNEL_STACK: u32 = 2;
     /// The event is followed by its process's stack.
     pub const USER_STACK: u32 = 4;
+    /// A fifth common field, the byte `common_preempt_lazy_count`, is behind the others, and three bytes of padding behind it (kernels
+    /// before 6.6 with the `PREEMPT_RT` patches).
+    pub const LAZY_COUNT: u32 = 8;
 }
 
 /// What to record of one system call number. The slots are positions in `EVENTS` plus 1, or 0 for "not recorded".
@@ -371,6 +374,8 @@ pub mod globals {
     pub const TASK_COMM: &str = "TASK_COMM";
     /// `u32`: offset of `task_struct.migration_disabled`, or 0.
     pub const TASK_MIGRATION: &str = "TASK_MIGRATION";
+    /// `u32`: offset of `task_struct.thread_info.preempt_lazy_count`, or 0.
+    pub const TASK_LAZY_COUNT: &str = "TASK_LAZY_COUNT";
     /// `u32`: how often the kernel disables migration around a raw tracepoint's program.
     pub const RAW_MIGRATION: &str = "RAW_MIGRATION";
     /// `u32`: offset of `task_struct.thread_info.status`, whose bit 1 marks 32-bit system calls on x86, or 0.

@@ -2,7 +2,14 @@
 
 use std::io::{self, Write};
 
-use crate::kernel::features::{Check, CheckId, Features, Need, Status};
+use crate::{
+    kernel::{
+        btf::Btf,
+        features::{Check, CheckId, Features, Need, Status},
+        tracefs::Tracefs,
+    },
+    probe::{Outcome, Surveyed, survey},
+};
 
 use super::exit::ExitCode;
 use super::list::json_string;
@@ -16,21 +23,76 @@ pub struct Args {
     /// Print JSON: an object with the verdict and an array of checks
     #[arg(long)]
     pub json: bool,
+    /// Print every program instead, with the number of instructions that the kernel's verifier looked at, or what it said
+    #[arg(long, conflicts_with = "json")]
+    pub programs: bool,
 }
+
+/// What the kernel made of the programs, or why nobody could ask it.
+type Programs = Result<Vec<Surveyed>, String>;
 
 /// Checks this machine, prints the answers, and gives the code to exit with.
 pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
-    report(&Features::probe(), args, out)
+    let programs = programs();
+    if args.programs {
+        let (text, code) = match &programs {
+            Ok(programs) => (listing(programs), ExitCode::Ok),
+            Err(why) => (format!("the programs cannot be loaded: {why}\n"), ExitCode::NotPermitted),
+        };
+        return print(text.as_bytes(), out).map(|()| code);
+    }
+    report(&Features::probe(), &programs, args, out)
+}
+
+fn programs() -> Programs {
+    let tracefs = Tracefs::open().map_err(|error| error.to_string())?;
+    let btf = Btf::of_kernel().map_err(|error| error.to_string())?;
+    survey(&tracefs, &btf).map_err(|error| error.to_string())
+}
+
+/// A line for each program: its name and the number, or why there is none.
+fn listing(programs: &[Surveyed]) -> String {
+    let line = |Surveyed { name, outcome }: &Surveyed| match outcome {
+        Outcome::Loaded { verified: Some(verified) } => format!("{name} {verified}\n"),
+        Outcome::Loaded { verified: None } => format!("{name} unknown\n"),
+        Outcome::Generic(why) => format!("{name} generic: {why}\n"),
+        Outcome::Refused { reason, log } => format!("{name} refused: {reason}\n  {log}\n"),
+    };
+    programs.iter().map(line).collect()
 }
 
 /// Prints the answers. A reader that closed its end is no error.
-pub fn report(features: &Features, args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
+pub fn report(
+    features: &Features,
+    programs: &Programs,
+    args: &Args,
+    out: &mut dyn Write,
+) -> io::Result<ExitCode> {
     let mut text = Vec::new();
-    if args.json { json(features, &mut text) } else { plain(features, &mut text) }?;
-    match out.write_all(&text).and_then(|()| out.flush()) {
+    if args.json { json(features, programs, &mut text) } else { plain(features, programs, &mut text) }?;
+    print(&text, out).map(|()| verdict(features))
+}
+
+fn print(text: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    match out.write_all(text).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error),
-        _ => Ok(verdict(features)),
+        _ => Ok(()),
     }
+}
+
+/// Which of the described events have programs of their own, and why the others have none.
+fn lanes(programs: &[Surveyed]) -> (usize, Vec<(&str, String)>) {
+    let events = programs.iter().filter(|program| program.name.contains(':'));
+    let mut slow = Vec::new();
+    let mut fast = 0;
+    for Surveyed { name, outcome } in events {
+        match outcome {
+            Outcome::Loaded { .. } => fast += 1,
+            Outcome::Generic(why) => slow.push((name.as_str(), why.to_string())),
+            Outcome::Refused { reason, .. } => slow.push((name.as_str(), reason.clone())),
+        }
+    }
+    (fast, slow)
 }
 
 /// The code to exit with. What the kernel lacks comes before what this user may not do.
@@ -51,11 +113,25 @@ fn mark(status: Status) -> &'static str {
     }
 }
 
-fn plain(features: &Features, out: &mut impl Write) -> io::Result<()> {
+fn plain(features: &Features, programs: &Programs, out: &mut impl Write) -> io::Result<()> {
     for Check { id, status, detail, remedy, need: _ } in features.checks() {
         writeln!(out, "{} {}: {}", mark(*status), id.name(), one_line(detail))?;
         if let Some(remedy) = remedy {
             writeln!(out, "   -> {}", one_line(remedy))?;
+        }
+    }
+    match programs {
+        Err(why) => writeln!(out, "?? lanes: {}", one_line(why))?,
+        Ok(programs) => {
+            let (fast, slow) = lanes(programs);
+            let all = fast + slow.len();
+            writeln!(
+                out,
+                "ok lanes: {fast} of the {all} events that have programs of their own use them here"
+            )?;
+            for (event, why) in slow {
+                writeln!(out, "   {event} takes the generic lane: {}", one_line(&why))?;
+            }
         }
     }
     let blockers = features.blockers();
@@ -66,7 +142,7 @@ fn plain(features: &Features, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "\nEvents cannot be recorded: {}.", names.join(", "))
 }
 
-fn json(features: &Features, out: &mut impl Write) -> io::Result<()> {
+fn json(features: &Features, programs: &Programs, out: &mut impl Write) -> io::Result<()> {
     let code = verdict(features);
     write!(out, "{{\"can_record\":{},\"exit_code\":{},\"checks\":[", code == ExitCode::Ok, code.code())?;
     for (place, check) in features.checks().iter().enumerate() {
@@ -90,7 +166,18 @@ fn json(features: &Features, out: &mut impl Write) -> io::Result<()> {
         }
         out.write_all(b"}")?;
     }
-    out.write_all(b"\n]}\n")
+    out.write_all(b"\n],\"lanes\":")?;
+    match programs {
+        Err(why) => write!(out, "{{\"unknown\":{}", json_string(why))?,
+        Ok(programs) => {
+            let (fast, slow) = lanes(programs);
+            let slow: Vec<String> = (slow.iter())
+                .map(|(event, why)| format!("{}:{}", json_string(event), json_string(why)))
+                .collect();
+            write!(out, "{{\"fast\":{fast},\"generic\":{{{}}}", slow.join(","))?;
+        }
+    }
+    out.write_all(b"}}\n")
 }
 
 /// A text of the kernel's or of an error on one line of its own.
@@ -109,7 +196,17 @@ mod tests {
 
     fn printed(checks: Vec<Check>, json: bool) -> (ExitCode, String) {
         let mut out = Vec::new();
-        let code = report(&Features::from_checks(checks), &Args { json }, &mut out).unwrap();
+        let programs = vec![
+            Surveyed { name: "a:b".to_owned(), outcome: Outcome::Loaded { verified: Some(7) } },
+            Surveyed {
+                name: "a:c".to_owned(),
+                outcome: Outcome::Refused { reason: "no\nway".to_owned(), log: "1: no way".to_owned() },
+            },
+            Surveyed { name: "for_all".to_owned(), outcome: Outcome::Loaded { verified: None } },
+        ];
+        assert_eq!(listing(&programs), "a:b 7\na:c refused: no\nway\n  1: no way\nfor_all unknown\n");
+        let args = Args { json, programs: false };
+        let code = report(&Features::from_checks(checks), &Ok(programs), &args, &mut out).unwrap();
         (code, String::from_utf8(out).unwrap())
     }
 
@@ -126,7 +223,9 @@ mod tests {
         assert_eq!(code, ExitCode::Ok);
         assert_eq!(
             text,
-            "ok kernel: found that\nno btf: found that\n   -> do \"this\"\n?? jit: found that\n\n\
+            "ok kernel: found that\nno btf: found that\n   -> do \"this\"\n?? jit: found that\n\
+            ok lanes: 1 of the 2 events that have programs of their own use them here\n   \
+            a:c takes the generic lane: no way\n\n\
             Events can be recorded on this machine.\n"
         );
     }
@@ -163,7 +262,7 @@ mod tests {
             {\"name\":\"tracefs\",\"kind\":\"feature\",\"status\":\"no\",\"required\":true,\
             \"detail\":\"found\\nthat\",\"remedy\":\"do \\\"this\\\"\"},\n\
             {\"name\":\"CAP_BPF\",\"kind\":\"capability\",\"status\":\"yes\",\"required\":false,\
-            \"detail\":\"found\\nthat\"}\n]}\n"
+            \"detail\":\"found\\nthat\"}\n],\"lanes\":{\"fast\":1,\"generic\":{\"a:c\":\"no\\nway\"}}}\n"
         );
     }
 }

@@ -375,6 +375,31 @@ impl Btf {
         })
     }
 
+    /// The value of an enumerator of an enumeration, if it has one of this name.
+    pub fn enumerator(&self, type_id: TypeId, name: &str) -> Result<Option<i64>, BtfError> {
+        let (_, Some(head)) = self.resolve(type_id)? else { return Ok(None) };
+        let entry = match head.kind {
+            kind::ENUM => 8,
+            kind::ENUM64 => 12,
+            _ => return Ok(None),
+        };
+        for place in 0..head.vlen {
+            let at = head.body + place * entry;
+            if !self.string_is(self.word(at)?, name) {
+                continue;
+            }
+            let low = self.word(at + 4)?;
+            let high = if head.kind == kind::ENUM64 { Some(self.word(at + 8)?) } else { None };
+            // The kind flag says that values have a sign.
+            return Ok(Some(match high {
+                Some(high) => (u64::from(high) << 32 | u64::from(low)).cast_signed(),
+                None if head.kind_flag => low.cast_signed().into(),
+                None => low.into(),
+            }));
+        }
+        Ok(None)
+    }
+
     /// What a pointer points to, behind the typedefs and qualifiers of both; nothing when the type is no pointer.
     pub fn pointer_target(&self, type_id: TypeId) -> Result<Option<TypeId>, BtfError> {
         match self.resolve(type_id)? {

@@ -16,6 +16,8 @@ pub struct KernelLayout {
     pub task_comm: u32,
     /// `task_struct.migration_disabled`.
     pub task_migration: u32,
+    /// `task_struct.thread_info.preempt_lazy_count`, which only kernels with the `PREEMPT_RT` patches have.
+    pub task_lazy_count: u32,
     /// How to find a CPU's preempt count.
     pub preempt_count: Option<PreemptCountPath>,
     /// How programs load from any address.
@@ -69,6 +71,7 @@ impl KernelLayout {
             task_tgid: offset("task_struct.tgid"),
             task_comm: offset("task_struct.comm"),
             task_migration: migration.map_or(0, |member| member.offset),
+            task_lazy_count: offset("task_struct.thread_info.preempt_lazy_count"),
             preempt_count: PreemptCountPath::from_btf(btf),
             any_load: AnyLoad::from_btf(btf),
         }

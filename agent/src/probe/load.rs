@@ -104,6 +104,17 @@ pub enum LoadError {
     },
 }
 
+/// Why the kernel refused a program, in one line: the last one of the verifier's log that is no statistics, or the system's reason.
+pub(super) fn verdict(source: &io::Error, log: &str) -> String {
+    // print_verification_stats and check_stack_max_depth, kernel/bpf/verifier.c
+    const STATISTICS: [&str; 4] = ["processed ", "stack depth ", "verification time ", "mark_precise:"];
+    let reason = log
+        .lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty() && !STATISTICS.iter().any(|statistics| line.starts_with(statistics)));
+    reason.map_or_else(|| source.to_string(), str::to_owned)
+}
+
 pub(super) fn said(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; the verifier said:\n  {log}") }
 }
@@ -373,6 +384,15 @@ fn create_map(name: &str, definition: &aya_obj::Map, inner: Option<BorrowedFd<'_
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_verdict_is_one_line() {
+        let source = || io::Error::from_raw_os_error(13);
+        let log = "0: R1=ctx()\n  1: (79) r1 = *(u64 *)(r6 +8)\n  func 'kfree' arg1 type UNKNOWN is not a struct\n  \
+                   processed 8 insns (limit 1000000) max_states_per_insn 0\n  stack depth 0";
+        assert_eq!(verdict(&source(), log), "func 'kfree' arg1 type UNKNOWN is not a struct");
+        assert_eq!(verdict(&source(), ""), source().to_string());
+    }
 
     #[test]
     fn a_log_is_cut_to_its_end() {

@@ -19,6 +19,7 @@ pub mod plan;
 mod program;
 pub mod scope;
 pub mod shape;
+mod survey;
 mod sys;
 pub mod tasks;
 pub mod tracepoint;
@@ -27,6 +28,7 @@ pub mod typed;
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
 pub use load::LoadError;
 pub use object::{NameStream, ProbeToAttach, ProgramOptions, Programs, WakeStream};
+pub use survey::{Outcome, Surveyed, survey};
 
 /// Why a hook could not be used.
 #[derive(Debug, thiserror::Error)]

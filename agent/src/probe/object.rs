@@ -263,6 +263,20 @@ impl Programs {
         }
     }
 
+    /// Loads the programs of fast events without attaching them. The results are in the order of the events.
+    pub(super) fn try_out_fast(
+        &self,
+        events: &[(&str, &FastEvent)],
+        hooks: Option<Hooks>,
+    ) -> Result<Vec<Result<OwnedFd, FastError>>, LoadError> {
+        Ok(Loader::new(&self.object, hooks)?.try_out(events))
+    }
+
+    /// The loaded programs by name.
+    pub(super) fn loaded(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
+        self.loaded.iter().map(|(name, program)| (*name, program.as_fd()))
+    }
+
     /// The descriptor of a loaded program.
     pub(super) fn fd(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
         self.loaded.get(name).map(|program| program.as_fd()).ok_or(LoadError::Missing(name))
@@ -314,7 +328,6 @@ impl Programs {
     }
 }
 
-/// What a program's descriptor says about it.
 fn misses(program: BorrowedFd<'_>) -> Option<u64> {
     sys::told_of_program(program, "recursion_misses")
 }
@@ -459,6 +472,7 @@ fn create_object(
         (globals::TASK_TGID, layout.task_tgid),
         (globals::TASK_COMM, layout.task_comm),
         (globals::TASK_MIGRATION, layout.task_migration),
+        (globals::TASK_LAZY_COUNT, layout.task_lazy_count),
         (globals::TASK_STATUS, options.hooks.map_or(0, |hooks| hooks.task_status)),
         (globals::RAW_ENTER, calls.raw_enter.0),
         (globals::RAW_ENTER_ID, calls.raw_enter.1),

@@ -15,6 +15,9 @@ use super::{
 };
 use crate::event::{Format, Location};
 
+/// The common field that only some kernels have.
+pub(super) const LAZY_COUNT: &str = "common_preempt_lazy_count";
+
 /// Why an event cannot be recorded by the generic lane although the kernel would attach a program.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SlotError {
@@ -61,9 +64,7 @@ pub struct AttachError {
 /// (`perf_call_bpf_enter`, kernel/trace/trace_syscalls.c): number and arguments at the format's offsets, and none of the
 /// dynamic fields that formats list from 6.19 on.
 pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot, SlotError> {
-    if !has_standard_common_fields(format) {
-        return Err(SlotError::CommonFields);
-    }
+    let common = CommonFields::of(format).ok_or(SlotError::CommonFields)?;
     let layout = format.record_layout();
     let fixed_len = u16::try_from(layout.size).ok().filter(|&size| usize::from(size) <= RECORD_MAX);
     let Some(fixed_len) = fixed_len else { return Err(SlotError::TooLong(layout.size)) };
@@ -79,6 +80,13 @@ pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot,
             .map_or(0, |field| field.offset as u16),
         ..EventSlot::default()
     };
+    if common == CommonFields::WithLazyCount {
+        // The structure that system call events reach programs in does not follow the fields here.
+        if system == "syscalls" {
+            return Err(SlotError::CommonFields);
+        }
+        slot.flags |= slot_flags::LAZY_COUNT;
+    }
     if system == "syscalls" {
         slot.flags |= slot_flags::SYSCALL;
         // Arguments follow the number as an array of longs, which aligns the structure even if there are none
@@ -102,15 +110,35 @@ pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot,
     Ok(slot)
 }
 
-/// Whether the record starts with the eight bytes that programs rebuild: `common_type`, `common_flags`,
-/// `common_preempt_count`, `common_pid`.
-fn has_standard_common_fields(format: &Format) -> bool {
-    let expected =
-        [("common_type", 0, 2), ("common_flags", 2, 1), ("common_preempt_count", 3, 1), ("common_pid", 4, 4)];
-    format.common.len() == expected.len()
-        && format.common.iter().zip(expected).all(|(field, (name, offset, size))| {
+/// What a record starts with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CommonFields {
+    /// The eight bytes that programs rebuild: `common_type`, `common_flags`, `common_preempt_count`, `common_pid`.
+    Standard,
+    /// And `common_preempt_lazy_count`, one byte, in kernels before 6.6 with the `PREEMPT_RT` patches.
+    WithLazyCount,
+}
+
+impl CommonFields {
+    fn of(format: &Format) -> Option<Self> {
+        let expected = [
+            ("common_type", 0, 2),
+            ("common_flags", 2, 1),
+            ("common_preempt_count", 3, 1),
+            ("common_pid", 4, 4),
+            (LAZY_COUNT, 8, 1),
+        ];
+        let as_expected = format.common.iter().zip(expected).all(|(field, (name, offset, size))| {
             (&*field.name, field.offset, field.size) == (name, offset, size)
-        })
+        });
+        // Three bytes of padding stand before the first field of the event.
+        let padded = format.fields.iter().all(|field| field.offset >= 12);
+        match format.common.len() {
+            4 if as_expected => Some(Self::Standard),
+            5 if as_expected && padded => Some(Self::WithLazyCount),
+            _ => None,
+        }
+    }
 }
 
 /// The field that names the other thread of a scheduler event, which a process filter looks at too. The same events
@@ -159,6 +187,28 @@ impl From<LoadError> for super::ProbeError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fifth_common_field_is_known() {
+        let plan = |system: &str, lazy: &str, at: u32| {
+            let text = format!(
+                "name: x\nID: 9\nformat:\n\
+                 \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+                 \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+                 \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+                 \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\
+                 \tfield:unsigned char {lazy};\toffset:8;\tsize:1;\tsigned:0;\n\n\
+                 \tfield:int y;\toffset:{at};\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n"
+            );
+            plan_slot(system, "x", &Format::parse(&text).unwrap()).map(|slot| slot.flags)
+        };
+        assert_eq!(plan("sched", LAZY_COUNT, 12), Ok(slot_flags::LAZY_COUNT));
+        for (system, lazy, at) in
+            [("sched", "common_other", 12), ("sched", LAZY_COUNT, 9), ("syscalls", LAZY_COUNT, 12)]
+        {
+            assert_eq!(plan(system, lazy, at), Err(SlotError::CommonFields), "{system} {lazy} {at}");
+        }
+    }
 
     #[test]
     fn system_call_records_are_padded_to_longs() {

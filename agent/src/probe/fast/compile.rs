@@ -12,7 +12,12 @@
 //!
 //! If the verifier refuses a load, the same event is compiled to copy members with `bpf_probe_read_kernel`.
 
-use agent_ebpf::{END_CUT, SIDE_RECORD_MAX};
+mod constants;
+mod fields;
+
+use std::{cell::RefCell, collections::HashMap};
+
+use agent_ebpf::SIDE_RECORD_MAX;
 
 use super::language::{Definition, Expr, Op};
 use crate::{
@@ -27,6 +32,7 @@ use crate::{
         hook::Preemption,
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
         program::{Body, FRAME, Part, Relocation},
+        tracepoint::LAZY_COUNT,
     },
 };
 
@@ -48,6 +54,7 @@ const TEXT_MIN: u32 = 32;
 const DEPTH_MAX: u8 = 5;
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.
+const HELPER_GET_SOCKET_COOKIE: i32 = 46;
 const HELPER_PROBE_READ_KERNEL: i32 = 113;
 const HELPER_PROBE_READ_USER_STR: i32 = 114;
 const HELPER_PROBE_READ_KERNEL_STR: i32 = 115;
@@ -193,12 +200,41 @@ pub(in crate::probe) struct Extras<'a> {
     pub(in crate::probe) contexts: &'a Placed,
 }
 
+/// The kernel's types by name. Looking for one in BTF takes a walk through all of them, and the same few are asked for again and
+/// again.
+#[derive(Debug)]
+pub(in crate::probe) struct TypeNames<'a> {
+    btf: &'a Btf,
+    known: RefCell<HashMap<String, Option<TypeId>>>,
+}
+
+impl<'a> TypeNames<'a> {
+    pub(in crate::probe) fn new(btf: &'a Btf) -> Self {
+        Self { btf, known: RefCell::default() }
+    }
+
+    /// The number of a type, if there is one of that name.
+    fn find(&self, name: &str) -> Option<TypeId> {
+        let mut known = self.known.borrow_mut();
+        if let Some(found) = known.get(name) {
+            return *found;
+        }
+        let found = self.btf.type_named(name).ok();
+        known.insert(name.to_owned(), found);
+        found
+    }
+
+    fn named(&self, name: &str) -> Result<TypeId, BtfError> {
+        self.find(name).ok_or_else(|| BtfError::NoType(name.to_owned()))
+    }
+}
+
 /// Compiles an event.
 pub(in crate::probe) fn compile(
     definition: &Definition<'_>,
     args: &[TypeId],
     format: &Format,
-    btf: &Btf,
+    types: &TypeNames<'_>,
     access: Access,
     rules: Rules,
     extras: Extras<'_>,
@@ -215,8 +251,17 @@ pub(in crate::probe) fn compile(
     if let Some((name, _)) = definition.fields.iter().find(|(name, _)| format.field(name).is_none()) {
         return Err(Mismatch::NoField((*name).to_owned()));
     }
-    let compiler =
-        Compiler { code: Assembler::default(), definition, args, btf, access, rules, lets: Vec::new() };
+    let compiler = Compiler {
+        code: Assembler::default(),
+        definition,
+        args,
+        types,
+        btf: types.btf,
+        access,
+        rules,
+        lets: Vec::new(),
+        field_size: 0,
+    };
     compiler.program(format, extras)
 }
 
@@ -239,15 +284,21 @@ struct Compiler<'a> {
     code: Assembler,
     definition: &'a Definition<'a>,
     args: &'a [TypeId],
+    types: &'a TypeNames<'a>,
     btf: &'a Btf,
     access: Access,
     rules: Rules,
     lets: Vec<(&'a str, Type)>,
+    /// Bytes of the field that is being compiled: what `size()` gives.
+    field_size: u32,
 }
 
 impl<'a> Compiler<'a> {
     fn program(mut self, format: &Format, Extras { filter, contexts }: Extras<'_>) -> Result<Body, Mismatch> {
         let layout = format.record_layout();
+        for needed in &self.definition.needs {
+            self.exists(needed)?;
+        }
         let texts = self.text_limits(format, layout.size, self.rules.record_max + contexts.bytes())?;
         let max = layout.size + texts.iter().map(|(_, limit)| limit).sum::<u32>();
         let done = self.code.label();
@@ -259,7 +310,10 @@ impl<'a> Compiler<'a> {
         let mut staged = None;
         let end = self.code.label();
         if let Some(asked) = filter {
-            self.lets()?;
+            if has_lazy_count(format) && asked.program.reads.contains(&COMMON) {
+                return Err(filter::Uncompiled::Common(LAZY_COUNT).into());
+            }
+            self.lets(format)?;
             let open = self.code.label();
             staged = Some(match asked.apart {
                 Some(fields) => self.stage_apart(fields)?,
@@ -288,13 +342,16 @@ impl<'a> Compiler<'a> {
         let finish = self.code.label();
         self.code.jump_imm(Jump::Equal, R0, 0, done);
         self.code.alu(Alu::Mov, R7, R0);
+        let can_fail = self.can_fail(&texts);
         if staged == Some(Staged::Whole) {
-            self.code.jump_imm(Jump::Equal, R8, 0, failed);
+            if can_fail {
+                self.code.jump_imm(Jump::Equal, R8, 0, failed);
+            }
             self.unstage(COMMON, max, max);
         } else {
             self.code.load_imm(R8, layout.fields_end.into());
             if filter.is_none() {
-                self.lets()?;
+                self.lets(format)?;
             }
             self.padding(format, layout.size);
             let is_staged = |field: &Field| {
@@ -305,6 +362,11 @@ impl<'a> Compiler<'a> {
             }
             self.fields(format, &texts, |field| !is_staged(field), failed)?;
         }
+        if has_lazy_count(format) {
+            let info = Expr::Member(Expr::Name("current").into(), "thread_info", true);
+            self.number(&Expr::Member(info.into(), "preempt_lazy_count", false), 1)?;
+            self.code.store(1, R7, COMMON as i16, R1);
+        }
         // What the filter looked at is there, and not needed any more.
         contexts.write(&mut self.code, -CUT - SCRATCH);
         // What is behind the last field belongs to the structure, and dynamic data starts at the field's end.
@@ -314,7 +376,7 @@ impl<'a> Compiler<'a> {
             // What `fast_end` takes for a cut is above the length.
             self.code.load(8, R1, FP, -CUT);
             self.code.alu(Alu::Or, R2, R1);
-        } else if !texts.is_empty() {
+        } else if can_fail {
             self.code.goto(finish);
             self.code.place(failed);
             self.code.load_imm(R2, 0);
@@ -356,6 +418,9 @@ impl<'a> Compiler<'a> {
         let (cut, whole) = (self.code.label(), self.code.label());
         self.code.load_imm(R8, format.record_layout().fields_end.into());
         self.fields(format, texts, |_| true, cut)?;
+        if !self.can_fail(texts) {
+            return Ok(Staged::Whole);
+        }
         self.code.goto(whole);
         // The event is not filtered, and counted as lost.
         self.code.place(cut);
@@ -384,6 +449,14 @@ impl<'a> Compiler<'a> {
         self.code.place(never);
         self.code.store_imm(8, FP, -CUT, 0);
         Ok(Staged::Apart)
+    }
+
+    /// Whether a string may be too long for the record.
+    fn can_fail(&self, texts: &[(&str, u32)]) -> bool {
+        self.definition
+            .fields
+            .iter()
+            .any(|(name, value)| !fields::is_empty_text(value) && texts.iter().any(|(text, _)| text == name))
     }
 
     /// Calls the filter and, if it rejects the event, what counts that.
@@ -424,43 +497,13 @@ impl<'a> Compiler<'a> {
     ) -> Result<(), Mismatch> {
         for (name, value) in &self.definition.fields {
             let Some(field) = format.field(name).filter(|field| chosen(field)) else { continue };
+            self.field_size = field.size;
             match texts.iter().find(|(text, _)| text == name) {
                 None => self.field(name, field, value)?,
                 Some((_, limit)) => self.text(name, field, value, *limit, failed)?,
             }
         }
         Ok(())
-    }
-
-    /// The fields that are strings behind the fixed part, and how long each may be, NUL included and one more: what fills the
-    /// limit may have been cut. Strings out of arrays are as long as these; the others share what is left.
-    fn text_limits(
-        &mut self,
-        format: &Format,
-        fixed: u32,
-        record_max: u32,
-    ) -> Result<Vec<(&'a str, u32)>, Mismatch> {
-        let mut limits = Vec::new();
-        for (name, value) in &self.definition.fields {
-            if format.field(name).is_none_or(|field| field.location == Location::Inline) {
-                continue;
-            }
-            // Only the type is of interest here, so that nothing is really loaded.
-            let mark = self.code.clone();
-            self.lets.push(("current", Type::Pointer(self.btf.type_named("task_struct")?)));
-            let array = self.array(text_source(value), 1)?;
-            self.lets.pop();
-            self.code = mark;
-            let limit = array.map(|(_, place)| self.btf.size_of(place.type_id)).transpose()?;
-            limits.push((*name, limit.map(|limit| limit + 1)));
-        }
-        let known: u32 = fixed + limits.iter().filter_map(|(_, limit)| *limit).sum::<u32>();
-        let open = limits.iter().filter(|(_, limit)| limit.is_none()).count() as u32;
-        let share = record_max.saturating_sub(known).checked_div(open).unwrap_or(0);
-        if known > record_max || open != 0 && share < TEXT_MIN {
-            return Err(Mismatch::TooLong(known + open * TEXT_MIN, record_max));
-        }
-        Ok(limits.into_iter().map(|(name, limit)| (name, limit.unwrap_or(share))).collect())
     }
 
     fn frame_pointer(&mut self, to: Reg) {
@@ -483,17 +526,44 @@ impl<'a> Compiler<'a> {
                 continue;
             }
             self.code.load(8, R1, R6, 8 * index as i16);
-            self.code.load_imm(R2, target.0.into());
-            self.code.call_kernel_function(cast.0);
+            self.cast(cast, target);
             self.keep(name, Type::Pointer(target), R0)?;
         }
         Ok(())
     }
 
-    fn lets(&mut self) -> Result<(), Mismatch> {
-        if self.uses("current") {
+    /// Makes the pointer in R1 one that is not trusted, to this type, in R0.
+    fn cast(&mut self, cast: TypeId, target: TypeId) {
+        self.code.load_imm(R2, target.0.into());
+        self.code.call_kernel_function(cast.0);
+    }
+
+    /// Checks that what an expression names is there, without keeping the code.
+    fn exists(&mut self, needed: &Expr<'_>) -> Result<(), Mismatch> {
+        self.without_code(|compiler| {
+            compiler.value(needed, 1)?;
+            Ok(())
+        })
+    }
+
+    /// Does something only to learn of types: no code stays, and nothing is really loaded.
+    fn without_code<T>(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<T, Mismatch>,
+    ) -> Result<T, Mismatch> {
+        let mark = self.code.clone();
+        let lets = self.lets.len();
+        self.lets.push(("current", Type::Pointer(self.types.named("task_struct")?)));
+        let result = work(self);
+        self.lets.truncate(lets);
+        self.code = mark;
+        result
+    }
+
+    fn lets(&mut self, format: &Format) -> Result<(), Mismatch> {
+        if self.uses("current") || has_lazy_count(format) {
             self.code.call_helper(HELPER_GET_CURRENT_TASK_BTF);
-            let task = self.btf.type_named("task_struct")?;
+            let task = self.types.named("task_struct")?;
             self.keep("current", Type::Pointer(task), R0)?;
         }
         for (name, value) in &self.definition.lets {
@@ -514,73 +584,6 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// Zeros between the fields and behind them, so that records do not carry what the page held before.
-    fn padding(&mut self, format: &Format, size: u32) {
-        let mut at = 8;
-        let mut ends: Vec<(u32, u32)> =
-            format.fields.iter().map(|field| (field.offset, field.offset + field.size)).collect();
-        ends.sort_unstable();
-        ends.push((size.next_multiple_of(4), 0));
-        for (start, end) in ends {
-            while at < start {
-                let step = if at % 4 == 0 && start - at >= 4 { 4 } else { 1 };
-                self.code.store_imm(step, R7, at as i16, 0);
-                at += step;
-            }
-            at = at.max(end);
-        }
-    }
-
-    fn field(&mut self, name: &str, field: &Field, value: &Expr<'_>) -> Result<(), Mismatch> {
-        let wrong = || Mismatch::FieldType(name.to_owned());
-        let at = i16::try_from(field.offset).map_err(|_| wrong())?;
-        if let Expr::Number(number) = value
-            && matches!(field.size, 1 | 2 | 4 | 8)
-            && let Ok(number) = i32::try_from(*number)
-        {
-            self.code.store_imm(field.size, R7, at, number);
-            return Ok(());
-        }
-        if let Expr::Call("text", args) = value {
-            let [source] = args.as_slice() else {
-                return Err(Mismatch::Expression("text takes one argument"));
-            };
-            return self.fixed_text(source, at, field.size);
-        }
-        if let Some((base, place)) = self.array(value, 1)? {
-            if self.btf.size_of(place.type_id)? != field.size {
-                return Err(wrong());
-            }
-            self.copy(base, place.offset, at, field.size)?;
-            return Ok(());
-        }
-        if !matches!(field.size, 1 | 2 | 4 | 8) {
-            return Err(wrong());
-        }
-        let (register, ty) = self.value(value, 1)?;
-        if let Type::Number { size, .. } = ty
-            && size < field.size
-        {
-            self.extended(register, ty);
-        }
-        self.code.store(field.size, R7, at, register);
-        Ok(())
-    }
-
-    /// A string in an array, with zeros behind it.
-    fn fixed_text(&mut self, source: &Expr<'_>, at: i16, size: u32) -> Result<(), Mismatch> {
-        for byte in 0..size as i16 {
-            self.code.store_imm(1, R7, at + byte, 0);
-        }
-        self.value(source, 1)?;
-        self.code.alu(Alu::Mov, R3, R1);
-        self.code.alu(Alu::Mov, R1, R7);
-        self.code.alu_imm(Alu::Add, R1, at.into());
-        self.code.load_imm(R2, size.into());
-        self.code.call_helper(HELPER_PROBE_READ_KERNEL_STR);
-        Ok(())
-    }
-
     /// The place of an expression that is an array or a structure.
     fn array(&mut self, value: &Expr<'_>, depth: u8) -> Result<Option<(Reg, Place)>, Mismatch> {
         if !matches!(value, Expr::Member(..) | Expr::Index(..)) {
@@ -593,87 +596,6 @@ impl<'a> Compiler<'a> {
         }
         self.code = mark;
         Ok(None)
-    }
-
-    fn copy(&mut self, base: Reg, offset: u32, at: i16, size: u32) -> Result<(), Mismatch> {
-        let from = to_i16(offset)?;
-        if self.access == Access::Copied {
-            self.code.alu(Alu::Mov, R3, base);
-            self.code.alu_imm(Alu::Add, R3, from.into());
-            self.code.alu(Alu::Mov, R1, R7);
-            self.code.alu_imm(Alu::Add, R1, at.into());
-            self.code.load_imm(R2, size.into());
-            self.code.call_helper(HELPER_PROBE_READ_KERNEL);
-            return Ok(());
-        }
-        let mut done = 0;
-        while done < size {
-            let step = aligned_step(at.cast_unsigned().into(), size).min(aligned_step(done, size - done));
-            self.code.load(step, R2, base, from + done as i16);
-            self.code.store(step, R7, at + done as i16, R2);
-            done += step;
-        }
-        Ok(())
-    }
-
-    /// A string behind the fixed part; R8 is where it goes.
-    fn text(
-        &mut self,
-        name: &str,
-        field: &Field,
-        value: &Expr<'_>,
-        max: u32,
-        failed: Label,
-    ) -> Result<(), Mismatch> {
-        let source = text_source(value);
-        if field.location != Location::DataLoc {
-            return Err(Mismatch::FieldType(name.to_owned()));
-        }
-        if let Some((base, place)) = self.array(source, 1)? {
-            self.code.alu(Alu::Mov, R3, base);
-            self.code.alu_imm(Alu::Add, R3, place.offset as i32);
-        } else {
-            self.value(source, 1)?;
-            self.code.alu(Alu::Mov, R3, R1);
-        }
-        self.code.alu(Alu::Mov, R1, R7);
-        self.code.alu(Alu::Add, R1, R8);
-        self.code.load_imm(R2, max.into());
-        let is_user = matches!(value, Expr::Call("ustring", _));
-        self.code.call_helper(if is_user {
-            HELPER_PROBE_READ_USER_STR
-        } else {
-            HELPER_PROBE_READ_KERNEL_STR
-        });
-        let there = self.code.label();
-        self.code.jump_imm(Jump::SignedGreater, R0, 0, there);
-        self.code.alu(Alu::Mov, R1, R7);
-        self.code.alu(Alu::Add, R1, R8);
-        let absent = self.rules.absent;
-        let len = absent.iter().position(|&byte| byte == 0).map_or(absent.len(), |end| end + 1);
-        for (place, &byte) in absent[..len].iter().enumerate() {
-            self.code.store_imm(1, R1, place as i16, byte.into());
-        }
-        self.code.load_imm(R0, len as i64);
-        self.code.place(there);
-        if self.rules.cuts {
-            let whole = self.code.label();
-            self.code.load_imm(R1, max.into());
-            self.code.jump(Jump::SignedGreater, R1, R0, whole);
-            self.code.load_imm(R1, END_CUT.cast_signed());
-            self.code.store(8, FP, -CUT, R1);
-            self.code.load_imm(R0, max.into());
-            self.code.place(whole);
-        } else {
-            // It may have been cut: nothing that is not whole is recorded.
-            self.code.jump_imm(Jump::SignedGreaterEqual, R0, max as i32, failed);
-        }
-        self.code.alu(Alu::Mov, R1, R0);
-        self.code.alu_imm(Alu::Lsh, R1, 16);
-        self.code.alu(Alu::Or, R1, R8);
-        self.code.store(4, R7, to_i16(field.offset)?, R1);
-        self.code.alu(Alu::Add, R8, R0);
-        Ok(())
     }
 
     /// Evaluates to a 64-bit number in the register of this depth.
@@ -703,6 +625,12 @@ impl<'a> Compiler<'a> {
             return Err(Mismatch::Expression("it is nested too deep"));
         }
         let to = Reg(depth);
+        if !matches!(expr, Expr::Number(_))
+            && let Some(value) = self.constant(expr)
+        {
+            self.code.load_imm(to, value);
+            return Ok((to, LONG));
+        }
         let ty = match expr {
             Expr::Number(value) => {
                 self.code.load_imm(to, *value);
@@ -730,6 +658,11 @@ impl<'a> Compiler<'a> {
                 LONG
             }
             Expr::Binary(op, left, right) => self.binary(*op, left, right, depth)?,
+            Expr::Choice(condition, yes, no) if self.constant(condition).is_some() => {
+                let taken = if self.constant(condition) == Some(0) { no } else { yes };
+                self.number(taken, depth)?;
+                LONG
+            }
             Expr::Choice(condition, yes, no) => {
                 let (other, end) = (self.code.label(), self.code.label());
                 self.number(condition, depth)?;
@@ -758,6 +691,31 @@ impl<'a> Compiler<'a> {
                 self.load(Access::Copied, LONG, to, to, 0, depth)?;
                 LONG
             }
+            Expr::Call("cast", args) => {
+                let [Expr::Name(name), inner] = args.as_slice() else {
+                    return Err(Mismatch::Expression("cast takes a type and a pointer"));
+                };
+                let target = self.types.named(name)?;
+                self.value(inner, depth)?;
+                if let Access::Direct(Some(cast)) = self.access {
+                    if depth != 1 {
+                        return Err(Mismatch::Expression("cast in the right half of an expression"));
+                    }
+                    self.cast(cast, target);
+                    self.code.alu(Alu::Mov, to, R0);
+                }
+                Type::Pointer(target)
+            }
+            Expr::Call("socket_cookie", args) if depth == 1 => {
+                let [Expr::Name(name)] = args.as_slice() else {
+                    return Err(Mismatch::Expression("socket_cookie takes an argument of the tracepoint"));
+                };
+                // The helper wants the pointer as the tracepoint gives it.
+                self.code.load(8, R1, R6, 8 * self.argument(name)? as i16);
+                self.code.call_helper(HELPER_GET_SOCKET_COOKIE);
+                self.code.alu(Alu::Mov, to, R0);
+                Type::Number { size: 8, signed: false }
+            }
             // A call takes R1 to R5.
             Expr::Call("jiffies", args) if args.is_empty() && depth == 1 => {
                 self.code.call_helper(HELPER_JIFFIES64);
@@ -780,12 +738,13 @@ impl<'a> Compiler<'a> {
             self.code.load(8, to, FP, -FRAME - 8 - 8 * index as i16);
             return Ok(self.lets[index].1);
         }
-        let index = self.definition.args.iter().position(|arg| *arg == name);
-        let index = index.ok_or(Mismatch::Expression("it names something that there is not"))?;
+        let index = self.argument(name)?;
         // The kernel hands over arguments zero extended (`CAST_TO_U64`, include/trace/bpf_probe.h).
         let ty = self.type_of(self.args[index])?;
         let access = match ty {
             Type::Pointer(target) => match self.btf.shape(target)? {
+                // Up to 6.12 at least, the verifier does not see that `const void *` is one to nothing.
+                Shape::Void if self.access == Access::Copied => Access::Copied,
                 Shape::Struct | Shape::Union | Shape::Void | Shape::Int { .. } => Access::Direct(None),
                 // The verifier lets no program load pointers to functions and to pointers (`btf_ctx_access`, kernel/bpf/btf.c).
                 _ => Access::Copied,
@@ -802,6 +761,12 @@ impl<'a> Compiler<'a> {
             self.code.alu_imm(Alu::Rsh, to, unused);
         }
         Ok(ty)
+    }
+
+    /// Which of the tracepoint's arguments has this name.
+    fn argument(&self, name: &str) -> Result<usize, Mismatch> {
+        let index = self.definition.args.iter().position(|arg| *arg == name);
+        index.ok_or(Mismatch::Expression("it names something that there is not"))
     }
 
     fn type_of(&self, type_id: TypeId) -> Result<Type, Mismatch> {
@@ -905,10 +870,7 @@ impl<'a> Compiler<'a> {
         }
         let (_, left_type) = self.value(left, depth)?;
         let left_type = self.extended(to, left_type);
-        let constant = match right {
-            Expr::Number(value) => i32::try_from(*value).ok(),
-            _ => None,
-        };
+        let constant = self.constant(right).and_then(|value| i32::try_from(value).ok());
         let mut right_type = LONG;
         let mut from = R0;
         if constant.is_none() {
@@ -977,12 +939,9 @@ fn looks_at(filter: &filter::Program, field: &Field) -> bool {
     filter.reads.range(field.offset..end).next().is_some()
 }
 
-/// What a string is copied from: an array is meant as it is, a pointer is marked by `string`.
-fn text_source<'e, 't>(value: &'e Expr<'t>) -> &'e Expr<'t> {
-    match value {
-        Expr::Call("string" | "ustring", args) if args.len() == 1 => &args[0],
-        other => other,
-    }
+/// Whether records have the common field of kernels with the `PREEMPT_RT` patches.
+fn has_lazy_count(format: &Format) -> bool {
+    format.common.iter().any(|field| &*field.name == LAZY_COUNT)
 }
 
 fn to_i16(offset: u32) -> Result<i16, Mismatch> {

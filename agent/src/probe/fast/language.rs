@@ -7,10 +7,15 @@
 //!     let cpu = p->thread_info.cpu
 //!     comm = p->comm
 //!     target_cpu = cpu
+//!
+//! def letter(flags, name) = flags & 1 << enum(req_flag_bits, name)
+//!         ? 'F' : 0
 //! ```
 //!
 //! `about` names another thread that a process filter looks at; `let` names a value for the lines below. An event may be
-//! described several times, for kernels that differ: the first description that fits is used.
+//! described several times, for kernels that differ: the first description that fits is used. `needs` has an expression without a
+//! use: the description fits only where its members exist. `def` gives an expression with parameters a name, for all events of the file
+//! below it. A line with a deeper indentation than that of fields goes on with the line before it.
 //!
 //! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes come from users
 //! (`probe::typed`).
@@ -18,12 +23,14 @@
 /// An event's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::probe) struct Definition<'t> {
-    /// `name`, which is that of the tracepoint too.
-    pub(in crate::probe) name: &'t str,
+    /// Events that are alike, by their names, which are those of their tracepoints too.
+    pub(in crate::probe) names: Vec<&'t str>,
     /// Names of the tracepoint's arguments.
     pub(in crate::probe) args: Vec<&'t str>,
     /// The other thread.
     pub(in crate::probe) about: Option<Expr<'t>>,
+    /// What must exist.
+    pub(in crate::probe) needs: Vec<Expr<'t>>,
     /// Named values, in order.
     pub(in crate::probe) lets: Vec<(&'t str, Expr<'t>)>,
     /// Fields.
@@ -78,43 +85,122 @@ pub(super) struct SyntaxError {
     pub(super) what: String,
 }
 
+/// An expression with parameters, which is put in where its name is called.
+struct Macro<'t> {
+    name: &'t str,
+    params: Vec<&'t str>,
+    body: Expr<'t>,
+}
+
+/// A line with its continuations.
+struct Line<'t> {
+    number: usize,
+    indented: bool,
+    parts: Vec<&'t str>,
+}
+
+/// The indentation from which on a line goes on with the one before it.
+const CONTINUED: usize = 8;
+
+fn lines(text: &str) -> Result<Vec<Line<'_>>, SyntaxError> {
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
+        let content = line.split('#').next().unwrap_or_default().trim_end();
+        let part = content.trim_start();
+        match content.len() - part.len() {
+            _ if part.is_empty() => {}
+            CONTINUED.. => match lines.last_mut() {
+                Some(last) => last.parts.push(part),
+                None => return Err(SyntaxError { line: number, what: "nothing to go on with".to_owned() }),
+            },
+            indentation => lines.push(Line { number, indented: indentation != 0, parts: vec![part] }),
+        }
+    }
+    Ok(lines)
+}
+
 /// Reads the descriptions of a file.
 pub(super) fn parse(text: &str) -> Result<Vec<Definition<'_>>, SyntaxError> {
     let mut definitions: Vec<Definition<'_>> = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let error = |what: String| SyntaxError { line: number + 1, what };
-        let content = line.split('#').next().unwrap_or_default().trim_end();
-        if content.is_empty() {
-            continue;
-        }
-        if !content.starts_with(' ') {
-            definitions.push(header(content).map_err(error)?);
+    let mut macros: Vec<Macro<'_>> = Vec::new();
+    for Line { number, indented, mut parts } in lines(text)? {
+        let error = |what: String| SyntaxError { line: number, what };
+        let first = parts[0];
+        if !indented {
+            match first.strip_prefix("def ") {
+                None => definitions.push(header(first).map_err(error)?),
+                Some(rest) => {
+                    let (head, body) = named(rest).map_err(error)?;
+                    let Definition { names, args: params, .. } = header(head).map_err(error)?;
+                    parts[0] = body;
+                    let body = joined(&parts, &macros).map_err(|e| error(e.what))?;
+                    macros.push(Macro { name: names[0], params, body });
+                }
+            }
             continue;
         }
         let definition =
             definitions.last_mut().ok_or_else(|| error("a field without an event".to_owned()))?;
-        let content = content.trim_start();
-        if let Some(text) = content.strip_prefix("about ") {
-            definition.about = Some(expression(text).map_err(|e| error(e.what))?);
-            continue;
-        }
-        let (is_let, content) = match content.strip_prefix("let ") {
-            Some(rest) => (true, rest),
-            None => (false, content),
+        let mut rest = |text| {
+            parts[0] = text;
+            joined(&parts, &macros).map_err(|e| error(e.what))
         };
-        let (name, text) =
-            content.split_once(" = ").ok_or_else(|| error("expected NAME = EXPRESSION".to_owned()))?;
-        let entry = (name.trim(), expression(text).map_err(|e| error(e.what))?);
-        if is_let { definition.lets.push(entry) } else { definition.fields.push(entry) }
+        if let Some(text) = first.strip_prefix("about ") {
+            definition.about = Some(rest(text)?);
+        } else if let Some(text) = first.strip_prefix("needs ") {
+            let needed = rest(text)?;
+            definition.needs.push(needed);
+        } else if let Some(text) = first.strip_prefix("let ") {
+            let (name, text) = named(text).map_err(error)?;
+            definition.lets.push((name, rest(text)?));
+        } else {
+            let (name, text) = named(first).map_err(error)?;
+            definition.fields.push((name, rest(text)?));
+        }
     }
     Ok(definitions)
 }
 
+/// `NAME = TEXT`.
+fn named(text: &str) -> Result<(&str, &str), String> {
+    let (name, text) = text.split_once(" =").ok_or("expected NAME = EXPRESSION")?;
+    Ok((name.trim(), text.trim_start()))
+}
+
 fn header(text: &str) -> Result<Definition<'_>, String> {
-    let (name, rest) = text.split_once('(').ok_or("expected NAME(ARGUMENTS)")?;
+    let (names, rest) = text.split_once('(').ok_or("expected NAME(ARGUMENTS)")?;
     let args = rest.strip_suffix(')').ok_or("expected )")?;
     let args = args.split(',').map(str::trim).filter(|arg| !arg.is_empty()).collect();
-    Ok(Definition { name, args, about: None, lets: Vec::new(), fields: Vec::new() })
+    let names = names.split(',').map(str::trim).collect();
+    Ok(Definition { names, args, about: None, needs: Vec::new(), lets: Vec::new(), fields: Vec::new() })
+}
+
+/// A macro's body with arguments in the place of its parameters.
+fn put_in<'t>(body: &Expr<'t>, params: &[&str], args: &[Expr<'t>]) -> Expr<'t> {
+    let inner = |expr: &Expr<'t>| Box::new(put_in(expr, params, args));
+    match body {
+        Expr::Name(name) => {
+            let place = params.iter().position(|param| param == name);
+            place.and_then(|place| args.get(place)).unwrap_or(body).clone()
+        }
+        Expr::Number(_) => body.clone(),
+        Expr::Member(outer, name, arrow) => {
+            // A parameter can be a member, too.
+            let member = params.iter().position(|param| param == name).and_then(|place| args.get(place));
+            let name = if let Some(Expr::Name(member)) = member { member } else { name };
+            Expr::Member(inner(outer), name, *arrow)
+        }
+        Expr::Index(outer, index) => Expr::Index(inner(outer), *index),
+        Expr::Not(operand) => Expr::Not(inner(operand)),
+        Expr::Negate(operand) => Expr::Negate(inner(operand)),
+        Expr::Complement(operand) => Expr::Complement(inner(operand)),
+        Expr::Binary(op, a, b) => Expr::Binary(*op, inner(a), inner(b)),
+        Expr::Choice(a, b, c) => Expr::Choice(inner(a), inner(b), inner(c)),
+        Expr::Call(name, called) => {
+            Expr::Call(name, called.iter().map(|arg| put_in(arg, params, args)).collect())
+        }
+    }
 }
 
 /// What is wrong with an expression, and where, in bytes.
@@ -176,6 +262,14 @@ fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, ExprError> {
             tokens.push((at, token));
             continue;
         }
+        if let Some(quoted) = rest.strip_prefix('\'') {
+            let &[letter, b'\'', ..] = quoted.as_bytes() else {
+                return Err(error("expected 'LETTER'".to_owned()));
+            };
+            tokens.push((at, Token::Number(letter.into())));
+            rest = &quoted[2..];
+            continue;
+        }
         let sign = SIGNS.iter().chain(&["|"]).find(|sign| rest.starts_with(**sign));
         let sign = sign.ok_or_else(|| error(format!("unexpected {first:?}")))?;
         tokens.push((at, Token::Sign(sign)));
@@ -193,19 +287,27 @@ fn number(word: &str) -> Result<i64, String> {
 
 /// Reads an expression.
 pub(in crate::probe) fn expression(text: &str) -> Result<Expr<'_>, ExprError> {
-    let mut parser = Parser { tokens: tokens(text)?, at: 0, depth: 0 };
+    joined(&[text], &[])
+}
+
+/// Reads an expression that goes over several lines and may call macros.
+fn joined<'t>(parts: &[&'t str], macros: &[Macro<'t>]) -> Result<Expr<'t>, ExprError> {
+    let end = parts.last().map_or(0, |last| last.len());
+    let tokens = parts.iter().map(|part| tokens(part)).collect::<Result<Vec<_>, _>>()?.concat();
+    let mut parser = Parser { tokens, at: 0, depth: 0, macros };
     let result = parser.choice().and_then(|expr| match parser.peek() {
         None => Ok(expr),
         Some(token) => Err(format!("unexpected {token}")),
     });
-    let at = parser.tokens.get(parser.at).map_or(text.len(), |(at, _)| *at);
+    let at = parser.tokens.get(parser.at).map_or(end, |(at, _)| *at);
     result.map_err(|what| ExprError { at, what })
 }
 
-struct Parser<'t> {
+struct Parser<'m, 't> {
     tokens: Vec<(usize, Token<'t>)>,
     at: usize,
     depth: usize,
+    macros: &'m [Macro<'t>],
 }
 
 /// Binary operators by how tightly they bind, the loosest first, as in C.
@@ -222,7 +324,7 @@ const LEVELS: [&[(&str, Op)]; 10] = [
     &[("*", Op::Mul), ("/", Op::Div), ("%", Op::Mod)],
 ];
 
-impl<'t> Parser<'t> {
+impl<'t> Parser<'_, 't> {
     fn peek(&self) -> Option<Token<'t>> {
         self.tokens.get(self.at).map(|(_, token)| *token)
     }
@@ -321,7 +423,13 @@ impl<'t> Parser<'t> {
                     }
                     args.push(self.choice()?);
                 }
-                Ok(Expr::Call(name, args))
+                match self.macros.iter().find(|known| known.name == name) {
+                    None => Ok(Expr::Call(name, args)),
+                    Some(known) if known.params.len() == args.len() => {
+                        Ok(put_in(&known.body, &known.params, &args))
+                    }
+                    Some(known) => Err(format!("{name} takes {} arguments", known.params.len())),
+                }
             }
             Token::Name(text) | Token::Sign(text) => Ok(Expr::Name(text)),
         }
@@ -336,7 +444,7 @@ mod tests {
     fn operators_bind_as_in_c() {
         let name = |name: &'static str| Expr::Name(name).into();
         assert_eq!(
-            expression("a | b & 3 << 1 ? !c->d.e : 0x10"),
+            joined(&["a | b & 3 << 1", "? !c->d.e : 0x10"], &[]),
             Ok(Expr::Choice(
                 Expr::Binary(
                     Op::Or,
@@ -361,11 +469,13 @@ mod tests {
 
     #[test]
     fn a_description_has_its_parts() {
-        let text =
-            "# a comment\nwake(p, flags)\n    about p->pid\n    let a = flags   # why\n    x = a\n\nfree()\n";
+        let text = "# a comment\nwake, up(p, flags)\n    about p->pid\n    let a = flags   # why\n    x = a\n\nfree()\n";
         let parsed = parse(text).unwrap();
         assert_eq!(parsed.len(), 2);
-        assert_eq!((parsed[0].name, parsed[0].args.as_slice()), ("wake", ["p", "flags"].as_slice()));
+        assert_eq!(
+            (parsed[0].names.as_slice(), parsed[0].args.as_slice()),
+            (["wake", "up"].as_slice(), ["p", "flags"].as_slice())
+        );
         assert_eq!(parsed[0].about, Some(Expr::Member(Expr::Name("p").into(), "pid", true)));
         assert_eq!(parsed[0].lets, [("a", Expr::Name("flags"))]);
         assert_eq!(parsed[0].fields, [("x", Expr::Name("a"))]);
@@ -374,9 +484,17 @@ mod tests {
 
     #[test]
     fn errors_in_expressions_have_their_place() {
-        for (text, at) in
-            [("a+", 2), ("a + )", 4), ("f(a", 3), ("a b", 2), ("a->", 3), ("a#", 1), ("x[y]", 2), ("1z", 0)]
-        {
+        for (text, at) in [
+            ("a+", 2),
+            ("a + )", 4),
+            ("f(a", 3),
+            ("a b", 2),
+            ("a->", 3),
+            ("a#", 1),
+            ("x[y]", 2),
+            ("1z", 0),
+            ("'ab'", 0),
+        ] {
             assert_eq!(expression(text).map_err(|error| error.at), Err(at), "{text}");
         }
         assert!(expression(&"(".repeat(TOKENS_MAX + 1)).is_err());
@@ -385,6 +503,16 @@ mod tests {
         assert_eq!(expression(&nested(DEPTH_MAX - 1)), Ok(Expr::Name("a")));
         assert_eq!(expression(&nested(DEPTH_MAX)).map_err(|error| error.at), Err(DEPTH_MAX));
         assert_eq!(expression("$retval"), Ok(Expr::Name("$retval")));
+    }
+
+    #[test]
+    fn macros_are_put_in() {
+        let parsed =
+            parse("def both(x, y) = x->y1 +\n        y\ne(a)\n    needs a\n    f = both(a, 'B')\n").unwrap();
+        let member = Expr::Member(Expr::Name("a").into(), "y1", true);
+        assert_eq!(parsed[0].fields[0].1, Expr::Binary(Op::Add, member.into(), Expr::Number(66).into()));
+        assert_eq!(parsed[0].needs, [Expr::Name("a")]);
+        assert!(parse("def f(x) = x\ne()\n    f = f(1, 2)\n").is_err());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::{
     syscalls::{Call, Hooks},
 };
 use crate::probe::{
-    load::{LoadError, Object, Refused, said, side_by_side, verify},
+    load::{LoadError, Object, Refused, side_by_side, verdict, verify},
     program::{Body, LICENSE, Parts, Recorded},
     sys,
 };
@@ -22,7 +22,7 @@ use crate::probe::{
 #[derive(Debug, thiserror::Error)]
 pub enum FastError {
     /// The verifier or a missing permission.
-    #[error("the kernel refused its program: {source}{}", said(.log))]
+    #[error("the kernel refused its program: {}", verdict(source, .log))]
     Load {
         /// The system's reason.
         #[source]
@@ -39,6 +39,16 @@ pub enum FastError {
     /// Attaching.
     #[error("the kernel refused to attach its program: {0}")]
     Attach(#[source] io::Error),
+}
+
+impl FastError {
+    /// The end of what the verifier said, if it was asked; several lines.
+    pub fn log(&self) -> &str {
+        match self {
+            Self::Load { log, .. } => log,
+            Self::Link(_) | Self::Shared | Self::Attach(_) => "",
+        }
+    }
 }
 
 /// Programs on their tracepoints. Dropping them detaches, which takes no time worth mentioning.
@@ -132,6 +142,17 @@ impl<'a> Loader<'a> {
             results.push(result);
         }
         (links, results)
+    }
+
+    /// Loads the programs of these events, for a look at what the verifier makes of them; nothing is attached.
+    pub(in crate::probe) fn try_out(&self, events: &[(&str, &FastEvent)]) -> Vec<Result<OwnedFd, FastError>> {
+        side_by_side(events, |&(name, event)| match &event.0 {
+            Kind::Own { id, tracepoint, direct, copied } => {
+                let event = Recorded { slot: 0, id: *id };
+                self.load(&Job::Own { name, tracepoint: tracepoint.0, direct, copied, event })
+            }
+            Kind::Call(call) => self.load(&self.calls(*call)),
+        })
     }
 
     fn calls(&self, call: Call) -> Job<'a> {

@@ -26,7 +26,7 @@ pub use load::{FastError, FastLinks};
 pub(crate) use syscalls::Table;
 pub use syscalls::{Call, Hooks};
 
-use compile::{Access, Asked, Extras, Rules, compile};
+use compile::{Access, Asked, Extras, Rules, TypeNames, compile};
 use language::Definition;
 
 use super::{
@@ -47,7 +47,8 @@ use crate::{
 const SINCE: KernelVersion = KernelVersion::new(6, 1, 0);
 
 /// The descriptions, by system.
-static DESCRIPTIONS: [(&str, &str); 10] = [
+static DESCRIPTIONS: [(&str, &str); 13] = [
+    ("block", include_str!("events/block.txt")),
     ("exceptions", include_str!("events/exceptions.txt")),
     ("irq", include_str!("events/irq.txt")),
     ("kmem", include_str!("events/kmem.txt")),
@@ -55,7 +56,9 @@ static DESCRIPTIONS: [(&str, &str); 10] = [
     ("power", include_str!("events/power.txt")),
     ("sched", include_str!("events/sched.txt")),
     ("signal", include_str!("events/signal.txt")),
+    ("sock", include_str!("events/sock.txt")),
     ("task", include_str!("events/task.txt")),
+    ("tcp", include_str!("events/tcp.txt")),
     ("timer", include_str!("events/timer.txt")),
     ("workqueue", include_str!("events/workqueue.txt")),
 ];
@@ -138,6 +141,7 @@ pub struct TooOld;
 #[derive(Debug)]
 pub struct FastLane<'a> {
     btf: &'a Btf,
+    types: TypeNames<'a>,
     access: Access,
     definitions: HashMap<&'static str, Vec<Definition<'static>>>,
     calls: Option<Hooks>,
@@ -148,7 +152,7 @@ impl<'a> FastLane<'a> {
     pub fn new(btf: &'a Btf) -> Result<Self, TooOld> {
         KernelVersion::running().filter(|running| *running >= SINCE).ok_or(TooOld)?;
         let access = Access::of_kernel(btf);
-        Ok(Self { btf, access, definitions: HashMap::new(), calls: None })
+        Ok(Self { btf, types: TypeNames::new(btf), access, definitions: HashMap::new(), calls: None })
     }
 
     /// A program for this event, with a filter of its records, and contexts that are part of `format`.
@@ -180,7 +184,7 @@ impl<'a> FastLane<'a> {
             self.definitions.entry(system).or_insert_with(|| language::parse(text).unwrap_or_default());
         let mut mismatch = Mismatch::NotDescribed;
         let mut tracepoint = None;
-        for definition in definitions.iter().filter(|definition| definition.name == name) {
+        for definition in definitions.iter().filter(|definition| definition.names.contains(&name)) {
             let found = match &tracepoint {
                 Some(found) => found,
                 None => tracepoint.insert(self.btf.raw_tracepoint(name)?),
@@ -188,7 +192,7 @@ impl<'a> FastLane<'a> {
             let filter = filter.as_ref().map(|program| Asked { program, apart: None });
             let extras = Extras { filter, contexts };
             let compiled =
-                |access| compile(definition, &found.args, format, self.btf, access, Rules::FAST, extras);
+                |access| compile(definition, &found.args, format, &self.types, access, Rules::FAST, extras);
             match compiled(self.access) {
                 Ok(direct) => {
                     let copied = compiled(Access::Copied)?;
@@ -198,6 +202,18 @@ impl<'a> FastLane<'a> {
             }
         }
         Err(mismatch)
+    }
+
+    /// The events that have descriptions, as system and name, and the two that stand for all system calls.
+    pub fn described() -> Vec<(&'static str, &'static str)> {
+        let mut events = vec![("raw_syscalls", "sys_enter"), ("raw_syscalls", "sys_exit")];
+        for (system, text) in DESCRIPTIONS {
+            let definitions = language::parse(text).unwrap_or_default();
+            events.extend(definitions.into_iter().flat_map(|it| it.names).map(|name| (system, name)));
+        }
+        events.sort_unstable();
+        events.dedup();
+        events
     }
 
     /// The system call hooks, if an event needs them.
@@ -216,7 +232,7 @@ mod tests {
             let definitions = language::parse(text).unwrap_or_else(|error| panic!("{system}: {error}"));
             assert!(!definitions.is_empty(), "{system}");
             for definition in definitions {
-                assert!(!definition.fields.is_empty(), "{system}:{}", definition.name);
+                assert!(!definition.fields.is_empty(), "{system}:{}", definition.names[0]);
             }
         }
     }

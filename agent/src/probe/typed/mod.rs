@@ -20,7 +20,7 @@ use std::collections::HashSet;
 use super::{
     binary::symbols::nearest_names,
     fast::{
-        compile::{Access, Asked, Extras, Mismatch, Rules, compile},
+        compile::{Access, Asked, Extras, Mismatch, Rules, TypeNames, compile},
         language::{self, Definition, Expr},
     },
     filter::{ProbeFilterError, ProbeRule, Program},
@@ -147,6 +147,7 @@ fn guess(nearest: &[String]) -> String {
 #[derive(Debug)]
 pub struct Types<'a> {
     btf: &'a Btf,
+    names: TypeNames<'a>,
     access: Access,
     guard: Option<PreemptionGuard>,
 }
@@ -162,7 +163,12 @@ struct Spec<'t> {
 impl<'a> Types<'a> {
     /// The running kernel's, whose type information is `btf`.
     pub fn of_kernel(btf: &'a Btf) -> Self {
-        Self { btf, access: Access::of_kernel(btf), guard: PreemptionGuard::find(btf) }
+        Self {
+            btf,
+            names: TypeNames::new(btf),
+            access: Access::of_kernel(btf),
+            guard: PreemptionGuard::find(btf),
+        }
     }
 
     /// Makes a probe of its text.
@@ -287,9 +293,10 @@ impl<'a> Types<'a> {
         let format = Format::parse(&shape.text(0))
             .map_err(|reason| TypedError::Format { name: name.to_owned(), reason })?;
         let definition = Definition {
-            name,
+            names: vec![name],
             args: names.iter().map(|known| known.name).collect(),
             about: None,
+            needs: Vec::new(),
             lets: Vec::new(),
             fields,
         };
@@ -298,7 +305,7 @@ impl<'a> Types<'a> {
         let filter = filter.as_ref().map(|(program, fields)| Asked { program, apart: Some(fields) });
         let extras = Extras { filter, contexts: &contexts };
         let body =
-            compile(&definition, &types, &format, self.btf, self.access, Rules::typed(preemption), extras)
+            compile(&definition, &types, &format, &self.names, self.access, Rules::typed(preemption), extras)
                 .map_err(|reason| TypedError::Compile { name: name.to_owned(), reason })?;
         let hook = match end {
             End::Entry => Hook::Entry { function: function.id },
