@@ -20,6 +20,7 @@ pub mod ltt2008_reader;
 pub mod pairs;
 pub mod probe_program;
 pub mod stock_lines;
+pub mod storm;
 pub mod trace_cmd;
 pub mod tracefs;
 pub mod workload;

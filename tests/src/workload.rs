@@ -98,6 +98,7 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
         "mixed" => mixed(scratch),
         "names" => names(),
         "load" => load(scratch),
+        "storm" => crate::storm::run(scratch, 20_000),
         _ => panic!("no workload {kind}"),
     }
     // The last moments of ended threads come after their parents know of the end.
@@ -503,13 +504,13 @@ fn bind(cpus: &[usize]) {
     }
 }
 
-fn tid() -> i32 {
+pub(crate) fn tid() -> i32 {
     // SAFETY: takes no memory.
     unsafe { libc::gettid() }
 }
 
 /// Nanoseconds of CLOCK_MONOTONIC, which is ftrace's clock `mono`.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec.
     assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) }, 0);
