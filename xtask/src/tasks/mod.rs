@@ -7,6 +7,7 @@ mod dependencies;
 mod dist;
 mod docs;
 mod fuzz;
+mod golden;
 mod run;
 mod setup;
 mod test;
@@ -34,6 +35,7 @@ pub(crate) const TASKS: &[Task] = &[
     test::TASK,
     vm::TASK,
     fuzz::TASK,
+    golden::TASK,
     bench::TASK,
     bench::LOAD_TASK,
     check::TASK,

@@ -1,0 +1,63 @@
+//! What the programs are to the kernel's verifier: each is loaded, and takes it about as many instructions as last time.
+//!
+//! `tests/golden/verified-insns.txt` has a line for each kernel and program: the kernel's series, the program, and the number of
+//! instructions that the verifier looked at, or `generic` for an event that cannot have a program of its own on that kernel.
+//! `cargo xtask golden` writes it anew.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+
+use integration_tests::agent;
+
+static GOLDEN: &str = include_str!("../golden/verified-insns.txt");
+
+/// How far a number may be off, in per cent: compilers and builds of a kernel differ a little.
+const TOLERANCE: u64 = 15;
+
+/// The running kernel's series, such as `6.12`.
+fn series() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    release.split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+#[test]
+fn programs_take_the_verifier_as_long_as_last_time() {
+    let output = agent::run(["doctor", "--programs"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let found: BTreeMap<&str, &str> = text
+        .lines()
+        .filter(|line| !line.starts_with(' '))
+        .map(|line| line.split_once(' ').unwrap_or_else(|| panic!("{line}")))
+        .collect();
+    assert!(found.len() > 50, "every described event of the kernel has a line: {text}");
+    for (program, outcome) in &found {
+        assert!(!outcome.starts_with("refused"), "{program}: {outcome}\n{text}");
+    }
+
+    let series = series();
+    let rows = GOLDEN.lines().filter_map(|line| line.strip_prefix(&series)?.strip_prefix(' '));
+    let golden: BTreeMap<&str, &str> = rows.filter_map(|row| row.split_once(' ')).collect();
+    let mut wrong = Vec::new();
+    for (program, expected) in &golden {
+        let outcome = *found.get(program).unwrap_or(&"missing");
+        let numbers = (expected.parse::<u64>().ok(), outcome.parse::<u64>().ok());
+        let good = match numbers {
+            (Some(expected), Some(found)) => expected.abs_diff(found) * 100 <= expected * TOLERANCE,
+            (None, None) => outcome.starts_with(expected),
+            _ => false,
+        };
+        if !good {
+            wrong.push(format!("{program}: {outcome}, was {expected}"));
+        }
+    }
+    if !golden.is_empty() {
+        let new = found.keys().filter(|program| !golden.contains_key(*program));
+        wrong.extend(new.map(|program| format!("{program}: has no figure yet")));
+    }
+    assert!(
+        wrong.is_empty(),
+        "on {series}; if this is meant, `cargo xtask golden` writes the figures anew:\n{}",
+        wrong.join("\n")
+    );
+}
