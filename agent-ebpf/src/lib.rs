@@ -380,6 +380,10 @@ pub mod globals {
     pub const RAW_MIGRATION: &str = "RAW_MIGRATION";
     /// `u32`: offset of `task_struct.thread_info.status`, whose bit 1 marks 32-bit system calls on x86, or 0.
     pub const TASK_STATUS: &str = "TASK_STATUS";
+    /// `u32`: non-zero where `SYSCALLS` has an event at the entry of some system call.
+    pub const NAMED_ENTER: &str = "NAMED_ENTER";
+    /// `u32`: the same at the exit.
+    pub const NAMED_EXIT: &str = "NAMED_EXIT";
     /// `u32`: slot of `raw_syscalls:sys_enter` plus 1, or 0.
     pub const RAW_ENTER: &str = "RAW_ENTER";
     /// `u32`: the kernel's id of that event.

@@ -21,6 +21,8 @@ const ARGS: usize = 16;
 const NO_OTHER: u64 = u64::MAX;
 /// Frames of a stack that are not the kernel's own business: that of `stack`, the program, and `bpf_trace_run`.
 const OWN_FRAMES: u32 = 3;
+/// The same in a function of the program.
+const OWN_FRAMES_CALLED: u32 = OWN_FRAMES + 1;
 
 /// Offsets in `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), in words. An ABI, which the agent checks all the same.
 mod reg {
@@ -38,49 +40,72 @@ mod reg {
 }
 
 /// `sys_enter(struct pt_regs *regs, long id)`.
+///
+/// The only record is made in the program itself. Of two, the first is made in a function: nothing of it is left then but that it was
+/// called, and the verifier goes through the second one once. Otherwise it would for each way through the first.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/syscall_enter")]
 extern "C" fn syscall_enter(ctx: *const u64) -> u64 {
-    let (regs, nr) = unsafe { (ctx.cast::<*const u64>().read_volatile(), ctx.add(1).read_volatile()) };
-    let compat = Current::get().in_compat_syscall();
+    if globals::named_enter() == 0 {
+        enter::<OWN_FRAMES>(ctx);
+        return 0;
+    }
     if globals::raw_enter() != 0 {
-        enter(ctx.cast(), globals::raw_enter() - 1, globals::raw_enter_id(), 8, regs, nr, compat);
+        enter_first(ctx);
     }
-    // As the kernel does not report 32-bit calls (`trace_get_syscall_nr`, kernel/trace/trace_syscalls.c).
-    if nr < SYSCALL_SLOTS as u64
-        && !compat
-        && let Some(slot) = SYSCALLS.get(nr as u32)
-        && slot.enter != 0
-    {
-        enter_named(ctx.cast(), slot.enter - 1, slot.enter_id.into(), slot.enter_len, regs, nr);
-    }
+    enter_named(ctx);
     0
 }
 
+#[inline(never)]
+fn enter_first(ctx: *const u64) -> u64 {
+    enter::<OWN_FRAMES_CALLED>(ctx);
+    0
+}
+
+/// The registers, and the second argument: the call's number or what it returns.
 #[inline(always)]
-fn enter(ctx: *const u8, cookie: u32, id: u32, at: usize, regs: *const u64, nr: u64, compat: bool) {
+fn arguments(ctx: *const u64) -> (*const u64, u64) {
+    // SAFETY: the context of a program on a raw tracepoint are its arguments.
+    unsafe { (ctx.cast::<*const u64>().read_volatile(), ctx.add(1).read_volatile()) }
+}
+
+#[inline(always)]
+fn enter<const OWN: u32>(ctx: *const u64) {
     let mut frame = MaybeUninit::<Frame>::uninit();
-    let record = fast::begin::<OWN_FRAMES>(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
+    let (cookie, id) = (globals::raw_enter() - 1, globals::raw_enter_id());
+    let record = fast::begin::<OWN>(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
     }
+    let (regs, nr) = arguments(ctx);
     unsafe {
-        record.add(at).cast::<u64>().write(nr);
-        let args = record.add(at + 8).cast::<u64>();
-        if compat {
+        record.add(8).cast::<u64>().write(nr);
+        let args = record.add(16).cast::<u64>();
+        if Current::get().in_compat_syscall() {
             // `syscall_get_arguments`, arch/x86/include/asm/syscall.h.
             copy(args, regs, [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP]);
         } else {
             copy(args, regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
         }
     }
-    fast::end(frame.as_mut_ptr(), ENTER_MAX.into(), ctx);
+    fast::end(frame.as_mut_ptr(), ENTER_MAX.into(), ctx.cast());
 }
 
 /// All six arguments are written, and as many of them belong to the record as the call has.
 #[inline(always)]
-fn enter_named(ctx: *const u8, cookie: u32, id: u32, len: u32, regs: *const u64, nr: u64) {
+fn enter_named(ctx: *const u64) {
+    let (regs, nr) = arguments(ctx);
+    if nr >= SYSCALL_SLOTS as u64 {
+        return;
+    }
+    let Some(slot) = SYSCALLS.get(nr as u32).filter(|slot| slot.enter != 0) else { return };
+    // As the kernel does not report 32-bit calls (`trace_get_syscall_nr`, kernel/trace/trace_syscalls.c).
+    if Current::get().in_compat_syscall() {
+        return;
+    }
     let mut frame = MaybeUninit::<Frame>::uninit();
+    let (cookie, id) = (slot.enter - 1, slot.enter_id.into());
     let record = fast::begin::<OWN_FRAMES>(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
@@ -90,7 +115,7 @@ fn enter_named(ctx: *const u8, cookie: u32, id: u32, len: u32, regs: *const u64,
         record.add(8).cast::<u64>().write(nr);
         copy(record.add(ARGS).cast(), regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
     }
-    fast::end(frame.as_mut_ptr(), len.into(), ctx);
+    fast::end(frame.as_mut_ptr(), slot.enter_len.into(), ctx.cast());
 }
 
 /// # Safety
@@ -102,32 +127,61 @@ unsafe fn copy(to: *mut u64, regs: *const u64, words: [usize; 6]) {
     }
 }
 
-/// `sys_exit(struct pt_regs *regs, long ret)`.
+/// `sys_exit(struct pt_regs *regs, long ret)`. As [`syscall_enter`].
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/syscall_exit")]
 extern "C" fn syscall_exit(ctx: *const u64) -> u64 {
-    let (regs, ret) = unsafe { (ctx.cast::<*const u64>().read_volatile(), ctx.add(1).read_volatile()) };
-    // `syscall_get_nr`: an `int`.
-    let nr = unsafe { regs.add(reg::ORIG_AX).read_volatile() } as i32;
+    if globals::named_exit() == 0 {
+        exit_raw::<OWN_FRAMES>(ctx);
+        return 0;
+    }
     if globals::raw_exit() != 0 {
-        exit(ctx.cast(), globals::raw_exit() - 1, globals::raw_exit_id(), i64::from(nr) as u64, ret);
+        exit_first(ctx);
     }
-    if (nr as u32) < SYSCALL_SLOTS as u32
-        && let Some(slot) = SYSCALLS.get(nr as u32)
-        && slot.exit != 0
-        && !Current::get().in_compat_syscall()
-    {
-        // `syscall_get_return_value`.
-        let ret = unsafe { regs.add(reg::AX).read_volatile() };
-        exit(ctx.cast(), slot.exit - 1, slot.exit_id.into(), u64::from(nr as u32), ret);
-    }
+    exit_named(ctx);
+    0
+}
+
+#[inline(never)]
+fn exit_first(ctx: *const u64) -> u64 {
+    exit_raw::<OWN_FRAMES_CALLED>(ctx);
     0
 }
 
 #[inline(always)]
-fn exit(ctx: *const u8, cookie: u32, id: u32, nr: u64, ret: u64) {
+fn exit_raw<const OWN: u32>(ctx: *const u64) {
+    let (regs, ret) = arguments(ctx);
+    let (cookie, id) = (globals::raw_exit() - 1, globals::raw_exit_id());
+    exit::<OWN>(ctx, cookie, id, i64::from(number(regs)) as u64, ret);
+}
+
+/// The number of a call that ends (`syscall_get_nr`): an `int`.
+#[inline(always)]
+fn number(regs: *const u64) -> i32 {
+    // SAFETY: the registers are those of the tracepoint.
+    unsafe { regs.add(reg::ORIG_AX).read_volatile() as i32 }
+}
+
+#[inline(always)]
+fn exit_named(ctx: *const u64) {
+    let (regs, _) = arguments(ctx);
+    let nr = number(regs);
+    if nr as u32 >= SYSCALL_SLOTS as u32 {
+        return;
+    }
+    let Some(slot) = SYSCALLS.get(nr as u32).filter(|slot| slot.exit != 0) else { return };
+    if Current::get().in_compat_syscall() {
+        return;
+    }
+    // `syscall_get_return_value`.
+    let ret = unsafe { regs.add(reg::AX).read_volatile() };
+    exit::<OWN_FRAMES>(ctx, slot.exit - 1, slot.exit_id.into(), u64::from(nr as u32), ret);
+}
+
+#[inline(always)]
+fn exit<const OWN: u32>(ctx: *const u64, cookie: u32, id: u32, nr: u64, ret: u64) {
     let mut frame = MaybeUninit::<Frame>::uninit();
-    let record = fast::begin::<OWN_FRAMES>(cookie, id, EXIT_MAX, NO_OTHER, frame.as_mut_ptr());
+    let record = fast::begin::<OWN>(cookie, id, EXIT_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
     }
@@ -135,5 +189,5 @@ fn exit(ctx: *const u8, cookie: u32, id: u32, nr: u64, ret: u64) {
         record.add(8).cast::<u64>().write(nr);
         record.add(16).cast::<u64>().write(ret);
     }
-    fast::end(frame.as_mut_ptr(), EXIT_MAX.into(), ctx);
+    fast::end(frame.as_mut_ptr(), EXIT_MAX.into(), ctx.cast());
 }

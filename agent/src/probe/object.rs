@@ -474,6 +474,8 @@ fn create_object(
         (globals::TASK_MIGRATION, layout.task_migration),
         (globals::TASK_LAZY_COUNT, layout.task_lazy_count),
         (globals::TASK_STATUS, options.hooks.map_or(0, |hooks| hooks.task_status)),
+        (globals::NAMED_ENTER, calls.calls.values().any(|call| call.enter != 0).into()),
+        (globals::NAMED_EXIT, calls.calls.values().any(|call| call.exit != 0).into()),
         (globals::RAW_ENTER, calls.raw_enter.0),
         (globals::RAW_ENTER_ID, calls.raw_enter.1),
         (globals::RAW_EXIT, calls.raw_exit.0),
