@@ -5,6 +5,7 @@ use std::{fmt::Write as _, time::Duration};
 use agent_ebpf::LossCause;
 
 use super::spool::SpoolTotals;
+use crate::probe::RecursionMisses;
 
 /// A finished capture's counts.
 #[derive(Clone, Debug, Default)]
@@ -22,9 +23,9 @@ pub struct Stats {
     pub cpus: Vec<CpuStats>,
     /// By event.
     pub events: Vec<EventStats>,
-    /// Events that fired while another tracing program ran on their CPU, so that the kernel skipped ours; over all events and
-    /// CPUs. `None` where the kernel does not count them (before 6.7).
-    pub recursion_misses: Option<u64>,
+    /// Events that fired while another tracing program ran on their CPU, or the same one, so that the kernel skipped ours; by program, over
+    /// all CPUs.
+    pub recursion_misses: Vec<RecursionMisses>,
     /// Thread names that could not be noted when they changed.
     pub names_lost: u64,
     /// Control groups of the recording's scope that were removed meanwhile.
@@ -155,7 +156,16 @@ impl Stats {
     /// not be stored, and what the recursion guard kept from the programs. What was given up on demand is not among it:
     /// by a flight recorder, a size cap or a rate limit.
     pub fn missing_total(&self) -> u64 {
-        self.lost_total() - self.rate_limited() + self.unstored() + self.recursion_misses.unwrap_or(0)
+        self.lost_total() - self.rate_limited() + self.unstored() + self.recursion_misses().unwrap_or(0)
+    }
+
+    /// Events that the kernel's recursion guard kept from the programs. `None` where the kernel does not count them for all programs
+    /// (before 6.7), and for a recovered recording.
+    pub fn recursion_misses(&self) -> Option<u64> {
+        if self.recovered.is_some() {
+            return None;
+        }
+        self.recursion_misses.iter().map(|program| program.misses).sum()
     }
 
     /// Events beyond the limits of their rates, which are among the lost ones.
@@ -180,12 +190,7 @@ impl Stats {
             // Event names are identifiers, here as below: nothing in them needs escaping.
             let _ = write!(json, ",\"not_attached\":[\"{}\"]", self.not_attached.join("\",\""));
         }
-        match self.recursion_misses {
-            Some(misses) => {
-                let _ = write!(json, ",\"recursion_misses\":{misses}");
-            }
-            None => json.push_str(",\"recursion_misses\":null"),
-        }
+        let _ = write!(json, ",\"recursion_misses\":{}", or_null(self.recursion_misses()));
         if !self.vanished_cgroups.is_empty() {
             let _ = write!(
                 json,
@@ -245,9 +250,21 @@ impl Stats {
             }
             json.push('}');
         }
+        json.push_str("],\"programs\":[");
+        for (index, RecursionMisses { program, misses }) in self.recursion_misses.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            let program = serde_json::Value::from(program.as_str());
+            let misses = or_null(*misses);
+            let _ = write!(json, "{comma}{{\"program\":{program},\"recursion_misses\":{misses}}}");
+        }
         json.push_str("]}");
         json
     }
+}
+
+/// A number, or `null` for one that is not known.
+fn or_null(number: Option<u64>) -> String {
+    number.map_or_else(|| "null".to_owned(), |number| number.to_string())
 }
 
 fn push_losses(json: &mut String, lost: &[u64; LossCause::COUNT]) {
@@ -297,6 +314,10 @@ mod tests {
             covered: Some((5, 9)),
             not_attached: vec!["c:d".into(), "c:e".into()],
             events: vec![event("a:b", 2), EventStats::default()],
+            recursion_misses: vec![
+                RecursionMisses { program: "a:b".into(), misses: Some(2) },
+                RecursionMisses { program: "generic_event".into(), misses: None },
+            ],
             ..Stats::default()
         };
         let json = stats.to_json("mono", 5, 1);
@@ -305,6 +326,14 @@ mod tests {
              \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1,\"rate_limit\":0},\"lost_on\":{\"3\":[0,0,0,1,0]}}]"
         ));
         assert!(json.contains("\"covered\":{\"from_ns\":5,\"to_ns\":9},\"not_attached\":[\"c:d\",\"c:e\"]"));
-        assert!(json.contains("\"recursion_misses\":null"));
+        // One that is not known makes the sum unknown.
+        assert!(json.contains(",\"recursion_misses\":null,\"names_lost\""), "{json}");
+        assert!(
+            json.ends_with(
+                "\"programs\":[{\"program\":\"a:b\",\"recursion_misses\":2},\
+                 {\"program\":\"generic_event\",\"recursion_misses\":null}]}"
+            ),
+            "{json}"
+        );
     }
 }

@@ -51,7 +51,7 @@ pub(super) fn text(finished: &Finished) -> String {
         }
         return text;
     }
-    match stats.recursion_misses {
+    match stats.recursion_misses() {
         Some(0) => {}
         Some(misses) => {
             let _ = writeln!(
@@ -152,7 +152,7 @@ pub(super) fn too_much_lost(stats: &Stats, max: u64) -> String {
         }
         text.push('\n');
     }
-    if let Some(misses) = stats.recursion_misses.filter(|&misses| misses != 0) {
+    if let Some(misses) = stats.recursion_misses().filter(|&misses| misses != 0) {
         let _ = writeln!(text, "tracer-agent: {} skipped by the kernel's recursion guard", count(misses));
     }
     for event in stats.events.iter().filter(|event| event.lost_total() != 0) {

@@ -380,7 +380,8 @@ impl HookProgram {
 pub struct HookLinks {
     /// For the detacher.
     pub(crate) attachments: Vec<Attachment>,
-    programs: Vec<OwnedFd>,
+    /// With the events that they are for.
+    programs: Vec<(String, OwnedFd)>,
     /// Whether one of them is at a kprobe or a tracepoint.
     pub(super) has_kprobes: bool,
 }
@@ -396,9 +397,9 @@ impl HookLinks {
         self.attachments.is_empty()
     }
 
-    /// The programs whose counts of what they missed say something.
-    pub(super) fn programs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.programs.iter().map(|program| program.as_fd())
+    /// The programs whose counts of what they missed say something, by name.
+    pub(super) fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
+        self.programs.iter().map(|(name, program)| (name.as_str(), program.as_fd()))
     }
 
     /// Adds those of other programs.
@@ -462,7 +463,7 @@ pub(super) fn attach(
         links.has_kprobes |= to_attach.program.hooks.iter().any(Hook::is_guarded_like_tracepoints);
         // At all functions, what is missed is mostly what the program itself calls.
         if !to_attach.program.tracks_calls() {
-            links.programs.push(loaded);
+            links.programs.push((to_attach.event.to_owned(), loaded));
         }
     }
     Ok((links, left_out))

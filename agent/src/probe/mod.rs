@@ -27,7 +27,7 @@ pub mod typed;
 
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
 pub use load::LoadError;
-pub use object::{NameStream, ProbeToAttach, ProgramOptions, Programs, WakeStream};
+pub use object::{NameStream, ProbeToAttach, ProgramOptions, Programs, RecursionMisses, WakeStream};
 pub use survey::{Outcome, Surveyed, survey};
 
 /// Why a hook could not be used.

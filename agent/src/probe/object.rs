@@ -312,24 +312,33 @@ impl Programs {
         self.ledger.read(cpu as usize * self.slots + slot).unwrap_or_default()
     }
 
-    /// How often the kernel skipped a program: a generic one because another tracing program was running on the CPU, one of the fast
-    /// lane because the same was running. `None` where the kernel does not say: tracepoint programs count it since 6.7
-    /// (`trace_call_bpf`, kernel/trace/bpf_trace.c). The count is over all events and CPUs.
-    pub fn recursion_misses(&self, links: &FastLinks, probes: &HookLinks) -> Option<u64> {
+    /// How often the kernel skipped each program, over all its events and CPUs: a generic one because another tracing program was running
+    /// on the CPU, one of the fast lane because the same was running.
+    pub fn recursion_misses(&self, links: &FastLinks, probes: &HookLinks) -> Vec<RecursionMisses> {
+        // Earlier kernels show the line for all programs, and for those of tracepoints and kprobes it stays 0.
+        let counts_all = KernelVersion::running().is_some_and(|version| version >= TRACEPOINT_MISSES_SINCE);
+        let read = |(program, fd): (&str, BorrowedFd<'_>), counts| RecursionMisses {
+            program: program.to_owned(),
+            misses: if counts { sys::told_of_program(fd, "recursion_misses") } else { None },
+        };
         // A program that no event needed is not loaded.
-        let generic = program::GENERICS.into_iter().filter_map(|name| self.fd(name).ok());
-        let generic: Vec<_> = generic.chain(self.filtered.values().map(|program| program.as_fd())).collect();
-        // Earlier kernels show the line too, and it stays 0.
-        if (!generic.is_empty() || probes.has_kprobes) && KernelVersion::running()? < TRACEPOINT_MISSES_SINCE
-        {
-            return None;
-        }
-        generic.into_iter().chain(links.programs()).chain(probes.programs()).map(misses).sum()
+        let generic = program::GENERICS.into_iter().filter_map(|name| Some((name, self.fd(name).ok()?)));
+        let filtered = self.filtered.iter().map(|((name, _), fd)| (*name, fd.as_fd()));
+        let generic = generic.chain(filtered).map(|program| read(program, counts_all));
+        let fast = links.programs().map(|program| read(program, true));
+        let probes = probes.programs().map(|program| read(program, counts_all || !probes.has_kprobes));
+        generic.chain(fast).chain(probes).collect()
     }
 }
 
-fn misses(program: BorrowedFd<'_>) -> Option<u64> {
-    sys::told_of_program(program, "recursion_misses")
+/// How often the kernel skipped a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecursionMisses {
+    /// The event that it is for, or the name of a program for many events.
+    pub program: String,
+    /// `None` where the kernel does not say: programs at tracepoints and kprobes count it since 6.7 (`trace_call_bpf`,
+    /// kernel/trace/bpf_trace.c).
+    pub misses: Option<u64>,
 }
 
 /// The system calls among the events.

@@ -93,6 +93,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         hooks,
         layout: KernelLayout::from_btf(btf),
         preemptible: false,
+        tracks_calls: false,
     };
     for (_, event, slot) in &planned {
         options.slots.push(*slot);

@@ -55,7 +55,8 @@ impl FastError {
 #[derive(Debug, Default)]
 pub struct FastLinks {
     links: Vec<OwnedFd>,
-    programs: Vec<OwnedFd>,
+    /// With their names: an event's, or that of a program for many events.
+    programs: Vec<(String, OwnedFd)>,
 }
 
 impl FastLinks {
@@ -69,9 +70,9 @@ impl FastLinks {
         self.links.is_empty()
     }
 
-    /// The programs, which count what they missed.
-    pub(crate) fn programs(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.programs.iter().map(|program| program.as_fd())
+    /// The programs, which count what they missed, by name.
+    pub(crate) fn programs(&self) -> impl Iterator<Item = (&str, BorrowedFd<'_>)> {
+        self.programs.iter().map(|(name, program)| (name.as_str(), program.as_fd()))
     }
 }
 
@@ -89,6 +90,14 @@ pub(in crate::probe) struct Loader<'a> {
 enum Job<'a> {
     Own { name: &'a str, tracepoint: u32, direct: &'a Body, copied: &'a Body, event: Recorded },
     Calls { name: &'static str, tracepoint: u32, code: &'a [bpf_insn] },
+}
+
+impl Job<'_> {
+    fn name(&self) -> &str {
+        match self {
+            Job::Own { name, .. } | Job::Calls { name, .. } => name,
+        }
+    }
 }
 
 impl<'a> Loader<'a> {
@@ -132,7 +141,7 @@ impl<'a> Loader<'a> {
             let result = match loaded[index].take() {
                 Some(program) => program.and_then(|program| {
                     links.links.push(sys::attach_tracing(program.as_fd()).map_err(FastError::Attach)?);
-                    links.programs.push(program);
+                    links.programs.push((jobs[index].name().to_owned(), program));
                     Ok(())
                 }),
                 None if attached[index] => Ok(()),
