@@ -17,7 +17,6 @@ use aya_ebpf::{
         bpf_get_attach_cookie, bpf_get_smp_processor_id, bpf_probe_read_kernel,
         generated::bpf_probe_read_kernel as probe_read,
     },
-    macros::tracepoint,
     programs::TracePointContext,
 };
 
@@ -36,17 +35,19 @@ const COMMON: u32 = 8;
 /// Frames of a stack that are the program's own: the kernel hands over the registers of the tracepoint's caller.
 const OWN_FRAMES: u32 = 0;
 
-/// Records the event it fires for. Returns 1: any other value hides the event from every other perf user of the
-/// tracepoint (`trace_call_bpf`, kernel/trace/bpf_trace.c).
-#[tracepoint]
-pub fn generic_event(ctx: TracePointContext) -> u32 {
-    run::<false>(&ctx)
+/// Records the event it fires for. Returns 1: with 0 no other perf user of the tracepoint gets the event (`perf_trace_run_bpf_submit`,
+/// kernel/events/core.c). The macro that aya has for such programs makes it 0.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "tracepoint")]
+extern "C" fn generic_event(ctx: *mut c_void) -> u32 {
+    run::<false>(&TracePointContext::new(ctx))
 }
 
 /// The same for events whose fields end at or behind [`DIRECT_LEN`].
-#[tracepoint]
-pub fn generic_event_long(ctx: TracePointContext) -> u32 {
-    run::<true>(&ctx)
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "tracepoint")]
+extern "C" fn generic_event_long(ctx: *mut c_void) -> u32 {
+    run::<true>(&TracePointContext::new(ctx))
 }
 
 #[inline(always)]

@@ -24,3 +24,9 @@ pub mod storm;
 pub mod trace_cmd;
 pub mod tracefs;
 pub mod workload;
+
+/// Whether the running kernel is one with `PREEMPT_RT`.
+pub fn has_preempt_rt() -> bool {
+    let version = std::fs::read_to_string("/proc/sys/kernel/version").expect("the kernel's version");
+    version.contains("PREEMPT_RT")
+}

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use integration_tests::{
     agent,
     dat::{Dat, Record},
+    has_preempt_rt,
     storm::Counted,
     tracefs, workload,
 };
@@ -19,7 +20,7 @@ const UNCOUNTED: u64 = 10;
 ///
 /// An event that fires in one of the two moments in which the counters are switched may be counted or not, so there are two bounds, which
 /// differ by a handful of events at most.
-fn check(events: &[&str], at_least: &[(&str, u64)]) {
+fn check(lane: &str, events: &[&str], at_least: &[(&str, u64)]) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let scratch = dir.path();
     let known =
@@ -32,7 +33,8 @@ fn check(events: &[&str], at_least: &[(&str, u64)]) {
     assert_eq!(ids.len(), events.len(), "the kernel has {ids:?}");
     Counted::ask(scratch, ids.keys().copied());
 
-    let mut args: Vec<String> = ["--compression", "none", "-b", "16384"].map(str::to_owned).into();
+    let mut args: Vec<String> =
+        ["--compression", "none", "-b", "16384", "--lane", lane].map(str::to_owned).into();
     args.extend(events.iter().flat_map(|event| ["-e".to_owned(), (*event).to_owned()]));
     args.extend(workload::command("storm", scratch));
     let recording = agent::record(&scratch.join("storm.dat"), &args);
@@ -58,7 +60,9 @@ fn check(events: &[&str], at_least: &[(&str, u64)]) {
         let (least, most, fired) = (within(started, stopping), within(before, after), counted.fired[id]);
         let on_top = ours.iter().filter(|record| record.id() == *id && record.flags() & 0x18 != 0).count();
         println!("{name}: {least} to {most} recorded, {fired} fired, {on_top} of them in interrupts");
-        if fired < least {
+        // With PREEMPT_RT an interrupt wakes threads at its end, no longer marked as one. perf takes that for an event within an event of
+        // the interrupted thread and leaves it out (`perf_swevent_get_recursion_context`), so its count is too small there.
+        if fired < least && !has_preempt_rt() {
             wrong.push(format!("{name}: {least} to {most} recorded, {fired} fired"));
         }
         missing += fired.saturating_sub(most);
@@ -74,6 +78,7 @@ fn check(events: &[&str], at_least: &[(&str, u64)]) {
 #[test]
 fn interrupts_in_a_storm_of_system_calls_are_all_there() {
     check(
+        "auto",
         &[
             "raw_syscalls:sys_enter",
             "raw_syscalls:sys_exit",
@@ -92,7 +97,18 @@ fn interrupts_in_a_storm_of_system_calls_are_all_there() {
 #[test]
 fn scheduling_in_a_storm_of_system_calls_is_all_there() {
     check(
+        "auto",
         &["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup", "raw_syscalls:sys_enter"],
+        &[("raw_syscalls:sys_enter", 10_000)],
+    );
+}
+
+/// The generic lane's programs are called where perf counts, and must not keep the event from it.
+#[test]
+fn the_generic_lane_leaves_events_to_others() {
+    check(
+        "generic",
+        &["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"],
         &[("raw_syscalls:sys_enter", 10_000)],
     );
 }
