@@ -14,6 +14,14 @@ fn the_fast_lane_can_be_asked_for() {
         ["--lane", "fast", "-e", "sched:sched_switch", "-e", "sched:sched_waking", "-e", "raw_syscalls"];
     agent::record(&file, events.into_iter().chain(["true"]));
     assert_eq!((lanes(&file, "generic"), lanes(&file, "fast")), (0, 4));
+    // What the kernel kept from each program is known for all of them.
+    let ledger = ledger(&file);
+    for program in ["sched:sched_switch", "sched:sched_waking", "syscall_enter", "syscall_exit"] {
+        let (_, misses) = ledger
+            .split_once(&format!("{{\"program\":\"{program}\",\"recursion_misses\":"))
+            .unwrap_or_else(|| panic!("{ledger}"));
+        assert!(misses.starts_with(|digit: char| digit.is_ascii_digit()), "{program}: {ledger}");
+    }
 }
 
 #[test]
@@ -39,9 +47,13 @@ fn an_event_without_a_program_is_refused_when_only_the_fast_lane_is_wanted() {
     assert!(!file.exists());
 }
 
+/// What `info --json` tells, without spaces.
+fn ledger(file: &Path) -> String {
+    let output = agent::run([Path::new("info"), Path::new("--json"), file]);
+    String::from_utf8_lossy(&output.stdout).replace(' ', "")
+}
+
 /// How many events that fired took this lane, by the file's ledger.
 fn lanes(file: &Path, lane: &str) -> usize {
-    let output = agent::run([Path::new("info"), Path::new("--json"), file]);
-    let text = String::from_utf8_lossy(&output.stdout).replace(' ', "");
-    text.matches(&format!("\"lane\":\"{lane}\"")).count()
+    ledger(file).matches(&format!("\"lane\":\"{lane}\"")).count()
 }
