@@ -1,8 +1,9 @@
 //! What the programs are to the kernel's verifier: each is loaded, and takes it about as many instructions as last time.
 //!
-//! `tests/golden/verified-insns.txt` has a line for each kernel and program: the kernel's series, the program, and the number of
+//! `tests/golden/verified-insns.txt` has a line for each kernel and program: the kernel's release, the program, and the number of
 //! instructions that the verifier looked at, or `generic` for an event that cannot have a program of its own on that kernel.
-//! `cargo xtask golden` writes it anew.
+//! `cargo xtask golden` writes it anew. On a kernel that it does not know, the test is content if every program is loaded and none
+//! is far from what the known kernels need.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -12,14 +13,11 @@ use integration_tests::agent;
 
 static GOLDEN: &str = include_str!("../golden/verified-insns.txt");
 
-/// How far a number may be off, in per cent: compilers and builds of a kernel differ a little.
+/// How far a number may be off on a kernel that is known, in per cent: compilers differ a little.
 const TOLERANCE: u64 = 15;
 
-/// The running kernel's series, such as `6.12`.
-fn series() -> String {
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
-    release.split('.').take(2).collect::<Vec<_>>().join(".")
-}
+/// How many times as many as for any program on any known kernel it may be on others, where verifiers differ.
+const MARGIN: u64 = 4;
 
 #[test]
 fn programs_take_the_verifier_as_long_as_last_time() {
@@ -35,9 +33,27 @@ fn programs_take_the_verifier_as_long_as_last_time() {
         assert!(!outcome.starts_with("refused"), "{program}: {outcome}\n{text}");
     }
 
-    let series = series();
-    let rows = GOLDEN.lines().filter_map(|line| line.strip_prefix(&series)?.strip_prefix(' '));
-    let golden: BTreeMap<&str, &str> = rows.filter_map(|row| row.split_once(' ')).collect();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let release = release.trim();
+    let all = GOLDEN.lines().filter(|line| !line.starts_with('#')).map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [kernel, program, outcome] = words[..] else { panic!("{line}") };
+        (kernel, program, outcome)
+    });
+    let golden: BTreeMap<&str, &str> =
+        all.clone().filter(|row| row.0 == release).map(|(_, program, outcome)| (program, outcome)).collect();
+    if golden.is_empty() {
+        let most = all.filter_map(|(.., outcome)| outcome.parse::<u64>().ok()).max().unwrap();
+        println!("no figures for {release}: programs may take {MARGIN} times {most} instructions");
+        for (program, outcome) in &found {
+            assert!(
+                outcome.parse::<u64>().is_ok_and(|insns| insns <= MARGIN * most)
+                    || outcome.starts_with("generic"),
+                "{program}: {outcome}"
+            );
+        }
+        return;
+    }
     let mut wrong = Vec::new();
     for (program, expected) in &golden {
         let outcome = *found.get(program).unwrap_or(&"missing");
@@ -51,13 +67,11 @@ fn programs_take_the_verifier_as_long_as_last_time() {
             wrong.push(format!("{program}: {outcome}, was {expected}"));
         }
     }
-    if !golden.is_empty() {
-        let new = found.keys().filter(|program| !golden.contains_key(*program));
-        wrong.extend(new.map(|program| format!("{program}: has no figure yet")));
-    }
+    let new = found.keys().filter(|program| !golden.contains_key(*program));
+    wrong.extend(new.map(|program| format!("{program}: has no figure yet")));
     assert!(
         wrong.is_empty(),
-        "on {series}; if this is meant, `cargo xtask golden` writes the figures anew:\n{}",
+        "on {release}; if this is meant, `cargo xtask golden` writes the figures anew:\n{}",
         wrong.join("\n")
     );
 }

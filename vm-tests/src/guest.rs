@@ -9,10 +9,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::cpio::Archive;
 use crate::kernel::output;
-use crate::{Error, target_dir, workspace};
+use crate::{Cmd, Error, Kernel, Vm, target_dir, workspace};
 
 /// The target of our programs in a guest.
 pub const TARGET: &str = "x86_64-unknown-linux-musl";
@@ -89,6 +90,42 @@ pub fn test_program(package: &str, name: &str) -> Result<TestProgram, Error> {
         return Err(failed(format!("{package} has no test {name}")));
     }
     Ok(program)
+}
+
+/// Runs tests of the package `integration-tests` in one guest with this kernel: names of test programs, each with names of tests in it.
+///
+/// # Panics
+///
+/// If the guest does not come to its end, or a test fails.
+#[track_caller]
+pub fn integration_tests(kernel: &Kernel, wanted: &[(&str, &[&str])]) {
+    let mut vm = Vm::new(kernel).agent().trace_cmd().size(2, 2048);
+    let mut commands = Vec::new();
+    // Where the tests were told at compile time to put their files.
+    let scratch = target_dir().join("tmp");
+    for (program, tests) in wanted {
+        let built = test_program("integration-tests", program).unwrap_or_else(|error| panic!("{error}"));
+        let test = format!("/test/deps/{program}");
+        vm = vm.program(&built.test, &test);
+        if commands.is_empty() {
+            for helper in &built.helpers {
+                let name = helper.file_name().unwrap_or_default().to_string_lossy();
+                vm = vm.program(helper, &format!("/test/{name}"));
+            }
+        }
+        let line = format!(
+            "ifconfig lo up && mkdir -p {} && TRACER_AGENT_BIN=/bin/tracer-agent {test} --test-threads=1 --nocapture --exact {}",
+            scratch.display(),
+            tests.join(" ")
+        );
+        commands.push(Cmd::sh(&line).timeout(Duration::from_mins(15)));
+    }
+    let run = vm.run(&commands).unwrap_or_else(|error| panic!("{error}"));
+    for (outcome, (_, tests)) in run.outcomes.iter().zip(wanted) {
+        let text = outcome.expect_success();
+        println!("{text}");
+        assert!(text.contains(&format!("test result: ok. {} passed", tests.len())), "{text}");
+    }
 }
 
 /// The text between `start` and the next quotation mark. Paths of a build have nothing that JSON escapes.

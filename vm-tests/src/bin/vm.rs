@@ -6,9 +6,12 @@
 //! - `vm run [GLOB] -- LINE` runs a line of shell in each and prints what it prints
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use vm_tests::{Cmd, Error, Kernel, Vm};
+
+/// How long a line may take: the verifier alone takes minutes for all programs where emulated.
+const LINE_MAX: Duration = Duration::from_mins(10);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -60,7 +63,7 @@ fn run(glob: &str, line: &str) -> Result<bool, Error> {
     let mut good = true;
     for kernel in Kernel::matching(glob)? {
         let started = Instant::now();
-        let run = Vm::new(&kernel).agent().trace_cmd().run(&[Cmd::sh(line)])?;
+        let run = Vm::new(&kernel).agent().trace_cmd().run(&[Cmd::sh(line).timeout(LINE_MAX)])?;
         for outcome in &run.outcomes {
             print!("{}", outcome.stdout_text());
             eprint!("{}", outcome.stderr_text());

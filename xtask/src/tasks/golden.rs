@@ -1,48 +1,50 @@
 //! `cargo xtask golden`
 
-use std::collections::BTreeMap;
 use std::fs;
 
 use super::setup::{Purpose, setup};
-use super::{Task, build, no_arguments};
+use super::{Task, build, no_arguments, vm};
 use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
     name: "golden",
     args: "",
-    about: "Writes tests/golden/verified-insns.txt anew: what each program takes the verifier of this kernel\n\
-            Lines of other kernels stay as they are.",
+    about: "Writes tests/golden/verified-insns.txt anew: what each program takes the verifier,\n\
+            on this kernel and in the guests 6.1-cloud and 6.12-cloud",
     run,
 };
 
-const HEADER: &str = "# kernel, program, instructions that the verifier looked at (or: generic). Written by `cargo xtask golden`.\n";
+const HEADER: &str = "# kernel release, program, instructions that the verifier looked at (or: generic). Written by `cargo xtask golden`.\n";
+
+/// The guests whose figures are kept.
+const GUESTS: [&str; 2] = ["6.1-cloud", "6.12-cloud"];
+
+/// Prints the kernel's release, which figures are kept by, in front of the list of programs.
+const LISTING: &str = "cat /proc/sys/kernel/osrelease && tracer-agent doctor --programs";
 
 fn run(args: &[String]) -> Result {
     no_arguments(args)?;
     setup(Purpose::Test)?;
     build::build(&[])?;
-    let path = workspace::root().join("tests/golden/verified-insns.txt");
-    let mut rows = BTreeMap::new();
-    for line in fs::read_to_string(&path).unwrap_or_default().lines().filter(|line| !line.starts_with('#')) {
-        if let Some((series, row)) = line.split_once(' ') {
-            rows.entry(series.to_owned()).or_insert_with(Vec::new).push(row.to_owned());
-        }
-    }
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    let here: Vec<&str> = release.split('.').take(2).collect();
     let mut agent = process::as_root(workspace::agent())
         .ok_or("loading programs needs root, and there is no sudo to become it")?;
-    let listing = process::output(agent.args(["doctor", "--programs"]))?;
-    rows.insert(here.join("."), listing.lines().filter_map(row).collect());
-    let mut text = HEADER.to_owned();
-    for (series, rows) in rows {
-        for row in rows {
-            text += &format!("{series} {row}\n");
-        }
+    let here = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let mut listings = vec![here + &process::output(agent.args(["doctor", "--programs"]))?];
+    for guest in GUESTS {
+        listings.push(process::output(vm::vm().args(["run", guest, "--", LISTING]))?);
     }
-    fs::write(&path, text)?;
+    let mut rows: Vec<String> = listings.iter().flat_map(|listing| golden(listing)).collect();
+    rows.sort();
+    let path = workspace::root().join("tests/golden/verified-insns.txt");
+    fs::write(&path, format!("{HEADER}{}\n", rows.join("\n")))?;
     eprintln!("wrote {}", path.display());
     Ok(())
+}
+
+/// The lines of a kernel, whose release is the first line of its listing.
+fn golden(listing: &str) -> Vec<String> {
+    let (release, programs) = listing.split_once('\n').unwrap_or_default();
+    programs.lines().filter_map(row).map(|row| format!("{release} {row}")).collect()
 }
 
 /// A line of `doctor --programs` without what differs from build to build.
@@ -57,9 +59,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_have_no_reasons() {
-        assert_eq!(row("a:b 12"), Some("a:b 12".to_owned()));
-        assert_eq!(row("a:b generic: it has no field c: d"), Some("a:b generic".to_owned()));
-        assert_eq!(row("  0: R1=ctx()"), None);
+    fn rows_have_the_kernel_and_no_reasons() {
+        let listing = "6.1.0-1\na:b 12\na:c generic: it has no field c: d\n  0: R1=ctx()\n";
+        assert_eq!(golden(listing), ["6.1.0-1 a:b 12", "6.1.0-1 a:c generic"]);
     }
 }
