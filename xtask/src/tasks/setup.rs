@@ -15,18 +15,20 @@ use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "setup",
-    args: "[--for run|test|dist]",
+    args: "[--for run|test|bench|dist]",
     about: "Installs what building and testing need and is not there yet (default: test)\n\
-            run:  a compiler with `core` for BPF, and the bpf-linker that fits it\n\
-            test: also trace-cmd, QEMU, busybox, the musl target, and the kernels of the VM tests\n\
-            dist: run, and the musl target",
+            run:   a compiler with `core` for BPF, and the bpf-linker that fits it\n\
+            test:  also trace-cmd, QEMU, busybox, the musl target, and the kernels of the VM tests\n\
+            bench: run, and what recording, reading and exporting are compared with\n\
+            dist:  run, and the musl target",
     run: |args| {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let purpose = match args.as_slice() {
             [] | ["--for", "test"] => Purpose::Test,
             ["--for", "run"] => Purpose::Run,
+            ["--for", "bench"] => Purpose::Bench,
             ["--for", "dist"] => Purpose::Dist,
-            _ => return Err("usage: cargo xtask setup [--for run|test|dist]".into()),
+            _ => return Err("usage: cargo xtask setup [--for run|test|bench|dist]".into()),
         };
         setup(purpose)?;
         match Pair::find() {
@@ -44,15 +46,20 @@ pub(super) enum Purpose {
     Run,
     /// Testing.
     Test,
+    /// Comparing with other recorders.
+    Bench,
     /// Building for release.
     Dist,
 }
+
+/// The C compiler's driver for static binaries.
+const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
 const TEST_PROGRAMS: [(&str, &str); 10] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
-    ("/usr/bin/musl-gcc", "musl-tools"),
+    MUSL,
     ("/usr/include/x86_64-linux-gnu/sys/sdt.h", "systemtap-sdt-dev"),
     ("/usr/bin/xz", "xz-utils"),
     // libFuzzer is C++.
@@ -62,6 +69,14 @@ const TEST_PROGRAMS: [(&str, &str); 10] = [
     ("/usr/bin/babeltrace", "babeltrace"),
     ("/usr/lib/python3/dist-packages/babeltrace/__init__.py", "python3-babeltrace"),
     ("/usr/lib/python3/dist-packages/pip/__init__.py", "python3-pip"),
+];
+
+/// The same of a benchmark.
+const BENCH_PROGRAMS: [(&str, &str); 4] = [
+    ("/usr/bin/trace-cmd", "trace-cmd"),
+    ("/usr/bin/perf", "linux-perf"),
+    ("/usr/bin/bpftrace", "bpftrace"),
+    ("/usr/bin/babeltrace2", "babeltrace2"),
 ];
 
 /// LTTng's analyses as PyPI has them.
@@ -82,7 +97,7 @@ pub(super) fn setup(purpose: Purpose) -> Result {
         found = Pair::find();
     }
     found?;
-    if purpose != Purpose::Run {
+    if matches!(purpose, Purpose::Test | Purpose::Dist) {
         add_static_target()?;
     }
     if purpose == Purpose::Test {
@@ -98,12 +113,14 @@ fn missing_packages(purpose: Purpose) -> Result<Vec<String>> {
         packages.push("gcc".to_owned());
         packages.push("libc6-dev".to_owned());
     }
-    for (path, package) in TEST_PROGRAMS {
-        let wanted = purpose == Purpose::Test || (purpose == Purpose::Dist && package == "musl-tools");
-        if wanted && !Path::new(path).exists() {
-            packages.push(package.to_owned());
-        }
-    }
+    let programs: &[(&str, &str)] = match purpose {
+        Purpose::Run => &[],
+        Purpose::Test => &TEST_PROGRAMS,
+        Purpose::Bench => &BENCH_PROGRAMS,
+        Purpose::Dist => &[MUSL],
+    };
+    let missing = programs.iter().filter(|(path, _)| !Path::new(path).exists());
+    packages.extend(missing.map(|(_, package)| (*package).to_owned()));
     // The dynamic busybox has the same path.
     if purpose == Purpose::Test && (!Path::new("/bin/busybox").exists() || !is_installed("busybox-static")) {
         packages.push("busybox-static".to_owned());

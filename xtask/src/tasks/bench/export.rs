@@ -36,7 +36,8 @@ pub(super) fn run(args: &[String]) -> Result {
 }
 
 fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Result<(String, Value)> {
-    let babeltrace = process::find("babeltrace2").ok_or("there is no babeltrace2 to compare with")?;
+    let babeltrace = process::find("babeltrace2")
+        .ok_or("there is no babeltrace2 to compare with; `cargo xtask setup --for bench` installs it")?;
     let (file, events, bytes) = read::recording(options, agent, dir)?;
     let mut rounds = Vec::new();
     for number in 0..options.rounds {

@@ -40,10 +40,11 @@ use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record|probes] [--rounds N] [--quick] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters",
+    args: "[record|probes] [--rounds N] [--quick] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
-            bpftrace are measured too where they are installed, but for uprobes, which alone are measured by `bench probes`.\n\
+            bpftrace are measured too where they are installed (`cargo xtask setup --for bench` does), but for uprobes, which alone\n\
+            are measured by `bench probes`; --without perf and --without bpftrace leave them out.\n\
             --quick runs 3 short rounds instead of 9 long ones.\n\
             --agent FILE measures that build of tracer-agent, --before FILE an older build beside it.\n\
             `bench read` makes a recording of 5 million events and compares how fast it is read, `bench export` how fast\n\
@@ -70,6 +71,8 @@ struct Options {
     svg: Option<PathBuf>,
     agent: Option<PathBuf>,
     before: Option<PathBuf>,
+    /// Recorders that are left out.
+    without: Vec<String>,
     workloads: Vec<&'static Workload>,
 }
 
@@ -77,7 +80,7 @@ impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         let mut quick = false;
         let (mut rounds, mut json, mut svg, mut agent, mut before) = (None, None, None, None, None);
-        let mut workloads = Vec::new();
+        let (mut workloads, mut without) = (Vec::new(), Vec::new());
         let only_probes = args.first().is_some_and(|first| first == "probes");
         let mut args =
             args[usize::from(only_probes || args.first().is_some_and(|first| first == "record"))..].iter();
@@ -92,6 +95,7 @@ impl Options {
                 "--agent" => agent = file()?,
                 "--before" => before = file()?,
                 "--quick" => quick = true,
+                "--without" => without.push(recorder::optional(args.next())?.to_owned()),
                 "--rounds" => {
                     let number =
                         args.next().and_then(|number| number.parse().ok()).filter(|&number| number > 0);
@@ -105,7 +109,8 @@ impl Options {
             workloads.extend(WORKLOADS.iter().filter(|workload| !only_probes || workload.has_probes()));
         }
         let (default_rounds, shorter) = if quick { (3, 5) } else { (9, 1) };
-        Ok(Self { rounds: rounds.unwrap_or(default_rounds), shorter, json, svg, agent, before, workloads })
+        let rounds = rounds.unwrap_or(default_rounds);
+        Ok(Self { rounds, shorter, json, svg, agent, before, without, workloads })
     }
 }
 
@@ -136,8 +141,8 @@ fn run(args: &[String]) -> Result {
     let mut recorders = vec![Recorder::agent(report::OURS, agent), Recorder::trace_cmd()?];
     // They would need the probes in ways of their own.
     if !options.workloads.iter().any(|workload| workload.has_probes()) {
-        recorders.extend(Recorder::perf());
-        recorders.extend(Recorder::bpftrace());
+        let others = Recorder::perf().into_iter().chain(Recorder::bpftrace());
+        recorders.extend(others.filter(|recorder| !options.without.contains(&recorder.name)));
     }
     recorders.extend(options.before.clone().map(|program| Recorder::agent("before", program)));
 
@@ -357,7 +362,19 @@ mod tests {
         assert_eq!((some.rounds, some.shorter, some.workloads.len()), (2, 5, 1));
         assert_eq!(some.json.as_deref(), Some(Path::new("/x")));
         assert!(options(&["probes"]).unwrap().workloads.iter().all(|workload| workload.has_probes()));
-        for bad in [&["--rounds"][..], &["--rounds", "0"], &["nothing"], &["--fast"], &["--json"]] {
+        let alone = options(&["--without", "perf", "--without", "bpftrace"]).unwrap();
+        assert_eq!(alone.without, ["perf", "bpftrace"]);
+        let bad: [&[&str]; 7] = [
+            &["--rounds"],
+            &["--rounds", "0"],
+            &["nothing"],
+            &["--fast"],
+            &["--json"],
+            &["--without"],
+            // All ratios are to it.
+            &["--without", "trace-cmd"],
+        ];
+        for bad in bad {
             assert!(options(bad).is_err(), "{bad:?}");
         }
     }

@@ -123,8 +123,7 @@ pub(super) fn on_a_file(name: &str, args: &[String], measure: Measure) -> Result
             .ok_or("recording needs root, and there is no sudo to become it")?;
         return process::run(root.args(["bench", name]).args(args).arg("--agent").arg(agent));
     }
-    let trace_cmd =
-        process::find("trace-cmd").ok_or("there is no trace-cmd on this machine to compare with")?;
+    let trace_cmd = process::find("trace-cmd").ok_or(recorder::NO_TRACE_CMD)?;
     let dir = std::env::temp_dir().join(format!("tracer-agent-bench-{name}.{}", std::process::id()));
     fs::create_dir(&dir)?;
     let result = measure(&options, &agent, &trace_cmd, &dir);

@@ -12,6 +12,19 @@ use crate::{Result, process};
 /// Size of each CPU's ring, for all recorders.
 pub(super) const RING_KB: u32 = 4096;
 
+/// Recorders besides the two that ratios are taken of.
+const OPTIONAL: [&str; 2] = ["perf", "bpftrace"];
+
+/// Said where there is nothing to compare with.
+pub(super) const NO_TRACE_CMD: &str =
+    "there is no trace-cmd on this machine to compare with; `cargo xtask setup --for bench` installs it";
+
+/// The name of a recorder that may be left out.
+pub(super) fn optional(name: Option<&String>) -> Result<&'static str> {
+    let found = OPTIONAL.into_iter().find(|optional| name.is_some_and(|name| name == optional));
+    found.ok_or_else(|| format!("--without wants one of: {}", OPTIONAL.join(", ")).into())
+}
+
 /// A program that records events while it runs a command.
 pub(super) struct Recorder {
     pub(super) name: String,
@@ -45,8 +58,7 @@ impl Recorder {
 
     /// The `trace-cmd` of this machine.
     pub(super) fn trace_cmd() -> Result<Self> {
-        let program =
-            process::find("trace-cmd").ok_or("there is no trace-cmd on this machine to compare with")?;
+        let program = process::find("trace-cmd").ok_or(NO_TRACE_CMD)?;
         Ok(Self {
             name: "trace-cmd".into(),
             program,
@@ -82,7 +94,7 @@ impl Recorder {
 
     /// Whether its counts of recorded and lost events make up what fired, so that too few of them mean a disturbance.
     pub(super) fn is_exact(&self) -> bool {
-        !["perf", "bpftrace"].contains(&self.name.as_str())
+        !OPTIONAL.contains(&self.name.as_str())
     }
 
     /// The command line that records `events` into `file` while `load` runs.
