@@ -180,7 +180,7 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
     }
     let at = clamp_to(place(head), globals::side_bytes() - HEADER);
     let header: *mut SideEntry = unsafe { queue.cast::<u8>().add(at as usize).cast() };
-    let (time, cookie, size) = unsafe { ((*header).time, (*header).cookie, (*header).size) };
+    let (time, cookie) = unsafe { ((*header).time, (*header).cookie) };
     if len > 8 {
         if let Some(mut ring) = Ring::at(ctl, unsafe { (*ctl).cpu }, cookie) {
             let record: *const u8 = unsafe { header.add(1).cast() };
@@ -190,7 +190,12 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
             }
         }
     }
-    unsafe { (*ctl).side_head = head + u64::from(size) };
+    // Read anew: kept over the calls they would take stack, of which programs that call this have none to spare.
+    unsafe {
+        let size = (&raw const (*header).size).read_volatile();
+        let head = atomic::load(&raw const (*ctl).side_head);
+        (*ctl).side_head = head + u64::from(size);
+    }
     1
 }
 
