@@ -28,11 +28,13 @@ impl Recorded {
     fn with_losses(args: &[&str]) -> Self {
         let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut caller = Caller::start();
+        // A loss is marked at the next event of its CPU.
+        caller.pin(0);
         let pid = caller.pid().to_string();
         let mut all = vec!["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "64"];
         all.extend(args);
         let recording = Marked::start(dir.path(), &all);
-        recording.agent.signal(libc::SIGSTOP);
+        recording.agent.hold();
         caller.call(20_000);
         recording.agent.signal(libc::SIGCONT);
         caller.call(1000);
