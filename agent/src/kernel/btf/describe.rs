@@ -357,6 +357,8 @@ mod tests {
         assert_eq!(blob.enumerators(TypeId(wide)).unwrap(), [("ONE", 3 << 32 | 2)]);
         assert_eq!(blob.enumerators(TypeId(int)).unwrap(), []);
         assert_eq!(blob.constants(), [("ONE", 1), ("TWO", -1), ("ONE", 3 << 32 | 2)]);
+        let names: Vec<&str> = blob.structures().map(|(_, name)| name).collect();
+        assert_eq!(names, ["outer", "number", "wide"]);
         let three = builder.name("THREE");
         builder.add("signed", kind::ENUM, 1, true, 4, &[three, u32::MAX]);
         let blob = Btf::parse(builder.blob()).unwrap();
@@ -364,8 +366,6 @@ mod tests {
             blob.constants(),
             [("ONE", 1), ("TWO", i64::from(u32::MAX)), ("ONE", 3 << 32 | 2), ("THREE", -1)]
         );
-        let names: Vec<&str> = blob.structures().map(|(_, name)| name).collect();
-        assert_eq!(names, ["outer", "number", "wide"]);
     }
 
     #[test]
