@@ -28,7 +28,7 @@ fn whatever_is_written_is_read() {
         let chance = &mut Chance::new(seed);
         let compression = chance.pick(&[Compression::None, Compression::Zstd { level: 1 }]);
         let endian = chance.pick(&[Endian::Little, Endian::Big]);
-        let setup = Setup { endian, page_size: chance.pick(&[4096, 8192, 65536]), compression };
+        let setup = Setup { endian, page_size: chance.pick(&[4096, 8192, 65536, 524_288]), compression };
         let mut writer = start(setup);
         for option in options() {
             writer.option(&option).unwrap();

@@ -132,6 +132,21 @@ fn losses_are_told_where_they_are() {
 
 /// Nothing but the sizes of the parts in front tells where the data of version 6 are.
 #[test]
+fn a_page_size_that_no_machine_has_is_replaced() {
+    let scratch = Scratch::new();
+    for (name, bytes) in small_files(&scratch) {
+        let mut damaged = bytes.clone();
+        // Behind the magic, the version, the byte order and the size of `long`.
+        let at = 14;
+        assert_eq!(damaged[at..at + 4], 4096u32.to_le_bytes(), "{name}");
+        damaged[at + 3] = 8;
+        let (file, written) = repaired(&damaged).unwrap();
+        assert!(written.notes.iter().any(|note| note.contains("134221824 bytes")), "{name}: {written:?}");
+        assert_eq!(records(&file), records(&bytes), "{name}");
+    }
+}
+
+#[test]
 fn version_6_keeps_its_events_whatever_is_damaged_in_front_of_them() {
     let scratch = Scratch::new();
     let files = small_files(&scratch);

@@ -349,9 +349,10 @@ fn long_silences() {
 #[test]
 fn records_of_all_sizes_on_pages_of_all_sizes() {
     for compression in COMPRESSIONS {
-        for page_size in [4096u32, 8192, 16384, 32768, 65536] {
+        for page_size in [4096u32, 8192, 16384, 32768, 65536, 524_288, 1_048_576] {
             let scratch = Scratch::new();
-            let max = page_size as usize - 24;
+            // `__data_loc` of a record addresses 64 KiB.
+            let max = (page_size as usize - 24).min(65536 - 24);
             let lengths: Vec<usize> = if page_size == 4096 {
                 (16..=max).collect()
             } else {

@@ -19,7 +19,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-/// Farthest that a field may reach into a record: no page holds a longer one.
+/// Farthest that a field may reach into a record: `__data_loc` addresses no more.
 const MAX_RECORD: u32 = 65536;
 
 /// What the last part of the text starts with.
@@ -167,6 +167,9 @@ impl Format {
                     return Err(fail(FormatErrorKind::Missing("format:")));
                 }
                 let field = Field::parse(declaration).map_err(fail)?;
+                if field.offset.checked_add(field.size).is_none_or(|end| end > MAX_RECORD) {
+                    return Err(fail(FormatErrorKind::FieldEnd(field.name)));
+                }
                 if !names.insert(field.name.clone()) {
                     return Err(fail(FormatErrorKind::DuplicateField(field.name)));
                 }
@@ -232,7 +235,8 @@ pub fn name_and_id(text: &str) -> Option<(&str, u32)> {
 impl Field {
     /// Parses what stands behind `field:`, as in `pid_t pid;<TAB>offset:24;<TAB>size:4;<TAB>signed:1;`.
     ///
-    /// The lines of tracefs' `events/header_page` have the same form.
+    /// The lines of tracefs' `events/header_page` have the same form, and its field `data` is as long as a page of data: how far a
+    /// field may reach is for the caller to say.
     ///
     /// # Errors
     /// What is wrong with the declaration.
@@ -255,9 +259,6 @@ impl Field {
         field.offset = offset;
         field.size = size;
         field.signed = signed;
-        if offset.checked_add(size).is_none_or(|end| end > MAX_RECORD) {
-            return Err(FormatErrorKind::FieldEnd(field.name));
-        }
         Ok(field)
     }
 

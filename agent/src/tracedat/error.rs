@@ -46,7 +46,7 @@ pub enum WriteError {
         len: usize,
     },
     /// Pages of this size cannot be written.
-    #[error("pages of {size} bytes cannot be written: sizes are 4096, 8192, 16384, 32768 or 65536")]
+    #[error("pages of {size} bytes cannot be written: sizes are powers of two from 4096 to 1048576")]
     PageSize {
         /// The size that was asked for.
         size: u32,

@@ -25,8 +25,9 @@ pub const SECTION_COMPRESSED: u16 = 1;
 /// Smallest page that can be written. Readers map files by the machine's page, so that smaller ones fail to map.
 pub const MIN_PAGE_SIZE: u32 = 4096;
 
-/// Largest page that can be written: `__data_loc` fields address 64 KiB.
-pub const MAX_PAGE_SIZE: u32 = 65536;
+/// Largest page that can be written, as the largest sub-buffer of the kernel's: its write counter has 20 bits (`RB_WRITE_MASK` in
+/// `kernel/trace/ring_buffer.c`).
+pub const MAX_PAGE_SIZE: u32 = 1 << 20;
 
 /// What the options of version 6 begin with.
 pub(crate) const V6_OPTIONS: [u8; 10] = *b"options  \0";
@@ -269,7 +270,7 @@ mod tests {
 
     #[test]
     fn page_sizes() {
-        assert!([4096, 8192, 16384, 32768, 65536].into_iter().all(is_page_size));
-        assert!([0, 1, 2048, 4097, 12288, 131_072].into_iter().all(|size| !is_page_size(size)));
+        assert!([4096, 8192, 65536, 524_288, 1_048_576].into_iter().all(is_page_size));
+        assert!([0, 1, 2048, 4097, 12288, 2_097_152].into_iter().all(|size| !is_page_size(size)));
     }
 }

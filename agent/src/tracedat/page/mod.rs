@@ -65,8 +65,8 @@ pub const DELTA_BITS: u32 = 27;
 /// What makes a page or a record impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PageError {
-    /// Page sizes are powers of two from 4096 to 65536.
-    #[error("a page of {size} bytes cannot be written: sizes are 4096, 8192, 16384, 32768 or 65536")]
+    /// Page sizes are powers of two from 4096 to 1048576.
+    #[error("a page of {size} bytes cannot be written: sizes are powers of two from 4096 to 1048576")]
     PageSize {
         /// The size that was asked for.
         size: usize,

@@ -18,7 +18,7 @@ use super::source::Source;
 /// Most sections that are listed by walking through the file.
 const MAX_LISTED: usize = 4096;
 
-/// Longest chunk, uncompressed. Recorders make chunks of 10 to 64 pages, of 64 KiB at most.
+/// Longest chunk, uncompressed. Recorders make chunks of 10 to 64 pages; of the largest, of 1 MiB, they are 10 or 16.
 pub(crate) const MAX_CHUNK: u64 = 32 << 20;
 
 /// A file whose header is read.

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::{Seek, Write};
 
+use super::super::layout::{MIN_PAGE_SIZE, is_page_size};
 use super::super::reader::{Reader, Source};
 use super::convert::Selection;
 use super::error::RewriteError;
@@ -57,6 +58,15 @@ pub fn repair<S: Source, W: Write + Seek>(
     if head.cpu_count > MAX_CPUS {
         all.push(format!("the number of CPUs, {}, is that of no machine", head.cpu_count));
         head.cpu_count = 1;
+    }
+    if !is_page_size(head.page_size) {
+        let size = head.layout.page_size;
+        let size = if is_page_size(size) { size } else { MIN_PAGE_SIZE };
+        all.push(format!(
+            "the header speaks of pages of {} bytes, which no machine has; it is {size} now",
+            head.page_size
+        ));
+        head.page_size = size;
     }
     let is_damaged = !all.is_empty();
     head.notes = all;

@@ -38,7 +38,7 @@ use crate::event::Field;
 pub struct Setup {
     /// Byte order of the file, its pages included.
     pub endian: Endian,
-    /// Bytes per page of the top buffer: a power of two, 4096 to 65536.
+    /// Bytes per page of the top buffer: a power of two, 4096 to 1 MiB.
     pub page_size: u32,
     /// Compression of metadata and trace data.
     pub compression: Compression,
