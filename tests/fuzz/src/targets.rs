@@ -1,5 +1,6 @@
 //! What is done with the bytes.
 
+use std::io::Cursor;
 use std::num::NonZeroUsize;
 use std::sync::OnceLock;
 
@@ -10,7 +11,8 @@ use tracer_agent::tracedat::initial_state::InitialState;
 use tracer_agent::tracedat::ledger::Ledger;
 use tracer_agent::tracedat::page::{EventCursor, PageLayout};
 use tracer_agent::tracedat::reader::Reader;
-use tracer_agent::tracedat::{Endian, FileOption, OptionId, layout};
+use tracer_agent::tracedat::rewrite::{RewriteError, repair as write_repaired};
+use tracer_agent::tracedat::{Compression, Endian, FileOption, OptionId, layout};
 
 /// A target: what is done with some bytes.
 pub(crate) type Target = fn(&[u8]);
@@ -18,6 +20,7 @@ pub(crate) type Target = fn(&[u8]);
 /// All targets by name.
 pub(crate) const ALL: &[(&str, Target)] = &[
     ("file", file),
+    ("repair", repair),
     ("sections", sections),
     ("options", options),
     ("page", page),
@@ -91,6 +94,27 @@ fn file(data: &[u8]) {
     assert_eq!(back, events);
     records.seek(middle);
     let _ = records.next_record();
+}
+
+/// Saves what is intact of a file. What is written must have no problem that a reader can see, and hold the events that were counted.
+/// What records, texts and statistics say is that of the input.
+fn repair(data: &[u8]) {
+    let Ok((reader, notes)) = Reader::open_damaged(data) else {
+        assert!(Reader::open(data).is_err(), "a file that can be opened cannot be repaired");
+        return;
+    };
+    let compression = (reader.header().version >= 7).then_some(Compression::None);
+    let out = Cursor::new(Vec::new());
+    let (saved, written) = match write_repaired(&reader, notes, compression, out, &mut |_| true) {
+        Ok(written) => written,
+        Err(RewriteError::Nothing(_)) => return,
+        Err(error) => panic!("the file cannot be repaired: {error}"),
+    };
+    let saved = saved.into_inner();
+    let reader = Reader::open(saved.as_slice()).expect("what was saved can be opened");
+    assert!(reader.problems().is_empty(), "what was saved is damaged: {:?}", reader.problems());
+    let events: u64 = (0..reader.buffers().len()).map(|buffer| reader.count(buffer).events()).sum();
+    assert_eq!(events, written.events());
 }
 
 /// A file whose structure is right, and whose sections and options hold the input: formats, symbols, printk formats, task names

@@ -22,6 +22,7 @@ pub(super) const TASK: Task = Task {
 /// The targets, as `tests/fuzz/src/targets.rs` has them, and the longest input of each.
 const TARGETS: &[(&str, u32)] = &[
     ("file", 1 << 17),
+    ("repair", 1 << 15),
     ("sections", 1 << 14),
     ("options", 1 << 12),
     ("page", 1 << 13),
@@ -72,6 +73,14 @@ pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Result)>>
         (*name, fuzzer.command(name, *max_len, 4).and_then(|mut command| process::run(&mut command)))
     };
     Ok(wanted.into_iter().map(result).collect())
+}
+
+/// The target whose committed corpus and dictionary a target has.
+fn seeds_of(target: &str) -> &str {
+    match target {
+        "repair" => "file",
+        own => own,
+    }
 }
 
 fn crate_dir() -> PathBuf {
@@ -127,6 +136,7 @@ impl Fuzzer {
         let (corpus, findings) = (target_dir().join("corpus").join(target), target_dir().join("findings"));
         fs::create_dir_all(&corpus)?;
         fs::create_dir_all(&findings)?;
+        let seeds = seeds_of(target);
         let mut command = Command::new(&self.0);
         command
             .env("FUZZ_TARGET", target)
@@ -134,9 +144,9 @@ impl Fuzzer {
             .arg(format!("-max_len={max_len}"))
             .args(["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"])
             .arg(format!("-artifact_prefix={}/{target}-", findings.display()))
-            .arg(format!("-dict={}", crate_dir().join("dict").join(format!("{target}.dict")).display()))
+            .arg(format!("-dict={}", crate_dir().join("dict").join(format!("{seeds}.dict")).display()))
             .arg(corpus)
-            .arg(crate_dir().join("corpus").join(target));
+            .arg(crate_dir().join("corpus").join(seeds));
         Ok(command)
     }
 }
