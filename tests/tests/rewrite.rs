@@ -37,7 +37,11 @@ impl Recorded {
         recording.agent.hold();
         caller.call(20_000);
         recording.agent.signal(libc::SIGCONT);
-        caller.call(1000);
+        // Spread out, so that some come when the agent has made room again, however long it takes to wake up.
+        for _ in 0..50 {
+            caller.call(20);
+            std::thread::sleep(std::time::Duration::from_millis(4));
+        }
         recording.finish().expect(0);
         let file = dir.path().join("trace.dat");
         Self { dir, file }
