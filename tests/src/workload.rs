@@ -267,12 +267,7 @@ fn syscalls(scratch: &Path) {
 
 /// System calls for 50 ms of CPU time, which at the slowest tick of 100 Hz is long enough for some.
 fn calls_under_ticks() {
-    let used = || {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: writes one timespec.
-        assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) }, 0);
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
+    let used = || clock(libc::CLOCK_THREAD_CPUTIME_ID);
     let end = used() + 50_000_000;
     while used() < end {
         for _ in 0..100 {
@@ -511,8 +506,13 @@ pub(crate) fn tid() -> i32 {
 
 /// Nanoseconds of CLOCK_MONOTONIC, which is ftrace's clock `mono`.
 pub(crate) fn now() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds of one of the system's clocks.
+fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec.
-    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) }, 0);
+    assert_eq!(unsafe { libc::clock_gettime(id, &raw mut time) }, 0);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

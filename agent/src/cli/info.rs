@@ -108,6 +108,7 @@ fn file_report(path: &Path, json: bool) -> Result<(String, bool), InfoError> {
 struct Report<'a> {
     name: String,
     reader: &'a Reader<File>,
+    modules: Vec<Module>,
     buffers: Vec<(&'a BufferInfo, Counts)>,
     counts: Counts,
     /// Events by number, most first.
@@ -146,7 +147,10 @@ impl<'a> Report<'a> {
         let seen = table.into_iter().enumerate().filter(|(_, events)| *events != 0);
         let mut by_id: Vec<_> = seen.map(|(id, events)| (id as u16, events)).collect();
         by_id.sort_by_key(|(id, events)| (std::cmp::Reverse(*events), *id));
-        damage.extend(reader.modules().err().map(|error| error.to_string()));
+        let modules = reader.modules().unwrap_or_else(|error| {
+            damage.push(error.to_string());
+            Vec::new()
+        });
         let ledger = reader.facts().find_map(|fact| match fact {
             FileOption::Unknown { id, bytes } if *id == LEDGER_OPTION => {
                 let text = String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
@@ -155,7 +159,7 @@ impl<'a> Report<'a> {
             }
             _ => None,
         });
-        Self { name: path.display().to_string(), reader, buffers, counts, by_id, ledger, damage }
+        Self { name: path.display().to_string(), reader, modules, buffers, counts, by_id, ledger, damage }
     }
 
     fn events(&self) -> u64 {
@@ -264,12 +268,11 @@ impl<'a> Report<'a> {
 
     /// Modules, which recorders of version 3.3 and later store.
     fn modules(&self, text: &mut String) {
-        let modules = self.reader.modules().unwrap_or_default();
-        if !modules.is_empty() {
+        if !self.modules.is_empty() {
             let _ = writeln!(text, "\nMODULES\n{:>18} {:>12}  name", "address", "bytes");
         }
-        for Module { name, size, address } in modules {
-            let _ = writeln!(text, "{address:>#18x} {size:>12}  {}", clean(&name));
+        for Module { name, size, address } in &self.modules {
+            let _ = writeln!(text, "{address:>#18x} {size:>12}  {}", clean(name));
         }
     }
 

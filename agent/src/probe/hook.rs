@@ -339,6 +339,20 @@ impl Preemption {
         }
     }
 
+    /// Emits what turns it off, if the body does that. Takes R0 to R5.
+    pub(super) fn disable(self, code: &mut Assembler) {
+        if let Self::Guarded(guard) = self {
+            guard.disable(code);
+        }
+    }
+
+    /// Emits what turns it on again. Takes R0 to R5.
+    pub(super) fn enable(self, code: &mut Assembler) {
+        if let Self::Guarded(guard) = self {
+            guard.enable(code);
+        }
+    }
+
     /// The flags that go with the event's id to `fast_begin`.
     pub(super) fn begin_flags(self) -> u32 {
         // The eBPF dispatcher adds a level of disabled migration at all of these hooks.

@@ -199,6 +199,12 @@ impl Assembler {
         self.push(ALU64 | op as u8, to, R0, 0, value);
     }
 
+    /// `to = base + offset`.
+    pub(super) fn address(&mut self, to: Reg, base: Reg, offset: i32) {
+        self.alu(Alu::Mov, to, base);
+        self.alu_imm(Alu::Add, to, offset);
+    }
+
     /// `to = value`.
     pub(super) fn load_imm(&mut self, to: Reg, value: i64) {
         if let Ok(short) = i32::try_from(value) {

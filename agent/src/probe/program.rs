@@ -5,7 +5,8 @@ use std::ffi::CStr;
 use aya_obj::generated::bpf_insn;
 
 use super::{
-    insn::{Assembler, Insn, Relocations},
+    hook::Preemption,
+    insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R5, R6, R7, Relocations},
     load::{LoadError, Object},
     parts::Written,
 };
@@ -62,6 +63,41 @@ pub(super) struct Recorded {
     pub(super) slot: u32,
     /// Its id.
     pub(super) id: u16,
+}
+
+/// What bodies have in common. R6 is the program's context, R7 the record.
+impl Assembler {
+    /// Takes the place for a record of the body's event `event`, of at most `max` bytes, to R7, and goes to `out` if there is none. R4
+    /// names another thread that the event is about, or is -1.
+    pub(super) fn begin_record(&mut self, event: usize, flags: u32, max: u32, out: Label) {
+        self.relocated_imm(R1, Relocation::Slot(event));
+        self.relocated_imm(R2, Relocation::Id(event, flags));
+        self.load_imm(R3, max.into());
+        self.address(R5, FP, -i32::from(FRAME));
+        self.call(Part::Begin);
+        self.jump_imm(Jump::Equal, R0, 0, out);
+        self.alu(Alu::Mov, R7, R0);
+    }
+
+    /// Makes the record, of as many bytes as R2 says, part of the ring.
+    pub(super) fn end_record(&mut self) {
+        self.address(R1, FP, -i32::from(FRAME));
+        self.alu(Alu::Mov, R3, R6);
+        self.call(Part::End);
+    }
+
+    /// Asks the filter, to which R1 goes. An event that it does not take is counted, and the program goes on at `out`.
+    pub(super) fn ask_filter(&mut self, preemption: Preemption, out: Label) {
+        let open = self.label();
+        self.call(Part::Filter);
+        self.jump_imm(Jump::NotEqual, R0, 0, open);
+        preemption.disable(self);
+        self.relocated_imm(R1, Relocation::Slot(0));
+        self.call(Part::Reject);
+        preemption.enable(self);
+        self.goto(out);
+        self.place(open);
+    }
 }
 
 impl Body {

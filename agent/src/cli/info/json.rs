@@ -17,7 +17,7 @@ fn or_null(value: Option<impl ToString>) -> String {
 
 /// The whole report as one object.
 pub(super) fn report(report: &Report<'_>) -> String {
-    let Report { name, reader, buffers, counts: _, by_id, ledger, damage } = report;
+    let Report { name, reader, modules, buffers, counts: _, by_id, ledger, damage } = report;
     let header = reader.header();
     let mut json = format!(
         "{{\"file\":{},\"bytes\":{},\"version\":{},\"endian\":\"{}\",\"long_size\":{},\"page_size\":{},\
@@ -42,10 +42,10 @@ pub(super) fn report(report: &Report<'_>) -> String {
         report.missed().1,
     );
     let _ = write!(json, ",\"sections\":[{}]", joined(reader.sections(), section));
-    let module = |Module { name, size, address }: Module| {
-        format!("{{\"name\":{},\"bytes\":{size},\"address\":{address}}}", json_string(&name))
+    let module = |Module { name, size, address }: &Module| {
+        format!("{{\"name\":{},\"bytes\":{size},\"address\":{address}}}", json_string(name))
     };
-    let _ = write!(json, ",\"modules\":[{}]", joined(reader.modules().unwrap_or_default(), module));
+    let _ = write!(json, ",\"modules\":[{}]", joined(modules, module));
     let _ = write!(
         json,
         ",\"options\":[{}]",

@@ -9,8 +9,8 @@ use super::{Placed, SCRATCH};
 use crate::probe::{
     filter,
     hook::{Hook, HookProgram, Preemption},
-    insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8},
-    program::{Body, FRAME, Part, Relocation},
+    insn::{Alu, Assembler, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
+    program::{Body, FRAME},
     shape::COMMON_LEN,
 };
 
@@ -59,42 +59,27 @@ impl Writer<'_> {
         let (failed, finish, out) = (self.code.label(), self.code.label(), self.code.label());
         self.code.alu(Alu::Mov, R6, R1);
         if filtered {
-            let open = self.code.label();
-            self.code.call(Part::Filter);
-            self.code.jump_imm(Jump::NotEqual, R0, 0, open);
-            self.code.relocated_imm(R1, Relocation::Slot(0));
-            self.code.call(Part::Reject);
-            self.code.goto(out);
-            self.code.place(open);
+            self.code.ask_filter(Preemption::Off, out);
         }
         let flags = Preemption::Off.begin_flags() | begin_flags::REGISTERS;
         self.code.load_imm(R4, -1);
         if self.slot.other_tid != 0 {
             self.code.load(4, R4, R6, self.slot.other_tid.cast_signed());
         }
-        self.code.relocated_imm(R1, Relocation::Slot(0));
-        self.code.relocated_imm(R2, Relocation::Id(0, flags));
-        self.code.load_imm(R3, max.into());
-        self.stack_address(R5, -FRAME);
-        self.code.call(Part::Begin);
-        self.code.jump_imm(Jump::Equal, R0, 0, out);
-        self.code.alu(Alu::Mov, R7, R0);
+        self.code.begin_record(0, flags, max, out);
         self.fixed(failed);
         self.contexts.write(&mut self.code, -FRAME - SCRATCH);
         if self.slot.dynamic_len == 0 {
             self.code.load_imm(R2, max.into());
         } else {
             self.dynamic(max, failed);
-            self.code.alu(Alu::Mov, R2, R8);
-            self.code.alu_imm(Alu::Add, R2, self.contexts.end.cast_signed());
+            self.code.address(R2, R8, self.contexts.end.cast_signed());
         }
         self.code.goto(finish);
         self.code.place(failed);
         self.code.load_imm(R2, 0);
         self.code.place(finish);
-        self.stack_address(R1, -FRAME);
-        self.code.alu(Alu::Mov, R3, R6);
-        self.code.call(Part::End);
+        self.code.end_record();
         self.code.place(out);
         // Any other value would hide the event from other users of the tracepoint (`trace_call_bpf`, kernel/trace/bpf_trace.c).
         self.code.load_imm(R0, 1);
@@ -112,11 +97,9 @@ impl Writer<'_> {
             self.code.store_imm(4, R7, word as i16, 0);
         }
         if copied > COMMON_LEN {
-            self.code.alu(Alu::Mov, R1, R7);
-            self.code.alu_imm(Alu::Add, R1, COMMON_LEN.cast_signed());
+            self.code.address(R1, R7, COMMON_LEN.cast_signed());
             self.code.load_imm(R2, (copied - COMMON_LEN).into());
-            self.code.alu(Alu::Mov, R3, R6);
-            self.code.alu_imm(Alu::Add, R3, COMMON_LEN.cast_signed());
+            self.code.address(R3, R6, COMMON_LEN.cast_signed());
             self.code.call_helper(PROBE_READ_KERNEL);
             self.code.jump_imm(Jump::NotEqual, R0, 0, failed);
         }
@@ -145,11 +128,9 @@ impl Writer<'_> {
         }
         self.code.alu_imm(Alu::Sub, R8, fields_end);
         self.code.jump_imm(Jump::Greater, R8, (max - self.contexts.end).cast_signed(), failed);
-        self.code.alu(Alu::Mov, R1, R7);
-        self.code.alu_imm(Alu::Add, R1, self.contexts.end.cast_signed());
+        self.code.address(R1, R7, self.contexts.end.cast_signed());
         self.code.alu(Alu::Mov, R2, R8);
-        self.code.alu(Alu::Mov, R3, R6);
-        self.code.alu_imm(Alu::Add, R3, fields_end);
+        self.code.address(R3, R6, fields_end);
         self.code.call_helper(PROBE_READ_KERNEL);
         self.code.jump_imm(Jump::NotEqual, R0, 0, failed);
         let moved = self.contexts.end.cast_signed() - fields_end;
@@ -159,10 +140,5 @@ impl Writer<'_> {
             self.code.alu_imm(Alu::Add, R1, moved);
             self.code.store(4, R7, at, R1);
         }
-    }
-
-    fn stack_address(&mut self, to: crate::probe::insn::Reg, offset: i16) {
-        self.code.alu(Alu::Mov, to, FP);
-        self.code.alu_imm(Alu::Add, to, offset.into());
     }
 }

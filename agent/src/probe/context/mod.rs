@@ -269,8 +269,7 @@ impl Placed {
                     code.store(8, R7, at, R0);
                 }
                 Context::Comm => {
-                    code.alu(Alu::Mov, R1, R7);
-                    code.alu_imm(Alu::Add, R1, at.into());
+                    code.address(R1, R7, at.into());
                     code.load_imm(R2, agent_ebpf::COMM_LEN as i64);
                     code.call_helper(GET_CURRENT_COMM);
                 }
@@ -288,10 +287,8 @@ impl Placed {
         let (absent, done) = (code.label(), code.label());
         code.call_helper(GET_CURRENT_TASK);
         for &(offset, size) in steps {
-            code.alu(Alu::Mov, R3, R0);
-            code.alu_imm(Alu::Add, R3, offset.cast_signed());
-            code.alu(Alu::Mov, R1, FP);
-            code.alu_imm(Alu::Add, R1, scratch.into());
+            code.address(R3, R0, offset.cast_signed());
+            code.address(R1, FP, scratch.into());
             code.load_imm(R2, size.into());
             code.call_helper(PROBE_READ_KERNEL);
             code.jump_imm(Jump::NotEqual, R0, 0, absent);
@@ -311,8 +308,7 @@ impl Placed {
         if let Some(map) = map {
             code.load_map(R1, map);
             code.load_imm(R2, CURRENT_CPU);
-            code.alu(Alu::Mov, R3, FP);
-            code.alu_imm(Alu::Add, R3, scratch.into());
+            code.address(R3, FP, scratch.into());
             code.load_imm(R4, SCRATCH.into());
             code.call_helper(PERF_EVENT_READ_VALUE);
             code.jump_imm(Jump::NotEqual, R0, 0, absent);

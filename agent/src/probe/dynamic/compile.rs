@@ -18,8 +18,8 @@ use super::{
 use crate::probe::{
     context::SCRATCH,
     hook::Preemption,
-    insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg},
-    program::{Body, FRAME, Part, Relocation},
+    insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg},
+    program::{Body, FRAME},
     shape::COMMON_LEN,
 };
 
@@ -136,17 +136,10 @@ impl Compiler<'_> {
         if let Some(stage) = self.program.stage {
             self.filter(stage, end)?;
         }
-        if let Preemption::Guarded(guard) = preemption {
-            guard.disable(&mut self.code);
-        }
-        self.code.relocated_imm(R1, Relocation::Slot(0));
-        self.code.relocated_imm(R2, Relocation::Id(0, preemption.begin_flags() | begin_flags::REGISTERS));
-        self.code.load_imm(R3, layout.max().next_multiple_of(4).into());
+        preemption.disable(&mut self.code);
         self.code.load_imm(R4, -1);
-        self.stack_address(R5, -FRAME);
-        self.code.call(Part::Begin);
-        self.code.jump_imm(Jump::Equal, R0, 0, out);
-        self.code.alu(Alu::Mov, R7, R0);
+        let (flags, max) = (preemption.begin_flags() | begin_flags::REGISTERS, layout.max());
+        self.code.begin_record(0, flags, max.next_multiple_of(4), out);
         self.code.load_imm(R8, layout.fixed.into());
         self.code.store_imm(8, FP, CUT, 0);
         self.addresses();
@@ -158,13 +151,9 @@ impl Compiler<'_> {
         self.code.load(8, R2, FP, CUT);
         self.code.alu_imm(Alu::Lsh, R2, 32);
         self.code.alu(Alu::Or, R2, R8);
-        self.stack_address(R1, -FRAME);
-        self.code.alu(Alu::Mov, R3, R6);
-        self.code.call(Part::End);
+        self.code.end_record();
         self.code.place(out);
-        if let Preemption::Guarded(guard) = preemption {
-            guard.enable(&mut self.code);
-        }
+        preemption.enable(&mut self.code);
         self.code.place(end);
         self.code.load_imm(R0, 0);
         self.code.exit();
@@ -188,20 +177,8 @@ impl Compiler<'_> {
             self.code.load_imm(R8, staged.text_at.into());
             self.argument(argument, staged.offset, staged.room)?;
         }
-        let open = self.code.label();
         self.code.alu(Alu::Mov, R1, R7);
-        self.code.call(Part::Filter);
-        self.code.jump_imm(Jump::NotEqual, R0, 0, open);
-        if let Preemption::Guarded(guard) = self.program.preemption {
-            guard.disable(&mut self.code);
-        }
-        self.code.relocated_imm(R1, Relocation::Slot(0));
-        self.code.call(Part::Reject);
-        if let Preemption::Guarded(guard) = self.program.preemption {
-            guard.enable(&mut self.code);
-        }
-        self.code.goto(end);
-        self.code.place(open);
+        self.code.ask_filter(self.program.preemption, end);
         Ok(())
     }
 
@@ -234,8 +211,7 @@ impl Compiler<'_> {
     }
 
     fn stack_address(&mut self, to: Reg, offset: i16) {
-        self.code.alu(Alu::Mov, to, FP);
-        self.code.alu_imm(Alu::Add, to, offset.into());
+        self.code.address(to, FP, offset.into());
     }
 
     fn register(&mut self, to: Reg, Register(offset): Register) {
@@ -321,18 +297,15 @@ impl Compiler<'_> {
     ) -> Result<(), CompileError> {
         self.value(of, zero)?;
         for helper in self.readers(user, [HELPER_PROBE_READ_KERNEL, HELPER_PROBE_READ_USER]) {
-            self.code.alu(Alu::Mov, R1, R7);
-            self.code.alu_imm(Alu::Add, R1, at.into());
+            self.code.address(R1, R7, at.into());
             self.code.load_imm(R2, bytes.into());
-            self.code.alu(Alu::Mov, R3, R9);
-            self.code.alu_imm(Alu::Add, R3, offset as i32);
+            self.code.address(R3, R9, offset as i32);
             self.code.call_helper(*helper);
             self.code.jump_imm(Jump::Equal, R0, 0, done);
         }
         // A read that fails has filled its place with zeros; so does one of nothing's address.
         self.code.place(zero);
-        self.code.alu(Alu::Mov, R1, R7);
-        self.code.alu_imm(Alu::Add, R1, at.into());
+        self.code.address(R1, R7, at.into());
         self.code.load_imm(R2, bytes.into());
         self.code.load_imm(R3, 0);
         self.code.call_helper(HELPER_PROBE_READ_KERNEL);
@@ -426,8 +399,7 @@ impl Compiler<'_> {
     fn read_with(&mut self, offset: i64, size: u32, helper: i32) {
         self.stack_address(R1, READ);
         self.code.load_imm(R2, size.into());
-        self.code.alu(Alu::Mov, R3, R9);
-        self.code.alu_imm(Alu::Add, R3, offset as i32);
+        self.code.address(R3, R9, offset as i32);
         self.code.call_helper(helper);
     }
 
@@ -488,8 +460,7 @@ impl Compiler<'_> {
     fn string(&mut self, helper: i32, room: u32, offset: i64) {
         self.text_address(R1);
         self.code.load_imm(R2, room.into());
-        self.code.alu(Alu::Mov, R3, R9);
-        self.code.alu_imm(Alu::Add, R3, offset as i32);
+        self.code.address(R3, R9, offset as i32);
         self.code.call_helper(helper);
     }
 

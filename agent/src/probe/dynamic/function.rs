@@ -8,9 +8,9 @@ use crate::{
     kernel::{events::EventName, tracefs::Tracefs},
     probe::{
         hook::{Hook, HookProgram, Preemption},
-        insn::{Alu, Assembler, FP, Jump, R0, R1, R2, R3, R4, R5, R6, R7},
+        insn::{Alu, Assembler, FP, R0, R1, R2, R3, R4, R6, R7},
         plan::{ProbeEvent, ProbePlan},
-        program::{Body, FRAME, Part, Relocation},
+        program::{Body, FRAME},
     },
 };
 
@@ -22,7 +22,7 @@ const HELPER_GET_FUNC_IP: i32 = 173;
 const FUNCTION_AT: i16 = 8;
 const CALLER_AT: i16 = 16;
 /// Bytes of a record. Since 6.16 arguments may follow.
-const LEN: i64 = 24;
+const LEN: u32 = 24;
 /// Below the frame: what was read.
 const READ: i16 = -FRAME - 8;
 
@@ -67,33 +67,21 @@ pub fn calls(
 fn body(stack_pointer: u16) -> Option<Body> {
     let mut code = Assembler::default();
     let out = code.label();
-    let frame_address = |code: &mut Assembler, to, offset: i16| {
-        code.alu(Alu::Mov, to, FP);
-        code.alu_imm(Alu::Add, to, offset.into());
-    };
     code.alu(Alu::Mov, R6, R1);
-    code.relocated_imm(R1, Relocation::Slot(0));
-    code.relocated_imm(R2, Relocation::Id(0, Preemption::Off.begin_flags() | begin_flags::REGISTERS));
-    code.load_imm(R3, LEN);
     code.load_imm(R4, -1);
-    frame_address(&mut code, R5, -FRAME);
-    code.call(Part::Begin);
-    code.jump_imm(Jump::Equal, R0, 0, out);
-    code.alu(Alu::Mov, R7, R0);
+    code.begin_record(0, Preemption::Off.begin_flags() | begin_flags::REGISTERS, LEN, out);
     code.alu(Alu::Mov, R1, R6);
     code.call_helper(HELPER_GET_FUNC_IP);
     code.store(8, R7, FUNCTION_AT, R0);
     // The return address is on top of the stack.
-    frame_address(&mut code, R1, READ);
+    code.address(R1, FP, READ.into());
     code.load_imm(R2, 8);
     code.load(8, R3, R6, stack_pointer as i16);
     code.call_helper(HELPER_PROBE_READ_KERNEL);
     code.load(8, R1, FP, READ);
     code.store(8, R7, CALLER_AT, R1);
-    frame_address(&mut code, R1, -FRAME);
-    code.load_imm(R2, LEN);
-    code.alu(Alu::Mov, R3, R6);
-    code.call(Part::End);
+    code.load_imm(R2, LEN.into());
+    code.end_record();
     code.place(out);
     code.load_imm(R0, 0);
     code.exit();

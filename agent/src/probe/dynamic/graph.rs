@@ -33,7 +33,7 @@ use crate::{
     },
     probe::{
         hook::{Hook, HookProgram, Preemption, check_kprobes},
-        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
+        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
         plan::{ProbeEvent, ProbePlan},
         program::{Body, FRAME, Part, Relocation},
     },
@@ -374,7 +374,7 @@ impl Bodies {
         let (out, unknown) = (code.label(), code.label());
         self.event(code, root);
         code.alu(Alu::Mov, R1, R6);
-        frame_address(code, R2, EVENT);
+        code.address(R2, FP, EVENT.into());
         code.relocated_imm(R3, Relocation::Slot(0));
         code.call(Part::GraphEnter);
         code.jump_imm(Jump::Equal, R0, 0, unknown);
@@ -400,8 +400,8 @@ impl Bodies {
         let out = code.label();
         self.event(code, false);
         code.alu(Alu::Mov, R1, R6);
-        frame_address(code, R2, EVENT);
-        frame_address(code, R3, END);
+        code.address(R2, FP, EVENT.into());
+        code.address(R3, FP, END.into());
         code.call(Part::GraphLeave);
         code.jump_imm(Jump::Equal, R0, 0, out);
         let Exit { function, depth, overrun, start, end: end_at, value, len, .. } = self.exit;
@@ -463,31 +463,18 @@ fn places(hooks: GraphHooks, at: At, functions: &[(String, u64)]) -> Option<Vec<
     }
 }
 
-fn frame_address(code: &mut Assembler, to: Reg, offset: i16) {
-    code.alu(Alu::Mov, to, FP);
-    code.alu_imm(Alu::Add, to, offset.into());
-}
-
 /// Takes the place for a record of `len` bytes, to R7, and fills it with zeros behind the common fields.
 fn begin(code: &mut Assembler, event: usize, len: u32, out: Label) {
-    code.relocated_imm(R1, Relocation::Slot(event));
-    code.relocated_imm(R2, Relocation::Id(event, Preemption::Off.begin_flags() | begin_flags::REGISTERS));
-    code.load_imm(R3, len.into());
     code.load_imm(R4, -1);
-    frame_address(code, R5, -FRAME);
-    code.call(Part::Begin);
-    code.jump_imm(Jump::Equal, R0, 0, out);
-    code.alu(Alu::Mov, R7, R0);
+    code.begin_record(event, Preemption::Off.begin_flags() | begin_flags::REGISTERS, len, out);
     for word in 2..len / 4 {
         code.store_imm(4, R7, (4 * word) as i16, 0);
     }
 }
 
 fn end(code: &mut Assembler, len: u32) {
-    frame_address(code, R1, -FRAME);
     code.load_imm(R2, len.into());
-    code.alu(Alu::Mov, R3, R6);
-    code.call(Part::End);
+    code.end_record();
 }
 
 #[cfg(test)]

@@ -30,8 +30,8 @@ use crate::{
         context::{Placed, SCRATCH},
         filter,
         hook::Preemption,
-        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, Reg},
-        program::{Body, FRAME, Part, Relocation},
+        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8, Reg},
+        program::{Body, FRAME},
         tracepoint::LAZY_COUNT,
     },
 };
@@ -319,7 +319,9 @@ impl<'a> Compiler<'a> {
                 Some(fields) => self.stage_apart(fields)?,
                 None => self.stage(format, &texts, max, asked.program, open)?,
             });
-            self.ask(open, end);
+            self.code.alu(Alu::Mov, R1, R7);
+            self.code.ask_filter(self.rules.preemption, end);
+            self.code.place(open);
         }
         match &self.definition.about {
             Some(about) => {
@@ -333,15 +335,9 @@ impl<'a> Compiler<'a> {
             // Typed probes are about nobody else.
             self.code.load_imm(R4, -1);
         }
-        self.code.relocated_imm(R1, Relocation::Slot(0));
-        self.code.relocated_imm(R2, Relocation::Id(0, self.rules.begin_flags()));
-        self.code.load_imm(R3, max.into());
-        self.frame_pointer(R5);
-        self.code.call(Part::Begin);
         let failed = self.code.label();
         let finish = self.code.label();
-        self.code.jump_imm(Jump::Equal, R0, 0, done);
-        self.code.alu(Alu::Mov, R7, R0);
+        self.code.begin_record(0, self.rules.begin_flags(), max, done);
         let can_fail = self.can_fail(&texts);
         if staged == Some(Staged::Whole) {
             if can_fail {
@@ -370,8 +366,7 @@ impl<'a> Compiler<'a> {
         // What the filter looked at is there, and not needed any more.
         contexts.write(&mut self.code, -CUT - SCRATCH);
         // What is behind the last field belongs to the structure, and dynamic data starts at the field's end.
-        self.code.alu(Alu::Mov, R2, R8);
-        self.code.alu_imm(Alu::Add, R2, (layout.size - layout.fields_end) as i32);
+        self.code.address(R2, R8, (layout.size - layout.fields_end) as i32);
         if self.rules.cuts && !texts.is_empty() {
             // What `fast_end` takes for a cut is above the length.
             self.code.load(8, R1, FP, -CUT);
@@ -382,13 +377,9 @@ impl<'a> Compiler<'a> {
             self.code.load_imm(R2, 0);
         }
         self.code.place(finish);
-        self.frame_pointer(R1);
-        self.code.alu(Alu::Mov, R3, R6);
-        self.code.call(Part::End);
+        self.code.end_record();
         self.code.place(done);
-        if let Preemption::Guarded(guard) = self.rules.preemption {
-            guard.enable(&mut self.code);
-        }
+        self.rules.preemption.enable(&mut self.code);
         self.code.place(end);
         self.code.load_imm(R0, 0);
         self.code.exit();
@@ -405,8 +396,7 @@ impl<'a> Compiler<'a> {
         filter: &filter::Program,
         open: Label,
     ) -> Result<Staged, Mismatch> {
-        self.code.alu(Alu::Mov, R7, FP);
-        self.code.alu_imm(Alu::Add, R7, stage(max).into());
+        self.code.address(R7, FP, stage(max).into());
         let mut needed = format.fields.iter().filter(|field| looks_at(filter, field));
         if needed.all(|field| field.location == Location::Inline) {
             self.fields(format, texts, |field| looks_at(filter, field), open)?;
@@ -439,8 +429,7 @@ impl<'a> Compiler<'a> {
             return Err(Mismatch::TooLong(max, APART_MAX));
         }
         let never = self.code.label();
-        self.code.alu(Alu::Mov, R7, FP);
-        self.code.alu_imm(Alu::Add, R7, stage(max).into());
+        self.code.address(R7, FP, stage(max).into());
         for word in 0..max.div_ceil(8) {
             self.code.store_imm(8, R7, 8 * word as i16, 0);
         }
@@ -457,23 +446,6 @@ impl<'a> Compiler<'a> {
             .fields
             .iter()
             .any(|(name, value)| !fields::is_empty_text(value) && texts.iter().any(|(text, _)| text == name))
-    }
-
-    /// Calls the filter and, if it rejects the event, what counts that.
-    fn ask(&mut self, open: Label, done: Label) {
-        self.code.alu(Alu::Mov, R1, R7);
-        self.code.call(Part::Filter);
-        self.code.jump_imm(Jump::NotEqual, R0, 0, open);
-        if let Preemption::Guarded(guard) = self.rules.preemption {
-            guard.disable(&mut self.code);
-        }
-        self.code.relocated_imm(R1, Relocation::Slot(0));
-        self.code.call(Part::Reject);
-        if let Preemption::Guarded(guard) = self.rules.preemption {
-            guard.enable(&mut self.code);
-        }
-        self.code.goto(done);
-        self.code.place(open);
     }
 
     /// Copies bytes of the record from the stack to its place.
@@ -504,11 +476,6 @@ impl<'a> Compiler<'a> {
             }
         }
         Ok(())
-    }
-
-    fn frame_pointer(&mut self, to: Reg) {
-        self.code.alu(Alu::Mov, to, FP);
-        self.code.alu_imm(Alu::Add, to, -i32::from(FRAME));
     }
 
     fn uses(&self, name: &str) -> bool {
@@ -679,8 +646,7 @@ impl<'a> Compiler<'a> {
                     return Err(Mismatch::Expression("address takes one argument"));
                 };
                 let (base, place) = self.place(inner, depth)?;
-                self.code.alu(Alu::Mov, to, base);
-                self.code.alu_imm(Alu::Add, to, place.offset as i32);
+                self.code.address(to, base, place.offset as i32);
                 Type::Number { size: 8, signed: false }
             }
             Expr::Call("read64", args) => {
@@ -827,10 +793,8 @@ impl<'a> Compiler<'a> {
         for below in 1..depth {
             self.code.store(8, FP, -SAVED - 8 * i16::from(below), Reg(below));
         }
-        self.code.alu(Alu::Mov, R3, base);
-        self.code.alu_imm(Alu::Add, R3, offset as i32);
-        self.code.alu(Alu::Mov, R1, FP);
-        self.code.alu_imm(Alu::Add, R1, -i32::from(COPIED) - 8);
+        self.code.address(R3, base, offset as i32);
+        self.code.address(R1, FP, -i32::from(COPIED) - 8);
         self.code.load_imm(R2, size.into());
         self.code.call_helper(HELPER_PROBE_READ_KERNEL);
         for below in 1..depth {

@@ -303,10 +303,8 @@ impl<'a> Emitter<'a> {
     /// Loads `size` bytes from where R0 plus `offset` points in the kernel.
     fn follow(&mut self, size: u32, offset: u32, depth: u16, none: Label) -> Result<(), Uncompiled> {
         let slot = self.slot(depth)?;
-        self.code.alu(Alu::Mov, R3, R0);
-        self.code.alu_imm(Alu::Add, R3, offset.cast_signed());
-        self.code.alu(Alu::Mov, R1, FP);
-        self.code.alu_imm(Alu::Add, R1, slot.into());
+        self.code.address(R3, R0, offset.cast_signed());
+        self.code.address(R1, FP, slot.into());
         self.code.load_imm(R2, size.into());
         self.code.call_helper(PROBE_READ_KERNEL);
         self.code.jump_imm(Jump::NotEqual, R0, 0, none);

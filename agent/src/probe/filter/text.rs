@@ -277,8 +277,7 @@ impl Emitter<'_> {
     }
 
     fn target(&mut self, at: i16) {
-        self.code.alu(Alu::Mov, R1, FP);
-        self.code.alu_imm(Alu::Add, R1, at.into());
+        self.code.address(R1, FP, at.into());
     }
 
     pub(super) fn same_text(
@@ -295,8 +294,7 @@ impl Emitter<'_> {
         let next = self.code.label();
         self.code.place(next);
         for (to, at) in [(R1, one), (R2, other)] {
-            self.code.alu(Alu::Mov, to, FP);
-            self.code.alu_imm(Alu::Add, to, at.into());
+            self.code.address(to, FP, at.into());
             self.code.alu(Alu::Add, to, R8);
             self.code.load(1, to, to, 0);
         }
@@ -311,8 +309,7 @@ impl Emitter<'_> {
     /// Runs an automaton on a text of at most `limit` bytes on the stack.
     fn run(&mut self, automaton: &Automaton, at: i16, limit: u32, is: Label, is_not: Label) {
         let last = automaton.len as i32;
-        self.code.alu(Alu::Mov, R7, FP);
-        self.code.alu_imm(Alu::Add, R7, at.into());
+        self.code.address(R7, FP, at.into());
         self.code.load_imm(R8, 0);
         self.code.load_imm(R9, 1);
         let (next, end) = (self.code.label(), self.code.label());

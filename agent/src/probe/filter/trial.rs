@@ -49,8 +49,7 @@ impl Trial {
         let end = code.label();
         code.store_imm(4, FP, -4, 0);
         code.load_map(R1, map.as_raw_fd());
-        code.alu(Alu::Mov, R2, FP);
-        code.alu_imm(Alu::Add, R2, -4);
+        code.address(R2, FP, -4);
         code.call_helper(MAP_LOOKUP_ELEM);
         code.jump_imm(Jump::Equal, R0, 0, end);
         code.alu(Alu::Mov, R1, R0);

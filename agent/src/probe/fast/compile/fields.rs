@@ -112,8 +112,7 @@ impl<'a> Compiler<'a> {
             return Err(Mismatch::FieldType(name.to_owned()));
         }
         self.clear(at, size);
-        self.code.alu(Alu::Mov, R9, R7);
-        self.code.alu_imm(Alu::Add, R9, at.into());
+        self.code.address(R9, R7, at.into());
         for letter in possible {
             let next = self.code.label();
             self.number(letter, 1)?;
@@ -156,8 +155,7 @@ impl<'a> Compiler<'a> {
         self.clear(at, size);
         self.value(source, 1)?;
         self.code.alu(Alu::Mov, R3, R1);
-        self.code.alu(Alu::Mov, R1, R7);
-        self.code.alu_imm(Alu::Add, R1, at.into());
+        self.code.address(R1, R7, at.into());
         self.code.load_imm(R2, size.into());
         self.code.call_helper(HELPER_PROBE_READ_KERNEL_STR);
         Ok(())
@@ -166,10 +164,8 @@ impl<'a> Compiler<'a> {
     fn copy(&mut self, base: Reg, offset: u32, at: i16, size: u32) -> Result<(), Mismatch> {
         let from = to_i16(offset)?;
         if self.access == Access::Copied {
-            self.code.alu(Alu::Mov, R3, base);
-            self.code.alu_imm(Alu::Add, R3, from.into());
-            self.code.alu(Alu::Mov, R1, R7);
-            self.code.alu_imm(Alu::Add, R1, at.into());
+            self.code.address(R3, base, from.into());
+            self.code.address(R1, R7, at.into());
             self.code.load_imm(R2, size.into());
             self.code.call_helper(HELPER_PROBE_READ_KERNEL);
             return Ok(());
@@ -205,8 +201,7 @@ impl<'a> Compiler<'a> {
             return self.place_text(field);
         }
         if let Some((base, place)) = self.array(source, 1)? {
-            self.code.alu(Alu::Mov, R3, base);
-            self.code.alu_imm(Alu::Add, R3, place.offset as i32);
+            self.code.address(R3, base, place.offset as i32);
         } else {
             self.value(source, 1)?;
             self.code.alu(Alu::Mov, R3, R1);
