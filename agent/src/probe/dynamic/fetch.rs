@@ -52,6 +52,24 @@ pub(super) enum Fetch {
     Text(String),
 }
 
+impl Fetch {
+    /// The registers that it looks at.
+    pub(super) fn registers(&self) -> Vec<Register> {
+        match self {
+            Self::Register(register) => vec![*register],
+            Self::StackSlot(_) => vec![registers::STACK],
+            Self::Memory { of, .. } => of.registers(),
+            Self::Indexed { base, index, .. } => base.iter().chain([index]).copied().collect(),
+            Self::Constant(_)
+            | Self::KernelSymbol(_)
+            | Self::FileOffset(_)
+            | Self::Marker(_)
+            | Self::Comm
+            | Self::Text(_) => Vec::new(),
+        }
+    }
+}
+
 /// What a value is, and how it is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {

@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     ffi::CString,
+    sync::OnceLock,
 };
 
 use super::{
@@ -10,6 +11,7 @@ use super::{
     fetch::{Argument, Fetch},
     layout::Layout,
     plan,
+    registers::{self, Register},
     spec::{self, At, Side, Spec, SpecErrorKind, name_from, split_offset},
 };
 use crate::{
@@ -64,12 +66,22 @@ fn guess(nearest: &[String]) -> String {
 #[derive(Debug)]
 pub struct KernelFunctions {
     symbols: Kallsyms,
+    /// What ftrace tells of the functions that it can trace, once somebody asked.
+    traced: OnceLock<Traced>,
+}
+
+/// The functions that ftrace can trace.
+#[derive(Debug)]
+enum Traced {
+    Addresses(Vec<(String, u64)>),
+    Names(HashSet<String>),
+    Untold,
 }
 
 impl KernelFunctions {
     /// Reads the kernel's symbols.
     pub fn read() -> Result<Self, DynamicError> {
-        Ok(Self { symbols: Kallsyms::read()? })
+        Ok(Self { symbols: Kallsyms::read()?, traced: OnceLock::new() })
     }
 
     /// The names of all functions: those that ftrace can trace where it tells, or all.
@@ -77,6 +89,28 @@ impl KernelFunctions {
         match traceable(tracefs) {
             Some(names) => names,
             None => self.functions().map(|(name, _)| name.to_owned()).collect(),
+        }
+    }
+
+    fn traced(&self, tracefs: &Tracefs) -> &Traced {
+        self.traced.get_or_init(|| match (addresses(tracefs), traceable(tracefs)) {
+            (Some(functions), _) => Traced::Addresses(functions),
+            (None, Some(names)) => Traced::Names(names.into_iter().collect()),
+            (None, None) => Traced::Untold,
+        })
+    }
+
+    /// The address of a function, if ftrace can trace it and no other one has its name.
+    fn traced_address(&self, name: &str, tracefs: &Tracefs) -> Option<u64> {
+        let mut named = self.functions().filter(|(known, _)| *known == name);
+        let (Some((_, address)), None) = (named.next(), named.next()) else { return None };
+        match self.traced(tracefs) {
+            // Where a function begins with an `endbr`, ftrace's address is the one behind that.
+            Traced::Addresses(functions) => {
+                functions.iter().find(|(known, _)| known == name).map(|(_, address)| *address)
+            }
+            Traced::Names(names) => names.contains(name).then_some(address),
+            Traced::Untold => None,
         }
     }
 
@@ -114,11 +148,12 @@ impl KernelFunctions {
         pattern: &str,
         tracefs: &Tracefs,
     ) -> Result<Vec<(String, u64)>, FunctionError> {
-        let found = match addresses(tracefs) {
-            Some(functions) => {
-                functions.into_iter().filter(|(name, _)| glob::matches(pattern, name)).collect()
+        let found = match self.traced(tracefs) {
+            Traced::Addresses(functions) => {
+                functions.iter().filter(|(name, _)| glob::matches(pattern, name)).cloned().collect()
             }
-            None => self.unambiguous(pattern, tracefs),
+            Traced::Names(names) => self.unambiguous(pattern, Some(names)),
+            Traced::Untold => self.unambiguous(pattern, None),
         };
         if found.is_empty() { Err(self.unmatched(pattern)) } else { Ok(found) }
     }
@@ -140,12 +175,11 @@ impl KernelFunctions {
     }
 
     /// The same where the kernel tells names only: of functions that share one, some may not be traceable.
-    fn unambiguous(&self, pattern: &str, tracefs: &Tracefs) -> Vec<(String, u64)> {
-        let known: Option<HashSet<String>> = traceable(tracefs).map(HashSet::from_iter);
+    fn unambiguous(&self, pattern: &str, known: Option<&HashSet<String>>) -> Vec<(String, u64)> {
         let forbidden = blacklist();
         let mut found: HashMap<&str, Option<u64>> = HashMap::new();
         for (name, address) in self.functions().filter(|(name, _)| glob::matches(pattern, name)) {
-            if known.as_ref().map_or_else(|| !forbidden.contains(name), |known| known.contains(name)) {
+            if known.map_or_else(|| !forbidden.contains(name), |known| known.contains(name)) {
                 found.entry(name).and_modify(|other| *other = None).or_insert(Some(address));
             }
         }
@@ -202,7 +236,7 @@ pub fn probe(
     let (hooks, default_name) = if is_pattern {
         many(&spec, returns, environment, functions, tracefs)?
     } else {
-        one(&spec, returns, functions)?
+        one(&spec, returns, environment, functions, tracefs)?
     };
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let name = spec.name.clone().unwrap_or(default_name);
@@ -234,7 +268,13 @@ pub(super) fn too_long(group: &str, name: &str, arguments: &[Argument]) -> Dynam
     })
 }
 
-fn one(spec: &Spec, returns: bool, functions: &KernelFunctions) -> Result<(Vec<Hook>, String), DynamicError> {
+fn one(
+    spec: &Spec,
+    returns: bool,
+    environment: &Environment,
+    functions: &KernelFunctions,
+    tracefs: &Tracefs,
+) -> Result<(Vec<Hook>, String), DynamicError> {
     let number = || spec.place_error(SpecErrorKind::Number);
     let (symbol, offset) = split_offset(&spec.place).ok_or_else(number)?;
     if returns && offset != 0 {
@@ -243,8 +283,22 @@ fn one(spec: &Spec, returns: bool, functions: &KernelFunctions) -> Result<(Vec<H
     functions.check(symbol)?;
     let letter = if returns { 'r' } else { 'p' };
     let name = name_from(&format!("{letter}_{symbol}_{offset}"));
+    // The link for many functions costs an event less than perf's kprobe does, also for one.
+    let cheaper = offset == 0 && environment.has_kprobe_multi() && has_usual_registers(spec, returns);
+    if cheaper && let Some(address) = functions.traced_address(symbol, tracefs) {
+        return Ok((vec![Hook::KernelFunctions { addresses: vec![address], returns }], name));
+    }
     let symbol = CString::new(symbol).map_err(|_| spec.place_error(SpecErrorKind::NoPlace))?;
     Ok((vec![Hook::Kernel { symbol, offset, returns }], name))
+}
+
+/// Whether the arguments ask only for registers that ftrace saves at every function: since 6.14 a program at many functions gets no
+/// others (`ftrace_partial_regs`; `ftrace_caller` in arch/x86/kernel/ftrace_64.S), and at returns those of the value.
+fn has_usual_registers(spec: &Spec, returns: bool) -> bool {
+    let usual: &[&str] =
+        if returns { &["ax"] } else { &["di", "si", "dx", "cx", "r8", "r9", "ax", "bp", "sp", "ip"] };
+    let is_usual = |register: &Register| usual.iter().any(|name| registers::named(name) == Some(*register));
+    spec.arguments.iter().all(|argument| argument.fetch.registers().iter().all(is_usual))
 }
 
 fn many(
@@ -258,7 +312,7 @@ fn many(
         return Err(spec.place_error(SpecErrorKind::PatternOffset).into());
     }
     let found = functions.matching(&spec.place, tracefs)?;
-    let hooks = if environment.has_kprobe_multi() {
+    let hooks = if environment.has_kprobe_multi() && has_usual_registers(spec, returns) {
         vec![Hook::KernelFunctions {
             addresses: found.into_iter().map(|(_, address)| address).collect(),
             returns,
