@@ -52,6 +52,12 @@ impl From<Insn> for bpf_insn {
     }
 }
 
+impl From<bpf_insn> for Insn {
+    fn from(insn: bpf_insn) -> Self {
+        Self { code: insn.code, regs: insn.dst_reg() | insn.src_reg() << 4, off: insn.off, imm: insn.imm }
+    }
+}
+
 const LDX: u8 = 0x61;
 const ST: u8 = 0x62;
 const STX: u8 = 0x63;

@@ -18,6 +18,7 @@ use aya_obj::{
 use super::{
     insn::{Insn, Replacement, calls_placeholder, replace_call},
     parts::{self, Written},
+    simplify::Constants,
     sys,
 };
 use crate::{kernel::btf::TypeId, reason};
@@ -153,6 +154,8 @@ pub(super) struct Object {
     inner: BTreeMap<String, Vec<OwnedFd>>,
     /// The scope of the recording, which programs ask for.
     scope: Option<Vec<Insn>>,
+    /// What is in the maps that never change.
+    constants: Constants,
 }
 
 impl Object {
@@ -200,7 +203,11 @@ impl Object {
         for call in instructions.filter(|insn| calls_placeholder(**insn, agent_ebpf::CAST_CALL)) {
             replace_call(call, cast);
         }
-        Ok(Self { code, maps, inner, scope: None })
+        let constants = definitions.iter().filter(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata);
+        let constants =
+            constants.filter_map(|(name, map)| Some((maps.get(name)?.as_raw_fd(), map.data().to_vec())));
+        let constants = constants.collect();
+        Ok(Self { code, maps, inner, scope: None, constants })
     }
 
     /// Limits what the programs record to a scope.
@@ -213,9 +220,14 @@ impl Object {
         self.scope.as_deref()
     }
 
+    /// What is in the maps that never change.
+    pub(super) fn constants(&self) -> &Constants {
+        &self.constants
+    }
+
     /// A program's code with what it asks for.
     pub(super) fn joined(&self, code: Vec<bpf_insn>, filter: Option<&[Insn]>) -> Vec<bpf_insn> {
-        parts::join(code, Written { filter, scope: self.scope() })
+        parts::join(code, Written { filter, scope: self.scope() }, &self.constants)
     }
 
     /// The descriptor of a map.

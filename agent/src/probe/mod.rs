@@ -19,6 +19,7 @@ pub mod plan;
 mod program;
 pub mod scope;
 pub mod shape;
+mod simplify;
 mod survey;
 mod sys;
 pub mod tasks;

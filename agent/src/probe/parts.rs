@@ -3,7 +3,10 @@
 use agent_ebpf::parts;
 use aya_obj::generated::bpf_insn;
 
-use super::insn::{Insn, Replacement, calls_placeholder, replace_call};
+use super::{
+    insn::{Insn, Replacement, calls_placeholder, replace_call},
+    simplify::{Constants, simplify},
+};
 
 /// What programs ask. Without a part the answer is yes, and the verifier drops the question.
 #[derive(Clone, Copy, Debug, Default)]
@@ -14,8 +17,8 @@ pub(super) struct Written<'a> {
     pub(super) scope: Option<&'a [Insn]>,
 }
 
-/// A program with its parts behind it.
-pub(super) fn join(mut code: Vec<bpf_insn>, written: Written<'_>) -> Vec<bpf_insn> {
+/// A program with its parts behind it, as simple as the constants make it.
+pub(super) fn join(mut code: Vec<bpf_insn>, written: Written<'_>, constants: &Constants) -> Vec<bpf_insn> {
     for (number, part) in [(parts::EVENT_FILTER, written.filter), (parts::SCOPE, written.scope)] {
         let end = code.len();
         let mut is_called = false;
@@ -28,5 +31,5 @@ pub(super) fn join(mut code: Vec<bpf_insn>, written: Written<'_>) -> Vec<bpf_ins
             code.extend(part.iter().map(|&insn| bpf_insn::from(insn)));
         }
     }
-    code
+    simplify(code, constants)
 }

@@ -9,6 +9,7 @@ use super::{
     insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R5, R6, R7, Relocations},
     load::{LoadError, Object},
     parts::Written,
+    simplify::Constants,
 };
 
 /// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Part::Begin`] and [`Part::End`].
@@ -142,7 +143,7 @@ impl Body {
             };
             code.get_mut(at).ok_or(LoadError::Missing("instruction of a program"))?.imm = value;
         }
-        Ok(super::parts::join(code, Written { filter: None, scope: parts.scope }))
+        Ok(super::parts::join(code, Written { filter: None, scope: parts.scope }, parts.constants))
     }
 }
 
@@ -156,6 +157,7 @@ pub(super) struct Parts<'a> {
     graph_start: &'a [bpf_insn],
     graph_leave: &'a [bpf_insn],
     scope: Option<&'a [Insn]>,
+    constants: &'a Constants,
 }
 
 impl<'a> Parts<'a> {
@@ -168,6 +170,7 @@ impl<'a> Parts<'a> {
             graph_start: object.instructions("graph_start")?,
             graph_leave: object.instructions("graph_leave")?,
             scope: object.scope(),
+            constants: object.constants(),
         })
     }
 
@@ -203,8 +206,18 @@ mod tests {
         let mark = |imm| vec![Insn { code: 0xb7, regs: 0, off: 0, imm }.into(); 3];
         let (begin, end): (Vec<bpf_insn>, Vec<bpf_insn>) = (mark(1), mark(2));
         let (reject, graph_enter, graph_start, graph_leave) = Default::default();
-        let parts =
-            Parts { begin: &begin, end: &end, reject, graph_enter, graph_start, graph_leave, scope: None };
+        let constants = &Constants::default();
+        let scope = None;
+        let parts = Parts {
+            begin: &begin,
+            end: &end,
+            reject,
+            graph_enter,
+            graph_start,
+            graph_leave,
+            scope,
+            constants,
+        };
         let events = [Recorded { slot: 7, id: 1 }, Recorded { slot: 8, id: 2 }];
         let linked = body.link(&events, &parts).unwrap();
         let imm: Vec<i32> = linked.iter().map(|insn| insn.imm).collect();
