@@ -10,7 +10,9 @@
 
 use core::ffi::c_void;
 
-use agent_ebpf::{DIRECT_LEN, DYNAMIC_FIELDS_MAX, EventSlot, LossCause, STACKS_BYTES, slot_flags};
+use agent_ebpf::{
+    DIRECT_LEN, DYNAMIC_FIELDS_MAX, EventSlot, LossCause, STACKS_BYTES, begin_flags, slot_flags,
+};
 use aya_ebpf::{
     EbpfContext as _,
     helpers::{
@@ -114,7 +116,9 @@ const OWN_MIGRATION: u32 = 1;
 /// The common fields.
 #[inline(always)]
 fn common(ring: &mut Ring, slot: &EventSlot, current: &Current) -> [u32; 2] {
-    let own = Own { migration: OWN_MIGRATION, preemption: 1 };
+    let is_call = slot.flags & slot_flags::SYSCALL != 0;
+    let counts_hook = is_call && globals::named_flags() & begin_flags::PREEMPTIBLE != 0;
+    let own = Own { migration: OWN_MIGRATION, preemption: u32::from(!counts_hook) };
     [context::common_word(ring.ctl, slot.id, current, own), current.pid_tgid as u32]
 }
 

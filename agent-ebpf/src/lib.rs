@@ -278,7 +278,7 @@ pub struct SyscallSlot {
 pub mod begin_flags {
     /// The kernel disables migration around this kind of program.
     pub const MIGRATION_DISABLED: u32 = 1 << 16;
-    /// Neither the hook nor the program has disabled preemption.
+    /// Neither the hook nor the program has disabled preemption, or the kernel takes what the hook has for the event's own.
     pub const PREEMPTIBLE: u32 = 1 << 17;
     /// The program's context is registers, at the place that the probe is at: stacks begin there.
     pub const REGISTERS: u32 = 1 << 18;
@@ -384,6 +384,8 @@ pub mod globals {
     pub const NAMED_ENTER: &str = "NAMED_ENTER";
     /// `u32`: the same at the exit.
     pub const NAMED_EXIT: &str = "NAMED_EXIT";
+    /// `u32`: [`super::begin_flags`] of the events of single system calls.
+    pub const NAMED_FLAGS: &str = "NAMED_FLAGS";
     /// `u32`: slot of `raw_syscalls:sys_enter` plus 1, or 0.
     pub const RAW_ENTER: &str = "RAW_ENTER";
     /// `u32`: the kernel's id of that event.

@@ -105,7 +105,7 @@ fn enter_named(ctx: *const u64) {
         return;
     }
     let mut frame = MaybeUninit::<Frame>::uninit();
-    let (cookie, id) = (slot.enter - 1, slot.enter_id.into());
+    let (cookie, id) = (slot.enter - 1, u32::from(slot.enter_id) | globals::named_flags());
     let record = fast::begin::<OWN_FRAMES>(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
@@ -175,7 +175,8 @@ fn exit_named(ctx: *const u64) {
     }
     // `syscall_get_return_value`.
     let ret = unsafe { regs.add(reg::AX).read_volatile() };
-    exit::<OWN_FRAMES>(ctx, slot.exit - 1, slot.exit_id.into(), u64::from(nr as u32), ret);
+    let id = u32::from(slot.exit_id) | globals::named_flags();
+    exit::<OWN_FRAMES>(ctx, slot.exit - 1, id, u64::from(nr as u32), ret);
 }
 
 #[inline(always)]

@@ -427,14 +427,13 @@ fn loopback(messages: usize) {
 /// Writes and reads past the page cache.
 fn direct_io(scratch: &Path, rounds: u64) {
     let path: PathBuf = scratch.join("direct");
-    let file = File::options()
-        .create(true)
-        .truncate(true)
-        .read(true)
-        .write(true)
-        .custom_flags(libc::O_DIRECT)
-        .open(&path)
-        .unwrap();
+    let mut options = File::options();
+    options.create(true).truncate(true).read(true).write(true).custom_flags(libc::O_DIRECT);
+    let file = match options.open(&path) {
+        // There is no disk below, as in a guest, and there was no such thing as I/O without a cache before 6.6.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
+        opened => opened.unwrap(),
+    };
     let mut space = vec![6; 5 * PAGE];
     let skip = space.as_ptr().align_offset(PAGE);
     let buffer = &mut space[skip..skip + 4 * PAGE];

@@ -1,13 +1,23 @@
-//! ftrace as the oracle on Debian's kernels: the integration test that compares the two recorders, run in the guest.
+//! Oracles on Debian's kernels: the integration tests that compare recordings with ftrace's and with perf's counters, run in the guest.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use vm_tests::{Kernel, guest::integration_tests, on_cloud_kernels, on_rt_kernels};
 
-on_cloud_kernels!(sched_records_equal_ftraces);
+on_cloud_kernels!(records_equal_ftraces);
 // With `PREEMPT_RT`, where soft interrupts run in threads and spinning locks sleep.
-on_rt_kernels!(sched_records_equal_ftraces);
+on_rt_kernels!(sched_records_equal_ftraces, scheduling_in_a_storm_is_all_there);
+
+/// Every event of the fast lane that fires in a guest, and the generic lane beside it.
+fn records_equal_ftraces(kernel: &Kernel) {
+    let groups = ["sched", "timer", "nested", "kmem", "raw_syscalls", "syscalls", "network"];
+    integration_tests(kernel, &[("oracle", &groups)]);
+}
 
 fn sched_records_equal_ftraces(kernel: &Kernel) {
     integration_tests(kernel, &[("oracle", &["sched"])]);
+}
+
+fn scheduling_in_a_storm_is_all_there(kernel: &Kernel) {
+    integration_tests(kernel, &[("storm", &["scheduling_in_a_storm_of_system_calls_is_all_there"])]);
 }

@@ -11,7 +11,7 @@ use std::{
 
 use agent_ebpf::{
     EventLedger, EventSlot, NameRecord, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot,
-    TID_WORDS, WAKE_BYTES,
+    TID_WORDS, WAKE_BYTES, begin_flags,
     calls::{CALL_BUCKETS, CALL_WAYS},
     globals,
 };
@@ -456,6 +456,15 @@ fn load_filtered(
     Ok(keys.zip(loaded).collect())
 }
 
+/// Before this version, tracepoints of system calls disable preemption, and ftrace's events of single ones count that as theirs: those
+/// of all others leave it out (`tracing_gen_ctx` in `ftrace_syscall_enter`, kernel/trace/trace_syscalls.c).
+const CALLS_PREEMPTIBLE_SINCE: KernelVersion = KernelVersion::new(6, 13, 0);
+
+fn named_call_flags() -> u32 {
+    let counts = KernelVersion::running().is_some_and(|version| version < CALLS_PREEMPTIBLE_SINCE);
+    if counts { begin_flags::PREEMPTIBLE } else { 0 }
+}
+
 fn create_object(
     options: &ProgramOptions,
     calls: &Table,
@@ -485,6 +494,7 @@ fn create_object(
         (globals::TASK_STATUS, options.hooks.map_or(0, |hooks| hooks.task_status)),
         (globals::NAMED_ENTER, calls.calls.values().any(|call| call.enter != 0).into()),
         (globals::NAMED_EXIT, calls.calls.values().any(|call| call.exit != 0).into()),
+        (globals::NAMED_FLAGS, named_call_flags()),
         (globals::RAW_ENTER, calls.raw_enter.0),
         (globals::RAW_ENTER_ID, calls.raw_enter.1),
         (globals::RAW_EXIT, calls.raw_exit.0),
