@@ -137,6 +137,7 @@ fn overwrite_keeps_the_newest_events_and_counts_the_others() {
     let args = ["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "64", "--overwrite", "-M", "1"];
     let recording = Marked::start(dir.path(), &args);
     caller.call(30_000);
+    caller.settle();
     let ended = recording.finish().expect(0);
     let (report, ledger) = (Report::of(&file), Ledger::of(&file));
     let stored = report.events.len() as u64;
