@@ -22,7 +22,7 @@ const BUSYBOX: &str = "/bin/busybox";
 const TRACE_CMD: &str = "/usr/bin/trace-cmd";
 const LIBRARIES: &str = "/usr/lib/x86_64-linux-gnu";
 
-/// Builds `vm-init` and `tracer-agent` for the guest and says where they are. Once per process.
+/// Builds `vm-init`, `vm-load` and `tracer-agent` for the guest and says where they are. Once per process.
 pub fn programs() -> Result<&'static Path, Error> {
     static DIR: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     DIR.get_or_init(build)
@@ -31,7 +31,8 @@ pub fn programs() -> Result<&'static Path, Error> {
 }
 
 fn build() -> Result<PathBuf, String> {
-    for (package, binary) in [("vm-tests", "vm-init"), ("tracer-agent", "tracer-agent")] {
+    let programs = [("vm-tests", "vm-init"), ("vm-tests", "vm-load"), ("tracer-agent", "tracer-agent")];
+    for (package, binary) in programs {
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
             .current_dir(workspace())
             .args(["build", "--quiet", "--release", "--locked", "--target", TARGET])

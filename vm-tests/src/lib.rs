@@ -29,7 +29,9 @@
 //! | [`protocol`] | what host and guest tell each other |
 //! | [`qemu`] | one run of QEMU |
 //! | [`vm`] | all of it together |
+//! | [`cost`] | what recording costs the recorded, in instructions |
 
+pub mod cost;
 pub mod cpio;
 pub mod guest;
 pub mod kernel;

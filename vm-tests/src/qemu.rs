@@ -47,6 +47,8 @@ pub struct Machine<'a> {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory: u32,
+    /// Whether the machine's clocks count the instructions that it runs: a nanosecond each.
+    pub counts_instructions: bool,
 }
 
 impl Machine<'_> {
@@ -66,12 +68,17 @@ impl Machine<'_> {
             // noirqdebug: kernels with PREEMPT_RT serve the serial line in a thread, take the interrupts that the emulated one raises meanwhile
             // for nobody's, and switch it off in the middle of a file.
             .args(["-append", &format!("{APPEND} {}", self.append)]);
+        if self.counts_instructions {
+            // Without sleep, the clock jumps to the next timer when the machine is idle.
+            command.args(["-icount", "shift=0,align=off,sleep=off"]);
+        }
         command
     }
 
     /// Runs until the guest powers off; returns what was on the console. Its second serial port goes to `results`.
     pub fn run(&self, results: &Path, timeout: Duration) -> Result<String, Error> {
-        for accel in accelerators() {
+        let accelerators = if self.counts_instructions { vec!["tcg"] } else { accelerators() };
+        for accel in accelerators {
             match self.attempt(accel, results, timeout)? {
                 Attempt::Ran(console) => return Ok(console),
                 Attempt::NoKvm => KVM_FAILED.store(true, Ordering::Relaxed),

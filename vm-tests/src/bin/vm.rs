@@ -3,12 +3,14 @@
 //! - `vm fetch [GLOB]` downloads the kernels
 //! - `vm shell [GLOB]` boots the first one into a shell, with tracer-agent and trace-cmd
 //! - `vm modules GLOB` prints the modules of their tests
+//! - `vm cost [GLOB [CASE]]` measures in each what recording costs, in instructions
 //! - `vm run [GLOB] -- LINE` runs a line of shell in each and prints what it prints
+//! - `vm count [GLOB] -- LINE` does so where clocks count instructions, with `vm-load` in the guest
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use vm_tests::{Cmd, Error, Kernel, Vm};
+use vm_tests::{Cmd, Error, Kernel, Vm, guest};
 
 /// How long a line may take: the verifier alone takes minutes for all programs where emulated.
 const LINE_MAX: Duration = Duration::from_mins(10);
@@ -22,10 +24,17 @@ fn main() -> ExitCode {
         ["modules", glob] => modules(glob),
         ["shell"] => shell("6.12*"),
         ["shell", glob] => shell(glob),
-        ["run", "--", line @ ..] => run("*", &line.join(" ")),
-        ["run", glob, "--", line @ ..] => run(glob, &line.join(" ")),
+        ["cost"] => cost("*-cloud", ""),
+        ["cost", glob] => cost(glob, ""),
+        ["cost", glob, case] => cost(glob, case),
+        ["run", "--", line @ ..] => run("*", &line.join(" "), false),
+        ["run", glob, "--", line @ ..] => run(glob, &line.join(" "), false),
+        ["count", "--", line @ ..] => run("*-cloud", &line.join(" "), true),
+        ["count", glob, "--", line @ ..] => run(glob, &line.join(" "), true),
         _ => {
-            eprintln!("usage: vm fetch [GLOB] | modules GLOB | shell [GLOB] | run [GLOB] -- LINE");
+            eprintln!(
+                "usage: vm fetch [GLOB] | modules GLOB | shell [GLOB] | cost [GLOB [CASE]] | run|count [GLOB] -- LINE"
+            );
             return ExitCode::from(2);
         }
     };
@@ -59,11 +68,25 @@ fn shell(glob: &str) -> Result<bool, Error> {
     Ok(true)
 }
 
-fn run(glob: &str, line: &str) -> Result<bool, Error> {
+fn cost(glob: &str, case: &str) -> Result<bool, Error> {
+    for kernel in Kernel::matching(glob)? {
+        println!("{}\n{}", kernel.name, vm_tests::cost::HEADER);
+        for cost in vm_tests::cost::measure(&kernel, case)? {
+            println!("{cost}");
+        }
+    }
+    Ok(true)
+}
+
+fn run(glob: &str, line: &str, counting: bool) -> Result<bool, Error> {
     let mut good = true;
     for kernel in Kernel::matching(glob)? {
         let started = Instant::now();
-        let run = Vm::new(&kernel).agent().trace_cmd().run(&[Cmd::sh(line).timeout(LINE_MAX)])?;
+        let mut vm = Vm::new(&kernel).agent().trace_cmd();
+        if counting {
+            vm = vm.file(guest::programs()?.join("vm-load"), "/bin/vm-load").count_instructions();
+        }
+        let run = vm.run(&[Cmd::sh(line).timeout(LINE_MAX)])?;
         for outcome in &run.outcomes {
             print!("{}", outcome.stdout_text());
             eprint!("{}", outcome.stderr_text());

@@ -40,7 +40,7 @@ use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record|probes] [--rounds N] [--quick] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters",
+    args: "[record|probes] [--rounds N] [--quick] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters | instructions [KERNEL [EVENT]]",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
             bpftrace are measured too where they are installed (`cargo xtask setup --for bench` does), but for uprobes, which alone\n\
@@ -50,6 +50,8 @@ pub(super) const TASK: Task = Task {
             `bench read` makes a recording of 5 million events and compares how fast it is read, `bench export` how fast\n\
             it is written in each export format.\n\
             `bench filters` measures predicates of filters in the kernel.\n\
+            `bench instructions` counts the instructions that system calls, kprobes and uprobes take more when they are recorded,\n\
+            in guests with Debian's kernels: figures that do not depend on what else the machine does.\n\
             docs/performance.md has the protocol and the results.",
     run,
 };
@@ -123,6 +125,10 @@ fn run(args: &[String]) -> Result {
     }
     if args == ["filters"] {
         return filters::run();
+    }
+    if let Some(args) = args.strip_prefix(&["instructions".to_owned()]) {
+        setup(Purpose::Test)?;
+        return process::run(super::vm::vm().arg("cost").args(args));
     }
     let options = Options::parse(args)?;
     let agent = if let Some(agent) = &options.agent {

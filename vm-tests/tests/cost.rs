@@ -1,0 +1,25 @@
+//! What recording costs those who are recorded, in instructions, beside stock trace-cmd.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use vm_tests::{Kernel, cost, on_cloud_kernels};
+
+on_cloud_kernels!(events_cost_fewer_instructions_than_with_trace_cmd);
+
+/// The figures are the guest's own count of instructions, so that they are the same on every host. docs/performance.md has them.
+fn events_cost_fewer_instructions_than_with_trace_cmd(kernel: &Kernel) {
+    let costs = cost::measure(kernel, "").unwrap_or_else(|error| panic!("{error}"));
+    println!("{}", cost::HEADER);
+    for cost in &costs {
+        println!("{cost}");
+        assert!(cost.theirs > cost.untraced * 1.05, "nothing was measured: {cost}");
+        // A kprobe's or a uprobe's breakpoint costs the same whoever records it.
+        let most = match cost.name {
+            "kprobe" | "kretprobe" => 1.0,
+            name if name.starts_with("uprobe") => 0.95,
+            _ => 0.8,
+        };
+        assert!(cost.ratio() <= most, "{}: {cost}, and the ratio may be {most} at most", kernel.name);
+    }
+    assert_eq!(costs.len(), 8);
+}
