@@ -13,10 +13,12 @@ fn events_cost_fewer_instructions_than_with_trace_cmd(kernel: &Kernel) {
     for cost in &costs {
         println!("{cost}");
         assert!(cost.theirs > cost.untraced * 1.05, "nothing was measured: {cost}");
-        // A kprobe's or a uprobe's breakpoint costs the same whoever records it.
-        let most = match cost.name {
-            "kprobe" | "kretprobe" => 1.0,
-            name if name.starts_with("uprobe") => 0.95,
+        // A uprobe's breakpoint costs the same whoever records it. On 6.1, kprobes are perf's, and a program calls more helpers.
+        let most = match (kernel.name, cost.name) {
+            ("6.1-cloud", "kprobe" | "kretprobe") => 1.1,
+            ("6.1-cloud", _) => 1.0,
+            (_, "kprobe" | "kretprobe") => 0.9,
+            (_, name) if name.starts_with("uprobe") => 0.95,
             _ => 0.8,
         };
         assert!(cost.ratio() <= most, "{}: {cost}, and the ratio may be {most} at most", kernel.name);
