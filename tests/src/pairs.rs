@@ -196,7 +196,8 @@ fn by_event(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<u16, BTreeMap
 ///
 /// - `prev_state` of a dying thread (`__trace_sched_switch_state`, include/trace/events/sched.h): its parent changes the exit
 ///   state from zombie to dead on another CPU.
-/// - `now` of timer events, which is `jiffies` (include/trace/events/timer.h): a tick came between.
+/// - `now` of timer events, which is `jiffies` (include/trace/events/timer.h): a tick came between, or some where the processor is
+///   emulated.
 pub fn changed_meanwhile(event: &Event, reference: &Record, ours: &Record) -> bool {
     // EXIT_DEAD, EXIT_ZOMBIE (include/linux/sched.h).
     const EXIT: [u32; 2] = [0x10, 0x20];
@@ -208,7 +209,7 @@ pub fn changed_meanwhile(event: &Event, reference: &Record, ours: &Record) -> bo
         "sched_switch" => both("prev_state")
             .is_some_and(|states| states[0] != states[1] && states.iter().all(|state| EXIT.contains(state))),
         "timer_start" | "timer_expire_entry" => {
-            both("now").is_some_and(|[reference, ours]| reference.abs_diff(ours) == 1)
+            both("now").is_some_and(|[reference, ours]| (1..=10).contains(&reference.abs_diff(ours)))
         }
         _ => false,
     }

@@ -19,6 +19,7 @@ use std::{collections::BTreeMap, path::Path};
 use integration_tests::{
     agent::{self, Recording},
     dat::{self, Dat, Record},
+    has_preempt_rt,
     pairs::{self, Pairs, Tally},
     trace_cmd::{self, Line},
     tracefs::{self, Event},
@@ -85,6 +86,10 @@ fn check(case: &Case<'_>) {
     let lines = printed(&reference, &records, &events);
     let oracle = Oracle { events, records, lines, account: workload::Account::read(scratch) };
     for (lane, recording) in [("auto", auto), ("generic", generic)] {
+        // There the generic lane lacks a few events in interrupts, of which the kernel counts not all (docs/limits.md).
+        if lane == "generic" && has_preempt_rt() {
+            continue;
+        }
         println!("--lane {lane}:");
         compare(case, &oracle, &recording);
     }
@@ -312,7 +317,7 @@ fn syscalls() {
             // No arguments, and six.
             ("syscalls:sys_enter_getppid", 500),
             ("syscalls:sys_exit_getppid", 500),
-            ("syscalls:sys_enter_mmap", 10),
+            ("syscalls:sys_enter_mmap", 5),
             ("syscalls:sys_enter_openat", 40),
             ("syscalls:sys_exit_openat", 40),
             ("syscalls:sys_enter_rename", 40),
