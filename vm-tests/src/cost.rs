@@ -142,7 +142,8 @@ impl Case {
         };
         let undefine = "; : > /sys/kernel/tracing/kprobe_events; : > /sys/kernel/tracing/uprobe_events";
         [
-            Cmd::sh(&load),
+            // Distributions mount it; kprobes look there for what must not be probed.
+            Cmd::sh(&format!("mount -t debugfs debugfs /sys/kernel/debug 2> /dev/null; {load}")),
             // Whatever it leaves behind is gone before the next one is measured.
             Cmd::sh(&format!("tracer-agent record -q -b 8192 -o /tmp/ours.dat {option} {load} && sleep 2"))
                 .timeout(RECORDING_MAX),

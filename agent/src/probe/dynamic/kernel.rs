@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     ffi::CString,
+    path::Path,
     sync::OnceLock,
 };
 
@@ -127,7 +128,7 @@ impl KernelFunctions {
         let mut data = false;
         for symbol in self.symbols.symbols().filter(|symbol| symbol.name == name.as_bytes()) {
             if is_code(symbol.kind) {
-                return if blacklist().contains(name) {
+                return if blacklist().is_some_and(|blacklist| blacklist.contains(name)) {
                     Err(FunctionError::Blacklisted(name.to_owned()))
                 } else {
                     Ok(())
@@ -176,7 +177,7 @@ impl KernelFunctions {
 
     /// The same where the kernel tells names only: of functions that share one, some may not be traceable.
     fn unambiguous(&self, pattern: &str, known: Option<&HashSet<String>>) -> Vec<(String, u64)> {
-        let forbidden = blacklist();
+        let forbidden = blacklist().unwrap_or_default();
         let mut found: HashMap<&str, Option<u64>> = HashMap::new();
         for (name, address) in self.functions().filter(|(name, _)| glob::matches(pattern, name)) {
             if known.map_or_else(|| !forbidden.contains(name), |known| known.contains(name)) {
@@ -212,10 +213,10 @@ fn addresses(tracefs: &Tracefs) -> Option<Vec<(String, u64)>> {
     (!functions.is_empty()).then_some(functions)
 }
 
-/// Empty where debugfs is not mounted; the kernel's refusal then tells.
-fn blacklist() -> HashSet<String> {
-    let text = std::fs::read_to_string(BLACKLIST).unwrap_or_default();
-    text.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect()
+/// `None` where debugfs is not mounted; the kernel's refusal then tells.
+fn blacklist() -> Option<HashSet<String>> {
+    let text = std::fs::read_to_string(BLACKLIST).ok()?;
+    Some(text.lines().filter_map(|line| line.split_whitespace().nth(1)).map(str::to_owned).collect())
 }
 
 /// The probe that `text` describes: `[[GROUP/]NAME=]FUNCTION[+OFFSET] [ARGUMENT...]`.
@@ -283,8 +284,12 @@ fn one(
     functions.check(symbol)?;
     let letter = if returns { 'r' } else { 'p' };
     let name = name_from(&format!("{letter}_{symbol}_{offset}"));
-    // The link for many functions costs an event less than perf's kprobe does, also for one.
-    let cheaper = offset == 0 && environment.has_kprobe_multi() && has_usual_registers(spec, returns);
+    // The link for many functions costs an event less than perf's kprobe does, also for one. But it takes functions that must not have a
+    // kprobe, and where the list of those cannot be read, it is perf that refuses them.
+    let cheaper = offset == 0
+        && environment.has_kprobe_multi()
+        && has_usual_registers(spec, returns)
+        && Path::new(BLACKLIST).exists();
     if cheaper && let Some(address) = functions.traced_address(symbol, tracefs) {
         return Ok((vec![Hook::KernelFunctions { addresses: vec![address], returns }], name));
     }
