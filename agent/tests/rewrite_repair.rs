@@ -130,7 +130,15 @@ fn losses_are_told_where_they_are() {
     assert!(repaired(b"nothing of this is a file").unwrap_err().contains("no trace.dat file"));
 }
 
-/// Nothing but the sizes of the parts in front tells where the data of version 6 are.
+/// What fuzzing found.
+#[test]
+fn a_clock_with_a_nul_inside_ends_there() {
+    let (file, written) = repaired(include_bytes!("repair_findings/nul_in_clock.dat")).unwrap();
+    assert_eq!(written.events(), 8);
+    assert!(written.notes.iter().any(|note| note.contains("NUL inside, where it ends now")), "{written:?}");
+    assert!(Reader::open(file.as_slice()).unwrap().problems().is_empty());
+}
+
 #[test]
 fn a_page_size_that_no_machine_has_is_replaced() {
     let scratch = Scratch::new();
@@ -146,6 +154,7 @@ fn a_page_size_that_no_machine_has_is_replaced() {
     }
 }
 
+/// Nothing but the sizes of the parts in front tells where the data of version 6 are.
 #[test]
 fn version_6_keeps_its_events_whatever_is_damaged_in_front_of_them() {
     let scratch = Scratch::new();

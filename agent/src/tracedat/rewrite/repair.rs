@@ -39,6 +39,16 @@ pub fn repair<S: Source, W: Write + Seek>(
     let mut seen = BTreeSet::new();
     all.retain(|note| seen.insert(note.clone()));
     let mut plan: Vec<BufferPlan> = Selection::default().plan(reader);
+    for buffer in &mut plan {
+        for text in [&mut buffer.name, &mut buffer.clock] {
+            cut_at_nul(text, &mut all);
+        }
+    }
+    for text in &mut head.texts {
+        for text in [&mut text.buffer, &mut text.clock] {
+            cut_at_nul(text, &mut all);
+        }
+    }
     let mut has_top = false;
     for (number, buffer) in plan.iter_mut().enumerate() {
         if buffer.name.is_empty() && std::mem::replace(&mut has_top, true) {
@@ -79,4 +89,12 @@ pub fn repair<S: Source, W: Write + Seek>(
         return Err(RewriteError::Nothing(format!("no event can be saved{first}")));
     }
     Ok((out, written))
+}
+
+/// In the file, texts end with a NUL.
+fn cut_at_nul(text: &mut String, notes: &mut Vec<String>) {
+    if let Some(at) = text.find('\0') {
+        notes.push(format!("the name {text:?} has a NUL inside, where it ends now"));
+        text.truncate(at);
+    }
 }
