@@ -61,22 +61,25 @@ impl From<bpf_insn> for Insn {
 const LDX: u8 = 0x61;
 const ST: u8 = 0x62;
 const STX: u8 = 0x63;
-const ALU64: u8 = 0x07;
+/// Class of arithmetic on 64 bits.
+pub(super) const ALU64: u8 = 0x07;
 const JMP: u8 = 0x05;
 /// The second operand is a register.
-const X: u8 = 0x08;
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
+pub(super) const X: u8 = 0x08;
+/// A call of a helper, a function of the program or of the kernel, as the source register says.
+pub(super) const CALL: u8 = 0x85;
+/// The end of a function.
+pub(super) const EXIT: u8 = 0x95;
 /// A jump without a condition.
-const GOTO: u8 = JMP;
+pub(super) const GOTO: u8 = JMP;
 /// Source register of a call to another function of the program.
-const PSEUDO_CALL: u8 = 1;
+pub(super) const PSEUDO_CALL: u8 = 1;
 /// Source register of a call to a function of the kernel.
 const PSEUDO_KFUNC_CALL: u8 = 2;
 /// Source register of loads of a map's address.
 const PSEUDO_MAP_FD: u8 = 1;
 /// Loads 64 bits, with the upper half in a second instruction.
-const LD_IMM64: u8 = 0x18;
+pub(super) const LD_IMM64: u8 = 0x18;
 
 /// What the call of a placeholder, a number that no helper has, becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -203,10 +203,11 @@ impl Object {
         for call in instructions.filter(|insn| calls_placeholder(**insn, agent_ebpf::CAST_CALL)) {
             replace_call(call, cast);
         }
-        let constants = definitions.iter().filter(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata);
-        let constants =
-            constants.filter_map(|(name, map)| Some((maps.get(name)?.as_raw_fd(), map.data().to_vec())));
-        let constants = constants.collect();
+        let constants = definitions
+            .iter()
+            .filter(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata)
+            .filter_map(|(name, map)| Some((maps.get(name)?.as_raw_fd(), map.data().to_vec())))
+            .collect();
         Ok(Self { code, maps, inner, scope: None, constants })
     }
 

@@ -11,24 +11,20 @@
 
 use aya_obj::generated::bpf_insn;
 
-use super::insn::Insn;
+use super::insn::{ALU64, Alu, CALL, EXIT, GOTO, Insn, LD_IMM64, PSEUDO_CALL, X};
 
 /// The content of a map that never changes, by the map's descriptor.
 pub(super) type Constants = Vec<(i32, Vec<u8>)>;
 
 const REGISTERS: usize = 11;
-/// Operation bits of a call, an exit and an unconditional jump (Documentation/bpf/standardization/instruction-set.rst).
-const CALL: u8 = 0x85;
-const EXIT: u8 = 0x95;
-const GOTO: u8 = 0x05;
-const LD_IMM64: u8 = 0x18;
+/// Classes of instructions (Documentation/bpf/standardization/instruction-set.rst).
+const LDX: u8 = 1;
+const ST: u8 = 2;
+const STX: u8 = 3;
 const ALU32: u8 = 4;
+const JMP: u8 = 5;
 const JMP32: u8 = 6;
-const ALU64: u8 = 7;
-/// The second operand is a register.
-const X: u8 = 0x08;
-const MOV: u8 = 0xb0;
-const PSEUDO_CALL: u8 = 1;
+const MOV: u8 = Alu::Mov as u8;
 const PSEUDO_MAP_VALUE: u8 = 2;
 const PSEUDO_FUNC: u8 = 4;
 /// Helpers without arguments: `ktime_get_ns`, `get_smp_processor_id`, `get_current_pid_tgid`, `get_current_uid_gid`, `get_current_task`,
@@ -140,7 +136,7 @@ impl Program<'_> {
             EXIT => Next::Nowhere,
             LD_IMM64 => Next::One(at + 2),
             CALL => Next::One(at + 1),
-            _ if insn.is_goto() => Next::One(insn.target(at)?),
+            GOTO => Next::One(insn.target(at)?),
             _ if insn.is_jump() => {
                 let (taken, on) = (insn.target(at)?, at + 1);
                 match state.and_then(|state| insn.decided(state)) {
@@ -169,14 +165,13 @@ impl Program<'_> {
                     _ => Value::Unknown,
                 };
             }
-            1 => {
+            LDX => {
                 let value = if insn.code & 0xe0 == 0x60 { self.load(insn, *state.get(from)?) } else { None };
                 *state.get_mut(to)? = value.map_or(Value::Unknown, Value::Number);
             }
-            2 if insn.code & 0xe0 == 0x60 => {}
-            3 if insn.code & 0xe0 == 0x60 => {}
+            ST | STX if insn.code & 0xe0 == 0x60 => {}
             // Atomic operations: what they fetch goes to the source, or to R0.
-            3 if insn.code & 0xe0 == 0xc0 && insn.imm & 0x100 == 0 => {
+            STX if insn.code & 0xe0 == 0xc0 && insn.imm & 0x100 == 0 => {
                 *state.get_mut(from)? = Value::Unknown;
                 state[0] = Value::Unknown;
             }
@@ -186,7 +181,7 @@ impl Program<'_> {
                 *slot = insn.computed(*slot, operand);
             }
             _ if insn.code == CALL => state[..6].fill(Value::Unknown),
-            5 | JMP32 if insn.code == EXIT || insn.is_goto() || insn.is_jump() => {}
+            JMP | JMP32 if insn.code == EXIT || insn.code == GOTO || insn.is_jump() => {}
             _ => return None,
         }
         Some(state)
@@ -208,16 +203,16 @@ impl Program<'_> {
 
     /// Puts constants in the place of what is known.
     fn rewrite(&mut self, at: usize, state: &State) -> Option<()> {
-        let after = if self.code.get(at)?.code == EXIT { *state } else { self.after(at, *state)? };
+        let after = self.after(at, *state)?;
         let insn = self.code.get_mut(at)?;
         let (to, from) = (insn.dst(), insn.src());
         match insn.class() {
-            1 | ALU32 | ALU64 => {
+            LDX | ALU32 | ALU64 => {
                 if let Value::Number(value) = *after.get(to)?
                     && let Some(short) = Insn::mov(to as u8, value)
                 {
                     *insn = short;
-                } else if insn.class() != 1
+                } else if insn.class() != LDX
                     && insn.code & X != 0
                     && insn.off == 0
                     && insn.code & 0xf0 != 0xd0
@@ -226,7 +221,7 @@ impl Program<'_> {
                     *insn = Insn { code: insn.code & !X, regs: to as u8, off: 0, imm };
                 }
             }
-            5 | JMP32 if insn.is_jump() => match insn.decided(state) {
+            JMP | JMP32 if insn.is_jump() => match insn.decided(state) {
                 Some(true) => *insn = Insn { code: GOTO, regs: 0, off: insn.off, imm: 0 },
                 Some(false) => *insn = Insn { code: GOTO, regs: 0, off: 0, imm: 0 },
                 None if insn.code & X != 0 => {
@@ -282,9 +277,8 @@ impl Program<'_> {
             }
             let insn = self.code[at];
             let is_dead = match insn.class() {
-                _ if insn.code == LD_IMM64 => live[at] & 1 << insn.dst() == 0,
-                1 | ALU32 | ALU64 => live[at] & 1 << insn.dst() == 0,
-                5 | JMP32 if insn.code == GOTO || insn.is_jump() => {
+                0 | LDX | ALU32 | ALU64 => live[at] & 1 << insn.dst() == 0,
+                JMP | JMP32 if insn.code == GOTO || insn.is_jump() => {
                     let target = insn.target(at)?;
                     target > at && (at + 1..target).all(|between| !used[between])
                 }
@@ -388,7 +382,7 @@ impl Program<'_> {
             let distance = |target: usize| Some(*places.get(target)? as i64 - places[at] as i64 - 1);
             if let Some(function) = insn.called(at) {
                 insn.imm = i32::try_from(distance(function)?).ok()?;
-            } else if insn.is_goto() || insn.is_jump() {
+            } else if insn.code == GOTO || insn.is_jump() {
                 insn.off = i16::try_from(distance(insn.target(at)?)?).ok()?;
             }
             code.push(insn);
@@ -420,13 +414,9 @@ impl Insn {
         }
     }
 
-    fn is_goto(self) -> bool {
-        self.code == GOTO
-    }
-
     /// Whether it is a conditional jump.
     fn is_jump(self) -> bool {
-        matches!(self.class(), 5 | JMP32) && matches!(self.code & 0xf0, 0x10..=0x70 | 0xa0..=0xd0)
+        matches!(self.class(), JMP | JMP32) && matches!(self.code & 0xf0, 0x10..=0x70 | 0xa0..=0xd0)
     }
 
     fn target(self, at: usize) -> Option<usize> {
@@ -525,10 +515,10 @@ impl Insn {
                 let takes_none = self.regs == 0 && WITHOUT_ARGUMENTS.contains(&self.imm);
                 (if takes_none { 0 } else { 0b11_1110 }, 0b11_1111)
             }
-            1 => (from, to),
-            2 => (to, 0),
+            LDX => (from, to),
+            ST => (to, 0),
             // R0 is compared by `cmpxchg`.
-            3 => (to | from | u16::from(self.code & 0xe0 == 0xc0), 0),
+            STX => (to | from | u16::from(self.code & 0xe0 == 0xc0), 0),
             ALU32 | ALU64 => {
                 let second = if self.code & X != 0 { from } else { 0 };
                 let first = if self.code & 0xf0 == MOV { 0 } else { to };

@@ -94,10 +94,12 @@ impl KernelFunctions {
     }
 
     fn traced(&self, tracefs: &Tracefs) -> &Traced {
-        self.traced.get_or_init(|| match (addresses(tracefs), traceable(tracefs)) {
-            (Some(functions), _) => Traced::Addresses(functions),
-            (None, Some(names)) => Traced::Names(names.into_iter().collect()),
-            (None, None) => Traced::Untold,
+        // Each is a list of all functions, of megabytes: the second one is read only where there is no first.
+        self.traced.get_or_init(|| match addresses(tracefs) {
+            Some(functions) => Traced::Addresses(functions),
+            None => {
+                traceable(tracefs).map_or(Traced::Untold, |names| Traced::Names(names.into_iter().collect()))
+            }
         })
     }
 
@@ -234,11 +236,8 @@ pub fn probe(
         resolve(&mut argument.fetch, functions)?;
     }
     let is_pattern = spec.place.contains(['*', '?', '[']);
-    let (hooks, default_name) = if is_pattern {
-        many(&spec, returns, environment, functions, tracefs)?
-    } else {
-        one(&spec, returns, environment, functions, tracefs)?
-    };
+    let target = Target { spec: &spec, returns, environment, functions, tracefs };
+    let (hooks, default_name) = if is_pattern { target.many()? } else { target.one()? };
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let name = spec.name.clone().unwrap_or(default_name);
     let layout = layout(&spec, group, &name, (returns, is_pattern), rule)?;
@@ -269,65 +268,74 @@ pub(super) fn too_long(group: &str, name: &str, arguments: &[Argument]) -> Dynam
     })
 }
 
-fn one(
-    spec: &Spec,
+/// What a probe is to be attached to, and what has to be known for that.
+struct Target<'a> {
+    spec: &'a Spec,
     returns: bool,
-    environment: &Environment,
-    functions: &KernelFunctions,
-    tracefs: &Tracefs,
-) -> Result<(Vec<Hook>, String), DynamicError> {
-    let number = || spec.place_error(SpecErrorKind::Number);
-    let (symbol, offset) = split_offset(&spec.place).ok_or_else(number)?;
-    if returns && offset != 0 {
-        return Err(spec.place_error(SpecErrorKind::ReturnOffset).into());
-    }
-    functions.check(symbol)?;
-    let letter = if returns { 'r' } else { 'p' };
-    let name = name_from(&format!("{letter}_{symbol}_{offset}"));
-    // The link for many functions costs an event less than perf's kprobe does, also for one. But it takes functions that must not have a
-    // kprobe, and where the list of those cannot be read, it is perf that refuses them.
-    let cheaper = offset == 0
-        && environment.has_kprobe_multi()
-        && has_usual_registers(spec, returns)
-        && Path::new(BLACKLIST).exists();
-    if cheaper && let Some(address) = functions.traced_address(symbol, tracefs) {
-        return Ok((vec![Hook::KernelFunctions { addresses: vec![address], returns }], name));
-    }
-    let symbol = CString::new(symbol).map_err(|_| spec.place_error(SpecErrorKind::NoPlace))?;
-    Ok((vec![Hook::Kernel { symbol, offset, returns }], name))
+    environment: &'a Environment,
+    functions: &'a KernelFunctions,
+    tracefs: &'a Tracefs,
 }
 
-/// Whether the arguments ask only for registers that ftrace saves at every function: since 6.14 a program at many functions gets no
-/// others (`ftrace_partial_regs`; `ftrace_caller` in arch/x86/kernel/ftrace_64.S), and at returns those of the value.
-fn has_usual_registers(spec: &Spec, returns: bool) -> bool {
-    let usual: &[&str] =
-        if returns { &["ax"] } else { &["di", "si", "dx", "cx", "r8", "r9", "ax", "bp", "sp", "ip"] };
-    let is_usual = |register: &Register| usual.iter().any(|name| registers::named(name) == Some(*register));
-    spec.arguments.iter().all(|argument| argument.fetch.registers().iter().all(is_usual))
-}
-
-fn many(
-    spec: &Spec,
-    returns: bool,
-    environment: &Environment,
-    functions: &KernelFunctions,
-    tracefs: &Tracefs,
-) -> Result<(Vec<Hook>, String), DynamicError> {
-    if spec.place.contains('+') {
-        return Err(spec.place_error(SpecErrorKind::PatternOffset).into());
+impl Target<'_> {
+    /// Hooks and name of a probe at one function.
+    fn one(&self) -> Result<(Vec<Hook>, String), DynamicError> {
+        let Self { spec, returns, functions, .. } = *self;
+        let number = || spec.place_error(SpecErrorKind::Number);
+        let (symbol, offset) = split_offset(&spec.place).ok_or_else(number)?;
+        if returns && offset != 0 {
+            return Err(spec.place_error(SpecErrorKind::ReturnOffset).into());
+        }
+        functions.check(symbol)?;
+        let name = self.name(&format!("{symbol}_{offset}"));
+        // The link for many functions costs an event less than perf's kprobe does, also for one. But it takes functions that must not have a
+        // kprobe, and where the list of those cannot be read, it is perf that refuses them.
+        let cheaper = offset == 0 && self.suits_many() && Path::new(BLACKLIST).exists();
+        if cheaper && let Some(address) = functions.traced_address(symbol, self.tracefs) {
+            return Ok((vec![Hook::KernelFunctions { addresses: vec![address], returns }], name));
+        }
+        let symbol = CString::new(symbol).map_err(|_| spec.place_error(SpecErrorKind::NoPlace))?;
+        Ok((vec![Hook::Kernel { symbol, offset, returns }], name))
     }
-    let found = functions.matching(&spec.place, tracefs)?;
-    let hooks = if environment.has_kprobe_multi() && has_usual_registers(spec, returns) {
-        vec![Hook::KernelFunctions {
-            addresses: found.into_iter().map(|(_, address)| address).collect(),
-            returns,
-        }]
-    } else {
-        let hook = |(name, _)| Some(Hook::Kernel { symbol: CString::new(name).ok()?, offset: 0, returns });
-        found.into_iter().filter_map(hook).collect()
-    };
-    let letter = if returns { 'r' } else { 'p' };
-    Ok((hooks, name_from(&format!("{letter}_{}", spec.place.replace(['*', '?'], "")))))
+
+    /// The same at all functions that a pattern means.
+    fn many(&self) -> Result<(Vec<Hook>, String), DynamicError> {
+        let Self { spec, returns, .. } = *self;
+        if spec.place.contains('+') {
+            return Err(spec.place_error(SpecErrorKind::PatternOffset).into());
+        }
+        let found = self.functions.matching(&spec.place, self.tracefs)?;
+        let hooks = if self.suits_many() {
+            vec![Hook::KernelFunctions {
+                addresses: found.into_iter().map(|(_, address)| address).collect(),
+                returns,
+            }]
+        } else {
+            let hook =
+                |(name, _)| Some(Hook::Kernel { symbol: CString::new(name).ok()?, offset: 0, returns });
+            found.into_iter().filter_map(hook).collect()
+        };
+        Ok((hooks, self.name(&spec.place.replace(['*', '?'], ""))))
+    }
+
+    /// The event's name unless it is given.
+    fn name(&self, place: &str) -> String {
+        name_from(&format!("{}_{place}", if self.returns { 'r' } else { 'p' }))
+    }
+
+    /// Whether a program at many functions can make the event. Since 6.14 it gets only the registers that ftrace saves at every
+    /// function (`ftrace_partial_regs`; `ftrace_caller` in arch/x86/kernel/ftrace_64.S), and at returns those of the value.
+    fn suits_many(&self) -> bool {
+        let usual: &[&str] = if self.returns {
+            &["ax"]
+        } else {
+            &["di", "si", "dx", "cx", "r8", "r9", "ax", "bp", "sp", "ip"]
+        };
+        let is_usual =
+            |register: &Register| usual.iter().any(|name| registers::named(name) == Some(*register));
+        self.environment.has_kprobe_multi()
+            && self.spec.arguments.iter().all(|argument| argument.fetch.registers().iter().all(is_usual))
+    }
 }
 
 /// Puts addresses in the place of symbols.
