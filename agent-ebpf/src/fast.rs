@@ -98,6 +98,14 @@ pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: 
     if !thin::admits(&mut ring, cookie) {
         return core::ptr::null_mut();
     }
+    // Before there is a place for the record: the verifier goes on from here once, and from each kind of place.
+    let word = {
+        let own = Own {
+            migration: globals::raw_migration() + u32::from(id & begin_flags::MIGRATION_DISABLED != 0),
+            preemption: u32::from(id & begin_flags::PREEMPTIBLE == 0),
+        };
+        context::common_word(ring.ctl, id as u16, &current, own)
+    };
     let own = if id & begin_flags::REGISTERS != 0 { 0 } else { OWN };
     let stacks = if stack::any() { wanted_stacks(cookie, own) } else { 0 };
     if stack::any() {
@@ -123,11 +131,6 @@ pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: 
     unsafe {
         (&raw mut (*frame).ctl).write_volatile(ring.ctl);
         (&raw mut (*frame).ledger).write_volatile(ring.ledger);
-        let own = Own {
-            migration: globals::raw_migration() + u32::from(id & begin_flags::MIGRATION_DISABLED != 0),
-            preemption: u32::from(id & begin_flags::PREEMPTIBLE == 0),
-        };
-        let word = context::common_word(ring.ctl, id as u16, &current, own);
         record.cast::<u32>().write(word);
         record.cast::<u32>().add(1).write(current.pid_tgid as u32);
     }

@@ -1,18 +1,16 @@
-//! The generic lane: two programs that record any tracepoint event.
+//! The generic lane: a program that records any tracepoint event.
 //!
 //! The kernel builds the event's record for perf and hands it to the program as its context, with a kernel pointer where
 //! the eight common bytes belong (`perf_trace_run_bpf_submit`, include/trace/perf.h). The program copies what is behind them
 //! and rebuilds the common fields, so the pointer never leaves the kernel. The record's length follows from the
 //! event's format: the fixed part plus the longest reach of its dynamic fields.
 //!
-//! `generic_event` copies with a helper, which takes any length. `generic_event_long` loads the first [`DIRECT_LEN`] bytes from the
-//! context by itself, which costs a tenth of the helper call, and is for the events that are at least so long.
+//! It copies with a helper, which takes any length. For events that always have the same length the agent makes programs that do without
+//! (`agent/src/probe/generic.rs`).
 
 use core::ffi::c_void;
 
-use agent_ebpf::{
-    DIRECT_LEN, DYNAMIC_FIELDS_MAX, EventSlot, LossCause, STACKS_BYTES, begin_flags, slot_flags,
-};
+use agent_ebpf::{DYNAMIC_FIELDS_MAX, EventSlot, LossCause, STACKS_BYTES, begin_flags, slot_flags};
 use aya_ebpf::{
     EbpfContext as _,
     helpers::{
@@ -27,7 +25,7 @@ use crate::{
     globals,
     maps::EVENTS,
     parts,
-    ring::{self, Body, Ring, clamp},
+    ring::{Body, Ring, clamp},
     side::Entry,
     stack, tasks, thin,
 };
@@ -42,31 +40,20 @@ const OWN_FRAMES: u32 = 0;
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn generic_event(ctx: *mut c_void) -> u32 {
-    run::<false>(&TracePointContext::new(ctx))
-}
-
-/// The same for events whose fields end at or behind [`DIRECT_LEN`].
-#[unsafe(no_mangle)]
-#[unsafe(link_section = "tracepoint")]
-extern "C" fn generic_event_long(ctx: *mut c_void) -> u32 {
-    run::<true>(&TracePointContext::new(ctx))
-}
-
-#[inline(always)]
-fn run<const LONG: bool>(ctx: &TracePointContext) -> u32 {
+    let ctx = TracePointContext::new(ctx);
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
     let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
     if let Some(slot) = EVENTS.get_ptr(cookie)
         && let Some(mut ring) = Ring::open(cpu, cookie)
     {
         // SAFETY: the slot comes from a map lookup and does not change while the event is attached.
-        record::<LONG>(ctx.as_ptr().cast(), unsafe { &*slot }, cookie, &mut ring);
+        record(ctx.as_ptr().cast(), unsafe { &*slot }, cookie, &mut ring);
     }
     1
 }
 
 #[inline(always)]
-fn record<const LONG: bool>(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
+fn record(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
     let current = Current::get();
     if !tasks::wanted(current.pid_tgid, || other_tid(ctx, slot)) || !parts::event_filter(ctx) {
         ring.filter_out();
@@ -76,7 +63,7 @@ fn record<const LONG: bool>(ctx: *const u8, slot: &EventSlot, cookie: u32, ring:
         return;
     }
     if let Some(time) = ring.acquire() {
-        if let Err(cause) = write::<LONG>(ctx, slot, ring, time, &current) {
+        if let Err(cause) = write(ctx, slot, ring, time, &current) {
             ring.abort(cause);
         }
         ring.leave();
@@ -91,7 +78,7 @@ fn record<const LONG: bool>(ctx: *const u8, slot: &EventSlot, cookie: u32, ring:
 }
 
 #[inline(always)]
-fn write<const LONG: bool>(
+fn write(
     ctx: *const u8,
     slot: &EventSlot,
     ring: &mut Ring,
@@ -99,7 +86,7 @@ fn write<const LONG: bool>(
     current: &Current,
 ) -> Result<(), LossCause> {
     let lazy = context::lazy_count(current, OWN_MIGRATION);
-    let record = Record::<LONG> { ctx, slot, len: record_len(ctx, slot)? - COMMON, lazy };
+    let record = Record { ctx, slot, len: record_len(ctx, slot)? - COMMON, lazy };
     let space = ring.reserve(time, record.len)?;
     let common = common(ring, slot, current);
     let end = space.fill(common, &record)?;
@@ -141,7 +128,7 @@ fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) 
     let len = record_len(ctx, slot)?;
     let current = Current::get();
     let lazy = context::lazy_count(&current, OWN_MIGRATION);
-    let record = Record::<false> { ctx, slot, len: len - COMMON, lazy };
+    let record = Record { ctx, slot, len: len - COMMON, lazy };
     macro_rules! queue_class {
         ($class:literal) => {
             if len <= $class {
@@ -176,7 +163,7 @@ fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) 
 }
 
 /// The record in a tracepoint's context.
-struct Record<'a, const LONG: bool> {
+struct Record<'a> {
     ctx: *const u8,
     slot: &'a EventSlot,
     len: u32,
@@ -184,34 +171,16 @@ struct Record<'a, const LONG: bool> {
     lazy: u32,
 }
 
-impl<const LONG: bool> Record<'_, LONG> {
-    /// Copies `len` bytes, of at most `MAX`, from behind the common fields.
+impl Record<'_> {
+    /// Copies `len` bytes from behind the common fields.
     #[inline(always)]
-    fn copy<const MAX: u32>(&self, destination: *mut u8, len: u32) -> bool {
-        const DIRECT: u32 = DIRECT_LEN as u32 - COMMON;
+    fn copy(&self, destination: *mut u8, len: u32) -> bool {
         let source = unsafe { self.ctx.add(COMMON as usize) };
-        if !LONG || MAX < DIRECT {
-            return unsafe { probe_read(destination.cast(), len, source.cast::<c_void>()) } == 0;
-        }
-        // Words of four bytes: that is how records are aligned in a page.
-        for word in 0..DIRECT as usize / 4 {
-            unsafe {
-                let value = source.cast::<u32>().add(word).read_volatile();
-                destination.cast::<u32>().add(word).write(value);
-            }
-        }
-        if len <= DIRECT {
-            return true;
-        }
-        unsafe {
-            let rest = ring::clamp_to(len - DIRECT, MAX - DIRECT);
-            let destination = destination.add(DIRECT as usize).cast::<c_void>();
-            probe_read(destination, rest, source.add(DIRECT as usize).cast::<c_void>()) == 0
-        }
+        unsafe { probe_read(destination.cast(), len, source.cast::<c_void>()) == 0 }
     }
 }
 
-impl<const LONG: bool> Body for Record<'_, LONG> {
+impl Body for Record<'_> {
     #[inline(always)]
     fn len(&self) -> u32 {
         self.len
@@ -220,7 +189,7 @@ impl<const LONG: bool> Body for Record<'_, LONG> {
     #[inline(always)]
     fn write<const MAX: u32>(&self, destination: *mut u8, len: u32) -> bool {
         if self.slot.flags & slot_flags::SYSCALL == 0 {
-            let done = self.copy::<MAX>(destination, len);
+            let done = self.copy(destination, len);
             if globals::task_lazy_count() != 0 && self.slot.flags & slot_flags::LAZY_COUNT != 0 {
                 // Every class has room for these bytes.
                 unsafe { destination.cast::<u32>().write(self.lazy) };
@@ -235,7 +204,7 @@ impl<const LONG: bool> Body for Record<'_, LONG> {
             unsafe { probe_read(destination.cast(), len, core::ptr::null()) };
             copied = clamp::<MAX>(held);
         }
-        let done = self.copy::<MAX>(destination, copied);
+        let done = self.copy(destination, copied);
         // Every class has room for these bytes.
         unsafe { destination.add(4).cast::<u32>().write(0) };
         done

@@ -46,9 +46,6 @@ pub const PAGE_SIZE: usize = 4096;
 pub const PAGE_HEADER: usize = 16;
 /// The longest record, common fields included, that fits an empty page behind its event header of 8 bytes.
 pub const RECORD_MAX: usize = PAGE_SIZE - PAGE_HEADER - 8;
-/// How much of a record `generic_event_long` loads straight from its context. The kernel lets it be attached only to events
-/// whose fields reach at least so far (`perf_event_set_bpf_prog`, kernel/events/core.c).
-pub const DIRECT_LEN: usize = 64;
 /// How many `__data_loc` and `__rel_loc` fields of one event are followed. Kernels up to 6.18 have events with at most 4.
 pub const DYNAMIC_FIELDS_MAX: usize = 8;
 /// Elements of the `TRACED`, `UNTRACED` and `SCOPED` bitmaps: one bit for each thread id up to `PID_MAX_LIMIT`

@@ -2,7 +2,7 @@
 //!
 //! | file | programs |
 //! |---|---|
-//! | `generic` | `generic_event`, `generic_event_long`: record any event of tracefs, whatever its format |
+//! | `generic` | `generic_event`: records any event of tracefs, whatever its format |
 //! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones |
 //! | `graph` | `graph_enter`, `graph_start`, `graph_leave`: which calls of a thread are nested in which, for programs at functions |
 //! | `syscalls` | `syscall_enter`, `syscall_exit`: all system calls |

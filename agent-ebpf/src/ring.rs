@@ -400,7 +400,8 @@ pub fn clamp_to(value: u32, max: u32) -> u32 {
     // SAFETY: changes nothing but its operand.
     unsafe {
         core::arch::asm!(
-            "if {0} <= {1} goto +1",
+            "if {0} > {1} goto +1",
+            "goto +1",
             "{0} = {1}",
             inout(reg) value,
             in(reg) u64::from(max),
@@ -421,7 +422,8 @@ pub fn clamp<const MAX: u32>(value: u32) -> u32 {
     // SAFETY: changes nothing but its operand.
     unsafe {
         core::arch::asm!(
-            "if {0} <= {max} goto +1",
+            "if {0} > {max} goto +1",
+            "goto +1",
             "{0} = {max}",
             inout(reg) value,
             max = const MAX,

@@ -16,7 +16,7 @@ use aya_ebpf::{
 use crate::{
     atomic, context, globals,
     maps::{CONTROL, SIDE},
-    ring::{self, LONG_HEADER, Ring, Room, SHORT_HEADER, SHORT_MAX, clamp, clamp_to, put},
+    ring::{self, LONG_HEADER, Ring, Room, clamp, clamp_to, put},
     stack,
 };
 
@@ -239,15 +239,11 @@ fn move_record(ring: &mut Ring, time: u64, record: *const u8, len: u32) {
         return;
     };
     let words = (len + 3) / 4;
+    // A header of 8 bytes suits every length.
     let mut start = clamp::<LAST>(at);
-    if len <= SHORT_MAX {
-        put(page, start, words | delta << 5);
-        start += SHORT_HEADER;
-    } else {
-        put(page, start, delta << 5);
-        put(page, start + 4, words * 4 + 4);
-        start += LONG_HEADER;
-    }
+    put(page, start, delta << 5);
+    put(page, start + 4, words * 4 + 4);
+    start += LONG_HEADER;
     unsafe {
         let to = page.cast::<u8>().add(start as usize);
         probe_read(to.cast(), clamp::<{ SIDE_RECORD_MAX as u32 }>(len), record.cast());

@@ -28,6 +28,8 @@ struct Case {
 enum Event {
     /// An event of the kernel's.
     Tracepoint(&'static str),
+    /// The same by the lane that every event can take.
+    Generic(&'static str),
     /// `p` or `r` at a function of the kernel, and arguments.
     Kprobe(char, &'static str, &'static str),
     /// At the load's own function, with arguments.
@@ -41,6 +43,8 @@ const CASES: &[Case] = &[
         load: "getppid",
         event: Event::Tracepoint("syscalls:sys_enter_getppid"),
     },
+    Case { name: "generic sys_enter", load: "getppid", event: Event::Generic("raw_syscalls:sys_enter") },
+    Case { name: "generic sys_exit", load: "getppid", event: Event::Generic("raw_syscalls:sys_exit") },
     Case { name: "kprobe", load: "open", event: Event::Kprobe('p', "do_sys_openat2", "") },
     Case {
         name: "kprobe with arguments",
@@ -116,12 +120,49 @@ pub fn measure(kernel: &Kernel, filter: &str) -> Result<Vec<Cost>, Error> {
     Ok(costs.collect())
 }
 
+/// Probes at all functions of a pattern, in the guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ManyProbes {
+    /// Functions that had a probe.
+    pub functions: u64,
+    /// From the start of tracer-agent to that of the command that it records.
+    pub attached: u64,
+    /// From the command's end to tracer-agent's.
+    pub ended: u64,
+}
+
+/// Records kprobes at all functions of `pattern`.
+///
+/// # Errors
+/// The guest, or a command in it.
+pub fn measure_many(kernel: &Kernel, pattern: &str) -> Result<ManyProbes, Error> {
+    let load = guest::programs()?.join("vm-load");
+    let line = format!(
+        "vm-load clock && tracer-agent record -q -o /tmp/many.dat --kprobe 'many={pattern}' \
+         sh -c 'vm-load clock; wc -l < /sys/kernel/tracing/enabled_functions; vm-load clock' && vm-load clock"
+    );
+    let commands = [Cmd::sh(&line).timeout(RECORDING_MAX)];
+    let run = Vm::new(kernel).agent().file(load, "/bin/vm-load").count_instructions().run(&commands)?;
+    let outcome = run.outcomes.first().filter(|outcome| outcome.success());
+    let text = outcome.map(crate::Outcome::stdout_text).unwrap_or_default();
+    let numbers: Vec<u64> = text.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    match numbers[..] {
+        [start, running, functions, over, end] => Ok(ManyProbes {
+            functions,
+            attached: running.saturating_sub(start),
+            ended: end.saturating_sub(over),
+        }),
+        _ => Err(Error::Host { program: "a guest".to_owned(), why: format!("{:?}", run.outcomes) }),
+    }
+}
+
 impl Case {
     /// Untraced, recorded by tracer-agent, recorded by trace-cmd.
     fn commands(&self) -> [Cmd; 3] {
         let load = format!("vm-load {} {CALLS}", self.load);
         let (define, option, event) = match self.event {
             Event::Tracepoint(name) => (String::new(), format!("-e {name}"), name.to_owned()),
+            Event::Generic(name) => (String::new(), format!("--lane generic -e {name}"), name.to_owned()),
             Event::Kprobe(kind, function, arguments) => {
                 let option = if kind == 'p' { "--kprobe" } else { "--kretprobe" };
                 (

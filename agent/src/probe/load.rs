@@ -258,7 +258,8 @@ impl Object {
         Ok(&function.ok_or(LoadError::Missing(program))?.instructions)
     }
 
-    fn load(&self, what: ToLoad<'_>) -> Result<OwnedFd, LoadError> {
+    /// Loads a program.
+    pub(super) fn load(&self, what: ToLoad<'_>) -> Result<OwnedFd, LoadError> {
         let ToLoad { program, attach_btf_id, filter } = what;
         let definition = self.code.programs.get(program).ok_or(LoadError::Missing(program))?;
         let (kind, expected_attach) = match &definition.section {

@@ -8,6 +8,7 @@ pub mod detach;
 pub mod dynamic;
 pub mod fast;
 pub mod filter;
+mod generic;
 pub mod hook;
 mod insn;
 mod kernel_layout;

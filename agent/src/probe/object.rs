@@ -21,13 +21,12 @@ use super::{
     ProbeError,
     fast::{FastError, FastEvent, FastLinks, Hooks, Kind, Lane, Loader, StackKind, Table},
     filter,
+    generic::GenericProgram,
     hook::{self, HookLinks, HookProgram, ToAttach},
-    insn::Insn,
     kernel_layout::KernelLayout,
     load::{LoadError, Object, ToLoad, side_by_side},
     program::Recorded,
     sys,
-    tracepoint::generic_program,
 };
 use crate::{
     kernel::features::KernelVersion,
@@ -100,8 +99,8 @@ pub struct Programs {
     object: Object,
     /// By name.
     loaded: BTreeMap<&'static str, OwnedFd>,
-    /// Generic programs with a filter. Events with the same one share a program.
-    filtered: HashMap<(&'static str, Vec<Insn>), OwnedFd>,
+    /// Those of the generic lane.
+    generic: HashMap<GenericProgram, OwnedFd>,
     /// The page rings.
     pub rings: Arc<Rings>,
     ledger: SharedArray<EventLedger>,
@@ -115,9 +114,6 @@ pub struct Programs {
 
 /// Names of the programs in the object.
 pub(super) mod program {
-    pub(crate) const GENERIC: &str = "generic_event";
-    pub(crate) const GENERIC_LONG: &str = "generic_event_long";
-    pub(crate) const GENERICS: [&str; 2] = [GENERIC, GENERIC_LONG];
     pub(crate) const FLUSH_SIDE: &str = "flush_side";
     pub(crate) const TASK_CREATED: &str = "task_created";
     pub(crate) const TASK_RENAMED: &str = "task_renamed";
@@ -173,12 +169,13 @@ impl Programs {
         let traced = shared(&object, "TRACED", TID_WORDS)?;
         let untraced = shared(&object, "UNTRACED", TID_WORDS)?;
         let scoped = shared(&object, "SCOPED", TID_WORDS)?;
-        let loaded = load_programs(&object, options)?;
-        let filtered = load_filtered(&object, options)?;
+        let loaded = object.load_all(&program::ALWAYS.map(ToLoad::plain))?;
+        let loaded = program::ALWAYS.into_iter().zip(loaded).collect();
+        let generic = load_generic(&object, options)?;
         Ok(Self {
             object,
             loaded,
-            filtered,
+            generic,
             rings,
             ledger,
             traced,
@@ -190,26 +187,12 @@ impl Programs {
         })
     }
 
-    /// A program of the generic lane, with the filter of its events; loaded, if it is not yet.
-    pub(super) fn generic(
-        &mut self,
-        program: &'static str,
-        filter: Option<&filter::Program>,
-    ) -> Result<BorrowedFd<'_>, LoadError> {
-        let Some(filter) = filter else {
-            if !self.loaded.contains_key(program) {
-                let loaded = self.object.load_all(&[ToLoad::plain(program)])?;
-                self.loaded.extend(loaded.into_iter().map(|fd| (program, fd)));
-            }
-            return self.fd(program);
-        };
-        let key = (program, filter.code.clone());
-        if !self.filtered.contains_key(&key) {
-            let to_load = ToLoad { filter: Some(&filter.code), ..ToLoad::plain(program) };
-            let loaded = self.object.load_all(&[to_load])?;
-            self.filtered.extend(loaded.into_iter().map(|fd| (key.clone(), fd)));
+    /// A program of the generic lane; loaded, if it is not yet.
+    pub(super) fn generic(&mut self, program: &GenericProgram) -> Result<BorrowedFd<'_>, LoadError> {
+        if !self.generic.contains_key(program) {
+            self.generic.insert(program.clone(), program.load(&self.object)?);
         }
-        self.filtered.get(&key).map(|program| program.as_fd()).ok_or(LoadError::Missing(program))
+        self.generic.get(program).map(|fd| fd.as_fd()).ok_or(LoadError::Missing("generic program"))
     }
 
     /// Loads and attaches the programs of fast events, each to record under its slot. The results are in the order of the events.
@@ -272,9 +255,14 @@ impl Programs {
         Ok(Loader::new(&self.object, hooks)?.try_out(events))
     }
 
-    /// The loaded programs by name.
-    pub(super) fn loaded(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>)> {
-        self.loaded.iter().map(|(name, program)| (*name, program.as_fd()))
+    /// The loaded programs by name, without those of the fast lane and of probes.
+    pub(super) fn loaded(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+        let always = self.loaded.iter().map(|(name, fd)| ((*name).to_owned(), fd.as_fd()));
+        always.chain(self.generics())
+    }
+
+    fn generics(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+        self.generic.iter().map(|(program, fd)| (program.name(), fd.as_fd()))
     }
 
     /// The descriptor of a loaded program.
@@ -321,10 +309,7 @@ impl Programs {
             program: program.to_owned(),
             misses: if counts { sys::told_of_program(fd, "recursion_misses") } else { None },
         };
-        // A program that no event needed is not loaded.
-        let generic = program::GENERICS.into_iter().filter_map(|name| Some((name, self.fd(name).ok()?)));
-        let filtered = self.filtered.iter().map(|((name, _), fd)| (*name, fd.as_fd()));
-        let generic = generic.chain(filtered).map(|program| read(program, counts_all));
+        let generic = self.generics().map(|(name, fd)| read((&name, fd), counts_all));
         let fast = links.programs().map(|program| read(program, true));
         let probes = probes.programs().map(|program| read(program, counts_all || !probes.has_kprobes));
         generic.chain(fast).chain(probes).collect()
@@ -417,43 +402,21 @@ fn set_bit(set: &SharedArray<u64>, tid: u32) {
     }
 }
 
-/// Loads what these events need: verifying a generic program takes the kernel longer than everything else at the start.
-fn load_programs(
+/// Loads the generic lane's programs of these events.
+fn load_generic(
     object: &Object,
     options: &ProgramOptions,
-) -> Result<BTreeMap<&'static str, OwnedFd>, LoadError> {
-    let generic = || {
-        let slots = options.slots.iter().zip(&options.lanes).zip(&options.filters);
-        slots
-            .filter(|((_, lane), filter)| matches!(lane, Lane::Generic) && filter.is_none())
-            .map(|((slot, _), _)| generic_program(slot))
-    };
-    let wanted: Vec<ToLoad<'_>> = (program::GENERICS.into_iter())
-        .filter(|name| generic().any(|used| used == *name))
-        .chain(program::ALWAYS)
-        .map(ToLoad::plain)
-        .collect();
-    let loaded = object.load_all(&wanted)?;
-    Ok(wanted.into_iter().map(|wanted| wanted.program).zip(loaded).collect())
-}
-
-/// Loads the generic programs of events with filters.
-fn load_filtered(
-    object: &Object,
-    options: &ProgramOptions,
-) -> Result<HashMap<(&'static str, Vec<Insn>), OwnedFd>, LoadError> {
-    let mut wanted: Vec<ToLoad<'_>> = Vec::new();
+) -> Result<HashMap<GenericProgram, OwnedFd>, LoadError> {
+    let mut wanted: Vec<GenericProgram> = Vec::new();
     for ((slot, lane), filter) in options.slots.iter().zip(&options.lanes).zip(&options.filters) {
-        if let (Lane::Generic, Some(filter)) = (lane, filter) {
-            let to_load = ToLoad { filter: Some(&filter.code), ..ToLoad::plain(generic_program(slot)) };
-            if !wanted.contains(&to_load) {
-                wanted.push(to_load);
-            }
+        let program = GenericProgram::of(slot, filter.as_ref().map(|filter| filter.code.as_slice()));
+        if matches!(lane, Lane::Generic) && !wanted.contains(&program) {
+            wanted.push(program);
         }
     }
-    let loaded = object.load_all(&wanted)?;
-    let keys = wanted.iter().map(|wanted| (wanted.program, wanted.filter.unwrap_or_default().to_vec()));
-    Ok(keys.zip(loaded).collect())
+    let loaded: Result<Vec<OwnedFd>, _> =
+        side_by_side(&wanted, |program| program.load(object)).into_iter().collect();
+    Ok(wanted.into_iter().zip(loaded?).collect())
 }
 
 /// Before this version, tracepoints of system calls disable preemption, and ftrace's events of single ones count that as theirs: those

@@ -68,13 +68,9 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         }
         hooks = lane.into_hooks();
     }
-    let long = EventSlot {
-        fixed_len: agent_ebpf::DIRECT_LEN as u16,
-        copy_len: agent_ebpf::DIRECT_LEN as u16,
-        fields_end: agent_ebpf::DIRECT_LEN as u16,
-        ..EventSlot::default()
-    };
-    // Both generic programs, and the events in the order of their slots.
+    let any = EventSlot { dynamic_len: 1, ..EventSlot::default() };
+    let of_one_length = EventSlot { fixed_len: 64, copy_len: 64, fields_end: 64, ..EventSlot::default() };
+    // Both kinds of generic programs, and the events in the order of their slots.
     let mut options = ProgramOptions {
         clock: agent_ebpf::clock::MONO,
         overwrite: false,
@@ -86,7 +82,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         ring_pages: 2,
         wake_pages: 1,
         cpus_per_reader: 1,
-        slots: vec![EventSlot::default(), long],
+        slots: vec![any, of_one_length],
         lanes: vec![Lane::Generic, Lane::Generic],
         filters: vec![None, None],
         scope: None,
@@ -102,10 +98,12 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
     }
     let programs = Programs::load(&options)?;
     let verified = |program: BorrowedFd<'_>| sys::told_of_program(program, "verified_insns");
-    found.extend(programs.loaded().map(|(name, program)| Surveyed {
-        name: name.to_owned(),
-        outcome: Outcome::Loaded { verified: verified(program) },
-    }));
+    found.extend(
+        programs.loaded().map(|(name, program)| Surveyed {
+            name,
+            outcome: Outcome::Loaded { verified: verified(program) },
+        }),
+    );
     let events: Vec<(&str, &FastEvent)> =
         planned.iter().map(|(name, event, _)| (name.as_str(), event)).collect();
     for ((name, ..), result) in planned.iter().zip(programs.try_out_fast(&events, hooks)?) {

@@ -5,12 +5,13 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
-use agent_ebpf::{DIRECT_LEN, DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_flags};
+use agent_ebpf::{DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_flags};
 
 use super::{
     filter,
+    generic::{GenericProgram, cookie},
     load::LoadError,
-    object::{Programs, program},
+    object::Programs,
     sys,
 };
 use crate::event::{Format, Location};
@@ -151,7 +152,7 @@ fn other_thread(system: &str, name: &str) -> Option<&'static str> {
     }
 }
 
-/// Ties a generic program to the event of `plan`; it records under the slot `index` from the moment its CPU's gate
+/// Ties a program of the generic lane to the event of `plan`; it records under the slot `index` from the moment its CPU's gate
 /// is open. Dropping it detaches, which takes the kernel tens of milliseconds: see [`super::detach`].
 pub fn attach(
     programs: &mut Programs,
@@ -160,22 +161,23 @@ pub fn attach(
     filter: Option<&filter::Program>,
     index: u32,
 ) -> Result<Attachment, super::ProbeError> {
-    let program = programs.generic(generic_program(plan), filter)?;
+    let program = GenericProgram::of(plan, filter.map(|filter| filter.code.as_slice()));
     let fail = |step| move |source| AttachError { event: event.to_owned(), step, advice: "", source };
     let carrier = sys::open_tracepoint(plan.id).map_err(fail("perf_event_open"))?;
-    let link =
-        sys::link_perf_event(program, carrier.as_fd(), index.into()).map_err(fail("BPF_LINK_CREATE"))?;
-    Ok(Attachment { link, carrier: Some(carrier) })
-}
-
-/// The program for records of this shape. The one that loads their start directly may only be attached where the fields reach so
-/// far, and where the context has all of them.
-pub(super) fn generic_program(plan: &EventSlot) -> &'static str {
-    if usize::from(plan.fields_end) >= DIRECT_LEN && plan.copy_len == plan.fixed_len {
-        program::GENERIC_LONG
-    } else {
-        program::GENERIC
+    let mut link = |program: &GenericProgram| -> Result<_, super::ProbeError> {
+        let fd = programs.generic(program)?;
+        Ok(sys::link_perf_event(fd, carrier.as_fd(), cookie(index, plan.id)))
+    };
+    let mut linked = link(&program)?;
+    // To the kernel an event ends with the field that was defined last, whatever is behind it.
+    if let Err(error) = &linked
+        && error.kind() == io::ErrorKind::PermissionDenied
+        && let Some(any) = program.without_shape()
+    {
+        linked = link(&any)?;
     }
+    let link = linked.map_err(fail("BPF_LINK_CREATE"))?;
+    Ok(Attachment { link, carrier: Some(carrier) })
 }
 
 impl From<LoadError> for super::ProbeError {

@@ -1,6 +1,7 @@
 //! What [`vm_tests::cost`] measures, run in the guest.
 //!
 //! - `vm-load KIND COUNT` makes COUNT calls of a kind and prints the processor time that they took, in nanoseconds
+//! - `vm-load clock` prints the time since boot in nanoseconds, which are instructions where the clocks count them
 //! - `vm-load place` prints where in this program's file the function `probed` is
 
 use std::hint::black_box;
@@ -14,6 +15,7 @@ fn main() -> ExitCode {
     let args: Vec<String> = env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let printed = match args.as_slice() {
+        ["clock"] => Some(nanoseconds(ClockId::Monotonic).to_string()),
         ["place"] => place().map(|offset| format!("{offset:#x}")),
         [kind, count] => {
             count.parse().ok().and_then(|count| measure(kind, count)).map(|time| time.to_string())
@@ -21,7 +23,7 @@ fn main() -> ExitCode {
         _ => None,
     };
     let Some(text) = printed else {
-        eprintln!("usage: vm-load getppid|open|function COUNT | place");
+        eprintln!("usage: vm-load getppid|open|function COUNT | clock | place");
         return ExitCode::from(2);
     };
     println!("{text}");
@@ -44,13 +46,13 @@ fn measure(kind: &str, count: u64) -> Option<i64> {
     };
     // The first calls find pages and caches that later ones have.
     (0..count / 10).for_each(call);
-    let start = now();
+    let start = nanoseconds(ClockId::ThreadCPUTime);
     (0..count).for_each(call);
-    Some(now() - start)
+    Some(nanoseconds(ClockId::ThreadCPUTime) - start)
 }
 
-fn now() -> i64 {
-    let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
+fn nanoseconds(clock: ClockId) -> i64 {
+    let time = rustix::time::clock_gettime(clock);
     time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 

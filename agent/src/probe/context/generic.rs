@@ -3,11 +3,12 @@
 //! The record is that of the tracepoint's context up to its last field, then the contexts, then what the kernel has as dynamic data; the
 //! words that tell where that is are moved as far as the contexts reach.
 
-use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, begin_flags, slot_flags};
+use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, slot_flags};
 
 use super::{Placed, SCRATCH};
 use crate::probe::{
     filter,
+    generic::{begin_flags_at_tracepoint, copy_fields},
     hook::{Hook, HookProgram, Preemption},
     insn::{Alu, Assembler, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
     program::{Body, FRAME},
@@ -61,13 +62,13 @@ impl Writer<'_> {
         if filtered {
             self.code.ask_filter(Preemption::Off, out);
         }
-        let flags = Preemption::Off.begin_flags() | begin_flags::REGISTERS;
+        let flags = begin_flags_at_tracepoint();
         self.code.load_imm(R4, -1);
         if self.slot.other_tid != 0 {
             self.code.load(4, R4, R6, self.slot.other_tid.cast_signed());
         }
         self.code.begin_record(0, flags, max, out);
-        self.fixed(failed);
+        self.fixed();
         self.contexts.write(&mut self.code, -FRAME - SCRATCH);
         if self.slot.dynamic_len == 0 {
             self.code.load_imm(R2, max.into());
@@ -87,25 +88,11 @@ impl Writer<'_> {
     }
 
     /// The fields of the event up to where dynamic data begins, with zeros for what the context does not hold, and up to the contexts' end.
-    fn fixed(&mut self, failed: Label) {
-        let end = u32::from(self.slot.fields_end);
-        let copied = end.min(self.slot.copy_len.into());
-        let mut at = copied.max(COMMON_LEN);
-        // First, so that a copy which ends inside of a word is written over it.
-        let zeros_from = at / 4 * 4;
-        for word in (zeros_from..self.contexts.end.next_multiple_of(4)).step_by(4) {
-            self.code.store_imm(4, R7, word as i16, 0);
-        }
-        if copied > COMMON_LEN {
-            self.code.address(R1, R7, COMMON_LEN.cast_signed());
-            self.code.load_imm(R2, (copied - COMMON_LEN).into());
-            self.code.address(R3, R6, COMMON_LEN.cast_signed());
-            self.code.call_helper(PROBE_READ_KERNEL);
-            self.code.jump_imm(Jump::NotEqual, R0, 0, failed);
-        }
+    fn fixed(&mut self) {
+        let copied = self.slot.fields_end.min(self.slot.copy_len).into();
+        copy_fields(&mut self.code, copied, self.contexts.end);
         if self.slot.flags & slot_flags::SYSCALL != 0 && copied >= COMMON_LEN + 8 {
-            at = COMMON_LEN + 4;
-            self.code.store_imm(4, R7, at as i16, 0);
+            self.code.store_imm(4, R7, COMMON_LEN as i16 + 4, 0);
         }
     }
 
