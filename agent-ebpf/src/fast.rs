@@ -16,7 +16,7 @@ use crate::{
     context::{self, Current, Own},
     globals,
     maps::EVENTS,
-    ring::{LONG_HEADER, Ring, Room, SHORT_HEADER, SHORT_MAX, clamp_to, put},
+    ring::{LONG_HEADER, Ring, Room, SHORT_HEADER, SHORT_MAX, clamp_to, forget, put},
     side::Entry,
     stack, tasks, thin,
 };
@@ -98,13 +98,13 @@ pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: 
     if !thin::admits(&mut ring, cookie) {
         return core::ptr::null_mut();
     }
-    // Before there is a place for the record: the verifier goes on from here once, and from each kind of place.
+    // Before there is a place for the record, because the verifier walks on from each kind of place by itself.
     let word = {
         let own = Own {
             migration: globals::raw_migration() + u32::from(id & begin_flags::MIGRATION_DISABLED != 0),
             preemption: u32::from(id & begin_flags::PREEMPTIBLE == 0),
         };
-        context::common_word(ring.ctl, id as u16, &current, own)
+        forget(context::common_word(ring.ctl, id as u16, &current, own), current.pid_tgid)
     };
     let own = if id & begin_flags::REGISTERS != 0 { 0 } else { OWN };
     let stacks = if stack::any() { wanted_stacks(cookie, own) } else { 0 };

@@ -433,6 +433,24 @@ pub fn clamp<const MAX: u32>(value: u32) -> u32 {
     value as u32
 }
 
+/// The same value, of which the verifier knows nothing any more, with a number of which it knows nothing either. It then takes the ways that
+/// led here for one; before 6.4 it tells them apart by every bit that it knows of numbers which do not matter.
+#[inline(always)]
+pub fn forget(value: u32, unknown: u64) -> u32 {
+    let mut value = u64::from(value);
+    // SAFETY: changes nothing but its operand.
+    unsafe {
+        core::arch::asm!(
+            "{0} ^= {1}",
+            "{0} ^= {1}",
+            inout(reg) value,
+            in(reg) unknown,
+            options(pure, nomem, nostack),
+        );
+    }
+    value as u32
+}
+
 /// The size class that a body is copied under.
 #[inline(always)]
 fn class(body: u32) -> u32 {
