@@ -12,9 +12,9 @@ use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, begin_flags, slot_flags};
 
 use super::{
     hook::Preemption,
-    insn::{Alu, Assembler, FP, Insn, Jump, R0, R1, R2, R3, R4, R5, R6, R7, R9},
-    load::{LoadError, Object, Refused, ToLoad, verify},
-    program::{Body, FRAME, LICENSE, Part, Parts},
+    insn::{Alu, Assembler, Insn, Jump, R0, R1, R2, R4, R6, R7, R9},
+    load::{LoadError, Object, ToLoad, verify},
+    program::{Body, LICENSE, Part, Parts},
     shape::COMMON_LEN,
     sys,
 };
@@ -93,10 +93,7 @@ impl GenericProgram {
             attach_btf_id: 0,
             sleepable: false,
         };
-        verify(&to_load).map_err(|Refused { source, log }| match filter {
-            None => LoadError::Program { program: ANY, source, log },
-            Some(_) => LoadError::Filtered { source, log },
-        })
+        verify(&to_load).map_err(|refused| refused.of_program(ANY, filter.is_some()))
     }
 }
 
@@ -123,15 +120,11 @@ impl Shape {
         code.alu_imm(Alu::And, R2, u16::MAX.into());
         // The verifier knows these bits, whatever the id.
         code.alu_imm(Alu::Or, R2, begin_flags_at_tracepoint().cast_signed());
-        code.load_imm(R3, self.len.into());
         code.load_imm(R4, -1);
         if self.other_tid != 0 {
             code.load(4, R4, R6, self.other_tid.cast_signed());
         }
-        code.address(R5, FP, -i32::from(FRAME));
-        code.call(Part::Begin);
-        code.jump_imm(Jump::Equal, R0, 0, out);
-        code.alu(Alu::Mov, R7, R0);
+        code.take_place(self.len.into(), out);
         copy_fields(&mut code, self.fields_end.into(), self.len.into());
         code.load_imm(R2, self.len.into());
         code.end_record();

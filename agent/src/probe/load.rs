@@ -277,10 +277,7 @@ impl Object {
             attach_btf_id: attach_btf_id.unwrap_or(0),
             sleepable: false,
         };
-        verify(&to_load).map_err(|Refused { source, log }| match filter {
-            None => LoadError::Program { program, source, log },
-            Some(_) => LoadError::Filtered { source, log },
-        })
+        verify(&to_load).map_err(|refused| refused.of_program(program, filter.is_some()))
     }
 }
 
@@ -303,6 +300,18 @@ pub(super) struct Refused {
     pub(super) source: io::Error,
     /// The end of the verifier's log, if it has written one.
     pub(super) log: String,
+}
+
+impl Refused {
+    /// The error of a program for many events, or of one with a filter.
+    pub(super) fn of_program(self, program: &'static str, filtered: bool) -> LoadError {
+        let Self { source, log } = self;
+        if filtered {
+            LoadError::Filtered { source, log }
+        } else {
+            LoadError::Program { program, source, log }
+        }
+    }
 }
 
 /// Does `work` for each item, on all CPUs at once: the verifier takes milliseconds for a program, and works on many side by side.

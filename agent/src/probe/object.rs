@@ -409,8 +409,11 @@ fn load_generic(
 ) -> Result<HashMap<GenericProgram, OwnedFd>, LoadError> {
     let mut wanted: Vec<GenericProgram> = Vec::new();
     for ((slot, lane), filter) in options.slots.iter().zip(&options.lanes).zip(&options.filters) {
+        if !matches!(lane, Lane::Generic) {
+            continue;
+        }
         let program = GenericProgram::of(slot, filter.as_ref().map(|filter| filter.code.as_slice()));
-        if matches!(lane, Lane::Generic) && !wanted.contains(&program) {
+        if !wanted.contains(&program) {
             wanted.push(program);
         }
     }

@@ -73,6 +73,11 @@ impl Assembler {
     pub(super) fn begin_record(&mut self, event: usize, flags: u32, max: u32, out: Label) {
         self.relocated_imm(R1, Relocation::Slot(event));
         self.relocated_imm(R2, Relocation::Id(event, flags));
+        self.take_place(max, out);
+    }
+
+    /// The same for the event whose slot is in R1, and whose id with its flags is in R2.
+    pub(super) fn take_place(&mut self, max: u32, out: Label) {
         self.load_imm(R3, max.into());
         self.address(R5, FP, -i32::from(FRAME));
         self.call(Part::Begin);
