@@ -40,12 +40,12 @@ use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record|probes] [--rounds N] [--quick] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters | instructions [KERNEL [EVENT]]",
+    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters | instructions [KERNEL [EVENT]]",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
             bpftrace are measured too where they are installed (`cargo xtask setup --for bench` does), but for uprobes, which alone\n\
             are measured by `bench probes`; --without perf and --without bpftrace leave them out.\n\
-            --quick runs 3 short rounds instead of 9 long ones.\n\
+            --quick runs 3 short rounds instead of 9 long ones, --longer N has loads go on for N times as long.\n\
             --agent FILE measures that build of tracer-agent, --before FILE an older build beside it.\n\
             `bench read` makes a recording of 5 million events and compares how fast it is read, `bench export` how fast\n\
             it is written in each export format.\n\
@@ -67,7 +67,9 @@ const LEFT_BEHIND_MAX: Duration = Duration::from_secs(3);
 
 struct Options {
     rounds: usize,
-    /// Iterations are divided by this.
+    /// Iterations are multiplied by this,
+    longer: u64,
+    /// and divided by this.
     shorter: u64,
     json: Option<PathBuf>,
     svg: Option<PathBuf>,
@@ -82,7 +84,7 @@ impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         let mut quick = false;
         let (mut rounds, mut json, mut svg, mut agent, mut before) = (None, None, None, None, None);
-        let (mut workloads, mut without) = (Vec::new(), Vec::new());
+        let (mut workloads, mut without, mut longer) = (Vec::new(), Vec::new(), 1);
         let only_probes = args.first().is_some_and(|first| first == "probes");
         let mut args =
             args[usize::from(only_probes || args.first().is_some_and(|first| first == "record"))..].iter();
@@ -98,11 +100,8 @@ impl Options {
                 "--before" => before = file()?,
                 "--quick" => quick = true,
                 "--without" => without.push(recorder::optional(args.next())?.to_owned()),
-                "--rounds" => {
-                    let number =
-                        args.next().and_then(|number| number.parse().ok()).filter(|&number| number > 0);
-                    rounds = Some(number.ok_or("--rounds wants a number above 0")?);
-                }
+                "--rounds" => rounds = Some(number(arg, args.next())?),
+                "--longer" => longer = number(arg, args.next())?,
                 option if option.starts_with('-') => return Err(format!("no such option: {option}").into()),
                 name => workloads.push(load::find(name)?),
             }
@@ -112,8 +111,13 @@ impl Options {
         }
         let (default_rounds, shorter) = if quick { (3, 5) } else { (9, 1) };
         let rounds = rounds.unwrap_or(default_rounds);
-        Ok(Self { rounds, shorter, json, svg, agent, before, without, workloads })
+        Ok(Self { rounds, longer, shorter, json, svg, agent, before, without, workloads })
     }
+}
+
+fn number<T: std::str::FromStr + PartialOrd + Default>(option: &str, value: Option<&String>) -> Result<T> {
+    let number = value.and_then(|number| number.parse().ok()).filter(|number| *number > T::default());
+    number.ok_or_else(|| format!("{option} wants a number above 0").into())
 }
 
 fn run(args: &[String]) -> Result {
@@ -180,7 +184,7 @@ fn measure(options: &Options, recorders: &[Recorder], dir: &Path) -> Result<Repo
     }
     report.note_others(&others);
     for workload in &options.workloads {
-        let iterations = (workload.iterations / options.shorter).max(1);
+        let iterations = (workload.iterations * options.longer / options.shorter).max(1);
         let _defined = if workload.has_probes() { Some(probe::Defined::define()?) } else { None };
         eprintln!("{}: {} ({})", workload.name, workload.about, workload.events.join(" "));
         round(workload, (iterations / 4).max(1), recorders, dir)?;
@@ -367,11 +371,13 @@ mod tests {
         let some = options(&["record", "--quick", "--rounds", "2", "getppid", "--json", "/x"]).unwrap();
         assert_eq!((some.rounds, some.shorter, some.workloads.len()), (2, 5, 1));
         assert_eq!(some.json.as_deref(), Some(Path::new("/x")));
+        assert_eq!((some.longer, options(&["--longer", "3"]).unwrap().longer), (1, 3));
         assert!(options(&["probes"]).unwrap().workloads.iter().all(|workload| workload.has_probes()));
         let alone = options(&["--without", "perf", "--without", "bpftrace"]).unwrap();
         assert_eq!(alone.without, ["perf", "bpftrace"]);
-        let bad: [&[&str]; 7] = [
+        let bad: [&[&str]; 8] = [
             &["--rounds"],
+            &["--longer", "x"],
             &["--rounds", "0"],
             &["nothing"],
             &["--fast"],
