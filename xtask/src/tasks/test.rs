@@ -17,7 +17,7 @@ pub(super) const TASK: Task = Task {
     args: "[--suite unit|doc|live|fuzz|vm] [FILTER]",
     about: "Runs every test; the last line is `N passed, N failed`\n\
             unit: of the crates; doc: the examples; live: against this machine's kernel, as root, one at a time;\n\
-            fuzz: each target for a few seconds; vm: in QEMU on Debian's kernels, one at a time. FILTER is a part of a test's name.",
+            fuzz: each target for a few seconds; vm: in QEMU on Debian's kernels, one at a time but for those that count instructions. FILTER is a part of a test's name.",
     run,
 };
 
@@ -25,6 +25,9 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// Tells the live tests which tracer-agent to test.
 const ENV_AGENT: &str = "TRACER_AGENT_BIN";
+
+/// Tests in guests that count instructions, whose figures are the same however busy the machine is: these run side by side.
+const COUNTING: [&str; 2] = ["cost", "verifier"];
 
 const SUITES: [&str; 5] = ["unit", "doc", "live", "fuzz", "vm"];
 
@@ -89,7 +92,7 @@ fn commands(suite: &str, filter: Option<&str>) -> Result<Vec<Command>> {
             mount_tracefs()?;
             let mut commands = Vec::new();
             // Cargo refuses a pattern of test targets that matches none.
-            if has_tests(&workspace::root().join("agent/tests")) {
+            if !test_programs("agent")?.is_empty() {
                 commands.push(test(&["--package", "tracer-agent", "--test", "*"], true));
             }
             commands.push(test(&["--package", "integration-tests", "--tests"], true));
@@ -101,17 +104,35 @@ fn commands(suite: &str, filter: Option<&str>) -> Result<Vec<Command>> {
             }
             commands
         }
-        _ => vec![test(&["--package", "vm-tests", "--tests"], true)],
+        _ => {
+            let programs = test_programs("vm-tests")?;
+            let programs = programs.iter().map(String::as_str);
+            let timed = programs.filter(|program| !COUNTING.contains(program));
+            vec![
+                test(&[&["--package", "vm-tests", "--lib", "--bins"], &named(timed)[..]].concat(), true),
+                test(&[&["--package", "vm-tests"], &named(COUNTING)[..]].concat(), false),
+            ]
+        }
     })
 }
 
-fn has_tests(dir: &Path) -> bool {
-    fs::read_dir(dir).is_ok_and(|entries| {
-        entries.flatten().any(|entry| {
-            let path = entry.path();
-            path.extension().is_some_and(|extension| extension == "rs") || path.join("main.rs").exists()
-        })
-    })
+/// The arguments of cargo for these test programs.
+fn named<'a>(programs: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
+    programs.into_iter().flat_map(|program| ["--test", program]).collect()
+}
+
+/// The names of a package's test programs.
+fn test_programs(package: &str) -> Result<Vec<String>> {
+    let mut programs = Vec::new();
+    for entry in fs::read_dir(workspace::root().join(package).join("tests"))? {
+        let path = entry?.path();
+        let is_program =
+            path.extension().is_some_and(|extension| extension == "rs") || path.join("main.rs").exists();
+        programs
+            .extend(path.file_stem().filter(|_| is_program).map(|name| name.to_string_lossy().into_owned()));
+    }
+    programs.sort();
+    Ok(programs)
 }
 
 fn mount_tracefs() -> Result {
