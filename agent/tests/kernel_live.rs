@@ -5,10 +5,11 @@ use tracer_agent::kernel::btf::{Btf, Shape};
 use tracer_agent::kernel::clock::TraceClock;
 use tracer_agent::kernel::cpus::{CpuError, CpuSet, Cpus};
 use tracer_agent::kernel::events::{Catalogue, EventName, Refusal, Rule, SelectError};
-use tracer_agent::kernel::features::{Check, CheckId, Features, KernelVersion, Status};
+use tracer_agent::kernel::features::{Check, CheckId, Features, Status};
 use tracer_agent::kernel::kallsyms::Kallsyms;
 use tracer_agent::kernel::proc;
 use tracer_agent::kernel::tracefs::{Origin, Tracefs};
+use tracer_agent::kernel::version::KernelVersion;
 
 fn catalogue() -> Catalogue {
     Catalogue::read(&Tracefs::open().unwrap()).unwrap()

@@ -248,7 +248,7 @@ mod tests {
             vec![
                 check(CheckId::Tracefs, Status::No, Need::Permission),
                 check(
-                    CheckId::Capability(crate::kernel::features::Capability::Bpf),
+                    CheckId::Capability(crate::kernel::privileges::Capability::Bpf),
                     Status::Yes,
                     Need::Optional,
                 ),

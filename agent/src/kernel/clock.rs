@@ -10,7 +10,7 @@ use std::str::FromStr;
 
 use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic};
 
-use super::features::KernelVersion;
+use super::version::KernelVersion;
 
 /// The clocks that ftrace has on kernels of today (`trace_clocks` in `kernel/trace/trace.c`), without those of one
 /// architecture. For files, when tracefs cannot be asked.

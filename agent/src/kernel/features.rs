@@ -3,171 +3,16 @@
 //! Each [`Check`] asks one question. Most are answered by asking the kernel to do the thing; where doing it would leave
 //! a trace (attaching a program), or where only a newer kernel knows the answer, the version decides, and says so.
 
-use std::fmt;
 use std::io;
 
 use rustix::thread::{MembarrierCommand, membarrier_query};
 
 use super::btf;
 use super::kallsyms::{Kallsyms, KallsymsError};
+use super::privileges::{Capabilities, Capability, Lockdown};
 use super::read;
 use super::tracefs::{Origin, Tracefs, TracefsError};
-
-/// A kernel's version. What distributions append does not count.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KernelVersion {
-    /// As in **6**.12.3.
-    pub major: u32,
-    /// As in 6.**12**.3.
-    pub minor: u32,
-    /// As in 6.12.**3**.
-    pub patch: u32,
-}
-
-/// The oldest kernel that recordings are supported on: the first with cookies for tracepoint programs.
-pub const OLDEST_SUPPORTED: KernelVersion = KernelVersion::new(5, 15, 0);
-
-impl KernelVersion {
-    /// A version.
-    pub const fn new(major: u32, minor: u32, patch: u32) -> Self {
-        Self { major, minor, patch }
-    }
-
-    /// Reads a release such as `6.12.117+deb12-cloud-amd64`.
-    pub fn parse(release: &str) -> Option<Self> {
-        let mut numbers = release.splitn(3, '.').map(|part| {
-            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-            part[..digits].parse::<u32>().ok()
-        });
-        Some(Self {
-            major: numbers.next()??,
-            minor: numbers.next()??,
-            patch: numbers.next().flatten().unwrap_or(0),
-        })
-    }
-
-    /// The running kernel's.
-    pub fn running() -> Option<Self> {
-        Self::parse(&rustix::system::uname().release().to_string_lossy())
-    }
-}
-
-/// Prints `6.12`, and the patch level where there is one.
-impl fmt::Display for KernelVersion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.major, self.minor)?;
-        if self.patch == 0 { Ok(()) } else { write!(f, ".{}", self.patch) }
-    }
-}
-
-/// The capabilities that a recording may need, by their number in `include/uapi/linux/capability.h`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum Capability {
-    /// Reads files and directories of others: tracefs belongs to root and has mode 0700.
-    DacReadSearch = 2,
-    /// Follows `/proc/PID/maps` and `/proc/PID/exe` of others.
-    SysPtrace = 19,
-    /// Mounts tracefs privately, and stands for the two newer ones below.
-    SysAdmin = 21,
-    /// Locks memory beyond the limit, which maps count against before Linux 5.11.
-    SysResource = 24,
-    /// Sees kernel addresses.
-    Syslog = 34,
-    /// Opens perf events of the kernel and loads tracing programs.
-    Perfmon = 38,
-    /// Makes maps and loads programs.
-    Bpf = 39,
-}
-
-impl Capability {
-    /// Every one, in the order in which they are reported.
-    pub const ALL: [Self; 7] = [
-        Self::Bpf,
-        Self::Perfmon,
-        Self::SysResource,
-        Self::DacReadSearch,
-        Self::SysAdmin,
-        Self::Syslog,
-        Self::SysPtrace,
-    ];
-
-    /// Its name as `setcap` and systemd write it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
-            Self::SysPtrace => "CAP_SYS_PTRACE",
-            Self::SysAdmin => "CAP_SYS_ADMIN",
-            Self::SysResource => "CAP_SYS_RESOURCE",
-            Self::Syslog => "CAP_SYSLOG",
-            Self::Perfmon => "CAP_PERFMON",
-            Self::Bpf => "CAP_BPF",
-        }
-    }
-}
-
-/// A set of effective capabilities.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Capabilities(u64);
-
-impl Capabilities {
-    /// Those of the calling thread.
-    ///
-    /// In a user namespace other than the first they say nothing: loading programs asks for capabilities in the first
-    /// (`bpf_capable` in `include/linux/capability.h`), which is why [`Features::probe`] makes a map as well.
-    pub fn of_this_process() -> io::Result<Self> {
-        let status = read::file("/proc/thread-self/status")?;
-        Self::from_status(&String::from_utf8_lossy(&status)).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "no CapEff in /proc/thread-self/status")
-        })
-    }
-
-    fn from_status(status: &str) -> Option<Self> {
-        let hex = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-        u64::from_str_radix(hex.trim(), 16).ok().map(Self)
-    }
-
-    /// Whether a capability is in the set.
-    pub fn has(self, capability: Capability) -> bool {
-        self.0 & 1 << capability as u8 != 0
-    }
-
-    /// Whether a capability, or `CAP_SYS_ADMIN` in its place, is in the set: `bpf_capable` and `perfmon_capable` in
-    /// `include/linux/capability.h`.
-    pub fn has_or_admin(self, capability: Capability) -> bool {
-        self.has(capability) || self.has(Capability::SysAdmin)
-    }
-}
-
-/// The lockdown that the kernel is under (`security/lockdown/lockdown.c`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lockdown {
-    /// There is none.
-    None,
-    /// The kernel cannot be changed. Recording works.
-    Integrity,
-    /// The kernel's memory cannot be read either: tracefs, perf and `bpf_probe_read_kernel` are refused
-    /// (`LOCKDOWN_TRACEFS`, `LOCKDOWN_PERF`, `LOCKDOWN_BPF_READ_KERNEL`).
-    Confidentiality,
-}
-
-impl Lockdown {
-    /// The running kernel's. Nothing where the kernel has no lockdown or securityfs is not mounted.
-    pub fn now() -> Option<Self> {
-        Self::parse(&read::trimmed("/sys/kernel/security/lockdown").ok()?)
-    }
-
-    /// Reads `none [integrity] confidentiality`.
-    fn parse(text: &str) -> Option<Self> {
-        let chosen = text.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))?;
-        match chosen {
-            "none" => Some(Self::None),
-            "integrity" => Some(Self::Integrity),
-            "confidentiality" => Some(Self::Confidentiality),
-            _ => None,
-        }
-    }
-}
+use super::version::{KernelVersion, OLDEST_SUPPORTED};
 
 /// The answer to a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -698,34 +543,13 @@ fn membarrier() -> Check {
 mod tests {
     use super::*;
 
-    #[test]
-    fn releases_are_versions() {
-        let parse = |text| KernelVersion::parse(text).map(|v| (v.major, v.minor, v.patch));
-        assert_eq!(parse("6.12.117+deb12-cloud-amd64"), Some((6, 12, 117)));
-        assert_eq!(parse("6.1-rc3"), Some((6, 1, 0)));
-        assert_eq!(parse("5.15.0-91-generic"), Some((5, 15, 0)));
-        assert_eq!(parse("7.0"), Some((7, 0, 0)));
-        for text in ["", "6", "x.y", "6.", ".1", "99999999999.1"] {
-            assert_eq!(parse(text), None, "{text}");
-        }
-        assert!(KernelVersion::new(5, 4, 300) < OLDEST_SUPPORTED);
-        assert!(KernelVersion::new(6, 0, 0) > OLDEST_SUPPORTED);
-        assert_eq!(KernelVersion::new(6, 1, 0).to_string(), "6.1");
-        assert_eq!(KernelVersion::new(6, 1, 9).to_string(), "6.1.9");
-    }
+    const NONE: Capabilities = Capabilities::of(&[]);
 
     #[test]
-    fn capabilities_are_read_from_the_status() {
-        let status = "Name:\tx\nCapPrm:\tffffffffffffffff\nCapEff:\t000000c000000004\n";
-        let capabilities = Capabilities::from_status(status).unwrap();
-        assert!(capabilities.has(Capability::Bpf) && capabilities.has(Capability::Perfmon));
-        assert!(capabilities.has(Capability::DacReadSearch) && !capabilities.has(Capability::SysAdmin));
-        let admin = Capabilities::from_status("CapEff:\t0000000000200000\n").unwrap();
-        assert!(!admin.has(Capability::Bpf) && admin.has_or_admin(Capability::Bpf));
-        assert_eq!(Capabilities::from_status(""), None);
-        let check = privileges(&Ok(Capabilities(0)));
+    fn the_administrators_capability_stands_for_others() {
+        let check = privileges(&Ok(NONE));
         assert!(check.blocks_recording() && check.detail.contains("CAP_BPF and CAP_PERFMON"), "{check:?}");
-        assert!(!privileges(&Ok(admin)).blocks_recording());
+        assert!(!privileges(&Ok(Capabilities::of(&[Capability::SysAdmin]))).blocks_recording());
     }
 
     #[test]
@@ -777,10 +601,13 @@ mod tests {
     fn settings_are_understood() {
         assert_eq!(jit(&Ok("0".to_owned())).status, Status::No);
         assert_eq!(jit(&Ok("1".to_owned())).status, Status::Yes);
-        let none = Ok(Capabilities(0));
+        let none = Ok(NONE);
         assert_eq!(perf_event_paranoid(Ok("2".to_owned()), &none).status, Status::No);
         assert_eq!(perf_event_paranoid(Ok("-1".to_owned()), &none).status, Status::Yes);
-        assert_eq!(perf_event_paranoid(Ok("4".to_owned()), &Ok(Capabilities(1 << 38))).status, Status::Yes);
+        assert_eq!(
+            perf_event_paranoid(Ok("4".to_owned()), &Ok(Capabilities::of(&[Capability::Perfmon]))).status,
+            Status::Yes
+        );
         assert_eq!(perf_event_paranoid(Ok("x".to_owned()), &none).status, Status::Unknown);
         assert_eq!(memlock(Some(KernelVersion::new(5, 15, 0)), None).status, Status::Yes);
     }

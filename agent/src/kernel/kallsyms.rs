@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use super::features::{Capabilities, Capability};
+use super::privileges::{Capabilities, Capability};
 use super::read;
 
 const PATH: &str = "/proc/kallsyms";

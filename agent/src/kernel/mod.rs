@@ -10,6 +10,7 @@
 //! | [`btf`] | the layout of the kernel's types: member offsets, functions, per-CPU variables |
 //! | [`proc`] | the threads, maps and limits of this machine |
 //! | [`state`] | tasks, interrupts, modules and devices at one moment |
+//! | [`version`], [`privileges`] | the kernel's version; what this process may do, and what the kernel lets nobody do |
 //! | [`features`] | what this kernel, these capabilities and these mounts allow, and what to do about the rest |
 //!
 //! This module reads. It writes nothing to the kernel's settings, makes no mount that another process could see, and
@@ -24,8 +25,10 @@ pub mod cpus;
 pub mod events;
 pub mod features;
 pub mod kallsyms;
+pub mod privileges;
 pub mod proc;
 pub mod state;
 pub mod tracefs;
+pub mod version;
 
 mod read;

@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use super::events::EventName;
-use super::features::Lockdown;
+use super::privileges::Lockdown;
 use super::read;
 
 /// `TRACEFS_MAGIC` of `include/uapi/linux/magic.h`.

@@ -29,7 +29,7 @@ use super::{
     sys,
 };
 use crate::{
-    kernel::features::KernelVersion,
+    kernel::version::KernelVersion,
     ring::{Control, Rings, Shared, SharedArray},
 };
 

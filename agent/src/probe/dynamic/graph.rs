@@ -28,8 +28,8 @@ use crate::{
     kernel::{
         btf::{Btf, TypeId},
         events::EventName,
-        features::KernelVersion,
         tracefs::Tracefs,
+        version::KernelVersion,
     },
     probe::{
         hook::{Hook, HookProgram, Preemption, check_kprobes},

@@ -39,9 +39,9 @@ use super::{
 };
 use crate::kernel::{
     btf::{Btf, BtfError},
-    features::KernelVersion,
     kallsyms::KallsymsError,
     tracefs::TracefsError,
+    version::KernelVersion,
 };
 
 pub use spec::{SpecError, SpecErrorKind};

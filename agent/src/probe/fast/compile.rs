@@ -24,7 +24,7 @@ use crate::{
     event::{Field, Format, Location},
     kernel::{
         btf::{Btf, BtfError, Shape, TypeId},
-        features::KernelVersion,
+        version::KernelVersion,
     },
     probe::{
         context::{Placed, SCRATCH},

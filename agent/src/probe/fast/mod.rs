@@ -37,7 +37,7 @@ use crate::{
     event::{Format, filter::program::Test},
     kernel::{
         btf::{Btf, TypeId},
-        features::KernelVersion,
+        version::KernelVersion,
     },
     probe::program::Body,
 };
