@@ -9,6 +9,7 @@
 //! | `events` | which events, and the formats to store |
 //! | `constants` | what names in formats stand for |
 //! | `stacks` | stacks that follow events |
+//! | `options` | what a capture is told to record |
 //! | `recorder` | the running capture |
 //! | `drain` | reader threads: ring to spool |
 //! | `spool`, `segment` | data on its way to the file, written and read back |
@@ -23,6 +24,7 @@ mod events;
 mod finish;
 mod manifest;
 mod names;
+mod options;
 mod recorder;
 mod segment;
 mod spool;
@@ -36,10 +38,10 @@ pub use constants::KernelConstants;
 pub use events::{EventPlan, EventRule, Lanes, NameTaken, PlanError, UnusableFormat, Wanted};
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;
-pub use recorder::{
-    Capture, CaptureError, CaptureEvent, CaptureOptions, CaptureProbe, EventFilter, LeftOut, Progress,
-    RING_PAGES_MIN, Recorded, Symbols, TaskFilter,
+pub use options::{
+    CaptureEvent, CaptureOptions, CaptureProbe, EventFilter, RING_PAGES_MIN, Symbols, TaskFilter,
 };
+pub use recorder::{Capture, CaptureError, LeftOut, Progress, Recorded};
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stacks::StackError;
 pub use stats::{CpuStats, EventStats, Recovered, Stats, cause_name};

@@ -13,6 +13,7 @@ use super::{
     Manifest, Spool, SpoolError,
     drain::{CPUS_PER_THREAD, Drain, DrainOptions, wake_pages},
     names::NameTable,
+    options::{CaptureEvent, CaptureOptions, CaptureProbe},
     state::StateReader,
     stats::{CpuStats, EventStats, Stats},
     symbols::SymbolReader,
@@ -21,11 +22,10 @@ use super::{
 use crate::{
     kernel::{clock::TraceClock, proc},
     probe::{
-        KernelLayout, LoadError, ProbeError, ProbeToAttach, ProgramOptions, Programs,
-        context::Counters,
+        LoadError, ProbeError, ProbeToAttach, ProgramOptions, Programs,
         detach::{AttachTurn, detach_in_background},
-        fast::{FastLinks, Hooks, Lane, StackKind},
-        filter::{self, Uncompiled},
+        fast::{FastLinks, Lane, StackKind},
+        filter::Uncompiled,
         hook::{HookLinks, HookProgram},
         scope::Scope,
         tasks,
@@ -35,8 +35,6 @@ use crate::{
     tracedat::{Cmdlines, Compression},
 };
 
-/// The smallest ring: one page that is written and one that is read.
-pub const RING_PAGES_MIN: u32 = 2;
 /// How long a stop waits for programs that were already running when the gates closed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
 /// Descriptors beside those of events and of CPUs' spools: programs, maps, pipes, and what the agent was started with.
@@ -45,119 +43,6 @@ const OTHER_FILES: u64 = 48;
 const RESERVE_MARGIN: u64 = 1 << 20;
 /// What the kernel's symbols take at most, compressed and as they are.
 const RESERVE_SYMBOLS: (u64, u64) = (2 << 20, 12 << 20);
-
-/// An event to record.
-#[derive(Clone, Debug)]
-pub struct CaptureEvent {
-    /// `system:name`.
-    pub name: String,
-    /// The copying plan; holds the event's id.
-    pub slot: EventSlot,
-    /// Whether its text names kernel functions.
-    pub prints_symbols: bool,
-    /// Whether a refusal to attach ends the start, or leaves this event out.
-    pub required: bool,
-    /// How it is recorded.
-    pub lane: Lane,
-    /// Why it does not take the fast lane, though there is a program for it.
-    pub lane_note: Option<String>,
-    /// Whether it is left alone if the fast lane cannot take it.
-    pub only_fast: bool,
-    /// Which of its records are wanted. In the fast lane the filter is part of the event's program.
-    pub filter: Option<EventFilter>,
-    /// Its program of the generic lane, if it has one of its own, because it carries contexts.
-    pub own: Option<HookProgram>,
-}
-
-/// The filter of an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventFilter {
-    /// As it was written.
-    pub text: String,
-    /// For the generic lane.
-    pub program: filter::Program,
-}
-
-/// A probe: programs that record events of its own.
-#[derive(Clone, Debug)]
-pub struct CaptureProbe {
-    /// What messages call it: `system:name` of its first event.
-    pub name: String,
-    /// Position of its first event among the capture's; the others follow.
-    pub first_slot: u32,
-    /// The programs.
-    pub programs: Vec<HookProgram>,
-}
-
-/// Which threads are recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TaskFilter {
-    /// Processes traced from the start, with all their threads. New threads of theirs are traced too where the kernel has BTF.
-    pub processes: Vec<u32>,
-    /// Trace their child processes, too.
-    pub follow_fork: bool,
-}
-
-/// When the kernel's symbols are stored. They are the largest part of a small file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Symbols {
-    /// When an event that names kernel functions was recorded.
-    IfPrinted,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
-
-impl Symbols {
-    /// Whether they are wanted, given whether a symbol is printed.
-    pub fn wanted(self, printed: impl FnOnce() -> bool) -> bool {
-        match self {
-            Self::IfPrinted => printed(),
-            Self::Always => true,
-            Self::Never => false,
-        }
-    }
-}
-
-/// What a capture does.
-#[derive(Clone, Debug)]
-pub struct CaptureOptions {
-    /// The events.
-    pub events: Vec<CaptureEvent>,
-    /// The probes behind those of them that take the lane [`Lane::Probe`].
-    pub probes: Vec<CaptureProbe>,
-    /// The counters that events carry, which programs read as long as they are here.
-    pub counters: Arc<Counters>,
-    /// Clock of the time stamps.
-    pub clock: TraceClock,
-    /// CPUs whose events are recorded; each gets a ring. One that is offline is recorded as soon as it comes online.
-    pub cpus: Vec<u32>,
-    /// One more than the highest possible CPU id.
-    pub possible_cpus: u32,
-    /// Pages in each CPU's ring; at least [`RING_PAGES_MIN`].
-    pub ring_pages: u32,
-    /// Keep the newest pages in the ring and store them at the end, instead of storing all of them meanwhile.
-    pub overwrite: bool,
-    /// `None` records every thread.
-    pub tasks: Option<TaskFilter>,
-    /// Which threads are recorded, by what they are.
-    pub scope: Option<Scope>,
-    /// Leave out events of this process's own threads.
-    pub exclude_self: bool,
-    /// The longest time between two looks at the rings.
-    pub poll_interval: Option<Duration>,
-    /// Bytes of pages kept for each CPU.
-    pub cap: Option<u64>,
-    /// Where things are in this kernel's structures.
-    pub layout: KernelLayout,
-    /// Where the fast lane's system call programs are attached, if an event needs them.
-    pub hooks: Option<Hooks>,
-    /// Whether the kernel's symbols are stored.
-    pub symbols: Symbols,
-    /// Everything else that the file needs.
-    pub manifest: Manifest,
-}
 
 /// Why a capture cannot start.
 #[derive(Debug, thiserror::Error)]
