@@ -33,13 +33,13 @@ fn events_cost_fewer_instructions_than_with_trace_cmd(kernel: &Kernel) {
 }
 
 /// Three seconds at an instruction a nanosecond, less than processors do. Without `kprobe.multi`, as on 6.1, the kernel changes its code for each
-/// function by itself.
+/// function by itself, and goes through all of its functions for that: docs/performance.md says what it does.
 fn a_thousand_functions_are_attached_and_let_go(kernel: &Kernel) {
     const SECOND: u64 = 1_000_000_000;
     let probes = cost::measure_many(kernel, "acpi_*").unwrap_or_else(|error| panic!("{error}"));
     println!("{}: {probes:?}", kernel.name);
     assert!(probes.functions >= 1000, "{probes:?}");
-    let most = if kernel.name == "6.1-cloud" { 20 } else { 3 };
+    let most = if kernel.name == "6.1-cloud" { 14 } else { 3 };
     assert!(probes.attached < most * SECOND, "{probes:?}");
     // Taking probes away takes longer than that, and the agent does not wait for it.
     assert!(probes.ended < SECOND, "{probes:?}");

@@ -73,7 +73,9 @@ pub fn detach_in_background(attachments: Vec<Attachment>) -> io::Result<()> {
     if attachments.is_empty() {
         return Ok(());
     }
-    let links: Vec<RawFd> = attachments.iter().map(|a| a.link.as_raw_fd()).collect();
+    // Kprobes are attached from the first function to the last, and the kernel goes through all functions up to the last one that has a
+    // probe for each that it takes away (`__ftrace_hash_rec_update`, kernel/trace/ftrace.c).
+    let links: Vec<RawFd> = attachments.iter().rev().map(|a| a.link.as_raw_fd()).collect();
     let carriers: Vec<RawFd> =
         attachments.iter().filter_map(|a| a.carrier.as_ref()).map(AsRawFd::as_raw_fd).collect();
     // Whoever closes a descriptor last waits for the kernel. The pipe ends when this process has closed its own.

@@ -14,7 +14,7 @@
 //! disabled (arch/x86/kernel/kprobes/core.c; `ftrace_test_recursion_trylock`, include/linux/trace_recursion.h).
 
 use std::{
-    ffi::{CStr, CString},
+    ffi::CString,
     fmt, io,
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
@@ -38,6 +38,9 @@ pub enum Hook {
     Kernel {
         /// The function, as kallsyms has it.
         symbol: CString,
+        /// Where it is, unless the name does not tell. The kernel looks for a name among all of its symbols, one by one
+        /// before 6.2 (`kallsyms_lookup_name`), several times for each probe, and refuses one that several have.
+        address: Option<u64>,
         /// Bytes behind its beginning.
         offset: u64,
         /// The function's return instead of the place.
@@ -162,14 +165,19 @@ impl Hook {
         let alone = |link| Attachment { link, carrier: None };
         let link = "BPF_LINK_CREATE";
         let (step, result) = match self {
-            Self::Kernel { symbol, offset, returns } => {
+            Self::Kernel { symbol, address, offset, returns } => {
                 let unit = Unit::kprobe()?;
-                let event = unit.open(symbol, *offset, 0, *returns);
+                let place = match address {
+                    Some(address) => sys::ProbePlace::Address(address.wrapping_add(*offset)),
+                    None => sys::ProbePlace::Named(symbol, *offset),
+                };
+                let event = unit.open(place, 0, *returns);
                 return event.and_then(|event| link_event(program, &event)).map(alone);
             }
             Self::User { path, offset, reference_counter, returns } => {
                 let unit = Unit::uprobe()?;
-                let event = unit.open(path, *offset, *reference_counter, *returns);
+                let place = sys::ProbePlace::Named(path, *offset);
+                let event = unit.open(place, *reference_counter, *returns);
                 return event.and_then(|event| link_event(program, &event)).map(alone);
             }
             Self::KernelFunctions { addresses, returns } => {
@@ -205,7 +213,7 @@ impl fmt::Display for Hook {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let returns = |returns: &bool| if *returns { "the return of " } else { "" };
         match self {
-            Self::Kernel { symbol, offset, returns: at } => {
+            Self::Kernel { symbol, offset, returns: at, .. } => {
                 write!(out, "{}{}", returns(at), symbol.to_string_lossy())?;
                 if *offset == 0 { Ok(()) } else { write!(out, "+{offset:#x}") }
             }
@@ -276,9 +284,9 @@ impl Unit {
         Self::find("uprobe").ok_or(NoSuchHook::Uprobes)
     }
 
-    fn open(self, place: &CStr, offset: u64, counter: u64, returns: bool) -> Result<OwnedFd, HookError> {
+    fn open(self, place: sys::ProbePlace<'_>, counter: u64, returns: bool) -> Result<OwnedFd, HookError> {
         let config = counter << Self::COUNTER_SHIFT | if returns { Self::RETURN } else { 0 };
-        sys::open_probe(&sys::ProbeEvent { kind: self.0, config, place, offset })
+        sys::open_probe(&sys::ProbeEvent { kind: self.0, config, place })
             .map_err(|source| HookError::Refused { step: "perf_event_open", source })
     }
 }

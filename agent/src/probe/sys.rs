@@ -392,21 +392,33 @@ pub(super) struct ProbeEvent<'a> {
     pub kind: u32,
     /// Flags, and the file offset of a reference counter, as the unit's `format` places them.
     pub config: u64,
-    /// `kprobe_func` or `uprobe_path`.
-    pub place: &'a CStr,
-    /// `probe_offset`.
-    pub offset: u64,
+    /// Where it is.
+    pub place: ProbePlace<'a>,
+}
+
+/// Where a [`ProbeEvent`] is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ProbePlace<'a> {
+    /// `kprobe_func` or `uprobe_path`, and `probe_offset`.
+    Named(&'a CStr, u64),
+    /// `kprobe_addr`, which is what `probe_offset` is where `kprobe_func` is 0 (`perf_kprobe_init`,
+    /// kernel/trace/trace_event_perf.c).
+    Address(u64),
 }
 
 /// Opens a perf event for a probe of its own, as a handle to attach a program to. It is not enabled, and so counts nothing.
 pub(super) fn open_probe(probe: &ProbeEvent<'_>) -> io::Result<OwnedFd> {
+    let (config1, config2) = match probe.place {
+        ProbePlace::Named(name, offset) => (name.as_ptr() as u64, offset),
+        ProbePlace::Address(address) => (0, address),
+    };
     let mut attr = PerfEventAttr {
         kind: probe.kind,
         size: size_of::<PerfEventAttr>() as u32,
         config: probe.config,
         flags: PERF_ATTR_DISABLED,
-        config1: probe.place.as_ptr() as u64,
-        config2: probe.offset,
+        config1,
+        config2,
         ..PerfEventAttr::default()
     };
     // With a thread, a uprobe is placed in that thread's process only.

@@ -10,7 +10,7 @@
 //! | [`GraphHooks::Returns`] | one at the entries, one at the returns | 5.18 |
 //! | [`GraphHooks::Kprobes`] | the same, one kprobe for each entry and return | 6.0 |
 
-use std::{collections::HashSet, ffi::CString};
+use std::collections::HashSet;
 
 use agent_ebpf::{
     begin_flags,
@@ -19,7 +19,7 @@ use agent_ebpf::{
 
 use super::{
     CompileErrorText, DynamicError, Environment, NotTraced,
-    kernel::{FunctionError, KernelFunctions},
+    kernel::{FunctionError, KernelFunctions, one_of_many},
     registers,
 };
 use crate::{
@@ -454,12 +454,7 @@ fn places(hooks: GraphHooks, at: At, functions: &[(String, u64)]) -> Option<Vec<
     match hooks {
         GraphHooks::Session => Some(vec![Hook::KernelCalls { addresses: addresses() }]),
         GraphHooks::Returns => Some(vec![Hook::KernelFunctions { addresses: addresses(), returns }]),
-        GraphHooks::Kprobes => {
-            let hook = |(name, _): &(String, u64)| {
-                Some(Hook::Kernel { symbol: CString::new(name.as_str()).ok()?, offset: 0, returns })
-            };
-            functions.iter().map(hook).collect()
-        }
+        GraphHooks::Kprobes => functions.iter().map(|function| one_of_many(function, returns)).collect(),
     }
 }
 

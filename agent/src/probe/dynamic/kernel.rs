@@ -103,10 +103,16 @@ impl KernelFunctions {
         })
     }
 
-    /// The address of a function, if ftrace can trace it and no other one has its name.
-    fn traced_address(&self, name: &str, tracefs: &Tracefs) -> Option<u64> {
+    /// The address of a function, unless another one has its name.
+    fn only_address(&self, name: &str) -> Option<u64> {
         let mut named = self.functions().filter(|(known, _)| *known == name);
         let (Some((_, address)), None) = (named.next(), named.next()) else { return None };
+        Some(address)
+    }
+
+    /// The same, if ftrace can trace it.
+    fn traced_address(&self, name: &str, tracefs: &Tracefs) -> Option<u64> {
+        let address = self.only_address(name)?;
         match self.traced(tracefs) {
             // Where a function begins with an `endbr`, ftrace's address is the one behind that.
             Traced::Addresses(functions) => {
@@ -145,19 +151,21 @@ impl KernelFunctions {
         Err(FunctionError::NotFound { name: name.to_owned(), nearest })
     }
 
-    /// The functions that a pattern means, with their addresses.
+    /// The functions that a pattern means, with their addresses, which they are sorted by: for each probe that perf makes, the kernel goes
+    /// through all functions up to the last one that has a probe (`__ftrace_hash_rec_update`, kernel/trace/ftrace.c).
     pub(super) fn matching(
         &self,
         pattern: &str,
         tracefs: &Tracefs,
     ) -> Result<Vec<(String, u64)>, FunctionError> {
-        let found = match self.traced(tracefs) {
+        let mut found: Vec<_> = match self.traced(tracefs) {
             Traced::Addresses(functions) => {
                 functions.iter().filter(|(name, _)| glob::matches(pattern, name)).cloned().collect()
             }
             Traced::Names(names) => self.unambiguous(pattern, Some(names)),
             Traced::Untold => self.unambiguous(pattern, None),
         };
+        found.sort_by_key(|(_, address)| *address);
         if found.is_empty() { Err(self.unmatched(pattern)) } else { Ok(found) }
     }
 
@@ -186,10 +194,7 @@ impl KernelFunctions {
                 found.entry(name).and_modify(|other| *other = None).or_insert(Some(address));
             }
         }
-        let mut found: Vec<(String, u64)> =
-            found.into_iter().filter_map(|(name, address)| Some((name.to_owned(), address?))).collect();
-        found.sort();
-        found
+        found.into_iter().filter_map(|(name, address)| Some((name.to_owned(), address?))).collect()
     }
 }
 
@@ -294,8 +299,9 @@ impl Target<'_> {
         if cheaper && let Some(address) = functions.traced_address(symbol, self.tracefs) {
             return Ok((vec![Hook::KernelFunctions { addresses: vec![address], returns }], name));
         }
+        let address = functions.only_address(symbol);
         let symbol = CString::new(symbol).map_err(|_| spec.place_error(SpecErrorKind::NoPlace))?;
-        Ok((vec![Hook::Kernel { symbol, offset, returns }], name))
+        Ok((vec![Hook::Kernel { symbol, address, offset, returns }], name))
     }
 
     /// The same at all functions that a pattern means.
@@ -311,9 +317,7 @@ impl Target<'_> {
                 returns,
             }]
         } else {
-            let hook =
-                |(name, _)| Some(Hook::Kernel { symbol: CString::new(name).ok()?, offset: 0, returns });
-            found.into_iter().filter_map(hook).collect()
+            found.iter().filter_map(|function| one_of_many(function, returns)).collect()
         };
         Ok((hooks, self.name(&spec.place.replace(['*', '?'], ""))))
     }
@@ -336,6 +340,12 @@ impl Target<'_> {
         self.environment.has_kprobe_multi()
             && self.spec.arguments.iter().all(|argument| argument.fetch.registers().iter().all(is_usual))
     }
+}
+
+/// The hook at one function of those that a pattern means.
+pub(super) fn one_of_many((name, address): &(String, u64), returns: bool) -> Option<Hook> {
+    let symbol = CString::new(name.as_str()).ok()?;
+    Some(Hook::Kernel { symbol, address: Some(*address), offset: 0, returns })
 }
 
 /// Puts addresses in the place of symbols.
