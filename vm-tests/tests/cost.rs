@@ -22,7 +22,7 @@ fn events_cost_fewer_instructions_than_with_trace_cmd(kernel: &Kernel) {
             ("6.1-cloud", name) if name.starts_with("generic") => 1.4,
             ("6.1-cloud", _) => 1.0,
             (_, "kprobe" | "kretprobe") => 0.9,
-            (_, name) if name.starts_with("uprobe") => 0.95,
+            (_, name) if name.starts_with("uprobe") => 0.9,
             // perf makes the record first.
             (_, name) if name.starts_with("generic") => 1.25,
             _ => 0.8,

@@ -3,10 +3,10 @@
 //! | hook | way | since |
 //! |---|---|---|
 //! | a place in a kernel function, or its return | perf event of the unit `kprobe` | 5.15 (cookies) |
-//! | entries or returns of many kernel functions | `kprobe.multi` | 5.18 |
+//! | entries or returns of kernel functions, one or many | `kprobe.multi` | 5.18 |
 //! | both, and the program at an entry tells whether it wants the return | `kprobe.session` | 6.10 |
 //! | a place in a binary, or the return from there | perf event of the unit `uprobe` | 5.15 |
-//! | many places in a binary | `uprobe.multi` | 6.6 |
+//! | places in a binary, one or many | `uprobe.multi` | 6.6 |
 //! | entry or exit of a kernel function with typed arguments | trampoline (`fentry`, `fexit`) | 5.15 |
 //!
 //! Programs at uprobes and trampolines run with migration disabled and preemption enabled (`bpf_prog_run_array_uprobe`,
@@ -69,7 +69,7 @@ pub enum Hook {
         /// The return from the function that begins there.
         returns: bool,
     },
-    /// At many places in a binary.
+    /// At places in a binary, one or many.
     UserPlaces {
         /// The file, for the kernel to open.
         path: CString,
@@ -224,9 +224,10 @@ impl fmt::Display for Hook {
             Self::User { path, offset, returns: at, .. } => {
                 write!(out, "{}{}:{offset:#x}", returns(at), path.to_string_lossy())
             }
-            Self::UserPlaces { path, offsets, returns: at, .. } => {
-                write!(out, "{}{} places of {}", returns(at), offsets.len(), path.to_string_lossy())
-            }
+            Self::UserPlaces { path, offsets, returns: at, .. } => match offsets.as_slice() {
+                [offset] => write!(out, "{}{}:{offset:#x}", returns(at), path.to_string_lossy()),
+                _ => write!(out, "{}{} places of {}", returns(at), offsets.len(), path.to_string_lossy()),
+            },
             Self::Tracepoint { id } => write!(out, "the tracepoint of event {id}"),
             Self::Entry { .. } => out.write_str("the function's entry"),
             Self::Exit { .. } => out.write_str("the function's exit"),

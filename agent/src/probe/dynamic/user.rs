@@ -60,7 +60,7 @@ pub fn probe(
 }
 
 impl Environment {
-    /// Hooks at these offsets of a file.
+    /// Hooks at these offsets of a file. The link for many places costs an event less than perf's uprobe does, also for one.
     pub(super) fn user_hooks(
         &self,
         path: &CString,
@@ -70,7 +70,7 @@ impl Environment {
     ) -> Vec<Hook> {
         let path = path.clone();
         let (offsets, reference_counters) = (offsets.to_vec(), reference_counters.to_vec());
-        if offsets.len() > 1 && self.version >= UPROBE_MULTI_SINCE {
+        if self.version >= UPROBE_MULTI_SINCE {
             return vec![Hook::UserPlaces { path, offsets, reference_counters, returns }];
         }
         let hook = |(index, offset)| Hook::User {
