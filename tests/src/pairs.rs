@@ -30,10 +30,12 @@ const IRQS_UNKNOWN: u8 = 0x02;
 const RESCHED: u8 = 0x04 | 0x20;
 
 /// Fields that the kernel does not fill in some cases.
-const UNSET: [(&str, &str); 4] = [
+const UNSET: [(&str, &str); 5] = [
     // A next hop without a gateway sets neither address (include/trace/events/fib.h).
     ("fib_table_lookup", "gw4"),
     ("fib_table_lookup", "gw6"),
+    // The key of an IPv4 neighbour is in another field (include/trace/events/neigh.h).
+    ("neigh_create", "primary_key6"),
     // Declared, but never assigned (include/trace/events/wbt.h).
     ("wbt_stat", "rtime"),
     ("wbt_stat", "wtime"),
@@ -171,6 +173,11 @@ pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<
         }
     }
     Ok(())
+}
+
+/// Whether this was recorded with interrupts off.
+pub fn is_uninterruptible(record: &Record) -> bool {
+    record.flags() & IRQS_OFF != 0
 }
 
 /// Whether an interrupt recorded this, so that the interrupted program can have kept the agent's from running.

@@ -292,6 +292,7 @@ fn block(scratch: &Path) {
         }
     }
     direct_io(scratch, 80);
+    queued_io(scratch);
     let path = scratch.join("uncached");
     fs::write(&path, vec![3; 256 * PAGE]).unwrap();
     let file = File::open(&path).unwrap();
@@ -427,16 +428,9 @@ fn loopback(messages: usize) {
 /// Writes and reads past the page cache.
 fn direct_io(scratch: &Path, rounds: u64) {
     let path: PathBuf = scratch.join("direct");
-    let mut options = File::options();
-    options.create(true).truncate(true).read(true).write(true).custom_flags(libc::O_DIRECT);
-    let file = match options.open(&path) {
-        // There is no disk below, as in a guest, and there was no such thing as I/O without a cache before 6.6.
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return,
-        opened => opened.unwrap(),
-    };
+    let Some(file) = uncached(&path) else { return };
     let mut space = vec![6; 5 * PAGE];
-    let skip = space.as_ptr().align_offset(PAGE);
-    let buffer = &mut space[skip..skip + 4 * PAGE];
+    let buffer = aligned(&mut space);
     for round in 0..rounds {
         file.write_all_at(buffer, round * 4 * PAGE as u64).unwrap();
     }
@@ -445,6 +439,64 @@ fn direct_io(scratch: &Path, rounds: u64) {
         file.read_exact_at(buffer, round * 4 * PAGE as u64).unwrap();
     }
     fs::remove_file(&path).unwrap();
+}
+
+/// Writes blocks past the page cache, all at once and out of order, so that the kernel merges neighbours: each with what was asked for
+/// before it, and what comes of that with the neighbour that was asked for earlier.
+fn queued_io(scratch: &Path) {
+    const ORDER: [usize; 6] = [0, 2, 1, 14, 12, 13];
+    /// `IOCB_CMD_PWRITE`, include/uapi/linux/aio_abi.h.
+    const WRITE: u16 = 1;
+    let path = scratch.join("queued");
+    let Some(file) = uncached(&path) else { return };
+    let mut space = vec![7; 17 * PAGE];
+    let buffer = aligned(&mut space);
+    file.write_all_at(buffer, 0).unwrap();
+    file.sync_all().unwrap();
+    let requests = ORDER.map(|block| {
+        // SAFETY: a structure of numbers.
+        let mut request: libc::iocb = unsafe { std::mem::zeroed() };
+        request.aio_lio_opcode = WRITE;
+        request.aio_fildes = file.as_raw_fd() as u32;
+        request.aio_buf = buffer[block * PAGE..].as_ptr() as u64;
+        request.aio_nbytes = PAGE as u64;
+        request.aio_offset = (block * PAGE) as i64;
+        request
+    });
+    let pointers = requests.each_ref().map(std::ptr::from_ref);
+    let count = ORDER.len() as libc::c_long;
+    // `struct io_event`: whose it is, which request, how it went in two parts.
+    let mut events = [[0_i64; 4]; ORDER.len()];
+    // SAFETY: everything that the calls get lives until the last request is done.
+    unsafe {
+        let mut context: libc::c_ulong = 0;
+        assert_eq!(libc::syscall(libc::SYS_io_setup, count, &raw mut context), 0);
+        assert_eq!(libc::syscall(libc::SYS_io_submit, context, count, pointers.as_ptr()), count);
+        let none = std::ptr::null::<libc::timespec>();
+        let done = libc::syscall(libc::SYS_io_getevents, context, count, count, events.as_mut_ptr(), none);
+        assert_eq!(done, count);
+        libc::syscall(libc::SYS_io_destroy, context);
+    }
+    assert!(events.iter().all(|[_, _, written, _]| *written == PAGE as i64), "{events:?}");
+    fs::remove_file(&path).unwrap();
+}
+
+/// A new file that is read and written past the page cache. `None` where there is no disk below, as in a guest, and no such thing
+/// as I/O without a cache: before 6.6.
+fn uncached(path: &Path) -> Option<File> {
+    let mut options = File::options();
+    options.create(true).truncate(true).read(true).write(true).custom_flags(libc::O_DIRECT);
+    match options.open(path) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => None,
+        opened => Some(opened.unwrap()),
+    }
+}
+
+/// The part of this memory that begins at a page and has one page less.
+fn aligned(space: &mut [u8]) -> &mut [u8] {
+    let skip = space.as_ptr().align_offset(PAGE);
+    let length = space.len() - PAGE;
+    &mut space[skip..skip + length]
 }
 
 /// Maps memory, writes to every page and unmaps it.

@@ -100,10 +100,28 @@ pub fn test_program(package: &str, name: &str) -> Result<TestProgram, Error> {
 /// If the guest does not come to its end, or a test fails.
 #[track_caller]
 pub fn integration_tests(kernel: &Kernel, wanted: &[(&str, &[&str])]) {
-    let mut vm = Vm::new(kernel).agent().trace_cmd().size(2, 2048);
+    integration_tests_in(Vm::new(kernel), wanted);
+}
+
+/// The same where the tests have their files on a [disk](crate::disk).
+///
+/// # Panics
+///
+/// As [`integration_tests`].
+#[track_caller]
+pub fn integration_tests_on_disk(kernel: &Kernel, wanted: &[(&str, &[&str])]) {
+    integration_tests_in(Vm::new(kernel).disk(&scratch().to_string_lossy()), wanted);
+}
+
+/// Where the tests were told at compile time to put their files.
+fn scratch() -> PathBuf {
+    target_dir().join("tmp")
+}
+
+#[track_caller]
+fn integration_tests_in(vm: Vm<'_>, wanted: &[(&str, &[&str])]) {
+    let mut vm = vm.agent().trace_cmd().size(2, 2048);
     let mut commands = Vec::new();
-    // Where the tests were told at compile time to put their files.
-    let scratch = target_dir().join("tmp");
     for (program, tests) in wanted {
         let built = test_program("integration-tests", program).unwrap_or_else(|error| panic!("{error}"));
         let test = format!("/test/deps/{program}");
@@ -116,7 +134,7 @@ pub fn integration_tests(kernel: &Kernel, wanted: &[(&str, &[&str])]) {
         }
         let line = format!(
             "ifconfig lo up && mkdir -p {} && TRACER_AGENT_BIN=/bin/tracer-agent {test} --test-threads=1 --nocapture --exact {}",
-            scratch.display(),
+            scratch().display(),
             tests.join(" ")
         );
         commands.push(Cmd::sh(&line).timeout(Duration::from_mins(15)));

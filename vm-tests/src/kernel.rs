@@ -77,6 +77,30 @@ impl Kernel {
         self.name.split('-').next().unwrap_or(self.name)
     }
 
+    /// The image of a module; `None` if it is built in.
+    pub(crate) fn module(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
+        let release = self.package.strip_prefix("linux-image-").unwrap_or(&self.package);
+        let dir = self.root.join("lib/modules").join(release);
+        let built_in = dir.join("modules.builtin");
+        // One module's path below `kernel` a line.
+        let is_it = |path: &str| path.rsplit('/').next() == Some(&format!("{name}.ko"));
+        if fs::read_to_string(&built_in).map_err(Error::io(&built_in))?.lines().any(is_it) {
+            return Ok(None);
+        }
+        let dir = dir.to_string_lossy();
+        let found = output("find", &[&dir, "-name", &format!("{name}.ko*")], Path::new("/"))?;
+        match found.lines().next() {
+            Some(path) if Path::new(path).extension().is_some_and(|extension| extension == "xz") => {
+                raw_output("xz", &["--decompress", "--stdout", path], Path::new("/")).map(Some)
+            }
+            Some(path) => fs::read(path).map(Some).map_err(Error::io(path)),
+            None => Err(Error::Host {
+                program: "dpkg-deb".to_owned(),
+                why: format!("no module {name} in {}", self.package),
+            }),
+        }
+    }
+
     /// The first kernel whose name matches a glob, downloaded if it is not here yet.
     pub fn find(glob: &str) -> Result<Self, Error> {
         Self::matching(glob)?.into_iter().next().ok_or_else(|| no_such_kernel(glob))
@@ -191,6 +215,10 @@ fn unpack(package: &str, dir: &Path, root: &Path) -> Result<(), Error> {
 }
 
 pub(crate) fn output(program: &str, args: &[&str], dir: &Path) -> Result<String, Error> {
+    raw_output(program, args, dir).map(|output| String::from_utf8_lossy(&output).into_owned())
+}
+
+fn raw_output(program: &str, args: &[&str], dir: &Path) -> Result<Vec<u8>, Error> {
     let failed = |why: String| Error::Host { program: format!("{program} {}", args.join(" ")), why };
     let output = Command::new(program)
         .args(args)
@@ -200,7 +228,7 @@ pub(crate) fn output(program: &str, args: &[&str], dir: &Path) -> Result<String,
     if !output.status.success() {
         return Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(output.stdout)
 }
 
 #[cfg(test)]

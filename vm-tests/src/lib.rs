@@ -16,8 +16,8 @@
 //! # }
 //! ```
 //!
-//! A guest is a kernel out of Debian's package and an initramfs made for the run: nothing of it is on a disk, nothing is
-//! shared with the host, and there is no network. `vm-init` ([`protocol`] says how it is spoken to) runs the commands in
+//! A guest is a kernel out of Debian's package and an initramfs made for the run: nothing is shared with the host, there is no
+//! network, and a disk only for those that ask for one. `vm-init` ([`protocol`] says how it is spoken to) runs the commands in
 //! order and sends what they print, how they end and the wanted files over the second serial port. The first one is the
 //! console, which is watched: a kernel that warns, stalls or panics fails the run even if every command succeeded.
 //!
@@ -25,6 +25,7 @@
 //! |---|---|
 //! | [`kernel`] | finds, downloads and unpacks Debian's kernels |
 //! | [`cpio`] | writes the initramfs |
+//! | [`disk`] | makes disks |
 //! | [`guest`] | the programs that go into it |
 //! | [`protocol`] | what host and guest tell each other |
 //! | [`qemu`] | one run of QEMU |
@@ -33,6 +34,7 @@
 
 pub mod cost;
 pub mod cpio;
+pub mod disk;
 pub mod guest;
 pub mod kernel;
 pub mod protocol;

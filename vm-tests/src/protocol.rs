@@ -55,6 +55,10 @@ pub struct Plan {
     pub files: Vec<String>,
     /// A shell on the console instead of commands.
     pub shell: bool,
+    /// Kernel modules to load first: their files, in this order.
+    pub modules: Vec<String>,
+    /// Where the [disk](crate::disk) is mounted.
+    pub disk: Option<String>,
 }
 
 impl Plan {
@@ -67,8 +71,14 @@ impl Plan {
             put_u32(&mut out, command.args.len());
             command.args.iter().for_each(|arg| put_text(&mut out, arg));
         }
-        put_u32(&mut out, self.files.len());
-        self.files.iter().for_each(|path| put_text(&mut out, path));
+        for paths in [&self.files, &self.modules] {
+            put_u32(&mut out, paths.len());
+            for path in paths {
+                put_text(&mut out, path);
+            }
+        }
+        // No path is empty.
+        put_text(&mut out, self.disk.as_deref().unwrap_or_default());
         out
     }
 
@@ -83,8 +93,11 @@ impl Plan {
             let args = (0..get_u32(&mut input)?).map(|_| get_text(&mut input)).collect::<io::Result<_>>()?;
             commands.push(Cmd { args, timeout });
         }
-        let files = (0..get_u32(&mut input)?).map(|_| get_text(&mut input)).collect::<io::Result<_>>()?;
-        Ok(Self { commands, files, shell: shell != [0] })
+        let mut paths =
+            || (0..get_u32(&mut input)?).map(|_| get_text(&mut input)).collect::<io::Result<Vec<_>>>();
+        let (files, modules) = (paths()?, paths()?);
+        let disk = Some(get_text(&mut input)?).filter(|path| !path.is_empty());
+        Ok(Self { commands, files, shell: shell != [0], modules, disk })
     }
 }
 
@@ -225,8 +238,11 @@ mod tests {
             commands: vec![Cmd::sh("echo 'a b'"), Cmd::new(["x", ""]).timeout(Duration::from_millis(1500))],
             files: vec!["/tmp/ü".to_owned()],
             shell: false,
+            modules: vec!["/vm/a.ko".to_owned(), "/vm/b.ko".to_owned()],
+            disk: Some("/data".to_owned()),
         };
         assert_eq!(Plan::from_bytes(&plan.to_bytes()).expect("parse"), plan);
+        assert_eq!(Plan::from_bytes(&Plan::default().to_bytes()).expect("parse"), Plan::default());
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Machine<'a> {
     pub image: &'a Path,
     /// The initramfs.
     pub initramfs: &'a Path,
+    /// The file of its disk, if it has one.
+    pub disk: Option<&'a Path>,
     /// Added to the kernel's command line.
     pub append: &'a str,
     /// Processors.
@@ -68,6 +70,11 @@ impl Machine<'_> {
             // noirqdebug: kernels with PREEMPT_RT serve the serial line in a thread, take the interrupts that the emulated one raises meanwhile
             // for nobody's, and switch it off in the middle of a file.
             .args(["-append", &format!("{APPEND} {}", self.append)]);
+        if let Some(disk) = self.disk {
+            // Nobody wants it after the run, so nothing has to reach the host's disk.
+            let file = format!("file={},if=none,id=disk,format=raw,cache=unsafe", disk.display());
+            command.args(["-drive", &file, "-device", "nvme,drive=disk,serial=disk"]);
+        }
         if self.counts_instructions {
             // Without sleep, the clock jumps to the next timer when the machine is idle.
             command.args(["-icount", "shift=0,align=off,sleep=off"]);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::cpio::Archive;
 use crate::protocol::{Cmd, End, Frame, PLAN_PATH, Plan};
 use crate::qemu::Machine;
-use crate::{Error, Kernel, guest, target_dir};
+use crate::{Error, Kernel, disk, guest, target_dir};
 
 /// A guest to be run. Nothing happens before [`Vm::run`].
 #[derive(Debug, Clone)]
@@ -17,6 +17,7 @@ pub struct Vm<'k> {
     kernel: &'k Kernel,
     contents: Vec<Content>,
     wanted: Vec<String>,
+    disk: Option<String>,
     append: String,
     cpus: u32,
     memory: u32,
@@ -106,6 +107,7 @@ impl<'k> Vm<'k> {
             kernel,
             contents: Vec::new(),
             wanted: Vec::new(),
+            disk: None,
             append: String::new(),
             cpus: 2,
             memory: 1024,
@@ -151,6 +153,14 @@ impl<'k> Vm<'k> {
         self
     }
 
+    /// Adds a [disk](disk) and mounts it at this path before the first command. For kernels that have the drivers of NVMe drives and
+    /// ext4 built in: the cloud kernels.
+    #[must_use]
+    pub fn disk(mut self, guest: &str) -> Self {
+        self.disk = Some(guest.to_owned());
+        self
+    }
+
     /// Adds to the kernel's command line.
     #[must_use]
     pub fn append(mut self, text: &str) -> Self {
@@ -188,28 +198,29 @@ impl<'k> Vm<'k> {
 
     /// Boots, runs the commands one after the other, and powers off.
     pub fn run(&self, commands: &[Cmd]) -> Result<Run, Error> {
-        let plan = Plan { commands: commands.to_vec(), files: self.wanted.clone(), shell: false };
+        let plan = Plan { commands: commands.to_vec(), files: self.wanted.clone(), ..Plan::default() };
         let limit = self.timeout.unwrap_or_else(|| {
             commands.iter().fold(Duration::from_mins(1), |sum, command| sum.saturating_add(command.timeout))
         });
         let dir = work_dir()?;
-        let initramfs = self.initramfs(&plan, dir.path())?;
+        let files = self.files(plan, dir.path())?;
         let results = dir.path().join("results");
-        let console = self.machine(&initramfs).run(&results, limit)?;
+        let console = self.machine(&files).run(&results, limit)?;
         receive(&results, commands, &console).map(|(outcomes, files)| Run { outcomes, files, console })
     }
 
     /// Boots into a shell on the terminal.
     pub fn shell(&self) -> Result<(), Error> {
         let dir = work_dir()?;
-        let initramfs = self.initramfs(&Plan { shell: true, ..Plan::default() }, dir.path())?;
-        self.machine(&initramfs).interactive()
+        let files = self.files(Plan { shell: true, ..Plan::default() }, dir.path())?;
+        self.machine(&files).interactive()
     }
 
-    fn machine<'a>(&'a self, initramfs: &'a Path) -> Machine<'a> {
+    fn machine<'a>(&'a self, files: &'a Files) -> Machine<'a> {
         Machine {
             image: &self.kernel.image,
-            initramfs,
+            initramfs: &files.initramfs,
+            disk: files.disk.as_deref(),
             append: &self.append,
             cpus: self.cpus,
             memory: self.memory,
@@ -217,7 +228,20 @@ impl<'k> Vm<'k> {
         }
     }
 
-    fn initramfs(&self, plan: &Plan, dir: &Path) -> Result<PathBuf, Error> {
+    /// Makes the files that the machine needs.
+    fn files(&self, mut plan: Plan, dir: &Path) -> Result<Files, Error> {
+        let mut modules = Vec::new();
+        let mut disk = None;
+        if self.disk.is_some() {
+            modules = disk::modules(self.kernel)?;
+            disk = Some(disk::create(dir)?);
+        }
+        plan.disk.clone_from(&self.disk);
+        plan.modules = modules.iter().map(|(name, _)| module_path(name)).collect();
+        Ok(Files { initramfs: self.initramfs(&plan, &modules, dir)?, disk })
+    }
+
+    fn initramfs(&self, plan: &Plan, modules: &[(String, Vec<u8>)], dir: &Path) -> Result<PathBuf, Error> {
         let mut archive = Archive::new();
         // First, for the first entry of a name is the one that counts.
         archive.file(PLAN_PATH, 0o644, &plan.to_bytes());
@@ -236,11 +260,26 @@ impl<'k> Vm<'k> {
                 Content::TraceCmd => guest::add_trace_cmd(&mut archive)?,
             }
         }
+        for (name, image) in modules {
+            archive.file(&module_path(name), 0o644, image);
+        }
         guest::add_base(&mut archive)?;
         let path = dir.join("initramfs.cpio");
         fs::write(&path, archive.finish()).map_err(Error::io(&path))?;
         Ok(path)
     }
+}
+
+/// What is made for a run.
+#[derive(Debug)]
+struct Files {
+    initramfs: PathBuf,
+    disk: Option<PathBuf>,
+}
+
+/// Where a guest has a kernel module.
+fn module_path(name: &str) -> String {
+    format!("/vm/{name}.ko")
 }
 
 fn work_dir() -> Result<tempfile::TempDir, Error> {

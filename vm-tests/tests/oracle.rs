@@ -2,16 +2,25 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use vm_tests::{Kernel, guest::integration_tests, on_cloud_kernels, on_rt_kernels};
+use vm_tests::{
+    Kernel,
+    guest::{integration_tests, integration_tests_on_disk},
+    on_cloud_kernels, on_rt_kernels,
+};
 
-on_cloud_kernels!(records_equal_ftraces);
+on_cloud_kernels!(records_equal_ftraces, records_of_disks_equal_ftraces);
 // With `PREEMPT_RT`, where soft interrupts run in threads and spinning locks sleep.
 on_rt_kernels!(sched_records_equal_ftraces, scheduling_in_a_storm_is_all_there);
 
-/// Every event of the fast lane that fires in a guest, and the generic lane beside it.
+/// Every event of the fast lane that fires in a guest without a disk, and the generic lane beside it.
 fn records_equal_ftraces(kernel: &Kernel) {
     let groups = ["sched", "timer", "nested", "kmem", "raw_syscalls", "syscalls", "network"];
     integration_tests(kernel, &[("oracle", &groups)]);
+}
+
+/// The events that need one, and interrupts that devices raise.
+fn records_of_disks_equal_ftraces(kernel: &Kernel) {
+    integration_tests_on_disk(kernel, &[("oracle", &["irq", "block"])]);
 }
 
 fn sched_records_equal_ftraces(kernel: &Kernel) {

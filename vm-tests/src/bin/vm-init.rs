@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group, setsid};
-use rustix::system::RebootCommand;
+use rustix::system::{RebootCommand, init_module};
 use rustix::termios::{OptionalActions, tcdrain, tcgetattr, tcsetattr};
+use vm_tests::disk;
 use vm_tests::protocol::{Cmd, End, Frame, PLAN_PATH, Plan};
 
 /// How long a pipe may stay open after its command ended: something that the command left behind may hold it.
@@ -51,6 +52,12 @@ fn run() -> Result<(), Box<dyn Error>> {
             .map_err(|error| format!("mount {kind} on {at}: {error}"))?;
     }
     let plan = Plan::from_bytes(&fs::read(PLAN_PATH)?)?;
+    for module in &plan.modules {
+        init_module(&fs::read(module)?, c"").map_err(|error| format!("load {module}: {error}"))?;
+    }
+    if let Some(path) = &plan.disk {
+        mount_disk(path)?;
+    }
     if plan.shell {
         shell()?;
     } else {
@@ -71,6 +78,15 @@ fn run() -> Result<(), Box<dyn Error>> {
     println!("vm-init: done");
     tcdrain(io::stdout())?;
     rustix::system::reboot(RebootCommand::PowerOff)?;
+    Ok(())
+}
+
+fn mount_disk(path: &str) -> Result<(), Box<dyn Error>> {
+    fs::write(disk::SCHEDULER_FILE, disk::SCHEDULER)
+        .map_err(|error| format!("{} in {}: {error}", disk::SCHEDULER, disk::SCHEDULER_FILE))?;
+    fs::create_dir_all(path).map_err(|error| format!("{path}: {error}"))?;
+    mount(disk::PARTITION, path, disk::FILE_SYSTEM, MountFlags::empty(), None)
+        .map_err(|error| format!("mount {} on {path}: {error}", disk::PARTITION))?;
     Ok(())
 }
 
