@@ -181,6 +181,18 @@ impl Ledger {
         Some(self.numbers("recursion_misses").next().expect("the ledger tells of recursion misses"))
     }
 
+    /// Whether more may have been skipped than the kernel counts.
+    pub fn skips_uncounted(&self) -> bool {
+        self.text.contains("\"skips_uncounted\":true")
+    }
+
+    /// Whether an event took the generic lane.
+    pub fn is_generic(&self, event: &str) -> bool {
+        let entry = self.text.split_once(&format!("\"event\":\"{event}\","));
+        let lane = entry.and_then(|(_, rest)| rest.split_once("\"lane\":\""));
+        lane.is_some_and(|(_, rest)| rest.starts_with("generic\""))
+    }
+
     /// Events recorded, over all CPUs.
     pub fn recorded(&self) -> u64 {
         let (cpus, _) = self.text.split_once("\"events\":").expect("the ledger lists events");

@@ -328,6 +328,7 @@ impl Capture {
         wait_until_quiet(&rings, &options.cpus);
         programs.flush_side_queues(&options.cpus);
         let recursion_misses = programs.recursion_misses(&links.fast, &links.probes);
+        let skips_uncounted = programs.skips_uncounted();
         let duration = started.map(|(start, _)| start.elapsed()).unwrap_or_default();
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(links);
@@ -377,6 +378,7 @@ impl Capture {
             cpus,
             events,
             recursion_misses,
+            skips_uncounted,
             names_lost,
             vanished_cgroups: options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,

@@ -26,6 +26,8 @@ pub struct Stats {
     /// Events that fired while another tracing program ran on their CPU, or the same one, so that the kernel skipped ours; by program, over
     /// all CPUs.
     pub recursion_misses: Vec<RecursionMisses>,
+    /// Whether there may be more of them, which the kernel does not count.
+    pub skips_uncounted: bool,
     /// Thread names that could not be noted when they changed.
     pub names_lost: u64,
     /// Control groups of the recording's scope that were removed meanwhile.
@@ -191,6 +193,9 @@ impl Stats {
             let _ = write!(json, ",\"not_attached\":[\"{}\"]", self.not_attached.join("\",\""));
         }
         let _ = write!(json, ",\"recursion_misses\":{}", or_null(self.recursion_misses()));
+        if self.skips_uncounted {
+            json.push_str(",\"skips_uncounted\":true");
+        }
         if !self.vanished_cgroups.is_empty() {
             let _ = write!(
                 json,
@@ -328,6 +333,11 @@ mod tests {
         assert!(json.contains("\"covered\":{\"from_ns\":5,\"to_ns\":9},\"not_attached\":[\"c:d\",\"c:e\"]"));
         // One that is not known makes the sum unknown.
         assert!(json.contains(",\"recursion_misses\":null,\"names_lost\""), "{json}");
+        let json_of_more = Stats { skips_uncounted: true, ..Stats::default() }.to_json("mono", 5, 1);
+        assert!(
+            json_of_more.contains(",\"recursion_misses\":0,\"skips_uncounted\":true,\"names_lost\""),
+            "{json_of_more}"
+        );
         assert!(
             json.ends_with(
                 "\"programs\":[{\"program\":\"a:b\",\"recursion_misses\":2},\

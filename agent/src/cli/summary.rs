@@ -64,6 +64,11 @@ pub(super) fn text(finished: &Finished) -> String {
             "events skipped by the kernel's recursion guard: unknown (counted from Linux 6.7 on)\n",
         ),
     }
+    if stats.skips_uncounted {
+        text.push_str(
+            "events that this kernel fires at the end of interrupts may be missing: in the generic lane it skips some without counting them\n",
+        );
+    }
     if stats.names_lost != 0 {
         let _ = writeln!(text, "{} thread names may be missing", count(stats.names_lost));
     }

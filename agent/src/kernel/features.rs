@@ -422,6 +422,21 @@ fn by_version(version: Option<KernelVersion>) -> Vec<Check> {
     ]
 }
 
+/// Whether hard interrupts of the running kernel fire events at their end, when they count as the thread that they interrupted already
+/// (`__irq_exit_rcu`, kernel/softirq.c): with `PREEMPT_RT`, and when booted with `threadirqs`, they wake the threads that serve soft
+/// interrupts; with `nohz_full`, they may stop the tick. What cannot be read counts as no.
+pub fn interrupts_end_with_events() -> bool {
+    let version = read::trimmed("/proc/sys/kernel/version").unwrap_or_default();
+    let command_line = read::trimmed("/proc/cmdline").unwrap_or_default();
+    do_interrupts_end_with_events(&version, &command_line)
+}
+
+fn do_interrupts_end_with_events(version: &str, command_line: &str) -> bool {
+    // init/Makefile makes the version's text.
+    version.split_whitespace().any(|word| word == "PREEMPT_RT")
+        || command_line.split_whitespace().any(|word| word == "threadirqs" || word.starts_with("nohz_full="))
+}
+
 /// Whether programs are compiled. Functions of the kernel can only be called from such.
 pub fn has_jit() -> bool {
     jit(&read::trimmed("/proc/sys/net/core/bpf_jit_enable")).status == Status::Yes
@@ -544,6 +559,17 @@ mod tests {
     use super::*;
 
     const NONE: Capabilities = Capabilities::of(&[]);
+
+    #[test]
+    fn kernels_whose_interrupts_end_with_events_are_known() {
+        let rt = "#1 SMP PREEMPT_RT Debian 6.12.117-1~deb12u1 (2026-10-01)";
+        let other = "#1 SMP PREEMPT_DYNAMIC Debian 6.12.117-1~deb12u1 (2026-10-01)";
+        assert!(do_interrupts_end_with_events(rt, "quiet"));
+        assert!(do_interrupts_end_with_events(other, "quiet threadirqs"));
+        assert!(do_interrupts_end_with_events(other, "nohz_full=1-3 quiet"));
+        assert!(!do_interrupts_end_with_events(other, "quiet nothreadirqs"));
+        assert!(!do_interrupts_end_with_events("", ""));
+    }
 
     #[test]
     fn the_administrators_capability_stands_for_others() {

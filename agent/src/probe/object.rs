@@ -29,7 +29,7 @@ use super::{
     sys,
 };
 use crate::{
-    kernel::version::KernelVersion,
+    kernel::{features, version::KernelVersion},
     ring::{Control, Rings, Shared, SharedArray},
 };
 
@@ -313,6 +313,15 @@ impl Programs {
         let fast = links.programs().map(|program| read(program, true));
         let probes = probes.programs().map(|program| read(program, counts_all || !probes.has_kprobes));
         generic.chain(fast).chain(probes).collect()
+    }
+
+    /// Whether the kernel may have kept events from programs without counting them.
+    ///
+    /// While perf handles an event of the generic lane, it leaves out those that fire meanwhile in the same context (a thread, a soft
+    /// interrupt, a hard one), before programs are called (`perf_trace_buf_alloc`, kernel/trace/trace_event_perf.c). Code of one context
+    /// does not come on top of itself, but for the end of hard interrupts.
+    pub fn skips_uncounted(&self) -> bool {
+        !self.generic.is_empty() && features::interrupts_end_with_events()
     }
 }
 
