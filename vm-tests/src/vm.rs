@@ -153,7 +153,7 @@ impl<'k> Vm<'k> {
         self
     }
 
-    /// Adds a [disk](disk) and mounts it at this path before the first command. For kernels that have the drivers of NVMe drives and
+    /// Adds a [`disk`] and mounts it at this path before the first command. For kernels that have the drivers of NVMe drives and
     /// ext4 built in: the cloud kernels.
     #[must_use]
     pub fn disk(mut self, guest: &str) -> Self {
