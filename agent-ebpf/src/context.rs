@@ -28,10 +28,18 @@ const FLAG_BH_OFF: u32 = 0x80;
 
 /// The thread that an event fires in.
 pub struct Current {
-    /// Its `task_struct`, for direct loads; null where the offsets of its fields are not known.
+    /// Its `task_struct`, for direct loads; null where the offsets of its fields are not known ([`has_task`]).
     task: *const u8,
-    /// As `bpf_get_current_pid_tgid` gives them.
-    pub pid_tgid: u64,
+    /// The thread's id.
+    pub tid: u32,
+    /// Its process's.
+    pub tgid: u32,
+}
+
+/// Whether the offsets of a task's fields are known. Asked for instead of the pointer, which no constant tells to be null.
+#[inline(always)]
+fn has_task() -> bool {
+    globals::task_pid() != 0 && globals::task_tgid() != 0
 }
 
 impl Current {
@@ -39,7 +47,7 @@ impl Current {
     #[inline(always)]
     pub fn in_compat_syscall(&self) -> bool {
         const TS_COMPAT: u32 = 2;
-        if self.task.is_null() || globals::task_status() == 0 {
+        if !has_task() || globals::task_status() == 0 {
             return false;
         }
         // SAFETY: as in `get`.
@@ -51,15 +59,16 @@ impl Current {
     /// A load from the task costs a tenth of a helper call.
     #[inline(always)]
     pub fn get() -> Self {
-        if globals::task_pid() == 0 || globals::task_tgid() == 0 {
-            return Self { task: core::ptr::null(), pid_tgid: bpf_get_current_pid_tgid() };
+        if !has_task() {
+            let ids = bpf_get_current_pid_tgid();
+            return Self { task: core::ptr::null(), tid: ids as u32, tgid: (ids >> 32) as u32 };
         }
         // SAFETY: the verifier checks the accesses against the kernel's BTF of task_struct, with the offsets known constants.
         unsafe {
             let task = bpf_get_current_task_btf() as *const u8;
             let tid = task.add(globals::task_pid() as usize).cast::<u32>().read_volatile();
             let tgid = task.add(globals::task_tgid() as usize).cast::<u32>().read_volatile();
-            Self { task, pid_tgid: u64::from(tgid) << 32 | u64::from(tid) }
+            Self { task, tid, tgid }
         }
     }
 }
@@ -95,10 +104,16 @@ pub struct Own {
 pub fn common_word(ctl: *mut CpuControl, id: u16, current: &Current, own: Own) -> u32 {
     let mut flags = FLAG_IRQS_UNKNOWN;
     let mut depth = 0;
+    let migration = migration_level(current);
     let address = percpu::preempt_count(ctl);
     if address != 0
         && let Some(count) = read_word(address)
     {
+        // Most events: nothing but what the hook and the dispatcher add.
+        let rest = if globals::preempt_need_resched() != 0 { NEED_RESCHED_INVERTED } else { 0 };
+        if count == own.preemption | rest && migration == own.migration {
+            return u32::from(id) | FLAG_IRQS_UNKNOWN << 16;
+        }
         if count & HARDIRQ_MASK != 0 {
             flags = FLAG_IRQS_OFF | FLAG_HARDIRQ;
         }
@@ -119,7 +134,8 @@ pub fn common_word(ctl: *mut CpuControl, id: u16, current: &Current, own: Own) -
             depth = 0xf;
         }
     }
-    depth |= migration_depth(current, own.migration) << 4;
+    let migration = migration.saturating_sub(own.migration);
+    depth |= if migration > 0xf { 0xf0 } else { migration << 4 };
     u32::from(id) | flags << 16 | depth << 24
 }
 
@@ -150,17 +166,15 @@ fn read_word(address: u64) -> Option<u32> {
     }
 }
 
-/// How often the current task has migration disabled, at most 15, without what running this program adds.
+/// How often the current task has migration disabled.
 #[inline(always)]
-fn migration_depth(current: &Current, own: u32) -> u32 {
+fn migration_level(current: &Current) -> u32 {
     let offset = globals::task_migration();
-    if offset == 0 || current.task.is_null() {
+    if offset == 0 || !has_task() {
         return 0;
     }
     // SAFETY: as in `Current::get`.
-    let depth = unsafe { u32::from(current.task.add(offset as usize).cast::<u16>().read_volatile()) };
-    let depth = depth.saturating_sub(own);
-    if depth > 0xf { 0xf } else { depth }
+    unsafe { u32::from(current.task.add(offset as usize).cast::<u16>().read_volatile()) }
 }
 
 /// How often the current task has lazy preemption disabled (`common_preempt_lazy_count`), without what running this program adds: the
@@ -168,7 +182,7 @@ fn migration_depth(current: &Current, own: u32) -> u32 {
 #[inline(always)]
 pub fn lazy_count(current: &Current, own_migration: u32) -> u32 {
     let offset = globals::task_lazy_count();
-    if offset == 0 || globals::task_migration() == 0 || current.task.is_null() {
+    if offset == 0 || globals::task_migration() == 0 || !has_task() {
         return 0;
     }
     // SAFETY: as in `Current::get`.

@@ -61,7 +61,7 @@ mod place {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_begin")]
 extern "C" fn fast_begin(cookie: u64, id: u64, max: u64, other: u64, frame: *mut Frame) -> *mut u8 {
-    begin::<OWN_FRAMES>(cookie as u32, id as u32, max as u32, other, frame)
+    begin::<OWN_FRAMES>(&Current::get(), cookie as u32, id as u32, max as u32, other, frame)
 }
 
 /// Makes the record of `len` bytes, perhaps with `END_CUT`, part of the ring, and the stacks that follow it; with `len` 0, a field could
@@ -86,12 +86,18 @@ extern "C" fn fast_reject(cookie: u64) -> u64 {
 
 /// `OWN` frames of a stack that `end` takes are left out.
 #[inline(always)]
-pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: *mut Frame) -> *mut u8 {
+pub fn begin<const OWN: u32>(
+    current: &Current,
+    cookie: u32,
+    id: u32,
+    max: u32,
+    other: u64,
+    frame: *mut Frame,
+) -> *mut u8 {
     let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
     let Some(mut ring) = Ring::open(cpu, cookie) else { return core::ptr::null_mut() };
-    let current = Current::get();
     let other = || if other == NO_OTHER { None } else { Some(other as u32) };
-    if !tasks::wanted(current.pid_tgid, other) {
+    if !tasks::wanted(current, other) {
         ring.filter_out();
         return core::ptr::null_mut();
     }
@@ -104,7 +110,7 @@ pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: 
             migration: globals::raw_migration() + u32::from(id & begin_flags::MIGRATION_DISABLED != 0),
             preemption: u32::from(id & begin_flags::PREEMPTIBLE == 0),
         };
-        forget(context::common_word(ring.ctl, id as u16, &current, own), current.pid_tgid)
+        forget(context::common_word(ring.ctl, id as u16, current, own), current.tid.into())
     };
     let own = if id & begin_flags::REGISTERS != 0 { 0 } else { OWN };
     let stacks = if stack::any() { wanted_stacks(cookie, own) } else { 0 };
@@ -132,7 +138,7 @@ pub fn begin<const OWN: u32>(cookie: u32, id: u32, max: u32, other: u64, frame: 
         (&raw mut (*frame).ctl).write_volatile(ring.ctl);
         (&raw mut (*frame).ledger).write_volatile(ring.ledger);
         record.cast::<u32>().write(word);
-        record.cast::<u32>().add(1).write(current.pid_tgid as u32);
+        record.cast::<u32>().add(1).write(current.tid);
     }
     record
 }
@@ -220,14 +226,14 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
         if len == 0 {
             ring.abort(LossCause::ReadFault);
         } else {
-            let delta = unsafe { (&raw const (*frame).delta).read_volatile() } as u32;
+            let delta = unsafe { (&raw const (*frame).delta).read_volatile() };
             let words = (len + 3) / 4;
             let length = if place == place::SHORT {
-                put(header.cast(), 0, words | delta << 5);
+                put(header.cast(), 0, words | (delta as u32) << 5);
                 SHORT_HEADER
             } else {
                 // The length word counts itself.
-                put(header.cast(), 0, delta << 5);
+                put(header.cast(), 0, (delta as u32) << 5);
                 put(header.cast(), 4, words * 4 + 4);
                 LONG_HEADER
             };

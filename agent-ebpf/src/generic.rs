@@ -55,7 +55,7 @@ extern "C" fn generic_event(ctx: *mut c_void) -> u32 {
 #[inline(always)]
 fn record(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
     let current = Current::get();
-    if !tasks::wanted(current.pid_tgid, || other_tid(ctx, slot)) || !parts::event_filter(ctx) {
+    if !tasks::wanted(&current, || other_tid(ctx, slot)) || !parts::event_filter(ctx) {
         ring.filter_out();
         return;
     }
@@ -90,7 +90,7 @@ fn write(
     let space = ring.reserve(time, record.len)?;
     let common = common(ring, slot, current);
     let end = space.fill(common, &record)?;
-    ring.commit(space.delta(), end);
+    ring.commit(space.delta().into(), end);
     if stack::any() {
         stack::to_ring(ring.ctl, ctx, stack::wanted(slot.flags, OWN_FRAMES), common[0], common[1]);
     }
@@ -106,7 +106,7 @@ fn common(ring: &mut Ring, slot: &EventSlot, current: &Current) -> [u32; 2] {
     let is_call = slot.flags & slot_flags::SYSCALL != 0;
     let counts_hook = is_call && globals::named_flags() & begin_flags::PREEMPTIBLE != 0;
     let own = Own { migration: OWN_MIGRATION, preemption: u32::from(!counts_hook) };
-    [context::common_word(ring.ctl, slot.id, current, own), current.pid_tgid as u32]
+    [context::common_word(ring.ctl, slot.id, current, own), current.tid]
 }
 
 /// Records the event in the side queue.

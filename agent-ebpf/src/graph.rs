@@ -60,7 +60,7 @@ extern "C" fn graph_leave(ctx: *const u8, event: *mut CallEvent, end: *mut CallE
 fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call> {
     let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
     let current = Current::get();
-    let (owner, bucket) = owner(current.pid_tgid as u32, cpu);
+    let (owner, bucket) = owner(current.tid, cpu);
     let mut index = find(owner, bucket);
     let is_root = unsafe { (*event).root } != 0;
     if index == NONE {
@@ -68,7 +68,7 @@ fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call
             return None;
         }
         let mut ring = Ring::open(cpu, cookie)?;
-        if !tasks::wanted(current.pid_tgid, || None) {
+        if !tasks::wanted(&current, || None) {
             ring.filter_out();
             return None;
         }
@@ -115,7 +115,7 @@ fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call
 #[inline(always)]
 fn leave(ctx: *const u8, event: *mut CallEvent, end: *mut CallEnd) -> Option<bool> {
     let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
-    let (owner, bucket) = owner(Current::get().pid_tgid as u32, cpu);
+    let (owner, bucket) = owner(Current::get().tid, cpu);
     let index = find(owner, bucket);
     if index == NONE {
         return None;

@@ -363,6 +363,12 @@ pub mod globals {
     pub const SELF_TGID: &str = "SELF_TGID";
     /// `u32`: number of event slots, the row length of `LEDGER`.
     pub const SLOTS: &str = "SLOTS";
+    /// How many CPUs `CONTROL` has; 0 where that is an ordinary array. Like the next two.
+    pub const CONTROL_LEN: &str = "CONTROL_LEN";
+    /// Elements of `LEDGER`.
+    pub const LEDGER_LEN: &str = "LEDGER_LEN";
+    /// Elements of `PAGES`.
+    pub const PAGES_LEN: &str = "PAGES_LEN";
     /// `u32`: offset of `task_struct.pid`, or 0 without BTF.
     pub const TASK_PID: &str = "TASK_PID";
     /// `u32`: offset of `task_struct.tgid`, or 0 without BTF.

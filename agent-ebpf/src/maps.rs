@@ -5,18 +5,52 @@ use agent_ebpf::{
     SyscallSlot, TID_WORDS,
     calls::{CALL_WAYS, CallThread},
 };
+use core::{arch::asm, intrinsics::cold_path};
+
 use aya_ebpf::{
     bindings::BPF_F_MMAPABLE,
     macros::map,
     maps::{Array, RingBuf},
 };
 
+/// An array that programs reach without a lookup, of which the kernel makes a dozen instructions.
+///
+/// Where all elements together are the only value of a map, the address of that is a constant of the program (`BPF_PSEUDO_MAP_VALUE`,
+/// include/uapi/linux/bpf.h), and that of an element is a sum. The agent makes such maps, unless the kernel refuses a value of that
+/// size; then it is an ordinary array.
+#[repr(transparent)]
+pub struct Table<T>(Array<T>);
+
+impl<T> Table<T> {
+    const fn new() -> Self {
+        Self(Array::with_max_entries(1, BPF_F_MMAPABLE))
+    }
+
+    /// An element. `len` is the constant that tells how many there are, or 0 for an ordinary array.
+    #[inline(always)]
+    pub fn get_ptr_mut(&self, index: u32, len: u32) -> Option<*mut T> {
+        if len == 0 {
+            cold_path();
+            return self.0.get_ptr_mut(index);
+        }
+        let mut index = u64::from(index);
+        let mut first = (&raw const *self).cast_mut().cast::<T>();
+        // SAFETY: does nothing. The compiler shall neither take the first element for what it sees behind the address, nor compute with
+        // another copy of the index than the one that is compared.
+        unsafe { asm!("/* {0} {1} */", inout(reg) first, inout(reg) index, options(pure, nomem, nostack)) };
+        if index >= u64::from(len) {
+            return None;
+        }
+        Some(first.wrapping_add(index as usize))
+    }
+}
+
 /// A sub-buffer page.
 #[repr(C, align(4096))]
 pub struct Page(pub [u8; PAGE_SIZE]);
 
 #[map]
-pub static PAGES: Array<Page> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+pub static PAGES: Table<Page> = Table::new();
 
 #[map]
 pub static PAGE_META: Array<PageMeta> = Array::with_max_entries(1, BPF_F_MMAPABLE);
@@ -32,13 +66,13 @@ pub static SIDE: Array<Side> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 pub static SYSCALLS: Array<SyscallSlot> = Array::with_max_entries(SYSCALL_SLOTS as u32, BPF_F_MMAPABLE);
 
 #[map]
-pub static CONTROL: Array<CpuControl> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+pub static CONTROL: Table<CpuControl> = Table::new();
 
 #[map]
 pub static EVENTS: Array<EventSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
-pub static LEDGER: Array<EventLedger> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+pub static LEDGER: Table<EventLedger> = Table::new();
 
 #[map]
 pub static TRACED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_MMAPABLE);

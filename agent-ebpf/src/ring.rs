@@ -81,7 +81,7 @@ impl Ring {
     /// The ring of this CPU, if its gate is open.
     #[inline(always)]
     pub fn open(cpu: u32, cookie: u32) -> Option<Self> {
-        let ctl = CONTROL.get_ptr_mut(cpu)?;
+        let ctl = CONTROL.get_ptr_mut(cpu, globals::control_len())?;
         if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
             return None;
         }
@@ -90,7 +90,7 @@ impl Ring {
 
     #[inline(always)]
     pub fn at(ctl: *mut CpuControl, cpu: u32, cookie: u32) -> Option<Self> {
-        let ledger = LEDGER.get_ptr_mut(cpu * globals::slots() + cookie)?;
+        let ledger = LEDGER.get_ptr_mut(cpu * globals::slots() + cookie, globals::ledger_len())?;
         Some(Self { ctl, ledger })
     }
 
@@ -190,16 +190,16 @@ impl Ring {
             delta = 0;
         }
         let ctl = self.control();
-        let page = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot)?;
+        let page = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot, globals::pages_len())?;
         Some(Room { page, at, delta: delta as u32 })
     }
 
     /// Makes a filled record, which ends at `end`, part of the page.
     #[inline(always)]
-    pub fn commit(&mut self, delta: u32, end: u32) {
+    pub fn commit(&mut self, delta: u64, end: u32) {
         let ctl = self.control();
         ctl.offset = end;
-        ctl.last_time += u64::from(delta);
+        ctl.last_time += delta;
         ctl.events += 1;
         unsafe { (*self.ledger).recorded += 1 };
     }
@@ -254,7 +254,9 @@ fn make_room(ctl: *mut CpuControl, time: u64, need: u32) -> u64 {
             if extend == 0 {
                 return offset.into();
             }
-            let Some(page) = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot) else { return 0 };
+            let Some(page) = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot, globals::pages_len()) else {
+                return 0;
+            };
             let at = clamp::<{ PAGE_SIZE as u32 - 8 }>(offset);
             put(page, at, TYPE_TIME_EXTEND | ((delta & DELTA_MASK) as u32) << 5);
             put(page, at + 4, (delta >> DELTA_BITS) as u32);
@@ -289,7 +291,11 @@ fn close_page(ctl: &mut CpuControl, used: u32) {
 #[inline(always)]
 fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
     let index = ctl.ring_base + ctl.slot;
-    let (Some(meta), Some(page)) = (PAGE_META.get_ptr_mut(index), PAGES.get_ptr_mut(index)) else { return 0 };
+    let (Some(meta), Some(page)) =
+        (PAGE_META.get_ptr_mut(index), PAGES.get_ptr_mut(index, globals::pages_len()))
+    else {
+        return 0;
+    };
     let full = ctl.head - atomic::load(&raw const ctl.consumed) >= u64::from(ctl.ring_pages);
     if full {
         if globals::overwrite() == 0 {

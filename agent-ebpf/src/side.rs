@@ -138,7 +138,7 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn flush_side(ctx: RawTracePointContext) -> i32 {
     let cpu: u64 = ctx.arg(0);
-    let Some(ctl) = CONTROL.get_ptr_mut(cpu as u32) else { return -1 };
+    let Some(ctl) = CONTROL.get_ptr_mut(cpu as u32, globals::control_len()) else { return -1 };
     flush(ctl);
     unsafe { (atomic::load(&raw const (*ctl).side_tail) - atomic::load(&raw const (*ctl).side_head)) as i32 }
 }
@@ -248,5 +248,5 @@ fn move_record(ring: &mut Ring, time: u64, record: *const u8, len: u32) {
         let to = page.cast::<u8>().add(start as usize);
         probe_read(to.cast(), clamp::<{ SIDE_RECORD_MAX as u32 }>(len), record.cast());
     }
-    ring.commit(delta, start + words * 4);
+    ring.commit(delta.into(), start + words * 4);
 }

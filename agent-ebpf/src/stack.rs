@@ -129,7 +129,7 @@ fn write<const NEED: u32>(ring: &mut Ring, fill: impl FnOnce(*mut u8) -> u32) {
     }
     put(page, at, delta << 5);
     put(page, at + 4, len + 4);
-    ring.commit(delta, at + LONG_HEADER + len);
+    ring.commit(delta.into(), at + LONG_HEADER + len);
 }
 
 /// Writes an `ftrace:kernel_stack` record and gives its length, or 0.

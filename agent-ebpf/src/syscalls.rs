@@ -74,7 +74,8 @@ fn arguments(ctx: *const u64) -> (*const u64, u64) {
 fn enter<const OWN: u32>(ctx: *const u64) {
     let mut frame = MaybeUninit::<Frame>::uninit();
     let (cookie, id) = (globals::raw_enter() - 1, globals::raw_enter_id());
-    let record = fast::begin::<OWN>(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
+    let current = Current::get();
+    let record = fast::begin::<OWN>(&current, cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
     }
@@ -82,14 +83,22 @@ fn enter<const OWN: u32>(ctx: *const u64) {
     unsafe {
         record.add(8).cast::<u64>().write(nr);
         let args = record.add(16).cast::<u64>();
-        if Current::get().in_compat_syscall() {
+        if current.in_compat_syscall() {
             // `syscall_get_arguments`, arch/x86/include/asm/syscall.h.
             copy(args, regs, [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP]);
+            stay_apart();
         } else {
             copy(args, regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
         }
     }
     fast::end(frame.as_mut_ptr(), ENTER_MAX.into(), ctx.cast());
+}
+
+/// Keeps the compiler from making one of two ways that differ in their offsets only: the address of each word would be computed.
+#[inline(always)]
+fn stay_apart() {
+    // SAFETY: does nothing.
+    unsafe { core::arch::asm!("", options(nostack)) };
 }
 
 /// All six arguments are written, and as many of them belong to the record as the call has.
@@ -101,12 +110,13 @@ fn enter_named(ctx: *const u64) {
     }
     let Some(slot) = SYSCALLS.get(nr as u32).filter(|slot| slot.enter != 0) else { return };
     // As the kernel does not report 32-bit calls (`trace_get_syscall_nr`, kernel/trace/trace_syscalls.c).
-    if Current::get().in_compat_syscall() {
+    let current = Current::get();
+    if current.in_compat_syscall() {
         return;
     }
     let mut frame = MaybeUninit::<Frame>::uninit();
     let (cookie, id) = (slot.enter - 1, u32::from(slot.enter_id) | globals::named_flags());
-    let record = fast::begin::<OWN_FRAMES>(cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
+    let record = fast::begin::<OWN_FRAMES>(&current, cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
     }
@@ -152,7 +162,7 @@ fn exit_first(ctx: *const u64) -> u64 {
 fn exit_raw<const OWN: u32>(ctx: *const u64) {
     let (regs, ret) = arguments(ctx);
     let (cookie, id) = (globals::raw_exit() - 1, globals::raw_exit_id());
-    exit::<OWN>(ctx, cookie, id, i64::from(number(regs)) as u64, ret);
+    exit::<OWN>(ctx, &Current::get(), cookie, id, i64::from(number(regs)) as u64, ret);
 }
 
 /// The number of a call that ends (`syscall_get_nr`): an `int`.
@@ -170,19 +180,20 @@ fn exit_named(ctx: *const u64) {
         return;
     }
     let Some(slot) = SYSCALLS.get(nr as u32).filter(|slot| slot.exit != 0) else { return };
-    if Current::get().in_compat_syscall() {
+    let current = Current::get();
+    if current.in_compat_syscall() {
         return;
     }
     // `syscall_get_return_value`.
     let ret = unsafe { regs.add(reg::AX).read_volatile() };
     let id = u32::from(slot.exit_id) | globals::named_flags();
-    exit::<OWN_FRAMES>(ctx, slot.exit - 1, id, u64::from(nr as u32), ret);
+    exit::<OWN_FRAMES>(ctx, &current, slot.exit - 1, id, u64::from(nr as u32), ret);
 }
 
 #[inline(always)]
-fn exit<const OWN: u32>(ctx: *const u64, cookie: u32, id: u32, nr: u64, ret: u64) {
+fn exit<const OWN: u32>(ctx: *const u64, current: &Current, cookie: u32, id: u32, nr: u64, ret: u64) {
     let mut frame = MaybeUninit::<Frame>::uninit();
-    let record = fast::begin::<OWN>(cookie, id, EXIT_MAX, NO_OTHER, frame.as_mut_ptr());
+    let record = fast::begin::<OWN>(current, cookie, id, EXIT_MAX, NO_OTHER, frame.as_mut_ptr());
     if record.is_null() {
         return;
     }

@@ -16,7 +16,9 @@ use aya_ebpf::{
 };
 
 use crate::{
-    atomic, globals, graph,
+    atomic,
+    context::Current,
+    globals, graph,
     maps::{CONTROL, NAMES, SCOPED, TRACED, UNTRACED},
     parts,
 };
@@ -28,14 +30,18 @@ const CLONE_THREAD: u64 = 0x1_0000;
 /// ftrace's `set_event_pid` and `set_event_notrace_pid`, a switch or a wakeup counts for both threads, and is left out only if
 /// neither is wanted.
 #[inline(always)]
-pub fn wanted(pid_tgid: u64, other: impl Fn() -> Option<u32>) -> bool {
-    let tid = pid_tgid as u32;
-    let is_self = globals::self_tgid() != 0 && (pid_tgid >> 32) as u32 == globals::self_tgid();
+pub fn wanted(current: &Current, other: impl Fn() -> Option<u32>) -> bool {
     // The scope first, which notes what it finds.
-    if in_scope(tid) && is_listed(tid) && !is_self {
+    if in_scope(current.tid) && is_listed(current.tid) && !is_self(current) {
         return true;
     }
     other().is_some_and(|tid| is_listed(tid) && was_in_scope(tid) && !contains(&UNTRACED, tid))
+}
+
+/// Whether the current thread is the agent's.
+#[inline(always)]
+fn is_self(current: &Current) -> bool {
+    globals::self_tgid() != 0 && current.tgid == globals::self_tgid()
 }
 
 /// Whether the filter by thread ids takes the thread.
@@ -144,7 +150,7 @@ fn note_name(tid: u32, comm: *const u8) {
         let many = NAMES.query(BPF_RB_AVAIL_DATA.into()) >= NAMES_WAKE;
         let wakeup = if many { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
         if NAMES.output::<NameRecord>(&record, u64::from(wakeup)).is_err()
-            && let Some(ctl) = CONTROL.get_ptr_mut(cpu)
+            && let Some(ctl) = CONTROL.get_ptr_mut(cpu, globals::control_len())
         {
             // The agent then reads the names from /proc, for as long as the threads live.
             unsafe { (*ctl).names_lost += 1 };

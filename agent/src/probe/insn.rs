@@ -78,6 +78,8 @@ pub(super) const PSEUDO_CALL: u8 = 1;
 const PSEUDO_KFUNC_CALL: u8 = 2;
 /// Source register of loads of a map's address.
 const PSEUDO_MAP_FD: u8 = 1;
+/// The same of loads of the address of a map's only value, to which the second instruction's immediate is added.
+pub(super) const PSEUDO_MAP_VALUE: u8 = 2;
 /// Loads 64 bits, with the upper half in a second instruction.
 pub(super) const LD_IMM64: u8 = 0x18;
 
@@ -111,6 +113,20 @@ pub(super) fn replace_call(instruction: &mut bpf_insn, by: Replacement) {
         Replacement::Value(value) => {
             instruction.code = ALU64 | Alu::Mov as u8;
             instruction.imm = value;
+        }
+    }
+}
+
+/// Lets loads of the addresses of these maps load those of their values.
+pub(super) fn load_values_of(maps: &[i32], instructions: &mut [bpf_insn]) {
+    for at in 1..instructions.len() {
+        if let [.., load, offset] = &mut instructions[..=at]
+            && load.code == LD_IMM64
+            && load.src_reg() == PSEUDO_MAP_FD
+            && maps.contains(&load.imm)
+        {
+            load.set_src_reg(PSEUDO_MAP_VALUE);
+            offset.imm = 0;
         }
     }
 }

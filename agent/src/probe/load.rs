@@ -16,7 +16,7 @@ use aya_obj::{
 };
 
 use super::{
-    insn::{Insn, Replacement, calls_placeholder, replace_call},
+    insn::{Insn, Replacement, calls_placeholder, load_values_of, replace_call},
     parts::{self, Written},
     simplify::Constants,
     sys,
@@ -127,6 +127,18 @@ impl LoadError {
     }
 }
 
+/// An array that is the only value of its map if the kernel allows one of that size, so that programs need no lookup (`Table` of
+/// agent-ebpf's `maps`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FlatArray {
+    /// The map's name.
+    pub name: &'static str,
+    /// How many elements it has.
+    pub elements: u32,
+    /// The constant that tells programs that number; it is 0 where the map is an array of them.
+    pub len: &'static str,
+}
+
 /// A program to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ToLoad<'a> {
@@ -159,19 +171,34 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Reads the object `bytes`, sets its constants `globals`, and creates its maps with the numbers of elements in `sizes`
-    /// and the sizes of elements in `value_sizes`. An array of maps gets ring buffers of `inner_bytes` each. `cast` is the kernel's
+    /// Reads the object `bytes`, sets its constants `globals`, and creates its maps: `tables`, and others with the numbers of elements
+    /// in `sizes` and the sizes of elements in `value_sizes`. An array of maps gets ring buffers of `inner_bytes` each. `cast` is the kernel's
     /// function that calls of [`agent_ebpf::CAST_CALL`] mean.
     pub(super) fn create(
         bytes: &[u8],
         globals: &[(&'static str, &[u8])],
+        tables: &[FlatArray],
         sizes: &[(&'static str, u32)],
         value_sizes: &[(&'static str, u32)],
         inner_bytes: u32,
         cast: Option<TypeId>,
     ) -> Result<Self, LoadError> {
         let mut code = aya_obj::Object::parse(bytes)?;
-        code.patch_map_data(globals.iter().map(|&(name, value)| (name, (value, true))).collect())?;
+        let (mut maps, mut inner) = (BTreeMap::new(), BTreeMap::new());
+        let (mut lens, mut values) = (Vec::new(), Vec::new());
+        for table in tables {
+            let definition = code.maps.get_mut(table.name).ok_or(LoadError::Missing(table.name))?;
+            let failed = |source| LoadError::Map { map: table.name.to_owned(), source };
+            let (map, len) = create_table(table, definition).map_err(failed)?;
+            if len != 0 {
+                values.push(map.as_raw_fd());
+            }
+            maps.insert(table.name.to_owned(), map);
+            lens.push((table.len, len.to_ne_bytes()));
+        }
+        let lens = lens.iter().map(|(name, value)| (*name, value.as_slice()));
+        let globals = globals.iter().copied().chain(lens);
+        code.patch_map_data(globals.map(|(name, value)| (name, (value, true))).collect())?;
         for &(name, entries) in sizes {
             code.maps.get_mut(name).ok_or(LoadError::Missing(name))?.set_max_entries(entries);
         }
@@ -179,8 +206,10 @@ impl Object {
             code.maps.get_mut(name).ok_or(LoadError::Missing(name))?.set_value_size(bytes);
         }
         let definitions = std::mem::take(&mut code.maps);
-        let (mut maps, mut inner) = (BTreeMap::new(), BTreeMap::new());
         for (name, definition) in &definitions {
+            if maps.contains_key(name) {
+                continue;
+            }
             let failed = |source| LoadError::Map { map: name.clone(), source };
             if definition.map_type() == sys::BPF_MAP_TYPE_ARRAY_OF_MAPS {
                 let (map, rings) = create_ring_buffers(name, definition, inner_bytes).map_err(failed)?;
@@ -196,6 +225,9 @@ impl Object {
             .filter_map(|(name, map)| Some((name.as_str(), maps.get(name)?.as_raw_fd(), map)));
         code.relocate_maps(placed, &text)?;
         code.relocate_calls(&text)?;
+        for function in code.functions.values_mut() {
+            load_values_of(&values, &mut function.instructions);
+        }
         // Without the function, what is left is in a branch that is never taken.
         let cast = cast.map_or(Replacement::Value(0), Replacement::Kernel);
         let functions = code.functions.values_mut();
@@ -377,6 +409,25 @@ fn create_ring_buffers(
         sys::set_element(map.as_fd(), index as u32, &ring.as_raw_fd().to_ne_bytes())?;
     }
     Ok((map, rings))
+}
+
+/// Bytes that the verifier lets a program go beyond an address (`BPF_MAX_VAR_OFF`, include/linux/bpf_verifier.h).
+const TABLE_MAX: u32 = 1 << 29;
+
+/// Makes a table, with the number of elements for its constant.
+fn create_table(table: &FlatArray, definition: &mut aya_obj::Map) -> io::Result<(OwnedFd, u32)> {
+    let element = definition.value_size();
+    if let Some(bytes) = element.checked_mul(table.elements).filter(|bytes| *bytes <= TABLE_MAX) {
+        definition.set_max_entries(1);
+        definition.set_value_size(bytes);
+        // Before 6.0 a value has 4 MB at most (`array_map_alloc_check`, kernel/bpf/arraymap.c).
+        if let Ok(map) = create_map(table.name, definition, None) {
+            return Ok((map, table.elements));
+        }
+    }
+    definition.set_max_entries(table.elements);
+    definition.set_value_size(element);
+    Ok((create_map(table.name, definition, None)?, 0))
 }
 
 fn create_map(name: &str, definition: &aya_obj::Map, inner: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {

@@ -24,7 +24,7 @@ use super::{
     generic::GenericProgram,
     hook::{self, HookLinks, HookProgram, ToAttach},
     kernel_layout::KernelLayout,
-    load::{LoadError, Object, ToLoad, side_by_side},
+    load::{FlatArray, LoadError, Object, ToLoad, side_by_side},
     program::Recorded,
     sys,
 };
@@ -491,20 +491,24 @@ fn create_object(
     let mut constants: Vec<(&'static str, &[u8])> =
         words.iter().map(|(name, value)| (*name, value.as_slice())).collect();
     constants.push((globals::RQ_TO_PREEMPT, &distance));
+    let table = |name, elements, len| FlatArray { name, elements, len };
+    let tables = [
+        table("PAGES", pages, globals::PAGES_LEN),
+        table("CONTROL", options.possible_cpus, globals::CONTROL_LEN),
+        table("LEDGER", ledger, globals::LEDGER_LEN),
+    ];
     let sizes = [
-        ("PAGES", pages),
         ("PAGE_META", pages),
         ("SIDE", (options.ring_cpus.len() as u32).max(1)),
-        ("CONTROL", options.possible_cpus),
         ("EVENTS", slots),
-        ("LEDGER", ledger),
         ("RATES", slots),
         ("CALL_OWNERS", if options.tracks_calls { CALL_BUCKETS as u32 } else { 1 }),
         ("CALLS", if options.tracks_calls { (CALL_BUCKETS * CALL_WAYS) as u32 } else { 1 }),
         ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
     ];
     let cast = layout.any_load.map(|load| load.cast);
-    let mut object = Object::create(OBJECT, &constants, &sizes, &[("SIDE", side_bytes)], WAKE_BYTES, cast)?;
+    let values = [("SIDE", side_bytes)];
+    let mut object = Object::create(OBJECT, &constants, &tables, &sizes, &values, WAKE_BYTES, cast)?;
     object.set_scope(options.scope.as_ref().map(|scope| scope.code.clone()));
     Ok(object)
 }

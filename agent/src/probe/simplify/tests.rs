@@ -1,6 +1,11 @@
 //! Programs that are simplified compute what they did.
 
-use super::*;
+use super::{
+    constants::{State, Value, number32, number64},
+    decode::{ALU32, JMP32, MOV, PSEUDO_FUNC},
+    *,
+};
+use crate::probe::insn::{ALU64, Alu, CALL, PSEUDO_CALL, PSEUDO_MAP_VALUE, X};
 
 /// `main` of a program, run: R0 at its end. Memory is a map of constants, and 64 bytes of stack.
 fn run(code: &[Insn], constants: &Constants, context: u64) -> u64 {
@@ -49,9 +54,10 @@ fn call(code: &[Insn], constants: &Constants, start: usize, arguments: [u64; 6])
                 number[..insn.size()].copy_from_slice(&bytes[..insn.size()]);
                 r[to] = u64::from_le_bytes(number);
             }
-            3 => {
+            2 | 3 => {
                 let address = (place(r[to]) - STACK) as usize;
-                stack[address..address + insn.size()].copy_from_slice(&r[from].to_le_bytes()[..insn.size()]);
+                let value = if insn.class() == 3 { r[from] } else { i64::from(insn.imm) as u64 };
+                stack[address..address + insn.size()].copy_from_slice(&value.to_le_bytes()[..insn.size()]);
             }
             ALU32 | ALU64 => {
                 let b = if insn.code & X != 0 { r[from] } else { i64::from(insn.imm) as u64 };
@@ -64,7 +70,7 @@ fn call(code: &[Insn], constants: &Constants, start: usize, arguments: [u64; 6])
             }
             _ if insn.code == GOTO => at = insn.target(at).unwrap() - 1,
             _ => {
-                let numbers: State = std::array::from_fn(|index| Value::Number(r[index]));
+                let numbers = State::of(std::array::from_fn(|index| Value::Number(r[index])));
                 if insn.decided(&numbers).unwrap() {
                     at = insn.target(at).unwrap() - 1;
                 }
@@ -93,7 +99,8 @@ impl Chance {
 const OPS: [u8; 11] = [0x00, 0x10, 0x20, 0x40, 0x50, 0x60, 0x70, 0x80, 0xa0, MOV, 0xc0];
 const CONDITIONS: [u8; 11] = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0];
 
-/// A function of random instructions, whose jumps go forwards, and which writes its registers before it reads them.
+/// A function of random instructions, whose jumps go forwards, and which writes its registers before it reads them. The upper half of its
+/// stack is an object whose address it takes.
 fn function(chance: &mut Chance, calls: bool) -> Vec<Insn> {
     let mut code: Vec<Insn> = Vec::new();
     let insn = |code, regs, off, imm| Insn { code, regs, off, imm };
@@ -105,26 +112,45 @@ fn function(chance: &mut Chance, calls: bool) -> Vec<Insn> {
     }
     let len = 10 + chance.below(30);
     let begin = code.len();
+    // What jumps may go to: nothing in the middle of what belongs together.
+    let mut starts = Vec::new();
     for _ in 0..len {
+        starts.push(code.len());
         let (to, from) = (chance.pick(&[0, 6, 7, 8, 9]), chance.pick(&[0, 6, 7, 8, 9]));
         let imm = [0, 1, -1, 40, i32::MAX, i32::MIN][chance.below(6) as usize];
-        match chance.below(9) {
+        let size = chance.pick(&[0, 0x08, 0x10, 0x18]);
+        match chance.below(13) {
             0 | 1 => {
                 code.push(insn(LD_IMM64, 1 | PSEUDO_MAP_VALUE << 4, 0, 77));
                 code.push(insn(0, 0, 0, chance.below(6) as i32 * 8));
-                code.push(insn(0x60 | 1 | chance.pick(&[0, 0x08, 0x10, 0x18]), to | 1 << 4, 0, 0));
+                code.push(insn(0x61 | size, to | 1 << 4, 0, 0));
             }
-            2 => code.push(insn(0x7b, FRAME | from << 4, -8 - 8 * chance.below(8) as i16, 0)),
-            3 => code.push(insn(0x79, to | FRAME << 4, -8 - 8 * chance.below(8) as i16, 0)),
-            4 | 5 => {
+            // Words and parts of words, above and below what the address is taken of.
+            2 => code.push(insn(0x63 | size, FRAME | from << 4, -8 - 4 * chance.below(15) as i16, 0)),
+            3 => code.push(insn(0x61 | size, to | FRAME << 4, -8 - 4 * chance.below(15) as i16, 0)),
+            4 => code.push(insn(0x62 | size, FRAME, -8 - 4 * chance.below(15) as i16, imm)),
+            5 | 6 => {
                 let class = chance.pick(&[5, JMP32]) | chance.pick(&CONDITIONS) | chance.pick(&[0, X]);
                 let regs = to | if class & X != 0 { from << 4 } else { 0 };
                 // Made right below.
                 code.push(insn(class, regs, 1 + chance.below(12) as i16, imm));
             }
-            6 if calls => {
+            7 if calls => {
                 code.push(insn(ALU64 | MOV | X, 1 | from << 4, 0, 0));
                 code.push(insn(CALL, PSEUDO_CALL << 4, 0, 0));
+            }
+            8 => addresses(chance, &mut code, to, from),
+            9 => {
+                // A copy that is used, and a shift there and back.
+                code.push(insn(ALU64 | MOV | X, 2 | from << 4, 0, 0));
+                if chance.below(2) == 0 {
+                    code.push(insn(ALU64 | Alu::Lsh as u8, 2, 0, 32));
+                    code.push(insn(ALU64 | Alu::Rsh as u8, 2, 0, 32));
+                }
+                if chance.below(2) == 0 {
+                    code.push(insn(ALU64 | chance.pick(&OPS), from, 0, imm));
+                }
+                code.push(insn(chance.pick(&[ALU32, ALU64]) | chance.pick(&OPS) | X, to | 2 << 4, 0, 0));
             }
             _ => {
                 let class = chance.pick(&[ALU32, ALU64]) | chance.pick(&OPS) | chance.pick(&[0, X]);
@@ -133,16 +159,8 @@ fn function(chance: &mut Chance, calls: bool) -> Vec<Insn> {
             }
         }
     }
+    starts.push(code.len());
     code.push(insn(EXIT, 0, 0, 0));
-    // No jump into the middle of what belongs together.
-    let starts: Vec<usize> = (begin..code.len())
-        .filter(|&at| {
-            let inside = code[at - 1].code == LD_IMM64
-                || at >= 2 && code[at - 2].code == LD_IMM64
-                || code[at].code == CALL;
-            !inside
-        })
-        .collect();
     for at in begin..code.len() {
         if code[at].is_jump() {
             let wanted = at + code[at].off as usize;
@@ -151,6 +169,36 @@ fn function(chance: &mut Chance, calls: bool) -> Vec<Insn> {
         }
     }
     code
+}
+
+/// Loads and stores by an address in the object on the stack, which is computed in several ways.
+fn addresses(chance: &mut Chance, code: &mut Vec<Insn>, to: u8, from: u8) {
+    let insn = |code, regs, off, imm| Insn { code, regs, off, imm };
+    let add = |register, imm| insn(ALU64 | Alu::Add as u8, register, 0, imm);
+    code.push(insn(ALU64 | MOV | X, 1 | FRAME << 4, 0, 0));
+    code.push(add(1, -32));
+    let base = if chance.below(2) == 0 {
+        1
+    } else {
+        code.push(insn(ALU64 | MOV | X, 2 | 1 << 4, 0, 0));
+        2
+    };
+    for _ in 0..1 + chance.below(3) {
+        if chance.below(2) == 0 {
+            code.push(add(base, 4));
+        }
+        let (size, off) = (chance.pick(&[0, 0x08, 0x10, 0x18]), chance.below(12) as i16);
+        match chance.below(3) {
+            0 => code.push(insn(0x63 | size, base | from << 4, off, 0)),
+            1 => code.push(insn(0x61 | size, to | base << 4, off, 0)),
+            _ => code.push(insn(0x61 | size, to | 1 << 4, off, 0)),
+        }
+    }
+    if chance.below(4) == 0 {
+        // The address is lost in what it loads.
+        code.push(insn(0x79, base | base << 4, 0, 0));
+        code.push(insn(ALU64 | MOV | X, to | base << 4, 0, 0));
+    }
 }
 
 #[test]
@@ -166,7 +214,7 @@ fn simplified_programs_compute_the_same() {
         for (at, insn) in code[..main].iter_mut().enumerate().filter(|(_, insn)| insn.code == CALL) {
             insn.imm = (main - at - 1) as i32;
         }
-        let simple = Program { code: code.clone(), constants: &constants }.simplify().unwrap();
+        let simple = Program::new(code.clone(), &constants).simplify().unwrap();
         shorter += code.len() - simple.len();
         for context in [0, 1, 7, u64::MAX, 1 << 31, 1 << 63, 0x8000_0001] {
             let expected = run(&code, &constants, context);
@@ -193,7 +241,7 @@ fn what_a_constant_forbids_is_gone() {
     ];
     let simple = |data: Vec<u8>| {
         let constants = vec![(3, data)];
-        Program { code: code.clone(), constants: &constants }.simplify().unwrap()
+        Program::new(code.clone(), &constants).simplify().unwrap()
     };
     assert_eq!(simple(vec![1, 1, 1, 1, 0, 0, 0, 0]), [code[0], code[6]]);
     let called = simple(vec![0, 0, 0, 0, 1, 0, 0, 0]);
@@ -203,11 +251,41 @@ fn what_a_constant_forbids_is_gone() {
 }
 
 #[test]
+fn constants_and_registers_go_through_the_stack() {
+    let insn = |code, regs, off, imm| Insn { code, regs, off, imm };
+    let (mov, copy, exit) = (ALU64 | MOV, ALU64 | MOV | X, insn(EXIT, 0, 0, 0));
+    let simple = |code: &[Insn]| Program::new(code.to_vec(), &Vec::new()).simplify().unwrap();
+    // *(r10 - 8) = 5; r0 = *(r10 - 8) as u32; r0 += 1
+    let code = [insn(0x7a, FRAME, -8, 5), insn(0x61, FRAME << 4, -8, 0), insn(ALU64, 0, 0, 1), exit];
+    assert_eq!(simple(&code), [insn(mov, 0, 0, 6), exit]);
+    // *(r10 - 8) = r1; call; r1 = *(r10 - 8); *(r10 - 16) = r1; r0 = *(r10 - 16)
+    let code = [
+        insn(0x7b, FRAME | 1 << 4, -8, 0),
+        insn(CALL, 0, 0, 5),
+        insn(0x79, 1 | FRAME << 4, -8, 0),
+        insn(0x7b, FRAME | 1 << 4, -16, 0),
+        insn(0x79, FRAME << 4, -16, 0),
+        exit,
+    ];
+    assert_eq!(simple(&code), [code[0], code[1], insn(0x79, FRAME << 4, -8, 0), exit]);
+    // What is above an address that is taken may change: r2 = r10; r2 += -16; call
+    let code = [
+        insn(0x7a, FRAME, -16, 5),
+        insn(copy, 2 | FRAME << 4, 0, 0),
+        insn(ALU64, 2, 0, -16),
+        insn(CALL, 0, 0, 1),
+        insn(0x79, FRAME << 4, -16, 0),
+        exit,
+    ];
+    assert_eq!(simple(&code), code);
+}
+
+#[test]
 fn unknown_instructions_leave_a_program_alone() {
     let insn = |code, regs, off, imm| Insn { code, regs, off, imm };
     // The call of a function by its address, and a jump behind the end.
     for strange in [insn(LD_IMM64, PSEUDO_FUNC << 4, 0, 1), insn(GOTO, 0, 100, 0)] {
         let code = vec![strange, insn(0, 0, 0, 0), insn(EXIT, 0, 0, 0)];
-        assert_eq!(Program { code, constants: &Vec::new() }.simplify(), None);
+        assert_eq!(Program::new(code, &Vec::new()).simplify(), None);
     }
 }
