@@ -300,7 +300,7 @@ impl Program<'_> {
                 && left.dst() == right.dst();
             if let Some(Some(state)) = states.get(at - 1)
                 && is_pair
-                && !targets[at]
+                && targets.get(at) == Some(&false)
                 && !self.is_upper_half(at)
                 && !self.is_upper_half(at - 1)
                 && state.registers.get(left.dst())?.is_word()

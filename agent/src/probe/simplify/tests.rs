@@ -183,7 +183,7 @@ fn addresses(chance: &mut Chance, code: &mut Vec<Insn>, to: u8, from: u8) {
         code.push(insn(ALU64 | MOV | X, 2 | 1 << 4, 0, 0));
         2
     };
-    for _ in 0..1 + chance.below(3) {
+    for _ in 0..=chance.below(3) {
         if chance.below(2) == 0 {
             code.push(add(base, 4));
         }
