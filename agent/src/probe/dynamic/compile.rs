@@ -28,6 +28,9 @@ pub(super) const FAULT_TEXT: [u8; 8] = *b"(fault)\0";
 /// Room for a thread's name, and one more byte, so that it is never cut.
 pub(super) const THREAD_NAME_ROOM: u32 = 17;
 
+/// Bytes that are in one page wherever they are, if they begin at its beginning.
+const SMALLEST_PAGE: u32 = 4096;
+
 // Below the frame, which is at the top of the stack: what was read, whether a text was cut, a thread's name.
 const READ: i16 = -FRAME - 8;
 const CUT: i16 = -FRAME - 16;
@@ -196,15 +199,19 @@ impl Compiler<'_> {
         let Program { layout, arguments, .. } = *self.program;
         for (argument, &room) in arguments.iter().zip(&layout.rooms) {
             let Fetch::Memory { offset, of, .. } = &argument.fetch else { continue };
-            let absent = self.code.label();
-            self.value(of, absent)?;
+            let there = self.code.label();
+            self.value(of, there)?;
             let size = argument.kind.size() * argument.count.unwrap_or(1);
-            // First byte and last are in two pages at most.
-            let last = if room == 0 { i64::from(size) - 1 } else { i64::from(room) - 1 };
-            for place in [*offset, offset + last] {
-                self.read_with(place, 1, HELPER_COPY_FROM_USER);
+            let len = if room == 0 { size } else { room };
+            // First byte and last are in two pages at most, and mostly in one.
+            self.read_with(*offset, 1, HELPER_COPY_FROM_USER);
+            if len <= SMALLEST_PAGE {
+                self.code.address(R1, R9, *offset as i32);
+                self.code.alu_imm(Alu::And, R1, SMALLEST_PAGE as i32 - 1);
+                self.code.jump_imm(Jump::LessEqual, R1, (SMALLEST_PAGE - len) as i32, there);
             }
-            self.code.place(absent);
+            self.read_with(offset + i64::from(len) - 1, 1, HELPER_COPY_FROM_USER);
+            self.code.place(there);
         }
         self.touching = false;
         Ok(())
