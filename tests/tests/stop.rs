@@ -120,8 +120,12 @@ fn signals_end_the_recording() {
 fn a_signal_to_the_agent_ends_the_command_too() {
     let dir = tempfile::tempdir().unwrap();
     let recording = Marked::start(dir.path(), &["-e", "sched:sched_switch", "-o", "trace.dat"]);
-    let child = fs::read_to_string(format!("/proc/{0}/task/{0}/children", recording.agent.pid())).unwrap();
-    let child: u32 = child.split_whitespace().next().expect("the command").parse().unwrap();
+    // The kernel may leave out a child while others come and go (proc_pid_children(5)).
+    let child: u32 = wait_for("the command among the children", || {
+        let children =
+            fs::read_to_string(format!("/proc/{0}/task/{0}/children", recording.agent.pid())).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    });
     recording.agent.signal(libc::SIGTERM);
     wait_for("the command's end", || {
         let state = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
