@@ -476,7 +476,10 @@ fn lttng_analyses_agree_with_the_recording() {
         let (time, since) = cpu_time.get(&tid).copied().unwrap_or_default();
         let time = time + since.map_or(0, |since| last - since);
         let expected = time as f64 / (last - first) as f64;
-        assert!((ratio - expected).abs() <= expected * 0.01 + 1e-4, "thread {tid}: {ratio}, not {expected}");
+        assert!(
+            (ratio - expected).abs() <= expected * 0.01 + 1e-4,
+            "thread {tid}: {ratio}, not {expected}; it ran {time} ns of {first} .. {last}, at the end since {since:?}; {rows:?}"
+        );
         compared += usize::from(time > 0);
     }
     assert!(compared >= 2, "{rows:?}");
