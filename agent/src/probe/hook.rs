@@ -212,6 +212,9 @@ fn link_event(program: BorrowedFd<'_>, event: &OwnedFd) -> Result<OwnedFd, HookE
 impl fmt::Display for Hook {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let returns = |returns: &bool| if *returns { "the return of " } else { "" };
+        let user_place = |out: &mut fmt::Formatter<'_>, at, path: &CString, offset: u64| {
+            write!(out, "{}{}:{offset:#x}", returns(at), path.to_string_lossy())
+        };
         match self {
             Self::Kernel { symbol, offset, returns: at, .. } => {
                 write!(out, "{}{}", returns(at), symbol.to_string_lossy())?;
@@ -221,11 +224,9 @@ impl fmt::Display for Hook {
                 write!(out, "{}{} functions", returns(at), addresses.len())
             }
             Self::KernelCalls { addresses } => write!(out, "{} functions", addresses.len()),
-            Self::User { path, offset, returns: at, .. } => {
-                write!(out, "{}{}:{offset:#x}", returns(at), path.to_string_lossy())
-            }
+            Self::User { path, offset, returns: at, .. } => user_place(out, at, path, *offset),
             Self::UserPlaces { path, offsets, returns: at, .. } => match offsets.as_slice() {
-                [offset] => write!(out, "{}{}:{offset:#x}", returns(at), path.to_string_lossy()),
+                [offset] => user_place(out, at, path, *offset),
                 _ => write!(out, "{}{} places of {}", returns(at), offsets.len(), path.to_string_lossy()),
             },
             Self::Tracepoint { id } => write!(out, "the tracepoint of event {id}"),

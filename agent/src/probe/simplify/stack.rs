@@ -4,7 +4,7 @@
 //! what is at it and above, and compilers have their own words below all objects. So nothing below the lowest address that is taken
 //! in a function changes but by the stores that name it.
 
-use super::super::insn::{ALU64, Alu, Insn, X};
+use super::super::insn::Insn;
 use super::decode::{LDX, ST, STX};
 
 /// The frame pointer.
@@ -110,8 +110,8 @@ fn taken(insn: Insn, next: Option<Insn>) -> i16 {
     match insn.class() {
         LDX if insn.code & 0xe0 == 0x60 || !is_source => 0,
         ST | STX if insn.code & 0xe0 == 0x60 && !is_source => 0,
-        _ if insn.code == ALU64 | X | Alu::Mov as u8 && is_source => {
-            let sum = next.filter(|next| next.code == ALU64 | Alu::Add as u8 && next.dst() == insn.dst());
+        _ if insn.is_copy() && is_source => {
+            let sum = next.filter(|next| next.is_sum() && next.dst() == insn.dst());
             let offset = sum.and_then(|sum| i16::try_from(sum.imm).ok());
             offset.filter(|offset| (-BYTES..0).contains(offset)).unwrap_or(-BYTES)
         }

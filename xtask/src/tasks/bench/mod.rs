@@ -115,6 +115,7 @@ impl Options {
     }
 }
 
+/// The number above 0 that an option wants.
 fn number<T: std::str::FromStr + PartialOrd + Default>(option: &str, value: Option<&String>) -> Result<T> {
     let number = value.and_then(|number| number.parse().ok()).filter(|number| *number > T::default());
     number.ok_or_else(|| format!("{option} wants a number above 0").into())

@@ -37,11 +37,10 @@ impl Options {
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             let value = args.next().ok_or_else(|| format!("{arg} wants a value"))?;
-            let number = || value.parse().ok().filter(|&number: &u64| number > 0);
             let path = || std::path::absolute(value).map(Some);
             match arg.as_str() {
-                "--rounds" => options.rounds = number().ok_or("--rounds wants a number above 0")? as usize,
-                "--events" => options.events = number().ok_or("--events wants a number above 0")?,
+                "--rounds" => options.rounds = super::number(arg, Some(value))?,
+                "--events" => options.events = super::number(arg, Some(value))?,
                 "--json" => options.json = path()?,
                 "--agent" => options.agent = path()?,
                 "--file" => options.file = path()?,
