@@ -30,7 +30,13 @@ pub fn programs() -> Result<&'static Path, Error> {
         .map_err(|why| Error::Host { program: "cargo build".to_owned(), why: why.clone() })
 }
 
+/// Names the directory of programs that were built already. `cargo xtask test` sets it, for it builds everything before anything runs.
+const ENV_PROGRAMS: &str = "TRACER_AGENT_GUEST_PROGRAMS";
+
 fn build() -> Result<PathBuf, String> {
+    if let Some(built) = std::env::var_os(ENV_PROGRAMS) {
+        return Ok(built.into());
+    }
     let programs = [("vm-tests", "vm-init"), ("vm-tests", "vm-load"), ("tracer-agent", "tracer-agent")];
     for (package, binary) in programs {
         let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -60,8 +66,27 @@ pub struct TestProgram {
     pub helpers: Vec<PathBuf>,
 }
 
+/// Names a file that says where test programs are that were built already: package, name and path a line, between tabs.
+const ENV_TEST_PROGRAMS: &str = "TRACER_AGENT_TEST_PROGRAMS";
+
+/// The integration test `name` of `package`, if it was built already. Its package's binaries are one directory above it.
+fn built_test_program(package: &str, name: &str) -> Option<TestProgram> {
+    let list = fs::read_to_string(std::env::var_os(ENV_TEST_PROGRAMS)?).ok()?;
+    let path = list.lines().find_map(|line| line.strip_prefix(&format!("{package}\t{name}\t")))?;
+    let test = PathBuf::from(path);
+    let dir = test.parent()?.parent()?;
+    let helpers = HELPERS.iter().map(|helper| dir.join(helper)).filter(|path| path.is_file()).collect();
+    Some(TestProgram { test, helpers })
+}
+
+/// The binaries of the package `integration-tests`.
+const HELPERS: [&str; 1] = ["test-workload"];
+
 /// Builds the integration test `name` of `package`.
 pub fn test_program(package: &str, name: &str) -> Result<TestProgram, Error> {
+    if let Some(built) = built_test_program(package, name) {
+        return Ok(built);
+    }
     let failed = |why: String| Error::Host { program: "cargo test --no-run".to_owned(), why };
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(workspace())

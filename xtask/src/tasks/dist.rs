@@ -12,7 +12,7 @@ use crate::{Result, process};
 pub(super) const TASK: Task = Task {
     name: "dist",
     args: "",
-    about: "Makes the static binary for release, with its sha256, in target/dist\n\
+    about: "Makes the static binary for release, with its sha256, in target/artifacts\n\
             It needs no library and no file of the machine that it is copied to.",
     run: dist,
 };
@@ -22,18 +22,18 @@ fn dist(args: &[String]) -> Result {
     setup(Purpose::Dist)?;
     process::run(&mut process::cargo([
         "build",
-        "--release",
+        "--profile=dist",
         "--locked",
         "--target",
         STATIC_TARGET,
         "--package",
         "tracer-agent",
     ]))?;
-    let dir = target_dir().join("dist");
+    let dir = target_dir().join("artifacts");
     fs::create_dir_all(&dir)?;
     let name = format!("tracer-agent-{}-{STATIC_TARGET}", env!("CARGO_PKG_VERSION"));
     let binary = dir.join(&name);
-    let built = target_dir().join(STATIC_TARGET).join("release/tracer-agent");
+    let built = target_dir().join(STATIC_TARGET).join("dist/tracer-agent");
     process::run(Command::new("strip").arg("-o").arg(&binary).arg(built))?;
     check_static(&binary)?;
     let sum = process::output(Command::new("sha256sum").arg(&name).current_dir(&dir))?;

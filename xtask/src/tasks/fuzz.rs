@@ -61,18 +61,15 @@ fn run(args: &[String]) -> Result {
     Ok(())
 }
 
-/// Fuzzes the targets whose names contain `filter` for a few seconds each. Returns how each ended.
-pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Result)>> {
+/// Builds the fuzzer, and returns a command for each target whose name contains `filter`, which runs it for a few seconds.
+pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Command)>> {
     let wanted: Vec<_> =
         TARGETS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter))).collect();
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
     let fuzzer = Fuzzer::build()?;
-    let result = |(name, max_len): &(&'static str, u32)| {
-        (*name, fuzzer.command(name, *max_len, 4).and_then(|mut command| process::run(&mut command)))
-    };
-    Ok(wanted.into_iter().map(result).collect())
+    wanted.into_iter().map(|(name, max_len)| Ok((*name, fuzzer.command(name, *max_len, 4)?))).collect()
 }
 
 /// The target whose committed corpus and dictionary a target has.

@@ -10,13 +10,13 @@ pub(super) fn run() -> Result {
     setup(Purpose::Run)?;
     process::run(&mut process::cargo([
         "build",
-        "--release",
+        "--profile=dist",
         "--package",
         "tracer-agent",
         "--example",
         EXAMPLE,
     ]))?;
-    let program = workspace::target_dir().join("release/examples").join(EXAMPLE);
+    let program = workspace::target_dir().join("dist/examples").join(EXAMPLE);
     let mut root =
         process::as_root(program).ok_or("loading filters needs root, and there is no sudo to become it")?;
     process::run(&mut root)

@@ -36,7 +36,7 @@ use self::report::Report;
 use self::sys::Usage;
 use super::setup::{Purpose, setup};
 use super::{Task, build};
-use crate::{Result, process, workspace};
+use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
@@ -140,8 +140,7 @@ fn run(args: &[String]) -> Result {
         agent.clone()
     } else {
         setup(Purpose::Run)?;
-        build::build(&[])?;
-        workspace::agent()
+        build::measured()?
     };
     if !process::is_root() {
         // Built as the user, run as root; what is to be measured is named, because root may have other directories.

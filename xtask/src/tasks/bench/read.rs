@@ -17,7 +17,7 @@ use super::report::{OURS, Spread, aligned};
 use super::sys::{self, Usage};
 use super::{LOAD_TASK, build, load};
 use crate::tasks::setup::{Purpose, setup};
-use crate::{Result, process, workspace};
+use crate::{Result, process};
 
 /// Messages of each sender that are enough to know how many events one makes.
 const PILOT: u64 = 2000;
@@ -114,8 +114,7 @@ pub(super) fn on_a_file(name: &str, args: &[String], measure: Measure) -> Result
         agent.clone()
     } else {
         setup(Purpose::Run)?;
-        build::build(&[])?;
-        workspace::agent()
+        build::measured()?
     };
     if !process::is_root() {
         let mut root = process::as_root(std::env::current_exe()?)

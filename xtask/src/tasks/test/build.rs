@@ -1,0 +1,182 @@
+//! Everything that the tests run, built once.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::workspace::{self, STATIC_TARGET};
+use crate::{Result, process};
+
+/// The programs that guests and this machine's tests run, and the packages that have them.
+const STATIC_PROGRAMS: [(&str, &str); 3] =
+    [("tracer-agent", "tracer-agent"), ("vm-tests", "vm-init"), ("vm-tests", "vm-load")];
+
+/// A test program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Program {
+    pub(super) package: String,
+    /// The package's directory, in which cargo runs tests.
+    pub(super) dir: PathBuf,
+    pub(super) kind: Kind,
+    /// The name of its target: a test's file, or the crate's.
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+}
+
+/// What a test program is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The unit tests of a library or a binary.
+    Unit,
+    /// A file in `tests`.
+    Integration,
+}
+
+impl Program {
+    /// The suite that it belongs to.
+    pub(super) fn suite(&self) -> &'static str {
+        match (self.package.as_str(), self.kind) {
+            ("vm-tests", Kind::Integration) => "vm",
+            ("integration-tests", Kind::Integration) => "live",
+            // The tools of tests have tests that want what `setup --for test` installs.
+            ("vm-tests" | "integration-tests", Kind::Unit) | (_, Kind::Integration) => "files",
+            (_, Kind::Unit) => "unit",
+        }
+    }
+}
+
+/// What was built.
+#[derive(Debug, Default)]
+pub(super) struct Built {
+    pub(super) programs: Vec<Program>,
+    /// The list of programs for tests that run others: [`ENV_PROGRAMS`].
+    pub(super) list: Option<PathBuf>,
+    /// Where the static programs are, if a suite needs them.
+    pub(super) statics: Option<PathBuf>,
+}
+
+/// Builds what these suites need.
+pub(super) fn build(suites: &[&str]) -> Result<Built> {
+    let mut built = Built::default();
+    if suites.iter().any(|suite| !matches!(*suite, "fuzz" | "doc")) {
+        built.programs = test_programs(suites)?;
+        built.list = Some(write_list(&built.programs)?);
+    }
+    if suites.iter().any(|suite| matches!(*suite, "live" | "vm")) {
+        built.statics = Some(static_programs()?);
+    }
+    Ok(built)
+}
+
+/// The recorder as users get it, and what runs in guests: one build for all.
+fn static_programs() -> Result<PathBuf> {
+    let mut cargo = process::cargo(["build", "--release", "--locked", "--target", STATIC_TARGET]);
+    for (package, binary) in STATIC_PROGRAMS {
+        cargo.args(["--package", package, "--bin", binary]);
+    }
+    process::run(&mut cargo)?;
+    Ok(workspace::target_dir().join(STATIC_TARGET).join("release"))
+}
+
+/// Every test program of the packages that these suites are about.
+fn test_programs(suites: &[&str]) -> Result<Vec<Program>> {
+    let mut cargo =
+        process::cargo(["test", "--no-run", "--locked", "--message-format=json-render-diagnostics"]);
+    if suites.iter().all(|suite| matches!(*suite, "unit" | "doc" | "fuzz")) {
+        let others =
+            ["--workspace", "--exclude", "integration-tests", "--exclude", "vm-tests", "--lib", "--bins"];
+        cargo.args(others);
+    } else {
+        cargo.args(["--workspace", "--lib", "--bins", "--tests"]);
+    }
+    eprintln!("$ {}", process::line(&cargo));
+    let output = cargo.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(format!("{}: {}", process::line(&cargo), output.status).into());
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut programs: Vec<Program> = text.lines().filter_map(program).collect();
+    programs.sort_by(|one, other| (&one.package, &one.name).cmp(&(&other.package, &other.name)));
+    Ok(programs)
+}
+
+/// A line of cargo's, if it is about a test program.
+fn program(line: &str) -> Option<Program> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
+        return None;
+    }
+    let dir = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let kind = match message["target"]["kind"][0].as_str()? {
+        "test" => Kind::Integration,
+        "lib" | "bin" => Kind::Unit,
+        _ => return None,
+    };
+    Some(Program {
+        package: package_name(message["package_id"].as_str()?, dir)?,
+        dir: dir.to_owned(),
+        kind,
+        name: message["target"]["name"].as_str()?.to_owned(),
+        path: message["executable"].as_str()?.into(),
+    })
+}
+
+/// `path+file:///w/tests#integration-tests@0.1.0`, or without the name where the directory has it.
+fn package_name(id: &str, dir: &Path) -> Option<String> {
+    let (_, fragment) = id.rsplit_once('#')?;
+    match fragment.split_once('@') {
+        Some((name, _)) => Some(name.to_owned()),
+        None => Some(dir.file_name()?.to_string_lossy().into_owned()),
+    }
+}
+
+/// Names the file that [`write_list`] writes.
+pub(super) const ENV_PROGRAMS: &str = "TRACER_AGENT_TEST_PROGRAMS";
+
+/// Names the directory of the static programs.
+pub(super) const ENV_STATICS: &str = "TRACER_AGENT_GUEST_PROGRAMS";
+
+/// Writes where the integration tests are, for tests that run them in guests: package, name and path, between tabs.
+fn write_list(programs: &[Program]) -> Result<PathBuf> {
+    let path = workspace::target_dir().join("test-programs");
+    let tests = programs.iter().filter(|program| program.kind == Kind::Integration);
+    let lines =
+        tests.map(|Program { package, name, path, .. }| format!("{package}\t{name}\t{}\n", path.display()));
+    std::fs::write(&path, lines.collect::<String>())?;
+    Ok(path)
+}
+
+/// The names of the tests in a program, of those that have `filter` in theirs.
+pub(super) fn tests_of(program: &Program, filter: Option<&str>) -> Result<Vec<String>> {
+    let mut list = Command::new(&program.path);
+    list.args(["--list", "--format", "terse"]).args(filter);
+    let listing = process::output(&mut list)?;
+    Ok(listing.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargos_messages_name_the_programs() {
+        let line = |id: &str, kind: &str, test: bool| {
+            format!(
+                "{{\"reason\":\"compiler-artifact\",\"package_id\":\"{id}\",\"manifest_path\":\"/w/tests/Cargo.toml\",\
+                 \"target\":{{\"kind\":[\"{kind}\"],\"name\":\"oracle\"}},\"profile\":{{\"test\":{test}}},\
+                 \"executable\":\"/t/oracle-1\"}}"
+            )
+        };
+        let found =
+            program(&line("path+file:///w/tests#integration-tests@0.1.0", "test", true)).expect("a test");
+        assert_eq!(
+            (found.package.as_str(), found.suite(), found.name.as_str()),
+            ("integration-tests", "live", "oracle")
+        );
+        let found = program(&line("path+file:///w/tests#0.1.0", "lib", true)).expect("unit tests");
+        assert_eq!((found.package.as_str(), found.suite()), ("tests", "unit"));
+        assert_eq!(program(&line("path+file:///w/tests#0.1.0", "bin", false)), None);
+        assert_eq!(program("warning: none of cargo's"), None);
+    }
+}

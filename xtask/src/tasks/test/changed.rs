@@ -1,0 +1,176 @@
+//! Which tests can fail because of what changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use super::SUITES;
+use crate::{Result, process, workspace};
+
+/// Tests of what is made of recordings, which do not depend on how they were recorded.
+const OF_READERS: &[&str] = &[
+    "live/analysis",
+    "live/export_ctf",
+    "live/export_ltt",
+    "live/filter_stock",
+    "live/readers",
+    "live/reading",
+    "live/report",
+    "live/report_live",
+    "live/rewrite",
+];
+
+/// What the files below a path can break, as suites and as programs of them; the first path that fits counts. Anything else can
+/// break everything.
+const RULES: &[(&str, &[&[&str]])] = &[
+    ("docs/", &[]),
+    ("README.md", &[]),
+    ("CHANGELOG.md", &[]),
+    ("LICENSE", &[]),
+    ("xtask/src/tasks/", &[&["unit"]]),
+    ("tests/fuzz/", &[&["fuzz"]]),
+    ("tests/golden/", &[&["live/verifier", "vm/verifier"]]),
+    ("tests/tests/oracle.rs", &[&["live/oracle", "vm/oracle"]]),
+    ("tests/tests/storm.rs", &[&["live/storm", "vm/oracle"]]),
+    ("tests/tests/verifier.rs", &[&["live/verifier", "vm/verifier"]]),
+    ("tests/tests/", &[&["live/*"]]),
+    ("tests/traces/", &[&["files"], OF_READERS]),
+    ("tests/src/", &[&["files", "live", "vm/oracle", "vm/verifier"]]),
+    ("agent/tests/", &[&["files/*"]]),
+    ("agent/examples/", &[&["unit"]]),
+    ("vm-tests/tests/", &[&["vm/*"]]),
+    ("vm-tests/src/", &[&["files", "vm"]]),
+    ("agent/src/analysis/", &[&["unit", "doc", "live/analysis"]]),
+    ("agent/src/report/", &[&["unit", "doc", "files/report_stock", "live/report", "live/report_live"]]),
+    ("agent/src/export/", &[&["unit", "doc", "live/export_ctf", "live/export_ltt"]]),
+    ("agent/src/tracedat/", &[&["unit", "doc", "files", "fuzz"], OF_READERS]),
+    ("agent/src/event/", &[&["unit", "doc", "files", "fuzz"], OF_READERS]),
+    ("agent/src/input/", &[&["unit", "doc", "live/cli"]]),
+    ("agent/src/cli/", &[&["unit", "live"]]),
+    ("agent/src/capture/", &[&["unit", "doc", "fuzz", "live", "vm/record"]]),
+    ("agent/src/", &[&["unit", "doc", "files", "live", "vm"]]),
+    ("agent-ebpf/", &[&["unit", "live", "vm"]]),
+];
+
+/// The tests that are run.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Selection {
+    /// By suite; `None` for all of its programs.
+    suites: BTreeMap<String, Option<BTreeSet<String>>>,
+    reason: String,
+}
+
+impl Selection {
+    /// No choice.
+    pub(super) fn everything() -> Self {
+        let suites = SUITES.iter().map(|suite| ((*suite).to_owned(), None)).collect();
+        Self { suites, reason: "everything".to_owned() }
+    }
+
+    /// What can fail because of the changes since a revision, and of what is not committed.
+    pub(super) fn since(revision: &str) -> Result<Self> {
+        let git =
+            |args: &[&str]| process::output(Command::new("git").current_dir(workspace::root()).args(args));
+        let mut changed = git(&["diff", "--name-only", revision, "--"])?;
+        changed += &git(&["ls-files", "--others", "--exclude-standard"])?;
+        let selection = Self::of(changed.lines());
+        eprintln!("changed: {}", selection.reason);
+        Ok(selection)
+    }
+
+    fn of<'a>(paths: impl Iterator<Item = &'a str>) -> Self {
+        let mut selection = Self { suites: BTreeMap::new(), reason: String::new() };
+        let paths: Vec<_> = paths.collect();
+        for path in &paths {
+            let Some((_, tests)) = RULES.iter().find(|(prefix, _)| path.starts_with(prefix)) else {
+                return Self { reason: format!("{path} can break everything"), ..Self::everything() };
+            };
+            for test in tests.iter().copied().flatten() {
+                selection.add(test, path);
+            }
+        }
+        selection.reason = format!("{} files", paths.len());
+        selection
+    }
+
+    /// Adds a suite, a program of one (`live/stop`), or the program that a file is (`live/*`).
+    fn add(&mut self, test: &str, path: &str) {
+        let (suite, program) = test.split_once('/').map_or((test, None), |(suite, name)| (suite, Some(name)));
+        let program = match program {
+            Some("*") => {
+                let mut parts = path.split('/').skip(2);
+                // A file in a folder belongs to several programs.
+                match (parts.next().and_then(|file| file.strip_suffix(".rs")), parts.next()) {
+                    (Some(name), None) => Some(name),
+                    _ => None,
+                }
+            }
+            other => other,
+        };
+        let programs = self.suites.entry(suite.to_owned()).or_insert_with(|| Some(BTreeSet::new()));
+        match (program, programs.as_mut()) {
+            (Some(name), Some(names)) => {
+                names.insert(name.to_owned());
+            }
+            _ => *programs = None,
+        }
+    }
+
+    /// Whether anything of a suite is run.
+    pub(super) fn has_suite(&self, suite: &str) -> bool {
+        self.suites.contains_key(suite)
+    }
+
+    /// Whether a program of a suite is run.
+    pub(super) fn has_program(&self, suite: &str, program: &str) -> bool {
+        self.suites.get(suite).is_some_and(|names| names.as_ref().is_none_or(|names| names.contains(program)))
+    }
+
+    /// Why these.
+    pub(super) fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(paths: &[&str]) -> Selection {
+        Selection::of(paths.iter().copied())
+    }
+
+    #[test]
+    fn what_changed_says_what_is_run() {
+        assert!(!of(&["docs/design.md", "README.md"]).has_suite("unit"));
+        let report = of(&["agent/src/report/line.rs"]);
+        assert!(report.has_program("live", "report") && !report.has_program("live", "stop"));
+        assert!(report.has_program("unit", "tracer_agent") && !report.has_suite("vm"));
+        let test = of(&["tests/tests/stop.rs", "agent/tests/check.rs"]);
+        assert!(test.has_program("live", "stop") && !test.has_program("live", "loss"));
+        assert!(test.has_program("files", "check") && !test.has_suite("unit"));
+        // A suite that is run whole stays so.
+        assert!(of(&["agent/src/cli/record.rs", "tests/tests/stop.rs"]).has_program("live", "loss"));
+        assert!(of(&["agent/tests/common/mod.rs"]).has_program("files", "check"));
+        let all = of(&["docs/design.md", "Cargo.lock"]);
+        assert!(SUITES.iter().all(|suite| all.has_suite(suite)), "{all:?}");
+    }
+
+    #[test]
+    fn rules_are_about_paths_that_exist_and_suites_that_exist() {
+        for (path, tests) in RULES {
+            let path = if *path == "LICENSE" { "LICENSE-MIT" } else { path };
+            assert!(workspace::root().join(path).exists(), "{path}");
+            for test in tests.iter().copied().flatten() {
+                let (suite, program) = test.split_once('/').unwrap_or((test, "*"));
+                assert!(SUITES.contains(&suite), "{test}");
+                let dir = match suite {
+                    "files" => "agent/tests",
+                    "vm" => "vm-tests/tests",
+                    _ => "tests/tests",
+                };
+                let file = workspace::root().join(dir).join(format!("{program}.rs"));
+                assert!(program == "*" || file.exists(), "{test}");
+            }
+        }
+    }
+}

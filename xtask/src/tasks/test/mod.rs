@@ -1,0 +1,186 @@
+//! `cargo xtask test`
+//!
+//! Everything is built once, before anything runs: the test programs in the dev profile, the recorder as users get it (static, optimised)
+//! for this machine's tests and for the guests' alike, and the fuzzer. Then the programs run as jobs, as many side by side as there are
+//! processors, but for those that record this machine's events.
+//!
+//! What counts is the sum of all summaries, and that nothing was left out in silence: a program that did not build or died without a
+//! summary is a failure, and so is a run of no tests at all.
+
+mod build;
+mod changed;
+mod job;
+mod schedule;
+mod timings;
+mod totals;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use self::job::{Job, Runs};
+use self::timings::Timings;
+use self::totals::Totals;
+use super::setup::{Purpose, setup};
+use super::{Task, fuzz};
+use crate::{Result, process};
+
+pub(super) const TASK: Task = Task {
+    name: "test",
+    args: "[--suite unit|doc|files|live|fuzz|vm] [--changed[=REVISION]] [--timings] [FILTER]",
+    about: "Runs every test; the last line is `N passed, N failed`\n\
+            unit: of the crates; doc: the examples; files: of what reads and writes files; live: against this machine's kernel, as\n\
+            root, one at a time; fuzz: each target for a number of inputs; vm: in QEMU on Debian's kernels. FILTER is a part of\n\
+            a test's name. --changed: only what can fail because of what changed since REVISION (default: HEAD, and what is\n\
+            not committed). --timings: how long each suite, program and test took.",
+    run,
+};
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// The suites, in the order in which they begin.
+pub(super) const SUITES: [&str; 6] = ["unit", "doc", "files", "fuzz", "live", "vm"];
+
+/// What is to be run.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    suite: Option<String>,
+    changed_since: Option<String>,
+    timings: bool,
+    filter: Option<String>,
+}
+
+impl Wanted {
+    fn parse(args: &[String]) -> Result<Self> {
+        let mut wanted = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--suite" => wanted.suite = Some(args.next().ok_or("--suite wants a name")?.clone()),
+                "--timings" => wanted.timings = true,
+                "--changed" => wanted.changed_since = Some("HEAD".to_owned()),
+                option if option.starts_with("--changed=") => {
+                    wanted.changed_since = option.split_once('=').map(|(_, revision)| revision.to_owned());
+                }
+                option if option.starts_with('-') => {
+                    return Err(format!("unexpected argument: {option}").into());
+                }
+                text if wanted.filter.is_none() => wanted.filter = Some(text.to_owned()),
+                extra => return Err(format!("unexpected argument: {extra}").into()),
+            }
+        }
+        if let Some(suite) = wanted.suite.as_deref().filter(|suite| !SUITES.contains(suite)) {
+            return Err(format!("no such suite: {suite} (there are {})", SUITES.join(", ")).into());
+        }
+        Ok(wanted)
+    }
+}
+
+fn run(args: &[String]) -> Result {
+    let wanted = Wanted::parse(args)?;
+    let selection = match &wanted.changed_since {
+        Some(revision) => changed::Selection::since(revision)?,
+        None => changed::Selection::everything(),
+    };
+    let suites: Vec<&str> = SUITES
+        .into_iter()
+        .filter(|suite| {
+            wanted.suite.as_deref().is_none_or(|only| only == *suite) && selection.has_suite(suite)
+        })
+        .collect();
+    if suites.is_empty() {
+        println!("0 passed, 0 failed");
+        eprintln!("nothing that changed has a test: {}", selection.reason());
+        return Ok(());
+    }
+    // What is tested against stock tools needs them.
+    let alone = suites.iter().all(|suite| matches!(*suite, "unit" | "doc"));
+    setup(if alone { Purpose::Run } else { Purpose::Test })?;
+
+    let mut totals = Totals::default();
+    let mut timings = Timings::default();
+    let built = timings.step("build", || build::build(&suites))?;
+    let mut jobs = Vec::new();
+    for suite in &suites {
+        jobs.append(&mut jobs_of(suite, &built, wanted.filter.as_deref())?);
+    }
+    jobs.retain(|job| selection.has_program(&job.suite, &job.program));
+    if jobs.iter().any(|job| job.runs == Runs::Recording) {
+        mount_tracefs()?;
+    }
+    timings::longest_first(&mut jobs);
+    schedule::run(jobs, &mut totals, &mut timings)?;
+    timings.save();
+    if wanted.timings {
+        eprint!("{timings}");
+    }
+    conclude(&totals)
+}
+
+/// The jobs of a suite.
+fn jobs_of(suite: &str, built: &build::Built, filter: Option<&str>) -> Result<Vec<Job>> {
+    Ok(match suite {
+        "doc" => vec![Job::doc(filter)],
+        "fuzz" => fuzz::smoke(filter)?.into_iter().map(|(name, command)| Job::fuzz(name, command)).collect(),
+        "vm" => {
+            let mut jobs = Vec::new();
+            for program in built.programs.iter().filter(|program| program.suite() == "vm") {
+                jobs.append(&mut Job::of_each_test(program, built, filter)?);
+            }
+            jobs
+        }
+        _ => {
+            let programs = built.programs.iter().filter(|program| program.suite() == suite);
+            programs.map(|program| Job::of_program(program, built, filter)).collect::<Result<_>>()?
+        }
+    })
+}
+
+fn conclude(totals: &Totals) -> Result {
+    for failure in &totals.notes {
+        eprintln!("{failure}");
+    }
+    std::io::stderr().flush()?;
+    println!("{} passed, {} failed", totals.passed, totals.failed);
+    match totals {
+        Totals { failed: 0, passed: 0, .. } => Err("no test ran".into()),
+        Totals { failed: 0, .. } => Ok(()),
+        // The line above says it all, and is to be the last.
+        Totals { .. } => std::process::exit(1),
+    }
+}
+
+fn mount_tracefs() -> Result {
+    if Path::new(TRACEFS).join("events").exists() {
+        return Ok(());
+    }
+    // To someone who is not root, a mounted one looks the same as none.
+    if fs::read_to_string("/proc/mounts")?.lines().any(|line| line.split(' ').nth(1) == Some(TRACEFS)) {
+        return Ok(());
+    }
+    let mut mount =
+        process::as_root("mount").ok_or("tests of the live kernel need root, and there is no sudo")?;
+    process::run(mount.args(["-t", "tracefs", "nodev", TRACEFS]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(args: &[&str]) -> Result<Wanted> {
+        Wanted::parse(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn arguments_are_understood_or_refused() {
+        let all = wanted(&["--suite", "vm", "--changed=main", "--timings", "boots"]).expect("it is right");
+        let text = |text: &str| Some(text.to_owned());
+        let expected =
+            Wanted { suite: text("vm"), changed_since: text("main"), timings: true, filter: text("boots") };
+        assert_eq!(all, expected);
+        assert_eq!(wanted(&["--changed"]).expect("it is right").changed_since, text("HEAD"));
+        for wrong in [&["--suite"][..], &["--suite", "none"], &["a", "b"], &["--fast"]] {
+            assert!(wanted(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Runs jobs, as many at a time as there are processors.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::job::{Job, Runs, Tells};
+use super::timings::Timings;
+use super::totals::{Totals, without_colours};
+use crate::{Result, process};
+
+/// What a job came to.
+struct Done {
+    output: String,
+    status: std::io::Result<ExitStatus>,
+    took: Duration,
+    /// Each test of it, with its time.
+    tests: Vec<(String, Duration)>,
+}
+
+/// What the workers share.
+struct Queue {
+    jobs: Vec<Job>,
+    running: usize,
+    /// Whether one of them has the machine for itself.
+    recording: bool,
+}
+
+impl Queue {
+    /// The next job that may run beside what does. First those that may run side by side, while nothing waits for them to end.
+    fn take(&mut self) -> Option<Job> {
+        if self.recording {
+            return None;
+        }
+        if let Some(at) = self.jobs.iter().position(|job| job.runs == Runs::Anywhere) {
+            self.running += 1;
+            return Some(self.jobs.remove(at));
+        }
+        if self.running > 0 || self.jobs.is_empty() {
+            return None;
+        }
+        (self.running, self.recording) = (1, true);
+        Some(self.jobs.remove(0))
+    }
+}
+
+/// Runs all jobs, shows what each printed when it has ended, and adds the results up.
+pub(super) fn run(jobs: Vec<Job>, totals: &mut Totals, timings: &mut Timings) -> Result {
+    let workers = std::thread::available_parallelism()?.get();
+    let queue = Mutex::new(Queue { jobs, running: 0, recording: false });
+    let (changed, results) = (Condvar::new(), Mutex::new((totals, timings)));
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(mut job) = next(&queue, &changed) {
+                    eprintln!("$ {}", process::line(&job.command));
+                    let done = run_one(&mut job);
+                    let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                    let (totals, timings) = &mut *results;
+                    tell(&job, &done, totals);
+                    timings.add(&job, done.took, done.tests);
+                    drop(results);
+                    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+                    queue.running -= 1;
+                    queue.recording = false;
+                    changed.notify_all();
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+/// Waits for a job that may run now; `None` when there are no more.
+fn next(queue: &Mutex<Queue>, changed: &Condvar) -> Option<Job> {
+    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some(job) = queue.take() {
+            return Some(job);
+        }
+        if queue.jobs.is_empty() {
+            return None;
+        }
+        queue = changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+    }
+}
+
+fn run_one(job: &mut Job) -> Done {
+    let started = Instant::now();
+    let mut done = Done {
+        output: String::new(),
+        status: Err(std::io::Error::other("not run")),
+        took: Duration::ZERO,
+        tests: Vec::new(),
+    };
+    // What it says on both is shown together, in the order in which it came.
+    let spawned = std::io::pipe().and_then(|(reader, writer)| {
+        let child = job.command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).spawn()?;
+        // The command keeps copies of the writing end, which would keep the pipe open.
+        job.command.stdout(Stdio::null()).stderr(Stdio::null());
+        Ok((reader, child))
+    });
+    match spawned {
+        Ok((reader, mut child)) => {
+            let mut last = started;
+            for line in BufReader::new(reader).split(b'\n').map_while(std::io::Result::ok) {
+                let line = String::from_utf8_lossy(&line).into_owned();
+                if let Some(test) = ended_test(&line) {
+                    done.tests.push((test, last.elapsed()));
+                    last = Instant::now();
+                }
+                done.output.push_str(&line);
+                done.output.push('\n');
+            }
+            done.status = child.wait();
+        }
+        Err(error) => done.status = Err(error),
+    }
+    done.took = started.elapsed();
+    done
+}
+
+/// The name in `test NAME ... ok`. Tests run one after the other, so each has taken the time since the one before it.
+fn ended_test(line: &str) -> Option<String> {
+    let line = without_colours(line);
+    let (name, _) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    Some(name.to_owned())
+}
+
+/// Shows what a job printed and adds up what it came to.
+fn tell(job: &Job, done: &Done, totals: &mut Totals) {
+    let name = job.name();
+    let mut out = std::io::stdout().lock();
+    let took = done.took.as_secs_f64();
+    // Whoever reads this has gone if it cannot be written; the tests go on.
+    let _ = writeln!(out, "\n==== {name} ({took:.1} s)\n{}", done.output.trim_end());
+    let success = match &done.status {
+        Ok(status) => {
+            if !status.success() {
+                let _ = writeln!(out, "{name}: {status}");
+            }
+            status.success()
+        }
+        Err(error) => {
+            let _ = writeln!(out, "{}: {error}", process::line(&job.command));
+            false
+        }
+    };
+    let _ = out.flush();
+    match job.tells {
+        Tells::ExitCode => totals.add_one(&name, success),
+        Tells::LastSummary => totals.add(&name, &done.output, success),
+        Tells::AllSummaries => totals.add_all(&name, &done.output, success),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn job(name: &str, runs: Runs) -> Job {
+        let mut job = Job::fuzz(name, Command::new("true"));
+        job.runs = runs;
+        job
+    }
+
+    #[test]
+    fn nothing_runs_beside_a_recording() {
+        let jobs = vec![job("r1", Runs::Recording), job("a", Runs::Anywhere), job("r2", Runs::Recording)];
+        let mut queue = Queue { jobs, running: 0, recording: false };
+        assert_eq!(queue.take().expect("a job").program, "a");
+        assert!(queue.take().is_none(), "a runs");
+        queue.running = 0;
+        assert_eq!(queue.take().expect("a job").program, "r1");
+        assert!(queue.take().is_none(), "r1 has the machine for itself");
+    }
+
+    #[test]
+    fn what_a_job_prints_and_how_it_ends_are_kept() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo 'test a::b ... ok'; echo to stderr >&2; exit 3"]);
+        let mut job = Job::fuzz("sh", command);
+        let done = run_one(&mut job);
+        assert_eq!(done.output, "test a::b ... ok\nto stderr\n");
+        assert_eq!(done.status.expect("it ran").code(), Some(3));
+        assert_eq!(done.tests.len(), 1);
+        let mut totals = Totals::default();
+        let missing = run_one(&mut Job::fuzz("none", Command::new("/no/such/program")));
+        tell(&job, &missing, &mut totals);
+        assert_eq!((totals.passed, totals.failed), (0, 1));
+    }
+}

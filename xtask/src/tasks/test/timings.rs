@@ -1,0 +1,162 @@
+//! How long everything took: for the table of `--timings`, and for the order of the next run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::job::Job;
+use crate::{Result, workspace};
+
+/// Tests that take less are not in the table.
+const WORTH_A_LINE: Duration = Duration::from_secs(1);
+
+/// Jobs that take long, for the first run: the longest first, so that none of them is what everybody waits for at the end.
+const LONG: [&str; 6] = ["cost", "oracle", "probes", "graph", "hotplug", "functions"];
+
+/// What took how long.
+#[derive(Debug, Default)]
+pub(super) struct Timings {
+    steps: Vec<(String, Duration)>,
+    rows: Vec<Row>,
+}
+
+/// How long something took.
+#[derive(Debug)]
+struct Row {
+    suite: String,
+    program: String,
+    /// `None` for the whole program.
+    test: Option<String>,
+    took: Duration,
+}
+
+impl Timings {
+    /// Runs something that is no test.
+    pub(super) fn step<T>(&mut self, name: &str, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let started = Instant::now();
+        let result = run();
+        self.steps.push((name.to_owned(), started.elapsed()));
+        result
+    }
+
+    /// Takes a job that has ended.
+    pub(super) fn add(&mut self, job: &Job, took: Duration, tests: Vec<(String, Duration)>) {
+        let (suite, program) = (job.suite.clone(), job.program.clone());
+        self.rows.push(Row { suite: suite.clone(), program: program.clone(), test: job.test.clone(), took });
+        if job.test.is_none() {
+            let row =
+                |(test, took)| Row { suite: suite.clone(), program: program.clone(), test: Some(test), took };
+            self.rows.extend(tests.into_iter().map(row));
+        }
+    }
+
+    /// Keeps the jobs' times for the order of the next run.
+    pub(super) fn save(&self) {
+        let mut known = load();
+        for Row { suite, program, test, took } in &self.rows {
+            known.insert(key(suite, program, test.as_deref()), took.as_millis());
+        }
+        let lines: Vec<_> = known.iter().map(|(key, millis)| format!("{millis}\t{key}\n")).collect();
+        // The order is all that suffers.
+        let _ = std::fs::write(path(), lines.concat());
+    }
+}
+
+fn path() -> PathBuf {
+    workspace::target_dir().join("test-timings")
+}
+
+fn key(suite: &str, program: &str, test: Option<&str>) -> String {
+    format!("{suite}\t{program}\t{}", test.unwrap_or_default())
+}
+
+/// The times of earlier runs, in milliseconds.
+fn load() -> BTreeMap<String, u128> {
+    let text = std::fs::read_to_string(path()).unwrap_or_default();
+    let line = |line: &str| {
+        let (millis, key) = line.split_once('\t')?;
+        Some((key.to_owned(), millis.parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// Sorts jobs so that long ones begin first, by the times of earlier runs. Suites keep their order among what was never run.
+pub(super) fn longest_first(jobs: &mut [Job]) {
+    let known = load();
+    let guess = |job: &Job| {
+        let place = LONG.iter().position(|long| job.suite == "vm" && *long == job.program);
+        place.map_or(0, |place| (LONG.len() - place) as u128 * 10_000)
+    };
+    jobs.sort_by_cached_key(|job| {
+        let took = known.get(&key(&job.suite, &job.program, job.test.as_deref()));
+        std::cmp::Reverse(took.copied().unwrap_or_else(|| guess(job)))
+    });
+}
+
+impl fmt::Display for Timings {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (step, took) in &self.steps {
+            writeln!(out, "{:8.1} s  {step}", took.as_secs_f64())?;
+        }
+        let mut suites: BTreeMap<&str, Vec<&Row>> = BTreeMap::new();
+        for row in &self.rows {
+            suites.entry(&row.suite).or_default().push(row);
+        }
+        for (suite, rows) in suites {
+            // A program that is one job for each of its tests has no row of its own.
+            let mut programs: BTreeMap<&str, Duration> = BTreeMap::new();
+            for Row { program, test, took, .. } in rows.iter().copied() {
+                let whole = rows.iter().any(|row| row.program == *program && row.test.is_none());
+                if test.is_none() || !whole {
+                    *programs.entry(program).or_default() += *took;
+                }
+            }
+            let sum: Duration = programs.values().sum();
+            writeln!(out, "{:8.1} s  {suite}", sum.as_secs_f64())?;
+            let mut programs: Vec<_> = programs.into_iter().collect();
+            programs.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+            for (program, took) in programs {
+                writeln!(out, "{:8.1} s    {program}", took.as_secs_f64())?;
+                let mut tests: Vec<_> = rows
+                    .iter()
+                    .filter(|row| row.program == program && row.took >= WORTH_A_LINE)
+                    .filter_map(|row| Some((row.test.as_deref()?, row.took)))
+                    .collect();
+                tests.sort_by_key(|(_, took)| std::cmp::Reverse(*took));
+                for (test, took) in tests {
+                    writeln!(out, "{:8.1} s      {test}", took.as_secs_f64())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_suites_programs_and_long_tests() {
+        let row = |suite: &str, program: &str, test: Option<&str>, seconds| Row {
+            suite: suite.to_owned(),
+            program: program.to_owned(),
+            test: test.map(str::to_owned),
+            took: Duration::from_secs(seconds),
+        };
+        let timings = Timings {
+            steps: vec![("build".to_owned(), Duration::from_mins(1))],
+            rows: vec![
+                row("live", "stop", None, 9),
+                row("live", "stop", Some("a"), 7),
+                row("live", "stop", Some("b"), 0),
+                row("vm", "boot", Some("k::one"), 4),
+                row("vm", "boot", Some("k::two"), 5),
+            ],
+        };
+        let expected = "    60.0 s  build\n     9.0 s  live\n     9.0 s    stop\n     7.0 s      a\n     9.0 s  vm\n     \
+                        9.0 s    boot\n     5.0 s      k::two\n     4.0 s      k::one\n";
+        assert_eq!(timings.to_string(), expected);
+    }
+}
