@@ -8,14 +8,14 @@ mod rewrite_files;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::Cursor;
+use std::io::{self, Cursor, Seek, SeekFrom, Write};
 
 use common::{Scratch, report};
 use reader_files::{Chance, Kept, forwards};
 use rewrite_files::{Contents, KEEP, contents, random_file, same_head, stock_traces};
-use tracer_agent::tracedat::Compression;
 use tracer_agent::tracedat::reader::{Reader, Source};
 use tracer_agent::tracedat::rewrite::{Every, RewriteError, Selection, Split, Splitter, TimeRange};
+use tracer_agent::tracedat::{Compression, SectionId};
 
 fn parts<S: Source>(reader: &Reader<S>, split: Split) -> Vec<Vec<u8>> {
     let mut splitter = Splitter::new(reader, KEEP, &Selection::default(), split).unwrap();
@@ -123,6 +123,60 @@ fn a_range_of_time_has_both_its_ends() {
     }
     let nothing = TimeRange { start: Some(u64::MAX - 1), end: None };
     assert!(parts(&reader, Split { range: nothing, ..Split::default() }).is_empty());
+}
+
+/// An output that notes what it is given at once.
+struct Calls {
+    out: Cursor<Vec<u8>>,
+    sizes: Vec<usize>,
+}
+
+impl Write for Calls {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.sizes.push(bytes.len());
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Seek for Calls {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.out.seek(to)
+    }
+}
+
+/// What stands before the data is made once, and not for each part.
+#[test]
+fn every_part_begins_with_one_copy_of_the_metadata() {
+    let bytes = random_file(&mut Chance::new(4), Compression::default());
+    let reader = Reader::open(bytes.as_slice()).unwrap();
+    for target in [KEEP, rewrite_files::V6] {
+        let split = every(Every::Events(50), false);
+        let mut splitter = Splitter::new(&reader, target, &Selection::default(), split).unwrap();
+        let mut beginning: Option<Vec<u8>> = None;
+        let mut parts = 0;
+        while let Some(part) = splitter.next_part().unwrap() {
+            let calls = Calls { out: Cursor::new(Vec::new()), sizes: Vec::new() };
+            let (calls, _) = splitter.write(&part, calls, &mut |_| true).unwrap();
+            let file = calls.out.into_inner();
+            let written = Reader::open(file.as_slice()).unwrap();
+            let first = calls.sizes[0];
+            let data = written.buffers().iter().flat_map(|buffer| &buffer.cpus).map(|cpu| cpu.offset);
+            // Behind the sections, the first buffer has a header and a list of CPUs before its data.
+            assert!(first as u64 <= data.min().unwrap());
+            let mut last = written.sections().iter().filter(|section| section.id == SectionId::CMDLINES);
+            assert!(last.next_back().is_none_or(|section| section.offset < first as u64), "{target:?}");
+            // All but the place of what comes later is the same.
+            let same = |one: &[u8], other: &[u8]| one.iter().zip(other).filter(|(a, b)| a != b).count() <= 64;
+            let before = beginning.get_or_insert_with(|| file[..first].to_vec());
+            assert!(before.len() == first && same(before, &file), "{target:?}");
+            parts += 1;
+        }
+        assert!(parts > 3, "{parts}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::super::reader::{Reader, Source};
 use super::error::RewriteError;
 use super::head::Head;
-use super::output::{BufferPlan, Inputs, write_file};
+use super::output::{Beginning, BufferPlan, Inputs, write_file};
 use super::stream::{Change, Piece, Place};
 use super::{Rewritten, Target, Watch};
 
@@ -75,5 +75,7 @@ pub fn convert<S: Source, W: Write + Seek>(
 ) -> Result<(W, Rewritten), RewriteError> {
     let head = Head::read(reader, false)?;
     let inputs = Inputs { readers: &[reader], changes: &[selection.change()], tolerant: false };
-    write_file(out, target, head, selection.plan(reader), &inputs, watch)
+    let mut plan = selection.plan(reader);
+    let beginning = Beginning::new(target, head, &mut plan, inputs.readers)?;
+    write_file(out, &beginning, &plan, &inputs, watch)
 }

@@ -13,7 +13,7 @@ use super::super::page::PageLayout;
 use super::super::reader::{Reader, Source};
 use super::error::RewriteError;
 use super::head::Head;
-use super::output::{BufferPlan, Inputs, write_file};
+use super::output::{Beginning, BufferPlan, Inputs, write_file};
 use super::stream::{Change, Piece};
 use super::{Rewritten, Target, Watch};
 
@@ -109,9 +109,10 @@ pub fn merge<S: Source, W: Write + Seek>(
     if !same_others {
         merged.without_others("the files differ in it");
     }
-    let plan = plan(inputs, &recordings, &changes, merged.layout)?;
+    let mut plan = plan(inputs, &recordings, &changes, merged.layout)?;
     let inputs = Inputs { readers: &readers, changes: &changes, tolerant: false };
-    write_file(out, target, merged, plan, &inputs, watch)
+    let beginning = Beginning::new(target, merged, &mut plan, inputs.readers)?;
+    write_file(out, &beginning, &plan, &inputs, watch)
 }
 
 /// Whether the files can be one at all.

@@ -1,7 +1,7 @@
 //! A file of either version that is being written.
 
 use std::collections::BTreeMap;
-use std::io::{Seek, Write};
+use std::io::{Cursor, Seek, Write};
 
 use super::super::compress::{Codec, Compression};
 use super::super::error::WriteError;
@@ -44,46 +44,69 @@ pub(super) fn compression(target: &Target, version: u8, codec: Codec) -> Compres
     }
 }
 
-/// Writes a whole file.
+/// What a file has before its trace data. It is made once, and every part of a split file begins with a copy of it.
+#[derive(Debug)]
+pub(super) struct Beginning {
+    output: Output<Cursor<Vec<u8>>>,
+    /// Whether chunks of the inputs can be copied as they are.
+    chunks: bool,
+    /// What was left out of the metadata, in words.
+    notes: Vec<String>,
+}
+
+impl Beginning {
+    /// Makes it of a head, for these buffers, which are put into the order and the form that files of the target's version have.
+    pub(super) fn new<S: Source>(
+        target: &Target,
+        mut head: Head,
+        buffers: &mut Vec<BufferPlan>,
+        readers: &[&Reader<S>],
+    ) -> Result<Self, RewriteError> {
+        let first = readers.first().map(|reader| reader.header());
+        let (version, codec) = first.map_or((7, Codec::None), |header| (header.version, header.codec));
+        let compression = compression(target, version, codec);
+        // Of another byte order there are no inputs; with another compression nothing can be copied.
+        let chunks = target.compression.is_none()
+            && matches!(compression, Compression::Zstd { .. })
+            && readers.iter().all(|reader| reader.header().codec == Codec::Zstd);
+        if target.version == FileVersion::V6 {
+            head.without_others("version 6 has no place for it");
+            let top = buffers.iter().position(|buffer| buffer.name.is_empty());
+            let top = top.map(|place| buffers.remove(place));
+            let clock = String::new();
+            let empty = BufferPlan { name: String::new(), clock, layout: head.layout, cpus: BTreeMap::new() };
+            buffers.insert(0, top.unwrap_or(empty));
+            // Version 6 has one size of pages.
+            for buffer in buffers.iter_mut() {
+                buffer.layout = head.layout;
+            }
+        } else if compression == Compression::None {
+            // trace-cmd 3.4 shows nothing of a file without compression that has these.
+            head.without_others("readers fail on it in a file without compression");
+        }
+        let out = Cursor::new(Vec::new());
+        let output = Output::create(out, target.version, compression, &head, buffers)?;
+        Ok(Self { output, chunks, notes: head.notes })
+    }
+}
+
+/// Writes a whole file. The buffers are those that the beginning was made for.
 pub(super) fn write_file<S: Source, W: Write + Seek>(
     out: W,
-    target: &Target,
-    mut head: Head,
-    mut buffers: Vec<BufferPlan>,
+    beginning: &Beginning,
+    buffers: &[BufferPlan],
     inputs: &Inputs<'_, S>,
     watch: Watch<'_>,
 ) -> Result<(W, Rewritten), RewriteError> {
-    let first = inputs.readers.first().map(|reader| reader.header());
-    let (version, codec) = first.map_or((7, Codec::None), |header| (header.version, header.codec));
-    let compression = compression(target, version, codec);
-    // Of another byte order there are no inputs; with another compression nothing can be copied.
-    let chunks = target.compression.is_none()
-        && matches!(compression, Compression::Zstd { .. })
-        && inputs.readers.iter().all(|reader| reader.header().codec == Codec::Zstd);
-    if target.version == FileVersion::V6 {
-        head.without_others("version 6 has no place for it");
-        let top = buffers.iter().position(|buffer| buffer.name.is_empty());
-        let top = top.map(|place| buffers.remove(place));
-        let clock = String::new();
-        let empty = BufferPlan { name: String::new(), clock, layout: head.layout, cpus: BTreeMap::new() };
-        buffers.insert(0, top.unwrap_or(empty));
-        // Version 6 has one size of pages.
-        for buffer in &mut buffers {
-            buffer.layout = head.layout;
-        }
-    } else if compression == Compression::None {
-        // trace-cmd 3.4 shows nothing of a file without compression that has these.
-        head.without_others("readers fail on it in a file without compression");
-    }
-    let mut output = Output::create(out, target.version, compression, &head, &buffers)?;
-    let mut progress = Progress { done: 0, total: total(&buffers, inputs) };
-    let mut rewritten = Rewritten { notes: std::mem::take(&mut head.notes), ..Rewritten::default() };
-    for plan in &buffers {
+    let mut output = beginning.output.copy_to(out)?;
+    let mut progress = Progress { done: 0, total: total(buffers, inputs) };
+    let mut rewritten = Rewritten { notes: beginning.notes.clone(), ..Rewritten::default() };
+    for plan in buffers {
         let mut buffer = output.begin_buffer(plan)?;
         let mut written = WrittenBuffer { name: plan.name.clone(), cpus: Vec::new() };
         for (cpu, pieces) in &plan.cpus {
             let out = buffer.begin_cpu(*cpu)?;
-            let mut stream = CpuStream::new(out, plan, *cpu, chunks);
+            let mut stream = CpuStream::new(out, plan, *cpu, beginning.chunks);
             stream.pieces(inputs, pieces, &mut progress, watch)?;
             let (cpu, mut lost) = stream.finish()?;
             written.cpus.push(cpu);
@@ -129,6 +152,16 @@ pub(super) enum CpuOut<'b, 'w, W> {
     V7(CpuWriter<'b, 'w, W>),
 }
 
+impl Output<Cursor<Vec<u8>>> {
+    /// The same in another output.
+    fn copy_to<V: Write + Seek>(&self, out: V) -> Result<Output<V>, WriteError> {
+        Ok(match self {
+            Self::V6(writer) => Output::V6(writer.copy_to(out)?),
+            Self::V7(writer) => Output::V7(Box::new(writer.copy_to(out)?)),
+        })
+    }
+}
+
 impl<W: Write + Seek> Output<W> {
     fn create(
         out: W,
@@ -172,6 +205,7 @@ impl<W: Write + Seek> Output<W> {
                 writer.option(fact)?;
             }
             writer.option(&super::super::FileOption::CpuCount(cpus))?;
+            writer.close_metadata()?;
             Self::V7(Box::new(writer))
         })
     }

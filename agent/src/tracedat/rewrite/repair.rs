@@ -8,7 +8,7 @@ use super::super::reader::{Reader, Source};
 use super::convert::Selection;
 use super::error::RewriteError;
 use super::head::Head;
-use super::output::{BufferPlan, Inputs, write_file};
+use super::output::{Beginning, BufferPlan, Inputs, write_file};
 use super::stream::Change;
 use super::{Compression, FileVersion, Rewritten, Target, Watch};
 
@@ -81,8 +81,8 @@ pub fn repair<S: Source, W: Write + Seek>(
     let is_damaged = !all.is_empty();
     head.notes = all;
     let inputs = Inputs { readers: &[reader], changes: &[Change::default()], tolerant: true };
-    let target = Target { version, compression };
-    let (out, written) = write_file(out, &target, head, plan, &inputs, watch)?;
+    let beginning = Beginning::new(&Target { version, compression }, head, &mut plan, inputs.readers)?;
+    let (out, written) = write_file(out, &beginning, &plan, &inputs, watch)?;
     if written.events() == 0 && (is_damaged || !written.lost.is_empty()) {
         let first = written.notes.first().cloned().or_else(|| Some(written.lost.first()?.reason.clone()));
         let first = first.map_or_else(String::new, |first| format!(": {first}"));

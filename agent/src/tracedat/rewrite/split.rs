@@ -9,7 +9,7 @@ use super::super::reader::{CpuRecords, Reader, Records, Source};
 use super::convert::Selection;
 use super::error::RewriteError;
 use super::head::Head;
-use super::output::{BufferPlan, Inputs, compression, write_file};
+use super::output::{Beginning, BufferPlan, Inputs, compression, write_file};
 use super::stream::{Change, Piece, Place};
 use super::{FileVersion, Rewritten, Target, Watch};
 
@@ -75,7 +75,8 @@ pub struct Splitter<'r, S> {
     reader: &'r Reader<S>,
     target: Target,
     split: Split,
-    head: Head,
+    /// What every part begins with.
+    beginning: Beginning,
     plan: Vec<BufferPlan>,
     change: Change,
     streams: Vec<Stream>,
@@ -100,7 +101,8 @@ impl<'r, S: Source> Splitter<'r, S> {
             return Err(RewriteError::Nothing("parts of nothing: name a size above 0".to_owned()));
         }
         let head = Head::read(reader, false)?;
-        let plan = selection.plan(reader);
+        let mut plan = selection.plan(reader);
+        let beginning = Beginning::new(&target, head, &mut plan, &[reader])?;
         let pieces = plan.iter().flat_map(|plan| plan.cpus.values().flatten());
         let streams = pieces.map(|&Piece { buffer, cpu, from, to, .. }| Stream {
             buffer,
@@ -113,7 +115,7 @@ impl<'r, S: Source> Splitter<'r, S> {
             reader,
             target,
             split,
-            head,
+            beginning,
             streams: streams.collect(),
             plan,
             change: selection.change(),
@@ -183,7 +185,7 @@ impl<'r, S: Source> Splitter<'r, S> {
         }
         let inputs =
             Inputs { readers: &[self.reader], changes: std::slice::from_ref(&self.change), tolerant: false };
-        write_file(out, &self.target, self.head.clone(), plan, &inputs, watch)
+        write_file(out, &self.beginning, &plan, &inputs, watch)
     }
 
     /// The records of a stream, from where the next part begins.
@@ -342,11 +344,11 @@ impl<'r, S: Source> Splitter<'r, S> {
             return Ok(overhead);
         }
         let empty = |plan: &BufferPlan| BufferPlan { cpus: BTreeMap::new(), ..plan.clone() };
-        let plan = self.plan.iter().map(empty).collect();
+        let plan: Vec<_> = self.plan.iter().map(empty).collect();
         let inputs =
             Inputs { readers: &[self.reader], changes: std::slice::from_ref(&self.change), tolerant: false };
         let out = Cursor::new(Vec::new());
-        let (out, _) = write_file(out, &self.target, self.head.clone(), plan, &inputs, &mut |_| true)?;
+        let (out, _) = write_file(out, &self.beginning, &plan, &inputs, &mut |_| true)?;
         // Each CPU has a place in its buffer's list.
         let list = if self.target.version == FileVersion::V6 { 0 } else { 20 };
         let overhead = out.into_inner().len() as u64 + self.streams.len() as u64 * list;

@@ -18,7 +18,7 @@ pub(crate) mod v6;
 pub use buffer::{Buffer, BufferWriter, CpuWriter};
 
 use std::collections::BTreeMap;
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Cursor, Seek, SeekFrom, Write};
 
 use super::checksum::{Checksums, Range};
 use super::compress::{ChunkCompressor, Compression};
@@ -132,6 +132,39 @@ pub struct Writer<W> {
     open_buffer: Option<String>,
     /// Number of CPUs, as far as known.
     cpu_count: u32,
+}
+
+impl Writer<Cursor<Vec<u8>>> {
+    /// What is written so far, in another output, with a writer that goes on there: metadata that several files share are
+    /// compressed and summed up once.
+    pub(crate) fn copy_to<V: Write + Seek>(&self, mut out: V) -> Result<Writer<V>, WriteError> {
+        out.seek(SeekFrom::Start(0)).map_err(io_error("the header"))?;
+        out.write_all(self.out.get_ref()).map_err(io_error("the metadata"))?;
+        let compressor = ChunkCompressor::new(self.setup.compression, self.setup.endian)
+            .map_err(|source| WriteError::Compress { what: "trace data", source })?;
+        Ok(Writer {
+            out,
+            setup: self.setup,
+            layout: self.layout,
+            foreign: self.foreign,
+            compressor,
+            position: self.position,
+            first_options_at: self.first_options_at,
+            link_at: self.link_at,
+            strings: self.strings.clone(),
+            sections: self.sections.clone(),
+            header: self.header.clone(),
+            first_options: self.first_options.clone(),
+            covered: self.covered.clone(),
+            events: self.events.clone(),
+            common: self.common.clone(),
+            options: self.options.clone(),
+            buffers: self.buffers.clone(),
+            has_top: self.has_top,
+            open_buffer: self.open_buffer.clone(),
+            cpu_count: self.cpu_count,
+        })
+    }
 }
 
 impl<W: Write + Seek> Writer<W> {
@@ -384,7 +417,7 @@ impl<W: Write + Seek> Writer<W> {
     }
 
     /// Writes what is missing of the metadata, and options A. The trace data start behind it.
-    fn close_metadata(&mut self) -> Result<(), WriteError> {
+    pub(crate) fn close_metadata(&mut self) -> Result<(), WriteError> {
         if self.link_at.is_some() {
             return Ok(());
         }
@@ -519,7 +552,7 @@ impl<W: Write + Seek> Writer<W> {
 }
 
 /// Descriptions of sections: NUL-terminated texts, each named by its offset.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Strings {
     bytes: Vec<u8>,
     offsets: BTreeMap<String, u32>,

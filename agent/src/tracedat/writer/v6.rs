@@ -12,7 +12,7 @@
 //! data of named buffers have the same form as those of the top one; every buffer lists all CPUs from 0 on; and behind the list is
 //! u64 size and the text of a clock, which is read if there is an option TRACECLOCK.
 
-use std::io::{Seek, SeekFrom, Write};
+use std::io::{Cursor, Seek, SeekFrom, Write};
 
 use super::super::endian::{Encoder, Endian};
 use super::super::error::{WriteError, io_error};
@@ -49,6 +49,16 @@ pub(crate) struct V6Writer<W> {
     links: Vec<u64>,
     has_top: bool,
     has_text: bool,
+}
+
+impl V6Writer<Cursor<Vec<u8>>> {
+    /// What is written so far, in another output, with a writer that goes on there.
+    pub(crate) fn copy_to<V: Write + Seek>(&self, mut out: V) -> Result<V6Writer<V>, WriteError> {
+        out.seek(SeekFrom::Start(0)).map_err(io_error("the header"))?;
+        out.write_all(self.out.get_ref()).map_err(io_error("the head of the file"))?;
+        let &Self { out: _, layout, cpus, position, ref links, has_top, has_text } = self;
+        Ok(V6Writer { out, layout, cpus, position, links: links.clone(), has_top, has_text })
+    }
 }
 
 impl<W: Write + Seek> V6Writer<W> {
