@@ -255,6 +255,9 @@ fn one_capability(capabilities: Capabilities, capability: Capability) -> Check {
         Capability::SysAdmin => "needed only where tracefs is not mounted",
         Capability::SysResource => "needed for large buffers on kernels before 5.11 only",
         Capability::Syslog => "needed for the names of kernel functions in stacks",
+        Capability::SysNice => {
+            "needed to read the rings with nice -20; without it a busy machine loses events sooner: enlarge the rings with -b"
+        }
         Capability::Perfmon => "needed to open perf events and to load tracing programs",
         Capability::Bpf => "needed to make maps and to load programs",
     };
@@ -576,6 +579,19 @@ mod tests {
         let check = privileges(&Ok(NONE));
         assert!(check.blocks_recording() && check.detail.contains("CAP_BPF and CAP_PERFMON"), "{check:?}");
         assert!(!privileges(&Ok(Capabilities::of(&[Capability::SysAdmin]))).blocks_recording());
+    }
+
+    #[test]
+    fn priorities_help_and_are_no_condition() {
+        for (has, status) in [(NONE, Status::No), (Capabilities::of(&[Capability::SysNice]), Status::Yes)] {
+            let check = one_capability(has, Capability::SysNice);
+            assert!(Capability::ALL.contains(&Capability::SysNice) && check.id.name() == "CAP_SYS_NICE");
+            assert!(check.status == status && !check.blocks_recording(), "{check:?}");
+            assert_eq!(check.remedy.is_some_and(|text| text.contains("nice -20")), status == Status::No);
+        }
+        // The administrator's does not stand for it (`can_nice` in kernel/sched/syscalls.c).
+        let admin = one_capability(Capabilities::of(&[Capability::SysAdmin]), Capability::SysNice);
+        assert_eq!(admin.status, Status::No);
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub enum Capability {
     SysPtrace = 19,
     /// Mounts tracefs privately, and stands for the two newer ones below.
     SysAdmin = 21,
+    /// Gives threads a nice value below 0: those that read the rings have -20.
+    SysNice = 23,
     /// Locks memory beyond the limit, which maps count against before Linux 5.11.
     SysResource = 24,
     /// Sees kernel addresses.
@@ -26,7 +28,7 @@ pub enum Capability {
 
 impl Capability {
     /// Every one, in the order in which they are reported.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Bpf,
         Self::Perfmon,
         Self::SysResource,
@@ -34,6 +36,7 @@ impl Capability {
         Self::SysAdmin,
         Self::Syslog,
         Self::SysPtrace,
+        Self::SysNice,
     ];
 
     /// Its name as `setcap` and systemd write it.
@@ -42,6 +45,7 @@ impl Capability {
             Self::DacReadSearch => "CAP_DAC_READ_SEARCH",
             Self::SysPtrace => "CAP_SYS_PTRACE",
             Self::SysAdmin => "CAP_SYS_ADMIN",
+            Self::SysNice => "CAP_SYS_NICE",
             Self::SysResource => "CAP_SYS_RESOURCE",
             Self::Syslog => "CAP_SYSLOG",
             Self::Perfmon => "CAP_PERFMON",
