@@ -30,7 +30,7 @@ fn lines_are_those_of_trace_cmd() {
     for name in RECORDINGS {
         let files = [TraceFile::open(name, recording(name)).unwrap()];
         for (kind, style) in [
-            ("report", Style::default()),
+            ("report", Style { old_states: true, ..Style::default() }),
             ("raw", Style { raw: true, full_time: true, ..Style::default() }),
             ("noplugin", Style { plain: true, full_time: true, ..Style::default() }),
         ] {
@@ -54,6 +54,31 @@ fn lines_are_those_of_trace_cmd() {
     let expected =
         ["ma_read", "ma_write", "mm_page_alloc", "mm_page_free", "mm_page_free_batched", "timer_start"];
     assert_eq!(different, expected.into());
+}
+
+/// trace-cmd 3.1 prints states by the format with `-N` only.
+#[test]
+fn task_states_are_those_of_the_recordings_format() {
+    let mut seen = BTreeSet::new();
+    for name in RECORDINGS {
+        let Some(expected) = text(name, "noplugin") else { continue };
+        let files = [TraceFile::open(name, recording(name)).unwrap()];
+        let ours = printed(&files, Style { full_time: true, ..Style::default() });
+        // Stacks have other lines without plugins.
+        let switches = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| line.contains(" sched_switch: ")).map(str::to_owned).collect()
+        };
+        let (ours, expected) = (switches(&ours), switches(&expected));
+        assert_eq!(ours.len(), expected.len());
+        for (ours, expected) in ours.iter().zip(&expected) {
+            let state = ours.split_once(" ==> ").unwrap().0.rsplit(' ').next().unwrap();
+            let formatted = expected.split_once(" prev_state=").unwrap().1.split(' ').next().unwrap();
+            assert_eq!(state, formatted, "{name}:\n{ours}\n{expected}");
+            seen.insert(state.to_owned());
+        }
+    }
+    // A zombie, an idle thread of the kernel and a task that was preempted: the old table has X, W and R for them.
+    assert!(["Z", "I", "R+"].iter().all(|state| seen.contains(*state)), "{seen:?}");
 }
 
 #[test]

@@ -36,7 +36,9 @@ fn lines_are_those_of_trace_cmd() {
     let path = recording.path.to_str().unwrap();
     for options in [&[][..], &["-R", "-t"], &["-N", "-t"], &["-l", "--ts-diff"], &["-w"]] {
         let theirs = trace_cmd::report(&recording.path, options);
-        let output = agent::run([&["report", path], options].concat());
+        // This stock reader has one table of task states for all kernels, except where it prints by the format.
+        let states = if matches!(options, ["-R" | "-N", ..]) { &[][..] } else { &["--old-states"] };
+        let output = agent::run([&["report", path], options, states].concat());
         assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""));
         let ours = String::from_utf8_lossy(&output.stdout);
         assert_eq!(ours.lines().count(), theirs.lines().count(), "{options:?}");

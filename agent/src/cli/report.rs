@@ -73,6 +73,13 @@ pub struct Args {
     #[arg(short = 'N')]
     pub no_plugins: bool,
 
+    /// Print task states with the letters of trace-cmd 3.1 (`SDTtZXxW`) instead of those of the recorded kernel
+    ///
+    /// The letters of `sched_switch` are those of the recording's own format, as `trace-cmd report -N` and trace-cmd from 3.2 on with
+    /// libtraceevent 1.8 print them. Older ones have one table for all kernels, in which a zombie is an X and an idle thread a W.
+    #[arg(long, conflicts_with_all = ["json", "raw", "no_plugins"])]
+    pub old_states: bool,
+
     /// Print JSON: an object a line
     #[arg(long)]
     pub json: bool,
@@ -292,6 +299,7 @@ fn print(
             differences: args.ts_diff,
             plain: args.no_plugins,
             colour: args.color.wanted(),
+            old_states: args.old_states,
         })
         .json(args.json)
         .wakeups(args.wakeups)

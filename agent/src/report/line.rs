@@ -21,6 +21,8 @@ pub struct Style {
     pub plain: bool,
     /// Names of events, and lines of lost ones, in colours of a terminal (ECMA-48, 8.3.117).
     pub colour: bool,
+    /// Task states with the letters of trace-cmd 3.1, instead of those that the recording's format has (`--old-states`).
+    pub old_states: bool,
 }
 
 /// Escape sequences of the colours.

@@ -43,6 +43,7 @@ pub use wakeup::{Latencies, WakeupTimes};
 
 use crate::tracedat::reader::{ReadError, Reader, Source};
 use feed::{Feed, Wants};
+use plugin::States;
 use view::{FileView, base_name};
 
 /// Damages that are kept in words.
@@ -221,7 +222,9 @@ impl<'a, S: Source> Report<'a, S> {
     /// Of writing. That the reader of the output went away is none.
     pub fn run(&self, out: &mut dyn Write, mut notice: impl FnMut(Notice)) -> io::Result<Summary> {
         let plugins = !self.style.plain && !self.style.raw && !self.json;
-        let views: Vec<_> = self.files.iter().map(|file| FileView::new(file, plugins)).collect();
+        let states = if self.style.old_states { States::Old } else { States::OfFormat };
+        let views: Vec<_> =
+            self.files.iter().map(|file| FileView::new(file, plugins.then_some(states))).collect();
         let buffers = view::buffers(self.files);
         let mut damage = Damage::default();
         let records = self.open(&buffers, &mut damage);

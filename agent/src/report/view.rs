@@ -1,6 +1,6 @@
 //! What is looked up once per file, event and buffer, and not for every record.
 
-use super::plugin::{Num, Plugin};
+use super::plugin::{Num, Plugin, States};
 use super::tasks::Tasks;
 use super::trace_file::TraceFile;
 use crate::event::{EventTable, Machine, Printer, Symbols};
@@ -51,7 +51,8 @@ pub(super) struct BufferView<'a> {
 }
 
 impl<'a> FileView<'a> {
-    pub(super) fn new<S: Source>(file: &'a TraceFile<S>, plugins: bool) -> Self {
+    /// `plugins` is how those tell states, or nothing for texts without plugins.
+    pub(super) fn new<S: Source>(file: &'a TraceFile<S>, plugins: Option<States>) -> Self {
         let table: &EventTable = file.events();
         let mut view = Self {
             name: file.name(),
@@ -91,13 +92,14 @@ impl<'a> FileView<'a> {
 }
 
 impl<'a> EventView<'a> {
-    fn new(printer: &'a Printer, plugins: bool) -> Self {
+    fn new(printer: &'a Printer, plugins: Option<States>) -> Self {
         let num = |name| Num::of(printer.format(), name);
         let label = format!(" {}: {:2$}", printer.name(), "", 20_usize.saturating_sub(printer.name().len()));
+        let plugin = plugins.and_then(|states| Plugin::of(printer, states));
         Self {
             printer,
             label: label.into_bytes().into(),
-            plugin: if plugins { Plugin::of(printer) } else { None },
+            plugin,
             pid: num("pid"),
             next_pid: num("next_pid"),
         }

@@ -2,10 +2,13 @@
 //! 1.7, lib/trace-cmd/trace-ftrace.c of trace-cmd 3.1). An event that lacks a field that its plugin prints has its `print fmt`.
 
 mod kvm;
+mod states;
 
 use super::text::{hex, micros, right, signed, unsigned};
 use crate::event::{Format, Location, Machine, Printer, Symbols};
 use kvm::Kvm;
+pub(super) use states::States;
+use states::TaskStates;
 
 /// A number in a record, read as libtraceevent reads numbers: without a sign.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +87,7 @@ pub(super) enum Plugin {
         next: Task,
         prio: (Num, Num),
         state: Num,
+        letters: TaskStates,
     },
     SchedWakeup {
         task: Task,
@@ -150,7 +154,7 @@ pub(super) struct Context<'a> {
 
 impl Plugin {
     /// The plugin of an event.
-    pub(super) fn of(printer: &Printer) -> Option<Self> {
+    pub(super) fn of(printer: &Printer, states: States) -> Option<Self> {
         let format = printer.format();
         let num = |name| Num::of(format, name);
         let task = |pid, comm| Task::of(format, pid, comm);
@@ -160,6 +164,7 @@ impl Plugin {
                 next: task("next_pid", "next_comm")?,
                 prio: (num("prev_prio")?, num("next_prio")?),
                 state: num("prev_state")?,
+                letters: TaskStates::of(printer, states),
             },
             ("sched", "sched_wakeup" | "sched_wakeup_new") => Self::SchedWakeup {
                 task: task("pid", "comm")?,
@@ -240,12 +245,12 @@ impl Plugin {
         let machine = context.machine;
         let read = |num: Num| num.read(record, machine);
         match *self {
-            Self::SchedSwitch { prev, next, prio, state } => {
+            Self::SchedSwitch { prev, next, prio, state, letters } => {
                 task(out, prev, record, machine);
                 out.extend_from_slice(b" [");
                 signed(out, i64::from(read(prio.0) as i32));
                 out.extend_from_slice(b"] ");
-                task_state(out, read(state));
+                letters.write(out, read(state));
                 out.extend_from_slice(b" ==> ");
                 task(out, next, record, machine);
                 out.extend_from_slice(b" [");
@@ -372,22 +377,6 @@ fn task(out: &mut Vec<u8>, task: Task, record: &[u8], machine: Machine) {
     out.extend_from_slice(task.comm.read(record, machine));
     out.push(b':');
     signed(out, task.pid.read(record, machine) as i64);
-}
-
-/// The states as the kernel numbers them (include/linux/sched.h); no bit is a running task.
-fn task_state(out: &mut Vec<u8>, state: u64) {
-    let start = out.len();
-    for (bit, letter) in b"SDTtZXxW".iter().enumerate() {
-        if state >> bit & 1 != 0 {
-            if out.len() > start {
-                out.push(b'|');
-            }
-            out.push(*letter);
-        }
-    }
-    if out.len() == start {
-        out.push(b'R');
-    }
 }
 
 fn labelled_hex(out: &mut Vec<u8>, label: &[u8], value: u64) {
