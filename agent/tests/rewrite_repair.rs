@@ -11,6 +11,8 @@ use std::fs::{self, File};
 use common::{Scratch, pages, report, str, switch, text, tick};
 use reader_files::Kept;
 use rewrite_files::{contents, repaired, stock, stock_traces};
+use tracer_agent::tracedat::check::{Rule, Severity, check};
+use tracer_agent::tracedat::layout::header_page_text;
 use tracer_agent::tracedat::reader::Reader;
 use tracer_agent::tracedat::{Compression, Setup};
 
@@ -151,6 +153,45 @@ fn a_page_size_that_no_machine_has_is_replaced() {
         let (file, written) = repaired(&damaged).unwrap();
         assert!(written.notes.iter().any(|note| note.contains("134221824 bytes")), "{name}: {written:?}");
         assert_eq!(records(&file), records(&bytes), "{name}");
+    }
+}
+
+/// To stock readers such a character is the end of the text, wherever it is.
+#[test]
+fn a_page_layout_with_a_foreign_character_is_found_and_written_anew() {
+    let scratch = Scratch::new();
+    for (name, bytes) in small_files(&scratch) {
+        // Where the metadata is not compressed.
+        let text = b"\tfield: u64 timestamp;";
+        let Some(start) = bytes.windows(text.len()).position(|window| window == text) else {
+            assert_eq!(name, "zstd");
+            continue;
+        };
+        let end = start + header_page_text(4096).len();
+        let damaged = scratch.path(&format!("{name}-damaged"));
+        let mut refused = 0;
+        for at in (start..end).step_by(3) {
+            let mut changed = bytes.clone();
+            changed[at] = 0xff;
+            let found = check(&changed.as_slice(), None);
+            // A file of version 6 whose layout cannot be told at all is not looked at any further.
+            let is_told = |rule| rule == Rule::HeaderPage || rule == Rule::Unreadable && name == "six";
+            let rule = found.faults.iter().find(|fault| is_told(fault.rule));
+            assert!(rule.is_some(), "{name}, byte {}: {:?}", at - start, found.faults);
+            let (file, _) = repaired(&changed).unwrap();
+            let report = check(&file.as_slice(), None);
+            // Its records are longer than their formats say, which is a warning.
+            assert_eq!(report.count(Severity::Error), 0, "{name}, byte {}: {:?}", at - start, report.faults);
+            // Stock readers are slow to start: some places will do.
+            if (at - start) % 18 == 9 {
+                fs::write(&damaged, &changed).unwrap();
+                refused += usize::from(stock(&damaged).1 != 1800);
+                fs::write(&damaged, &file).unwrap();
+                assert_eq!(stock(&damaged), (Some(0), 1800), "{name}, byte {}", at - start);
+                assert_eq!(records(&file), records(&bytes), "{name}, byte {}", at - start);
+            }
+        }
+        assert!(refused > 1, "{name}: stock readers refuse {refused}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::endian::{Encoder, Endian};
+use super::page::PageLayout;
 
 /// The first ten bytes of every trace.dat file (trace-cmd.dat.v7(5), INITIAL FORMAT).
 pub const MAGIC: [u8; 10] = *b"\x17\x08\x44tracing";
@@ -242,13 +243,8 @@ impl SectionHeader {
 /// For a recorder that fills pages of its own: the kernel's text tells the size of the kernel's pages, which another
 /// user of tracefs may have changed.
 pub fn header_page_text(page_size: u32) -> String {
-    format!(
-        "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
-         \tfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
-         \tfield: int overwrite;\toffset:8;\tsize:1;\tsigned:1;\n\
-         \tfield: char data;\toffset:16;\tsize:{};\tsigned:0;\n",
-        page_size.saturating_sub(16)
-    )
+    // The byte order is that of the file, and nowhere in the text.
+    PageLayout::native(Endian::default(), page_size).header_page_text()
 }
 
 #[cfg(test)]

@@ -114,7 +114,9 @@ impl Part<'_, '_> {
     fn header_info(&mut self, cursor: &mut Cursor<'_>, header: &FileHeader) -> Result<(), ReadError> {
         let mut metadata = Metadata::default();
         metadata.read_header_info(cursor)?;
-        if let Err(error) = PageLayout::parse(header.endian, &metadata.header_page) {
+        let text = &metadata.header_page;
+        let layout = PageLayout::parse(header.endian, text);
+        if let Err(error) = layout.and_then(|_| PageLayout::check_characters(text)) {
             self.fault(Rule::HeaderPage, 0, || error.to_string());
         }
         Ok(())

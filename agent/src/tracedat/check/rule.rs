@@ -90,8 +90,8 @@ rules! {
         "trace-cmd crashes (first chunk of a CPU), ends the CPU's events there (later chunks), or shows nothing (metadata)";
     SectionContent Error "section-content": "The content of a metadata section cannot be taken apart.",
         "they lack the events or names behind it, or refuse the file";
-    HeaderPage Error "header-page": "The text of header_page describes no page.",
-        "they refuse the file";
+    HeaderPage Error "header-page": "The text of header_page describes no page, or has characters of no kernel.",
+        "they refuse the file, or show wrong times and events";
     Format Warning "format": "An event's format text cannot be understood.",
         "they show the event's records as failed to parse, or not at all";
     EventId Error "event-id": "An event's number is not 1 to 65535, or another event has it.",

@@ -32,6 +32,14 @@ pub enum LayoutError {
     /// A line that is no field.
     #[error("line {0:?} is no field")]
     Line(String),
+    /// A character that no kernel writes there.
+    #[error("it has the character {character:?} at {at}, where stock readers stop reading it")]
+    Character {
+        /// Byte of the text.
+        at: usize,
+        /// The character; U+FFFD for bytes that are no UTF-8.
+        character: char,
+    },
     /// A field that must be there.
     #[error("it has no field {0}")]
     Missing(&'static str),
@@ -77,6 +85,32 @@ impl PageLayout {
             (data_starts..512).contains(&offset) && size >= 8 && size <= MAX_READ_PAGE - offset
         })?;
         Ok(Self { endian, page_size: data_at + data_len, long_size: long_size as u8, commit_at, data_at })
+    }
+
+    /// Finds what a text has that no kernel writes, although the layout can be told from it: to libtraceevent a byte above 0x7f is the
+    /// end of the text (`__read_char` and `get_type` of event-parse.c: a negative `char`), so that trace-cmd refuses the file or reads
+    /// pages where they are not.
+    ///
+    /// # Errors
+    /// The first such character.
+    pub fn check_characters(header_page: &str) -> Result<(), LayoutError> {
+        let is_foreign = |c: &(usize, char)| !matches!(c.1, ' '..='~' | '\t' | '\n');
+        match header_page.char_indices().find(is_foreign) {
+            Some((at, character)) => Err(LayoutError::Character { at, character }),
+            None => Ok(()),
+        }
+    }
+
+    /// The text `header_page` of pages of this layout.
+    pub fn header_page_text(&self) -> String {
+        let &Self { endian: _, page_size, long_size, commit_at, data_at } = self;
+        format!(
+            "\tfield: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
+             \tfield: local_t commit;\toffset:{commit_at};\tsize:{long_size};\tsigned:1;\n\
+             \tfield: int overwrite;\toffset:{commit_at};\tsize:1;\tsigned:1;\n\
+             \tfield: char data;\toffset:{data_at};\tsize:{};\tsigned:0;\n",
+            page_size.saturating_sub(data_at)
+        )
     }
 
     /// The same with pages of another size, as a named buffer may have them; `None` if that is no size of a page.

@@ -7,9 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::compress::Codec;
-use super::super::layout::{
-    OptionId, SECTION_COMPRESSED, SECTION_HEADER_LEN, SectionId, header_page_text, is_page_size,
-};
+use super::super::layout::{OptionId, SECTION_COMPRESSED, SECTION_HEADER_LEN, SectionId, is_page_size};
 use super::super::option::FileOption;
 use super::super::page::{EventCursor, PageLayout};
 use super::cursor::Cursor;
@@ -59,7 +57,11 @@ impl<S: Source> Reader<S> {
         let header = FileHeader::read(&mut cursor)?;
         match Reader::open(&source) {
             Ok(reader) if header.version < 7 || is_whole(&reader) => {
-                return Ok((Self::open(source)?, Vec::new()));
+                let mut reader = Self::open(source)?;
+                let mut notes = Vec::new();
+                let Parsed { layout, metadata, problems, .. } = &mut reader.parsed;
+                mend_header_page(*layout, metadata, problems, &mut notes);
+                return Ok((reader, notes));
             }
             Err(error) if header.version < 7 => {
                 let (parsed, notes) = salvage_v6::salvage(&source, len, header, cursor, error);
@@ -506,24 +508,39 @@ pub(super) fn guessed_layout(
     problems: &mut Vec<ReadError>,
     notes: &mut Vec<String>,
 ) -> PageLayout {
-    PageLayout::parse(header.endian, &metadata.header_page).unwrap_or_else(|source| {
-        problems.push(ReadError::Layout { source });
-        let size = if is_page_size(header.page_size) { header.page_size } else { 4096 };
-        notes.push(format!(
-            "the layout of pages is lost: they are taken for pages of {size} bytes of a {}-bit kernel",
-            u32::from(header.long_size) * 8
-        ));
-        metadata.header_page = header_page_text(size);
-        if header.long_size == 4 {
-            let text =
-                metadata.header_page.replace("commit;\toffset:8;\tsize:8", "commit;\toffset:8;\tsize:4");
-            let (from, to) =
-                (format!("offset:16;\tsize:{}", size - 16), format!("offset:12;\tsize:{}", size - 12));
-            metadata.header_page = text.replace(&from, &to);
+    let layout = match PageLayout::parse(header.endian, &metadata.header_page) {
+        Ok(layout) => {
+            mend_header_page(layout, metadata, problems, notes);
+            return layout;
         }
-        PageLayout::parse(header.endian, &metadata.header_page)
-            .unwrap_or(PageLayout::native(header.endian, size))
-    })
+        Err(source) => {
+            problems.push(ReadError::Layout { source });
+            let size = if is_page_size(header.page_size) { header.page_size } else { 4096 };
+            let native = PageLayout::native(header.endian, size);
+            if header.long_size == 4 { PageLayout { long_size: 4, data_at: 12, ..native } } else { native }
+        }
+    };
+    notes.push(format!(
+        "the layout of pages is lost: they are taken for pages of {} bytes of a {}-bit kernel",
+        layout.page_size,
+        u32::from(header.long_size) * 8
+    ));
+    metadata.header_page = layout.header_page_text();
+    layout
+}
+
+/// Writes the text of the layout anew if other readers would not understand it.
+fn mend_header_page(
+    layout: PageLayout,
+    metadata: &mut Metadata,
+    problems: &mut Vec<ReadError>,
+    notes: &mut Vec<String>,
+) {
+    if let Err(source) = PageLayout::check_characters(&metadata.header_page) {
+        problems.push(ReadError::Layout { source });
+        notes.push("the text of header_page is written anew from the layout that it tells".to_owned());
+        metadata.header_page = layout.header_page_text();
+    }
 }
 
 /// Times of the first and the last event, if it is a page with events.
