@@ -9,6 +9,7 @@
 //! | [`analysis`] | questions about whole recordings: how often, how long, what is different | no |
 //! | [`report`] | records as text and JSON, as `trace-cmd report` prints them | no |
 //! | [`input`] | what users write: wildcards, lists of CPUs, names with typing mistakes | no |
+//! | [`terminal`] | text of others, made safe for a terminal | no |
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
 //! | `probe` | attaching eBPF programs to the kernel's hooks | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
@@ -46,6 +47,7 @@ pub mod input;
 mod json;
 mod reason;
 pub mod report;
+pub mod terminal;
 pub mod tracedat;
 
 #[cfg(feature = "record")]

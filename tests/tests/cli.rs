@@ -1,9 +1,18 @@
 //! What users and scripts read: lists, reports, help, and the progress on a terminal.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::{fs, io::Write as _, process::Stdio};
+use std::{
+    fs::{self, File},
+    io::Write as _,
+    path::Path,
+    process::Stdio,
+};
 
 use integration_tests::harness::{Ended, Marked, agent, agent_path, program, run};
+use tracer_agent::tracedat::page::{PageBuilder, Push};
+use tracer_agent::tracedat::{
+    Buffer, Cmdlines, EventSystem, FileOption, Section, Setup, Writer, layout::header_page_text,
+};
 
 fn tool(args: &[&str]) -> Ended {
     run(&mut agent("/".as_ref(), args))
@@ -143,4 +152,150 @@ fn colours_are_shown_on_a_terminal_only() {
     for (variable, options) in [("NO_COLOR=1", ""), ("NO_COLOR=", "--color never")] {
         assert_eq!(on_terminal(variable, options), plain, "{variable} {options}");
     }
+}
+
+/// What a terminal obeys: ESC, BEL, DEL, CSI of C1 as UTF-8, and an override of the direction.
+const ACTIVE: [&[u8]; 5] = [b"\x1b", b"\x07", b"\x7f", b"\xc2\x9b", b"\xe2\x80\xae"];
+
+/// A recording in which everything that has a name has a hostile one.
+fn hostile_recording(path: &Path) {
+    let comm = b"e\x1b]0;x\x07\nforged";
+    let common = "\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+        \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n";
+    let format = |name: &str, id: u32, field: &str| {
+        format!(
+            "name: {name}\nID: {id}\nformat:\n{common}\tfield:u64 {field};\toffset:8;\tsize:8;\tsigned:0;\n\
+             \tfield:char text[24];\toffset:16;\tsize:24;\tsigned:0;\n\n\
+             print fmt: \"%pS says %s\", (void *)REC->{field}, REC->text\n"
+        )
+    };
+    let plain = format("plain", 301, "at");
+    let hostile =
+        [format("said\x1b[31m", 300, "at"), format("field", 302, "at\x1b[1m"), format("c1", 303, "at\u{9b}")];
+    let setup = Setup::default();
+    let endian = setup.endian;
+    let mut pages = PageBuilder::new(setup.page_size as usize, endian).unwrap();
+    for (number, id) in [300_u32, 301, 301, 302, 303].into_iter().enumerate() {
+        let mut record = [id.to_le_bytes(), 42_u32.to_le_bytes()].concat();
+        record.extend_from_slice(&0xffff_ffff_8100_0000_u64.to_le_bytes());
+        let mut text = b"\x1b[2J\x9b3;\xc2\x9b\x7f\xe2\x80\xae\nforged".to_vec();
+        text.resize(24, 0);
+        record.extend_from_slice(&text);
+        assert_eq!(pages.push(1_000_000 * number as u64, &record).unwrap(), Push::Stored);
+    }
+    let mut writer = Writer::create(File::create(path).unwrap(), setup).unwrap();
+    writer.section(Section::header_info(endian, &header_page_text(setup.page_size), "").unwrap()).unwrap();
+    let hostile = hostile.each_ref().map(String::as_str);
+    let systems =
+        [EventSystem { name: "s\x1b[5m", formats: &hostile }, EventSystem { name: "t", formats: &[&plain] }];
+    writer.section(Section::event_formats(endian, &systems).unwrap()).unwrap();
+    let symbols = b"ffffffff81000000 T sym\x1b[1mbol\nffffffff81001000 T end\x9b\n";
+    writer.section(Section::kallsyms(endian, symbols).unwrap()).unwrap();
+    writer.section(Section::printk(endian, b"0x20 : \"\x1b[7m\"\n").unwrap()).unwrap();
+    let mut names = Cmdlines::default();
+    names.insert(42, comm);
+    writer.section(Section::cmdlines(endian, &names)).unwrap();
+    for text in [
+        FileOption::Uname("uname\x1b[2m".to_owned()),
+        FileOption::Version("version\u{9b}".to_owned()),
+        FileOption::CpuStat("CPU: 0\x07\n".to_owned()),
+    ] {
+        writer.option(&text).unwrap();
+    }
+    let mut top =
+        writer.begin_buffer(Buffer { name: "", clock: "mono", page_size: setup.page_size }).unwrap();
+    top.write_cpu(0, pages.finish().unwrap()).unwrap();
+    top.finish().unwrap();
+    let name = "buf\x1b[4m";
+    writer
+        .begin_buffer(Buffer { name, clock: "mono", page_size: setup.page_size })
+        .unwrap()
+        .finish()
+        .unwrap();
+    writer.finish().unwrap();
+}
+
+/// A copy of the C library in which a function has a name of the same length that a terminal obeys.
+fn hostile_library(path: &Path) {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.split_whitespace().find(|word| word.contains("/libc.so")).unwrap();
+    let mut bytes = fs::read(libc).unwrap();
+    let name = b"\0getservbyname\0";
+    let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
+    bytes[at + 1..at + 7].copy_from_slice(b"\x1b]0;x\x07");
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn names_do_nothing_to_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    hostile_recording(&dir.path().join("h.dat"));
+    hostile_library(&dir.path().join("h.so"));
+    fs::write(dir.path().join("no\x1b[31m.dat"), "nothing").unwrap();
+    let agent_path = agent_path();
+    // (command, whether it escapes in pipes too: it has a layout of its own)
+    let commands = [
+        ("report h.dat", false),
+        ("report -N h.dat", false),
+        ("report -R h.dat", false),
+        ("report -l --ts-diff -t h.dat", false),
+        ("report -w h.dat", false),
+        ("report h.dat ./h.dat", false),
+        ("report --stat h.dat", false),
+        ("report --uname --version h.dat", false),
+        ("report --events h.dat", false),
+        ("report -E h.dat", false),
+        ("report -f h.dat", false),
+        ("report -P h.dat", false),
+        ("report --json h.dat", true),
+        ("info h.dat", true),
+        ("info --json h.dat", true),
+        ("hist h.dat plain text", true),
+        ("list --symbols h.so", false),
+        ("list --symbols h.so --json", true),
+        ("report $'no\\x1b[31m.dat'", false),
+        ("report $'gone\\x1b[31m.dat'", false),
+        ("info $'gone\\x1b[31m.dat'", false),
+        ("check $'no\\x1b[31m.dat'", true),
+        ("convert $'gone\\x1b[31m.dat' -o x", false),
+        ("report --cpu $'\\x1b[31m'", true),
+        ("list -e $'\\x1b[31m:x'", true),
+        ("record -e $'\\x1b[31m:x' true", true),
+    ];
+    for (command, always) in commands {
+        let line = format!("{} {command} 2>&1", agent_path.display());
+        let piped = program(dir.path(), "bash", ["-c", &line]).output().unwrap().stdout;
+        let shell = format!("NO_COLOR=1 {} {command}", agent_path.display());
+        // The shell of `script` is that of SHELL.
+        let mut script = program(dir.path(), "script", ["-qc", &shell, "/dev/null"]);
+        let shown = script.env("SHELL", "/bin/bash").output().unwrap().stdout;
+        for active in ACTIVE {
+            let found = shown.windows(active.len()).any(|window| window == active);
+            assert!(!found, "{command}: {active:?} in {:?}", String::from_utf8_lossy(&shown));
+        }
+        // A byte of C1 alone is no UTF-8.
+        assert!(std::str::from_utf8(&shown).is_ok(), "{command}: {:?}", String::from_utf8_lossy(&shown));
+        let text = String::from_utf8_lossy(&shown);
+        let escapes = ["\\x1b", "\\x07", "\\xc2\\x9b", "\\u001b", "\\u{1b}"];
+        assert!(escapes.iter().any(|escape| text.contains(escape)), "{command}: {text}");
+        assert!(!text.lines().any(|line| line.starts_with("forged")), "{command}: {text}");
+        let is_raw = piped.contains(&0x1b) || piped.contains(&7);
+        assert!(always || is_raw || command.contains("version"), "{command} keeps bytes in pipes");
+    }
+    let line = format!("NO_COLOR= {} report -R h.dat", agent_path.display());
+    let shown = program(dir.path(), "script", ["-qc", &line, "/dev/null"]).output().unwrap().stdout;
+    let shown = String::from_utf8(shown).unwrap();
+    assert!(shown.contains("\x1b[36m plain: "), "its own colours stay: {shown}");
+    // In pipes, lines are those of stock trace-cmd, byte by byte.
+    let stock = program(dir.path(), "trace-cmd", ["report", "-i", "h.dat"]).output().unwrap().stdout;
+    let ours = agent(dir.path(), ["report", "h.dat"]).output().unwrap().stdout;
+    let plain = |text: &[u8]| {
+        let lines =
+            text.split(|byte| *byte == b'\n').filter(|line| line.windows(7).any(|word| word == b" plain:"));
+        lines.map(<[u8]>::to_vec).collect::<Vec<_>>()
+    };
+    assert_eq!(plain(&ours).len(), 2);
+    assert_eq!(plain(&ours), plain(&stock));
 }

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use super::exit::ExitCode;
 use super::list::json_string;
 use super::units::{bytes, count};
+use crate::terminal;
 use crate::tracedat::check::{Fault, Report, Severity, check};
 
 /// Check trace.dat files for damage
@@ -85,7 +86,7 @@ fn text(path: &Path, report: &Report, notes: bool) -> String {
         let severity = rule.severity().name();
         // A file may bring control characters along.
         let line = format!("{name}: byte {at}: {severity} [{}] {place}: {detail}", rule.name());
-        text.extend(line.chars().map(|c| if c.is_control() { ' ' } else { c }));
+        text += &terminal::name(&line);
         let _ = write!(text, "\n    {}", rule.meaning());
         if rule.severity() > Severity::Note {
             let _ = write!(text, " Stock readers: {}.", rule.consequence());

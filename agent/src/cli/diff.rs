@@ -13,6 +13,7 @@ use super::progress::ReadingLine;
 use super::write_all;
 use crate::analysis::diff::{Both, Diff, Options};
 use crate::report::TraceFile;
+use crate::terminal;
 
 /// Tell what two trace.dat files do not have in common
 ///
@@ -144,7 +145,7 @@ fn text(diff: &Diff) -> String {
     if !values.is_empty() {
         let _ = writeln!(text, "VALUES that differ, of {pairs} pairs of records");
         for ((event, field), (count, example)) in values {
-            let _ = writeln!(text, "{count:>14}  {event} {field}: {example}");
+            let _ = writeln!(text, "{count:>14}  {event} {field}: {}", terminal::name(example));
         }
     }
     for (number, what) in [
@@ -156,7 +157,7 @@ fn text(diff: &Diff) -> String {
         }
     }
     // Names and values come from the files.
-    text.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
+    terminal::lines(&text)
 }
 
 fn json(diff: &Diff) -> String {

@@ -9,6 +9,7 @@ use crate::{
         tracefs::Tracefs,
     },
     probe::{Outcome, Surveyed, survey},
+    terminal,
 };
 
 use super::exit::ExitCode;
@@ -182,7 +183,8 @@ fn json(features: &Features, programs: &Programs, out: &mut impl Write) -> io::R
 
 /// A text of the kernel's or of an error on one line of its own.
 fn one_line(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), " ")
+    // The verifier's lines may go on one.
+    terminal::name(&text.replace(['\n', '\t'], " "))
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::exit::ExitCode;
 use super::units::{bytes, count};
 use crate::capture::LEDGER_OPTION;
 use crate::json::Value;
+use crate::terminal;
 use crate::tracedat::initial_state::InitialState;
 use crate::tracedat::reader::{BufferInfo, Counts, Module, OptionValue, ReadError, Reader};
 use crate::tracedat::{Endian, FileOption, OptionId};
@@ -402,7 +403,7 @@ fn ratio(plain: u64, packed: u64) -> String {
 
 /// A text of a file as one line that does nothing to a terminal.
 fn clean(text: &str) -> String {
-    text.trim_end().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    terminal::name(&text.trim_end().replace(['\n', '\t'], " "))
 }
 
 /// What an option says, in at most about `max` bytes.

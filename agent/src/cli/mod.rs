@@ -30,12 +30,18 @@ pub mod split;
 mod summary;
 mod units;
 
-use std::{ffi::OsString, io::Write as _, process::ExitCode};
+use std::{
+    ffi::OsString,
+    io::{IsTerminal as _, Write as _},
+    process::ExitCode,
+};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 pub use command::CommandError;
 pub use error::CliError;
+
+use crate::terminal::SafeWriter;
 
 /// Records kernel events with eBPF into trace.dat files that trace-cmd and KernelShark open.
 #[derive(Parser, Debug)]
@@ -79,6 +85,22 @@ pub enum Command {
     Doctor(doctor::Args),
 }
 
+impl Command {
+    /// Whether what goes to stdout is JSON.
+    fn speaks_json(&self) -> bool {
+        match self {
+            Self::List(args) => args.json,
+            Self::Report(args) => args.json,
+            Self::Info(args) => args.json,
+            Self::Hist(args) => args.json,
+            Self::Diff(args) => args.json,
+            Self::Check(args) => args.json,
+            Self::Doctor(args) => args.json,
+            _ => false,
+        }
+    }
+}
+
 fn exit_codes() -> String {
     let mut text = String::from("EXIT CODES\n");
     for code in exit::ExitCode::ALL {
@@ -96,9 +118,14 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (cli, matches) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => {
+            if error.use_stderr() {
+                // It repeats what was typed.
+                tell(error.render().to_string().trim_end());
+                return exit::ExitCode::Usage.into();
+            }
             // Help and version go to stdout and are no errors. A closed pipe behind them is none either.
             let _ = error.print();
-            return if error.use_stderr() { exit::ExitCode::Usage.into() } else { ExitCode::SUCCESS };
+            return ExitCode::SUCCESS;
         }
     };
     let arguments = matches.subcommand().map(|(_, arguments)| arguments);
@@ -112,7 +139,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u8, CliError> {
-    let mut stdout = std::io::stdout().lock();
+    let stdout = std::io::stdout().lock();
+    let is_terminal = stdout.is_terminal();
+    let mut stdout = SafeWriter::new(stdout, is_terminal).json(command.speaks_json());
     match command {
         Command::Record(args) => {
             // The recorded command shares stdout; nothing here writes to it.
@@ -148,17 +177,19 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
 
 /// Runs a command that takes stdout when it has something to say.
 fn writes_files(
-    stdout: std::io::StdoutLock<'_>,
+    stdout: SafeWriter<std::io::StdoutLock<'_>>,
     run: impl FnOnce() -> Result<u8, CliError>,
 ) -> Result<u8, CliError> {
     drop(stdout);
     run()
 }
 
-/// Writes a line to stderr. Where that is closed nobody can be told, and nothing else may fail for it: `eprintln!` would end a
+/// Writes a line to stderr, without anything that a terminal obeys. Where that is closed nobody can be told, and nothing else may fail for it: `eprintln!` would end a
 /// recording with a panic.
 fn tell(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let stderr = std::io::stderr().lock();
+    let is_terminal = stderr.is_terminal();
+    let _ = SafeWriter::new(stderr, is_terminal).write_all(format!("{text}\n").as_bytes());
 }
 
 /// Writes a text to the output. A reader that has seen enough is no error.

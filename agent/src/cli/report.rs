@@ -15,6 +15,7 @@ use super::tell;
 use super::units::count;
 use crate::event::filter::{self, FilterError};
 use crate::report::{Notice, Report, Selection, Style, Summary, TraceFile};
+use crate::terminal::SafeWriter;
 use crate::tracedat::reader::{Corrections, ReadError};
 
 /// When there are colours.
@@ -268,7 +269,11 @@ impl ReportError {
 }
 
 /// Prints a report. `matches` tells the order of the options.
-pub fn run(args: &Args, matches: &ArgMatches, out: &mut dyn Write) -> Result<ExitCode, ReportError> {
+pub fn run<W: Write>(
+    args: &Args,
+    matches: &ArgMatches,
+    out: &mut SafeWriter<W>,
+) -> Result<ExitCode, ReportError> {
     let files = open(args, matches)?;
     if args.facts != Facts::default() {
         return match facts::print(args, &files, out) {
@@ -285,11 +290,11 @@ pub fn run(args: &Args, matches: &ArgMatches, out: &mut dyn Write) -> Result<Exi
     }
 }
 
-fn print(
+fn print<W: Write>(
     args: &Args,
     matches: &ArgMatches,
     files: &[TraceFile<File>],
-    out: &mut dyn Write,
+    out: &mut SafeWriter<W>,
 ) -> Result<ExitCode, ReportError> {
     let report = Report::new(files)
         .style(Style {
@@ -299,6 +304,7 @@ fn print(
             differences: args.ts_diff,
             plain: args.no_plugins,
             colour: args.color.wanted(),
+            terminal: out.is_terminal(),
             old_states: args.old_states,
         })
         .json(args.json)
@@ -319,7 +325,9 @@ fn print(
     // Lines on the same terminal would be torn apart.
     let on = io::stderr().is_terminal() && !io::stdout().is_terminal();
     let mut progress = ReadingLine::new(on, files.iter().filter_map(span).reduce(join));
-    let summary = report.run(out, |notice| match notice {
+    // Lines are made safe where they are made, by all threads, and have colours; objects of JSON have none.
+    let lines: &mut dyn Write = if args.json { out } else { out.inner() };
+    let summary = report.run(lines, |notice| match notice {
         Notice::Progress(now) => progress.show(now),
         Notice::Backwards(found) => tell(&format!(
             "WARNING: Record on cpu {} went backwards: {} to {} delta: -{}",

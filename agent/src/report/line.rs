@@ -4,6 +4,7 @@ use super::batch::Item;
 use super::plugin::{Context, Plugin};
 use super::text::{decimal, hex, micros, right, signed_left, unsigned};
 use super::view::{BufferView, EventView, FileView};
+use crate::terminal::{self, Lines};
 
 /// How lines look.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,8 @@ pub struct Style {
     pub plain: bool,
     /// Names of events, and lines of lost ones, in colours of a terminal (ECMA-48, 8.3.117).
     pub colour: bool,
+    /// The lines go to a terminal, which must not obey what names have in them: see [`terminal`](crate::terminal).
+    pub terminal: bool,
     /// Task states with the letters of trace-cmd 3.1, instead of those that the recording's format has (`--old-states`).
     pub old_states: bool,
 }
@@ -50,9 +53,12 @@ pub(super) fn write(
     item: &Item,
     data: &[u8],
 ) {
+    let mut safe = Safe { on: style.terminal, from: out.len() };
     out.extend_from_slice(&buffer.prefix);
+    safe.up_to_here(out, Lines::Escaped);
     if let Some(missed) = item.missed() {
         lost(out, style, item.cpu, missed);
+        safe.from = out.len();
     }
     let record = item.record(data);
     let Some(event) = file.event(record) else {
@@ -73,22 +79,44 @@ pub(super) fn write(
         difference(out, style, file, item);
     }
     if style.colour {
+        safe.up_to_here(out, Lines::Escaped);
         out.extend_from_slice(colour::EVENT);
-        out.extend_from_slice(&event.label);
+        safe.from = out.len();
+    }
+    out.extend_from_slice(&event.label);
+    if style.colour {
+        safe.up_to_here(out, Lines::Escaped);
         out.extend_from_slice(colour::END);
-    } else {
-        out.extend_from_slice(&event.label);
+        safe.from = out.len();
     }
     text(out, style, file, event, item, data);
     if out.last() == Some(&b'\n') {
         out.pop();
     }
+    safe.up_to_here(out, if event.has_lines && !style.raw { Lines::Kept } else { Lines::Escaped });
     if let Some(latency) = item.latency() {
         out.extend_from_slice(b" Latency: ");
         micros(out, latency);
         out.extend_from_slice(b" usecs");
     }
     out.push(b'\n');
+}
+
+/// Where the text begins that is not yet made safe for a terminal.
+struct Safe {
+    on: bool,
+    from: usize,
+}
+
+impl Safe {
+    /// Escapes what was printed since.
+    #[inline]
+    fn up_to_here(&mut self, out: &mut Vec<u8>, lines: Lines) {
+        if self.on {
+            terminal::escape_from(out, self.from, lines);
+            self.from = out.len();
+        }
+    }
 }
 
 /// A line that tells of lost events. The line of the record stands below it.

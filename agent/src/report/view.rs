@@ -27,6 +27,8 @@ pub(super) struct EventView<'a> {
     /// ` name: ` and blanks up to the text.
     pub(super) label: Box<[u8]>,
     pub(super) plugin: Option<Plugin>,
+    /// Whether its text has line feeds and tabs of its own, rather than of a name in it.
+    pub(super) has_lines: bool,
     /// The fields that options for tasks ask for.
     pub(super) pid: Option<Num>,
     pub(super) next_pid: Option<Num>,
@@ -96,10 +98,16 @@ impl<'a> EventView<'a> {
         let num = |name| Num::of(printer.format(), name);
         let label = format!(" {}: {:2$}", printer.name(), "", 20_usize.saturating_sub(printer.name().len()));
         let plugin = plugins.and_then(|states| Plugin::of(printer, states));
+        let print_fmt = &printer.format().print_fmt;
+        let has_lines = printer.is_kernel_stack()
+            || plugin.as_ref().is_some_and(Plugin::has_lines)
+            || print_fmt.contains("\\n")
+            || print_fmt.contains("\\t");
         Self {
             printer,
             label: label.into_bytes().into(),
             plugin,
+            has_lines,
             pid: num("pid"),
             next_pid: num("next_pid"),
         }

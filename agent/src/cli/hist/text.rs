@@ -6,6 +6,7 @@ use super::super::units::count;
 use crate::analysis::histogram::{Histogram, Question, Row};
 use crate::analysis::key::Key;
 use crate::analysis::latency::Latency;
+use crate::terminal;
 
 /// Columns of the longest bar.
 const BAR: u64 = 40;
@@ -45,7 +46,7 @@ pub(super) fn histogram(question: &Question, answer: &Histogram, rows: usize) ->
 fn cells(mut cells: Vec<String>, row: &Row, most: u64) -> Vec<String> {
     for key in &mut cells {
         // A thread may give itself any name.
-        *key = key.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        *key = terminal::name(key);
     }
     cells.push(row.count.to_string());
     for value in &row.values {

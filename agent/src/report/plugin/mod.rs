@@ -230,6 +230,11 @@ impl Plugin {
         })
     }
 
+    /// Whether its texts have line feeds of their own.
+    pub(super) fn has_lines(&self) -> bool {
+        matches!(self, Self::KernelStack | Self::BssInfo { .. })
+    }
+
     /// The tasks whose names its text tells, so that records behind it can show them.
     pub(super) fn tasks(&self) -> [Option<Task>; 2] {
         match self {
