@@ -299,3 +299,50 @@ fn names_do_nothing_to_a_terminal() {
     assert_eq!(plain(&ours).len(), 2);
     assert_eq!(plain(&ours), plain(&stock));
 }
+
+#[test]
+fn errors_say_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    hostile_recording(&dir.path().join("h.dat"));
+    let bytes = fs::read(dir.path().join("h.dat")).unwrap();
+    fs::write(dir.path().join("cut.dat"), &bytes[..60]).unwrap();
+    let run = |args: &[&str]| run(&mut agent(dir.path(), args));
+    run(&["report", "cut.dat"]).expect(1).says(&["cannot read cut.dat", "tracer-agent repair"]);
+    run(&["info", "cut.dat"]).expect(1).says(&["cannot read cut.dat", "tracer-agent repair"]);
+    let other = run(&["report", "/proc/self/exe"]).expect(1);
+    assert!(!other.err.contains("repair"), "nothing of it can be saved: {}", other.err);
+
+    run(&["record", "-p", "function", "true"]).expect(2).says(&["no option -p", "--function GLOB"]);
+    run(&["record", "--user=me", "-e", "sched", "true"]).expect(2).says(&["--user=me", "sudo -u"]);
+    run(&["report", "--profile", "h.dat"]).expect(2).says(&["--profile", "tracer-agent hist"]);
+    // No machine has that many CPUs, nor one of that number.
+    run(&["record", "-e", "sched:sched_switch", "-M", "9,00000000,00000000,00000000", "true"]).expect(2);
+    let possible = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap();
+    let last: u32 = possible.trim().rsplit(['-', ',']).next().unwrap().parse().unwrap();
+    if last < 15 {
+        let refused = run(&["record", "-e", "sched:sched_switch", "-M", "9000", "true"]).expect(2);
+        refused.says(&["9000 is a mask, of CPU 12,15", "write 9000-9000"]);
+    }
+
+    let shown = |args: &[&str]| run(&[&["report", "h.dat"], args].concat()).expect(0);
+    let all = shown(&[]).out;
+    assert_eq!(
+        (shown(&["--comm", "e*x*forged"]).out, shown(&["--since", "0ms", "--until", "1h"]).out),
+        (all.clone(), all)
+    );
+    for none in [&["--comm", "x*"][..], &["--since", "2h"], &["--cpu", "7"], &["-F", "plain: at == 1"]] {
+        let ended = shown(none);
+        assert_eq!(ended.out.lines().count(), 1, "{none:?}: {}", ended.out);
+        ended.says(&["no event matches"]);
+    }
+    assert!(!shown(&["--cpu", "0"]).err.contains("no event matches"));
+
+    run(&["convert", "h.dat", "-o", "new.dat"]).expect(0);
+    let first = fs::read(dir.path().join("new.dat")).unwrap();
+    run(&["convert", "h.dat", "-o", "new.dat", "--compression", "none"])
+        .expect(114)
+        .says(&["new.dat exists", "--force"]);
+    assert_eq!(fs::read(dir.path().join("new.dat")).unwrap(), first);
+    run(&["convert", "h.dat", "--output", "new.dat", "--compression", "none", "--force"]).expect(0);
+    assert_ne!(fs::read(dir.path().join("new.dat")).unwrap(), first);
+}

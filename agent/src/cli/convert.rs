@@ -10,6 +10,7 @@ use super::choose::Choice;
 use super::exit::ExitCode;
 use super::record_plan::parse_compression;
 use super::rewriting::{self, Made, Telling};
+use crate::draft::is_same_file;
 use crate::tracedat::Compression;
 use crate::tracedat::rewrite::{FileVersion, Target, convert, to_file};
 
@@ -24,12 +25,16 @@ pub struct ConvertArgs {
     pub file: PathBuf,
 
     /// The file to read, as trace-cmd has it
-    #[arg(short = 'i', value_name = "FILE")]
+    #[arg(short = 'i', long, value_name = "FILE")]
     pub input: Option<PathBuf>,
 
     /// The file to write
-    #[arg(short = 'o', value_name = "FILE")]
+    #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
+
+    /// Replace the file to write if it exists
+    #[arg(long)]
+    pub force: bool,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]
@@ -97,6 +102,10 @@ fn parse_pages(text: &str) -> Result<Range<u64>, String> {
 pub(super) fn run(args: &ConvertArgs) -> Result<u8, CliError> {
     let input = args.input.as_ref().unwrap_or(&args.file);
     let target = args.format.target()?;
+    // An output that is the input is refused for that.
+    if !args.force && args.output.symlink_metadata().is_ok() && !is_same_file(input, &args.output) {
+        return Err(CliError::Output(format!("{} exists; --force replaces it", args.output.display())));
+    }
     let reader = rewriting::open(input)?;
     let mut selection = args.choice.selection(&reader)?;
     selection.pages.clone_from(&args.pages);

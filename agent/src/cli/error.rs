@@ -10,7 +10,7 @@ use crate::{
     kernel::{events::SelectError, tracefs::TracefsError},
     probe::{LoadError, ProbeError, dynamic::DynamicError},
     reason,
-    tracedat::rewrite::RewriteError,
+    tracedat::{reader::ReadError, rewrite::RewriteError},
 };
 
 /// Why a command failed. The text says what to do.
@@ -108,6 +108,11 @@ pub enum CliError {
         #[source]
         source: io::Error,
     },
+}
+
+/// What to do about a file that cannot be read, if anything.
+pub(super) fn repair_hint(error: &ReadError) -> &'static str {
+    if error.is_damage() { "; `tracer-agent repair FILE -o NEW` saves what is intact" } else { "" }
 }
 
 impl From<PlanError> for CliError {

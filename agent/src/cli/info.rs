@@ -8,6 +8,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use super::error::repair_hint;
 use super::exit::ExitCode;
 use super::units::{bytes, count};
 use crate::capture::LEDGER_OPTION;
@@ -45,7 +46,7 @@ pub enum InfoError {
         source: io::Error,
     },
     /// It is no trace file, or damaged so early that nothing of it can be read.
-    #[error("cannot read {path}: {source}", path = .path.display())]
+    #[error("cannot read {path}: {source}{}", repair_hint(.source), path = .path.display())]
     Read {
         /// The file.
         path: PathBuf,

@@ -23,7 +23,7 @@ pub struct MergeArgs {
     pub files: Vec<String>,
 
     /// The file to write
-    #[arg(short = 'o', value_name = "FILE")]
+    #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
 
     /// All files are parts of one recording, also those without a TRACEID

@@ -27,6 +27,7 @@ pub mod report;
 mod rewriting;
 mod signals;
 pub mod split;
+mod substitutes;
 mod summary;
 mod units;
 
@@ -36,7 +37,10 @@ use std::{
     process::ExitCode,
 };
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use clap::{
+    CommandFactory as _, FromArgMatches as _, Parser, Subcommand,
+    error::{ContextKind, ContextValue, ErrorKind},
+};
 
 pub use command::CommandError;
 pub use error::CliError;
@@ -111,7 +115,8 @@ fn exit_codes() -> String {
 
 /// Runs the command line `args`, the program's name first.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let parsed = Cli::command().try_get_matches_from(args).and_then(|matches| {
+    let args: Vec<_> = args.into_iter().collect();
+    let parsed = Cli::command().try_get_matches_from(&args).and_then(|matches| {
         let cli = Cli::from_arg_matches(&matches)?;
         Ok((cli, matches))
     });
@@ -121,6 +126,9 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             if error.use_stderr() {
                 // It repeats what was typed.
                 tell(error.render().to_string().trim_end());
+                if let Some(instead) = substitute(&error, &args) {
+                    tell(&format!("\ninstead, {instead}"));
+                }
                 return exit::ExitCode::Usage.into();
             }
             // Help and version go to stdout and are no errors. A closed pipe behind them is none either.
@@ -135,6 +143,16 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             tell(&format!("tracer-agent: {error}"));
             error.exit_code().into()
         }
+    }
+}
+
+/// What to use instead of an option of trace-cmd's that is not here.
+fn substitute(error: &clap::Error, args: &[OsString]) -> Option<&'static str> {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) if error.kind() == ErrorKind::UnknownArgument => {
+            substitutes::of(args.get(1)?.to_str()?, option)
+        }
+        _ => None,
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     record_plan::{self, Plan},
     record_scope::{ScopeArgs, WantedArgs},
     signals::Signals,
-    summary,
+    summary, units,
 };
 use crate::{
     capture::{Capture, Recorded, finish},
@@ -60,7 +60,7 @@ EXAMPLES
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
     /// Event to record; may be repeated
-    #[arg(short = 'e', value_name = "EVENT")]
+    #[arg(short = 'e', long = "event", value_name = "EVENT")]
     pub events: Vec<String>,
 
     /// Probes to record beside them.
@@ -72,23 +72,23 @@ pub struct RecordArgs {
     pub wanted: WantedArgs,
 
     /// Leave out the events given by the -e options behind this one
-    #[arg(short = 'v', action = clap::ArgAction::Count)]
+    #[arg(short = 'v', long = "exclude-events", action = clap::ArgAction::Count)]
     pub exclude: u8,
 
     /// Go on when an -e names no known event
-    #[arg(short = 'i')]
+    #[arg(short = 'i', long = "ignore-unknown")]
     pub ignore_unknown: bool,
 
     /// Store the formats of all events in the file, not only those of the recorded systems
-    #[arg(short = 'a')]
+    #[arg(short = 'a', long = "all-formats")]
     pub all_formats: bool,
 
     /// File to write
-    #[arg(short = 'o', value_name = "FILE", default_value = "trace.dat")]
+    #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "trace.dat")]
     pub output: PathBuf,
 
-    /// Size of each CPU's ring in KB
-    #[arg(short = 'b', value_name = "KB", default_value_t = 4096)]
+    /// Size of each CPU's ring: 8M, 512K; bare numbers are KB
+    #[arg(short = 'b', long = "buffer-size", value_name = "SIZE", default_value = "4M", value_parser = units::kilobytes)]
     pub ring_kb: u64,
 
     /// Keep only the newest events that fit the rings (flight recorder), and store them at the end
@@ -96,19 +96,19 @@ pub struct RecordArgs {
     pub overwrite: bool,
 
     /// Clock of the time stamps: mono, boot or tai
-    #[arg(short = 'C', value_name = "CLOCK", default_value = "mono")]
+    #[arg(short = 'C', long = "clock", value_name = "CLOCK", default_value = "mono")]
     pub clock: String,
 
     /// Record only this process (all its threads); may be repeated, or a list: 12,34
-    #[arg(short = 'P', value_name = "PID", value_delimiter = ',')]
+    #[arg(short = 'P', long = "pid", value_name = "PID", value_delimiter = ',')]
     pub pids: Vec<u32>,
 
     /// With -P or -F: record child processes too
-    #[arg(short = 'c')]
+    #[arg(short = 'c', long = "children")]
     pub children: bool,
 
     /// Record only the command
-    #[arg(short = 'F')]
+    #[arg(short = 'F', long = "only-command")]
     pub only_command: bool,
 
     /// Which threads
@@ -116,19 +116,19 @@ pub struct RecordArgs {
     pub scope: ScopeArgs,
 
     /// CPUs to record: a hexadecimal mask as trace-cmd takes it, or a list such as 0-3,8
-    #[arg(short = 'M', value_name = "CPUMASK")]
+    #[arg(short = 'M', long = "cpus", value_name = "CPUMASK")]
     pub cpu_mask: Option<String>,
 
     /// Longest time between two looks at the rings, in microseconds
-    #[arg(short = 's', value_name = "USEC")]
+    #[arg(short = 's', long = "poll-interval", value_name = "USEC")]
     pub poll_us: Option<u64>,
 
-    /// Keep at most this much of each CPU's newest data, in KB
-    #[arg(short = 'm', value_name = "KB")]
+    /// Keep at most this much of each CPU's newest data: 512K, 100M; bare numbers are KB
+    #[arg(short = 'm', long = "max-size", value_name = "SIZE", value_parser = units::kilobytes)]
     pub max_kb: Option<u64>,
 
     /// Stop after this time: 10, 1.5, 500ms, 2m, 1h
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub duration: Option<Duration>,
 
     /// End with exit code 115 if more events than this were lost
@@ -174,25 +174,6 @@ pub struct RecordArgs {
     /// Command to run and its arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
-}
-
-/// `10`, `1.5`, `500ms`, `2s`, `3m`, `1h`; bare numbers are seconds.
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let scale = match unit {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(format!("unknown unit {unit:?}; use us, ms, s, m or h")),
-    };
-    let value: f64 = number.parse().map_err(|_| "not a number followed by us, ms, s, m or h".to_owned())?;
-    match Duration::try_from_secs_f64(value * scale) {
-        Ok(duration) if !duration.is_zero() => Ok(duration),
-        _ => Err("it must be more than nothing, and less than the age of the universe".to_owned()),
-    }
 }
 
 /// Runs the command. `matches` are the raw arguments of this subcommand, for the order of -e and -v.
@@ -400,20 +381,4 @@ fn conclude(args: &RecordArgs, recorded: Recorded, end: End, child: Option<Child
         _ => None,
     };
     Ok(command.unwrap_or(ExitCode::Ok.code()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations() {
-        assert_eq!(parse_duration("10"), Ok(Duration::from_secs(10)));
-        assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
-        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_duration("2m"), Ok(Duration::from_mins(2)));
-        for bad in ["", "x", "10 fortnights", "-1", "0", "nan", "inf", "1e400"] {
-            assert!(parse_duration(bad).is_err(), "{bad}");
-        }
-    }
 }

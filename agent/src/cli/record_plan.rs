@@ -13,7 +13,7 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
-use super::{CliError, record::RecordArgs, record_scope::OptionRules};
+use super::{CliError, record::RecordArgs, record_scope::OptionRules, substitutes};
 use crate::{
     capture::{
         CaptureOptions, EventPlan, KernelConstants, Lanes, Manifest, RING_PAGES_MIN, Symbols, TaskFilter,
@@ -216,8 +216,10 @@ pub(super) fn check_usage(args: &RecordArgs) -> Result<(), CliError> {
     if let Some(option) =
         args.command.first().and_then(|word| word.to_str()).filter(|word| word.starts_with('-'))
     {
+        let instead = substitutes::of("record", option)
+            .map_or_else(|| "see `tracer-agent record --help`".to_owned(), |text| format!("instead, {text}"));
         return Err(CliError::Usage(format!(
-            "there is no option {option}; see `tracer-agent record --help` (a command of that name is run as ./{option})"
+            "there is no option {option}; {instead} (a command of that name is run as ./{option})"
         )));
     }
     let problem = if args.events.is_empty() && args.probes.is_empty() {
@@ -318,18 +320,31 @@ fn choose_cpus(mask: Option<&str>, cpus: &Cpus, notes: &mut Vec<String>) -> Resu
     let plugged_in: CpuSet = cpus.present.iter().chain(cpus.online.iter()).collect();
     let Some(mask) = mask else { return Ok(plugged_in) };
     let wanted = CpuSet::parse_argument(mask, &cpus.possible)
-        .map_err(|error| CliError::Usage(format!("-M {error}")))?;
+        .map_err(|error| CliError::Usage(format!("-M {error}{}", mask_hint(mask))))?;
     let chosen: CpuSet = wanted.iter().filter(|&cpu| plugged_in.contains(cpu)).collect();
     if chosen.is_empty() {
         return Err(CliError::Usage(format!(
-            "-M names no CPU that is plugged in; {} are, online are {}",
-            cpus.present, cpus.online
+            "-M names no CPU that is plugged in; {} are, online are {}{}",
+            cpus.present,
+            cpus.online,
+            mask_hint(mask)
         )));
     }
     if !chosen.iter().any(|cpu| cpus.online.contains(cpu)) {
         notes.push(format!("CPU {chosen} of -M is offline; its events are recorded when it comes online"));
     }
     Ok(chosen)
+}
+
+/// What a number means that may have been meant as a CPU.
+fn mask_hint(mask: &str) -> String {
+    match CpuSet::parse_hex(mask) {
+        // Nobody takes a longer one for the number of a CPU.
+        Ok(cpus) if mask.len() <= 4 && mask.bytes().all(|byte| byte.is_ascii_digit()) => {
+            format!("; {mask} is a mask, of CPU {cpus}: for CPU {mask} write {mask}-{mask}")
+        }
+        _ => String::new(),
+    }
 }
 
 fn task_filter(args: &RecordArgs) -> Option<TaskFilter> {

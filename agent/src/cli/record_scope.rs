@@ -20,7 +20,7 @@ use crate::{
 #[derive(Args, Debug)]
 pub struct WantedArgs {
     /// Of the events of the -e or probe before it, record only those that FILTER holds for; several have to hold all
-    #[arg(short = 'f', value_name = "FILTER")]
+    #[arg(short = 'f', long = "filter", value_name = "FILTER")]
     pub filters: Vec<String>,
 
     /// Of the events of the -e or probe before it, record one of N on each CPU: 1/N

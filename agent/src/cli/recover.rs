@@ -18,7 +18,7 @@ pub struct RecoverArgs {
     pub path: PathBuf,
 
     /// File to write, if not the one beside the spool: NAME for NAME.spool, NAME.1 for NAME.spool.1
-    #[arg(short = 'o', value_name = "FILE")]
+    #[arg(short = 'o', long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
     /// No summary

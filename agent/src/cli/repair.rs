@@ -26,7 +26,7 @@ pub struct RepairArgs {
     pub file: PathBuf,
 
     /// The file to write
-    #[arg(short = 'o', value_name = "FILE")]
+    #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
 
     /// Compression: none, zstd, or zstd:LEVEL (1 to 19); as it is unless given

@@ -9,11 +9,13 @@ use std::path::PathBuf;
 
 use clap::ArgMatches;
 
+use super::error::repair_hint;
 use super::exit::ExitCode;
 use super::progress::ReadingLine;
 use super::tell;
-use super::units::count;
+use super::units::{count, nanoseconds};
 use crate::event::filter::{self, FilterError};
+use crate::input::glob::matches_bytes;
 use crate::report::{Notice, Report, Selection, Style, Summary, TraceFile};
 use crate::terminal::SafeWriter;
 use crate::tracedat::reader::{Corrections, ReadError};
@@ -55,23 +57,23 @@ pub struct Args {
     pub files: Vec<PathBuf>,
 
     /// A file, as trace-cmd wants them; options for times count for the file before them
-    #[arg(short = 'i', value_name = "FILE")]
+    #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub inputs: Vec<PathBuf>,
 
     /// Print times with all digits
-    #[arg(short = 't')]
+    #[arg(short = 't', long = "full-time")]
     pub full_time: bool,
 
     /// Print the fields instead of the text
-    #[arg(short = 'R', conflicts_with = "json")]
+    #[arg(short = 'R', long = "raw", conflicts_with = "json")]
     pub raw: bool,
 
     /// Print flags: interrupts off, reschedule, interrupt context, preemption
-    #[arg(short = 'l', conflicts_with = "json")]
+    #[arg(short = 'l', long = "latency", conflicts_with = "json")]
     pub latency: bool,
 
     /// Print texts by the formats alone, without those of plugins
-    #[arg(short = 'N')]
+    #[arg(short = 'N', long = "no-plugins")]
     pub no_plugins: bool,
 
     /// Print task states with the letters of trace-cmd 3.1 (`SDTtZXxW`) instead of those of the recorded kernel
@@ -92,11 +94,11 @@ pub struct Args {
     /// Show what a filter wants, of trace-cmd's form: `sched_switch: prev_state == 0 && next_pid != 7`
     ///
     /// Of several filters one has to want an event.
-    #[arg(short = 'F', value_name = "FILTER")]
+    #[arg(short = 'F', long = "filter", value_name = "FILTER")]
     pub filters: Vec<String>,
 
     /// Leave out what the filters behind this option want
-    #[arg(short = 'v')]
+    #[arg(short = 'v', long = "invert")]
     pub invert: bool,
 
     /// Show these CPUs: `0,2-4`
@@ -107,24 +109,24 @@ pub struct Args {
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub pid: Vec<u32>,
 
-    /// Show events of tasks of this name
+    /// Show events of tasks of this name; * and ? are wildcards, as in `record --comm`
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub comm: Vec<String>,
 
     /// Leave out events from hard interrupts
-    #[arg(short = 'I')]
+    #[arg(short = 'I', long = "no-hard-irqs")]
     pub no_hard_irqs: bool,
 
     /// Leave out events from soft interrupts
-    #[arg(short = 'S')]
+    #[arg(short = 'S', long = "no-soft-irqs")]
     pub no_soft_irqs: bool,
 
-    /// Start at this time, as times are printed: seconds
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    /// Start at this time: seconds, as times are printed, or with a unit: 12.345678, 500ms, 2m
+    #[arg(long, value_name = "TIME", value_parser = nanoseconds)]
     pub since: Option<u64>,
 
     /// End at this time
-    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    #[arg(long, value_name = "TIME", value_parser = nanoseconds)]
     pub until: Option<u64>,
 
     /// Show no more than so many events
@@ -132,7 +134,7 @@ pub struct Args {
     pub limit: Option<u64>,
 
     /// Print how long tasks waited between being woken and running
-    #[arg(short = 'w', conflicts_with = "json")]
+    #[arg(short = 'w', long = "wakeups", conflicts_with = "json")]
     pub wakeups: bool,
 
     /// Print the time since the line before
@@ -164,7 +166,7 @@ pub struct Args {
     pub kallsyms: Option<PathBuf>,
 
     /// Do not tell of events whose format is not understood
-    #[arg(short = 'q')]
+    #[arg(short = 'q', long = "quiet")]
     pub quiet: bool,
 
     /// What to tell instead of the events
@@ -206,7 +208,7 @@ pub struct Facts {
     pub events: bool,
 
     /// Print the names of all events, and exit
-    #[arg(short = 'E')]
+    #[arg(short = 'E', long = "event-names")]
     pub event_names: bool,
 
     /// Tell which formats are not understood, and exit with 1 if there are any
@@ -214,16 +216,27 @@ pub struct Facts {
     pub check_events: bool,
 
     /// Print the functions of the file, and exit
-    #[arg(short = 'f')]
+    #[arg(short = 'f', long = "functions")]
     pub functions: bool,
 
     /// Print the texts that events point to, and exit
-    #[arg(short = 'P')]
+    #[arg(short = 'P', long = "printk")]
     pub printk: bool,
 
     /// Print the byte order, and exit
-    #[arg(short = 'e')]
+    #[arg(short = 'e', long = "endian")]
     pub endian: bool,
+}
+
+impl Args {
+    /// Whether some events of the file may be left out.
+    fn chooses(&self) -> bool {
+        !(self.filters.is_empty() && self.cpu.is_empty() && self.pid.is_empty() && self.comm.is_empty())
+            || self.no_hard_irqs
+            || self.no_soft_irqs
+            || self.since.is_some()
+            || self.until.is_some()
+    }
 }
 
 /// Why there is no report.
@@ -239,7 +252,7 @@ pub enum ReportError {
         source: io::Error,
     },
     /// It is no trace file, or damaged so early that nothing of it can be read.
-    #[error("cannot read {path}: {source}", path = .path.display())]
+    #[error("cannot read {path}: {source}{}", repair_hint(.source), path = .path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -344,6 +357,10 @@ fn print<W: Write>(
     }
     if !args.quiet && !summary.is_cut_off {
         notes(&summary, files);
+        if summary.shown == 0 && args.chooses() {
+            let read = count(summary.records);
+            tell(&format!("tracer-agent: no event matches; {read} were looked at"));
+        }
     }
     let damaged = files.iter().any(|file| !file.reader().problems().is_empty()) || summary.damage.count != 0;
     Ok(if damaged { ExitCode::Failure } else { ExitCode::Ok })
@@ -399,7 +416,7 @@ fn selection(args: &Args, matches: &ArgMatches, files: &[TraceFile<File>]) -> Re
     for comm in &args.comm {
         let tasks = files.iter().flat_map(|file| file.reader().metadata().cmdlines.iter());
         let before = pids.len();
-        pids.extend(tasks.filter(|(_, name)| *name == comm.as_bytes()).map(|(pid, _)| pid));
+        pids.extend(tasks.filter(|(_, name)| matches_bytes(comm.as_bytes(), name)).map(|(pid, _)| pid));
         if pids.len() == before {
             tell(&format!("tracer-agent: no task of the file is called {comm:?}"));
         }
@@ -493,31 +510,13 @@ fn cpu_list(text: &str) -> Result<HashSet<u32>, String> {
     Ok(cpus)
 }
 
-/// Seconds with up to 9 decimals, as nanoseconds.
-fn seconds(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no time in seconds, as in 12.345678");
-    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
-    if part.len() > 9 || !part.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(wrong());
-    }
-    let nanos: u64 = format!("{part:0<9}").parse().map_err(|_| wrong())?;
-    let whole: u64 = whole.parse().map_err(|_| wrong())?;
-    whole.checked_mul(1_000_000_000).and_then(|sum| sum.checked_add(nanos)).ok_or_else(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn lists_and_times() {
+    fn lists_of_cpus() {
         assert_eq!(cpu_list("0,2-4:7").unwrap(), HashSet::from([0, 2, 3, 4, 7]));
         assert!(cpu_list("3-1").is_err() && cpu_list("x").is_err() && cpu_list("0-99999999").is_err());
-        assert_eq!(seconds("12.5"), Ok(12_500_000_000));
-        assert_eq!(seconds("0.000000001"), Ok(1));
-        assert_eq!(seconds("7"), Ok(7_000_000_000));
-        for wrong in ["", "x", "1.x", "1.0000000001", "-1", "99999999999999999999"] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
-        }
     }
 }

@@ -9,6 +9,7 @@ use super::choose::Choice;
 use super::convert::FormatArgs;
 use super::exit::ExitCode;
 use super::rewriting::{self, Made, Telling};
+use super::units;
 use crate::tracedat::rewrite::{Every, Split, Splitter, TimeRange, to_file};
 
 /// Cut a trace.dat into parts, each a complete file
@@ -25,35 +26,35 @@ pub struct SplitArgs {
     pub words: Vec<String>,
 
     /// The file to read, as trace-cmd has it; then only START and END may follow
-    #[arg(short = 'i', value_name = "FILE")]
+    #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub input: Option<PathBuf>,
 
     /// What the names of the parts begin with, if not the name of the file
-    #[arg(short = 'o', value_name = "NAME")]
+    #[arg(short = 'o', long = "output", value_name = "NAME")]
     pub output: Option<PathBuf>,
 
     /// A part ends after this many seconds (decimals allowed)
-    #[arg(short = 's', value_name = "SECONDS", group = "every", value_parser = |text: &str| parse_time(text, 9))]
+    #[arg(short = 's', long = "seconds", value_name = "SECONDS", group = "every", value_parser = |text: &str| parse_time(text, 9))]
     pub seconds: Option<u64>,
 
     /// A part ends after this many milliseconds
-    #[arg(short = 'm', value_name = "MILLISECONDS", group = "every", value_parser = |text: &str| parse_time(text, 6))]
+    #[arg(short = 'm', long = "milliseconds", value_name = "MILLISECONDS", group = "every", value_parser = |text: &str| parse_time(text, 6))]
     pub milliseconds: Option<u64>,
 
     /// A part ends after this many microseconds
-    #[arg(short = 'u', value_name = "MICROSECONDS", group = "every", value_parser = |text: &str| parse_time(text, 3))]
+    #[arg(short = 'u', long = "microseconds", value_name = "MICROSECONDS", group = "every", value_parser = |text: &str| parse_time(text, 3))]
     pub microseconds: Option<u64>,
 
     /// A part ends after this many events
-    #[arg(short = 'e', value_name = "EVENTS", group = "every")]
+    #[arg(short = 'e', long = "events", value_name = "EVENTS", group = "every")]
     pub events: Option<u64>,
 
     /// A part ends after this many pages of each CPU
-    #[arg(short = 'p', value_name = "PAGES", group = "every")]
+    #[arg(short = 'p', long = "pages", value_name = "PAGES", group = "every")]
     pub pages: Option<u64>,
 
     /// A part ends before its file is longer than about this: 10M, 500K, 2G
-    #[arg(long, value_name = "SIZE", group = "every", value_parser = parse_size)]
+    #[arg(long, value_name = "SIZE", group = "every", value_parser = |text: &str| units::size(text, 1))]
     pub size: Option<u64>,
 
     /// Write all parts, not only the first
@@ -90,20 +91,6 @@ fn parse_time(text: &str, digits: u32) -> Result<u64, String> {
     let scaled = |text: &str, by: u32| number(text)?.checked_mul(10_u64.pow(by));
     let fraction = scaled(kept, digits - kept.len() as u32);
     scaled(whole, digits).zip(fraction).and_then(|(whole, rest)| whole.checked_add(rest)).ok_or_else(wrong)
-}
-
-/// A size with a unit of 1024.
-fn parse_size(text: &str) -> Result<u64, String> {
-    let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
-    let factor = match unit.to_ascii_uppercase().as_str() {
-        "" | "B" => Some(1),
-        "K" | "KB" => Some(1 << 10),
-        "M" | "MB" => Some(1 << 20),
-        "G" | "GB" => Some(1 << 30),
-        _ => None,
-    };
-    let size = digits.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
-    size.ok_or_else(|| format!("{text:?} is no size: write it as in 500K, 10M or 2G"))
 }
 
 impl SplitArgs {
@@ -180,17 +167,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes() {
+    fn times() {
         assert_eq!(parse_time("12.5", 9), Ok(12_500_000_000));
         assert_eq!(parse_time("0.0000000019", 9), Ok(1));
         assert_eq!(parse_time(".25", 6), Ok(250_000));
         assert_eq!(parse_time("7", 3), Ok(7000));
         for wrong in ["", ".", "-1", "1e3", "1.2.3", "99999999999999999999", "x"] {
             assert!(parse_time(wrong, 9).is_err(), "{wrong}");
-        }
-        assert_eq!([parse_size("10"), parse_size("3k"), parse_size("2MB")], [Ok(10), Ok(3072), Ok(2 << 20)]);
-        for wrong in ["", "M", "1.5M", "1T", "99999999999G"] {
-            assert!(parse_size(wrong).is_err(), "{wrong}");
         }
     }
 }

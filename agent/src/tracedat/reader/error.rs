@@ -6,6 +6,20 @@ use super::super::compress::DecompressError;
 use super::super::layout::SectionId;
 use super::super::page::{LayoutError, PageError};
 
+impl ReadError {
+    /// Whether it is a trace file of a known kind, and damaged.
+    pub fn is_damage(&self) -> bool {
+        !matches!(
+            self,
+            Self::Io { .. }
+                | Self::NotATrace
+                | Self::Version { .. }
+                | Self::Compression { .. }
+                | Self::NoSuchCpu { .. }
+        )
+    }
+}
+
 /// Why a file, or a part of it, cannot be read.
 ///
 /// Offsets count from the first byte of the file, except inside a compressed section: there they count from the first byte of

@@ -1,0 +1,96 @@
+//! Options of trace-cmd that are not here, and what does the same.
+
+/// A command, its options, and what to use instead.
+type Substitute = (&'static str, &'static [&'static str], &'static str);
+
+const SUBSTITUTES: [Substitute; 19] = [
+    (
+        "record",
+        &["-p"],
+        "--function GLOB records calls as the function tracer does, --function-graph GLOB as the graph tracer",
+    ),
+    ("record", &["-l", "--module"], "--function GLOB names the functions"),
+    ("record", &["-g"], "--function-graph GLOB names the functions, --graph-filter what is shown of them"),
+    ("record", &["-n"], "name the functions that are wanted with --function GLOB"),
+    ("record", &["-B"], "run a recorder for each set of events: several do not disturb each other"),
+    ("record", &["-R"], "-f FILTER chooses records, --kernel-stack=EVENT records stacks"),
+    ("record", &["-O"], "-T and --user-stack record stacks, --context what is known of the thread"),
+    ("record", &["-r"], "nothing: the threads that read the rings have nice -20 where they may"),
+    ("record", &["-d", "-D", "-k", "--poll"], "nothing: no setting of ftrace is touched"),
+    (
+        "record",
+        &["-S", "-G", "-H", "--profile", "--by-comm"],
+        "record sched, irq and syscalls, and ask with `tracer-agent hist`",
+    ),
+    (
+        "record",
+        &["-N", "-V", "-A", "-t", "--proxy", "--name"],
+        "record on each machine, and put the files together with `tracer-agent merge`",
+    ),
+    ("record", &["--func-stack"], "--function GLOB with -T records stacks"),
+    ("record", &["--cmdlines-size"], "nothing: the names of all threads are recorded"),
+    ("record", &["--temp"], "the file of -o is made beside its place: choose another directory there"),
+    ("record", &["--file-version"], "`tracer-agent convert --file-version 6` makes a file of version 6"),
+    ("record", &["--user"], "run the command with `sudo -u USER` or `setpriv`"),
+    ("report", &["-r"], "-R prints the fields of all events"),
+    ("report", &["-n", "-L", "-O", "-V", "--verbose"], "-N prints without plugins, which are built in"),
+    (
+        "report",
+        &["--profile", "-G", "-H", "--by-comm", "--ts2secs", "-T"],
+        "`tracer-agent hist` counts and measures",
+    ),
+];
+
+/// What to use instead of an option, as it was written.
+pub(super) fn of(command: &str, option: &str) -> Option<&'static str> {
+    let name = match option.strip_prefix("--") {
+        Some(_) => option.split('=').next().unwrap_or(option),
+        // Its value may follow without a blank.
+        None => option.get(..2)?,
+    };
+    let found = SUBSTITUTES.iter().find(|(of, options, _)| *of == command && options.contains(&name));
+    found.map(|(.., instead)| *instead)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn options_are_known_however_they_are_written() {
+        for written in ["-p", "-pfunction"] {
+            assert!(of("record", written).unwrap().contains("--function GLOB"), "{written}");
+        }
+        assert!(of("record", "--user=me").is_some());
+        assert_eq!((of("record", "--nonsense"), of("split", "-p"), of("record", "-")), (None, None, None));
+    }
+
+    #[test]
+    fn what_is_here_has_no_substitute() {
+        let cli = super::super::Cli::command();
+        for (command, options, _) in SUBSTITUTES {
+            let command = cli.find_subcommand(command).unwrap();
+            for option in options {
+                let is_it = |arg: &clap::Arg| {
+                    arg.get_long().is_some_and(|long| format!("--{long}") == *option)
+                        || arg.get_short().is_some_and(|short| format!("-{short}") == *option)
+                };
+                assert!(!command.get_arguments().any(is_it), "{option}");
+            }
+        }
+    }
+
+    /// Scripts are read by others.
+    #[test]
+    fn every_short_option_has_a_long_name() {
+        for command in super::super::Cli::command().get_subcommands() {
+            let short = command.get_arguments().filter(|arg| arg.get_long().is_none());
+            // `--kernel-stack` is the long name of -T.
+            let lonely: Vec<_> =
+                short.filter_map(clap::Arg::get_short).filter(|short| *short != 'T').collect();
+            assert!(lonely.is_empty(), "{}: {lonely:?}", command.get_name());
+        }
+    }
+}
