@@ -256,3 +256,24 @@ fn damaged_binaries_are_errors_and_nothing_worse() {
     }
     assert!(refused > 200, "{refused}");
 }
+
+#[test]
+fn libraries_are_found_by_name_and_files_without_markers_say_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let libc = maps.split_whitespace().find(|word| word.ends_with("/libc.so.6")).unwrap();
+    let by_path = list(dir.path(), &["--symbols", libc, "--match", "mall*"]).expect(0).out;
+    assert!(by_path.contains(" malloc"), "{by_path}");
+    assert_eq!(list(dir.path(), &["--symbols", "libc.so.6", "--match", "mall*"]).expect(0).out, by_path);
+    assert_eq!(
+        list(dir.path(), &["--usdt", "libc.so.6"]).expect(0).out,
+        list(dir.path(), &["--usdt", libc]).expect(0).out
+    );
+    // A file of that name in the directory is meant first.
+    fs::write(dir.path().join("libc.so.6"), "nothing").unwrap();
+    list(dir.path(), &["--symbols", "libc.so.6"]).expect(1);
+    let plain = list(dir.path(), &["--usdt", "true"]).expect(0);
+    assert_eq!(plain.out, "");
+    plain.says(&["/true has no USDT markers"]);
+    list(dir.path(), &["--symbols", "no-such-library.so"]).expect(1).says(&["no-such-library.so"]);
+}

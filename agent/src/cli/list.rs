@@ -36,7 +36,8 @@ pub struct Args {
 
     /// List the functions of a program or shared library: file offset, size, name
     ///
-    /// They are those of its symbol table, of what the dynamic linker needs, of its separate debug file and of its
+    /// A name without a slash is looked for here, then as `record --uprobe` does: in PATH and where libraries are. They are those of
+    /// its symbol table, of what the dynamic linker needs, of its separate debug file and of its
     /// .gnu_debugdata. Mangled names are printed with their demangled form behind them.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["events", "fields", "usdt"])]
     pub symbols: Option<PathBuf>,

@@ -1,16 +1,25 @@
 //! What a program or shared library offers to probes, as text and as JSON.
 
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
 
+use super::super::tell;
 use super::{Args, ListError, json_string};
 use crate::input::glob;
 use crate::probe::binary::symbols::{Function, Functions};
 use crate::probe::binary::usdt::{Argument, Marker, Markers};
+use crate::probe::dynamic::user::find_by_name;
+
+/// The file that an argument names: the one at that path, or, of a name without a slash, what `record --uprobe` takes it for.
+fn file(path: &Path) -> Cow<'_, Path> {
+    let by_name = || path.to_str().and_then(find_by_name);
+    if path.exists() { Cow::Borrowed(path) } else { by_name().map_or(Cow::Borrowed(path), Cow::Owned) }
+}
 
 /// `--symbols PATH`
 pub(super) fn list_functions(path: &Path, args: &Args, out: &mut impl Write) -> Result<(), ListError> {
-    let functions = Functions::of(path)?;
+    let functions = Functions::of(&file(path))?;
     let chosen: Vec<&Function> = match &args.pattern {
         Some(pattern) => functions.find(pattern)?,
         None => functions.all().iter().collect(),
@@ -43,7 +52,11 @@ fn function_json(function: &Function) -> String {
 
 /// `--usdt PATH`
 pub(super) fn list_markers(path: &Path, args: &Args, out: &mut impl Write) -> Result<(), ListError> {
+    let path = &*file(path);
     let markers = Markers::of(path)?;
+    if markers.all().is_empty() {
+        tell(&format!("tracer-agent: {} has no USDT markers", path.display()));
+    }
     let wanted = |marker: &&Marker| match &args.pattern {
         None => true,
         Some(pattern) => {

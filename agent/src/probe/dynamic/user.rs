@@ -101,6 +101,11 @@ pub(super) fn split_path(spec: &Spec) -> Result<(Binary, String), DynamicError> 
     Ok((binary, place.to_owned()))
 }
 
+/// The program or library that a name without a slash means to probes: in PATH, then where libraries are.
+pub fn find_by_name(name: &str) -> Option<PathBuf> {
+    if name.contains('/') { None } else { find(name).map(|binary| binary.path) }
+}
+
 /// The file that a path or a bare name means.
 fn find(path: &str) -> Option<Binary> {
     let at_home = |path: PathBuf| path.is_file().then(|| Binary { root: PathBuf::from("/"), path });
