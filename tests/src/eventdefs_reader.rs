@@ -35,8 +35,8 @@ impl Item {
 /// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// All 64 bits of its time.
-    pub cycles: u64,
+    /// Nanoseconds since 1970, or of a clock whose distance from that is not known.
+    pub time: u64,
     /// `facility.event`.
     pub name: String,
     /// Its fields.
@@ -195,10 +195,17 @@ impl Reader<'_> {
             for edge in [start, end] {
                 let stamp = edge.data.get("timestamp").unwrap();
                 assert_eq!(edge.data.number("block_id"), number as i128);
-                assert_eq!(stamp.number("cycle_count"), i128::from(edge.cycles));
-                assert!(stamp.get("time").unwrap().number("nanoseconds") < 1_000_000_000);
+                let time = stamp.get("time").unwrap();
+                assert!(time.number("nanoseconds") < 1_000_000_000);
+                assert_eq!(wall(time), edge.time);
             }
-            assert!(end.cycles > start.cycles, "the reader divides by the length of a block");
+            assert!(end.time > start.time, "the reader divides by the length of a block");
+            let cycles = |edge: &Event| edge.data.get("timestamp").unwrap().number("cycle_count");
+            assert_eq!(
+                i128::from(end.time - start.time),
+                cycles(end) - cycles(start),
+                "a cycle is a nanosecond"
+            );
             events.extend_from_slice(inner);
         }
         (events, bytes.len() / self.block_size)
@@ -209,8 +216,7 @@ impl Reader<'_> {
         let trailer = cursor.number(4) as usize;
         let mut events: Vec<Event> = Vec::new();
         let mut at = 0;
-        // The full time of the last event, and of the last time value.
-        let (mut last, mut base) = (None::<u64>, 0);
+        let mut clock = None::<Clock>;
         loop {
             let mut cursor = Cursor { bytes: block, at, big: self.big };
             let (code, stamp) = (cursor.number(2) as u32, cursor.number(4));
@@ -219,33 +225,20 @@ impl Reader<'_> {
             let facility = &self.described[facility];
             let (name, of) = &facility.events[(code - first) as usize];
             let data = decode(&mut cursor, of, &facility.types);
-            let time_value = match name.as_str() {
-                "block_start" | "block_end" => {
-                    data.get("timestamp").map(|stamp| stamp.number("cycle_count") as u64)
-                }
-                "time_heartbeat" => Some(data.number("cycle_count") as u64),
+            let told = match name.as_str() {
+                "block_start" | "block_end" => data.get("timestamp"),
+                "time_heartbeat" => Some(&data),
                 _ => None,
             };
-            let cycles = match (last, time_value) {
-                (None, Some(start)) => start,
-                (None, None) => panic!("a block begins with block_start"),
-                (Some(_), Some(end)) if name == "block_end" => end,
-                (Some(_), _) if self.literal => base + stamp,
-                (Some(last), _) => {
-                    let wrapped = if stamp < last & 0xffff_ffff { 1 << 32 } else { 0 };
-                    (last & !0xffff_ffff) + wrapped + stamp
-                }
-            };
-            assert!(time_value.is_none_or(|time| time == cycles), "{name}: {time_value:?} and {cycles}");
-            let low = if self.literal {
-                cycles.wrapping_sub(if last.is_none() { cycles } else { base })
-            } else {
-                cycles
-            };
-            assert_eq!(stamp as u32, low as u32, "{name}");
-            base = time_value.unwrap_or(base);
-            last = Some(cycles);
-            events.push(Event { cycles, name: format!("{facility_name}.{name}"), data });
+            let told = told.map(|told| (told.number("cycle_count") as u64, wall(told.get("time").unwrap())));
+            let clock = clock.get_or_insert_with(|| {
+                let (cycles, time) = told.expect("a block begins with block_start");
+                Clock { cycles, time, base: cycles, last: cycles & LOW, turns: 0 }
+            });
+            let time = if self.literal { clock.literal(stamp) } else { clock.readable(stamp) };
+            assert!(told.is_none_or(|(_, wall)| wall == time), "{name}: {told:?} and {time}");
+            clock.base = told.map_or(clock.base, |(cycles, _)| cycles);
+            events.push(Event { time, name: format!("{facility_name}.{name}"), data });
             if name == "block_end" {
                 let expected = if self.literal { at } else { self.block_size - 4 - cursor.at };
                 assert_eq!(trailer, expected, "the last 4 bytes of the block");
@@ -254,6 +247,43 @@ impl Reader<'_> {
             }
             at = cursor.at;
         }
+    }
+}
+
+/// The low 32 bits, which is what events have of the counter.
+const LOW: u64 = 0xffff_ffff;
+
+/// Nanoseconds of a time value.
+fn wall(time: &Item) -> u64 {
+    (time.number("seconds") * 1_000_000_000 + time.number("nanoseconds")) as u64
+}
+
+/// The time in a block.
+struct Clock {
+    /// The cycles of block_start, and its time.
+    cycles: u64,
+    time: u64,
+    /// The cycles of the last event that tells all of them.
+    base: u64,
+    /// The stamp of the last event, and how often it began anew.
+    last: u64,
+    turns: u64,
+}
+
+impl Clock {
+    /// "Time delta since the last time value, in the block header or in a time_heartbeat event." Those of time values themselves are 0,
+    /// or what they are later than the one before.
+    fn literal(&mut self, stamp: u64) -> u64 {
+        self.time + (self.base - self.cycles) + stamp
+    }
+
+    /// As the reader of the time has it when it goes back to the begin of the block that it is in, the first one for example
+    /// (updateTracefile of LTTV 0.4): what the stamp, counted on where it began anew, has more than all bits of the cycles of
+    /// block_start.
+    fn readable(&mut self, stamp: u64) -> u64 {
+        self.turns += u64::from(stamp < self.last);
+        self.last = stamp;
+        self.time.wrapping_add((self.turns << 32) + stamp).wrapping_sub(self.cycles)
     }
 }
 

@@ -18,7 +18,7 @@ use integration_tests::{
 use tracer_agent::event::{EventTable, Machine, NoNames, Printer, Value};
 use tracer_agent::export::eventdefs::{self, EventDefs};
 use tracer_agent::export::ltt2008::{self, Alignment, Lttng2008};
-use tracer_agent::export::{ExportError, Exported, Format, Job, Target, TraceFile, export};
+use tracer_agent::export::{ExportError, Exported, Format, Job, Recording, Target, TraceFile, export};
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::reader::{Reader, Record, Source};
 use tracer_agent::tracedat::{
@@ -342,6 +342,8 @@ mod ltt_eventdefs {
 
     fn compare(trace: &eventdefs_reader::Trace, file: &TraceFile) -> u64 {
         let table = events_of(file);
+        let job = Job::new(&|_| {});
+        let offset = Recording::survey(file, &job).unwrap().wall_offset().unwrap_or(0);
         let (mut skipped, mut switches, mut schedules) = (0, 0, 0);
         let mut by_cpu: BTreeMap<u32, Vec<&eventdefs_reader::Event>> = BTreeMap::new();
         for (name, events) in trace.files.iter().filter(|(name, _)| name.starts_with("cpu/")) {
@@ -353,22 +355,20 @@ mod ltt_eventdefs {
         let mut records = file.records().unwrap();
         while let Some(record) = records.next_record().unwrap() {
             let at = next.entry(record.cpu).or_default();
+            let time = record.timestamp.wrapping_add_signed(offset);
             let events = &by_cpu[&record.cpu];
             if let Some(missed) = record.missed {
-                assert_eq!(
-                    (events[*at].name.as_str(), events[*at].cycles),
-                    ("state.events_lost", record.timestamp)
-                );
+                assert_eq!((events[*at].name.as_str(), events[*at].time), ("state.events_lost", time));
                 assert_eq!(events[*at].data.number("count"), i128::from(missed));
                 *at += 1;
             }
             let printer = table.of_record(record.data).unwrap();
-            let there = events.get(*at).is_some_and(|event| event.cycles == record.timestamp);
+            let there = events.get(*at).is_some_and(|event| event.time == time);
             if record.data.len() > LONG && !there {
                 skipped += 1;
                 continue;
             }
-            assert_eq!(events[*at].cycles, record.timestamp);
+            assert_eq!(events[*at].time, time);
             same(events[*at], &record, printer);
             switches += usize::from(printer.name() == "sched_switch");
             *at += 1;

@@ -33,9 +33,9 @@ pub struct FileSummary {
     pub block_size: u64,
     /// Bytes that hold nothing, at the ends of blocks.
     pub unused: u64,
-    /// Clock at the begin of the first block.
+    /// Begin of the first block, by the clock, or in nanoseconds since 1970 where the clock's counts begin anew in each block.
     pub begin: u64,
-    /// Clock at the end of the last block.
+    /// End of the last block, told like its begin.
     pub end: u64,
 }
 

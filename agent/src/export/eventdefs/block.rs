@@ -11,6 +11,11 @@
 //! time_heartbeat, and the last 4 bytes of a block tell where its block_end is. The reader of its time takes the cycles as the low
 //! 32 bits of the counter, and the last 4 bytes as the number of bytes that are not used (getEventTime and readBlock of
 //! ltt/tracefile.c of LTTV 0.4).
+//!
+//! That reader adds what the cycles of an event have more than those of block_start to the time of block_start. When it enters a
+//! block it takes the low 32 bits of the cycles of block_start, but all 64 when it goes back to the begin of the block that it is
+//! in, which it also does with the first one (updateTracefile). Both are the same if the cycles of each block begin below 2^32, so
+//! that is what it gets: each block's are less by a multiple of 2^32.
 
 use std::io::{self, Write};
 
@@ -29,6 +34,8 @@ const TRAILER: usize = BLOCK_EVENT + 4;
 const MAX_HEARTBEATS: u64 = 4096;
 /// Farthest that the cycles of an event tell from those before it.
 const REACH: u64 = u32::MAX as u64;
+/// The bits of the cycles that an event has.
+const LOW: u64 = u32::MAX as u64;
 
 /// How the tracefiles of a trace are written.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +66,8 @@ pub(super) struct Tracefile<W> {
     number: u32,
     /// Cycles of the block's start; `None` while it is empty.
     start: Option<u64>,
+    /// What the cycles that are written in the block are less than those of the clock.
+    less: u64,
     /// Cycles of its last event.
     last: u64,
     /// Cycles that those of literal events count from.
@@ -69,7 +78,7 @@ impl<W: Write> Tracefile<W> {
     /// A file without events yet.
     pub(super) fn new(layout: Layout, out: W) -> Self {
         let block = Vec::with_capacity(layout.block_size);
-        Self { layout, out, block, number: 0, start: None, last: 0, base: 0 }
+        Self { layout, out, block, number: 0, start: None, less: 0, last: 0, base: 0 }
     }
 
     /// Adds an event. `false` if it is too long for a block.
@@ -131,6 +140,7 @@ impl<W: Write> Tracefile<W> {
 
     fn begin(&mut self, cycles: u64) {
         self.start = Some(cycles);
+        self.less = if self.layout.literal { 0 } else { cycles & !LOW };
         self.base = cycles;
         self.block_event(cycles, self.layout.numbers.block_start);
     }
@@ -147,7 +157,7 @@ impl<W: Write> Tracefile<W> {
         let endian = self.layout.endian;
         data.extend_from_slice(&endian.u32(seconds as u32));
         data.extend_from_slice(&endian.u32(nanos));
-        data.extend_from_slice(&endian.u64(cycles));
+        data.extend_from_slice(&endian.u64(cycles - self.less));
     }
 
     fn push(&mut self, cycles: u64, code: u16, data: &[u8]) {

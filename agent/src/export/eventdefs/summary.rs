@@ -69,7 +69,7 @@ pub fn read(dir: &Path) -> Result<Summary, ExportError> {
     Ok(summary)
 }
 
-/// The cycles of block_start and of block_end, which the last 4 bytes lead to.
+/// The times of block_start and of block_end, which the last 4 bytes lead to. The cycles of a block begin anew.
 fn header(
     file: &File,
     at: u64,
@@ -87,8 +87,10 @@ fn header(
     let edge = |at: u64, code: u16| {
         let bytes = blocks::bytes::<BLOCK_EVENT>(file, at)?;
         let found = bytes.first_chunk().map(|bytes| endian.read_u16(*bytes));
-        let cycles = bytes.get(14..).and_then(|rest| rest.first_chunk()).map(|bytes| endian.read_u64(*bytes));
-        io::Result::Ok(cycles.filter(|_| found == Some(code)))
+        let number = |at: usize| bytes.get(at..)?.first_chunk().map(|bytes| endian.read_u32(*bytes).into());
+        let time =
+            number(6).zip(number(10)).map(|(seconds, nanos): (u64, u64)| seconds * 1_000_000_000 + nanos);
+        io::Result::Ok(time.filter(|_| found == Some(code)))
     };
     let (begin, end) = (edge(at, numbers.block_start)?, edge(at + end_at, numbers.block_end)?);
     Ok(begin.zip(end).map(|(begin, end)| BlockHeader { begin, end, unused }))
