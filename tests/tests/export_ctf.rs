@@ -384,6 +384,12 @@ fn every_event_of_this_kernel() {
                 |name: &str| trace.events.iter().filter(|event| event.name == name).collect::<Vec<_>>();
             assert_eq!(named("lttng_statedump_start").len(), 1);
             assert_eq!(named("lttng_statedump_end").len(), 1);
+            // The state takes longer to look at than `ls` runs, but nothing is known of the time behind the last record.
+            let (state, recorded): (Vec<&Event>, Vec<&Event>) =
+                trace.events.iter().partition(|event| event.channel == "statedump");
+            let times = || recorded.iter().map(|event| event.time);
+            let span = times().min().unwrap()..=times().max().unwrap();
+            assert!(state.iter().all(|event| span.contains(&event.time)), "{span:?}");
             let own = i128::from(std::process::id());
             let me = named("lttng_statedump_process_state");
             let me = me.iter().find(|event| event.fields[0].1 == Value::Number(own, 10)).unwrap();

@@ -120,11 +120,12 @@ impl Ctf {
             channels.push(lttng::state_channel(name));
         }
         let clock = self.clock(recording, state);
-        let state_span = state
-            .filter(|_| self == Self::Lttng)
-            .map(|state| (state.began_ns, state.ended_ns.max(state.began_ns)));
-        let spans = recording.span().into_iter().chain(state_span);
-        let span = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))).unwrap_or_default();
+        // The recorder looks at the state beside recording, and may be later than the last record: of then nothing is known.
+        let state_span = || {
+            let state = state.filter(|_| self == Self::Lttng)?;
+            Some((state.began_ns, state.ended_ns.max(state.began_ns)))
+        };
+        let span = recording.span().or_else(state_span).unwrap_or_default();
         Trace {
             span: (clock.shifted(span.0), clock.shifted(span.1)),
             uuid: self.uuid(recording),

@@ -1,7 +1,8 @@
 //! The state dump: what existed at the start, as events `lttng_statedump_*` (lttng-modules `src/lttng-statedump-impl.c`,
 //! `include/instrumentation/events/lttng-statedump.h`).
 //!
-//! They have a channel of their own, so that their times, those at which the recorder looked, need not be merged with others.
+//! They have a channel of their own, so that their times, those at which the recorder looked, need not be merged with others. None
+//! is outside of the time that was recorded.
 
 use std::path::Path;
 
@@ -111,7 +112,9 @@ pub(in super::super) fn write(
     };
     let mut stream = trace.stream(dir, id, 0)?;
     let channel = &trace.channels[id];
-    let (began, ended) = (trace.clock.shifted(state.began_ns), trace.clock.shifted(state.ended_ns));
+    // Readers take the time of the last event for the end of all that they saw.
+    let within = |time: u64| trace.clock.shifted(time).max(trace.span.0).min(trace.span.1);
+    let (began, ended) = (within(state.began_ns), within(state.ended_ns));
     let mut emit = |name: &str, values: &[Value<'_>]| {
         let Some(id) = EVENTS.iter().position(|(known, _)| *known == name) else { return Ok(()) };
         let time = if name == "end" { ended.max(began) } else { began };
