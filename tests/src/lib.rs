@@ -10,6 +10,7 @@
 )]
 
 pub mod agent;
+pub mod analyses;
 pub mod binaries;
 pub mod ctf;
 pub mod dat;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
+use integration_tests::analyses::{rows, tables};
 use integration_tests::ctf::{self, Event, Value};
 use integration_tests::harness::{Ended, Tmpfs, agent, program, run};
 use tracer_agent::event::{self, EventTable, Machine, NoNames};
@@ -157,6 +158,14 @@ fn compare_lttng(event: &Event, record: &Kernel) {
         let call = record.name.split_once("_e").unwrap().1.split_once('_').unwrap().1;
         assert_eq!(event.name, format!("{prefix}{call}"));
         expected.retain(|(name, _)| name != "__syscall_nr" && name != "nr");
+        // What an argument points to, if the recording has it.
+        for (name, text) in record.fields.iter().filter(|(_, value)| matches!(value, Value::Text(_))) {
+            let argument = name.strip_prefix("__").and_then(|name| name.strip_suffix("_val"));
+            if let Some(place) = expected.iter().position(|(name, _)| Some(name.as_str()) == argument) {
+                expected[place].1 = text.clone();
+                expected.retain(|(other, _)| other != name);
+            }
+        }
     } else {
         // `net_if` and `skb_kfree` are all that is more than a prefix.
         let ending =
@@ -176,6 +185,9 @@ fn compare_lttng(event: &Event, record: &Kernel) {
             ("rwbs", Value::Number(bits, _), Value::Text(letters)) => {
                 let has = |letter: u8| letters.contains(&letter);
                 (bits & 4 != 0) == has(b'R') && (bits & 1 != 0) == has(b'W') && (bits & 32 != 0) == has(b'S')
+            }
+            (_, Value::Text(text), Value::Number(address, _)) if syscall => {
+                text.as_slice() == if *address == 0 { "" } else { "unknown" }.as_bytes()
             }
             // Arguments are longs in the record.
             (_, Value::Number(value, _), Value::Number(kernel, _)) if syscall => {
@@ -417,28 +429,6 @@ fn a_rewrite_by_babeltrace_reads_back_equal() {
     }
 }
 
-/// Runs one of LTTng's analyses and returns what `expression` gives for its results, called `r`.
-fn analyse(analysis: &str, trace: &Path, expression: &str) -> Vec<String> {
-    let site = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/lttnganalyses");
-    let (module, function) = analysis.split_once(':').unwrap();
-    // The release of 2017 knows names that Python 3.10 moved.
-    let script = format!(
-        "import collections, collections.abc, contextlib, importlib, io, json, sys
-for name in ('Mapping', 'MutableMapping', 'Iterable', 'Sequence'):
-    if not hasattr(collections, name): setattr(collections, name, getattr(collections.abc, name))
-sys.argv = ['analysis', '--skip-validation', sys.argv[1]]
-raw = io.BytesIO()
-out = io.TextIOWrapper(raw, encoding='utf-8')
-with contextlib.redirect_stdout(out): importlib.import_module('lttnganalyses.cli.{module}').{function}()
-out.flush()
-r = json.loads(raw.getvalue().decode().strip().splitlines()[-1])['results']
-for line in {expression}: print(*line)"
-    );
-    let mut python = program("/".as_ref(), "/usr/bin/python3", ["-c", &script]);
-    let ended = run(python.arg(trace).env("PYTHONPATH", site)).expect(0);
-    ended.out.lines().map(str::to_owned).collect()
-}
-
 fn field<'e>(record: &'e Kernel, name: &str) -> &'e Value {
     &record.fields.iter().find(|(field, _)| field == name).unwrap().1
 }
@@ -446,6 +436,11 @@ fn field<'e>(record: &'e Kernel, name: &str) -> &'e Value {
 fn int(record: &Kernel, name: &str) -> i128 {
     let Value::Number(number, _) = field(record, name) else { panic!("{record:?}") };
     *number
+}
+
+/// A number of an analysis.
+fn told_int(json: &serde_json::Value) -> i128 {
+    json.as_i64().unwrap_or_else(|| panic!("{json}")).into()
 }
 
 #[test]
@@ -474,21 +469,20 @@ fn lttng_analyses_agree_with_the_recording() {
             cpu_time.entry(int(record, "next_pid")).or_insert((0, None)).1 = Some(record.time);
         }
     }
-    let rows = analyse("cputop:run_mi", &out, "[(p[0]['tid'], p[3]['value']) for p in r[0]['data']]");
+    let usage = &tables(&out, "lttng-cputop-mi", &[])[0];
     let mut compared = 0;
-    for row in &rows {
-        let (tid, ratio) = row.split_once(' ').unwrap();
-        let (tid, ratio): (i128, f64) = (tid.parse().unwrap(), ratio.parse().unwrap());
+    for row in rows(usage) {
+        let (tid, ratio) = (told_int(&row[0]["tid"]), row[3]["value"].as_f64().unwrap());
         let (time, since) = cpu_time.get(&tid).copied().unwrap_or_default();
         let time = time + since.map_or(0, |since| last - since);
         let expected = time as f64 / (last - first) as f64;
         assert!(
             (ratio - expected).abs() <= expected * 0.01 + 1e-4,
-            "thread {tid}: {ratio}, not {expected}; it ran {time} ns of {first} .. {last}, at the end since {since:?}; {rows:?}"
+            "thread {tid}: {ratio}, not {expected}; it ran {time} ns of {first} .. {last}, at the end since {since:?}; {usage}"
         );
         compared += usize::from(time > 0);
     }
-    assert!(compared >= 2, "{rows:?}");
+    assert!(compared >= 2, "{usage}");
 
     // System calls of the threads that were born meanwhile: their CPU is known from their first moment on.
     let born: Vec<i128> =
@@ -512,19 +506,19 @@ fn lttng_analyses_agree_with_the_recording() {
             _ => {}
         }
     }
-    let expression = "[(t['class']['title'].split('TID: ')[1].split(')')[0], sum(row[1]['value'] for row in t['data'])) \
-        for t in r if 'TID' in str(t['class'])]";
-    let rows = analyse("syscallstats:run_mi", &out, expression);
+    let statistics = tables(&out, "lttng-syscallstats-mi", &[]);
     let mut compared = 0;
-    for row in &rows {
-        let (tid, count) = row.split_once(' ').unwrap();
-        let tid: i128 = tid.parse().unwrap();
+    for table in &statistics {
+        let title = table["class"]["title"].as_str().unwrap_or_default();
+        let Some((_, tid)) = title.split_once("TID: ") else { continue };
+        let tid: i128 = tid.split(')').next().unwrap().parse().unwrap();
         if born.contains(&tid) {
-            assert_eq!(calls.get(&tid), count.parse().ok().as_ref(), "system calls of thread {tid}");
+            let count: u64 = rows(table).iter().map(|row| row[1]["value"].as_u64().unwrap()).sum();
+            assert_eq!(calls.get(&tid), Some(&count), "system calls of thread {tid}");
             compared += 1;
         }
     }
-    assert!(compared >= 3, "{rows:?} {born:?}");
+    assert!(compared >= 3, "{statistics:?} {born:?}");
 
     // Interrupts: pairs of entry and exit on one CPU.
     let mut interrupts: BTreeMap<i128, u64> = BTreeMap::new();
@@ -540,13 +534,14 @@ fn lttng_analyses_agree_with_the_recording() {
             }
         }
     }
-    let expression =
-        "[(i[0]['nr'], i[1]['value']) for t in r for i in t['data'] if i[0].get('hard') and i[1]['value']]";
-    let rows = analyse("irq:runstats_mi", &out, expression);
-    let expected: Vec<String> = interrupts.iter().map(|(irq, count)| format!("{irq} {count}")).collect();
-    let mut rows = rows;
-    rows.sort_by_key(|row| row.split(' ').next().unwrap().parse::<u64>().unwrap());
-    assert_eq!(rows, expected);
+    let mut counted: BTreeMap<i128, u64> = BTreeMap::new();
+    for row in tables(&out, "lttng-irqstats-mi", &[]).iter().flat_map(rows) {
+        let count = row[1]["value"].as_u64().unwrap_or(0);
+        if row[0]["hard"] == true && count > 0 {
+            counted.insert(told_int(&row[0]["nr"]), count);
+        }
+    }
+    assert_eq!(counted, interrupts);
 
     // The longest times between waking and running: from the first time that a thread was woken while it ran nowhere.
     let mut running: BTreeMap<u32, i128> = BTreeMap::new();
@@ -572,13 +567,12 @@ fn lttng_analyses_agree_with_the_recording() {
         }
     }
     waits.sort_by(|one, other| other.cmp(one));
-    let rows = analyse("sched:runtop_mi", &out, "[(row[2]['value'], row[5]['tid']) for row in r[0]['data']]");
-    let expected: Vec<u64> = waits.iter().take(rows.len()).map(|(wait, _)| *wait).collect();
-    let mut found: Vec<(u64, i128)> = Vec::new();
-    for row in &rows {
-        let (wait, thread) = row.split_once(' ').unwrap();
-        found.push((wait.parse().unwrap(), thread.parse().unwrap()));
-    }
+    let longest = &tables(&out, "lttng-schedtop-mi", &[])[0];
+    let expected: Vec<u64> = waits.iter().take(rows(longest).len()).map(|(wait, _)| *wait).collect();
+    let mut found: Vec<(u64, i128)> = rows(longest)
+        .iter()
+        .map(|row| (row[2]["value"].as_u64().unwrap(), told_int(&row[5]["tid"])))
+        .collect();
     found.sort_by(|one, other| other.cmp(one));
     assert!(found.len() == 10 && found.iter().all(|row| waits.contains(row)), "{found:?}\n{waits:?}");
     assert_eq!(found.iter().map(|(wait, _)| *wait).collect::<Vec<_>>(), expected);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{ExportError, Job, Lane, NotCarried, Recording};
-use super::schema::{Birth, Choice, Event, Rule, Source, Trace};
+use super::schema::{Birth, Choice, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
 use crate::event::{Machine, Value};
@@ -105,6 +105,7 @@ struct Converter {
     born: Option<(i64, i64)>,
     backwards: u64,
     unknown_processes: u64,
+    unrecorded_texts: u64,
     /// Fields that do not fit, by event and field.
     broken: BTreeMap<(String, String), u64>,
 }
@@ -113,7 +114,14 @@ impl Converter {
     fn new(state: Option<&InitialState>) -> Self {
         let threads = state.map_or(&[][..], |state| &state.threads);
         let processes = threads.iter().map(|thread| (thread.tid.into(), thread.tgid.into())).collect();
-        Self { processes, born: None, backwards: 0, unknown_processes: 0, broken: BTreeMap::new() }
+        Self {
+            processes,
+            born: None,
+            backwards: 0,
+            unknown_processes: 0,
+            unrecorded_texts: 0,
+            broken: BTreeMap::new(),
+        }
     }
 
     fn fields(&mut self, rule: &Rule, event: &Event, record: &[u8], out: &mut Vec<u8>) {
@@ -139,6 +147,21 @@ impl Converter {
                     };
                     field.ty.encode(element, out)
                 }
+                Source::TextBehind(place) => {
+                    let address = rule.number(place, record);
+                    self.text_behind(address.map(|address| address as u64), field, out)
+                }
+                Source::TextBehindElement(place, index) => {
+                    let address = match value(place) {
+                        Some(Value::Array(numbers)) => match numbers.iter().nth(index) {
+                            Some(Value::Signed(address)) => Some(address as u64),
+                            Some(Value::Unsigned(address)) => Some(address),
+                            _ => None,
+                        },
+                        _ => None,
+                    };
+                    self.text_behind(address, field, out)
+                }
                 Source::Stack => match rule.stack {
                     Some((start, machine)) => {
                         let bytes = record.get(start..).unwrap_or_default();
@@ -161,6 +184,12 @@ impl Converter {
                 *self.broken.entry((event.name.clone(), field.name.clone())).or_default() += 1;
             }
         }
+    }
+
+    /// Writes what is known of a text by its address.
+    fn text_behind(&mut self, address: Option<u64>, field: &Field, out: &mut Vec<u8>) -> bool {
+        self.unrecorded_texts += u64::from(address.is_some_and(|address| address != 0));
+        field.ty.encode(address.map(|address| Value::Text(super::lttng::text_behind(address))), out)
     }
 
     fn process_of(&mut self, thread: i64) -> i64 {
@@ -200,6 +229,10 @@ impl Converter {
         not_carried.add(
             "processes of threads, which the recording does not tell: the threads' own numbers are written",
             self.unknown_processes,
+        );
+        not_carried.add(
+            "texts that arguments of system calls point to, which were not recorded: \"unknown\" is written",
+            self.unrecorded_texts,
         );
         for ((event, field), records) in self.broken {
             not_carried.add(

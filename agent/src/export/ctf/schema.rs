@@ -79,6 +79,10 @@ pub(super) enum Source {
     OperationBits(usize),
     /// The element of an array at this place of the record.
     Element(usize, usize),
+    /// What is known of a text by its address, which is the field at this place of the record.
+    TextBehind(usize),
+    /// The same, with the address as an element of an array at this place.
+    TextBehindElement(usize, usize),
     /// The addresses of a stack, which reach to the end of the record.
     Stack,
     /// The process of the thread in this field.

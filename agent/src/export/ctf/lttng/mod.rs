@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `names` | what events and fields are called |
 //! | `syscalls` | events of system calls, and their table |
+//! | `texts` | arguments of system calls that are texts |
 //! | `state` | the state dump |
 
 mod names;
 mod state;
 mod syscalls;
+mod texts;
 
 use super::super::{Lane, Recording};
 use super::kernel::{self, inline_text, recorder};
@@ -20,6 +22,7 @@ use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
 
 pub(super) use state::{channel as state_channel, write as write_state};
+pub(super) use texts::behind as text_behind;
 
 /// The version whose layout is written. Readers choose names of events by it.
 const VERSION: [u32; 3] = [2, 13, 9];

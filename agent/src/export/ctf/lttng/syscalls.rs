@@ -2,10 +2,11 @@
 //!
 //! The kernel has them in two ways: `syscalls:sys_enter_NAME` with named arguments, each stored as a long, and
 //! `raw_syscalls:sys_enter` with a number and six longs. The names and arguments for the latter come from a table of x86-64.
+//! Texts are in the former only, and only where the kernel or the recorder has read them.
 
 use super::super::schema::{Choice, Event, Field, Source};
 use super::super::types::{Integer, Type};
-use super::names;
+use super::{names, texts};
 use crate::event::Printer;
 
 /// Lines `number name argument:kind ...`; kinds are `i` int, `u` unsigned int, `l` long, `x` unsigned long, `p` pointer. Made from
@@ -23,17 +24,35 @@ fn of_kind(kind: &str) -> Integer {
     }
 }
 
-/// Fields of `syscalls:*`: arguments as long as their C types. The number is in the event's name.
+/// Fields of `syscalls:*`: arguments as long as their C types, or the texts behind them. The number is in the event's name.
 pub(super) fn fields(printer: &Printer, fields: Vec<Field>) -> Vec<Field> {
     let exit = printer.name().starts_with("sys_exit_");
     let call = printer.name().trim_start_matches("sys_enter_").trim_start_matches("sys_exit_");
     let declared = &printer.format().fields;
+    let is_text = |argument: &str| !exit && texts::is_text(call, argument);
+    let is_argument = |name: &str| declared.iter().any(|field| field.name == name && field.size == 8);
+    let copies: Vec<(&str, Source)> = fields
+        .iter()
+        .zip(declared)
+        .filter(|(field, _)| !exit && field.ty == Type::String)
+        .filter_map(|(field, declared)| Some((texts::argument_of(&declared.name)?, field.source)))
+        .filter(|(argument, _)| is_argument(argument))
+        .collect();
+    let copy_of = |name: &str| copies.iter().find(|(argument, _)| *argument == name).map(|(_, copy)| *copy);
     let argument = |(mut field, declared): (Field, &crate::event::Field)| {
-        if matches!(field.name.as_str(), "__syscall_nr" | "nr") && field.name == declared.name {
+        let number = matches!(field.name.as_str(), "__syscall_nr" | "nr") && field.name == declared.name;
+        if number || texts::argument_of(&declared.name).is_some_and(|argument| copy_of(argument).is_some()) {
             return None;
         }
         if let (Type::Integer(_), 8) = (&field.ty, declared.size) {
-            field.ty = Type::Integer(if exit { Integer::new(8, true) } else { of_type(&declared.type_text) });
+            let copy = copy_of(&declared.name);
+            if let (true, Source::Record(place)) = (copy.is_some() || is_text(&declared.name), field.source) {
+                field.ty = Type::String;
+                field.source = copy.unwrap_or(Source::TextBehind(place));
+            } else {
+                let integer = if exit { Integer::new(8, true) } else { of_type(&declared.type_text) };
+                field.ty = Type::Integer(integer);
+            }
         }
         if field.name == declared.name {
             names::argument(call, &declared.name).clone_into(&mut field.name);
@@ -78,9 +97,12 @@ pub(super) fn raw(printer: &Printer, fields: &[Field], events: &mut Vec<Event>) 
         let fields = if entry {
             let argument = |(index, word): (usize, &str)| {
                 let (argument, kind) = word.split_once(':')?;
-                let source = Source::Element(arguments?, index);
-                let name = names::argument(name, argument).to_owned();
-                Some(Field { name, ty: Type::Integer(of_kind(kind)), source })
+                let (ty, source) = if texts::is_text(name, argument) {
+                    (Type::String, Source::TextBehindElement(arguments?, index))
+                } else {
+                    (Type::Integer(of_kind(kind)), Source::Element(arguments?, index))
+                };
+                Some(Field { name: names::argument(name, argument).to_owned(), ty, source })
             };
             words.enumerate().filter_map(argument).collect()
         } else {
@@ -109,6 +131,10 @@ mod tests {
             last = Some(number);
             assert!(words[1].bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'), "{line}");
             assert!(words.len() <= 8, "{line}");
+            assert!(words[2..].iter().all(|word| {
+                let (argument, kind) = word.split_once(':').unwrap();
+                kind == "p" || !texts::is_text(words[1], argument)
+            }));
             for word in &words[2..] {
                 let (name, kind) = word.split_once(':').unwrap();
                 assert!(!name.is_empty() && ["i", "u", "l", "x", "p"].contains(&kind), "{line}");
