@@ -106,7 +106,7 @@ fn formats_help() -> String {
     for Known { name, summary, .. } in KNOWN {
         let _ = writeln!(text, "  {name:<14}{summary}");
     }
-    text
+    text + "\n" + super::examples::EXPORT
 }
 
 fn choose(args: &ExportArgs) -> Result<Box<dyn Format>, CliError> {

@@ -7,6 +7,7 @@ pub mod convert;
 pub mod diff;
 pub mod doctor;
 mod error;
+mod examples;
 pub mod exit;
 pub mod export;
 mod export_ltt;
@@ -48,6 +49,10 @@ pub use error::CliError;
 use crate::terminal::SafeWriter;
 
 /// Records kernel events with eBPF into trace.dat files that trace-cmd and KernelShark open.
+///
+/// Events of the kernel and of programs (tracepoints, probes of functions, markers, calls) are recorded without loss or with a count of
+/// every lost event, and stored in the format of trace-cmd, version 7. The other commands print, count, check, cut and convert such files,
+/// whoever recorded them. `tracer-agent COMMAND --help` tells more of each.
 #[derive(Parser, Debug)]
 #[command(name = "tracer-agent", version, max_term_width = 100, after_help = exit_codes())]
 pub struct Cli {
@@ -56,36 +61,34 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The commands.
+/// The commands. Their texts are those of their arguments: a text here would replace them, descriptions and all.
 #[derive(Subcommand, Debug)]
+#[expect(missing_docs, reason = "the arguments' documentation is that of the command")]
 pub enum Command {
-    /// Record kernel events into a trace.dat file
     Record(Box<record::RecordArgs>),
-    /// Make a trace.dat of a recording that was killed
+    #[command(after_help = examples::RECOVER)]
     Recover(recover::RecoverArgs),
-    /// List the events that can be recorded, and their fields
+    #[command(after_help = examples::LIST)]
     List(list::Args),
-    /// Print the events of trace.dat files, as text or JSON
+    #[command(after_help = examples::REPORT)]
     Report(report::Args),
-    /// Tell what is in a trace.dat file: sections, options, buffers, events, losses
+    #[command(after_help = examples::INFO)]
     Info(info::Args),
-    /// Write a trace.dat in the layout of another tracer
     Export(export::ExportArgs),
-    /// Count events by their fields, or measure the time between two events
     Hist(hist::Args),
-    /// Tell what two trace.dat files do not have in common
+    #[command(after_help = examples::DIFF)]
     Diff(diff::Args),
-    /// Check trace.dat files for damage
+    #[command(after_help = examples::CHECK)]
     Check(check::Args),
-    /// Write a trace.dat in another version or compression, or with less in it
+    #[command(after_help = examples::CONVERT)]
     Convert(convert::ConvertArgs),
-    /// Cut a trace.dat into parts, each a complete file
+    #[command(after_help = examples::SPLIT)]
     Split(split::SplitArgs),
-    /// Make one trace.dat of several: parts of one recording, or several hosts and guests
+    #[command(after_help = examples::MERGE)]
     Merge(merge::MergeArgs),
-    /// Make a file of what is intact of a damaged trace.dat
+    #[command(after_help = examples::REPAIR)]
     Repair(repair::RepairArgs),
-    /// Tell what this kernel and these privileges allow, and what to do about the rest
+    #[command(after_help = examples::DOCTOR)]
     Doctor(doctor::Args),
 }
 
@@ -110,7 +113,8 @@ fn exit_codes() -> String {
     for code in exit::ExitCode::ALL {
         text += &format!("  {:>3}  {}\n", code.code(), code.meaning());
     }
-    text + "  `record COMMAND` ends with the command's own status when the recording is complete."
+    text += "  `record COMMAND` ends with the command's own status when the recording is complete.\n\n";
+    text + examples::ALL
 }
 
 /// Runs the command line `args`, the program's name first.

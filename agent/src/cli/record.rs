@@ -32,9 +32,10 @@ use crate::{
 /// How often waiting looks up from its descriptors to show progress.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Records kernel events into a trace.dat file.
+/// Record kernel events into a trace.dat file
 ///
-/// Runs COMMAND and records until it ends; without a command, until Ctrl-C or the end of --duration.
+/// Runs COMMAND and records until it ends; without a command, until Ctrl-C or the end of --duration. What was lost is counted by CPU and
+/// cause, told at the end, and stored in the file.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[command(after_help = "\

@@ -7,10 +7,11 @@ use clap::Args;
 use super::{CliError, exit::ExitCode, summary};
 use crate::capture::{FinishError, Spool, recover};
 
-/// Makes a trace.dat of a recording that was killed.
+/// Make a trace.dat of a recording that was killed
 ///
 /// While it runs, a recording keeps its data in a directory beside the output, FILE.spool. It stays there when the
-/// recorder is killed.
+/// recorder is killed. What had reached it by then becomes the file; what was still in the kernel's rings is lost. The directory is
+/// removed when the file is complete, unless there is damage in it.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
     /// The spool directory, or the trace file that was to be written

@@ -5,14 +5,14 @@ use std::path::Path;
 use std::process::Command;
 
 use super::setup::{Purpose, setup};
-use super::{Task, no_arguments};
+use super::{Task, docs, no_arguments};
 use crate::workspace::{STATIC_TARGET, target_dir};
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "dist",
     args: "",
-    about: "Makes the static binary for release, with its sha256, in target/artifacts\n\
+    about: "Makes the static binary for release, with its sha256, man pages and completions, in target/artifacts\n\
             It needs no library and no file of the machine that it is copied to.",
     run: dist,
 };
@@ -38,6 +38,7 @@ fn dist(args: &[String]) -> Result {
     check_static(&binary)?;
     let sum = process::output(Command::new("sha256sum").arg(&name).current_dir(&dir))?;
     fs::write(dir.join(format!("{name}.sha256")), &sum)?;
+    docs::manuals(&dir)?;
     println!("{}: {} bytes\n{}", binary.display(), fs::metadata(&binary)?.len(), sum.trim_end());
     Ok(())
 }

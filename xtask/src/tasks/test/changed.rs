@@ -27,6 +27,7 @@ const RULES: &[(&str, &[&[&str]])] = &[
     ("CHANGELOG.md", &[]),
     ("LICENSE", &[]),
     ("xtask/src/tasks/", &[&["unit"]]),
+    ("manuals/", &[&["files"]]),
     ("tests/fuzz/", &[&["fuzz"]]),
     ("tests/golden/", &[&["live/verifier", "vm/verifier"]]),
     ("tests/tests/oracle.rs", &[&["live/oracle", "vm/oracle"]]),

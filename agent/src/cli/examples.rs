@@ -1,0 +1,60 @@
+//! Examples of the commands, for their help texts and man pages. A test of the man pages parses each line.
+
+pub(super) const ALL: &str = "EXAMPLES
+  tracer-agent record -e sched sleep 5
+  tracer-agent report | less
+  tracer-agent doctor";
+
+pub(super) const RECOVER: &str = "EXAMPLES
+  tracer-agent recover trace.dat
+  tracer-agent recover -o saved.dat trace.dat.spool";
+
+pub(super) const LIST: &str = "EXAMPLES
+  tracer-agent list -e 'sched:*' --fields
+  tracer-agent list --functions 'tcp_*'
+  tracer-agent list --types task_struct
+  tracer-agent list --symbols /bin/bash --match 'read*'";
+
+pub(super) const REPORT: &str = "EXAMPLES
+  tracer-agent report
+  tracer-agent report -F 'sched_switch: prev_state == 0 && next_pid != 7' trace.dat
+  tracer-agent report --cpu 0,2-4 --comm bash --limit 100
+  tracer-agent report --json trace.dat";
+
+pub(super) const INFO: &str = "EXAMPLES
+  tracer-agent info
+  tracer-agent info --json trace.dat";
+
+pub(super) const DIFF: &str = "EXAMPLES
+  tracer-agent diff before.dat after.dat
+  tracer-agent diff --values --ignore common_flags before.dat after.dat";
+
+pub(super) const CHECK: &str = "EXAMPLES
+  tracer-agent check trace.dat
+  tracer-agent check --quiet --allow-warnings one.dat two.dat";
+
+pub(super) const CONVERT: &str = "EXAMPLES
+  tracer-agent convert -o small.dat --compression zstd:19 trace.dat
+  tracer-agent convert -o old.dat --file-version 6 --compression none trace.dat
+  tracer-agent convert -o sched.dat --event sched --cpu 0-3 trace.dat";
+
+pub(super) const SPLIT: &str = "EXAMPLES
+  tracer-agent split -s 10 -r trace.dat
+  tracer-agent split --size 100M -r -o part trace.dat
+  tracer-agent split trace.dat 1234.5 1236.0";
+
+pub(super) const MERGE: &str = "EXAMPLES
+  tracer-agent merge -o whole.dat trace.dat.1 trace.dat.2
+  tracer-agent merge -o both.dat host=host.dat guest=guest.dat";
+
+pub(super) const REPAIR: &str = "EXAMPLES
+  tracer-agent repair -o intact.dat damaged.dat";
+
+pub(super) const DOCTOR: &str = "EXAMPLES
+  tracer-agent doctor
+  tracer-agent doctor --json";
+
+pub(super) const EXPORT: &str = "EXAMPLES
+  tracer-agent export --format ctf trace.dat OUTDIR
+  tracer-agent export --format lttng --tar trace.dat OUTDIR
+  tracer-agent export --format lttng-2008 --endian big trace.dat OUTDIR";

@@ -1,0 +1,114 @@
+//! Man pages and completions, against the programs that read them.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// The output of a program, which must end well and not complain.
+fn quiet(program: &str, args: &[&str], file: &Path) -> String {
+    let mut command = Command::new(program);
+    command
+        .args(args)
+        .arg(file)
+        .env("LC_ALL", "C.UTF-8")
+        .env("MANWIDTH", "100")
+        .env_remove("MAN_KEEP_FORMATTING");
+    let output = command.output().unwrap_or_else(|error| panic!("{program}: {error}"));
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && complaint.is_empty(), "{program} {}: {complaint}", file.display());
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn names(dir: &Path) -> BTreeSet<String> {
+    fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn every_command_has_a_page_that_man_shows() {
+    let dir = tempfile::tempdir().unwrap();
+    manuals::write(dir.path()).unwrap();
+    let command = manuals::command();
+    let mut expected = BTreeSet::from(["tracer-agent.1".to_owned()]);
+    expected.extend(command.get_subcommands().map(|of| format!("tracer-agent-{}.1", of.get_name())));
+    assert!(expected.len() > 14, "{expected:?}");
+    let pages = dir.path().join("man");
+    assert_eq!(names(&pages), expected);
+    for page in &expected {
+        let page = pages.join(page);
+        quiet("groff", &["-man", "-Tutf8", "-ww", "-z"], &page);
+        let shown = quiet("man", &["--warnings", "-P", "cat", "-l"], &page);
+        for section in ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXAMPLES", "SEE ALSO"] {
+            assert!(shown.lines().any(|line| line == section), "{section}: {shown}");
+        }
+        assert!(shown.lines().count() > 30, "{shown}");
+        assert!(shown.contains("  User Commands  ") && shown.contains(env!("CARGO_PKG_VERSION")), "{shown}");
+        // The name, for apropos.
+        let name = page.file_stem().unwrap().to_str().unwrap();
+        let line = shown.lines().skip_while(|line| *line != "NAME").nth(1).unwrap();
+        assert!(line.split_whitespace().take(2).eq([name, "-"]), "{line}");
+        let description = shown.lines().skip_while(|line| *line != "DESCRIPTION").nth(1).unwrap();
+        assert!(description.starts_with("       "), "{shown}");
+    }
+    let record = quiet("man", &["-P", "cat", "-l"], &pages.join("tracer-agent-record.1"));
+    assert!(record.contains("tracer-agent record -e sched sleep 5\n"), "{record}");
+    assert!(record.contains("--duration"), "{record}");
+}
+
+#[test]
+fn every_example_is_a_command_line_of_the_program() {
+    let command = manuals::command();
+    let mut seen = 0;
+    for of in command.get_subcommands().chain([&command]) {
+        let help = of.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let (_, examples) = help.split_once("EXAMPLES\n").unwrap_or_else(|| panic!("{}", of.get_name()));
+        for line in examples.lines() {
+            let line = line.strip_prefix("  tracer-agent ").unwrap_or_else(|| panic!("{line}"));
+            let line = line.split(" | ").next().unwrap();
+            // The shell itself takes the quotes away.
+            let script = format!("printf '%s\\0' tracer-agent {line}");
+            let words = Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert!(words.status.success());
+            let words = String::from_utf8(words.stdout).unwrap();
+            let words: Vec<&str> = words.trim_end_matches('\0').split('\0').collect();
+            let parsed = manuals::command().try_get_matches_from(&words);
+            let parsed = parsed.unwrap_or_else(|error| panic!("{line}: {error}"));
+            assert!(
+                of.get_name() == "tracer-agent" || parsed.subcommand_name() == Some(of.get_name()),
+                "{line}"
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen >= 30, "{seen}");
+}
+
+#[test]
+fn completions_are_what_their_shells_understand() {
+    let dir = tempfile::tempdir().unwrap();
+    manuals::write(dir.path()).unwrap();
+    let completions = dir.path().join("completions");
+    let files = ["_tracer-agent", "tracer-agent.bash", "tracer-agent.fish"];
+    assert_eq!(names(&completions), files.map(str::to_owned).into());
+    for ((shell, args), file) in
+        [("zsh", &["-n"][..]), ("bash", &["-n"]), ("fish", &["--no-execute"])].into_iter().zip(files)
+    {
+        quiet(shell, args, &completions.join(file));
+    }
+    // What bash then offers.
+    let complete = |words: &str, last: usize| {
+        let script = format!(
+            "source {}; COMP_WORDS=({words}); COMP_CWORD={last}; \
+             set -- $(complete -p tracer-agent); while [ \"$1\" != -F ]; do shift; done; \
+             $2 tracer-agent \"${{COMP_WORDS[{last}]}}\" \"${{COMP_WORDS[{last}-1]}}\"; \
+             printf '%s\\n' \"${{COMPREPLY[@]}}\"",
+            completions.join("tracer-agent.bash").display()
+        );
+        let output = Command::new("bash").args(["-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(complete("tracer-agent rec", 1), ["record", "recover"]);
+    assert_eq!(complete("tracer-agent report --first", 2), ["--first-event"]);
+}
