@@ -8,6 +8,7 @@
 )]
 
 use std::{
+    collections::BTreeMap,
     ffi::OsStr,
     io::Read as _,
     os::unix::process::ExitStatusExt as _,
@@ -198,6 +199,47 @@ pub fn wait_for<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         assert!(start.elapsed() < HANG, "waited too long for {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// The reader threads of a recorder, and how often each of them has gone to sleep of its own will (proc(5)).
+#[track_caller]
+pub fn sleeps_of_readers(pid: u32) -> BTreeMap<u32, u64> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a recorder that runs");
+    let mut found = BTreeMap::new();
+    for task in tasks.flatten() {
+        // A thread that has just ended is no reader: they live as long as the recording.
+        let Ok(status) = std::fs::read_to_string(task.path().join("status")) else { continue };
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        if field("Name:").is_some_and(|name| name.starts_with("reader-")) {
+            let tid = task.file_name().to_str().and_then(|name| name.parse().ok()).expect("a thread id");
+            let sleeps = field("voluntary_ctxt_switches:").and_then(|count| count.parse().ok());
+            found.insert(tid, sleeps.expect("a number of sleeps"));
+        }
+    }
+    assert!(!found.is_empty(), "process {pid} has no readers");
+    found
+}
+
+/// Waits until every reader of a recorder has looked at its rings again, after this was called, and waits for something to do. What was
+/// recorded before is then in the spool, but for what readers leave in the rings.
+#[track_caller]
+pub fn wait_for_readers(pid: u32) {
+    // epoll_wait, epoll_pwait, epoll_pwait2: a thread sleeps in one of them between two looks, and elsewhere only within a look.
+    const WAITS: [&str; 3] = ["232 ", "281 ", "441 "];
+    // The first of these sleeps may have begun before; the second is behind a whole look. One more, as a sleep may be interrupted.
+    const SLEEPS: u32 = 3;
+    let mut seen: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
+    wait_for("readers that look at their rings", || {
+        let before = sleeps_of_readers(pid);
+        for (&tid, &sleeps) in &before {
+            let call = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).unwrap_or_default();
+            let entry = seen.entry(tid).or_insert((0, 0));
+            if WAITS.iter().any(|wait| call.starts_with(wait)) && entry.0 != sleeps {
+                *entry = (sleeps, entry.1 + 1);
+            }
+        }
+        (seen.len() == before.len() && seen.values().all(|&(_, times)| times >= SLEEPS)).then_some(())
+    });
 }
 
 /// A recording whose command does nothing but say that everything is attached: what the agent starts last. The recording goes

@@ -8,7 +8,7 @@ use std::{
     process::Stdio,
 };
 
-use integration_tests::harness::{Ended, Marked, agent, agent_path, program, run};
+use integration_tests::harness::{Ended, Marked, Running, agent, agent_path, program, run, wait_for};
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::{
     Buffer, Cmdlines, EventSystem, FileOption, Section, Setup, Writer, layout::header_page_text,
@@ -115,24 +115,35 @@ fn a_reader_that_has_enough_is_no_error() {
 #[test]
 fn progress_is_shown_on_a_terminal_only() {
     let dir = tempfile::tempdir().unwrap();
-    let recording = Marked::start(dir.path(), &["-e", "sched:sched_switch"]);
-    std::thread::sleep(std::time::Duration::from_millis(1200));
-    let piped = recording.finish().expect(0);
-    assert!(!piped.err.contains('\r') && !piped.err.contains('\x1b'), "{:?}", piped.err);
-    assert!(!piped.err.contains("recording:"), "{:?}", piped.err);
-
-    let on_terminal = |options: &str| {
+    let (piped_dir, quiet_dir) = (dir.path().join("piped"), dir.path().join("quiet"));
+    for dir in [&piped_dir, &quiet_dir] {
+        fs::create_dir(dir).unwrap();
+    }
+    // All three record until the terminal has shown progress: what the others say is said in the same time.
+    let on_terminal = |dir: &Path, options: &str, typescript: &str| {
+        let waits = format!("until [ -e {}/shown ]; do sleep 0.02; done", dir.parent().unwrap().display());
         let line = format!(
-            "'{}' record {options} -e sched:sched_switch -o t.dat sh -c 'sleep 1.8'",
+            "'{}' record {options} -e sched:sched_switch -o t.dat sh -c '{waits}'",
             agent_path().display()
         );
-        let ended = run(&mut program(dir.path(), "script", ["-qec", &line, "/dev/null"])).expect(0);
-        ended.out
+        Running::start(&mut program(dir, "script", ["-qfec", &line, typescript]))
     };
-    let shown = on_terminal("");
+    let piped = Marked::start(&piped_dir, &["-e", "sched:sched_switch"]);
+    let quiet = on_terminal(&quiet_dir, "-q", "typescript");
+    let typescript = piped_dir.join("typescript");
+    let loud = on_terminal(&piped_dir, "", "typescript");
+    wait_for("progress on a terminal", || {
+        let shown = fs::read_to_string(&typescript).unwrap_or_default();
+        // The second one is a while after all of them have begun.
+        (shown.matches("\rrecording: ").count() >= 2).then_some(())
+    });
+    fs::write(dir.path().join("shown"), "").unwrap();
+    let (piped, quiet, shown) = (piped.finish().expect(0), quiet.wait().expect(0), loud.wait().expect(0).out);
+    assert!(!piped.err.contains('\r') && !piped.err.contains('\x1b'), "{:?}", piped.err);
+    assert!(!piped.err.contains("recording:"), "{:?}", piped.err);
     assert!(shown.contains("\rrecording: ") && shown.contains("none lost"), "{shown:?}");
     assert!(shown.contains("\x1b[K") && shown.contains("t.dat: "), "wiped, then the summary: {shown:?}");
-    assert_eq!(on_terminal("-q"), "", "-q is quiet there too");
+    assert_eq!(quiet.out, "", "-q is quiet there too");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fs, path::Path};
 
 use integration_tests::harness::{
-    Caller, Ended, Ledger, Marked, Report, agent, is_getppid, name_of, run, tid_of,
+    Caller, Ended, Ledger, Marked, Report, agent, is_getppid, name_of, run, tid_of, wait_for_readers,
 };
 
 const SYSCALLS: &str = "raw_syscalls:sys_enter";
@@ -140,9 +140,11 @@ fn switches_to_the_traced_task_and_its_wakeups_count_as_its_own() {
     let args = ["-e", "sched:sched_switch", "-e", "sched:sched_waking", "-P", &pid.to_string()];
     let recording = Marked::start(dir.path(), &args);
     for _ in 0..50 {
+        // It sleeps each time before it is woken for the next call.
+        caller.settle();
         caller.call(1);
-        std::thread::sleep(std::time::Duration::from_millis(1));
     }
+    caller.settle();
     recording.finish().expect(0);
     let report = report(dir.path());
     let switch_in =
@@ -184,7 +186,7 @@ fn only_the_cpus_of_the_mask_are_recorded() {
 fn the_agent_itself_is_recorded_only_on_request() {
     for (option, own) in [("--no-self", false), ("--self", true), ("--no-filter", true), ("", false)] {
         let dir = tempfile::tempdir().unwrap();
-        let mut args = vec!["-e", SYSCALLS, "-e", "sched:sched_switch", "-s", "1000"];
+        let mut args = vec!["-e", SYSCALLS, "-e", "sched:sched_switch", "-s", "10000"];
         args.extend(Some(option).filter(|option| !option.is_empty()));
         let recording = Marked::start(dir.path(), &args);
         let pid = recording.agent.pid();
@@ -193,7 +195,8 @@ fn the_agent_itself_is_recorded_only_on_request() {
             .map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap())
             .collect();
         assert!(threads.len() >= 2, "a reader thread at least");
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        // They wait for events in a system call each time.
+        wait_for_readers(pid);
         recording.finish().expect(0);
         let report = Report::of(&dir.path().join("trace.dat"));
         let seen = report.count(|line| name_of(line) == "sys_enter" && threads.contains(&tid_of(line)));

@@ -3,7 +3,9 @@
 
 use std::path::Path;
 
-use integration_tests::harness::{Caller, Ended, Ledger, Marked, Report, cpustat, is_getppid};
+use integration_tests::harness::{
+    Caller, Ended, Ledger, Marked, Report, cpustat, is_getppid, wait_for_readers,
+};
 
 const SIGCONT: i32 = libc::SIGCONT;
 
@@ -80,11 +82,9 @@ fn a_mark_stands_for_every_lost_event_that_a_later_one_follows() {
         recording.agent.hold();
         caller.call(10_000);
         recording.agent.signal(SIGCONT);
-        // Few enough that the ring takes them, and spread out so that the agent wakes up meanwhile.
-        for _ in 0..50 {
-            caller.call(20);
-            std::thread::sleep(std::time::Duration::from_millis(1));
-        }
+        // The agent has made room: these are recorded, the first of them with the mark.
+        wait_for_readers(recording.agent.pid());
+        caller.call(20);
     }
     recording.finish().expect(0);
     let (report, ledger) = (Report::of(&file), Ledger::of(&file));

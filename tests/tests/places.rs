@@ -246,9 +246,8 @@ fn an_output_that_is_no_file_is_left_alone() {
 #[test]
 fn a_thread_is_no_process() {
     let dir = tempfile::tempdir().unwrap();
-    let thread = std::thread::spawn(|| {
-        std::thread::sleep(std::time::Duration::from_secs(2));
-    });
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || ended.recv());
     let own = std::process::id();
     let tid = fs::read_dir("/proc/self/task")
         .unwrap()
@@ -256,7 +255,8 @@ fn a_thread_is_no_process() {
         .find(|&tid| tid != own)
         .unwrap();
     let ended = record(dir.path(), &["-e", SWITCH, "-P", &tid.to_string(), "true"]);
-    thread.join().unwrap();
+    drop(end);
+    thread.join().unwrap().unwrap_err();
     assert_eq!(ended.code(), 2, "{ended:?}");
     ended.says(&["is a thread"]);
 }
@@ -387,9 +387,13 @@ fn closed_pipes_do_not_stop_a_recording() {
         Report::of(&dir.path().join("trace.dat"));
     }
     let dir = tempfile::tempdir().unwrap();
-    // The reader of stderr is gone before the summary is written.
-    let script = "\"$AGENT\" record -e sched:sched_switch sleep 0.3 2>&1 | true; echo ${PIPESTATUS[0]}";
-    let ended = run(program(dir.path(), "bash", ["-c", script]).env("AGENT", agent_path())).expect(0);
+    // The reader of stderr is gone before the summary is written: the command ends when it cannot write any more.
+    let write =
+        "$SIG{PIPE} = q(IGNORE); 1 while syswrite(STDERR, q(x)) && (select undef, undef, undef, 0.01) == 0";
+    let script = format!(
+        "\"$AGENT\" record -e sched:sched_switch perl -e '{write}' 2>&1 | true; echo ${{PIPESTATUS[0]}}"
+    );
+    let ended = run(program(dir.path(), "bash", ["-c", &script]).env("AGENT", agent_path())).expect(0);
     assert_eq!(ended.out, "0\n");
     assert_eq!(files(dir.path()), ["trace.dat"]);
 }

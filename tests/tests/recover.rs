@@ -5,20 +5,18 @@ use std::{
     fs,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
 };
 
 use integration_tests::harness::{
-    Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, cpustat, files, is_getppid, program, run,
-    wait_for,
+    Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, cpustat, files, is_getppid, run, wait_for,
+    wait_for_readers,
 };
 
 /// Events that are never in the spool when a recording is killed: those of a chunk that is not full yet, 16 pages.
 const CHUNK_EVENTS: u64 = 16 * 4096 / 64;
 
-/// How often a reader looks at rings that do not fill: several times while [`wait_until_stored`] waits for one that has nothing left to
-/// store.
-const LOOK_US: &str = "100000";
+/// How often a reader looks at rings that do not fill: tests wait for several looks.
+const LOOK_US: &str = "10000";
 
 /// What a killed recording left.
 struct Killed {
@@ -77,29 +75,13 @@ fn kill_recording(dir: &Path, output: &str, args: &[&str]) -> u64 {
     all.extend(args);
     let recording = Marked::start(dir, &all);
     caller.call(20_000);
-    wait_until_stored(&dir.join(format!("{output}.spool")));
+    caller.settle();
+    wait_for_readers(recording.agent.pid());
     recording.agent.signal(libc::SIGKILL);
     recording.end_command();
     let ended = recording.agent.wait();
     assert_eq!(ended.status.code(), None, "killed: {ended:?}");
     caller.calls()
-}
-
-/// Waits until the reader has looked at the rings several times and found no more whole chunk.
-fn wait_until_stored(spool: &Path) {
-    let stored = || -> u64 {
-        let names = files(spool);
-        let segments = names.iter().filter(|name| name.starts_with("cpu"));
-        segments.map(|name| fs::metadata(spool.join(name)).unwrap().len()).sum()
-    };
-    let mut last = (0, Instant::now());
-    wait_for("data in the spool", || {
-        let now = stored();
-        if now != last.0 {
-            last = (now, Instant::now());
-        }
-        (now > 0 && last.1.elapsed() > Duration::from_secs(1)).then_some(())
-    });
 }
 
 #[test]
@@ -277,28 +259,29 @@ fn a_directory_that_is_no_spool_of_ours_is_never_deleted() {
     assert_eq!(fs::read_to_string(kept).unwrap(), "years of work");
 }
 
-#[test]
-fn a_second_interrupt_leaves_a_spool_or_a_file() {
+/// Interrupts a recording twice, and checks what is left. Whether the second came before the file was finished.
+fn interrupt_twice() -> bool {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
     let mut caller = Caller::start();
+    caller.pin(0);
     let pid = caller.pid().to_string();
-    let recording = Marked::start(dir.path(), &["-e", "raw_syscalls:sys_enter", "-P", &pid]);
+    let recording = Marked::start(dir.path(), &["-e", "raw_syscalls:sys_enter", "-P", &pid, "-s", LOOK_US]);
     caller.call(20_000);
-    wait_until_stored(&dir.path().join("trace.dat.spool"));
-    // Both are there when the agent looks up, so that the second finds the file unfinished. Two of the same signal would become
-    // one while the first is pending; the agent treats all alike.
-    recording.agent.signal(libc::SIGSTOP);
+    caller.settle();
+    wait_for_readers(recording.agent.pid());
+    // Both are there when the agent looks up. Two of the same signal would become one while the first is pending; the agent treats all
+    // alike.
+    recording.agent.hold();
     recording.agent.signal(libc::SIGINT);
     recording.agent.signal(libc::SIGTERM);
     recording.agent.signal(libc::SIGCONT);
     recording.end_command();
     let ended = recording.agent.wait();
-    match ended.code() {
+    let caught = match ended.code() {
         // 116: ended before the file was finished.
         116 => {
             assert!(!file.exists(), "no partial file");
-            println!("caught: ended before the file was finished");
             let ended = ended.says(&["tracer-agent recover"]);
             run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
             let found = Report::of(&file).count(is_getppid);
@@ -307,11 +290,22 @@ fn a_second_interrupt_leaves_a_spool_or_a_file() {
                 "{found}: {}",
                 ended.err
             );
+            true
         }
-        0 => assert_eq!(Report::of(&file).count(is_getppid), caller.calls()),
+        0 => {
+            assert_eq!(Report::of(&file).count(is_getppid), caller.calls());
+            false
+        }
         code => panic!("exit code {code}: {ended:?}"),
-    }
+    };
     assert_eq!(files(dir.path()), ["trace.dat"]);
+    caught
+}
+
+/// On a busy machine the thread that takes the second signal may be late, and then the file is whole. Not every time.
+#[test]
+fn a_second_interrupt_leaves_a_spool_or_a_file() {
+    assert!((0..20).any(|_| interrupt_twice()), "the second interrupt never came before the end");
 }
 
 /// Records until the disk is full; returns what the agent said and the calls made.
@@ -406,6 +400,4 @@ fn an_output_that_became_a_directory_keeps_the_recording() {
     fs::remove_dir(dir.path().join("trace.dat")).unwrap();
     run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
     assert!(Report::of(&dir.path().join("trace.dat")).names().contains("sched_switch"));
-    // Stock tools agree that it is one file.
-    run(&mut program(dir.path(), "trace-cmd", ["report", "-i", "trace.dat"])).expect(0);
 }

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use integration_tests::harness::{Caller, Marked, agent, files, run};
+use integration_tests::harness::{Caller, Marked, agent, files, run, wait_for_readers};
 use integration_tests::{agent as recorder, trace_cmd, workload};
 
 /// A recording's file in a directory of its own.
@@ -31,17 +31,15 @@ impl Recorded {
         // A loss is marked at the next event of its CPU.
         caller.pin(0);
         let pid = caller.pid().to_string();
-        let mut all = vec!["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "64"];
+        let mut all = vec!["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "64", "-s", "1000"];
         all.extend(args);
         let recording = Marked::start(dir.path(), &all);
         recording.agent.hold();
         caller.call(20_000);
         recording.agent.signal(libc::SIGCONT);
-        // Spread out, so that some come when the agent has made room again, however long it takes to wake up.
-        for _ in 0..50 {
-            caller.call(20);
-            std::thread::sleep(std::time::Duration::from_millis(4));
-        }
+        // The agent has made room again, for some that come in peace.
+        wait_for_readers(recording.agent.pid());
+        caller.call(300);
         recording.finish().expect(0);
         let file = dir.path().join("trace.dat");
         Self { dir, file }

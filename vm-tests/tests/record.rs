@@ -35,11 +35,14 @@ fn records_and_stock_trace_cmd_reads(kernel: &Kernel) {
     for outcome in &run.outcomes {
         outcome.expect_success();
     }
-    let [doctor, sched, report, _, calls, calls_report, tai, tai_report] = run.outcomes.as_slice() else {
+    let [doctor, sched, report, dump, calls, calls_report, tai, tai_report] = run.outcomes.as_slice() else {
         panic!("{:?}", run.outcomes)
     };
     assert!(doctor.stdout_text().contains("Events can be recorded on this machine."), "{doctor:?}");
 
+    // It exits with 0 for other files, too.
+    let verdict = dump.stdout_text() + &dump.stderr_text();
+    assert!(verdict.contains("valid trace-cmd file") && !verdict.contains("invalid"), "{verdict}");
     // The first line tells the number of CPUs; every other one is an event.
     for (recorded, shown) in [(sched, report), (calls, calls_report), (tai, tai_report)] {
         let (summary, text) = (recorded.stderr_text(), shown.stdout_text());
