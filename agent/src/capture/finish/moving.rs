@@ -6,6 +6,7 @@
 //! steps from the end, so that an attempt to recover that fails costs nothing either.
 
 use std::{
+    collections::{HashMap, hash_map::Entry},
     fs::{self, File},
     io,
     os::unix::fs::FileExt as _,
@@ -162,6 +163,7 @@ impl Mover {
                 }
                 Err(e) => return Err(SpoolError::io("open", draft_path)(e)),
             };
+            mover.check(spool, &draft).map_err(SpoolError::io("check", &mover.path))?;
             mover.free_rest(&draft).map_err(SpoolError::io("read", &draft_path))?;
             for index in 0..mover.rows.len() {
                 let Row { cpu, segment, .. } = mover.rows[index];
@@ -174,6 +176,36 @@ impl Mover {
         match fs::remove_file(&draft_path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(SpoolError::io("remove", draft_path)(e)),
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses a journal that cannot be true, before anything is changed by it: a damaged one must not cost data that are there.
+    fn check(&self, spool: &Spool, draft: &File) -> io::Result<()> {
+        let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        let draft_len = draft.metadata()?.len();
+        let mut segments: HashMap<(u32, u64), u64> = HashMap::new();
+        let mut places = Vec::new();
+        for row in self.rows.iter().filter(|row| row.moved != 0) {
+            let Row { cpu, segment, from, to, moved } = *row;
+            let name = segment_name(cpu, segment);
+            let len = match segments.entry((cpu, segment)) {
+                Entry::Occupied(len) => *len.get(),
+                // Blocks are given back, but segments keep their length.
+                Entry::Vacant(len) => *len.insert(fs::symlink_metadata(spool.file(&name))?.len()),
+            };
+            if from.checked_add(moved).is_none_or(|end| end > len) {
+                return wrong(format!("it has more of {name} than there is"));
+            }
+            match to.checked_add(moved) {
+                Some(end) if end <= draft_len => places.push((to, end)),
+                _ => return wrong("it tells of data behind the end of the draft".to_owned()),
+            }
+        }
+        places.sort_unstable();
+        if places.is_sorted_by(|(_, end), (next, _)| end <= next) {
+            Ok(())
+        } else {
+            wrong("it tells of different data at one place".to_owned())
         }
     }
 
@@ -287,6 +319,36 @@ mod tests {
         let row = Row { cpu: 3, segment: 7, from: FROM, to: TO, moved: back };
         journal.write_all_at(&row.encode(), ROW as u64).unwrap();
         File::options().write(true).open(spool.file(DRAFT)).unwrap().set_len(TO + back).unwrap();
+        Mover::undo(&spool).unwrap();
+        assert!(fs::read(spool.file("cpu3.7")).unwrap() == content());
+    }
+
+    #[test]
+    fn a_journal_that_cannot_be_true_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = moved(dir.path(), LEN);
+        let good = Row { cpu: 3, segment: 7, from: FROM, to: TO, moved: LEN };
+        let rows = [
+            [Row { moved: u64::MAX, ..good }, Row::default()],
+            [Row { from: u64::MAX, ..good }, Row::default()],
+            [Row { to: u64::MAX, ..good }, Row::default()],
+            [Row { moved: LEN + 1, ..good }, Row::default()],
+            [Row { to: TO + 1, ..good }, Row::default()],
+            [Row { cpu: 4, ..good }, Row::default()],
+            [good, good],
+        ];
+        let before = ["cpu3.7", DRAFT].map(|name| fs::read(spool.file(name)).unwrap());
+        for rows in rows {
+            let journal = File::options().write(true).open(spool.file(JOURNAL)).unwrap();
+            for (index, row) in rows.iter().enumerate() {
+                journal.write_all_at(&row.encode(), ((index + 1) * ROW) as u64).unwrap();
+            }
+            let error = Mover::undo(&spool).unwrap_err().to_string();
+            assert!(error.contains("cannot check") && error.contains(JOURNAL), "{error}");
+            assert!(["cpu3.7", DRAFT].map(|name| fs::read(spool.file(name)).unwrap()) == before, "{rows:?}");
+        }
+        let journal = File::options().write(true).open(spool.file(JOURNAL)).unwrap();
+        journal.write_all_at(&[good.encode(), Row::default().encode()].concat(), ROW as u64).unwrap();
         Mover::undo(&spool).unwrap();
         assert!(fs::read(spool.file("cpu3.7")).unwrap() == content());
     }
