@@ -1,13 +1,12 @@
 //! Symbols that a distribution took out of a binary: a separate debug file, or a compressed table inside it.
 
-use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use object::{Object as _, ObjectSection as _};
 
-use super::elf::Parsed;
+use super::elf::{Parsed, open_regular};
 
 /// Where distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
@@ -68,10 +67,7 @@ pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
 
 /// The CRC that `.gnu_debuglink` holds, which is zlib's.
 fn checksum_of(path: &Path) -> io::Result<u32> {
-    let mut file = File::open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
+    let Some(mut file) = open_regular(path)? else { return Err(io::ErrorKind::InvalidInput.into()) };
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -91,4 +87,21 @@ pub(super) fn mini(file: &Parsed<'_>) -> Option<Vec<u8>> {
     let reader = lzma_rust2::XzReader::new_mem_limit(packed, false, MAX_DICTIONARY_KIB);
     reader.take(MAX_UNPACKED).read_to_end(&mut unpacked).ok()?;
     Some(unpacked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_debug_file_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("x.debug");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        assert_eq!(checksum_of(&pipe).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(checksum_of(dir.path()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        std::fs::write(dir.path().join("file"), "123456789").unwrap();
+        // The check value of zlib's CRC.
+        assert_eq!(checksum_of(&dir.path().join("file")).unwrap(), 0xcbf4_3926);
+    }
 }

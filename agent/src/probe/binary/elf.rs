@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use object::read::elf::ElfFile;
@@ -130,11 +131,9 @@ pub(super) fn with_elf<T>(
     look: impl FnOnce(&Parsed<'_>) -> Result<T, BinaryError>,
 ) -> Result<T, BinaryError> {
     let failed = |source| BinaryError::Io { path: path.to_owned(), source };
-    // A pipe would wait for its writer.
-    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+    let Some(mut file) = open_regular(path).map_err(failed)? else {
         return Err(BinaryError::NotRegular { path: path.to_owned() });
-    }
-    let mut file = File::open(path).map_err(failed)?;
+    };
     let mut head = Vec::with_capacity(256);
     (&mut file).take(256).read_to_end(&mut head).map_err(failed)?;
     if !head.starts_with(&elf::ELFMAG) {
@@ -144,6 +143,14 @@ pub(super) fn with_elf<T>(
     let bytes = ReadCache::new(file);
     let parsed = object::File::parse(&bytes).map_err(|reason| malformed(path, &reason))?;
     look(&parsed)
+}
+
+/// Opens a regular file; `None` for anything else. Its owner may put a pipe in its place at any moment, and opening that would wait for
+/// somebody to write to it: so it is opened without waiting, and what was opened is looked at.
+pub(super) fn open_regular(path: &Path) -> io::Result<Option<File>> {
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let is_regular = file.metadata()?.is_file();
+    Ok(is_regular.then_some(file))
 }
 
 pub(super) fn malformed(path: &Path, reason: &dyn fmt::Display) -> BinaryError {
