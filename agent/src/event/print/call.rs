@@ -41,19 +41,16 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
             let [bytes, count, size] = arguments(parser)?;
             let depth = bytes.depth.max(count.depth).max(size.depth);
             let (bytes, count, size) = (Box::new(bytes.expr), Box::new(count.expr), Box::new(size.expr));
-            parser.made(Expr::Array { bytes, count, size }, Type::TEXT, depth)?
+            parser.made(Expr::Array { bytes, count: Some(count), size }, Type::TEXT, depth)?
         }
         "__print_dynamic_array" => {
             let field = dynamic_field(parser)?;
             let (offset, relative) = (field.offset, field.location == Location::RelLoc);
             parser.expect(",")?;
             let size = parser.expression()?;
-            let long = IntType { size: parser.machine.long_size, signed: false };
-            let operands = Box::new((Expr::DynamicLen { offset }, size.expr.clone()));
-            let count = Box::new(Expr::Binary(Op::Div, long, operands));
             let bytes = Box::new(Expr::Dynamic { offset, relative });
             parser.made(
-                Expr::Array { bytes, count, size: Box::new(size.expr) },
+                Expr::Array { bytes, count: None, size: Box::new(size.expr) },
                 Type::TEXT,
                 size.depth + 1,
             )?

@@ -88,6 +88,9 @@ fn typedef(word: &str, long_size: u8) -> Option<IntType> {
     }
 }
 
+/// The longest name of a type that is kept.
+pub(super) const NAME_MAX: usize = 512;
+
 /// The type that words name, `pointers` stars behind them. Words of which nothing is known make [`Type::Other`].
 pub(super) fn named(words: &[&str], pointers: usize, long_size: u8) -> Type {
     match (pointers, base(words, long_size)) {
@@ -95,6 +98,8 @@ pub(super) fn named(words: &[&str], pointers: usize, long_size: u8) -> Type {
         (0, None) => Type::Other,
         (1, Some(int)) => Type::Pointer(Pointee::Int(int)),
         (1, None) if words.contains(&"void") => Type::Pointer(Pointee::Void),
+        // No compiler has made this one. Every use of a variable has a copy of its type.
+        (1, None) if words.iter().map(|word| word.len() + 1).sum::<usize>() > NAME_MAX => Type::Other,
         (1, None) => Type::Pointer(Pointee::Named(words.join(" "))),
         _ => Type::Pointer(Pointee::Pointer),
     }

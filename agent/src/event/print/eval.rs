@@ -169,7 +169,12 @@ impl<'a> Context<'a> {
                 pointer::hex(out, &bytes[..len.min(bytes.len())], spaced.then_some(b' '));
             }
             Expr::Array { bytes, count, size } => {
-                self.array(out, self.data(bytes)?, self.int(count)? as i32, self.int(size)?);
+                let (bytes, size) = (self.data(bytes)?, self.int(size)?);
+                let count = match count {
+                    Some(count) => self.int(count)?,
+                    None => (bytes.len() as u64).checked_div(size)?,
+                };
+                self.array(out, bytes, count as i32, size);
             }
             Expr::HexDump(dump) => self.hex_dump(out, dump)?,
             Expr::Bitmask(bytes) => {

@@ -1,5 +1,7 @@
 //! A compiled expression.
 
+use std::sync::Arc;
+
 use super::ctype::IntType;
 use super::spec::Spec;
 pub(super) use crate::event::int::Op;
@@ -70,9 +72,9 @@ pub(super) enum Expr {
         bits: u8,
         value: Box<Expr>,
     },
-    /// One of a list of texts.
+    /// One of a list of texts. A list is one variable, and any number of expressions may use it.
     Pick {
-        texts: Box<[Box<[u8]>]>,
+        texts: Arc<[Box<[u8]>]>,
         index: Box<Expr>,
     },
     StringLength(Box<Expr>),
@@ -102,7 +104,8 @@ pub(super) enum Expr {
     },
     Array {
         bytes: Box<Expr>,
-        count: Box<Expr>,
+        /// `None`: as many as the bytes are.
+        count: Option<Box<Expr>>,
         size: Box<Expr>,
     },
     HexDump(Box<HexDump>),

@@ -86,7 +86,7 @@ fn each<'e>(expr: &'e Expr, visit: &mut dyn FnMut(&'e Expr)) {
             each(len, visit);
         }
         Expr::Array { bytes, count, size } => {
-            for expr in [bytes, count, size] {
+            for expr in [Some(bytes), count.as_ref(), Some(size)].into_iter().flatten() {
                 each(expr, visit);
             }
         }

@@ -1,5 +1,7 @@
 //! From words to expressions: the C grammar of `print fmt`.
 
+use std::collections::HashSet;
+
 use super::call;
 use super::ctype::{self, IntType, Pointee, Type};
 use super::error::{PrintFmtError, PrintFmtErrorKind};
@@ -32,6 +34,7 @@ pub(super) struct Parser<'t> {
     pub(super) names: &'t dyn Names,
     /// Names that nobody knows the value of.
     pub(super) unresolved: Vec<String>,
+    known_unresolved: HashSet<String>,
     pub(super) locals: Vec<Local<'t>>,
     pub(super) slots: u8,
     /// Whether this is within the arguments of `trace_seq_printf`.
@@ -51,6 +54,7 @@ impl<'t> Parser<'t> {
             machine,
             names,
             unresolved: Vec::new(),
+            known_unresolved: HashSet::new(),
             locals: Vec::new(),
             slots: 0,
             in_sequence: false,
@@ -384,7 +388,7 @@ impl<'t> Parser<'t> {
     }
 
     pub(super) fn unresolved(&mut self, name: String) {
-        if !self.unresolved.contains(&name) {
+        if self.known_unresolved.insert(name.clone()) {
             self.unresolved.push(name);
         }
     }
@@ -417,8 +421,11 @@ impl<'t> Parser<'t> {
     /// A field as an expression.
     pub(super) fn field(&self, field: &Field) -> Parsed {
         let (offset, size) = (field.offset, field.size);
-        let stars = field.type_text.matches('*').count();
-        let without = field.type_text.replace('*', " ");
+        // A field may be named as often as there is room; a type that is too long for one tells nothing.
+        let type_text =
+            Some(&*field.type_text).filter(|text| text.len() <= ctype::NAME_MAX).unwrap_or_default();
+        let stars = type_text.matches('*').count();
+        let without = type_text.replace('*', " ");
         let words: Vec<&str> = without.split_whitespace().collect();
         let long_size = self.machine.long_size;
         if field.array != Array::Single || field.location != Location::Inline || size == 0 {

@@ -1,6 +1,8 @@
 //! Statement expressions, `({ ... })`: variables with values, `min()` as the kernel's macros leave it, and text that is
 //! printed into the trace_seq and then used by its address (arch/x86/kvm/mmu/mmutrace.h).
 
+use std::sync::Arc;
+
 use super::ctype::Type;
 use super::error::PrintFmtErrorKind;
 use super::expr::{Expr, LOCALS, Piece};
@@ -19,7 +21,7 @@ enum Kind {
     /// A value in a slot.
     Value(u8, Type),
     /// A list of strings.
-    Texts(Box<[Box<[u8]>]>),
+    Texts(Arc<[Box<[u8]>]>),
     /// The place in the trace_seq where text will stand.
     Sequence,
     /// A union with bit fields, whose word is in a slot once that was assigned.
@@ -144,7 +146,7 @@ impl<'t> Parser<'t> {
     }
 
     /// `{ "a", "b" }`
-    fn texts(&mut self) -> Result<Box<[Box<[u8]>]>> {
+    fn texts(&mut self) -> Result<Arc<[Box<[u8]>]>> {
         let mut texts: Vec<Box<[u8]>> = Vec::new();
         self.expect("{")?;
         while !self.accept("}") {

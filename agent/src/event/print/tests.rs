@@ -334,6 +334,38 @@ fn depth_and_width_are_bounded() {
     assert_eq!(print(&format!("\"{wide}\"{}", ", 1".repeat(1000))).len(), MAX_TEXT);
 }
 
+/// What a text of a few kilobytes must not become: a tree that doubles with each call, copies of a table for each use.
+#[test]
+fn hostile_texts_stay_small() {
+    let calls = "__print_dynamic_array(nums, ".repeat(40);
+    let nested = format!("\"%s\", {calls}4{}", ")".repeat(40));
+    assert_eq!(print(&nested), "?");
+    let whole = "__print_dynamic_array(nums, 4)";
+    assert_eq!(
+        print(&format!("\"%s\", {whole}")),
+        print(
+            "\"%s\", __print_array(__get_rel_dynamic_array(nums), __get_rel_dynamic_array_len(nums) / 4, 4)"
+        )
+    );
+    assert_eq!(print("\"%s\", __print_dynamic_array(nums, 0)"), "?");
+
+    let texts = "\"\",".repeat(8_000);
+    let uses = ",t[0]".repeat(4_000);
+    let many = format!(
+        "\"%s\", ({{ const char *p = trace_seq_buffer_ptr(p); static const char *t[] = {{ {texts} }}; trace_seq_printf(p, \"{}\"{uses}); p; }})",
+        "%s".repeat(4_000)
+    );
+    assert!(many.len() < MAX_PRINT_FMT, "{}", many.len());
+    assert_eq!(print(&many), "");
+
+    let names: String = (0..9_000).map(|n| format!(",n{n}")).collect();
+    let compiled = PrintFmt::compile(&format(&format!("\"\"{names}")), Machine::default(), &NoNames).unwrap();
+    assert_eq!(compiled.unresolved().len(), 9_000);
+
+    let long = format!("\"%p\", (struct {} *)REC->i", "x".repeat(50_000));
+    assert!(!print(&long).is_empty());
+}
+
 #[test]
 fn short_records_are_survived() {
     let print_fmt = "\"%d %s %s %pI6c %s %s %s %c\", REC->i, __get_str(name), REC->comm, REC->ip6, \
