@@ -3,9 +3,14 @@
 use std::{
     env,
     ffi::OsStr,
+    fs,
     path::{Path, PathBuf},
     process::{Command, Output},
+    thread,
+    time::Duration,
 };
+
+use crate::harness::Running;
 
 /// The environment variable that names the binary under test.
 pub const ENV_BIN: &str = "TRACER_AGENT_BIN";
@@ -57,6 +62,26 @@ pub fn record<S: AsRef<OsStr>>(path: &Path, args: impl IntoIterator<Item = S>) -
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{command:?}: {}\n{said}", output.status);
     Recording { path: path.to_owned(), said }
+}
+
+/// As [`record`], and the most memory of its own that the agent had meanwhile, in kilobytes: without the rings, which are the kernel's, and
+/// without files.
+pub fn record_and_watch<S: AsRef<OsStr>>(path: &Path, args: impl IntoIterator<Item = S>) -> (Recording, u64) {
+    let mut command = command(["record", "-o"]);
+    command.arg(path).args(args);
+    let mut running = Running::start(&mut command);
+    let status = format!("/proc/{}/status", running.pid());
+    let mut most = 0;
+    while !running.has_ended() {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+        // A zombie has none.
+        let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok());
+        most = most.max(kilobytes.unwrap_or(0));
+        thread::sleep(Duration::from_millis(20));
+    }
+    let said = running.wait().expect(0).err;
+    (Recording { path: path.to_owned(), said }, most)
 }
 
 impl Recording {

@@ -26,6 +26,14 @@ pub mod trace_cmd;
 pub mod tracefs;
 pub mod workload;
 
+/// How often a trial in a module `soak` does its work. `cargo xtask soak` sets it; in `cargo xtask test` they are short.
+pub const ENV_SOAK: &str = "TRACER_AGENT_SOAK";
+
+/// The value of [`ENV_SOAK`], which is 1 where it is not set.
+pub fn soak() -> usize {
+    std::env::var(ENV_SOAK).map_or(1, |times| times.parse().expect("TRACER_AGENT_SOAK is a number"))
+}
+
 /// Whether the running kernel is one with `PREEMPT_RT`.
 pub fn has_preempt_rt() -> bool {
     let version = std::fs::read_to_string("/proc/sys/kernel/version").expect("the kernel's version");

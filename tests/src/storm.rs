@@ -3,7 +3,13 @@
 //! The counters are perf's: events of type "tracepoint" on this thread. They count what fires while the thread is current, in
 //! interrupts on top of it too, just as the records with its id in `common_pid` do.
 
-use std::{collections::BTreeMap, fmt::Write as _, fs, io, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt::Write as _,
+    fs, io,
+    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    path::Path,
+};
 
 use crate::workload::{now, tid};
 
@@ -16,6 +22,10 @@ const PERF_EVENT_IOC_ENABLE: libc::c_ulong = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::c_ulong = 0x2401;
 const PERF_IOC_FLAG_GROUP: libc::c_ulong = 1;
 const ATTR_BYTES: usize = 128;
+/// Where the metadata page of a buffer of samples has the number of bytes written to it (perf_event_open(2)).
+const DATA_HEAD: usize = 1024;
+/// The metadata page and the buffer, which must be a power of two of pages.
+const SAMPLE_BYTES: usize = (1 + 8) * 4096;
 
 /// What fired during the storm, by the kernel's counters.
 #[derive(Debug, Default)]
@@ -119,4 +129,72 @@ pub(crate) fn run(scratch: &Path, rounds: u32) {
         let _ = writeln!(text, "{id} {}", count(counter));
     }
     fs::write(scratch.join(COUNTED), text).unwrap();
+}
+
+/// Samples every CPU, as `perf record -a` does, until it is dropped.
+#[derive(Debug)]
+pub struct Profiler {
+    /// What samples.
+    pub kind: &'static str,
+    cpus: Vec<(OwnedFd, *mut libc::c_void)>,
+}
+
+impl Profiler {
+    /// Starts sampling with this frequency: by the processor's cycles where they can be counted, or else by a timer.
+    pub fn start(hertz: u64) -> Self {
+        // Type and number of the event (perf_event_open(2)).
+        let kinds = [("cycles", [0_u32, 0]), ("timer", [1, 0])];
+        let online = rustix::thread::sched_getaffinity(None).unwrap();
+        for (kind, [event_type, number]) in kinds {
+            let cpus = (0..rustix::thread::CpuSet::MAX_CPU).filter(|&cpu| online.is_set(cpu));
+            let opened: Option<Vec<_>> =
+                cpus.map(|cpu| sample_cpu(cpu as i32, event_type, number, hertz)).collect();
+            if let Some(cpus) = opened {
+                return Self { kind, cpus };
+            }
+        }
+        panic!("nothing can be sampled here: {}", io::Error::last_os_error());
+    }
+
+    /// Bytes of samples so far, of the fullest CPU; a buffer that nobody reads takes no more than it has room for.
+    pub fn samples(&self) -> u64 {
+        let head = |&(_, buffer): &(OwnedFd, *mut libc::c_void)| {
+            // SAFETY: the mapping is larger than its first page and lives as long as this; the kernel writes the word at any time.
+            unsafe { buffer.cast::<u8>().add(DATA_HEAD).cast::<u64>().read_volatile() }
+        };
+        // A sample of nothing is a header of eight bytes.
+        self.cpus.iter().map(head).max().unwrap_or(0) / 8
+    }
+}
+
+impl Drop for Profiler {
+    fn drop(&mut self) {
+        for (_, buffer) in &self.cpus {
+            // SAFETY: mapped with this length, and not used any more.
+            unsafe { libc::munmap(*buffer, SAMPLE_BYTES) };
+        }
+    }
+}
+
+fn sample_cpu(cpu: i32, event_type: u32, number: u32, hertz: u64) -> Option<(OwnedFd, *mut libc::c_void)> {
+    const FREQUENCY: u64 = 1 << 10;
+    let mut attr = [0_u8; ATTR_BYTES];
+    attr[0..4].copy_from_slice(&event_type.to_ne_bytes());
+    attr[4..8].copy_from_slice(&(ATTR_BYTES as u32).to_ne_bytes());
+    attr[8..16].copy_from_slice(&u64::from(number).to_ne_bytes());
+    attr[16..24].copy_from_slice(&hertz.to_ne_bytes());
+    attr[40..48].copy_from_slice(&FREQUENCY.to_ne_bytes());
+    // SAFETY: the attributes are as large as they say; a descriptor that is returned is ours.
+    unsafe {
+        let fd = libc::syscall(libc::SYS_perf_event_open, attr.as_ptr(), -1, cpu, -1, 0);
+        if fd < 0 {
+            return None;
+        }
+        let fd = OwnedFd::from_raw_fd(fd as i32);
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let buffer =
+            libc::mmap(std::ptr::null_mut(), SAMPLE_BYTES, access, libc::MAP_SHARED, fd.as_raw_fd(), 0);
+        assert_ne!(buffer, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        Some((fd, buffer))
+    }
 }

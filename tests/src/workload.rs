@@ -24,7 +24,9 @@ use crate::agent::beside_test;
 const SAID: &str = "workload.txt";
 const PAGE: usize = 4096;
 /// How often each worker of `load` does its work.
-const LOAD_ROUNDS: usize = 25;
+const LOAD_ROUNDS: usize = 6;
+/// Processes of `execs`.
+const EXECS: usize = 500;
 
 /// The command line that runs a workload.
 pub fn command(kind: &str, scratch: &Path) -> Vec<String> {
@@ -42,6 +44,8 @@ pub struct Account {
     pub end: u64,
     /// Its threads and processes.
     pub tasks: BTreeSet<u32>,
+    /// The same in the order of their start, each time that one had an id again; the first is the workload itself.
+    pub started: Vec<u32>,
     /// The names that some of them gave themselves.
     pub names: Vec<(u32, String)>,
 }
@@ -51,20 +55,22 @@ impl Account {
     pub fn read(scratch: &Path) -> Self {
         let path = scratch.join(SAID);
         let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let mut account = Self { start: 0, end: 0, tasks: BTreeSet::new(), names: Vec::new() };
+        let mut account =
+            Self { start: 0, end: 0, tasks: BTreeSet::new(), started: Vec::new(), names: Vec::new() };
         for line in text.lines() {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 ["start", time] => account.start = time.parse().unwrap(),
                 ["end", time] => account.end = time.parse().unwrap(),
-                ["task", tid] => _ = account.tasks.insert(tid.parse().unwrap()),
+                ["task", tid] => account.started.push(tid.parse().unwrap()),
                 ["task", tid, name] => {
-                    account.tasks.insert(tid.parse().unwrap());
+                    account.started.push(tid.parse().unwrap());
                     account.names.push((tid.parse().unwrap(), name.to_owned()));
                 }
                 _ => panic!("{}: {line:?}", path.display()),
             }
         }
+        account.tasks.extend(&account.started);
         assert!(account.start < account.end, "{}: it did not end", path.display());
         account
     }
@@ -100,7 +106,8 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
         "mixed" => mixed(scratch),
         "names" => names(),
         "load" => load(scratch),
-        "storm" => crate::storm::run(scratch, 20_000),
+        "execs" => fork_and_exec(EXECS * crate::soak()),
+        "storm" => crate::storm::run(scratch, 20_000 * crate::soak() as u32),
         _ => panic!("no workload {kind}"),
     }
     // The last moments of ended threads come after their parents know of the end.
@@ -370,7 +377,7 @@ fn load(scratch: &Path) {
             fs::create_dir(&dir).unwrap();
             scope.spawn(move || {
                 note(format!("task {}", tid()));
-                for _ in 0..LOAD_ROUNDS {
+                for _ in 0..LOAD_ROUNDS * crate::soak() {
                     fork_and_exec(2);
                     direct_io(&dir, 4);
                     fs::write(dir.join("file"), vec![4; 64 * PAGE]).unwrap();

@@ -36,31 +36,92 @@ fn print(path: &Path) -> Printed {
     printed
 }
 
-#[test]
-fn all_events_under_load() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let scratch = dir.path();
-    let log = KernelLog::from_now();
+/// The most memory of its own that the agent may have, however long it records: formats, symbols, names.
+const MEMORY_MAX_KB: u64 = 256 << 10;
 
-    let mut args: Vec<String> = ["-e", "all", "-b", "65536"].map(str::to_owned).into();
-    args.extend(workload::command("load", scratch));
-    let recording = agent::record(&scratch.join("agent.dat"), &args);
-    println!("{}", recording.said);
-    let events = recording.events();
-    assert!(events > 100_000, "only {events} events");
+/// Trials whose length `cargo xtask soak` sets.
+mod soak {
+    use super::*;
 
-    let printed = print(&recording.path);
-    assert_eq!(printed.lines, events, "trace-cmd prints every event that the summary counts");
-    let ledger = Dat::open(&recording.path).ledger();
-    assert_eq!(ledger.recorded(), events, "the ledger counts what the summary counts");
+    #[test]
+    fn all_events_under_load() {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let scratch = dir.path();
+        let log = KernelLog::from_now();
 
-    // What it cannot print of ours, it cannot print of ftrace's recording either.
-    let reference = reference(&printed.not_parsed);
-    println!("trace-cmd cannot print {:?}", printed.not_parsed);
-    assert_eq!(printed.not_parsed, reference.not_parsed, "not parsed: of the agent's file, of ftrace's");
-    assert_eq!(printed.complaints, reference.complaints, "complaints about the agent's file, about ftrace's");
+        let mut args: Vec<String> = ["-e", "all", "-b", "65536"].map(str::to_owned).into();
+        args.extend(workload::command("load", scratch));
+        let (recording, memory) = agent::record_and_watch(&scratch.join("agent.dat"), &args);
+        println!("{}{memory} kB", recording.said);
+        assert!(memory < MEMORY_MAX_KB, "{memory} kB");
+        let events = recording.events();
+        assert!(events > 100_000, "only {events} events");
 
-    assert_eq!(log.complaints(), Vec::<String>::new(), "the kernel complains");
+        let printed = print(&recording.path);
+        assert_eq!(printed.lines, events, "trace-cmd prints every event that the summary counts");
+        let ledger = Dat::open(&recording.path).ledger();
+        assert_eq!(ledger.recorded(), events, "the ledger counts what the summary counts");
+        let checked = agent::run(["check".as_ref(), recording.path.as_os_str()]);
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+
+        // What it cannot print of ours, it cannot print of ftrace's recording either.
+        let reference = reference(&printed.not_parsed);
+        println!("trace-cmd cannot print {:?}", printed.not_parsed);
+        assert_eq!(printed.not_parsed, reference.not_parsed, "not parsed: of the agent's file, of ftrace's");
+        assert_eq!(
+            printed.complaints, reference.complaints,
+            "complaints about the agent's file, about ftrace's"
+        );
+
+        assert_eq!(log.complaints(), Vec::<String>::new(), "the kernel complains");
+    }
+
+    /// Every process by its own exec, its own end and its own name, of more than there are process ids.
+    #[test]
+    fn every_process_of_many_is_there() {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut args: Vec<String> = ["-e", "sched:sched_process_*", "-b", "16384"].map(str::to_owned).into();
+        args.extend(workload::command("execs", dir.path()));
+        let (recording, memory) = agent::record_and_watch(&dir.path().join("agent.dat"), &args);
+        assert!(memory < MEMORY_MAX_KB, "{memory} kB");
+        assert_eq!(Dat::open(&recording.path).ledger().lost(), 0, "{}", recording.said);
+
+        // Several processes may have had an id, one after the other.
+        let [mut execs, mut forks, mut exits] = [const { BTreeMap::<u32, i32>::new() }; 3];
+        let mut names: BTreeMap<u32, String> = BTreeMap::new();
+        let complaints = trace_cmd::each_line(&recording.path, |line| {
+            let line = Line::parse(line).expect("a line of an event");
+            let count = match line.event.as_str() {
+                "sched_process_exec" if line.fields.starts_with("filename=/bin/true ") => {
+                    execs.entry(line.pid).or_insert(0)
+                }
+                "sched_process_exit" => exits.entry(line.pid).or_insert(0),
+                "sched_process_fork" => {
+                    let child =
+                        line.fields.split("child_pid=").nth(1).and_then(|pid| pid.trim().parse().ok());
+                    forks.entry(child.expect("a child")).or_insert(0)
+                }
+                _ => return,
+            };
+            *count += 1;
+            names.insert(line.pid, line.comm);
+        });
+        assert_eq!(complaints, "");
+        let mut made: BTreeMap<u32, i32> = BTreeMap::new();
+        let account = workload::Account::read(dir.path());
+        for tid in &account.started[1..] {
+            *made.entry(*tid).or_default() += 1;
+        }
+        assert!(account.started.len() > 500);
+        for (tid, count) in made {
+            assert!(execs.get(&tid).copied() >= Some(count), "{count} processes had the id {tid}: {execs:?}");
+            assert!(exits.get(&tid).copied() >= Some(count), "{count} processes had the id {tid}");
+            // The name is that of the last one that had the id.
+            if forks.get(&tid) == execs.get(&tid) {
+                assert_eq!(names.get(&tid).map(String::as_str), Some("true"), "{tid}");
+            }
+        }
+    }
 }
 
 /// Records these events with ftrace during the same work, and prints that.

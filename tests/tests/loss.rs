@@ -1,10 +1,14 @@
 //! Nothing disappears: every event that fired is in the file or in the counts of what was lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::path::Path;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use integration_tests::harness::{
-    Caller, Ended, Ledger, Marked, Report, cpustat, is_getppid, wait_for_readers,
+    Caller, Ended, Ledger, Marked, Report, agent, agent_path, cpustat, is_getppid, program, run,
+    wait_for_readers,
 };
 
 const SIGCONT: i32 = libc::SIGCONT;
@@ -193,4 +197,72 @@ fn more_losses_than_allowed_are_an_exit_code_that_says_where() {
 
     let (ended, _) = record(dir.path(), &["--max-loss", "0"], 0, 2000);
     ended.expect(0);
+}
+
+/// A control group with a limit of memory: of the second version, or of the first where that has the controller.
+struct MemoryGroup(PathBuf);
+
+impl MemoryGroup {
+    fn make(bytes: u64) -> Self {
+        let (root, file) = if Path::new("/sys/fs/cgroup/memory").is_dir() {
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        } else {
+            // The group of this test may be below others that have the controller.
+            fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory").unwrap();
+            ("/sys/fs/cgroup", "memory.max")
+        };
+        let path = Path::new(root).join(format!("tracer-agent-test-{}", std::process::id()));
+        fs::create_dir(&path).unwrap();
+        let group = Self(path);
+        fs::write(group.0.join(file), bytes.to_string()).unwrap();
+        group
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // What is still in it is on its way out.
+        for _ in 0..200 {
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
+/// With little memory the agent works, or the kernel ends it and its spool has what was stored: nothing is lost in silence.
+#[test]
+fn a_limit_of_memory_costs_nothing_in_silence() {
+    const CALLS: u64 = 50_000;
+    let mut worked = Vec::new();
+    for megabytes in [12, 64] {
+        let group = MemoryGroup::make(megabytes << 20);
+        let dir = tempfile::tempdir().unwrap();
+        let script = format!(
+            "echo $$ >{}/cgroup.procs; exec \"$AGENT\" record -e raw_syscalls:sys_enter -F perl -e 'getppid() for 1..{CALLS}'",
+            group.0.display()
+        );
+        let ended = run(program(dir.path(), "sh", ["-c", &script]).env("AGENT", agent_path()));
+        let file = dir.path().join("trace.dat");
+        match ended.status.code() {
+            Some(0) => {
+                let (report, ledger) = (Report::of(&file), Ledger::of(&file));
+                let found = report.count(is_getppid);
+                assert!(found <= CALLS && found + ledger.lost() >= CALLS, "{found}: {ledger:?}");
+                assert_eq!(ledger.cpus("stored"), report.events.len() as u64);
+                worked.push(megabytes);
+            }
+            Some(code) => panic!("{megabytes} MB: {code}: {}", ended.err),
+            // Killed by the kernel, which says so in its log and in the status. What had been stored is there.
+            None => {
+                assert!(!file.exists(), "no file that is not whole");
+                if dir.path().join("trace.dat.spool/manifest").exists() {
+                    run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
+                    Report::of(&file);
+                }
+            }
+        }
+    }
+    assert!(worked.contains(&64), "64 MB are enough: {worked:?}");
 }

@@ -9,7 +9,7 @@ use integration_tests::{
     agent,
     dat::{Dat, Record},
     has_preempt_rt,
-    storm::Counted,
+    storm::{Counted, Profiler},
     tracefs, workload,
 };
 
@@ -67,7 +67,9 @@ fn check(lane: &str, events: &[&str], at_least: &[(&str, u64)]) {
         }
         missing += fired.saturating_sub(most);
         let wanted = at_least.iter().find(|(event, _)| event == name).map_or(0, |(_, wanted)| *wanted);
-        assert!(fired >= wanted, "{name}: {fired} fired, which is no storm");
+        // With PREEMPT_RT soft interrupts and most timers are handled by threads of their own.
+        let elsewhere = has_preempt_rt() && (name.starts_with("irq:") || name.starts_with("timer:"));
+        assert!(fired >= wanted || elsewhere, "{name}: {fired} fired, which is no storm");
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), recording.said);
     // The kernel skips an event in an interrupt that came while the program of the same event ran. Before 6.7 it does not count that.
@@ -111,4 +113,22 @@ fn the_generic_lane_leaves_events_to_others() {
         &["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"],
         &[("raw_syscalls:sys_enter", 10_000)],
     );
+}
+
+/// Trials whose length `cargo xtask soak` sets.
+mod soak {
+    use super::*;
+
+    /// A profiler at 20 kHz on every CPU. With hardware counters its samples are non-maskable interrupts, in programs of ours too.
+    #[test]
+    fn a_profiler_takes_nothing_away() {
+        let profiler = Profiler::start(20_000);
+        println!("sampled by {}", profiler.kind);
+        check(
+            "auto",
+            &["sched:sched_switch", "raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "kmem:kfree"],
+            &[("raw_syscalls:sys_enter", 10_000)],
+        );
+        assert!(profiler.samples() > 100, "{} samples", profiler.samples());
+    }
 }

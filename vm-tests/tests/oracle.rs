@@ -8,14 +8,22 @@ use vm_tests::{
     on_cloud_kernels, on_rt_kernels,
 };
 
-on_cloud_kernels!(records_equal_ftraces, records_of_disks_equal_ftraces);
+on_cloud_kernels!(records_equal_ftraces_in_storms_too, records_of_disks_equal_ftraces);
 // With `PREEMPT_RT`, where soft interrupts run in threads and spinning locks sleep.
-on_rt_kernels!(sched_records_equal_ftraces, scheduling_in_a_storm_is_all_there);
+on_rt_kernels!(sched_records_equal_ftraces_in_storms_too);
 
-/// Every event of the fast lane that fires in a guest without a disk, and the generic lane beside it.
-fn records_equal_ftraces(kernel: &Kernel) {
+/// All storms there are.
+const STORMS: [&str; 4] = [
+    "interrupts_in_a_storm_of_system_calls_are_all_there",
+    "scheduling_in_a_storm_of_system_calls_is_all_there",
+    "the_generic_lane_leaves_events_to_others",
+    "soak::a_profiler_takes_nothing_away",
+];
+
+/// Every event of the fast lane that fires in a guest without a disk, and the generic lane beside it; storms of them, against counters.
+fn records_equal_ftraces_in_storms_too(kernel: &Kernel) {
     let groups = ["sched", "timer", "nested", "kmem", "raw_syscalls", "syscalls", "network"];
-    integration_tests(kernel, &[("oracle", &groups)]);
+    integration_tests(kernel, &[("oracle", &groups), ("storm", &STORMS)]);
 }
 
 /// The events that need one, and interrupts that devices raise.
@@ -23,10 +31,6 @@ fn records_of_disks_equal_ftraces(kernel: &Kernel) {
     integration_tests_on_disk(kernel, &[("oracle", &["irq", "block"])]);
 }
 
-fn sched_records_equal_ftraces(kernel: &Kernel) {
-    integration_tests(kernel, &[("oracle", &["sched"])]);
-}
-
-fn scheduling_in_a_storm_is_all_there(kernel: &Kernel) {
-    integration_tests(kernel, &[("storm", &["scheduling_in_a_storm_of_system_calls_is_all_there"])]);
+fn sched_records_equal_ftraces_in_storms_too(kernel: &Kernel) {
+    integration_tests(kernel, &[("oracle", &["sched"]), ("storm", &STORMS)]);
 }

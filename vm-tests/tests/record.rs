@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use vm_tests::{Cmd, Kernel, Vm, on_cloud_kernels};
 
-on_cloud_kernels!(records_and_stock_trace_cmd_reads);
+on_cloud_kernels!(records_and_stock_trace_cmd_reads, time_goes_on_while_the_clock_is_set);
 
 /// The number in front of ` events in` in a recording's summary.
 fn events_in(summary: &str) -> usize {
@@ -62,4 +62,39 @@ fn records_and_stock_trace_cmd_reads(kernel: &Kernel) {
     assert!(text.lines().skip(1).all(|line| line.trim_start().starts_with("true-")), "{text}");
     let unknown_before_6_7 = sched.stderr_text().contains("recursion guard: unknown");
     assert_eq!(unknown_before_6_7, kernel.series() == "6.1", "{sched:?}");
+}
+
+/// The clock is set forth and back by seconds while events are recorded. CLOCK_TAI follows it.
+fn time_goes_on_while_the_clock_is_set(kernel: &Kernel) {
+    const SETTING: &str = "for i in 1 2 3; do date -s @$(($(date +%s) + 7)); cat /proc/loadavg; \
+                           date -s @$(($(date +%s) - 20)); cat /proc/loadavg; done";
+    const WAYS: [&str; 4] = ["-C tai", "-C mono --date", "-C tai --date", "-C tai --overwrite"];
+    let mut commands = Vec::new();
+    for (number, way) in WAYS.iter().enumerate() {
+        let file = format!("/tmp/{number}.dat");
+        let events = "-e sched -e timer -e raw_syscalls";
+        let record = format!("tracer-agent record -q {way} {events} -o {file} sh -c '{SETTING}'");
+        commands.push(Cmd::sh(&record).timeout(Duration::from_mins(2)));
+        commands
+            .push(Cmd::sh(&format!("tracer-agent check {file} && tracer-agent report --ts-check {file}")));
+        commands.push(Cmd::new(["trace-cmd", "report", "-t", "-i", &file]));
+    }
+    let vm = Vm::new(kernel).agent().trace_cmd().timeout(Duration::from_mins(8));
+    let run = vm.run(&commands).unwrap_or_else(|error| panic!("{error}"));
+    for (outcomes, way) in run.outcomes.chunks(3).zip(WAYS) {
+        let said: Vec<String> = outcomes.iter().map(vm_tests::Outcome::expect_success).collect();
+        // `--ts-check` complains on stderr.
+        assert_eq!(outcomes[1].stderr_text(), "", "{way}");
+        // Six settings, at least one system call each.
+        let settings =
+            said[2].lines().filter(|line| line.contains("sys_enter: ") && line.contains("NR 227 "));
+        assert!(settings.count() >= 6, "{way}: {}", said[2]);
+        let times: Vec<u64> = said[2]
+            .lines()
+            .filter_map(|line| {
+                line.split_once("] ")?.1.trim_start().split_once(':')?.0.replace('.', "").parse().ok()
+            })
+            .collect();
+        assert!(times.len() > 100 && times.is_sorted(), "{way}: {} times", times.len());
+    }
 }

@@ -188,16 +188,37 @@ fn sections() -> Result<Vec<u8>> {
     Ok(parts.join(&b"\n%%\n"[..]))
 }
 
-/// What a recording leaves behind that was killed, with and without compression.
+/// The format by which a spool's user stacks are found.
+#[cfg(feature = "spool")]
+const USER_STACK: &str = "name: user_stack\nID: 9\nformat:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:unsigned int tgid;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:unsigned long caller[8];\toffset:16;\tsize:64;\tsigned:0;
+
+print fmt: \"%ps\", (void *)REC->caller[0]
+";
+
+/// What a recording leaves behind that was killed: while it ran, with and without compression and with user stacks, and while its data
+/// were moved to a disk that was full.
 #[cfg(feature = "spool")]
 fn spool(root: &Path) -> Result {
-    for compression in [Compression::None, Compression::Zstd { level: 1 }] {
+    let zstd = Compression::Zstd { level: 1 };
+    for (name, compression, stacks, moved) in [
+        ("none", Compression::None, false, false),
+        ("zstd", zstd, false, false),
+        ("stacks", Compression::None, true, false),
+        ("moved", Compression::None, false, true),
+    ] {
         let manifest = Manifest {
             output: "/nowhere/t.dat".into(),
             boot_id: "none".into(),
             header_page: layout::header_page_text(4096),
             header_event: String::new(),
-            ftrace_events: Vec::new(),
+            ftrace_events: if stacks { vec![USER_STACK.into()] } else { Vec::new() },
             systems: vec![("demo".into(), vec![FORMAT.into()])],
             printk_formats: Vec::new(),
             uname: "Linux".into(),
@@ -220,8 +241,31 @@ fn spool(root: &Path) -> Result {
         let pages = page(Endian::Little)?;
         let mut compressor = tracer_agent::tracedat::ChunkCompressor::new(compression, Endian::Little)?;
         let data = compressor.compress(&pages)?;
-        let parts: [&[u8]; 5] = [&manifest, &names, b"{}", data, data];
-        put(root, "spool", compression.name(), &parts.join(&b"\n%%\n"[..]))?;
+        let state = br#"{"version":1,"threads":[{"tid":4,"comm":"x"}],"modules":[]}"#;
+        // The records' bytes, taken for frames: they are in no file.
+        let mappings: &[u8] = b"m 6c6c6568 0 ffffffffffffffff 0 - //x\nf 6c6c6569 6c6c6568\nl 1\n";
+        // The second page of the first CPU is in the draft only.
+        let (first, journal, draft) = if moved {
+            ([data, &[0; 4096]].concat(), journal(4096, 100, 4096), [&[0; 100], data].concat())
+        } else {
+            (data.to_vec(), Vec::new(), Vec::new())
+        };
+        let mappings = if stacks { mappings } else { b"" };
+        let parts: [&[u8]; 10] =
+            [&manifest, &names, state, &first, data, mappings, b"ff T symbol\n", &journal, &draft, data];
+        put(root, "spool", name, &parts.join(&b"\n%%\n"[..]))?;
     }
     Ok(())
+}
+
+/// The journal of a move of `len` bytes at `from` of CPU 0's first segment to `to` in the draft: rows of 64 bytes.
+#[cfg(feature = "spool")]
+fn journal(from: u64, to: u64, len: u64) -> Vec<u8> {
+    let mut journal = b"TAMOVED1".to_vec();
+    journal.resize(64, 0);
+    for number in [0, 0, from, to, len] {
+        journal.extend_from_slice(&number.to_le_bytes());
+    }
+    journal.resize(128, 0);
+    journal
 }

@@ -10,6 +10,7 @@ mod fuzz;
 mod golden;
 mod run;
 mod setup;
+mod soak;
 mod test;
 mod vm;
 
@@ -35,6 +36,7 @@ pub(crate) const TASKS: &[Task] = &[
     test::TASK,
     vm::TASK,
     fuzz::TASK,
+    soak::TASK,
     golden::TASK,
     bench::TASK,
     bench::LOAD_TASK,
