@@ -160,7 +160,7 @@ impl Profiler {
     pub fn samples(&self) -> u64 {
         let head = |&(_, buffer): &(OwnedFd, *mut libc::c_void)| {
             // SAFETY: the mapping is larger than its first page and lives as long as this; the kernel writes the word at any time.
-            unsafe { buffer.cast::<u8>().add(DATA_HEAD).cast::<u64>().read_volatile() }
+            unsafe { buffer.cast::<u64>().add(DATA_HEAD / 8).read_volatile() }
         };
         // A sample of nothing is a header of eight bytes.
         self.cpus.iter().map(head).max().unwrap_or(0) / 8
