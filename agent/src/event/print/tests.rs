@@ -358,8 +358,9 @@ fn hostile_texts_stay_small() {
     assert!(many.len() < MAX_PRINT_FMT, "{}", many.len());
     assert_eq!(print(&many), "");
 
-    let names: String = (0..9_000).map(|n| format!(",n{n}")).collect();
-    let compiled = PrintFmt::compile(&format(&format!("\"\"{names}")), Machine::default(), &NoNames).unwrap();
+    let names = (0..9_000).map(|n| format!("n{n}")).collect::<Vec<_>>().join(",");
+    let compiled =
+        PrintFmt::compile(&format(&format!("\"\",{names}")), Machine::default(), &NoNames).unwrap();
     assert_eq!(compiled.unresolved().len(), 9_000);
 
     let long = format!("\"%p\", (struct {} *)REC->i", "x".repeat(50_000));
