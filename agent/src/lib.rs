@@ -3,7 +3,7 @@
 //! | module | what it is | needs a kernel |
 //! |---|---|---|
 //! | [`tracedat`] | the trace.dat version 7 codec: header, sections, options, pages, chunks, writer, reader | no |
-//! | [`draft`] | files that get their name when they are complete | no |
+//! | [`output`] | where files are written, and files that get their name when they are complete | no |
 //! | [`event`] | event formats as tracefs prints them | no |
 //! | [`export`] | recordings as directories of other tracers' layouts | no |
 //! | [`analysis`] | questions about whole recordings: how often, how long, what is different | no |
@@ -40,11 +40,11 @@
 //! ```
 
 pub mod analysis;
-pub mod draft;
 pub mod event;
 pub mod export;
 pub mod input;
 mod json;
+pub mod output;
 mod reason;
 pub mod report;
 pub mod terminal;

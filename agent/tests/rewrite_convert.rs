@@ -9,10 +9,12 @@ mod rewrite_files;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Cursor;
+use std::path::Path;
 
 use common::{Scratch, report};
 use reader_files::{Chance, page, version_6};
 use rewrite_files::{KEEP, V6, contents, converted, facts, random_file, same_head, stock_traces, v7};
+use tracer_agent::output::Output;
 use tracer_agent::tracedat::reader::Reader;
 use tracer_agent::tracedat::rewrite::{RewriteError, Selection, convert, to_file};
 use tracer_agent::tracedat::{Codec, Compression, Endian, FileOption};
@@ -192,22 +194,26 @@ fn damage_is_not_passed_on_and_inputs_are_not_overwritten() {
     fs::write(&path, &damaged).unwrap();
     let reader = Reader::open(damaged).unwrap();
     let output = scratch.path("out.dat");
-    let error =
-        to_file(&output, &[&path], |out| convert(&reader, &KEEP, &Selection::default(), out, &mut |_| true));
+    let place = |path: &Path| Output::at(path).unwrap();
+    let error = to_file(&place(&output), &[&path], |out| {
+        convert(&reader, &KEEP, &Selection::default(), out, &mut |_| true)
+    });
     assert!(matches!(error, Err(RewriteError::Damaged { .. })), "{:?}", error.map(drop));
     let names = || fs::read_dir(scratch.path("")).unwrap().count();
     assert_eq!(names(), 1);
-    let error = to_file(&path, &[&path], |_| -> Result<_, RewriteError> { panic!("not called") });
+    let error = to_file(&place(&path), &[&path], |_| -> Result<_, RewriteError> { panic!("not called") });
     assert!(matches!(error.map(|_: ((), _)| ()), Err(RewriteError::IsInput { .. })));
     // Who does not want it any more gets nothing.
-    let error =
-        to_file(&output, &[&path], |out| convert(&whole, &KEEP, &Selection::default(), out, &mut |_| false));
+    let error = to_file(&place(&output), &[&path], |out| {
+        convert(&whole, &KEEP, &Selection::default(), out, &mut |_| false)
+    });
     assert!(matches!(error, Err(RewriteError::Stopped)));
     assert_eq!(names(), 1);
     let target = v7(Compression::None);
-    let (_, bytes) =
-        to_file(&output, &[&path], |out| convert(&whole, &target, &Selection::default(), out, &mut |_| true))
-            .unwrap();
+    let (_, bytes) = to_file(&place(&output), &[&path], |out| {
+        convert(&whole, &target, &Selection::default(), out, &mut |_| true)
+    })
+    .unwrap();
     assert_eq!(fs::metadata(&output).unwrap().len(), bytes);
     assert!(facts(&Reader::open(File::open(&output).unwrap()).unwrap()).contains(&FileOption::TraceId(77)));
 }

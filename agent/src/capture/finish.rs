@@ -3,14 +3,13 @@
 mod moving;
 
 use std::{
-    fs::{self, File},
+    ffi::OsStr,
+    fs::File,
     io::{self, Read as _, Seek as _, SeekFrom},
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use agent_ebpf::{LossCause, PAGE_SIZE};
-use rustix::fs::statvfs;
 
 use self::moving::{DRAFT, Mover};
 use super::{
@@ -20,11 +19,12 @@ use super::{
     spool::SegmentFile,
     state, symbols, user_symbols,
 };
-use crate::draft::{self, DraftError};
+use crate::output::{Directory, Output, OutputError, TempFile, put_in_place};
 use crate::reason;
 use crate::tracedat::initial_state::InitialState;
 use crate::tracedat::{
-    Buffer, Cmdlines, Endian, EventSystem, FileOption, OptionId, Section, Setup, WriteError, Writer,
+    Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, OptionId, Section, Setup, WriteError,
+    Writer,
 };
 
 /// Number of the file option that holds the loss ledger as JSON text. Readers skip options that they do not know.
@@ -36,6 +36,9 @@ pub const BINARIES_OPTION: OptionId = OptionId(0x5444);
 /// Free space beyond the data and the symbols below which data is moved instead of copied.
 const COPY_MARGIN: u64 = 4 << 20;
 
+/// Free space that the parts of the file beside data and symbols have: what is kept back for them while recording.
+const METADATA_MARGIN: u64 = 1 << 20;
+
 /// Why the trace file could not be made. The spool is still there.
 #[derive(Debug, thiserror::Error)]
 pub enum FinishError {
@@ -45,7 +48,10 @@ pub enum FinishError {
     /// The trace file.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// Bringing the file to its place.
+    /// The place of the file.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// The file on its way to its place.
     #[error("cannot {action} {path}: {source}")]
     Io {
         /// What was tried.
@@ -56,13 +62,6 @@ pub enum FinishError {
         #[source]
         source: io::Error,
     },
-}
-
-impl From<DraftError> for FinishError {
-    fn from(error: DraftError) -> Self {
-        let DraftError { action, path, source } = error;
-        Self::Io { action, path, source }
-    }
 }
 
 impl FinishError {
@@ -92,11 +91,12 @@ pub struct Finished {
 
 /// Makes the trace file of a recording that was stopped, and removes the spool.
 pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
-    let Recorded { spool, manifest, cmdlines, with_symbols, stats, failure: _ } = recorded;
-    let output = manifest.output.clone();
+    let Recorded { spool, output, manifest, cmdlines, with_symbols, stats, failure: _ } = recorded;
     let data = collect(&spool, &manifest, Look::Sizes)?;
     let symbols = if with_symbols { symbols::load(&spool) } else { Vec::new() };
-    let extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
+    let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
+    spool.release_reserve();
+    extras.make_room(&output, &manifest);
     build(spool, &manifest, &extras, stats, &data, &output)
 }
 
@@ -104,8 +104,9 @@ pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
 ///
 /// The file goes beside the spool, under the name that the recording was started with: where the spool is now, not where it was
 /// or where this is called. A spool that was kept aside keeps its number, as there is a newer file. `output` overrules both.
-pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishError> {
+pub fn recover(spool: Spool, output: Option<Output>) -> Result<Finished, FinishError> {
     let manifest = Manifest::load(&spool)?;
+    let output = output.map_or_else(|| output_beside(&spool, &manifest), Ok)?;
     // Room for the way back, too.
     spool.release_reserve();
     Mover::undo(&spool)?;
@@ -126,13 +127,17 @@ pub fn recover(spool: Spool, output: Option<&Path>) -> Result<Finished, FinishEr
         stats.cpus.push(row);
     }
     stats.recovered = Some(recovered);
-    let output = output.map(Path::to_owned).or_else(|| spool.output()).unwrap_or_else(|| {
-        let name = manifest.output.file_name().unwrap_or("trace.dat".as_ref());
-        spool.dir().with_file_name(name)
-    });
     let symbols = symbols::load_again(&spool, &manifest.boot_id);
-    let extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
+    let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
+    extras.make_room(&output, &manifest);
     build(spool, &manifest, &extras, stats, &data, &output)
+}
+
+/// The place that belongs to the spool. A link there is replaced: nobody has said that it is to be followed.
+fn output_beside(spool: &Spool, manifest: &Manifest) -> Result<Output, OutputError> {
+    let recorded_to = || manifest.output.file_name().map(OsStr::to_owned);
+    let name = spool.output_name().or_else(recorded_to).unwrap_or_else(|| "trace.dat".into());
+    Output::in_directory(spool.parent().clone(), name)
 }
 
 /// What became known while recording.
@@ -143,6 +148,8 @@ struct Extras {
     state: Option<Vec<u8>>,
     /// Data of the option with the files that user stacks are in.
     binaries: Option<Vec<u8>>,
+    /// What the user should know.
+    notes: Vec<String>,
 }
 
 impl Extras {
@@ -156,7 +163,23 @@ impl Extras {
         let user = user_symbols::collect(spool, manifest, data.iter().flat_map(|cpu| &cpu.segments))?;
         symbols.extend_from_slice(&user.lines);
         let binaries = (!user.binaries.is_empty()).then(|| user.option_text());
-        Ok(Self { cmdlines, symbols, state: state::load(spool), binaries })
+        Ok(Self { cmdlines, symbols, state: state::load(spool), binaries, notes: Vec::new() })
+    }
+
+    /// Gives the symbols up where the disk has no room for them: the data's place is not theirs.
+    fn make_room(&mut self, output: &Output, manifest: &Manifest) {
+        let needed = match manifest.compression {
+            Compression::None => self.symbols.len() as u64,
+            Compression::Zstd { .. } => symbols::compressed_len(&self.symbols),
+        };
+        let free = output.directory().free_bytes().unwrap_or(u64::MAX);
+        if needed != 0 && free < needed + METADATA_MARGIN {
+            self.symbols = Vec::new();
+            self.notes.push(
+                "the disk has no room for the kernel's symbols: addresses have no names in the file"
+                    .to_owned(),
+            );
+        }
     }
 }
 
@@ -171,9 +194,9 @@ fn collect(spool: &Spool, manifest: &Manifest, look: Look) -> Result<Vec<CpuData
     for (cpu, files) in spool.segments()? {
         let mut segments = Vec::new();
         for segment in files {
-            let path = &segment.path;
-            let file = File::open(path).map_err(SpoolError::io("open", path))?;
-            let content = measure(&file, path, manifest.compression, look)?;
+            let path = spool.file(&segment.name);
+            let file = spool.files().open_file(&segment.name).map_err(SpoolError::io("open", &path))?;
+            let content = measure(&file, &path, manifest.compression, look)?;
             segments.push((segment, content));
         }
         data.push(CpuData { cpu, segments });
@@ -187,9 +210,8 @@ fn build(
     extras: &Extras,
     stats: Stats,
     data: &[CpuData],
-    output: &Path,
+    output: &Output,
 ) -> Result<Finished, FinishError> {
-    spool.release_reserve();
     let symbols = extras.symbols.len() as u64;
     let mut mover = if must_move(&spool, output, data, symbols) {
         let pieces = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.ranges.len()).sum();
@@ -199,23 +221,23 @@ fn build(
     } else {
         None
     };
-    let (draft, file) = create_draft(&spool, output, mover.is_some())?;
-    let result = write_file((&draft, file), manifest, extras, &stats, data, mover.as_mut())
-        .and_then(|()| Ok(draft::put_in_place(&draft, output)?));
+    let (draft, file) = Draft::create(&spool, output, mover.is_some())?;
+    let result = write_file(&spool, file, manifest, extras, &stats, data, mover.as_mut())
+        .and_then(|file| draft.put_in_place(&spool, &file, output));
     let file_bytes = match (result, mover) {
         (Ok(bytes), _) => bytes,
         // The draft has the only copy of what was moved. Recovering takes it from there.
         (Err(error), Some(mover)) if mover.has_moved() => return Err(error),
         (Err(error), mover) => {
             // It holds a copy of what is in the spool and takes the space that a second try needs.
-            let _ = fs::remove_file(&draft);
+            let _ = spool.files().remove(DRAFT);
             if let Some(mover) = mover {
                 mover.discard();
             }
             return Err(error);
         }
     };
-    let mut notes = Vec::new();
+    let mut notes = extras.notes.clone();
     if data.iter().flat_map(|cpu| &cpu.segments).any(|(_, content)| content.damaged) {
         notes.push(format!(
             "parts of the recording are damaged and not in the file; {} is kept with them",
@@ -225,44 +247,57 @@ fn build(
         // The file is complete and in its place.
         notes.push(error.to_string());
     }
-    Ok(Finished { path: output.to_owned(), file_bytes, stats, notes })
+    Ok(Finished { path: output.path(), file_bytes, stats, notes })
 }
 
 /// Whether the disk has no room for a copy of the data, and moving them makes some.
-fn must_move(spool: &Spool, output: &Path, data: &[CpuData], symbols: u64) -> bool {
-    let target = draft::parent(output);
-    let device = |path| fs::metadata(path).map(|metadata| metadata.dev()).ok();
-    if device(spool.dir()).is_none_or(|spool| device(target) != Some(spool)) {
+fn must_move(spool: &Spool, output: &Output, data: &[CpuData], symbols: u64) -> bool {
+    let target = output.directory();
+    let device = |dir: &Directory| dir.identity().map(|identity| identity.dev).ok();
+    if device(spool.files()).is_none_or(|spool| device(target) != Some(spool)) {
         return false;
     }
     let len: u64 = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.len()).sum();
-    statvfs(target)
-        .is_ok_and(|stat| stat.f_bavail.saturating_mul(stat.f_frsize) < len + symbols + COPY_MARGIN)
+    target.free_bytes().is_ok_and(|free| free < len + symbols + COPY_MARGIN)
 }
 
-/// The file is written beside its final place, so that renaming it there cannot fail half-way; when data is moved, in the spool,
-/// where it stays with the rest of the recording until it is complete.
-///
-/// Only in the spool is an earlier draft ours to replace.
-fn create_draft(spool: &Spool, output: &Path, moving: bool) -> Result<(PathBuf, File), FinishError> {
-    if moving || spool.dir().parent() == output.parent() {
-        let path = spool.file(DRAFT);
-        // If it cannot be removed, it cannot be created.
-        let _ = fs::remove_file(&path);
-        let file = draft::create_new(&path).map_err(FinishError::io("create", &path))?;
-        return Ok((path, file));
+/// The file before it has its name. It is written beside its final place, so that renaming it there cannot fail half-way; when data is
+/// moved, in the spool, where it stays with the rest of the recording until it is complete.
+enum Draft {
+    /// In the spool, where an earlier one is ours to replace.
+    InSpool,
+    /// Elsewhere. It is removed unless it gets to its place.
+    Beside(TempFile),
+}
+
+impl Draft {
+    fn create(spool: &Spool, output: &Output, moving: bool) -> Result<(Self, File), FinishError> {
+        let is_beside_spool = || Some(spool.parent().identity().ok()? == output.directory().identity().ok()?);
+        if moving || is_beside_spool() == Some(true) {
+            let file = spool.files().replace(DRAFT);
+            return Ok((Self::InSpool, file.map_err(FinishError::io("create", spool.file(DRAFT)))?));
+        }
+        let (temp, file) = TempFile::beside(output)?;
+        Ok((Self::Beside(temp), file))
     }
-    Ok(draft::create_beside(output)?)
+
+    fn put_in_place(self, spool: &Spool, file: &File, output: &Output) -> Result<u64, FinishError> {
+        Ok(match self {
+            Self::InSpool => put_in_place(spool.files(), DRAFT.as_ref(), file, output)?,
+            Self::Beside(temp) => temp.put_in_place(file)?,
+        })
+    }
 }
 
 fn write_file(
-    (draft, file): (&Path, File),
+    spool: &Spool,
+    file: File,
     manifest: &Manifest,
     extras: &Extras,
     stats: &Stats,
     data: &[CpuData],
     mut mover: Option<&mut Mover>,
-) -> Result<(), FinishError> {
+) -> Result<File, FinishError> {
     let endian = Endian::Little;
     let setup = Setup { endian, page_size: PAGE_SIZE as u32, compression: manifest.compression };
     let mut writer = Writer::create(file, setup)?;
@@ -295,13 +330,15 @@ fn write_file(
         let chunks = cpu.segments.iter().map(|(_, content)| content.chunks).sum();
         buffer.copy_cpu(cpu.cpu, chunks, |out, at| {
             cpu.segments.iter().try_fold(0, |sum, (segment, content)| {
-                Ok(sum + transfer(cpu.cpu, segment, content, (&mut *out, at + sum), mover.as_deref_mut())?)
+                let from = (spool, cpu.cpu, segment);
+                Ok(sum + transfer(from, content, (&mut *out, at + sum), mover.as_deref_mut())?)
             })
         })?;
     }
     buffer.finish()?;
     let file = writer.finish()?;
-    file.sync_data().map_err(FinishError::io("write", draft))
+    file.sync_data().map_err(FinishError::io("write", spool.file(DRAFT)))?;
+    Ok(file)
 }
 
 fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
@@ -332,14 +369,17 @@ fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
 
 /// Brings a segment's data to `at` in `out` and returns their length. A copy may share the blocks of the disk.
 fn transfer(
-    cpu: u32,
-    segment: &SegmentFile,
+    (spool, cpu, segment): (&Spool, u32, &SegmentFile),
     content: &SegmentContent,
     (out, at): (&mut File, u64),
     mover: Option<&mut Mover>,
 ) -> io::Result<u64> {
     let mut to = at;
-    let source = File::options().read(true).write(mover.is_some()).open(&segment.path)?;
+    let files = spool.files();
+    let source = match &mover {
+        Some(_) => files.open_for_writing(&segment.name)?,
+        None => files.open_file(&segment.name)?,
+    };
     if let Some(mover) = mover {
         for &(from, len) in &content.ranges {
             mover.transfer(&source, (cpu, segment.index), (from, len), (out, to))?;

@@ -1,6 +1,9 @@
 //! What a trace file needs beside the data and the thread names, kept so that a crash does not lose it.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::Write as _,
+    path::{Path, PathBuf},
+};
 
 use super::{Spool, SpoolError};
 use crate::{
@@ -92,16 +95,16 @@ impl Manifest {
 
     /// Writes the manifest; complete or not at all.
     pub fn store(&self, spool: &Spool) -> Result<(), SpoolError> {
-        let path = spool.file("manifest");
-        let draft = spool.file("manifest.new");
-        std::fs::write(&draft, self.encode()).map_err(SpoolError::io("write", &draft))?;
-        std::fs::rename(&draft, &path).map_err(SpoolError::io("rename", draft))
+        spool
+            .files()
+            .write_whole("manifest", |file| file.write_all(&self.encode()))
+            .map_err(SpoolError::io("write", spool.file("manifest")))
     }
 
     /// Reads the manifest of an unfinished recording.
     pub fn load(spool: &Spool) -> Result<Self, SpoolError> {
         let path = spool.file("manifest");
-        let bytes = std::fs::read(&path).map_err(SpoolError::io("read", &path))?;
+        let bytes = spool.files().read("manifest").map_err(SpoolError::io("read", &path))?;
         Self::decode(&bytes).map_err(|Malformed(what)| SpoolError::Damaged { path, what: what.to_owned() })
     }
 

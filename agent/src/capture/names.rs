@@ -30,7 +30,7 @@ impl NameTable {
     /// An empty table with its journal in `spool`.
     pub(super) fn create(spool: &Spool) -> Result<Self, SpoolError> {
         let path = spool.file("names");
-        let journal = File::create(&path).map_err(SpoolError::io("create", &path))?;
+        let journal = spool.files().create("names").map_err(SpoolError::io("create", &path))?;
         Ok(Self { names: BTreeMap::new(), journal: BufWriter::new(journal), path })
     }
 
@@ -64,11 +64,10 @@ impl NameTable {
 
 /// Reads the journal of an unfinished recording. An incomplete last entry is dropped.
 pub(super) fn read_journal(spool: &Spool) -> Result<Cmdlines, SpoolError> {
-    let path = spool.file("names");
-    let journal = match std::fs::read(&path) {
+    let journal = match spool.files().read("names") {
         Ok(bytes) => bytes,
         Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
-        Err(e) => return Err(SpoolError::io("read", path)(e)),
+        Err(e) => return Err(SpoolError::io("read", spool.file("names"))(e)),
     };
     let mut names = BTreeMap::new();
     for entry in journal.chunks_exact(ENTRY) {

@@ -7,6 +7,7 @@ use agent_ebpf::EventSlot;
 use super::Manifest;
 use crate::{
     kernel::clock::TraceClock,
+    output::Output,
     probe::{
         KernelLayout,
         context::Counters,
@@ -129,6 +130,8 @@ pub struct CaptureOptions {
     pub hooks: Option<Hooks>,
     /// Whether the kernel's symbols are stored.
     pub symbols: Symbols,
+    /// Where the file goes.
+    pub output: Output,
     /// Everything else that the file needs.
     pub manifest: Manifest,
 }

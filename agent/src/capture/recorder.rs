@@ -14,6 +14,7 @@ use super::{
     drain::{CPUS_PER_THREAD, Drain, DrainOptions, wake_pages},
     names::NameTable,
     options::{CaptureEvent, CaptureOptions, CaptureProbe},
+    spool::has_room_for,
     state::StateReader,
     stats::{CpuStats, EventStats, Stats},
     symbols::SymbolReader,
@@ -21,6 +22,7 @@ use super::{
 };
 use crate::{
     kernel::{clock::TraceClock, proc},
+    output::Output,
     probe::{
         LoadError, ProbeError, ProbeToAttach, ProgramOptions, Programs,
         detach::{AttachTurn, detach_in_background},
@@ -163,6 +165,8 @@ pub struct Progress {
 pub struct Recorded {
     /// Where the data is.
     pub spool: Spool,
+    /// Where the trace file goes.
+    pub output: Output,
     /// What the trace file needs beside it.
     pub manifest: Manifest,
     /// Thread names.
@@ -180,7 +184,7 @@ impl Capture {
     pub fn prepare(mut options: CaptureOptions) -> Result<Self, CaptureError> {
         check_memory(&options)?;
         check_open_files(&options)?;
-        let (spool, kept_spool) = Spool::create(&options.manifest.output)?;
+        let (spool, kept_spool) = Spool::create(&options.output)?;
         match Self::prepare_in(&spool, &mut options) {
             Ok(Prepared { links, programs, drain, symbols, mappings, left_out }) => Ok(Self {
                 links,
@@ -212,6 +216,8 @@ impl Capture {
             (true, Compression::None) => RESERVE_SYMBOLS.1,
             (true, Compression::Zstd { .. }) => RESERVE_SYMBOLS.0,
         };
+        // What is left of a disk that is nearly full is the data's.
+        let for_symbols = if has_room_for(spool.files(), for_symbols) { for_symbols } else { 0 };
         spool.reserve(RESERVE_MARGIN + for_symbols + formats as u64)?;
         let mut programs = Programs::load(&program_options(options)?)?;
         let mut links = Links::default();
@@ -383,7 +389,15 @@ impl Capture {
             vanished_cgroups: options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,
         };
-        Recorded { spool, manifest: options.manifest, cmdlines, with_symbols, stats, failure }
+        Recorded {
+            spool,
+            output: options.output,
+            manifest: options.manifest,
+            cmdlines,
+            with_symbols,
+            stats,
+            failure,
+        }
     }
 }
 

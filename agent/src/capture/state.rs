@@ -1,7 +1,7 @@
 //! The state of the machine, collected while recording: neither the start nor the stop waits for it.
 
 use std::{
-    path::PathBuf,
+    io::Write as _,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,8 +9,11 @@ use std::{
     thread::JoinHandle,
 };
 
-use super::Spool;
+use super::{Spool, spool::has_room_for};
 use crate::kernel::{clock::TraceClock, state};
+
+/// Name of the file in the spool.
+const NAME: &str = "state";
 
 /// Collects the state in a thread of its own.
 #[derive(Debug)]
@@ -20,16 +23,18 @@ pub(super) struct StateReader {
 }
 
 impl StateReader {
-    /// Starts collecting into `spool`. A failure leaves no file, and then the trace file has no initial state.
+    /// Starts collecting into `spool`. A failure leaves no file, and then the trace file has no initial state; so does a disk that is
+    /// nearly full: all of it is the data's.
     pub(super) fn start(spool: &Spool, clock: TraceClock) -> Self {
-        let path = path(spool);
+        let files = spool.files().clone();
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("state".into()).spawn(move || {
-            if let Ok(bytes) = state::collect(clock, &stopped).encode() {
-                // Under a temporary name first: a file that a crash cut short must not be taken for whole.
-                let draft = path.with_extension("new");
-                let _ = std::fs::write(&draft, bytes).and_then(|()| std::fs::rename(draft, path));
+            if let Ok(bytes) = state::collect(clock, &stopped).encode()
+                && has_room_for(&files, bytes.len() as u64)
+            {
+                // What could not be written whole is removed.
+                let _ = files.write_whole(NAME, |file| file.write_all(&bytes));
             }
         });
         Self { thread: thread.ok(), stop }
@@ -47,11 +52,7 @@ impl Drop for StateReader {
     }
 }
 
-fn path(spool: &Spool) -> PathBuf {
-    spool.file("state")
-}
-
 /// The data of the option, if there are any.
 pub(super) fn load(spool: &Spool) -> Option<Vec<u8>> {
-    std::fs::read(path(spool)).ok()
+    spool.files().read(NAME).ok()
 }

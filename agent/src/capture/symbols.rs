@@ -1,9 +1,26 @@
 //! The kernel's symbols, read while recording: the kernel takes a while to print them, and a stop should not wait for it.
+//!
+//! On a disk that is nearly full they are not stored: all of it is the data's. The kernel still has them when the file is made.
 
-use std::{path::PathBuf, thread::JoinHandle};
+use std::{
+    io::{self, Read as _, Write as _},
+    thread::JoinHandle,
+};
 
-use super::Spool;
-use crate::kernel::{kallsyms::Kallsyms, proc};
+use super::{Spool, spool::has_room_for};
+use crate::{
+    kernel::{kallsyms::Kallsyms, proc},
+    output::Directory,
+};
+
+/// Name of the file in the spool.
+const NAME: &str = "kallsyms";
+/// The fastest level: symbols shrink to a quarter with it.
+const LEVEL: i32 = 1;
+/// About what the compressed symbols are part of the text: one in so many. For asking whether they have room.
+const SHRINKS: u64 = 3;
+/// The longest text that is read back: many times that of any kernel.
+const TEXT_MAX: u64 = 256 << 20;
 
 /// Reads the symbols in a thread of its own.
 #[derive(Debug)]
@@ -12,9 +29,11 @@ pub(super) struct SymbolReader(Option<JoinHandle<()>>);
 impl SymbolReader {
     /// Starts reading into `spool`. A failure leaves no file, and then the trace file has no symbols.
     pub(super) fn start(spool: &Spool) -> Self {
-        let path = path(spool);
+        let files = spool.files().clone();
         let thread = std::thread::Builder::new().name("symbols".into()).spawn(move || {
-            let _ = store(&path);
+            if let Ok(symbols) = Kallsyms::read() {
+                store(&files, &symbols.with_sentinel());
+            }
         });
         Self(thread.ok())
     }
@@ -30,40 +49,66 @@ impl Drop for SymbolReader {
     }
 }
 
-/// Where the spool keeps the symbols.
-fn path(spool: &Spool) -> PathBuf {
-    spool.file("kallsyms")
+/// About what `text` takes compressed.
+pub(super) fn compressed_len(text: &[u8]) -> u64 {
+    text.len() as u64 / SHRINKS
 }
 
-/// Writes the symbols under a temporary name first: a file that a crash cut short must not be taken for whole.
-fn store(path: &std::path::Path) -> Result<(), std::io::Error> {
-    let symbols = Kallsyms::read().map_err(std::io::Error::other)?.with_sentinel();
-    let draft = path.with_extension("new");
-    std::fs::write(&draft, symbols)?;
-    std::fs::rename(draft, path)
+/// Stores the symbols, or if the disk has no room to spare, that the kernel has them.
+fn store(files: &Directory, text: &[u8]) {
+    let stored = has_room_for(files, compressed_len(text))
+        && files
+            .write_whole(NAME, |file| {
+                let mut encoder = zstd::stream::write::Encoder::new(file, LEVEL)?;
+                encoder.write_all(text)?;
+                encoder.finish().map(drop)
+            })
+            .is_ok();
+    if !stored {
+        // Without it the symbols are read again only if this process makes the file.
+        let _ = files.write_whole(NAME, |_| Ok(()));
+    }
 }
 
-/// The symbols in the spool, if they could be had.
+/// The symbols in the spool, or those of the running kernel if they were not stored; none if they could not be had.
 pub(super) fn load(spool: &Spool) -> Vec<u8> {
-    std::fs::read(path(spool)).unwrap_or_default()
+    if is_given_up(spool) { of_kernel() } else { stored(spool) }
+}
+
+fn stored(spool: &Spool) -> Vec<u8> {
+    let read = || -> io::Result<Vec<u8>> {
+        let file = spool.files().open_file(NAME)?;
+        let mut text = Vec::new();
+        // The length is not believed: memory grows with what comes out.
+        zstd::stream::read::Decoder::new(file)?.single_frame().take(TEXT_MAX).read_to_end(&mut text)?;
+        Ok(text)
+    };
+    read().unwrap_or_default()
+}
+
+fn of_kernel() -> Vec<u8> {
+    Kallsyms::read().map(Kallsyms::with_sentinel).unwrap_or_default()
 }
 
 /// Gives the space of symbols that were loaded back. That the file is empty says that the kernel had them.
 pub(super) fn give_up(spool: &Spool) {
     // There may be no such file.
-    if let Ok(file) = std::fs::File::options().write(true).open(path(spool)) {
+    if let Ok(file) = spool.files().open_for_writing(NAME) {
         // A failure shows when the space is needed.
         let _ = file.set_len(0);
     }
 }
 
+fn is_given_up(spool: &Spool) -> bool {
+    spool.files().open_file(NAME).and_then(|file| file.metadata()).is_ok_and(|file| file.len() == 0)
+}
+
 /// The symbols for a recovery. Those that were given up are read again if the kernel still has the same: addresses hold for one
 /// boot only.
 pub(super) fn load_again(spool: &Spool, boot_id: &str) -> Vec<u8> {
-    let given_up = std::fs::metadata(path(spool)).is_ok_and(|file| file.len() == 0);
-    if given_up && proc::boot_id().is_ok_and(|now| now == boot_id) {
-        Kallsyms::read().map(Kallsyms::with_sentinel).unwrap_or_default()
-    } else {
-        load(spool)
+    match is_given_up(spool) {
+        true if proc::boot_id().is_ok_and(|now| now == boot_id) => of_kernel(),
+        true => Vec::new(),
+        false => stored(spool),
     }
 }

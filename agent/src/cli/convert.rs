@@ -10,7 +10,6 @@ use super::choose::Choice;
 use super::exit::ExitCode;
 use super::record_plan::parse_compression;
 use super::rewriting::{self, Made, Telling};
-use crate::draft::is_same_file;
 use crate::tracedat::Compression;
 use crate::tracedat::rewrite::{FileVersion, Target, convert, to_file};
 
@@ -102,15 +101,16 @@ fn parse_pages(text: &str) -> Result<Range<u64>, String> {
 pub(super) fn run(args: &ConvertArgs) -> Result<u8, CliError> {
     let input = args.input.as_ref().unwrap_or(&args.file);
     let target = args.format.target()?;
+    let output = rewriting::output(&args.output, input)?;
     // An output that is the input is refused for that.
-    if !args.force && args.output.symlink_metadata().is_ok() && !is_same_file(input, &args.output) {
+    if !args.force && !output.is_same_file(input) && output.is_taken() {
         return Err(CliError::Output(format!("{} exists; --force replaces it", args.output.display())));
     }
     let reader = rewriting::open(input)?;
     let mut selection = args.choice.selection(&reader)?;
     selection.pages.clone_from(&args.pages);
     let (written, bytes) = rewriting::run("converting", |watch| {
-        to_file(&args.output, &[input], |out| convert(&reader, &target, &selection, out, watch))
+        to_file(&output, &[input], |out| convert(&reader, &target, &selection, out, watch))
             .map_err(rewriting::failed(input))
     })?;
     rewriting::tell(args.telling, &[Made { path: args.output.clone(), bytes, written }])?;

@@ -158,6 +158,7 @@ impl CliError {
             Self::Command(CommandError::NotExecutable { .. }) => ExitCode::CommandNotExecutable,
             Self::Capture { source } => of_capture(source),
             Self::Finish { error, .. } | Self::Recover(error) if error.is_disk_full() => ExitCode::DiskFull,
+            Self::Recover(FinishError::Output(_)) => ExitCode::OutputNotWritable,
             Self::Info(error) => error.exit_code(),
             Self::Rewrite { error, .. } => of_rewrite(error),
             Self::Analysis(AnalysisError::Filter(_) | AnalysisError::Field(_)) => ExitCode::Usage,
@@ -190,7 +191,7 @@ fn of_rewrite(error: &RewriteError) -> ExitCode {
     match error {
         _ if reason::is_disk_full(error) => ExitCode::DiskFull,
         RewriteError::IsInput { .. } => ExitCode::Usage,
-        RewriteError::Draft(_) => ExitCode::OutputNotWritable,
+        RewriteError::Output(_) => ExitCode::OutputNotWritable,
         _ => ExitCode::Failure,
     }
 }
@@ -227,9 +228,10 @@ fn of_capture(error: &CaptureError) -> ExitCode {
 fn of_export(error: &ExportError) -> ExitCode {
     match error {
         _ if error.is_disk_full() => ExitCode::DiskFull,
-        ExportError::Exists { .. } | ExportError::InTheWay { .. } | ExportError::Io { .. } => {
-            ExitCode::OutputNotWritable
-        }
+        ExportError::Exists { .. }
+        | ExportError::InTheWay { .. }
+        | ExportError::Output(_)
+        | ExportError::Io { .. } => ExitCode::OutputNotWritable,
         _ => ExitCode::Failure,
     }
 }

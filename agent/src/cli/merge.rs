@@ -62,6 +62,7 @@ fn name_and_file(text: &str) -> (String, PathBuf) {
 
 pub(super) fn run(args: &MergeArgs) -> Result<u8, CliError> {
     let target = args.format.target()?;
+    let output = rewriting::output(&args.output, &args.output)?;
     let named: Vec<_> = args.files.iter().map(|text| name_and_file(text)).collect();
     let readers: Result<Vec<_>, _> = named.iter().map(|(_, path)| rewriting::open(path)).collect();
     let readers = readers?;
@@ -78,7 +79,7 @@ pub(super) fn run(args: &MergeArgs) -> Result<u8, CliError> {
     let options = MergeOptions { join, mixed_clocks: args.mixed_clocks };
     let paths: Vec<_> = named.iter().map(|(_, path)| path.as_path()).collect();
     let (written, bytes) = rewriting::run("merging", |watch| {
-        to_file(&args.output, &paths, |out| merge(&inputs, &target, options, out, watch))
+        to_file(&output, &paths, |out| merge(&inputs, &target, options, out, watch))
             .map_err(rewriting::failed(&args.output))
     })?;
     rewriting::tell(args.telling, &[Made { path: args.output.clone(), bytes, written }])?;

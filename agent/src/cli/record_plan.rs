@@ -1,11 +1,6 @@
 //! From the options of `record` to a capture.
 
-use std::{
-    collections::BTreeSet,
-    os::fd::OwnedFd,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{collections::BTreeSet, os::fd::OwnedFd, path::Path, sync::Arc};
 
 use clap::ArgMatches;
 use rustix::{
@@ -28,6 +23,7 @@ use crate::{
         proc,
         tracefs::Tracefs,
     },
+    output::Output,
     probe::{
         KernelLayout,
         context::Counters,
@@ -179,7 +175,7 @@ impl Plan {
             notes.push(format!("no kernel symbols in the file: {restriction}"));
         }
         let compression = args.compression;
-        let mut manifest = Manifest::of_kernel(&tracefs, clock, &output, compression)?;
+        let mut manifest = Manifest::of_kernel(&tracefs, clock, &output.path(), compression)?;
         manifest.cpu_count = possible_cpus;
         manifest.systems = events.systems;
         manifest.wall_time = args.date;
@@ -204,6 +200,7 @@ impl Plan {
             layout,
             hooks: events.hooks,
             symbols,
+            output,
             manifest,
         };
         Ok(Self { options, followed, notes })
@@ -240,41 +237,15 @@ pub(super) fn check_usage(args: &RecordArgs) -> Result<(), CliError> {
     Err(CliError::Usage(problem.to_owned()))
 }
 
-/// Where the file goes: a symbolic link is followed, as other recorders do, and anything but a regular file is refused, because
-/// the finished file is renamed to its place.
-fn check_output(output: &Path) -> Result<PathBuf, CliError> {
+/// Where the file goes. Symbolic links are followed, as other recorders do.
+fn check_output(output: &Path) -> Result<Output, CliError> {
     if output.as_os_str() == "-" {
         return Err(CliError::Usage(
             "a trace.dat cannot be written to a pipe: its header points to parts that are written last; use -o FILE"
                 .to_owned(),
         ));
     }
-    if output.is_dir() {
-        return Err(CliError::Output(format!(
-            "{} is a directory; name a file in it with -o",
-            output.display()
-        )));
-    }
-    let parent = match output.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    if !parent.is_dir() {
-        return Err(CliError::Output(format!(
-            "the directory {} does not exist; create it, or name another file with -o",
-            parent.display()
-        )));
-    }
-    match output.metadata() {
-        Ok(there) if !there.is_file() => Err(CliError::Output(format!(
-            "{} is not a regular file, and the finished recording takes its place; name another file with -o",
-            output.display()
-        ))),
-        Ok(_) if output.is_symlink() => output
-            .canonicalize()
-            .map_err(|error| CliError::Output(format!("cannot follow {}: {error}", output.display()))),
-        _ => Ok(output.to_owned()),
-    }
+    Output::at(output).map_err(|error| CliError::Output(error.to_string()))
 }
 
 /// The processes of -P, each held by a descriptor that tells when it ends.

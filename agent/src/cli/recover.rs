@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{CliError, exit::ExitCode, summary};
-use crate::capture::{FinishError, Spool, recover};
+use crate::{
+    capture::{FinishError, Spool, recover},
+    output::Output,
+};
 
 /// Make a trace.dat of a recording that was killed
 ///
@@ -28,8 +31,10 @@ pub struct RecoverArgs {
 }
 
 pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
+    let output = args.output.as_deref().map(Output::at).transpose();
+    let output = output.map_err(|error| CliError::Recover(FinishError::Output(error)))?;
     let spool = Spool::open(&args.path).map_err(|error| CliError::Recover(FinishError::Spool(error)))?;
-    let finished = recover(spool, args.output.as_deref()).map_err(CliError::Recover)?;
+    let finished = recover(spool, output).map_err(CliError::Recover)?;
     if !args.quiet {
         super::tell(summary::text(&finished).trim_end());
     }

@@ -40,12 +40,13 @@ pub struct RepairArgs {
 
 pub(super) fn run(args: &RepairArgs) -> Result<u8, CliError> {
     let path = || args.file.clone();
+    let output = rewriting::output(&args.output, &args.file)?;
     let file = File::open(&args.file).map_err(|source| InfoError::Open { path: path(), source })?;
     let (reader, notes) = Reader::open_damaged(file).map_err(|error| {
         CliError::Nothing(format!("{}: nothing can be saved: {error}", args.file.display()))
     })?;
     let (written, bytes) = rewriting::run("repairing", |watch| {
-        to_file(&args.output, &[&args.file], |out| repair(&reader, notes, args.compression, out, watch))
+        to_file(&output, &[&args.file], |out| repair(&reader, notes, args.compression, out, watch))
             .map_err(rewriting::failed(&args.file))
     })?;
     let is_whole = written.notes.is_empty() && written.lost.is_empty();

@@ -11,6 +11,7 @@ use super::list::json_string;
 use super::signals::Signals;
 use super::units::{bytes, count};
 use super::{CliError, info::InfoError};
+use crate::output::Output;
 use crate::tracedat::reader::Reader;
 use crate::tracedat::rewrite::{Loss, Progress, RewriteError, Rewritten, WrittenBuffer, WrittenCpu};
 
@@ -37,6 +38,11 @@ pub(super) fn open(path: &Path) -> Result<Reader<File>, CliError> {
     let file = File::open(path)
         .map_err(|source| CliError::from(InfoError::Open { path: path.to_owned(), source }))?;
     Ok(Reader::open(file).map_err(|source| InfoError::Read { path: path.to_owned(), source })?)
+}
+
+/// Where the file goes, before any work is done: nobody should wait for a refusal. `input` is for the message.
+pub(super) fn output(path: &Path, input: &Path) -> Result<Output, CliError> {
+    Output::at(path).map_err(|error| failed(input)(error.into()))
 }
 
 /// Runs `work` with something to tell its progress to. Ctrl-C stops it, so that nothing half-written stays behind.

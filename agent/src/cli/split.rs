@@ -128,6 +128,13 @@ impl SplitArgs {
     }
 }
 
+/// Where a part goes, counted from 1.
+fn part_path(base: &Path, number: usize) -> PathBuf {
+    let mut path = base.as_os_str().to_owned();
+    path.push(format!(".{number}"));
+    path.into()
+}
+
 pub(super) fn run(args: &SplitArgs) -> Result<u8, CliError> {
     let (input, range) = args.input_and_range()?;
     let target = args.format.target()?;
@@ -136,14 +143,14 @@ pub(super) fn run(args: &SplitArgs) -> Result<u8, CliError> {
     let base = args.output.as_ref().unwrap_or(&input);
     let failed = || rewriting::failed(&input);
     let made = rewriting::run("splitting", |watch| {
+        let mut next = Some(rewriting::output(&part_path(base, 1), &input)?);
         let mut splitter = Splitter::new(&reader, target, &selection, args.split(range)).map_err(failed())?;
         let mut made = Vec::new();
         while let Some(part) = splitter.next_part().map_err(failed())? {
-            let mut path = base.as_os_str().to_owned();
-            path.push(format!(".{}", made.len() + 1));
-            let path = PathBuf::from(path);
+            let path = part_path(base, made.len() + 1);
+            let output = next.take().map_or_else(|| rewriting::output(&path, &input), Ok)?;
             let (written, bytes) =
-                to_file(&path, &[&input], |out| splitter.write(&part, out, watch)).map_err(failed())?;
+                to_file(&output, &[&input], |out| splitter.write(&part, out, watch)).map_err(failed())?;
             made.push(Made { path, bytes, written });
             if !args.repeat {
                 break;

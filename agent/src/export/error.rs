@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::event::FormatError;
+use crate::output::OutputError;
 use crate::tracedat::reader::ReadError;
 
 /// Why a recording was not exported. Nothing is left under the name of the target.
@@ -70,6 +71,9 @@ pub enum ExportError {
         /// The target.
         path: PathBuf,
     },
+    /// Nothing can be written there.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// A file could not be written.
     #[error("cannot {action} {path}: {source}", path = .path.display())]
     Io {

@@ -24,11 +24,13 @@ mod snapshot;
 pub mod staging;
 mod state;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 pub use error::ExportError;
 pub use job::{Job, NotCarried, Progress};
 pub use recording::{Lane, Recording, TraceFile, full_name};
+
+use crate::output::Directory;
 
 /// A layout that recordings can be written in.
 pub trait Format: Sync {
@@ -40,7 +42,7 @@ pub trait Format: Sync {
     ///
     /// # Errors
     /// Anything that keeps the export from being complete.
-    fn write(&self, recording: &Recording<'_>, dir: &Path, job: &Job<'_>) -> Result<(), ExportError>;
+    fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError>;
 }
 
 /// Where an export goes.

@@ -1,7 +1,11 @@
 //! Which layout a directory has.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::path::Path;
+
+use rustix::fs::FileType;
+
+use crate::output::Directory;
 
 /// A layout that [`export`](super::export) writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,20 +20,28 @@ pub enum Layout {
 
 /// The layout of a directory; `None` if it is none of them.
 pub fn layout(dir: &Path) -> Option<Layout> {
-    if dir.join("metadata").is_file() || dir.join("kernel/metadata").is_file() {
+    layout_of(&Directory::open(dir).ok()?)
+}
+
+/// The layout of a directory that is open.
+pub(super) fn layout_of(dir: &Directory) -> Option<Layout> {
+    let is = |dir: &Directory, name: &str, kind: FileType| {
+        let there = dir.look(OsStr::new(name)).ok().flatten();
+        there.is_some_and(|there| FileType::from_raw_mode(there.st_mode) == kind)
+    };
+    let has_metadata = |dir: &Directory| is(dir, "metadata", FileType::RegularFile);
+    if has_metadata(dir) || dir.open_dir("kernel").is_ok_and(|kernel| has_metadata(&kernel)) {
         return Some(Layout::Ctf);
     }
-    if dir.join("eventdefs").is_dir() && dir.join("control").is_dir() {
+    let control = dir.open_dir("control").ok()?;
+    if is(dir, "eventdefs", FileType::Directory) {
         return Some(Layout::EventDefs);
     }
-    let mut control = fs::read_dir(dir.join("control")).ok()?;
-    let facilities = |entry: std::io::Result<fs::DirEntry>| {
-        entry.is_ok_and(|entry| entry.file_name().to_string_lossy().contains("facilities_"))
-    };
-    control.any(facilities).then_some(Layout::Lttng2008)
+    let names = control.names().ok()?;
+    names.iter().any(|name| name.to_string_lossy().contains("facilities_")).then_some(Layout::Lttng2008)
 }
 
 /// Whether a directory is empty.
-pub(super) fn is_empty(dir: &Path) -> bool {
-    fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_none())
+pub(super) fn is_empty(dir: &Directory) -> bool {
+    dir.names().is_ok_and(|names| names.is_empty())
 }

@@ -1,25 +1,41 @@
 //! An export is written beside its final place and renamed when it is complete.
 
-use std::ffi::OsString;
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FileType, Stat};
+
 use super::error::ExportError;
 use super::{Target, recognise};
+use crate::output::{
+    Directory, Identity, Links, MODE_DIR, MODE_PRIVATE, Place, check_entry, check_names, resolve,
+    temporary_name,
+};
 
 /// What an archive's name ends with.
 const ARCHIVE_SUFFIX: &str = ".tar.gz";
+/// Name of the archive before it has its own.
+const ARCHIVE: &str = "archive";
+/// Name of what is replaced, before it is removed.
+const REPLACED: &str = "replaced";
 
 /// A directory that is removed again unless it is committed.
 #[derive(Debug)]
 pub struct Staging {
-    /// Holds the export and, for a moment, what it replaces.
-    outer: PathBuf,
-    dir: PathBuf,
-    target: PathBuf,
-    /// Name of the directory in the archive, if an archive is made.
-    archive: Option<OsString>,
+    /// What the target is in.
+    parent: Directory,
+    /// Name of the target there.
+    name: OsString,
+    /// Holds the export and, for a moment, what it replaces. Nobody else can write to it.
+    outer: Directory,
+    /// Its name.
+    outer_name: OsString,
+    dir: Directory,
+    /// Name of the export in `outer`.
+    dir_name: OsString,
+    archive: bool,
     force: bool,
 }
 
@@ -29,45 +45,40 @@ impl Staging {
     /// # Errors
     /// Something is in the way, or the directory cannot be created.
     pub fn create(target: &Target) -> Result<Self, ExportError> {
-        let name =
-            target.path.file_name().ok_or_else(|| ExportError::InTheWay { path: target.path.clone() })?;
-        let text = name.to_string_lossy();
-        let (path, archive) = match text.strip_suffix(ARCHIVE_SUFFIX).or_else(|| text.strip_suffix(".tgz")) {
-            _ if !target.archive => (target.path.clone(), None),
-            Some(stem) if !stem.is_empty() => (target.path.clone(), Some(OsString::from(stem))),
-            _ => {
-                let mut file = name.to_owned();
-                file.push(ARCHIVE_SUFFIX);
-                (target.path.with_file_name(file), Some(name.to_owned()))
+        let in_the_way = || ExportError::InTheWay { path: target.path.clone() };
+        // A link under the name of the target is in the way, wherever it leads.
+        let Place { dir: parent, name } = resolve(&target.path, Links::Keep)?;
+        let given = name.ok_or_else(in_the_way)?;
+        let (name, dir_name) = names(&given, target.archive);
+        let force = target.force;
+        check_names(&parent)?;
+        check_free(&parent, &name, target.archive, force)?;
+        let failed = || ExportError::io("create a directory beside", parent.join(&name));
+        let mut hidden = OsString::from(".");
+        hidden.push(&name);
+        let mut number = 0;
+        let (outer_name, outer) = loop {
+            let free = temporary_name(&hidden, "export", number);
+            match parent.create_dir_with(&free, MODE_PRIVATE) {
+                Ok(outer) => break (free, outer),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
+                Err(error) => return Err(failed()(error)),
             }
         };
-        let force = target.force;
-        check_free(&path, archive.is_some(), force)?;
-        let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        for number in 0_u32.. {
-            let mut hidden = OsString::from(".");
-            hidden.push(path.file_name().unwrap_or_default());
-            hidden.push(format!(".export.{}.{number}", std::process::id()));
-            let outer = parent.join(hidden);
-            match fs::create_dir(&outer) {
-                Ok(()) => {
-                    let dir = outer.join(archive.as_deref().unwrap_or(name));
-                    let staging = Self { outer, dir, target: path, archive, force };
-                    fs::create_dir(&staging.dir).map_err(ExportError::io("create", &staging.dir))?;
-                    return Ok(staging);
-                }
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(ExportError::io("create a directory beside", path)(error)),
+        match outer.create_dir_with(&dir_name, MODE_DIR) {
+            Ok(dir) => {
+                Ok(Self { parent, name, outer, outer_name, dir, dir_name, archive: target.archive, force })
+            }
+            Err(error) => {
+                // It is empty, and its name tells what it is.
+                let _ = parent.remove_tree(&outer_name, &outer);
+                Err(failed()(error))
             }
         }
-        Err(ExportError::InTheWay { path })
     }
 
     /// Where the export is to be written.
-    pub fn dir(&self) -> &Path {
+    pub fn dir(&self) -> &Directory {
         &self.dir
     }
 
@@ -76,100 +87,189 @@ impl Staging {
     /// # Errors
     /// The disk is full, or something came in the way meanwhile. Nothing has changed then.
     pub fn commit(self) -> Result<(PathBuf, u64), ExportError> {
-        let (from, bytes) = match &self.archive {
-            None => (self.dir.clone(), sync_tree(&self.dir)?),
-            Some(name) => {
-                let file = self.outer.join("archive");
-                let bytes = pack(&self.dir, name, &file)?;
-                (file, bytes)
-            }
+        let (from, bytes) = if self.archive {
+            (OsStr::new(ARCHIVE), self.pack()?)
+        } else {
+            (self.dir_name.as_os_str(), sync_tree(&self.dir)?)
         };
-        check_free(&self.target, self.archive.is_some(), self.force)?;
-        if fs::symlink_metadata(&self.target).is_ok_and(|meta| meta.is_dir()) {
+        let path = self.parent.join(&self.name);
+        let there = check_free(&self.parent, &self.name, self.archive, self.force)?;
+        let replaced = there.filter(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory);
+        let put = |from: &OsStr| self.outer.rename(from, &self.parent, &self.name);
+        if let Some(there) = replaced {
             // A directory cannot be renamed onto one that has something in it.
-            let old = self.outer.join("replaced");
-            fs::rename(&self.target, &old).map_err(ExportError::io("replace", &self.target))?;
-            if let Err(error) = fs::rename(&from, &self.target) {
-                let _ = fs::rename(&old, &self.target);
-                return Err(ExportError::io("create", &self.target)(error));
+            self.take_away(&there)?;
+            if let Err(error) = put(from) {
+                let _ = put(REPLACED.as_ref());
+                return Err(ExportError::io("create", path)(error));
             }
         } else {
-            fs::rename(&from, &self.target).map_err(ExportError::io("create", &self.target))?;
+            put(from).map_err(ExportError::io("create", &path))?;
         }
-        // The name is durable with its directory; a file system that cannot sync one has no such step.
-        if let Some(Ok(parent)) = self.outer.parent().map(File::open) {
-            let _ = parent.sync_all();
+        // The name is durable with its directory.
+        self.parent.sync();
+        Ok((path, bytes))
+    }
+
+    /// Brings what is to be replaced to where nobody else can exchange it.
+    fn take_away(&self, there: &Stat) -> Result<(), ExportError> {
+        let path = || self.parent.join(&self.name);
+        self.parent
+            .rename(&self.name, &self.outer, REPLACED.as_ref())
+            .map_err(ExportError::io("replace", path()))?;
+        if self.outer.has(REPLACED.as_ref(), Identity::of(there)).unwrap_or(false) {
+            return Ok(());
         }
-        Ok((self.target.clone(), bytes))
+        // It is not what was looked at.
+        let _ = self.outer.rename(REPLACED.as_ref(), &self.parent, &self.name);
+        Err(ExportError::InTheWay { path: path() })
+    }
+
+    /// Packs the export. Owners and times stay out: they are those of whoever exports, not of what was recorded.
+    fn pack(&self) -> Result<u64, ExportError> {
+        let pack = || {
+            let file = self.outer.create(ARCHIVE)?;
+            let gzip =
+                flate2::write::GzEncoder::new(io::BufWriter::new(file), flate2::Compression::default());
+            let mut tar = tar::Builder::new(gzip);
+            tar.mode(tar::HeaderMode::Deterministic);
+            append_tree(&mut tar, &self.dir, Path::new(&self.dir_name))?;
+            let mut writer = tar.into_inner()?.finish()?;
+            writer.flush()?;
+            let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
+            file.sync_all()?;
+            Ok(file.metadata()?.len())
+        };
+        pack().map_err(ExportError::io("write", self.outer.join(ARCHIVE)))
     }
 }
 
 impl Drop for Staging {
     fn drop(&mut self) {
         // What cannot be removed has a name that tells what it is.
-        let _ = fs::remove_dir_all(&self.outer);
+        let _ = self.parent.remove_tree(&self.outer_name, &self.outer);
     }
 }
 
-fn check_free(path: &Path, archive: bool, force: bool) -> Result<(), ExportError> {
-    let path = path.to_owned();
-    match fs::symlink_metadata(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(ExportError::io("look at", path)(error)),
-        Ok(_) if !force => Err(ExportError::Exists { path }),
-        // Whoever mistypes a name does not want a home directory replaced.
-        Ok(meta) if archive && meta.is_file() => Ok(()),
-        Ok(meta) if !archive && meta.is_dir() => {
-            let ours = recognise::layout(&path).is_some() || recognise::is_empty(&path);
-            if ours { Ok(()) } else { Err(ExportError::InTheWay { path }) }
+/// Creates a directory of an export.
+pub(super) fn create_dir(dir: &Directory, name: &str) -> Result<Directory, ExportError> {
+    dir.create_dir(name).map_err(ExportError::io("create", dir.join(name)))
+}
+
+/// Creates a file of an export, and returns its path for messages.
+pub(super) fn create_file(dir: &Directory, name: &str) -> Result<(File, PathBuf), ExportError> {
+    let path = dir.join(name);
+    let file = dir.create(name).map_err(ExportError::io("create", &path))?;
+    Ok((file, path))
+}
+
+/// The name of the target, and that of the directory in it if it is an archive.
+fn names(given: &OsStr, archive: bool) -> (OsString, OsString) {
+    let text = given.to_string_lossy();
+    match text.strip_suffix(ARCHIVE_SUFFIX).or_else(|| text.strip_suffix(".tgz")) {
+        _ if !archive => (given.to_owned(), given.to_owned()),
+        Some(stem) if !stem.is_empty() => (given.to_owned(), OsString::from(stem)),
+        _ => {
+            let mut file = given.to_owned();
+            file.push(ARCHIVE_SUFFIX);
+            (file, given.to_owned())
         }
-        Ok(_) => Err(ExportError::InTheWay { path }),
     }
+}
+
+/// Fails unless the name is free or has what may be replaced, which is returned.
+fn check_free(
+    parent: &Directory,
+    name: &OsStr,
+    archive: bool,
+    force: bool,
+) -> Result<Option<Stat>, ExportError> {
+    let path = parent.join(name);
+    let Some(there) = parent.look(name).map_err(ExportError::io("look at", &path))? else {
+        return Ok(None);
+    };
+    if !force {
+        return Err(ExportError::Exists { path });
+    }
+    // Whoever mistypes a name does not want a home directory replaced.
+    let ours = match FileType::from_raw_mode(there.st_mode) {
+        FileType::RegularFile => archive,
+        FileType::Directory if !archive => {
+            let dir = parent.open_dir(name).map_err(ExportError::io("open", &path))?;
+            recognise::layout_of(&dir).is_some() || recognise::is_empty(&dir)
+        }
+        _ => false,
+    };
+    if !ours {
+        return Err(ExportError::InTheWay { path });
+    }
+    check_entry(parent, name, &there)?;
+    Ok(Some(there))
+}
+
+/// A directory, or a file that is open.
+enum Entry {
+    Dir(Directory),
+    File(File),
+}
+
+/// What is in a directory of an export, by name.
+fn entries(dir: &Directory) -> Result<Vec<(OsString, Entry)>, ExportError> {
+    let mut names = dir.names().map_err(ExportError::io("read", dir.path()))?;
+    names.sort();
+    let open = |name: OsString| {
+        let entry = match dir.open_dir(&name) {
+            Ok(dir) => Ok(Entry::Dir(dir)),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                dir.open_file(&name).map(Entry::File)
+            }
+            Err(error) => Err(error),
+        };
+        entry.map_err(ExportError::io("open", dir.join(&name))).map(|entry| (name, entry))
+    };
+    names.into_iter().map(open).collect()
 }
 
 /// Makes sure that the files are on the disk before their directory gets its name, and returns the bytes of them.
-fn sync_tree(dir: &Path) -> Result<u64, ExportError> {
+fn sync_tree(dir: &Directory) -> Result<u64, ExportError> {
     let mut bytes = 0;
-    for entry in fs::read_dir(dir).map_err(ExportError::io("read", dir))? {
-        let path = entry.map_err(ExportError::io("read", dir))?.path();
-        let file = File::open(&path).map_err(ExportError::io("open", &path))?;
-        let meta = file.metadata().map_err(ExportError::io("look at", &path))?;
-        if meta.is_dir() {
-            bytes += sync_tree(&path)?;
-        } else {
-            bytes += meta.len();
-        }
-        file.sync_all().map_err(ExportError::io("write", &path))?;
+    for (name, entry) in entries(dir)? {
+        bytes += match entry {
+            Entry::Dir(dir) => sync_tree(&dir)?,
+            Entry::File(file) => file
+                .sync_all()
+                .and_then(|()| Ok(file.metadata()?.len()))
+                .map_err(ExportError::io("write", dir.join(name)))?,
+        };
     }
+    dir.sync();
     Ok(bytes)
 }
 
-/// Packs a directory. Owners and times stay out: they are those of whoever exports, not of what was recorded.
-fn pack(dir: &Path, name: &OsString, archive: &Path) -> Result<u64, ExportError> {
-    let pack = || {
-        let file = File::options().create_new(true).write(true).open(archive)?;
-        let gzip = flate2::write::GzEncoder::new(io::BufWriter::new(file), flate2::Compression::default());
-        let mut tar = tar::Builder::new(gzip);
-        tar.mode(tar::HeaderMode::Deterministic);
-        tar.append_dir_all(name, dir)?;
-        let mut writer = tar.into_inner()?.finish()?;
-        writer.flush()?;
-        let file = writer.into_inner().map_err(io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        Ok(file.metadata()?.len())
-    };
-    pack().map_err(ExportError::io("write", archive))
+fn append_tree(tar: &mut tar::Builder<impl io::Write>, dir: &Directory, path: &Path) -> io::Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_metadata_in_mode(&dir.metadata()?, tar::HeaderMode::Deterministic);
+    tar.append_data(&mut header, path, io::empty())?;
+    for (name, entry) in entries(dir).map_err(io::Error::other)? {
+        let path = path.join(name);
+        match entry {
+            Entry::Dir(dir) => append_tree(tar, &dir, &path)?,
+            Entry::File(mut file) => tar.append_file(&path, &mut file)?,
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn staged(target: &Target) -> Result<(PathBuf, u64), ExportError> {
         let staging = Staging::create(target)?;
-        fs::write(staging.dir().join("metadata"), "12345").unwrap();
-        fs::create_dir(staging.dir().join("index")).unwrap();
-        fs::write(staging.dir().join("index/a"), "123").unwrap();
+        staging.dir().write("metadata", b"12345").unwrap();
+        staging.dir().create_dir("index").unwrap().write("a", b"123").unwrap();
         staging.commit()
     }
 
@@ -178,10 +278,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = Target { path: dir.path().join("out"), ..Target::default() };
         let staging = Staging::create(&target).unwrap();
-        fs::write(staging.dir().join("metadata"), "x").unwrap();
+        staging.dir().write("metadata", b"x").unwrap();
         assert!(!target.path.exists());
         drop(staging);
-        assert!(recognise::is_empty(dir.path()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         assert_eq!(staged(&target).unwrap(), (target.path.clone(), 8));
         assert_eq!(fs::read(target.path.join("index/a")).unwrap(), b"123");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);

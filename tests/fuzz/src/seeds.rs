@@ -9,6 +9,7 @@ use std::path::Path;
 
 #[cfg(feature = "spool")]
 use tracer_agent::capture::{Manifest, Spool};
+use tracer_agent::output::Output;
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::{
     Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout,
@@ -233,7 +234,7 @@ fn spool(root: &Path) -> Result {
             compression,
         };
         let dir = tempfile::tempdir()?;
-        let (spool, _) = Spool::create(&dir.path().join("t.dat"))?;
+        let (spool, _) = Spool::create(&Output::at(&dir.path().join("t.dat"))?)?;
         manifest.store(&spool)?;
         let manifest = fs::read(spool.file("manifest"))?;
         let mut names = 42u32.to_le_bytes().to_vec();

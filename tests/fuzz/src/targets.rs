@@ -277,6 +277,7 @@ fn spool(data: &[u8]) {
     use std::path::Path;
 
     use tracer_agent::capture::{Spool, recover};
+    use tracer_agent::output::Output;
 
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
@@ -292,8 +293,8 @@ fn spool(data: &[u8]) {
         }
     }
     let output = dir.path().join("t.dat");
-    let Ok(opened) = Spool::open(&spool) else { return };
-    let Ok(finished) = recover(opened, Some(&output)) else {
+    let (Ok(opened), Ok(place)) = (Spool::open(&spool), Output::at(&output)) else { return };
+    let Ok(finished) = recover(opened, Some(place)) else {
         let is_segment = |name: &str| name.starts_with("cpu");
         for (name, bytes) in SPOOL.iter().zip(parts).filter(|(name, _)| is_segment(name)) {
             let left = fs::read(spool.join(name)).unwrap_or_default();

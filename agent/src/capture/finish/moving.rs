@@ -7,15 +7,15 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    fs::{self, File},
-    io,
+    fs::File,
+    io::{self, Write as _},
     os::unix::fs::FileExt as _,
-    path::{Path, PathBuf},
 };
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
 use super::super::{Spool, SpoolError, spool::segment_name};
+use crate::output::Directory;
 
 /// Name of the draft of a trace file in the spool.
 pub(super) const DRAFT: &str = "trace.dat";
@@ -65,7 +65,8 @@ impl Row {
 /// The journal of a move.
 #[derive(Debug)]
 pub(super) struct Mover {
-    path: PathBuf,
+    /// The spool's directory.
+    files: Directory,
     journal: File,
     rows: Vec<Row>,
 }
@@ -73,17 +74,17 @@ pub(super) struct Mover {
 impl Mover {
     /// Starts a journal with room for `pieces` pieces: later there may be no space for it.
     pub(super) fn create(spool: &Spool, pieces: usize) -> Result<Self, SpoolError> {
-        let path = spool.file(JOURNAL);
+        let files = spool.files().clone();
         let write = || {
             let mut bytes = vec![0; (pieces + 1) * ROW];
             bytes[..MAGIC.len()].copy_from_slice(MAGIC);
-            fs::write(&path, bytes)?;
-            let journal = File::options().write(true).open(&path)?;
+            let mut journal = files.replace(JOURNAL)?;
+            journal.write_all(&bytes)?;
             journal.sync_all()?;
             Ok(journal)
         };
-        let journal = write().map_err(SpoolError::io("write", &path))?;
-        Ok(Self { path, journal, rows: Vec::new() })
+        let journal = write().map_err(SpoolError::io("write", spool.file(JOURNAL)))?;
+        Ok(Self { files, journal, rows: Vec::new() })
     }
 
     /// Whether the draft has what is nowhere else.
@@ -94,7 +95,7 @@ impl Mover {
     /// Deletes the journal of a move that moved nothing.
     pub(super) fn discard(self) {
         // Without moved bytes it says nothing, so it may as well stay.
-        let _ = fs::remove_file(self.path);
+        let _ = self.files.remove(JOURNAL);
     }
 
     /// Moves `len` bytes at `from` of segment `(cpu, segment)` to `to` in `draft`.
@@ -111,7 +112,7 @@ impl Mover {
         let step = step(draft);
         if !self.has_moved() {
             // The names of journal and draft must be on the disk before anything depends on them.
-            File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+            self.files.sync();
         }
         let mut moved = 0;
         while moved < len {
@@ -138,7 +139,8 @@ impl Mover {
     /// Brings everything that a move left in the draft back to the segments, and deletes draft and journal.
     pub(super) fn undo(spool: &Spool) -> Result<(), SpoolError> {
         let path = spool.file(JOURNAL);
-        let bytes = match fs::read(&path) {
+        let files = spool.files();
+        let bytes = match files.read(JOURNAL) {
             Ok(bytes) => bytes,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(SpoolError::io("read", path)(e)),
@@ -150,11 +152,11 @@ impl Mover {
             }
             _ => Vec::new(),
         };
-        let journal = File::options().write(true).open(&path).map_err(SpoolError::io("open", &path))?;
-        let mut mover = Self { path, journal, rows };
+        let journal = files.open_for_writing(JOURNAL).map_err(SpoolError::io("open", &path))?;
+        let mut mover = Self { files: files.clone(), journal, rows };
         let draft_path = spool.file(DRAFT);
         if mover.has_moved() {
-            let draft = match File::options().read(true).write(true).open(&draft_path) {
+            let draft = match files.open_for_writing(DRAFT) {
                 Ok(draft) => draft,
                 // It only ever leaves its place complete.
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -163,24 +165,26 @@ impl Mover {
                 }
                 Err(e) => return Err(SpoolError::io("open", draft_path)(e)),
             };
-            mover.check(spool, &draft).map_err(SpoolError::io("check", &mover.path))?;
+            mover.check(&draft).map_err(SpoolError::io("check", &path))?;
             mover.free_rest(&draft).map_err(SpoolError::io("read", &draft_path))?;
             for index in 0..mover.rows.len() {
                 let Row { cpu, segment, .. } = mover.rows[index];
-                let path = spool.file(&segment_name(cpu, segment));
-                mover.bring_back(index, &draft, &path).map_err(SpoolError::io("restore", &path))?;
+                let name = segment_name(cpu, segment);
+                mover
+                    .bring_back(index, &draft, &name)
+                    .map_err(SpoolError::io("restore", spool.file(&name)))?;
             }
         }
         // The journal goes first: a draft alone is of no meaning.
-        fs::remove_file(&mover.path).map_err(SpoolError::io("remove", &mover.path))?;
-        match fs::remove_file(&draft_path) {
+        files.remove(JOURNAL).map_err(SpoolError::io("remove", path))?;
+        match files.remove(DRAFT) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(SpoolError::io("remove", draft_path)(e)),
             _ => Ok(()),
         }
     }
 
     /// Refuses a journal that cannot be true, before anything is changed by it: a damaged one must not cost data that are there.
-    fn check(&self, spool: &Spool, draft: &File) -> io::Result<()> {
+    fn check(&self, draft: &File) -> io::Result<()> {
         let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let draft_len = draft.metadata()?.len();
         let mut segments: HashMap<(u32, u64), u64> = HashMap::new();
@@ -191,7 +195,12 @@ impl Mover {
             let len = match segments.entry((cpu, segment)) {
                 Entry::Occupied(len) => *len.get(),
                 // Blocks are given back, but segments keep their length.
-                Entry::Vacant(len) => *len.insert(fs::symlink_metadata(spool.file(&name))?.len()),
+                Entry::Vacant(len) => {
+                    let Some(there) = self.files.look(name.as_ref())? else {
+                        return wrong(format!("there is no {name}"));
+                    };
+                    *len.insert(there.st_size.cast_unsigned())
+                }
             };
             if from.checked_add(moved).is_none_or(|end| end > len) {
                 return wrong(format!("it has more of {name} than there is"));
@@ -222,12 +231,12 @@ impl Mover {
         draft.set_len(at.min(draft.metadata()?.len()))
     }
 
-    fn bring_back(&mut self, index: usize, draft: &File, segment: &Path) -> io::Result<()> {
+    fn bring_back(&mut self, index: usize, draft: &File, segment: &str) -> io::Result<()> {
         let Row { from, to, moved, .. } = self.rows[index];
         if moved == 0 {
             return Ok(());
         }
-        let segment = File::options().write(true).open(segment)?;
+        let segment = self.files.open_for_writing(segment)?;
         let (mut left, step) = (moved, step(draft));
         while left > 0 {
             let start = (left - 1) / step * step;
@@ -270,7 +279,10 @@ fn punch(file: &File, at: u64, len: u64) {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+    use std::{fs, path::Path};
+
     use super::*;
+    use crate::output::Output;
 
     const LEN: u64 = 3 * STEP + 77;
     const FROM: u64 = 100;
@@ -282,7 +294,7 @@ mod tests {
 
     /// A spool with one segment, moved to a draft; `kill` ends the move after that many bytes.
     fn moved(dir: &Path, kill: u64) -> Spool {
-        let (spool, _) = Spool::create(&dir.join("trace.dat")).unwrap();
+        let (spool, _) = Spool::create(&Output::at(&dir.join("trace.dat")).unwrap()).unwrap();
         let segment = spool.file("cpu3.7");
         fs::write(&segment, content()).unwrap();
         let source = File::options().read(true).write(true).open(segment).unwrap();

@@ -9,9 +9,7 @@ mod resolve;
 
 use std::{
     collections::BTreeSet,
-    fs::File,
     os::fd::{AsFd as _, OwnedFd},
-    path::PathBuf,
     thread::JoinHandle,
 };
 
@@ -35,6 +33,9 @@ use crate::{
 use journal::{Journal, Processes};
 pub(super) use resolve::UserSymbols;
 
+/// Name of the journal in the spool.
+const MAPPINGS: &str = "mappings";
+
 /// Addresses that get names: more than any but the longest recordings have.
 const ADDRESSES_MAX: usize = 1 << 20;
 
@@ -51,7 +52,7 @@ impl MappingReader {
         // A CPU that is not online has no processes.
         let mut events: Vec<MappingEvents> =
             (0..cpus).filter_map(|cpu| MappingEvents::open(cpu).ok()).collect();
-        let mut journal = Journal::new(File::create(path(spool))?);
+        let mut journal = Journal::new(spool.files().create(MAPPINGS)?);
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let stopped = stop.try_clone()?;
         let thread = std::thread::Builder::new().name("mappings".into()).spawn(move || {
@@ -98,10 +99,6 @@ impl Drop for MappingReader {
     }
 }
 
-fn path(spool: &Spool) -> PathBuf {
-    spool.file("mappings")
-}
-
 /// The symbols of all user stacks in the data, if the recording has any.
 pub(super) fn collect<'a>(
     spool: &Spool,
@@ -109,12 +106,13 @@ pub(super) fn collect<'a>(
     data: impl Iterator<Item = &'a (SegmentFile, SegmentContent)>,
 ) -> Result<UserSymbols, SpoolError> {
     // The journal exists only where user stacks were recorded.
-    let Ok(text) = std::fs::read(path(spool)) else { return Ok(UserSymbols::default()) };
+    let Ok(text) = spool.files().read(MAPPINGS) else { return Ok(UserSymbols::default()) };
     let Some(id) = stack_id(manifest) else { return Ok(UserSymbols::default()) };
     let mut frames = BTreeSet::new();
     for (segment, content) in data {
-        let file = File::open(&segment.path).map_err(SpoolError::io("open", &segment.path))?;
-        segment::each_page(&file, &segment.path, manifest.compression, content, |page| {
+        let path = spool.file(&segment.name);
+        let file = spool.files().open_file(&segment.name).map_err(SpoolError::io("open", &path))?;
+        segment::each_page(&file, &path, manifest.compression, content, |page| {
             frames_of(page, id, &mut frames);
         })?;
     }

@@ -27,11 +27,11 @@ pub mod summary;
 mod types;
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::path::Path;
 
+use super::staging::create_dir;
 use super::{ExportError, Format, Job, Lane, Recording};
+use crate::output::Directory;
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
 use schema::{Channel, Clock, Trace};
@@ -57,18 +57,17 @@ impl Format for Ctf {
         }
     }
 
-    fn write(&self, recording: &Recording<'_>, dir: &Path, job: &Job<'_>) -> Result<(), ExportError> {
-        let dir = dir.join("kernel");
-        let index = dir.join("index");
-        fs::create_dir_all(&index).map_err(ExportError::io("create", &index))?;
+    fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
+        let dir = create_dir(dir, "kernel")?;
+        create_dir(&dir, "index")?;
         let state = recording.file().initial_state().unwrap_or_else(|error| {
             job.not_carried(error.to_string(), 1);
             None
         });
         let trace = self.trace(recording, state.as_ref());
         let text = metadata::text(&trace);
-        let path = dir.join("metadata");
-        fs::write(&path, metadata::packets(&text, trace.uuid)).map_err(ExportError::io("write", &path))?;
+        let packets = metadata::packets(&text, trace.uuid);
+        dir.write("metadata", &packets).map_err(ExportError::io("write", dir.join("metadata")))?;
         job.parallel(recording.lanes(), |lane| {
             let Some(id) = trace.channels.iter().position(|channel| channel.buffer == lane.channel) else {
                 return Ok(());
@@ -185,7 +184,7 @@ impl Ctf {
 }
 
 impl Trace {
-    fn stream(&self, dir: &Path, id: usize, cpu: u32) -> Result<StreamWriter, ExportError> {
+    fn stream(&self, dir: &Directory, id: usize, cpu: u32) -> Result<StreamWriter, ExportError> {
         let channel = &self.channels[id];
         let options = StreamOptions {
             uuid: self.uuid,

@@ -5,9 +5,11 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::super::ExportError;
+use super::super::staging::create_file;
+use crate::output::Directory;
 
 /// First word of a data packet.
 const MAGIC: u32 = 0xc1fc_1fc1;
@@ -103,13 +105,10 @@ pub(super) struct StreamWriter {
 
 impl StreamWriter {
     /// Creates `dir/NAME` and `dir/index/NAME.idx`.
-    pub(super) fn create(dir: &Path, name: &str, options: StreamOptions) -> Result<Self, ExportError> {
-        let create = |path: PathBuf| {
-            let file = File::options().create_new(true).write(true).open(&path);
-            file.map_err(ExportError::io("create", &path)).map(|file| (path, file))
-        };
-        let (path, file) = create(dir.join(name))?;
-        let (index_path, index) = create(dir.join("index").join(format!("{name}.idx")))?;
+    pub(super) fn create(dir: &Directory, name: &str, options: StreamOptions) -> Result<Self, ExportError> {
+        let (file, path) = create_file(dir, name)?;
+        let index = dir.open_dir("index").map_err(ExportError::io("open", dir.join("index")))?;
+        let (index, index_path) = create_file(&index, &format!("{name}.idx"))?;
         let mut stream = Self {
             options,
             path,

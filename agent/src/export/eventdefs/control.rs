@@ -2,21 +2,19 @@
 //!
 //! The document has two, for interrupts and for processes. Modules and network interfaces come with the interrupts.
 
-use std::path::Path;
-
 use super::super::error::ExportError;
 use super::super::payload::Payload;
 use super::super::snapshot::Snapshot;
 use super::Trace;
 use super::facilities::State;
+use crate::output::Directory;
 
 /// Writes the files into the directory. Without a snapshot they have no events.
-pub(super) fn write(trace: &Trace<'_>, first: u64, dir: &Path) -> Result<(), ExportError> {
+pub(super) fn write(trace: &Trace<'_>, first: u64, dir: &Directory) -> Result<(), ExportError> {
     let snapshot = Snapshot::of(trace.recording, trace.job);
     let told = snapshot.as_ref().map_or(first, |snapshot| snapshot.time.max(first));
     for (name, fill) in [("interrupts", devices as Fill), ("processes", processes)] {
-        let path = dir.join(name);
-        let mut file = trace.tracefile(&path)?;
+        let (mut file, path) = trace.tracefile(dir, name)?;
         let mut result = Ok(true);
         if let Some(snapshot) = &snapshot {
             fill(snapshot, &mut Payload::new(trace.layout.endian, 0), &mut |state, payload| {

@@ -20,8 +20,8 @@ mod info;
 pub mod summary;
 pub mod types;
 
-use std::fs::{self, File};
-use std::path::Path;
+use std::fs::File;
+use std::path::PathBuf;
 
 use self::block::{Layout, Tracefile};
 use self::builtin::Core;
@@ -32,9 +32,11 @@ use super::job::{Job, NotCarried};
 use super::ltt2008::check_block_size;
 use super::payload::{Payload, value_of};
 use super::recording::{Lane, Recording};
+use super::staging::{create_dir, create_file};
 use super::state::{Change, LaneTellers, Tellers};
 use super::{Format, full_name};
 use crate::event::{Printer, Value};
+use crate::output::Directory;
 use crate::tracedat::Endian;
 use crate::tracedat::reader::Records;
 
@@ -85,7 +87,7 @@ impl Format for EventDefs {
         "ltt-eventdefs"
     }
 
-    fn write(&self, recording: &Recording<'_>, dir: &Path, job: &Job<'_>) -> Result<(), ExportError> {
+    fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
         let Options { literal, block_size, endian } = self.options;
         let facilities = Facilities::new(recording, literal)?;
         let layout = Layout {
@@ -100,14 +102,12 @@ impl Format for EventDefs {
         }
         let trace =
             Trace { recording, layout, facilities: &facilities, tellers: &Tellers::choose(recording), job };
-        for part in ["eventdefs", "info", "control", "cpu"] {
-            let path = dir.join(part);
-            fs::create_dir(&path).map_err(ExportError::io("create", path))?;
-        }
-        trace.describe(dir)?;
+        let [definitions, info, control, data] =
+            ["eventdefs", "info", "control", "cpu"].map(|part| create_dir(dir, part));
+        let (info, data) = (info?, data?);
+        trace.describe(&definitions?, &info, &control?)?;
         let cpus = trace.cpus();
-        let found =
-            job.parallel(&cpus, |cpu| trace.cpu(cpu, &dir.join("cpu").join(cpu.number.to_string())))?;
+        let found = job.parallel(&cpus, |cpu| trace.cpu(cpu, &data))?;
         let mut bookmarks: Vec<Bookmark> = found.into_iter().flatten().collect();
         if let Some((start, end)) = recording.span() {
             let text = "The recording".to_owned();
@@ -123,7 +123,7 @@ impl Format for EventDefs {
             }
         }
         bookmarks.sort();
-        save(&dir.join("info/bookmarks.xml"), &info::bookmarks_xml(&bookmarks, &layout))
+        save(&info, "bookmarks.xml", &info::bookmarks_xml(&bookmarks, &layout))
     }
 }
 
@@ -144,17 +144,21 @@ struct Cpu<'t> {
 
 impl Trace<'_> {
     /// Writes everything but the events.
-    fn describe(&self, dir: &Path) -> Result<(), ExportError> {
+    fn describe(
+        &self,
+        definitions: &Directory,
+        info: &Directory,
+        control: &Directory,
+    ) -> Result<(), ExportError> {
         let Self { layout, facilities, .. } = self;
         let first = self.recording.span().map_or(0, |(first, _)| first);
-        save(&dir.join("info/system.xml"), &info::system_xml(self.recording, layout))?;
-        let path = dir.join("control/facilities");
-        let mut loads = self.tracefile(&path)?;
+        save(info, "system.xml", &info::system_xml(self.recording, layout))?;
+        let (mut loads, path) = self.tracefile(control, "facilities")?;
         let mut payload = Payload::new(layout.endian, 0);
         for (facility, base) in &facilities.loaded {
             if facility.name != "builtin" {
                 let xml = facility.xml(layout.literal);
-                save(&dir.join(format!("eventdefs/{}.xml", facility.name)), &xml)?;
+                save(definitions, &format!("{}.xml", facility.name), &xml)?;
             }
             payload.clear().text(facility.name.as_bytes()).number(facility.checksum().into(), 4);
             payload.number((*base).into(), 4);
@@ -165,12 +169,13 @@ impl Trace<'_> {
             }
         }
         loads.finish(first).map_err(ExportError::io("write", &path))?;
-        control::write(self, first, &dir.join("control"))
+        control::write(self, first, control)
     }
 
-    fn tracefile(&self, path: &Path) -> Result<Tracefile<File>, ExportError> {
-        let out = File::create(path).map_err(ExportError::io("create", path))?;
-        Ok(Tracefile::new(self.layout, out))
+    /// Creates a file, and returns its path for messages.
+    fn tracefile(&self, dir: &Directory, name: &str) -> Result<(Tracefile<File>, PathBuf), ExportError> {
+        let (out, path) = create_file(dir, name)?;
+        Ok((Tracefile::new(self.layout, out), path))
     }
 
     /// The CPUs that have records.
@@ -195,16 +200,17 @@ impl Trace<'_> {
     }
 
     /// Writes the records of a CPU, and returns what is worth a bookmark.
-    fn cpu(&self, cpu: &Cpu<'_>, path: &Path) -> Result<Vec<Bookmark>, ExportError> {
+    fn cpu(&self, cpu: &Cpu<'_>, dir: &Directory) -> Result<Vec<Bookmark>, ExportError> {
+        let (file, path) = self.tracefile(dir, &cpu.number.to_string())?;
         let mut writer = CpuWriter {
             trace: self,
             cpu: cpu.number,
-            file: self.tracefile(path)?,
+            file,
             payload: Payload::new(self.layout.endian, 0),
             bookmarks: Vec::new(),
             not_carried: NotCarried::default(),
         };
-        let failed = |error| ExportError::io("write", path)(error);
+        let failed = |error| ExportError::io("write", &path)(error);
         let mut streams = Vec::new();
         // Tellers by buffer, for a record says which one it comes from.
         let mut tellers: Vec<(usize, LaneTellers)> = Vec::new();
@@ -386,6 +392,6 @@ fn marker_text(printer: &Printer, record: &[u8]) -> Option<String> {
     }
 }
 
-fn save(path: &Path, text: &str) -> Result<(), ExportError> {
-    fs::write(path, text).map_err(ExportError::io("write", path))
+fn save(dir: &Directory, name: &str, text: &str) -> Result<(), ExportError> {
+    dir.write(name, text.as_bytes()).map_err(ExportError::io("write", dir.join(name)))
 }

@@ -4,15 +4,16 @@
 //! empty block: a file with nothing to tell has a heartbeat.
 
 use std::fs::File;
-use std::path::Path;
 
 use super::super::error::ExportError;
 use super::super::payload::Payload;
 use super::super::snapshot::Snapshot;
+use super::super::staging::{create_dir, create_file};
 use super::block::Tracefile;
 use super::layout::Start;
 use super::marker::{CORE, CORE_FORMAT, CORE_HEARTBEAT, CORE_ID, Declaration, StateMarker};
-use super::{PAGE, Trace, create_dir};
+use super::{PAGE, Trace};
+use crate::output::Directory;
 
 /// The soft interrupts, by number (include/linux/interrupt.h).
 const SOFTIRQS: [&str; 10] =
@@ -56,7 +57,7 @@ impl<'t> ControlFile<'t> {
     }
 
     /// Writes the file, its events at this time, in the smallest blocks that they fit into.
-    fn write(self, cycles: u64, path: &Path) -> Result<(), ExportError> {
+    fn write(self, cycles: u64, dir: &Directory, name: &str) -> Result<(), ExportError> {
         let Self { trace, mut events, .. } = self;
         let heartbeat = trace.markers.core(CORE_HEARTBEAT);
         if events.is_empty() {
@@ -64,19 +65,18 @@ impl<'t> ControlFile<'t> {
         }
         let longest = events.iter().map(|(_, payload)| payload.len()).max().unwrap_or(0);
         let block = Tracefile::<File>::block_of(trace.layout, longest).next_multiple_of(PAGE as usize);
-        let out = File::create(path).map_err(ExportError::io("create", path))?;
+        let (out, path) = create_file(dir, name)?;
         let mut file = Tracefile::new(trace.layout, std::io::BufWriter::new(out), block, heartbeat);
         for (id, payload) in &events {
-            file.event(cycles, *id, payload).map_err(ExportError::io("write", path))?;
+            file.event(cycles, *id, payload).map_err(ExportError::io("write", &path))?;
         }
         file.finish().map(drop).map_err(ExportError::io("write", path))
     }
 }
 
 /// Writes the directory `control`.
-pub(super) fn write(trace: &Trace<'_>, start: &Start, dir: &Path) -> Result<(), ExportError> {
-    let dir = dir.join("control");
-    create_dir(&dir)?;
+pub(super) fn write(trace: &Trace<'_>, start: &Start, dir: &Directory) -> Result<(), ExportError> {
+    let dir = create_dir(dir, "control")?;
     let highest = trace.recording.lanes().iter().map(|lane| lane.cpu).max().unwrap_or(0);
     let declared = trace.markers.declared();
     let snapshot = Snapshot::of(trace.recording, trace.job);
@@ -86,14 +86,14 @@ pub(super) fn write(trace: &Trace<'_>, start: &Start, dir: &Path) -> Result<(), 
         let mut facilities = ControlFile::new(trace);
         // Markers are those of the trace, wherever they are declared.
         facilities.declare(if cpu == 0 { declared } else { &declared[..CORE.len().min(declared.len())] });
-        facilities.write(start.cycles, &dir.join(format!("facilities_{cpu}")))?;
+        facilities.write(start.cycles, &dir, &format!("facilities_{cpu}"))?;
         for name in FILES {
             let mut events = ControlFile::new(trace);
             if cpu == 0 {
                 fill(&mut events, name, snapshot.as_ref());
             }
             let cycles = if events.events.is_empty() { start.cycles } else { told };
-            events.write(cycles, &dir.join(format!("{name}_{cpu}")))?;
+            events.write(cycles, &dir, &format!("{name}_{cpu}"))?;
         }
     }
     Ok(())

@@ -18,8 +18,7 @@ mod layout;
 mod marker;
 pub mod summary;
 
-use std::fs::{self, File};
-use std::path::Path;
+use std::fs::File;
 
 use self::block::Tracefile;
 use self::layout::{Layout, Start};
@@ -28,8 +27,10 @@ use super::error::ExportError;
 use super::job::{Job, NotCarried};
 use super::payload::Payload;
 use super::recording::{Lane, Recording};
+use super::staging::create_file;
 use super::state::{Change, LaneTellers, Tellers};
 use super::{Format, full_name};
+use crate::output::Directory;
 use crate::tracedat::{Endian, FileOption};
 
 /// Records after which the job is told how far it is.
@@ -122,7 +123,7 @@ impl Format for Lttng2008 {
         "lttng-2008"
     }
 
-    fn write(&self, recording: &Recording<'_>, dir: &Path, job: &Job<'_>) -> Result<(), ExportError> {
+    fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
         let options = self.options;
         let machine = recording.machine();
         let endian = options.endian.unwrap_or(machine.endian);
@@ -150,7 +151,7 @@ impl Format for Lttng2008 {
         control::write(&trace, &start, dir)?;
         let names = file_names(recording, start.flight_recorder);
         let lanes: Vec<_> = recording.lanes().iter().zip(&names).collect();
-        job.parallel(&lanes, |(lane, name)| trace.lane(lane, &dir.join(name)))?;
+        job.parallel(&lanes, |(lane, name)| trace.lane(lane, dir, name))?;
         Ok(())
     }
 }
@@ -167,12 +168,12 @@ struct Trace<'t> {
 
 impl Trace<'_> {
     /// Writes the records of a CPU. A CPU without any has no file.
-    fn lane(&self, lane: &Lane, path: &Path) -> Result<(), ExportError> {
+    fn lane(&self, lane: &Lane, dir: &Directory, name: &str) -> Result<(), ExportError> {
         self.job.not_carried("events lost behind the last record of a CPU", lane.lost_at_end);
         if lane.counts.events == 0 {
             return Ok(());
         }
-        let out = File::create(path).map_err(ExportError::io("create", path))?;
+        let (out, path) = create_file(dir, name)?;
         let heartbeat = self.markers.core(marker::CORE_HEARTBEAT);
         let mut writer = LaneWriter {
             trace: self,
@@ -181,7 +182,7 @@ impl Trace<'_> {
             tellers: self.tellers.of_lane(lane),
             not_carried: NotCarried::default(),
         };
-        let failed = |error| ExportError::io("write", path)(error);
+        let failed = |error| ExportError::io("write", &path)(error);
         let mut records = self.recording.records(lane)?;
         let mut since = 0;
         loop {
@@ -340,9 +341,4 @@ fn architecture(recording: &Recording<'_>) -> u32 {
     });
     let known = uname.into_iter().flat_map(|text| text.split_whitespace()).map(layout::architecture);
     known.into_iter().find(|number| *number != 0).unwrap_or(0)
-}
-
-/// Creates a directory.
-fn create_dir(path: &Path) -> Result<(), ExportError> {
-    fs::create_dir(path).map_err(ExportError::io("create", path))
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::super::error::WriteError;
 use super::super::reader::ReadError;
-use crate::draft::DraftError;
+use crate::output::OutputError;
 
 /// Why no new file was made. What was written until then is no file.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum RewriteError {
     Write(#[from] WriteError),
     /// The output cannot be created, or not be brought to its place.
     #[error(transparent)]
-    Draft(#[from] DraftError),
+    Output(#[from] OutputError),
     /// The output is an input. It is read while it is written, and would be gone if anything went wrong.
     #[error("{path} is the file that is read; name another one", path = .path.display())]
     IsInput {

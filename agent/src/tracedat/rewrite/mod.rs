@@ -37,24 +37,25 @@ pub use repair::repair;
 pub use split::{Every, Part, Range as TimeRange, Split, Splitter};
 
 use super::compress::Compression;
-use crate::draft::{Draft, is_same_file};
+use crate::output::{Output, TempFile};
 
 /// What a file is written through: pages are small, and files of version 6 are written page by page.
 pub type FileOut = BufWriter<File>;
 
-/// Lets `write` write a file that gets the name `output` when it is complete; until then what is there stays. Returns also the
+/// Lets `write` write a file that gets the name of `output` when it is complete; until then what is there stays. Returns also the
 /// file's length.
 ///
 /// ```no_run
 /// use std::fs::File;
 /// use std::path::Path;
+/// use tracer_agent::output::Output;
 /// use tracer_agent::tracedat::reader::Reader;
 /// use tracer_agent::tracedat::rewrite::{FileVersion, Selection, Target, convert, to_file};
 ///
-/// let (input, output) = (Path::new("trace.dat"), Path::new("old.dat"));
+/// let (input, output) = (Path::new("trace.dat"), Output::at(Path::new("old.dat"))?);
 /// let reader = Reader::open(File::open(input)?)?;
 /// let target = Target { version: FileVersion::V6, compression: None };
-/// let (written, _) = to_file(output, &[input], |out| {
+/// let (written, _) = to_file(&output, &[input], |out| {
 ///     convert(&reader, &target, &Selection::default(), out, &mut |_| true)
 /// })?;
 /// println!("{} events", written.events());
@@ -64,19 +65,19 @@ pub type FileOut = BufWriter<File>;
 /// # Errors
 /// The output is one of the inputs, which would be gone if anything went wrong; it cannot be written; `write` failed.
 pub fn to_file<T>(
-    output: &Path,
+    output: &Output,
     inputs: &[&Path],
     write: impl FnOnce(FileOut) -> Result<(FileOut, T), RewriteError>,
 ) -> Result<(T, u64), RewriteError> {
-    if inputs.iter().any(|input| is_same_file(input, output)) {
-        return Err(RewriteError::IsInput { path: output.to_owned() });
+    if inputs.iter().any(|input| output.is_same_file(input)) {
+        return Err(RewriteError::IsInput { path: output.path() });
     }
-    let (draft, file) = Draft::beside(output)?;
+    let (temp, file) = TempFile::beside(output)?;
     let (out, written) = write(BufWriter::with_capacity(1 << 20, file))?;
     let file = out
         .into_inner()
         .map_err(|error| super::error::io_error("the end of the file")(error.into_error()))?;
-    let bytes = draft.put_in_place(&file)?;
+    let bytes = temp.put_in_place(&file)?;
     Ok((written, bytes))
 }
 

@@ -4,12 +4,11 @@
 //! They have a channel of their own, so that their times, those at which the recorder looked, need not be merged with others. None
 //! is outside of the time that was recorded.
 
-use std::path::Path;
-
 use super::super::super::{ExportError, Job};
 use super::super::schema::{Channel, Event, Field, Rules, Source, Trace};
 use super::super::types::{Integer, Type};
 use crate::event::Value;
+use crate::output::Directory;
 use crate::tracedat::initial_state::{InitialState, Thread};
 
 const INT: Type = Type::Integer(Integer::new(4, true));
@@ -104,7 +103,7 @@ pub(in super::super) fn channel(name: String) -> Channel {
 pub(in super::super) fn write(
     state: &InitialState,
     trace: &Trace,
-    dir: &Path,
+    dir: &Directory,
     job: &Job<'_>,
 ) -> Result<(), ExportError> {
     let Some(id) = trace.channels.iter().position(|channel| channel.buffer == "\0statedump") else {

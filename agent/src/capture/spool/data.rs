@@ -1,0 +1,174 @@
+//! One CPU's data on its way into the spool.
+
+use std::{
+    fs::File,
+    io::{self, Write as _},
+    path::PathBuf,
+};
+
+use super::{Spool, SpoolError};
+use crate::{output::Directory, tracedat::ChunkCompressor};
+
+/// A data file of a CPU.
+#[derive(Clone, Debug)]
+pub(in crate::capture) struct SegmentFile {
+    /// Its number, rising in recording order.
+    pub(in crate::capture) index: u64,
+    /// Its name in the spool.
+    pub(in crate::capture) name: String,
+}
+
+/// Name of a CPU's segment.
+pub(in crate::capture) fn segment_name(cpu: u32, index: u64) -> String {
+    format!("cpu{cpu}.{index}")
+}
+
+pub(super) fn parse_segment(name: &str) -> Option<(u32, u64)> {
+    let (cpu, index) = name.strip_prefix("cpu")?.split_once('.')?;
+    Some((cpu.parse().ok()?, index.parse().ok()?))
+}
+
+/// One CPU's data on its way into the spool.
+#[derive(Debug)]
+pub(in crate::capture) struct CpuSpool {
+    files: Directory,
+    cpu: u32,
+    /// Uncompressed bytes after which a segment is full; `None` for a single segment without limit.
+    segment_limit: Option<u64>,
+    current: Segment,
+    previous: Option<Segment>,
+    next_index: u64,
+    totals: SpoolTotals,
+    /// Whole chunks that are not in the file yet.
+    pending: Vec<u8>,
+    pending_pages: u64,
+    pending_events: u64,
+}
+
+/// What a CPU's spool holds, and what a size cap removed from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpoolTotals {
+    /// Events in the pages on disk.
+    pub events: u64,
+    /// Pages on disk.
+    pub pages: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+    /// Events in pages that the size cap removed.
+    pub capped_events: u64,
+}
+
+#[derive(Debug)]
+struct Segment {
+    name: String,
+    path: PathBuf,
+    file: File,
+    pages: u64,
+    events: u64,
+    /// Length up to which the file consists of whole chunks.
+    len: u64,
+}
+
+impl CpuSpool {
+    /// The spool of `cpu`. With a `cap`, at most that many bytes of pages are kept: two segments of half the size, the
+    /// older of which goes when the newer is full (as trace-cmd's `-m` does).
+    pub(in crate::capture) fn create(spool: &Spool, cpu: u32, cap: Option<u64>) -> Result<Self, SpoolError> {
+        let current = Segment::create(spool.files(), cpu, 0)?;
+        Ok(Self {
+            files: spool.files().clone(),
+            cpu,
+            segment_limit: cap.map(|bytes| bytes / 2),
+            current,
+            previous: None,
+            next_index: 1,
+            totals: SpoolTotals::default(),
+            pending: Vec::new(),
+            pending_pages: 0,
+            pending_events: 0,
+        })
+    }
+
+    /// Adds a chunk of `pages` that hold `events` events. It is in the file after [`CpuSpool::flush`], which the caller
+    /// calls when [`CpuSpool::pending_bytes`] are many.
+    pub(in crate::capture) fn append(
+        &mut self,
+        pages: &[u8],
+        page_size: usize,
+        events: u64,
+        compressor: &mut ChunkCompressor,
+    ) -> Result<(), SpoolError> {
+        if let Some(limit) = self.segment_limit {
+            let used = (self.current.pages + self.pending_pages) * page_size as u64;
+            if used > 0 && used + pages.len() as u64 > limit {
+                self.flush()?;
+                self.next_segment()?;
+            }
+        }
+        self.pending.extend_from_slice(compressor.compress(pages)?);
+        self.pending_pages += (pages.len() / page_size) as u64;
+        self.pending_events += events;
+        Ok(())
+    }
+
+    /// Bytes that wait for [`CpuSpool::flush`].
+    pub(in crate::capture) fn pending_bytes(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Brings all chunks to the file, in one write. After an error the file still ends with a whole chunk, and the chunks that
+    /// were to be written are forgotten: their pages are still in the ring.
+    pub(in crate::capture) fn flush(&mut self) -> Result<(), SpoolError> {
+        let (pages, events) =
+            (std::mem::take(&mut self.pending_pages), std::mem::take(&mut self.pending_events));
+        let written = if self.pending.is_empty() { Ok(()) } else { self.current.append(&self.pending) };
+        let bytes = self.pending.len() as u64;
+        self.pending.clear();
+        written?;
+        self.current.pages += pages;
+        self.current.events += events;
+        self.totals.pages += pages;
+        self.totals.events += events;
+        self.totals.bytes += bytes;
+        Ok(())
+    }
+
+    /// What is on disk.
+    pub(in crate::capture) fn totals(&self) -> SpoolTotals {
+        self.totals
+    }
+
+    fn next_segment(&mut self) -> Result<(), SpoolError> {
+        let fresh = Segment::create(&self.files, self.cpu, self.next_index)?;
+        self.next_index += 1;
+        let full = std::mem::replace(&mut self.current, fresh);
+        if let Some(old) = self.previous.replace(full) {
+            self.files.remove(&old.name).map_err(SpoolError::io("remove", &old.path))?;
+            self.totals.pages -= old.pages;
+            self.totals.events -= old.events;
+            self.totals.bytes -= old.len;
+            self.totals.capped_events += old.events;
+        }
+        Ok(())
+    }
+}
+
+impl Segment {
+    fn create(files: &Directory, cpu: u32, index: u64) -> Result<Self, SpoolError> {
+        let name = segment_name(cpu, index);
+        let path = files.join(&name);
+        let file = files.create(&name).map_err(SpoolError::io("create", &path))?;
+        Ok(Self { name, path, file, pages: 0, events: 0, len: 0 })
+    }
+
+    fn append(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
+        if let Err(error) = self.file.write_all(chunk) {
+            // Part of the chunk may be there. Cutting it off frees space, so this works on a full disk too; if it should
+            // not, the reader of the spool recognises the partial chunk.
+            let _ = self.file.set_len(self.len);
+            let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.len));
+            return Err(SpoolError::io("write", &self.path)(error));
+        }
+        self.len += chunk.len() as u64;
+        Ok(())
+    }
+}
