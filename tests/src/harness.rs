@@ -473,12 +473,12 @@ impl Ledger {
     /// Finds it in `file`: a JSON text that ends with a NUL.
     #[track_caller]
     pub fn of(file: &Path) -> Self {
-        const START: &[u8] = b"{\"version\":1,";
+        const START: &[u8] = b"{\"version\":2,";
         let bytes = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let at = bytes.windows(START.len()).position(|window| window == START);
         let text = at.map(|at| bytes[at..].split(|&b| b == 0).next().unwrap_or_default());
         let text = String::from_utf8_lossy(text.unwrap_or_else(|| panic!("no ledger in {}", file.display())));
-        let Some((cpus, events)) = text.split_once("\"events\":[") else { panic!("no events in {text}") };
+        let Some((cpus, events)) = text.split_once("\"events\":") else { panic!("no events in {text}") };
         Self { cpus: cpus.to_owned(), events: events.to_owned() }
     }
 

@@ -1,7 +1,11 @@
 //! The reader threads: from the rings through the compressor into the spool.
 //!
 //! A thread serves a few CPUs. It sleeps until one of their rings is filled to a quarter, which the programs tell it once, or until a
-//! deadline passes. A page's memory goes back to the kernel only after its bytes are in the spool.
+//! deadline passes. Woken, it moves whole chunks; at the deadline all pages that are complete, however few. So a page waits for the
+//! deadline at most from the moment when it is complete, and as long as a round of the reader takes. The page that is being filled stays
+//! in the ring until it is full or the recording ends, however long that takes: the programs alone can complete it.
+//!
+//! A page's memory goes back to the kernel only after its bytes are in the spool.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -10,7 +14,7 @@ use std::{
         atomic::{AtomicU64, Ordering},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use agent_ebpf::PAGE_SIZE;
@@ -18,6 +22,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 
 use super::{
     Spool, SpoolError,
+    counts::CountsFile,
     names::NameTable,
     spool::{CpuSpool, SpoolTotals},
 };
@@ -32,8 +37,8 @@ use crate::{
 const CHUNK_PAGES: u64 = layout::CHUNK_PAGES as u64;
 /// CPUs served by one thread.
 pub(super) const CPUS_PER_THREAD: usize = 4;
-/// The longest time between two looks at the rings, unless the user chooses one: how old data becomes at most before it is on
-/// disk, and all that an idle machine notices of the reader.
+/// How long a complete page waits at most before it is stored, unless the user chooses a time, and all that an idle machine notices of
+/// the reader.
 const DEADLINE: Duration = Duration::from_secs(1);
 /// Compressed bytes that are written at once. Writes of a chunk each would make the file system clear the rest of a page of its
 /// cache every time.
@@ -63,10 +68,12 @@ pub(super) struct DrainOptions {
     pub compression: Compression,
     /// Bytes of pages kept for each CPU.
     pub cap: Option<u64>,
-    /// The longest time between two looks at the rings, if the user chose one.
+    /// How long a complete page may wait, if the user chose a time.
     pub deadline: Option<Duration>,
     /// Overwrite mode: nothing is read before the end.
     pub overwrite: bool,
+    /// Bytes that the spool may have, as the trace file could not be larger (`ulimit -f`).
+    pub most_bytes: Option<u64>,
 }
 
 /// The most favoured of the ordinary priorities.
@@ -107,6 +114,7 @@ impl Drain {
         rings: &Arc<Rings>,
         wake: Vec<WakeStream>,
         names: (NameStream, NameTable),
+        counts: &CountsFile,
         options: &DrainOptions,
     ) -> Result<Self, SpoolError> {
         let event_fd = || {
@@ -126,7 +134,8 @@ impl Drain {
             let mut spools = Vec::new();
             for &(index, cpu) in group {
                 let base = index * options.ring_pages as usize;
-                spools.push((base, cpu, CpuSpool::create(spool, cpu, options.cap)?));
+                let notes = counts.of_cpu(index, cpu);
+                spools.push((base, cpu, CpuSpool::create(spool, cpu, options.cap, notes)?));
             }
             let names = names.take();
             let epoll = watch(&shared.stop, &wake, names.as_ref().map(|(stream, _)| stream))
@@ -223,9 +232,17 @@ impl Worker {
                 Some((CpuRing::new(&rings, cpu, base, self.options.ring_pages)?, spool))
             })
             .collect();
-        if let Err(error) = self.read_until_stop(&mut cpus).and_then(|()| self.read_rest(&mut cpus)) {
-            self.fail(error);
+        let until_stop = self.read_until_stop(&mut cpus);
+        let failed = until_stop.map_err(|error| self.fail(error)).is_err();
+        if failed {
             self.wait_for_stop();
+        }
+        // Nothing counts any more, so that these notes are final.
+        for (ring, spool) in &mut cpus {
+            spool.note(ring.control());
+        }
+        if !failed && let Err(error) = self.read_rest(&mut cpus) {
+            self.fail(error);
         }
         let drained =
             cpus.iter().map(|(ring, spool)| Drained { cpu: ring.cpu(), totals: spool.totals() }).collect();
@@ -234,19 +251,29 @@ impl Worker {
 
     fn read_until_stop(&mut self, cpus: &mut [(CpuRing<'_>, CpuSpool)]) -> Result<(), SpoolError> {
         let deadline = self.options.deadline.unwrap_or(DEADLINE);
-        while !self.sleep(deadline) {
+        // Its own time, not that of the last wakeup: a ring that fills slowly must not wait for as long as others wake the reader.
+        let mut due = Instant::now() + deadline;
+        while !self.sleep(due.saturating_duration_since(Instant::now())) {
+            let mut is_due = Instant::now() >= due;
+            if is_due {
+                due = Instant::now() + deadline;
+            }
             // Cleared first: what wakes it from here on makes the next sleep a short one.
             self.wake.clear();
             self.collect_names()?;
             if self.options.overwrite {
                 // Nothing is read; only names arrive.
+                for (ring, spool) in cpus.iter_mut().filter(|_| is_due) {
+                    spool.note(ring.control());
+                }
                 continue;
             }
             loop {
                 for (ring, spool) in cpus.iter_mut() {
                     ring.control().listen();
-                    self.move_ready(ring, spool)?;
+                    self.move_ready(ring, spool, is_due)?;
                 }
+                is_due = false;
                 let wake = u64::from(wake_pages(self.options.ring_pages));
                 if !cpus.iter().any(|(ring, _)| ring.ready() >= wake) || self.is_stopping() {
                     break;
@@ -265,7 +292,7 @@ impl Worker {
                 self.move_newest(ring, spool)?;
                 continue;
             }
-            self.move_ready(ring, spool)?;
+            self.move_ready(ring, spool, false)?;
             self.pages.clear();
             let mut events = 0;
             while ring.ready() != 0 {
@@ -282,12 +309,16 @@ impl Worker {
         Ok(())
     }
 
-    /// Moves the chunks that wait. What arrives meanwhile waits for the next round: a ring that fills faster than it is stored
-    /// must not keep the thread from the others.
-    fn move_ready(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
+    /// Moves the whole chunks that wait; if `all`, every page that waits. What arrives meanwhile waits for the next round: a ring that
+    /// fills faster than it is stored must not keep the thread from the others.
+    fn move_ready(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool, all: bool) -> Result<(), SpoolError> {
         let chunk = chunk_pages(ring.capacity());
+        let least = if all { 1 } else { chunk };
         let (mut ready, mut taken) = (ring.ready(), 0);
-        while ready >= taken + chunk {
+        if all || ready >= least {
+            spool.note(ring.control());
+        }
+        while ready >= taken + least {
             let run = ring.take(taken, chunk);
             if !run.bytes.is_empty() {
                 spool.append(run.bytes, PAGE_SIZE, run.events, &mut self.compressor)?;
@@ -338,9 +369,14 @@ impl Worker {
     }
 
     fn flush(&self, spool: &mut CpuSpool) -> Result<(), SpoolError> {
-        let before = spool.totals().bytes;
+        let after = self.shared.bytes.load(Ordering::Relaxed).saturating_add(spool.pending_bytes() as u64);
+        if self.options.most_bytes.is_some_and(|most| after > most) {
+            let error = std::io::Error::from_raw_os_error(libc::EFBIG);
+            return Err(SpoolError::io("make a larger trace file (ulimit -f) of", spool.dir())(error));
+        }
         let written = spool.flush();
-        self.shared.bytes.fetch_add(spool.totals().bytes.wrapping_sub(before), Ordering::Relaxed);
+        // What a size cap removed makes it less: the sum wraps.
+        self.shared.bytes.fetch_add(spool.take_growth(), Ordering::Relaxed);
         written
     }
 

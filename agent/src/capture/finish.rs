@@ -1,6 +1,7 @@
 //! From the spool to the trace file: at the end of a recording, and after a crash.
 
 mod moving;
+mod recovered;
 
 use std::{
     ffi::OsStr,
@@ -9,11 +10,12 @@ use std::{
     path::PathBuf,
 };
 
-use agent_ebpf::{LossCause, PAGE_SIZE};
+use agent_ebpf::PAGE_SIZE;
 
 use self::moving::{DRAFT, Mover};
 use super::{
-    CpuStats, Manifest, Recorded, Recovered, Spool, SpoolError, Stats,
+    Manifest, Recorded, Spool, SpoolError, Stats,
+    counts::Noted,
     names::read_journal,
     segment::{Look, SegmentContent, measure},
     spool::SegmentFile,
@@ -38,6 +40,8 @@ const COPY_MARGIN: u64 = 4 << 20;
 
 /// Free space that the parts of the file beside data and symbols have: what is kept back for them while recording.
 const METADATA_MARGIN: u64 = 1 << 20;
+/// Bytes that are copied between two looks at whether to go on.
+const COPY_STEP: u64 = 64 << 20;
 
 /// Why the trace file could not be made. The spool is still there.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +56,10 @@ pub enum FinishError {
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The file on its way to its place.
+    /// The user does not want to wait.
+    #[error("stopped; the recording is still in its spool")]
+    Stopped,
+    /// Bringing the file to its place.
     #[error("cannot {action} {path}: {source}")]
     Io {
         /// What was tried.
@@ -92,45 +100,39 @@ pub struct Finished {
 /// Makes the trace file of a recording that was stopped, and removes the spool.
 pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
     let Recorded { spool, output, manifest, cmdlines, with_symbols, stats, failure: _ } = recorded;
-    let data = collect(&spool, &manifest, Look::Sizes)?;
+    // Who does not want to wait for the file ends the process, and recovers the spool.
+    let stop = &|| false;
+    let data = collect(&spool, &manifest, Look::Sizes, stop)?;
     let symbols = if with_symbols { symbols::load(&spool) } else { Vec::new() };
     let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
     spool.release_reserve();
     extras.make_room(&output, &manifest);
-    build(spool, &manifest, &extras, stats, &data, &output)
+    build(spool, &manifest, &extras, stats, &data, &output, stop)
 }
 
 /// Makes a trace file of what a crashed recording left in its spool, and removes the spool, unless there is damage in it.
 ///
 /// The file goes beside the spool, under the name that the recording was started with: where the spool is now, not where it was
 /// or where this is called. A spool that was kept aside keeps its number, as there is a newer file. `output` overrules both.
-pub fn recover(spool: Spool, output: Option<Output>) -> Result<Finished, FinishError> {
+///
+/// `stop` is asked now and then; when it says so, the spool stays and there is no file.
+pub fn recover(
+    spool: Spool,
+    output: Option<Output>,
+    stop: &dyn Fn() -> bool,
+) -> Result<Finished, FinishError> {
     let manifest = Manifest::load(&spool)?;
     let output = output.map_or_else(|| output_beside(&spool, &manifest), Ok)?;
     // Room for the way back, too.
     spool.release_reserve();
     Mover::undo(&spool)?;
     let cmdlines = read_journal(&spool)?;
-    let data = collect(&spool, &manifest, Look::Verify)?;
-    let mut stats = Stats::default();
-    let mut recovered = Recovered::default();
-    for cpu in &data {
-        let mut row = CpuStats { cpu: cpu.cpu, ..CpuStats::default() };
-        for (_, content) in &cpu.segments {
-            row.events += content.events;
-            row.stored.events += content.events;
-            row.stored.pages += content.pages;
-            row.stored.bytes += content.len();
-            row.lost[LossCause::RingFull as usize] += content.missed;
-            recovered.unreadable_bytes += content.unreadable;
-        }
-        stats.cpus.push(row);
-    }
-    stats.recovered = Some(recovered);
+    let data = collect(&spool, &manifest, Look::Verify, stop)?;
+    let stats = recovered::stats(&data, Noted::load(&spool)?.as_ref());
     let symbols = symbols::load_again(&spool, &manifest.boot_id);
     let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
     extras.make_room(&output, &manifest);
-    build(spool, &manifest, &extras, stats, &data, &output)
+    build(spool, &manifest, &extras, stats, &data, &output, stop)
 }
 
 /// The place that belongs to the spool. A link there is replaced: nobody has said that it is to be followed.
@@ -183,20 +185,30 @@ impl Extras {
     }
 }
 
+fn go_on(stop: &dyn Fn() -> bool) -> Result<(), FinishError> {
+    if stop() { Err(FinishError::Stopped) } else { Ok(()) }
+}
+
 /// A CPU's segments and what is whole in them.
 struct CpuData {
     cpu: u32,
     segments: Vec<(SegmentFile, SegmentContent)>,
 }
 
-fn collect(spool: &Spool, manifest: &Manifest, look: Look) -> Result<Vec<CpuData>, SpoolError> {
+fn collect(
+    spool: &Spool,
+    manifest: &Manifest,
+    look: Look,
+    stop: &dyn Fn() -> bool,
+) -> Result<Vec<CpuData>, FinishError> {
     let mut data = Vec::new();
     for (cpu, files) in spool.segments()? {
         let mut segments = Vec::new();
         for segment in files {
             let path = spool.file(&segment.name);
             let file = spool.files().open_file(&segment.name).map_err(SpoolError::io("open", &path))?;
-            let content = measure(&file, &path, manifest.compression, look)?;
+            let content = measure(&file, &path, manifest.compression, look, stop)?;
+            go_on(stop)?;
             segments.push((segment, content));
         }
         data.push(CpuData { cpu, segments });
@@ -211,6 +223,7 @@ fn build(
     stats: Stats,
     data: &[CpuData],
     output: &Output,
+    stop: &dyn Fn() -> bool,
 ) -> Result<Finished, FinishError> {
     let symbols = extras.symbols.len() as u64;
     let mut mover = if must_move(&spool, output, data, symbols) {
@@ -222,7 +235,7 @@ fn build(
         None
     };
     let (draft, file) = Draft::create(&spool, output, mover.is_some())?;
-    let result = write_file(&spool, file, manifest, extras, &stats, data, mover.as_mut())
+    let result = write_file(&spool, file, manifest, extras, &stats, data, mover.as_mut(), stop)
         .and_then(|file| draft.put_in_place(&spool, &file, output));
     let file_bytes = match (result, mover) {
         (Ok(bytes), _) => bytes,
@@ -297,6 +310,7 @@ fn write_file(
     stats: &Stats,
     data: &[CpuData],
     mut mover: Option<&mut Mover>,
+    stop: &dyn Fn() -> bool,
 ) -> Result<File, FinishError> {
     let endian = Endian::Little;
     let setup = Setup { endian, page_size: PAGE_SIZE as u32, compression: manifest.compression };
@@ -328,12 +342,15 @@ fn write_file(
         writer.begin_buffer(Buffer { name: "", clock: &manifest.clock_name, page_size: setup.page_size })?;
     for cpu in data {
         let chunks = cpu.segments.iter().map(|(_, content)| content.chunks).sum();
-        buffer.copy_cpu(cpu.cpu, chunks, |out, at| {
-            cpu.segments.iter().try_fold(0, |sum, (segment, content)| {
-                let from = (spool, cpu.cpu, segment);
-                Ok(sum + transfer(from, content, (&mut *out, at + sum), mover.as_deref_mut())?)
+        buffer
+            .copy_cpu(cpu.cpu, chunks, |out, at| {
+                cpu.segments.iter().try_fold(0, |sum, (segment, content)| {
+                    let from = (spool, cpu.cpu, segment);
+                    let to = (&mut *out, at + sum);
+                    Ok(sum + transfer(from, content, to, mover.as_deref_mut(), stop)?)
+                })
             })
-        })?;
+            .map_err(|error| if stop() { FinishError::Stopped } else { error.into() })?;
     }
     buffer.finish()?;
     let file = writer.finish()?;
@@ -373,6 +390,7 @@ fn transfer(
     content: &SegmentContent,
     (out, at): (&mut File, u64),
     mover: Option<&mut Mover>,
+    stop: &dyn Fn() -> bool,
 ) -> io::Result<u64> {
     let mut to = at;
     let files = spool.files();
@@ -389,7 +407,16 @@ fn transfer(
         out.seek(SeekFrom::Start(to))?;
         for &(from, len) in &content.ranges {
             (&source).seek(SeekFrom::Start(from))?;
-            to += io::copy(&mut (&source).take(len), out)?;
+            let end = to + len;
+            while to < end && !stop() {
+                match io::copy(&mut (&source).take((end - to).min(COPY_STEP)), out)? {
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    copied => to += copied,
+                }
+            }
+            if stop() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
         }
     }
     Ok(to - at)

@@ -15,10 +15,12 @@
 //! | `spool`, `segment` | data on its way to the file, written and read back |
 //! | `manifest`, `names`, `symbols` | what the file needs beside the data |
 //! | `user_symbols` | names for user stacks |
+//! | `counts` | what is known of the rings of a recording that is killed |
 //! | `stats` | the loss ledger |
 //! | `finish` | spool to trace file |
 
 mod constants;
+mod counts;
 mod drain;
 mod events;
 mod finish;
@@ -35,6 +37,7 @@ mod symbols;
 mod user_symbols;
 
 pub use constants::KernelConstants;
+pub use counts::Ending;
 pub use events::{EventPlan, EventRule, Lanes, NameTaken, PlanError, UnusableFormat, Wanted};
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;
@@ -44,4 +47,4 @@ pub use options::{
 pub use recorder::{Capture, CaptureError, LeftOut, Progress, Recorded};
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stacks::StackError;
-pub use stats::{CpuStats, EventStats, Recovered, Stats, cause_name};
+pub use stats::{CpuStats, End, EventStats, OpenEnd, Recovered, Stats, cause_name};

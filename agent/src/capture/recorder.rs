@@ -10,7 +10,8 @@ use std::{
 use agent_ebpf::{EventLedger, EventSlot, LossCause, NameRecord, PAGE_SIZE, clock};
 
 use super::{
-    Manifest, Spool, SpoolError,
+    Ending, Manifest, Spool, SpoolError,
+    counts::{CountsFile, Stage},
     drain::{CPUS_PER_THREAD, Drain, DrainOptions, wake_pages},
     names::NameTable,
     options::{CaptureEvent, CaptureOptions, CaptureProbe},
@@ -116,6 +117,7 @@ pub struct Capture {
     links: Links,
     programs: Programs,
     drain: Drain,
+    counts: CountsFile,
     symbols: Option<SymbolReader>,
     state: Option<StateReader>,
     mappings: Option<MappingReader>,
@@ -156,8 +158,10 @@ pub struct Progress {
     pub events: u64,
     /// Events lost.
     pub lost: u64,
-    /// Bytes stored.
-    pub bytes: u64,
+    /// Bytes stored. `None` for a flight recorder, whose events are in the rings until it ends.
+    pub bytes: Option<u64>,
+    /// Since the gates opened.
+    pub elapsed: Duration,
 }
 
 /// A capture that has stopped: all data is in the spool.
@@ -186,10 +190,11 @@ impl Capture {
         check_open_files(&options)?;
         let (spool, kept_spool) = Spool::create(&options.output)?;
         match Self::prepare_in(&spool, &mut options) {
-            Ok(Prepared { links, programs, drain, symbols, mappings, left_out }) => Ok(Self {
+            Ok(Prepared { links, programs, drain, counts, symbols, mappings, left_out }) => Ok(Self {
                 links,
                 programs,
                 drain,
+                counts,
                 symbols,
                 mappings,
                 state: None,
@@ -236,7 +241,9 @@ impl Capture {
         names.flush()?;
         let stream = programs.take_names().ok_or(LoadError::Missing("map NAMES"))?;
         let wake = programs.take_wake();
-        let drain = Drain::start(spool, &programs.rings, wake, (stream, names), &drain_options(options))?;
+        let counts = CountsFile::create(spool, options.cpus.len(), options.overwrite, options.clock)?;
+        let drain =
+            Drain::start(spool, &programs.rings, wake, (stream, names), &counts, &drain_options(options))?;
         let symbols = with_symbols.then(|| SymbolReader::start(spool));
         let with_stacks =
             options.events.iter().any(|event| matches!(event.lane, Lane::Stack(StackKind::User)));
@@ -273,7 +280,7 @@ impl Capture {
         {
             return Err(reason.into());
         }
-        Ok(Prepared { links, programs, drain, symbols, mappings, left_out })
+        Ok(Prepared { links, programs, drain, counts, symbols, mappings, left_out })
     }
 
     /// Events that the kernel refused and nobody asked for by name.
@@ -313,7 +320,11 @@ impl Capture {
 
     /// How far it is.
     pub fn progress(&self) -> Progress {
-        let mut progress = Progress { bytes: self.drain.bytes(), ..Progress::default() };
+        let mut progress = Progress {
+            bytes: (!self.options.overwrite).then(|| self.drain.bytes()),
+            elapsed: self.started.map(|(start, _)| start.elapsed()).unwrap_or_default(),
+            ..Progress::default()
+        };
         for control in controls(&self.programs.rings, &self.options.cpus) {
             progress.events += control.events();
             progress.lost += control.lost_total();
@@ -321,16 +332,33 @@ impl Capture {
         progress
     }
 
+    /// What tells the spool that the end did not come by itself.
+    pub fn ending(&self) -> Ending {
+        Ending(self.counts.clone())
+    }
+
     /// Stops recording and brings all data into the spool. Detaching goes on in the background.
     pub fn stop(self) -> Recorded {
         let Self {
-            links, programs, drain, symbols, state, mappings, spool, options, started, left_out, ..
+            links,
+            programs,
+            drain,
+            counts,
+            symbols,
+            state,
+            mappings,
+            spool,
+            options,
+            started,
+            left_out,
+            ..
         } = self;
         let rings = Arc::clone(&programs.rings);
         let covered = started.map(|(_, from)| (from, options.clock.now_ns()));
         for control in controls(&rings, &options.cpus) {
             control.set_enabled(false);
         }
+        counts.set_stage(Stage::Stopping);
         wait_until_quiet(&rings, &options.cpus);
         programs.flush_side_queues(&options.cpus);
         let recursion_misses = programs.recursion_misses(&links.fast, &links.probes);
@@ -339,6 +367,8 @@ impl Capture {
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(links);
         let (drained, names, failure) = drain.finish();
+        // Also after a failure: what the rings still hold is counted, and stays there.
+        counts.set_stage(Stage::Counted);
         let names_lost: u64 = controls(&rings, &options.cpus).map(|control| control.names_lost()).sum();
         let mut cmdlines = Cmdlines::new();
         if let Some((_, mut names)) = names {
@@ -363,6 +393,7 @@ impl Capture {
                     filtered: (0..options.events.len())
                         .map(|slot| programs.ledger(done.cpu, slot).filtered)
                         .sum(),
+                    ..CpuStats::default()
                 });
             }
         }
@@ -385,7 +416,7 @@ impl Capture {
             events,
             recursion_misses,
             skips_uncounted,
-            names_lost,
+            names_lost: Some(names_lost),
             vanished_cgroups: options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,
         };
@@ -406,6 +437,7 @@ struct Prepared {
     links: Links,
     programs: Programs,
     drain: Drain,
+    counts: CountsFile,
     symbols: Option<SymbolReader>,
     mappings: Option<MappingReader>,
     left_out: Vec<LeftOut>,
@@ -571,6 +603,9 @@ fn drain_options(options: &CaptureOptions) -> DrainOptions {
         cap: options.cap,
         deadline: options.poll_interval,
         overwrite: options.overwrite,
+        // A quarter is for what comes to the data.
+        most_bytes: (rustix::process::getrlimit(rustix::process::Resource::Fsize).current)
+            .map(|limit| limit / 4 * 3),
     }
 }
 

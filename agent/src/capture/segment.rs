@@ -25,6 +25,8 @@ pub(super) struct SegmentContent {
     pub events: u64,
     /// Events lost before the pages, as the pages' marks tell. Known only from a verification.
     pub missed: u64,
+    /// Time of the last event. Known only from a verification.
+    pub last_time: Option<u64>,
     /// Bytes that are in none of the ranges.
     pub unreadable: u64,
     /// Whether there is more amiss than a last write that was cut short.
@@ -54,13 +56,14 @@ pub(super) enum Look {
     Verify,
 }
 
-/// Finds the whole chunks of a segment. A chunk that cannot be decompressed is left out; where a header makes no sense nobody
+/// Finds the whole chunks of a segment, unless `stop` says that nobody waits for it any more. A chunk that cannot be decompressed is left out; where a header makes no sense nobody
 /// knows where the next one is, and that is the end.
 pub(super) fn measure(
     file: &File,
     path: &Path,
     compression: Compression,
     look: Look,
+    stop: &dyn Fn() -> bool,
 ) -> Result<SegmentContent, SpoolError> {
     let read_error = |error| SpoolError::io("read", path)(error);
     let size = file.metadata().map_err(read_error)?.len();
@@ -69,7 +72,8 @@ pub(super) fn measure(
     let mut pages = Vec::new();
     let mut decompressor = Decompressor::new(Codec::Zstd);
     let mut at = 0;
-    loop {
+    // What was found until then is of no use.
+    while !stop() {
         let left = size - at;
         let (header, len, plain_len) = match compression {
             // Verified page by page: that is what can be left out.
@@ -95,7 +99,7 @@ pub(super) fn measure(
                     .ok()
                     .and_then(|()| pages.get(..plain_len)),
             };
-            let Some((events, missed)) = plain.and_then(count) else {
+            let Some((events, missed, last_time)) = plain.and_then(count) else {
                 // All of a chunk is there. Of a bad page without compression only what follows tells whether the write of its
                 // chunk was cut short.
                 content.damaged |= header != 0;
@@ -103,6 +107,7 @@ pub(super) fn measure(
             };
             content.events += events;
             content.missed += missed;
+            content.last_time = last_time.or(content.last_time);
             content.pages += (plain_len / PAGE_SIZE) as u64;
         }
         content.add(start, whole);
@@ -177,14 +182,26 @@ fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<(u64, usize
     Ok(sane.then_some((compressed, uncompressed)))
 }
 
-/// Counts the events on pages and those missed before them; `None` if a page is damaged.
-fn count(pages: &[u8]) -> Option<(u64, u64)> {
+/// Counts the events on pages and those missed before them, and finds the time of the last event; `None` if a page is damaged.
+fn count(pages: &[u8]) -> Option<(u64, u64, Option<u64>)> {
     let (mut events, mut missed) = (0, 0);
     for one in pages.chunks_exact(PAGE_SIZE) {
         events += page::count_events(one, Endian::Little)?;
         missed += page::PageHeader::read(one, Endian::Little).ok()?.missed.unwrap_or_default();
     }
-    Some((events, missed))
+    Some((events, missed, pages.chunks_exact(PAGE_SIZE).rev().find_map(last_time)))
+}
+
+/// The time of the last event of a page.
+fn last_time(one: &[u8]) -> Option<u64> {
+    let header = page::PageHeader::read(one, Endian::Little).ok()?;
+    let data = one.get(page::HEADER_LEN..)?.get(..header.data_len)?;
+    let mut cursor = page::EventCursor::new(header.timestamp);
+    let mut last = None;
+    while let Ok(Some(event)) = cursor.next(data, Endian::Little) {
+        last = Some(event.time);
+    }
+    last
 }
 
 #[cfg(test)]
@@ -216,7 +233,7 @@ mod tests {
     fn verify(compression: Compression, bytes: &[u8]) -> SegmentContent {
         let file = tempfile::tempfile().unwrap();
         file.write_all_at(bytes, 0).unwrap();
-        measure(&file, Path::new("segment"), compression, Look::Verify).unwrap()
+        measure(&file, Path::new("segment"), compression, Look::Verify, &|| false).unwrap()
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::{fmt::Write as _, time::Duration};
 use agent_ebpf::LossCause;
 
 use super::spool::SpoolTotals;
-use crate::probe::RecursionMisses;
+use crate::{
+    probe::RecursionMisses,
+    tracedat::ledger::{CutShort, Missing},
+};
 
 /// A finished capture's counts.
 #[derive(Clone, Debug, Default)]
@@ -28,19 +31,72 @@ pub struct Stats {
     pub recursion_misses: Vec<RecursionMisses>,
     /// Whether there may be more of them, which the kernel does not count.
     pub skips_uncounted: bool,
-    /// Thread names that could not be noted when they changed.
-    pub names_lost: u64,
+    /// Thread names that could not be noted when they changed. `None` if that is not known.
+    pub names_lost: Option<u64>,
     /// Control groups of the recording's scope that were removed meanwhile.
     pub vanished_cgroups: Vec<String>,
-    /// Set for a recording that did not end by itself: the counts are those found in its data.
+    /// Set for a recording whose file was not made at its end. Counts by event are then not known, nor what filters left out.
     pub recovered: Option<Recovered>,
 }
 
-/// What is known about the data of a recording that did not end by itself.
+/// What is known about a recording that was recovered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Bytes of the spool that hold no whole chunk: writes that were cut short.
     pub unreadable_bytes: u64,
+    /// How it came to its end.
+    pub end: End,
+    /// Whether it was a flight recorder, whose events are in the rings until it ends. `None` if that is not known.
+    pub overwrite: Option<bool>,
+}
+
+/// How a recording ended whose file was not made at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// Nobody knows: its spool is of an older recorder, or damaged.
+    #[default]
+    Unknown,
+    /// It was killed while it recorded.
+    Killed,
+    /// It was killed when it had stopped recording, before the rings were empty.
+    KilledStopping,
+    /// A second signal ended it before the rings were empty.
+    SecondSignal,
+    /// Only the file was not finished. All counts by CPU are exact.
+    Unfinished,
+}
+
+impl End {
+    /// Its name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Killed => "killed",
+            Self::KilledStopping => "killed_stopping",
+            Self::SecondSignal => "second_signal",
+            Self::Unfinished => "unfinished",
+        }
+    }
+
+    /// What kept the rings from being emptied, unless they were.
+    pub fn cut_short(self) -> Option<CutShort> {
+        match self {
+            Self::Unknown => Some(CutShort::Unknown),
+            Self::Killed => Some(CutShort::Killed),
+            Self::KilledStopping => Some(CutShort::KilledStopping),
+            Self::SecondSignal => Some(CutShort::SecondSignal),
+            Self::Unfinished => None,
+        }
+    }
+}
+
+/// What is not known of a CPU whose ring was not emptied. Its counts are those of the moment `counted`: there are at least as many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenEnd {
+    /// Time of the last event that is stored, by the recording's clock: what came behind it is missing. `None` if none is stored.
+    pub since: Option<u64>,
+    /// When the counts were noted, by the recording's clock. `None` if they were not: then they are those found in the data.
+    pub counted: Option<u64>,
 }
 
 /// One CPU's counts.
@@ -52,12 +108,18 @@ pub struct CpuStats {
     pub events: u64,
     /// What is stored.
     pub stored: SpoolTotals,
-    /// Events lost, by [`LossCause`]. A recovered recording has all of them under `RingFull`: marks in the data tell no cause.
+    /// Events lost, by [`LossCause`].
     pub lost: [u64; LossCause::COUNT],
+    /// Events lost for a cause that is not known: marks in the data of a recording that was killed tell none.
+    pub lost_unexplained: u64,
     /// Events in ring pages that overwrite mode reused.
     pub overwritten: u64,
     /// Events that filters left out.
     pub filtered: u64,
+    /// Whether a size cap removed events of which nobody knows how many.
+    pub capped_unknown: bool,
+    /// Set if the ring was not emptied.
+    pub open_end: Option<OpenEnd>,
 }
 
 /// One event's counts over all CPUs.
@@ -113,13 +175,20 @@ pub fn cause_name(cause: LossCause) -> &'static str {
 impl CpuStats {
     /// Events lost for any cause.
     pub fn lost_total(&self) -> u64 {
-        self.lost.iter().sum()
+        self.lost.iter().sum::<u64>() + self.lost_unexplained
     }
 
-    /// Events that were in the ring and could not be stored, because the disk was full.
+    /// Events that were in the ring and could not be stored, because the disk was full. Of a CPU whose end is open, how many there are
+    /// at least.
     pub fn unstored(&self) -> u64 {
         let Self { events, stored, overwritten, .. } = self;
         events.saturating_sub(stored.events + stored.capped_events + overwritten)
+    }
+
+    /// What is missing at the end, if the ring was not emptied.
+    pub fn missing(&self) -> Option<Missing> {
+        let OpenEnd { since, counted } = self.open_end?;
+        Some(Missing { at_least: counted.map(|_| self.unstored()), since, counted })
     }
 
     /// Content of the CPUSTAT option: the lines of tracefs' `per_cpu/cpuN/stats`, with our counts in their places.
@@ -178,13 +247,14 @@ impl Stats {
     /// The ledger as JSON, for the file: the counts, and how the clock stood to wall time (nanoseconds to add, and how wrong
     /// they can be).
     pub fn to_json(&self, clock: &str, realtime_offset: i64, realtime_uncertainty: u64) -> String {
-        let mut json = String::from("{\"version\":1");
+        let mut json = String::from("{\"version\":2");
         let _ = write!(
             json,
             ",\"clock\":\"{clock}\",\"realtime_offset_ns\":{realtime_offset},\
              \"realtime_uncertainty_ns\":{realtime_uncertainty}"
         );
-        let _ = write!(json, ",\"duration_ns\":{}", self.duration.as_nanos());
+        let duration = self.recovered.is_none().then(|| self.duration.as_nanos().to_string());
+        let _ = write!(json, ",\"duration_ns\":{}", duration.as_deref().unwrap_or("null"));
         if let Some((from, to)) = self.covered {
             let _ = write!(json, ",\"covered\":{{\"from_ns\":{from},\"to_ns\":{to}}}");
         }
@@ -203,26 +273,22 @@ impl Stats {
                 serde_json::Value::from(self.vanished_cgroups.as_slice())
             );
         }
-        if let Some(Recovered { unreadable_bytes }) = self.recovered {
-            let _ = write!(json, ",\"recovered\":{{\"unreadable_bytes\":{unreadable_bytes}}}");
-        }
-        let _ = write!(json, ",\"names_lost\":{},\"cpus\":[", self.names_lost);
-        for (index, cpu) in self.cpus.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
+        if let Some(Recovered { unreadable_bytes, end, overwrite }) = self.recovered {
+            let overwrite = overwrite.map_or("null", |is| if is { "true" } else { "false" });
             let _ = write!(
                 json,
-                "{comma}{{\"cpu\":{},\"recorded\":{},\"stored\":{},\"pages\":{},\"overwritten\":{},\"capped\":{},\"unstored\":{},\"filtered\":{}",
-                cpu.cpu,
-                cpu.events,
-                cpu.stored.events,
-                cpu.stored.pages,
-                cpu.overwritten,
-                cpu.stored.capped_events,
-                cpu.unstored(),
-                cpu.filtered,
+                ",\"recovered\":{{\"ended\":\"{}\",\"overwrite\":{overwrite},\"unreadable_bytes\":{unreadable_bytes}}}",
+                end.name()
             );
-            push_losses(&mut json, &cpu.lost);
-            json.push('}');
+        }
+        let _ = write!(json, ",\"names_lost\":{},\"cpus\":[", or_null(self.names_lost));
+        for (index, cpu) in self.cpus.iter().enumerate() {
+            json.push_str(if index == 0 { "" } else { "," });
+            self.push_cpu(&mut json, cpu);
+        }
+        if self.recovered.is_some() {
+            json.push_str("],\"events\":null,\"programs\":null}");
+            return json;
         }
         json.push_str("],\"events\":[");
         let seen =
@@ -246,7 +312,7 @@ impl Stats {
             if event.sampled_out != 0 {
                 let _ = write!(json, ",\"sampled_out\":{}", event.sampled_out);
             }
-            push_losses(&mut json, &event.lost);
+            push_losses(&mut json, &event.lost, 0);
             if !event.lost_on.is_empty() {
                 // By cause, in the order of `lost`.
                 let by_cpu = event.lost_on.iter().map(|(cpu, lost)| format!("\"{cpu}\":{lost:?}"));
@@ -265,6 +331,40 @@ impl Stats {
         json.push_str("]}");
         json
     }
+
+    /// A CPU's counts. Those that are not known are `null`; where `missing` is, the others are those of the moment `counted_ns`.
+    fn push_cpu(&self, json: &mut String, cpu: &CpuStats) {
+        let CpuStats { stored, overwritten, filtered, open_end, .. } = *cpu;
+        let is_exact = open_end.is_none();
+        let is_counted = open_end.is_none_or(|end| end.counted.is_some());
+        let _ = write!(
+            json,
+            "{{\"cpu\":{},\"recorded\":{},\"stored\":{},\"pages\":{},\"overwritten\":{},\"capped\":{},\"unstored\":{},\"filtered\":{}",
+            cpu.cpu,
+            or_null(is_exact.then_some(cpu.events)),
+            stored.events,
+            stored.pages,
+            or_null(is_counted.then_some(overwritten)),
+            or_null((!cpu.capped_unknown).then_some(stored.capped_events)),
+            or_null(is_exact.then(|| cpu.unstored())),
+            or_null(self.recovered.is_none().then_some(filtered)),
+        );
+        if is_counted {
+            push_losses(json, &cpu.lost, cpu.lost_unexplained);
+        } else {
+            let _ = write!(json, ",\"lost\":{{\"unexplained\":{}}}", cpu.lost_unexplained);
+        }
+        if let Some(Missing { at_least, since, counted }) = cpu.missing() {
+            let _ = write!(
+                json,
+                ",\"missing\":{{\"at_least\":{},\"since_ns\":{},\"counted_ns\":{}}}",
+                or_null(at_least),
+                or_null(since),
+                or_null(counted),
+            );
+        }
+        json.push('}');
+    }
 }
 
 /// A number, or `null` for one that is not known.
@@ -272,11 +372,14 @@ fn or_null(number: Option<u64>) -> String {
     number.map_or_else(|| "null".to_owned(), |number| number.to_string())
 }
 
-fn push_losses(json: &mut String, lost: &[u64; LossCause::COUNT]) {
+fn push_losses(json: &mut String, lost: &[u64; LossCause::COUNT], unexplained: u64) {
     json.push_str(",\"lost\":{");
     for (index, cause) in LossCause::ALL.into_iter().enumerate() {
         let comma = if index == 0 { "" } else { "," };
         let _ = write!(json, "{comma}\"{}\":{}", cause_name(cause), lost[cause as usize]);
+    }
+    if unexplained != 0 {
+        let _ = write!(json, ",\"unexplained\":{unexplained}");
     }
     json.push('}');
 }
@@ -293,7 +396,7 @@ mod tests {
             stored: SpoolTotals { events: 10, pages: 1, bytes: 4096, capped_events: 2 },
             lost: [5, 0, 1, 0, 0],
             overwritten: 7,
-            filtered: 0,
+            ..CpuStats::default()
         };
         assert_eq!(
             stats.cpustat(),
@@ -335,7 +438,7 @@ mod tests {
         assert!(json.contains(",\"recursion_misses\":null,\"names_lost\""), "{json}");
         let json_of_more = Stats { skips_uncounted: true, ..Stats::default() }.to_json("mono", 5, 1);
         assert!(
-            json_of_more.contains(",\"recursion_misses\":0,\"skips_uncounted\":true,\"names_lost\""),
+            json_of_more.contains(",\"recursion_misses\":0,\"skips_uncounted\":true,\"names_lost\":null"),
             "{json_of_more}"
         );
         assert!(
@@ -345,5 +448,38 @@ mod tests {
             ),
             "{json}"
         );
+    }
+
+    #[test]
+    fn what_is_not_known_is_null() {
+        let stored = SpoolTotals { events: 10, pages: 2, bytes: 99, capped_events: 0 };
+        let end = OpenEnd { since: Some(70), counted: Some(80) };
+        let counted = CpuStats { cpu: 1, events: 14, stored, open_end: Some(end), ..CpuStats::default() };
+        let unknown = CpuStats {
+            cpu: 2,
+            events: 10,
+            stored,
+            lost_unexplained: 3,
+            capped_unknown: true,
+            open_end: Some(OpenEnd::default()),
+            ..CpuStats::default()
+        };
+        let recovered = Recovered { unreadable_bytes: 5, end: End::Killed, overwrite: Some(false) };
+        let stats = Stats { cpus: vec![counted, unknown], recovered: Some(recovered), ..Stats::default() };
+        let json = stats.to_json("mono", 5, 1);
+        for part in [
+            "\"duration_ns\":null,\"recursion_misses\":null,\"recovered\":{\"ended\":\"killed\",\"overwrite\":false,\
+             \"unreadable_bytes\":5},\"names_lost\":null,",
+            "{\"cpu\":1,\"recorded\":null,\"stored\":10,\"pages\":2,\"overwritten\":0,\"capped\":0,\"unstored\":null,\
+             \"filtered\":null,\"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":0,\"rate_limit\":0},\
+             \"missing\":{\"at_least\":4,\"since_ns\":70,\"counted_ns\":80}}",
+            "{\"cpu\":2,\"recorded\":null,\"stored\":10,\"pages\":2,\"overwritten\":null,\"capped\":null,\"unstored\":null,\
+             \"filtered\":null,\"lost\":{\"unexplained\":3},\
+             \"missing\":{\"at_least\":null,\"since_ns\":null,\"counted_ns\":null}}",
+            "],\"events\":null,\"programs\":null}",
+        ] {
+            assert!(json.contains(part), "{part}\n{json}");
+        }
+        assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
     }
 }

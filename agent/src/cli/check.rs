@@ -10,7 +10,7 @@ use super::exit::ExitCode;
 use super::list::json_string;
 use super::units::{bytes, count};
 use crate::terminal;
-use crate::tracedat::check::{Fault, Report, Severity, check};
+use crate::tracedat::check::{Fault, Report, Rule, Severity, check};
 
 /// Check trace.dat files for damage
 ///
@@ -103,10 +103,17 @@ fn text(path: &Path, report: &Report, notes: bool) -> String {
         (0, 0) => "no faults".to_owned(),
         (errors, warnings) => format!("{} errors, {} warnings", count(errors), count(warnings)),
     };
+    // No fault of the file, and more than a note for who wants to know what happened.
+    let cut_short = report.totals.iter().any(|(rule, _)| *rule == Rule::CutShort);
+    let end = match (cut_short, notes) {
+        (false, _) => "",
+        (true, true) => "; the recording was cut short",
+        (true, false) => "; the recording was cut short (-v tells what is known of its end)",
+    };
     let checked = &report.checked;
     let _ = writeln!(
         text,
-        "{name}: {verdict} in {}: {} sections, {} options, {} CPUs, {} pages, {} events",
+        "{name}: {verdict} in {}: {} sections, {} options, {} CPUs, {} pages, {} events{end}",
         bytes(checked.bytes),
         count(checked.sections),
         count(checked.options),

@@ -15,6 +15,7 @@ use crate::capture::LEDGER_OPTION;
 use crate::json::Value;
 use crate::terminal;
 use crate::tracedat::initial_state::InitialState;
+use crate::tracedat::ledger::Ledger as Known;
 use crate::tracedat::reader::{BufferInfo, Counts, Module, OptionValue, ReadError, Reader};
 use crate::tracedat::{Endian, FileOption, OptionId};
 
@@ -355,9 +356,21 @@ impl<'a> Report<'a> {
             let of = cpus.iter().filter_map(|cpu| cpu.get(name)?.number());
             of.fold(0, u64::saturating_add)
         };
-        let _ = write!(text, "  the recorder's ledger: {} events recorded", count(sum("recorded")));
+        // What a version of the ledger does not have, its reader says.
+        let known = Known::parse(&ledger.text).unwrap_or_default();
+        text.push_str("  the recorder's ledger: ");
+        match known.cut_short {
+            None => {
+                let _ = write!(text, "{} events recorded", count(sum("recorded")));
+                if let stored @ 1.. = sum("stored") {
+                    let _ = write!(text, ", {} stored", count(stored));
+                }
+            }
+            Some(cut_short) => {
+                let _ = write!(text, "{}, {} events stored", cut_short.text(), count(sum("stored")));
+            }
+        }
         for (name, what) in [
-            ("stored", "stored"),
             ("overwritten", "overwritten"),
             ("capped", "dropped for the size limit"),
             ("unstored", "not stored"),
@@ -367,6 +380,9 @@ impl<'a> Report<'a> {
             if events != 0 {
                 let _ = write!(text, ", {} {what}", count(events));
             }
+        }
+        if cpus.iter().any(|cpu| cpu.get("capped") == Some(&Value::Null)) {
+            text.push_str(", an unknown number dropped for the size limit");
         }
         let mut causes: Vec<(&str, u64)> = Vec::new();
         for (cause, events) in cpus.iter().filter_map(|cpu| cpu.get("lost")).flat_map(Value::members) {
@@ -381,8 +397,18 @@ impl<'a> Report<'a> {
             .filter(|(_, events)| *events != 0)
             .map(|(cause, events)| format!("{} {}", clean(cause.trim_matches('"')), count(*events)))
             .collect();
-        let lost = if causes.is_empty() { "none".to_owned() } else { causes.join(", ") };
+        let lost = match (causes.is_empty(), known.cut_short) {
+            (true, None) => "none".to_owned(),
+            (false, None) => causes.join(", "),
+            (true, Some(_)) => "unknown".to_owned(),
+            (false, Some(_)) => format!("at least {}", causes.join(", ")),
+        };
         let _ = writeln!(text, "; lost: {lost}");
+        for cpu in &known.cpus {
+            if let Some(missing) = cpu.missing {
+                let _ = writeln!(text, "  CPU {}: {}", cpu.cpu, missing.text(count));
+            }
+        }
     }
 }
 

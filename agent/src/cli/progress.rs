@@ -30,6 +30,12 @@ impl ProgressLine {
         self.on
     }
 
+    /// Writes a line that stays.
+    pub(super) fn say(&mut self, text: &str) {
+        let clear = if std::mem::take(&mut self.shown) { "\r\x1b[K" } else { "" };
+        super::tell(&format!("{clear}{text}"));
+    }
+
     /// Shows the state, unless it was shown a moment ago.
     pub(super) fn show(&mut self, now: Progress) {
         if !self.on {
@@ -50,13 +56,26 @@ impl ProgressLine {
             "recording: {} events ({}/s), {}, {lost}",
             count(now.events),
             count(rate),
-            bytes(now.bytes)
+            bytes(now.bytes.unwrap_or_default())
         );
         // A terminal that is gone is noticed by the signal that comes with it.
         let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
         self.shown = true;
         self.last = Some((time, now));
     }
+}
+
+/// How far a recording is, for who asks by signal.
+pub(super) fn text(now: Progress) -> String {
+    let Progress { events, lost, bytes: stored, elapsed } = now;
+    let stored = stored
+        .map_or_else(|| "all of them in the rings".to_owned(), |stored| format!("{} stored", bytes(stored)));
+    format!(
+        "tracer-agent: recording for {:.1} s: {} events, {} lost, {stored}",
+        elapsed.as_secs_f64(),
+        count(events),
+        count(lost)
+    )
 }
 
 /// How far the reading of a file has come: a line on stderr, from the second second on.

@@ -1,10 +1,10 @@
 //! `tracer-agent recover`: a trace.dat from what a killed recording left behind.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::atomic::Ordering};
 
 use clap::Args;
 
-use super::{CliError, exit::ExitCode, summary};
+use super::{CliError, exit::ExitCode, rewriting, summary};
 use crate::{
     capture::{FinishError, Spool, recover},
     output::Output,
@@ -34,7 +34,9 @@ pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
     let output = args.output.as_deref().map(Output::at).transpose();
     let output = output.map_err(|error| CliError::Recover(FinishError::Output(error)))?;
     let spool = Spool::open(&args.path).map_err(|error| CliError::Recover(FinishError::Spool(error)))?;
-    let finished = recover(spool, output).map_err(CliError::Recover)?;
+    let finished = rewriting::stoppable(|stopped| {
+        recover(spool, output, &|| stopped.load(Ordering::Relaxed)).map_err(CliError::Recover)
+    })?;
     if !args.quiet {
         super::tell(summary::text(&finished).trim_end());
     }

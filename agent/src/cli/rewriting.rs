@@ -45,11 +45,22 @@ pub(super) fn output(path: &Path, input: &Path) -> Result<Output, CliError> {
     Output::at(path).map_err(|error| failed(input)(error.into()))
 }
 
-/// Runs `work` with something to tell its progress to. Ctrl-C stops it, so that nothing half-written stays behind.
-pub(super) fn run<T: Send>(
+/// Runs `work` with something to tell its progress to. Ctrl-C stops it.
+pub(super) fn run<T>(
     what: &'static str,
     work: impl FnOnce(&mut dyn FnMut(Progress) -> bool) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
+    stoppable(|stopped| {
+        let mut line = Line::new(what);
+        work(&mut |progress| {
+            line.show(progress);
+            !stopped.load(Ordering::Relaxed)
+        })
+    })
+}
+
+/// Runs `work` with a flag that is set when a signal asks for the end, so that nothing half-written stays behind.
+pub(super) fn stoppable<T>(work: impl FnOnce(&AtomicBool) -> Result<T, CliError>) -> Result<T, CliError> {
     let signals = Signals::block().map_err(CliError::system("block signals"))?;
     let stopped = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -60,12 +71,7 @@ pub(super) fn run<T: Send>(
                 stopped.store(true, Ordering::Relaxed);
             }
         });
-        let mut line = Line::new(what);
-        let result = work(&mut |progress| {
-            line.show(progress);
-            !stopped.load(Ordering::Relaxed)
-        });
-        drop(line);
+        let result = work(stopped);
         drop(end);
         result
     })

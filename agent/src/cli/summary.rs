@@ -31,26 +31,11 @@ pub(super) fn text(finished: &Finished) -> String {
     for note in notes {
         let _ = writeln!(text, "{note}");
     }
-    if stats.unstored() != 0 {
-        let _ = writeln!(
-            text,
-            "{} more events were in the rings and could not be stored",
-            count(stats.unstored())
-        );
-    }
-    if let Some(Recovered { unreadable_bytes }) = stats.recovered {
-        text.push_str(
-            "events that were in the rings when the recorder was killed are missing and not counted\n",
-        );
-        if unreadable_bytes != 0 {
-            let _ = writeln!(
-                text,
-                "{} of the data were not readable; a write that was cut short leaves some at the end",
-                bytes(unreadable_bytes)
-            );
-        }
+    if let Some(recovered) = stats.recovered {
+        how_it_ended(&mut text, stats, recovered);
         return text;
     }
+    unstored(&mut text, stats);
     match stats.recursion_misses() {
         Some(0) => {}
         Some(misses) => {
@@ -69,8 +54,8 @@ pub(super) fn text(finished: &Finished) -> String {
             "events that this kernel fires at the end of interrupts may be missing: in the generic lane it skips some without counting them\n",
         );
     }
-    if stats.names_lost != 0 {
-        let _ = writeln!(text, "{} thread names may be missing", count(stats.names_lost));
+    if let Some(names @ 1..) = stats.names_lost {
+        let _ = writeln!(text, "{} thread names may be missing", count(names));
     }
     left_out(&mut text, stats);
     for group in &stats.vanished_cgroups {
@@ -89,6 +74,56 @@ pub(super) fn text(finished: &Finished) -> String {
         }
     }
     text
+}
+
+fn unstored(text: &mut String, stats: &Stats) {
+    if stats.unstored() != 0 {
+        let _ = writeln!(
+            text,
+            "{} more events were in the rings and could not be stored",
+            count(stats.unstored())
+        );
+    }
+}
+
+/// What is known of a recording whose file was not made at its end, and what is not.
+fn how_it_ended(text: &mut String, stats: &Stats, recovered: Recovered) {
+    let Recovered { unreadable_bytes, end, overwrite } = recovered;
+    match end.cut_short() {
+        None => {
+            text.push_str("the recording had ended, only its file was not finished: the counts are exact\n");
+            unstored(text, stats);
+        }
+        Some(cut_short) => {
+            let lost = match overwrite {
+                Some(true) => "a flight recorder's events are in the rings until it ends, and they are gone",
+                _ => "what was in the rings is missing, and what was lost since the last count is not known",
+            };
+            let _ = writeln!(text, "{}: {lost}", cut_short.text());
+        }
+    }
+    for cpu in &stats.cpus {
+        let Some(missing) = cpu.missing() else { continue };
+        if stats.cpus.len() <= ALL_CPUS || missing.at_least != Some(0) {
+            let _ = writeln!(text, "CPU {}: {}", cpu.cpu, missing.text(count));
+        }
+    }
+    let capped: Vec<_> =
+        stats.cpus.iter().filter(|cpu| cpu.capped_unknown).map(|cpu| cpu.cpu.to_string()).collect();
+    if !capped.is_empty() {
+        let _ = writeln!(
+            text,
+            "how many events the size limit removed is not known on CPU {}",
+            capped.join(", ")
+        );
+    }
+    if unreadable_bytes != 0 {
+        let _ = writeln!(
+            text,
+            "{} of the data were not readable; a write that was cut short leaves some at the end",
+            bytes(unreadable_bytes)
+        );
+    }
 }
 
 fn table(text: &mut String, stats: &Stats) {

@@ -6,7 +6,7 @@ use super::error::ExportError;
 use super::job::Job;
 use crate::event::{EventTable, Machine, NoNames, Printer};
 use crate::tracedat::reader::{Counts, CpuCounts, Reader, Records, Source};
-use crate::tracedat::{FileOption, OptionId};
+use crate::tracedat::{FileOption, OptionId, ledger::Ledger};
 
 /// A file that is exported.
 pub type TraceFile = Reader<Box<dyn Source>>;
@@ -36,6 +36,8 @@ pub struct Lane {
     /// Events of this CPU that were lost and have no mark among its records, because none came behind them: by the ledger,
     /// which only files of this recorder have.
     pub lost_at_end: u64,
+    /// Whether more may be missing there: the recording did not come to its end.
+    pub cut_short: bool,
     /// The buffers that it is in.
     parts: Vec<usize>,
 }
@@ -73,9 +75,16 @@ impl<'r> Recording<'r> {
         let ledger = ledger(file);
         let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
         for lane in lanes.iter_mut().filter(|lane| lane.channel.is_empty()) {
-            let lost = lost.get(&lane.cpu).copied().unwrap_or(0);
-            lane.lost_at_end = lost.saturating_sub(lane.counts.missed_events);
+            let Some(LostOfCpu { events, cut_short }) = lost.get(&lane.cpu) else { continue };
+            lane.lost_at_end = events.saturating_sub(lane.counts.missed_events);
+            lane.cut_short = *cut_short;
         }
+        // No layout has a place for a loss of which only the least is known.
+        let cut_short = lanes.iter().filter(|lane| lane.cut_short).count() as u64;
+        job.not_carried(
+            "CPUs at whose end more events may be missing: the recording was cut short",
+            cut_short,
+        );
         let machine = Machine { endian: file.header().endian, long_size: file.layout().long_size };
         let events = event_table(file, machine, &lanes, job)?;
         job.set_total(lanes.iter().map(|lane| lane.counts.events).sum());
@@ -157,7 +166,7 @@ impl Lane {
 
     fn empty(channel: String, cpu: u32, parts: Vec<usize>) -> Self {
         let counts = CpuCounts { cpu, ..CpuCounts::default() };
-        Self { channel, cpu, by_id: Vec::new(), counts, lost_at_end: 0, parts }
+        Self { channel, cpu, by_id: Vec::new(), counts, lost_at_end: 0, cut_short: false, parts }
     }
 
     fn add(&mut self, found: &Counts, job: &Job<'_>) -> Result<(), ExportError> {
@@ -233,14 +242,26 @@ fn ledger(file: &TraceFile) -> Option<serde_json::Value> {
     })
 }
 
+/// What is known of the events of a CPU that did not reach the file.
+struct LostOfCpu {
+    /// How many; if cut short, at least.
+    events: u64,
+    cut_short: bool,
+}
+
 /// Events that each CPU lost before they reached the file.
-fn lost_by_cpu(ledger: &serde_json::Value) -> BTreeMap<u32, u64> {
+fn lost_by_cpu(ledger: &serde_json::Value) -> BTreeMap<u32, LostOfCpu> {
+    let known = Ledger::parse(&ledger.to_string()).unwrap_or_default();
+    let missing = |number: u32| known.cpus.iter().find(|cpu| cpu.cpu == number).and_then(|cpu| cpu.missing);
     let cpus = ledger.get("cpus").and_then(|cpus| cpus.as_array()).map_or(&[][..], Vec::as_slice);
     let row = |cpu: &serde_json::Value| {
         let number = u32::try_from(cpu.get("cpu")?.as_u64()?).ok()?;
         let causes = cpu.get("lost")?.as_object()?.values().filter_map(serde_json::Value::as_u64);
         let unstored = cpu.get("unstored").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        Some((number, causes.fold(unstored, u64::saturating_add)))
+        let missing = missing(number);
+        let unstored = missing.map_or(unstored, |missing| missing.at_least.unwrap_or(0));
+        let events = causes.fold(unstored, u64::saturating_add);
+        Some((number, LostOfCpu { events, cut_short: missing.is_some() }))
     };
     cpus.iter().filter_map(row).collect()
 }

@@ -294,7 +294,7 @@ fn spool(data: &[u8]) {
     }
     let output = dir.path().join("t.dat");
     let (Ok(opened), Ok(place)) = (Spool::open(&spool), Output::at(&output)) else { return };
-    let Ok(finished) = recover(opened, Some(place)) else {
+    let Ok(finished) = recover(opened, Some(place), &|| false) else {
         let is_segment = |name: &str| name.starts_with("cpu");
         for (name, bytes) in SPOOL.iter().zip(parts).filter(|(name, _)| is_segment(name)) {
             let left = fs::read(spool.join(name)).unwrap_or_default();

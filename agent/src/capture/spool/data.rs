@@ -3,11 +3,11 @@
 use std::{
     fs::File,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use super::{Spool, SpoolError};
-use crate::{output::Directory, tracedat::ChunkCompressor};
+use crate::{capture::counts::CpuNotes, output::Directory, ring::Control, tracedat::ChunkCompressor};
 
 /// A data file of a CPU.
 #[derive(Clone, Debug)]
@@ -39,6 +39,9 @@ pub(in crate::capture) struct CpuSpool {
     previous: Option<Segment>,
     next_index: u64,
     totals: SpoolTotals,
+    /// Bytes of them that [`CpuSpool::take_growth`] has told of.
+    told_bytes: u64,
+    notes: CpuNotes,
     /// Whole chunks that are not in the file yet.
     pending: Vec<u8>,
     pending_pages: u64,
@@ -72,7 +75,12 @@ struct Segment {
 impl CpuSpool {
     /// The spool of `cpu`. With a `cap`, at most that many bytes of pages are kept: two segments of half the size, the
     /// older of which goes when the newer is full (as trace-cmd's `-m` does).
-    pub(in crate::capture) fn create(spool: &Spool, cpu: u32, cap: Option<u64>) -> Result<Self, SpoolError> {
+    pub(in crate::capture) fn create(
+        spool: &Spool,
+        cpu: u32,
+        cap: Option<u64>,
+        notes: CpuNotes,
+    ) -> Result<Self, SpoolError> {
         let current = Segment::create(spool.files(), cpu, 0)?;
         Ok(Self {
             files: spool.files().clone(),
@@ -82,6 +90,8 @@ impl CpuSpool {
             previous: None,
             next_index: 1,
             totals: SpoolTotals::default(),
+            told_bytes: 0,
+            notes,
             pending: Vec::new(),
             pending_pages: 0,
             pending_events: 0,
@@ -132,6 +142,22 @@ impl CpuSpool {
         Ok(())
     }
 
+    /// By how many bytes it has grown since this was asked; wraps when it became smaller.
+    pub(in crate::capture) fn take_growth(&mut self) -> u64 {
+        self.totals.bytes.wrapping_sub(std::mem::replace(&mut self.told_bytes, self.totals.bytes))
+    }
+
+    /// Where the spool is, for messages.
+    pub(in crate::capture) fn dir(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// Notes what the ring's control block says, for the case that this process is killed. To be called before the data that are
+    /// counted there come to the file.
+    pub(in crate::capture) fn note(&mut self, control: Control<'_>) {
+        self.notes.note(control);
+    }
+
     /// What is on disk.
     pub(in crate::capture) fn totals(&self) -> SpoolTotals {
         self.totals
@@ -142,6 +168,8 @@ impl CpuSpool {
         self.next_index += 1;
         let full = std::mem::replace(&mut self.current, fresh);
         if let Some(old) = self.previous.replace(full) {
+            // After the fresh one and the full one.
+            self.notes.note_capped(self.next_index - 2, old.events);
             self.files.remove(&old.name).map_err(SpoolError::io("remove", &old.path))?;
             self.totals.pages -= old.pages;
             self.totals.events -= old.events;

@@ -5,6 +5,7 @@
 //! | file | content |
 //! |---|---|
 //! | `manifest` | everything else that the trace file needs: [`super::Manifest`] |
+//! | `counts` | what the control blocks said when a reader last looked: [`super::counts`] |
 //! | `names` | thread names as they became known: [`super::names`] |
 //! | `kallsyms` | the kernel's symbols, written while recording, as one zstd frame; empty if the disk had no room for them |
 //! | `state` | the state of the machine at the start |
@@ -224,8 +225,8 @@ impl Spool {
         self.files.join(name)
     }
 
-    /// Sets `bytes` of disk space aside for finishing the file. A file system that cannot do so is not an error: then a
-    /// full disk may leave the recording in the spool.
+    /// Sets `bytes` of disk space aside for finishing the file. A file system that cannot do so is not an error, nor is a limit on the
+    /// size of a file that is smaller: then a full disk may leave the recording in the spool.
     pub fn reserve(&self, bytes: u64) -> Result<(), SpoolError> {
         let path = self.file("reserve");
         let file = self.files.create("reserve").map_err(SpoolError::io("create", &path))?;

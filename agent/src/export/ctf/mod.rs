@@ -74,8 +74,10 @@ impl Format for Ctf {
             };
             let mut stream = trace.stream(&dir, id, lane.cpu)?;
             convert::lane(recording, lane, &trace, id, state.as_ref(), &mut stream, job)?;
-            if lane.lost_at_end > 0 {
-                stream.lost(lane.lost_at_end, trace.span.1)?;
+            // As everywhere, a loss of unknown size counts as one event at least.
+            let lost = lane.lost_at_end.max(lane.cut_short.into());
+            if lost > 0 {
+                stream.lost(lost, trace.span.1)?;
             }
             stream.finish()
         })?;

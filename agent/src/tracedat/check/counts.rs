@@ -50,6 +50,15 @@ pub(super) fn check<S: Source>(
                     check.faults.add(Rule::Ledger, option.at, || option.name(), detail);
                     continue;
                 };
+                if let Some(cut_short) = ledger.cut_short {
+                    for cpu in &ledger.cpus {
+                        let detail = || {
+                            let missing = cpu.missing.unwrap_or_default().text(|events| events.to_string());
+                            format!("{}; CPU {}: {missing}", cut_short.text(), cpu.cpu)
+                        };
+                        check.faults.add(Rule::CutShort, option.at, || option.name(), detail);
+                    }
+                }
                 for cpu in &ledger.cpus {
                     let (Some(stored), Some((events, _))) = (cpu.stored, events("", cpu.cpu)) else {
                         continue;

@@ -158,6 +158,8 @@ rules! {
         "they do not know it";
     LedgerCount Warning "ledger-count": "The loss ledger counts other events than there are.",
         "they do not know it";
+    CutShort Note "cut-short": "The recording did not come to its end: events that were in the recorder's rings are missing.",
+        "they show what is there, and do not tell";
     CpuStatCount Warning "cpustat-count": "The statistics of a CPU count other events than there are: data are missing, or the file is a part of another.",
         "`report --stat` shows wrong numbers";
     Unreadable Error "unreadable": "The reader cannot open the file, or a part of it.",

@@ -1,0 +1,340 @@
+//! What the control blocks said when a reader last looked: all that is known of what was in the rings of a recording that was killed.
+//!
+//! The file `counts` of the spool, in numbers of 64 bits, little endian:
+//!
+//! | at | content |
+//! |---|---|
+//! | 0 | name and version of the layout |
+//! | 8 | 1 if the recording keeps the newest events only |
+//! | 16 | how far it came: [`Stage`] |
+//! | 64 + 256 i | two notes of the i-th CPU, of 128 bytes each |
+//!
+//! A note has a CRC-32 of what follows, and a number that rises. Notes are written in turns, so that one that was cut short leaves the
+//! one before it. A note is written *before* the data it counts, so that it never has less than the data.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::FileExt as _,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use agent_ebpf::LossCause;
+
+use super::{Spool, SpoolError};
+use crate::{kernel::clock::TraceClock, ring::Control};
+
+/// Name of the file in the spool.
+const NAME: &str = "counts";
+/// First bytes of the file.
+const MAGIC: u64 = u64::from_le_bytes(*b"TACOUNT1");
+const OVERWRITE_AT: usize = 8;
+const STAGE_AT: usize = 16;
+/// Where the notes begin.
+const HEADER: usize = 64;
+/// Bytes that a note has room for.
+const NOTE: usize = 128;
+/// Numbers in a note.
+const NUMBERS: usize = 10 + LossCause::COUNT;
+/// More CPUs than any kernel has.
+const MAX_CPUS: usize = 1 << 16;
+
+/// How far a recording came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// It records, or is about to.
+    Recording = 0,
+    /// Nothing is recorded any more; the readers empty the rings.
+    Stopping = 1,
+    /// A second signal ended it meanwhile.
+    Interrupted = 2,
+    /// The notes are final: what is not in the spool is known.
+    Counted = 3,
+}
+
+/// What a reader noted of a CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Note {
+    /// When, by the recording's clock.
+    pub time: u64,
+    /// Events written to the ring.
+    pub events: u64,
+    /// Events lost, by cause.
+    pub lost: [u64; LossCause::COUNT],
+    /// Events in pages that overwrite mode reused.
+    pub overwritten: u64,
+    /// Thread names lost.
+    pub names_lost: u64,
+    /// Number of the oldest segment that is kept.
+    pub first_segment: u64,
+    /// Events in the segments before that.
+    pub capped: u64,
+    /// Events in the last of them.
+    pub last_capped: u64,
+}
+
+impl Note {
+    /// Events that the size cap removed, where `first_segment` is the number of the oldest segment found. `None` if that is not the one
+    /// that the note tells of.
+    pub(super) fn capped(&self, first_segment: u64) -> Option<u64> {
+        match self.first_segment.checked_sub(first_segment) {
+            Some(0) => Some(self.capped),
+            // Noted, but not removed any more.
+            Some(1) => self.capped.checked_sub(self.last_capped),
+            _ => None,
+        }
+    }
+
+    fn encode(&self, sequence: u64, cpu: u32) -> [u8; NOTE] {
+        // Destructured so that a new field is not forgotten here.
+        let Self { time, events, lost, overwritten, names_lost, first_segment, capped, last_capped } = *self;
+        let known = [sequence, cpu.into(), time, events, overwritten, names_lost, first_segment, capped];
+        let numbers = known.into_iter().chain([last_capped]).chain(lost);
+        let mut bytes = [0; NOTE];
+        for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        let sum = u64::from(crc32fast::hash(&bytes[8..]));
+        bytes[..8].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// The number, the CPU, and the note.
+    fn decode(bytes: &[u8; NOTE]) -> Option<(u64, u32, Self)> {
+        let mut numbers = [0; NUMBERS];
+        for (number, place) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+            *number = u64::from_le_bytes(*place.first_chunk()?);
+        }
+        let [
+            sum,
+            sequence,
+            cpu,
+            time,
+            events,
+            overwritten,
+            names_lost,
+            first_segment,
+            capped,
+            last_capped,
+            lost @ ..,
+        ] = numbers;
+        let is_whole = sum == u64::from(crc32fast::hash(&bytes[8..])) && sequence != 0;
+        let note = Self { time, events, lost, overwritten, names_lost, first_segment, capped, last_capped };
+        is_whole.then_some((sequence, u32::try_from(cpu).ok()?, note))
+    }
+}
+
+/// The file while it is written.
+#[derive(Clone, Debug)]
+pub(super) struct CountsFile {
+    file: Arc<File>,
+    stage: Arc<Mutex<Stage>>,
+    clock: TraceClock,
+}
+
+impl CountsFile {
+    /// Creates the file for `cpus` CPUs, with room for all notes: writing one takes no space that a full disk might not have.
+    pub(super) fn create(
+        spool: &Spool,
+        cpus: usize,
+        overwrite: bool,
+        clock: TraceClock,
+    ) -> Result<Self, SpoolError> {
+        let path = spool.file(NAME);
+        let mut bytes = vec![0; HEADER + cpus * 2 * NOTE];
+        bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[OVERWRITE_AT] = overwrite.into();
+        let file = spool.files().create(NAME).map_err(SpoolError::io("create", &path))?;
+        file.write_all_at(&bytes, 0).map_err(SpoolError::io("write", &path))?;
+        Ok(Self { file: Arc::new(file), stage: Arc::new(Mutex::new(Stage::Recording)), clock })
+    }
+
+    /// The notes of the CPU `cpu`, the one number `index` of those recorded.
+    pub(super) fn of_cpu(&self, index: usize, cpu: u32) -> CpuNotes {
+        let at = (HEADER + index * 2 * NOTE) as u64;
+        let Self { file, clock, .. } = self;
+        CpuNotes { file: Arc::clone(file), clock: *clock, at, cpu, sequence: 0, note: Note::default() }
+    }
+
+    /// Tells how far the recording is, unless it is further.
+    pub(super) fn set_stage(&self, stage: Stage) {
+        let mut now = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        if *now < stage {
+            *now = stage;
+            // A stage that cannot be told leaves the one before, which claims less.
+            let _ = self.file.write_all_at(&[stage as u8], STAGE_AT as u64);
+        }
+    }
+}
+
+/// Tells the spool how its recording ends. It stays when the capture is gone.
+#[derive(Clone, Debug)]
+pub struct Ending(pub(super) CountsFile);
+
+impl Ending {
+    /// A second signal ends the process, which may be before the rings are empty.
+    pub fn interrupted(&self) {
+        // Once they are, nothing is missing: that stage is a later one, and stays.
+        let Self(counts) = self;
+        counts.set_stage(Stage::Interrupted);
+    }
+}
+
+/// A CPU's notes while they are written.
+#[derive(Debug)]
+pub(super) struct CpuNotes {
+    file: Arc<File>,
+    clock: TraceClock,
+    at: u64,
+    cpu: u32,
+    sequence: u64,
+    note: Note,
+}
+
+impl CpuNotes {
+    /// Notes what the control block says.
+    pub(super) fn note(&mut self, control: Control<'_>) {
+        // The time first: what fires from here on is not claimed to be counted.
+        self.note.time = self.clock.now_ns();
+        // Before the events that are overwritten, so that the difference of both is no more than there are.
+        self.note.events = control.events();
+        self.note.lost = LossCause::ALL.map(|cause| control.lost(cause));
+        self.note.overwritten = control.overwritten();
+        self.note.names_lost = control.names_lost();
+        self.write();
+    }
+
+    /// Notes that the segment before `first_segment` is about to be removed, with `events` events.
+    pub(super) fn note_capped(&mut self, first_segment: u64, events: u64) {
+        self.note.first_segment = first_segment;
+        self.note.capped += events;
+        self.note.last_capped = events;
+        self.write();
+    }
+
+    fn write(&mut self) {
+        self.sequence += 1;
+        let at = self.at + self.sequence % 2 * NOTE as u64;
+        // Without this note the one before it holds, which tells less and nothing that is wrong.
+        let _ = self.file.write_all_at(&self.note.encode(self.sequence, self.cpu), at);
+    }
+}
+
+/// The file of a recording that is recovered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Noted {
+    /// Whether it kept the newest events only.
+    pub overwrite: bool,
+    /// How far it came.
+    pub stage: Stage,
+    /// The last whole note of each CPU that has one.
+    pub cpus: BTreeMap<u32, Note>,
+}
+
+impl Noted {
+    /// Reads the file. `None` if there is none (as older recorders left none), or if it makes no sense: then nothing is known.
+    pub(super) fn load(spool: &Spool) -> Result<Option<Self>, SpoolError> {
+        let path = spool.file(NAME);
+        let file = match spool.files().open_file(NAME) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            file => file.map_err(SpoolError::io("open", &path))?,
+        };
+        let mut bytes = Vec::new();
+        let most = (HEADER + MAX_CPUS * 2 * NOTE) as u64;
+        file.take(most).read_to_end(&mut bytes).map_err(SpoolError::io("read", &path))?;
+        Ok(Self::decode(&bytes))
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (header, notes) = bytes.split_at_checked(HEADER)?;
+        if !header.starts_with(&MAGIC.to_le_bytes()) {
+            return None;
+        }
+        let stages = [Stage::Recording, Stage::Stopping, Stage::Interrupted, Stage::Counted];
+        let stage = stages.into_iter().find(|stage| *stage as u8 == header[STAGE_AT])?;
+        let mut cpus = BTreeMap::new();
+        for pair in notes.chunks_exact(2 * NOTE) {
+            let whole = pair.chunks_exact(NOTE).filter_map(|note| Note::decode(note.first_chunk()?));
+            if let Some((_, cpu, note)) = whole.max_by_key(|(sequence, ..)| *sequence) {
+                cpus.insert(cpu, note);
+            }
+        }
+        Some(Self { overwrite: header[OVERWRITE_AT] == 1, stage, cpus })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::output::Output;
+
+    fn spool() -> (tempfile::TempDir, Spool) {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&Output::at(&dir.path().join("t.dat")).unwrap()).unwrap().0;
+        (dir, spool)
+    }
+
+    #[test]
+    fn the_last_whole_note_holds() {
+        let (_dir, spool) = spool();
+        assert_eq!(Noted::load(&spool).unwrap(), None, "an older recorder's spool");
+        let file = CountsFile::create(&spool, 2, true, TraceClock::Mono).unwrap();
+        let empty = Noted { overwrite: true, stage: Stage::Recording, cpus: BTreeMap::new() };
+        assert_eq!(Noted::load(&spool).unwrap(), Some(empty));
+        let mut notes = file.of_cpu(1, 9);
+        for events in 1..=3 {
+            notes.note.events = events;
+            notes.note.lost[4] = 10 * events;
+            notes.write();
+            assert_eq!(Noted::load(&spool).unwrap().unwrap().cpus[&9], notes.note);
+        }
+        // One that was cut short leaves the one before.
+        let newest = notes.at + notes.sequence % 2 * NOTE as u64;
+        notes.file.write_all_at(&[0xff; 9], newest + 20).unwrap();
+        let found = Noted::load(&spool).unwrap().unwrap();
+        assert_eq!((found.cpus[&9].events, found.cpus[&9].lost[4], found.cpus.len()), (2, 20, 1));
+    }
+
+    #[test]
+    fn a_stage_is_never_taken_back() {
+        let (_dir, spool) = spool();
+        let file = CountsFile::create(&spool, 1, false, TraceClock::Mono).unwrap();
+        let stage = || Noted::load(&spool).unwrap().unwrap().stage;
+        file.set_stage(Stage::Stopping);
+        Ending(file.clone()).interrupted();
+        assert_eq!(stage(), Stage::Interrupted);
+        file.set_stage(Stage::Counted);
+        Ending(file.clone()).interrupted();
+        file.set_stage(Stage::Recording);
+        assert_eq!(stage(), Stage::Counted);
+    }
+
+    #[test]
+    fn what_a_cap_removed_is_known_before_and_after_the_removal() {
+        let (_dir, spool) = spool();
+        let mut notes = CountsFile::create(&spool, 1, false, TraceClock::Mono).unwrap().of_cpu(0, 0);
+        notes.note_capped(1, 100);
+        notes.note_capped(2, 7);
+        let note = Noted::load(&spool).unwrap().unwrap().cpus[&0];
+        assert_eq!([0, 1, 2, 3].map(|first| note.capped(first)), [None, Some(100), Some(107), None]);
+    }
+
+    #[test]
+    fn what_is_no_file_of_ours_tells_nothing() {
+        let (_dir, spool) = spool();
+        drop(CountsFile::create(&spool, 1, false, TraceClock::Mono).unwrap().of_cpu(0, 0));
+        let good = std::fs::read(spool.file(NAME)).unwrap();
+        assert!(Noted::decode(&good).is_some());
+        for len in 0..HEADER {
+            assert_eq!(Noted::decode(&good[..len]), None, "{len} bytes");
+        }
+        let mut bad = good.clone();
+        bad[STAGE_AT] = 4;
+        assert_eq!(Noted::decode(&bad), None);
+        let absurd = Noted::decode(&[&good[..HEADER], &[0xff; 4 * NOTE][..]].concat()).unwrap();
+        assert_eq!(absurd.cpus, BTreeMap::new());
+    }
+}

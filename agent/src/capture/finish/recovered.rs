@@ -1,0 +1,108 @@
+//! What is known of a recording that did not end by itself: what its data tell, and what its readers noted.
+
+use super::CpuData;
+use crate::capture::{
+    CpuStats, End, OpenEnd, Recovered, Stats,
+    counts::{Note, Noted, Stage},
+};
+
+/// The counts. `noted` is `None` for the spool of an older recorder, of which only the data tell.
+pub(super) fn stats(data: &[CpuData], noted: Option<&Noted>) -> Stats {
+    let end = noted.map_or(End::Unknown, |noted| match noted.stage {
+        Stage::Recording => End::Killed,
+        Stage::Stopping => End::KilledStopping,
+        Stage::Interrupted => End::SecondSignal,
+        Stage::Counted => End::Unfinished,
+    });
+    let note_of = |cpu: &CpuData| noted?.cpus.get(&cpu.cpu);
+    let unreadable = |cpu: &CpuData| cpu.segments.iter().map(|(_, content)| content.unreadable).sum::<u64>();
+    Stats {
+        cpus: data.iter().map(|cpu| row(cpu, note_of(cpu), end)).collect(),
+        names_lost: data.iter().map(|cpu| note_of(cpu).map(|note| note.names_lost)).sum(),
+        recovered: Some(Recovered {
+            unreadable_bytes: data.iter().map(unreadable).sum(),
+            end,
+            overwrite: noted.map(|noted| noted.overwrite),
+        }),
+        ..Stats::default()
+    }
+}
+
+fn row(cpu: &CpuData, note: Option<&Note>, end: End) -> CpuStats {
+    let mut row = CpuStats { cpu: cpu.cpu, ..CpuStats::default() };
+    let mut since = None;
+    for (_, content) in &cpu.segments {
+        row.stored.events += content.events;
+        row.stored.pages += content.pages;
+        row.stored.bytes += content.len();
+        row.lost_unexplained += content.missed;
+        since = content.last_time.or(since);
+    }
+    let first_segment = cpu.segments.first().map_or(0, |(segment, _)| segment.index);
+    // Nothing was removed before the first segment of all.
+    let capped = if first_segment == 0 { Some(0) } else { note.and_then(|note| note.capped(first_segment)) };
+    row.stored.capped_events = capped.unwrap_or_default();
+    row.capped_unknown = capped.is_none();
+    if let Some(note) = note {
+        row.lost = note.lost;
+        // A flight recorder's first page is marked with what was overwritten before it.
+        let explained = note.lost.iter().sum::<u64>() + note.overwritten;
+        row.lost_unexplained = row.lost_unexplained.saturating_sub(explained);
+        row.overwritten = note.overwritten;
+    }
+    let kept = row.stored.events + row.stored.capped_events + row.overwritten;
+    row.events = note.map_or(kept, |note| note.events.max(kept));
+    if end != End::Unfinished || note.is_none() {
+        row.open_end = Some(OpenEnd { since, counted: note.map(|note| note.time) });
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::capture::{segment::SegmentContent, spool::SegmentFile};
+
+    fn cpu(cpu: u32, segments: &[(u64, u64)]) -> CpuData {
+        let segment = |&(index, events): &(u64, u64)| {
+            let content = SegmentContent {
+                events,
+                missed: 2,
+                last_time: Some(50 + index),
+                ..SegmentContent::default()
+            };
+            (SegmentFile { index, name: String::new() }, content)
+        };
+        CpuData { cpu, segments: segments.iter().map(segment).collect() }
+    }
+
+    fn noted(stage: Stage, notes: impl IntoIterator<Item = (u32, Note)>) -> Noted {
+        Noted { overwrite: false, stage, cpus: notes.into_iter().collect::<BTreeMap<_, _>>() }
+    }
+
+    #[test]
+    fn without_notes_what_is_missing_is_unknown() {
+        let stats = stats(&[cpu(0, &[(0, 10)]), cpu(1, &[(3, 10)]), cpu(2, &[])], None);
+        let ends: Vec<_> = stats.cpus.iter().map(|cpu| cpu.open_end).collect();
+        let since = |since| Some(OpenEnd { since, counted: None });
+        assert_eq!(ends, [since(Some(50)), since(Some(53)), since(None)]);
+        let capped: Vec<_> = stats.cpus.iter().map(|cpu| cpu.capped_unknown).collect();
+        assert_eq!(capped, [false, true, false], "a first segment above 0 follows others");
+        assert_eq!((stats.cpus[0].lost_total(), stats.cpus[0].lost_unexplained), (2, 2));
+        assert_eq!((stats.names_lost, stats.recovered.map(|r| r.end)), (None, Some(End::Unknown)));
+    }
+
+    #[test]
+    fn notes_tell_what_is_missing_at_least() {
+        let note = Note { time: 99, events: 25, lost: [1, 0, 0, 5, 0], ..Note::default() };
+        let killed = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Recording, [(0, note)])));
+        let row = killed.cpus[0];
+        assert_eq!(row.open_end, Some(OpenEnd { since: Some(51), counted: Some(99) }));
+        assert_eq!((row.unstored(), row.lost, row.lost_unexplained), (5, note.lost, 0));
+        let counted = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Counted, [(0, note)])));
+        assert_eq!((counted.cpus[0].open_end, counted.cpus[0].unstored()), (None, 5));
+        assert_eq!(counted.names_lost, Some(0));
+    }
+}
