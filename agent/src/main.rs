@@ -1,5 +1,14 @@
 //! The `tracer-agent` command: a thin shell over the library.
 
+use tracer_agent::cli;
+
+/// What this process was started with, before the standard library's start changes it.
+// SAFETY: the C library calls what is in this section once, before `main`; the function needs nothing that is set up later.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_DISPOSITIONS: extern "C" fn() = cli::note_dispositions;
+
 fn main() -> std::process::ExitCode {
-    tracer_agent::cli::run(std::env::args_os())
+    cli::ignore_file_size_signal();
+    cli::run(std::env::args_os())
 }

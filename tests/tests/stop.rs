@@ -328,3 +328,153 @@ fn eight_recordings_at_once_do_not_disturb_each_other() {
     }
     assert_eq!(fired.len(), 1, "{fired:?}");
 }
+
+/// Signals that ask for nothing, or for what a recording can tell while it goes on.
+const NO_ENDS: [i32; 6] =
+    [libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGPIPE];
+
+#[test]
+fn the_command_finds_signals_ignored_as_the_agent_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let record: Vec<String> = [agent(dir.path(), ["record", "-q", "-e", "sched:sched_switch"])]
+        .iter()
+        .flat_map(|command| {
+            std::iter::once(command.get_program())
+                .chain(command.get_args())
+                .map(|arg| arg.to_str().unwrap().to_owned())
+        })
+        .collect();
+    // The first 31: the C library keeps the two behind them for itself.
+    let show = ["sed", "-nE", "s/^(SigBlk|SigIgn|SigCgt):.*(.{8})$/\\1 \\2/p", "/proc/self/status"];
+    let without_32 = |text: String| text.replace("SigIgn 8", "SigIgn 0");
+    for ignored in ["PIPE", "XFSZ", "PIPE XFSZ USR1 QUIT", ""] {
+        let trap = if ignored.is_empty() { String::new() } else { format!("trap '' {ignored}; ") };
+        let script = format!("{trap}exec \"$@\"");
+        let under = |before: &[String]| {
+            let mut command = program(dir.path(), "sh", ["-c", &script, "sh"]);
+            run(command.args(before).args(show)).expect(0).out
+        };
+        assert_eq!(without_32(under(&record)), without_32(under(&[])), "ignored: {ignored}");
+    }
+}
+
+#[test]
+fn a_signal_that_asks_for_no_end_leaves_the_recording_alone() {
+    for args in [&[][..], &["--overwrite"]] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut caller = Caller::start();
+        let pid = caller.pid().to_string();
+        let base = ["-e", "raw_syscalls:sys_enter", "-P", &pid];
+        let recording = Marked::start(dir.path(), &[&base, args].concat());
+        caller.call(1000);
+        for signal in NO_ENDS {
+            recording.agent.signal(signal);
+            caller.call(100);
+        }
+        caller.settle();
+        let says: &[&str] = &["tracer-agent: recording for ", " events, 0 lost, ", "cannot give; it goes on"];
+        let ended = recording.finish().expect(0).says(says);
+        let stored = if args.is_empty() { " stored\n" } else { "all of them in the rings\n" };
+        assert!(ended.err.contains(stored), "{}", ended.err);
+        assert_eq!(check(dir.path(), "sys_enter").count(is_getppid), caller.calls(), "{args:?}");
+    }
+}
+
+#[test]
+fn what_would_dump_core_ends_the_recording_as_an_interrupt_does() {
+    for signal in [libc::SIGQUIT, libc::SIGXCPU] {
+        for args in [&[][..], &["--overwrite"]] {
+            let dir = tempfile::tempdir().unwrap();
+            let mut caller = Caller::start();
+            let pid = caller.pid().to_string();
+            let base = ["-e", "raw_syscalls:sys_enter", "-P", &pid];
+            let recording = Marked::start(dir.path(), &[&base, args].concat());
+            caller.call(1000);
+            caller.settle();
+            recording.agent.signal(libc::SIGUSR1);
+            recording.agent.signal(signal);
+            // Of the second kind there is one a second, from the kernel.
+            if signal == libc::SIGXCPU {
+                recording.agent.signal(signal);
+            }
+            recording.end_command();
+            recording.agent.wait().says(&["trace.dat:", "events"]);
+            assert_eq!(check(dir.path(), "sys_enter").count(is_getppid), 1000, "{signal} {args:?}");
+        }
+    }
+}
+
+/// Sends `signals` to a process again and again, from when it is prepared for them until its end. Before that it has done nothing
+/// that could be destroyed.
+fn pester(mut process: Running, signals: &[i32]) -> integration_tests::harness::Ended {
+    let status = format!("/proc/{}/status", process.pid());
+    wait_for("a process that holds signals back", || {
+        assert!(!process.has_ended(), "it ended before it held signals back");
+        let status = fs::read_to_string(&status).ok()?;
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
+        let blocked = u64::from_str_radix(blocked.trim(), 16).ok()?;
+        signals
+            .iter()
+            .all(|signal| *signal == libc::SIGPIPE || blocked >> (signal - 1) & 1 == 1)
+            .then_some(())
+    });
+    while !process.has_ended() {
+        for signal in signals {
+            // SAFETY: plain numbers; the process is our child, and waited for only by `has_ended`, which then ends the loop.
+            unsafe { libc::kill(process.pid().cast_signed(), *signal) };
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    process.wait()
+}
+
+#[test]
+fn signals_at_any_time_destroy_nothing() {
+    // Attaching, recording, finishing.
+    let dir = tempfile::tempdir().unwrap();
+    let record = ["record", "-e", "sched", "-e", "raw_syscalls", "-e", "timer", "sh", "-c", "seq 1000"];
+    pester(Running::start(&mut agent(dir.path(), record)), &NO_ENDS).expect(0);
+    check(dir.path(), "sched_switch");
+
+    // Large enough that writing it anew takes a while.
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let args = ["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "32768"];
+    let recording = Marked::start(dir.path(), &args);
+    caller.call(60_000);
+    caller.settle();
+    recording.finish().expect(0);
+    let events = check(dir.path(), "sys_enter").count(is_getppid);
+    assert_eq!(events, caller.calls());
+    let before = fs::read(dir.path().join("trace.dat")).unwrap();
+
+    let convert = ["convert", "trace.dat", "-o", "converted.dat", "--compression", "zstd:15"];
+    pester(Running::start(&mut agent(dir.path(), convert)), &NO_ENDS).expect(0);
+    assert_eq!(Report::of(&dir.path().join("converted.dat")).count(is_getppid), events);
+    fs::remove_file(dir.path().join("converted.dat")).unwrap();
+    for command in [
+        &convert[..],
+        &["split", "trace.dat", "-o", "part", "-e", "10000", "-r", "--compression", "zstd:15"],
+        &["repair", "trace.dat", "-o", "repaired.dat"],
+        &["export", "--format", "ctf", "trace.dat", "exported"],
+    ] {
+        let process = Running::start(&mut agent(dir.path(), command));
+        let ended = pester(process, &[libc::SIGUSR1, libc::SIGQUIT]);
+        assert!([0, 1].contains(&ended.code()), "{command:?}: {ended:?}");
+        for name in files(dir.path()) {
+            // Whole parts of a split may be there, but nothing half-written.
+            let whole = ["trace.dat", "converted.dat", "repaired.dat", "exported"].contains(&name.as_str());
+            assert!(whole || name.starts_with("part.") && !name.contains("new"), "{command:?} left {name}");
+            assert!(
+                ended.code() == 0 || name == "trace.dat" || name.starts_with("part."),
+                "{name}: {}",
+                ended.err
+            );
+            if name != "trace.dat" {
+                let path = dir.path().join(&name);
+                if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+            }
+        }
+    }
+    assert!(fs::read(dir.path().join("trace.dat")).unwrap() == before);
+}

@@ -15,6 +15,8 @@ use std::{
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::dispositions;
+
 /// Why the command did not run.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
@@ -92,7 +94,8 @@ impl Waiting {
                 }
                 libc::setrlimit(libc::RLIMIT_NOFILE, &raw const inherit.open_files);
                 libc::pthread_sigmask(libc::SIG_SETMASK, &raw const inherit.mask, std::ptr::null_mut());
-                Ok(())
+                // Behind the standard library's own preparations, which set SIGPIPE to its default.
+                dispositions::restore()
             });
         }
         // The standard library waits in spawn() until the program runs, so that call has a thread of its own.

@@ -23,7 +23,7 @@ pub enum ExitCode {
     Unsupported = 111,
     /// An event that was asked for does not exist, or cannot be recorded.
     NoSuchEvent = 112,
-    /// The disk became full. What was recorded until then is in the file.
+    /// The disk became full, or a file as large as `ulimit -f` allows. What was recorded until then is in the file, or in the spool.
     DiskFull = 113,
     /// The output cannot be written: the directory does not exist, or is not writable, or a file is in the way.
     OutputNotWritable = 114,
@@ -68,7 +68,9 @@ impl ExitCode {
             Self::NotPermitted => "not permitted; see tracer-agent doctor",
             Self::Unsupported => "this kernel or machine cannot do it; see tracer-agent doctor",
             Self::NoSuchEvent => "no such event, or one that cannot be recorded",
-            Self::DiskFull => "the disk became full; what was recorded is kept",
+            Self::DiskFull => {
+                "the disk became full, or a file too large (ulimit -f); what was recorded is kept"
+            }
             Self::OutputNotWritable => "the output cannot be written",
             Self::TooMuchLost => "more events were lost than --max-loss allows; the file is there",
             Self::Interrupted => "stopped by a second signal; tracer-agent recover finishes the file",

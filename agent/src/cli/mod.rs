@@ -5,6 +5,7 @@ mod choose;
 mod command;
 pub mod convert;
 pub mod diff;
+mod dispositions;
 pub mod doctor;
 mod error;
 mod examples;
@@ -44,6 +45,7 @@ use clap::{
 };
 
 pub use command::CommandError;
+pub use dispositions::{ignore_file_size_signal, note_dispositions};
 pub use error::CliError;
 
 use crate::terminal::SafeWriter;

@@ -18,19 +18,23 @@ use rustix::{
 use super::{
     CliError,
     command::{self, Inherit, Waiting},
-    progress::ProgressLine,
+    progress::{self, ProgressLine},
     record_plan::{self, Plan},
     record_scope::{ScopeArgs, WantedArgs},
-    signals::Signals,
+    signals::{Asked, Signals},
     summary, units,
 };
 use crate::{
-    capture::{Capture, Recorded, finish},
+    capture::{Capture, Ending, Recorded, finish},
     cli::exit::{ExitCode, of_command},
 };
 
 /// How often waiting looks up from its descriptors to show progress.
 const TICK: Duration = Duration::from_millis(500);
+
+/// The answer to SIGUSR2.
+const NO_SNAPSHOT: &str = "tracer-agent: SIGUSR2 asks for a snapshot, which this recording cannot give; it goes on\n\
+    tracer-agent: SIGUSR1 tells how far it is, SIGINT ends it and writes the file";
 
 /// Record kernel events into a trace.dat file
 ///
@@ -58,7 +62,11 @@ EXAMPLES
   tracer-agent record -e sched:sched_process_exec --context uid,ppid,cgroup,perf:cpu:cycles make
   tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
-  tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
+  tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'
+
+SIGNALS
+  INT, QUIT, TERM, HUP   end the recording and write the file; a second one ends at once, `recover` writes the file
+  USR1                   prints how far it is")]
 pub struct RecordArgs {
     /// Event to record; may be repeated
     #[arg(short = 'e', long = "event", value_name = "EVENT")]
@@ -120,7 +128,8 @@ pub struct RecordArgs {
     #[arg(short = 'M', long = "cpus", value_name = "CPUMASK")]
     pub cpu_mask: Option<String>,
 
-    /// Longest time between two looks at the rings, in microseconds
+    /// How long a page of events waits at most, once it is full, until it is stored, in microseconds (default 1000000); the page
+    /// that is being filled is stored when it is full, or at the end
     #[arg(short = 's', long = "poll-interval", value_name = "USEC")]
     pub poll_us: Option<u64>,
 
@@ -184,9 +193,11 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         Some(program) => Some(command::find(program)?),
         None => None,
     };
+    // Before the first thread starts, so that no thread takes a signal from the descriptor. Who asks for progress need not know
+    // whether the recording has begun; who asks for the end of a recording that has not is obeyed at once.
+    let signals = Signals::block_others().map_err(CliError::system("block signals"))?;
     let plan = Plan::make(args, matches)?;
-    // Before the first thread starts, so that no thread takes a signal from the descriptor.
-    let signals = Signals::block().map_err(CliError::system("block signals"))?;
+    signals.block_ends().map_err(CliError::system("block signals"))?;
     let open_files = super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     let say = |text: String| {
         if !args.quiet {
@@ -224,19 +235,34 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     };
     let end = wait_for_end(&capture, &signals, &mut command, followed, args)?;
 
-    // From here on a second signal ends the process at once; the spool stays.
-    let keep = spool_dir.clone();
-    std::thread::spawn(move || {
-        signals.wait();
-        super::tell(&format!(
-            "\ntracer-agent: ended before the file was finished; what was stored of the recording is in {dir}\n\
-             tracer-agent: run `tracer-agent recover {dir}` to make a trace.dat of it",
-            dir = keep.display()
-        ));
-        super::exit_now(ExitCode::Interrupted);
-    });
+    let ending = capture.ending();
+    std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir));
     let recorded = capture.stop();
     conclude(args, recorded, end, command.map(|running| running.child))
+}
+
+/// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool stays.
+fn until_second_signal(signals: &Signals, ending: &Ending, spool: &std::path::Path) -> ! {
+    loop {
+        match signals.wait() {
+            // The kernel repeats it every second, so that it is no second signal.
+            Asked::End(libc::SIGXCPU) => {}
+            Asked::End(_) => break,
+            Asked::Progress => {
+                super::tell("tracer-agent: the recording has ended, the file is being written")
+            }
+            Asked::Snapshot => super::tell(
+                "tracer-agent: there is no snapshot of a recording that has ended; the file is being written",
+            ),
+        }
+    }
+    ending.interrupted();
+    super::tell(&format!(
+        "\ntracer-agent: ended before the file was finished; what was stored of the recording is in {dir}\n\
+         tracer-agent: run `tracer-agent recover {dir}` to make a trace.dat of it",
+        dir = spool.display()
+    ));
+    super::exit_now(ExitCode::Interrupted)
 }
 
 /// The command while it runs.
@@ -313,11 +339,15 @@ fn wait_for_end(
         if ready[1] {
             return Ok(End::Failure);
         }
-        if ready[0]
-            && let Some(signal) = signals.take()
-        {
-            forward(signal, command.as_ref().map(|running| &running.child));
-            return Ok(End::Asked);
+        while let Some(asked) = signals.take() {
+            match asked {
+                Asked::End(signal) => {
+                    forward(signal, command.as_ref().map(|running| &running.child));
+                    return Ok(End::Asked);
+                }
+                Asked::Progress => progress.say(&progress::text(capture.progress())),
+                Asked::Snapshot => progress.say(NO_SNAPSHOT),
+            }
         }
         let mut rest = ready[2..].iter();
         if let Some(running) = command
@@ -342,9 +372,9 @@ fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), CliErro
     }
 }
 
-/// A terminal's Ctrl-C reaches the command too; a signal to the agent alone must be passed on.
+/// A terminal's Ctrl-C and Ctrl-\ reach the command too; a signal to the agent alone must be passed on.
 fn forward(signal: i32, child: Option<&Child>) {
-    if signal != libc::SIGINT
+    if ![libc::SIGINT, libc::SIGQUIT].contains(&signal)
         && let Some(pid) = child.and_then(|child| Pid::from_raw(child.id().cast_signed()))
     {
         // It may have ended meanwhile.

@@ -118,8 +118,9 @@ unsafe fn detacher(keep: &[RawFd], closed: RawFd, links: &[RawFd], carriers: &[R
         libc::prctl(libc::PR_SET_NAME, c"tracer-detach".as_ptr());
         let _ = libc::chdir(c"/".as_ptr());
         // A second Ctrl-C or a closing terminal must not leave the links to a slow process exit that nobody sees.
-        libc::signal(libc::SIGINT, libc::SIG_IGN);
-        libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
         // Everything else goes: a pipe to the user's terminal must not stay open.
         let mut next: libc::c_uint = 0;
         for &fd in keep {
