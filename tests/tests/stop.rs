@@ -8,7 +8,7 @@ use std::{
 };
 
 use integration_tests::harness::{
-    Caller, Ledger, Marked, Report, Running, agent, files, is_getppid, program, run, tid_of, wait_for,
+    Caller, Ended, Ledger, Marked, Report, Running, agent, files, is_getppid, program, run, tid_of, wait_for,
 };
 
 /// A recording of a caller without a command, when it records.
@@ -404,77 +404,120 @@ fn what_would_dump_core_ends_the_recording_as_an_interrupt_does() {
     }
 }
 
-/// Sends `signals` to a process again and again, from when it is prepared for them until its end. Before that it has done nothing
-/// that could be destroyed.
-fn pester(mut process: Running, signals: &[i32]) -> integration_tests::harness::Ended {
+/// Whether a process has come so far that it holds `signals` back. Before that it has done nothing that could be destroyed.
+fn holds_back(process: &mut Running, signals: &[i32]) -> bool {
     let status = format!("/proc/{}/status", process.pid());
-    wait_for("a process that holds signals back", || {
-        assert!(!process.has_ended(), "it ended before it held signals back");
-        let status = fs::read_to_string(&status).ok()?;
-        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"))?;
-        let blocked = u64::from_str_radix(blocked.trim(), 16).ok()?;
-        signals
-            .iter()
-            .all(|signal| *signal == libc::SIGPIPE || blocked >> (signal - 1) & 1 == 1)
-            .then_some(())
-    });
     while !process.has_ended() {
-        for signal in signals {
-            // SAFETY: plain numbers; the process is our child, and waited for only by `has_ended`, which then ends the loop.
-            unsafe { libc::kill(process.pid().cast_signed(), *signal) };
+        let status = fs::read_to_string(&status).unwrap_or_default();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).map(str::trim);
+        let blocked = blocked.and_then(|blocked| u64::from_str_radix(blocked, 16).ok()).unwrap_or_default();
+        // SIGPIPE is ignored before there is a `main`.
+        if signals.iter().all(|signal| *signal == libc::SIGPIPE || blocked >> (signal - 1) & 1 == 1) {
+            return true;
         }
-        std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    process.wait()
+    false
+}
+
+/// Sends `signals` to a process again and again until its end, to another one if the first was done before it was looked at.
+fn pester(signals: &[i32], mut start: impl FnMut() -> Running) -> Ended {
+    wait_for("a process that is pestered", || {
+        let mut process = start();
+        if !holds_back(&mut process, signals) {
+            process.wait().expect(0);
+            return None;
+        }
+        while !process.has_ended() {
+            for signal in signals {
+                // SAFETY: plain numbers; the process is our child, and only `has_ended`, which ends the loop, waits for it.
+                unsafe { libc::kill(process.pid().cast_signed(), *signal) };
+            }
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        Some(process.wait())
+    })
+}
+
+/// Makes a recording of 60 000 calls, and finishes or kills it. Returns the calls.
+fn record_calls(dir: &Path, kill: bool) -> u64 {
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let recording =
+        Marked::start(dir, &["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "32768", "-s", "1000"]);
+    caller.call(60_000);
+    caller.settle();
+    if kill {
+        recording.agent.signal(libc::SIGKILL);
+        recording.finish();
+    } else {
+        recording.finish().expect(0);
+    }
+    caller.calls()
 }
 
 #[test]
-fn signals_at_any_time_destroy_nothing() {
-    // Attaching, recording, finishing.
+fn signals_at_any_time_do_not_end_what_writes_files() {
     let dir = tempfile::tempdir().unwrap();
+    let start = |args: &[&str]| Running::start(&mut agent(dir.path(), args));
+    // Attaching, recording, finishing.
     let record = ["record", "-e", "sched", "-e", "raw_syscalls", "-e", "timer", "sh", "-c", "seq 1000"];
-    pester(Running::start(&mut agent(dir.path(), record)), &NO_ENDS).expect(0);
+    pester(&NO_ENDS, || start(&record)).expect(0);
     check(dir.path(), "sched_switch");
-
-    // Large enough that writing it anew takes a while.
-    let mut caller = Caller::start();
-    let pid = caller.pid().to_string();
-    let args = ["-e", "raw_syscalls:sys_enter", "-P", &pid, "-b", "32768"];
-    let recording = Marked::start(dir.path(), &args);
-    caller.call(60_000);
-    caller.settle();
-    recording.finish().expect(0);
-    let events = check(dir.path(), "sys_enter").count(is_getppid);
-    assert_eq!(events, caller.calls());
-    let before = fs::read(dir.path().join("trace.dat")).unwrap();
-
+    let calls = record_calls(dir.path(), false);
     let convert = ["convert", "trace.dat", "-o", "converted.dat", "--compression", "zstd:15"];
-    pester(Running::start(&mut agent(dir.path(), convert)), &NO_ENDS).expect(0);
-    assert_eq!(Report::of(&dir.path().join("converted.dat")).count(is_getppid), events);
-    fs::remove_file(dir.path().join("converted.dat")).unwrap();
-    for command in [
-        &convert[..],
-        &["split", "trace.dat", "-o", "part", "-e", "10000", "-r", "--compression", "zstd:15"],
-        &["repair", "trace.dat", "-o", "repaired.dat"],
-        &["export", "--format", "ctf", "trace.dat", "exported"],
+    pester(&NO_ENDS, || start(&convert)).expect(0);
+    assert_eq!(Report::of(&dir.path().join("converted.dat")).count(is_getppid), calls);
+    let recovered = || {
+        fs::remove_file(dir.path().join("trace.dat")).unwrap();
+        record_calls(dir.path(), true);
+        start(&["recover", "trace.dat"])
+    };
+    pester(&NO_ENDS, recovered).expect(0);
+    assert_eq!(files(dir.path()), ["converted.dat", "trace.dat"]);
+    assert!(Report::of(&dir.path().join("trace.dat")).count(is_getppid) > 0);
+}
+
+#[test]
+fn an_end_at_any_time_leaves_nothing_half_written() {
+    let dir = tempfile::tempdir().unwrap();
+    record_calls(dir.path(), false);
+    let before = fs::read(dir.path().join("trace.dat")).unwrap();
+    let outputs = dir.path().join("out");
+    for (args, names) in [
+        (&["convert", "trace.dat", "-o", "out/a", "--compression", "zstd:15"][..], &["a"][..]),
+        (
+            &["split", "trace.dat", "-o", "out/a", "-e", "30000", "-r", "--compression", "zstd:15"],
+            &["a.1", "a.2", "a.3"],
+        ),
+        (&["repair", "trace.dat", "-o", "out/a"], &["a"]),
+        (&["export", "--format", "ctf", "--force", "trace.dat", "out/a"], &["a"]),
     ] {
-        let process = Running::start(&mut agent(dir.path(), command));
-        let ended = pester(process, &[libc::SIGUSR1, libc::SIGQUIT]);
-        assert!([0, 1].contains(&ended.code()), "{command:?}: {ended:?}");
-        for name in files(dir.path()) {
-            // Whole parts of a split may be there, but nothing half-written.
-            let whole = ["trace.dat", "converted.dat", "repaired.dat", "exported"].contains(&name.as_str());
-            assert!(whole || name.starts_with("part.") && !name.contains("new"), "{command:?} left {name}");
-            assert!(
-                ended.code() == 0 || name == "trace.dat" || name.starts_with("part."),
-                "{name}: {}",
-                ended.err
-            );
-            if name != "trace.dat" {
-                let path = dir.path().join(&name);
-                if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
-            }
-        }
+        fs::create_dir(&outputs).unwrap();
+        let signals = [libc::SIGUSR1, libc::SIGQUIT];
+        let ended = pester(&signals, || Running::start(&mut agent(dir.path(), args)));
+        assert!([0, 1].contains(&ended.code()), "{args:?}: {ended:?}");
+        // Whole parts of a split stay.
+        let left = files(&outputs);
+        assert!(left.iter().all(|name| names.contains(&name.as_str())), "{args:?} left {left:?}");
+        assert!(
+            ended.code() == 0 || args[0] == "split" || left.is_empty(),
+            "{args:?}: {left:?}: {}",
+            ended.err
+        );
+        fs::remove_dir_all(&outputs).unwrap();
     }
     assert!(fs::read(dir.path().join("trace.dat")).unwrap() == before);
+
+    fs::remove_file(dir.path().join("trace.dat")).unwrap();
+    fs::create_dir(&outputs).unwrap();
+    let ended = pester(&[libc::SIGQUIT], || {
+        record_calls(dir.path(), true);
+        Running::start(&mut agent(dir.path(), ["recover", "trace.dat", "-o", "out/a"]))
+    });
+    if ended.code() != 0 {
+        assert_eq!(files(&outputs), [""; 0], "{}", ended.err);
+        run(&mut agent(dir.path(), ["recover", "trace.dat", "-o", "out/a"])).expect(0);
+    }
+    assert_eq!(files(&outputs), ["a"]);
+    assert!(Report::of(&outputs.join("a")).count(is_getppid) > 0);
 }

@@ -249,7 +249,7 @@ fn until_second_signal(signals: &Signals, ending: &Ending, spool: &std::path::Pa
             Asked::End(libc::SIGXCPU) => {}
             Asked::End(_) => break,
             Asked::Progress => {
-                super::tell("tracer-agent: the recording has ended, the file is being written")
+                super::tell("tracer-agent: the recording has ended, the file is being written");
             }
             Asked::Snapshot => super::tell(
                 "tracer-agent: there is no snapshot of a recording that has ended; the file is being written",
