@@ -1,6 +1,6 @@
 //! What is known about the moment an event fires: time, thread, and the common fields of its record.
 
-use agent_ebpf::{CAST_CALL, CpuControl, clock};
+use agent_ebpf::{CAST_CALL, CpuControl, begin_flags, clock};
 use aya_ebpf::helpers::{
     bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_ktime_get_boot_ns, bpf_ktime_get_ns,
     bpf_probe_read_kernel, generated::bpf_ktime_get_tai_ns,
@@ -16,15 +16,16 @@ const HARDIRQ_MASK: u32 = 0xf_0000;
 const NMI_MASK: u32 = 0xf0_0000;
 const NEED_RESCHED_INVERTED: u32 = 0x8000_0000;
 
-// include/linux/trace_events.h, enum trace_flag_type.
+// include/linux/trace_events.h, enum trace_flag_type; the kernels differ in what is not here.
 const FLAG_IRQS_OFF: u32 = 0x01;
-const FLAG_IRQS_UNKNOWN: u32 = 0x02;
 const FLAG_NEED_RESCHED: u32 = 0x04;
 const FLAG_HARDIRQ: u32 = 0x08;
 const FLAG_SOFTIRQ: u32 = 0x10;
-const FLAG_PREEMPT_RESCHED: u32 = 0x20;
 const FLAG_NMI: u32 = 0x40;
 const FLAG_BH_OFF: u32 = 0x80;
+/// Of an event's id with its flags, what goes to the record's first word as it is.
+const ID_AND_FLAGS: u32 = 0xffff | begin_flags::IRQS_OFF;
+const _: () = assert!(begin_flags::IRQS_OFF == FLAG_IRQS_OFF << 16);
 
 /// The thread that an event fires in.
 pub struct Current {
@@ -98,11 +99,16 @@ pub struct Own {
 /// The first word of a record: `common_type`, `common_flags`, `common_preempt_count`.
 ///
 /// As ftrace fills them (`tracing_gen_ctx_irq_test`, kernel/trace/trace.c), from the CPU's preempt count, less what the
-/// hook itself and the eBPF dispatcher add (`own` is their share). Whether interrupts are off cannot be read by a program: that flag says
-/// "unknown" (0x02, which readers print as `X`) except in a hard interrupt, whose handlers run with interrupts off.
+/// hook itself and the eBPF dispatcher add (`own` is their share). `id` is the event's, with its `begin_flags`.
+///
+/// Whether interrupts are off cannot be read by a program. It is known of hard interrupts, whose handlers run with interrupts off, and of
+/// events with `begin_flags::IRQS_OFF`; the flag of all others is 0. The kernel's flag for "not known" (0x02) is none: from 6.13 on it means that
+/// the thread shall be rescheduled lazily, and readers such as trace-cmd 3.4 take it for that in recordings of every kernel. Whether a
+/// thread shall be is not known either: the bit's place among a thread's flags (`TIF_NEED_RESCHED_LAZY`) is in no type information.
 #[inline(always)]
-pub fn common_word(ctl: *mut CpuControl, id: u16, current: &Current, own: Own) -> u32 {
-    let mut flags = FLAG_IRQS_UNKNOWN;
+pub fn common_word(ctl: *mut CpuControl, id: u32, current: &Current, own: Own) -> u32 {
+    let id = id & ID_AND_FLAGS;
+    let mut flags = 0;
     let mut depth = 0;
     let migration = migration_level(current);
     let address = percpu::preempt_count(ctl);
@@ -112,7 +118,7 @@ pub fn common_word(ctl: *mut CpuControl, id: u16, current: &Current, own: Own) -
         // Most events: nothing but what the hook and the dispatcher add.
         let rest = if globals::preempt_need_resched() != 0 { NEED_RESCHED_INVERTED } else { 0 };
         if count == own.preemption | rest && migration == own.migration {
-            return u32::from(id) | FLAG_IRQS_UNKNOWN << 16;
+            return id;
         }
         if count & HARDIRQ_MASK != 0 {
             flags = FLAG_IRQS_OFF | FLAG_HARDIRQ;
@@ -127,7 +133,7 @@ pub fn common_word(ctl: *mut CpuControl, id: u16, current: &Current, own: Own) -
             flags |= FLAG_NMI;
         }
         if globals::preempt_need_resched() != 0 && count & NEED_RESCHED_INVERTED == 0 {
-            flags |= FLAG_NEED_RESCHED | FLAG_PREEMPT_RESCHED;
+            flags |= FLAG_NEED_RESCHED | globals::flag_preempt_resched();
         }
         depth = (count & PREEMPT_MASK).saturating_sub(own.preemption);
         if depth > 0xf {
@@ -136,7 +142,7 @@ pub fn common_word(ctl: *mut CpuControl, id: u16, current: &Current, own: Own) -
     }
     let migration = migration.saturating_sub(own.migration);
     depth |= if migration > 0xf { 0xf0 } else { migration << 4 };
-    u32::from(id) | flags << 16 | depth << 24
+    id | flags << 16 | depth << 24
 }
 
 /// Reads a word of the kernel's memory. A load through a pointer that the verifier does not trust costs a nanosecond, the

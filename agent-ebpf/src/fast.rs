@@ -97,7 +97,7 @@ pub fn begin<const OWN: u32>(
     let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
     let Some(mut ring) = Ring::open(cpu, cookie) else { return core::ptr::null_mut() };
     let other = || if other == NO_OTHER { None } else { Some(other as u32) };
-    if !tasks::wanted(current, other) {
+    if !tasks::wanted(ring.ctl, current, || id & begin_flags::SWITCH != 0, other) {
         ring.filter_out();
         return core::ptr::null_mut();
     }
@@ -110,7 +110,7 @@ pub fn begin<const OWN: u32>(
             migration: globals::raw_migration() + u32::from(id & begin_flags::MIGRATION_DISABLED != 0),
             preemption: u32::from(id & begin_flags::PREEMPTIBLE == 0),
         };
-        forget(context::common_word(ring.ctl, id as u16, current, own), current.tid.into())
+        forget(context::common_word(ring.ctl, id, current, own), current.tid.into())
     };
     let own = if id & begin_flags::REGISTERS != 0 { 0 } else { OWN };
     let stacks = if stack::any() { wanted_stacks(cookie, own) } else { 0 };

@@ -55,7 +55,8 @@ extern "C" fn generic_event(ctx: *mut c_void) -> u32 {
 #[inline(always)]
 fn record(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
     let current = Current::get();
-    if !tasks::wanted(&current, || other_tid(ctx, slot)) || !parts::event_filter(ctx) {
+    let is_switch = || slot.flags & slot_flags::SWITCH != 0;
+    if !tasks::wanted(ring.ctl, &current, is_switch, || other_tid(ctx, slot)) || !parts::event_filter(ctx) {
         ring.filter_out();
         return;
     }
@@ -106,7 +107,8 @@ fn common(ring: &mut Ring, slot: &EventSlot, current: &Current) -> [u32; 2] {
     let is_call = slot.flags & slot_flags::SYSCALL != 0;
     let counts_hook = is_call && globals::named_flags() & begin_flags::PREEMPTIBLE != 0;
     let own = Own { migration: OWN_MIGRATION, preemption: u32::from(!counts_hook) };
-    [context::common_word(ring.ctl, slot.id, current, own), current.tid]
+    let irqs_off = if slot.flags & slot_flags::SWITCH != 0 { begin_flags::IRQS_OFF } else { 0 };
+    [context::common_word(ring.ctl, u32::from(slot.id) | irqs_off, current, own), current.tid]
 }
 
 /// Records the event in the side queue.

@@ -53,3 +53,4 @@ global!(RQ_CPU, u32, rq_cpu);
 global!(RQ_TO_PREEMPT, i64, rq_to_preempt);
 global!(INT_HOLDER, u32, int_holder);
 global!(PREEMPT_NEED_RESCHED, u32, preempt_need_resched);
+global!(FLAG_PREEMPT_RESCHED, u32, flag_preempt_resched);

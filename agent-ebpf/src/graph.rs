@@ -68,7 +68,7 @@ fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call
             return None;
         }
         let mut ring = Ring::open(cpu, cookie)?;
-        if !tasks::wanted(&current, || None) {
+        if !tasks::wanted(ring.ctl, &current, || false, || None) {
             ring.filter_out();
             return None;
         }

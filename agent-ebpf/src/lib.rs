@@ -137,8 +137,11 @@ pub struct CpuControl {
     pub side: u32,
     /// The CPU's id. Set by the agent before the start.
     pub cpu: u32,
+    /// Non-zero from a recorded switch to a thread that is wanted until the next switch on this CPU, which then is recorded, whatever
+    /// the thread has become. Used only where the recording is limited to some threads.
+    pub switch_owed: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
-    pub agent_line_end: [u64; 9],
+    pub agent_line_end: [u64; 8],
 
     /// Pages completed since the start. The release point of everything in the pages before it.
     pub head: u64,
@@ -253,6 +256,8 @@ pub mod slot_flags {
     /// A fifth common field, the byte `common_preempt_lazy_count`, is behind the others, and three bytes of padding behind it (kernels
     /// before 6.6 with the `PREEMPT_RT` patches).
     pub const LAZY_COUNT: u32 = 8;
+    /// A switch of threads: as [`begin_flags::SWITCH`](super::begin_flags::SWITCH).
+    pub const SWITCH: u32 = 16;
 }
 
 /// What to record of one system call number. The slots are positions in `EVENTS` plus 1, or 0 for "not recorded".
@@ -273,12 +278,17 @@ pub struct SyscallSlot {
 
 /// What programs that the agent compiles tell `fast_begin` with the event's id, above its 16 bits.
 pub mod begin_flags {
-    /// The kernel disables migration around this kind of program.
-    pub const MIGRATION_DISABLED: u32 = 1 << 16;
+    /// The event fires with interrupts off, always. It is `TRACE_FLAG_IRQS_OFF`, in the place that `common_flags` have above the id.
+    pub const IRQS_OFF: u32 = 1 << 16;
     /// Neither the hook nor the program has disabled preemption, or the kernel takes what the hook has for the event's own.
     pub const PREEMPTIBLE: u32 = 1 << 17;
     /// The program's context is registers, at the place that the probe is at: stacks begin there.
     pub const REGISTERS: u32 = 1 << 18;
+    /// The kernel disables migration around this kind of program.
+    pub const MIGRATION_DISABLED: u32 = 1 << 19;
+    /// The CPU goes from the current thread to another one. A switch is left out only if neither of them is recorded, and the agent's own
+    /// threads count as recorded where all others are.
+    pub const SWITCH: u32 = 1 << 20;
 }
 
 /// What programs that the agent compiles tell `fast_end` with the record's length: a text in it was longer than its room, and
@@ -419,6 +429,8 @@ pub mod globals {
     pub const RQ_TO_PREEMPT: &str = "RQ_TO_PREEMPT";
     /// `u32`: number in BTF of a structure that starts with an `int`, or 0 where the kernel has no `bpf_rdonly_cast`.
     pub const INT_HOLDER: &str = "INT_HOLDER";
+    /// `u32`: the kernel's `TRACE_FLAG_PREEMPT_RESCHED`, or 0 where it has no such flag (with the `PREEMPT_RT` patches before 6.6).
+    pub const FLAG_PREEMPT_RESCHED: &str = "FLAG_PREEMPT_RESCHED";
     /// `u32`: non-zero on architectures whose preempt count keeps "reschedule needed" inverted in its top bit (x86,
     /// arch/x86/include/asm/preempt.h).
     pub const PREEMPT_NEED_RESCHED: &str = "PREEMPT_NEED_RESCHED";

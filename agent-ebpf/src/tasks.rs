@@ -3,7 +3,7 @@
 //! Thread ids are kept in bitmaps, as ftrace keeps `set_event_pid` (kernel/trace/pid_list.c): a test costs one array lookup,
 //! nothing is allocated when a task is followed, and user space sets bits without a system call.
 
-use agent_ebpf::{COMM_LEN, NAMES_WAKE, NameRecord};
+use agent_ebpf::{COMM_LEN, CpuControl, NAMES_WAKE, NameRecord};
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
     helpers::{
@@ -29,13 +29,44 @@ const CLONE_THREAD: u64 = 0x1_0000;
 /// Whether an event of the current thread is recorded. `other` names the second thread of a scheduler event: as with
 /// ftrace's `set_event_pid` and `set_event_notrace_pid`, a switch or a wakeup counts for both threads, and is left out only if
 /// neither is wanted.
+///
+/// Switches make a chain: whoever gets the CPU is who gives it away next. Where nothing but the agent's own threads is left out, it has no
+/// gaps, for which switches between two of them are recorded, too. Where threads were asked for, a gap is between two others: whoever was
+/// switched to as one that is wanted is also switched away from.
 #[inline(always)]
-pub fn wanted(current: &Current, other: impl Fn() -> Option<u32>) -> bool {
-    // The scope first, which notes what it finds.
-    if in_scope(current.tid) && is_listed(current.tid) && !is_self(current) {
-        return true;
+pub fn wanted(
+    ctl: *mut CpuControl,
+    current: &Current,
+    is_switch: impl Fn() -> bool,
+    other: impl Fn() -> Option<u32>,
+) -> bool {
+    let is_other_wanted =
+        || other().is_some_and(|tid| is_listed(tid) && was_in_scope(tid) && !contains(&UNTRACED, tid));
+    if globals::scope() == 0 && globals::filter_tasks() == 0 {
+        return !is_self(current) || is_switch() || is_other_wanted();
     }
-    other().is_some_and(|tid| is_listed(tid) && was_in_scope(tid) && !contains(&UNTRACED, tid))
+    // The scope first, which notes what it finds.
+    let is_wanted = in_scope(current.tid) && is_listed(current.tid) && !is_self(current);
+    if is_switch() {
+        let is_next_wanted = is_other_wanted();
+        return owe(ctl, is_next_wanted) || is_wanted || is_next_wanted;
+    }
+    is_wanted || is_other_wanted()
+}
+
+/// Whether the switch away from the current thread has to be recorded because the one to it was; notes the same for the next thread, which is
+/// `wanted`. Between the two the thread's name, user, or control group may change, or its being one of the agent's become known.
+///
+/// The kernel switches with interrupts off, and so nothing comes between the load and the store.
+#[inline(always)]
+fn owe(ctl: *mut CpuControl, wanted: bool) -> bool {
+    // SAFETY: from a map lookup; only the CPU's own switches use the word.
+    let owed = unsafe { &raw mut (*ctl).switch_owed };
+    let was_owed = atomic::load(owed) != 0;
+    if was_owed != wanted {
+        atomic::store(owed, wanted.into());
+    }
+    was_owed
 }
 
 /// Whether the current thread is the agent's.

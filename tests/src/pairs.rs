@@ -22,10 +22,10 @@ use crate::{
 
 /// Hard interrupt, soft interrupt, NMI (`enum trace_flag_type`, include/linux/trace_events.h).
 const CONTEXT: u8 = 0x08 | 0x10 | 0x40;
-/// "Interrupts are off", and the agent's "that cannot be known". Kernels from 6.13 on have another use for the second bit
-/// (`TRACE_FLAG_NEED_RESCHED_LAZY`), so ftrace's value of it is never compared.
+/// "Interrupts are off", which the agent does not know of every event, and "the thread shall be rescheduled lazily"
+/// (`TRACE_FLAG_NEED_RESCHED_LAZY` since 6.13), which it never knows: it never sets the second, and the first only where it holds.
 const IRQS_OFF: u8 = 0x01;
-const IRQS_UNKNOWN: u8 = 0x02;
+const RESCHED_LAZY: u8 = 0x02;
 /// The task must give up the CPU: in the task's flags, and folded into the preempt count.
 const RESCHED: u8 = 0x04 | 0x20;
 
@@ -235,8 +235,8 @@ pub struct Tally {
     pub fields: BTreeMap<String, u64>,
     /// Places that belong to no field, or are behind the end of a text, and differ.
     pub padding: u64,
-    /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. Whether interrupts are off is compared where the
-    /// agent knows it; "must reschedule" is counted by itself.
+    /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. A flag that the agent does not always
+    /// know is compared where it is set; "must reschedule" is counted by itself.
     pub flags: BTreeMap<(u8, u8), u64>,
     /// Pairs that differ because a value [changed](changed_meanwhile) between the recorders.
     pub changed: u64,
@@ -267,7 +267,7 @@ pub fn compare(
         let tally = tallies.entry(name(reference.id())).or_default();
         tally.pairs += 1;
         tally.apart = tally.apart.max(ours.time.abs_diff(reference.time));
-        let known = if ours.flags() & IRQS_UNKNOWN == 0 { !IRQS_UNKNOWN } else { !(IRQS_UNKNOWN | IRQS_OFF) };
+        let known = ours.flags() | !(RESCHED_LAZY | IRQS_OFF);
         let flags = |mask: u8| (reference.flags() & mask, ours.flags() & mask);
         for (map, (theirs, ours)) in
             [(&mut tally.flags, flags(known & !RESCHED)), (&mut tally.resched, flags(RESCHED))]

@@ -7,7 +7,8 @@
 //!   kernel/trace/bpf_trace.c) and counted: the agent may lack at most as many as it reports.
 //! - Where interrupts fire events at their end, when they no longer count as such but no other can come (`PREEMPT_RT`), the kernel skips those
 //!   in the generic lane without counting them, and the ledger says so.
-//! - `common_flags`: whether interrupts are off is unknown to a program outside of hard interrupts. "Must reschedule"
+//! - `common_flags`: whether interrupts are off is unknown to a program outside of hard interrupts and switches, and is compared where the
+//!   agent says so; whether a thread shall be rescheduled lazily is not known at all. "Must reschedule"
 //!   comes from the preempt count, into which the request of another CPU is folded only when its interrupt arrives, while
 //!   ftrace looks at the task's flags too; and it can be set between the two recorders.
 //! - `prev_state` of sched_switch of a dying thread, if its parent reaps it at that moment: zombie or dead.

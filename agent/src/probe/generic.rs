@@ -49,6 +49,8 @@ struct Shape {
     len: u16,
     /// Where the thread is that the event is about besides the current one; or 0.
     other_tid: u16,
+    /// What is said of the events in `slot_flags`, as `begin_flags`.
+    flags: u32,
 }
 
 impl GenericProgram {
@@ -62,6 +64,7 @@ impl GenericProgram {
             fields_end: plan.fields_end,
             len: plan.fixed_len,
             other_tid: plan.other_tid,
+            flags: switch_flags(plan),
         });
         Self { shape, filter: filter.map(<[Insn]>::to_vec) }
     }
@@ -119,7 +122,7 @@ impl Shape {
         code.alu_imm(Alu::Rsh, R2, COOKIE_ID_SHIFT);
         code.alu_imm(Alu::And, R2, u16::MAX.into());
         // The verifier knows these bits, whatever the id.
-        code.alu_imm(Alu::Or, R2, begin_flags_at_tracepoint().cast_signed());
+        code.alu_imm(Alu::Or, R2, (begin_flags_at_tracepoint() | self.flags).cast_signed());
         code.load_imm(R4, -1);
         if self.other_tid != 0 {
             code.load(4, R4, R6, self.other_tid.cast_signed());
@@ -146,6 +149,12 @@ fn slot(code: &mut Assembler) {
 /// What programs at tracepoints tell `fast_begin`: the context leads to the registers of the tracepoint's caller, where stacks begin.
 pub(super) fn begin_flags_at_tracepoint() -> u32 {
     Preemption::Off.begin_flags() | begin_flags::REGISTERS
+}
+
+/// What programs tell `fast_begin` of an event that is a switch of threads: the kernel has interrupts off then (`__schedule`,
+/// kernel/sched/core.c).
+pub(super) fn switch_flags(plan: &EventSlot) -> u32 {
+    if plan.flags & slot_flags::SWITCH == 0 { 0 } else { begin_flags::SWITCH | begin_flags::IRQS_OFF }
 }
 
 /// Copies what is behind the common fields up to `end` from the context at R6 to the record at R7, and fills it with zeros up to

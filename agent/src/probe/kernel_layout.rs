@@ -22,6 +22,9 @@ pub struct KernelLayout {
     pub preempt_count: Option<PreemptCountPath>,
     /// How programs load from any address.
     pub any_load: Option<AnyLoad>,
+    /// `TRACE_FLAG_PREEMPT_RESCHED` (include/linux/trace_events.h), which is 0 with the `PREEMPT_RT` patches before 6.6: they have the bit for
+    /// lazy rescheduling.
+    pub flag_preempt_resched: u32,
 }
 
 /// Loads from addresses that the verifier knows nothing of, without a helper: a cast makes a pointer to some structure of them, which the
@@ -74,8 +77,15 @@ impl KernelLayout {
             task_lazy_count: offset("task_struct.thread_info.preempt_lazy_count"),
             preempt_count: PreemptCountPath::from_btf(btf),
             any_load: AnyLoad::from_btf(btf),
+            flag_preempt_resched: flag(btf, "TRACE_FLAG_PREEMPT_RESCHED"),
         }
     }
+}
+
+/// A bit of `common_flags`, as this kernel has it; 0 if it has no such flag.
+fn flag(btf: &Btf, name: &str) -> u32 {
+    let value = btf.type_named("trace_flag_type").and_then(|flags| btf.enumerator(flags, name));
+    value.ok().flatten().and_then(|value| u32::try_from(value).ok()).unwrap_or(0)
 }
 
 impl PreemptCountPath {

@@ -484,6 +484,7 @@ fn create_object(
         (globals::CFS_RQ_RQ, preempt.cfs_rq_rq),
         (globals::RQ_CPU, preempt.rq_cpu),
         (globals::INT_HOLDER, layout.any_load.map_or(0, |load| load.int_holder.0)),
+        (globals::FLAG_PREEMPT_RESCHED, layout.flag_preempt_resched),
         (globals::PREEMPT_NEED_RESCHED, cfg!(any(target_arch = "x86", target_arch = "x86_64")).into()),
     ];
     let words = words.map(|(name, value)| (name, value.to_ne_bytes()));

@@ -16,6 +16,8 @@ use super::{
 };
 use crate::event::{Format, Location};
 
+/// The event of a CPU that goes from one thread to another.
+const SWITCH: (&str, &str) = ("sched", "sched_switch");
 /// The common field that only some kernels have.
 pub(super) const LAZY_COUNT: &str = "common_preempt_lazy_count";
 
@@ -81,6 +83,9 @@ pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot,
             .map_or(0, |field| field.offset as u16),
         ..EventSlot::default()
     };
+    if (system, name) == SWITCH {
+        slot.flags |= slot_flags::SWITCH;
+    }
     if common == CommonFields::WithLazyCount {
         // The structure that system call events reach programs in does not follow the fields here.
         if system == "syscalls" {
@@ -146,7 +151,7 @@ impl CommonFields {
 /// as ftrace treats so (`event_filter_pid_sched_*`, kernel/trace/trace_events.c).
 fn other_thread(system: &str, name: &str) -> Option<&'static str> {
     match (system, name) {
-        ("sched", "sched_switch") => Some("next_pid"),
+        SWITCH => Some("next_pid"),
         ("sched", "sched_wakeup" | "sched_wakeup_new" | "sched_waking") => Some("pid"),
         _ => None,
     }

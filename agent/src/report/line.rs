@@ -3,7 +3,7 @@
 use super::batch::Item;
 use super::plugin::{Context, Plugin};
 use super::text::{decimal, hex, micros, right, signed_left, unsigned};
-use super::view::{BufferView, EventView, FileView};
+use super::view::{BufferView, EventView, FileView, SecondFlag};
 use crate::terminal::{self, Lines};
 
 /// How lines look.
@@ -38,7 +38,7 @@ mod colour {
 /// Bits of `common_flags` (include/linux/trace_events.h, enum trace_flag_type).
 pub(super) mod flag {
     pub(in super::super) const IRQS_OFF: u64 = 0x01;
-    pub(in super::super) const UNKNOWN: u64 = 0x02;
+    pub(in super::super) const SECOND: u64 = 0x02;
     pub(in super::super) const NEED_RESCHED: u64 = 0x04;
     pub(in super::super) const HARD_IRQ: u64 = 0x08;
     pub(in super::super) const SOFT_IRQ: u64 = 0x10;
@@ -164,22 +164,7 @@ fn head(out: &mut Vec<u8>, style: Style, file: &FileView<'_>, item: &Item, recor
 /// `data_latency_format` of libtraceevent.
 fn latency_flags(out: &mut Vec<u8>, file: &FileView<'_>, record: &[u8]) {
     let read = |num: super::plugin::Num| num.read(record, file.machine);
-    let flags = file.common.flags.map_or(0, read);
-    let has = |bit: u64| flags & bit != 0;
-    out.push(if has(flag::IRQS_OFF) {
-        b'd'
-    } else if has(flag::UNKNOWN) {
-        b'X'
-    } else {
-        b'.'
-    });
-    out.push(if has(flag::NEED_RESCHED) { b'N' } else { b'.' });
-    out.push(match (has(flag::HARD_IRQ), has(flag::SOFT_IRQ)) {
-        (true, true) => b'H',
-        (true, false) => b'h',
-        (false, true) => b's',
-        (false, false) => b'.',
-    });
+    out.extend(flag_letters(file.common.flags.map_or(0, read), file.second_flag));
     let count = file.common.preempt_count.map_or(0, read);
     for nibble in [count & 15, count >> 4 & 15] {
         if nibble == 0 { out.push(b'.') } else { hex(out, nibble) }
@@ -191,6 +176,34 @@ fn latency_flags(out: &mut Vec<u8>, file: &FileView<'_>, record: &[u8]) {
         // A signed field, -1 where no lock is held.
         if (depth as u32).cast_signed() >= 0 { unsigned(out, depth) } else { out.push(b'.') }
     }
+}
+
+/// Interrupts, rescheduling and context. Of the second flag libtraceevent knows one meaning, by its version, whatever kernel recorded it: `X` up to
+/// 1.8, and `L` since 1.9.
+fn flag_letters(flags: u64, second: SecondFlag) -> [u8; 3] {
+    let has = |bit: u64| flags & bit != 0;
+    let means = |meaning| has(flag::SECOND) && second == meaning;
+    let irqs = if has(flag::IRQS_OFF) {
+        b'd'
+    } else if means(SecondFlag::IrqsUnknown) {
+        b'X'
+    } else {
+        b'.'
+    };
+    let resched = if has(flag::NEED_RESCHED) {
+        b'N'
+    } else if means(SecondFlag::NeedReschedLazy) {
+        b'L'
+    } else {
+        b'.'
+    };
+    let context = match (has(flag::HARD_IRQ), has(flag::SOFT_IRQ)) {
+        (true, true) => b'H',
+        (true, false) => b'h',
+        (false, true) => b's',
+        (false, false) => b'.',
+    };
+    [irqs, resched, context]
 }
 
 /// A time as seconds, or as the number it is.
@@ -258,5 +271,25 @@ fn text(
         Plugin::print_stack(printer.stack(record), &context, out);
     } else if !plugin.print(record, &context, out) {
         printer.print_format(record, file.symbols, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_flag_has_the_letter_of_its_meaning() {
+        let letters = |flags, second| String::from_utf8(flag_letters(flags, second).to_vec()).unwrap();
+        for (flags, unknown, lazy) in [
+            (0x00, "...", "..."),
+            (0x02, "X..", ".L."),
+            (0x03, "d..", "dL."),
+            (0x06, "XN.", ".N."),
+            (0x1b, "d.H", "dLH"),
+        ] {
+            assert_eq!(letters(flags, SecondFlag::IrqsUnknown), unknown, "{flags:#x}");
+            assert_eq!(letters(flags, SecondFlag::NeedReschedLazy), lazy, "{flags:#x}");
+        }
     }
 }

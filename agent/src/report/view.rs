@@ -5,6 +5,7 @@ use super::tasks::Tasks;
 use super::trace_file::TraceFile;
 use crate::event::{EventTable, Machine, Printer, Symbols};
 use crate::tracedat::reader::Source;
+use crate::tracedat::{FileOption, OptionId};
 
 /// A file.
 pub(super) struct FileView<'a> {
@@ -16,6 +17,7 @@ pub(super) struct FileView<'a> {
     /// Whether the file names its clock.
     pub(super) has_clock: bool,
     pub(super) common: Common,
+    pub(super) second_flag: SecondFlag,
     events: Vec<EventView<'a>>,
     /// Place of each number's event, plus one.
     by_id: Vec<u32>,
@@ -44,6 +46,46 @@ pub(super) struct Common {
     pub(super) lock_depth: Option<Num>,
 }
 
+/// What bit 0x02 of `common_flags` means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SecondFlag {
+    /// Whether interrupts are off is not known (`TRACE_FLAG_IRQS_NOSUPPORT`).
+    IrqsUnknown,
+    /// The thread shall be rescheduled lazily (`TRACE_FLAG_NEED_RESCHED_LAZY`).
+    NeedReschedLazy,
+}
+
+impl SecondFlag {
+    /// Where the bit has its second meaning: in Linux 6.13, and in 6.12 with the `PREEMPT_RT` patches.
+    const LAZY_SINCE: (u32, u32) = (6, 13);
+    const LAZY_SINCE_RT: (u32, u32) = (6, 12);
+
+    /// By the kernel that a file names, and by who recorded it: early versions of our own recorder, which leave a ledger, wrote the first on
+    /// every kernel, and later ones do not write the bit.
+    fn of<'f>(facts: impl Iterator<Item = &'f FileOption>) -> Self {
+        let mut is_lazy = false;
+        for fact in facts {
+            match fact {
+                FileOption::Unknown { id, .. } if *id == OptionId::LEDGER => return Self::IrqsUnknown,
+                // As `uname -snrm` prints it.
+                FileOption::Uname(text) => {
+                    let release = text.split_whitespace().nth(2).unwrap_or_default();
+                    let since = if release.contains("-rt") { Self::LAZY_SINCE_RT } else { Self::LAZY_SINCE };
+                    is_lazy = version(release).is_some_and(|version| version >= since);
+                }
+                _ => {}
+            }
+        }
+        if is_lazy { Self::NeedReschedLazy } else { Self::IrqsUnknown }
+    }
+}
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?))
+}
+
 /// A buffer of a file, as lines name it.
 pub(super) struct BufferView<'a> {
     pub(super) file: usize,
@@ -64,6 +106,7 @@ impl<'a> FileView<'a> {
             in_nanoseconds: file.is_in_nanoseconds(),
             has_clock: file.has_clock_option(),
             common: table.iter().next().map_or_else(Common::default, Common::of),
+            second_flag: SecondFlag::of(file.reader().facts()),
             events: Vec::with_capacity(table.len()),
             by_id: Vec::new(),
         };
@@ -165,4 +208,30 @@ pub(super) fn buffers<'a, S: Source>(files: &'a [TraceFile<S>]) -> Vec<(usize, B
 /// What is behind the last slash.
 pub(super) fn base_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_flag_is_as_the_kernel_has_it() {
+        let uname = |release: &str| FileOption::Uname(format!("Linux vm {release} x86_64"));
+        let ledger = FileOption::Unknown { id: OptionId::LEDGER, bytes: b"{}\0".to_vec() };
+        let cases = [
+            (vec![], SecondFlag::IrqsUnknown),
+            (vec![uname("6.1.0-56-cloud-amd64")], SecondFlag::IrqsUnknown),
+            (vec![uname("6.12.117+deb12-cloud-amd64")], SecondFlag::IrqsUnknown),
+            (vec![uname("6.1.0-56-rt-amd64")], SecondFlag::IrqsUnknown),
+            (vec![uname("6.12.117+deb12-rt-amd64")], SecondFlag::NeedReschedLazy),
+            (vec![uname("6.13.0")], SecondFlag::NeedReschedLazy),
+            (vec![uname("7.2.1-amd64")], SecondFlag::NeedReschedLazy),
+            (vec![FileOption::Uname("Linux".into())], SecondFlag::IrqsUnknown),
+            (vec![uname("6.18.1"), ledger.clone()], SecondFlag::IrqsUnknown),
+            (vec![ledger, uname("6.18.1")], SecondFlag::IrqsUnknown),
+        ];
+        for (facts, meaning) in cases {
+            assert_eq!(SecondFlag::of(facts.iter()), meaning, "{facts:?}");
+        }
+    }
 }

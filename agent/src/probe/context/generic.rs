@@ -8,7 +8,7 @@ use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, slot_flags};
 use super::{Placed, SCRATCH};
 use crate::probe::{
     filter,
-    generic::{begin_flags_at_tracepoint, copy_fields},
+    generic::{begin_flags_at_tracepoint, copy_fields, switch_flags},
     hook::{Hook, HookProgram, Preemption},
     insn::{Alu, Assembler, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
     program::{Body, FRAME},
@@ -62,7 +62,7 @@ impl Writer<'_> {
         if filtered {
             self.code.ask_filter(Preemption::Off, out);
         }
-        let flags = begin_flags_at_tracepoint();
+        let flags = begin_flags_at_tracepoint() | switch_flags(self.slot);
         self.code.load_imm(R4, -1);
         if self.slot.other_tid != 0 {
             self.code.load(4, R4, R6, self.slot.other_tid.cast_signed());

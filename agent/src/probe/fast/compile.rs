@@ -17,7 +17,7 @@ mod fields;
 
 use std::{cell::RefCell, collections::HashMap};
 
-use agent_ebpf::SIDE_RECORD_MAX;
+use agent_ebpf::{SIDE_RECORD_MAX, begin_flags};
 
 use super::language::{Definition, Expr, Op};
 use crate::{
@@ -337,7 +337,9 @@ impl<'a> Compiler<'a> {
         }
         let failed = self.code.label();
         let finish = self.code.label();
-        self.code.begin_record(0, self.rules.begin_flags(), max, done);
+        // The kernel switches with interrupts off (`__schedule`, kernel/sched/core.c).
+        let switch = if self.definition.is_switch { begin_flags::SWITCH | begin_flags::IRQS_OFF } else { 0 };
+        self.code.begin_record(0, self.rules.begin_flags() | switch, max, done);
         let can_fail = self.can_fail(&texts);
         if staged == Some(Staged::Whole) {
             if can_fail {

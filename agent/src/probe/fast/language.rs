@@ -12,9 +12,9 @@
 //!         ? 'F' : 0
 //! ```
 //!
-//! `about` names another thread that a process filter looks at; `let` names a value for the lines below. An event may be
-//! described several times, for kernels that differ: the first description that fits is used. `needs` has an expression without a
-//! use: the description fits only where its members exist. `def` gives an expression with parameters a name, for all events of the file
+//! `about` names another thread that a process filter looks at, and `switches to` one that gets the CPU; `let` names a value for the lines
+//! below. An event may be described several times, for kernels that differ: the first description that fits is used. `needs` has an
+//! expression without a use: the description fits only where its members exist. `def` gives an expression with parameters a name, for all events of the file
 //! below it. A line with a deeper indentation than that of fields goes on with the line before it.
 //!
 //! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes come from users
@@ -29,6 +29,8 @@ pub(in crate::probe) struct Definition<'t> {
     pub(in crate::probe) args: Vec<&'t str>,
     /// The other thread.
     pub(in crate::probe) about: Option<Expr<'t>>,
+    /// Whether the CPU goes from the current thread to the other one.
+    pub(in crate::probe) is_switch: bool,
     /// What must exist.
     pub(in crate::probe) needs: Vec<Expr<'t>>,
     /// Named values, in order.
@@ -148,6 +150,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Definition<'_>>, SyntaxError> {
         };
         if let Some(text) = first.strip_prefix("about ") {
             definition.about = Some(rest(text)?);
+        } else if let Some(text) = first.strip_prefix("switches to ") {
+            definition.about = Some(rest(text)?);
+            definition.is_switch = true;
         } else if let Some(text) = first.strip_prefix("needs ") {
             let needed = rest(text)?;
             definition.needs.push(needed);
@@ -173,7 +178,8 @@ fn header(text: &str) -> Result<Definition<'_>, String> {
     let args = rest.strip_suffix(')').ok_or("expected )")?;
     let args = args.split(',').map(str::trim).filter(|arg| !arg.is_empty()).collect();
     let names = names.split(',').map(str::trim).collect();
-    Ok(Definition { names, args, about: None, needs: Vec::new(), lets: Vec::new(), fields: Vec::new() })
+    let (needs, lets, fields) = (Vec::new(), Vec::new(), Vec::new());
+    Ok(Definition { names, args, about: None, is_switch: false, needs, lets, fields })
 }
 
 /// A macro's body with arguments in the place of its parameters.

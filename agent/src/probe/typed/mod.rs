@@ -296,6 +296,7 @@ impl<'a> Types<'a> {
             names: vec![name],
             args: names.iter().map(|known| known.name).collect(),
             about: None,
+            is_switch: false,
             needs: Vec::new(),
             lets: Vec::new(),
             fields,
