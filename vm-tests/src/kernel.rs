@@ -1,8 +1,9 @@
 //! Debian's kernels, out of the packages of the repositories that this machine is configured for.
 //!
 //! A meta package (`linux-image-cloud-amd64`) names the newest build of a series; which series that is depends on the
-//! release of Debian, so each kernel lists the meta packages to try. Packages are downloaded and unpacked, never
-//! installed, and kept: once there, a kernel needs no network.
+//! release of Debian, so each kernel lists the meta packages to try. The newest kernel there is comes from Debian's
+//! unstable, which [`crate::apt`] asks without the machine's own configuration. Packages are downloaded and unpacked,
+//! never installed, and kept: once there, a kernel needs no network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,12 +11,13 @@ use std::process::Command;
 
 use globset::Glob;
 
+use crate::apt::Apt;
 use crate::{Error, target_dir};
 
 /// A kernel that tests can be run on.
 #[derive(Debug, Clone)]
 pub struct Kernel {
-    /// Its name here: series and flavour.
+    /// Its name here: series and flavour, or `newest` and flavour.
     pub name: &'static str,
     /// The package, such as `linux-image-6.1.0-56-cloud-amd64`.
     pub package: String,
@@ -27,44 +29,51 @@ pub struct Kernel {
 
 struct Source {
     name: &'static str,
-    series: &'static str,
+    /// `None` for whatever series is the newest in Debian's unstable.
+    series: Option<&'static str>,
     /// Behind the build's number in the package's name: `-cloud`, `-rt`, or nothing.
     flavour: &'static str,
     metas: &'static [&'static str],
 }
 
-static SOURCES: [Source; 5] = [
+static SOURCES: [Source; 6] = [
     Source {
         name: "6.1-cloud",
-        series: "6.1",
+        series: Some("6.1"),
         flavour: "-cloud",
         metas: &["linux-image-cloud-amd64", "linux-image-6.1-cloud-amd64"],
     },
     Source {
         name: "6.1-rt",
-        series: "6.1",
+        series: Some("6.1"),
         flavour: "-rt",
         metas: &["linux-image-rt-amd64", "linux-image-6.1-rt-amd64"],
     },
     Source {
         name: "6.12-cloud",
-        series: "6.12",
+        series: Some("6.12"),
         flavour: "-cloud",
         metas: &["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"],
     },
     Source {
         name: "6.12-generic",
-        series: "6.12",
+        series: Some("6.12"),
         flavour: "",
         metas: &["linux-image-6.12-amd64", "linux-image-amd64"],
     },
     Source {
         name: "6.12-rt",
-        series: "6.12",
+        series: Some("6.12"),
         flavour: "-rt",
         metas: &["linux-image-6.12-rt-amd64", "linux-image-rt-amd64"],
     },
+    Source { name: "newest-cloud", series: None, flavour: "-cloud", metas: &["linux-image-cloud-amd64"] },
 ];
+
+/// What the names of packages with kernels begin with.
+const IMAGE: &str = "linux-image-";
+/// What the names of the packages begin with that hold the files where the first one is only a collection: Debian has split it with 6.17.
+const PARTS: [&str; 2] = ["linux-binary-", "linux-modules-"];
 
 impl Kernel {
     /// The names that match a glob.
@@ -73,14 +82,19 @@ impl Kernel {
     }
 
     /// Its series, such as `6.12`.
-    pub fn series(&self) -> &'static str {
-        self.name.split('-').next().unwrap_or(self.name)
+    pub fn series(&self) -> &str {
+        let release = self.release();
+        release.match_indices('.').nth(1).map_or(release, |(second, _)| &release[..second])
+    }
+
+    /// What `uname -r` prints on it.
+    pub fn release(&self) -> &str {
+        self.package.strip_prefix(IMAGE).unwrap_or(&self.package)
     }
 
     /// The image of a module; `None` if it is built in.
     pub(crate) fn module(&self, name: &str) -> Result<Option<Vec<u8>>, Error> {
-        let release = self.package.strip_prefix("linux-image-").unwrap_or(&self.package);
-        let dir = self.root.join("lib/modules").join(release);
+        let dir = modules_dir(&self.root, self.release());
         let built_in = dir.join("modules.builtin");
         // One module's path below `kernel` a line.
         let is_it = |path: &str| path.rsplit('/').next() == Some(&format!("{name}.ko"));
@@ -127,33 +141,45 @@ fn no_such_kernel(wanted: &str) -> Error {
 
 fn fetch(source: &Source) -> Result<Kernel, Error> {
     let dir = target_dir().join("vm/kernels").join(source.name);
-    let package = match newest_package(source) {
-        Some(package) => package,
-        // Without package lists, what was unpacked before still does.
-        None => cached(&dir)
-            .ok_or_else(|| Error::NoPackage { packages: source.metas.join(", "), series: source.series })?,
+    let apt = if source.series.is_some() { Ok(Apt::of_machine()) } else { Apt::unstable() };
+    let newest = apt.as_ref().ok().and_then(|apt| newest_package(apt, source));
+    // Without package lists, what was unpacked before still does.
+    let Some(package) = newest.or_else(|| cached(&dir)) else {
+        apt?;
+        return Err(Error::NoPackage {
+            packages: source.metas.join(", "),
+            series: source.series.unwrap_or("new"),
+        });
     };
     let root = dir.join(&package);
     if !root.exists() {
-        unpack(&package, &dir, &root)?;
+        unpack(&apt?, &package, &dir, &root)?;
     }
-    let boot = root.join("boot");
-    let image = fs::read_dir(&boot)
-        .map_err(Error::io(&boot))?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-")))
-        .ok_or_else(|| Error::Host {
-            program: "dpkg-deb".to_owned(),
-            why: format!("no vmlinuz in {package}"),
-        })?;
+    let image = image(&root, &package)?;
     Ok(Kernel { name: source.name, package, root, image })
 }
 
+/// The image in an unpacked package: in `boot`, or beside its modules.
+fn image(root: &Path, package: &str) -> Result<PathBuf, Error> {
+    let release = package.strip_prefix(IMAGE).unwrap_or(package);
+    let places =
+        [root.join("boot").join(format!("vmlinuz-{release}")), modules_dir(root, release).join("vmlinuz")];
+    places.into_iter().find(|image| image.exists()).ok_or_else(|| Error::Host {
+        program: "dpkg-deb".to_owned(),
+        why: format!("no vmlinuz in {package}"),
+    })
+}
+
+/// Where an unpacked package has its modules.
+fn modules_dir(root: &Path, release: &str) -> PathBuf {
+    let [merged, old] = ["usr/lib/modules", "lib/modules"].map(|dir| root.join(dir).join(release));
+    if merged.exists() { merged } else { old }
+}
+
 /// The package that a meta package depends on, if it is of the series that is wanted.
-fn newest_package(source: &Source) -> Option<String> {
+fn newest_package(apt: &Apt, source: &Source) -> Option<String> {
     source.metas.iter().find_map(|meta| {
-        let listing = output("apt-cache", &["show", "--no-all-versions", meta], Path::new("/")).ok()?;
+        let listing = apt.show(meta).ok()?;
         depends(&listing).into_iter().find(|name| is_build_of(source, name))
     })
 }
@@ -162,11 +188,13 @@ fn newest_package(source: &Source) -> Option<String> {
 /// `6.12.117+deb12`.
 fn is_build_of(source: &Source, package: &str) -> bool {
     let build = package
-        .strip_prefix(&format!("linux-image-{}.", source.series))
-        .and_then(|rest| rest.strip_suffix(&format!("{}-amd64", source.flavour)));
+        .strip_prefix(IMAGE)
+        .and_then(|rest| rest.strip_suffix(&format!("{}-amd64", source.flavour)))
+        .filter(|build| source.series.is_none_or(|series| build.starts_with(&format!("{series}."))));
     build.is_some_and(|build| {
         let words: Vec<&str> = build.split(['-', '+', '.']).collect();
-        words.iter().all(|word| word.starts_with("deb") || word.bytes().all(|byte| byte.is_ascii_digit()))
+        let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+        words.iter().all(|word| word.starts_with("deb") || is_number(word))
     })
 }
 
@@ -185,29 +213,25 @@ fn cached(dir: &Path) -> Option<String> {
         .ok()?
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.starts_with("linux-image-"))
+        .filter(|name| name.starts_with(IMAGE))
         .collect();
     names.sort();
     names.pop()
 }
 
-fn unpack(package: &str, dir: &Path, root: &Path) -> Result<(), Error> {
+fn unpack(apt: &Apt, package: &str, dir: &Path, root: &Path) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(Error::io(dir))?;
     // Two processes may want the same kernel: each works in its own directory, and the first to finish provides it.
     let work = tempfile::Builder::new().prefix("unpack-").tempdir_in(dir).map_err(Error::io(dir))?;
-    // As root, apt downloads as another user where it can and says so where it cannot.
-    output("apt-get", &["-q", "-o", "APT::Sandbox::User=root", "download", package], work.path())?;
-    let deb = fs::read_dir(work.path())
-        .map_err(Error::io(work.path()))?
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
-        .ok_or_else(|| Error::Host {
-            program: "apt-get download".to_owned(),
-            why: format!("no {package}"),
-        })?;
+    let mut packages = depends(&apt.show(package)?);
+    packages.retain(|name| PARTS.iter().any(|part| name.starts_with(part)));
+    if packages.is_empty() {
+        packages.push(package.to_owned());
+    }
     let fresh = work.path().join("root");
-    output("dpkg-deb", &["-x", &deb.to_string_lossy(), &fresh.to_string_lossy()], work.path())?;
+    for deb in apt.download(&packages, work.path())? {
+        output("dpkg-deb", &["-x", &deb.to_string_lossy(), &fresh.to_string_lossy()], work.path())?;
+    }
     match fs::rename(&fresh, root) {
         Err(_) if root.exists() => Ok(()),
         other => other.map_err(Error::io(root)),
@@ -245,7 +269,8 @@ mod tests {
     #[test]
     fn flavours_are_told_apart() {
         let of = |package: &str| -> Vec<&str> {
-            SOURCES.iter().filter(|source| is_build_of(source, package)).map(|source| source.name).collect()
+            let of_series = SOURCES.iter().filter(|source| source.series.is_some());
+            of_series.filter(|source| is_build_of(source, package)).map(|source| source.name).collect()
         };
         assert_eq!(of("linux-image-6.1.0-56-cloud-amd64"), ["6.1-cloud"]);
         assert_eq!(of("linux-image-6.1.0-56-rt-amd64"), ["6.1-rt"]);
@@ -256,9 +281,24 @@ mod tests {
     }
 
     #[test]
+    fn the_newest_is_of_any_series() {
+        let newest = SOURCES.iter().find(|source| source.series.is_none()).expect("one");
+        assert!(is_build_of(newest, "linux-image-7.2.13+deb14-cloud-amd64"));
+        assert!(!is_build_of(newest, "linux-image-7.2.13+deb14-amd64"));
+        assert!(!is_build_of(newest, "linux-image-cloud-amd64"));
+        let kernel = Kernel {
+            name: newest.name,
+            package: "linux-image-7.2.13+deb14-cloud-amd64".to_owned(),
+            root: PathBuf::new(),
+            image: PathBuf::new(),
+        };
+        assert_eq!((kernel.series(), kernel.release()), ("7.2", "7.2.13+deb14-cloud-amd64"));
+    }
+
+    #[test]
     fn every_kernel_has_its_module_of_tests() {
         let modules: Vec<_> = Kernel::names("*").expect("some").into_iter().map(crate::module_name).collect();
-        let made = ["k6_1_cloud", "k6_1_rt", "k6_12_cloud", "k6_12_generic", "k6_12_rt"];
+        let made = ["k6_1_cloud", "k6_1_rt", "k6_12_cloud", "k6_12_generic", "k6_12_rt", "newest_cloud"];
         assert_eq!(modules, made, "on_every_kernel! makes these");
     }
 

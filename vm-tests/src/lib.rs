@@ -23,6 +23,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | `apt` | asks Debian's repositories |
 //! | [`kernel`] | finds, downloads and unpacks Debian's kernels |
 //! | [`cpio`] | writes the initramfs |
 //! | [`disk`] | makes disks |
@@ -32,6 +33,7 @@
 //! | [`vm`] | all of it together |
 //! | [`cost`] | what recording costs the recorded, in instructions |
 
+mod apt;
 pub mod cost;
 pub mod cpio;
 pub mod disk;
@@ -129,7 +131,7 @@ pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// Makes tests of functions that take a [`Kernel`]: each on every kernel, in a module named after it.
+/// Makes tests of functions that take a [`Kernel`]: each on every kernel of a fixed series, in a module named after it.
 ///
 /// `cargo xtask vm --kernel GLOB` runs those modules; a test that needs no more than one kernel is a plain `#[test]`. Emulated kernels
 /// take their time, so most tests are content with [`on_cloud_kernels!`] or [`on_rt_kernels!`].
@@ -170,6 +172,14 @@ macro_rules! on_rt_kernels {
     };
 }
 
+/// As [`on_every_kernel!`], on the newest kernel there is, which the others leave out: its tests share a boot (`tests/newest.rs`).
+#[macro_export]
+macro_rules! on_the_newest_kernel {
+    ($($test:ident),+ $(,)?) => {
+        $crate::on_every_kernel!(@module newest_cloud, "newest-cloud", $($test)+);
+    };
+}
+
 /// The kernel of that name.
 ///
 /// # Panics
@@ -182,5 +192,7 @@ pub fn kernel_for_test(name: &str) -> Kernel {
 
 /// The module that [`on_every_kernel!`] makes for a kernel.
 pub fn module_name(kernel: &str) -> String {
-    format!("k{}", kernel.replace(['.', '-'], "_"))
+    let name = kernel.replace(['.', '-'], "_");
+    // Nothing is named by a number in the first place.
+    if name.starts_with(|first: char| first.is_ascii_digit()) { format!("k{name}") } else { name }
 }

@@ -10,14 +10,14 @@ pub(super) const TASK: Task = Task {
     name: "golden",
     args: "",
     about: "Writes tests/golden/verified-insns.txt anew: what each program takes the verifier,\n\
-            on this kernel and in the guests 6.1-cloud and 6.12-cloud",
+            on this kernel and in the guests 6.1-cloud, 6.12-cloud and newest-cloud",
     run,
 };
 
 const HEADER: &str = "# kernel release, program, instructions that the verifier looked at (or: generic). Written by `cargo xtask golden`.\n";
 
 /// The guests whose figures are kept.
-const GUESTS: [&str; 2] = ["6.1-cloud", "6.12-cloud"];
+const GUESTS: [&str; 3] = ["6.1-cloud", "6.12-cloud", "newest-cloud"];
 
 /// Prints the kernel's release, which figures are kept by, in front of the list of programs.
 const LISTING: &str = "cat /proc/sys/kernel/osrelease && tracer-agent doctor --programs";

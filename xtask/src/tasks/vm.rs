@@ -8,7 +8,7 @@ pub(super) const TASK: Task = Task {
     name: "vm",
     args: "[--kernel GLOB] [--test NAME | --shell | -- LINE]",
     about: "Runs the VM tests, or a shell or a line of shell in a guest\n\
-            GLOB is of 6.1-cloud 6.1-rt 6.12-cloud 6.12-generic 6.12-rt.\n\
+            GLOB is of 6.1-cloud 6.1-rt 6.12-cloud 6.12-generic 6.12-rt newest-cloud.\n\
             Guests have tracer-agent, trace-cmd and busybox. In a shell, `exit` powers off; so does Ctrl-A X.",
     run,
 };
