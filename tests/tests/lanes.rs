@@ -47,6 +47,24 @@ fn an_event_without_a_program_is_refused_when_only_the_fast_lane_is_wanted() {
     assert!(!file.exists());
 }
 
+#[test]
+fn what_takes_the_generic_lane_is_told_in_one_line() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = dir.path().join("trace.dat");
+    // As on a kernel newer than the descriptions: events that have a program in general, and not as they are here.
+    let calls = ["openat", "close", "read", "write"].map(|call| format!("syscalls:sys_enter_{call}"));
+    let events = calls.iter().flat_map(|call| ["-e", call, "--context", "uid"]);
+    let said = agent::record(&file, events.chain(["-F", "true"])).said;
+    let lines: Vec<&str> = said.lines().filter(|line| line.contains("generic lane")).collect();
+    let [line] = lines.as_slice() else { panic!("{said}") };
+    assert!(line.contains("and 3 more events took the generic lane"), "{line}");
+    // And those that have not changed are as fast as ever.
+    let said =
+        agent::record(&file, ["-e", "sched:*", "-e", "syscalls:*", "-e", "net:net_dev_queue", "-F", "true"])
+            .said;
+    assert!(!said.contains("generic lane"), "{said}");
+}
+
 /// What `info --json` tells, without spaces.
 fn ledger(file: &Path) -> String {
     let output = agent::run([Path::new("info"), Path::new("--json"), file]);

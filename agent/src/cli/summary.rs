@@ -68,11 +68,7 @@ pub(super) fn text(finished: &Finished) -> String {
     for event in stats.events.iter().filter(|event| event.cut != 0) {
         let _ = writeln!(text, "{}: a text is cut in {} records", event.name, count(event.cut));
     }
-    for event in &stats.events {
-        if let Some(reason) = &event.lane_note {
-            let _ = writeln!(text, "{} took the generic lane: {reason}", event.name);
-        }
-    }
+    took_the_generic_lane(&mut text, stats);
     text
 }
 
@@ -124,6 +120,19 @@ fn how_it_ended(text: &mut String, stats: &Stats, recovered: Recovered) {
             bytes(unreadable_bytes)
         );
     }
+}
+
+/// A kernel newer than the descriptions may have many such events: one line, with the first of them.
+fn took_the_generic_lane(text: &mut String, stats: &Stats) {
+    let mut events = stats.events.iter().filter_map(|event| Some((&event.name, event.lane_note.as_ref()?)));
+    let Some((name, reason)) = events.next() else { return };
+    let _ = match events.count() {
+        0 => writeln!(text, "{name} took the generic lane: {reason}"),
+        others => writeln!(
+            text,
+            "{name} and {others} more events took the generic lane (`info` has all of them): {reason}"
+        ),
+    };
 }
 
 fn table(text: &mut String, stats: &Stats) {
