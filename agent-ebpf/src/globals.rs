@@ -37,6 +37,8 @@ global!(TASK_STATUS, u32, task_status);
 global!(NAMED_ENTER, u32, named_enter);
 global!(NAMED_EXIT, u32, named_exit);
 global!(NAMED_FLAGS, u32, named_flags);
+global!(NAMED_STRINGS, u32, named_strings);
+global!(STRING_LIMIT, u32, string_limit);
 global!(RAW_ENTER, u32, raw_enter);
 global!(RAW_ENTER_ID, u32, raw_enter_id);
 global!(RAW_EXIT, u32, raw_exit);

@@ -87,6 +87,13 @@ pub const STACKS_BYTES: usize = KERNEL_STACK_MAX + USER_STACK_RECORDS * USER_STA
 /// System call numbers that have a slot in `SYSCALLS`: more than any 64-bit architecture has (470 on x86 6.18).
 pub const SYSCALL_SLOTS: usize = 1024;
 
+/// Copies of strings that a record of a system call has at most (`SYSCALL_FAULT_MAX_CNT`, kernel/trace/trace_syscalls.c).
+pub const SYSCALL_STRINGS: usize = 3;
+/// The longest such copy, without what tells that it was cut (`SYSCALL_FAULT_USER_MAX`, kernel/trace/trace.h).
+pub const STRING_MAX: usize = 165;
+/// What stands behind a copy that was cut, NUL included.
+pub const STRING_CUT: [u8; 4] = *b"...\0";
+
 /// Why an event that fired is not in the file. The discriminant indexes [`EventLedger::lost`] and [`CpuControl::lost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
@@ -262,7 +269,7 @@ pub mod slot_flags {
 
 /// What to record of one system call number. The slots are positions in `EVENTS` plus 1, or 0 for "not recorded".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
+#[repr(C, align(8))]
 pub struct SyscallSlot {
     /// Slot of `syscalls:sys_enter_*`.
     pub enter: u32,
@@ -272,8 +279,14 @@ pub struct SyscallSlot {
     pub enter_id: u16,
     /// The kernel's id of the second.
     pub exit_id: u16,
-    /// Bytes of the first's record.
-    pub enter_len: u32,
+    /// Bytes of the first's record without strings.
+    pub enter_len: u16,
+    /// Where copies of strings begin in it: behind a location word for each.
+    pub copies_at: u16,
+    /// Which arguments are strings that the record has a copy of: positions plus 1, 0 behind the last.
+    pub strings: [u8; SYSCALL_STRINGS],
+    /// Which argument tells how long the first of them is, which then is not a string but so many bytes: position plus 1, or 0.
+    pub length: u8,
 }
 
 /// What programs that the agent compiles tell `fast_begin` with the event's id, above its 16 bits.
@@ -399,6 +412,10 @@ pub mod globals {
     pub const NAMED_EXIT: &str = "NAMED_EXIT";
     /// `u32`: [`super::begin_flags`] of the events of single system calls.
     pub const NAMED_FLAGS: &str = "NAMED_FLAGS";
+    /// `u32`: non-zero where records of some system call have copies of strings.
+    pub const NAMED_STRINGS: &str = "NAMED_STRINGS";
+    /// `u32`: how long these are at most ([`super::STRING_MAX`]); 0 leaves them empty.
+    pub const STRING_LIMIT: &str = "STRING_LIMIT";
     /// `u32`: slot of `raw_syscalls:sys_enter` plus 1, or 0.
     pub const RAW_ENTER: &str = "RAW_ENTER";
     /// `u32`: the kernel's id of that event.
@@ -442,7 +459,7 @@ const _: () = {
     assert!(size_of::<PageMeta>() == 16);
     assert!(size_of::<EventSlot>() == 24 + 4 * DYNAMIC_FIELDS_MAX);
     assert!(size_of::<EventLedger>() == 72);
-    assert!(size_of::<SyscallSlot>() == 16);
+    assert!(size_of::<SyscallSlot>() == 24);
     assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_power_of_two());
     assert!(SIDE_BYTES_PREEMPTIBLE.is_power_of_two() && SIDE_BYTES > SIDE_ALIGN);
     assert!(size_of::<NameRecord>() == 20);

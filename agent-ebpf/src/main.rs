@@ -5,7 +5,7 @@
 //! | `generic` | `generic_event`: records any event of tracefs, whatever its format |
 //! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones |
 //! | `graph` | `graph_enter`, `graph_start`, `graph_leave`: which calls of a thread are nested in which, for programs at functions |
-//! | `syscalls` | `syscall_enter`, `syscall_exit`: all system calls |
+//! | `syscalls`, `strings` | `syscall_enter`, `syscall_exit`: all system calls, and the strings that they are given |
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `side` | `flush_side`: empties a side queue, run once per CPU at a stop |
 //!
@@ -33,6 +33,7 @@ mod percpu;
 mod ring;
 mod side;
 mod stack;
+mod strings;
 mod syscalls;
 mod tasks;
 mod thin;

@@ -1,9 +1,9 @@
 //! System calls in the fast lane: one program at the entry and one at the exit of every system call, for `raw_syscalls:*` and all of
-//! `syscalls:*`. What is recorded of each call is in `SYSCALLS`, by number.
+//! `syscalls:*`. What is recorded of each call is in `SYSCALLS`, by number; `strings` adds copies of arguments that are strings.
 //!
 //! Registers are those of x86-64. The agent does not load these programs elsewhere.
 
-use agent_ebpf::SYSCALL_SLOTS;
+use agent_ebpf::{SYSCALL_SLOTS, SyscallSlot};
 use core::mem::MaybeUninit;
 
 use crate::{
@@ -11,13 +11,14 @@ use crate::{
     fast::{self, Frame},
     globals,
     maps::SYSCALLS,
+    strings,
 };
 
 /// Bytes of a record with six arguments.
-const ENTER_MAX: u32 = 64;
+pub(crate) const ENTER_MAX: u32 = 64;
 const EXIT_MAX: u32 = 24;
 /// Where the arguments are in a record of `syscalls:sys_enter_*`.
-const ARGS: usize = 16;
+pub(crate) const ARGS: usize = 16;
 const NO_OTHER: u64 = u64::MAX;
 /// Frames of a stack that are not the kernel's own business: that of `stack`, the program, and `bpf_trace_run`.
 const OWN_FRAMES: u32 = 3;
@@ -101,10 +102,10 @@ fn stay_apart() {
     unsafe { core::arch::asm!("", options(nostack)) };
 }
 
-/// All six arguments are written, and as many of them belong to the record as the call has.
+/// Which event it is is told here, and the record made there, because records with strings take more room.
 #[inline(always)]
 fn enter_named(ctx: *const u64) {
-    let (regs, nr) = arguments(ctx);
+    let (_, nr) = arguments(ctx);
     if nr >= SYSCALL_SLOTS as u64 {
         return;
     }
@@ -114,18 +115,54 @@ fn enter_named(ctx: *const u64) {
     if current.in_compat_syscall() {
         return;
     }
-    let mut frame = MaybeUninit::<Frame>::uninit();
-    let (cookie, id) = (slot.enter - 1, u32::from(slot.enter_id) | globals::named_flags());
-    let record = fast::begin::<OWN_FRAMES>(&current, cookie, id, ENTER_MAX, NO_OTHER, frame.as_mut_ptr());
-    if record.is_null() {
+    if globals::named_strings() != 0 && slot.strings[0] != 0 {
+        enter_with_strings(ctx, slot);
         return;
     }
-    unsafe {
-        // The number is an `int`; what is behind it is padding.
-        record.add(8).cast::<u64>().write(nr);
-        copy(record.add(ARGS).cast(), regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
+    let mut frame = MaybeUninit::<Frame>::uninit();
+    if named_record::<OWN_FRAMES>(ctx, slot, &current, ENTER_MAX, frame.as_mut_ptr()).is_null() {
+        return;
     }
     fast::end(frame.as_mut_ptr(), slot.enter_len.into(), ctx.cast());
+}
+
+/// A function of its own, so that the verifier goes through it once.
+#[inline(never)]
+fn enter_with_strings(ctx: *const u64, slot: *const SyscallSlot) -> u64 {
+    let mut frame = MaybeUninit::<Frame>::uninit();
+    // SAFETY: the caller's, from a map lookup.
+    let slot = unsafe { &*slot };
+    let max = strings::record_max();
+    let record = named_record::<OWN_FRAMES_CALLED>(ctx, slot, &Current::get(), max, frame.as_mut_ptr());
+    if record.is_null() {
+        return 0;
+    }
+    let end = unsafe { strings::copy(record, slot) };
+    fast::end(frame.as_mut_ptr(), end.into(), ctx.cast());
+    0
+}
+
+/// Takes a place for a record of at most `max` bytes and writes number and arguments: all six, as many of which belong to the record as
+/// the call has.
+#[inline(always)]
+fn named_record<const OWN: u32>(
+    ctx: *const u64,
+    slot: &SyscallSlot,
+    current: &Current,
+    max: u32,
+    frame: *mut Frame,
+) -> *mut u8 {
+    let (cookie, id) = (slot.enter - 1, u32::from(slot.enter_id) | globals::named_flags());
+    let record = fast::begin::<OWN>(current, cookie, id, max, NO_OTHER, frame);
+    if !record.is_null() {
+        let (regs, nr) = arguments(ctx);
+        unsafe {
+            // The number is an `int`; what is behind it is padding.
+            record.add(8).cast::<u64>().write(nr);
+            copy(record.add(ARGS).cast(), regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
+        }
+    }
+    record
 }
 
 /// # Safety

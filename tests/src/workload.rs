@@ -251,6 +251,7 @@ fn syscalls(scratch: &Path) {
     }
     assert!(fs::read_dir("/proc/self/fd").unwrap().count() > 0);
     std::env::current_dir().unwrap();
+    strings();
     touch(32 * PAGE);
     thread::sleep(Duration::from_millis(1));
     ping_pong(50);
@@ -271,6 +272,33 @@ fn syscalls(scratch: &Path) {
         libc::syscall(libc::SYS_getrandom, -1i64, bits(1), bits(2), bits(3), bits(4), bits(5));
         // No system call has this number: only raw_syscalls sees it.
         libc::syscall(1_000_000, 1i64, 2i64, 3i64, 4i64, 5i64, 6i64);
+    }
+}
+
+/// Strings around the length that the kernel copies (63) and around words, every byte, and pointers that lead nowhere.
+fn strings() {
+    let call = |text: &[u8]| {
+        let text = CString::new(text).unwrap();
+        // SAFETY: a string that ends; there is no such directory.
+        assert_eq!(unsafe { libc::chdir(text.as_ptr()) }, -1);
+    };
+    for length in (1..20).chain(55..75).chain([200, 4000]) {
+        call(&[b'x'; 4000][..length]);
+    }
+    let bytes: Vec<u8> = (1..=255).collect();
+    for part in bytes.chunks(8) {
+        call(part);
+    }
+    // SAFETY: the kernel refuses these addresses.
+    unsafe {
+        for address in [0, 16, -1, i64::MIN] {
+            libc::syscall(libc::SYS_chdir, address);
+            libc::syscall(libc::SYS_rename, address, c"second".as_ptr());
+        }
+        libc::syscall(libc::SYS_write, -1i64, bytes.as_ptr(), bytes.len());
+        libc::syscall(libc::SYS_write, -1i64, bytes.as_ptr(), 7i64);
+        libc::syscall(libc::SYS_write, -1i64, bytes.as_ptr(), 0i64);
+        libc::syscall(libc::SYS_write, -1i64, 16i64, 7i64);
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{
     },
     probe::{
         context::{self, Contexts, Placed, TooLong},
-        fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch},
+        fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch, StringLimit, strings},
         filter::{Facts, Program, Uncompiled, constant},
         plan::{ProbeEvent, ProbePlan},
         tracepoint::{SlotError, plan_slot},
@@ -142,7 +142,7 @@ impl EventPlan {
         for (format, rule) in chosen {
             let rule = wanted.rules.get(rule).unwrap_or(&plain);
             let test = tests.get(&format.name);
-            let text = plan.add(format, (rule, test, wanted.facts), required(&format.name), &mut lanes);
+            let text = plan.add(format, (rule, test), wanted, required(&format.name), &mut lanes);
             extended.extend(text.map(|text| (format.name.clone(), text)));
         }
         for (system, formats) in read {
@@ -231,11 +231,12 @@ impl EventPlan {
         (FIRST_ID..u16::MAX).find(|&id| !taken.contains(&id.into())).unwrap_or(u16::MAX)
     }
 
-    /// Adds an event. Gives the text of its format if that is not the kernel's, but has contexts.
+    /// Adds an event. Gives the text of its format if that is not the kernel's, but has contexts or copies of strings.
     fn add(
         &mut self,
         format: &EventFormat,
-        (rule, test, facts): (&EventRule, Option<&Test>, &Facts),
+        (rule, test): (&EventRule, Option<&Test>),
+        Wanted { facts, strings, .. }: Wanted<'_>,
         required: bool,
         lanes: &mut Lanes<'_>,
     ) -> Option<String> {
@@ -267,9 +268,31 @@ impl EventPlan {
                 let filter = filter.as_ref().map(|filter| &filter.program);
                 own = Some(context::program(name.name(), &slot, &contexts, filter)?);
             }
+            let mut chosen = None;
+            if name.system() == "syscalls"
+                && !strings.is_off()
+                && test.is_none()
+                && own.is_none()
+                && let Some(text) = strings::extend_text(name.name(), &format.text, &parsed)
+            {
+                let with_strings = Format::parse(&text)?;
+                let (lane, note) = lanes.choose(name, &with_strings, None, &contexts)?;
+                if let Lane::Fast(_) = lane {
+                    // Should the kernel refuse the program, the generic lane leaves the copies empty.
+                    slot = EventSlot {
+                        sample: slot.sample,
+                        rate: slot.rate,
+                        ..plan_slot(name.system(), name.name(), &with_strings)?
+                    };
+                    extended = Some(text);
+                    chosen = Some((lane, note));
+                }
+            }
             let recorded = recorded.as_ref().unwrap_or(&parsed);
-            let (lane, lane_note) =
-                lanes.choose(name, recorded, test.map(|test| (test, facts)), &contexts)?;
+            let (lane, lane_note) = match chosen {
+                Some(chosen) => chosen,
+                None => lanes.choose(name, recorded, test.map(|test| (test, facts)), &contexts)?,
+            };
             let (name, prints_symbols) = (name.to_string(), parsed.prints_symbols());
             let only_fast = lanes.choice == LaneChoice::Fast;
             Ok(CaptureEvent { name, slot, prints_symbols, required, lane, lane_note, only_fast, filter, own })
@@ -300,6 +323,8 @@ pub struct Wanted<'a> {
     pub facts: &'a Facts,
     /// The values of names in formats, which are stored with these.
     pub names: &'a dyn Names,
+    /// What is recorded of strings that system calls are given.
+    pub strings: StringLimit,
 }
 
 /// Makes each filter for its events, together: a field has to be in one of them.

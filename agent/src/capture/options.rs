@@ -11,7 +11,7 @@ use crate::{
     probe::{
         KernelLayout,
         context::Counters,
-        fast::{Hooks, Lane},
+        fast::{Hooks, Lane, StringLimit},
         filter,
         hook::HookProgram,
         scope::Scope,
@@ -128,6 +128,8 @@ pub struct CaptureOptions {
     pub layout: KernelLayout,
     /// Where the fast lane's system call programs are attached, if an event needs them.
     pub hooks: Option<Hooks>,
+    /// How much is recorded of strings that system calls are given.
+    pub strings: StringLimit,
     /// Whether the kernel's symbols are stored.
     pub symbols: Symbols,
     /// Where the file goes.

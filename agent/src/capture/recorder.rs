@@ -585,6 +585,7 @@ fn program_options(options: &CaptureOptions) -> Result<ProgramOptions, Uncompile
             .collect(),
         scope: options.scope.as_ref().map(Scope::compile).transpose()?,
         hooks: options.hooks,
+        strings: options.strings,
         layout: options.layout,
         preemptible: (options.probes.iter())
             .flat_map(|probe| &probe.programs)

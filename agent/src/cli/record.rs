@@ -157,6 +157,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "LANE", default_value = "auto")]
     pub lane: record_plan::LaneArg,
 
+    /// Longest copy of a string that a system call is given (a path, a name), or off
+    #[arg(long, value_name = "BYTES|off", default_value = "63")]
+    pub strings: crate::probe::fast::StringLimit,
+
     /// Show wall-clock times: store the clock's distance to real time
     #[arg(long)]
     pub date: bool,

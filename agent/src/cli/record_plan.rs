@@ -133,7 +133,8 @@ impl Plan {
         option_rules.open_contexts(&facts, &counters)?;
         let constants = btf.as_ref().map(KernelConstants::new);
         let names: &dyn Names = constants.as_ref().map_or(&NoNames, |constants| constants);
-        let wanted = Wanted { rules: option_rules.of("events"), facts: &facts, names };
+        let rules = option_rules.of("events");
+        let wanted = Wanted { rules, facts: &facts, names, strings: args.strings };
         let is_exact = |name: &EventName| exact.contains(name);
         let mut events = EventPlan::make(&tracefs, &selection, args.all_formats, lanes, wanted, is_exact)?;
 
@@ -199,6 +200,7 @@ impl Plan {
             cap: args.max_kb.map(|kb| kb.saturating_mul(1024)),
             layout,
             hooks: events.hooks,
+            strings: args.strings,
             symbols,
             output,
             manifest,

@@ -6,6 +6,7 @@
 //! [`EventTable`] is the entry for a program that prints records; [`Printer`] is one event of it. [`Filter`] chooses records.
 
 pub mod context;
+pub mod copies;
 pub mod filter;
 pub mod format;
 pub mod int;

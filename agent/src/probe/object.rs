@@ -19,7 +19,7 @@ use aya::maps::{Map, MapData, RingBuf};
 
 use super::{
     ProbeError,
-    fast::{FastError, FastEvent, FastLinks, Hooks, Kind, Lane, Loader, StackKind, Table},
+    fast::{FastError, FastEvent, FastLinks, Hooks, Kind, Lane, Loader, StackKind, StringLimit, Table},
     filter,
     generic::GenericProgram,
     hook::{self, HookLinks, HookProgram, ToAttach},
@@ -73,6 +73,8 @@ pub struct ProgramOptions {
     pub scope: Option<filter::Program>,
     /// Where the fast lane's system call programs are attached.
     pub hooks: Option<Hooks>,
+    /// How much is recorded of strings that system calls are given.
+    pub strings: StringLimit,
     /// Where things are in this kernel's structures.
     pub layout: KernelLayout,
     /// Whether some program writes records with preemption on.
@@ -470,6 +472,8 @@ fn create_object(
         (globals::NAMED_ENTER, calls.calls.values().any(|call| call.enter != 0).into()),
         (globals::NAMED_EXIT, calls.calls.values().any(|call| call.exit != 0).into()),
         (globals::NAMED_FLAGS, named_call_flags()),
+        (globals::NAMED_STRINGS, calls.has_strings().into()),
+        (globals::STRING_LIMIT, options.strings.bytes()),
         (globals::RAW_ENTER, calls.raw_enter.0),
         (globals::RAW_ENTER_ID, calls.raw_enter.1),
         (globals::RAW_EXIT, calls.raw_exit.0),

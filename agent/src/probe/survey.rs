@@ -11,7 +11,7 @@ use agent_ebpf::EventSlot;
 use super::{
     KernelLayout, LoadError, ProgramOptions, Programs,
     context::Placed,
-    fast::{FastEvent, FastLane, Lane, Mismatch},
+    fast::{FastEvent, FastLane, Lane, Mismatch, StringLimit, strings},
     sys,
     tracepoint::plan_slot,
 };
@@ -58,7 +58,13 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
     if let Ok(mut lane) = lane {
         for (system, name) in FastLane::described() {
             let Ok(format) = tracefs.event_format(&EventName::new(system, name)) else { continue };
-            let Ok(parsed) = Format::parse(&format.text) else { continue };
+            let Ok(mut parsed) = Format::parse(&format.text) else { continue };
+            if system == "syscalls"
+                && let Some(text) = strings::extend_text(name, &format.text, &parsed)
+            {
+                let Ok(extended) = Format::parse(&text) else { continue };
+                parsed = extended;
+            }
             let Ok(slot) = plan_slot(system, name, &parsed) else { continue };
             let name = format.name.to_string();
             match lane.plan(system, format.name.name(), &parsed, None, &Placed::default()) {
@@ -87,6 +93,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         filters: vec![None, None],
         scope: None,
         hooks,
+        strings: StringLimit::default(),
         layout: KernelLayout::from_btf(btf),
         preemptible: false,
         tracks_calls: false,

@@ -48,6 +48,7 @@
 //! | ends early | the program crashes | an error | an error |
 //! | `x / 0` | the program crashes | - | no value: the comparison is false |
 //! | a dynamic text without NUL | its first 4 bytes | whole | whole |
+//! | a string that a system call is given, and a text | name of a function | an error | the record's copy of it (`__filename_val`); while recording, the string itself |
 
 pub mod ast;
 mod error;

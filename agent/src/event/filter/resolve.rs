@@ -9,6 +9,7 @@ use super::error::{FilterError, FilterErrorKind};
 use super::parse::literal;
 use super::program::{Bytes, CpuTest, Cpus, Number, Pattern, Test, Text};
 use super::{Dialect, Filter, ResolvedFilter, posix};
+use crate::event::copies::{CALLS, copied_argument, copy_of};
 use crate::event::format::Field;
 use crate::event::int::{IntType, Op};
 use crate::event::record::FieldKind;
@@ -290,6 +291,13 @@ impl Resolver {
                 let pattern = Pattern::Equal(literal.text.as_bytes().into());
                 Ok(Test::Function { address, pattern, negated })
             }
+            (Operand::Number { number, field: Some(field), .. }, Operand::Literal(literal))
+            | (Operand::Literal(literal), Operand::Number { number, field: Some(field), .. })
+                if literal.quoted && self.has_copy(event, field) && equality.is_some() =>
+            {
+                let (text, negated) = (self.copy(event, number, field), equality == Some(true));
+                Ok(Test::Text { text, pattern: Pattern::Equal(literal.text.as_bytes().into()), negated })
+            }
             (Operand::Number { number, int, field }, Operand::Literal(literal)) => {
                 Self::named(event, span, op, (number, int, field), literal, false)
             }
@@ -371,6 +379,9 @@ impl Resolver {
         };
         match self.operand(event, text)? {
             Operand::Text { text, .. } => Ok(Test::Text { text, pattern, negated }),
+            Operand::Number { number, field: Some(field), .. } if self.has_copy(event, field) => {
+                Ok(Test::Text { text: self.copy(event, number, field), pattern, negated })
+            }
             Operand::Function(address) => Ok(Test::Function { address, pattern, negated }),
             Operand::Number { number, field: Some(field), .. } if is_address(field, true) => {
                 Ok(Test::Function { address: number, pattern, negated })
@@ -439,6 +450,23 @@ impl Resolver {
         }
     }
 
+    /// Whether a field is a string that a system call is given: the record has a copy of it, or can have.
+    fn has_copy(&self, event: &Printer, field: &Field) -> bool {
+        let is_call = event.format().name.starts_with(CALLS);
+        let is_string = field.size == 8 && field.type_text.contains("char");
+        is_call && (event.format().field(&copy_of(&field.name)).is_some() || self.options.live && is_string)
+    }
+
+    /// The text of such a field. While recording, programs that evaluate filters have the address and not the copy.
+    fn copy(&self, event: &Printer, address: Number, field: &Field) -> Text {
+        match event.format().field(&copy_of(&field.name)) {
+            Some(&Field { offset, size, location, .. }) if !self.options.live => {
+                Text::Field(Bytes { offset, size, location })
+            }
+            _ => Text::User(address),
+        }
+    }
+
     fn word<'f>(
         &self,
         event: &'f Printer,
@@ -447,6 +475,14 @@ impl Resolver {
         modifier: Option<Modifier>,
     ) -> Result<Operand<'f>, Error> {
         let format = event.format();
+        if self.options.live
+            && modifier.is_none()
+            && let Some(argument) = copied_argument(name).and_then(|argument| format.field(argument))
+            && self.has_copy(event, argument)
+            && let Some(Operand::Number { number, .. }) = Self::field(event, &argument.name)
+        {
+            return Ok(Operand::Text { text: self.copy(event, number, argument), name });
+        }
         // libtraceevent and ftrace both look at the common fields first; the names are distinct within a format.
         let Some(field) = format.field(name) else {
             return match (special(name, self.dialect), modifier) {

@@ -11,11 +11,13 @@
 //! | `language` | the descriptions |
 //! | `compile` | from a description to instructions |
 //! | `syscalls` | system calls, which have programs of their own |
+//! | `strings` | the strings that these are given |
 //! | `load` | putting programs together, loading and attaching them |
 
 pub(in crate::probe) mod compile;
 pub(in crate::probe) mod language;
 mod load;
+pub(crate) mod strings;
 mod syscalls;
 
 use std::collections::HashMap;
@@ -23,6 +25,7 @@ use std::collections::HashMap;
 pub use compile::Mismatch;
 pub(in crate::probe) use load::Loader;
 pub use load::{FastError, FastLinks};
+pub use strings::StringLimit;
 pub(crate) use syscalls::Table;
 pub use syscalls::{Call, Hooks};
 
@@ -204,9 +207,14 @@ impl<'a> FastLane<'a> {
         Err(mismatch)
     }
 
-    /// The events that have descriptions, as system and name, and the two that stand for all system calls.
+    /// The events that have descriptions, as system and name, and those that stand for all system calls: with strings and without.
     pub fn described() -> Vec<(&'static str, &'static str)> {
-        let mut events = vec![("raw_syscalls", "sys_enter"), ("raw_syscalls", "sys_exit")];
+        let mut events = vec![
+            ("raw_syscalls", "sys_enter"),
+            ("raw_syscalls", "sys_exit"),
+            ("syscalls", "sys_enter_rename"),
+            ("syscalls", "sys_exit_rename"),
+        ];
         for (system, text) in DESCRIPTIONS {
             let definitions = language::parse(text).unwrap_or_default();
             events.extend(definitions.into_iter().flat_map(|it| it.names).map(|name| (system, name)));

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use agent_ebpf::{SYSCALL_SLOTS, SyscallSlot};
 
-use super::compile::Mismatch;
+use super::{
+    compile::Mismatch,
+    strings::{self, Copies},
+};
 use crate::{
     event::{Format, Location},
     kernel::btf::{Btf, TypeId},
@@ -33,8 +36,10 @@ pub enum Call {
     Enter {
         /// System call number.
         nr: u32,
-        /// Bytes of the record.
-        len: u32,
+        /// Bytes of the record without strings.
+        len: u16,
+        /// Strings that it has.
+        copies: Copies,
     },
     /// `syscalls:sys_exit_*` of this number.
     Exit {
@@ -110,14 +115,20 @@ pub(super) fn plan(system: &str, name: &str, format: &Format) -> Result<Call, Mi
         fits(shape.len() == 2 && shape[1] == ("ret", ARGS, 8))?;
         return Ok(Call::Exit { nr });
     }
-    // From 6.19 on some events have copies of user strings behind the arguments.
-    let inline = format.fields.iter().all(|field| field.location == Location::Inline);
-    let args = &shape[1..];
-    fits(inline && args.len() <= ARGS_MAX)?;
+    // From 6.19 on some events have copies of user strings behind the arguments; where they do not, the recorder adds them.
+    let count = format.fields.iter().filter(|field| field.location == Location::Inline).count();
+    let (args, words) = shape.split_at(count);
+    let args = &args[1..];
+    fits(args.len() <= ARGS_MAX)?;
     for (place, &(_, offset, size)) in args.iter().enumerate() {
         fits((offset, size) == (ARGS + 8 * place as u32, 8))?;
     }
-    Ok(Call::Enter { nr, len: ARGS + 8 * args.len() as u32 })
+    let len = ARGS + 8 * args.len() as u32;
+    for (place, &(_, offset, size)) in words.iter().enumerate() {
+        fits((offset, size) == (len + 4 * place as u32, 4))?;
+    }
+    let copies = strings::copies(call, format)?;
+    Ok(Call::Enter { nr, len: len as u16, copies })
 }
 
 fn number(call: &str) -> Option<u32> {
@@ -140,14 +151,22 @@ pub(crate) struct Table {
 }
 
 impl Table {
+    /// Whether some record has copies of strings.
+    pub(crate) fn has_strings(&self) -> bool {
+        self.calls.values().any(|call| call.strings[0] != 0)
+    }
+
     /// Adds an event.
     pub(crate) fn add(&mut self, slot: u32, id: u16, call: Call) {
         match call {
             Call::RawEnter => self.raw_enter = (slot + 1, id.into()),
             Call::RawExit => self.raw_exit = (slot + 1, id.into()),
-            Call::Enter { nr, len } => {
+            Call::Enter { nr, len, copies } => {
                 let entry = self.calls.entry(nr).or_default();
-                (entry.enter, entry.enter_id, entry.enter_len) = (slot + 1, id, len);
+                (entry.enter, entry.enter_id) = (slot + 1, id);
+                let words = 4 * copies.positions.iter().filter(|&&position| position != 0).count() as u16;
+                (entry.enter_len, entry.copies_at) = (len, len + words);
+                (entry.strings, entry.length) = (copies.positions, copies.length);
             }
             Call::Exit { nr } => {
                 let entry = self.calls.entry(nr).or_default();

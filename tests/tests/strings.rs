@@ -1,0 +1,126 @@
+//! Copies of the strings that system calls are given, against what a program is known to pass.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::path::Path;
+
+use integration_tests::{
+    harness::{agent, name_of, run},
+    trace_cmd,
+};
+
+/// Calls with strings that are written before the call, so that they are in memory: in order a path, one that is longer than what is copied,
+/// bytes that cannot be printed, an empty one, an address that leads nowhere, and two at once. `chdir` is call 80 of x86-64.
+const CALLS: &str = r#"
+    my $made = "/absent/"; chdir($made . "one"); chdir($made . "x" x 200);
+    my ($bytes, $empty) = ("t\t d\x7f e\x80 a\xa0!", ""); syscall(80, $bytes); syscall(80, $empty); syscall(80, 16);
+    rename($made . "from", $made . "to");
+"#;
+
+fn record(dir: &Path, options: &[&str]) -> String {
+    let events =
+        ["record", "-o", "out.dat", "-e", "syscalls:sys_enter_chdir", "-e", "syscalls:sys_enter_rename"];
+    let command = ["-F", "perl", "-e", CALLS];
+    run(&mut agent(dir, events.into_iter().chain(options.iter().copied()).chain(command))).expect(0).err
+}
+
+/// What stock trace-cmd prints of the events, without what is before the fields.
+fn stock(dir: &Path, options: &[&str]) -> Vec<String> {
+    let report = trace_cmd::report(&dir.join("out.dat"), options);
+    assert!(!report.contains("FAILED TO PARSE"), "{report}");
+    texts(&report)
+}
+
+fn texts(report: &str) -> Vec<String> {
+    let events = report.lines().filter(|line| line.contains("sys_enter_"));
+    events.map(|line| line.split_once(&format!("{}:", name_of(line))).unwrap().1.trim().to_owned()).collect()
+}
+
+/// What is in quotes.
+fn quoted(line: &str) -> Vec<&str> {
+    line.split('"').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn stock_readers_show_what_was_passed() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    let said = record(dir, &[]);
+    assert!(!said.contains("generic lane"), "{said}");
+    let lines = stock(dir, &[]);
+    let shown: Vec<Vec<&str>> = lines.iter().map(|line| quoted(line)).collect();
+    let cut = format!("/absent/{}...", "x".repeat(63 - "/absent/".len()));
+    // 0xa0 is printable to the kernel.
+    let [one, long, bytes, empty, nowhere, renamed] = shown.as_slice() else { panic!("{lines:?}") };
+    assert_eq!((one.as_slice(), long.as_slice()), (&["/absent/one"][..], &[cut.as_str()][..]));
+    assert!(bytes.len() == 1 && bytes[0].starts_with("t. d. e. a") && bytes[0].ends_with('!'), "{bytes:?}");
+    assert_eq!((empty.as_slice(), nowhere.as_slice()), (&[""][..], &[""][..]));
+    assert!(lines[4].contains("filename: 0x00000010 "), "{lines:?}");
+    assert_eq!(renamed, &["/absent/from", "/absent/to"]);
+    // Ours prints the same, and JSON has the fields; what could not be read differs from an empty string in length.
+    let ours = run(&mut agent(dir, ["report", "out.dat"])).expect(0).out;
+    assert_eq!(texts(&ours), lines);
+    let json = run(&mut agent(dir, ["report", "--json", "out.dat"])).expect(0).out;
+    let json = json.replace(": ", ":");
+    assert!(json.contains(r#""__filename_val":"/absent/one""#), "{json}");
+    assert!(json.contains(r#""__newname_val":"/absent/to""#), "{json}");
+}
+
+#[test]
+fn filters_take_the_argument_for_its_string() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    record(dir, &[]);
+    let all = stock(dir, &[]);
+    for (filter, wanted) in [
+        (r#"sys_enter_chdir: filename ~ "/absent/*""#, &all[..2]),
+        (r#"sys_enter_chdir: __filename_val == "/absent/one""#, &all[..1]),
+        (r#"sys_enter_chdir: filename == "/absent/one""#, &all[..1]),
+        (r#"sys_enter_rename: newname =~ "to$" && oldname != "x""#, &all[5..]),
+        (r#"sys_enter_chdir: filename == 16"#, &all[4..5]),
+    ] {
+        let ours = run(&mut agent(dir, ["report", "-F", filter, "out.dat"])).expect(0).out;
+        assert_eq!(texts(&ours), wanted, "{filter}");
+    }
+    // While recording, too.
+    for filter in [r#"filename ~ "/absent/*""#, r#"__filename_val ~ "/absent/*""#] {
+        let args = [
+            "record",
+            "-o",
+            "out.dat",
+            "-e",
+            "syscalls:sys_enter_chdir",
+            "-f",
+            filter,
+            "-F",
+            "perl",
+            "-e",
+            CALLS,
+        ];
+        run(&mut agent(dir, args)).expect(0);
+        assert_eq!(stock(dir, &[]).len(), 2, "{filter}");
+    }
+}
+
+#[test]
+fn strings_can_be_shorter_or_left_out() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    record(dir, &["--strings", "5"]);
+    let lines = stock(dir, &[]);
+    assert_eq!(quoted(&lines[0]), ["/abse..."]);
+    assert_eq!(quoted(&lines[5]), ["/abse...", "/abse..."]);
+    record(dir, &["--strings", "165"]);
+    assert_eq!(quoted(&stock(dir, &[])[1]), [format!("/absent/{}...", "x".repeat(165 - "/absent/".len()))]);
+    record(dir, &["--strings", "off"]);
+    let lines = stock(dir, &[]);
+    assert!(lines.len() == 6 && lines.iter().all(|line| !line.contains("abs")), "{lines:?}");
+    // The format is the kernel's own then.
+    let dump = trace_cmd::run(["dump".as_ref(), "--events".as_ref(), dir.join("out.dat").as_os_str()]).out;
+    let format =
+        std::fs::read_to_string("/sys/kernel/tracing/events/syscalls/sys_enter_chdir/format").unwrap();
+    assert!(dump.contains(&format), "{dump}");
+    let refused =
+        run(&mut agent(dir, ["record", "--strings", "166", "-e", "syscalls:sys_enter_chdir", "true"]));
+    refused.expect(2).says(&["1 to 165"]);
+}
