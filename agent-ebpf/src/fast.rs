@@ -106,9 +106,12 @@ pub fn begin<const OWN: u32>(
     }
     // Before there is a place for the record, because the verifier walks on from each kind of place by itself.
     let word = {
-        let own = Own {
-            migration: globals::raw_migration() + u32::from(id & begin_flags::MIGRATION_DISABLED != 0),
-            preemption: u32::from(id & begin_flags::PREEMPTIBLE == 0),
+        // At raw tracepoints the kernel disables one of the two.
+        let at_raw = id & begin_flags::MIGRATION_DISABLED == 0;
+        let own = if at_raw && globals::raw_migration() != 0 {
+            Own { migration: globals::raw_migration(), preemption: 0 }
+        } else {
+            Own { migration: u32::from(!at_raw), preemption: u32::from(id & begin_flags::PREEMPTIBLE == 0) }
         };
         forget(context::common_word(ring.ctl, id, current, own), current.tid.into())
     };

@@ -557,6 +557,15 @@ fn membarrier() -> Check {
         .or("stopping waits a little longer for programs that are still running")
 }
 
+/// From here on tracepoints no longer disable preemption (SRCU-fast guards their callbacks, include/linux/tracepoint.h), and programs at
+/// raw ones run with migration disabled.
+const PREEMPTIBLE_TRACEPOINTS_SINCE: KernelVersion = KernelVersion::new(7, 0, 0);
+
+/// Whether a task that runs a program at a raw tracepoint can be preempted.
+pub fn tracepoints_are_preemptible() -> bool {
+    KernelVersion::running().is_some_and(|version| version >= PREEMPTIBLE_TRACEPOINTS_SINCE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

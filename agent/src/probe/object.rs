@@ -450,8 +450,9 @@ fn create_object(
     slots: u32,
 ) -> Result<Object, LoadError> {
     let layout = &options.layout;
+    let preemptible = options.preemptible || features::tracepoints_are_preemptible();
     let preempt = layout.preempt_count.unwrap_or_default();
-    let side_bytes = if options.preemptible { SIDE_BYTES_PREEMPTIBLE } else { SIDE_BYTES } as u32;
+    let side_bytes = if preemptible { SIDE_BYTES_PREEMPTIBLE } else { SIDE_BYTES } as u32;
     let kernel_stack = stack_slot(options, StackKind::Kernel);
     let user_stack = stack_slot(options, StackKind::User);
     let words = [
@@ -467,6 +468,7 @@ fn create_object(
         (globals::TASK_TGID, layout.task_tgid),
         (globals::TASK_COMM, layout.task_comm),
         (globals::TASK_MIGRATION, layout.task_migration),
+        (globals::RAW_MIGRATION, features::tracepoints_are_preemptible().into()),
         (globals::TASK_LAZY_COUNT, layout.task_lazy_count),
         (globals::TASK_STATUS, options.hooks.map_or(0, |hooks| hooks.task_status)),
         (globals::NAMED_ENTER, calls.calls.values().any(|call| call.enter != 0).into()),
@@ -478,7 +480,7 @@ fn create_object(
         (globals::RAW_ENTER_ID, calls.raw_enter.1),
         (globals::RAW_EXIT, calls.raw_exit.0),
         (globals::RAW_EXIT_ID, calls.raw_exit.1),
-        (globals::PREEMPTIBLE, options.preemptible.into()),
+        (globals::PREEMPTIBLE, preemptible.into()),
         (globals::SIDE_BYTES, side_bytes),
         (globals::KERNEL_STACK, kernel_stack.0),
         (globals::KERNEL_STACK_ID, kernel_stack.1),
