@@ -87,9 +87,11 @@ pub const STACKS_BYTES: usize = KERNEL_STACK_MAX + USER_STACK_RECORDS * USER_STA
 /// System call numbers that have a slot in `SYSCALLS`: more than any 64-bit architecture has (470 on x86 6.18).
 pub const SYSCALL_SLOTS: usize = 1024;
 
-/// Copies of strings that a record of a system call has at most (`SYSCALL_FAULT_MAX_CNT`, kernel/trace/trace_syscalls.c).
+/// Copies of strings that a record of a system call has at most (`SYSCALL_FAULT_MAX_CNT`,
+/// kernel/trace/trace_syscalls.c).
 pub const SYSCALL_STRINGS: usize = 3;
-/// The longest such copy, without what tells that it was cut (`SYSCALL_FAULT_USER_MAX`, kernel/trace/trace.h).
+/// The longest such copy, without what tells that it was cut (`SYSCALL_FAULT_USER_MAX`,
+/// kernel/trace/trace.h).
 pub const STRING_MAX: usize = 165;
 /// What stands behind a copy that was cut, NUL included.
 pub const STRING_CUT: [u8; 4] = *b"...\0";
@@ -285,7 +287,8 @@ pub struct SyscallSlot {
     pub copies_at: u16,
     /// Which arguments are strings that the record has a copy of: positions plus 1, 0 behind the last.
     pub strings: [u8; SYSCALL_STRINGS],
-    /// Which argument tells how long the first of them is, which then is not a string but so many bytes: position plus 1, or 0.
+    /// Which argument tells how long the first of them is, which then is not a string but so many bytes:
+    /// position plus 1, or 0.
     pub length: u8,
 }
 
@@ -402,7 +405,7 @@ pub mod globals {
     pub const TASK_MIGRATION: &str = "TASK_MIGRATION";
     /// `u32`: offset of `task_struct.thread_info.preempt_lazy_count`, or 0.
     pub const TASK_LAZY_COUNT: &str = "TASK_LAZY_COUNT";
-    /// `u32`: how often the kernel disables migration around a raw tracepoint's program.
+    /// `u32`: how often the kernel disables migration around a raw tracepoint's program, instead of preemption.
     pub const RAW_MIGRATION: &str = "RAW_MIGRATION";
     /// `u32`: offset of `task_struct.thread_info.status`, whose bit 1 marks 32-bit system calls on x86, or 0.
     pub const TASK_STATUS: &str = "TASK_STATUS";

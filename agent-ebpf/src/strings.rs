@@ -1,12 +1,12 @@
-//! Copies of the strings that system calls are given, as kernels make them from 6.19 on (`sys_fault_user` and `syscall_put_data`,
-//! kernel/trace/trace_syscalls.c): a location word for each behind the arguments, then the bytes. Characters that cannot be printed become
-//! dots; what is longer than the limit is cut and ends with three of them; of what cannot be read there are no bytes at all, not even a
-//! NUL.
+//! Copies of the strings that system calls are given, as kernels make them from 6.19 on (`sys_fault_user` and
+//! `syscall_put_data`, kernel/trace/trace_syscalls.c): a location word for each behind the arguments, then
+//! the bytes. Characters that cannot be printed become dots; what is longer than the limit is cut and ends
+//! with three of them; of what cannot be read there are no bytes at all, not even a NUL.
 //!
 //! The kernel lets such a read fault, a program cannot: what is not in memory at the entry is not copied.
 //!
-//! Words are read and written at any byte: these programs are for x86-64, where the verifier allows it, and the compiler, told of it, would
-//! go byte by byte.
+//! Words are read and written at any byte: these programs are for x86-64, where the verifier allows it, and
+//! the compiler, told of it, would go byte by byte.
 
 use agent_ebpf::{STRING_CUT, SYSCALL_STRINGS, SyscallSlot};
 use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_probe_read_user_str};
@@ -82,7 +82,8 @@ unsafe fn argument(record: *const u8, position: u8) -> u64 {
     unsafe { record.add(ARGS + 8 * position as usize).cast::<u64>().read() }
 }
 
-/// Copies a string to where [`copy_max`] bytes and a [`STEP`] are, and gives the length of the copy, NUL included; 0 if it cannot be read.
+/// Copies a string to where [`copy_max`] bytes and a [`STEP`] are, and gives the length of the copy, NUL
+/// included; 0 if it cannot be read.
 #[inline(always)]
 unsafe fn string(to: *mut u8, from: u64) -> u32 {
     let limit = globals::string_limit();
@@ -97,7 +98,8 @@ unsafe fn string(to: *mut u8, from: u64) -> u32 {
     let is_cut = read as u32 > limit + 1;
     let len = clamp_to(read as u32 - 1, limit);
     unsafe {
-        // What the verifier learns of the length from each turn of the loop would make it go on from each by itself.
+        // What the verifier learns of the length from each turn of the loop would make it go on from each by
+        // itself.
         printable(to, forget(len, from));
         if is_cut {
             to.add(limit as usize).cast::<u32>().write(u32::from_le_bytes(STRING_CUT));
@@ -118,8 +120,8 @@ unsafe fn bytes(to: *mut u8, from: u64, len: u64) -> u32 {
     if len != 0 && unsafe { bpf_probe_read_user(to.cast(), len, from as *const _) } == 0 { len } else { 0 }
 }
 
-/// Makes dots of what the kernel's `isprint` (lib/ctype.c) does not take: 0x00 to 0x1f, 0x7f to 0x9f. Goes a word at a time, up to 7 bytes
-/// beyond the end.
+/// Makes dots of what the kernel's `isprint` (lib/ctype.c) does not take: 0x00 to 0x1f, 0x7f to 0x9f. Goes a
+/// word at a time, up to 7 bytes beyond the end.
 #[inline(always)]
 unsafe fn printable(text: *mut u8, len: u32) {
     const ONES: u64 = 0x0101_0101_0101_0101;

@@ -1,5 +1,6 @@
 //! System calls in the fast lane: one program at the entry and one at the exit of every system call, for `raw_syscalls:*` and all of
-//! `syscalls:*`. What is recorded of each call is in `SYSCALLS`, by number; `strings` adds copies of arguments that are strings.
+//! `syscalls:*`. What is recorded of each call is in `SYSCALLS`, by number; `strings` adds copies of
+//! arguments that are strings.
 //!
 //! Registers are those of x86-64. The agent does not load these programs elsewhere.
 
@@ -142,8 +143,8 @@ fn enter_with_strings(ctx: *const u64, slot: *const SyscallSlot) -> u64 {
     0
 }
 
-/// Takes a place for a record of at most `max` bytes and writes number and arguments: all six, as many of which belong to the record as
-/// the call has.
+/// Takes a place for a record of at most `max` bytes and writes number and arguments: all six, as many of
+/// which belong to the record as the call has.
 #[inline(always)]
 fn named_record<const OWN: u32>(
     ctx: *const u64,

@@ -275,7 +275,8 @@ fn syscalls(scratch: &Path) {
     }
 }
 
-/// Strings around the length that the kernel copies (63) and around words, every byte, and pointers that lead nowhere.
+/// Strings around the length that the kernel copies (63) and around words, every byte, and pointers that lead
+/// nowhere.
 fn strings() {
     let call = |text: &[u8]| {
         let text = CString::new(text).unwrap();

@@ -51,7 +51,8 @@ fn an_event_without_a_program_is_refused_when_only_the_fast_lane_is_wanted() {
 fn what_takes_the_generic_lane_is_told_in_one_line() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let file = dir.path().join("trace.dat");
-    // As on a kernel newer than the descriptions: events that have a program in general, and not as they are here.
+    // As on a kernel newer than the descriptions: events that have a program in general, and not as they are
+    // here.
     let calls = ["openat", "close", "read", "write"].map(|call| format!("syscalls:sys_enter_{call}"));
     let events = calls.iter().flat_map(|call| ["-e", call, "--context", "uid"]);
     let said = agent::record(&file, events.chain(["-F", "true"])).said;

@@ -12,8 +12,9 @@
 //!   comes from the preempt count, into which the request of another CPU is folded only when its interrupt arrives, while
 //!   ftrace looks at the task's flags too; and it can be set between the two recorders.
 //! - `prev_state` of sched_switch of a dying thread, if its parent reaps it at that moment: zombie or dead.
-//! - Copies of strings that system calls are given, which kernels make from 6.19 on. Where the kernel makes none, the agent is told not to
-//!   either; where it does, its programs of the generic lane are not shown them, so these events are compared in the fast lane only.
+//! - Copies of strings that system calls are given, which kernels make from 6.19 on. Where the kernel makes
+//!   none, the agent is told not to either; where it does, its programs of the generic lane are not shown
+//!   them, so these events are compared in the fast lane only.
 //! - Bytes that belong to no field, those of a text behind its NUL, and the few fields named in `pairs::UNSET`: the kernel
 //!   leaves in them what the buffer held before.
 

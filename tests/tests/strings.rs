@@ -9,8 +9,9 @@ use integration_tests::{
     trace_cmd,
 };
 
-/// Calls with strings that are written before the call, so that they are in memory: in order a path, one that is longer than what is copied,
-/// bytes that cannot be printed, an empty one, an address that leads nowhere, and two at once. `chdir` is call 80 of x86-64.
+/// Calls with strings that are written before the call, so that they are in memory: in order a path, one that
+/// is longer than what is copied, bytes that cannot be printed, an empty one, an address that leads nowhere,
+/// and two at once. `chdir` is call 80 of x86-64.
 const CALLS: &str = r#"
     my $made = "/absent/"; chdir($made . "one"); chdir($made . "x" x 200);
     my ($bytes, $empty) = ("t\t d\x7f e\x80 a\xa0!", ""); syscall(80, $bytes); syscall(80, $empty); syscall(80, 16);
@@ -57,7 +58,8 @@ fn stock_readers_show_what_was_passed() {
     assert_eq!((empty.as_slice(), nowhere.as_slice()), (&[""][..], &[""][..]));
     assert!(lines[4].contains("filename: 0x00000010 "), "{lines:?}");
     assert_eq!(renamed, &["/absent/from", "/absent/to"]);
-    // Ours prints the same, and JSON has the fields; what could not be read differs from an empty string in length.
+    // Ours prints the same, and JSON has the fields; what could not be read differs from an empty string in
+    // length.
     let ours = run(&mut agent(dir, ["report", "out.dat"])).expect(0).out;
     assert_eq!(texts(&ours), lines);
     let json = run(&mut agent(dir, ["report", "--json", "out.dat"])).expect(0).out;

@@ -1,7 +1,7 @@
 //! Debian's packages through apt: as the machine is configured, or out of Debian's unstable.
 //!
-//! Nothing of the machine's own configuration is changed: unstable has a list of sources, package lists and a cache of its own below
-//! `target/vm/apt`. Its mirror is the one that the machine has its own release from.
+//! Nothing of the machine's own configuration is changed: unstable has a list of sources, package lists and a
+//! cache of its own below `target/vm/apt`. Its mirror is the one that the machine has its own release from.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use std::time::Duration;
 use crate::kernel::output;
 use crate::{Error, target_dir};
 
-/// With these keys Debian signs its archive (package debian-archive-keyring). Where they are not, apt looks among those that it trusts.
+/// With these keys Debian signs its archive (package debian-archive-keyring). Where they are not, apt looks
+/// among those that it trusts.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// How old the lists of unstable may be.

@@ -1,9 +1,9 @@
 //! Debian's kernels, out of the packages of the repositories that this machine is configured for.
 //!
 //! A meta package (`linux-image-cloud-amd64`) names the newest build of a series; which series that is depends on the
-//! release of Debian, so each kernel lists the meta packages to try. The newest kernel there is comes from Debian's
-//! unstable, which [`crate::apt`] asks without the machine's own configuration. Packages are downloaded and unpacked,
-//! never installed, and kept: once there, a kernel needs no network.
+//! release of Debian, so each kernel lists the meta packages to try. The newest kernel there is comes from
+//! Debian's unstable, which [`crate::apt`] asks without the machine's own configuration. Packages are
+//! downloaded and unpacked, never installed, and kept: once there, a kernel needs no network.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,8 @@ static SOURCES: [Source; 6] = [
 
 /// What the names of packages with kernels begin with.
 const IMAGE: &str = "linux-image-";
-/// What the names of the packages begin with that hold the files where the first one is only a collection: Debian has split it with 6.17.
+/// What the names of the packages begin with that hold the files where the first one is only a collection: as
+/// of 7.2.
 const PARTS: [&str; 2] = ["linux-binary-", "linux-modules-"];
 
 impl Kernel {

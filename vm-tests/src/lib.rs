@@ -131,7 +131,8 @@ pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from)
 }
 
-/// Makes tests of functions that take a [`Kernel`]: each on every kernel of a fixed series, in a module named after it.
+/// Makes tests of functions that take a [`Kernel`]: each on every kernel of a fixed series, in a module named
+/// after it.
 ///
 /// `cargo xtask vm --kernel GLOB` runs those modules; a test that needs no more than one kernel is a plain `#[test]`. Emulated kernels
 /// take their time, so most tests are content with [`on_cloud_kernels!`] or [`on_rt_kernels!`].
@@ -172,7 +173,8 @@ macro_rules! on_rt_kernels {
     };
 }
 
-/// As [`on_every_kernel!`], on the newest kernel there is, which the others leave out: its tests share a boot (`tests/newest.rs`).
+/// As [`on_every_kernel!`], on the newest kernel there is, which the others leave out: its tests share a boot
+/// (`tests/newest.rs`).
 #[macro_export]
 macro_rules! on_the_newest_kernel {
     ($($test:ident),+ $(,)?) => {

@@ -231,7 +231,8 @@ impl EventPlan {
         (FIRST_ID..u16::MAX).find(|&id| !taken.contains(&id.into())).unwrap_or(u16::MAX)
     }
 
-    /// Adds an event. Gives the text of its format if that is not the kernel's, but has contexts or copies of strings.
+    /// Adds an event. Gives the text of its format if that is not the kernel's, but has contexts or copies of
+    /// strings.
     fn add(
         &mut self,
         format: &EventFormat,

@@ -1,4 +1,5 @@
-//! Names of the copies of strings that records of system calls have (kernel/trace/trace_syscalls.c, from 6.19 on, and our own recordings).
+//! Names of the copies of strings that records of system calls have (kernel/trace/trace_syscalls.c, from 6.19
+//! on, and our own recordings).
 
 /// What the names of these events begin with.
 pub const CALLS: &str = "sys_enter_";

@@ -457,7 +457,8 @@ impl Resolver {
         is_call && (event.format().field(&copy_of(&field.name)).is_some() || self.options.live && is_string)
     }
 
-    /// The text of such a field. While recording, programs that evaluate filters have the address and not the copy.
+    /// The text of such a field. While recording, programs that evaluate filters have the address and not the
+    /// copy.
     fn copy(&self, event: &Printer, address: Number, field: &Field) -> Text {
         match event.format().field(&copy_of(&field.name)) {
             Some(&Field { offset, size, location, .. }) if !self.options.live => {

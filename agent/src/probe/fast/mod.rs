@@ -207,7 +207,8 @@ impl<'a> FastLane<'a> {
         Err(mismatch)
     }
 
-    /// The events that have descriptions, as system and name, and those that stand for all system calls: with strings and without.
+    /// The events that have descriptions, as system and name, and those that stand for all system calls: with
+    /// strings and without.
     pub fn described() -> Vec<(&'static str, &'static str)> {
         let mut events = vec![
             ("raw_syscalls", "sys_enter"),

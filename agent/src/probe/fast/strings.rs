@@ -1,8 +1,9 @@
 //! Copies of the strings that system calls are given.
 //!
-//! From 6.19 on formats of `syscalls:sys_enter_*` have a field `__ARGUMENT_val` for each argument that the kernel copies
-//! (`check_faultable_syscall`, kernel/trace/trace_syscalls.c). Where a kernel's have none, the recorder gives formats the same fields, in
-//! the same places and with the same text, so that readers see one shape.
+//! From 6.19 on formats of `syscalls:sys_enter_*` have a field `__ARGUMENT_val` for each argument that the
+//! kernel copies (`check_faultable_syscall`, kernel/trace/trace_syscalls.c). Where a kernel's have none, the
+//! recorder gives formats the same fields, in the same places and with the same text, so that readers see one
+//! shape.
 
 use std::{fmt::Write as _, num::NonZeroU8};
 
@@ -14,10 +15,12 @@ use crate::event::{
     copies::{CALLS, copied_argument, copy_of},
 };
 
-/// The arguments that are strings which the call reads, for kernels whose formats do not tell: `NAME POSITION...`.
+/// The arguments that are strings which the call reads, for kernels whose formats do not tell: `NAME
+/// POSITION...`.
 static READ_BY_CALLS: &str = include_str!("events/syscall-strings.txt");
 
-/// Calls whose copied argument has a length in another one, `(name, argument, length)`, as the kernel has them (`user_arg_size`).
+/// Calls whose copied argument has a length in another one, `(name, argument, length)`, as the kernel has
+/// them (`user_arg_size`).
 const WITH_LENGTH: [(&str, u8, u8); 6] = [
     ("write", 1, 2),
     ("pwrite64", 1, 2),
@@ -105,8 +108,8 @@ pub(super) fn copies(call: &str, format: &Format) -> Result<Copies, Mismatch> {
     Ok(copies)
 }
 
-/// The format `text` of `syscalls:NAME`, as tracefs shows it and parsed, with copies of strings; `None` if it has them already or the call
-/// reads none.
+/// The format `text` of `syscalls:NAME`, as tracefs shows it and parsed, with copies of strings; `None` if it
+/// has them already or the call reads none.
 pub(crate) fn extend_text(name: &str, text: &str, format: &Format) -> Option<String> {
     const PRINT: &str = "\nprint fmt: ";
     let call = name.strip_prefix(CALLS)?;
@@ -124,7 +127,8 @@ pub(crate) fn extend_text(name: &str, text: &str, format: &Format) -> Option<Str
         let copy = copy_of(argument);
         let _ = writeln!(fields, "\tfield:__data_loc char[] {copy};\toffset:{at};\tsize:4;\tsigned:0;");
         at += 4;
-        // As the kernel's own (`__set_enter_print_fmt`); without these places the field is there all the same.
+        // As the kernel's own (`__set_enter_print_fmt`); without these places the field is there all the
+        // same.
         let value = format!("((unsigned long)(REC->{argument}))");
         let conversion = format!("{argument}: 0x%08lx");
         if let (Some(shown), Some(given)) = (end_of(&print, &conversion), end_of(&print, &value)) {

@@ -115,7 +115,8 @@ pub(super) fn plan(system: &str, name: &str, format: &Format) -> Result<Call, Mi
         fits(shape.len() == 2 && shape[1] == ("ret", ARGS, 8))?;
         return Ok(Call::Exit { nr });
     }
-    // From 6.19 on some events have copies of user strings behind the arguments; where they do not, the recorder adds them.
+    // From 6.19 on some events have copies of user strings behind the arguments; where they do not, the
+    // recorder adds them.
     let count = format.fields.iter().filter(|field| field.location == Location::Inline).count();
     let (args, words) = shape.split_at(count);
     let args = &args[1..];
