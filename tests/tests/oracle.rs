@@ -221,6 +221,12 @@ fn compare(case: &Case<'_>, oracle: &Oracle, recording: &Recording, compared: im
         if pairs::has_unset_fields(&reference.event) {
             continue;
         }
+        // With the first copy that is no text, trace-cmd -R begins to print all of that field as numbers.
+        if has_copies(&all_events[&theirs.id()])
+            && [reference, our].iter().any(|line| line.fields.contains("=ARRAY["))
+        {
+            continue;
+        }
         assert_eq!(
             (&reference.event, &reference.fields),
             (&our.event, &our.fields),
