@@ -91,7 +91,22 @@ impl Pairs {
             found.only_ftrace.extend(only_ftrace);
             found.only_agent.extend(only_agent);
         }
+        found.forget_moved(ftrace, agent);
         found
+    }
+
+    /// Leaves out events whose task went to another CPU between the two recorders, which it can where tracepoints leave preemption on:
+    /// both have the same record, but for the CPU.
+    fn forget_moved(&mut self, ftrace: &[Record], agent: &[Record]) {
+        let what = |record: &Record| (record.id(), record.pid(), record.bytes[8..].to_vec());
+        self.only_agent.retain(|&ours| {
+            let is_same = |&theirs: &usize| {
+                let (theirs, ours) = (&ftrace[theirs], &agent[ours]);
+                theirs.cpu != ours.cpu && what(theirs) == what(ours)
+            };
+            let moved = self.only_ftrace.iter().position(is_same);
+            moved.map(|place| self.only_ftrace.remove(place)).is_none()
+        });
     }
 
     /// Pairs the records of one event in one context of one thread on one CPU.
