@@ -79,7 +79,7 @@ fn filters_take_the_argument_for_its_string() {
         (r#"sys_enter_chdir: __filename_val == "/absent/one""#, &all[..1]),
         (r#"sys_enter_chdir: filename == "/absent/one""#, &all[..1]),
         (r#"sys_enter_rename: newname =~ "to$" && oldname != "x""#, &all[5..]),
-        (r#"sys_enter_chdir: filename == 16"#, &all[4..5]),
+        ("sys_enter_chdir: filename == 16", &all[4..5]),
     ] {
         let ours = run(&mut agent(dir, ["report", "-F", filter, "out.dat"])).expect(0).out;
         assert_eq!(texts(&ours), wanted, "{filter}");
