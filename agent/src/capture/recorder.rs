@@ -185,11 +185,16 @@ pub struct Recorded {
 
 impl Capture {
     /// Creates the spool, loads and attaches everything; nothing is recorded before [`Capture::open_gates`].
-    pub fn prepare(mut options: CaptureOptions) -> Result<Self, CaptureError> {
+    ///
+    /// `attaching` is told how many of how many kinds of events are done, which with thousands of them takes seconds.
+    pub fn prepare(
+        mut options: CaptureOptions,
+        attaching: &mut dyn FnMut(usize, usize),
+    ) -> Result<Self, CaptureError> {
         check_memory(&options)?;
         check_open_files(&options)?;
         let (spool, kept_spool) = Spool::create(&options.output)?;
-        match Self::prepare_in(&spool, &mut options) {
+        match Self::prepare_in(&spool, &mut options, attaching) {
             Ok(Prepared { links, programs, drain, counts, symbols, mappings, left_out }) => Ok(Self {
                 links,
                 programs,
@@ -212,7 +217,11 @@ impl Capture {
         }
     }
 
-    fn prepare_in(spool: &Spool, options: &mut CaptureOptions) -> Result<Prepared, CaptureError> {
+    fn prepare_in(
+        spool: &Spool,
+        options: &mut CaptureOptions,
+        attaching: &mut dyn FnMut(usize, usize),
+    ) -> Result<Prepared, CaptureError> {
         options.manifest.store(spool)?;
         let formats: usize = options.manifest.systems.iter().flat_map(|(_, f)| f).map(String::len).sum();
         let with_symbols = options.symbols.wanted(|| options.events.iter().any(|event| event.prints_symbols));
@@ -257,9 +266,11 @@ impl Capture {
             }
         }
         let mut left_out = Vec::new();
+        attaching(0, options.events.len());
         let turn = AttachTurn::take();
         links.fast = attach_fast(&programs, options)?;
         for (index, event) in options.events.iter().enumerate() {
+            attaching(index, options.events.len());
             if !matches!(event.lane, Lane::Generic) || event.own.is_some() {
                 continue;
             }

@@ -10,19 +10,22 @@ use crate::capture::Progress;
 
 /// How often the line changes.
 const EVERY: Duration = Duration::from_millis(500);
+/// The same while events are attached, which is over sooner.
+const EVERY_ATTACHED: Duration = Duration::from_millis(50);
 
 /// A line on stderr that is written over and over.
 #[derive(Debug)]
 pub(super) struct ProgressLine {
     on: bool,
     last: Option<(Instant, Progress)>,
+    attached: Option<Instant>,
     shown: bool,
 }
 
 impl ProgressLine {
     /// A line that is shown only if `on`.
     pub(super) fn new(on: bool) -> Self {
-        Self { on, last: None, shown: false }
+        Self { on, last: None, attached: None, shown: false }
     }
 
     /// Whether it shows anything.
@@ -34,6 +37,25 @@ impl ProgressLine {
     pub(super) fn say(&mut self, text: &str) {
         let clear = if std::mem::take(&mut self.shown) { "\r\x1b[K" } else { "" };
         super::tell(&format!("{clear}{text}"));
+    }
+
+    /// Shows how many kinds of events are attached.
+    pub(super) fn attaching(&mut self, done: usize, all: usize) {
+        if self.on && self.attached.is_none_or(|last| last.elapsed() >= EVERY_ATTACHED) {
+            self.attached = Some(Instant::now());
+            self.write(&format!("attaching {} of {}", count(done as u64), count(all as u64)));
+        }
+    }
+
+    /// Tells that recording has begun: in the line's place on a terminal, where the state follows, and elsewhere as a line of its own.
+    pub(super) fn begin(&mut self, text: &str) {
+        if self.on { self.write(text) } else { super::tell(&format!("tracer-agent: {text}")) }
+    }
+
+    fn write(&mut self, line: &str) {
+        // A terminal that is gone is noticed by the signal that comes with it.
+        let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
+        self.shown = true;
     }
 
     /// Shows the state, unless it was shown a moment ago.
@@ -58,9 +80,7 @@ impl ProgressLine {
             count(rate),
             bytes(now.bytes.unwrap_or_default())
         );
-        // A terminal that is gone is noticed by the signal that comes with it.
-        let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
-        self.shown = true;
+        self.write(&line);
         self.last = Some((time, now));
     }
 }

@@ -214,7 +214,11 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let Plan { options, followed, .. } = plan;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
-    let mut capture = Capture::prepare(options)?;
+    let mut line = ProgressLine::new(shows_progress(args));
+    let prepared = Capture::prepare(options, &mut |done, all| line.attaching(done, all));
+    // What is said next begins a line.
+    drop(line);
+    let mut capture = prepared?;
     if let Some(kept) = capture.kept_spool() {
         let kept = kept.display();
         say(format!(
@@ -299,6 +303,25 @@ fn start(
     Ok(Some(Running { child: waiting.start()?, ended }))
 }
 
+fn shows_progress(args: &RecordArgs) -> bool {
+    !args.quiet && std::io::stderr().is_terminal()
+}
+
+/// Says that recording has begun, and what ends it.
+fn begun(args: &RecordArgs, waits_for_followed: bool) -> &'static str {
+    match (&*args.command, args.duration) {
+        ([], Some(_)) => "recording; the end of --duration or Ctrl-C ends it",
+        ([], None) if waits_for_followed => "recording; the end of the processes of -P or Ctrl-C ends it",
+        ([], None) => "recording; Ctrl-C ends it",
+        _ => "recording; the end of the command or Ctrl-C ends it",
+    }
+}
+
+/// Whether the user chose among the events of a kind, by what they hold or by whose they are.
+fn is_filtered(args: &RecordArgs) -> bool {
+    !args.wanted.filters.is_empty() || !args.pids.is_empty() || args.only_command || args.scope.is_given()
+}
+
 /// What ended the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -319,7 +342,10 @@ fn wait_for_end(
 ) -> Result<End, CliError> {
     let deadline = args.duration.map(|duration| Instant::now() + duration);
     let waits_for_followed = !followed.is_empty() && command.is_none();
-    let mut progress = ProgressLine::new(!args.quiet && std::io::stderr().is_terminal());
+    let mut progress = ProgressLine::new(shows_progress(args));
+    if !args.quiet {
+        progress.begin(begun(args, waits_for_followed));
+    }
     loop {
         progress.show(capture.progress());
         let now = Instant::now();
@@ -393,7 +419,7 @@ fn conclude(args: &RecordArgs, recorded: Recorded, end: End, child: Option<Child
     let spool = recorded.spool.dir().to_owned();
     let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
     if !args.quiet {
-        super::tell(summary::text(&finished).trim_end());
+        super::tell(summary::text(&finished, is_filtered(args)).trim_end());
     }
     if let Some(failure) = failure {
         super::tell(&format!(

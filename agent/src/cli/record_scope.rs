@@ -95,6 +95,16 @@ impl FromStr for User {
 }
 
 impl ScopeArgs {
+    /// Whether any of the options is given.
+    pub(super) fn is_given(&self) -> bool {
+        let texts =
+            [&self.comms, &self.cgroups, &self.containers, &self.exclude_comms, &self.exclude_cgroups];
+        let users = [&self.uids, &self.exclude_uids];
+        texts.iter().any(|of| !of.is_empty())
+            || users.iter().any(|of| !of.is_empty())
+            || !self.exclude_pids.is_empty()
+    }
+
     /// The scope; `None` if every thread is meant.
     pub(super) fn scope(&self) -> Result<Option<Scope>, CliError> {
         let uids = |users: &[User]| users.iter().map(|user| user.0).collect();

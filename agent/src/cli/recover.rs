@@ -38,7 +38,7 @@ pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
         recover(spool, output, &|| stopped.load(Ordering::Relaxed)).map_err(CliError::Recover)
     })?;
     if !args.quiet {
-        super::tell(summary::text(&finished).trim_end());
+        super::tell(summary::text(&finished, true).trim_end());
     }
     Ok(ExitCode::Ok.code())
 }

@@ -10,8 +10,11 @@ use crate::capture::{CpuStats, Finished, Recovered, Stats, cause_name};
 /// More CPUs than this are shown only where something was lost.
 const ALL_CPUS: usize = 16;
 
-/// The summary of a finished file.
-pub(super) fn text(finished: &Finished) -> String {
+/// Most events of a kind that are named.
+const NAMED: usize = 3;
+
+/// The summary of a finished file. `filtered` says whether the user left anything out; the agent leaves out itself.
+pub(super) fn text(finished: &Finished, filtered: bool) -> String {
     let Finished { path, file_bytes, stats, notes } = finished;
     let mut text = String::new();
     let pages: u64 = stats.cpus.iter().map(|cpu| cpu.stored.pages).sum();
@@ -57,7 +60,7 @@ pub(super) fn text(finished: &Finished) -> String {
     if let Some(names @ 1..) = stats.names_lost {
         let _ = writeln!(text, "{} thread names may be missing", count(names));
     }
-    left_out(&mut text, stats);
+    left_out(&mut text, stats, filtered);
     for group in &stats.vanished_cgroups {
         let _ = writeln!(
             text,
@@ -65,10 +68,12 @@ pub(super) fn text(finished: &Finished) -> String {
         );
     }
     most_lost(&mut text, stats);
-    for event in stats.events.iter().filter(|event| event.cut != 0) {
-        let _ = writeln!(text, "{}: a text is cut in {} records", event.name, count(event.cut));
+    let cut: u64 = stats.events.iter().map(|event| event.cut).sum();
+    if cut != 0 {
+        let of = named(stats.events.iter().filter(|event| event.cut != 0).map(|event| &*event.name));
+        let _ = writeln!(text, "texts are cut in {} records of {of}", count(cut));
     }
-    took_the_generic_lane(&mut text, stats);
+    generic(&mut text, stats);
     text
 }
 
@@ -122,17 +127,29 @@ fn how_it_ended(text: &mut String, stats: &Stats, recovered: Recovered) {
     }
 }
 
-/// A kernel newer than the descriptions may have many such events: one line, with the first of them.
-fn took_the_generic_lane(text: &mut String, stats: &Stats) {
-    let mut events = stats.events.iter().filter_map(|event| Some((&event.name, event.lane_note.as_ref()?)));
-    let Some((name, reason)) = events.next() else { return };
-    let _ = match events.count() {
-        0 => writeln!(text, "{name} took the generic lane: {reason}"),
-        others => writeln!(
+/// Which events took the generic lane.
+fn generic(text: &mut String, stats: &Stats) {
+    let notes = stats.events.iter().filter_map(|event| Some((&*event.name, event.lane_note.as_ref()?)));
+    let notes: Vec<(&str, &String)> = notes.collect();
+    let _ = match &*notes {
+        [] => Ok(()),
+        [(name, reason)] => writeln!(text, "{name} took the generic lane: {reason}"),
+        _ => writeln!(
             text,
-            "{name} and {others} more events took the generic lane (`info` has all of them): {reason}"
+            "{} kinds of events took the generic lane ({}); `tracer-agent doctor` tells why",
+            count(notes.len() as u64),
+            named(notes.iter().map(|(name, _)| *name))
         ),
     };
+}
+
+/// The first of these names, and how many more there are.
+fn named<'n>(names: impl Iterator<Item = &'n str>) -> String {
+    let mut names: Vec<&str> = names.collect();
+    let more = names.len().saturating_sub(NAMED);
+    names.truncate(NAMED);
+    let more = if more == 0 { String::new() } else { format!(" and {} more", count(more as u64)) };
+    names.join(", ") + &more
 }
 
 fn table(text: &mut String, stats: &Stats) {
@@ -216,8 +233,8 @@ pub(super) fn too_much_lost(stats: &Stats, max: u64) -> String {
 }
 
 /// What nobody wanted.
-fn left_out(text: &mut String, stats: &Stats) {
-    let by_filter: u64 = stats.events.iter().map(|event| event.filtered).sum();
+fn left_out(text: &mut String, stats: &Stats, filtered: bool) {
+    let by_filter: u64 = stats.events.iter().map(|event| event.filtered).filter(|_| filtered).sum();
     let by_sampling: u64 = stats.events.iter().map(|event| event.sampled_out).sum();
     for (sum, what) in [(by_filter, "filters"), (by_sampling, "sampling")] {
         if sum != 0 {
@@ -247,5 +264,43 @@ fn most_lost(text: &mut String, stats: &Stats) {
     }
     if stats.cpus.iter().any(|cpu| cpu.lost[LossCause::RingFull as usize] != 0) {
         text.push_str("a larger ring (-b) or fewer events lose less\n");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::capture::EventStats;
+
+    fn event(name: &str, filtered: u64, cut: u64, note: Option<&str>) -> EventStats {
+        let lane_note = note.map(str::to_owned);
+        EventStats { name: name.to_owned(), filtered, cut, lane_note, ..EventStats::default() }
+    }
+
+    fn summary(events: Vec<EventStats>, filtered: bool) -> String {
+        let stats = Stats { events, ..Stats::default() };
+        let notes = Vec::new();
+        text(&Finished { path: "t.dat".into(), file_bytes: 0, stats, notes }, filtered)
+    }
+
+    #[test]
+    fn thousands_of_events_are_a_line() {
+        let named = |place: i32| event(&format!("a:e{place}"), 1, 2, Some("it has another layout"));
+        let text = summary((0..1500).map(named).collect(), true);
+        assert!(text.lines().count() < 10, "{text}");
+        for line in [
+            "1 500 kinds of events took the generic lane (a:e0, a:e1, a:e2 and 1 497 more); `tracer-agent doctor` tells why",
+            "texts are cut in 3 000 records of a:e0, a:e1, a:e2 and 1 497 more",
+            "1 500 events were left out by filters",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn of_one_event_all_is_told() {
+        let text = summary(vec![event("a:b", 5, 0, Some("it has another layout"))], false);
+        assert!(text.contains("a:b took the generic lane: it has another layout\n"), "{text}");
+        assert!(!text.contains("filters"), "nobody filtered: {text}");
     }
 }
