@@ -49,7 +49,7 @@ pub(super) fn nanoseconds(text: &str) -> Result<u64, String> {
     let parse = |text: &str| if text.is_empty() { Some(0_u128) } else { text.parse().ok() };
     let digits = 10_u128.pow(part.len() as u32);
     let (whole, part) = parse(whole).zip(parse(part)).ok_or_else(wrong)?;
-    if part * scale % digits != 0 {
+    if !(part * scale).is_multiple_of(digits) {
         return Err("there is nothing below a nanosecond".to_owned());
     }
     let sum = whole.checked_mul(scale).and_then(|whole| whole.checked_add(part * scale / digits));
