@@ -259,7 +259,7 @@ fn damaged_binaries_are_errors_and_nothing_worse() {
 
 #[test]
 fn libraries_are_found_by_name_and_files_without_markers_say_so() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = tempdir().unwrap();
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let libc = maps.split_whitespace().find(|word| word.ends_with("/libc.so.6")).unwrap();
     let by_path = list(dir.path(), &["--symbols", libc, "--match", "mall*"]).expect(0).out;

@@ -8,8 +8,8 @@ use std::{
 };
 
 use integration_tests::harness::{
-    Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, cpustat, files, is_getppid, run, wait_for,
-    wait_for_readers,
+    Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, cpustat, files, is_getppid, program, run,
+    wait_for, wait_for_readers,
 };
 
 /// Events that are never in the spool when a recording is killed: those of a chunk that is not full yet, 16 pages.

@@ -19,10 +19,10 @@ use integration_tests::{
 };
 
 /// Sleeps and wakes often, and says its id. It is also called by another name half of the time.
-const SLEEPER: &str = r#"
+const SLEEPER: &str = r"
 open(my $said, '>', shift) or die; print $said $$; close $said;
 for (1..60) { $0 = 'switch-in'; select(undef, undef, undef, 0.002); $0 = 'switch-out'; select(undef, undef, undef, 0.002) }
-"#;
+";
 
 /// A place in the chain that lacks something: on this CPU one thread came, and another one went.
 type Gap = (u32, u32, u32);

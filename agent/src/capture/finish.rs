@@ -235,7 +235,7 @@ fn build(
         None
     };
     let (draft, file) = Draft::create(&spool, output, mover.is_some())?;
-    let result = write_file(&spool, file, manifest, extras, &stats, data, mover.as_mut(), stop)
+    let result = write_file((&spool, data), file, manifest, extras, &stats, mover.as_mut(), stop)
         .and_then(|file| draft.put_in_place(&spool, &file, output));
     let file_bytes = match (result, mover) {
         (Ok(bytes), _) => bytes,
@@ -303,12 +303,11 @@ impl Draft {
 }
 
 fn write_file(
-    spool: &Spool,
+    (spool, data): (&Spool, &[CpuData]),
     file: File,
     manifest: &Manifest,
     extras: &Extras,
     stats: &Stats,
-    data: &[CpuData],
     mut mover: Option<&mut Mover>,
     stop: &dyn Fn() -> bool,
 ) -> Result<File, FinishError> {

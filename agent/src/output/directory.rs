@@ -80,6 +80,7 @@ impl Directory {
     }
 
     /// The same directory, which is now found under another name.
+    #[cfg(feature = "record")]
     pub(crate) fn moved_to(self, path: PathBuf) -> Self {
         Self { fd: self.fd, path }
     }

@@ -28,7 +28,9 @@ pub use directory::Directory;
 pub(crate) use directory::{Identity, MODE_DIR, MODE_PRIVATE};
 pub(crate) use resolve::{Links, Place, resolve};
 pub use temp::TempFile;
-pub(crate) use temp::{put_in_place, temporary_name};
+#[cfg(feature = "record")]
+pub(crate) use temp::put_in_place;
+pub(crate) use temp::temporary_name;
 
 /// Why nothing can be written there.
 #[derive(Debug, thiserror::Error)]

@@ -99,7 +99,7 @@ pub(super) fn copies(call: &str, format: &Format) -> Result<Copies, Mismatch> {
         let known = WITH_LENGTH.iter().find(|known| known.0 == call);
         match known {
             Some(&(_, argument, length)) if place == 0 && usize::from(argument) == position => {
-                copies.length = length + 1
+                copies.length = length + 1;
             }
             None if !is_array => {}
             _ => return Err(wrong()),
