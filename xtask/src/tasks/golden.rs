@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::setup::{Purpose, setup};
-use super::{Task, build, no_arguments, vm};
+use super::{Task, no_arguments, test, vm};
 use crate::{Result, process, workspace};
 
 pub(super) const TASK: Task = Task {
@@ -25,8 +25,8 @@ const LISTING: &str = "cat /proc/sys/kernel/osrelease && tracer-agent doctor --p
 fn run(args: &[String]) -> Result {
     no_arguments(args)?;
     setup(Purpose::Test)?;
-    build::build(&[])?;
-    let mut agent = process::as_root(workspace::agent())
+    let agent = test::static_programs()?.join("tracer-agent");
+    let mut agent = process::as_root(agent)
         .ok_or("loading programs needs root, and there is no sudo to become it")?;
     let here = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut listings = vec![here + &process::output(agent.args(["doctor", "--programs"]))?];

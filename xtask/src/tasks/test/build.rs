@@ -70,7 +70,7 @@ pub(super) fn build(suites: &[&str]) -> Result<Built> {
 }
 
 /// The recorder as users get it, and what runs in guests: one build for all.
-fn static_programs() -> Result<PathBuf> {
+pub(in crate::tasks) fn static_programs() -> Result<PathBuf> {
     let mut cargo = process::cargo(["build", "--release", "--locked", "--target", STATIC_TARGET]);
     for (package, binary) in STATIC_PROGRAMS {
         cargo.args(["--package", package, "--bin", binary]);
