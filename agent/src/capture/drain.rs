@@ -237,9 +237,8 @@ impl Worker {
         if failed {
             self.wait_for_stop();
         }
-        // Nothing counts any more, so that these notes are final.
         for (ring, spool) in &mut cpus {
-            spool.note(ring.control());
+            spool.note_final(ring.control());
         }
         if !failed && let Err(error) = self.read_rest(&mut cpus) {
             self.fail(error);
@@ -319,7 +318,8 @@ impl Worker {
             spool.note(ring.control());
         }
         while ready >= taken + least {
-            let run = ring.take(taken, chunk);
+            // No more than waited at first: that much is in the note, and what came since then is for the next round.
+            let run = ring.take(taken, chunk.min(ready - taken));
             if !run.bytes.is_empty() {
                 spool.append(run.bytes, PAGE_SIZE, run.events, &mut self.compressor)?;
             }
