@@ -16,9 +16,11 @@ use crate::output::{
 
 /// What an archive's name ends with.
 const ARCHIVE_SUFFIX: &str = ".tar.gz";
+/// Name of the export before it has its own.
+const EXPORT: &str = "export";
 /// Name of the archive before it has its own.
 const ARCHIVE: &str = "archive";
-/// Name of what is replaced, before it is removed.
+/// Name of what is replaced, until the export is in its place.
 const REPLACED: &str = "replaced";
 
 /// A directory that is removed again unless it is committed.
@@ -33,10 +35,12 @@ pub struct Staging {
     /// Its name.
     outer_name: OsString,
     dir: Directory,
-    /// Name of the export in `outer`.
+    /// Name of the directory in an archive.
     dir_name: OsString,
     archive: bool,
     force: bool,
+    /// Whether `outer` has something that is not ours to remove: what is to be replaced, and nothing is in its place.
+    keeps: bool,
 }
 
 impl Staging {
@@ -65,9 +69,10 @@ impl Staging {
                 Err(error) => return Err(failed()(error)),
             }
         };
-        match outer.create_dir_with(&dir_name, MODE_DIR) {
+        match outer.create_dir_with(EXPORT.as_ref(), MODE_DIR) {
             Ok(dir) => {
-                Ok(Self { parent, name, outer, outer_name, dir, dir_name, archive: target.archive, force })
+                let archive = target.archive;
+                Ok(Self { parent, name, outer, outer_name, dir, dir_name, archive, force, keeps: false })
             }
             Err(error) => {
                 // It is empty, and its name tells what it is.
@@ -85,44 +90,59 @@ impl Staging {
     /// Brings the export to its place. Returns where that is, and the bytes of its files.
     ///
     /// # Errors
-    /// The disk is full, or something came in the way meanwhile. Nothing has changed then.
-    pub fn commit(self) -> Result<(PathBuf, u64), ExportError> {
-        let (from, bytes) = if self.archive {
-            (OsStr::new(ARCHIVE), self.pack()?)
-        } else {
-            (self.dir_name.as_os_str(), sync_tree(&self.dir)?)
-        };
+    /// The disk is full, or something came in the way meanwhile. Nothing has changed then, or the error tells where the earlier
+    /// export is.
+    pub fn commit(mut self) -> Result<(PathBuf, u64), ExportError> {
+        let (from, bytes) =
+            if self.archive { (ARCHIVE, self.pack()?) } else { (EXPORT, sync_tree(&self.dir)?) };
         let path = self.parent.join(&self.name);
         let there = check_free(&self.parent, &self.name, self.archive, self.force)?;
         let replaced = there.filter(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory);
-        let put = |from: &OsStr| self.outer.rename(from, &self.parent, &self.name);
         if let Some(there) = replaced {
             // A directory cannot be renamed onto one that has something in it.
             self.take_away(&there)?;
-            if let Err(error) = put(from) {
-                let _ = put(REPLACED.as_ref());
-                return Err(ExportError::io("create", path)(error));
-            }
-        } else {
-            put(from).map_err(ExportError::io("create", &path))?;
         }
+        if let Err(error) = self.outer.rename(from.as_ref(), &self.parent, &self.name) {
+            let error = ExportError::io("create", path)(error);
+            return Err(if self.keeps { self.put_back(error) } else { error });
+        }
+        // What was replaced goes with the directory that it is in.
+        self.keeps = false;
         // The name is durable with its directory.
         self.parent.sync();
         Ok((path, bytes))
     }
 
     /// Brings what is to be replaced to where nobody else can exchange it.
-    fn take_away(&self, there: &Stat) -> Result<(), ExportError> {
-        let path = || self.parent.join(&self.name);
+    fn take_away(&mut self, there: &Stat) -> Result<(), ExportError> {
+        let path = self.parent.join(&self.name);
         self.parent
             .rename(&self.name, &self.outer, REPLACED.as_ref())
-            .map_err(ExportError::io("replace", path()))?;
+            .map_err(ExportError::io("replace", &path))?;
+        self.keeps = true;
         if self.outer.has(REPLACED.as_ref(), Identity::of(there)).unwrap_or(false) {
             return Ok(());
         }
         // It is not what was looked at.
-        let _ = self.outer.rename(REPLACED.as_ref(), &self.parent, &self.name);
-        Err(ExportError::InTheWay { path: path() })
+        Err(self.put_back(ExportError::InTheWay { path }))
+    }
+
+    /// Brings what was taken away back to its name. Returns `why`, or an error that tells where it is.
+    fn put_back(&mut self, why: ExportError) -> ExportError {
+        match self.outer.rename_new(REPLACED.as_ref(), &self.parent, &self.name) {
+            Ok(()) => {
+                self.keeps = false;
+                why
+            }
+            Err(error) => {
+                let text = format!(
+                    "{error}; it is what {path} was, and stays where it is now: move it back by hand. It was to go back because: {why}",
+                    path = self.parent.join(&self.name).display()
+                );
+                let source = io::Error::new(error.kind(), text);
+                ExportError::io("put back", self.outer.join(REPLACED))(source)
+            }
+        }
     }
 
     /// Packs the export. Owners and times stay out: they are those of whoever exports, not of what was recorded.
@@ -147,7 +167,12 @@ impl Staging {
 impl Drop for Staging {
     fn drop(&mut self) {
         // What cannot be removed has a name that tells what it is.
-        let _ = self.parent.remove_tree(&self.outer_name, &self.outer);
+        if self.keeps {
+            let _ = self.outer.remove_tree(EXPORT, &self.dir);
+            let _ = self.outer.remove(ARCHIVE);
+        } else {
+            let _ = self.parent.remove_tree(&self.outer_name, &self.outer);
+        }
     }
 }
 
@@ -194,10 +219,7 @@ fn check_free(
     // Whoever mistypes a name does not want a home directory replaced.
     let ours = match FileType::from_raw_mode(there.st_mode) {
         FileType::RegularFile => archive,
-        FileType::Directory if !archive => {
-            let dir = parent.open_dir(name).map_err(ExportError::io("open", &path))?;
-            recognise::layout_of(&dir).is_some() || recognise::is_empty(&dir)
-        }
+        FileType::Directory if !archive => is_export(parent, name, &there)?,
         _ => false,
     };
     if !ours {
@@ -205,6 +227,15 @@ fn check_free(
     }
     check_entry(parent, name, &there)?;
     Ok(Some(there))
+}
+
+/// Whether `there`, which was seen under the name, still has it and is an export, or empty.
+fn is_export(parent: &Directory, name: &OsStr, there: &Stat) -> Result<bool, ExportError> {
+    let failed = |action| ExportError::io(action, parent.join(name));
+    let dir = parent.open_dir(name).map_err(failed("open"))?;
+    // Otherwise what is opened here would speak for what was seen, which is what is replaced.
+    let is_it = dir.identity().map_err(failed("look at"))? == Identity::of(there);
+    Ok(is_it && (recognise::layout_of(&dir).is_some() || recognise::is_empty(&dir)))
 }
 
 /// A directory, or a file that is open.
@@ -302,6 +333,66 @@ mod tests {
         assert!(matches!(staged(&target), Err(ExportError::InTheWay { .. })));
         assert!(target.path.join("index/a").exists());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    fn look(staging: &Staging, name: &str) -> Stat {
+        staging.parent.look(OsStr::new(name)).unwrap().unwrap()
+    }
+
+    #[test]
+    fn what_was_not_looked_at_is_not_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target { path: dir.path().join("out"), force: true, ..Target::default() };
+        let mut staging = Staging::create(&target).unwrap();
+        fs::create_dir(dir.path().join("thesis")).unwrap();
+        fs::write(dir.path().join("thesis/text"), "years").unwrap();
+        staged(&target).unwrap();
+        // The thesis was seen under the name, the export was opened.
+        let seen = look(&staging, "thesis");
+        assert!(!is_export(&staging.parent, OsStr::new("out"), &seen).unwrap());
+        assert!(is_export(&staging.parent, OsStr::new("out"), &look(&staging, "out")).unwrap());
+        // The export was seen, the thesis was taken away: it goes back.
+        let seen = look(&staging, "out");
+        fs::rename(&target.path, dir.path().join("moved")).unwrap();
+        fs::rename(dir.path().join("thesis"), &target.path).unwrap();
+        assert!(matches!(staging.take_away(&seen), Err(ExportError::InTheWay { .. })));
+        drop(staging);
+        assert_eq!(fs::read(target.path.join("text")).unwrap(), b"years");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = Target { path: dir.path().join("out"), force: true, ..Target::default() };
+        staged(&target).unwrap();
+        let mut staging = Staging::create(&target).unwrap();
+        staging.dir().write("metadata", b"new").unwrap();
+        let seen = look(&staging, "out");
+        staging.take_away(&seen).unwrap();
+        // Something that is not to be replaced comes in between.
+        fs::write(&target.path, "theirs").unwrap();
+        let error = staging.put_back(ExportError::Cancelled).to_string();
+        let kept = staging.outer.path().to_owned();
+        drop(staging);
+        let old = kept.join(REPLACED);
+        assert!(error.contains(old.to_str().unwrap()) && error.contains("put back"), "{error}");
+        assert_eq!(fs::read(old.join("index/a")).unwrap(), b"123");
+        assert_eq!(fs::read_dir(&kept).unwrap().count(), 1, "what is ours is gone");
+        assert_eq!(fs::read(&target.path).unwrap(), b"theirs");
+    }
+
+    #[test]
+    fn no_name_is_taken_by_what_is_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [EXPORT, ARCHIVE, REPLACED] {
+            for archive in [false, true] {
+                let target = Target { path: dir.path().join(name), archive, force: true };
+                staged(&target).unwrap();
+                staged(&target).unwrap();
+            }
+        }
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 6);
     }
 
     #[test]

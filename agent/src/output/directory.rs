@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fstat, fstatvfs, fsync,
-    mkdirat, openat, renameat, statat, statx, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, Stat, StatxAttributes, StatxFlags, fstat,
+    fstatvfs, fsync, mkdirat, openat, renameat, renameat_with, statat, statx, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -150,12 +150,22 @@ impl Directory {
 
     pub(crate) fn create_dir_with(&self, name: &OsStr, mode: u32) -> io::Result<Self> {
         mkdirat(&self.fd, one_name(name)?, Mode::from_raw_mode(mode))?;
+        self.open_created(name, mode)
+    }
+
+    /// Opens a directory that was just created with this mode. Where others may rename what is in here, another one may have come in its
+    /// place, of theirs or of ours: it must be as a new one is, for whoever created it clears it in the end.
+    pub(super) fn open_created(&self, name: &OsStr, mode: u32) -> io::Result<Self> {
         let dir = self.open_dir(name)?;
-        // Where others may rename what is in here, one of theirs may have come in its place.
         let own = geteuid().as_raw();
         let parent = self.status()?;
         let shared = parent.st_mode & OTHERS_WRITE != 0 || (parent.st_uid != own && parent.st_uid != 0);
-        if shared && dir.status()?.st_uid != own {
+        if !shared {
+            return Ok(dir);
+        }
+        let status = dir.status()?;
+        let is_new = status.st_uid == own && status.st_mode & OTHERS_WRITE & !mode == 0;
+        if !is_new || !dir.names()?.is_empty() {
             return Err(io::Error::other(
                 "another user put a directory in the place of the one that was created",
             ));
@@ -274,6 +284,14 @@ impl Directory {
         Ok(renameat(&self.fd, one_name(name)?, &to.fd, one_name(new)?)?)
     }
 
+    /// Gives an entry another name, in `to`, which nothing has there.
+    ///
+    /// # Errors
+    /// Those of renameat2(2) with `RENAME_NOREPLACE`, which some network file systems do not have.
+    pub(crate) fn rename_new(&self, name: &OsStr, to: &Self, new: &OsStr) -> io::Result<()> {
+        Ok(renameat_with(&self.fd, one_name(name)?, &to.fd, one_name(new)?, RenameFlags::NOREPLACE)?)
+    }
+
     /// Removes an entry that is no directory.
     ///
     /// # Errors
@@ -287,9 +305,18 @@ impl Directory {
     /// # Errors
     /// Something cannot be removed; the rest may be gone.
     pub fn remove_tree(&self, name: impl AsRef<OsStr>, dir: &Self) -> io::Result<()> {
-        let (name, identity) = (one_name(name.as_ref())?, dir.identity()?);
+        let name = one_name(name.as_ref())?;
         dir.clear(DEPTH_MAX)?;
-        if self.has(name, identity)? {
+        self.remove_empty(name, dir)
+    }
+
+    /// Removes `dir`, in which nothing is. It has this name here; if something else has it by now, that stays.
+    ///
+    /// # Errors
+    /// Something is in it, or it cannot be removed.
+    pub(crate) fn remove_empty(&self, name: &OsStr, dir: &Self) -> io::Result<()> {
+        let name = one_name(name)?;
+        if self.has(name, dir.identity()?)? {
             unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?;
         }
         Ok(())

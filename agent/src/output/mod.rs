@@ -67,7 +67,7 @@ pub enum OutputError {
     },
     /// A symbolic link that somebody else may have put there.
     #[error(
-        "{path} is a symbolic link of user {owner}, who is neither the user that runs this nor the owner of its directory: it may lead \
+        "{path} is a symbolic link of user {owner}, and somebody else than the user that runs this may have put it there: it may lead \
          to a file that is not to be overwritten, and is not followed; remove it, or name another file",
         path = .path.display()
     )]
@@ -245,8 +245,6 @@ pub(crate) fn check_entry(dir: &Directory, name: &OsStr, there: &Stat) -> Result
 pub(crate) mod libc_mode {
     /// `S_ISVTX`: only owners remove and rename.
     pub(crate) const STICKY: u32 = 0o1000;
-    /// `S_IWOTH`: everybody may write.
-    pub(crate) const ANYBODY_WRITES: u32 = 0o002;
     /// `S_IWGRP | S_IWOTH`: others than the owner may write.
     pub(crate) const OTHERS_WRITE: u32 = 0o022;
 }

@@ -3,6 +3,10 @@
 //! The path is walked name by name, each opened below the directory before it, so that what is looked at is what is used. The rule for
 //! symbolic links is the one that the kernel has with `fs.protected_symlinks`, which not every system sets and which holds in
 //! sticky directories only: a link is followed if it belongs to whoever follows it, to root, or to the owner of the directory that it is in.
+//!
+//! Where others than the owner of a directory can write to it, be it sticky or not, owners say less. A directory of another user in it may
+//! have been put there, and that user owns the links in it, too: below it the owner of the directory does not count. And another
+//! name of a link can be put there (link(2)), whoever the link belongs to: there a link with several names is not followed.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,7 +18,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fst
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::libc_mode::{ANYBODY_WRITES, STICKY};
+use super::libc_mode::OTHERS_WRITE;
 use super::{Directory, OutputError};
 
 /// As many links as the kernel follows (`MAXSYMLINKS`).
@@ -106,7 +110,7 @@ enum Step {
 
 struct Walk {
     dir: Directory,
-    /// Whether the way led through a directory that its owner could put where everybody may: that its links belong to its owner says nothing.
+    /// Whether the way led through a directory that its owner could put where others may: that its links belong to its owner says nothing.
     planted: bool,
     links: usize,
 }
@@ -141,7 +145,7 @@ impl Walk {
             _ if last => Ok(Step::End),
             FileType::Directory => {
                 let parent = self.dir.status().map_err(OutputError::io("look at", &path))?;
-                self.planted |= is_open_to_all(&parent) && !is_trusted(&there, &parent);
+                self.planted |= is_open_to_others(&parent) && !is_trusted(&there, &parent);
                 self.dir = Directory::new(fd, path);
                 Ok(Step::Down)
             }
@@ -180,9 +184,9 @@ impl Walk {
     }
 }
 
-/// Whether everybody may put something into the directory, and nobody may take it away again.
-fn is_open_to_all(dir: &Stat) -> bool {
-    dir.st_mode & STICKY != 0 && dir.st_mode & ANYBODY_WRITES != 0
+/// Whether others than its owner may put something into the directory. Without sticky bit they may also rename and remove what is in it.
+fn is_open_to_others(dir: &Stat) -> bool {
+    dir.st_mode & OTHERS_WRITE != 0
 }
 
 fn is_ours(there: &Stat) -> bool {
@@ -195,8 +199,8 @@ fn is_trusted(there: &Stat, dir: &Stat) -> bool {
 }
 
 fn may_follow(link: &Stat, dir: &Stat, planted: bool) -> bool {
-    // A link of ours can be somebody else's choice: hard links to it can be put where everybody may (`fs.protected_hardlinks`).
-    if is_open_to_all(dir) && link.st_nlink > 1 {
+    // A link of ours can be somebody else's choice: hard links to it can be put where others may write (`fs.protected_hardlinks`).
+    if is_open_to_others(dir) && link.st_nlink > 1 {
         return false;
     }
     if planted { is_ours(link) } else { is_trusted(link, dir) }

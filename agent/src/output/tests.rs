@@ -94,6 +94,12 @@ fn links_of_others_are_followed_where_they_may_put_them() {
     dir(&at("sticky/theirs"), 0o755, OTHER);
     dir(&at("sticky/ours"), 0o755, 0);
     dir(&at("theirs-sticky"), 0o1777, OTHER);
+    dir(&at("open/theirs"), 0o755, OTHER);
+    dir(&at("open/ours"), 0o755, 0);
+    dir(&at("group"), 0o775, 0);
+    dir(&at("group/theirs"), 0o755, OTHER);
+    dir(&at("theirs-group"), 0o775, OTHER);
+    dir(&at("theirs-group/sub"), 0o755, OTHER);
     for (path, owner, followed) in [
         ("sticky/of-other", OTHER, false),
         ("sticky/of-root", 0, true),
@@ -107,6 +113,18 @@ fn links_of_others_are_followed_where_they_may_put_them() {
         ("sticky/theirs/of-other", OTHER, false),
         ("sticky/theirs/of-root", 0, true),
         ("sticky/ours/of-other", OTHER, false),
+        ("open/theirs/of-other", OTHER, false),
+        ("open/theirs/of-root", 0, true),
+        ("open/ours/of-other", OTHER, false),
+        ("open/ours/of-root", 0, true),
+        ("group/of-other", OTHER, false),
+        ("group/of-root", 0, true),
+        ("group/theirs/of-other", OTHER, false),
+        // Its owner may put links there, and lets a group do so.
+        ("theirs-group/of-other", OTHER, true),
+        ("theirs-group/of-root", 0, true),
+        ("theirs-group/of-third", OTHER + 1, false),
+        ("theirs-group/sub/of-other", OTHER, true),
     ] {
         link(&at("victim"), &at(path), owner);
         let found = Output::at(&at(path));
@@ -123,8 +141,43 @@ fn links_of_others_are_followed_where_they_may_put_them() {
     // A link of ours that leads to one of theirs, and a second name for a link of ours.
     link(&at("sticky/of-other"), &at("first"), 0);
     assert!(matches!(Output::at(&at("first")), Err(OutputError::ForeignLink { .. })));
-    fs::hard_link(at("first"), at("sticky/second")).unwrap();
-    assert!(matches!(Output::at(&at("sticky/second")), Err(OutputError::ForeignLink { .. })));
+    // A second name where only the owner writes is the owner's.
+    link(&at("victim"), &at("own"), 0);
+    for (second, followed) in
+        [("sticky/second", false), ("open/second", false), ("group/second", false), ("home/second", true)]
+    {
+        fs::hard_link(at("own"), at(second)).unwrap();
+        let found = Output::at(&at(second));
+        assert_eq!(found.is_ok(), followed, "{second}");
+        assert!(followed || matches!(found, Err(OutputError::ForeignLink { .. })), "{second}");
+    }
+}
+
+#[test]
+fn a_new_directory_is_as_new_where_others_may_exchange_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let at = |path: &str| scratch.path().join(path);
+    for (parent, mode, owner, checked) in [
+        ("own", 0o755, 0, false),
+        ("open", 0o777, 0, true),
+        ("group", 0o775, 0, true),
+        ("home", 0o755, OTHER, true),
+    ] {
+        dir(&at(parent), mode, owner);
+        let shared = Directory::open(&at(parent)).unwrap();
+        for (name, mode, owner) in [("of-other", 0o700, OTHER), ("writable", 0o770, 0), ("full", 0o700, 0)] {
+            let path = at(parent).join(name);
+            dir(&path, mode, owner);
+            if name == "full" {
+                fs::write(path.join("thesis"), "years").unwrap();
+            }
+            let opened = shared.open_created(OsStr::new(name), MODE_PRIVATE);
+            assert_eq!(opened.is_err(), checked, "{parent}/{name}");
+        }
+        assert_eq!(fs::read(at(parent).join("full/thesis")).unwrap(), b"years");
+        shared.create_dir("new").unwrap();
+        shared.create_dir_with(OsStr::new("private"), MODE_PRIVATE).unwrap();
+    }
 }
 
 #[test]

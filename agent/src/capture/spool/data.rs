@@ -158,6 +158,11 @@ impl CpuSpool {
         self.notes.note(control);
     }
 
+    /// The same when nothing counts there any more.
+    pub(in crate::capture) fn note_final(&mut self, control: Control<'_>) {
+        self.notes.note_final(control);
+    }
+
     /// What is on disk.
     pub(in crate::capture) fn totals(&self) -> SpoolTotals {
         self.totals

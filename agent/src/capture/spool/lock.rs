@@ -17,12 +17,12 @@ use rustix::{
 };
 
 use super::{ATTEMPTS, SpoolError, Step, output_of};
-use crate::output::{Directory, Identity, MODE_PRIVATE, temporary_name};
+use crate::output::{Directory, Identity, MODE_PRIVATE, libc_mode::OTHERS_WRITE, temporary_name};
 
 /// Name of the file that is locked.
 const LOCK: &str = "lock";
-/// Bits of a mode with which others than the owner can write.
-const OTHERS_WRITE: u32 = 0o022;
+/// What is in a spool whose recording never got as far as a manifest.
+const STARTED: [&str; 3] = ["reserve", "manifest.new", LOCK];
 
 /// A directory whose lock is held.
 #[derive(Debug)]
@@ -63,11 +63,12 @@ pub(super) fn create_claimed(
     })
     .map_err(failed("create"))?;
     step(Step::Created);
-    let claimed = claim(files);
+    let claimed = claim(files.clone());
     let claim = match claimed {
         Ok(claim) => claim,
         Err(error) => {
-            let _ = parent.open_dir(&new).and_then(|files| parent.remove_tree(&new, &files));
+            // Through the descriptor: something else may have the name by now.
+            let _ = parent.remove_tree(&new, &files);
             return Err(error);
         }
     };
@@ -149,11 +150,30 @@ pub(super) fn claim(files: Directory) -> Result<Claim, SpoolError> {
 /// Removes the directory `name`, which is claimed. First it loses its name: nobody finds it half-removed.
 pub(super) fn discard(parent: &Directory, name: &OsStr, claim: Claim) -> Result<(), SpoolError> {
     let failed = || SpoolError::io("remove", parent.join(name));
-    let moved = under_free_name(name, "removed", |free| {
+    let moved = take_name(parent, name).map_err(failed())?;
+    drop_and_remove(parent, &moved, claim).map_err(failed())
+}
+
+/// Removes the directory `name`, which is claimed, and of what is in it only what a recording starts with: that nothing else was in it
+/// when it was looked at does not make the rest ours to delete.
+pub(super) fn discard_started(parent: &Directory, name: &OsStr, claim: Claim) -> Result<(), SpoolError> {
+    let moved = take_name(parent, name).map_err(SpoolError::io("remove", parent.join(name)))?;
+    let Claim { files, lock, .. } = claim;
+    drop(lock);
+    for name in STARTED {
+        let _ = files.remove(name);
+    }
+    // If something is in it, it stays, under a name that tells what it is.
+    let _ = parent.remove_empty(&moved, &files);
+    Ok(())
+}
+
+/// Takes the name from a directory. Returns the one that it has then.
+fn take_name(parent: &Directory, name: &OsStr) -> io::Result<OsString> {
+    under_free_name(name, "removed", |free| {
         parent.rename(name, parent, free)?;
         Ok(free.to_owned())
-    });
-    drop_and_remove(parent, &moved.map_err(failed())?, claim).map_err(failed())
+    })
 }
 
 fn drop_and_remove(parent: &Directory, name: &OsStr, claim: Claim) -> io::Result<()> {
@@ -170,7 +190,6 @@ pub(super) fn set_aside(
     name: &OsStr,
     step: &mut dyn FnMut(Step),
 ) -> Result<Option<PathBuf>, SpoolError> {
-    const OURS: [&str; 3] = [LOCK, "manifest.new", "reserve"];
     let path = parent.join(name);
     let failed = |action| SpoolError::io(action, &path);
     let Some(files) = open_ours(parent, name)? else { return Ok(None) };
@@ -184,8 +203,8 @@ pub(super) fn set_aside(
     }
     step(Step::Claimed);
     let names = claim.files.names().map_err(failed("list"))?;
-    if names.iter().all(|name| OURS.iter().any(|ours| name == ours)) {
-        discard(parent, name, claim)?;
+    if names.iter().all(|name| STARTED.iter().any(|ours| name == ours)) {
+        discard_started(parent, name, claim)?;
         return Ok(None);
     }
     let mut number = 1_u32;

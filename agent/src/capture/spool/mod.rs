@@ -18,7 +18,6 @@
 //!
 //! Pages are written before their memory is given back to the kernel, so a `kill -9` loses only what was still in the
 //! rings. A partly written last chunk is recognised by its length and cut off.
-
 //!
 //! The directory is created and locked under another name, and gets its own in that state. So whoever finds it under its name without
 //! a held lock knows that no recording is in it, nor about to be. It belongs to the user that records, nobody else can write to it, and its

@@ -211,3 +211,46 @@ fn a_lock_that_was_removed_is_not_the_lock() {
         "{error}"
     );
 }
+
+/// The new directory is exchanged for another before it is locked, and locking fails: the other is not cleared.
+#[test]
+fn what_came_in_the_place_of_a_new_directory_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let result = Spool::create_with(&output(&dir), &mut |now| {
+        if now == Step::Created {
+            let [new] = &names(dir.path())[..] else { panic!("more than the new directory") };
+            let (new, away) = (dir.path().join(new), dir.path().join("away"));
+            fs::create_dir(new.join("lock")).unwrap();
+            fs::rename(&new, away).unwrap();
+            fs::create_dir(&new).unwrap();
+            fs::write(new.join("thesis"), "years").unwrap();
+        }
+    });
+    assert!(matches!(result, Err(SpoolError::Io { action: "open", .. })));
+    let mut left = names(dir.path());
+    assert_eq!(left.remove(0), "away");
+    assert_eq!((left.len(), names(&dir.path().join(&left[0]))), (1, vec!["thesis".to_owned()]));
+}
+
+/// What comes into a spool that looked as if a recording had just started is not deleted with it.
+#[test]
+fn only_what_a_recording_starts_with_is_removed() {
+    for more in [None, Some("thesis")] {
+        let dir = tempfile::tempdir().unwrap();
+        let parent = Directory::open(dir.path()).unwrap();
+        let files = parent.create_dir("trace.dat.spool").unwrap();
+        files.write("reserve", b"").unwrap();
+        files.write("manifest.new", b"").unwrap();
+        let claim = claim(files.clone()).unwrap();
+        if let Some(more) = more {
+            files.create_dir(more).unwrap().write("text", b"years").unwrap();
+        }
+        lock::discard_started(&parent, OsStr::new("trace.dat.spool"), claim).unwrap();
+        let left = names(dir.path());
+        assert!(
+            left.len() == more.iter().len() && left.iter().all(|left| left.contains(".removed.")),
+            "{left:?}"
+        );
+        assert!(left.iter().all(|left| names(&dir.path().join(left)) == ["thesis"]));
+    }
+}
