@@ -36,7 +36,7 @@ const HEADER: usize = 64;
 /// Bytes that a note has room for.
 const NOTE: usize = 128;
 /// Numbers in a note.
-const NUMBERS: usize = 10 + LossCause::COUNT;
+const NUMBERS: usize = 11 + LossCause::COUNT;
 /// More CPUs than any kernel has.
 const MAX_CPUS: usize = 1 << 16;
 
@@ -72,6 +72,8 @@ pub(super) struct Note {
     pub capped: u64,
     /// Events in the last of them.
     pub last_capped: u64,
+    /// Whether nothing counted any more.
+    pub is_final: bool,
 }
 
 impl Note {
@@ -88,9 +90,19 @@ impl Note {
 
     fn encode(&self, sequence: u64, cpu: u32) -> [u8; NOTE] {
         // Destructured so that a new field is not forgotten here.
-        let Self { time, events, lost, overwritten, names_lost, first_segment, capped, last_capped } = *self;
+        let Self {
+            time,
+            events,
+            lost,
+            overwritten,
+            names_lost,
+            first_segment,
+            capped,
+            last_capped,
+            is_final,
+        } = *self;
         let known = [sequence, cpu.into(), time, events, overwritten, names_lost, first_segment, capped];
-        let numbers = known.into_iter().chain([last_capped]).chain(lost);
+        let numbers = known.into_iter().chain([last_capped, is_final.into()]).chain(lost);
         let mut bytes = [0; NOTE];
         for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -117,10 +129,22 @@ impl Note {
             first_segment,
             capped,
             last_capped,
+            is_final,
             lost @ ..,
         ] = numbers;
         let is_whole = sum == u64::from(crc32fast::hash(&bytes[8..])) && sequence != 0;
-        let note = Self { time, events, lost, overwritten, names_lost, first_segment, capped, last_capped };
+        let is_final = is_final == 1;
+        let note = Self {
+            time,
+            events,
+            lost,
+            overwritten,
+            names_lost,
+            first_segment,
+            capped,
+            last_capped,
+            is_final,
+        };
         is_whole.then_some((sequence, u32::try_from(cpu).ok()?, note))
     }
 }
@@ -203,6 +227,12 @@ impl CpuNotes {
         self.note.overwritten = control.overwritten();
         self.note.names_lost = control.names_lost();
         self.write();
+    }
+
+    /// Notes what the control block says when nothing counts there any more.
+    pub(super) fn note_final(&mut self, control: Control<'_>) {
+        self.note.is_final = true;
+        self.note(control);
     }
 
     /// Notes that the segment before `first_segment` is about to be removed, with `events` events.

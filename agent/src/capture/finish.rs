@@ -55,7 +55,6 @@ pub enum FinishError {
     /// The place of the file.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The file on its way to its place.
     /// The user does not want to wait.
     #[error("stopped; the recording is still in its spool")]
     Stopped,
@@ -115,7 +114,8 @@ pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
 /// The file goes beside the spool, under the name that the recording was started with: where the spool is now, not where it was
 /// or where this is called. A spool that was kept aside keeps its number, as there is a newer file. `output` overrules both.
 ///
-/// `stop` is asked now and then; when it says so, the spool stays and there is no file.
+/// `stop` is asked now and then, but not while data are moved for want of room for a copy; when it says so, the spool stays and there is
+/// no file.
 pub fn recover(
     spool: Spool,
     output: Option<Output>,

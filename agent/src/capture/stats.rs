@@ -97,6 +97,8 @@ pub struct OpenEnd {
     pub since: Option<u64>,
     /// When the counts were noted, by the recording's clock. `None` if they were not: then they are those found in the data.
     pub counted: Option<u64>,
+    /// Whether what is counted and not stored is missing from that time on: not where data are damaged in the middle.
+    pub is_comparable: bool,
 }
 
 /// One CPU's counts.
@@ -182,13 +184,18 @@ impl CpuStats {
     /// at least.
     pub fn unstored(&self) -> u64 {
         let Self { events, stored, overwritten, .. } = self;
+        if self.capped_unknown {
+            // Some or all of them were removed on demand.
+            return 0;
+        }
         events.saturating_sub(stored.events + stored.capped_events + overwritten)
     }
 
     /// What is missing at the end, if the ring was not emptied.
     pub fn missing(&self) -> Option<Missing> {
-        let OpenEnd { since, counted } = self.open_end?;
-        Some(Missing { at_least: counted.map(|_| self.unstored()), since, counted })
+        let OpenEnd { since, counted, is_comparable } = self.open_end?;
+        let at_least = counted.filter(|_| is_comparable && !self.capped_unknown);
+        Some(Missing { at_least: at_least.map(|_| self.unstored()), since, counted })
     }
 
     /// Content of the CPUSTAT option: the lines of tracefs' `per_cpu/cpuN/stats`, with our counts in their places.
@@ -346,7 +353,7 @@ impl Stats {
             stored.pages,
             or_null(is_counted.then_some(overwritten)),
             or_null((!cpu.capped_unknown).then_some(stored.capped_events)),
-            or_null(is_exact.then(|| cpu.unstored())),
+            or_null((is_exact && !cpu.capped_unknown).then(|| cpu.unstored())),
             or_null(self.recovered.is_none().then_some(filtered)),
         );
         if is_counted {
@@ -453,7 +460,7 @@ mod tests {
     #[test]
     fn what_is_not_known_is_null() {
         let stored = SpoolTotals { events: 10, pages: 2, bytes: 99, capped_events: 0 };
-        let end = OpenEnd { since: Some(70), counted: Some(80) };
+        let end = OpenEnd { since: Some(70), counted: Some(80), is_comparable: true };
         let counted = CpuStats { cpu: 1, events: 14, stored, open_end: Some(end), ..CpuStats::default() };
         let unknown = CpuStats {
             cpu: 2,

@@ -146,11 +146,16 @@ impl Mover {
             Err(e) => return Err(SpoolError::io("read", path)(e)),
         };
         // Nothing is moved before all of the journal is on the disk.
-        let rows: Vec<Row> = match bytes.split_at_checked(ROW) {
+        let rows = match bytes.split_at_checked(ROW) {
             Some((head, rows)) if head.starts_with(MAGIC) => {
-                rows.chunks_exact(ROW).filter_map(Row::decode).collect()
+                rows.chunks_exact(ROW).map(Row::decode).collect::<Option<Vec<_>>>()
             }
-            _ => Vec::new(),
+            Some((head, _)) if head.iter().any(|byte| *byte != 0) => None,
+            _ => Some(Vec::new()),
+        };
+        let Some(rows) = rows else {
+            let what = "it is no journal of moved data that this version knows; nothing was changed";
+            return Err(SpoolError::Damaged { path, what: what.to_owned() });
         };
         let journal = files.open_for_writing(JOURNAL).map_err(SpoolError::io("open", &path))?;
         let mut mover = Self { files: files.clone(), journal, rows };

@@ -8,17 +8,21 @@ use crate::capture::{
 
 /// The counts. `noted` is `None` for the spool of an older recorder, of which only the data tell.
 pub(super) fn stats(data: &[CpuData], noted: Option<&Noted>) -> Stats {
+    let note_of = |cpu: &CpuData| noted?.cpus.get(&cpu.cpu);
     let end = noted.map_or(End::Unknown, |noted| match noted.stage {
         Stage::Recording => End::Killed,
         Stage::Stopping => End::KilledStopping,
         Stage::Interrupted => End::SecondSignal,
-        Stage::Counted => End::Unfinished,
+        Stage::Counted if data.iter().all(|cpu| note_of(cpu).is_some_and(|note| note.is_final)) => {
+            End::Unfinished
+        }
+        // A machine that lost its power may have kept the stage and not the notes.
+        Stage::Counted => End::KilledStopping,
     });
-    let note_of = |cpu: &CpuData| noted?.cpus.get(&cpu.cpu);
     let unreadable = |cpu: &CpuData| cpu.segments.iter().map(|(_, content)| content.unreadable).sum::<u64>();
     Stats {
         cpus: data.iter().map(|cpu| row(cpu, note_of(cpu), end)).collect(),
-        names_lost: data.iter().map(|cpu| note_of(cpu).map(|note| note.names_lost)).sum(),
+        names_lost: noted.and_then(|_| data.iter().map(|cpu| note_of(cpu).map(|note| note.names_lost)).sum()),
         recovered: Some(Recovered {
             unreadable_bytes: data.iter().map(unreadable).sum(),
             end,
@@ -53,7 +57,9 @@ fn row(cpu: &CpuData, note: Option<&Note>, end: End) -> CpuStats {
     let kept = row.stored.events + row.stored.capped_events + row.overwritten;
     row.events = note.map_or(kept, |note| note.events.max(kept));
     if end != End::Unfinished || note.is_none() {
-        row.open_end = Some(OpenEnd { since, counted: note.map(|note| note.time) });
+        // What is damaged in the middle is missing, too, but not since then.
+        let is_comparable = !cpu.segments.iter().any(|(_, content)| content.damaged);
+        row.open_end = Some(OpenEnd { since, counted: note.map(|note| note.time), is_comparable });
     }
     row
 }
@@ -86,7 +92,7 @@ mod tests {
     fn without_notes_what_is_missing_is_unknown() {
         let stats = stats(&[cpu(0, &[(0, 10)]), cpu(1, &[(3, 10)]), cpu(2, &[])], None);
         let ends: Vec<_> = stats.cpus.iter().map(|cpu| cpu.open_end).collect();
-        let since = |since| Some(OpenEnd { since, counted: None });
+        let since = |since| Some(OpenEnd { since, counted: None, is_comparable: true });
         assert_eq!(ends, [since(Some(50)), since(Some(53)), since(None)]);
         let capped: Vec<_> = stats.cpus.iter().map(|cpu| cpu.capped_unknown).collect();
         assert_eq!(capped, [false, true, false], "a first segment above 0 follows others");
@@ -99,7 +105,7 @@ mod tests {
         let note = Note { time: 99, events: 25, lost: [1, 0, 0, 5, 0], ..Note::default() };
         let killed = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Recording, [(0, note)])));
         let row = killed.cpus[0];
-        assert_eq!(row.open_end, Some(OpenEnd { since: Some(51), counted: Some(99) }));
+        assert_eq!(row.open_end, Some(OpenEnd { since: Some(51), counted: Some(99), is_comparable: true }));
         assert_eq!((row.unstored(), row.lost, row.lost_unexplained), (5, note.lost, 0));
         let counted = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Counted, [(0, note)])));
         assert_eq!((counted.cpus[0].open_end, counted.cpus[0].unstored()), (None, 5));
