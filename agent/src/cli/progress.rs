@@ -35,8 +35,11 @@ impl ProgressLine {
 
     /// Writes a line that stays.
     pub(super) fn say(&mut self, text: &str) {
-        let clear = if std::mem::take(&mut self.shown) { "\r\x1b[K" } else { "" };
-        super::tell(&format!("{clear}{text}"));
+        if std::mem::take(&mut self.shown) {
+            // Not through what makes texts safe for a terminal: this is for the terminal. One that is gone is noticed elsewhere.
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
+        }
+        super::tell(text);
     }
 
     /// Shows how many kinds of events are attached.

@@ -49,8 +49,11 @@ impl Signals {
 
     /// Blocks those that ask for the end, too. Also to be called before the first thread starts.
     pub(super) fn block_ends(&self) -> io::Result<()> {
-        block(&ENDS)?;
-        let all = set_of(ENDS.into_iter().chain(OTHERS));
+        // A hangup that nohup(1) had ignored stays so; read from a descriptor, it would count.
+        let ends: Vec<i32> =
+            ENDS.into_iter().filter(|signal| *signal != libc::SIGHUP || !is_ignored(*signal)).collect();
+        block(&ends)?;
+        let all = set_of(ends.into_iter().chain(OTHERS));
         // SAFETY: the set is a valid object, and the descriptor is one for signals.
         if unsafe { libc::signalfd(self.fd.as_raw_fd(), &raw const all, 0) } < 0 {
             return Err(io::Error::last_os_error());
@@ -119,6 +122,16 @@ impl Signals {
     /// The mask from before, for a child process.
     pub(super) fn old_mask(&self) -> libc::sigset_t {
         self.old_mask
+    }
+}
+
+/// Whether this process ignores a signal.
+fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: nothing is set; the object is read only after the call has filled it.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
