@@ -146,8 +146,8 @@ pub struct CpuControl {
     pub side: u32,
     /// The CPU's id. Set by the agent before the start.
     pub cpu: u32,
-    /// Non-zero from a recorded switch to a thread that is wanted until the next switch on this CPU, which then is recorded, whatever
-    /// the thread has become. Used only where the recording is limited to some threads.
+    /// Bit 32 and the id of the thread that the last switch looked at gave the CPU to, if that thread was wanted: the switch away from it
+    /// is recorded then, whatever the thread has become. Used only where the recording is limited to some threads.
     pub switch_owed: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
     pub agent_line_end: [u64; 8],

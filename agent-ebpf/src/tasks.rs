@@ -49,24 +49,36 @@ pub fn wanted(
     let is_wanted = in_scope(current.tid) && is_listed(current.tid) && !is_self(current);
     if is_switch() {
         let is_next_wanted = is_other_wanted();
-        return owe(ctl, is_next_wanted) || is_wanted || is_next_wanted;
+        let next = if is_next_wanted { other() } else { None };
+        return is_owed(ctl, current.tid, next) || is_wanted || is_next_wanted;
     }
     is_wanted || is_other_wanted()
 }
 
-/// Whether the switch away from the current thread has to be recorded because the one to it was; notes the same for the next thread, which is
-/// `wanted`. Between the two the thread's name, user, or control group may change, or its being one of the agent's become known.
+/// Whether the switch away from the current thread has to be recorded because the one to it was wanted; notes the same for `next`, the
+/// thread that gets the CPU, if that one is wanted. Between the two the thread's name, user, or control group may change, or its being
+/// one of the agent's become known.
+///
+/// The thread is part of the note: a program that rejects a switch by the event's own filter does not come here, and what it leaves
+/// noted is about a thread that no longer has the CPU.
 ///
 /// The kernel switches with interrupts off, and so nothing comes between the load and the store.
 #[inline(always)]
-fn owe(ctl: *mut CpuControl, wanted: bool) -> bool {
+fn is_owed(ctl: *mut CpuControl, tid: u32, next: Option<u32>) -> bool {
     // SAFETY: from a map lookup; only the CPU's own switches use the word.
     let owed = unsafe { &raw mut (*ctl).switch_owed };
-    let was_owed = atomic::load(owed) != 0;
-    if was_owed != wanted {
-        atomic::store(owed, wanted.into());
+    let before = atomic::load(owed);
+    let after = next.map_or(0, owed_to);
+    if before != after {
+        atomic::store(owed, after);
     }
-    was_owed
+    before == owed_to(tid)
+}
+
+/// The note about a thread; never 0, which is nobody's.
+#[inline(always)]
+fn owed_to(tid: u32) -> u64 {
+    1 << 32 | u64::from(tid)
 }
 
 /// Whether the current thread is the agent's.
@@ -184,7 +196,8 @@ fn note_name(tid: u32, comm: *const u8) {
             && let Some(ctl) = CONTROL.get_ptr_mut(cpu, globals::control_len())
         {
             // The agent then reads the names from /proc, for as long as the threads live.
-            unsafe { (*ctl).names_lost += 1 };
+            // SAFETY: from a map lookup. Atomic, as programs of two threads can be on their way here on one CPU.
+            atomic::increment(unsafe { &raw mut (*ctl).names_lost });
         }
     }
 }
