@@ -26,8 +26,8 @@ fn run(args: &[String]) -> Result {
     no_arguments(args)?;
     setup(Purpose::Test)?;
     let agent = test::static_programs()?.join("tracer-agent");
-    let mut agent = process::as_root(agent)
-        .ok_or("loading programs needs root, and there is no sudo to become it")?;
+    let mut agent =
+        process::as_root(agent).ok_or("loading programs needs root, and there is no sudo to become it")?;
     let here = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut listings = vec![here + &process::output(agent.args(["doctor", "--programs"]))?];
     for guest in GUESTS {

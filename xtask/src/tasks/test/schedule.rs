@@ -54,22 +54,35 @@ pub(super) fn run(jobs: Vec<Job>, totals: &mut Totals, timings: &mut Timings) ->
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(mut job) = next(&queue, &changed) {
-                    eprintln!("$ {}", process::line(&job.command));
+                    // However this ends, the others go on.
+                    let _turn = Turn { queue: &queue, changed: &changed };
+                    // Whoever reads this may have gone.
+                    let _ = writeln!(std::io::stderr(), "$ {}", process::line(&job.command));
                     let done = run_one(&mut job);
                     let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
                     let (totals, timings) = &mut *results;
                     tell(&job, &done, totals);
                     timings.add(&job, done.took, done.tests);
-                    drop(results);
-                    let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-                    queue.running -= 1;
-                    queue.recording = false;
-                    changed.notify_all();
                 }
             });
         }
     });
     Ok(())
+}
+
+/// Something that runs, until it is dropped.
+struct Turn<'q> {
+    queue: &'q Mutex<Queue>,
+    changed: &'q Condvar,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.running -= 1;
+        queue.recording = false;
+        self.changed.notify_all();
+    }
 }
 
 /// Waits for a job that may run now; `None` when there are no more.
