@@ -166,7 +166,7 @@ fn a_text_that_is_cut_is_counted() {
     let Probed { program, file } = build(dir, Link::Fixed);
     let probe = format!("{}:work text=+0(%si):string", file.display());
     let ended = record(dir, &["--uprobe", &probe], &program, &["5"]);
-    assert!(ended.err.contains("a text is cut in 1 records"), "{}", ended.err);
+    assert!(ended.err.contains("texts are cut in 1 records of uprobes:"), "{}", ended.err);
     let json = run(&mut agent(dir, ["info", "--json", "out.dat"])).expect(0).out;
     assert!(json.contains("\"cut\":1"), "{json}");
 }

@@ -12,10 +12,8 @@ fn programs_load_and_records_equal_ftraces(kernel: &Kernel) {
         kernel,
         &[
             ("verifier", &["programs_take_the_verifier_as_long_as_last_time"]),
-            // Scheduling, arguments of all system calls and copies of their strings, network devices with
-            // cookies.
-            ("oracle", &["sched", "syscalls", "network"]),
-            ("probes", &["records_and_formats_are_those_of_ftrace"]),
+            // Programs that can be preempted, and network devices with cookies.
+            ("oracle", &["raw_syscalls", "network"]),
             ("lanes", &["what_takes_the_generic_lane_is_told_in_one_line"]),
         ],
     );

@@ -54,6 +54,10 @@ FILTERS
   filename.ustring ~ \"/etc/*\"               the text at an address of the process
   CPUS{0-3} & cpumask, flags & 0x40          lists of CPUs, bits
 
+SIGNALS
+  INT, QUIT, TERM, HUP   end the recording and write the file; a second one ends at once, `recover` writes the file
+  USR1                   prints how far it is
+
 EXAMPLES
   tracer-agent record -e sched sleep 5
   tracer-agent record -e 'syscalls:sys_enter_open*' -F -c make
@@ -62,11 +66,7 @@ EXAMPLES
   tracer-agent record -e sched:sched_process_exec --context uid,ppid,cgroup,perf:cpu:cycles make
   tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
-  tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'
-
-SIGNALS
-  INT, QUIT, TERM, HUP   end the recording and write the file; a second one ends at once, `recover` writes the file
-  USR1                   prints how far it is")]
+  tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
     /// Event to record; may be repeated
     #[arg(short = 'e', long = "event", value_name = "EVENT")]
