@@ -2,7 +2,7 @@
 //!
 //! A meta package (`linux-image-cloud-amd64`) names the newest build of a series; which series that is depends on the
 //! release of Debian, so each kernel lists the meta packages to try. The newest kernel there is comes from
-//! Debian's unstable, which [`crate::apt`] asks without the machine's own configuration. Packages are
+//! Debian's unstable, which `apt` asks without the machine's own configuration. Packages are
 //! downloaded and unpacked, never installed, and kept: once there, a kernel needs no network.
 
 use std::fs;

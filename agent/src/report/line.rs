@@ -22,7 +22,7 @@ pub struct Style {
     pub plain: bool,
     /// Names of events, and lines of lost ones, in colours of a terminal (ECMA-48, 8.3.117).
     pub colour: bool,
-    /// The lines go to a terminal, which must not obey what names have in them: see [`terminal`](crate::terminal).
+    /// The lines go to a terminal, which must not obey what names have in them: see [`terminal`].
     pub terminal: bool,
     /// Task states with the letters of trace-cmd 3.1, instead of those that the recording's format has (`--old-states`).
     pub old_states: bool,
