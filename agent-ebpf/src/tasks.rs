@@ -40,19 +40,18 @@ pub fn wanted(
     is_switch: impl Fn() -> bool,
     other: impl Fn() -> Option<u32>,
 ) -> bool {
-    let is_other_wanted =
-        || other().is_some_and(|tid| is_listed(tid) && was_in_scope(tid) && !contains(&UNTRACED, tid));
+    let wanted_other =
+        || other().filter(|&tid| is_listed(tid) && was_in_scope(tid) && !contains(&UNTRACED, tid));
     if globals::scope() == 0 && globals::filter_tasks() == 0 {
-        return !is_self(current) || is_switch() || is_other_wanted();
+        return !is_self(current) || is_switch() || wanted_other().is_some();
     }
     // The scope first, which notes what it finds.
     let is_wanted = in_scope(current.tid) && is_listed(current.tid) && !is_self(current);
     if is_switch() {
-        let is_next_wanted = is_other_wanted();
-        let next = if is_next_wanted { other() } else { None };
-        return is_owed(ctl, current.tid, next) || is_wanted || is_next_wanted;
+        let next = wanted_other();
+        return is_owed(ctl, current.tid, next) || is_wanted || next.is_some();
     }
-    is_wanted || is_other_wanted()
+    is_wanted || wanted_other().is_some()
 }
 
 /// Whether the switch away from the current thread has to be recorded because the one to it was wanted; notes the same for `next`, the
