@@ -58,25 +58,9 @@ pub enum FinishError {
     /// The user does not want to wait.
     #[error("stopped; the recording is still in its spool")]
     Stopped,
-    /// Bringing the file to its place.
-    #[error("cannot {action} {path}: {source}")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// On which path.
-        path: PathBuf,
-        /// The system's reason.
-        #[source]
-        source: io::Error,
-    },
 }
 
 impl FinishError {
-    fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source }
-    }
-
     /// Whether the disk is full.
     pub fn is_disk_full(&self) -> bool {
         reason::is_disk_full(self)
@@ -288,13 +272,18 @@ impl Draft {
         let is_beside_spool = || Some(spool.parent().identity().ok()? == output.directory().identity().ok()?);
         if moving || is_beside_spool() == Some(true) {
             let file = spool.files().replace(DRAFT);
-            return Ok((Self::InSpool, file.map_err(FinishError::io("create", spool.file(DRAFT)))?));
+            return Ok((Self::InSpool, file.map_err(SpoolError::io("create", spool.file(DRAFT)))?));
         }
         let (temp, file) = TempFile::beside(output)?;
         Ok((Self::Beside(temp), file))
     }
 
     fn put_in_place(self, spool: &Spool, file: &File, output: &Output) -> Result<u64, FinishError> {
+        let path = match self {
+            Self::InSpool => spool.file(DRAFT),
+            Self::Beside(_) => output.path(),
+        };
+        file.sync_data().map_err(SpoolError::io("write", path))?;
         Ok(match self {
             Self::InSpool => put_in_place(spool.files(), DRAFT.as_ref(), file, output)?,
             Self::Beside(temp) => temp.put_in_place(file)?,
@@ -353,7 +342,6 @@ fn write_file(
     }
     buffer.finish()?;
     let file = writer.finish()?;
-    file.sync_data().map_err(FinishError::io("write", spool.file(DRAFT)))?;
     Ok(file)
 }
 
