@@ -27,13 +27,17 @@ impl Noted {
 /// Notes the dispositions that the process was started with. For `.init_array`, which runs before the standard library's start.
 pub extern "C" fn note_dispositions() {
     for noted in &NOTED {
-        let mut action = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: only asks; the object is written to as a whole before it is read.
-        let ignored = unsafe {
-            libc::sigaction(noted.signal, std::ptr::null(), action.as_mut_ptr()) == 0
-                && action.assume_init().sa_sigaction == libc::SIG_IGN
-        };
-        noted.was_ignored.store(ignored, Ordering::Relaxed);
+        noted.was_ignored.store(is_ignored(noted.signal), Ordering::Relaxed);
+    }
+}
+
+/// Whether this process ignores a signal.
+pub(super) fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: only asks; the object is written to as a whole before it is read.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 

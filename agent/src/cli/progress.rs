@@ -36,8 +36,7 @@ impl ProgressLine {
     /// Writes a line that stays.
     pub(super) fn say(&mut self, text: &str) {
         if std::mem::take(&mut self.shown) {
-            // Not through what makes texts safe for a terminal: this is for the terminal. One that is gone is noticed elsewhere.
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            clear_line();
         }
         super::tell(text);
     }
@@ -86,6 +85,12 @@ impl ProgressLine {
         self.write(&line);
         self.last = Some((time, now));
     }
+}
+
+/// Clears the line that the terminal's cursor is in. Not through what makes texts safe for a terminal: this is for the terminal.
+pub(super) fn clear_line() {
+    // One that is gone is noticed by the signal that comes with it.
+    let _ = write!(std::io::stderr(), "\r\x1b[K");
 }
 
 /// How far a recording is, for who asks by signal.
@@ -141,7 +146,7 @@ impl ReadingLine {
 impl Drop for ReadingLine {
     fn drop(&mut self) {
         if self.last > EVERY {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            clear_line();
         }
     }
 }
@@ -149,7 +154,7 @@ impl Drop for ReadingLine {
 impl Drop for ProgressLine {
     fn drop(&mut self) {
         if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            clear_line();
         }
     }
 }

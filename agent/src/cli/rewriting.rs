@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::list::json_string;
+use super::progress::clear_line;
 use super::signals::Signals;
 use super::units::{bytes, count};
 use super::{CliError, info::InfoError};
@@ -112,7 +113,7 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if self.shown {
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
+            clear_line();
         }
     }
 }

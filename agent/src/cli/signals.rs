@@ -7,6 +7,8 @@ use std::{
     os::fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd},
 };
 
+use super::dispositions::is_ignored;
+
 /// The signals that ask for the end. SIGXCPU is that of a limit on processor time (`ulimit -t`): what there is then still can be kept.
 const ENDS: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGXCPU];
 
@@ -122,16 +124,6 @@ impl Signals {
     /// The mask from before, for a child process.
     pub(super) fn old_mask(&self) -> libc::sigset_t {
         self.old_mask
-    }
-}
-
-/// Whether this process ignores a signal.
-fn is_ignored(signal: i32) -> bool {
-    let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: nothing is set; the object is read only after the call has filled it.
-    unsafe {
-        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr()) == 0
-            && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 
