@@ -12,6 +12,7 @@ use std::{
 use tracer_agent::{
     analysis::diff::differing_fields,
     event::{Array, EventTable, Location, Machine, NoNames},
+    kernel::features::tracepoints_are_preemptible,
 };
 
 use crate::{
@@ -91,7 +92,9 @@ impl Pairs {
             found.only_ftrace.extend(only_ftrace);
             found.only_agent.extend(only_agent);
         }
-        found.forget_moved(ftrace, agent);
+        if tracepoints_are_preemptible() {
+            found.forget_moved(ftrace, agent);
+        }
         found
     }
 

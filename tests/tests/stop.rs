@@ -358,15 +358,21 @@ fn the_command_finds_signals_ignored_as_the_agent_did() {
     }
 }
 
+/// A caller whose system calls are recorded with these options, a thousand of them already.
+fn recorded_caller(dir: &Path, args: &[&str]) -> (Caller, Marked) {
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let base = ["-e", "raw_syscalls:sys_enter", "-P", &pid];
+    let recording = Marked::start(dir, &[&base, args].concat());
+    caller.call(1000);
+    (caller, recording)
+}
+
 #[test]
 fn a_signal_that_asks_for_no_end_leaves_the_recording_alone() {
     for args in [&[][..], &["--overwrite"]] {
         let dir = tempfile::tempdir().unwrap();
-        let mut caller = Caller::start();
-        let pid = caller.pid().to_string();
-        let base = ["-e", "raw_syscalls:sys_enter", "-P", &pid];
-        let recording = Marked::start(dir.path(), &[&base, args].concat());
-        caller.call(1000);
+        let (mut caller, recording) = recorded_caller(dir.path(), args);
         for signal in NO_ENDS {
             recording.agent.signal(signal);
             caller.call(100);
@@ -385,11 +391,7 @@ fn what_would_dump_core_ends_the_recording_as_an_interrupt_does() {
     for signal in [libc::SIGQUIT, libc::SIGXCPU] {
         for args in [&[][..], &["--overwrite"]] {
             let dir = tempfile::tempdir().unwrap();
-            let mut caller = Caller::start();
-            let pid = caller.pid().to_string();
-            let base = ["-e", "raw_syscalls:sys_enter", "-P", &pid];
-            let recording = Marked::start(dir.path(), &[&base, args].concat());
-            caller.call(1000);
+            let (caller, recording) = recorded_caller(dir.path(), args);
             caller.settle();
             recording.agent.signal(libc::SIGUSR1);
             recording.agent.signal(signal);

@@ -1,10 +1,9 @@
 //! What is run: a test program, a single test of one that boots a guest, a target of the fuzzer.
 
-use std::path::Path;
 use std::process::Command;
 
 use super::build::{Built, ENV_PROGRAMS, ENV_STATICS, Program, tests_of};
-use crate::{Result, process, workspace};
+use crate::{Result, process};
 
 /// Tells the live tests which tracer-agent to test.
 const ENV_AGENT: &str = "TRACER_AGENT_BIN";
@@ -123,7 +122,8 @@ fn command(program: &Program, built: &Built) -> Result<Command> {
     if let Some(statics) = &built.statics {
         command.env(ENV_STATICS, statics).env(ENV_AGENT, statics.join("tracer-agent"));
     }
-    let list = built.list.as_deref().map(Path::to_owned);
-    command.env(ENV_PROGRAMS, list.unwrap_or_else(|| workspace::target_dir().join("test-programs")));
+    if let Some(list) = &built.list {
+        command.env(ENV_PROGRAMS, list);
+    }
     Ok(command)
 }
