@@ -107,8 +107,13 @@ mod tests {
         let row = killed.cpus[0];
         assert_eq!(row.open_end, Some(OpenEnd { since: Some(51), counted: Some(99), is_comparable: true }));
         assert_eq!((row.unstored(), row.lost, row.lost_unexplained), (5, note.lost, 0));
-        let counted = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Counted, [(0, note)])));
+        let last = Note { is_final: true, ..note };
+        let counted = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Counted, [(0, last)])));
         assert_eq!((counted.cpus[0].open_end, counted.cpus[0].unstored()), (None, 5));
         assert_eq!(counted.names_lost, Some(0));
+        // The stage without the last notes, as a machine that lost its power may have kept them.
+        let half = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Counted, [(0, note)])));
+        assert_eq!(half.cpus[0].open_end, row.open_end);
+        assert_eq!(half.recovered.map(|r| r.end), Some(End::KilledStopping));
     }
 }
