@@ -154,13 +154,18 @@ pub struct EventStats {
 impl EventStats {
     /// Events lost for any cause.
     pub fn lost_total(&self) -> u64 {
-        self.lost.iter().sum()
+        total(self.lost)
     }
 
     /// Events that nobody wanted.
     pub fn left_out(&self) -> u64 {
         self.filtered + self.sampled_out
     }
+}
+
+/// A sum that a hostile spool cannot make overflow.
+fn total(counts: impl IntoIterator<Item = u64>) -> u64 {
+    counts.into_iter().fold(0, u64::saturating_add)
 }
 
 /// The name of a loss cause in tables and files.
@@ -177,7 +182,7 @@ pub fn cause_name(cause: LossCause) -> &'static str {
 impl CpuStats {
     /// Events lost for any cause.
     pub fn lost_total(&self) -> u64 {
-        self.lost.iter().sum::<u64>() + self.lost_unexplained
+        total(self.lost).saturating_add(self.lost_unexplained)
     }
 
     /// Events that were in the ring and could not be stored, because the disk was full. Of a CPU whose end is open, how many there are
@@ -188,7 +193,7 @@ impl CpuStats {
             // Some or all of them were removed on demand.
             return 0;
         }
-        events.saturating_sub(stored.events + stored.capped_events + overwritten)
+        events.saturating_sub(total([stored.events, stored.capped_events, *overwritten]))
     }
 
     /// What is missing at the end, if the ring was not emptied.
@@ -204,11 +209,11 @@ impl CpuStats {
     /// gave up; `dropped events` those lost.
     pub fn cpustat(&self) -> String {
         let Self { cpu, stored, overwritten, .. } = self;
-        let overrun = overwritten + stored.capped_events;
+        let overrun = overwritten.saturating_add(stored.capped_events);
         format!(
             "CPU: {cpu}\nentries: 0\noverrun: {overrun}\ncommit overrun: 0\nbytes: 0\n\
              dropped events: {}\nread events: {}\n",
-            self.lost_total() + self.unstored(),
+            self.lost_total().saturating_add(self.unstored()),
             stored.events,
         )
     }
@@ -217,24 +222,25 @@ impl CpuStats {
 impl Stats {
     /// Events stored.
     pub fn stored_events(&self) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.stored.events).sum()
+        total(self.cpus.iter().map(|cpu| cpu.stored.events))
     }
 
     /// Events that were in the rings and could not be stored.
     pub fn unstored(&self) -> u64 {
-        self.cpus.iter().map(CpuStats::unstored).sum()
+        total(self.cpus.iter().map(CpuStats::unstored))
     }
 
     /// Events lost for any cause that is counted exactly.
     pub fn lost_total(&self) -> u64 {
-        self.cpus.iter().map(CpuStats::lost_total).sum()
+        total(self.cpus.iter().map(CpuStats::lost_total))
     }
 
     /// Everything that fired and is not in the file, as far as this kernel tells: what was lost, what was in the rings and could
     /// not be stored, and what the recursion guard kept from the programs. What was given up on demand is not among it:
     /// by a flight recorder, a size cap or a rate limit.
     pub fn missing_total(&self) -> u64 {
-        self.lost_total() - self.rate_limited() + self.unstored() + self.recursion_misses().unwrap_or(0)
+        let lost = self.lost_total().saturating_sub(self.rate_limited());
+        total([lost, self.unstored(), self.recursion_misses().unwrap_or(0)])
     }
 
     /// Events that the kernel's recursion guard kept from the programs. `None` where the kernel does not count them for all programs
@@ -248,7 +254,7 @@ impl Stats {
 
     /// Events beyond the limits of their rates, which are among the lost ones.
     pub fn rate_limited(&self) -> u64 {
-        self.cpus.iter().map(|cpu| cpu.lost[LossCause::RateLimit as usize]).sum()
+        total(self.cpus.iter().map(|cpu| cpu.lost[LossCause::RateLimit as usize]))
     }
 
     /// The ledger as JSON, for the file: the counts, and how the clock stood to wall time (nanoseconds to add, and how wrong

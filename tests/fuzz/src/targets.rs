@@ -187,7 +187,7 @@ fn page(data: &[u8]) {
         assert_eq!(cursor.at, end);
     }
     if endian == Endian::Little && long_size == 8 {
-        let _ = tracer_agent::tracedat::page::count_events(page, endian);
+        let _ = tracer_agent::tracedat::page::PageSummary::read(page, endian);
     }
 }
 

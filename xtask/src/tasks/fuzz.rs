@@ -56,12 +56,24 @@ fn run(args: &[String]) -> Result {
     }
     let fuzzer = Fuzzer::build()?;
     for (name, max_len) in TARGETS.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
-        process::run(&mut fuzzer.command(name, *max_len, seconds)?)?;
+        process::run(&mut fuzzer.command(name, *max_len, Effort::Seconds(seconds))?)?;
     }
     Ok(())
 }
 
-/// Builds the fuzzer, and returns a command for each target whose name contains `filter`, which runs it for a few seconds.
+/// Inputs that a test run tries of each target, beside the committed ones.
+const SMOKE_RUNS: u32 = 6000;
+
+/// How long a target is fuzzed.
+#[derive(Clone, Copy)]
+enum Effort {
+    /// For that many seconds, from what earlier runs have found, too.
+    Seconds(u32),
+    /// The same inputs in every run of the same program, however busy the machine is: [`SMOKE_RUNS`] from the committed ones.
+    Smoke,
+}
+
+/// Builds the fuzzer, and returns a command for each target whose name contains `filter`, which tries some thousand inputs.
 pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Command)>> {
     let wanted: Vec<_> =
         TARGETS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter))).collect();
@@ -69,7 +81,10 @@ pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Command)>
         return Ok(Vec::new());
     }
     let fuzzer = Fuzzer::build()?;
-    wanted.into_iter().map(|(name, max_len)| Ok((*name, fuzzer.command(name, *max_len, 4)?))).collect()
+    wanted
+        .into_iter()
+        .map(|(name, max_len)| Ok((*name, fuzzer.command(name, *max_len, Effort::Smoke)?)))
+        .collect()
 }
 
 /// The target whose committed corpus and dictionary a target has.
@@ -129,15 +144,27 @@ impl Fuzzer {
     }
 
     /// Runs a target. New inputs go to the first corpus, the committed one stays as it is.
-    fn command(&self, target: &str, max_len: u32, seconds: u32) -> Result<Command> {
-        let (corpus, findings) = (target_dir().join("corpus").join(target), target_dir().join("findings"));
+    fn command(&self, target: &str, max_len: u32, effort: Effort) -> Result<Command> {
+        let findings = target_dir().join("findings");
+        let (corpus, effort) = match effort {
+            Effort::Seconds(seconds) => {
+                (target_dir().join("corpus").join(target), vec![format!("-max_total_time={seconds}")])
+            }
+            Effort::Smoke => {
+                let corpus = target_dir().join("smoke").join(target);
+                if corpus.exists() {
+                    fs::remove_dir_all(&corpus)?;
+                }
+                (corpus, vec![format!("-runs={SMOKE_RUNS}"), "-seed=1".to_owned()])
+            }
+        };
         fs::create_dir_all(&corpus)?;
         fs::create_dir_all(&findings)?;
         let seeds = seeds_of(target);
         let mut command = Command::new(&self.0);
         command
             .env("FUZZ_TARGET", target)
-            .arg(format!("-max_total_time={seconds}"))
+            .args(effort)
             .arg(format!("-max_len={max_len}"))
             .args(["-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1", "-verbosity=0"])
             .arg(format!("-artifact_prefix={}/{target}-", findings.display()))

@@ -39,7 +39,7 @@ fn row(cpu: &CpuData, note: Option<&Note>, end: End) -> CpuStats {
         row.stored.events += content.events;
         row.stored.pages += content.pages;
         row.stored.bytes += content.len();
-        row.lost_unexplained += content.missed;
+        row.lost_unexplained = row.lost_unexplained.saturating_add(content.missed);
         since = content.last_time.or(since);
     }
     let first_segment = cpu.segments.first().map_or(0, |(segment, _)| segment.index);
@@ -50,11 +50,11 @@ fn row(cpu: &CpuData, note: Option<&Note>, end: End) -> CpuStats {
     if let Some(note) = note {
         row.lost = note.lost;
         // A flight recorder's first page is marked with what was overwritten before it.
-        let explained = note.lost.iter().sum::<u64>() + note.overwritten;
+        let explained = note.lost.iter().fold(note.overwritten, |sum, lost| sum.saturating_add(*lost));
         row.lost_unexplained = row.lost_unexplained.saturating_sub(explained);
         row.overwritten = note.overwritten;
     }
-    let kept = row.stored.events + row.stored.capped_events + row.overwritten;
+    let kept = row.stored.events.saturating_add(row.stored.capped_events).saturating_add(row.overwritten);
     row.events = note.map_or(kept, |note| note.events.max(kept));
     if end != End::Unfinished || note.is_none() {
         // What is damaged in the middle is missing, too, but not since then.

@@ -149,30 +149,34 @@ pub fn data_len(page: &[u8], endian: Endian) -> Option<usize> {
     Some((word(page, COMMIT_AT, endian)? & DATA_LEN_MASK) as usize)
 }
 
-/// Number of data events on `page`, or `None` if its events do not add up to what the commit word says.
-pub fn count_events(page: &[u8], endian: Endian) -> Option<u64> {
-    let PageHeader { data_len, .. } = PageHeader::read(page, endian).ok()?;
-    let data = page.get(HEADER_LEN..HEADER_LEN + data_len)?;
-    let half = |at: usize| data.get(at..)?.first_chunk().map(|bytes| endian.read_u32(*bytes));
-    let (mut at, mut events) = (0, 0);
-    while at < data.len() {
-        let header = half(at)?;
-        // The five bits are the first ones of the word in the file's own bit order.
-        let kind = match endian {
-            Endian::Little => header & 0x1f,
-            Endian::Big => header >> DELTA_BITS,
-        };
-        at += match kind {
-            type_len::DATA_WITH_LENGTH => 4 + half(at + 4)?.max(4) as usize,
-            type_len::PADDING => 4 + half(at + 4)? as usize,
-            type_len::TIME_EXTEND | type_len::TIME_STAMP => 8,
-            words => 4 + words as usize * 4,
-        };
-        if kind <= type_len::MAX_DATA {
+/// What a whole page holds, as [`EventCursor`] walks over it: who counts by other rules than those who read later counts what they do
+/// not see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSummary {
+    /// What stands before the events.
+    pub header: PageHeader,
+    /// Number of data events.
+    pub events: u64,
+    /// Time of the last of them in units of the clock.
+    pub last_time: Option<u64>,
+}
+
+impl PageSummary {
+    /// Walks over all events of `page`.
+    ///
+    /// # Errors
+    /// Those of [`PageHeader::read`], and [`PageError::Event`] for an event that does not end inside the page's data.
+    pub fn read(page: &[u8], endian: Endian) -> Result<Self, PageError> {
+        let header = PageHeader::read(page, endian)?;
+        let wrong = PageError::DataLen { data_len: header.data_len as u64, page_len: page.len() };
+        let data = page.get(HEADER_LEN..).and_then(|rest| rest.get(..header.data_len)).ok_or(wrong)?;
+        let (mut cursor, mut events, mut last_time) = (EventCursor::new(header.timestamp), 0, None);
+        while let Some(event) = cursor.next(data, endian)? {
             events += 1;
+            last_time = Some(event.time);
         }
+        Ok(Self { header, events, last_time })
     }
-    (at == data.len()).then_some(events)
 }
 
 /// Finishes a page that holds `data_len` bytes of events: writes the commit word, and zeroes what is behind the data.
