@@ -163,19 +163,21 @@ enum Order {
 ///
 /// Interrupts are left out: one that comes between the two recorders of an event is recorded by the agent first. With `PREEMPT_RT` that
 /// is so with some events of task context, too: at its end, no longer marked as such, an interrupt wakes the threads of soft interrupts
-/// and timers (`__irq_exit_rcu`, kernel/softirq.c).
+/// and timers (`__irq_exit_rcu`, kernel/softirq.c). Where tracepoints leave preemption enabled, a task can be switched away from between
+/// the two recorders of an event: what records the switch comes between them.
 pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<(), String> {
-    /// ftrace's time, the agent's time, the event.
-    type Times = Vec<(u64, u64, u16)>;
+    /// ftrace's time, the agent's time, the event, whether the task could be preempted.
+    type Times = Vec<(u64, u64, u16, bool)>;
     let mut by_task: BTreeMap<(u32, u32), Times> = BTreeMap::new();
     for (reference, ours) in &pairs.pairs {
         let (reference, ours) = (&ftrace[*reference], &agent[*ours]);
         if reference.flags() & CONTEXT == 0 {
-            let times = (reference.time, ours.time, reference.id());
+            let preemptible = reference.preempt_count() & 0x0f == 0 && !is_uninterruptible(reference);
+            let times = (reference.time, ours.time, reference.id(), preemptible);
             by_task.entry((reference.pid(), reference.cpu)).or_default().push(times);
         }
     }
-    let preempt_rt = has_preempt_rt();
+    let (preempt_rt, preemptible) = (has_preempt_rt(), tracepoints_are_preemptible());
     for ((pid, cpu), mut times) in by_task {
         times.sort_unstable();
         for next in times.windows(2) {
@@ -183,9 +185,10 @@ pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<
             // not yet its time gets the time before (`__rb_reserve_next`, kernel/trace/ring_buffer.c).
             let tells_order = next[0].0 != next[1].0;
             let is_nested = preempt_rt && next[1].1 < next[0].1;
-            if tells_order && !is_nested && next[0].1 > next[1].0 {
+            let is_preempted = preemptible && next[0].3 && !next[1].3;
+            if tells_order && !is_nested && !is_preempted && next[0].1 > next[1].0 {
                 return Err(format!(
-                    "thread {pid} on CPU {cpu}: {next:?} (ftrace's time, agent's time, event)"
+                    "thread {pid} on CPU {cpu}: {next:?} (ftrace's time, agent's time, event, preemptible)"
                 ));
             }
         }

@@ -107,6 +107,8 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
         "names" => names(),
         "load" => load(scratch),
         "execs" => fork_and_exec(EXECS * crate::soak()),
+        "calls" => calls_with_strings(),
+        "sleeper" => sleeper(),
         "storm" => crate::storm::run(scratch, 20_000 * crate::soak() as u32),
         _ => panic!("no workload {kind}"),
     }
@@ -143,6 +145,31 @@ fn sched() {
     }
     for turn in 0..10 {
         rename(&format!("renamed {turn}"));
+    }
+}
+
+/// Calls with strings that are written before the call, so that they are in memory: in order a path, one that is longer than what is
+/// copied, bytes that cannot be printed, an empty one, an address that leads nowhere, and two at once.
+fn calls_with_strings() {
+    let long = CString::new(format!("/absent/{}", "x".repeat(200))).unwrap();
+    for path in [c"/absent/one", &long, c"t\t d\x7f e\x80 a\xa0!", c""] {
+        // SAFETY: a string that ends; there is no such directory.
+        assert_eq!(unsafe { libc::chdir(path.as_ptr()) }, -1);
+    }
+    // SAFETY: the kernel refuses the address; the strings end, and there is nothing to rename.
+    unsafe {
+        libc::syscall(libc::SYS_chdir, 16_u64);
+        libc::rename(c"/absent/from".as_ptr(), c"/absent/to".as_ptr());
+    }
+}
+
+/// Sleeps and wakes often, by another name half of the time.
+fn sleeper() {
+    for _ in 0..60 {
+        for name in ["switch-in", "switch-out"] {
+            rename(name);
+            thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 

@@ -229,20 +229,23 @@ fn formats() -> (String, Vec<String>) {
     (format("sched_switch", 10, &switch), calls)
 }
 
-/// A record of a system call's entry or exit, its copies of texts at the end.
+/// A text that was not in memory when the recorder looked.
+const NO_COPY: &str = "\u{0}";
+
+/// A record of a system call's entry or exit, its copies of texts at the end; [`NO_COPY`] has no bytes.
 fn call(id: u16, longs: &[u64], texts: &[&str]) -> Vec<u8> {
+    let bytes = |text: &str| if text == NO_COPY { Vec::new() } else { [text.as_bytes(), b"\0"].concat() };
+    let texts: Vec<Vec<u8>> = texts.iter().map(|text| bytes(text)).collect();
     let mut record = id.to_le_bytes().to_vec();
     record.extend([0, 0, 7, 0, 0, 0]);
     record.extend([0; 8]);
     record.extend(longs.iter().flat_map(|long| long.to_le_bytes()));
     let mut at = record.len() + texts.len() * 4;
-    for text in texts {
-        record.extend((at as u32 | (text.len() as u32 + 1) << 16).to_le_bytes());
-        at += text.len() + 1;
+    for text in &texts {
+        record.extend((at as u32 | (text.len() as u32) << 16).to_le_bytes());
+        at += text.len();
     }
-    for text in texts {
-        record.extend([text.as_bytes(), b"\0"].concat());
-    }
+    record.extend(texts.concat());
     record
 }
 
@@ -297,6 +300,10 @@ fn recorded_texts_are_the_names_of_files() {
         call(18, &[0], &[]),
         call(17, &[0], &[]),
         call(18, &[-14_i64 as u64], &[]),
+        call(11, &[here, 0x7f00, 0, 0], &[NO_COPY]),
+        call(12, &[6], &[]),
+        call(11, &[here, 0x7f00, 0, 0], &[""]),
+        call(12, &[-2_i64 as u64], &[]),
         switch(7, 0),
     ];
     let mut builder = PageBuilder::new(4096, endian).unwrap();
@@ -309,16 +316,14 @@ fn recorded_texts_are_the_names_of_files() {
     writer.finish().unwrap();
 
     let ended = run(agent("/".as_ref(), ["export", "--format", "lttng"]).arg(&path).arg(&out)).expect(0);
-    ended.says(&["1  texts that arguments of system calls point to"]);
+    ended.says(&["2  texts that arguments of system calls point to"]);
     let events = events(&out);
     let named = |name: &str| events.iter().filter(|event| event.name == name).collect::<Vec<_>>();
     let names = |event: &Event| event.fields.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
     let opened = named("syscall_entry_openat");
     assert_eq!(names(opened[0]), ["dfd", "filename", "flags", "mode"]);
-    assert_eq!(
-        (text(opened[0], "filename"), text(opened[1], "filename")),
-        ("/etc/first".into(), "second".into())
-    );
+    let opened: Vec<String> = opened.iter().map(|event| text(event, "filename")).collect();
+    assert_eq!(opened, ["/etc/first", "second", "unknown", ""], "with a copy, without, and of no characters");
     let renamed = named("syscall_entry_renameat2")[0];
     assert_eq!(names(renamed), ["olddfd", "oldname", "newdfd", "newname", "flags"]);
     assert_eq!((text(renamed, "oldname"), text(renamed, "newname")), ("old".into(), "new".into()));

@@ -6,22 +6,14 @@ use std::path::Path;
 
 use integration_tests::{
     harness::{agent, name_of, run},
-    trace_cmd,
+    trace_cmd, workload,
 };
-
-/// Calls with strings that are written before the call, so that they are in memory: in order a path, one that
-/// is longer than what is copied, bytes that cannot be printed, an empty one, an address that leads nowhere,
-/// and two at once. `chdir` is call 80 of x86-64.
-const CALLS: &str = r#"
-    my $made = "/absent/"; chdir($made . "one"); chdir($made . "x" x 200);
-    my ($bytes, $empty) = ("t\t d\x7f e\x80 a\xa0!", ""); syscall(80, $bytes); syscall(80, $empty); syscall(80, 16);
-    rename($made . "from", $made . "to");
-"#;
 
 fn record(dir: &Path, options: &[&str]) -> String {
     let events =
         ["record", "-o", "out.dat", "-e", "syscalls:sys_enter_chdir", "-e", "syscalls:sys_enter_rename"];
-    let command = ["-F", "perl", "-e", CALLS];
+    let calls = workload::command("calls", dir);
+    let command = ["-F"].into_iter().chain(calls.iter().map(String::as_str));
     run(&mut agent(dir, events.into_iter().chain(options.iter().copied()).chain(command))).expect(0).err
 }
 
@@ -86,20 +78,9 @@ fn filters_take_the_argument_for_its_string() {
     }
     // While recording, too.
     for filter in [r#"filename ~ "/absent/*""#, r#"__filename_val ~ "/absent/*""#] {
-        let args = [
-            "record",
-            "-o",
-            "out.dat",
-            "-e",
-            "syscalls:sys_enter_chdir",
-            "-f",
-            filter,
-            "-F",
-            "perl",
-            "-e",
-            CALLS,
-        ];
-        run(&mut agent(dir, args)).expect(0);
+        let args = ["record", "-o", "out.dat", "-e", "syscalls:sys_enter_chdir", "-f", filter, "-F"];
+        let calls = workload::command("calls", dir);
+        run(&mut agent(dir, args.into_iter().chain(calls.iter().map(String::as_str)))).expect(0);
         assert_eq!(stock(dir, &[]).len(), 2, "{filter}");
     }
 }

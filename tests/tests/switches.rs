@@ -15,14 +15,8 @@ use std::{
 use integration_tests::{
     agent,
     dat::{self, Dat, Record, le_u32},
-    tracefs,
+    tracefs, workload,
 };
-
-/// Sleeps and wakes often, and says its id. It is also called by another name half of the time.
-const SLEEPER: &str = r"
-open(my $said, '>', shift) or die; print $said $$; close $said;
-for (1..60) { $0 = 'switch-in'; select(undef, undef, undef, 0.002); $0 = 'switch-out'; select(undef, undef, undef, 0.002) }
-";
 
 /// A place in the chain that lacks something: on this CPU one thread came, and another one went.
 type Gap = (u32, u32, u32);
@@ -76,16 +70,15 @@ fn record(args: &[&str]) -> Recorded {
     ftrace.enable("sched:sched_switch");
     fs::write(ftrace.switch(), "1").unwrap();
     let file = dir.path().join("trace.dat");
-    let said = dir.path().join("sleeper");
     // On one CPU the agent's threads follow one another.
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).arg(agent::binary()).args(["record", "-b", "4096", "--compression", "none"]);
     command.args(["-e", "sched:sched_switch", "-o"]).arg(&file).args(args);
-    command.args(["perl", "-e", SLEEPER]).arg(&said).stdout(Stdio::null());
+    command.args(workload::command("sleeper", dir.path())).stdout(Stdio::null());
     let output = command.output().unwrap();
     ftrace.stop();
     assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
-    let sleeper = fs::read_to_string(&said).unwrap().parse().unwrap();
+    let sleeper = workload::Account::read(dir.path()).started[0];
     let (ours, theirs) = (read(&file), ftrace.pages());
     let theirs: Vec<Record> = theirs.iter().flat_map(|(cpu, pages)| dat::records(*cpu, pages)).collect();
     let of_ftrace = gaps(&switches.of(&theirs));

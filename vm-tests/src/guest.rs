@@ -118,6 +118,14 @@ pub fn test_program(package: &str, name: &str) -> Result<TestProgram, Error> {
     Ok(program)
 }
 
+/// The tests of `storm`, which record as many events as the guest can make and count them with perf.
+pub const STORMS: [&str; 4] = [
+    "interrupts_in_a_storm_of_system_calls_are_all_there",
+    "scheduling_in_a_storm_of_system_calls_is_all_there",
+    "the_generic_lane_leaves_events_to_others",
+    "soak::a_profiler_takes_nothing_away",
+];
+
 /// Runs tests of the package `integration-tests` in one guest with this kernel: names of test programs, each with names of tests in it.
 ///
 /// # Panics

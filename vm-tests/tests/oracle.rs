@@ -4,21 +4,13 @@
 
 use vm_tests::{
     Kernel,
-    guest::{integration_tests, integration_tests_on_disk},
+    guest::{STORMS, integration_tests, integration_tests_on_disk},
     on_cloud_kernels, on_rt_kernels,
 };
 
 on_cloud_kernels!(records_equal_ftraces_in_storms_too, records_of_disks_equal_ftraces);
 // With `PREEMPT_RT`, where soft interrupts run in threads and spinning locks sleep.
 on_rt_kernels!(sched_records_equal_ftraces_in_storms_too);
-
-/// All storms there are.
-const STORMS: [&str; 4] = [
-    "interrupts_in_a_storm_of_system_calls_are_all_there",
-    "scheduling_in_a_storm_of_system_calls_is_all_there",
-    "the_generic_lane_leaves_events_to_others",
-    "soak::a_profiler_takes_nothing_away",
-];
 
 /// Every event of the fast lane that fires in a guest without a disk, and the generic lane beside it; storms of them, against counters.
 fn records_equal_ftraces_in_storms_too(kernel: &Kernel) {
