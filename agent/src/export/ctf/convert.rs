@@ -147,6 +147,14 @@ impl Converter {
                     };
                     field.ty.encode(element, out)
                 }
+                Source::Copy(copy, address) => {
+                    let bytes = rule.reader.bytes(copy, record).and_then(Result::ok);
+                    match (bytes, rule.number(address, record)) {
+                        // An empty text has a NUL.
+                        (Some([]), Some(address)) => self.text_behind(Some(address as u64), field, out),
+                        _ => field.ty.encode(value(copy), out),
+                    }
+                }
                 Source::TextBehind(place) => {
                     let address = rule.number(place, record);
                     self.text_behind(address.map(|address| address as u64), field, out)

@@ -31,11 +31,14 @@ pub(super) fn fields(printer: &Printer, fields: Vec<Field>) -> Vec<Field> {
     let declared = &printer.format().fields;
     let is_text = |argument: &str| !exit && texts::is_text(call, argument);
     let is_argument = |name: &str| declared.iter().any(|field| field.name == name && field.size == 8);
-    let copies: Vec<(&str, Source)> = fields
+    let copies: Vec<(&str, usize)> = fields
         .iter()
         .zip(declared)
         .filter(|(field, _)| !exit && field.ty == Type::String)
-        .filter_map(|(field, declared)| Some((texts::argument_of(&declared.name)?, field.source)))
+        .filter_map(|(field, declared)| match field.source {
+            Source::Record(place) => Some((texts::argument_of(&declared.name)?, place)),
+            _ => None,
+        })
         .filter(|(argument, _)| is_argument(argument))
         .collect();
     let copy_of = |name: &str| copies.iter().find(|(argument, _)| *argument == name).map(|(_, copy)| *copy);
@@ -48,7 +51,7 @@ pub(super) fn fields(printer: &Printer, fields: Vec<Field>) -> Vec<Field> {
             let copy = copy_of(&declared.name);
             if let (true, Source::Record(place)) = (copy.is_some() || is_text(&declared.name), field.source) {
                 field.ty = Type::String;
-                field.source = copy.unwrap_or(Source::TextBehind(place));
+                field.source = copy.map_or(Source::TextBehind(place), |copy| Source::Copy(copy, place));
             } else {
                 let integer = if exit { Integer::new(8, true) } else { of_type(&declared.type_text) };
                 field.ty = Type::Integer(integer);
