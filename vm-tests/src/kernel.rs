@@ -216,8 +216,13 @@ fn cached(dir: &Path) -> Option<String> {
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.starts_with(IMAGE))
         .collect();
-    names.sort();
+    names.sort_by_key(|name| numbers(name));
     names.pop()
+}
+
+/// The numbers in a name, in their order: 6.12.9 comes before 6.12.48.
+fn numbers(name: &str) -> Vec<u64> {
+    name.split(|letter: char| !letter.is_ascii_digit()).filter_map(|digits| digits.parse().ok()).collect()
 }
 
 fn unpack(apt: &Apt, package: &str, dir: &Path, root: &Path) -> Result<(), Error> {
@@ -265,6 +270,14 @@ mod tests {
         let listing =
             "Package: linux-image-cloud-amd64\nDepends: linux-image-6.1.0-56-cloud-amd64 (= 6.1.192-2), x\n";
         assert_eq!(depends(listing), ["linux-image-6.1.0-56-cloud-amd64", "x"]);
+    }
+
+    #[test]
+    fn the_newest_is_the_one_with_the_highest_numbers() {
+        let names =
+            ["linux-image-6.12.9+deb13-cloud", "linux-image-6.12.48-cloud", "linux-image-6.9.100-cloud"];
+        assert_eq!(names.into_iter().max_by_key(|name| numbers(name)), Some(names[1]));
+        assert!(numbers("linux-image-7.10.1") > numbers("linux-image-7.9.3"));
     }
 
     #[test]

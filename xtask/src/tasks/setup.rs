@@ -91,9 +91,22 @@ const BENCH_PROGRAMS: [(&str, &str); 4] = [
 /// LTTng's analyses as PyPI has them.
 const ANALYSES: &str = "lttnganalyses==0.6.1";
 
-/// Installs what is missing.
+/// Installs what is missing. What is only downloaded comes while the linker is compiled.
 pub(super) fn setup(purpose: Purpose) -> Result {
     install_packages(&missing_packages(purpose)?)?;
+    std::thread::scope(|scope| {
+        let downloads = (purpose == Purpose::Test).then(|| {
+            scope.spawn(|| fetch_kernels().and_then(|()| fetch_analyses()).map_err(|error| error.to_string()))
+        });
+        let tools = install_tools(purpose);
+        let downloads = downloads.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join);
+        tools?;
+        Ok(downloads.map_err(|_| "a download has panicked")??)
+    })
+}
+
+/// The compiler and the linker for the programs in the kernel, and the target of static binaries.
+fn install_tools(purpose: Purpose) -> Result {
     let mut found = Pair::find();
     if let Err(missing @ Missing::Compiler { .. }) = found {
         add_rust_src(missing)?;
@@ -108,10 +121,6 @@ pub(super) fn setup(purpose: Purpose) -> Result {
     found?;
     if matches!(purpose, Purpose::Test | Purpose::Dist) {
         add_static_target()?;
-    }
-    if purpose == Purpose::Test {
-        fetch_kernels()?;
-        fetch_analyses()?;
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Runs jobs, as many at a time as there are processors.
 
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::process::{ExitStatus, Stdio};
+use std::io::{BufRead as _, BufReader, PipeReader, Write as _};
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,13 @@ use super::job::{Job, Runs, Tells};
 use super::timings::Timings;
 use super::totals::{Totals, without_colours};
 use crate::{Result, process};
+
+/// How long a job may take. None takes a fifth of it.
+const LONGEST: Duration = Duration::from_mins(40);
+/// How long the output of a job that has ended may stay open.
+const LEFT_BEHIND: Duration = Duration::from_secs(3);
+/// How often is looked whether a job that prints nothing has ended.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// What a job came to.
 struct Done {
@@ -114,10 +122,29 @@ fn run_one(job: &mut Job) -> Done {
         job.command.stdout(Stdio::null()).stderr(Stdio::null());
         Ok((reader, child))
     });
-    match spawned {
-        Ok((reader, mut child)) => {
-            let mut last = started;
-            for line in BufReader::new(reader).split(b'\n').map_while(std::io::Result::ok) {
+    done.status = spawned.and_then(|(reader, child)| follow(reader, child, started, &mut done));
+    done.took = started.elapsed();
+    done
+}
+
+/// Collects what a job prints until it has ended. It is not waited for longer than [`LONGEST`], nor, when it has ended, for processes that
+/// it left behind.
+fn follow(
+    reader: PipeReader,
+    mut child: Child,
+    started: Instant,
+    done: &mut Done,
+) -> std::io::Result<ExitStatus> {
+    let (sender, lines) = mpsc::channel();
+    // A thread that is left to itself when a process that was left behind keeps the pipe open.
+    std::thread::spawn(move || {
+        let lines = BufReader::new(reader).split(b'\n').map_while(std::io::Result::ok);
+        lines.map(|line| sender.send(line)).take_while(std::result::Result::is_ok).for_each(drop);
+    });
+    let (mut last, mut ended) = (started, None);
+    loop {
+        match lines.recv_timeout(LOOK_AGAIN) {
+            Ok(line) => {
                 let line = String::from_utf8_lossy(&line).into_owned();
                 if let Some(test) = ended_test(&line) {
                     done.tests.push((test, last.elapsed()));
@@ -126,12 +153,21 @@ fn run_one(job: &mut Job) -> Done {
                 done.output.push_str(&line);
                 done.output.push('\n');
             }
-            done.status = child.wait();
+            Err(RecvTimeoutError::Disconnected) => return child.wait(),
+            Err(RecvTimeoutError::Timeout) => {}
         }
-        Err(error) => done.status = Err(error),
+        if ended.is_none() && child.try_wait()?.is_some() {
+            ended = Some(Instant::now());
+        }
+        if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND) {
+            return Err(std::io::Error::other("a process that it left behind has its output open"));
+        }
+        if started.elapsed() > LONGEST {
+            child.kill()?;
+            child.wait()?;
+            return Err(std::io::Error::other(format!("did not end in {} minutes", LONGEST.as_secs() / 60)));
+        }
     }
-    done.took = started.elapsed();
-    done
 }
 
 /// The name in `test NAME ... ok`. Tests run one after the other, so each has taken the time since the one before it.
@@ -200,6 +236,13 @@ mod tests {
         assert_eq!(done.output, "test a::b ... ok\nto stderr\n");
         assert_eq!(done.status.expect("it ran").code(), Some(3));
         assert_eq!(done.tests.len(), 1);
+        // The process that it leaves behind goes when this test has seen what comes of it.
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 60 & echo $!"]);
+        let done = run_one(&mut Job::fuzz("sh", command));
+        let left = done.output.trim();
+        assert!(Command::new("kill").arg(left).status().is_ok_and(|status| status.success()), "{left:?}");
+        assert!(done.status.is_err(), "a process was left behind");
         let mut totals = Totals::default();
         let missing = run_one(&mut Job::fuzz("none", Command::new("/no/such/program")));
         tell(&job, &missing, &mut totals);
