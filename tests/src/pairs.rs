@@ -172,7 +172,7 @@ pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<
     for (reference, ours) in &pairs.pairs {
         let (reference, ours) = (&ftrace[*reference], &agent[*ours]);
         if reference.flags() & CONTEXT == 0 {
-            let preemptible = reference.preempt_count() & 0x0f == 0 && !is_uninterruptible(reference);
+            let preemptible = reference.preempt_count() % 16 == 0 && !is_uninterruptible(reference);
             let times = (reference.time, ours.time, reference.id(), preemptible);
             by_task.entry((reference.pid(), reference.cpu)).or_default().push(times);
         }
