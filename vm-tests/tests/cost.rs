@@ -9,7 +9,7 @@ on_cloud_kernels!(
     a_thousand_functions_are_attached_and_let_go,
 );
 
-/// The figures are the guest's own count of instructions, so that they are the same on every host. docs/performance.md has them.
+/// The figures are the guest's own count of instructions, so that they are the same on every host. docs/performance-results.md has them.
 fn events_cost_fewer_instructions_than_with_trace_cmd(kernel: &Kernel) {
     let costs = cost::measure(kernel, "").unwrap_or_else(|error| panic!("{error}"));
     println!("{}", cost::HEADER);
@@ -33,7 +33,7 @@ fn events_cost_fewer_instructions_than_with_trace_cmd(kernel: &Kernel) {
 }
 
 /// Three seconds at an instruction a nanosecond, less than processors do. Without `kprobe.multi`, as on 6.1, the kernel changes its code for each
-/// function by itself, and goes through all of its functions for that: docs/performance.md says what it does.
+/// function by itself, and goes through all of its functions for that: docs/performance-results.md says what it does.
 fn a_thousand_functions_are_attached_and_let_go(kernel: &Kernel) {
     const SECOND: u64 = 1_000_000_000;
     let probes = cost::measure_many(kernel, "acpi_*").unwrap_or_else(|error| panic!("{error}"));

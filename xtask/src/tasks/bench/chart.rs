@@ -1,4 +1,4 @@
-//! The bar chart of `docs/performance.md`, as SVG.
+//! The bar chart of `docs/performance-results.md`, as SVG.
 
 use std::fmt::Write as _;
 

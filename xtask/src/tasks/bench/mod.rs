@@ -52,7 +52,7 @@ pub(super) const TASK: Task = Task {
             `bench filters` measures predicates of filters in the kernel.\n\
             `bench instructions` counts the instructions that system calls, kprobes and uprobes take more when they are recorded,\n\
             in guests with Debian's kernels: figures that do not depend on what else the machine does.\n\
-            docs/performance.md has the protocol and the results.",
+            docs/performance.md has the protocol, docs/performance-results.md the results.",
     run,
 };
 
