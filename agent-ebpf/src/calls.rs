@@ -1,12 +1,14 @@
-//! The record of nested calls that each thread in a call graph has, and what the agent's programs and the object's tell each other
-//! about a call.
+//! The record of nested calls that each thread in a call graph has, and what the agent's programs and the
+//! object's pass to each other about a call.
 //!
-//! A thread has a [`CallThread`] from its first call of a root of the graph until that call returns. Which one, tells the map
-//! `CALL_OWNERS`: buckets of [`CALL_WAYS`] owners, a cache line each; element `n` of `CALLS` belongs to owner `n % CALL_WAYS` of bucket
-//! `n / CALL_WAYS`. The bucket follows from the thread's id, so a thread without a record is told by one line of memory.
+//! A thread has a [`CallThread`] from its first call of a root of the graph until that call returns. Which
+//! one is in the map `CALL_OWNERS`: buckets of [`CALL_WAYS`] owners, a cache line each; element `n` of
+//! `CALLS` belongs to owner `n % CALL_WAYS` of bucket `n / CALL_WAYS`. The bucket follows from the thread's
+//! id, so a thread without a record is recognised by one line of memory.
 //!
-//! Only the thread itself uses its record, with preemption off, and programs at functions do not interrupt one another on a CPU
-//! (`bpf_prog_active`, kernel/trace/bpf_trace.c), so nothing in it is atomic but the owner.
+//! Only the thread itself uses its record, with preemption off, and programs at functions do not interrupt
+//! one another on a CPU (`bpf_prog_active`, kernel/trace/bpf_trace.c), so nothing in it is atomic but the
+//! owner.
 
 /// Owners in a bucket.
 pub const CALL_WAYS: usize = 8;

@@ -29,7 +29,8 @@ const _: () = assert!(begin_flags::IRQS_OFF == FLAG_IRQS_OFF << 16);
 
 /// The thread that an event fires in.
 pub struct Current {
-    /// Its `task_struct`, for direct loads; null where the offsets of its fields are not known ([`has_task`]).
+    /// Its `task_struct`, for direct loads; null where the offsets of its fields are not known
+    /// ([`has_task`]).
     task: *const u8,
     /// The thread's id.
     pub tid: u32,
@@ -37,7 +38,8 @@ pub struct Current {
     pub tgid: u32,
 }
 
-/// Whether the offsets of a task's fields are known. Asked for instead of the pointer, which no constant tells to be null.
+/// Whether the offsets of a task's fields are known. Asked for instead of the pointer, which no constant
+/// shows to be null.
 #[inline(always)]
 fn has_task() -> bool {
     globals::task_pid() != 0 && globals::task_tgid() != 0
@@ -64,7 +66,8 @@ impl Current {
             let ids = bpf_get_current_pid_tgid();
             return Self { task: core::ptr::null(), tid: ids as u32, tgid: (ids >> 32) as u32 };
         }
-        // SAFETY: the verifier checks the accesses against the kernel's BTF of task_struct, with the offsets known constants.
+        // SAFETY: the verifier checks the accesses against the kernel's BTF of task_struct, with the offsets
+        // known constants.
         unsafe {
             let task = bpf_get_current_task_btf() as *const u8;
             let tid = task.add(globals::task_pid() as usize).cast::<u32>().read_volatile();
@@ -77,7 +80,8 @@ impl Current {
 /// The time stamp of an event, in nanoseconds of the chosen clock.
 #[inline(always)]
 pub fn now() -> u64 {
-    // SAFETY: helpers without arguments; the verifier drops the calls that the constant clock does not select.
+    // SAFETY: helpers without arguments; the verifier drops the calls that the constant clock does not
+    // select.
     unsafe {
         match globals::clock() {
             clock::BOOT => bpf_ktime_get_boot_ns(),
@@ -92,19 +96,23 @@ pub fn now() -> u64 {
 pub struct Own {
     /// Levels of disabled migration, which the eBPF dispatcher adds.
     pub migration: u32,
-    /// Levels of disabled preemption: a tracepoint (include/linux/tracepoint.h, `__DO_TRACE`) and a kprobe add one.
+    /// Levels of disabled preemption: a tracepoint (include/linux/tracepoint.h, `__DO_TRACE`) and a kprobe
+    /// add one.
     pub preemption: u32,
 }
 
 /// The first word of a record: `common_type`, `common_flags`, `common_preempt_count`.
 ///
-/// As ftrace fills them (`tracing_gen_ctx_irq_test`, kernel/trace/trace.c), from the CPU's preempt count, less what the
-/// hook itself and the eBPF dispatcher add (`own` is their share). `id` is the event's, with its `begin_flags`.
+/// As ftrace fills them (`tracing_gen_ctx_irq_test`, kernel/trace/trace.c), from the CPU's preempt count,
+/// less what the hook itself and the eBPF dispatcher add (`own` is their share). `id` is the event's, with
+/// its `begin_flags`.
 ///
-/// Whether interrupts are off cannot be read by a program. It is known of hard interrupts, whose handlers run with interrupts off, and of
-/// events with `begin_flags::IRQS_OFF`; the flag of all others is 0. The kernel's flag for "not known" (0x02) is none: from 6.13 on it means that
-/// the thread shall be rescheduled lazily, and readers such as trace-cmd 3.4 take it for that in recordings of every kernel. Whether a
-/// thread shall be is not known either: the bit's place among a thread's flags (`TIF_NEED_RESCHED_LAZY`) is in no type information.
+/// Whether interrupts are off cannot be read by a program. It is known of hard interrupts, whose handlers run
+/// with interrupts off, and of events with `begin_flags::IRQS_OFF`; the flag of all others is 0. The kernel's
+/// flag for "not known" (0x02) is none: from 6.13 on it means that the thread shall be rescheduled lazily,
+/// and readers such as trace-cmd 3.4 take it for that in recordings of every kernel. Whether a thread shall
+/// be is not known either: the bit's place among a thread's flags (`TIF_NEED_RESCHED_LAZY`) is in no type
+/// information.
 #[inline(always)]
 pub fn common_word(ctl: *mut CpuControl, id: u32, current: &Current, own: Own) -> u32 {
     let id = id & ID_AND_FLAGS;
@@ -145,8 +153,8 @@ pub fn common_word(ctl: *mut CpuControl, id: u32, current: &Current, own: Own) -
     id | flags << 16 | depth << 24
 }
 
-/// Reads a word of the kernel's memory. A load through a pointer that the verifier does not trust costs a nanosecond, the
-/// helper thirty.
+/// Reads a word of the kernel's memory. A load through a pointer that the verifier does not trust costs a
+/// nanosecond, the helper thirty.
 #[inline(always)]
 fn read_word(address: u64) -> Option<u32> {
     if globals::int_holder() == 0 {
@@ -154,8 +162,8 @@ fn read_word(address: u64) -> Option<u32> {
         return unsafe { bpf_probe_read_kernel(address as *const u32) }.ok();
     }
     let holder: *const u32;
-    // SAFETY: becomes a call of `bpf_rdonly_cast` (kernel/bpf/helpers.c), which gives back its first argument. The kernel catches the
-    // fault of a load through the result (`BPF_PROBE_MEM`), which then is 0.
+    // SAFETY: becomes a call of `bpf_rdonly_cast` (kernel/bpf/helpers.c), which gives back its first
+    // argument. The kernel catches the fault of a load through the result (`BPF_PROBE_MEM`), which then is 0.
     unsafe {
         core::arch::asm!(
             "call {cast}",
@@ -183,8 +191,8 @@ fn migration_level(current: &Current) -> u32 {
     unsafe { u32::from(current.task.add(offset as usize).cast::<u16>().read_volatile()) }
 }
 
-/// How often the current task has lazy preemption disabled (`common_preempt_lazy_count`), without what running this program adds: the
-/// first level of disabled migration adds one.
+/// How often the current task has lazy preemption disabled (`common_preempt_lazy_count`), without what
+/// running this program adds: the first level of disabled migration adds one.
 #[inline(always)]
 pub fn lazy_count(current: &Current, own_migration: u32) -> u32 {
     let offset = globals::task_lazy_count();

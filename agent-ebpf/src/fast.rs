@@ -1,9 +1,10 @@
 //! The fast lane: the two halves that every program of it is made of.
 //!
-//! The agent writes a program for each event (`agent/src/probe/fast`): it calls `fast_begin`, which gives the place for the record
-//! with the common fields filled in, stores the event's fields there, and calls `fast_end`. Both are in the object as
-//! programs, but are never loaded by themselves: the agent appends their instructions to the ones that it writes. Called
-//! with constants, they are verified for each event with what is constant there.
+//! The agent writes a program for each event (`agent/src/probe/fast`): it calls `fast_begin`, which gives the
+//! place for the record with the common fields filled in, stores the event's fields there, and calls
+//! `fast_end`. Both are in the object as programs, but are never loaded by themselves: the agent appends
+//! their instructions to the ones that it writes. Called with constants, they are verified for each event
+//! with what is constant there.
 //!
 //! Such a program may be interrupted by another one at any point (`ring`, `side`).
 
@@ -23,49 +24,53 @@ use crate::{
 
 /// Says that an event is about no thread but the current one.
 const NO_OTHER: u64 = u64::MAX;
-/// Frames of a stack that are not the kernel's own business: that of `stack`, `fast_end`, the program, and `bpf_trace_run`.
+/// Frames of a stack that are not the kernel's own business: that of `stack`, `fast_end`, the program, and
+/// `bpf_trace_run`.
 const OWN_FRAMES: u32 = 4;
 
-/// What the first half tells the second, on the program's stack. Words, so that the verifier keeps track of the pointers.
+/// What the first half passes to the second, on the program's stack. Words, so that the verifier keeps track
+/// of the pointers.
 #[repr(C)]
 pub struct Frame {
     ctl: *mut CpuControl,
     ledger: *mut EventLedger,
     /// The event's header in the page, or the entry's in the side queue.
     header: *mut u8,
-    /// Time since the event before.
+    /// Time since the previous event.
     delta: u64,
     /// Position in the side queue, if that is the place.
     position: u64,
     /// Which place the record has.
     place: u64,
-    /// Which stacks follow the event (`stack::wanted`). Like the next one, used only where some event has stacks.
+    /// Which stacks follow the event (`stack::wanted`). Like the next one, used only where some event has
+    /// stacks.
     stacks: u64,
-    /// Where they go in the queue's entry, or null: the verifier keeps track of pointers in memory, and before 6.8 not of what a
-    /// comparison tells about a number there.
+    /// Where they go in the queue's entry, or null: the verifier keeps track of pointers in memory, and
+    /// before 6.8 not of what a comparison says about a number there.
     stack_area: *mut u8,
 }
 
 /// Values of `Frame::place`.
 mod place {
-    /// The page, behind an event header of 4 bytes.
+    /// The page, after an event header of 4 bytes.
     pub(super) const SHORT: u64 = 0;
     /// The side queue.
     pub(super) const QUEUE: u64 = 1;
-    /// The page, behind an event header of 8 bytes.
+    /// The page, after an event header of 8 bytes.
     pub(super) const LONG: u64 = 2;
 }
 
-/// Takes a place for a record of event `cookie`, of at most `max` bytes (`SIDE_RECORD_MAX` or less), and writes the common fields.
-/// `id` is the event's id, with `begin_flags`; `other` another thread that it is about, or `NO_OTHER`. Null if it is not recorded.
+/// Takes a place for a record of event `cookie`, of at most `max` bytes (`SIDE_RECORD_MAX` or less), and
+/// writes the common fields. `id` is the event's id, with `begin_flags`; `other` another thread that it is
+/// about, or `NO_OTHER`. Null if it is not recorded.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_begin")]
 extern "C" fn fast_begin(cookie: u64, id: u64, max: u64, other: u64, frame: *mut Frame) -> *mut u8 {
     begin::<OWN_FRAMES>(&Current::get(), cookie as u32, id as u32, max as u32, other, frame)
 }
 
-/// Makes the record of `len` bytes, perhaps with `END_CUT`, part of the ring, and the stacks that follow it; with `len` 0, a field could
-/// not be read or was too long. `ctx` is the program's context.
+/// Makes the record of `len` bytes, perhaps with `END_CUT`, part of the ring, and the stacks that follow it;
+/// with `len` 0, a field could not be read or was too long. `ctx` is the program's context.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_end")]
 extern "C" fn fast_end(frame: *mut Frame, len: u64, ctx: *const u8) -> u64 {
@@ -104,7 +109,8 @@ pub fn begin<const OWN: u32>(
     if !thin::admits(&mut ring, cookie) {
         return core::ptr::null_mut();
     }
-    // Before there is a place for the record, because the verifier walks on from each kind of place by itself.
+    // Before there is a place for the record, because the verifier walks on from each kind of place by
+    // itself.
     let word = {
         // At raw tracepoints the kernel disables one of the two.
         let at_raw = id & begin_flags::MIGRATION_DISABLED == 0;
@@ -158,7 +164,8 @@ fn wanted_stacks(cookie: u32, own: u32) -> u32 {
 
 #[inline(always)]
 fn begin_in_page(ring: &mut Ring, time: u64, max: u32, frame: *mut Frame) -> *mut u8 {
-    // A header of 8 bytes suits records of every length, so its place does not depend on what the record will hold.
+    // A header of 8 bytes suits records of every length, so its place does not depend on what the record will
+    // hold.
     let (place, length) =
         if max <= SHORT_MAX { (place::SHORT, SHORT_HEADER) } else { (place::LONG, LONG_HEADER) };
     let Some(Room { page, at, delta }) = ring.room(time, length + max) else {

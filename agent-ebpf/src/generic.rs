@@ -1,12 +1,13 @@
 //! The generic lane: a program that records any tracepoint event.
 //!
-//! The kernel builds the event's record for perf and hands it to the program as its context, with a kernel pointer where
-//! the eight common bytes belong (`perf_trace_run_bpf_submit`, include/trace/perf.h). The program copies what is behind them
-//! and rebuilds the common fields, so the pointer never leaves the kernel. The record's length follows from the
-//! event's format: the fixed part plus the longest reach of its dynamic fields.
+//! The kernel builds the event's record for perf and hands it to the program as its context, with a kernel
+//! pointer where the eight common bytes belong (`perf_trace_run_bpf_submit`, include/trace/perf.h). The
+//! program copies what is after them and rebuilds the common fields, so the pointer never leaves the kernel.
+//! The record's length follows from the event's format: the fixed part plus the longest reach of its dynamic
+//! fields.
 //!
-//! It copies with a helper, which takes any length. For events that always have the same length the agent makes programs that do without
-//! (`agent/src/probe/generic.rs`).
+//! It copies with a helper, which takes any length. For events that always have the same length the agent
+//! makes programs that do without (`agent/src/probe/generic.rs`).
 
 use core::ffi::c_void;
 
@@ -32,11 +33,12 @@ use crate::{
 
 /// Bytes of the common fields at the start of every record.
 const COMMON: u32 = 8;
-/// Frames of a stack that are the program's own: the kernel hands over the registers of the tracepoint's caller.
+/// Frames of a stack that are the program's own: the kernel hands over the registers of the tracepoint's
+/// caller.
 const OWN_FRAMES: u32 = 0;
 
-/// Records the event it fires for. Returns 1: with 0 no other perf user of the tracepoint gets the event (`perf_trace_run_bpf_submit`,
-/// kernel/events/core.c). The macro that aya has for such programs makes it 0.
+/// Records the event it fires for. Returns 1: with 0 no other perf user of the tracepoint gets the event
+/// (`perf_trace_run_bpf_submit`, kernel/events/core.c). The macro that aya has for such programs makes it 0.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn generic_event(ctx: *mut c_void) -> u32 {
@@ -70,7 +72,7 @@ fn record(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) {
         ring.leave();
     } else {
         queue(ctx, slot, cookie);
-        // The writer that was interrupted moves the entry; behind the last one nobody else would.
+        // The writer that was interrupted moves the entry; after the last one nobody else would.
         if ring.is_taken() {
             return;
         }
@@ -174,7 +176,7 @@ struct Record<'a> {
 }
 
 impl Record<'_> {
-    /// Copies `len` bytes from behind the common fields.
+    /// Copies `len` bytes after the common fields.
     #[inline(always)]
     fn copy(&self, destination: *mut u8, len: u32) -> bool {
         let source = unsafe { self.ctx.add(COMMON as usize) };
@@ -213,7 +215,8 @@ impl Body for Record<'_> {
     }
 }
 
-/// The record's length, common fields included: the structure's size plus the dynamic data behind its last field.
+/// The record's length, common fields included: the structure's size plus the dynamic data after its last
+/// field.
 #[inline(always)]
 fn record_len(ctx: *const u8, slot: &EventSlot) -> Result<u32, LossCause> {
     let fields_end = u32::from(slot.fields_end);
@@ -238,8 +241,8 @@ fn other_tid(ctx: *const u8, slot: &EventSlot) -> Option<u32> {
     if slot.other_tid == 0 { None } else { read_u32(ctx, slot.other_tid) }
 }
 
-/// Reads a field. A direct load would be refused: the offset is not a constant, and attaching compares the furthest
-/// constant offset with every event's size (`perf_event_set_bpf_prog`, kernel/events/core.c).
+/// Reads a field. A direct load would be refused: the offset is not a constant, and attaching compares the
+/// furthest constant offset with every event's size (`perf_event_set_bpf_prog`, kernel/events/core.c).
 #[inline(always)]
 fn read_u32(ctx: *const u8, offset: u16) -> Option<u32> {
     unsafe { bpf_probe_read_kernel(ctx.add(offset as usize).cast::<u32>()) }.ok()

@@ -1,7 +1,7 @@
 //! Constants that the agent sets before it loads the programs (documented in `agent_ebpf::globals`).
 //!
-//! They live in `.rodata`, which is frozen before verification: the verifier knows their values and drops the branches that
-//! they disable, helpers that an older kernel lacks included.
+//! They live in `.rodata`, which is frozen before verification: the verifier knows their values and drops the
+//! branches that they disable, helpers that an older kernel lacks included.
 
 macro_rules! global {
     ($name:ident, $ty:ty, $get:ident) => {
@@ -10,7 +10,8 @@ macro_rules! global {
 
         #[inline(always)]
         pub fn $get() -> $ty {
-            // SAFETY: the static is valid; volatile because the loader replaces the value that the compiler sees.
+            // SAFETY: the static is valid; volatile because the loader replaces the value that the compiler
+            // sees.
             unsafe { core::ptr::read_volatile(&raw const $name) }
         }
     };

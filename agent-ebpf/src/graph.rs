@@ -1,11 +1,12 @@
 //! The graph of calls: which calls of which threads are nested in which (`agent_ebpf::calls`).
 //!
-//! `graph_enter`, `graph_start` and `graph_leave` are called by the programs that the agent writes (`agent/src/probe/dynamic/graph.rs`), as
-//! `fast_begin` is.
+//! `graph_enter`, `graph_start` and `graph_leave` are called by the programs that the agent writes
+//! (`agent/src/probe/dynamic/graph.rs`), as `fast_begin` is.
 //!
-//! A call whose return is never seen (the kernel was out of memory for it, the program was skipped, the function does not return)
-//! must not stay in the record. Stacks grow down, so whatever is entered or left further up shows that such a call is over. Interrupts have a stack
-//! of their own, on top of which no thread's own stack is ever used.
+//! A call whose return is never seen (the kernel was out of memory for it, the program was skipped, the
+//! function does not return) must not stay in the record. Stacks grow down, so whatever is entered or left
+//! further up shows that such a call is over. Interrupts have a stack of their own, on top of which no
+//! thread's own stack is ever used.
 
 use agent_ebpf::{
     LossCause,
@@ -28,11 +29,12 @@ use crate::{
 
 /// No record.
 const NONE: u64 = u64::MAX;
-/// How many functions that return from one place, each having called the next as its last act, are told apart.
+/// How many functions that return from one place, each having called the next as its last act, are told
+/// apart.
 const TAIL_CALLS_MAX: usize = 8;
 
-/// Notes a call, unless it is no part of the graph, or too deep in it. `cookie` is the slot of the event of entries. Null if the call is not
-/// noted.
+/// Notes a call, unless it is no part of the graph, or too deep in it. `cookie` is the slot of the event of
+/// entries. Null if the call is not noted.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/graph_enter")]
 extern "C" fn graph_enter(ctx: *const u8, event: *mut CallEvent, cookie: u64) -> *mut Call {
@@ -83,7 +85,8 @@ fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call
     unsafe {
         (*event).function = bpf_get_func_ip(ctx.cast_mut().cast());
         let stack = (*event).stack;
-        // The caller's last act: it has returned to the same place, which is not known to be a trampoline for nothing.
+        // The caller's last act: it has returned to the same place, which is not known to be a trampoline for
+        // nothing.
         let back = bpf_probe_read_kernel(stack as *const u64).unwrap_or(0);
         let is_last_act = back == (*event).trampolines[0] || back == (*event).trampolines[1];
         let limit = if is_last_act { stack } else { stack + 1 };
@@ -220,7 +223,8 @@ unsafe fn at(thread: *mut CallThread, number: u32) -> *mut Call {
     unsafe { (&raw mut (*thread).calls).cast::<Call>().add(number as usize) }
 }
 
-/// Takes out the calls that are over, given that only what is at `limit` or above on this stack is not. Gives the [`Call::place`] of a call here.
+/// Takes out the calls that are over, given that only what is at `limit` or above on this stack is not. Gives
+/// the [`Call::place`] of a call here.
 #[inline(never)]
 fn settle(thread: *mut CallThread, event: *const CallEvent, limit: u64, cpu: u32) -> u64 {
     // SAFETY: a faulting address yields an error; the rest is the callers'.

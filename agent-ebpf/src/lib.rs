@@ -1,8 +1,9 @@
 //! The memory that the eBPF programs and the agent share, as plain `repr(C)` types.
 //!
-//! Everything here is mapped into user space through `BPF_F_MMAPABLE` arrays, so that recording needs no `bpf(2)`
-//! call: map syscalls raise the kernel's per-CPU instrumentation guard (`bpf_disable_instrumentation`,
-//! include/linux/bpf.h) and every tracepoint program that fires meanwhile on that CPU is skipped.
+//! Everything here is mapped into user space through `BPF_F_MMAPABLE` arrays, so that recording needs no
+//! `bpf(2)` call: map syscalls raise the kernel's per-CPU instrumentation guard
+//! (`bpf_disable_instrumentation`, include/linux/bpf.h) and every tracepoint program that fires meanwhile on
+//! that CPU is skipped.
 //!
 //! # Maps
 //!
@@ -23,19 +24,21 @@
 //!
 //! # The page ring
 //!
-//! Pages have ftrace's sub-buffer format (`Documentation/trace/ring-buffer-design.rst`, `events/header_page`): a `u64` time
-//! stamp, a `u64` commit word, then events with a 5-bit `type_len` and a 27-bit time delta. `head` counts the pages that
-//! are complete; page number `p` lives in slot `p % ring_pages`. In discard mode a page is opened only while
-//! `head - consumed < ring_pages`, and events that find no page are counted. In overwrite mode the oldest page is
-//! reused. The commit word of a page is left 0 by the programs: the agent seals a page when it takes it, because the
-//! missed-events mark belongs in the same word and only the agent knows whether the count fits behind the data.
+//! Pages have ftrace's sub-buffer format (`Documentation/trace/ring-buffer-design.rst`,
+//! `events/header_page`): a `u64` time stamp, a `u64` commit word, then events with a 5-bit `type_len` and a
+//! 27-bit time delta. `head` counts the pages that are complete; page number `p` lives in slot `p %
+//! ring_pages`. In discard mode a page is opened only while `head - consumed < ring_pages`, and events that
+//! find no page are counted. In overwrite mode the oldest page is reused. The commit word of a page is left 0
+//! by the programs: the agent seals a page when it takes it, because the missed-events mark belongs in the
+//! same word and only the agent knows whether the count fits after the data.
 //!
 //! # The side queue
 //!
-//! A program that interrupts another one in the middle of a record cannot write to the ring. It appends its record, as an entry
-//! behind [`SideEntry`], to its CPU's side queue, and the interrupted program moves it to the ring when its own record is done.
-//! `side_tail` and `side_head` count bytes since the start and never go back; an entry never straddles the end of the
-//! memory. Entries are in the order of their time stamps. An event's stacks are in its entry.
+//! A program that interrupts another one in the middle of a record cannot write to the ring. It appends its
+//! record, as an entry after [`SideEntry`], to its CPU's side queue, and the interrupted program moves it to
+//! the ring when its own record is done. `side_tail` and `side_head` count bytes since the start and never go
+//! back; an entry never straddles the end of the memory. Entries are in the order of their time stamps. An
+//! event's stacks are in its entry.
 #![no_std]
 
 pub mod calls;
@@ -44,12 +47,13 @@ pub mod calls;
 pub const PAGE_SIZE: usize = 4096;
 /// Bytes of a page's header: `u64` time stamp and `u64` commit word (`events/header_page`).
 pub const PAGE_HEADER: usize = 16;
-/// The longest record, common fields included, that fits an empty page behind its event header of 8 bytes.
+/// The longest record, common fields included, that fits an empty page after its event header of 8 bytes.
 pub const RECORD_MAX: usize = PAGE_SIZE - PAGE_HEADER - 8;
-/// How many `__data_loc` and `__rel_loc` fields of one event are followed. Kernels up to 6.18 have events with at most 4.
+/// How many `__data_loc` and `__rel_loc` fields of one event are followed. Kernels up to 6.18 have events
+/// with at most 4.
 pub const DYNAMIC_FIELDS_MAX: usize = 8;
-/// Elements of the `TRACED`, `UNTRACED` and `SCOPED` bitmaps: one bit for each thread id up to `PID_MAX_LIMIT`
-/// (include/linux/threads.h: 4 Mi on 64-bit kernels).
+/// Elements of the `TRACED`, `UNTRACED` and `SCOPED` bitmaps: one bit for each thread id up to
+/// `PID_MAX_LIMIT` (include/linux/threads.h: 4 Mi on 64-bit kernels).
 pub const TID_WORDS: usize = 4 * 1024 * 1024 / 64;
 /// Bytes of a task's name, NUL included (`TASK_COMM_LEN`, include/linux/sched.h).
 pub const COMM_LEN: usize = 16;
@@ -60,10 +64,11 @@ pub const NAMES_WAKE: u64 = NAMES_BYTES as u64 / 2;
 /// Bytes of each ring buffer of `WAKE`: the smallest there is. A CPU has one record in it at most.
 pub const WAKE_BYTES: u32 = PAGE_SIZE as u32;
 
-/// Bytes of a CPU's side queue: several hundred records, as a burst of soft interrupts on top of one interrupted program leaves.
+/// Bytes of a CPU's side queue: several hundred records, as a burst of soft interrupts on top of one
+/// interrupted program leaves.
 pub const SIDE_BYTES: usize = 32 * 1024;
-/// The same where programs can be preempted: while a task that writes a record waits for its next time slice, everything else on
-/// its CPU is queued.
+/// The same where programs can be preempted: while a task that writes a record waits for its next time slice,
+/// everything else on its CPU is queued.
 pub const SIDE_BYTES_PREEMPTIBLE: usize = 4 * 1024 * 1024;
 /// Entries of the side queue start at multiples of this.
 pub const SIDE_ALIGN: usize = 16;
@@ -71,32 +76,34 @@ pub const SIDE_ALIGN: usize = 16;
 pub const SIDE_RECORD_MAX: usize = 1024;
 /// Frames of a kernel stack that are recorded.
 pub const KERNEL_FRAMES: usize = 64;
-/// Frames in one `ftrace:user_stack` record, and the least in an `ftrace:kernel_stack` record: readers print so many
-/// (`FTRACE_STACK_ENTRIES`, kernel/trace/trace.h).
+/// Frames in one `ftrace:user_stack` record, and the least in an `ftrace:kernel_stack` record: readers print
+/// so many (`FTRACE_STACK_ENTRIES`, kernel/trace/trace.h).
 pub const FRAMES: usize = 8;
 /// Records of a user stack, [`FRAMES`] each, that follow an event at most.
 pub const USER_STACK_RECORDS: usize = 4;
-/// Where the frames begin in both kinds of records: behind the common fields and a number.
+/// Where the frames begin in both kinds of records: after the common fields and a number.
 pub const FRAMES_AT: usize = 16;
 /// Bytes of the longest record with a kernel stack.
 pub const KERNEL_STACK_MAX: usize = FRAMES_AT + 8 * KERNEL_FRAMES;
 /// Bytes of a record with a user stack.
 pub const USER_STACK_LEN: usize = FRAMES_AT + 8 * FRAMES;
-/// Bytes that an entry of the side queue has for the stacks behind its record.
+/// Bytes that an entry of the side queue has for the stacks after its record.
 pub const STACKS_BYTES: usize = KERNEL_STACK_MAX + USER_STACK_RECORDS * USER_STACK_LEN;
-/// System call numbers that have a slot in `SYSCALLS`: more than any 64-bit architecture has (470 on x86 6.18).
+/// System call numbers that have a slot in `SYSCALLS`: more than any 64-bit architecture has (470 on x86
+/// 6.18).
 pub const SYSCALL_SLOTS: usize = 1024;
 
 /// Copies of strings that a record of a system call has at most (`SYSCALL_FAULT_MAX_CNT`,
 /// kernel/trace/trace_syscalls.c).
 pub const SYSCALL_STRINGS: usize = 3;
-/// The longest such copy, without what tells that it was cut (`SYSCALL_FAULT_USER_MAX`,
+/// The longest such copy, without the mark that it was cut (`SYSCALL_FAULT_USER_MAX`,
 /// kernel/trace/trace.h).
 pub const STRING_MAX: usize = 165;
-/// What stands behind a copy that was cut, NUL included.
+/// What follows a copy that was cut, NUL included.
 pub const STRING_CUT: [u8; 4] = *b"...\0";
 
-/// Why an event that fired is not in the file. The discriminant indexes [`EventLedger::lost`] and [`CpuControl::lost`].
+/// Why an event that fired is not in the file. The discriminant indexes [`EventLedger::lost`] and
+/// [`CpuControl::lost`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum LossCause {
@@ -106,8 +113,8 @@ pub enum LossCause {
     Oversize = 1,
     /// The kernel refused to copy the record out of the tracepoint's buffer.
     ReadFault = 2,
-    /// There was no room beside the ring: the event interrupted another one's program, and the side queue was full, or it is a call
-    /// of a call graph for which [`calls`] has no record.
+    /// There was no room beside the ring: the event interrupted another one's program, and the side queue was
+    /// full, or it is a call of a call graph for which [`calls`] has no record.
     Nested = 3,
     /// More events than the limit of its rate allows ([`EventSlot::rate`]): a loss that was asked for.
     RateLimit = 4,
@@ -125,29 +132,33 @@ impl LossCause {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
 pub struct CpuControl {
-    /// Non-zero while events of this CPU are recorded. Written by the agent: the gate of a stop, and the CPU mask.
+    /// Non-zero while events of this CPU are recorded. Written by the agent: the gate of a stop, and the CPU
+    /// mask.
     pub enabled: u64,
-    /// Pages given back to the programs since the start. Written by the agent, discard mode only.
+    /// Pages released to the programs since the start. Written by the agent, discard mode only.
     pub consumed: u64,
     /// Index in `PAGES` of this CPU's first page. Set by the agent before the start.
     pub ring_base: u32,
     /// Pages in this CPU's ring, at least 2 while `enabled`. Set by the agent before the start.
     pub ring_pages: u32,
-    /// Kernel address of this CPU's preempt count, or 0 while it is not known. Found by the first event on the CPU.
+    /// Kernel address of this CPU's preempt count, or 0 while it is not known. Found by the first event on
+    /// the CPU.
     pub preempt_count: u64,
     /// How many complete pages wake the reader, at least 1. Set by the agent before the start.
     pub wake_pages: u32,
     /// Index in `WAKE` of the reader of this ring. Set by the agent before the start.
     pub reader: u32,
-    /// Non-zero from the moment a program wakes the reader until the reader looks at the ring. The reader clears it *before*
-    /// it looks at `head`, and a program looks at it *after* it has raised `head`, so that one of them sees the other.
+    /// Non-zero from the moment a program wakes the reader until the reader reads the ring's state. The
+    /// reader clears it *before* it reads `head`, and a program reads it *after* it has raised `head`, so
+    /// that one of them sees the other.
     pub wake_asked: u64,
     /// Index in `SIDE` of this CPU's queue. Set by the agent before the start.
     pub side: u32,
     /// The CPU's id. Set by the agent before the start.
     pub cpu: u32,
-    /// Bit 32 and the id of the thread that the last switch looked at gave the CPU to, if that thread was wanted: the switch away from it
-    /// is recorded then, whatever the thread has become. Used only where the recording is limited to some threads.
+    /// Bit 32 and the id of the thread that the last switch looked at gave the CPU to, if that thread was
+    /// wanted: the switch away from it is recorded then, whatever the thread has become. Used only where the
+    /// recording is limited to some threads.
     pub switch_owed: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
     pub agent_line_end: [u64; 8],
@@ -164,7 +175,8 @@ pub struct CpuControl {
     pub events: u64,
     /// Non-zero while a program writes in this ring.
     pub busy: u64,
-    /// Bytes of the side queue that were ever taken by entries. The only word that interrupting programs compete for.
+    /// Bytes of the side queue that were ever taken by entries. The only word that interrupting programs
+    /// compete for.
     pub side_tail: u64,
     /// Bytes of the side queue that were moved to the ring.
     pub side_head: u64,
@@ -184,8 +196,9 @@ pub struct CpuControl {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct SideEntry {
-    /// Written last. High half: the entry's place since the start, in units of [`SIDE_ALIGN`], plus 1, which no older content of
-    /// this memory has. Low half: bytes of the record, 0 if there is none, or [`SIDE_SKIP`].
+    /// Written last. High half: the entry's place since the start, in units of [`SIDE_ALIGN`], plus 1, which
+    /// no older content of this memory has. Low half: bytes of the record, 0 if there is none, or
+    /// [`SIDE_SKIP`].
     pub marker: u64,
     /// Time stamp.
     pub time: u64,
@@ -193,7 +206,8 @@ pub struct SideEntry {
     pub cookie: u32,
     /// Bytes that the entry takes, this header included.
     pub size: u32,
-    /// Where the entry's stacks are, [`STACKS_BYTES`], counted from the record's first byte: first the kernel's, then the process's.
+    /// Where the entry's stacks are, [`STACKS_BYTES`], counted from the record's first byte: first the
+    /// kernel's, then the process's.
     pub stacks_at: u32,
     /// Bytes of the kernel stack's record, or 0.
     pub kernel_stack: u16,
@@ -238,16 +252,18 @@ pub struct EventSlot {
     pub fields_end: u16,
     /// How much of the fixed part the tracepoint's context holds; the rest of it is recorded as zeros.
     pub copy_len: u16,
-    /// Offset of an `int` field that names another thread which makes the event interesting to a process filter
-    /// (`next_pid` of sched_switch, `pid` of a wakeup), or 0.
+    /// Offset of an `int` field that names another thread which makes the event interesting to a process
+    /// filter (`next_pid` of sched_switch, `pid` of a wakeup), or 0.
     pub other_tid: u16,
     /// Entries used in `dynamic`.
     pub dynamic_len: u16,
     /// [`slot_flags`].
     pub flags: u32,
-    /// Of so many events on a CPU that are wanted otherwise, one is recorded; 0 and 1 record all. Needs `THINNED`.
+    /// Of so many events on a CPU that are wanted otherwise, one is recorded; 0 and 1 record all. Needs
+    /// `THINNED`.
     pub sample: u32,
-    /// At most so many are recorded within each second of the clock, on all CPUs together; 0 is without limit. Needs `THINNED`.
+    /// At most so many are recorded within each second of the clock, on all CPUs together; 0 is without
+    /// limit. Needs `THINNED`.
     pub rate: u32,
     /// The event's dynamic fields.
     pub dynamic: [DynamicField; DYNAMIC_FIELDS_MAX],
@@ -255,21 +271,23 @@ pub struct EventSlot {
 
 /// Bits of [`EventSlot::flags`].
 pub mod slot_flags {
-    /// A `syscalls:*` event: the four bytes behind the system call number are padding that the kernel's context does not
-    /// initialise (`perf_call_bpf_enter`, kernel/trace/trace_syscalls.c), so they are zeroed.
+    /// A `syscalls:*` event: the four bytes after the system call number are padding that the kernel's
+    /// context does not initialise (`perf_call_bpf_enter`, kernel/trace/trace_syscalls.c), so they are
+    /// zeroed.
     pub const SYSCALL: u32 = 1;
     /// The event is followed by the kernel's stack.
     pub const KERNEL_STACK: u32 = 2;
     /// The event is followed by its process's stack.
     pub const USER_STACK: u32 = 4;
-    /// A fifth common field, the byte `common_preempt_lazy_count`, is behind the others, and three bytes of padding behind it (kernels
-    /// before 6.6 with the `PREEMPT_RT` patches).
+    /// A fifth common field, the byte `common_preempt_lazy_count`, is after the others, and three bytes of
+    /// padding after it (kernels before 6.6 with the `PREEMPT_RT` patches).
     pub const LAZY_COUNT: u32 = 8;
     /// A switch of threads: as [`begin_flags::SWITCH`](super::begin_flags::SWITCH).
     pub const SWITCH: u32 = 16;
 }
 
-/// What to record of one system call number. The slots are positions in `EVENTS` plus 1, or 0 for "not recorded".
+/// What to record of one system call number. The slots are positions in `EVENTS` plus 1, or 0 for "not
+/// recorded".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C, align(8))]
 pub struct SyscallSlot {
@@ -283,9 +301,9 @@ pub struct SyscallSlot {
     pub exit_id: u16,
     /// Bytes of the first's record without strings.
     pub enter_len: u16,
-    /// Where copies of strings begin in it: behind a location word for each.
+    /// Where copies of strings begin in it: after a location word for each.
     pub copies_at: u16,
-    /// Which arguments are strings that the record has a copy of: positions plus 1, 0 behind the last.
+    /// Which arguments are strings that the record has a copy of: positions plus 1, 0 after the last.
     pub strings: [u8; SYSCALL_STRINGS],
     /// Which argument tells how long the first of them is, which then is not a string but so many bytes:
     /// position plus 1, or 0.
@@ -294,21 +312,23 @@ pub struct SyscallSlot {
 
 /// What programs that the agent compiles tell `fast_begin` with the event's id, above its 16 bits.
 pub mod begin_flags {
-    /// The event fires with interrupts off, always. It is `TRACE_FLAG_IRQS_OFF`, in the place that `common_flags` have above the id.
+    /// The event fires with interrupts off, always. It is `TRACE_FLAG_IRQS_OFF`, in the place that
+    /// `common_flags` have above the id.
     pub const IRQS_OFF: u32 = 1 << 16;
-    /// Neither the hook nor the program has disabled preemption, or the kernel takes what the hook has for the event's own.
+    /// Neither the hook nor the program has disabled preemption, or the kernel takes what the hook has for
+    /// the event's own.
     pub const PREEMPTIBLE: u32 = 1 << 17;
     /// The program's context is registers, at the place that the probe is at: stacks begin there.
     pub const REGISTERS: u32 = 1 << 18;
     /// The kernel disables migration around this kind of program.
     pub const MIGRATION_DISABLED: u32 = 1 << 19;
-    /// The CPU goes from the current thread to another one. A switch is left out only if neither of them is recorded, and the agent's own
-    /// threads count as recorded where all others are.
+    /// The CPU goes from the current thread to another one. A switch is left out only if neither of them is
+    /// recorded, and the agent's own threads count as recorded where all others are.
     pub const SWITCH: u32 = 1 << 20;
 }
 
-/// What programs that the agent compiles tell `fast_end` with the record's length: a text in it was longer than its room, and
-/// was cut.
+/// What programs that the agent compiles tell `fast_end` with the record's length: a text in it was longer
+/// than its room, and was cut.
 pub const END_CUT: u64 = 1 << 32;
 
 /// One event's counts on one CPU.
@@ -327,8 +347,8 @@ pub struct EventLedger {
     pub cut: u64,
 }
 
-/// The window of a rate limit, one word for each event: the low half of the second in the upper half, and in the lower one how
-/// many events came in it.
+/// The window of a rate limit, one word for each event: the low half of the second in the upper half, and in
+/// the lower one how many events came in it.
 pub mod rate {
     /// Nanoseconds in a window.
     pub const WINDOW: u64 = 1_000_000_000;
@@ -336,8 +356,9 @@ pub mod rate {
     pub const SECOND_SHIFT: u32 = 32;
 }
 
-/// Code that the agent writes at the start. The programs call it as helpers of these numbers, which no kernel has; before a program is
-/// loaded, each such call becomes one of the code appended to it, or "yes" where there is nothing to ask.
+/// Code that the agent writes at the start. The programs call it as helpers of these numbers, which no kernel
+/// has; before a program is loaded, each such call becomes one of the code appended to it, or "yes" where
+/// there is nothing to ask.
 pub mod parts {
     /// `u64 filter(const void *ctx)`: whether an event of the generic lane is wanted, by its record.
     pub const EVENT_FILTER: i32 = 0x7f00_0001;
@@ -355,8 +376,9 @@ pub struct NameRecord {
     pub comm: [u8; COMM_LEN],
 }
 
-/// The number of no helper: the agent replaces calls of it by calls of the kernel's function `bpf_rdonly_cast`, whose number only the
-/// running kernel's BTF tells, or by an instruction without effect where the kernel has no such function.
+/// The number of no helper: the agent replaces calls of it by calls of the kernel's function
+/// `bpf_rdonly_cast`, whose number only the running kernel's BTF has, or by an instruction without effect
+/// where the kernel has no such function.
 pub const CAST_CALL: i32 = 0x7fff_0001;
 
 /// Which clock stamps the events: the value of the `CLOCK` global.
@@ -369,8 +391,8 @@ pub mod clock {
     pub const TAI: u32 = 2;
 }
 
-/// Globals that the agent sets before it loads the programs; the verifier treats them as constants and removes what they
-/// disable.
+/// Globals that the agent sets before it loads the programs; the verifier treats them as constants and
+/// removes what they disable.
 pub mod globals {
     /// `u32`: one of [`super::clock`].
     pub const CLOCK: &str = "CLOCK";
@@ -380,8 +402,8 @@ pub mod globals {
     pub const FILTER_TASKS: &str = "FILTER_TASKS";
     /// `u32`: non-zero sets the bit of a traced task's new child processes.
     pub const FOLLOW_FORK: &str = "FOLLOW_FORK";
-    /// `u32`: non-zero records only what happens within the scope of the recording ([`super::parts::SCOPE`]); `SCOPED` has the
-    /// threads that were in it when they were last seen running.
+    /// `u32`: non-zero records only what happens within the scope of the recording ([`super::parts::SCOPE`]);
+    /// `SCOPED` has the threads that were in it when they were last seen running.
     pub const SCOPE: &str = "SCOPE";
     /// `u32`: non-zero if some event is sampled or limited.
     pub const THINNED: &str = "THINNED";
@@ -405,7 +427,8 @@ pub mod globals {
     pub const TASK_MIGRATION: &str = "TASK_MIGRATION";
     /// `u32`: offset of `task_struct.thread_info.preempt_lazy_count`, or 0.
     pub const TASK_LAZY_COUNT: &str = "TASK_LAZY_COUNT";
-    /// `u32`: how often the kernel disables migration around a raw tracepoint's program, instead of preemption.
+    /// `u32`: how often the kernel disables migration around a raw tracepoint's program, instead of
+    /// preemption.
     pub const RAW_MIGRATION: &str = "RAW_MIGRATION";
     /// `u32`: offset of `task_struct.thread_info.status`, whose bit 1 marks 32-bit system calls on x86, or 0.
     pub const TASK_STATUS: &str = "TASK_STATUS";
@@ -447,12 +470,14 @@ pub mod globals {
     pub const RQ_CPU: &str = "RQ_CPU";
     /// `i64`: what leads from a CPU's `runqueues` variable to its preempt count.
     pub const RQ_TO_PREEMPT: &str = "RQ_TO_PREEMPT";
-    /// `u32`: number in BTF of a structure that starts with an `int`, or 0 where the kernel has no `bpf_rdonly_cast`.
+    /// `u32`: number in BTF of a structure that starts with an `int`, or 0 where the kernel has no
+    /// `bpf_rdonly_cast`.
     pub const INT_HOLDER: &str = "INT_HOLDER";
-    /// `u32`: the kernel's `TRACE_FLAG_PREEMPT_RESCHED`, or 0 where it has no such flag (with the `PREEMPT_RT` patches before 6.6).
+    /// `u32`: the kernel's `TRACE_FLAG_PREEMPT_RESCHED`, or 0 where it has no such flag (with the
+    /// `PREEMPT_RT` patches before 6.6).
     pub const FLAG_PREEMPT_RESCHED: &str = "FLAG_PREEMPT_RESCHED";
-    /// `u32`: non-zero on architectures whose preempt count keeps "reschedule needed" inverted in its top bit (x86,
-    /// arch/x86/include/asm/preempt.h).
+    /// `u32`: non-zero on architectures whose preempt count keeps "reschedule needed" inverted in its top bit
+    /// (x86, arch/x86/include/asm/preempt.h).
     pub const PREEMPT_NEED_RESCHED: &str = "PREEMPT_NEED_RESCHED";
 }
 

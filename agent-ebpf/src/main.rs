@@ -9,9 +9,10 @@
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `side` | `flush_side`: empties a side queue, run once per CPU at a stop |
 //!
-//! `stack` records what follows an event: the stacks of the kernel and of its process.
-//! `ring` is the writer of the page ring that all recording programs share, `side` what they do when one interrupts another, `wake` tells
-//! its reader; `context` rebuilds the common fields, for which `percpu` finds a CPU's preempt count; `parts` calls what the agent writes, and `thin` samples and limits.
+//! `stack` records what follows an event: the stacks of the kernel and of its process. `ring` is the writer
+//! of the page ring that all recording programs share, `side` what they do when one interrupts another,
+//! `wake` tells its reader; `context` rebuilds the common fields, for which `percpu` finds a CPU's preempt
+//! count; `parts` calls what the agent writes, and `thin` samples and limits.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch, core_intrinsics)]
@@ -41,7 +42,8 @@ mod wake;
 
 #[panic_handler]
 fn panic(_info: &core::panic::PanicInfo<'_>) -> ! {
-    // The verifier refuses unreachable loops, so a panic path that survives optimisation fails the load loudly.
+    // The verifier refuses unreachable loops, so a panic path that survives optimisation fails the load
+    // loudly.
     loop {}
 }
 

@@ -15,9 +15,9 @@ use aya_ebpf::{
 
 /// An array that programs reach without a lookup, of which the kernel makes a dozen instructions.
 ///
-/// Where all elements together are the only value of a map, the address of that is a constant of the program (`BPF_PSEUDO_MAP_VALUE`,
-/// include/uapi/linux/bpf.h), and that of an element is a sum. The agent makes such maps, unless the kernel refuses a value of that
-/// size; then it is an ordinary array.
+/// Where all elements together are the only value of a map, the address of that is a constant of the program
+/// (`BPF_PSEUDO_MAP_VALUE`, include/uapi/linux/bpf.h), and that of an element is a sum. The agent makes such
+/// maps, unless the kernel refuses a value of that size; then it is an ordinary array.
 #[repr(transparent)]
 pub struct Table<T>(Array<T>);
 
@@ -26,7 +26,7 @@ impl<T> Table<T> {
         Self(Array::with_max_entries(1, BPF_F_MMAPABLE))
     }
 
-    /// An element. `len` is the constant that tells how many there are, or 0 for an ordinary array.
+    /// An element. `len` is the constant that says how many there are, or 0 for an ordinary array.
     #[inline(always)]
     pub fn get_ptr_mut(&self, index: u32, len: u32) -> Option<*mut T> {
         if len == 0 {
@@ -35,8 +35,8 @@ impl<T> Table<T> {
         }
         let mut index = u64::from(index);
         let mut first = (&raw const *self).cast_mut().cast::<T>();
-        // SAFETY: does nothing. The compiler shall neither take the first element for what it sees behind the address, nor compute with
-        // another copy of the index than the one that is compared.
+        // SAFETY: does nothing. The compiler shall neither take the first element for what is at the address,
+        // nor compute with another copy of the index than the one that is compared.
         unsafe { asm!("/* {0} {1} */", inout(reg) first, inout(reg) index, options(pure, nomem, nostack)) };
         if index >= u64::from(len) {
             return None;

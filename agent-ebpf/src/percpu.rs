@@ -1,15 +1,16 @@
 //! Finding per-CPU kernel variables without kallsyms.
 //!
-//! A kernel built without `CONFIG_KALLSYMS_ALL` names no variable, and eBPF's own per-CPU helpers need the name. But the
-//! current task leads to its run queue (`current->se.cfs_rq->rq`), which is this CPU's copy of the per-CPU variable
-//! `runqueues`, and the kernel's BTF gives the distance between two per-CPU variables.
+//! A kernel built without `CONFIG_KALLSYMS_ALL` names no variable, and eBPF's own per-CPU helpers need the
+//! name. But the current task leads to its run queue (`current->se.cfs_rq->rq`), which is this CPU's copy of
+//! the per-CPU variable `runqueues`, and the kernel's BTF gives the distance between two per-CPU variables.
 
 use agent_ebpf::CpuControl;
 use aya_ebpf::helpers::{bpf_get_current_task, bpf_probe_read_kernel};
 
 use crate::globals;
 
-/// The address of this CPU's preempt count, or 0. The first event on a CPU finds it, so that a CPU may come online at any time.
+/// The address of this CPU's preempt count, or 0. The first event on a CPU finds it, so that a CPU may come
+/// online at any time.
 #[inline(always)]
 pub fn preempt_count(ctl: *mut CpuControl) -> u64 {
     let known = unsafe { (*ctl).preempt_count };

@@ -1,18 +1,20 @@
 //! The writer of the page ring.
 //!
-//! One writer at a time per CPU, which [`CpuControl::busy`] marks. Tracepoint programs cannot interrupt one another on a CPU
-//! (`bpf_prog_active`, `trace_call_bpf`, kernel/trace/bpf_trace.c), but raw tracepoint programs can interrupt them and each
-//! other, and such a one finds the flag set. It then writes to the side queue (`side`), which whoever holds the flag empties
-//! behind its own record. Interrupts end in reverse order, so a plain load and a plain store take the flag: an interrupt
-//! between the two has released it when the store comes. Only where another task's program may come in between
-//! (`PREEMPTIBLE`) it takes an atomic exchange.
+//! One writer at a time per CPU, which [`CpuControl::busy`] marks. Tracepoint programs cannot interrupt one
+//! another on a CPU (`bpf_prog_active`, `trace_call_bpf`, kernel/trace/bpf_trace.c), but raw tracepoint
+//! programs can interrupt them and each other, and such a one finds the flag set. It then writes to the side
+//! queue (`side`), which whoever holds the flag empties after its own record. Interrupts end in reverse
+//! order, so a plain load and a plain store take the flag: an interrupt between the two has released it when
+//! the store comes. Only where another task's program may come in between (`PREEMPTIBLE`) it takes an atomic
+//! exchange.
 //!
-//! A writer reads the clock after it has the flag, and so the ring is in the order of the time stamps. What interrupts it before that
-//! is older than its event, and goes to the ring before it.
+//! A writer reads the clock after it has the flag, and so the ring is in the order of the time stamps. What
+//! interrupts it before that is older than its event, and goes to the ring before it.
 //!
-//! Nothing in a page is visible to the agent before `head` passes it, except at a stop, after the gate is closed and every
-//! program has returned. Losses are counted atomically, because a writer that is interrupted and the one that interrupts it may both
-//! count; everything else in the control block belongs to the holder of the flag.
+//! Nothing in a page is visible to the agent before `head` passes it, except at a stop, after the gate is
+//! closed and every program has returned. Losses are counted atomically, because a writer that is interrupted
+//! and the one that interrupts it may both count; everything else in the control block belongs to the holder
+//! of the flag.
 
 use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_HEADER, PAGE_SIZE};
 
@@ -35,8 +37,9 @@ pub const SHORT_HEADER: u32 = 4;
 /// Bytes of the header of longer ones.
 pub const LONG_HEADER: u32 = 8;
 
-/// Sizes of the body copy. The verifier does not relate a position to a length, so the bytes behind the common fields are
-/// copied under a bound that both respect: an event fits a page only if the size class above its length does.
+/// Sizes of the body copy. The verifier does not relate a position to a length, so the bytes after the common
+/// fields are copied under a bound that both respect: an event fits a page only if the size class above its
+/// length does.
 macro_rules! for_each_class {
     ($do:ident) => {
         $do!(32);
@@ -50,10 +53,10 @@ macro_rules! for_each_class {
 }
 /// Event header of 8 bytes and common fields of 8.
 const FRONT_MAX: u32 = 16;
-/// Where a page counts as full: behind it, the agent stores how many events were lost before the page (8 bytes,
-/// `RB_MISSED_STORED`). Only an event that fills a page by itself goes further.
+/// Where a page counts as full: after it, the agent stores how many events were lost before the page (8
+/// bytes, `RB_MISSED_STORED`). Only an event that fills a page by itself goes further.
 const FULL: u32 = PAGE_SIZE as u32 - 8;
-/// The longest body: what an empty page holds behind `FRONT_MAX`.
+/// The longest body: what an empty page holds after `FRONT_MAX`.
 const BODY_MAX: u32 = PAGE_SIZE as u32 - PAGE_HEADER as u32 - FRONT_MAX;
 
 /// A CPU's ring and one event's counts on it.
@@ -119,9 +122,10 @@ impl Ring {
         unsafe { atomic::increment(&raw mut (*self.ledger).cut) };
     }
 
-    /// Makes the caller the writer, and gives the time of its event. `None` if it has to use the side queue: because it interrupted
-    /// the writer, or because the queue holds older events. Those may be of interrupts that came before the clock was read, so
-    /// that is looked at last: such an event would otherwise follow this one in the ring, with this one's time.
+    /// Makes the caller the writer, and gives the time of its event. `None` if it has to use the side queue:
+    /// because it interrupted the writer, or because the queue holds older events. Those may be of interrupts
+    /// that came before the clock was read, so that is looked at last: such an event would otherwise follow
+    /// this one in the ring, with this one's time.
     #[inline(always)]
     pub fn acquire(&mut self) -> Option<u64> {
         if !unsafe { take(self.ctl) } {
@@ -141,8 +145,8 @@ impl Ring {
         unsafe { atomic::store(&raw mut (*self.ctl).busy, 0) };
     }
 
-    /// Moves to the ring what interrupting programs have left. A program has one place for this, behind both the page and the
-    /// queue, because the verifier walks through it for each.
+    /// Moves to the ring what interrupting programs have left. A program has one place for this, after both
+    /// the page and the queue, because the verifier walks through it for each.
     #[inline(always)]
     pub fn flush_side(&self) {
         if unsafe { !side::is_empty(self.ctl) } {
@@ -165,7 +169,7 @@ impl Ring {
         }
     }
 
-    /// Takes space for a record whose body, behind the 8 common bytes, has `body` bytes.
+    /// Takes space for a record whose body, after the 8 common bytes, has `body` bytes.
     #[inline(always)]
     pub fn reserve(&mut self, time: u64, body: u32) -> Result<Reservation, LossCause> {
         if body > BODY_MAX {
@@ -239,12 +243,13 @@ pub unsafe fn take(ctl: *mut CpuControl) -> bool {
     true
 }
 
-/// The rarer half of [`Ring::room`]: a time extend, another page, time that stepped back. The event's delta is 0 behind it.
-/// Gives 0 if the ring is full.
+/// The rarer half of [`Ring::room`]: a time extend, another page, time that stepped back. The event's delta
+/// is 0 after it. Gives 0 if the ring is full.
 #[inline(never)]
 fn make_room(ctl: *mut CpuControl, time: u64, need: u32) -> u64 {
     let ctl = unsafe { &mut *ctl };
-    // Deltas cannot be negative. The monotonic clocks step back only as seen from an NMI; CLOCK_TAI does when it is set.
+    // Deltas cannot be negative. The monotonic clocks step back only as seen from an NMI; CLOCK_TAI does when
+    // it is set.
     let time = if time < ctl.last_time { ctl.last_time } else { time };
     let offset = ctl.offset;
     if offset != 0 {
@@ -319,7 +324,8 @@ fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
     PAGE_HEADER as u64
 }
 
-/// Takes back the opening of a page that did not get its first event: a page starts with the time of its first event.
+/// Takes back the opening of a page that did not get its first event: a page starts with the time of its
+/// first event.
 #[inline(never)]
 fn close_empty(ctl: *mut CpuControl) -> u64 {
     let ctl = unsafe { &mut *ctl };
@@ -339,17 +345,18 @@ fn lost_total(ctl: &CpuControl) -> u64 {
     sum
 }
 
-/// What stands behind a record's common fields.
+/// What follows a record's common fields.
 pub trait Body {
     /// Its length in bytes.
     fn len(&self) -> u32;
 
-    /// Writes it to `destination`, which has room for `MAX` bytes; `len` is not more. `false` if the kernel refused.
+    /// Writes it to `destination`, which has room for `MAX` bytes; `len` is not more. `false` if the kernel
+    /// refused.
     fn write<const MAX: u32>(&self, destination: *mut u8, len: u32) -> bool;
 }
 
 impl Reservation {
-    /// The time since the event before.
+    /// The time since the previous event.
     #[inline(always)]
     pub fn delta(&self) -> u32 {
         self.delta
@@ -385,7 +392,7 @@ impl Reservation {
         self.write::<BODY_MAX, { PAGE_SIZE as u32 - BODY_MAX }>(at, len, body).map(|()| end)
     }
 
-    /// Writes a body of at most `MAX` bytes at `at`, which is not behind `LAST`.
+    /// Writes a body of at most `MAX` bytes at `at`, which is not after `LAST`.
     #[inline(always)]
     fn write<const MAX: u32, const LAST: u32>(
         &self,
@@ -419,9 +426,9 @@ pub fn clamp_to(value: u32, max: u32) -> u32 {
 
 /// A value that is not more than `MAX`, in a way that the verifier of every kernel follows.
 ///
-/// Callers have made sure of the bound already. But the compiler may test one copy of a value and use another, or test what
-/// it loads from the stack and load it again, and verifiers before 6.8 do not connect the two. The result of the assembly
-/// is a new value to the compiler, and a bounded one to the verifier.
+/// Callers have made sure of the bound already. But the compiler may test one copy of a value and use
+/// another, or test what it loads from the stack and load it again, and verifiers before 6.8 do not connect
+/// the two. The result of the assembly is a new value to the compiler, and a bounded one to the verifier.
 #[inline(always)]
 pub fn clamp<const MAX: u32>(value: u32) -> u32 {
     let mut value = u64::from(value);
@@ -439,8 +446,9 @@ pub fn clamp<const MAX: u32>(value: u32) -> u32 {
     value as u32
 }
 
-/// The same value, of which the verifier knows nothing any more, with a number of which it knows nothing either. It then takes the ways that
-/// led here for one; before 6.4 it tells them apart by every bit that it knows of numbers which do not matter.
+/// The same value, of which the verifier knows nothing any more, with a number of which it knows nothing
+/// either. It then takes the ways that led here for one; before 6.4 it tells them apart by every bit that it
+/// knows of numbers which do not matter.
 #[inline(always)]
 pub fn forget(value: u32, unknown: u64) -> u32 {
     let mut value = u64::from(value);

@@ -1,8 +1,9 @@
 //! The side queue: records of programs that interrupted a writer (layout and order: `agent_ebpf`).
 //!
-//! Programs that append compete only for `side_tail`. Each takes the clock's time between looking at the tail and moving it,
-//! atomically and only if nobody else has: so entries are in the order of their times. Interrupts end in reverse
-//! order, so an entry that the owner of the ring sees is complete, unless programs can be preempted; then the marker tells.
+//! Programs that append compete only for `side_tail`. Each takes the clock's time between looking at the tail
+//! and moving it, atomically and only if nobody else has: so entries are in the order of their times.
+//! Interrupts end in reverse order, so an entry that the owner of the ring sees is complete, unless programs
+//! can be preempted; then the marker says so.
 
 use agent_ebpf::{
     CpuControl, KERNEL_STACK_MAX, LossCause, PAGE_SIZE, SIDE_ALIGN, SIDE_RECORD_MAX, SIDE_SKIP, SideEntry,
@@ -23,7 +24,8 @@ use crate::{
 const HEADER: u32 = size_of::<SideEntry>() as u32;
 /// How often an append tries again because an interrupt came between.
 const TRIES: usize = 4;
-/// Entries moved at one release. The verifier walks through each of them; what is left waits for the next event, which adds one itself.
+/// Entries moved at one release. The verifier walks through each of them; what is left waits for the next
+/// event, which adds one itself.
 const FLUSH_MAX: usize = 2;
 
 /// An entry that is being filled.
@@ -133,8 +135,9 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
     u64::MAX
 }
 
-/// `flush_side`: moves what is left in the queue of the CPU that its argument names. Run by the agent at a stop, through
-/// `BPF_PROG_TEST_RUN`, when nothing else writes; never attached. Returns how many bytes are left.
+/// `flush_side`: moves what is left in the queue of the CPU that its argument names. Run by the agent at a
+/// stop, through `BPF_PROG_TEST_RUN`, when nothing else writes; never attached. Returns how many bytes are
+/// left.
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn flush_side(ctx: RawTracePointContext) -> i32 {
     let cpu: u64 = ctx.arg(0);
@@ -190,7 +193,8 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
             }
         }
     }
-    // Read anew: kept over the calls they would take stack, of which programs that call this have none to spare.
+    // Read again: kept over the calls they would take stack, of which programs that call this have none to
+    // spare.
     unsafe {
         let size = (&raw const (*header).size).read_volatile();
         let head = atomic::load(&raw const (*ctl).side_head);
@@ -228,8 +232,9 @@ fn move_stack(ctl: *mut CpuControl, slot: u32, time: u64, record: *const u8, len
     0
 }
 
-/// Writes a queued record to the page. Room for the longest is asked for, whatever its length: with one bound the verifier
-/// walks through this once, and what it wastes at the end of a page does not matter for so few records.
+/// Writes a queued record to the page. Room for the longest is asked for, whatever its length: with one bound
+/// the verifier walks through this once, and what it wastes at the end of a page does not matter for so few
+/// records.
 #[inline(always)]
 fn move_record(ring: &mut Ring, time: u64, record: *const u8, len: u32) {
     const NEED: u32 = LONG_HEADER + SIDE_RECORD_MAX as u32;

@@ -1,13 +1,15 @@
-//! What follows an event on request: the stacks of the kernel and of the process, as records of `ftrace:kernel_stack` and
-//! `ftrace:user_stack` directly behind it on the same CPU, where readers look for them.
+//! What follows an event on request: the stacks of the kernel and of the process, as records of
+//! `ftrace:kernel_stack` and `ftrace:user_stack` directly after it on the same CPU, where readers look for
+//! them.
 //!
 //! A kernel stack is one record: readers print frames until the record ends or an address is all ones
-//! (`trace_stack_handler` of trace-cmd), and without their plugin the first [`FRAMES`], which are therefore always there. A user
-//! stack is a record of [`FRAMES`] frames, all that readers print, and up to [`USER_STACK_RECORDS`] of them if it is deeper.
+//! (`trace_stack_handler` of trace-cmd), and without their plugin the first [`FRAMES`], which are therefore
+//! always there. A user stack is a record of [`FRAMES`] frames, all that readers print, and up to
+//! [`USER_STACK_RECORDS`] of them if it is deeper.
 //!
-//! A program that writes to the page writes stacks there too, while it has the flag; one that uses the side queue has them in its
-//! entry. Stacks have rows of their own in the ledger. Where there is none, such as the user stack of a kernel thread, nothing is
-//! recorded, and nothing lost.
+//! A program that writes to the page writes stacks there too, while it has the flag; one that uses the side
+//! queue has them in its entry. Stacks have rows of their own in the ledger. Where there is none, such as the
+//! user stack of a kernel thread, nothing is recorded, and nothing lost.
 
 use agent_ebpf::{
     CpuControl, FRAMES, FRAMES_AT, KERNEL_FRAMES, KERNEL_STACK_MAX, LossCause, PAGE_SIZE, SideEntry,
@@ -33,8 +35,8 @@ pub fn any() -> bool {
     globals::kernel_stack() != 0 || globals::user_stack() != 0
 }
 
-/// The stacks that follow an event whose slot has these flags, in one word that is 0 if there is none. The first `own` frames of the
-/// kernel's stack belong to the program.
+/// The stacks that follow an event whose slot has these flags, in one word that is 0 if there is none. The
+/// first `own` frames of the kernel's stack belong to the program.
 #[inline(always)]
 pub fn wanted(flags: u32, own: u32) -> u32 {
     match flags & (slot_flags::KERNEL_STACK | slot_flags::USER_STACK) {
@@ -43,8 +45,8 @@ pub fn wanted(flags: u32, own: u32) -> u32 {
     }
 }
 
-/// Writes the stacks `wanted` behind the record that was just committed. The caller has the flag. `word` and `pid` are the record's common
-/// fields.
+/// Writes the stacks `wanted` after the record that was just committed. The caller has the flag. `word` and
+/// `pid` are the record's common fields.
 #[inline(never)]
 pub fn to_ring(ctl: *mut CpuControl, ctx: *const u8, wanted: u32, word: u32, pid: u32) -> u64 {
     let cpu = unsafe { (*ctl).cpu };
@@ -78,8 +80,8 @@ pub fn to_ring(ctl: *mut CpuControl, ctx: *const u8, wanted: u32, word: u32, pid
     0
 }
 
-/// Writes the stacks `wanted` behind an entry's record, to `area`, which has [`STACKS_BYTES`](agent_ebpf::STACKS_BYTES). The record's
-/// common fields are there.
+/// Writes the stacks `wanted` after an entry's record, to `area`, which has
+/// [`STACKS_BYTES`](agent_ebpf::STACKS_BYTES). The record's common fields are there.
 #[inline(never)]
 pub fn to_entry(header: *mut SideEntry, area: *mut u8, ctx: *const u8, wanted: u32) -> u64 {
     unsafe {
@@ -113,7 +115,8 @@ fn common(word: u32, id: u32, pid: u32) -> [u32; 2] {
     [word & 0xffff_0000 | id, pid]
 }
 
-/// Takes place for a record that needs up to `NEED` bytes with its header, and lets `fill` write it and tell its length.
+/// Takes place for a record that needs up to `NEED` bytes with its header, and lets `fill` write it and
+/// return its length.
 #[inline(always)]
 fn write<const NEED: u32>(ring: &mut Ring, fill: impl FnOnce(*mut u8) -> u32) {
     let time = ring.control().last_time;
@@ -144,7 +147,8 @@ fn kernel(record: *mut u8, ctx: *const u8, wanted: u32, common: [u32; 2]) -> u32
     FRAMES_AT as u32 + shown
 }
 
-/// Writes part `part` of an `ftrace:user_stack`; gives the record's length, or 0, and whether there may be another part.
+/// Writes part `part` of an `ftrace:user_stack`; gives the record's length, or 0, and whether there may be
+/// another part.
 #[inline(always)]
 fn user(record: *mut u8, ctx: *const u8, part: usize, common: [u32; 2]) -> (u32, bool) {
     const BYTES: u32 = 8 * FRAMES as u32;
@@ -167,7 +171,8 @@ fn head(record: *mut u8, common: [u32; 2], number: u32) {
     }
 }
 
-/// Writes up to `max` bytes of frames, marks what is missing of the first [`FRAMES`], and gives the number of bytes that are frames.
+/// Writes up to `max` bytes of frames, marks what is missing of the first [`FRAMES`], and gives the number of
+/// bytes that are frames.
 #[inline(always)]
 fn frames(record: *mut u8, ctx: *const u8, max: u32, flags: u64) -> u32 {
     unsafe {

@@ -1,12 +1,12 @@
 //! Copies of the strings that system calls are given, as kernels make them from 6.19 on (`sys_fault_user` and
-//! `syscall_put_data`, kernel/trace/trace_syscalls.c): a location word for each behind the arguments, then
+//! `syscall_put_data`, kernel/trace/trace_syscalls.c): a location word for each after the arguments, then
 //! the bytes. Characters that cannot be printed become dots; what is longer than the limit is cut and ends
 //! with three of them; of what cannot be read there are no bytes at all, not even a NUL.
 //!
 //! The kernel lets such a read fault, a program cannot: what is not in memory at the entry is not copied.
 //!
 //! Words are read and written at any byte: these programs are for x86-64, where the verifier allows it, and
-//! the compiler, told of it, would go byte by byte.
+//! the compiler, knowing it, would go byte by byte.
 
 use agent_ebpf::{STRING_CUT, SYSCALL_STRINGS, SyscallSlot};
 use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_probe_read_user_str};
@@ -36,7 +36,7 @@ pub fn record_max() -> u32 {
     FIRST_MAX + SYSCALL_STRINGS as u32 * copy_max() + STEP
 }
 
-/// Writes the copies into a record that has its arguments, and tells where they end.
+/// Writes the copies into a record that has its arguments, and returns where they end.
 ///
 /// # Safety
 /// The record has [`record_max`] bytes.
@@ -56,7 +56,7 @@ pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> u32 {
                     let from = $from;
                     let len = string(record.add(at as usize), from);
                     record.add((words + WORD * $place) as usize).cast::<u32>().write(at | len << 16);
-                    // However long the copy is, the verifier goes on with the same.
+                    // However long the copy is, the verifier continues with the same state.
                     at = clamp_to(forget(at + len, from), FIRST_MAX + ($place + 1) * copy_max());
                 };
             }

@@ -1,6 +1,6 @@
-//! System calls in the fast lane: one program at the entry and one at the exit of every system call, for `raw_syscalls:*` and all of
-//! `syscalls:*`. What is recorded of each call is in `SYSCALLS`, by number; `strings` adds copies of
-//! arguments that are strings.
+//! System calls in the fast lane: one program at the entry and one at the exit of every system call, for
+//! `raw_syscalls:*` and all of `syscalls:*`. What is recorded of each call is in `SYSCALLS`, by number;
+//! `strings` adds copies of arguments that are strings.
 //!
 //! Registers are those of x86-64. The agent does not load these programs elsewhere.
 
@@ -21,12 +21,14 @@ const EXIT_MAX: u32 = 24;
 /// Where the arguments are in a record of `syscalls:sys_enter_*`.
 pub(crate) const ARGS: usize = 16;
 const NO_OTHER: u64 = u64::MAX;
-/// Frames of a stack that are not the kernel's own business: that of `stack`, the program, and `bpf_trace_run`.
+/// Frames of a stack that are not the kernel's own business: that of `stack`, the program, and
+/// `bpf_trace_run`.
 const OWN_FRAMES: u32 = 3;
 /// The same in a function of the program.
 const OWN_FRAMES_CALLED: u32 = OWN_FRAMES + 1;
 
-/// Offsets in `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), in words. An ABI, which the agent checks all the same.
+/// Offsets in `struct pt_regs` (arch/x86/include/uapi/asm/ptrace.h), in words. An ABI, which the agent checks
+/// all the same.
 mod reg {
     pub(super) const BP: usize = 4;
     pub(super) const BX: usize = 5;
@@ -43,8 +45,9 @@ mod reg {
 
 /// `sys_enter(struct pt_regs *regs, long id)`.
 ///
-/// The only record is made in the program itself. Of two, the first is made in a function: nothing of it is left then but that it was
-/// called, and the verifier goes through the second one once. Otherwise it would for each way through the first.
+/// The only record is made in the program itself. Of two, the first is made in a function: nothing of it is
+/// left then but that it was called, and the verifier goes through the second one once. Otherwise it would
+/// for each way through the first.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/syscall_enter")]
 extern "C" fn syscall_enter(ctx: *const u64) -> u64 {
@@ -96,14 +99,15 @@ fn enter<const OWN: u32>(ctx: *const u64) {
     fast::end(frame.as_mut_ptr(), ENTER_MAX.into(), ctx.cast());
 }
 
-/// Keeps the compiler from making one of two ways that differ in their offsets only: the address of each word would be computed.
+/// Keeps the compiler from making one of two ways that differ in their offsets only: the address of each word
+/// would be computed.
 #[inline(always)]
 fn stay_apart() {
     // SAFETY: does nothing.
     unsafe { core::arch::asm!("", options(nostack)) };
 }
 
-/// Which event it is is told here, and the record made there, because records with strings take more room.
+/// Which event it is is found here, and the record made there, because records with strings take more room.
 #[inline(always)]
 fn enter_named(ctx: *const u64) {
     let (_, nr) = arguments(ctx);
@@ -158,7 +162,7 @@ fn named_record<const OWN: u32>(
     if !record.is_null() {
         let (regs, nr) = arguments(ctx);
         unsafe {
-            // The number is an `int`; what is behind it is padding.
+            // The number is an `int`; what is after it is padding.
             record.add(8).cast::<u64>().write(nr);
             copy(record.add(ARGS).cast(), regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
         }

@@ -1,7 +1,8 @@
 //! Which threads are recorded, and what they are called.
 //!
-//! Thread ids are kept in bitmaps, as ftrace keeps `set_event_pid` (kernel/trace/pid_list.c): a test costs one array lookup,
-//! nothing is allocated when a task is followed, and user space sets bits without a system call.
+//! Thread ids are kept in bitmaps, as ftrace keeps `set_event_pid` (kernel/trace/pid_list.c): a test costs
+//! one array lookup, nothing is allocated when a task is followed, and user space sets bits without a system
+//! call.
 
 use agent_ebpf::{COMM_LEN, CpuControl, NAMES_WAKE, NameRecord};
 use aya_ebpf::{
@@ -26,13 +27,14 @@ use crate::{
 /// `CLONE_THREAD` (include/uapi/linux/sched.h).
 const CLONE_THREAD: u64 = 0x1_0000;
 
-/// Whether an event of the current thread is recorded. `other` names the second thread of a scheduler event: as with
-/// ftrace's `set_event_pid` and `set_event_notrace_pid`, a switch or a wakeup counts for both threads, and is left out only if
-/// neither is wanted.
+/// Whether an event of the current thread is recorded. `other` names the second thread of a scheduler event:
+/// as with ftrace's `set_event_pid` and `set_event_notrace_pid`, a switch or a wakeup counts for both
+/// threads, and is left out only if neither is wanted.
 ///
-/// Switches make a chain: whoever gets the CPU is who gives it away next. Where nothing but the agent's own threads is left out, it has no
-/// gaps, for which switches between two of them are recorded, too. Where threads were asked for, a gap is between two others: whoever was
-/// switched to as one that is wanted is also switched away from.
+/// Switches make a chain: whoever gets the CPU is who gives it away next. Where nothing but the agent's own
+/// threads is left out, it has no gaps, for which switches between two of them are recorded, too. Where
+/// threads were asked for, a gap is between two others: whoever was switched to as one that is wanted is also
+/// switched away from.
 #[inline(always)]
 pub fn wanted(
     ctl: *mut CpuControl,
@@ -54,12 +56,12 @@ pub fn wanted(
     is_wanted || wanted_other().is_some()
 }
 
-/// Whether the switch away from the current thread has to be recorded because the one to it was wanted; notes the same for `next`, the
-/// thread that gets the CPU, if that one is wanted. Between the two the thread's name, user, or control group may change, or its being
-/// one of the agent's become known.
+/// Whether the switch away from the current thread has to be recorded because the one to it was wanted; notes
+/// the same for `next`, the thread that gets the CPU, if that one is wanted. Between the two the thread's
+/// name, user, or control group may change, or its being one of the agent's become known.
 ///
-/// The thread is part of the note: a program that rejects a switch by the event's own filter does not come here, and what it leaves
-/// noted is about a thread that no longer has the CPU.
+/// The thread is part of the note: a program that rejects a switch by the event's own filter does not come
+/// here, and what it leaves noted is about a thread that no longer has the CPU.
 ///
 /// The kernel switches with interrupts off, and so nothing comes between the load and the store.
 #[inline(always)]
@@ -98,7 +100,8 @@ fn was_in_scope(tid: u32) -> bool {
     globals::scope() == 0 || contains(&SCOPED, tid)
 }
 
-/// Whether the current thread is within the scope of the recording. Notes it for the events of other threads that are about it.
+/// Whether the current thread is within the scope of the recording. Notes it for the events of other threads
+/// that are about it.
 #[inline(always)]
 fn in_scope(tid: u32) -> bool {
     if globals::scope() == 0 {
@@ -128,8 +131,9 @@ fn contains(set: &Array<u64>, tid: u32) -> bool {
     }
 }
 
-/// `task_newtask(struct task_struct *task, u64 clone_flags)`: the new thread has its parent's name, and is followed when
-/// its parent is traced. It has not run yet (`copy_process`, kernel/fork.c), so none of its events is missed.
+/// `task_newtask(struct task_struct *task, u64 clone_flags)`: the new thread has its parent's name, and is
+/// followed when its parent is traced. It has not run yet (`copy_process`, kernel/fork.c), so none of its
+/// events is missed.
 #[raw_tracepoint(tracepoint = "task_newtask")]
 pub fn task_created(ctx: RawTracePointContext) -> i32 {
     let task: *const u8 = ctx.arg(0);
@@ -149,7 +153,8 @@ pub fn task_created(ctx: RawTracePointContext) -> i32 {
     0
 }
 
-/// `task_rename(struct task_struct *task, const char *comm)`: exec and prctl. It fires before the name is copied.
+/// `task_rename(struct task_struct *task, const char *comm)`: exec and prctl. It fires before the name is
+/// copied.
 #[raw_tracepoint(tracepoint = "task_rename")]
 pub fn task_renamed(ctx: RawTracePointContext) -> i32 {
     let task: *const u8 = ctx.arg(0);
@@ -195,7 +200,8 @@ fn note_name(tid: u32, comm: *const u8) {
             && let Some(ctl) = CONTROL.get_ptr_mut(cpu, globals::control_len())
         {
             // The agent then reads the names from /proc, for as long as the threads live.
-            // SAFETY: from a map lookup. Atomic, as programs of two threads can be on their way here on one CPU.
+            // SAFETY: from a map lookup. Atomic, as programs of two threads can be on their way here on one
+            // CPU.
             atomic::increment(unsafe { &raw mut (*ctl).names_lost });
         }
     }

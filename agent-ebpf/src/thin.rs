@@ -18,8 +18,8 @@ pub fn admits(ring: &mut Ring, cookie: u32) -> bool {
         return true;
     }
     let Some(slot) = EVENTS.get_ptr(cookie) else { return true };
-    // SAFETY: the slot comes from a map lookup and does not change while the event is attached; the event's own row of the ledger
-    // belongs to its program, which does not interrupt itself.
+    // SAFETY: the slot comes from a map lookup and does not change while the event is attached; the event's
+    // own row of the ledger belongs to its program, which does not interrupt itself.
     let (sample, limit) = unsafe { ((*slot).sample, (*slot).rate) };
     if sample > 1 {
         let number = arrive(ring);

@@ -1,7 +1,8 @@
 //! Waking the reader of a CPU's ring, once when enough pages wait for it, and not again before it has looked.
 //!
-//! The reader sleeps on a tiny BPF ring buffer. A record in it with a forced wakeup reaches it from any context: the wakeup itself
-//! is done by an `irq_work` (`bpf_ringbuf_commit`, kernel/bpf/ringbuf.c), so neither a held run queue lock nor an NMI is in its way.
+//! The reader sleeps on a tiny BPF ring buffer. A record in it with a forced wakeup reaches it from any
+//! context: the wakeup itself is done by an `irq_work` (`bpf_ringbuf_commit`, kernel/bpf/ringbuf.c), so
+//! neither a held run queue lock nor an NMI is in its way.
 
 use agent_ebpf::CpuControl;
 use aya_ebpf::{
@@ -30,7 +31,8 @@ pub static WAKE: ReaderRings = ReaderRings(core::cell::UnsafeCell::new(bpf_map_d
     pinning: 0,
 }));
 
-/// Called with every page that is completed: `head` is the number of pages since the start, published already.
+/// Called with every page that is completed: `head` is the number of pages since the start, published
+/// already.
 #[inline(always)]
 pub fn after_page(ctl: &mut CpuControl, head: u64) {
     // A flight recorder's pages stay where they are.

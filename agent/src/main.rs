@@ -3,7 +3,8 @@
 use tracer_agent::cli;
 
 /// What this process was started with, before the standard library's start changes it.
-// SAFETY: the C library calls what is in this section once, before `main`; the function needs nothing that is set up later.
+// SAFETY: the C library calls what is in this section once, before `main`; the function needs nothing that is
+// set up later.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static NOTE_DISPOSITIONS: extern "C" fn() = cli::note_dispositions;

@@ -14,7 +14,8 @@ pub(crate) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     None
 }
 
-/// Whether the disk, or the user's part of it, is full, or a file is as large as this process may make one (`ulimit -f`).
+/// Whether the disk, or the user's part of it, is full, or a file is as large as this process may make one
+/// (`ulimit -f`).
 pub(crate) fn is_disk_full(error: &(dyn Error + 'static)) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(io_kind(error), Some(StorageFull | QuotaExceeded | FileTooLarge))

@@ -1,14 +1,16 @@
 //! Text of others, made safe for a terminal.
 //!
-//! Names in a recording are whatever somebody chose: of a task (`prctl(PR_SET_NAME)`), an event or a field (`kprobe_events`, a file made
-//! for the purpose), a symbol of an ELF file, a file. A terminal obeys what it finds in them: it moves the cursor, sets the title, takes
-//! over the clipboard, answers as if the user had typed. So what goes to a terminal has these bytes as `\x1b`:
+//! Names in a recording are whatever somebody chose: of a task (`prctl(PR_SET_NAME)`), an event or a field
+//! (`kprobe_events`, a file made for the purpose), a symbol of an ELF file, a file. A terminal obeys what it
+//! finds in them: it moves the cursor, sets the title, takes over the clipboard, answers as if the user had
+//! typed. So what goes to a terminal has these bytes as `\x1b`:
 //!
 //! - the control characters of C0 and DEL (ECMA-48, 5.2), but for line feeds and tabs of the layout;
-//! - those of C1, as UTF-8 (U+0080 to U+009F) and as bytes that are no UTF-8: 0x9b begins a sequence as ESC [ does;
+//! - those of C1, as UTF-8 (U+0080 to U+009F) and as bytes that are no UTF-8: 0x9b begins a sequence as ESC [
+//!   does;
 //! - all other bytes that are no UTF-8, which a terminal might take for something else;
-//! - the characters that change the direction of text (Unicode Standard Annex 9, 2.1 to 2.6): they show the rest of a line in another
-//!   order than it has.
+//! - the characters that change the direction of text (Unicode Standard Annex 9, 2.1 to 2.6): they show the
+//!   rest of a line in another order than it has.
 //!
 //! Files and pipes get every byte as it is.
 
@@ -34,7 +36,8 @@ enum Form {
     Json,
 }
 
-/// Escapes what `text` has from byte `from` on. Text without anything to escape is looked at once and not copied.
+/// Escapes what `text` has from byte `from` on. Text without anything to escape is looked at once and not
+/// copied.
 pub fn escape_from(text: &mut Vec<u8>, from: usize, lines: Lines) {
     if let Some(tail) = text.get(from..)
         && let Cow::Owned(safe) = escaped(tail, lines, Form::Bytes)

@@ -1,8 +1,8 @@
 //! What the names in formats stand for.
 //!
-//! The kernel puts numbers in place of the enumerators that its source names in TRACE_DEFINE_ENUM (kernel/trace/trace_events.c,
-//! `trace_event_update_all`). Others are left, and no reader of a file can know their values: it would print numbers where
-//! the kernel prints names, or nothing at all.
+//! The kernel puts numbers in place of the enumerators that its source names in TRACE_DEFINE_ENUM
+//! (kernel/trace/trace_events.c, `trace_event_update_all`). Others are left, and no reader of a file can know
+//! their values: it would print numbers where the kernel prints names, or nothing at all.
 
 use std::{cell::OnceCell, collections::HashMap};
 
@@ -12,7 +12,8 @@ use crate::{event::Names, kernel::btf::Btf};
 #[derive(Debug)]
 pub struct KernelConstants<'b> {
     btf: &'b Btf,
-    /// Read when the first one is asked for: most systems' formats have none. `None` for a name of several values.
+    /// Read when the first one is asked for: most systems' formats have none. `None` for a name of several
+    /// values.
     values: OnceCell<HashMap<&'b str, Option<i64>>>,
 }
 

@@ -1,4 +1,5 @@
-//! What the control blocks said when a reader last looked: all that is known of what was in the rings of a recording that was killed.
+//! What the control blocks said when a reader last looked: all that is known of what was in the rings of a
+//! recording that was killed.
 //!
 //! The file `counts` of the spool, in numbers of 64 bits, little endian:
 //!
@@ -9,8 +10,9 @@
 //! | 16 | how far it came: [`Stage`] |
 //! | 64 + 256 i | two notes of the i-th CPU, of 128 bytes each |
 //!
-//! A note has a CRC-32 of what follows, and a number that rises. Notes are written in turns, so that one that was cut short leaves the
-//! one before it. A note is written *before* the data it counts, so that it never has less than the data.
+//! A note has a CRC-32 of what follows, and a number that rises. Notes are written in turns, so that one that
+//! was cut short leaves the one before it. A note is written *before* the data it counts, so that it never
+//! has less than the data.
 
 use std::{
     collections::BTreeMap,
@@ -77,8 +79,8 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// Events that the size cap removed, where `first_segment` is the number of the oldest segment found. `None` if that is not the one
-    /// that the note tells of.
+    /// Events that the size cap removed, where `first_segment` is the number of the oldest segment found.
+    /// `None` if that is not the one that the note counts.
     pub(super) fn capped(&self, first_segment: u64) -> Option<u64> {
         match self.first_segment.checked_sub(first_segment) {
             Some(0) => Some(self.capped),
@@ -158,7 +160,8 @@ pub(super) struct CountsFile {
 }
 
 impl CountsFile {
-    /// Creates the file for `cpus` CPUs, with room for all notes: writing one takes no space that a full disk might not have.
+    /// Creates the file for `cpus` CPUs, with room for all notes: writing one takes no space that a full disk
+    /// might not have.
     pub(super) fn create(
         spool: &Spool,
         cpus: usize,
@@ -186,7 +189,7 @@ impl CountsFile {
         let mut now = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
         if *now < stage {
             *now = stage;
-            // A stage that cannot be told leaves the one before, which claims less.
+            // A stage that cannot be written leaves the one before, which claims less.
             let _ = self.file.write_all_at(&[stage as u8], STAGE_AT as u64);
         }
     }
@@ -246,7 +249,7 @@ impl CpuNotes {
     fn write(&mut self) {
         self.sequence += 1;
         let at = self.at + self.sequence % 2 * NOTE as u64;
-        // Without this note the one before it holds, which tells less and nothing that is wrong.
+        // Without this note the one before it holds, which says less and nothing wrong.
         let _ = self.file.write_all_at(&self.note.encode(self.sequence, self.cpu), at);
     }
 }
@@ -263,7 +266,8 @@ pub(super) struct Noted {
 }
 
 impl Noted {
-    /// Reads the file. `None` if there is none (as older recorders left none), or if it makes no sense: then nothing is known.
+    /// Reads the file. `None` if there is none (as older recorders left none), or if it makes no sense: then
+    /// nothing is known.
     pub(super) fn load(spool: &Spool) -> Result<Option<Self>, SpoolError> {
         let path = spool.file(NAME);
         let file = match spool.files().open_file(NAME) {

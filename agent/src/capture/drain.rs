@@ -1,11 +1,12 @@
 //! The reader threads: from the rings through the compressor into the spool.
 //!
-//! A thread serves a few CPUs. It sleeps until one of their rings is filled to a quarter, which the programs tell it once, or until a
-//! deadline passes. Woken, it moves whole chunks; at the deadline all pages that are complete, however few. So a page waits for the
-//! deadline at most from the moment when it is complete, and as long as a round of the reader takes. The page that is being filled stays
-//! in the ring until it is full or the recording ends, however long that takes: the programs alone can complete it.
+//! A thread serves a few CPUs. It sleeps until one of their rings is filled to a quarter, which the programs
+//! signal once, or until a deadline passes. Woken, it moves whole chunks; at the deadline all pages that are
+//! complete, however few. So a page waits for the deadline at most from the moment when it is complete, and
+//! as long as a round of the reader takes. The page that is being filled stays in the ring until it is full
+//! or the recording ends, however long that takes: the programs alone can complete it.
 //!
-//! A page's memory goes back to the kernel only after its bytes are in the spool.
+//! A page's memory is released only after its bytes are in the spool.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
@@ -32,16 +33,16 @@ use crate::{
     tracedat::{ChunkCompressor, Compression, Endian, layout},
 };
 
-/// Pages compressed together. Readers of trace files decompress a chunk at a time and the best of them cache few, so 10 to 64
-/// pages are the sizes that serve both.
+/// Pages compressed together. Readers of trace files decompress a chunk at a time and the best of them cache
+/// few, so 10 to 64 pages are the sizes that serve both.
 const CHUNK_PAGES: u64 = layout::CHUNK_PAGES as u64;
 /// CPUs served by one thread.
 pub(super) const CPUS_PER_THREAD: usize = 4;
-/// How long a complete page waits at most before it is stored, unless the user chooses a time, and all that an idle machine notices of
-/// the reader.
+/// How long a complete page waits at most before it is stored, unless the user chooses a time, and all that
+/// an idle machine notices of the reader.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// Compressed bytes that are written at once. Writes of a chunk each would make the file system clear the rest of a page of its
-/// cache every time.
+/// Compressed bytes that are written at once. Writes of a chunk each would make the file system clear the
+/// rest of a page of its cache every time.
 const WRITE_BYTES: usize = 128 << 10;
 
 /// What the threads of a recording share.
@@ -100,8 +101,9 @@ struct Finished {
     names: Option<(NameStream, NameTable)>,
 }
 
-/// Lets this thread go before all ordinary ones: on a machine that is busy, a reader that has to wait for its turn loses events. What it
-/// does has to be done in any case, so the others lose nothing by its doing it at once. Without the right to, it waits like any thread.
+/// Lets this thread go before all ordinary ones: on a machine that is busy, a reader that has to wait for its
+/// turn loses events. What it does has to be done in any case, so the others lose nothing by its doing it at
+/// once. Without the right to, it waits like any thread.
 fn go_first() {
     // A priority of the calling thread only: the kernel knows no other (sched(7)).
     let _not_allowed = rustix::process::setpriority_process(None, NICE_FIRST);
@@ -169,7 +171,8 @@ impl Drain {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Empties the rings and ends the threads. Only after the gates are closed and all programs have returned.
+    /// Empties the rings and ends the threads. Only after the gates are closed and all programs have
+    /// returned.
     ///
     /// Gives what is in the spool even when something failed on the way.
     pub(super) fn finish(mut self) -> (Vec<Drained>, Option<(NameStream, NameTable)>, Option<SpoolError>) {
@@ -250,7 +253,8 @@ impl Worker {
 
     fn read_until_stop(&mut self, cpus: &mut [(CpuRing<'_>, CpuSpool)]) -> Result<(), SpoolError> {
         let deadline = self.options.deadline.unwrap_or(DEADLINE);
-        // Its own time, not that of the last wakeup: a ring that fills slowly must not wait for as long as others wake the reader.
+        // Its own time, not that of the last wakeup: a ring that fills slowly must not wait for as long as
+        // others wake the reader.
         let mut due = Instant::now() + deadline;
         while !self.sleep(due.saturating_duration_since(Instant::now())) {
             let mut is_due = Instant::now() >= due;
@@ -308,8 +312,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Moves the whole chunks that wait; if `all`, every page that waits. What arrives meanwhile waits for the next round: a ring that
-    /// fills faster than it is stored must not keep the thread from the others.
+    /// Moves the whole chunks that wait; if `all`, every page that waits. What arrives meanwhile waits for
+    /// the next round: a ring that fills faster than it is stored must not keep the thread from the others.
     fn move_ready(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool, all: bool) -> Result<(), SpoolError> {
         let chunk = chunk_pages(ring.capacity());
         let least = if all { 1 } else { chunk };
@@ -318,7 +322,8 @@ impl Worker {
             spool.note(ring.control());
         }
         while ready >= taken + least {
-            // No more than waited at first: that much is in the note, and what came since then is for the next round.
+            // No more than waited at first: that much is in the note, and what came since then is for the
+            // next round.
             let run = ring.take(taken, chunk.min(ready - taken));
             if !run.bytes.is_empty() {
                 spool.append(run.bytes, PAGE_SIZE, run.events, &mut self.compressor)?;
@@ -424,7 +429,8 @@ fn chunk_pages(capacity: u64) -> u64 {
     CHUNK_PAGES.min(capacity / 4).max(1)
 }
 
-/// How many waiting pages wake the reader of a ring: a quarter of it. While the reader gets up, the rest takes what comes.
+/// How many waiting pages wake the reader of a ring: a quarter of it. While the reader gets up, the rest
+/// takes what comes.
 pub(super) fn wake_pages(ring_pages: u32) -> u32 {
     (ring_pages / 4).max(1)
 }

@@ -42,7 +42,7 @@ pub struct EventPlan {
     pub unusable: Vec<(EventName, UnusableFormat)>,
     /// Where the fast lane's system call programs are attached, if an event needs them.
     pub hooks: Option<Hooks>,
-    /// The probes behind the last of the events.
+    /// The probes after the last of the events.
     pub probes: Vec<CaptureProbe>,
 }
 
@@ -66,7 +66,7 @@ pub enum UnusableFormat {
     /// The kernel cannot evaluate its filter.
     #[error("its filter cannot be evaluated in the kernel: {0}")]
     Filter(#[from] Uncompiled),
-    /// Its filter holds for none of its records, for example because it has none of the fields.
+    /// Its filter matches none of its records, for example because it has none of the fields.
     #[error("the filter `{0}` holds for none of its records")]
     NeverHolds(String),
     /// With its contexts it is too long.
@@ -102,9 +102,10 @@ pub enum PlanError {
 }
 
 impl EventPlan {
-    /// Reads the formats of the selected events and of everything else in their systems, or in every system if
-    /// `all_formats`. `wanted` has an entry for each rule of the selection; of several rules that add an event, the last one says
-    /// what is wanted of it. `required` tells whether an event was asked for by its name.
+    /// Reads the formats of the selected events and of everything else in their systems, or in every system
+    /// if `all_formats`. `wanted` has an entry for each rule of the selection; of several rules that add an
+    /// event, the last one says what is wanted of it. `required` says whether an event was asked for by its
+    /// name.
     pub fn make(
         tracefs: &Tracefs,
         selection: &Selection,
@@ -159,8 +160,8 @@ impl EventPlan {
         Ok(plan)
     }
 
-    /// Adds a probe: its events get ids, and their formats go where those of their systems are. `rule` is what is wanted of it; its filter
-    /// is part of its programs.
+    /// Adds a probe: its events get ids, and their formats go where those of their systems are. `rule` is
+    /// what is wanted of it; its filter is part of its programs.
     pub fn add_probe(&mut self, probe: ProbePlan, rule: &EventRule) -> Result<(), NameTaken> {
         let first_slot = self.events.len() as u32;
         let mut first_name = None;
@@ -309,7 +310,8 @@ impl EventPlan {
     }
 }
 
-/// Where an event's contexts begin: behind its last field, or what the kernel has as the record of a system call.
+/// Where an event's contexts begin: after its last field, or what the kernel has as the record of a system
+/// call.
 fn contexts_at(slot: &EventSlot) -> u32 {
     let is_call = slot.flags & slot_flags::SYSCALL != 0;
     if is_call { slot.fixed_len.max(slot.fields_end).into() } else { slot.fields_end.into() }

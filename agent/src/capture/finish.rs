@@ -29,18 +29,21 @@ use crate::tracedat::{
     Writer,
 };
 
-/// Number of the file option that holds the loss ledger as JSON text. Readers skip options that they do not know.
+/// Number of the file option that holds the loss ledger as JSON text. Readers skip options that they do not
+/// know.
 pub const LEDGER_OPTION: OptionId = OptionId::LEDGER;
 
-/// Number of the file option that names the files which addresses of user stacks are in, with their build ids, as JSON text.
+/// Number of the file option that names the files which addresses of user stacks are in, with their build
+/// ids, as JSON text.
 pub const BINARIES_OPTION: OptionId = OptionId(0x5444);
 
 /// Free space beyond the data and the symbols below which data is moved instead of copied.
 const COPY_MARGIN: u64 = 4 << 20;
 
-/// Free space that the parts of the file beside data and symbols have: what is kept back for them while recording.
+/// Free space that the parts of the file beside data and symbols have: what is kept back for them while
+/// recording.
 const METADATA_MARGIN: u64 = 1 << 20;
-/// Bytes that are copied between two looks at whether to go on.
+/// Bytes that are copied between two checks whether to go on.
 const COPY_STEP: u64 = 64 << 20;
 
 /// Why the trace file could not be made. The spool is still there.
@@ -93,13 +96,15 @@ pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
     build(spool, &manifest, &extras, stats, &data, &output, stop)
 }
 
-/// Makes a trace file of what a crashed recording left in its spool, and removes the spool, unless there is damage in it.
+/// Makes a trace file of what a crashed recording left in its spool, and removes the spool, unless there is
+/// damage in it.
 ///
-/// The file goes beside the spool, under the name that the recording was started with: where the spool is now, not where it was
-/// or where this is called. A spool that was kept aside keeps its number, as there is a newer file. `output` overrules both.
+/// The file goes beside the spool, under the name that the recording was started with: where the spool is
+/// now, not where it was or where this is called. A spool that was kept aside keeps its number, as there is a
+/// newer file. `output` overrules both.
 ///
-/// `stop` is asked now and then, but not while data are moved for want of room for a copy; when it says so, the spool stays and there is
-/// no file.
+/// `stop` is asked now and then, but not while data are moved for want of room for a copy; when it says so,
+/// the spool stays and there is no file.
 pub fn recover(
     spool: Spool,
     output: Option<Output>,
@@ -258,8 +263,9 @@ fn must_move(spool: &Spool, output: &Output, data: &[CpuData], symbols: u64) -> 
     target.free_bytes().is_ok_and(|free| free < len + symbols + COPY_MARGIN)
 }
 
-/// The file before it has its name. It is written beside its final place, so that renaming it there cannot fail half-way; when data is
-/// moved, in the spool, where it stays with the rest of the recording until it is complete.
+/// The file before it has its name. It is written beside its final place, so that renaming it there cannot
+/// fail half-way; when data is moved, in the spool, where it stays with the rest of the recording until it is
+/// complete.
 enum Draft {
     /// In the spool, where an earlier one is ours to replace.
     InSpool,
@@ -371,7 +377,8 @@ fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
     options
 }
 
-/// Brings a segment's data to `at` in `out` and returns their length. A copy may share the blocks of the disk.
+/// Brings a segment's data to `at` in `out` and returns their length. A copy may share the blocks of the
+/// disk.
 fn transfer(
     (spool, cpu, segment): (&Spool, u32, &SegmentFile),
     content: &SegmentContent,

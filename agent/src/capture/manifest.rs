@@ -62,7 +62,7 @@ pub struct Manifest {
 struct Malformed(&'static str);
 
 impl Manifest {
-    /// Collects what the running kernel tells about itself. The event formats are for the caller to add.
+    /// Collects what the running kernel reports about itself. The event formats are for the caller to add.
     pub fn of_kernel(
         tracefs: &Tracefs,
         clock: TraceClock,
@@ -224,7 +224,8 @@ fn path_from(bytes: &[u8]) -> PathBuf {
     PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes))
 }
 
-/// Numbers are `u64` little endian; texts are a number of bytes and the bytes; lists are a number and their texts.
+/// Numbers are `u64` little endian; texts are a number of bytes and the bytes; lists are a number and their
+/// texts.
 struct Output(Vec<u8>);
 
 impl Output {

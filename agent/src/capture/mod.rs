@@ -1,15 +1,15 @@
 //! A recording, from start to finished file.
 //!
-//! [`Capture`] attaches the programs and runs the reader threads, which store the rings' pages in a [`Spool`] beside the
-//! output. Stopping closes the gates, stores the rest and gives [`Recorded`]; [`finish()`] makes the trace file of it. After a
-//! crash [`recover`] does the same with what the spool holds.
+//! [`Capture`] attaches the programs and runs the reader threads, which store the rings' pages in a [`Spool`]
+//! beside the output. Stopping closes the gates, stores the rest and gives [`Recorded`]; [`finish()`] makes
+//! the trace file of it. After a crash [`recover`] does the same with what the spool holds.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `events` | which events, and the formats to store |
 //! | `constants` | what names in formats stand for |
 //! | `stacks` | stacks that follow events |
-//! | `options` | what a capture is told to record |
+//! | `options` | what a capture is asked to record |
 //! | `recorder` | the running capture |
 //! | `drain` | reader threads: ring to spool |
 //! | `spool`, `segment` | data on its way to the file, written and read back |

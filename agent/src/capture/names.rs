@@ -1,7 +1,8 @@
 //! Thread names: what `report` prints in place of `<...>`.
 //!
-//! A trace file has one name for each thread id. Ours come from /proc when the recording starts and from every fork, exec and
-//! rename after that; the newest wins, as in the kernel's own cache, but none is ever evicted.
+//! A trace file has one name for each thread id. Ours come from /proc when the recording starts and from
+//! every fork, exec and rename after that; the newest wins, as in the kernel's own cache, but none is ever
+//! evicted.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! What a capture is told to record, and how.
+//! What a capture is asked to record, and how.
 
 use std::{sync::Arc, time::Duration};
 
@@ -67,7 +67,8 @@ pub struct CaptureProbe {
 /// Which threads are recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskFilter {
-    /// Processes traced from the start, with all their threads. New threads of theirs are traced too where the kernel has BTF.
+    /// Processes traced from the start, with all their threads. New threads of theirs are traced too where
+    /// the kernel has BTF.
     pub processes: Vec<u32>,
     /// Trace their child processes, too.
     pub follow_fork: bool,
@@ -100,13 +101,14 @@ impl Symbols {
 pub struct CaptureOptions {
     /// The events.
     pub events: Vec<CaptureEvent>,
-    /// The probes behind those of them that take the lane [`Lane::Probe`].
+    /// The probes after those of them that take the lane [`Lane::Probe`].
     pub probes: Vec<CaptureProbe>,
     /// The counters that events carry, which programs read as long as they are here.
     pub counters: Arc<Counters>,
     /// Clock of the time stamps.
     pub clock: TraceClock,
-    /// CPUs whose events are recorded; each gets a ring. One that is offline is recorded as soon as it comes online.
+    /// CPUs whose events are recorded; each gets a ring. One that is offline is recorded as soon as it comes
+    /// online.
     pub cpus: Vec<u32>,
     /// One more than the highest possible CPU id.
     pub possible_cpus: u32,
@@ -120,7 +122,7 @@ pub struct CaptureOptions {
     pub scope: Option<Scope>,
     /// Leave out events of this process's own threads.
     pub exclude_self: bool,
-    /// The longest time between two looks at the rings.
+    /// The maximum polling interval of the rings.
     pub poll_interval: Option<Duration>,
     /// Bytes of pages kept for each CPU.
     pub cap: Option<u64>,

@@ -40,9 +40,11 @@ use crate::{
 
 /// How long a stop waits for programs that were already running when the gates closed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
-/// Descriptors beside those of events and of CPUs' spools: programs, maps, pipes, and what the agent was started with.
+/// Descriptors beside those of events and of CPUs' spools: programs, maps, pipes, and what the agent was
+/// started with.
 const OTHER_FILES: u64 = 48;
-/// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols themselves.
+/// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols
+/// themselves.
 const RESERVE_MARGIN: u64 = 1 << 20;
 /// What the kernel's symbols take at most, compressed and as they are.
 const RESERVE_SYMBOLS: (u64, u64) = (2 << 20, 12 << 20);
@@ -129,8 +131,8 @@ pub struct Capture {
     started: Option<(Instant, u64)>,
 }
 
-/// The descriptors that keep programs attached. However a capture ends, they go to the background detacher: closing them here
-/// would take seconds to minutes.
+/// The descriptors that keep programs attached. However a capture ends, they go to the background detacher:
+/// closing them here would take seconds to minutes.
 #[derive(Debug, Default)]
 struct Links {
     events: Vec<Attachment>,
@@ -141,7 +143,7 @@ struct Links {
 
 impl Drop for Links {
     fn drop(&mut self) {
-        // Raw tracepoints are let go of at once.
+        // Raw tracepoints are detached at once.
         self.tasks.clear();
         self.fast = FastLinks::default();
         let mut attachments = self.probes.take_attachments();
@@ -186,7 +188,8 @@ pub struct Recorded {
 impl Capture {
     /// Creates the spool, loads and attaches everything; nothing is recorded before [`Capture::open_gates`].
     ///
-    /// `attaching` is told how many of how many kinds of events are done, which with thousands of them takes seconds.
+    /// `attaching` is told how many of how many kinds of events are done, which with thousands of them takes
+    /// seconds.
     pub fn prepare(
         mut options: CaptureOptions,
         attaching: &mut dyn FnMut(usize, usize),
@@ -294,7 +297,7 @@ impl Capture {
         Ok(Prepared { links, programs, drain, counts, symbols, mappings, left_out })
     }
 
-    /// Events that the kernel refused and nobody asked for by name.
+    /// Events that the kernel refused and that were not requested by name.
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
     }
@@ -343,12 +346,12 @@ impl Capture {
         progress
     }
 
-    /// What tells the spool that the end did not come by itself.
+    /// What marks in the spool that the end did not come by itself.
     pub fn ending(&self) -> Ending {
         Ending(self.counts.clone())
     }
 
-    /// Stops recording and brings all data into the spool. Detaching goes on in the background.
+    /// Stops recording and brings all data into the spool. Detaching continues in the background.
     pub fn stop(self) -> Recorded {
         let Self {
             links,
@@ -385,7 +388,8 @@ impl Capture {
         if let Some((_, mut names)) = names {
             if names_lost != 0 {
                 for thread in proc::threads().unwrap_or_default() {
-                    // A failure to journal does not matter any more: the table itself is what is used from here on.
+                    // A failure to journal does not matter any more: the table itself is what is used from
+                    // here on.
                     let _ =
                         names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) });
                 }
@@ -524,8 +528,8 @@ fn attach_own(
     Ok(links)
 }
 
-/// Traces every thread of a process. The programs add what its traced threads create from now on; a thread that one of the
-/// others creates while /proc is read shows in the next look.
+/// Traces every thread of a process. The programs add what its traced threads create from now on; a thread
+/// that one of the others creates while /proc is read shows in the next look.
 fn trace_process(programs: &Programs, process: u32) {
     let mut known = std::collections::BTreeSet::new();
     loop {
@@ -554,8 +558,8 @@ fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
     }
 }
 
-/// Every attached event is a descriptor. Without enough of them hundreds of events would be refused one by one, and in the end
-/// the command could not be started.
+/// Every attached event is a descriptor. Without enough of them hundreds of events would be refused one by
+/// one, and in the end the command could not be started.
 fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
     // A link for each event, and its perf event or its program.
     let places: usize =
@@ -628,8 +632,8 @@ fn controls<'a>(rings: &'a Rings, cpus: &[u32]) -> impl Iterator<Item = Control<
 /// Waits until every program that passed an open gate has returned.
 ///
 /// Programs run with preemption disabled, so a grace period, which `membarrier` waits for
-/// (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command; there the busy flags and a
-/// moment's patience, far longer than any program runs, do the same.
+/// (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command; there the
+/// busy flags and a moment's patience, far longer than any program runs, do the same.
 fn wait_until_quiet(rings: &Rings, cpus: &[u32]) {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes plain numbers.

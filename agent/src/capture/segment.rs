@@ -12,7 +12,7 @@ use crate::tracedat::{
 /// The most that a chunk of ours holds.
 const CHUNK_MAX: usize = CHUNK_PAGES * PAGE_SIZE;
 
-/// What is whole in a segment file. Bytes behind it are a chunk that a crash or a full disk cut short.
+/// What is whole in a segment file. Bytes after it are a chunk that a crash or a full disk cut short.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SegmentContent {
     /// Offsets and lengths of what can be read: whole chunks, or whole pages without compression.
@@ -23,7 +23,7 @@ pub(super) struct SegmentContent {
     pub pages: u64,
     /// Events. Known only from a verification.
     pub events: u64,
-    /// Events lost before the pages, as the pages' marks tell. Known only from a verification.
+    /// Events lost before the pages, as the pages' marks say. Known only from a verification.
     pub missed: u64,
     /// Time of the last event. Known only from a verification.
     pub last_time: Option<u64>,
@@ -47,7 +47,7 @@ impl SegmentContent {
     }
 }
 
-/// How closely a segment is looked at.
+/// How closely a segment is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// Follow the sizes: for data that this process wrote.
@@ -56,8 +56,9 @@ pub(super) enum Look {
     Verify,
 }
 
-/// Finds the whole chunks of a segment, unless `stop` says that nobody waits for it any more. A chunk that cannot be decompressed is left out; where a header makes no sense nobody
-/// knows where the next one is, and that is the end.
+/// Finds the whole chunks of a segment, unless `stop` says that the result is no longer needed. A chunk that
+/// cannot be decompressed is left out; where a header makes no sense nobody knows where the next one is, and
+/// that is the end.
 pub(super) fn measure(
     file: &File,
     path: &Path,
@@ -100,8 +101,8 @@ pub(super) fn measure(
                     .and_then(|()| pages.get(..plain_len)),
             };
             let Some((events, missed, last_time)) = plain.and_then(count) else {
-                // All of a chunk is there. Of a bad page without compression only what follows tells whether the write of its
-                // chunk was cut short.
+                // All of a chunk is there. Of a bad page without compression only what follows shows whether
+                // the write of its chunk was cut short.
                 content.damaged |= header != 0;
                 continue;
             };
@@ -161,8 +162,8 @@ pub(super) fn each_page(
     Ok(())
 }
 
-/// The compressed and uncompressed size of the chunk at `at`, if it is all there. Zeros are what a power cut leaves in place of data that
-/// never reached the disk.
+/// The compressed and uncompressed size of the chunk at `at`, if it is all there. Zeros are what a power cut
+/// leaves in place of data that never reached the disk.
 fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<(u64, usize)>> {
     if left < CHUNK_HEADER as u64 {
         return Ok(None);
@@ -182,7 +183,8 @@ fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<(u64, usize
     Ok(sane.then_some((compressed, uncompressed)))
 }
 
-/// Counts the events on pages and those missed before them, and finds the time of the last event; `None` if a page is damaged.
+/// Counts the events on pages and those missed before them, and finds the time of the last event; `None` if a
+/// page is damaged.
 fn count(pages: &[u8]) -> Option<(u64, u64, Option<u64>)> {
     let (mut events, mut missed, mut last_time) = (0, 0_u64, None);
     for one in pages.chunks_exact(PAGE_SIZE) {
@@ -241,7 +243,8 @@ mod tests {
         }
     }
 
-    /// A record whose length does not count its own word ends the page for readers: what is after it was not recovered.
+    /// A record whose length does not count its own word ends the page for readers: what is after it was not
+    /// recovered.
     #[test]
     fn events_that_no_reader_sees_are_not_counted() {
         for compression in [ZSTD, Compression::None] {

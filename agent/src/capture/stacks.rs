@@ -1,4 +1,5 @@
-//! Stacks that follow events: `ftrace:kernel_stack` and `ftrace:user_stack`, as records directly behind those of their events.
+//! Stacks that follow events: `ftrace:kernel_stack` and `ftrace:user_stack`, as records directly after those
+//! of their events.
 
 use agent_ebpf::{FRAMES, FRAMES_AT, slot_flags};
 
@@ -55,8 +56,8 @@ impl StackKind {
 }
 
 impl EventPlan {
-    /// Lets stacks follow those of the planned events that `wants` chooses; returns how many that are. The stack's own event is one more of
-    /// the plan's if there is any.
+    /// Lets stacks follow those of the planned events that `wants` chooses; returns how many that are. The
+    /// stack's own event is one more of the plan's if there is any.
     pub fn add_stacks(
         &mut self,
         tracefs: &Tracefs,

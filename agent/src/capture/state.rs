@@ -23,8 +23,8 @@ pub(super) struct StateReader {
 }
 
 impl StateReader {
-    /// Starts collecting into `spool`. A failure leaves no file, and then the trace file has no initial state; so does a disk that is
-    /// nearly full: all of it is the data's.
+    /// Starts collecting into `spool`. A failure leaves no file, and then the trace file has no initial
+    /// state; so does a disk that is nearly full: all of it is the data's.
     pub(super) fn start(spool: &Spool, clock: TraceClock) -> Self {
         let files = spool.files().clone();
         let stop = Arc::new(AtomicBool::new(false));

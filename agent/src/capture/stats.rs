@@ -15,19 +15,19 @@ use crate::{
 pub struct Stats {
     /// From opening the gates to closing them.
     pub duration: Duration,
-    /// The time, by the recording's clock in nanoseconds, in which every firing of a recorded event is in the file or counted
-    /// as lost: from the moment when all gates were open, with everything attached, to the one when the first was
-    /// closed. What fires before or after it on a CPU may be there.
+    /// The time, by the recording's clock in nanoseconds, in which every firing of a recorded event is in the
+    /// file or counted as lost: from the moment when all gates were open, with everything attached, to the
+    /// one when the first was closed. What fires before or after it on a CPU may be there.
     pub covered: Option<(u64, u64)>,
-    /// Events that were asked for by a pattern and that the kernel refused to attach: none of their firings is recorded
-    /// or counted.
+    /// Events that were asked for by a pattern and that the kernel refused to attach: none of their firings
+    /// is recorded or counted.
     pub not_attached: Vec<String>,
     /// By CPU.
     pub cpus: Vec<CpuStats>,
     /// By event.
     pub events: Vec<EventStats>,
-    /// Events that fired while another tracing program ran on their CPU, or the same one, so that the kernel skipped ours; by program, over
-    /// all CPUs.
+    /// Events that fired while another tracing program ran on their CPU, or the same one, so that the kernel
+    /// skipped ours; by program, over all CPUs.
     pub recursion_misses: Vec<RecursionMisses>,
     /// Whether there may be more of them, which the kernel does not count.
     pub skips_uncounted: bool,
@@ -35,7 +35,8 @@ pub struct Stats {
     pub names_lost: Option<u64>,
     /// Control groups of the recording's scope that were removed meanwhile.
     pub vanished_cgroups: Vec<String>,
-    /// Set for a recording whose file was not made at its end. Counts by event are then not known, nor what filters left out.
+    /// Set for a recording whose file was not made at its end. Counts by event are then not known, nor what
+    /// filters left out.
     pub recovered: Option<Recovered>,
 }
 
@@ -46,7 +47,8 @@ pub struct Recovered {
     pub unreadable_bytes: u64,
     /// How it came to its end.
     pub end: End,
-    /// Whether it was a flight recorder, whose events are in the rings until it ends. `None` if that is not known.
+    /// Whether it was a flight recorder, whose events are in the rings until it ends. `None` if that is not
+    /// known.
     pub overwrite: Option<bool>,
 }
 
@@ -90,14 +92,18 @@ impl End {
     }
 }
 
-/// What is not known of a CPU whose ring was not emptied. Its counts are those of the moment `counted`: there are at least as many.
+/// What is not known of a CPU whose ring was not emptied. Its counts are those of the moment `counted`: there
+/// are at least as many.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenEnd {
-    /// Time of the last event that is stored, by the recording's clock: what came behind it is missing. `None` if none is stored.
+    /// Time of the last event that is stored, by the recording's clock: what came after it is missing. `None`
+    /// if none is stored.
     pub since: Option<u64>,
-    /// When the counts were noted, by the recording's clock. `None` if they were not: then they are those found in the data.
+    /// When the counts were noted, by the recording's clock. `None` if they were not: then they are those
+    /// found in the data.
     pub counted: Option<u64>,
-    /// Whether what is counted and not stored is missing from that time on: not where data are damaged in the middle.
+    /// Whether what is counted and not stored is missing from that time on: not where data are damaged in the
+    /// middle.
     pub is_comparable: bool,
 }
 
@@ -112,13 +118,13 @@ pub struct CpuStats {
     pub stored: SpoolTotals,
     /// Events lost, by [`LossCause`].
     pub lost: [u64; LossCause::COUNT],
-    /// Events lost for a cause that is not known: marks in the data of a recording that was killed tell none.
+    /// Events lost for a cause that is not known: marks in the data of a recording that was killed have none.
     pub lost_unexplained: u64,
     /// Events in ring pages that overwrite mode reused.
     pub overwritten: u64,
     /// Events that filters left out.
     pub filtered: u64,
-    /// Whether a size cap removed events of which nobody knows how many.
+    /// Whether a size cap removed events whose number is unknown.
     pub capped_unknown: bool,
     /// Set if the ring was not emptied.
     pub open_end: Option<OpenEnd>,
@@ -157,7 +163,7 @@ impl EventStats {
         total(self.lost)
     }
 
-    /// Events that nobody wanted.
+    /// Events that were not wanted.
     pub fn left_out(&self) -> u64 {
         self.filtered + self.sampled_out
     }
@@ -185,8 +191,8 @@ impl CpuStats {
         total(self.lost).saturating_add(self.lost_unexplained)
     }
 
-    /// Events that were in the ring and could not be stored, because the disk was full. Of a CPU whose end is open, how many there are
-    /// at least.
+    /// Events that were in the ring and could not be stored, because the disk was full. Of a CPU whose end is
+    /// open, how many there are at least.
     pub fn unstored(&self) -> u64 {
         let Self { events, stored, overwritten, .. } = self;
         if self.capped_unknown {
@@ -203,10 +209,11 @@ impl CpuStats {
         Some(Missing { at_least: at_least.map(|_| self.unstored()), since, counted })
     }
 
-    /// Content of the CPUSTAT option: the lines of tracefs' `per_cpu/cpuN/stats`, with our counts in their places.
+    /// Content of the CPUSTAT option: the lines of tracefs' `per_cpu/cpuN/stats`, with our counts in their
+    /// places.
     ///
-    /// `entries` are events left in the kernel's buffer, which are none; `overrun` are events that overwrite mode or a size cap
-    /// gave up; `dropped events` those lost.
+    /// `entries` are events left in the kernel's buffer, which are none; `overrun` are events that overwrite
+    /// mode or a size cap gave up; `dropped events` those lost.
     pub fn cpustat(&self) -> String {
         let Self { cpu, stored, overwritten, .. } = self;
         let overrun = overwritten.saturating_add(stored.capped_events);
@@ -235,16 +242,16 @@ impl Stats {
         total(self.cpus.iter().map(CpuStats::lost_total))
     }
 
-    /// Everything that fired and is not in the file, as far as this kernel tells: what was lost, what was in the rings and could
-    /// not be stored, and what the recursion guard kept from the programs. What was given up on demand is not among it:
-    /// by a flight recorder, a size cap or a rate limit.
+    /// Everything that fired and is not in the file, as far as this kernel counts it: what was lost, what was
+    /// in the rings and could not be stored, and what the recursion guard kept from the programs. What was
+    /// given up on demand is not among it: by a flight recorder, a size cap or a rate limit.
     pub fn missing_total(&self) -> u64 {
         let lost = self.lost_total().saturating_sub(self.rate_limited());
         total([lost, self.unstored(), self.recursion_misses().unwrap_or(0)])
     }
 
-    /// Events that the kernel's recursion guard kept from the programs. `None` where the kernel does not count them for all programs
-    /// (before 6.7), and for a recovered recording.
+    /// Events that the kernel's recursion guard kept from the programs. `None` where the kernel does not
+    /// count them for all programs (before 6.7), and for a recovered recording.
     pub fn recursion_misses(&self) -> Option<u64> {
         if self.recovered.is_some() {
             return None;
@@ -257,8 +264,8 @@ impl Stats {
         total(self.cpus.iter().map(|cpu| cpu.lost[LossCause::RateLimit as usize]))
     }
 
-    /// The ledger as JSON, for the file: the counts, and how the clock stood to wall time (nanoseconds to add, and how wrong
-    /// they can be).
+    /// The ledger as JSON, for the file: the counts, and how the clock stood to wall time (nanoseconds to
+    /// add, and how wrong they can be).
     pub fn to_json(&self, clock: &str, realtime_offset: i64, realtime_uncertainty: u64) -> String {
         let mut json = String::from("{\"version\":2");
         let _ = write!(
@@ -345,7 +352,8 @@ impl Stats {
         json
     }
 
-    /// A CPU's counts. Those that are not known are `null`; where `missing` is, the others are those of the moment `counted_ns`.
+    /// A CPU's counts. Those that are not known are `null`; where `missing` is, the others are those of the
+    /// moment `counted_ns`.
     fn push_cpu(&self, json: &mut String, cpu: &CpuStats) {
         let CpuStats { stored, overwritten, filtered, open_end, .. } = *cpu;
         let is_exact = open_end.is_none();

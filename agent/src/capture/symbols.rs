@@ -1,6 +1,8 @@
-//! The kernel's symbols, read while recording: the kernel takes a while to print them, and a stop should not wait for it.
+//! The kernel's symbols, read while recording: the kernel takes a while to print them, and a stop should not
+//! wait for it.
 //!
-//! On a disk that is nearly full they are not stored: all of it is the data's. The kernel still has them when the file is made.
+//! On a disk that is nearly full they are not stored: all of it is the data's. The kernel still has them when
+//! the file is made.
 
 use std::{
     io::{self, Read as _, Write as _},
@@ -70,7 +72,8 @@ fn store(files: &Directory, text: &[u8]) {
     }
 }
 
-/// The symbols in the spool, or those of the running kernel if they were not stored; none if they could not be had.
+/// The symbols in the spool, or those of the running kernel if they were not stored; none if they could not
+/// be had.
 pub(super) fn load(spool: &Spool) -> Vec<u8> {
     if is_given_up(spool) { of_kernel() } else { stored(spool) }
 }
@@ -103,8 +106,8 @@ fn is_given_up(spool: &Spool) -> bool {
     spool.files().open_file(NAME).and_then(|file| file.metadata()).is_ok_and(|file| file.len() == 0)
 }
 
-/// The symbols for a recovery. Those that were given up are read again if the kernel still has the same: addresses hold for one
-/// boot only.
+/// The symbols for a recovery. Those that were given up are read again if the kernel still has the same:
+/// addresses hold for one boot only.
 pub(super) fn load_again(spool: &Spool, boot_id: &str) -> Vec<u8> {
     match is_given_up(spool) {
         true if proc::boot_id().is_ok_and(|now| now == boot_id) => of_kernel(),

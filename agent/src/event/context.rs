@@ -1,8 +1,9 @@
-//! Fields that events carry beside the kernel's own, because `record --context` was asked for them: what was known of the current thread
-//! and CPU when the event fired.
+//! Fields that events carry beside the kernel's own, because `record --context` was asked for them: what was
+//! known of the current thread and CPU when the event fired.
 //!
-//! They stand behind the event's own fields, in its format, and are called `ctx_NAME`, so that none is taken for one of the event's
-//! (`sched_waking` has a `pid`, a `comm` and a `prio` of its own). What has dynamic data has it behind them.
+//! They follow the event's own fields, in its format, and are called `ctx_NAME`, so that none is taken for
+//! one of the event's (`sched_waking` has a `pid`, a `comm` and a `prio` of its own). What has dynamic data
+//! has it after them.
 
 /// What the names of all of them begin with.
 pub const PREFIX: &str = "ctx_";

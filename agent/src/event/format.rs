@@ -13,7 +13,8 @@
 //! print fmt: "comm=%s ...", REC->comm, ...
 //! ```
 //!
-//! The text can come from a file of anyone, so that nothing in it is trusted: every number is checked, and what a
+//! The text can come from a file of anyone, so that nothing in it is trusted: every number is checked, and
+//! what a
 //! [`Format`] holds is never more than the text.
 
 use std::collections::HashSet;
@@ -36,7 +37,7 @@ pub struct Format {
     pub common: Vec<Field>,
     /// The event's own fields.
     pub fields: Vec<Field>,
-    /// What stands behind `print fmt:`: a format string and its arguments as C expressions. Empty if there is none.
+    /// What follows `print fmt:`: a format string and its arguments as C expressions. Empty if there is none.
     pub print_fmt: String,
 }
 
@@ -45,8 +46,8 @@ pub struct Format {
 pub struct Field {
     /// The member's name.
     pub name: String,
-    /// Its C type as text; for an array and for dynamic data that of one element: `char`, `unsigned long`, `void *`. Of an
-    /// array of strings, as probes have it, `char[]`.
+    /// Its C type as text; for an array and for dynamic data that of one element: `char`, `unsigned long`,
+    /// `void *`. Of an array of strings, as probes have it, `char[]`.
     pub type_text: String,
     /// Whether it is an array.
     pub array: Array,
@@ -67,7 +68,7 @@ pub enum Array {
     Single,
     /// `[16]`.
     Fixed(u32),
-    /// `[TASK_COMM_LEN]`: a constant that the text does not tell the value of. The field's size does.
+    /// `[TASK_COMM_LEN]`: a constant whose value the text does not have. The field's size does.
     Constant(String),
     /// `[]`: as many as there are.
     Open,
@@ -78,8 +79,8 @@ pub enum Array {
 pub enum Location {
     /// At the field's offset.
     Inline,
-    /// `__data_loc`: the field is a u32; its low 16 bits are an offset from the start of the record, its high 16 bits
-    /// a length in bytes.
+    /// `__data_loc`: the field is a u32; its low 16 bits are an offset from the start of the record, its high
+    /// 16 bits a length in bytes.
     DataLoc,
     /// `__rel_loc`: as `DataLoc`, but the offset counts from the end of the field.
     RelLoc,
@@ -107,7 +108,7 @@ pub enum FormatErrorKind {
     /// A name that is not made of letters, digits and `_`.
     #[error("`{0}` is no name")]
     Name(String),
-    /// The number behind a keyword is missing, malformed or too big.
+    /// The number after a keyword is missing, malformed or too big.
     #[error("no usable number behind `{keyword}`: `{text}`")]
     Number {
         /// The word before the number.
@@ -118,7 +119,7 @@ pub enum FormatErrorKind {
     /// A field's declaration without a type or a name.
     #[error("`{0}` declares no field")]
     Declaration(String),
-    /// A field that ends behind the longest possible record.
+    /// A field that ends past the longest possible record.
     #[error("field `{0}` ends behind the longest possible record")]
     FieldEnd(String),
     /// Two fields of one name.
@@ -130,8 +131,8 @@ impl Format {
     /// Parses the text of one event.
     ///
     /// # Errors
-    /// The line and what is wrong with it. Keywords that are not known are an error as well: skipping a field line
-    /// that is written in a new way would yield a wrong layout.
+    /// The line and what is wrong with it. Keywords that are not known are an error as well: skipping a field
+    /// line that is written in a new way would yield a wrong layout.
     pub fn parse(text: &str) -> Result<Self, FormatError> {
         let mut name = None;
         let mut id = None;
@@ -187,8 +188,8 @@ impl Format {
         self.fields.iter().chain(&self.common).find(|field| field.name == name)
     }
 
-    /// Whether printing the event turns addresses into function names, so that a file needs the kernel's symbols to
-    /// show it: the format string has one of `%pS %ps %pB %pF %pf`.
+    /// Whether printing the event turns addresses into function names, so that a file needs the kernel's
+    /// symbols to show it: the format string has one of `%pS %ps %pB %pF %pf`.
     pub fn prints_symbols(&self) -> bool {
         let mut in_string = false;
         let mut chars = self.print_fmt.chars();
@@ -233,10 +234,10 @@ pub fn name_and_id(text: &str) -> Option<(&str, u32)> {
 }
 
 impl Field {
-    /// Parses what stands behind `field:`, as in `pid_t pid;<TAB>offset:24;<TAB>size:4;<TAB>signed:1;`.
+    /// Parses what follows `field:`, as in `pid_t pid;<TAB>offset:24;<TAB>size:4;<TAB>signed:1;`.
     ///
-    /// The lines of tracefs' `events/header_page` have the same form, and its field `data` is as long as a page of data: how far a
-    /// field may reach is for the caller to say.
+    /// The lines of tracefs' `events/header_page` have the same form, and its field `data` is as long as a
+    /// page of data: how far a field may reach is for the caller to say.
     ///
     /// # Errors
     /// What is wrong with the declaration.
@@ -249,7 +250,7 @@ impl Field {
         };
         let offset = value("offset:")?;
         let size = value("size:")?;
-        // Kernels before 2.6.38 do not tell the sign.
+        // Kernels before 2.6.38 do not state the sign.
         let signed = match value("signed:") {
             Ok(signed) => signed != 0,
             Err(FormatErrorKind::Missing(_)) => false,
@@ -262,7 +263,8 @@ impl Field {
         Ok(field)
     }
 
-    /// How many strings the field is an array of; each has a word of offset and length. `None` for other fields.
+    /// How many strings the field is an array of; each has a word of offset and length. `None` for other
+    /// fields.
     pub fn strings(&self) -> Option<u32> {
         match self.array {
             Array::Fixed(count) if self.type_text == "char[]" => Some(count.min(self.size / 4)),
@@ -270,7 +272,7 @@ impl Field {
         }
     }
 
-    /// Offset of the first byte behind the field's fixed part.
+    /// Offset of the first byte after the field's fixed part.
     pub fn end(&self) -> u32 {
         // Checked when parsed; a field that was made by hand gets no wrong sum either.
         self.offset.saturating_add(self.size)
@@ -287,7 +289,7 @@ impl Field {
             (Location::Inline, declaration)
         };
         let rest = rest.trim();
-        // `char comm[16]`: the brackets stand behind the name.
+        // `char comm[16]`: the brackets follow the name.
         let (rest, mut array) = match rest.strip_suffix(']') {
             Some(inner) => {
                 let (before, length) = inner.rsplit_once('[').ok_or_else(wrong)?;
@@ -298,7 +300,7 @@ impl Field {
         let name_at = rest.rfind(|c: char| !is_name_char(c)).map_or(0, |at| at + last_char_len(&rest[at..]));
         let (type_text, name) = rest.split_at(name_at);
         let mut type_text = type_text.trim();
-        // `__data_loc char[] name`: the brackets stand behind the type.
+        // `__data_loc char[] name`: the brackets follow the type.
         if array == Array::Single
             && let Some(inner) = type_text.strip_suffix(']')
         {

@@ -8,21 +8,21 @@ const MAX_ALIGN: u32 = 8;
 /// What a recorder must know of an event's record, without looking at the fields again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordLayout {
-    /// Offset of the first byte behind the last field: where the kernel puts dynamic data.
+    /// Offset of the first byte after the last field: where the kernel puts dynamic data.
     pub fields_end: u32,
     /// Alignment of the C struct, bytes: 1, 2, 4 or 8.
     pub align: u32,
-    /// `sizeof` of the C struct: `fields_end` rounded up to `align`. A record of an event without dynamic data is this
-    /// long.
+    /// `sizeof` of the C struct: `fields_end` rounded up to `align`. A record of an event without dynamic
+    /// data is this long.
     pub size: u32,
-    /// The fields whose values stand behind the fixed part, in the order of the format.
+    /// The fields whose values follow the fixed part, in the order of the format.
     pub dynamic: Vec<DynamicField>,
 }
 
-/// A field whose value stands behind the fixed part of the record.
+/// A field whose value follows the fixed part of the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DynamicField {
-    /// Where the u32 is that tells offset and length, bytes from the start of the record.
+    /// Where the u32 is that holds offset and length, bytes from the start of the record.
     pub offset: u32,
     /// How its offset counts: [`Location::DataLoc`] or [`Location::RelLoc`].
     pub location: Location,
@@ -31,9 +31,10 @@ pub struct DynamicField {
 impl Format {
     /// Layout of the event's record.
     ///
-    /// The text tells sizes but not alignments. For scalars the alignment is the size, for arrays the size of an element;
-    /// for a struct that is a member by value it is taken as the largest power of two that divides its size and offset,
-    /// which can be more than it is, and then [`size`](RecordLayout::size) is up to 7 bytes more than `sizeof`.
+    /// The text has sizes but not alignments. For scalars the alignment is the size, for arrays the size of
+    /// an element; for a struct that is a member by value it is taken as the largest power of two that
+    /// divides its size and offset, which can be more than it is, and then [`size`](RecordLayout::size) is up
+    /// to 7 bytes more than `sizeof`.
     pub fn record_layout(&self) -> RecordLayout {
         let fields = || self.common.iter().chain(&self.fields);
         let fields_end = fields().map(Field::end).max().unwrap_or(0);
@@ -51,7 +52,8 @@ impl Format {
 }
 
 impl Field {
-    /// Bytes of one element: of the array, of the dynamic data, or the field itself. `None` where the text does not tell.
+    /// Bytes of one element: of the array, of the dynamic data, or the field itself. `None` where the text
+    /// does not say.
     pub fn element_size(&self) -> Option<u32> {
         if let Some(size) = scalar_size(&self.type_text) {
             return Some(size);
@@ -70,8 +72,8 @@ impl Field {
         if self.location != Location::Inline {
             return 4;
         }
-        // System call arguments are declared with their own types but stored in 8 bytes each: the size decides for
-        // scalars, the type only for elements of arrays.
+        // System call arguments are declared with their own types but stored in 8 bytes each: the size
+        // decides for scalars, the type only for elements of arrays.
         let size = match self.array {
             Array::Single => self.size,
             _ => self.element_size().unwrap_or(self.size),
@@ -111,7 +113,8 @@ fn scalar_size(type_text: &str) -> Option<u32> {
             "char" => size = Some(1),
             "short" => size = Some(2),
             "long" => size = Some(8),
-            // Of `long int`, `short int` and `unsigned int` the first word decides; `unsigned` alone is an int.
+            // Of `long int`, `short int` and `unsigned int` the first word decides; `unsigned` alone is an
+            // int.
             "int" | "unsigned" | "signed" => size = size.or(Some(4)),
             _ => return None,
         }

@@ -1,9 +1,11 @@
-//! Event formats: the text that describes an event's record, parsed, and records turned into values and text by it.
+//! Event formats: the text that describes an event's record, parsed, and records turned into values and text
+//! by it.
 //!
-//! An event's record is a C struct that tracefs describes in `events/<system>/<event>/format`. The same text is stored in
-//! trace.dat files, where it is all that a reader knows of the event.
+//! An event's record is a C struct that tracefs describes in `events/<system>/<event>/format`. The same text
+//! is stored in trace.dat files, where it is all that a reader knows of the event.
 //!
-//! [`EventTable`] is the entry for a program that prints records; [`Printer`] is one event of it. [`Filter`] chooses records.
+//! [`EventTable`] is the entry for a program that prints records; [`Printer`] is one event of it. [`Filter`]
+//! chooses records.
 
 pub mod context;
 pub mod copies;

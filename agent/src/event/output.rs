@@ -1,7 +1,8 @@
 //! Where text goes, and how much of it.
 //!
-//! Strings in records are bytes of any kind (a thread may give itself any name), so that an output takes bytes. A
-//! `Vec<u8>` keeps them as they are, a `String` and a [`fmt::Write`] get U+FFFD for what is no UTF-8.
+//! Strings in records are bytes of any kind (a thread may give itself any name), so that an output takes
+//! bytes. A `Vec<u8>` keeps them as they are, a `String` and a [`fmt::Write`] get U+FFFD for what is no
+//! UTF-8.
 
 use std::fmt;
 
@@ -76,8 +77,8 @@ impl Output for Count {
     }
 }
 
-/// An output that takes no more than a number of bytes: a format of anyone's can ask for texts of any width, any number
-/// of times.
+/// An output that takes no more than a number of bytes: a format of anyone's can ask for texts of any width,
+/// any number of times.
 #[derive(Debug)]
 pub(super) struct Limited<'o, O: ?Sized> {
     out: &'o mut O,

@@ -1,7 +1,7 @@
 //! Typed access to the fields of a record.
 //!
-//! A record comes from a file of anyone: each access is checked against the record's length, and dynamic data that
-//! reaches beyond its end is an error. Nothing is copied; texts and arrays are slices of the record.
+//! A record comes from a file of anyone: each access is checked against the record's length, and dynamic data
+//! that reaches beyond its end is an error. Nothing is copied; texts and arrays are slices of the record.
 
 use super::format::{Array, Field, Format, Location};
 pub use crate::tracedat::Endian;
@@ -172,7 +172,8 @@ impl<'r> Bits<'r> {
         u32::from_le_bytes([0, 1, 2, 3].map(|byte| self.byte(index * 4 + byte)))
     }
 
-    /// 8 bits of the set. The kernel stores it as longs: on a big-endian machine the bytes of each are in reverse.
+    /// 8 bits of the set. The kernel stores it as longs: on a big-endian machine the bytes of each are in
+    /// reverse.
     fn byte(&self, index: usize) -> u8 {
         let long = usize::from(self.machine.long_size);
         let at = match self.machine.endian {
@@ -183,7 +184,7 @@ impl<'r> Bits<'r> {
     }
 }
 
-/// What the values of a field are, as far as its format tells without a record.
+/// What the values of a field are, as far as its format says without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
     /// [`Value::Signed`] or [`Value::Unsigned`].
@@ -252,7 +253,8 @@ pub struct RecordReader {
 }
 
 impl RecordReader {
-    /// A reader of the records that `format` describes. Fields are numbered in its order, the common ones first.
+    /// A reader of the records that `format` describes. Fields are numbered in its order, the common ones
+    /// first.
     pub fn new(format: &Format, machine: Machine) -> Self {
         let slots =
             format.common.iter().chain(&format.fields).map(|field| Slot::of(field, machine)).collect();
@@ -375,7 +377,7 @@ pub(super) fn bytes(
     let end = offset + size;
     let fixed = record.get(offset..end).ok_or(FieldError::Short { end, len: record.len() })?;
     match location {
-        // An array of open length goes on to the end of the record.
+        // An array of open length extends to the end of the record.
         Location::Inline if size == 0 => Ok(&record[offset..]),
         Location::Inline => Ok(fixed),
         Location::DataLoc | Location::RelLoc => {
@@ -387,7 +389,7 @@ pub(super) fn bytes(
     }
 }
 
-/// Offset and size of dynamic data, from the word that tells them and the end of that word in the record.
+/// Offset and size of dynamic data, from the word that holds them and the end of that word in the record.
 pub(super) fn dynamic(word: u32, location: Location, end: usize) -> (usize, usize) {
     let base = if location == Location::RelLoc { end } else { 0 };
     (base + (word & 0xffff) as usize, (word >> 16) as usize)
@@ -398,8 +400,8 @@ pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     bytes.iter().position(|&byte| byte == 0).map_or(bytes, |end| &bytes[..end])
 }
 
-/// `__bitmask` of include/trace/stages/stage1_struct_define.h declares dynamic data of `unsigned long`s with no brackets
-/// behind the type.
+/// `__bitmask` of include/trace/stages/stage1_struct_define.h declares dynamic data of `unsigned long`s with
+/// no brackets after the type.
 fn is_bitmask(field: &Field) -> bool {
     field.location != Location::Inline && field.array == Array::Single && field.type_text == "unsigned long"
 }

@@ -6,8 +6,9 @@ use super::symbols::{Symbol, Symbols};
 
 /// The kernel's symbols by address, and the texts that events point to.
 ///
-/// Looking an address up has the result that libtraceevent has (`find_func` of src/event-parse.c): the symbol that starts at or
-/// before it, except that the last one of all holds only its own address. Modules are not told, for trace-cmd prints none.
+/// Looking an address up has the result that libtraceevent has (`find_func` of src/event-parse.c): the symbol
+/// that starts at or before it, except that the last one of all holds only its own address. Modules are left
+/// out, because trace-cmd prints none.
 #[derive(Clone, Debug, Default)]
 pub struct SymbolTable {
     /// The text that names are part of.
@@ -20,8 +21,8 @@ pub struct SymbolTable {
 }
 
 impl SymbolTable {
-    /// Takes lines of `/proc/kallsyms`: address, kind, name. Absolute symbols, which on x86 are offsets of per-CPU variables,
-    /// and the mapping symbols of arm (`$a`) are left out, and so are lines that are none.
+    /// Takes lines of `/proc/kallsyms`: address, kind, name. Absolute symbols, which on x86 are offsets of
+    /// per-CPU variables, and the mapping symbols of arm (`$a`) are left out, and so are lines that are none.
     pub fn parse(kallsyms: Vec<u8>) -> Self {
         let mut found: Vec<(u64, u32, u16)> = Vec::new();
         let mut start = 0;
@@ -71,8 +72,8 @@ impl SymbolTable {
         std::str::from_utf8(bytes).unwrap_or("?")
     }
 
-    /// A binary search that meets the elements in the order of C's `bsearch`: of several symbols at one address it decides
-    /// which one is found.
+    /// A binary search that meets the elements in the order of C's `bsearch`: of several symbols at one
+    /// address it decides which one is found.
     fn place(&self, address: u64) -> Option<usize> {
         let (mut low, mut high) = (0, self.addresses.len());
         while low < high {
@@ -121,8 +122,8 @@ fn symbol(line: &[u8]) -> Option<(u64, usize, u16)> {
     Some((address, name, u16::try_from(len).ok()?))
 }
 
-/// The text that a C string constant stands for, as far as the kernel escapes (`t_show` of kernel/trace/trace_printk.c), without
-/// the newline at its end.
+/// The text that a C string constant stands for, as far as the kernel escapes (`t_show` of
+/// kernel/trace/trace_printk.c), without the newline at its end.
 fn unescaped(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut chars = text.chars();

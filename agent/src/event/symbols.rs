@@ -1,13 +1,14 @@
-//! What a record does not hold and its text needs: names of addresses, texts behind pointers, values of constants.
+//! What a record does not hold and its text needs: names of addresses, texts behind pointers, values of
+//! constants.
 
 /// A function or an object of the kernel that holds an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
     /// Its name.
     pub name: &'a str,
-    /// How far behind its start the address is.
+    /// How far after its start the address is.
     pub offset: u64,
-    /// Its length in bytes, where that is known. The kernel prints it behind the offset, trace-cmd does not.
+    /// Its length in bytes, where that is known. The kernel prints it after the offset, trace-cmd does not.
     pub size: Option<u64>,
     /// The module that it is in.
     pub module: Option<&'a str>,
@@ -18,8 +19,8 @@ pub trait Symbols {
     /// The symbol that holds `address`.
     fn lookup(&self, address: u64) -> Option<Symbol<'_>>;
 
-    /// The text that stands at `address` in the kernel's read-only data; tracefs' `printk_formats` lists those that
-    /// events point to.
+    /// The text that stands at `address` in the kernel's read-only data; tracefs' `printk_formats` lists
+    /// those that events point to.
     fn text_at(&self, address: u64) -> Option<&str> {
         let _ = address;
         None
@@ -46,8 +47,8 @@ impl<S: Symbols + ?Sized> Symbols for &S {
     }
 }
 
-/// Values of the names that a format mentions and does not explain: enumerators that the kernel's source forgot to
-/// export with TRACE_DEFINE_ENUM, and a few variables.
+/// Values of the names that a format mentions and does not explain: enumerators that the kernel's source
+/// forgot to export with TRACE_DEFINE_ENUM, and a few variables.
 ///
 /// Besides enumerators a format can ask for `HZ` (to turn jiffies into time), for `vmemmap_base` and
 /// `sizeof(struct page)` (for the address of a page).

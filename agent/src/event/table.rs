@@ -20,7 +20,7 @@ pub struct Printer {
     special: Special,
 }
 
-/// Events whose records are more than their format tells.
+/// Events whose records are more than their format describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Special {
     No,
@@ -35,8 +35,8 @@ enum Special {
 }
 
 impl Printer {
-    /// The printer of an event of a system. A `print fmt` that is not understood is no error: the event's fields are
-    /// printed instead, and [`error`](Self::error) tells why.
+    /// The printer of an event of a system. A `print fmt` that is not understood is no error: the event's
+    /// fields are printed instead, and [`error`](Self::error) says why.
     pub fn new(system: &str, format: Format, machine: Machine, names: &dyn Names) -> Self {
         let reader = RecordReader::new(&format, machine);
         let print_fmt = PrintFmt::compile(&format, machine, names);
@@ -90,13 +90,13 @@ impl Printer {
         self.print_fmt.as_ref().err()
     }
 
-    /// Names in the `print fmt` that nobody knew the value of.
+    /// Names in the `print fmt` whose value was unknown.
     pub fn unresolved(&self) -> &[String] {
         self.print_fmt.as_ref().map_or(&[], PrintFmt::unresolved)
     }
 
-    /// The names that the `print fmt` has for the values of a field, and the values: entries of its `__print_symbolic` and
-    /// `__print_flags`.
+    /// The names that the `print fmt` has for the values of a field, and the values: entries of its
+    /// `__print_symbolic` and `__print_flags`.
     pub fn value_names(&self, field: &Field) -> Vec<(&[u8], u64)> {
         self.print_fmt.as_ref().map(|print_fmt| print_fmt.value_names(field.offset)).unwrap_or_default()
     }
@@ -109,8 +109,8 @@ impl Printer {
         self.print_format(record, symbols, out);
     }
 
-    /// Prints a record by the event's `print fmt` and nothing else: of a stack of the kernel the 8 addresses that the format
-    /// tells of.
+    /// Prints a record by the event's `print fmt` and nothing else: of a stack of the kernel the 8 addresses
+    /// that the format tells of.
     pub fn print_format<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
         if let Some(printk) = self.binary(record, symbols) {
             return print::print_binary(&printk, self.machine, symbols, out);
@@ -121,8 +121,8 @@ impl Printer {
         }
     }
 
-    /// Prints a record's own fields as `trace-cmd report -R` does: ` name=value name=value`, numbers by the conversions of the
-    /// `print fmt` where it has the field by itself, arrays byte by byte.
+    /// Prints a record's own fields as `trace-cmd report -R` does: ` name=value name=value`, numbers by the
+    /// conversions of the `print fmt` where it has the field by itself, arrays byte by byte.
     pub fn print_raw<O: Output + ?Sized>(&self, record: &[u8], symbols: &dyn Symbols, out: &mut O) {
         self.raw.print(record, self.print_fmt.as_ref().ok(), symbols, out);
     }
@@ -137,8 +137,8 @@ impl Printer {
         Some(print::Printk { caller, format: text.as_bytes(), arguments })
     }
 
-    /// Prints a record's own fields as `name=value name=value`: numbers as they are, addresses in hex, texts, arrays as
-    /// the kernel prints them, bits as ranges.
+    /// Prints a record's own fields as `name=value name=value`: numbers as they are, addresses in hex, texts,
+    /// arrays as the kernel prints them, bits as ranges.
     pub fn print_fields<O: Output + ?Sized>(&self, record: &[u8], out: &mut O) {
         let mut out = Limited::new(out, MAX_TEXT);
         for (index, (field, value)) in self.fields(record).enumerate() {
@@ -199,7 +199,7 @@ impl Special {
     fn of(system: &str, format: &Format) -> Self {
         let offset = |name| format.field(name).map(|field| field.offset as usize);
         match (system, format.name.as_str()) {
-            // The format tells of 8 addresses; the record goes on to the first function that was called.
+            // The format describes 8 addresses; the record continues to the first function that was called.
             ("ftrace", "kernel_stack") => offset("caller").map_or(Self::No, Self::Stack),
             ("ftrace", "bprint") => match (offset("ip"), offset("fmt"), offset("buf")) {
                 (Some(caller), Some(format), Some(arguments)) => Self::Binary { caller, format, arguments },

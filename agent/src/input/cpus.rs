@@ -3,8 +3,8 @@
 use std::fmt;
 use std::io;
 
-/// More CPUs than any kernel supports (`NR_CPUS` goes to 8192). Bounds the memory that a list such as `0-4000000000`
-/// can ask for.
+/// More CPUs than any kernel supports (`NR_CPUS` goes to 8192). Bounds the memory that a list such as
+/// `0-4000000000` can ask for.
 const MOST_CPUS: u32 = 1 << 16;
 
 /// Why a text does not describe CPUs of this machine.
@@ -104,13 +104,13 @@ impl CpuSet {
         })
     }
 
-    /// The set as 64-bit words, CPU 0 in the lowest bit of the first; nothing behind the highest CPU's word.
+    /// The set as 64-bit words, CPU 0 in the lowest bit of the first; nothing after the highest CPU's word.
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// Reads a list such as `0-3,8,10-11`, the form of `/sys/devices/system/cpu/online` (`bitmap_list_string` in
-    /// `lib/vsprintf.c`). An empty text is an empty set there.
+    /// Reads a list such as `0-3,8,10-11`, the form of `/sys/devices/system/cpu/online` (`bitmap_list_string`
+    /// in `lib/vsprintf.c`). An empty text is an empty set there.
     pub fn parse_list(text: &str) -> Result<Self, CpuError> {
         let bad = |why| CpuError::Malformed { text: cut(text), why };
         let mut set = Self::new();
@@ -140,8 +140,8 @@ impl CpuSet {
         Ok(set)
     }
 
-    /// Reads a hexadecimal mask such as `f`, `0x3` or `ff,00000000`, in which every comma stands before 32 more bits
-    /// (`bitmap_parse` in `lib/bitmap-str.c`).
+    /// Reads a hexadecimal mask such as `f`, `0x3` or `ff,00000000`, in which every comma stands before 32
+    /// more bits (`bitmap_parse` in `lib/bitmap-str.c`).
     pub fn parse_hex(text: &str) -> Result<Self, CpuError> {
         let bad = |why| CpuError::Malformed { text: cut(text), why };
         let digits = text.trim();
@@ -180,9 +180,9 @@ impl CpuSet {
         Ok(())
     }
 
-    /// Reads the argument of trace-cmd's `-M`, which is a hexadecimal mask, or a CPU list where the text cannot be a
-    /// mask: when it has a dash, or commas whose groups are not the eight digits that stand between commas in a mask.
-    /// `-1` and `all` mean every possible CPU.
+    /// Reads the argument of trace-cmd's `-M`, which is a hexadecimal mask, or a CPU list where the text
+    /// cannot be a mask: when it has a dash, or commas whose groups are not the eight digits that stand
+    /// between commas in a mask. `-1` and `all` mean every possible CPU.
     ///
     /// So `3` is a mask with CPUs 0 and 1, `0-3` a list, `0,2` a list and `1,00000000` CPU 32.
     pub fn parse_argument(text: &str, possible: &Self) -> Result<Self, CpuError> {

@@ -1,12 +1,12 @@
-//! Wildcards as ftrace has them (`lib/glob.c`, `kernel/trace/trace_events_filter.c`): `*`, `?`, `[a-z]`, `[!a-z]` and
-//! the backslash that makes the next character an ordinary one.
+//! Wildcards as ftrace has them (`lib/glob.c`, `kernel/trace/trace_events_filter.c`): `*`, `?`, `[a-z]`,
+//! `[!a-z]` and the backslash that makes the next character an ordinary one.
 //!
 //! A crate for shell patterns would add braces and a meaning of `/`, which event names know nothing of.
 
 /// Whether the whole of `text` is described by `pattern`.
 ///
-/// Takes time proportional to the product of both lengths at worst: on a mismatch only the last `*` is reconsidered,
-/// since an earlier one could not do better.
+/// Takes time proportional to the product of both lengths at worst: on a mismatch only the last `*` is
+/// reconsidered, since an earlier one could not do better.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     matches_bytes(pattern.as_bytes(), text.as_bytes())
 }
@@ -23,7 +23,8 @@ pub(crate) fn matches_bytes(pattern: &[u8], text: &[u8]) -> bool {
         }
         match text.get(t) {
             None if p == pattern.len() => return true,
-            // What is left of the pattern needs at least one character more, and there is no text left to give.
+            // What is left of the pattern needs at least one character more, and there is no text left to
+            // give.
             None => return false,
             Some(&byte) => {
                 if let Some(next) = one(pattern, p, byte) {
@@ -54,7 +55,7 @@ pub(crate) enum Element {
     One(Vec<(u8, u8)>),
 }
 
-/// The elements of a pattern. Stars one behind the other are one.
+/// The elements of a pattern. Stars one after the other are one.
 #[cfg(feature = "record")]
 pub(crate) fn elements(pattern: &[u8]) -> Vec<Element> {
     let mut found = Vec::new();
@@ -83,7 +84,7 @@ pub(crate) fn elements(pattern: &[u8]) -> Vec<Element> {
     found
 }
 
-/// The place behind the element at `p`, which is no star.
+/// The place after the element at `p`, which is no star.
 #[cfg(feature = "record")]
 fn end(pattern: &[u8], p: usize) -> usize {
     match pattern[p] {
@@ -93,7 +94,7 @@ fn end(pattern: &[u8], p: usize) -> usize {
     }
 }
 
-/// Matches one byte with the pattern's element at `p`, and gives the place behind that element.
+/// Matches one byte with the pattern's element at `p`, and gives the place after that element.
 fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
     match *pattern.get(p)? {
         b'?' => Some(p + 1),
@@ -108,7 +109,7 @@ fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
     }
 }
 
-/// Whether `byte` is in the class that begins at `p`, and the place behind its closing bracket.
+/// Whether `byte` is in the class that begins at `p`, and the place after its closing bracket.
 fn class(pattern: &[u8], mut p: usize, byte: u8) -> Option<(bool, usize)> {
     let negated = matches!(pattern.get(p), Some(b'!' | b'^'));
     if negated {

@@ -2,7 +2,8 @@
 
 /// The cost of turning `a` into `b` by inserting, deleting, replacing or swapping neighbouring characters.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
-    // Names are ASCII in practice. A long argument from a command line must not cost quadratic memory or time.
+    // Names are ASCII in practice. A long argument from a command line must not cost quadratic memory or
+    // time.
     const LONGEST: usize = 128;
     let a: Vec<char> = a.chars().take(LONGEST).flat_map(char::to_lowercase).collect();
     let b: Vec<char> = b.chars().take(LONGEST).flat_map(char::to_lowercase).collect();
@@ -25,7 +26,8 @@ pub(crate) fn distance(a: &str, b: &str) -> usize {
 
 /// How far `candidate` is from `wanted`, or `None` when nobody would take the one for the other.
 ///
-/// Mistyped names come first, then names of which `wanted` is a part, those that begin with it before the others.
+/// Mistyped names come first, then names of which `wanted` is a part, those that begin with it before the
+/// others.
 pub(crate) fn score(wanted: &str, candidate: &str) -> Option<usize> {
     if wanted.is_empty() {
         return None;

@@ -1,7 +1,7 @@
 //! A directory that is held open.
 //!
-//! Whatever is done in it is done to one name of it, through its descriptor (openat(2) and its like): it stays the same directory
-//! however it is renamed or exchanged meanwhile. Symbolic links are never followed.
+//! Whatever is done in it is done to one name of it, through its descriptor (openat(2) and its like): it
+//! stays the same directory however it is renamed or exchanged meanwhile. Symbolic links are never followed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -101,7 +101,7 @@ impl Directory {
     /// Bytes that are free on its file system.
     ///
     /// # Errors
-    /// The file system does not tell.
+    /// The file system does not say.
     pub fn free_bytes(&self) -> io::Result<u64> {
         let stat = fstatvfs(&self.fd)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
@@ -153,8 +153,9 @@ impl Directory {
         self.open_created(name, mode)
     }
 
-    /// Opens a directory that was just created with this mode. Where others may rename what is in here, another one may have come in its
-    /// place, of theirs or of ours: it must be as a new one is, for whoever created it clears it in the end.
+    /// Opens a directory that was just created with this mode. Where others may rename what is in here,
+    /// another one may have come in its place, of theirs or of ours: it must be as a new one is, for whoever
+    /// created it clears it in the end.
     pub(super) fn open_created(&self, name: &OsStr, mode: u32) -> io::Result<Self> {
         let dir = self.open_dir(name)?;
         let own = geteuid().as_raw();
@@ -238,8 +239,8 @@ impl Directory {
         self.create(name)?.write_all(bytes)
     }
 
-    /// Lets `write` write a file, which has its name when it is complete, or is not there at all: a file that was cut short must not be
-    /// taken for whole.
+    /// Lets `write` write a file, which has its name when it is complete, or is not there at all: a file that
+    /// was cut short must not be taken for whole.
     ///
     /// # Errors
     /// Those of `write`, or the file cannot be created or named.
@@ -300,7 +301,8 @@ impl Directory {
         Ok(unlinkat(&self.fd, one_name(name.as_ref())?, AtFlags::empty())?)
     }
 
-    /// Removes `dir` and everything in it. It has this name here; if something else has it by now, that stays.
+    /// Removes `dir` and everything in it. It has this name here; if something else has it by now, that
+    /// stays.
     ///
     /// # Errors
     /// Something cannot be removed; the rest may be gone.
@@ -310,7 +312,8 @@ impl Directory {
         self.remove_empty(name, dir)
     }
 
-    /// Removes `dir`, in which nothing is. It has this name here; if something else has it by now, that stays.
+    /// Removes `dir`, in which nothing is. It has this name here; if something else has it by now, that
+    /// stays.
     ///
     /// # Errors
     /// Something is in it, or it cannot be removed.

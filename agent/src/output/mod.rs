@@ -6,9 +6,9 @@
 //! | `resolve` | from a path to a directory and a name, and whose symbolic links are followed |
 //! | `temp` | a file beside its final place, which is renamed when it is complete |
 //!
-//! Whoever may write to a directory can put a symbolic link, a directory or a pipe under the name that is about to be written, and exchange
-//! it for something else at any moment. So a path is resolved once; from there on only names in open directories are used, none
-//! of which is ever followed.
+//! Whoever may write to a directory can put a symbolic link, a directory or a pipe under the name that is
+//! about to be written, and exchange it for something else at any moment. So a path is resolved once; from
+//! there on only names in open directories are used, none of which is ever followed.
 
 mod directory;
 mod resolve;
@@ -124,12 +124,13 @@ pub struct Output {
 }
 
 impl Output {
-    /// The place that `path` names. Symbolic links are followed if they belong to the user that runs this, to root, or to the owner of
-    /// the directory that they are in; what they lead to is resolved by the same rules. What is there must be something
-    /// that can be replaced when the file is complete.
+    /// The place that `path` names. Symbolic links are followed if they belong to the user that runs this, to
+    /// root, or to the owner of the directory that they are in; what they lead to is resolved by the same
+    /// rules. What is there must be something that can be replaced when the file is complete.
     ///
     /// # Errors
-    /// The directory does not exist; a link is not to be trusted; what is there is no regular file, or cannot be replaced.
+    /// The directory does not exist; a link is not to be trusted; what is there is no regular file, or cannot
+    /// be replaced.
     pub fn at(path: &Path) -> Result<Self, OutputError> {
         if path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(OutputError::IsDirectory { path: path.to_owned() });
@@ -191,7 +192,8 @@ impl Output {
         self.dir.look(&self.name)
     }
 
-    /// Whether names in the directory can be given and taken. Whether this user may do so shows when the first file is created.
+    /// Whether names in the directory can be given and taken. Whether this user may do so shows when the
+    /// first file is created.
     fn check_directory(&self) -> Result<(), OutputError> {
         check_names(&self.dir)
     }

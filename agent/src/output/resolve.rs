@@ -1,12 +1,14 @@
 //! From a path to a directory and a name in it.
 //!
-//! The path is walked name by name, each opened below the directory before it, so that what is looked at is what is used. The rule for
-//! symbolic links is the one that the kernel has with `fs.protected_symlinks`, which not every system sets and which holds in
-//! sticky directories only: a link is followed if it belongs to whoever follows it, to root, or to the owner of the directory that it is in.
+//! The path is walked name by name, each opened below the directory before it, so that what is looked at is
+//! what is used. The rule for symbolic links is the one that the kernel has with `fs.protected_symlinks`,
+//! which not every system sets and which holds in sticky directories only: a link is followed if it belongs
+//! to whoever follows it, to root, or to the owner of the directory that it is in.
 //!
-//! Where others than the owner of a directory can write to it, be it sticky or not, owners say less. A directory of another user in it may
-//! have been put there, and that user owns the links in it, too: below it the owner of the directory does not count. And another
-//! name of a link can be put there (link(2)), whoever the link belongs to: there a link with several names is not followed.
+//! Where others than the owner of a directory can write to it, be it sticky or not, owners say less. A
+//! directory of another user in it may have been put there, and that user owns the links in it, too: below it
+//! the owner of the directory does not count. And another name of a link can be put there (link(2)), whoever
+//! the link belongs to: there a link with several names is not followed.
 
 use std::ffi::OsString;
 use std::io;
@@ -26,7 +28,8 @@ const LINKS_MAX: usize = 40;
 /// Owner of everything whose owner has no number in this user namespace (`fs.overflowuid`): they may differ.
 const UNKNOWN_OWNER: u32 = 65534;
 
-/// Whether a link that is the path's last name is followed. Those before it always are, or the path leads nowhere.
+/// Whether a link that is the path's last name is followed. Those before it always are, or the path leads
+/// nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Links {
     /// It is.
@@ -110,7 +113,8 @@ enum Step {
 
 struct Walk {
     dir: Directory,
-    /// Whether the way led through a directory that its owner could put where others may: that its links belong to its owner says nothing.
+    /// Whether the way led through a directory that its owner could put where others may: that its links
+    /// belong to its owner says nothing.
     planted: bool,
     links: usize,
 }
@@ -163,7 +167,8 @@ impl Walk {
     ) -> Result<Step, OutputError> {
         let failed = |error: Errno| OutputError::io("follow", path)(error.into());
         if fstatfs(link).map_err(failed)?.f_type == PROC_SUPER_MAGIC {
-            // What the kernel leads to need not have a name here: the text of the link says less than following it.
+            // What the kernel leads to need not have a name here: the text of the link says less than
+            // following it.
             if last {
                 return Err(OutputError::ProcessLink { path: path.to_owned() });
             }
@@ -184,7 +189,8 @@ impl Walk {
     }
 }
 
-/// Whether others than its owner may put something into the directory. Without sticky bit they may also rename and remove what is in it.
+/// Whether others than its owner may put something into the directory. Without sticky bit they may also
+/// rename and remove what is in it.
 fn is_open_to_others(dir: &Stat) -> bool {
     dir.st_mode & OTHERS_WRITE != 0
 }
@@ -199,7 +205,8 @@ fn is_trusted(there: &Stat, dir: &Stat) -> bool {
 }
 
 fn may_follow(link: &Stat, dir: &Stat, planted: bool) -> bool {
-    // A link of ours can be somebody else's choice: hard links to it can be put where others may write (`fs.protected_hardlinks`).
+    // A link of ours can be somebody else's choice: hard links to it can be put where others may write
+    // (`fs.protected_hardlinks`).
     if is_open_to_others(dir) && link.st_nlink > 1 {
         return false;
     }

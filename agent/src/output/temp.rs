@@ -1,4 +1,5 @@
-//! A file beside its final place, which is renamed when it is complete, so that no half of one ever has its name.
+//! A file beside its final place, which is renamed when it is complete, so that no half of one ever has its
+//! name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -36,7 +37,8 @@ impl TempFile {
         }
     }
 
-    /// Brings the file to the disk and to its place, where it replaces a file that is there. Returns its length.
+    /// Brings the file to the disk and to its place, where it replaces a file that is there. Returns its
+    /// length.
     ///
     /// # Errors
     /// The disk is full, or the name cannot be given. Nothing has changed then.
@@ -51,7 +53,7 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.in_place {
-            // What cannot be removed has a name that tells what it is.
+            // What cannot be removed has a name that says what it is.
             let _ = self.output.directory().remove(&self.name);
         }
     }
@@ -77,8 +79,9 @@ pub(crate) fn put_in_place(
     let bytes = file.metadata().map_err(OutputError::io("read the size of", &path))?.len();
     let identity = Identity::of_file(file).map_err(OutputError::io("look at", &path))?;
     let target = output.directory();
-    // Who may write to a directory without sticky bit can exchange the file at any time, and finds out in vain: whatever is there is
-    // renamed, never followed. But it must not be told of as the file that was written.
+    // Who may write to a directory without sticky bit can exchange the file at any time, and finds out in
+    // vain: whatever is there is renamed, never followed. But it must not be reported as the file that was
+    // written.
     let is_it = |dir: &Directory, name: &OsStr| dir.has(name, identity);
     if !is_it(dir, name).map_err(OutputError::io("look at", dir.join(name)))? {
         return Err(OutputError::Exchanged { path: dir.join(name) });

@@ -21,7 +21,8 @@ unsafe impl Sync for Control<'_> {}
 
 macro_rules! atomic {
     ($self:ident . $field:ident) => {
-        // SAFETY: the block outlives the view, the field is an aligned u64 and is only ever accessed atomically here.
+        // SAFETY: the block outlives the view, the field is an aligned u64 and is only ever accessed
+        // atomically here.
         unsafe { AtomicU64::from_ptr(&raw mut (*$self.block.as_ptr()).$field) }
     };
 }
@@ -32,7 +33,8 @@ impl<'a> Control<'a> {
         Some(Self { block: map.get(cpu as usize)?, _map: std::marker::PhantomData })
     }
 
-    /// Opens or closes this CPU's gate. Programs that have passed it finish their event; see `capture`'s stop.
+    /// Opens or closes this CPU's gate. Programs that have passed it finish their event; see `capture`'s
+    /// stop.
     pub fn set_enabled(&self, enabled: bool) {
         atomic!(self.enabled).store(enabled.into(), Ordering::SeqCst);
     }
@@ -42,7 +44,7 @@ impl<'a> Control<'a> {
         atomic!(self.head).load(Ordering::Acquire)
     }
 
-    /// Pages given back since the start.
+    /// Pages released since the start.
     pub fn consumed(&self) -> u64 {
         atomic!(self.consumed).load(Ordering::Relaxed)
     }
@@ -52,9 +54,10 @@ impl<'a> Control<'a> {
         atomic!(self.consumed).store(page, Ordering::Release);
     }
 
-    /// Lets the programs wake the reader again. Whatever they complete before that shows in [`Control::head`] afterwards.
+    /// Lets the programs wake the reader again. Whatever they complete before that shows in [`Control::head`]
+    /// afterwards.
     pub fn listen(&self) {
-        // Sequentially consistent with the load of `head` behind it: see `CpuControl::wake_asked`.
+        // Sequentially consistent with the load of `head` after it: see `CpuControl::wake_asked`.
         atomic!(self.wake_asked).store(0, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
     }
@@ -92,15 +95,16 @@ impl<'a> Control<'a> {
         LossCause::ALL.iter().map(|&cause| self.lost(cause)).sum()
     }
 
-    /// The whole block, for the fields that change only while programs run. Meaningful after the gate is closed and all
-    /// programs have returned.
+    /// The whole block, for the fields that change only while programs run. Meaningful after the gate is
+    /// closed and all programs have returned.
     pub fn quiescent(&self) -> CpuControl {
         // SAFETY: the block outlives the view and any bytes are a valid value.
         unsafe { self.block.as_ptr().read_volatile() }
     }
 
-    /// Sets that this CPU has the ring and the side queue number `index`, of `pages` pages, and that its reader, number `reader`, is
-    /// woken when `wake_pages` of them wait. Only before its gate is opened for the first time.
+    /// Sets that this CPU has the ring and the side queue number `index`, of `pages` pages, and that its
+    /// reader, number `reader`, is woken when `wake_pages` of them wait. Only before its gate is opened for
+    /// the first time.
     pub fn set_ring(&self, cpu: u32, index: u32, pages: u32, reader: u32, wake_pages: u32) {
         // SAFETY: no program uses the ring yet, so nothing else accesses these fields.
         unsafe {

@@ -1,8 +1,8 @@
 //! The consumer side of the per-CPU page rings that the eBPF programs fill.
 //!
-//! [`agent_ebpf`] describes the memory. Here are its safe views: [`SharedArray`] (a mapped array map), [`Control`] (a CPU's
-//! control block) and [`CpuRing`] (a CPU's pages: taken in order, in place, and given back in discard mode, copied out in
-//! overwrite mode).
+//! [`agent_ebpf`] describes the memory. Here are its safe views: [`SharedArray`] (a mapped array map),
+//! [`Control`] (a CPU's control block) and [`CpuRing`] (a CPU's pages: taken in order, in place, and released
+//! in discard mode, copied out in overwrite mode).
 
 mod control;
 mod reader;

@@ -43,7 +43,7 @@ pub struct SealedPage {
 /// Pages taken out of a ring, still in its memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken<'a> {
-    /// The sealed pages, one behind the other.
+    /// The sealed pages, one after the other.
     pub bytes: &'a [u8],
     /// How many pages of the ring that is.
     pub pages: u64,
@@ -79,16 +79,18 @@ impl<'a> CpuRing<'a> {
         self.pages
     }
 
-    /// Complete pages that wait to be taken. A programs' counter that runs ahead of the ring is cut to its size.
+    /// Complete pages that wait to be taken. A programs' counter that runs ahead of the ring is cut to its
+    /// size.
     pub fn ready(&self) -> u64 {
         self.control.head().wrapping_sub(self.control.consumed()).min(self.pages)
     }
 
-    /// Takes complete pages, sealed, without giving them back: at most `max`, behind the first `skip` that wait. They are
-    /// contiguous, so a call takes none beyond the end of the ring. [`CpuRing::release`] gives pages back once their bytes are
-    /// safe.
+    /// Takes complete pages, sealed, without releasing them: at most `max`, after the first `skip` that wait.
+    /// They are contiguous, so a call takes none beyond the end of the ring. [`CpuRing::release`] releases
+    /// pages once their bytes are safe.
     ///
-    /// A page that the counters describe wrongly ends the run before it, and is passed over as a run without bytes.
+    /// A page that the counters describe wrongly ends the run before it, and is passed over as a run without
+    /// bytes.
     pub fn take(&self, skip: u64, max: u64) -> Taken<'a> {
         let waiting = self.ready().saturating_sub(skip);
         let first = (self.control.consumed() + skip) % self.pages;
@@ -106,9 +108,10 @@ impl<'a> CpuRing<'a> {
             }
         }
         if let Some(bytes) = self.rings.pages.get(start).filter(|_| taken.pages != 0) {
-            // SAFETY: `seal` has found all of these elements in the mapping, which outlives `'a`. The programs leave pages
-            // between `consumed` and `head` alone, and this ring's one reader changes them only before it makes the slice;
-            // after a release the slice is not used any more, which `take`'s callers see to.
+            // SAFETY: `seal` has found all of these elements in the mapping, which outlives `'a`. The
+            // programs leave pages between `consumed` and `head` alone, and this ring's one reader changes
+            // them only before it makes the slice; after a release the slice is not used any more, which
+            // `take`'s callers see to.
             taken.bytes = unsafe {
                 std::slice::from_raw_parts(bytes.as_ptr().cast(), taken.pages as usize * PAGE_SIZE)
             };
@@ -123,8 +126,8 @@ impl<'a> CpuRing<'a> {
         if used <= PAGE_HEADER || used > PAGE_SIZE {
             return None;
         }
-        // SAFETY: a whole mapped page that the programs leave alone, as its number is between `consumed` and `head`, and
-        // that nobody else refers to: see `take`.
+        // SAFETY: a whole mapped page that the programs leave alone, as its number is between `consumed` and
+        // `head`, and that nobody else refers to: see `take`.
         let page = unsafe { std::slice::from_raw_parts_mut(page.as_ptr().cast::<u8>(), PAGE_SIZE) };
         let missed = (meta.lost != 0).then_some(meta.lost);
         page::seal(page, Endian::Little, used - PAGE_HEADER, missed).ok()?;
@@ -158,16 +161,17 @@ impl<'a> CpuRing<'a> {
         head.saturating_sub(self.pages)..head
     }
 
-    /// Appends page `number` of an overwrite-mode ring, sealed and marked with `missed` lost events more than it has itself.
+    /// Appends page `number` of an overwrite-mode ring, sealed and marked with `missed` lost events more than
+    /// it has itself.
     ///
     /// May run while programs write: `None` if the page was reused before or during the copy.
     pub fn copy(&self, number: u64, missed: u64, out: &mut Vec<u8>) -> Option<SealedPage> {
         let start = out.len();
         let page = self.copy_page(number, None, missed, out);
-        // The copy must be complete before the look at what happened meanwhile.
+        // The copy must be complete before the check of what happened meanwhile.
         fence(Ordering::Acquire);
-        // Page `number + pages` takes the same memory. It is opened only after `head` has reached its number, and then its
-        // length is 0 until it is complete.
+        // Page `number + pages` takes the same memory. It is opened only after `head` has reached its number,
+        // and then its length is 0 until it is complete.
         if page.is_none() || self.control.head() >= number + self.pages && self.is_reopened(number) {
             out.truncate(start);
             return None;
@@ -183,7 +187,8 @@ impl<'a> CpuRing<'a> {
         state.head > number + self.pages || used == 0 || state.busy != 0
     }
 
-    /// Copies page `number` and seals the copy: the commit word, the missed-events mark, zeros behind the data.
+    /// Copies page `number` and seals the copy: the commit word, the missed-events mark, zeros after the
+    /// data.
     ///
     /// The ring's own page stays as it is: programs may be writing to it.
     fn copy_page(
@@ -203,9 +208,9 @@ impl<'a> CpuRing<'a> {
         let used = (meta.used as usize).min(PAGE_SIZE);
         let start = out.len();
         out.resize(start + PAGE_SIZE, 0);
-        // SAFETY: the source is a whole mapped page and the destination has `PAGE_SIZE >= used` bytes; they are
-        // different memory. The programs leave pages between `consumed` and `head` alone; in overwrite mode the caller
-        // checks afterwards whether the page was reused meanwhile.
+        // SAFETY: the source is a whole mapped page and the destination has `PAGE_SIZE >= used` bytes; they
+        // are different memory. The programs leave pages between `consumed` and `head` alone; in overwrite
+        // mode the caller checks afterwards whether the page was reused meanwhile.
         unsafe {
             std::ptr::copy_nonoverlapping(source.as_ptr().cast::<u8>(), out[start..].as_mut_ptr(), used);
         }

@@ -1,4 +1,5 @@
-//! The reader against a writer that follows the programs' protocol, over memory that a memfd provides in a map's place.
+//! The reader against a writer that follows the programs' protocol, over memory that a memfd provides in a
+//! map's place.
 
 use agent_ebpf::{CpuControl, PAGE_HEADER, PAGE_SIZE, PageMeta};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
@@ -26,7 +27,7 @@ struct Programs {
 }
 
 impl Programs {
-    /// A ring of `pages` pages, behind those of another CPU.
+    /// A ring of `pages` pages, after those of another CPU.
     fn new(pages: u32) -> Self {
         let base = 3;
         let rings = Rings {
@@ -47,7 +48,8 @@ impl Programs {
         assert!(self.rings.control.write(1, state));
     }
 
-    /// Fills page `head` with `events` events of 8 bytes of payload, each of which holds `mark`, behind `lost` lost ones.
+    /// Fills page `head` with `events` events of 8 bytes of payload, each of which holds `mark`, after `lost`
+    /// lost ones.
     fn fill(&self, mark: u8, events: u32, lost: u64) -> usize {
         let head = self.rings.control.read(1).unwrap().head;
         let slot = self.base + (head % self.pages) as usize;

@@ -11,8 +11,8 @@ use memmap2::{Advice, MmapOptions, MmapRaw};
 /// The type is `repr(C)` or a primitive, has no niches and no references, and its size is a multiple of 8.
 pub unsafe trait Shared: Copy {}
 
-// SAFETY: all of them are plain integers, or `repr(C)` structures and arrays of integers, with layout asserts in
-// agent-ebpf.
+// SAFETY: all of them are plain integers, or `repr(C)` structures and arrays of integers, with layout asserts
+// in agent-ebpf.
 unsafe impl Shared for u64 {}
 // SAFETY: as above.
 unsafe impl Shared for [u8; PAGE_SIZE] {}
@@ -30,8 +30,9 @@ unsafe impl Shared for SyscallSlot {}
 
 /// An array map's elements, in this process's memory.
 ///
-/// Elements are only ever reached through raw pointers: the other side changes them at any time, so a reference would
-/// be a lie. Typed views ([`super::CpuRing`], [`super::Control`]) give the fields that each side owns.
+/// Elements are only ever reached through raw pointers: the other side changes them at any time, so a
+/// reference would be a lie. Typed views ([`super::CpuRing`], [`super::Control`]) give the fields that each
+/// side owns.
 #[derive(Debug)]
 pub struct SharedArray<T> {
     map: MmapRaw,
@@ -39,8 +40,8 @@ pub struct SharedArray<T> {
     _element: PhantomData<*mut T>,
 }
 
-// SAFETY: the mapping is valid from any thread, and all access is through raw pointers or atomics whose users state who
-// owns what.
+// SAFETY: the mapping is valid from any thread, and all access is through raw pointers or atomics whose users
+// state who owns what.
 unsafe impl<T: Shared> Send for SharedArray<T> {}
 // SAFETY: as above.
 unsafe impl<T: Shared> Sync for SharedArray<T> {}
@@ -48,8 +49,8 @@ unsafe impl<T: Shared> Sync for SharedArray<T> {}
 impl<T: Shared> SharedArray<T> {
     /// Maps the `len` elements of the array map behind `fd`.
     ///
-    /// The kernel rounds an element's size up to 8 bytes (`array_map_alloc`, kernel/bpf/arraymap.c); all shared types are
-    /// multiples of 8, which is asserted.
+    /// The kernel rounds an element's size up to 8 bytes (`array_map_alloc`, kernel/bpf/arraymap.c); all
+    /// shared types are multiples of 8, which is asserted.
     pub fn map(fd: impl AsFd, len: usize) -> io::Result<Self> {
         const { assert!(size_of::<T>().is_multiple_of(8)) };
         let bytes = len * size_of::<T>();

@@ -1,11 +1,12 @@
-//! Checksums of what is in a file, so that damage is found that no structure tells of.
+//! Checksums of what is in a file, so that damage is found that breaks no structure.
 //!
-//! zstd frames carry a checksum of their own when our writer makes them. Option [`CHECKSUMS`](super::OptionId::CHECKSUMS) covers the
-//! rest: the file header, all metadata sections and options, and uncompressed trace data that went through the writer. Readers
-//! that do not know the option skip it. Tools that copy it into another file make it meaningless; therefore it tells where it stands.
+//! zstd frames carry a checksum of their own when our writer makes them. Option
+//! [`CHECKSUMS`](super::OptionId::CHECKSUMS) covers the rest: the file header, all metadata sections and
+//! options, and uncompressed trace data that went through the writer. Readers that do not know the option
+//! skip it. Tools that copy it into another file make it meaningless; therefore it has its own offset.
 //!
-//! Layout, in the byte order of the file: u32 1; u64 offset in the file of these bytes; u32 count; each u64 offset, u64 length, u32
-//! CRC-32 (IEEE 802.3, as zlib's `crc32`); u32 CRC-32 of all these bytes before.
+//! Layout, in the byte order of the file: u32 1; u64 offset in the file of these bytes; u32 count; each u64
+//! offset, u64 length, u32 CRC-32 (IEEE 802.3, as zlib's `crc32`); u32 CRC-32 of all these bytes before.
 
 use super::endian::{Encoder, Endian};
 
@@ -18,7 +19,8 @@ const FRAME: usize = 4 + 8 + 4 + 4;
 /// Bytes of a range.
 const RANGE: usize = 20;
 
-/// Uncompressed trace data have a checksum for this many bytes, so that damage to one page is known to be near it.
+/// Uncompressed trace data have a checksum for this many bytes, so that damage to one page is known to be
+/// near it.
 pub(crate) const DATA_RANGE: u64 = 1 << 20;
 
 /// The checksums of a file.
@@ -71,7 +73,7 @@ impl Checksums {
         bytes
     }
 
-    /// Takes the option's data apart; `None` if they are damaged, or of a later version.
+    /// Parses the option's data; `None` if they are damaged, or of a later version.
     pub fn decode(bytes: &[u8], endian: Endian) -> Option<Self> {
         let (content, crc) = bytes.split_last_chunk()?;
         let (version, rest) = content.split_first_chunk()?;

@@ -1,8 +1,8 @@
 //! Compression: the block of a metadata section and the chunk of trace data.
 //!
-//! Both are u32 compressed size, u32 uncompressed size, data (trace-cmd.dat.v7(5), COMPRESSION FORMAT OF THE FILE
-//! SECTIONS and COMPRESSION FORMAT OF THE TRACE DATA). For writing only zstd is offered: common readers are built without
-//! zlib and then refuse the whole file. Both are read.
+//! Both are u32 compressed size, u32 uncompressed size, data (trace-cmd.dat.v7(5), COMPRESSION FORMAT OF THE
+//! FILE SECTIONS and COMPRESSION FORMAT OF THE TRACE DATA). For writing only zstd is offered: common readers
+//! are built without zlib and then refuse the whole file. Both are read.
 
 use super::endian::Endian;
 
@@ -42,11 +42,11 @@ pub enum CompressError {
 }
 
 impl Compression {
-    /// The level that a recorder should use unless told otherwise.
+    /// The level that a recorder should use by default.
     ///
-    /// On pages of system calls, scheduling and stacks, in chunks of 16, level 1 is within 5 % of level 3 or better (ratios
-    /// 8 to 24) and a fifth faster; levels above 4 gain 5 to 20 % at a sixth of the speed or less. Kernel symbols come out
-    /// at the same size with levels 1 and 3.
+    /// On pages of system calls, scheduling and stacks, in chunks of 16, level 1 is within 5 % of level 3 or
+    /// better (ratios 8 to 24) and a fifth faster; levels above 4 gain 5 to 20 % at a sixth of the speed or
+    /// less. Kernel symbols come out at the same size with levels 1 and 3.
     pub const DEFAULT_LEVEL: i32 = 1;
 
     /// The name that stands for it in the file header.
@@ -57,7 +57,8 @@ impl Compression {
         }
     }
 
-    /// The version that stands behind the name in the file header; empty for no compression. Readers ignore it for zstd.
+    /// The version that follows the name in the file header; empty for no compression. Readers ignore it for
+    /// zstd.
     pub fn version(self) -> String {
         match self {
             Self::None => String::new(),
@@ -65,7 +66,8 @@ impl Compression {
         }
     }
 
-    /// Compresses the body of a metadata section into a block, header included. `None` if this is no compression.
+    /// Compresses the body of a metadata section into a block, header included. `None` if this is no
+    /// compression.
     pub fn block(self, endian: Endian, body: &[u8]) -> Result<Option<Vec<u8>>, CompressError> {
         match self {
             Self::None => Ok(None),
@@ -80,7 +82,8 @@ impl Compression {
 
 /// Turns runs of pages into the bytes that a spool file and, later, the trace data of a CPU hold.
 ///
-/// It keeps the compressor's state and its output buffer, because reader threads call it all the time while recording.
+/// It keeps the compressor's state and its output buffer, because reader threads call it all the time while
+/// recording.
 pub struct ChunkCompressor {
     endian: Endian,
     zstd: Option<zstd::bulk::Compressor<'static>>,
@@ -99,11 +102,12 @@ impl ChunkCompressor {
         Ok(Self { endian, zstd, buffer: Vec::new(), chunk_len: 0 })
     }
 
-    /// The chunk that holds `pages` (usually [`CHUNK_PAGES`](super::layout::CHUNK_PAGES) of them), with its 8-byte
-    /// header.
+    /// The chunk that holds `pages` (usually [`CHUNK_PAGES`](super::layout::CHUNK_PAGES) of them), with its
+    /// 8-byte header.
     ///
-    /// With [`Compression::None`] there are no chunks in a file, and the pages themselves come back. So whatever the
-    /// compression is: the results, joined, are what [`BufferWriter::copy_cpu`](super::BufferWriter::copy_cpu) wants.
+    /// With [`Compression::None`] there are no chunks in a file, and the pages themselves come back. So
+    /// whatever the compression is: the results, joined, are what
+    /// [`BufferWriter::copy_cpu`](super::BufferWriter::copy_cpu) wants.
     pub fn compress<'a>(&'a mut self, pages: &'a [u8]) -> Result<&'a [u8], CompressError> {
         let Some(zstd) = &mut self.zstd else {
             return Ok(pages);
@@ -134,9 +138,9 @@ impl ChunkCompressor {
 
 /// A compressor of this level, tuned for pages where the level leaves room.
 ///
-/// Records are dozens of bytes and repeat as a whole. Level 1 looks for matches of 6 bytes, which finds the same ones in smaller
-/// pieces; with 7 the result is 0 to 4 % smaller, and there are fewer pieces to encode. A smaller table is cleared faster
-/// for each chunk, and finds as much.
+/// Records are dozens of bytes and repeat as a whole. Level 1 looks for matches of 6 bytes, which finds the
+/// same ones in smaller pieces; with 7 the result is 0 to 4 % smaller, and there are fewer pieces to encode.
+/// A smaller table is cleared faster for each chunk, and finds as much.
 fn compressor(level: i32) -> std::io::Result<zstd::bulk::Compressor<'static>> {
     use zstd::zstd_safe::CParameter;
     let mut compressor = zstd::bulk::Compressor::new(level)?;
@@ -144,7 +148,7 @@ fn compressor(level: i32) -> std::io::Result<zstd::bulk::Compressor<'static>> {
         compressor.set_parameter(CParameter::MinMatch(7))?;
         compressor.set_parameter(CParameter::HashLog(12))?;
     }
-    // Without it, damaged pages may come out that nobody can tell from others. It is 4 bytes a frame.
+    // Without it, damaged pages may come out that cannot be distinguished from others. It is 4 bytes a frame.
     compressor.include_checksum(true)?;
     Ok(compressor)
 }
@@ -221,8 +225,8 @@ impl Codec {
 
     /// Most bytes that can come out of `packed` bytes.
     ///
-    /// A zstd block of 128 KiB takes 4 bytes at least (3 of header, 1 to repeat); deflate has 258 bytes for 2 bits. This
-    /// keeps a few wrong bytes in a small file from asking for memory that could never be filled.
+    /// A zstd block of 128 KiB takes 4 bytes at least (3 of header, 1 to repeat); deflate has 258 bytes for 2
+    /// bits. This keeps a few wrong bytes in a small file from asking for memory that could never be filled.
     pub(crate) const fn bound(self, packed: u64) -> u64 {
         match self {
             Self::None => packed,
@@ -248,8 +252,8 @@ impl Decompressor {
         self.zstd = None;
     }
 
-    /// Decompresses `packed` into the first `plain_len` bytes of `out`, which grows if it must and never shrinks. The
-    /// caller has bounded `plain_len`.
+    /// Decompresses `packed` into the first `plain_len` bytes of `out`, which grows if it must and never
+    /// shrinks. The caller has bounded `plain_len`.
     pub(crate) fn decompress(
         &mut self,
         packed: &[u8],

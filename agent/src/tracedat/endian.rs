@@ -1,8 +1,8 @@
 //! Byte order: the one place where integers become bytes and bytes become integers.
 //!
-//! Everything in a trace.dat file behind the endian byte of the header is in the byte order that this byte names
-//! (trace-cmd.dat.v7(5), INITIAL FORMAT). The order is a value, not a type, so that one build can write files for
-//! either kind of machine and a reader can learn the order from the file.
+//! Everything in a trace.dat file after the endian byte of the header is in the byte order that this byte
+//! names (trace-cmd.dat.v7(5), INITIAL FORMAT). The order is a value, not a type, so that one build can write
+//! files for either kind of machine and a reader can learn the order from the file.
 
 /// The byte order of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -9,8 +9,8 @@ use super::page::PageError;
 /// Why a file could not be written, or why something may not be in one.
 ///
 /// After [`Io`](Self::Io), [`Source`](Self::Source), [`Page`](Self::Page), [`PageRun`](Self::PageRun) and
-/// [`CopyLength`](Self::CopyLength) the output is incomplete and should be thrown away. All others are found before anything
-/// is written; the writer is as it was.
+/// [`CopyLength`](Self::CopyLength) the output is incomplete and should be thrown away. All others are found
+/// before anything is written; the writer is as it was.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// The output failed.
@@ -51,7 +51,8 @@ pub enum WriteError {
         /// The size that was asked for.
         size: u32,
     },
-    /// Readers take the layout of pages from the text `header_page` and refuse the file if it is not as they know it.
+    /// Readers take the layout of pages from the text `header_page` and refuse the file if it is not as they
+    /// know it.
     #[error("the text of header_page cannot be used: {reason}")]
     HeaderPage {
         /// What is wrong with it.
@@ -121,7 +122,7 @@ pub enum WriteError {
         /// The event, `system:name`.
         event: String,
     },
-    /// A name or text that readers could not find the end of, or not take apart.
+    /// A name or text that readers could not find the end of, or not parse.
     #[error("{what} {text:?} cannot be stored: {reason}")]
     Text {
         /// What the text is.
@@ -185,9 +186,9 @@ pub enum WriteError {
     CopyLength {
         /// The CPU.
         cpu: u32,
-        /// Bytes that the copier told.
+        /// Bytes that the copier reported.
         said: u64,
-        /// Bytes that are in the output behind the place of the data.
+        /// Bytes that are in the output after the place of the data.
         found: u64,
     },
 }

@@ -1,8 +1,9 @@
 //! What existed on the recorded machine when a recording started: tasks, interrupts, modules, devices.
 //!
-//! Events tell of changes; the readers of other tracers want to know from what. The recorder stores it in the file option
-//! [`InitialState::OPTION`], which stock readers skip: JSON text (RFC 8259), or a zstd frame (RFC 8878) that holds JSON text. Which
-//! of the two it is shows in the first byte. Members that are not known are skipped, those that are missing have their default.
+//! Events describe changes; the readers of other tracers need to know from what. The recorder stores it in
+//! the file option [`InitialState::OPTION`], which stock readers skip: JSON text (RFC 8259), or a zstd frame
+//! (RFC 8878) that holds JSON text. Which of the two it is shows in the first byte. Members that are not
+//! known are skipped, those that are missing have their default.
 
 use serde::{Deserialize, Serialize};
 
@@ -112,7 +113,8 @@ pub struct Thread {
     pub uid: u32,
     /// Real group.
     pub gid: u32,
-    /// Its numbers in the pid namespaces it is in, from the recorder's inwards; the last is what it knows itself as.
+    /// Its numbers in the pid namespaces it is in, from the recorder's inwards; the last is what it knows
+    /// itself as.
     pub tids: Vec<u32>,
     /// The same for its process.
     pub tgids: Vec<u32>,

@@ -11,7 +11,8 @@ pub const MAGIC: [u8; 10] = *b"\x17\x08\x44tracing";
 /// The file version that is written, as the text that the file holds.
 pub const VERSION: &str = "7";
 
-/// Bytes of a `long` on the recorded machine. Pages of 32-bit kernels have a shorter header and are not written.
+/// Bytes of a `long` on the recorded machine. Pages of 32-bit kernels have a shorter header and are not
+/// written.
 pub const LONG_SIZE: u8 = 8;
 
 /// Bytes of a section header: u16 id, u16 flags, s32 description, u64 size.
@@ -23,11 +24,12 @@ pub(crate) const SECTION_SIZE_AT: u64 = 8;
 /// Section flag: the section's bytes are compressed.
 pub const SECTION_COMPRESSED: u16 = 1;
 
-/// Smallest page that can be written. Readers map files by the machine's page, so that smaller ones fail to map.
+/// Smallest page that can be written. Readers map files by the machine's page, so that smaller ones fail to
+/// map.
 pub const MIN_PAGE_SIZE: u32 = 4096;
 
-/// Largest page that can be written, as the largest sub-buffer of the kernel's: its write counter has 20 bits (`RB_WRITE_MASK` in
-/// `kernel/trace/ring_buffer.c`).
+/// Largest page that can be written, as the largest sub-buffer of the kernel's: its write counter has 20 bits
+/// (`RB_WRITE_MASK` in `kernel/trace/ring_buffer.c`).
 pub const MAX_PAGE_SIZE: u32 = 1 << 20;
 
 /// What the options of version 6 begin with.
@@ -44,9 +46,9 @@ pub(crate) const V6_MAX_CPUS: u32 = 1 << 16;
 
 /// Pages per compressed chunk.
 ///
-/// A chunk is what a reader must decompress to reach one page of it. Newer readers forget a chunk with its last page
-/// and then decompress it again, so that chunks of thousands of pages read several times slower; below ten pages the
-/// compression ratio falls.
+/// A chunk is what a reader must decompress to reach one page of it. Newer readers forget a chunk with its
+/// last page and then decompress it again, so that chunks of thousands of pages read several times slower;
+/// below ten pages the compression ratio falls.
 pub const CHUNK_PAGES: usize = 16;
 
 /// Whether `size` is a page size that can be written: a power of two, [`MIN_PAGE_SIZE`] to [`MAX_PAGE_SIZE`].
@@ -214,8 +216,8 @@ impl fmt::Display for OptionId {
 
 /// A section header: what stands before the bytes of every section.
 ///
-/// Layout (trace-cmd.dat.v7(5), FORMAT OF THE SECTION HEADER): u16 id, u16 flags, u32 offset of the description inside
-/// the strings section, u64 size of what follows.
+/// Layout (trace-cmd.dat.v7(5), FORMAT OF THE SECTION HEADER): u16 id, u16 flags, u32 offset of the
+/// description inside the strings section, u64 size of what follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SectionHeader {
     /// What the section holds.
@@ -224,7 +226,7 @@ pub struct SectionHeader {
     pub flags: u16,
     /// Byte offset of the description in the strings of the file, all strings sections joined in file order.
     pub description: u32,
-    /// Bytes behind this header, with the 8 bytes that stand before a compressed block.
+    /// Bytes after this header, with the 8 bytes that stand before a compressed block.
     pub size: u64,
 }
 
@@ -240,8 +242,8 @@ impl SectionHeader {
 
 /// The text of tracefs' `events/header_page` for 64-bit pages of `page_size` bytes.
 ///
-/// For a recorder that fills pages of its own: the kernel's text tells the size of the kernel's pages, which another
-/// user of tracefs may have changed.
+/// For a recorder that fills pages of its own: the kernel's text has the size of the kernel's pages, which
+/// another user of tracefs may have changed.
 pub fn header_page_text(page_size: u32) -> String {
     // The byte order is that of the file, and nowhere in the text.
     PageLayout::native(Endian::default(), page_size).header_page_text()

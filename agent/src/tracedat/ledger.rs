@@ -1,15 +1,15 @@
 //! The loss ledger: what our recorder says of the events that it recorded and lost.
 //!
-//! It is a JSON object in option [`LEDGER`](super::OptionId::LEDGER), a text that ends with NUL. Members that are not known are
-//! left alone.
+//! It is a JSON object in option [`LEDGER`](super::OptionId::LEDGER), a text that ends with NUL. Members that
+//! are not known are left alone.
 
 use crate::json::Value;
 
 /// A ledger, as far as readers need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// Set for a recording that did not come to its end, with what ended it: then its rings were not emptied, and what was in them is
-    /// missing.
+    /// Set for a recording that did not come to its end, with what ended it: then its rings were not emptied,
+    /// and what was in them is missing.
     pub cut_short: Option<CutShort>,
     /// By CPU.
     pub cpus: Vec<LedgerCpu>,
@@ -40,7 +40,8 @@ impl CutShort {
     }
 }
 
-/// What is known of the events that were in a CPU's ring when its recording was cut short. A number that is not known is `None`.
+/// What is known of the events that were in a CPU's ring when its recording was cut short. A number that is
+/// not known is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missing {
     /// How many they are at least.
@@ -72,7 +73,7 @@ fn seconds(nanos: u64) -> String {
     format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
 }
 
-/// What the ledger says of one CPU. A number that it does not tell is `None`.
+/// What the ledger says of one CPU. A number that it does not have is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LedgerCpu {
     /// The CPU.
@@ -88,7 +89,7 @@ pub struct LedgerCpu {
 }
 
 impl Ledger {
-    /// Takes the option's text apart, without its NUL. `None` if it is no ledger.
+    /// Parses the option's text, without its NUL. `None` if it is no ledger.
     pub fn parse(text: &str) -> Option<Self> {
         let value = Value::parse(text)?;
         let Value::Array(items) = value.get("cpus")? else { return None };

@@ -1,8 +1,10 @@
-//! The trace.dat file format, version 7 (version 6 is read, too): what `trace-cmd`, KernelShark and others open.
+//! The trace.dat file format, version 7 (version 6 is read, too): what `trace-cmd`, KernelShark and others
+//! open.
 //!
-//! A file is a header, then sections in any order. Options sections hold small facts and the offsets of all other
-//! sections; they are chained, and the header points at the first. The format is described in trace-cmd.dat.v7(5); what
-//! readers want beyond it stands, with the reason, at the code that obeys, and as a whole in `docs/file-format.md`.
+//! A file is a header, then sections in any order. Options sections hold small facts and the offsets of all
+//! other sections; they are chained, and the header points at the first. The format is described in
+//! trace-cmd.dat.v7(5); what readers want beyond it stands, with the reason, at the code that obeys, and as a
+//! whole in `docs/file-format.md`.
 //!
 //! | module | what |
 //! |---|---|
@@ -11,15 +13,16 @@
 //! | `compress` | chunks of pages and blocks of metadata |
 //! | `section` | the six metadata sections, and packing them ahead of time |
 //! | `option` | file options |
-//! | [`initial_state`] | the option that tells of tasks and devices at the start of a recording |
+//! | [`initial_state`] | the option with the tasks and devices at the start of a recording |
 //! | `writer` | the file as a whole |
 //! | [`reader`] | the way back, for files of any recorder |
 //! | [`ledger`] | what our recorder says of losses |
-//! | [`checksum`] | what makes damage known that no structure tells of |
+//! | [`checksum`] | what makes damage known that breaks no structure |
 //! | [`check`] | whether a file is what it should be |
 //! | [`rewrite`] | new files out of ones that were read: other versions, parts, several in one |
 //!
-//! Nothing here knows of eBPF, processes or terminals. For an example of a whole file see [`Writer`], for reading one
+//! Nothing here knows of eBPF, processes or terminals. For an example of a whole file see [`Writer`], for
+//! reading one
 //! [`Reader`](reader::Reader).
 
 pub mod check;

@@ -1,7 +1,7 @@
 //! File options: facts about a recording that are not events.
 //!
-//! Layouts are those of trace-cmd.dat.v7(5), OPTIONS SECTION; where readers want more than it says, the comment at the
-//! option tells so.
+//! Layouts are those of trace-cmd.dat.v7(5), OPTIONS SECTION; where readers want more than it says, the
+//! comment at the option says so.
 
 use std::fmt::Write as _;
 
@@ -19,26 +19,28 @@ pub enum FileOption {
         /// Microseconds since 1970 of the clock's zero.
         micros: i64,
     },
-    /// Statistics of one CPU as tracefs prints them in `per_cpu/cpu<id>/stats`, under a line `CPU: <id>`. One option per
-    /// CPU; shown by `report --stat`. The statistics of a named buffer come after one entry `Buffer: <name>`.
+    /// Statistics of one CPU as tracefs prints them in `per_cpu/cpu<id>/stats`, under a line `CPU: <id>`. One
+    /// option per CPU; shown by `report --stat`. The statistics of a named buffer come after one entry
+    /// `Buffer: <name>`.
     CpuStat(String),
     /// The list of clocks with the chosen one in brackets, as in `local [mono]`.
     ///
-    /// Of `local global mono mono_raw tai perf uptime` readers show seconds, of others bare numbers. To have seconds for
-    /// clock `boot`, leave the option out and name the clock at the buffer only.
+    /// Of `local global mono mono_raw tai perf uptime` readers show seconds, of others bare numbers. To have
+    /// seconds for clock `boot`, leave the option out and name the clock at the buffer only.
     TraceClock(String),
-    /// The machine, as `uname -a` tells it.
+    /// The machine, as `uname -a` prints it.
     Uname(String),
     /// A pair of events to be matched, as `trace-cmd record -H` takes it:
     /// `[system:]event,field[,pid]/[system:]event,field[,flags]`.
     Hook(String),
-    /// Nanoseconds that are added to every timestamp. An offset to the time of day makes files of several machines
-    /// merge by real time.
+    /// Nanoseconds that are added to every timestamp. An offset to the time of day makes files of several
+    /// machines merge by real time.
     Offset {
         /// Nanoseconds, may be negative.
         nanos: i64,
     },
-    /// Number of CPUs of the machine. The writer stores this or the highest recorded CPU plus one, whichever is more.
+    /// Number of CPUs of the machine. The writer stores this or the highest recorded CPU plus one, whichever
+    /// is more.
     CpuCount(u32),
     /// The program that recorded, and its version.
     Version(String),
@@ -75,7 +77,8 @@ pub enum FileOption {
     },
 }
 
-/// Address map of a process. Readers know one process per option, in hexadecimal numbers, and words without blanks.
+/// Address map of a process. Readers know one process per option, in hexadecimal numbers, and words without
+/// blanks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcMaps {
     /// The process.
@@ -91,7 +94,7 @@ pub struct ProcMaps {
 pub struct ProcMap {
     /// First address.
     pub start: u64,
-    /// Address behind the last.
+    /// Address after the last.
     pub end: u64,
     /// Path of the mapped file; blanks are stored as `\040`.
     pub path: String,
@@ -166,8 +169,9 @@ impl FileOption {
     /// The option's data, without number and size.
     ///
     /// # Errors
-    /// [`WriteError::Text`] for a text that readers stumble over, [`WriteError::ReservedOption`] for an unknown option
-    /// whose number is one that only the writer can fill, [`WriteError::TooLong`] for lists above 32 bits.
+    /// [`WriteError::Text`] for a text that readers stumble over, [`WriteError::ReservedOption`] for an
+    /// unknown option whose number is one that only the writer can fill, [`WriteError::TooLong`] for lists
+    /// above 32 bits.
     pub fn encode(&self, endian: Endian) -> Result<Vec<u8>, WriteError> {
         let mut out = Encoder::new(endian);
         match self {
@@ -185,7 +189,7 @@ impl FileOption {
             Self::Version(text) => out.c_string(no_nul("version", text)?),
             Self::Hook(text) => {
                 if !is_hook(text) {
-                    // Readers follow a null pointer for one that they cannot take apart.
+                    // Readers follow a null pointer for one that they cannot parse.
                     return Err(text_error("event hook", text, "it is not `event,field/event,field`"));
                 }
                 out.c_string(no_nul("event hook", text)?)
@@ -256,7 +260,7 @@ impl TimeShift {
                 out.u64(sample.scaling);
             }
         }
-        // The fractions came to the format later and therefore stand behind everything else.
+        // The fractions came to the format later and therefore follow everything else.
         for sample in self.cpus.iter().flatten() {
             out.u64(sample.fraction);
         }

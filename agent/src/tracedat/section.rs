@@ -1,7 +1,8 @@
 //! Metadata sections: what a reader must know to understand the records.
 //!
-//! A [`Section`] is made from texts, checked, and may be [packed](Section::pack) ahead of time and on any thread: the
-//! kernel's symbols are 5 MB and take long enough to compress that a recorder does it while it records.
+//! A [`Section`] is made from texts, checked, and may be [packed](Section::pack) ahead of time and on any
+//! thread: the kernel's symbols are 5 MB and take long enough to compress that a recorder does it while it
+//! records.
 //!
 //! Layouts: trace-cmd.dat.v7(5), HEADER INFO SECTION to SAVED COMMAND LINES SECTION.
 
@@ -26,7 +27,7 @@ pub struct Section {
     pub(crate) facts: Facts,
 }
 
-/// The bytes of a section behind its header.
+/// The bytes of a section after its header.
 #[derive(Clone, Debug)]
 pub(crate) enum Body {
     Plain(Vec<u8>),
@@ -64,15 +65,15 @@ pub struct EventSystem<'a> {
 impl Section {
     /// Section `HEADER_INFO`: the texts of tracefs' `events/header_page` and `events/header_event`.
     ///
-    /// Both files must be read with one call of a buffer that is large enough: the kernel answers a second read with the end
-    /// of the file, so that [`std::fs::read`], which starts small, returns a piece of them.
+    /// Both files must be read with one call of a buffer that is large enough: the kernel answers a second
+    /// read with the end of the file, so that [`std::fs::read`], which starts small, returns a piece of them.
     ///
-    /// Layout: `"header_page\0"`, u64 size, text, `"header_event\0"`, u64 size, text. Recorders that fill pages of their own
-    /// take the first text from [`header_page_text`](super::layout::header_page_text).
+    /// Layout: `"header_page\0"`, u64 size, text, `"header_event\0"`, u64 size, text. Recorders that fill
+    /// pages of their own take the first text from [`header_page_text`](super::layout::header_page_text).
     ///
     /// # Errors
-    /// [`WriteError::HeaderPage`] if the page is none that readers know: they want a timestamp of 8 bytes at 0, the
-    /// commit word and the data.
+    /// [`WriteError::HeaderPage`] if the page is none that readers know: they want a timestamp of 8 bytes at
+    /// 0, the commit word and the data.
     pub fn header_info(endian: Endian, header_page: &str, header_event: &str) -> Result<Self, WriteError> {
         let page_size = described_page_size(header_page)?;
         let mut out = Encoder::new(endian);
@@ -117,8 +118,8 @@ impl Section {
 
     /// Section KALLSYMS: lines of `/proc/kallsyms`, `address type name[<TAB>[module]]`.
     ///
-    /// Layout: u32 size, text. Readers find the nearest symbol at or before an address, but the last symbol only at its
-    /// very address: who leaves symbols out should add one behind the last.
+    /// Layout: u32 size, text. Readers find the nearest symbol at or before an address, but the last symbol
+    /// only at its very address: who leaves symbols out should add one after the last.
     ///
     /// # Errors
     /// [`WriteError::TooLong`] above 4 GiB.
@@ -164,8 +165,8 @@ impl Section {
         self.id
     }
 
-    /// Compresses the section now, rather than when it is written. Nothing happens if it is packed already, or if the
-    /// file has no compression.
+    /// Compresses the section now, rather than when it is written. Nothing happens if it is packed already,
+    /// or if the file has no compression.
     ///
     /// # Errors
     /// [`WriteError::Compress`].
@@ -192,8 +193,9 @@ impl Section {
 
 /// Names of tasks by pid.
 ///
-/// Readers stop at the first line without a name and search the lines as if pids were unique; a `Cmdlines` can hold neither
-/// a blank name nor a pid twice. Tasks that are not in it are shown as `<...>`, pid 0 always as `<idle>`.
+/// Readers stop at the first line without a name and search the lines as if pids were unique; a `Cmdlines`
+/// can hold neither a blank name nor a pid twice. Tasks that are not in it are shown as `<...>`, pid 0 always
+/// as `<idle>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cmdlines {
     by_pid: BTreeMap<u32, Vec<u8>>,
@@ -207,8 +209,9 @@ impl Cmdlines {
 
     /// Sets the name of a task; the last name given counts.
     ///
-    /// Names are what the kernel holds: any bytes, up to the first NUL. Line ends, which would end the line in the
-    /// file, become `?`. A name of nothing but blanks is not taken (and `false` returned): readers would stop there.
+    /// Names are what the kernel holds: any bytes, up to the first NUL. Line ends, which would end the line
+    /// in the file, become `?`. A name of nothing but blanks is not taken (and `false` returned): readers
+    /// would stop there.
     pub fn insert(&mut self, pid: u32, comm: &[u8]) -> bool {
         let comm = comm.split(|byte| *byte == 0).next().unwrap_or_default();
         let comm: Vec<u8> =
@@ -277,7 +280,8 @@ fn put_formats(
             Ok(id) if id != 0 => id,
             _ => return Err(WriteError::EventId { event: name, id }),
         };
-        // A text that is not understood here may well be understood by readers: a recording must not fail for it.
+        // A text that is not understood here may well be understood by readers: a recording must not fail for
+        // it.
         let common = Format::parse(format).ok().map(|format| format.common);
         facts.events.push(EventFact { id, name, common });
         out.u64(format.len() as u64).raw(format.as_bytes());

@@ -1,9 +1,10 @@
 //! Moving data out of the spool, where the disk has no room for a copy.
 //!
-//! The draft is then in the spool itself, and so is a journal of what is where. It holds at any moment, also when the process
-//! is killed or the power fails: a piece's first `moved` bytes are in the draft, the rest is in its segment. A step is copied and
-//! brought to the disk before the journal tells of it, and told of before its blocks are given back. Going back takes the same
-//! steps from the end, so that an attempt to recover that fails costs nothing either.
+//! The draft is then in the spool itself, and so is a journal of what is where. It holds at any moment, also
+//! when the process is killed or the power fails: a piece's first `moved` bytes are in the draft, the rest is
+//! in its segment. A step is copied and synced to the disk before the journal has it, and journalled before
+//! its blocks are freed. Going back takes the same steps from the end, so that an attempt to recover that
+//! fails costs nothing either.
 
 use std::{
     collections::{HashMap, hash_map::Entry},
@@ -23,7 +24,8 @@ pub(super) const DRAFT: &str = "trace.dat";
 const JOURNAL: &str = "moved";
 /// First bytes of the journal: name and version of the layout.
 const MAGIC: &[u8; 8] = b"TAMOVED1";
-/// Bytes of a row, the first of which has the magic. Rows do not cross a disk's sectors, so that none is ever half-written.
+/// Bytes of a row, the first of which has the magic. Rows do not cross a disk's sectors, so that none is ever
+/// half-written.
 const ROW: usize = 64;
 /// The least and the most that is moved at a time. Every step waits for the disk.
 const STEP: u64 = 64 << 10;
@@ -188,7 +190,8 @@ impl Mover {
         }
     }
 
-    /// Refuses a journal that cannot be true, before anything is changed by it: a damaged one must not cost data that are there.
+    /// Refuses a journal that cannot be true, before anything is changed by it: a damaged one must not cost
+    /// data that are there.
     fn check(&self, draft: &File) -> io::Result<()> {
         let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let draft_len = draft.metadata()?.len();
@@ -199,7 +202,7 @@ impl Mover {
             let name = segment_name(cpu, segment);
             let len = match segments.entry((cpu, segment)) {
                 Entry::Occupied(len) => *len.get(),
-                // Blocks are given back, but segments keep their length.
+                // Blocks are freed, but segments keep their length.
                 Entry::Vacant(len) => {
                     let Some(there) = self.files.look(name.as_ref())? else {
                         return wrong(format!("there is no {name}"));
@@ -223,7 +226,7 @@ impl Mover {
         }
     }
 
-    /// Gives back what else is in the draft. It is written anew, and the way back needs a little space.
+    /// Frees what else is in the draft. It is rewritten, and the way back needs a little space.
     fn free_rest(&self, draft: &File) -> io::Result<()> {
         let mut kept: Vec<(u64, u64)> =
             self.rows.iter().filter(|row| row.moved != 0).map(|row| (row.to, row.moved)).collect();

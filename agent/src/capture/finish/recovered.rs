@@ -1,4 +1,4 @@
-//! What is known of a recording that did not end by itself: what its data tell, and what its readers noted.
+//! What is known of a recording that did not end by itself: what its data show, and what its readers noted.
 
 use super::CpuData;
 use crate::capture::{
@@ -6,7 +6,7 @@ use crate::capture::{
     counts::{Note, Noted, Stage},
 };
 
-/// The counts. `noted` is `None` for the spool of an older recorder, of which only the data tell.
+/// The counts. `noted` is `None` for the spool of an older recorder, of which only the data are known.
 pub(super) fn stats(data: &[CpuData], noted: Option<&Noted>) -> Stats {
     let note_of = |cpu: &CpuData| noted?.cpus.get(&cpu.cpu);
     let end = noted.map_or(End::Unknown, |noted| match noted.stage {

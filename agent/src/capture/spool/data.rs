@@ -39,7 +39,7 @@ pub(in crate::capture) struct CpuSpool {
     previous: Option<Segment>,
     next_index: u64,
     totals: SpoolTotals,
-    /// Bytes of them that [`CpuSpool::take_growth`] has told of.
+    /// Bytes of them that [`CpuSpool::take_growth`] has reported.
     told_bytes: u64,
     notes: CpuNotes,
     /// Whole chunks that are not in the file yet.
@@ -73,8 +73,8 @@ struct Segment {
 }
 
 impl CpuSpool {
-    /// The spool of `cpu`. With a `cap`, at most that many bytes of pages are kept: two segments of half the size, the
-    /// older of which goes when the newer is full (as trace-cmd's `-m` does).
+    /// The spool of `cpu`. With a `cap`, at most that many bytes of pages are kept: two segments of half the
+    /// size, the older of which goes when the newer is full (as trace-cmd's `-m` does).
     pub(in crate::capture) fn create(
         spool: &Spool,
         cpu: u32,
@@ -98,8 +98,8 @@ impl CpuSpool {
         })
     }
 
-    /// Adds a chunk of `pages` that hold `events` events. It is in the file after [`CpuSpool::flush`], which the caller
-    /// calls when [`CpuSpool::pending_bytes`] are many.
+    /// Adds a chunk of `pages` that hold `events` events. It is in the file after [`CpuSpool::flush`], which
+    /// the caller calls when [`CpuSpool::pending_bytes`] are many.
     pub(in crate::capture) fn append(
         &mut self,
         pages: &[u8],
@@ -125,8 +125,8 @@ impl CpuSpool {
         self.pending.len()
     }
 
-    /// Brings all chunks to the file, in one write. After an error the file still ends with a whole chunk, and the chunks that
-    /// were to be written are forgotten: their pages are still in the ring.
+    /// Brings all chunks to the file, in one write. After an error the file still ends with a whole chunk,
+    /// and the chunks that were to be written are forgotten: their pages are still in the ring.
     pub(in crate::capture) fn flush(&mut self) -> Result<(), SpoolError> {
         let (pages, events) =
             (std::mem::take(&mut self.pending_pages), std::mem::take(&mut self.pending_events));
@@ -152,8 +152,8 @@ impl CpuSpool {
         self.files.path()
     }
 
-    /// Notes what the ring's control block says, for the case that this process is killed. To be called before the data that are
-    /// counted there come to the file.
+    /// Notes what the ring's control block says, for the case that this process is killed. To be called
+    /// before the data that are counted there come to the file.
     pub(in crate::capture) fn note(&mut self, control: Control<'_>) {
         self.notes.note(control);
     }
@@ -195,8 +195,8 @@ impl Segment {
 
     fn append(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {
         if let Err(error) = self.file.write_all(chunk) {
-            // Part of the chunk may be there. Cutting it off frees space, so this works on a full disk too; if it should
-            // not, the reader of the spool recognises the partial chunk.
+            // Part of the chunk may be there. Cutting it off frees space, so this works on a full disk too;
+            // if it should not, the reader of the spool recognises the partial chunk.
             let _ = self.file.set_len(self.len);
             let _ = io::Seek::seek(&mut self.file, io::SeekFrom::Start(self.len));
             return Err(SpoolError::io("write", &self.path)(error));

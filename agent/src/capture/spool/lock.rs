@@ -1,7 +1,8 @@
 //! Whose a spool directory is: its lock, and how it comes to its name and leaves it.
 //!
-//! Who holds the lock of the directory that has the name, and nobody else, may rename or remove that directory. A directory has a held
-//! lock in it before it gets the name. So two recorders never have one directory, whatever one does between two steps of the other.
+//! Who holds the lock of the directory that has the name, and nobody else, may rename or remove that
+//! directory. A directory has a held lock in it before it gets the name. So two recorders never have one
+//! directory, whatever one does between two steps of the other.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -45,7 +46,8 @@ impl NewSpool {
     /// Removes it again.
     pub(super) fn discard(self) {
         let Self { parent, name, claim } = self;
-        // What cannot be removed has a name that tells what it is. The error at hand says more than one about cleaning up.
+        // What cannot be removed has a name that says what it is. The error at hand says more than one about
+        // cleaning up.
         let _ = drop_and_remove(&parent, &name, claim);
     }
 }
@@ -96,8 +98,9 @@ pub(super) fn is_taken(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::EXIST | Errno::NOTEMPTY | Errno::NOTDIR))
 }
 
-/// Opens a directory that belongs to us and that nobody else can write to. Who can write beside the output can put anything under the
-/// spool's name: links are not followed, and nothing is changed. `None` if there is nothing.
+/// Opens a directory that belongs to us and that nobody else can write to. Who can write beside the output
+/// can put anything under the spool's name: links are not followed, and nothing is changed. `None` if there
+/// is nothing.
 pub(super) fn open_ours(parent: &Directory, name: &OsStr) -> Result<Option<Directory>, SpoolError> {
     let path = || parent.join(name);
     let files = match parent.open_dir(name) {
@@ -154,8 +157,8 @@ pub(super) fn discard(parent: &Directory, name: &OsStr, claim: Claim) -> Result<
     drop_and_remove(parent, &moved, claim).map_err(failed())
 }
 
-/// Removes the directory `name`, which is claimed, and of what is in it only what a recording starts with: that nothing else was in it
-/// when it was looked at does not make the rest ours to delete.
+/// Removes the directory `name`, which is claimed, and of what is in it only what a recording starts with:
+/// that nothing else was in it when it was looked at does not make the rest ours to delete.
 pub(super) fn discard_started(parent: &Directory, name: &OsStr, claim: Claim) -> Result<(), SpoolError> {
     let moved = take_name(parent, name).map_err(SpoolError::io("remove", parent.join(name)))?;
     let Claim { files, lock, .. } = claim;
@@ -163,7 +166,7 @@ pub(super) fn discard_started(parent: &Directory, name: &OsStr, claim: Claim) ->
     for name in STARTED {
         let _ = files.remove(name);
     }
-    // If something is in it, it stays, under a name that tells what it is.
+    // If something is in it, it stays, under a name that says what it is.
     let _ = parent.remove_empty(&moved, &files);
     Ok(())
 }
@@ -183,8 +186,9 @@ fn drop_and_remove(parent: &Directory, name: &OsStr, claim: Claim) -> io::Result
     parent.remove_tree(name, &files)
 }
 
-/// Moves an earlier recording's spool out of the way, or removes it if it never got as far as a manifest. A directory that only
-/// has the name of a spool is moved like one: nothing in it is ours to delete. Returns where it was moved.
+/// Moves an earlier recording's spool out of the way, or removes it if it never got as far as a manifest. A
+/// directory that only has the name of a spool is moved like one: nothing in it is ours to delete. Returns
+/// where it was moved.
 pub(super) fn set_aside(
     parent: &Directory,
     name: &OsStr,
@@ -197,7 +201,7 @@ pub(super) fn set_aside(
     let claim = claim(files)?;
     let is_there = claim.files.identity().and_then(|identity| parent.has(name, identity));
     if !is_there.map_err(failed("look at"))? {
-        // Another recorder was faster. What has the name now is looked at anew.
+        // Another recorder was faster. What has the name now is checked again.
         forget_lock(&claim);
         return Ok(None);
     }

@@ -16,12 +16,12 @@
 //! | `moved` | what of the data is in `trace.dat` only, as the disk had no room for a copy |
 //! | `lock` | locked while the recording runs |
 //!
-//! Pages are written before their memory is given back to the kernel, so a `kill -9` loses only what was still in the
-//! rings. A partly written last chunk is recognised by its length and cut off.
+//! Pages are written before their memory is released to the programs, so a `kill -9` loses only what was
+//! still in the rings. A partly written last chunk is recognised by its length and cut off.
 //!
-//! The directory is created and locked under another name, and gets its own in that state. So whoever finds it under its name without
-//! a held lock knows that no recording is in it, nor about to be. It belongs to the user that records, nobody else can write to it, and its
-//! files are opened below its descriptor.
+//! The directory is created and locked under another name, and gets its own in that state. So whoever finds
+//! it under its name without a held lock knows that no recording is in it, nor about to be. It belongs to the
+//! user that records, nobody else can write to it, and its files are opened below its descriptor.
 
 mod data;
 mod lock;
@@ -51,9 +51,10 @@ use crate::{
 
 /// Suffix of the spool directory's name.
 const SUFFIX: &str = ".spool";
-/// How often creating a spool starts anew because another recorder changed what is there.
+/// How often creating a spool is retried because another recorder changed what is there.
 const ATTEMPTS: usize = 8;
-/// Of the disk space that is free, what is stored beside the data while recording takes one part in this many at most.
+/// Of the disk space that is free, what is stored beside the data while recording takes one part in this many
+/// at most.
 const OPTIONAL_SHARE: u64 = 16;
 
 /// Why a spool cannot be used.
@@ -73,7 +74,8 @@ pub enum SpoolError {
     /// The recording that writes to the spool has not ended.
     #[error("{0} belongs to a recording that is still running; let that one end first")]
     InUse(PathBuf),
-    /// A directory of another user, or one that others can write to, or none at all: what is in it may be a trap.
+    /// A directory of another user, or one that others can write to, or none at all: what is in it may be a
+    /// trap.
     #[error(
         "{0} is not a directory of the user that runs this, to which nobody else can write; remove it or take the rights of others \
          (chmod go-w), or name another file"
@@ -136,8 +138,8 @@ enum Step {
 }
 
 impl Spool {
-    /// Creates the spool of `output`. One that a crashed recording left behind is kept under another name, which is the
-    /// second value.
+    /// Creates the spool of `output`. One that a crashed recording left behind is kept under another name,
+    /// which is the second value.
     pub fn create(output: &Output) -> Result<(Self, Option<PathBuf>), SpoolError> {
         Self::create_with(output, &mut |_| ())
     }
@@ -165,7 +167,8 @@ impl Spool {
                 };
                 step(Step::SetAside);
             }
-            // It replaces an empty directory, which has nothing of anybody's. One with a lock in it is not empty.
+            // It replaces an empty directory, which has nothing of anybody's. One with a lock in it is not
+            // empty.
             match parent.rename(&new.name, &parent, &name) {
                 Ok(()) => {
                     let files = new.claim.files.moved_to(path.clone());
@@ -182,7 +185,8 @@ impl Spool {
         Err(SpoolError::InUse(path))
     }
 
-    /// Opens the spool that a recording left behind. `path` is the spool directory or the trace file it belongs to.
+    /// Opens the spool that a recording left behind. `path` is the spool directory or the trace file it
+    /// belongs to.
     pub fn open(path: &Path) -> Result<Self, SpoolError> {
         let (parent, name) = find(path)?;
         let (path, lost) = (parent.join(&name), || io::Error::from(Errno::NOENT));
@@ -213,8 +217,9 @@ impl Spool {
         &self.parent
     }
 
-    /// The name of the trace file that belongs to the spool by its name: `trace.dat.spool` has `trace.dat`, and `trace.dat.spool.1`,
-    /// which a later recording moved out of its way, `trace.dat.1`. `None` for a directory that was renamed.
+    /// The name of the trace file that belongs to the spool by its name: `trace.dat.spool` has `trace.dat`,
+    /// and `trace.dat.spool.1`, which a later recording moved out of its way, `trace.dat.1`. `None` for a
+    /// directory that was renamed.
     pub fn output_name(&self) -> Option<OsString> {
         output_of(&self.name)
     }
@@ -224,8 +229,9 @@ impl Spool {
         self.files.join(name)
     }
 
-    /// Sets `bytes` of disk space aside for finishing the file. A file system that cannot do so is not an error, nor is a limit on the
-    /// size of a file that is smaller: then a full disk may leave the recording in the spool.
+    /// Sets `bytes` of disk space aside for finishing the file. A file system that cannot do so is not an
+    /// error, nor is a limit on the size of a file that is smaller: then a full disk may leave the recording
+    /// in the spool.
     pub fn reserve(&self, bytes: u64) -> Result<(), SpoolError> {
         let path = self.file("reserve");
         let file = self.files.create("reserve").map_err(SpoolError::io("create", &path))?;
@@ -272,7 +278,8 @@ impl Spool {
     }
 }
 
-/// Whether `bytes` may be stored beside the data while recording. On a disk that is nearly full all of it is the data's.
+/// Whether `bytes` may be stored beside the data while recording. On a disk that is nearly full all of it is
+/// the data's.
 pub(super) fn has_room_for(dir: &Directory, bytes: u64) -> bool {
     dir.free_bytes().is_ok_and(|free| bytes.saturating_mul(OPTIONAL_SHARE) <= free)
 }
@@ -284,7 +291,7 @@ fn name_for(output: &OsStr) -> OsString {
     name
 }
 
-/// The directory and the name of the spool that `path` tells of: its own, or that of its trace file.
+/// The directory and the name of the spool that `path` names: its own, or that of its trace file.
 fn find(path: &Path) -> Result<(Directory, OsString), SpoolError> {
     let Place { dir, name } = resolve(path, Links::Follow)?;
     let failed = || SpoolError::io("find a recording in", path);

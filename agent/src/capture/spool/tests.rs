@@ -95,8 +95,8 @@ enum Other {
     Ends,
 }
 
-/// The first recorder creates a spool; at `step` the other one does what it does. Whoever got a spool must have one of its own, under the
-/// name if it is the last.
+/// The first recorder creates a spool; at `step` the other one does what it does. Whoever got a spool must
+/// have one of its own, under the name if it is the last.
 fn interleave(left: bool, step: Step, other: Other) {
     let context = format!("{left} {step:?} {other:?}");
     let dir = tempfile::tempdir().unwrap();
@@ -166,8 +166,8 @@ fn two_recorders_never_have_one_spool() {
     }
 }
 
-/// A directory without a file to lock, which two find at the same time: only one may move it, and the other must not take what came in
-/// its place.
+/// A directory without a file to lock, which two find at the same time: only one may move it, and the other
+/// must not take what came in its place.
 #[test]
 fn a_directory_without_a_lock_is_moved_once() {
     for step in [Step::Found, Step::Claimed] {
@@ -212,7 +212,8 @@ fn a_lock_that_was_removed_is_not_the_lock() {
     );
 }
 
-/// The new directory is exchanged for another before it is locked, and locking fails: the other is not cleared.
+/// The new directory is exchanged for another before it is locked, and locking fails: the other is not
+/// cleared.
 #[test]
 fn what_came_in_the_place_of_a_new_directory_stays() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
 //! Names for the user stacks of a recording.
 //!
-//! A record of `ftrace:user_stack` has addresses, and readers look every address up in the file's one table of symbols. So while stacks are
-//! recorded, the mappings of all processes are noted in the spool (`journal`), and when the file is made, each address that
-//! is in some user stack gets an entry of its own in the table (`resolve`). A process may be long gone by then.
+//! A record of `ftrace:user_stack` has addresses, and readers look every address up in the file's one table
+//! of symbols. So while stacks are recorded, the mappings of all processes are noted in the spool
+//! (`journal`), and when the file is made, each address that is in some user stack gets an entry of its own
+//! in the table (`resolve`). A process may be long gone by then.
 
 mod journal;
 mod resolve;
@@ -126,7 +127,8 @@ fn stack_id(manifest: &Manifest) -> Option<u16> {
     formats.into_iter().find(|format| format.name == name).map(|format| format.id)
 }
 
-/// Adds the frames of a page's user stacks, each with its process. A page that is damaged has them up to the damage.
+/// Adds the frames of a page's user stacks, each with its process. A page that is damaged has them up to the
+/// damage.
 fn frames_of(page: &[u8], id: u16, frames: &mut BTreeSet<(u32, u64)>) {
     let Ok(header) = PageHeader::read(page, Endian::Little) else { return };
     let Some(data) = page.get(HEADER_LEN..HEADER_LEN + header.data_len) else { return };

@@ -1,9 +1,10 @@
 //! From addresses to entries of the file's table of symbols.
 //!
-//! Readers know one address space, and recordings have many processes. So an entry is made for each address that some stack has, and
-//! only for those: exact, named `function+0x12`, which `%ps` prints as it is. Where two processes have different code at one
-//! address, both names stand there. What is behind an address is closed with an entry that says so, as readers would take the nearest
-//! name below for everything that is not in a stack.
+//! Readers know one address space, and recordings have many processes. So an entry is made for each address
+//! that some stack has, and only for those: exact, named `function+0x12`, which `%ps` prints as it is. Where
+//! two processes have different code at one address, both names stand there. What is after an address is
+//! closed with an entry that says so, as readers would take the nearest name below for everything that is not
+//! in a stack.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -141,7 +142,8 @@ fn read_functions(process: u32, path: &Path) -> Option<Functions> {
     Functions::below(&root, &inside).or_else(|_| Functions::of(path)).ok()
 }
 
-/// Which of two names for one place is the plainer: the one that tells its length, with fewer underscores, and shorter.
+/// Which of two names for one place is the plainer: the one that has a length, with fewer underscores, and
+/// shorter.
 fn plainer(a: &Function, b: &Function) -> std::cmp::Ordering {
     let key = |function: &Function| {
         let underscores = function.name.bytes().take_while(|&byte| byte == b'_').count();
@@ -150,7 +152,8 @@ fn plainer(a: &Function, b: &Function) -> std::cmp::Ordering {
     key(a).cmp(&key(b))
 }
 
-/// A name as the table can hold it: lines are split at blanks, and names that begin with a dollar sign are dropped.
+/// A name as the table can hold it: lines are split at blanks, and names that begin with a dollar sign are
+/// dropped.
 fn word(name: &str) -> String {
     let name: String =
         name.chars().map(|c| if c.is_whitespace() || c.is_control() { '_' } else { c }).collect();

@@ -9,7 +9,7 @@ use crate::input::CpuSet;
 pub struct Span {
     /// The first byte.
     pub start: usize,
-    /// The byte behind the last one.
+    /// The byte after the last one.
     pub end: usize,
 }
 
@@ -131,7 +131,7 @@ pub enum ExprKind {
     Word {
         /// The word.
         name: String,
-        /// What stands behind its dot.
+        /// What follows its dot.
         modifier: Option<Modifier>,
     },
     /// `$pid` and the like.
@@ -165,7 +165,8 @@ impl MatchOp {
 /// What a field is taken for, as ftrace's filters have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modifier {
-    /// `.ustring`: the address of a text in the memory of the process, which is there only while it is traced.
+    /// `.ustring`: the address of a text in the memory of the process, which is there only while it is
+    /// traced.
     Ustring,
     /// `.function`: an address in a function.
     Function,
@@ -195,7 +196,7 @@ pub enum Context {
 }
 
 impl Context {
-    /// Every one, and its name behind the `$`.
+    /// Every one, and its name after the `$`.
     pub const ALL: [(Self, &'static str); 9] = [
         (Self::Pid, "pid"),
         (Self::Tid, "tid"),
@@ -208,7 +209,7 @@ impl Context {
         (Self::Timestamp, "timestamp"),
     ];
 
-    /// Its name behind the `$`.
+    /// Its name after the `$`.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(context, _)| *context == self).map_or("", |(_, name)| name)
     }

@@ -65,7 +65,7 @@ pub enum FilterErrorKind {
     /// A quote without an end.
     #[error("the quote {0} is never closed")]
     Quote(char),
-    /// What stands behind `$` or a dot.
+    /// What follows `$` or a dot.
     #[error("there is no `{found}`; there are {known}")]
     Unknown {
         /// What stands there.
@@ -145,7 +145,7 @@ impl FilterError {
     }
 }
 
-/// Characters of the filter that are shown before and behind the place.
+/// Characters of the filter that are shown before and after the place.
 const SHOWN: usize = 60;
 
 impl fmt::Display for FilterError {

@@ -8,9 +8,10 @@
 //! unary    = { "+" | "-" | "!" | "~" } (field | "$ctx." name | number | text | "(" or ")")
 //! ```
 //!
-//! Operators of bits bind stronger than comparisons, and so does `!`: `!a == 0` is `(!a) == 0`. A star in a text is a wildcard, `\*` is not.
-//! What LTTng itself refuses is refused: arithmetic, numbers with a fraction, texts with other comparisons than `==` and `!=`. So are what
-//! there is nothing for: elements of arrays and structures, `$app`, and the result of one comparison compared again.
+//! Operators of bits bind stronger than comparisons, and so does `!`: `!a == 0` is `(!a) == 0`. A star in a
+//! text is a wildcard, `\*` is not. What LTTng itself refuses is refused: arithmetic, numbers with a
+//! fraction, texts with other comparisons than `==` and `!=`. So are what there is nothing for: elements of
+//! arrays and structures, `$app`, and the result of one comparison compared again.
 
 use super::ast::{Context, Expr, ExprKind, MatchOp, Span};
 use super::error::FilterErrorKind;
@@ -30,7 +31,7 @@ pub(super) fn context(name: &str) -> Option<Context> {
     renamed.or_else(|| Context::named(name))
 }
 
-/// The names behind `$ctx.`, for errors.
+/// The names after `$ctx.`, for errors.
 pub(super) fn contexts() -> String {
     let own = Context::ALL.map(|(_, name)| name);
     let names = CONTEXTS.iter().map(|(name, _)| *name).chain(own);

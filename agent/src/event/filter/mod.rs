@@ -4,10 +4,11 @@
 //! sched_switch, sched_waking: prio < 100 && !(comm =~ "^kworker" || CPU == 3)
 //! ```
 //!
-//! The events come first, then a colon, then an expression over their fields; without a colon all records of the events are
-//! meant. [`Filter::parse`] makes the text an expression tree ([`Expr`]) that knows nothing of any kernel;
-//! [`Filter::resolve`] makes that a [`ResolvedFilter`] for the events of a file or a kernel; [`ResolvedFilter::matches`]
-//! looks at records. A [`Selection`] is several filters as `trace-cmd report` has them.
+//! The events come first, then a colon, then an expression over their fields; without a colon all records of
+//! the events are meant. [`Filter::parse`] makes the text an expression tree ([`Expr`]) that knows nothing of
+//! any kernel; [`Filter::resolve`] makes that a [`ResolvedFilter`] for the events of a file or a kernel;
+//! [`ResolvedFilter::matches`] looks at records. A [`Selection`] is several filters as `trace-cmd report` has
+//! them.
 //!
 //! # The grammar
 //!
@@ -25,8 +26,8 @@
 //! ```
 //!
 //! It is libtraceevent's (parse-filter.c, trace-cmd-report(1)) and that of ftrace's `filter` files
-//! (kernel/trace/trace_events_filter.c, Documentation/trace/events.rst) in one. Where the two differ, or one of them does
-//! what nobody can want:
+//! (kernel/trace/trace_events_filter.c, Documentation/trace/events.rst) in one. Where the two differ, or one
+//! of them does what nobody can want:
 //!
 //! | subject | libtraceevent | ftrace | here |
 //! |---|---|---|---|
@@ -184,7 +185,8 @@ impl Filter {
         self.expr.as_ref()
     }
 
-    /// Puts numbers in the place of the paths that control groups are compared with: `$cgroup == "/system.slice"`. `number` knows them.
+    /// Puts numbers in the place of the paths that control groups are compared with: `$cgroup ==
+    /// "/system.slice"`. `number` knows them.
     ///
     /// # Errors
     /// What `number` says of a path.
@@ -229,8 +231,8 @@ impl ResolvedFilter {
     }
 }
 
-/// For fuzzing: takes the first line as a filter, and the rest as a record, and sees that nothing panics. The events are those of
-/// `events`.
+/// For fuzzing: takes the first line as a filter, and the rest as a record, and sees that nothing panics. The
+/// events are those of `events`.
 pub fn fuzz(data: &[u8], events: &EventTable) {
     let (text, record) = data
         .iter()

@@ -34,9 +34,9 @@ const MATCHES: [(&str, MatchOp); 3] =
 
 /// Splits a filter into its events and the place where the expression starts; `None` if there is none.
 ///
-/// The first colon ends the events, unless there is another one before any quote or brace: `sched:sched_switch: prio > 1`, for
-/// no expression has a colon. Without another one, and without a slash before it, a
-/// single name behind the colon is the event's, too.
+/// The first colon ends the events, unless there is another one before any quote or brace:
+/// `sched:sched_switch: prio > 1`, for no expression has a colon. Without another one, and without a slash
+/// before it, a single name after the colon is the event's, too.
 pub(super) fn head(text: &str) -> Result<(Vec<EventPattern>, Option<usize>), Error> {
     let plain = text.find(['"', '\'', '{']).unwrap_or(text.len());
     let (end, body) = match text[..plain].rfind(':') {
@@ -300,7 +300,7 @@ impl<'t> Parser<'t> {
         Ok((Expr { span, kind }, 1))
     }
 
-    /// Refuses what LTTng has behind the names of fields with parts.
+    /// Refuses what LTTng has after the names of fields with parts.
     fn no_element(&self) -> Result<(), Error> {
         match self.next.kind {
             TokenKind::Operator(found @ ("." | "->" | "[")) => Err((

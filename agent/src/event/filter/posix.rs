@@ -1,7 +1,8 @@
-//! Regular expressions as libtraceevent has them: POSIX basic ones with GNU's additions (regcomp(3) without `REG_EXTENDED`),
-//! case left aside, found anywhere in the text.
+//! Regular expressions as libtraceevent has them: POSIX basic ones with GNU's additions (regcomp(3) without
+//! `REG_EXTENDED`), case left aside, found anywhere in the text.
 //!
-//! They are translated for the `regex` crate, which takes time in proportion to the text, whatever the expression.
+//! They are translated for the `regex` crate, which takes time in proportion to the text, whatever the
+//! expression.
 
 use std::fmt::Write as _;
 
@@ -23,7 +24,8 @@ pub(super) fn compile(pattern: &str) -> Result<Regex, String> {
 /// # Errors
 /// What is wrong with it.
 pub(super) fn compile_whole(pattern: &str) -> Result<Regex, String> {
-    // As libtraceevent does it: the anchors become part of the expression, and belong to the first and the last alternative.
+    // As libtraceevent does it: the anchors become part of the expression, and belong to the first and the
+    // last alternative.
     build(&translate(&format!("^{pattern}$"))?)
 }
 
@@ -116,7 +118,7 @@ fn byte_of(byte: u8, out: &mut String) {
     }
 }
 
-/// `\{2,5\}`, from behind the brace.
+/// `\{2,5\}`, after the brace.
 fn interval(bytes: &[u8], start: usize, out: &mut String) -> Result<usize, String> {
     let rest = bytes.get(start..).unwrap_or_default();
     let len = rest.windows(2).position(|two| two == b"\\}").ok_or("`\\{` without `\\}`")?;
@@ -134,7 +136,7 @@ fn interval(bytes: &[u8], start: usize, out: &mut String) -> Result<usize, Strin
     Ok(start + len + 2)
 }
 
-/// `[^a-z[:digit:]]`, from behind the bracket. A backslash is a character like any other there.
+/// `[^a-z[:digit:]]`, after the bracket. A backslash is a character like any other there.
 fn bracket(bytes: &[u8], mut at: usize, out: &mut String) -> Result<usize, String> {
     const OPEN: &str = "`[` without `]`";
     out.push('[');

@@ -1,7 +1,7 @@
 //! A filter's expression made for the records of one event, and run.
 //!
-//! Nothing is looked up by name any more and nothing is allocated. What has no value (a record that ends before the field,
-//! division by zero) makes the comparison it is in false.
+//! Nothing is looked up by name any more and nothing is allocated. What has no value (a record that ends
+//! before the field, division by zero) makes the comparison it is in false.
 
 use regex::bytes::Regex;
 
@@ -111,9 +111,9 @@ pub enum Text {
 pub struct Bytes {
     /// Offset of its fixed part from the start of the record.
     pub offset: u32,
-    /// Length of its fixed part; 0 if it goes on to the end of the record.
+    /// Length of its fixed part; 0 if it extends to the end of the record.
     pub size: u32,
-    /// Whether the fixed part tells of bytes elsewhere.
+    /// Whether the fixed part refers to bytes elsewhere.
     pub location: Location,
 }
 
@@ -149,8 +149,8 @@ pub enum CpuTest {
 }
 
 impl Test {
-    /// Gives the offset of each field that the condition looks at to `visit`, which may move it: for conditions of records whose fields
-    /// are elsewhere.
+    /// Gives the offset of each field that the condition looks at to `visit`, which may move it: for
+    /// conditions of records whose fields are elsewhere.
     pub fn for_each_offset(&mut self, visit: &mut dyn FnMut(&mut u32)) {
         match self {
             Self::Const(_) => {}
@@ -169,7 +169,7 @@ impl Test {
         }
     }
 
-    /// Whether the condition holds for a record.
+    /// Whether the condition matches a record.
     pub(super) fn holds(&self, record: &[u8], machine: Machine, origin: &Origin<'_>) -> bool {
         let test = |test: &Self| test.holds(record, machine, origin);
         match self {

@@ -31,7 +31,8 @@ const SIGNED: IntType = IntType { size: 8, signed: true };
 pub struct ResolveOptions {
     /// A field that no event has is no error, but false, as in trace-cmd.
     pub unknown_fields: bool,
-    /// Events as they happen, and not records of a file: processes and their memory are there to be looked at.
+    /// Events as they happen, and not records of a file: processes and their memory are there to be looked
+    /// at.
     pub live: bool,
 }
 
@@ -214,7 +215,7 @@ impl Resolver {
                         test
                     }
                     Err((span, kind)) => {
-                        // An event that has the field tells more of what is wrong than one that has not.
+                        // An event that has the field gives the better error than one that has not.
                         let vague =
                             matches!(known, None | Some(Leaf::Wrong(_, FilterErrorKind::NoField { .. })));
                         if vague {
@@ -484,7 +485,8 @@ impl Resolver {
         {
             return Ok(Operand::Text { text: self.copy(event, number, argument), name });
         }
-        // libtraceevent and ftrace both look at the common fields first; the names are distinct within a format.
+        // libtraceevent and ftrace both look at the common fields first; the names are distinct within a
+        // format.
         let Some(field) = format.field(name) else {
             return match (special(name, self.dialect), modifier) {
                 (Some(context), None) => self.context(event, span, context),
@@ -630,7 +632,8 @@ fn value_of(event: &Printer, field: Option<&Field>, literal: Literal<'_>) -> Opt
     names.iter().find(|(name, _)| *name == literal.text.as_bytes()).map(|(_, value)| *value)
 }
 
-/// Whether a field can be compared with the name of a function: pointers, and longs if the name is in quotes, as in libtraceevent.
+/// Whether a field can be compared with the name of a function: pointers, and longs if the name is in quotes,
+/// as in libtraceevent.
 fn is_address(field: &Field, quoted: bool) -> bool {
     let pointer = field.type_text.contains('*');
     pointer || (field.type_text.contains("long") && (quoted || field.type_text == "unsigned long"))

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::{FilterError, Origin, ResolvedFilter};
 use crate::event::table::EventTable;
 
-/// Several filters: a record is wanted if any of the first kind wants it, or there are none of that kind, and none of the second
-/// kind does (`-F`, and `-F` behind `-v`).
+/// Several filters: a record is wanted if any of the first kind wants it, or there are none of that kind, and
+/// none of the second kind does (`-F`, and `-F` after `-v`).
 ///
 /// Stacks belong to the event before them: they are wanted if that one is.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +17,8 @@ pub struct Selection {
     stacks: Vec<u16>,
 }
 
-/// What was shown last on each CPU, for the stacks behind it. One for each stream of records that is read in order.
+/// What was shown last on each CPU, for the stacks after it. One for each stream of records that is read in
+/// order.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
     by_cpu: HashMap<(usize, u32), bool>,
@@ -55,8 +56,8 @@ impl Selection {
         self.wanted.is_empty() && self.unwanted.is_empty()
     }
 
-    /// Whether a record is wanted. Records of one CPU have to come in their order. `buffer` keeps the CPUs of several buffers
-    /// apart.
+    /// Whether a record is wanted. Records of one CPU have to come in their order. `buffer` keeps the CPUs of
+    /// several buffers apart.
     pub fn wants(
         &self,
         event: u16,

@@ -37,7 +37,8 @@ fn table() -> EventTable {
     table
 }
 
-/// `first` with comm "worker", ret -2, size u64::MAX, ip in `do_it`, vec 1, name "a name", mask 0 and 3, cpu 3.
+/// `first` with comm "worker", ret -2, size u64::MAX, ip in `do_it`, vec 1, name "a name", mask 0 and 3, cpu
+/// 3.
 fn record() -> Vec<u8> {
     let mut record = vec![1, 0, 0x18, 0, 42, 0, 0, 0];
     record.extend(b"worker\0x");
@@ -337,7 +338,7 @@ fn lttng_binds_in_its_own_way() {
         ("name == \"a name\" && name != \"a\"", true),
         ("name == \"a*e\" && \"*name\" == name && !(name == \"a*b\")", true),
         ("name != \"*x*\" && name != \"a*\"", false),
-        // Only the star is a wildcard, and not behind a backslash.
+        // Only the star is a wildcard, and not after a backslash.
         ("name == \"?*\"", false),
         ("name == \"[a]*\"", false),
         ("name == \"a\\*e\"", false),

@@ -147,8 +147,8 @@ impl<'t> Tokens<'t> {
         })
     }
 
-    /// A quoted text. Backslashes stay as they are, for patterns; only before the quote they are left out. Double-quoted texts
-    /// one behind the other are one, as in C.
+    /// A quoted text. Backslashes stay as they are, for patterns; only before the quote they are left out.
+    /// Double-quoted texts one after the other are one, as in C.
     fn quoted(&mut self, quote: char) -> Result<TokenKind<'t>, (Span, FilterErrorKind)> {
         let mut text = String::new();
         loop {

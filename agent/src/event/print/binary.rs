@@ -1,5 +1,5 @@
-//! `trace_printk` with its arguments in binary form: the record has the address of the format string, and the arguments as
-//! `vbin_printf` of lib/vsprintf.c stores them.
+//! `trace_printk` with its arguments in binary form: the record has the address of the format string, and the
+//! arguments as `vbin_printf` of lib/vsprintf.c stores them.
 
 use super::number::{self, Shape};
 use super::pointer;

@@ -1,5 +1,5 @@
-//! The functions that a `print fmt` calls: those of the trace event macros (include/trace/stages/stage3_trace_output.h)
-//! and a few of the kernel's own.
+//! The functions that a `print fmt` calls: those of the trace event macros
+//! (include/trace/stages/stage3_trace_output.h) and a few of the kernel's own.
 
 use super::ctype::{IntType, Pointee, Type};
 use super::error::{PrintFmtError, PrintFmtErrorKind};
@@ -109,13 +109,14 @@ pub(super) fn parse(parser: &mut Parser<'_>, name: &str) -> Result<Parsed> {
         "__builtin_bswap16" | "__swab16" | "___constant_swab16" | "__fswab16" => swapped(parser, 2)?,
         "__builtin_bswap32" | "__swab32" | "___constant_swab32" | "__fswab32" => swapped(parser, 4)?,
         "__builtin_bswap64" | "__swab64" | "___constant_swab64" | "__fswab64" => swapped(parser, 8)?,
-        // Conversions between a number and a struct that holds nothing else (arch/x86/include/asm/pgtable_types.h).
+        // Conversions between a number and a struct that holds nothing else
+        // (arch/x86/include/asm/pgtable_types.h).
         "pte_val" | "pmd_val" | "pud_val" | "p4d_val" | "pgd_val" | "native_make_pte" | "native_make_pmd"
         | "native_make_pud" | "native_make_p4d" | "native_make_pgd" => {
             let [value] = arguments(parser)?;
             value
         }
-        // arch/x86/xen/trace.c: the name in parentheses behind the number, or nothing. It is left out.
+        // arch/x86/xen/trace.c: the name in parentheses after the number, or nothing. It is left out.
         "xen_hypercall_name" => {
             let [_] = arguments(parser)?;
             Parsed { expr: Expr::Text(Box::default()), ty: Type::TEXT, depth: 1 }
@@ -245,8 +246,8 @@ fn flags(parser: &mut Parser<'_>) -> Result<Parsed> {
     parser.made(expr, Type::Pointer(Pointee::Int(IntType::CHAR)), value.depth)
 }
 
-/// `, { number, "text" }`, any number of times. Entries whose number nobody knows are left out: their values are printed
-/// as the kernel prints those that no entry has.
+/// `, { number, "text" }`, any number of times. Entries whose number is unknown are left out: their values
+/// are printed as the kernel prints those that no entry has.
 fn entries(parser: &mut Parser<'_>) -> Result<Vec<Entry>> {
     let mut found = Vec::new();
     while parser.accept(",") {
@@ -285,7 +286,7 @@ fn entries(parser: &mut Parser<'_>) -> Result<Vec<Entry>> {
 }
 
 impl Parsed {
-    /// Whether the value depends on a name that nobody knows, and on nothing of the record.
+    /// Whether the value depends on an unknown name, and on nothing of the record.
     fn is_unknown(&self) -> bool {
         fn unknown(expr: &Expr) -> bool {
             match expr {

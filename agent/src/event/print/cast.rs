@@ -7,7 +7,7 @@ use super::parse::{Parsed, Parser, Result, constant};
 use super::token::{TokenKind, shorten};
 
 impl Parser<'_> {
-    /// What stands behind `sizeof`.
+    /// What follows `sizeof`.
     pub(super) fn size_of(&mut self) -> Result<Parsed> {
         let long = IntType { size: self.machine.long_size, signed: false };
         let at = self.at;
@@ -67,8 +67,8 @@ impl Parser<'_> {
         Ok(Some((ty, words)))
     }
 
-    /// Words and stars that can be a type: what they mean, the words, the number of stars, and whether they cannot be
-    /// anything else.
+    /// Words and stars that can be a type: what they mean, the words, the number of stars, and whether they
+    /// cannot be anything else.
     pub(super) fn type_name(&mut self) -> Option<(Type, String, usize, bool)> {
         let mut words = Vec::new();
         let mut pointers = 0;
@@ -100,7 +100,7 @@ impl Parser<'_> {
     pub(super) fn converted(&mut self, operand: Parsed, ty: Type) -> Result<Parsed> {
         let Parsed { expr, ty: from, depth } = operand;
         match (&ty, &from) {
-            // Of a type that nobody knows the operand's is the best guess.
+            // Of an unknown type the operand's is the best guess.
             (Type::Other, _) => Ok(Parsed { expr, ty: from, depth }),
             (Type::Int(int), _) => match expr {
                 Expr::Const(value) => Ok(constant(int.wrap(value), *int)),

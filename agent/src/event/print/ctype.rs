@@ -91,7 +91,8 @@ fn typedef(word: &str, long_size: u8) -> Option<IntType> {
 /// The longest name of a type that is kept.
 pub(super) const NAME_MAX: usize = 512;
 
-/// The type that words name, `pointers` stars behind them. Words of which nothing is known make [`Type::Other`].
+/// The type that words name, `pointers` stars after them. Words of which nothing is known make
+/// [`Type::Other`].
 pub(super) fn named(words: &[&str], pointers: usize, long_size: u8) -> Type {
     match (pointers, base(words, long_size)) {
         (0, Some(int)) => Type::Int(int),

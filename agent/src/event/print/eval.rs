@@ -269,8 +269,8 @@ impl<'a> Context<'a> {
         Some(())
     }
 
-    /// A stack of a synthetic event (kernel/trace/trace_events_synth.c): a line for each function. In newer kernels the
-    /// first long is their number.
+    /// A stack of a synthetic event (kernel/trace/trace_events_synth.c): a line for each function. In newer
+    /// kernels the first long is their number.
     fn stack<O: Output + ?Sized>(&self, out: &mut Limited<'_, O>, bytes: &[u8]) {
         let long = usize::from(self.machine.long_size);
         let skip =

@@ -22,11 +22,12 @@ pub(super) enum Piece {
     },
 }
 
-/// An expression. Operands have been promoted where C promotes them: each operator knows the type that it works in.
+/// An expression. Operands have been promoted where C promotes them: each operator knows the type that it
+/// works in.
 #[derive(Clone, Debug)]
 pub(super) enum Expr {
     Const(u64),
-    /// The value of a name that nobody knows, or what was made of it.
+    /// The value of an unknown name, or what was made of it.
     Unknown,
     Text(Box<[u8]>),
     /// A number in the record.

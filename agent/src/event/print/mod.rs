@@ -1,11 +1,12 @@
 //! `print fmt`: how the kernel prints an event, as a format string and arguments in C.
 //!
-//! [`PrintFmt`] is compiled once from the text; records are printed from that without allocation. The language is what
-//! remains of the kernel's `TP_printk` after its macros were expanded (include/trace/stages/stage3_trace_output.h): C
-//! expressions over the record's fields, a handful of functions, and printf conversions of lib/vsprintf.c.
+//! [`PrintFmt`] is compiled once from the text; records are printed from that without allocation. The
+//! language is what remains of the kernel's `TP_printk` after its macros were expanded
+//! (include/trace/stages/stage3_trace_output.h): C expressions over the record's fields, a handful of
+//! functions, and printf conversions of lib/vsprintf.c.
 //!
-//! The text may come from a file of anyone: nesting is limited, tables and loops are bounded by the text and by the
-//! record, and the text of one record is at most [`MAX_TEXT`] bytes.
+//! The text may come from a file of anyone: nesting is limited, tables and loops are bounded by the text and
+//! by the record, and the text of one record is at most [`MAX_TEXT`] bytes.
 //!
 //! | file | subject |
 //! |---|---|
@@ -52,12 +53,12 @@ use super::output::{Limited, Output};
 use super::record::Machine;
 use super::symbols::{Names, Symbols};
 
-/// Longest text of a record, bytes. The kernel's own limit is 8 KiB (TRACE_SEQ_BUFFER_SIZE of include/linux/trace_seq.h)
-/// and a record of 64 KiB printed as an array of bytes is longer than this.
+/// Longest text of a record, bytes. The kernel's own limit is 8 KiB (TRACE_SEQ_BUFFER_SIZE of
+/// include/linux/trace_seq.h) and a record of 64 KiB printed as an array of bytes is longer than this.
 pub const MAX_TEXT: usize = 256 << 10;
 
-/// Longest `print fmt` that is compiled. The longest of Linux 6.18 has 5 KB; each part of a text can cost the time of a
-/// look at the whole record.
+/// Longest `print fmt` that is compiled. The longest of Linux 6.18 has 5 KB; each part of a text can cost the
+/// time of a look at the whole record.
 pub const MAX_PRINT_FMT: usize = 64 << 10;
 
 /// How `%p` prints an address.
@@ -93,8 +94,8 @@ impl PrintFmt {
         Ok(Self { pieces, unresolved: parser.unresolved.into(), machine, pointers: PointerStyle::default() })
     }
 
-    /// Names that the text mentions and `names` did not know. What is calculated from one is printed as `?`; a value that
-    /// has its text in such an entry of a table is printed as a number.
+    /// Names that the text mentions and `names` did not know. What is calculated from one is printed as `?`;
+    /// a value that has its text in such an entry of a table is printed as a number.
     pub fn unresolved(&self) -> &[String] {
         &self.unresolved
     }
@@ -116,8 +117,8 @@ impl PrintFmt {
     }
 }
 
-/// Prints the stack that follows an event, as `trace_stack_print` of kernel/trace/trace_output.c does: a line for each
-/// address, up to the end or to one that is all ones.
+/// Prints the stack that follows an event, as `trace_stack_print` of kernel/trace/trace_output.c does: a line
+/// for each address, up to the end or to one that is all ones.
 pub(super) fn print_stack<O: Output + ?Sized>(
     addresses: impl Iterator<Item = u64>,
     machine: Machine,

@@ -1,4 +1,5 @@
-//! Names that a `print fmt` has for the values of a field: the tables of `__print_symbolic` and `__print_flags`.
+//! Names that a `print fmt` has for the values of a field: the tables of `__print_symbolic` and
+//! `__print_flags`.
 
 use super::expr::{Expr, HexDump, Piece};
 

@@ -126,8 +126,8 @@ pub(super) fn unsigned<O: Output + ?Sized>(
     number(out, shape, None, value, base, upper);
 }
 
-/// `number` of lib/vsprintf.c: unlike C's it pads with zeros also where a precision is given, prints a digit for a zero
-/// of precision 0 and `0x` before a zero.
+/// `number` of lib/vsprintf.c: unlike C's it pads with zeros also where a precision is given, prints a digit
+/// for a zero of precision 0 and `0x` before a zero.
 #[inline]
 fn number<O: Output + ?Sized>(
     out: &mut Limited<'_, O>,

@@ -1,12 +1,12 @@
-//! The words of an NVMe command, as drivers/nvme/host/trace.c prints them (NVM Express base specification, "Submission
-//! Queue Entry": from byte 40 on, little-endian).
+//! The words of an NVMe command, as drivers/nvme/host/trace.c prints them (NVM Express base specification,
+//! "Submission Queue Entry": from byte 40 on, little-endian).
 
 use super::number::{self, Shape};
 use super::pointer;
 use crate::event::output::{Limited, Output};
 
-/// Prints the 24 bytes from `cdw10` on. Of I/O commands those that carry data are explained; the others, and all of the
-/// administration, are printed as bytes.
+/// Prints the 24 bytes from `cdw10` on. Of I/O commands those that carry data are explained; the others, and
+/// all of the administration, are printed as bytes.
 pub(super) fn command<O: Output + ?Sized>(out: &mut Limited<'_, O>, io: bool, opcode: u64, bytes: &[u8]) {
     let Some(words) = bytes.first_chunk::<24>() else { return pointer::hex(out, bytes, Some(b' ')) };
     let number = |from: usize, len: usize| {

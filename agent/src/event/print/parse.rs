@@ -13,8 +13,8 @@ use crate::event::format::{Array, Field, Format, Location};
 use crate::event::record::Machine;
 use crate::event::symbols::Names;
 
-/// How deep expressions may stand in each other, in the text and in the tree that is made of it. The deepest of the
-/// kernel's, which macros have grown, has about 20.
+/// How deep expressions may stand in each other, in the text and in the tree that is made of it. The deepest
+/// of the kernel's, which macros have grown, has about 20.
 const MAX_DEPTH: u16 = 100;
 
 /// An expression with its type and how deep its tree is.
@@ -32,7 +32,7 @@ pub(super) struct Parser<'t> {
     pub(super) format: &'t Format,
     pub(super) machine: Machine,
     pub(super) names: &'t dyn Names,
-    /// Names that nobody knows the value of.
+    /// Names whose value is unknown.
     pub(super) unresolved: Vec<String>,
     known_unresolved: HashSet<String>,
     pub(super) locals: Vec<Local<'t>>,
@@ -393,7 +393,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// What stands behind `REC->`.
+    /// What follows `REC->`.
     fn member(&mut self) -> Result<Parsed> {
         let at = self.at;
         let mut name = self.name()?;
@@ -421,7 +421,7 @@ impl<'t> Parser<'t> {
     /// A field as an expression.
     pub(super) fn field(&self, field: &Field) -> Parsed {
         let (offset, size) = (field.offset, field.size);
-        // A field may be named as often as there is room; a type that is too long for one tells nothing.
+        // A field may be named as often as there is room; a type that is too long for one means nothing.
         let type_text =
             Some(&*field.type_text).filter(|text| text.len() <= ctype::NAME_MAX).unwrap_or_default();
         let stars = type_text.matches('*').count();

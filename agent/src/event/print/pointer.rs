@@ -1,4 +1,5 @@
-//! What `%p` and a letter print of the bytes that a pointer points to (lib/vsprintf.c, pointer; lib/hexdump.c).
+//! What `%p` and a letter print of the bytes that a pointer points to (lib/vsprintf.c, pointer;
+//! lib/hexdump.c).
 
 use super::number::{self, Draw, Shape, padded};
 use super::spec::Pointer;
@@ -6,7 +7,7 @@ use crate::event::output::{Limited, Output};
 use crate::event::record::{Bits, Endian, Machine};
 use crate::event::symbols::Symbols;
 
-/// Printed where a value cannot be known: of memory that no record holds, of names that nobody resolves.
+/// Printed where a value cannot be known: of memory that no record holds, of names that are not resolved.
 pub(super) const UNKNOWN: &[u8] = b"?";
 
 /// An address.
@@ -30,7 +31,7 @@ pub(super) fn address<O: Output + ?Sized>(
         Pointer::Symbol { offset, backtrace } => {
             padded(out, shape, &SymbolText { value, offset, backtrace, symbols });
         }
-        // Only where the kernel was built with their names; the number tells the same.
+        // Only where the kernel was built with their names; the number says the same.
         Pointer::Error => number::signed(out, shape, value as i64),
         _ if value == 0 => number::text(out, shape, b"(null)"),
         _ => number::text(out, shape, UNKNOWN),
@@ -50,8 +51,8 @@ struct SymbolText<'s> {
 }
 
 impl Draw for SymbolText<'_> {
-    /// `__sprint_symbol` of kernel/kallsyms.c. A return address can be that of the next function: the one before it is
-    /// looked up.
+    /// `__sprint_symbol` of kernel/kallsyms.c. A return address can be that of the next function: the one
+    /// before it is looked up.
     fn draw<O: Output + ?Sized>(&self, out: &mut Limited<'_, O>) {
         let back = u64::from(self.backtrace);
         let Some(symbol) = self.symbols.lookup(self.value.wrapping_sub(back)) else {
@@ -174,8 +175,8 @@ pub(super) fn hex<O: Output + ?Sized>(out: &mut Limited<'_, O>, bytes: &[u8], se
     }
 }
 
-/// `bitmap_string` and `bitmap_list_string`: 32 bits as 8 digits, the highest first and with as many digits as it has
-/// bits for, or ranges.
+/// `bitmap_string` and `bitmap_list_string`: 32 bits as 8 digits, the highest first and with as many digits
+/// as it has bits for, or ranges.
 pub(super) fn bitmap<O: Output + ?Sized>(out: &mut Limited<'_, O>, bits: Bits<'_>, count: usize, list: bool) {
     if list {
         let mut next = 0;
@@ -247,11 +248,11 @@ fn ip6<O: Output + ?Sized>(out: &mut Limited<'_, O>, bytes: &[u8], colons: bool,
     }
 }
 
-/// `ip6_compressed_string`: the longest run of zeros, the first of equal ones, becomes `::`; addresses that hold an IPv4
-/// one end in that.
+/// `ip6_compressed_string`: the longest run of zeros, the first of equal ones, becomes `::`; addresses that
+/// hold an IPv4 one end in that.
 fn ip6_compressed<O: Output + ?Sized>(out: &mut Limited<'_, O>, words: [u16; 8]) {
-    // ipv6_addr_v4mapped, and ipv6_addr_is_isatap: the third word from the end is 0:5efe with bit 1 of its first byte
-    // ignored.
+    // ipv6_addr_v4mapped, and ipv6_addr_is_isatap: the third word from the end is 0:5efe with bit 1 of its
+    // first byte ignored.
     let mapped = words[..5] == [0; 5] && words[5] == 0xffff;
     let isatap = words[4] | 0x0200 == 0x0200 && words[5] == 0x5efe;
     let in_hex = if mapped || isatap { 6 } else { 8 };

@@ -1,7 +1,8 @@
-//! Fields one by one, as libtraceevent prints them raw (`print_field` and `print_field_raw` of src/event-parse.c).
+//! Fields one by one, as libtraceevent prints them raw (`print_field` and `print_field_raw` of
+//! src/event-parse.c).
 //!
-//! A field that is no array is printed with the conversion that the `print fmt` has for it, if there is one that takes the field
-//! as it is; else by its type.
+//! A field that is no array is printed with the conversion that the `print fmt` has for it, if there is one
+//! that takes the field as it is; else by its type.
 
 use super::eval::Context;
 use super::expr::{Expr, Piece};
@@ -51,7 +52,8 @@ impl RawFields {
     /// The fields of `format`, with the conversions of its compiled `print fmt` if it has one.
     pub fn new(format: &Format, machine: Machine, print_fmt: Option<&PrintFmt>) -> Self {
         let pieces = print_fmt.map_or(&[][..], |print_fmt| &print_fmt.pieces);
-        // The search goes on behind the conversion that was found last, and ends for good behind the last one.
+        // The search continues after the conversion that was found last, and ends for good after the last
+        // one.
         let mut next = Some(0);
         let fields = format.fields.iter().map(|field| {
             let mut form = Form::of(field);

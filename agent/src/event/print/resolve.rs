@@ -1,8 +1,8 @@
 //! Numbers in place of names, in the text of a format.
 //!
-//! The kernel does this itself for enumerators that its source names in TRACE_DEFINE_ENUM (kernel/trace/trace_events.c,
-//! trace_event_update_all); many are forgotten, and then no reader of a file can know them. Who records has the kernel's
-//! BTF at hand.
+//! The kernel does this itself for enumerators that its source names in TRACE_DEFINE_ENUM
+//! (kernel/trace/trace_events.c, trace_event_update_all); many are forgotten, and then no reader of a file
+//! can know them. Who records has the kernel's BTF at hand.
 
 use std::borrow::Cow;
 
@@ -10,8 +10,8 @@ use super::ctype;
 use super::token::{Token, TokenKind, tokens};
 use crate::event::symbols::Names;
 
-/// The format text with the value of each name in its `print fmt` that `names` knows. All else stays as it is, to the
-/// byte.
+/// The format text with the value of each name in its `print fmt` that `names` knows. All else stays as it
+/// is, to the byte.
 pub fn resolve_names<'t>(text: &'t str, names: &dyn Names) -> Cow<'t, str> {
     const START: &str = "print fmt:";
     let Some(start) = text.find(START).map(|at| at + START.len()) else { return Cow::Borrowed(text) };

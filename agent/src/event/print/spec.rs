@@ -1,9 +1,10 @@
-//! Conversions of the kernel's printf (lib/vsprintf.c, format_decode and pointer; Documentation/core-api/printk-formats.rst).
+//! Conversions of the kernel's printf (lib/vsprintf.c, format_decode and pointer;
+//! Documentation/core-api/printk-formats.rst).
 
 /// Widest field, and most digits: the kernel's own buffer for the text of an event is 8 KiB.
 pub(super) const MAX_WIDTH: u32 = 4096;
 
-/// A conversion: what stands behind `%`.
+/// A conversion: what follows `%`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are printf's flags")]
 pub(super) struct Spec {
@@ -77,15 +78,15 @@ pub(super) enum Pointer {
         upper: bool,
         little: bool,
     },
-    /// `%pa`: a physical address behind the pointer.
+    /// `%pa`: a physical address after the pointer.
     Physical,
     Error,
     /// One that needs the kernel's memory, as `%pd` does.
     Kernel,
 }
 
-/// Reads what stands behind `%`, which must not be another `%`. Returns how many bytes it takes, or those that are not
-/// understood.
+/// Reads what follows `%`, which must not be another `%`. Returns how many bytes it takes, or those that are
+/// not understood.
 pub(super) fn parse(text: &[u8], long_size: u8) -> Result<(Spec, usize), usize> {
     let mut at = 0;
     let mut spec = Spec {
@@ -137,7 +138,7 @@ pub(super) fn parse(text: &[u8], long_size: u8) -> Result<(Spec, usize), usize> 
         Some(b'c') => Kind::Char,
         Some(b's') => Kind::Text,
         Some(b'p') => {
-            // The kernel skips every letter and digit behind `%p`, also those that mean nothing.
+            // The kernel skips every letter and digit after `%p`, also those that mean nothing.
             let suffix = &text[at + 1..];
             let len = suffix.iter().take_while(|byte| byte.is_ascii_alphanumeric()).count();
             at += len;

@@ -1,5 +1,5 @@
-//! Statement expressions, `({ ... })`: variables with values, `min()` as the kernel's macros leave it, and text that is
-//! printed into the trace_seq and then used by its address (arch/x86/kvm/mmu/mmutrace.h).
+//! Statement expressions, `({ ... })`: variables with values, `min()` as the kernel's macros leave it, and
+//! text that is printed into the trace_seq and then used by its address (arch/x86/kvm/mmu/mmutrace.h).
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ const KVM_MMU_PAGE_ROLE: &[(&str, u8, u8)] = &[
 ];
 
 impl<'t> Parser<'t> {
-    /// What stands behind `({`.
+    /// What follows `({`.
     pub(super) fn statement_expression(&mut self) -> Result<Parsed> {
         let (outer_locals, outer_slots) = (self.locals.len(), self.slots);
         let block = self.block();
@@ -92,7 +92,7 @@ impl<'t> Parser<'t> {
                     if self.peek_second() == &TokenKind::Punct("}") {
                         break value;
                     }
-                    // A statement whose value nobody uses.
+                    // A statement whose value is not used.
                     self.expect(";")?;
                 }
             }
@@ -197,7 +197,7 @@ impl<'t> Parser<'t> {
         self.locals.iter().any(|local| local.name == name && matches!(local.kind, Kind::Sequence))
     }
 
-    /// The variable of that name, with the index or member that stands behind it.
+    /// The variable of that name, with the index or member that follows it.
     pub(super) fn local(&mut self, name: &str) -> Result<Option<Parsed>> {
         let Some(local) = self.locals.iter().rfind(|local| local.name == name) else { return Ok(None) };
         match local.kind.clone() {

@@ -334,7 +334,8 @@ fn depth_and_width_are_bounded() {
     assert_eq!(print(&format!("\"{wide}\"{}", ", 1".repeat(1000))).len(), MAX_TEXT);
 }
 
-/// What a text of a few kilobytes must not become: a tree that doubles with each call, copies of a table for each use.
+/// What a text of a few kilobytes must not become: a tree that doubles with each call, copies of a table for
+/// each use.
 #[test]
 fn hostile_texts_stay_small() {
     let calls = "__print_dynamic_array(nums, ".repeat(40);

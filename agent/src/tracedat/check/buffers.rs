@@ -12,7 +12,7 @@ use super::rule::Rule;
 use super::v7::Body;
 use super::{Check, buffer_name};
 
-/// The data of a CPU, and what tells of it.
+/// The data of a CPU, and what describes it.
 struct Data<'a> {
     extent: CpuExtent,
     name: &'a str,
@@ -138,8 +138,8 @@ fn cpu_count(check: &mut Check<'_>, options: &[RawOption]) {
     }
 }
 
-/// Version 6 has no sections around the data. Recorders leave less than a page between them, for the next to begin at one: more is
-/// data that nobody tells of.
+/// Version 6 has no sections around the data. Recorders leave less than a page between them, for the next to
+/// begin at one: more is data that nothing describes.
 fn version_6<S: Source>(check: &mut Check<'_>, reader: &Reader<S>, mut data: Vec<Data<'_>>) {
     let page_size = u64::from(reader.layout().page_size);
     data.sort_by_key(|data| data.extent.offset);

@@ -9,7 +9,7 @@ use super::options::RawOption;
 use super::report::At;
 use super::rule::Rule;
 
-/// Bytes that are looked at at once.
+/// Bytes that are checked at a time.
 const PIECE: usize = 256 << 10;
 
 /// Compares all checksums with the file.

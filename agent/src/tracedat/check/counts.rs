@@ -76,8 +76,8 @@ pub(super) fn check<S: Source>(
     }
 }
 
-/// CPU and number of events that tracefs' `per_cpu/cpu<id>/stats` tells: those that were read, and those that were still in the
-/// buffer when recording ended and were read then.
+/// CPU and number of events that tracefs' `per_cpu/cpu<id>/stats` has: those that were read, and those that
+/// were still in the buffer when recording ended and were read then.
 fn cpu_stat(text: &str) -> Option<(u32, u64)> {
     let value = |name: &str| {
         let line = text.lines().find_map(|line| line.trim().strip_prefix(name));

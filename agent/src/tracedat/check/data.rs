@@ -1,4 +1,4 @@
-//! Trace data: chunks, pages, events and records. The data of each CPU are looked at by themselves.
+//! Trace data: chunks, pages, events and records. The data of each CPU are checked separately.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -84,7 +84,7 @@ struct Job<'j, S> {
     faults: Faults,
     checked: Checked,
     found: CpuFound,
-    /// Time of the event before.
+    /// Time of the previous event.
     last: Option<u64>,
 }
 
@@ -220,7 +220,7 @@ impl<'j, S: Source> Job<'j, S> {
                 }
             }
         }
-        // Of compressed data this was told with the chunks.
+        // Of compressed data this was reported with the chunks.
         if let Some(error) = pages.take_tail_error() {
             self.found.whole = false;
             let compressed = self.info.is_some_and(|info| info.compressed);

@@ -1,4 +1,4 @@
-//! Metadata sections: formats, symbols and names that readers can take apart.
+//! Metadata sections: formats, symbols and names that readers can parse.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use super::rule::Rule;
 use crate::event::format::name_and_id;
 use crate::event::{Array, DynamicField, Field, Format, Location};
 
-/// What records are looked at with.
+/// What records are checked with.
 #[derive(Default)]
 pub(super) struct Events {
     by_id: BTreeMap<u16, Event>,
@@ -57,7 +57,8 @@ impl Shape {
     fn of(system: &str, format: &Format) -> Self {
         let layout = format.record_layout();
         let last = format.fields.last();
-        // Arrays at the end are as long as what was recorded: stacks have fewer or more addresses than the format says.
+        // Arrays at the end are as long as what was recorded: stacks have fewer or more addresses than the
+        // format says.
         let open = last.is_some_and(|field| {
             field.location == Location::Inline && (field.array == Array::Open || field.size == 0)
         });
@@ -66,7 +67,8 @@ impl Shape {
             Some(field) if stack => field.offset,
             _ => layout.fields_end,
         };
-        // Whether the kernel counts the padding of the struct's end, and that of the ring, differs from event to event.
+        // Whether the kernel counts the padding of the struct's end, and that of the ring, differs from event
+        // to event.
         let max =
             (!open && system != "ftrace" && layout.dynamic.is_empty()).then(|| layout.size as usize + 8);
         Self { min: end as usize, max, dynamic: layout.dynamic }
@@ -176,7 +178,7 @@ impl Part<'_, '_> {
         self.check.events.by_id.insert(id, Event { name, shape });
     }
 
-    /// A text behind its size of 4 or 8 bytes. Of lines that are not as they should be the first is told.
+    /// A text after its size of 4 or 8 bytes. Of lines that are not as they should be the first is reported.
     fn sized(
         &mut self,
         cursor: &mut Cursor<'_>,

@@ -1,7 +1,9 @@
-//! Checking a file: every structure, size, checksum, page and record, against the format and against each other.
+//! Checking a file: every structure, size, checksum, page and record, against the format and against each
+//! other.
 //!
-//! A reader takes what it can get. A check wants to know whether that is all there was, and says of every fault where it is, what
-//! it means, and what stock readers make of it ([`Rule`]). After a fault it goes on wherever what follows can be found.
+//! A reader takes what it can get. A check wants to know whether that is all there was, and says of every
+//! fault where it is, what it means, and what stock readers make of it ([`Rule`]). After a fault it goes on
+//! wherever what follows can be found.
 //!
 //! | module | what |
 //! |---|---|
@@ -13,11 +15,11 @@
 //! | `data` | chunks, pages and records, a thread per CPU |
 //! | `counts` | what the recorder counted against what is there |
 //!
-//! Memory is bounded as for reading: no size is believed, and of the faults of one rule no more than [`KEPT_PER_RULE`] are kept
-//! in words.
+//! Memory is bounded as for reading: no size is believed, and of the faults of one rule no more than
+//! [`KEPT_PER_RULE`] are kept in words.
 //!
-//! What nobody can find out: bytes that no structure and no checksum covers may be changed into others that are possible as
-//! well. `docs/file-format.md` tells which these are.
+//! What cannot be found out: bytes that no structure and no checksum covers may be changed into others that
+//! are possible as well. `docs/file-format.md` says which these are.
 
 mod buffers;
 mod checksums;
@@ -49,7 +51,7 @@ struct Check<'a> {
     len: u64,
     faults: Faults,
     checked: Checked,
-    /// What records are looked at with.
+    /// What records are checked with.
     events: Events,
 }
 
@@ -98,7 +100,7 @@ impl Check<'_> {
         self.faults.add(rule, at, || "the file header".to_owned(), || error.to_string());
     }
 
-    /// Everything behind the header, at whose end `cursor` is.
+    /// Everything after the header, at whose end `cursor` is.
     fn file<S: Source>(
         &mut self,
         source: &S,
@@ -121,7 +123,7 @@ impl Check<'_> {
         let reader = match Reader::open(source) {
             Ok(reader) => reader,
             Err(error) => {
-                // Of version 7 what is wrong was told in more detail, most likely.
+                // Of version 7 what is wrong was reported in more detail, most likely.
                 if header.version < 7 || !self.faults.has_errors() {
                     let at = At::plain(error.offset().unwrap_or(0));
                     self.faults.add(Rule::Unreadable, at, || "the file".to_owned(), || error.to_string());
@@ -150,7 +152,8 @@ impl Check<'_> {
 
     fn page_size<S: Source>(&mut self, header: &FileHeader, reader: &Reader<S>) {
         let (told, real) = (header.page_size, reader.layout().page_size);
-        // Kernels may have sub-buffers of several pages (6.8 and later); then the header has the machine's page.
+        // Kernels may have sub-buffers of several pages (6.8 and later); then the header has the machine's
+        // page.
         let fits = told.is_power_of_two() && told >= 512 && real.is_multiple_of(told);
         if !fits {
             let detail = || format!("the header says {told} bytes, header_page describes pages of {real}");

@@ -24,7 +24,7 @@ pub(super) struct RawOption {
 }
 
 impl RawOption {
-    /// Takes the bytes apart; what cannot be has no values.
+    /// Parses the bytes; what cannot be parsed has no values.
     pub(super) fn new(id: OptionId, at: At, bytes: Vec<u8>, endian: Endian, version: u8) -> Self {
         let values = decode(id, at.inside.unwrap_or(at.offset), &bytes, endian, version);
         Self { id, at, bytes, values: values.unwrap_or_default() }
@@ -120,7 +120,7 @@ pub(super) fn check(check: &mut Check<'_>, header: &FileHeader, options: &[RawOp
     }
 }
 
-/// A text ends with NUL, and nothing is behind its first one but more of them: older recorders round up.
+/// A text ends with NUL, and nothing is after its first one but more of them: older recorders round up.
 fn text(check: &mut Check<'_>, option: &RawOption) {
     let RawOption { at, bytes, .. } = option;
     let detail = match bytes.iter().position(|byte| *byte == 0) {
@@ -179,7 +179,7 @@ fn exact(fact: &FileOption, header: &FileHeader, len: usize, fewer: usize) -> Op
     (len != needed && len + fewer != needed).then(|| format!("{len} bytes, of which {needed} say something"))
 }
 
-/// Bytes behind the list of CPUs.
+/// Bytes after the list of CPUs.
 fn buffer_end(option: &RawOption, header: &FileHeader) -> Option<String> {
     option.values.iter().find_map(|value| {
         let OptionValue::Buffer(buffer) = value else { return None };

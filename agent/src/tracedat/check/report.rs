@@ -53,7 +53,7 @@ pub struct Fault {
     pub detail: String,
 }
 
-/// What was looked at.
+/// What was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checked {
     /// Version of the format; 0 if it is not known.
@@ -79,7 +79,7 @@ pub struct Checked {
 /// All that a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What was looked at.
+    /// What was checked.
     pub checked: Checked,
     /// The faults by place. Of one rule there are no more than [`KEPT_PER_RULE`].
     pub faults: Vec<Fault>,

@@ -1,4 +1,5 @@
-//! What is checked: every rule with its name, severity, meaning, and what stock readers do where it is broken.
+//! What is checked: every rule with its name, severity, meaning, and what stock readers do where it is
+//! broken.
 
 /// How bad a fault is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +34,7 @@ macro_rules! rules {
         }
 
         impl Rule {
-            /// Every rule, in the order in which a file is looked at.
+            /// Every rule, in the order in which a file is checked.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// Its name in texts and JSON, which stays the same.

@@ -13,7 +13,7 @@ use super::report::At;
 use super::rule::Rule;
 use super::{Check, metadata};
 
-/// Most sections that are looked at. Recorders write a dozen.
+/// Most sections that are checked. Recorders write a dozen.
 const MAX_SECTIONS: usize = 4096;
 
 /// No description, as a section header has it.
@@ -32,11 +32,11 @@ pub(super) struct Body {
     pub(super) id: SectionId,
     pub(super) compressed: bool,
     pub(super) start: u64,
-    /// Not behind the end of the file.
+    /// Not past the end of the file.
     pub(super) end: u64,
 }
 
-/// Checks the structure. `cursor` is behind the header's texts.
+/// Checks the structure. `cursor` is after the header's texts.
 pub(super) fn structure(check: &mut Check<'_>, header: &FileHeader, mut cursor: Cursor<'_>) -> Structure {
     let link_at = cursor.at();
     let first = match cursor.u64("the offset of the first options") {
@@ -317,7 +317,8 @@ impl Walk<'_, '_, '_> {
     }
 }
 
-/// Whether bytes that nothing leads to can be a section. Options always have something that leads to them, and zeros would be some.
+/// Whether bytes that nothing leads to can be a section. Options always have something that leads to them,
+/// and zeros would be some.
 fn plausible(found: &Found, len: u64) -> bool {
     let Found { header, body_at, .. } = found;
     let known = header.id.description() != SectionId(u16::MAX).description();

@@ -4,7 +4,7 @@ use super::super::endian::Endian;
 use super::super::layout::is_page_size;
 use super::{DELTA_BITS, PageError, PageLayout, type_len};
 
-/// Bytes of an event header, and of the length word or the time word behind one.
+/// Bytes of an event header, and of the length word or the time word after one.
 const WORD: usize = 4;
 
 /// Whether a record went onto the page.
@@ -42,7 +42,7 @@ pub struct PageBuilder {
     data_len: usize,
     /// Loss before the page being filled.
     missed: Option<u64>,
-    /// Loss behind its last record; belongs to the next page.
+    /// Loss after its last record; belongs to the next page.
     missed_after: Option<u64>,
     /// Time of the last record of this CPU, whatever its page.
     last: u64,
@@ -81,7 +81,8 @@ impl PageBuilder {
     /// Readers see the length of a record in whole words, so what is short of one is filled with zeros.
     ///
     /// # Errors
-    /// The record is empty or too big, or its time is before that of the record before it. The builder is as before.
+    /// The record is empty or too big, or its time is before that of the record before it. The builder is as
+    /// before.
     pub fn push(&mut self, timestamp: u64, payload: &[u8]) -> Result<Push, PageError> {
         if payload.is_empty() {
             return Err(PageError::EmptyRecord);
@@ -94,7 +95,7 @@ impl PageBuilder {
             return Err(PageError::TimeBackwards { timestamp, last: self.last });
         }
         if self.missed_after.is_some() {
-            // Loss can only be told before a page, never inside one.
+            // Loss can only be marked before a page, never inside one.
             return Ok(Push::Full);
         }
 
@@ -103,7 +104,7 @@ impl PageBuilder {
         let delta = if self.is_empty() { 0 } else { timestamp - self.last };
         let extend = delta >> DELTA_BITS != 0;
         let Ok(delta_high) = u32::try_from(delta >> DELTA_BITS) else {
-            // More time than an extend can tell (18 years): a new page starts with a time of its own.
+            // More time than an extend can hold (18 years): a new page starts with a time of its own.
             return Ok(Push::Full);
         };
         let needed = if extend { 2 * WORD + record } else { record };
@@ -136,10 +137,11 @@ impl PageBuilder {
         Ok(Push::Stored)
     }
 
-    /// Tells that `count` events were lost between the last record and the next one (0 = some, not known how many).
+    /// Tells that `count` events were lost between the last record and the next one (0 = some, not known how
+    /// many).
     ///
-    /// As loss can only be told at the start of a page, the next [`push`](Self::push) asks for the page to be finished.
-    /// Counts of several calls add up; one unknown among them makes the sum unknown.
+    /// As loss can only be marked at the start of a page, the next [`push`](Self::push) asks for the page to
+    /// be finished. Counts of several calls add up; one unknown among them makes the sum unknown.
     pub fn missed(&mut self, count: u64) {
         let missed = if self.is_empty() { &mut self.missed } else { &mut self.missed_after };
         *missed = Some(match *missed {
@@ -152,7 +154,8 @@ impl PageBuilder {
 
     /// The page, complete; `None` if there is no record on it. The next record starts a new page.
     ///
-    /// Loss that was told but has no record behind it stays with the builder: readers lose the mark of an empty page.
+    /// Loss that was noted but has no record after it stays with the builder: readers lose the mark of an
+    /// empty page.
     pub fn finish(&mut self) -> Option<&[u8]> {
         if self.is_empty() {
             return None;
@@ -165,17 +168,18 @@ impl PageBuilder {
         Some(&self.page)
     }
 
-    /// The loss that has no record behind it yet, and is forgotten by this call. For the end of a CPU's data.
+    /// The loss that has no record after it yet, and is forgotten by this call. For the end of a CPU's data.
     pub fn take_missed(&mut self) -> Option<u64> {
         if self.is_empty() { self.missed.take() } else { self.missed_after.take() }
     }
 
-    /// Whether a loss was told that has no record behind it yet.
+    /// Whether a loss was noted that has no record after it yet.
     pub fn has_missed(&self) -> bool {
         self.missed_after.is_some() || self.is_empty() && self.missed.is_some()
     }
 
-    /// Lets the next page begin at any time, also one before that of the last record. The page must have been finished.
+    /// Lets the next page begin at any time, also one before that of the last record. The page must have been
+    /// finished.
     pub fn restart_time(&mut self) {
         self.last = 0;
     }
@@ -184,7 +188,8 @@ impl PageBuilder {
         self.page.len() - self.layout.data_at as usize
     }
 
-    /// Appends an event header. On a big-endian machine the compiler lays the bit fields out the other way round.
+    /// Appends an event header. On a big-endian machine the compiler lays the bit fields out the other way
+    /// round.
     fn header(&mut self, type_len: u32, delta: u32) {
         self.word(match self.layout.endian {
             Endian::Little => type_len | delta << 5,
@@ -303,7 +308,7 @@ mod tests {
         assert_eq!(builder.push(9, &[1; 4]), Err(PageError::TimeBackwards { timestamp: 9, last: 10 }));
         assert_eq!(builder.push(11, &[]), Err(PageError::EmptyRecord));
         assert_eq!(data(builder.finish().unwrap()).len(), 8);
-        // Time goes on from page to page.
+        // Time continues from page to page.
         assert!(builder.push(9, &[1; 4]).is_err());
         assert!(matches!(PageBuilder::new(6000, Endian::Little), Err(PageError::PageSize { size: 6000 })));
     }

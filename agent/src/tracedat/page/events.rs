@@ -11,7 +11,7 @@ const STAMP_HIGH: u64 = 0xf8 << 56;
 pub struct EventCursor {
     /// Where the next event's header is, counted from the first byte of the data.
     pub at: usize,
-    /// Time of the event before; at the start of the data, of the page.
+    /// Time of the previous event; at the start of the data, of the page.
     pub time: u64,
 }
 
@@ -32,11 +32,11 @@ impl EventCursor {
         Self { at: 0, time: page_time }
     }
 
-    /// The next data event of `data`, which is what the page holds behind its header; `None` at the end.
+    /// The next data event of `data`, which is what the page holds after its header; `None` at the end.
     ///
-    /// The kinds of event are those of tracefs' `events/header_event`; see [`type_len`]. Padding counts with its time, as in
-    /// libtraceevent: an event that the kernel discarded becomes padding, and those after it count from there. Of an absolute
-    /// stamp, the bits that do not fit are those of the time before it.
+    /// The kinds of event are those of tracefs' `events/header_event`; see [`type_len`]. Padding counts with
+    /// its time, as in libtraceevent: an event that the kernel discarded becomes padding, and those after it
+    /// count from there. Of an absolute stamp, the bits that do not fit are those of the time before it.
     ///
     /// # Errors
     /// [`PageError::Event`] for an event that does not end inside the data. The cursor stays before it.

@@ -1,17 +1,18 @@
-//! The layout of pages, as the text `header_page` tells it.
+//! The layout of pages, as the text `header_page` has it.
 
 use super::super::endian::Endian;
 use super::{DATA_LEN_MASK, MISSED_EVENTS, MISSED_STORED, PageError, PageHeader};
 use crate::event::format::Field;
 
-/// Largest page that is read. A commit word has 27 bits for the length of the data; the kernel's largest sub-buffers are far
-/// smaller, and a number beyond them is more likely damage than a page.
+/// Largest page that is read. A commit word has 27 bits for the length of the data; the kernel's largest
+/// sub-buffers are far smaller, and a number beyond them is more likely damage than a page.
 const MAX_READ_PAGE: u32 = 16 << 20;
 
 /// Where things are on a page.
 ///
-/// The commit word is a `long` of the recorded kernel: 8 bytes, and on 32-bit kernels 4. Its size is what the text `header_page`
-/// says, not what the byte in the file header says, which is of the recording program (trace-cmd.dat.v7(5), HEADER INFO SECTION).
+/// The commit word is a `long` of the recorded kernel: 8 bytes, and on 32-bit kernels 4. Its size is what the
+/// text `header_page` says, not what the byte in the file header says, which is of the recording program
+/// (trace-cmd.dat.v7(5), HEADER INFO SECTION).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLayout {
     /// Byte order.
@@ -87,9 +88,9 @@ impl PageLayout {
         Ok(Self { endian, page_size: data_at + data_len, long_size: long_size as u8, commit_at, data_at })
     }
 
-    /// Finds what a text has that no kernel writes, although the layout can be told from it: to libtraceevent a byte above 0x7f is the
-    /// end of the text (`__read_char` and `get_type` of event-parse.c: a negative `char`), so that trace-cmd refuses the file or reads
-    /// pages where they are not.
+    /// Finds what a text has that no kernel writes, although the layout can be read from it: to libtraceevent
+    /// a byte above 0x7f is the end of the text (`__read_char` and `get_type` of event-parse.c: a negative
+    /// `char`), so that trace-cmd refuses the file or reads pages where they are not.
     ///
     /// # Errors
     /// The first such character.
@@ -113,7 +114,8 @@ impl PageLayout {
         )
     }
 
-    /// The same with pages of another size, as a named buffer may have them; `None` if that is no size of a page.
+    /// The same with pages of another size, as a named buffer may have them; `None` if that is no size of a
+    /// page.
     pub fn with_page_size(self, page_size: u32) -> Option<Self> {
         let fits = page_size > self.data_at + 8 && page_size <= MAX_READ_PAGE;
         fits.then_some(Self { page_size, ..self })
@@ -122,7 +124,7 @@ impl PageLayout {
     /// Reads the header of `page`. A page at the end of a damaged file may be shorter than the others.
     ///
     /// # Errors
-    /// [`PageError::DataLen`] if the data, or the number of lost events, would end behind the page.
+    /// [`PageError::DataLen`] if the data, or the number of lost events, would end past the page.
     pub fn header(&self, page: &[u8]) -> Result<PageHeader, PageError> {
         let wrong = |data_len| PageError::DataLen { data_len, page_len: page.len() };
         let timestamp =
@@ -141,8 +143,8 @@ impl PageLayout {
         Ok(PageHeader { timestamp, data_len: data_len as usize, missed })
     }
 
-    /// Finishes a page that holds `data_len` bytes of events: [`seal`](super::seal) for pages of this layout. The time is not
-    /// touched.
+    /// Finishes a page that holds `data_len` bytes of events: [`seal`](super::seal) for pages of this layout.
+    /// The time is not touched.
     ///
     /// # Errors
     /// [`PageError::DataLen`] if that many bytes are not on the page, or are not whole words.
@@ -164,7 +166,8 @@ impl PageLayout {
         Ok(())
     }
 
-    /// Adds to a finished page that an unknown number of events was lost before it. A number that it had is no longer the whole.
+    /// Adds to a finished page that an unknown number of events was lost before it. A number that it had is
+    /// no longer the whole.
     ///
     /// # Errors
     /// As [`header`](Self::header).

@@ -1,21 +1,23 @@
 //! Ring buffer pages: the unit in which trace data are recorded, stored and read.
 //!
-//! Layout, as tracefs' `events/header_page` and `events/header_event` tell it for a 64-bit kernel:
+//! Layout, as tracefs' `events/header_page` and `events/header_event` have it for a 64-bit kernel:
 //!
 //! | bytes | meaning |
 //! |---|---|
 //! | 0..8 | u64 timestamp: time of the first event, clock units (nanoseconds) |
-//! | 8..16 | u64 commit: low 27 bits = bytes of data; bit 31 = events were lost before this page; bit 30 = a u64 behind the data tells how many |
-//! | 16.. | events, each with a u32 header of 5 bits `type_len` and 27 bits time since the event before, every one a multiple of 4 bytes |
+//! | 8..16 | u64 commit: low 27 bits = bytes of data; bit 31 = events were lost before this page; bit 30 = a u64 after the data tells how many |
+//! | 16.. | events, each with a u32 header of 5 bits `type_len` and 27 bits time since the previous event, every one a multiple of 4 bytes |
 //!
 //! Rules that readers rely on without saying so:
-//! - The first thing on a page is a data event whose time is the page's timestamp (delta 0). On a page that starts with
-//!   a time extend, or that is empty, readers lose the flag and the count of missed events.
-//! - The count of missed events is stored only where 8 more bytes fit behind the data; otherwise only the flag.
+//! - The first thing on a page is a data event whose time is the page's timestamp (delta 0). On a page that
+//!   starts with a time extend, or that is empty, readers lose the flag and the count of missed events.
+//! - The count of missed events is stored only where 8 more bytes fit after the data; otherwise only the
+//!   flag.
 //! - Time cannot go backwards inside a page, for deltas are unsigned.
 
 //!
-//! Pages of 32-bit kernels have a commit word of 4 bytes, so that their data begin at 12. [`PageLayout`] tells which they are.
+//! Pages of 32-bit kernels have a commit word of 4 bytes, so that their data begin at 12. [`PageLayout`]
+//! knows which they are.
 
 mod builder;
 mod events;
@@ -37,7 +39,7 @@ const COMMIT_AT: usize = 8;
 /// Commit flag: events were lost between the page before and this one.
 pub const MISSED_EVENTS: u64 = 1 << 31;
 
-/// Commit flag: the number of lost events is stored behind the data.
+/// Commit flag: the number of lost events is stored after the data.
 pub const MISSED_STORED: u64 = 1 << 30;
 
 /// The bits of the commit word that hold the length of the data.
@@ -47,15 +49,15 @@ pub const DATA_LEN_MASK: u64 = (1 << 27) - 1;
 ///
 /// Values 1 to [`MAX_DATA`](type_len::MAX_DATA) are a data event of that many 32-bit words.
 pub mod type_len {
-    /// A data event whose length (4 more than its payload's) is in the u32 behind the header.
+    /// A data event whose length (4 more than its payload's) is in the u32 after the header.
     pub const DATA_WITH_LENGTH: u32 = 0;
-    /// Largest payload that `type_len` itself can tell, in words of 4 bytes.
+    /// Largest payload that `type_len` itself can hold, in words of 4 bytes.
     pub const MAX_DATA: u32 = 28;
-    /// Nothing to see: the u32 behind the header tells how many bytes to skip after the header.
+    /// Nothing: the u32 after the header tells how many bytes to skip after the header.
     pub const PADDING: u32 = 29;
-    /// The u32 behind the header is bits 27.. of the time since the event before.
+    /// The u32 after the header is bits 27.. of the time since the previous event.
     pub const TIME_EXTEND: u32 = 30;
-    /// The u32 behind the header is bits 27.. of the time itself (59 bits).
+    /// The u32 after the header is bits 27.. of the time itself (59 bits).
     pub const TIME_STAMP: u32 = 31;
 }
 
@@ -113,17 +115,18 @@ pub enum PageError {
 pub struct PageHeader {
     /// Time of the first event.
     pub timestamp: u64,
-    /// Bytes of events behind the header.
+    /// Bytes of events after the header.
     pub data_len: usize,
     /// Whether events were lost before this page; 0 = some, how many is not known.
     pub missed: Option<u64>,
 }
 
 impl PageHeader {
-    /// Reads the header of `page` (a whole page, for the number of lost events stands behind the data).
+    /// Reads the header of `page` (a whole page, for the number of lost events follows the data).
     ///
     /// # Errors
-    /// [`PageError::DataLen`] if the data would end behind the page. Readers give up a whole file for one such page.
+    /// [`PageError::DataLen`] if the data would end past the page. Readers give up a whole file for one such
+    /// page.
     pub fn read(page: &[u8], endian: Endian) -> Result<Self, PageError> {
         let short = PageError::DataLen { data_len: 0, page_len: page.len() };
         let timestamp = word(page, 0, endian).ok_or(short)?;
@@ -149,8 +152,8 @@ pub fn data_len(page: &[u8], endian: Endian) -> Option<usize> {
     Some((word(page, COMMIT_AT, endian)? & DATA_LEN_MASK) as usize)
 }
 
-/// What a whole page holds, as [`EventCursor`] walks over it: who counts by other rules than those who read later counts what they do
-/// not see.
+/// What a whole page holds, as [`EventCursor`] walks over it: who counts by other rules than those who read
+/// later counts what they do not see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageSummary {
     /// What stands before the events.
@@ -165,7 +168,8 @@ impl PageSummary {
     /// Walks over all events of `page`.
     ///
     /// # Errors
-    /// Those of [`PageHeader::read`], and [`PageError::Event`] for an event that does not end inside the page's data.
+    /// Those of [`PageHeader::read`], and [`PageError::Event`] for an event that does not end inside the
+    /// page's data.
     pub fn read(page: &[u8], endian: Endian) -> Result<Self, PageError> {
         let header = PageHeader::read(page, endian)?;
         let wrong = PageError::DataLen { data_len: header.data_len as u64, page_len: page.len() };
@@ -179,13 +183,14 @@ impl PageSummary {
     }
 }
 
-/// Finishes a page that holds `data_len` bytes of events: writes the commit word, and zeroes what is behind the data.
+/// Finishes a page that holds `data_len` bytes of events: writes the commit word, and zeroes what is after
+/// the data.
 ///
-/// `missed` tells that events were lost before this page: `Some(n)` of them, `Some(0)` = not known how many. The number is
-/// stored if 8 bytes fit behind the data.
+/// `missed` says that events were lost before this page: `Some(n)` of them, `Some(0)` = not known how many.
+/// The number is stored if 8 bytes fit after the data.
 ///
-/// The rest is zeroed because a page that is used again still holds old events there: they would cost space when
-/// compressed and would leak into the file.
+/// The rest is zeroed because a page that is used again still holds old events there: they would cost space
+/// when compressed and would leak into the file.
 ///
 /// # Errors
 /// [`PageError::DataLen`] if that many bytes are not on the page, or are not whole words.
@@ -251,7 +256,7 @@ mod tests {
         assert!(seal(&mut page, Endian::Little, 3, None).is_err());
         page[8..12].copy_from_slice(&4084u32.to_le_bytes());
         assert!(PageHeader::read(&page, Endian::Little).is_err());
-        // Flagged as stored, but behind the end of the page.
+        // Flagged as stored, but past the end of the page.
         page[8..16].copy_from_slice(&(0xfec | MISSED_EVENTS | MISSED_STORED).to_le_bytes());
         assert!(PageHeader::read(&page, Endian::Little).is_err());
         assert!(PageHeader::read(&page[..12], Endian::Little).is_err());

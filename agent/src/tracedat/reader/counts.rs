@@ -16,15 +16,15 @@ pub struct CpuCounts {
     pub data_bytes: u64,
     /// Events.
     pub events: u64,
-    /// Time of the first event, corrected as the reader was told.
+    /// Time of the first event, corrected as the reader was configured.
     pub first: Option<u64>,
-    /// Time of the last event, corrected as the reader was told.
+    /// Time of the last event, corrected as the reader was configured.
     pub last: Option<u64>,
     /// Places where events were lost.
     pub missed_marks: u64,
-    /// Of these, places that do not tell how many.
+    /// Of these, places that do not say how many.
     pub missed_unknown: u64,
-    /// Events lost, as far as that is told.
+    /// Events lost, as far as that is known.
     pub missed_events: u64,
     /// Pages and ends of data that could not be read.
     pub damaged: u64,

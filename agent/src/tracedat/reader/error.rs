@@ -22,8 +22,8 @@ impl ReadError {
 
 /// Why a file, or a part of it, cannot be read.
 ///
-/// Offsets count from the first byte of the file, except inside a compressed section: there they count from the first byte of
-/// the section as it is uncompressed.
+/// Offsets count from the first byte of the file, except inside a compressed section: there they count from
+/// the first byte of the section as it is uncompressed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -104,7 +104,7 @@ pub enum ReadError {
         /// The section.
         id: SectionId,
     },
-    /// The layout of pages cannot be told.
+    /// The layout of pages is unknown.
     #[error("the text of header_page cannot be used: {source}")]
     Layout {
         /// What is wrong with it.
@@ -133,7 +133,8 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Where in the file it is, if it is at one place. Inside a compressed section it is where that is when uncompressed.
+    /// Where in the file it is, if it is at one place. Inside a compressed section it is where that is when
+    /// uncompressed.
     pub fn offset(&self) -> Option<u64> {
         match self {
             Self::Io { offset, .. }

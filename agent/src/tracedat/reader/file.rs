@@ -26,7 +26,7 @@ pub struct FileHeader {
     pub page_size: u32,
     /// Compression of sections and trace data.
     pub codec: Codec,
-    /// The compressor's version, as far as the file tells it.
+    /// The compressor's version, as far as the file has it.
     pub codec_version: String,
 }
 
@@ -37,7 +37,7 @@ pub struct SectionInfo {
     pub id: SectionId,
     /// Where it begins in the file, with its header.
     pub offset: u64,
-    /// Bytes in the file behind its header.
+    /// Bytes in the file after its header.
     pub size: u64,
     /// Whether these are compressed.
     pub compressed: bool,
@@ -90,8 +90,8 @@ pub(crate) struct Parsed {
 }
 
 impl FileHeader {
-    /// Layout: 10 bytes magic, version NUL, u8 byte order, u8 size of long, u32 page size; from version 7 on compressor name
-    /// NUL, its version NUL (trace-cmd.dat.v7(5), INITIAL FORMAT).
+    /// Layout: 10 bytes magic, version NUL, u8 byte order, u8 size of long, u32 page size; from version 7 on
+    /// compressor name NUL, its version NUL (trace-cmd.dat.v7(5), INITIAL FORMAT).
     pub(crate) fn read(cursor: &mut Cursor<'_>) -> Result<Self, ReadError> {
         let magic = cursor.array::<10>("the file header").map_err(|error| match error {
             ReadError::Short { .. } => ReadError::NotATrace,
@@ -135,7 +135,7 @@ impl FileHeader {
 }
 
 impl BufferInfo {
-    /// A buffer as its option tells of it, its pages as `layout` unless the option has another size.
+    /// A buffer as its option describes it, its pages as `layout` unless the option has another size.
     pub(crate) fn new(
         option: &BufferOption,
         layout: PageLayout,
@@ -160,8 +160,8 @@ impl BufferInfo {
     }
 }
 
-/// Data that together are longer than the file must overlap. No recorder does that; who reads them would need more memory than
-/// the file's size explains.
+/// Data that together are longer than the file must overlap. No recorder does that; who reads them would need
+/// more memory than the file's size explains.
 pub(crate) fn check_extents(buffers: &[BufferInfo], file_len: u64) -> Result<(), ReadError> {
     let mut total = 0_u64;
     for CpuExtent { cpu: _, offset, size } in buffers.iter().flat_map(|buffer| &buffer.cpus) {
@@ -187,7 +187,7 @@ pub(crate) fn missing_data(buffers: &[BufferInfo], file_len: u64, problems: &mut
     }
 }
 
-/// Numbers of CPUs, as the options tell it.
+/// Numbers of CPUs, as the options have them.
 pub(crate) fn cpu_count(options: &[OptionEntry]) -> Option<u32> {
     options.iter().rev().find_map(|entry| match &entry.value {
         OptionValue::Fact(FileOption::CpuCount(count)) if entry.id == OptionId::CPUCOUNT => Some(*count),

@@ -23,8 +23,8 @@ impl<S: Source> Reader<S> {
         self.kernel_file(SectionId::BTF)
     }
 
-    /// The kernel's modules, of section MODULES: lines of `/proc/modules`, which are name, size, number of users, users, state and
-    /// address. Empty if the file has none; a line that is none of these is left out.
+    /// The kernel's modules, of section MODULES: lines of `/proc/modules`, which are name, size, number of
+    /// users, users, state and address. Empty if the file has none; a line that is none of these is left out.
     ///
     /// # Errors
     /// The section is damaged.
@@ -33,7 +33,8 @@ impl<S: Source> Reader<S> {
         Ok(String::from_utf8_lossy(&bytes).lines().filter_map(module).collect())
     }
 
-    /// A file of the kernel. The manual page has its size before it, as u64, which trace-cmd 3.4 does not write.
+    /// A file of the kernel. The manual page has its size before it, as u64, which trace-cmd 3.4 does not
+    /// write.
     fn kernel_file(&self, id: SectionId) -> Result<Option<Vec<u8>>, ReadError> {
         let Some(section) = self.sections().iter().find(|section| section.id == id) else { return Ok(None) };
         let mut bytes = self.section_bytes(section)?;

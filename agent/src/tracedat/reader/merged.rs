@@ -9,9 +9,11 @@ use super::records::{CpuRecords, Found, Record};
 /// Bytes of pages that are in memory at one time, of all streams together.
 const MEMORY: u64 = 64 << 20;
 
-/// Records of several CPUs in the order of time. Of records with one time that of the stream given first comes first.
+/// Records of several CPUs in the order of time. Of records with one time that of the stream given first
+/// comes first.
 ///
-/// Times that go backwards within a CPU, as a damaged file or a clock that was set has them, come as they are.
+/// Times that go backwards within a CPU, as a damaged file or a clock that was set has them, come as they
+/// are.
 ///
 /// Turning round is possible at any place, and costs a look at every CPU.
 #[derive(Debug)]
@@ -37,8 +39,8 @@ enum Direction {
 }
 
 impl<'r> Records<'r> {
-    /// Merges these streams, from where each of them is. However many there are, and however large the chunks of the file, their pages
-    /// have no more than 64 MiB of memory; of very many, one page each.
+    /// Merges these streams, from where each of them is. However many there are, and however large the chunks
+    /// of the file, their pages have no more than 64 MiB of memory; of very many, one page each.
     pub fn merge(mut streams: Vec<CpuRecords<'r>>) -> Self {
         let share = MEMORY / (streams.len() as u64).max(1);
         for stream in &mut streams {
@@ -65,7 +67,7 @@ impl<'r> Records<'r> {
     /// The next record; `None` at the end.
     ///
     /// # Errors
-    /// A damaged page or chunk of one CPU. The next call goes on behind it.
+    /// A damaged page or chunk of one CPU. The next call continues after it.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
         if self.direction != Direction::Forwards {
@@ -140,7 +142,7 @@ impl<'r> Records<'r> {
 
     /// Goes before the first record that is not before `timestamp`. Looks at O(log n) pages of each CPU.
     ///
-    /// Pages that cannot be read are passed over; reading on from here tells of them.
+    /// Pages that cannot be read are passed over; reading on from here reports them.
     pub fn seek(&mut self, timestamp: u64) {
         self.forget();
         self.streams.iter_mut().for_each(|stream| stream.seek(timestamp));
@@ -152,7 +154,7 @@ impl<'r> Records<'r> {
         self.streams.iter_mut().for_each(CpuRecords::rewind);
     }
 
-    /// Goes behind the last record.
+    /// Goes past the last record.
     pub fn fast_forward(&mut self) {
         self.forget();
         self.streams.iter_mut().for_each(CpuRecords::fast_forward);
@@ -167,7 +169,8 @@ impl<'r> Records<'r> {
         self.direction = Direction::Unset;
     }
 
-    /// Puts every stream where the merged records are: a record that was taken out of a stream and not given yet goes back.
+    /// Puts every stream where the merged records are: a record that was taken out of a stream and not given
+    /// yet goes back.
     fn settle(&mut self) {
         for stream in 0..self.streams.len() {
             if self.heads[stream].is_some() && self.pending != Some(stream) {

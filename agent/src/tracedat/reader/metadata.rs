@@ -1,6 +1,7 @@
 //! Metadata: what the file says of pages, events and tasks.
 //!
-//! The bodies of the sections are the same in versions 6 and 7; see [`Section`](super::super::Section) for their layouts.
+//! The bodies of the sections are the same in versions 6 and 7; see [`Section`](super::super::Section) for
+//! their layouts.
 
 use std::collections::BTreeMap;
 

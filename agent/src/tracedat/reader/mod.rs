@@ -12,9 +12,10 @@
 //! | `time` | from the times on the pages to those that are shown |
 //! | `counts` | how many events of which kind, without looking at them |
 //!
-//! The bytes of a file are not believed: a size is compared with what is there before anything is allocated for it, and no
-//! bytes make the reader panic. What a page says is wrong ends that page; metadata that cannot be read are left out and told
-//! of in [`Reader::problems`]; only a file without header, first options or page layout cannot be opened.
+//! The bytes of a file are not believed: a size is compared with what is there before anything is allocated
+//! for it, and no bytes make the reader panic. What a page says is wrong ends that page; metadata that cannot
+//! be read are left out and reported of in [`Reader::problems`]; only a file without header, first options or
+//! page layout cannot be opened.
 //!
 //! A [`Reader`] is never changed by reading: any number of iterators, on any threads, can be at work in one.
 
@@ -88,7 +89,8 @@ impl<S: Source> Reader<S> {
     /// Opens a file: reads header, options and metadata, but no trace data.
     ///
     /// # Errors
-    /// The source fails, or its bytes are no file of a known version, or they are damaged so early that nothing can be read.
+    /// The source fails, or its bytes are no file of a known version, or they are damaged so early that
+    /// nothing can be read.
     pub fn open(source: S) -> Result<Self, ReadError> {
         let io = |source| ReadError::Io { what: "the size of the file", offset: 0, source };
         let len = source.size().map_err(io)?;
@@ -141,7 +143,7 @@ impl<S: Source> Reader<S> {
         })
     }
 
-    /// What existed on the machine when the recording started; only files of this crate's recorder tell.
+    /// What existed on the machine when the recording started; only files of this crate's recorder have it.
     ///
     /// # Errors
     /// The option is damaged.
@@ -183,7 +185,7 @@ impl<S: Source> Reader<S> {
         self.clock.shift_by(nanos);
     }
 
-    /// How many CPUs the recorded machine has, as far as the file tells: those without data count.
+    /// How many CPUs the recorded machine has, as far as the file says: those without data count.
     pub fn cpu_count(&self) -> u32 {
         let extents = self.parsed.buffers.iter().flat_map(|buffer| &buffer.cpus);
         extents.map(|extent| extent.cpu.saturating_add(1)).fold(self.parsed.cpus, u32::max)
@@ -206,7 +208,8 @@ impl<S: Source> Reader<S> {
         }
     }
 
-    /// The text of a latency tracer in the buffer of this name, empty for the top one; `None` if there is none.
+    /// The text of a latency tracer in the buffer of this name, empty for the top one; `None` if there is
+    /// none.
     ///
     /// # Errors
     /// The section is damaged.
@@ -296,7 +299,7 @@ impl<S: Source> Reader<S> {
         Ok(Records::merge(self.streams(0, |index| index == buffer)?))
     }
 
-    /// The records of several files by time. [`Record::reader`] tells which one a record comes from.
+    /// The records of several files by time. [`Record::reader`] says which one a record comes from.
     ///
     /// # Errors
     /// As [`cpu_pages`](Self::cpu_pages).
@@ -311,7 +314,8 @@ impl<S: Source> Reader<S> {
         Ok(Records::merge(streams))
     }
 
-    /// Times of the first and the last event, without a look at those between. Of damaged pages other events may be told.
+    /// Times of the first and the last event, without a look at those between. Damaged pages may give other
+    /// events.
     pub fn span(&self) -> Option<(u64, u64)> {
         let mut span: Option<(u64, u64)> = None;
         for mut records in self.streams(0, |_| true).into_iter().flatten() {
@@ -325,9 +329,9 @@ impl<S: Source> Reader<S> {
         span
     }
 
-    /// The records of chosen buffers and CPUs of several files by time. `wanted` names them: the place of the reader, of the
-    /// buffer in it, and the CPU. Of records with one time that comes first whose place is named first. What cannot be read at
-    /// all is told to `damaged` and left out.
+    /// The records of chosen buffers and CPUs of several files by time. `wanted` names them: the place of the
+    /// reader, of the buffer in it, and the CPU. Of records with one time that comes first whose place is
+    /// named first. What cannot be read at each is reported to `damaged` and left out.
     pub fn merge_streams<'r>(
         readers: &[&'r Self],
         wanted: impl IntoIterator<Item = (usize, usize, u32)>,
@@ -352,8 +356,8 @@ impl<S: Source> Reader<S> {
         cpus.map(|(buffer, cpu)| self.cpu_records_of(reader, buffer, cpu)).collect()
     }
 
-    /// Counts the events of a buffer by looking at nothing but their headers and numbers. Damage is counted too, and ends
-    /// nothing.
+    /// Counts the events of a buffer by looking at nothing but their headers and numbers. Damage is counted
+    /// too, and ends nothing.
     pub fn count(&self, buffer: usize) -> Counts {
         let cpus = self.parsed.buffers.get(buffer).map_or(&[][..], |info| &info.cpus);
         self.count_cpus(buffer, cpus.iter().map(|extent| extent.cpu))

@@ -1,7 +1,7 @@
 //! Options of a file that is read.
 //!
-//! Readers of this format skip what they do not know, and so does this one: an option whose bytes are not what its number
-//! promises is kept as [`FileOption::Unknown`] with the bytes as they are.
+//! Readers of this format skip what they do not know, and so does this one: an option whose bytes are not
+//! what its number promises is kept as [`FileOption::Unknown`] with the bytes as they are.
 
 use std::io;
 
@@ -54,8 +54,9 @@ pub enum OptionValue {
     Checksums(Option<Checksums>),
 }
 
-/// Layout of option BUFFER: u64 offset of the trace data's section, name NUL, clock NUL, u32 page size, u32 number of CPUs, each
-/// u32 CPU, u64 offset, u64 size. In version 6 there is only the offset, of a list of CPUs, and the name.
+/// Layout of option BUFFER: u64 offset of the trace data's section, name NUL, clock NUL, u32 page size, u32
+/// number of CPUs, each u32 CPU, u64 offset, u64 size. In version 6 there is only the offset, of a list of
+/// CPUs, and the name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BufferOption {
     /// Offset of the section's header.
@@ -97,8 +98,8 @@ impl Source for Window<'_> {
     }
 }
 
-/// Takes an option apart whose data are at `at`. It is more than one for PROCMAPS, which the manual page lets hold several
-/// processes.
+/// Parses an option whose data are at `at`. It is more than one for PROCMAPS, which the manual page lets hold
+/// several processes.
 pub(crate) fn decode(
     id: OptionId,
     at: u64,
@@ -141,7 +142,7 @@ fn decode_buffer(cursor: &mut Cursor<'_>, version: u8) -> Result<BufferOption, R
 }
 
 impl FileOption {
-    /// Takes the data of an option apart, as they stand behind number and size. The other way round is
+    /// Parses the data of an option, as they follow number and size. The inverse is
     /// [`encode`](Self::encode).
     pub fn decode(id: OptionId, bytes: &[u8], endian: Endian) -> Vec<Self> {
         let text = || text(bytes);
@@ -197,8 +198,8 @@ fn binary(id: OptionId, cursor: &mut Cursor<'_>) -> Result<Option<FileOption>, R
     }))
 }
 
-/// Layout: u64 peer, u32 flags, u32 CPUs; each u32 count, count times, count offsets, count factors (u64 each). Behind
-/// everything else, in files of later recorders only, the fraction bits of all samples.
+/// Layout: u64 peer, u32 flags, u32 CPUs; each u32 count, count times, count offsets, count factors (u64
+/// each). Behind everything else, in files of later recorders only, the fraction bits of all samples.
 fn time_shift(cursor: &mut Cursor<'_>) -> Result<TimeShift, ReadError> {
     let what = "option TIME_SHIFT";
     let mut shift = TimeShift { peer: cursor.u64(what)?, flags: cursor.u32(what)?, cpus: Vec::new() };
@@ -230,8 +231,8 @@ fn text(bytes: &[u8]) -> String {
     lossy(bytes[..end].to_vec())
 }
 
-/// A number as C's `strtoll` with base 0 reads it: decimal, or hexadecimal after `0x`, or octal after `0`. What is behind it is
-/// left alone, and what is too large becomes the largest.
+/// A number as C's `strtoll` with base 0 reads it: decimal, or hexadecimal after `0x`, or octal after `0`.
+/// What is after it is left alone, and what is too large becomes the largest.
 fn c_integer(bytes: &[u8]) -> Option<i64> {
     let text = text(bytes);
     let text = text.trim_start();
@@ -254,7 +255,8 @@ fn c_integer(bytes: &[u8]) -> Option<i64> {
     Some(value.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
 }
 
-/// Lines `pid count name` and, `count` times, `start end path`, numbers hexadecimal. `None` if it is anything else.
+/// Lines `pid count name` and, `count` times, `start end path`, numbers hexadecimal. `None` if it is anything
+/// else.
 fn proc_maps(text: &str) -> Option<Vec<ProcMaps>> {
     let mut processes = Vec::new();
     let mut lines = text.lines().filter(|line| !line.is_empty());

@@ -20,8 +20,9 @@ const KEEPS_TABLES: u64 = 256 << 10;
 
 /// The pages of one CPU, in the order of the file.
 ///
-/// One chunk is in memory at a time, so that neighbouring pages cost one decompression; of a chunk that is longer than what
-/// `keep` allows, a part. Of a source in memory, pages that are not compressed are not copied.
+/// One chunk is in memory at a time, so that neighbouring pages cost one decompression; of a chunk that is
+/// longer than what `keep` allows, a part. Of a source in memory, pages that are not compressed are not
+/// copied.
 #[derive(Debug)]
 pub struct CpuPages<'r> {
     source: &'r dyn DebugSource,
@@ -33,7 +34,7 @@ pub struct CpuPages<'r> {
     end: u64,
     pages: u64,
     chunks: Chunks,
-    /// What is wrong with the data behind the last page; it is told once.
+    /// What is wrong with the data after the last page; it is reported once.
     tail: Option<ReadError>,
     decompressor: Decompressor,
     packed: Vec<u8>,
@@ -113,7 +114,8 @@ impl<'r> CpuPages<'r> {
     ) -> Result<Self, ReadError> {
         let codec = header.codec;
         check_codec(buffer.compressed, codec, extent.offset)?;
-        // Recorders before version 3.2 leave the 4 bytes of the chunk count out of the size of compressed data.
+        // Recorders before version 3.2 leave the 4 bytes of the chunk count out of the size of compressed
+        // data.
         let slack = if buffer.compressed { 4 } else { 0 };
         let end = extent.offset.saturating_add(extent.size).saturating_add(slack).min(file_len);
         let mut pages = Self {
@@ -187,8 +189,8 @@ impl<'r> CpuPages<'r> {
         Ok(())
     }
 
-    /// Keeps no more than so many bytes of pages in memory, but for one page. Longer chunks are then decompressed again and again, as
-    /// often as it takes.
+    /// Keeps no more than so many bytes of pages in memory, but for one page. Longer chunks are then
+    /// decompressed again and again, as often as it takes.
     pub(crate) fn keep(&mut self, bytes: u64) {
         self.keep = bytes;
     }
@@ -212,16 +214,18 @@ impl<'r> CpuPages<'r> {
         self.layout
     }
 
-    /// What is wrong with the data behind the last page, if the file was cut off or is damaged there. It is told once.
+    /// What is wrong with the data after the last page, if the file was cut off or is damaged there. It is
+    /// reported once.
     pub fn take_tail_error(&mut self) -> Option<ReadError> {
         self.tail.take()
     }
 
-    /// A page, by its place among the CPU's pages. Order costs: going through pages one after the other decompresses each
-    /// chunk once.
+    /// A page, by its place among the CPU's pages. Order costs: going through pages one after the other
+    /// decompresses each chunk once.
     ///
     /// # Errors
-    /// The chunk cannot be read or decompressed, or the page has a wrong header. Other pages can still be asked for.
+    /// The chunk cannot be read or decompressed, or the page has a wrong header. Other pages can still be
+    /// asked for.
     pub fn page(&mut self, index: u64) -> Result<Page<'_>, ReadError> {
         let (header, data) = self.locate(index)?;
         Ok(Page { header, data: self.bytes().get(data).unwrap_or_default() })
@@ -236,7 +240,7 @@ impl<'r> CpuPages<'r> {
         }
     }
 
-    /// Reads a page, and tells where its events are in [`bytes`](Self::bytes) until the next call.
+    /// Reads a page, and returns where its events are in [`bytes`](Self::bytes) until the next call.
     pub(crate) fn locate(&mut self, index: u64) -> Result<(PageHeader, Range<usize>), ReadError> {
         let page = if let (Chunks::Plain, Some(bytes)) = (&self.chunks, self.mapped) {
             let start = index.saturating_mul(self.page_size()).saturating_add(self.extent.offset);
@@ -256,8 +260,8 @@ impl<'r> CpuPages<'r> {
         Ok((header, start..start + header.data_len))
     }
 
-    /// All bytes of the page that was located last, of whose events these are the place. The last page of a file that was cut off
-    /// is shorter than the others.
+    /// All bytes of the page that was located last, of whose events these are the place. The last page of a
+    /// file that was cut off is shorter than the others.
     pub(crate) fn whole(&self, data: &Range<usize>) -> &[u8] {
         let start = data.start.saturating_sub(self.layout.data_at as usize);
         let end = if self.mapped.is_some() { self.end as usize } else { self.loaded_len };
@@ -286,8 +290,8 @@ impl<'r> CpuPages<'r> {
         (offset, self.page_size().min(self.end.saturating_sub(offset)))
     }
 
-    /// The pages that are lost with a page that could not be read: all of a chunk, or that page. Who went on with the next page
-    /// of a damaged chunk would decompress it in vain once per page.
+    /// The pages that are lost with a page that could not be read: all of a chunk, or that page. Who went on
+    /// with the next page of a damaged chunk would decompress it in vain once per page.
     pub(crate) fn lost_with(&self, page: u64) -> Range<u64> {
         if self.broken.contains(&page) { self.broken.clone() } else { page..page + 1 }
     }
@@ -298,8 +302,8 @@ impl<'r> CpuPages<'r> {
         ReadError::Page { cpu: self.extent.cpu, page, offset, source }
     }
 
-    /// Where a page is in the file; of a compressed one, where the bytes of its chunk are, and where the page is in what comes
-    /// out of them.
+    /// Where a page is in the file; of a compressed one, where the bytes of its chunk are, and where the page
+    /// is in what comes out of them.
     pub(crate) fn place(&self, page: u64) -> (u64, Option<u64>) {
         match &self.chunks {
             Chunks::Plain => (self.extent.offset.saturating_add(page.saturating_mul(self.page_size())), None),

@@ -17,11 +17,12 @@ pub struct Record<'a> {
     pub buffer: usize,
     /// The CPU that it was recorded on.
     pub cpu: u32,
-    /// Its time, corrected as the reader was told; nanoseconds for the usual clocks.
+    /// Its time, corrected as the reader was configured; nanoseconds for the usual clocks.
     pub timestamp: u64,
     /// Events of this CPU were lost right before this one: how many, 0 = not known.
     pub missed: Option<u64>,
-    /// The record's bytes. There may be up to 3 more than the event's format has, for records are whole words.
+    /// The record's bytes. There may be up to 3 more than the event's format has, for records are whole
+    /// words.
     pub data: &'a [u8],
     /// Byte order of the numbers in it.
     pub endian: Endian,
@@ -102,11 +103,11 @@ impl<'r> CpuRecords<'r> {
         self.origin.cpu
     }
 
-    /// The record behind this place, and moves behind it; `None` at the end.
+    /// The record after this place, and moves past it; `None` at the end.
     ///
     /// # Errors
-    /// A damaged page or chunk. The next call goes on with the page behind it. What is wrong with the end of the data, if
-    /// anything, is told once, after the last record.
+    /// A damaged page or chunk. The next call continues with the page after it. What is wrong with the end of
+    /// the data, if anything, is reported once, after the last record.
     #[inline]
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
         let found = self.advance()?;
@@ -116,8 +117,8 @@ impl<'r> CpuRecords<'r> {
     /// The record before this place, and moves before it; `None` at the start.
     ///
     /// # Errors
-    /// As [`next_record`](Self::next_record). Of a page that is damaged somewhere in the middle the records before the damage
-    /// come after the error.
+    /// As [`next_record`](Self::next_record). Of a page that is damaged somewhere in the middle the records
+    /// before the damage come after the error.
     pub fn prev_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
         let found = self.retreat()?;
         Ok(found.map(|found| self.view(&found)))
@@ -128,14 +129,15 @@ impl<'r> CpuRecords<'r> {
         self.go_to(0);
     }
 
-    /// Goes behind the last record.
+    /// Goes past the last record.
     pub fn fast_forward(&mut self) {
         self.go_to(self.pages.len());
     }
 
-    /// Goes before the first record that is not before `timestamp` (a corrected time). Looks at O(log n) pages.
+    /// Goes before the first record that is not before `timestamp` (a corrected time). Looks at O(log n)
+    /// pages.
     ///
-    /// Pages that cannot be read are passed over; reading on from here tells of them.
+    /// Pages that cannot be read are passed over; reading on from here reports them.
     pub fn seek(&mut self, timestamp: u64) {
         let (mut low, mut high) = (0, self.pages.len());
         while low < high {
@@ -145,7 +147,7 @@ impl<'r> CpuRecords<'r> {
                 _ => high = middle,
             }
         }
-        // The page before may have later records. Damaged ones have nothing to tell, so that it may be farther back.
+        // The page before may have later records. Damaged ones have no times, so it may be farther back.
         let mut page = low.saturating_sub(1);
         while page > 0 && self.pages.locate(page).is_err() {
             page = self.pages.lost_with(page).start.saturating_sub(1);
@@ -178,7 +180,8 @@ impl<'r> CpuRecords<'r> {
         (self.page, if self.loaded { self.before } else { 0 })
     }
 
-    /// Goes to a place that [`place`](Self::place) told, or to the end of its page if there are fewer records.
+    /// Goes to a place that [`place`](Self::place) returned, or to the end of its page if there are fewer
+    /// records.
     pub(crate) fn go_to_place(&mut self, (page, record): (u64, usize)) {
         self.go_to(page);
         while self.page == page && self.page < self.pages.len() && self.place().1 < record {

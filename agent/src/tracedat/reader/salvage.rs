@@ -1,8 +1,10 @@
-//! Opening what is left of a file. Of version 7: sections are looked for where nothing leads to them any more.
+//! Opening what is left of a file. Of version 7: sections are looked for where nothing leads to them any
+//! more.
 //!
-//! A recorder writes the list of a buffer's CPUs behind the data, so that a file that was cut off has lost it. What the list
-//! told can be found again: compressed data begin with the number of chunks and go on from chunk to chunk; of pages, those of the next
-//! CPU begin where time goes back. Only the numbers of the CPUs are gone: they are counted from 0 in the order of the file.
+//! A recorder writes the list of a buffer's CPUs after the data, so that a file that was cut off has lost it.
+//! What the list told can be found again: compressed data begin with the number of chunks and go on from
+//! chunk to chunk; of pages, those of the next CPU begin where time goes back. Only the numbers of the CPUs
+//! are gone: they are counted from 0 in the order of the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,7 +86,8 @@ impl<S: Source> Reader<S> {
     }
 }
 
-/// Whether nothing is wrong with what a reader looks at when it opens a file, and all data belong to a buffer.
+/// Whether nothing is wrong with what a reader looks at when it opens a file, and all data belong to a
+/// buffer.
 fn is_whole<S: Source>(reader: &Reader<S>) -> bool {
     let listed = |section: &SectionInfo| {
         reader.options().iter().any(
@@ -306,7 +309,7 @@ impl Salvage<'_> {
         (metadata, layout)
     }
 
-    /// The buffers that options tell of.
+    /// The buffers that options describe.
     fn listed_buffers(
         &mut self,
         options: &[OptionEntry],
@@ -320,7 +323,7 @@ impl Salvage<'_> {
             let section = self.file.find(option.offset, Some(SectionId::FLYRECORD));
             let compressed = match section {
                 Ok(found) => found.header.flags & SECTION_COMPRESSED != 0,
-                // The list tells where the data are, whatever became of the section's header.
+                // The list says where the data are, whatever became of the section's header.
                 Err(_) => self.file.header.codec != Codec::None,
             };
             let mut option = option.clone();
@@ -358,7 +361,7 @@ impl Salvage<'_> {
         buffers
     }
 
-    /// Data that no option tells of.
+    /// Data that no option describes.
     fn unlisted_buffers(
         &mut self,
         options: &[OptionEntry],
@@ -410,7 +413,7 @@ impl Salvage<'_> {
         self.seen = seen;
     }
 
-    /// The data of CPUs in chunks, one behind the other; trace-cmd lets each begin at a new page.
+    /// The data of CPUs in chunks, one after the other; trace-cmd lets each begin at a new page.
     fn chunk_runs(&self, start: u64, end: u64, layout: PageLayout) -> Vec<CpuExtent> {
         let mut runs = Vec::new();
         let mut at = start;
@@ -435,7 +438,7 @@ impl Salvage<'_> {
                 packed > 0 && u64::from(plain) <= MAX_CHUNK.min(codec.bound(packed.into())) && plain >= 16
             };
             let Some((packed, _)) = sizes.ok().filter(fits) else {
-                // What comes behind the damage cannot be found.
+                // What comes after the damage cannot be found.
                 return if number > 0 { Some(end) } else { None };
             };
             let begins = self.number(cursor.at(), 4).unwrap_or_default();
@@ -449,7 +452,7 @@ impl Salvage<'_> {
         (count > 0).then(|| cursor.at())
     }
 
-    /// What can be told of sections: those that options lead to, and those that were found.
+    /// What is known of sections: those that options lead to, and those that were found.
     fn sections(&self, options: &[OptionEntry]) -> Vec<SectionInfo> {
         let mut sections = self.file.list(self.file.len, self.file.len, options);
         for seen in &self.seen {
@@ -501,7 +504,7 @@ pub(super) fn page_runs(source: &dyn Source, start: u64, end: u64, layout: PageL
     runs
 }
 
-/// The layout of the pages as the file tells it, or the likeliest one if it does not.
+/// The layout of the pages as the file has it, or the likeliest one if it does not.
 pub(super) fn guessed_layout(
     header: &FileHeader,
     metadata: &mut Metadata,
@@ -529,7 +532,7 @@ pub(super) fn guessed_layout(
     layout
 }
 
-/// Writes the text of the layout anew if other readers would not understand it.
+/// Writes the text of the layout again if other readers would not understand it.
 fn mend_header_page(
     layout: PageLayout,
     metadata: &mut Metadata,

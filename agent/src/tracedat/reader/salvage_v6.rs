@@ -1,8 +1,10 @@
-//! Opening what is left of a file of version 6, where each part begins behind the one before and only sizes tell where.
+//! Opening what is left of a file of version 6, where each part begins after the one before and only sizes
+//! say where.
 //!
-//! From the front it is read as far as it goes. The trace data are found by their names. In front of them are three texts with their
-//! sizes before them, and a size that is as far away as it says is no chance; so these are found backwards. Formats that lie in between are
-//! found one by one: each begins with its size and `name: `.
+//! From the front it is read as far as it goes. The trace data are found by their names. In front of them are
+//! three texts with their sizes before them, and a size that is as far away as it says is no chance; so these
+//! are found backwards. Formats that lie in between are found one by one: each begins with its size and
+//! `name: `.
 
 use super::super::layout::{SectionId, V6_FLYRECORD, V6_LATENCY, V6_OPTIONS};
 use super::super::page::PageLayout;
@@ -26,7 +28,8 @@ const MAX_TRIES: usize = 64;
 /// What formats begin with.
 const NAME: &[u8] = b"name: ";
 
-/// Reads what is left of a file that cannot be opened for `error`, behind its header, at which `cursor` is. In words, it returns also what had to be guessed.
+/// Reads what is left of a file that cannot be opened for `error`, after its header, at which `cursor` is. In
+/// words, it returns also what had to be guessed.
 pub(super) fn salvage(
     source: &dyn Source,
     len: u64,
@@ -80,7 +83,7 @@ struct Damaged<'a> {
     header: &'a FileHeader,
 }
 
-/// What was found of the texts behind the formats.
+/// What was found of the texts after the formats.
 struct Texts {
     /// Where the first of them begins.
     start: u64,
@@ -92,7 +95,8 @@ impl Damaged<'_> {
         Cursor::new(self.source, self.header.endian, at, end)
     }
 
-    /// Options and trace data, the first that can be read behind `from`, and where they begin: behind the number of CPUs.
+    /// Options and trace data, the first that can be read after `from`, and where they begin: after the
+    /// number of CPUs.
     fn tail(
         &self,
         layout: PageLayout,
@@ -129,7 +133,7 @@ impl Damaged<'_> {
         (tail, at)
     }
 
-    /// Where one of these stands, at `from` or behind it.
+    /// Where one of these stands, at `from` or after it.
     fn search(&self, names: &[[u8; 10]], from: u64) -> Option<u64> {
         let mut window = vec![0; WINDOW];
         let mut at = from;
@@ -145,9 +149,10 @@ impl Damaged<'_> {
         None
     }
 
-    /// Task names, printk formats and kernel symbols, which end where options or data begin at `tail`, and begin at `from` or behind it.
+    /// Task names, printk formats and kernel symbols, which end where options or data begin at `tail`, and
+    /// begin at `from` or after it.
     fn texts(&self, metadata: &mut Metadata, from: u64, tail: u64, sections: &mut Vec<SectionInfo>) -> Texts {
-        // The number of CPUs is in front of the options.
+        // The number of CPUs is before the options.
         let mut found = Texts { start: tail.saturating_sub(4), kallsyms: None };
         for (id, width) in [(SectionId::CMDLINES, 8), (SectionId::PRINTK, 4), (SectionId::KALLSYMS, 4)] {
             let end = found.start;
@@ -169,7 +174,8 @@ impl Damaged<'_> {
         found
     }
 
-    /// Where the size, of `width` bytes, of a text stands that ends at `end`. Texts have no bytes that could be a size of less than
+    /// Where the size, of `width` bytes, of a text stands that ends at `end`. Texts have no bytes that could
+    /// be a size of less than
     /// [`MAX_TEXT`].
     fn text_before(&self, from: u64, end: u64, width: u64) -> Option<u64> {
         let first = from.max(end.saturating_sub(MAX_TEXT));
@@ -238,7 +244,7 @@ impl Damaged<'_> {
         systems
     }
 
-    /// The format that begins here, with its size in front of it; and the size.
+    /// The format that begins here, with its size before it; and the size.
     fn format(&self, text_at: u64, start: u64, end: u64, budget: &mut u64) -> Option<(String, u64)> {
         let size_at = text_at.checked_sub(8).filter(|at| *at >= start)?;
         let mut cursor = self.cursor(size_at, end);

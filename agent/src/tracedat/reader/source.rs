@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// Bytes that can be read at any place.
 ///
-/// A file that the caller has mapped into memory is read as a slice: pages of uncompressed trace data then are not copied at
-/// all. A mapped file must not become shorter while it is read; a [`File`] may.
+/// A file that the caller has mapped into memory is read as a slice: pages of uncompressed trace data then
+/// are not copied at all. A mapped file must not become shorter while it is read; a [`File`] may.
 pub trait Source: Send + Sync {
     /// Number of bytes. It is asked once, when the file is opened; bytes that come later are not seen.
     fn size(&self) -> io::Result<u64>;

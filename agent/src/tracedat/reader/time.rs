@@ -1,7 +1,7 @@
 //! From the times on the pages to those that readers show.
 //!
-//! In the order in which stock readers do it: TIME_SHIFT (a guest's clock becomes its host's), TSC2NSEC (ticks become
-//! nanoseconds), then the sum of OFFSET and DATE. All sums wrap, as theirs do.
+//! In the order in which stock readers do it: TIME_SHIFT (a guest's clock becomes its host's), TSC2NSEC
+//! (ticks become nanoseconds), then the sum of OFFSET and DATE. All sums wrap, as theirs do.
 
 use super::super::option::{FileOption, TimeShift, TimeShiftSample};
 use super::option::{OptionEntry, OptionValue};
@@ -9,7 +9,7 @@ use super::option::{OptionEntry, OptionValue};
 /// Flag of TIME_SHIFT: between two samples, the offset is that of a line through them.
 const INTERPOLATE: u32 = 1;
 
-/// Which corrections are applied. All of them, unless told otherwise; none gives the times as the pages have them.
+/// Which corrections are applied. All of them, by default; none gives the times as the pages have them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Corrections {
@@ -146,7 +146,8 @@ impl CpuClock<'_> {
         time.wrapping_add_signed(self.add)
     }
 
-    /// The host's time. Before the second sample and behind the last but one, those two count that are nearest.
+    /// The host's time. Before the second sample and after the last but one, those two count that are
+    /// nearest.
     fn shift(&self, time: u64) -> u64 {
         let (first, second) = match self.samples {
             [] => return time,

@@ -8,7 +8,8 @@
 //! | options, may be missing | `"options  \0"`, each u16 id, u32 size, bytes; the last is u16 0 alone |
 //! | trace data | `"flyrecord\0"`, per CPU u64 offset, u64 size; or `"latency  \0"` and a text |
 //!
-//! Only the uncompressed form exists. A BUFFER option holds the offset of another part of trace data, and the buffer's name.
+//! Only the uncompressed form exists. A BUFFER option holds the offset of another part of trace data, and the
+//! buffer's name.
 
 use super::super::layout::{
     OptionId, SectionId, V6_FLYRECORD as FLYRECORD, V6_LATENCY as LATENCY, V6_MAX_CPUS as MAX_CPUS,
@@ -30,7 +31,7 @@ enum Data {
     Text(Body),
 }
 
-/// What stands behind the metadata: the options, and the trace data of all buffers.
+/// What follows the metadata: the options, and the trace data of all buffers.
 #[derive(Default)]
 pub(super) struct Tail {
     pub(super) cpus: u32,
@@ -41,7 +42,7 @@ pub(super) struct Tail {
     pub(super) sections: Vec<SectionInfo>,
 }
 
-/// Opens the file behind its header, at which `cursor` is.
+/// Opens the file after its header, at which `cursor` is.
 pub(crate) fn open(
     source: &dyn Source,
     len: u64,
@@ -50,7 +51,8 @@ pub(crate) fn open(
 ) -> Result<Parsed, ReadError> {
     let mut metadata = Metadata::default();
     let mut sections = Vec::new();
-    // Nothing tells where the next part is but the end of the one before, so that damage here ends the reading.
+    // Nothing tells where the next part is but the end of the one before, so that damage here ends the
+    // reading.
     let mut part = |id, start: u64, end: u64| sections.push(part(id, start, end));
     let start = cursor.at();
     metadata.read_header_info(&mut cursor)?;
@@ -151,8 +153,8 @@ impl Tail {
     }
 }
 
-/// Reads options, if there are some, and the list of CPUs or the place of the text behind them. Returns also where the options
-/// end.
+/// Reads options, if there are some, and the list of CPUs or the place of the text after them. Returns also
+/// where the options end.
 fn read_data(
     cursor: &mut Cursor<'_>,
     header: &FileHeader,
@@ -179,7 +181,8 @@ fn read_data(
                 let (offset, size) = (cursor.u64("the data of a CPU")?, cursor.u64("the data of a CPU")?);
                 option.cpus.push(CpuExtent { cpu, offset, size });
             }
-            // Later recorders put the clock behind the list: u64 size, the list of clocks with the chosen one in brackets.
+            // Later recorders put the clock after the list: u64 size, the list of clocks with the chosen one
+            // in brackets.
             let clock = cursor
                 .u64("the clock")
                 .and_then(|len| if len > 256 { Ok(String::new()) } else { cursor.text("the clock", len) });

@@ -18,7 +18,8 @@ use super::source::Source;
 /// Most sections that are listed by walking through the file.
 const MAX_LISTED: usize = 4096;
 
-/// Longest chunk, uncompressed. Recorders make chunks of 10 to 64 pages; of the largest, of 1 MiB, they are 10 or 16.
+/// Longest chunk, uncompressed. Recorders make chunks of 10 to 64 pages; of the largest, of 1 MiB, they are
+/// 10 or 16.
 pub(crate) const MAX_CHUNK: u64 = 32 << 20;
 
 /// A file whose header is read.
@@ -32,14 +33,14 @@ pub(crate) struct Sections<'a> {
 pub(crate) struct Found {
     pub(crate) header: SectionHeader,
     pub(crate) body_at: u64,
-    /// Not behind the end of the file.
+    /// Not past the end of the file.
     pub(crate) body_end: u64,
 }
 
 /// What reads the body of a section.
 type Part = fn(&mut Metadata, &mut Cursor<'_>) -> Result<(), ReadError>;
 
-/// Opens the file behind its header, at which `cursor` is.
+/// Opens the file after its header, at which `cursor` is.
 pub(crate) fn open(
     source: &dyn Source,
     len: u64,
@@ -70,7 +71,7 @@ pub(crate) fn open(
         (SectionId::CMDLINES, Metadata::read_cmdlines),
     ];
     for (id, read) in parts {
-        // Without them events can be read, though not everything in them be told.
+        // Without them events can be read, though not everything in them can be printed.
         if let Some(offset) = at.get(&id)
             && let Err(error) = file.with_body(*offset, id, |cursor| read(&mut metadata, cursor))
         {
@@ -106,8 +107,8 @@ pub(crate) fn open(
 }
 
 impl Sections<'_> {
-    /// Reads a section header. The data of a section that is still being written, or of one that was cut off, end with the
-    /// file.
+    /// Reads a section header. The data of a section that is still being written, or of one that was cut off,
+    /// end with the file.
     pub(crate) fn find(&self, offset: u64, wanted: Option<SectionId>) -> Result<Found, ReadError> {
         let what = "a section header";
         let mut cursor = Cursor::new(self.source, self.header.endian, offset, self.len);
@@ -182,8 +183,8 @@ impl Sections<'_> {
         Ok(text)
     }
 
-    /// All options of the file. The first section of them must be whole; a chain that breaks later has what came before. An
-    /// option that must be understood and is not is kept as bytes.
+    /// All options of the file. The first section of them must be whole; a chain that breaks later has what
+    /// came before. An option that must be understood and is not is kept as bytes.
     pub(crate) fn options(
         &self,
         first: u64,
@@ -276,8 +277,8 @@ impl Sections<'_> {
         }
     }
 
-    /// The sections of the file: those that options point at, and those that are found from section to section from
-    /// `first` on, which is how the strings are found.
+    /// The sections of the file: those that options point at, and those that are found from section to
+    /// section from `first` on, which is how the strings are found.
     pub(crate) fn list(&self, first: u64, options_at: u64, options: &[OptionEntry]) -> Vec<SectionInfo> {
         let mut offsets: BTreeSet<u64> = BTreeSet::from([options_at]);
         for entry in options {

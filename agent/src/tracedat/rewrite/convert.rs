@@ -59,10 +59,11 @@ impl Selection {
     }
 }
 
-/// Writes a file anew: with another version or compression, or less in it. Byte order and pages stay what they are.
+/// Rewrites a file: with another version or compression, or less in it. Byte order and pages stay what they
+/// are.
 ///
-/// The facts of the recording, its [`TraceId`](super::super::FileOption::TraceId) among them, stay as well, also those that tell of
-/// events which are left out.
+/// The facts of the recording, its [`TraceId`](super::super::FileOption::TraceId) among them, stay as well,
+/// also those that describe events which are left out.
 ///
 /// # Errors
 /// The file is damaged, or cannot be written as it is wanted.

@@ -44,8 +44,8 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// The head of a file. Damage in it is an error, unless it `may_be_damaged`: then what can be read is kept, and the rest told
-    /// of in the notes.
+    /// The head of a file. Damage in it is an error, unless it `may_be_damaged`: then what can be read is
+    /// kept, and the rest reported of in the notes.
     pub(super) fn read<S: Source>(reader: &Reader<S>, may_be_damaged: bool) -> Result<Self, RewriteError> {
         if let (Some(first), false) = (reader.problems().first(), may_be_damaged) {
             let problems = reader.problems().len();

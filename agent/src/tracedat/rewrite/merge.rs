@@ -20,7 +20,8 @@ use super::{Rewritten, Target, Watch};
 /// A file that is merged with others.
 #[derive(Debug)]
 pub struct MergeInput<'a, S> {
-    /// What its buffers are called in the new file: the top buffer by this name, a named one by it, a dot and its own name.
+    /// What its buffers are called in the new file: the top buffer by this name, a named one by it, a dot and
+    /// its own name.
     pub name: String,
     /// The file.
     pub reader: &'a Reader<S>,
@@ -55,8 +56,9 @@ struct Recording {
 
 /// Writes several files as one.
 ///
-/// If all of them are parts of one recording, the new file is that recording. Otherwise each recording's buffers become named ones:
-/// what was the top buffer has the recording's name. The top buffer of the new file is then empty.
+/// If all of them are parts of one recording, the new file is that recording. Otherwise each recording's
+/// buffers become named ones: what was the top buffer has the recording's name. The top buffer of the new
+/// file is then empty.
 ///
 /// | what | becomes |
 /// |---|---|
@@ -67,8 +69,8 @@ struct Recording {
 /// | options | those of all files; the same ones once |
 ///
 /// # Errors
-/// A file is damaged; the files cannot be one, because they differ in byte order, size of `long` or the fields that all events begin
-/// with; their clocks cannot be compared.
+/// A file is damaged; the files cannot be one, because they differ in byte order, size of `long` or the
+/// fields that all events begin with; their clocks cannot be compared.
 pub fn merge<S: Source, W: Write + Seek>(
     inputs: &[MergeInput<'_, S>],
     target: &Target,
@@ -238,7 +240,7 @@ fn buffer_name(recording: &Recording, single: bool, name: &str) -> String {
     match (single, name) {
         (true, name) => name.to_owned(),
         (false, "") => recording.name.clone(),
-        // trace-cmd shows of a name only what is behind its last slash.
+        // trace-cmd shows of a name only what is after its last slash.
         (false, name) => format!("{}.{name}", recording.name),
     }
 }

@@ -10,9 +10,10 @@
 //! | `merge` | several files in one |
 //! | `repair` | what is intact of a damaged file |
 //!
-//! Whatever changes costs what it must: chunks in which nothing changes are copied as they are compressed, though they are
-//! looked through, so that damage is not passed on; pages in which nothing changes are copied as they are; only records of
-//! other pages are written anew. Marks of lost events stay before the record that they were before.
+//! Whatever changes costs what it must: chunks in which nothing changes are copied as they are compressed,
+//! though they are looked through, so that damage is not passed on; pages in which nothing changes are copied
+//! as they are; only records of other pages are rewritten. Marks of lost events stay before the record that
+//! they were before.
 //!
 //! One chunk of the input and one of the output are in memory at a time, beside the metadata.
 
@@ -42,8 +43,8 @@ use crate::output::{Output, TempFile};
 /// What a file is written through: pages are small, and files of version 6 are written page by page.
 pub type FileOut = BufWriter<File>;
 
-/// Lets `write` write a file that gets the name of `output` when it is complete; until then what is there stays. Returns also the
-/// file's length.
+/// Lets `write` write a file that gets the name of `output` when it is complete; until then what is there
+/// stays. Returns also the file's length.
 ///
 /// ```no_run
 /// use std::fs::File;
@@ -63,7 +64,8 @@ pub type FileOut = BufWriter<File>;
 /// ```
 ///
 /// # Errors
-/// The output is one of the inputs, which would be gone if anything went wrong; it cannot be written; `write` failed.
+/// The output is one of the inputs, which would be gone if anything went wrong; it cannot be written; `write`
+/// failed.
 pub fn to_file<T>(
     output: &Output,
     inputs: &[&Path],
@@ -96,8 +98,8 @@ pub enum FileVersion {
 pub struct Target {
     /// Its version.
     pub version: FileVersion,
-    /// Its compression; as that of the input if not given. What is compressed with zlib, which common readers cannot read, or
-    /// comes from version 6, which has no compression, becomes zstd.
+    /// Its compression; as that of the input if not given. What is compressed with zlib, which common readers
+    /// cannot read, or comes from version 6, which has no compression, becomes zstd.
     pub compression: Option<Compression>,
 }
 
@@ -110,7 +112,7 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Something that is told how far it is, and says whether to go on.
+/// Something that is told the progress, and says whether to go on.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress) -> bool;
 
 /// What is in a file that was written.
@@ -146,7 +148,7 @@ pub struct WrittenCpu {
     pub copied_pages: u64,
     /// Bytes in the file.
     pub bytes: u64,
-    /// Times of the first and the last record, corrected as the reader was told.
+    /// Times of the first and the last record, corrected as the reader was configured.
     pub span: Option<(u64, u64)>,
 }
 

@@ -44,7 +44,8 @@ pub(super) fn compression(target: &Target, version: u8, codec: Codec) -> Compres
     }
 }
 
-/// What a file has before its trace data. It is made once, and every part of a split file begins with a copy of it.
+/// What a file has before its trace data. It is made once, and every part of a split file begins with a copy
+/// of it.
 #[derive(Debug)]
 pub(super) struct Beginning {
     output: Output<Cursor<Vec<u8>>>,
@@ -55,7 +56,8 @@ pub(super) struct Beginning {
 }
 
 impl Beginning {
-    /// Makes it of a head, for these buffers, which are put into the order and the form that files of the target's version have.
+    /// Makes it of a head, for these buffers, which are put into the order and the form that files of the
+    /// target's version have.
     pub(super) fn new<S: Source>(
         target: &Target,
         mut head: Head,

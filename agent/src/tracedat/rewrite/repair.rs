@@ -15,10 +15,12 @@ use super::{Compression, FileVersion, Rewritten, Target, Watch};
 /// More CPUs than any machine has. Readers take memory for each, used or not.
 const MAX_CPUS: u32 = 1 << 16;
 
-/// Writes what is intact of a file, which was opened with [`Reader::open_damaged`]: the metadata that can be read, whole chunks,
-/// whole pages, and of damaged pages the events before the damage. Behind every loss is a mark of lost events.
+/// Writes what is intact of a file, which was opened with [`Reader::open_damaged`]: the metadata that can be
+/// read, whole chunks, whole pages, and of damaged pages the events before the damage. Behind every loss is a
+/// mark of lost events.
 ///
-/// The new file has the version of the old one, and its compression unless another is given. What was lost is in
+/// The new file has the version of the old one, and its compression unless another is given. What was lost is
+/// in
 /// [`Rewritten::lost`], piece by piece; `notes` are those of opening the file.
 ///
 /// # Errors

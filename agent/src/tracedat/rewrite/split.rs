@@ -22,12 +22,13 @@ pub enum Every {
     Events(u64),
     /// After this many pages of each CPU.
     Pages(u64),
-    /// Before the file is longer than this many bytes. What a part takes is estimated, so that it may be a little more; one page
-    /// of events is always in it.
+    /// Before the file is longer than this many bytes. What a part takes is estimated, so that it may be a
+    /// little more; one page of events is always in it.
     Bytes(u64),
 }
 
-/// Times of the first and the last event that are wanted, both included; corrected as the reader was told.
+/// Times of the first and the last event that are wanted, both included; corrected as the reader was
+/// configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Range {
     /// Not before this.
@@ -68,8 +69,9 @@ struct Stream {
 
 /// Finds the parts of a file, one after the other.
 ///
-/// Every part has the metadata and the facts of the whole, its [`TraceId`](super::super::FileOption::TraceId) among them: parts are
-/// known by it as one recording. A mark of lost events is in the part that has the record behind it.
+/// Every part has the metadata and the facts of the whole, its [`TraceId`](super::super::FileOption::TraceId)
+/// among them: parts are known by it as one recording. A mark of lost events is in the part that has the
+/// record after it.
 #[derive(Debug)]
 pub struct Splitter<'r, S> {
     reader: &'r Reader<S>,
@@ -215,7 +217,7 @@ impl<'r, S: Source> Splitter<'r, S> {
             }
             let mut records = self.records(stream)?;
             let time = records.next_record()?.map(|record| record.timestamp);
-            // It may be behind empty pages, and the end among these.
+            // It may be after empty pages, and the end among these.
             let (page, before) = records.place();
             let is_before = Place { page, record: before } <= stream.end;
             Ok(time.filter(|_| is_before))
@@ -282,7 +284,8 @@ impl<'r, S: Source> Splitter<'r, S> {
         self.streams.iter().map(cut).collect()
     }
 
-    /// Takes pages in the order of their times until they are as long as wanted; the part ends where the next one begins.
+    /// Takes pages in the order of their times until they are as long as wanted; the part ends where the next
+    /// one begins.
     fn cut_by_size(&mut self, bytes: u64) -> Result<Vec<Place>, RewriteError> {
         let overhead = self.overhead()?;
         if bytes <= overhead {

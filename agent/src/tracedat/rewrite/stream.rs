@@ -12,7 +12,7 @@ use super::{Loss, Progress, Watch, WrittenCpu};
 /// Longest chunk that is copied as it is; real ones are far shorter.
 const MAX_COPY: u64 = 64 << 20;
 
-/// Records after which somebody is told how far it is.
+/// Records between two reports of the progress.
 const LOOK_UP: u32 = 4096;
 
 /// A place between two records of a CPU.
@@ -124,7 +124,7 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
         }
     }
 
-    /// Writes these pieces: one behind the other if they are so in time, otherwise merged by time.
+    /// Writes these pieces: one after the other if they are so in time, otherwise merged by time.
     pub(super) fn pieces<S: Source>(
         &mut self,
         inputs: &Inputs<'_, S>,
@@ -145,7 +145,7 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
     pub(super) fn finish(mut self) -> Result<(WrittenCpu, Vec<Loss>), RewriteError> {
         self.flush()?;
         if let Some(missed) = self.builder.take_missed().filter(|_| self.pages > 0) {
-            // There is no record behind the loss, so that it gets a page of its own.
+            // There is no record after the loss, so that it gets a page of its own.
             let mut page = vec![0; self.layout.page_size as usize];
             let time = self.layout.endian.u64(self.last);
             page[..time.len()].copy_from_slice(&time);
@@ -356,7 +356,8 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
         Ok(())
     }
 
-    /// Writes a record anew, unless it is to be left out. Its times are the one that is stored, and the one that is shown.
+    /// Rewrites a record, unless it is to be left out. Its times are the one that is stored, and the one that
+    /// is shown.
     fn record(
         &mut self,
         (stored, shown): (u64, u64),
@@ -467,7 +468,7 @@ fn look(header: &PageHeader, data: &[u8], layout: PageLayout, change: &Change) -
             look.same &= id.is_some_and(|id| change.id(id) == Some(id));
         }
     }
-    // A mark on an empty page goes to the record behind it, should that one be left out.
+    // A mark on an empty page goes to the record after it, should that one be left out.
     look.same &= look.records > 0 || change.is_none();
     Ok(look)
 }

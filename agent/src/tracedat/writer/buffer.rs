@@ -35,7 +35,8 @@ struct Extent {
 
 /// Writes the trace data of one buffer, CPU by CPU. Must be [finished](Self::finish).
 ///
-/// A CPU without data is not listed in the file; CPUs may come in any order and with gaps between their numbers.
+/// A CPU without data is not listed in the file; CPUs may come in any order and with gaps between their
+/// numbers.
 #[derive(Debug)]
 #[must_use = "a buffer must be finished"]
 pub struct BufferWriter<'w, W> {
@@ -81,8 +82,8 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
     /// The pages are read to the end of `pages`, 16 at a time. Returns their number.
     ///
     /// # Errors
-    /// A CPU that is there already; data that are not whole pages; a page whose header claims more than a page can hold
-    /// (readers would give up the whole file); a failing source or output.
+    /// A CPU that is there already; data that are not whole pages; a page whose header claims more than a
+    /// page can hold (readers would give up the whole file); a failing source or output.
     pub fn write_cpu(&mut self, cpu: u32, mut pages: impl Read) -> Result<u64, WriteError> {
         let page_size = self.layout.page_size;
         let mut writer = self.begin_cpu(cpu)?;
@@ -103,7 +104,8 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
         Ok(len / u64::from(page_size))
     }
 
-    /// Starts the data of a CPU, which are then given page by page. A CPU that gets none is not listed in the file.
+    /// Starts the data of a CPU, which are then given page by page. A CPU that gets none is not listed in the
+    /// file.
     ///
     /// # Errors
     /// A CPU that is there already.
@@ -117,15 +119,17 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
     /// Writes the data of a CPU that are in their final form already: what
     /// [`ChunkCompressor::compress`](super::super::ChunkCompressor::compress) returned, joined.
     ///
-    /// `chunks` is the number of chunks in it. With no chunks nothing is written and `copy` is not called. In a file
-    /// without compression the data are pages, and `chunks` is only looked at for being 0.
+    /// `chunks` is the number of chunks in it. With no chunks nothing is written and `copy` is not called. In
+    /// a file without compression the data are pages, and `chunks` is only looked at for being 0.
     ///
-    /// `copy` gets the output, positioned at the given offset, and returns how many bytes it wrote there. It may use the
-    /// output's position or the offset; with a [`File`](std::fs::File) both ways of `copy_file_range` will do. The data
-    /// are not looked at, so that no checksum covers those that are not compressed.
+    /// `copy` gets the output, positioned at the given offset, and returns how many bytes it wrote there. It
+    /// may use the output's position or the offset; with a [`File`](std::fs::File) both ways of
+    /// `copy_file_range` will do. The data are not checked, so that no checksum covers those that are not
+    /// compressed.
     ///
     /// # Errors
-    /// A CPU that is there already; a failing copy; an output that ends before the bytes that `copy` told of.
+    /// A CPU that is there already; a failing copy; an output that ends before the bytes that `copy`
+    /// reported.
     pub fn copy_cpu(
         &mut self,
         cpu: u32,
@@ -193,8 +197,8 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
         Ok(())
     }
 
-    /// Writes what stands before a CPU's data. Returns the offset at which the data begin for a reader: for compressed
-    /// data that of the chunk count.
+    /// Writes what stands before a CPU's data. Returns the offset at which the data begin for a reader: for
+    /// compressed data that of the chunk count.
     fn start_cpu(&mut self, chunks: u32) -> Result<u64, WriteError> {
         let writer = &mut *self.writer;
         if writer.setup.compression == Compression::None {
@@ -209,7 +213,8 @@ impl<'w, W: Write + Seek> BufferWriter<'w, W> {
         Ok(start)
     }
 
-    /// Lists a CPU whose data began at `start` and end here. The size of compressed data counts the chunk count.
+    /// Lists a CPU whose data began at `start` and end here. The size of compressed data counts the chunk
+    /// count.
     fn end_cpu(&mut self, cpu: u32, start: u64) {
         self.writer.cpu_count = self.writer.cpu_count.max(cpu + 1);
         self.cpus.insert(cpu, Extent { offset: start, size: self.writer.position - start });
@@ -280,7 +285,8 @@ impl<W: Write + Seek> CpuWriter<'_, '_, W> {
     /// Appends a page.
     ///
     /// # Errors
-    /// It has another size than the buffer's pages, or its header claims more than a page can hold; a failing output.
+    /// It has another size than the buffer's pages, or its header claims more than a page can hold; a failing
+    /// output.
     pub fn push_page(&mut self, page: &[u8]) -> Result<(), WriteError> {
         let page_size = self.buffer.layout.page_size;
         if page.len() != page_size as usize {
@@ -290,8 +296,8 @@ impl<W: Write + Seek> CpuWriter<'_, '_, W> {
         if self.run.len() < CHUNK_PAGES * page_size as usize { Ok(()) } else { self.flush() }
     }
 
-    /// Appends a chunk as [`ChunkCompressor::compress`](super::super::ChunkCompressor::compress) makes it, or another file of
-    /// the same byte order and compression has it. It is not looked at.
+    /// Appends a chunk as [`ChunkCompressor::compress`](super::super::ChunkCompressor::compress) makes it, or
+    /// another file of the same byte order and compression has it. It is not checked.
     ///
     /// # Errors
     /// The file is not compressed; a failing output.

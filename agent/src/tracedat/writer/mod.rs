@@ -9,8 +9,9 @@
 //! strings                   descriptions of the sections
 //! ```
 //!
-//! The link from A to B is written last: until then a reader finds a file without events, never one with half of them.
-//! Sections follow each other without gaps, because the descriptions are looked for by walking from section to section.
+//! The link from A to B is written last: until then a reader finds a file without events, never one with half
+//! of them. Sections follow each other without gaps, because the descriptions are looked for by walking from
+//! section to section.
 
 mod buffer;
 pub(crate) mod v6;
@@ -33,7 +34,7 @@ use super::page::PageLayout;
 use super::section::{Body, EventFact, Facts, Section};
 use crate::event::Field;
 
-/// What holds for a file as a whole.
+/// What applies to a file as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Byte order of the file, its pages included.
@@ -52,8 +53,9 @@ impl Default for Setup {
 
 /// Writes one file, front to back but for a few numbers that are filled in later.
 ///
-/// Everything goes to the output in large pieces, so that a bare [`File`](std::fs::File) needs no buffering around it. Of
-/// a file whose writer is dropped before [`finish`](Self::finish), nothing but the metadata can be read.
+/// Everything goes to the output in large pieces, so that a bare [`File`](std::fs::File) needs no buffering
+/// around it. Of a file whose writer is dropped before [`finish`](Self::finish), nothing but the metadata can
+/// be read.
 ///
 /// A tiny complete file:
 ///
@@ -135,8 +137,8 @@ pub struct Writer<W> {
 }
 
 impl Writer<Cursor<Vec<u8>>> {
-    /// What is written so far, in another output, with a writer that goes on there: metadata that several files share are
-    /// compressed and summed up once.
+    /// What is written so far, in another output, with a writer that continues there: metadata that several
+    /// files share are compressed and summed up once.
     pub(crate) fn copy_to<V: Write + Seek>(&self, mut out: V) -> Result<Writer<V>, WriteError> {
         out.seek(SeekFrom::Start(0)).map_err(io_error("the header"))?;
         out.write_all(self.out.get_ref()).map_err(io_error("the metadata"))?;
@@ -168,7 +170,8 @@ impl Writer<Cursor<Vec<u8>>> {
 }
 
 impl<W: Write + Seek> Writer<W> {
-    /// Starts a file at the beginning of `out`, which should be empty: offsets in a file count from its first byte.
+    /// Starts a file at the beginning of `out`, which should be empty: offsets in a file count from its first
+    /// byte.
     ///
     /// # Errors
     /// The page size cannot be written, the compression level is none of zstd's, or the output failed.
@@ -180,8 +183,8 @@ impl<W: Write + Seek> Writer<W> {
         Self::begin(out, setup, layout, LONG_SIZE, false)
     }
 
-    /// Starts a file for pages that another recorder made, of any layout. `setup.page_size` and `long_size` go to the header,
-    /// and need not be those of the pages: they are of the recording program.
+    /// Starts a file for pages that another recorder made, of any layout. `setup.page_size` and `long_size`
+    /// go to the header, and need not be those of the pages: they are of the recording program.
     pub(crate) fn create_foreign(
         out: W,
         setup: Setup,
@@ -241,12 +244,12 @@ impl<W: Write + Seek> Writer<W> {
 
     /// Writes a metadata section.
     ///
-    /// `HEADER_INFO` must be given; the others are stored empty if they are not, because some readers can convert or split
-    /// a file only if all six are there.
+    /// `HEADER_INFO` must be given; the others are stored empty if they are not, because some readers can
+    /// convert or split a file only if all six are there.
     ///
     /// # Errors
-    /// A section that was given before, comes after the first buffer, or belongs to a file of another kind; an event that
-    /// contradicts one of an earlier section.
+    /// A section that was given before, comes after the first buffer, or belongs to a file of another kind;
+    /// an event that contradicts one of an earlier section.
     pub fn section(&mut self, section: Section) -> Result<(), WriteError> {
         let id = section.id;
         if self.link_at.is_some() {
@@ -270,7 +273,7 @@ impl<W: Write + Seek> Writer<W> {
         Ok(())
     }
 
-    /// Writes the body of a metadata section of another file as it is. What is in it is not looked at.
+    /// Writes the body of a metadata section of another file as it is. What is in it is not checked.
     ///
     /// # Errors
     /// As [`section`](Self::section).
@@ -311,8 +314,8 @@ impl<W: Write + Seek> Writer<W> {
         Ok(at)
     }
 
-    /// Writes the text of a latency tracer, which stands in place of a buffer's data. In a compressed file it is in chunks, as
-    /// trace data are.
+    /// Writes the text of a latency tracer, which stands in place of a buffer's data. In a compressed file it
+    /// is in chunks, as trace data are.
     pub(crate) fn buffer_text(&mut self, name: &str, clock: &str, text: &[u8]) -> Result<(), WriteError> {
         let (name, clock) = (no_nul("buffer name", name)?, no_nul("clock", clock)?);
         let id = SectionId::BUFFER_TEXT;
@@ -349,7 +352,7 @@ impl<W: Write + Seek> Writer<W> {
             return Ok(());
         }
         let bytes = option.encode(self.setup.endian)?;
-        // Sizes are 32 bits; better told now than at the end of a recording.
+        // Sizes are 32 bits; better reported now than at the end of a recording.
         option_len(&bytes)?;
         self.options.push((option.id(), bytes));
         Ok(())
@@ -360,8 +363,8 @@ impl<W: Write + Seek> Writer<W> {
     /// A named buffer may come several times: readers merge its parts by time.
     ///
     /// # Errors
-    /// A second top buffer, a name or clock that is no C string, a page size that cannot be written, a buffer before it
-    /// that was not finished, or no section `HEADER_INFO`.
+    /// A second top buffer, a name or clock that is no C string, a page size that cannot be written, a buffer
+    /// before it that was not finished, or no section `HEADER_INFO`.
     pub fn begin_buffer(&mut self, buffer: Buffer<'_>) -> Result<BufferWriter<'_, W>, WriteError> {
         self.no_open_buffer()?;
         BufferWriter::begin(self, buffer)
@@ -374,7 +377,8 @@ impl<W: Write + Seek> Writer<W> {
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.no_open_buffer()?;
         if !self.has_top {
-            // trace-cmd 3.1.6 does without one, but no stock recorder leaves it out, so that other readers may not.
+            // trace-cmd 3.1.6 does without one, but no stock recorder leaves it out, so that other readers
+            // may not.
             self.begin_buffer(Buffer { name: "", clock: "", page_size: self.setup.page_size })?.finish()?;
         }
         let mut options = std::mem::take(&mut self.options);
@@ -388,7 +392,7 @@ impl<W: Write + Seek> Writer<W> {
         Ok(self.out)
     }
 
-    /// Checks what a section tells against what earlier ones told.
+    /// Checks a section against earlier ones.
     fn check(&mut self, facts: &Facts) -> Result<(), WriteError> {
         let Facts { page_size, events } = facts;
         if let Some(described) = page_size.filter(|size| *size != self.setup.page_size) {
@@ -416,7 +420,7 @@ impl<W: Write + Seek> Writer<W> {
         Ok(())
     }
 
-    /// Writes what is missing of the metadata, and options A. The trace data start behind it.
+    /// Writes what is missing of the metadata, and options A. The trace data start after it.
     pub(crate) fn close_metadata(&mut self) -> Result<(), WriteError> {
         if self.link_at.is_some() {
             return Ok(());
@@ -456,7 +460,8 @@ impl<W: Write + Seek> Writer<W> {
         Ok((body.into_bytes(), link))
     }
 
-    /// Writes options B, whose last one are the checksums of everything, and the strings. Returns the offset of the options.
+    /// Writes options B, whose last one are the checksums of everything, and the strings. Returns the offset
+    /// of the options.
     fn append_last(&mut self, options: &[(OptionId, Vec<u8>)]) -> Result<u64, WriteError> {
         let endian = self.setup.endian;
         let at = self.position;

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! header                    without a compression
-//! page layout ... task names   the bodies of sections 16 to 21, one behind the other
+//! page layout ... task names   the bodies of sections 16 to 21, one after the other
 //! number of CPUs            u32
 //! options                   "options  ", the facts, and for each named buffer where its data are
 //! trace data                per buffer, the top one first: "flyrecord", offset and size per CPU, the clock, pages
 //! ```
 //!
-//! trace-cmd.dat.v6(5) tells this order. What it leaves out, as trace-cmd's reader (`lib/trace-cmd/trace-input.c`) has it: the
-//! data of named buffers have the same form as those of the top one; every buffer lists all CPUs from 0 on; and behind the list is
-//! u64 size and the text of a clock, which is read if there is an option TRACECLOCK.
+//! trace-cmd.dat.v6(5) has this order. What it leaves out, as trace-cmd's reader
+//! (`lib/trace-cmd/trace-input.c`) has it: the data of named buffers have the same form as those of the top
+//! one; every buffer lists all CPUs from 0 on; and after the list is u64 size and the text of a clock, which
+//! is read if there is an option TRACECLOCK.
 
 use std::io::{Cursor, Seek, SeekFrom, Write};
 
@@ -34,11 +35,12 @@ pub(crate) struct Head<'a> {
     pub(crate) cpus: u32,
     /// The facts.
     pub(crate) options: &'a [FileOption],
-    /// The names of the buffers that will be written behind the top one.
+    /// The names of the buffers that will be written after the top one.
     pub(crate) buffers: &'a [&'a str],
 }
 
-/// Writes a file of version 6: the head, the top buffer, then the named ones in the order in which they were announced.
+/// Writes a file of version 6: the head, the top buffer, then the named ones in the order in which they were
+/// announced.
 #[derive(Debug)]
 pub(crate) struct V6Writer<W> {
     out: W,
@@ -52,7 +54,7 @@ pub(crate) struct V6Writer<W> {
 }
 
 impl V6Writer<Cursor<Vec<u8>>> {
-    /// What is written so far, in another output, with a writer that goes on there.
+    /// What is written so far, in another output, with a writer that continues there.
     pub(crate) fn copy_to<V: Write + Seek>(&self, mut out: V) -> Result<V6Writer<V>, WriteError> {
         out.seek(SeekFrom::Start(0)).map_err(io_error("the header"))?;
         out.write_all(self.out.get_ref()).map_err(io_error("the head of the file"))?;
@@ -108,7 +110,7 @@ impl<W: Write + Seek> V6Writer<W> {
         Ok(V6BufferWriter { writer: self, table })
     }
 
-    /// Writes the text of a latency tracer in place of trace data. Nothing can come behind it.
+    /// Writes the text of a latency tracer in place of trace data. Nothing can come after it.
     pub(crate) fn text(&mut self, text: &[u8]) -> Result<(), WriteError> {
         self.has_text = true;
         self.append("trace text", &V6_LATENCY)?;

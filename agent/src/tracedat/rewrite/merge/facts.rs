@@ -59,7 +59,7 @@ pub(super) fn merge(
             facts.push(FileOption::CpuStat(format!("{BUFFER}{}\n", recording.name)));
         }
         facts.extend(stats.into_iter().map(|text| {
-            // Those of a named buffer stand behind its name.
+            // Those of a named buffer follow its name.
             match text.trim().strip_prefix(BUFFER).filter(|_| !single) {
                 Some(name) => {
                     FileOption::CpuStat(format!("{BUFFER}{}\n", buffer_name(recording, single, name.trim())))

@@ -10,7 +10,8 @@ use super::super::error::RewriteError;
 use super::super::head::Head;
 use super::{MergeInput, all_same};
 
-/// Where the kernel's half of the addresses begins on every 64-bit machine; below are numbers that are no addresses.
+/// Where the kernel's half of the addresses begins on every 64-bit machine; below are numbers that are no
+/// addresses.
 const KERNEL_HALF: u64 = 1 << 63;
 
 fn set(merged: &mut Head, section: Section) {
