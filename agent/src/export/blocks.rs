@@ -1,4 +1,4 @@
-//! What the block headers of a historic trace tell.
+//! What the block headers of a historic trace hold.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ use super::error::ExportError;
 pub struct Summary {
     /// The layout, in words.
     pub layout: String,
-    /// What holds for the whole trace: name and value.
+    /// What applies to the whole trace: name and value.
     pub facts: Vec<(String, String)>,
     /// Its files.
     pub files: Vec<FileSummary>,
@@ -33,13 +33,14 @@ pub struct FileSummary {
     pub block_size: u64,
     /// Bytes that hold nothing, at the ends of blocks.
     pub unused: u64,
-    /// Begin of the first block, by the clock, or in nanoseconds since 1970 where the clock's counts begin anew in each block.
+    /// Begin of the first block, by the clock, or in nanoseconds since 1970 where the clock's counts restart
+    /// in each block.
     pub begin: u64,
-    /// End of the last block, told like its begin.
+    /// End of the last block, like its begin.
     pub end: u64,
 }
 
-/// What the headers of a block tell.
+/// What the headers of a block hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BlockHeader {
     pub(super) begin: u64,

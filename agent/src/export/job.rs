@@ -1,5 +1,5 @@
-//! What every export does while it runs: work on several CPUs at a time, tell how far it is, stop when asked, and count what the
-//! target layout has no place for.
+//! What every export does while it runs: work on several CPUs at a time, report progress, stop when asked,
+//! and count what the target layout has no place for.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +25,8 @@ pub struct NotCarried {
 }
 
 impl NotCarried {
-    /// Counts things that cannot be carried over for a reason. The reason names the thing: `times that go back`.
+    /// Counts things that cannot be carried over for a reason. The reason names the thing: `times that go
+    /// back`.
     pub fn add(&mut self, what: impl Into<Cow<'static, str>>, count: u64) {
         if count > 0 {
             let sum = self.counts.entry(what.into()).or_default();
@@ -158,7 +159,8 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Does `work` for each of these, several at a time, and returns the results in their order. The first error ends it.
+    /// Does `work` for each of these, several at a time, and returns the results in their order. The first
+    /// error ends it.
     ///
     /// # Errors
     /// The first one of `work`.

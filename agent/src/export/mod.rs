@@ -8,8 +8,8 @@
 //! | [`staging`] | the directory that is written beside its final place, and what may be replaced by it |
 //! | [`recognise`] | which layout a directory has |
 //!
-//! A target layout implements [`Format`]; [`export`] does everything around it. No format holds more of a recording in memory than
-//! a few blocks for each CPU that is being worked on.
+//! A target layout implements [`Format`]; [`export`] does everything around it. No format holds more of a
+//! recording in memory than a few blocks for each CPU that is being worked on.
 
 pub mod blocks;
 pub mod ctf;
@@ -37,8 +37,8 @@ pub trait Format: Sync {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Writes the recording into `dir`, an empty directory. Nobody sees the directory before this returns; after an error it is
-    /// removed.
+    /// Writes the recording into `dir`, an empty directory. Nobody sees the directory before this returns;
+    /// after an error it is removed.
     ///
     /// # Errors
     /// Anything that keeps the export from being complete.
@@ -72,15 +72,15 @@ pub struct Exported {
 /// Writes `file` in the layout of `format`.
 ///
 /// # Errors
-/// The recording is damaged (unless `job` keeps going), something is in the way, the disk is full, the job was cancelled. Nothing
-/// is left behind then.
+/// The recording is damaged (unless `job` keeps going), something is in the way, the disk is full, the job
+/// was cancelled. Nothing is left behind then.
 pub fn export(
     file: &TraceFile,
     format: &dyn Format,
     target: &Target,
     job: &Job<'_>,
 ) -> Result<Exported, ExportError> {
-    // Before the work, so that nobody waits for a refusal.
+    // Before the work, so that a refusal comes early.
     let staging = staging::Staging::create(target)?;
     let recording = Recording::survey(file, job)?;
     format.write(&recording, staging.dir(), job)?;

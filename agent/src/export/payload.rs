@@ -14,8 +14,8 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// Numbers are aligned to their size, but to no more than `alignment` bytes, counted from the start of the payload; 0 packs
-    /// them.
+    /// Numbers are aligned to their size, but to no more than `alignment` bytes, counted from the start of
+    /// the payload; 0 packs them.
     pub(super) fn new(endian: Endian, alignment: usize) -> Self {
         Self { bytes: Vec::new(), endian, alignment }
     }

@@ -10,7 +10,8 @@ use crate::output::Directory;
 /// A layout that [`export`](super::export) writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Common Trace Format 1.8: a file `metadata` and streams beside it, or a directory `kernel` with them as LTTng makes it.
+    /// Common Trace Format 1.8: a file `metadata` and streams beside it, or a directory `kernel` with them as
+    /// LTTng makes it.
     Ctf,
     /// The layout of LTTng of 2008: `control/facilities_N` and `cpu_N`.
     Lttng2008,

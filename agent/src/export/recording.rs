@@ -22,7 +22,8 @@ pub struct Recording<'r> {
     overwritten: bool,
 }
 
-/// The records of one CPU in one channel. A channel is a buffer, or several parts of one that have the same name.
+/// The records of one CPU in one channel. A channel is a buffer, or several parts of one that have the same
+/// name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// Name of the buffer, empty for the top one.
@@ -33,8 +34,8 @@ pub struct Lane {
     pub by_id: Vec<(u16, u64)>,
     /// What its pages hold.
     pub counts: CpuCounts,
-    /// Events of this CPU that were lost and have no mark among its records, because none came behind them: by the ledger,
-    /// which only files of this recorder have.
+    /// Events of this CPU that were lost and have no mark among its records, because none came after them: by
+    /// the ledger, which only files of this recorder have.
     pub lost_at_end: u64,
     /// Whether more may be missing there: the recording did not come to its end.
     pub cut_short: bool,
@@ -43,10 +44,12 @@ pub struct Lane {
 }
 
 impl<'r> Recording<'r> {
-    /// Counts the records of a file, and looks whether all of them can be exported. Reads the file once, on all threads.
+    /// Counts the records of a file, and looks whether all of them can be exported. Reads the file once, on
+    /// all threads.
     ///
     /// # Errors
-    /// The file is damaged, or has records of events that it does not describe. A job that keeps going counts these instead.
+    /// The file is damaged, or has records of events that it does not describe. A job that keeps going counts
+    /// these instead.
     pub fn survey(file: &'r TraceFile, job: &Job<'_>) -> Result<Self, ExportError> {
         for problem in file.problems() {
             let text = problem.to_string();
@@ -108,13 +111,14 @@ impl<'r> Recording<'r> {
         &self.events
     }
 
-    /// The records, by channel in the order of the file, then by CPU. A CPU without any records may be among them.
+    /// The records, by channel in the order of the file, then by CPU. A CPU without any records may be among
+    /// them.
     pub fn lanes(&self) -> &[Lane] {
         &self.lanes
     }
 
-    /// The records of a lane, by time. Those of events that are not in [`events`](Self::events) were told of by the survey, and
-    /// are to be skipped; so are errors, which were counted by it.
+    /// The records of a lane, by time. Those of events that are not in [`events`](Self::events) were found by
+    /// the survey, and are to be skipped; so are errors, which were counted by it.
     ///
     /// # Errors
     /// Its data cannot be read at all.
@@ -123,12 +127,12 @@ impl<'r> Recording<'r> {
         Ok(Records::merge(lane.parts.iter().map(open).collect::<Result<_, _>>()?))
     }
 
-    /// Nanoseconds to add to the times of records to get those since 1970. `None` if nobody knows.
+    /// Nanoseconds to add to the times of records to get those since 1970. `None` if unknown.
     pub fn wall_offset(&self) -> Option<i64> {
         self.wall_offset
     }
 
-    /// Name of the clock, without its brackets; empty if the file does not tell.
+    /// Name of the clock, without its brackets; empty if the file does not say.
     pub fn clock_name(&self) -> String {
         let named =
             self.file.buffers().iter().map(|info| info.clock.as_str()).find(|clock| !clock.is_empty());
@@ -266,7 +270,7 @@ fn lost_by_cpu(ledger: &serde_json::Value) -> BTreeMap<u32, LostOfCpu> {
     cpus.iter().filter_map(row).collect()
 }
 
-/// Our recorder counts what was overwritten; of other files the kernel's statistics tell of overruns.
+/// Our recorder counts what was overwritten; of other files the kernel's statistics count overruns.
 fn overwritten(file: &TraceFile, ledger: Option<&serde_json::Value>) -> bool {
     if let Some(ledger) = ledger {
         let cpus = ledger.get("cpus").and_then(|cpus| cpus.as_array()).map_or(&[][..], Vec::as_slice);
@@ -279,7 +283,8 @@ fn overwritten(file: &TraceFile, ledger: Option<&serde_json::Value>) -> bool {
     overruns.into_iter().any(|count| count.trim().parse() != Ok(0_u64))
 }
 
-/// What turns the times of records into wall time. Our recorder measures it; of other files only those with option DATE tell.
+/// What turns the times of records into wall time. Our recorder measures it; of other files only those with
+/// option DATE have it.
 fn wall_offset(file: &TraceFile, ledger: Option<&serde_json::Value>) -> Option<i64> {
     let clock = file.clock();
     let wanted = clock.corrections();

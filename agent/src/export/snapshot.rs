@@ -13,7 +13,8 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The recording's snapshot; only recordings of this recorder have one. A damaged one is counted as not carried over.
+    /// The recording's snapshot; only recordings of this recorder have one. A damaged one is counted as not
+    /// carried over.
     pub(super) fn of(recording: &Recording<'_>, job: &Job<'_>) -> Option<Self> {
         let file = recording.file();
         let state = match file.initial_state() {

@@ -39,12 +39,14 @@ pub struct Staging {
     dir_name: OsString,
     archive: bool,
     force: bool,
-    /// Whether `outer` has something that is not ours to remove: what is to be replaced, and nothing is in its place.
+    /// Whether `outer` has something that is not ours to remove: what is to be replaced, and nothing is in
+    /// its place.
     keeps: bool,
 }
 
 impl Staging {
-    /// Creates an empty directory beside the target, which must not exist, or be an earlier export that is to be replaced.
+    /// Creates an empty directory beside the target, which must not exist, or be an earlier export that is to
+    /// be replaced.
     ///
     /// # Errors
     /// Something is in the way, or the directory cannot be created.
@@ -75,7 +77,7 @@ impl Staging {
                 Ok(Self { parent, name, outer, outer_name, dir, dir_name, archive, force, keeps: false })
             }
             Err(error) => {
-                // It is empty, and its name tells what it is.
+                // It is empty, and its name says what it is.
                 let _ = parent.remove_tree(&outer_name, &outer);
                 Err(failed()(error))
             }
@@ -90,8 +92,8 @@ impl Staging {
     /// Brings the export to its place. Returns where that is, and the bytes of its files.
     ///
     /// # Errors
-    /// The disk is full, or something came in the way meanwhile. Nothing has changed then, or the error tells where the earlier
-    /// export is.
+    /// The disk is full, or something came in the way meanwhile. Nothing has changed then, or the error says
+    /// where the earlier export is.
     pub fn commit(mut self) -> Result<(PathBuf, u64), ExportError> {
         let (from, bytes) =
             if self.archive { (ARCHIVE, self.pack()?) } else { (EXPORT, sync_tree(&self.dir)?) };
@@ -127,7 +129,7 @@ impl Staging {
         Err(self.put_back(ExportError::InTheWay { path }))
     }
 
-    /// Brings what was taken away back to its name. Returns `why`, or an error that tells where it is.
+    /// Brings what was taken away back to its name. Returns `why`, or an error that says where it is.
     fn put_back(&mut self, why: ExportError) -> ExportError {
         match self.outer.rename_new(REPLACED.as_ref(), &self.parent, &self.name) {
             Ok(()) => {
@@ -145,7 +147,8 @@ impl Staging {
         }
     }
 
-    /// Packs the export. Owners and times stay out: they are those of whoever exports, not of what was recorded.
+    /// Packs the export. Owners and times stay out: they are those of whoever exports, not of what was
+    /// recorded.
     fn pack(&self) -> Result<u64, ExportError> {
         let pack = || {
             let file = self.outer.create(ARCHIVE)?;
@@ -166,7 +169,7 @@ impl Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        // What cannot be removed has a name that tells what it is.
+        // What cannot be removed has a name that says what it is.
         if self.keeps {
             let _ = self.outer.remove_tree(EXPORT, &self.dir);
             let _ = self.outer.remove(ARCHIVE);
@@ -261,7 +264,8 @@ fn entries(dir: &Directory) -> Result<Vec<(OsString, Entry)>, ExportError> {
     names.into_iter().map(open).collect()
 }
 
-/// Makes sure that the files are on the disk before their directory gets its name, and returns the bytes of them.
+/// Makes sure that the files are on the disk before their directory gets its name, and returns the bytes of
+/// them.
 fn sync_tree(dir: &Directory) -> Result<u64, ExportError> {
     let mut bytes = 0;
     for (name, entry) in entries(dir)? {

@@ -1,7 +1,7 @@
-//! What records tell of the state of CPUs and processes.
+//! What records say of the state of CPUs and processes.
 //!
-//! Viewers of both historic layouts know a handful of events by name, and follow from them what runs where: the exports write
-//! these beside the recorded events.
+//! Viewers of both historic layouts know a handful of events by name, and follow from them what runs where:
+//! the exports write these beside the recorded events.
 
 use super::payload::{number_of, value_of};
 use super::recording::{Lane, Recording};
@@ -13,7 +13,7 @@ const MAX_SYSCALL: u32 = 4096;
 const MAX_IRQ: u32 = 65536;
 /// Soft interrupts have lower numbers.
 const MAX_SOFTIRQ: u32 = 64;
-/// Number of x86's page fault, the only trap that tracepoints tell of.
+/// Number of x86's page fault, the only trap that has a tracepoint.
 const PAGE_FAULT: u32 = 14;
 
 /// States of tasks in `prev_state` of `sched_switch` (include/linux/sched.h of 4.14 and later: TASK_REPORT).
@@ -71,7 +71,7 @@ pub(super) enum Change<'r> {
     },
 }
 
-/// An event that tells of changes.
+/// An event that describes changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Schedule,
@@ -98,7 +98,7 @@ pub(super) struct Teller {
 }
 
 impl Teller {
-    /// `None` for an event that tells of no change.
+    /// `None` for an event that describes no change.
     fn of(printer: &Printer) -> Option<Self> {
         let (kind, names): (Kind, &[&str]) = match (printer.system(), printer.name()) {
             ("sched", "sched_switch") => (Kind::Schedule, &["prev_pid", "next_pid", "prev_state"]),
@@ -125,7 +125,8 @@ impl Teller {
         Some(Self { kind, fields })
     }
 
-    /// The change that a record tells of; `None` for a record without the fields, or with numbers that no kernel has.
+    /// The change that a record describes; `None` for a record without the fields, or with numbers that no
+    /// kernel has.
     pub(super) fn change<'r>(&self, printer: &Printer, record: &'r [u8]) -> Option<Change<'r>> {
         let value = |field: usize| value_of(printer, self.fields[field], record).ok();
         let number = |field: usize| value(field).map(|value| number_of(&value));
@@ -160,7 +161,7 @@ impl Teller {
     }
 }
 
-/// Which events tell of which changes, chosen so that no change is told of twice.
+/// Which events describe which changes, chosen so that no change is counted twice.
 #[derive(Debug)]
 pub(super) struct Tellers {
     /// Event, channel and how to read it.
@@ -168,8 +169,8 @@ pub(super) struct Tellers {
 }
 
 impl Tellers {
-    /// Looks what the recording has. An event that several channels recorded counts in the first; of the two kinds of system call
-    /// events, that of all calls counts if it was recorded.
+    /// Looks what the recording has. An event that several channels recorded counts in the first; of the two
+    /// kinds of system call events, that of all calls counts if it was recorded.
     pub(super) fn choose(recording: &Recording<'_>) -> Self {
         let raw = recording.events().iter().any(|printer| printer.system() == "raw_syscalls");
         let mut chosen = Vec::new();
@@ -184,7 +185,7 @@ impl Tellers {
         Self { chosen }
     }
 
-    /// How the records of a lane are read, but for what another channel tells of.
+    /// How the records of a lane are read, except what another channel describes.
     pub(super) fn of_lane(&self, lane: &Lane) -> LaneTellers {
         let mut by_id = Vec::new();
         for (id, channel, teller) in &self.chosen {
@@ -198,14 +199,14 @@ impl Tellers {
     }
 }
 
-/// How the records of one lane tell of changes.
+/// How the records of one lane describe changes.
 #[derive(Clone, Debug)]
 pub(super) struct LaneTellers {
     by_id: Vec<Option<Teller>>,
 }
 
 impl LaneTellers {
-    /// How the records of an event are read; `None` if they tell of nothing.
+    /// How the records of an event are read; `None` if they describe nothing.
     pub(super) fn get(&self, id: u16) -> Option<&Teller> {
         self.by_id.get(usize::from(id))?.as_ref()
     }

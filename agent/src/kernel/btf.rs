@@ -1,13 +1,14 @@
-//! The layout of the kernel's types, from the BTF it carries (`/sys/kernel/btf/vmlinux`, `Documentation/bpf/btf.rst`).
+//! The layout of the kernel's types, from the BTF it carries (`/sys/kernel/btf/vmlinux`,
+//! `Documentation/bpf/btf.rst`).
 //!
-//! Programs written in Rust carry no relocations for the kernel's structures, so what they need is looked up here at
-//! start and handed to them as constants: a few dozen members of a few structures. Hence this reader keeps the blob as
-//! it is, plus one table with the place of each type, and a lookup by name is a scan. Building that table takes
-//! a millisecond for the 130 000 types of a kernel, each scan about as long; parsing everything into maps would take
-//! a hundred times that.
+//! Programs written in Rust carry no relocations for the kernel's structures, so what they need is looked up
+//! here at start and handed to them as constants: a few dozen members of a few structures. Hence this reader
+//! keeps the blob as it is, plus one table with the place of each type, and a lookup by name is a scan.
+//! Building that table takes a millisecond for the 130 000 types of a kernel, each scan about as long;
+//! parsing everything into maps would take a hundred times that.
 //!
-//! The blob may be damaged, or written by someone else: no count, offset or reference in it is trusted, and chains of
-//! references have an end.
+//! The blob may be damaged, or written by someone else: no count, offset or reference in it is trusted, and
+//! chains of references have an end.
 
 pub mod describe;
 
@@ -21,8 +22,8 @@ pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
-/// How many typedefs, qualifiers or nested anonymous members are followed before the blob is taken for a circle. The
-/// verifier's limit is 32 (`MAX_RESOLVE_DEPTH` in `kernel/bpf/btf.c`).
+/// How many typedefs, qualifiers or nested anonymous members are followed before the blob is taken for a
+/// circle. The verifier's limit is 32 (`MAX_RESOLVE_DEPTH` in `kernel/bpf/btf.c`).
 const MAX_DEPTH: usize = 32;
 /// How many members one lookup looks at: far more than the largest structure has.
 const MAX_MEMBERS: usize = 1 << 20;
@@ -50,7 +51,7 @@ mod kind {
     pub(super) const ENUM64: u32 = 19;
 }
 
-/// Why something cannot be told from BTF.
+/// Why something cannot be read from BTF.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BtfError {
@@ -82,7 +83,7 @@ pub enum BtfError {
         /// The member.
         member: String,
     },
-    /// A path goes on behind something that has no members inside itself, such as a pointer.
+    /// A path continues after something that has no members inside itself, such as a pointer.
     #[error("{0} is no structure that lies inside another, so nothing in it has an offset")]
     NotEmbedded(String),
     /// The member is a bit field, which has no byte offset.
@@ -159,8 +160,8 @@ pub struct RawTracepoint {
 pub struct Variable {
     /// The number of the variable itself, as `BPF_PSEUDO_BTF_ID` takes it.
     pub id: TypeId,
-    /// Where it is, in bytes from the start of its section. For `.data..percpu` that is the offset in each CPU's area,
-    /// counted from `__per_cpu_start`.
+    /// Where it is, in bytes from the start of its section. For `.data..percpu` that is the offset in each
+    /// CPU's area, counted from `__per_cpu_start`.
     pub offset: u32,
     /// How many bytes it has.
     pub size: u32,
@@ -264,14 +265,15 @@ impl Btf {
                     | kind::FLOAT
             )
         };
-        // A typedef of the same name as a structure is a different thing (typedef struct foo *foo); structures win.
+        // A typedef of the same name as a structure is a different thing (typedef struct foo *foo);
+        // structures win.
         self.find(name, |kind| matches!(kind, kind::STRUCT | kind::UNION))
             .or_else(|| self.find(name, named))
             .ok_or_else(|| BtfError::NoType(name.to_owned()))
     }
 
-    /// The member that a path such as `task_struct.se.cfs_rq` names. The first part is a type; each further part is
-    /// a member of the structure before it, or of an anonymous structure or union inside that.
+    /// The member that a path such as `task_struct.se.cfs_rq` names. The first part is a type; each further
+    /// part is a member of the structure before it, or of an anonymous structure or union inside that.
     pub fn member(&self, path: &str) -> Result<Member, BtfError> {
         let mut parts = path.split('.');
         let first = parts.next().unwrap_or_default();
@@ -360,7 +362,7 @@ impl Btf {
         let Some(head) = head else { return Ok(Shape::Void) };
         Ok(match head.kind {
             kind::INT => {
-                // Bits 24 to 27 of the word behind the head are the encoding; the first of them is the sign.
+                // Bits 24 to 27 of the word after the head are the encoding; the first of them is the sign.
                 let signed = self.word(head.body)? & 1 << 24 != 0;
                 Shape::Int { size: head.size_or_type, signed }
             }
@@ -400,7 +402,8 @@ impl Btf {
         Ok(None)
     }
 
-    /// What a pointer points to, behind the typedefs and qualifiers of both; nothing when the type is no pointer.
+    /// What a pointer points to, behind the typedefs and qualifiers of both; nothing when the type is no
+    /// pointer.
     pub fn pointer_target(&self, type_id: TypeId) -> Result<Option<TypeId>, BtfError> {
         match self.resolve(type_id)? {
             (_, Some(head)) if head.kind == kind::PTR => Ok(Some(self.resolve(TypeId(head.size_or_type))?.0)),
@@ -417,8 +420,8 @@ impl Btf {
         std::str::from_utf8(self.string(head.name)).map_err(|_| self.malformed(head, "a name is not text"))
     }
 
-    /// What a program on a tracepoint is called with: `typedef void (*btf_trace_NAME)(void *, ...)`, without the first parameter
-    /// (`include/trace/bpf_probe.h`).
+    /// What a program on a tracepoint is called with: `typedef void (*btf_trace_NAME)(void *, ...)`, without
+    /// the first parameter (`include/trace/bpf_probe.h`).
     pub fn raw_tracepoint(&self, tracepoint: &str) -> Result<RawTracepoint, BtfError> {
         let name = format!("btf_trace_{tracepoint}");
         let missing = || BtfError::NoType(name.clone());
@@ -458,9 +461,9 @@ impl Btf {
         self.variable(".data..percpu", name)
     }
 
-    /// Where each CPU's preemption counter is, and its offset inside that variable: `__preempt_count`, or from
-    /// Linux 6.2 to 6.14 `pcpu_hot.preempt_count` (`arch/x86/include/asm/preempt.h`). Other architectures than x86 have
-    /// no per-CPU counter, arm64 for one keeps it in `task_struct.thread_info`.
+    /// Where each CPU's preemption counter is, and its offset inside that variable: `__preempt_count`, or
+    /// from Linux 6.2 to 6.14 `pcpu_hot.preempt_count` (`arch/x86/include/asm/preempt.h`). Other
+    /// architectures than x86 have no per-CPU counter, arm64 for one keeps it in `task_struct.thread_info`.
     pub fn preempt_count(&self) -> Result<(Variable, u32), BtfError> {
         match self.percpu_variable("__preempt_count") {
             Ok(variable) => Ok((variable, 0)),
@@ -477,7 +480,8 @@ impl Btf {
             return None;
         }
         let place = self.types.iter().position(|&at| {
-            // The kind comes first: it is next to the name's offset, while the name is anywhere in the strings.
+            // The kind comes first: it is next to the name's offset, while the name is anywhere in the
+            // strings.
             let at = at as usize;
             let kind = word_at(&self.data, at + 4).map(kind_of);
             kind.is_some_and(&wanted)
@@ -531,8 +535,9 @@ impl Btf {
         Err(BtfError::Malformed { at: 0, what: "typedefs are nested too deep" })
     }
 
-    /// Looks for a member by name in a structure and in its anonymous members. `budget` bounds how many members are
-    /// looked at: in a hostile blob a structure's anonymous members can share types and multiply with each level.
+    /// Looks for a member by name in a structure and in its anonymous members. `budget` bounds how many
+    /// members are looked at: in a hostile blob a structure's anonymous members can share types and multiply
+    /// with each level.
     fn member_in(
         &self,
         outer: TypeId,
@@ -636,7 +641,7 @@ fn index(data: &[u8], start: usize) -> Result<Vec<u32>, BtfError> {
             kind::ARRAY => 12,
             kind::STRUCT | kind::UNION | kind::DATASEC | kind::ENUM64 => head.vlen * 12,
             kind::ENUM | kind::FUNC_PROTO => head.vlen * 8,
-            // Without knowing its length nothing behind it can be found.
+            // Without knowing its length nothing after it can be found.
             _ => return Err(BtfError::Malformed { at, what: "a type is of an unknown kind" }),
         };
         types.push(at as u32);

@@ -8,7 +8,8 @@ use std::{
 
 use super::read;
 
-/// The control group namespace that sees the whole hierarchy (`PROC_CGROUP_INIT_INO`, include/linux/proc_ns.h).
+/// The control group namespace that sees the whole hierarchy (`PROC_CGROUP_INIT_INO`,
+/// include/linux/proc_ns.h).
 const INITIAL_NAMESPACE: &str = "cgroup:[4026531835]";
 /// Directories that a search for a container looks at, and how deep.
 const SEARCH_MAX: usize = 1 << 16;
@@ -117,7 +118,8 @@ impl Hierarchy {
         }
     }
 
-    /// The group of a container, by its id or the beginning of it, or by its name; of a machine, or of a unit of systemd.
+    /// The group of a container, by its id or the beginning of it, or by its name; of a machine, or of a unit
+    /// of systemd.
     ///
     /// # Errors
     /// There is none, or several.

@@ -1,9 +1,9 @@
 //! The clocks that timestamps are taken from.
 //!
-//! An eBPF program can read three of ftrace's clocks with the very function ftrace uses, so that files of both merge
-//! exactly: `bpf_ktime_get_ns` is `mono`, `bpf_ktime_get_boot_ns` is `boot`, and, from Linux 6.1,
-//! `bpf_ktime_get_tai_ns` is `tai` (`kernel/bpf/helpers.c`, `trace_clocks` in `kernel/trace/trace.c`). There is no
-//! helper for `local`, `global`, `perf`, `mono_raw` or the cycle counter.
+//! An eBPF program can read three of ftrace's clocks with the very function ftrace uses, so that files of
+//! both merge exactly: `bpf_ktime_get_ns` is `mono`, `bpf_ktime_get_boot_ns` is `boot`, and, from Linux 6.1,
+//! `bpf_ktime_get_tai_ns` is `tai` (`kernel/bpf/helpers.c`, `trace_clocks` in `kernel/trace/trace.c`). There
+//! is no helper for `local`, `global`, `perf`, `mono_raw` or the cycle counter.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic
 
 use super::version::KernelVersion;
 
-/// The clocks that ftrace has on kernels of today (`trace_clocks` in `kernel/trace/trace.c`), without those of one
-/// architecture. For files, when tracefs cannot be asked.
+/// The clocks that ftrace has on kernels of today (`trace_clocks` in `kernel/trace/trace.c`), without those
+/// of one architecture. For files, when tracefs cannot be asked.
 const FTRACE_CLOCKS: &str = "local global counter uptime perf mono mono_raw boot tai";
 
 /// A clock that timestamps can be taken from.
@@ -53,7 +53,8 @@ impl UnknownClock {
 pub struct RealtimeOffset {
     /// What to add to the clock's time to get `CLOCK_REALTIME`, in nanoseconds.
     pub offset_ns: i64,
-    /// How wrong that can be: half the time between the two readings of the clock around the one of wall time.
+    /// How wrong that can be: half the time between the two readings of the clock around the one of wall
+    /// time.
     pub uncertainty_ns: u64,
 }
 
@@ -83,15 +84,16 @@ impl TraceClock {
         let time = match self {
             Self::Mono => clock_gettime(ClockId::Monotonic),
             Self::Boot => clock_gettime(ClockId::Boottime),
-            // Every kernel that has eBPF has it (3.10); rustix counts it among the clocks that may be missing.
+            // Every kernel that has eBPF has it (3.10); rustix counts it among the clocks that may be
+            // missing.
             Self::Tai => clock_gettime_dynamic(DynamicClockId::Tai)
                 .unwrap_or_else(|_| clock_gettime(ClockId::Realtime)),
         };
         nanoseconds(&time) as u64
     }
 
-    /// Measures how far the clock is from wall time: reads it, wall time, and it again, many times, and keeps the
-    /// round in which the two readings of it were closest, which is the one that nothing interrupted.
+    /// Measures how far the clock is from wall time: reads it, wall time, and it again, many times, and keeps
+    /// the round in which the two readings of it were closest, which is the one that nothing interrupted.
     pub fn realtime_offset(self) -> RealtimeOffset {
         const ROUNDS: usize = 32;
         let round = || {
@@ -109,11 +111,12 @@ impl TraceClock {
         })
     }
 
-    /// What a TRACECLOCK option should say: the content of `trace_clock` with this clock in brackets, without a line
-    /// end. `available` is tracefs' own text, where it could be read.
+    /// What a TRACECLOCK option should say: the content of `trace_clock` with this clock in brackets, without
+    /// a line end. `available` is tracefs' own text, where it could be read.
     ///
-    /// Nothing for `boot`: libtraceevent does not know that it counts nanoseconds, and with `[boot]` every reader prints
-    /// raw integers. Without the option, and with the clock named in the BUFFER option only, they print seconds.
+    /// Nothing for `boot`: libtraceevent does not know that it counts nanoseconds, and with `[boot]` every
+    /// reader prints raw integers. Without the option, and with the clock named in the BUFFER option only,
+    /// they print seconds.
     pub fn trace_clock_text(self, available: Option<&str>) -> Option<String> {
         if self == Self::Boot {
             return None;

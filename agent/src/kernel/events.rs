@@ -1,8 +1,9 @@
 //! The events of this kernel, and what a user's selection of them means.
 //!
-//! Not every event that tracefs lists can be recorded by an eBPF program. The kernel refuses some, and, worse, accepts
-//! a program for others and never calls it; [`Refusal`] names them all. An event of that kind that was asked for by
-//! name is an error; one that a wildcard happened to cover is left out and listed in [`Selection::skipped`].
+//! Not every event that tracefs lists can be recorded by an eBPF program. The kernel refuses some, and,
+//! worse, accepts a program for others and never calls it; [`Refusal`] names them all. An event of that kind
+//! that was asked for by name is an error; one that a wildcard happened to cover is left out and listed in
+//! [`Selection::skipped`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +39,7 @@ impl EventName {
         &self.system
     }
 
-    /// The part behind the colon.
+    /// The part after the colon.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -63,8 +64,8 @@ impl fmt::Debug for EventName {
 
 /// Why an event of tracefs cannot be recorded by a tracepoint program.
 ///
-/// `perf_event_set_bpf_prog` in `kernel/events/core.c` takes a tracepoint program only for events with the flag
-/// `TRACE_EVENT_FL_TRACEPOINT` and for system calls, and answers EINVAL for the rest.
+/// `perf_event_set_bpf_prog` in `kernel/events/core.c` takes a tracepoint program only for events with the
+/// flag `TRACE_EVENT_FL_TRACEPOINT` and for system calls, and answers EINVAL for the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -77,15 +78,16 @@ pub enum Refusal {
     /// A probe on a user function, made through `uprobe_events`: as [`Refusal::KprobeEvent`]
     /// (`TRACE_EVENT_FL_UPROBE`).
     UprobeEvent,
-    /// A function or tracepoint probe of `kernel/trace/trace_fprobe.c` (`TRACE_EVENT_FL_FPROBE`): no program at all.
+    /// A function or tracepoint probe of `kernel/trace/trace_fprobe.c` (`TRACE_EVENT_FL_FPROBE`): no program
+    /// at all.
     FprobeEvent,
     /// A probe on another event (`TRACE_EVENT_FL_EPROBE`, `kernel/trace/trace_eprobe.c`): no program at all.
     EventProbe,
-    /// An event made of other events. A program can be attached and is never called: the event has no perf path
-    /// (`kernel/trace/trace_events_synth.c` registers no `perf_probe`).
+    /// An event made of other events. A program can be attached and is never called: the event has no perf
+    /// path (`kernel/trace/trace_events_synth.c` registers no `perf_probe`).
     Synthetic,
-    /// An event that programs write through `user_events_data`. A program can be attached and is never called:
-    /// `user_event_perf` in `kernel/trace/trace_events_user.c` hands records to perf only.
+    /// An event that programs write through `user_events_data`. A program can be attached and is never
+    /// called: `user_event_perf` in `kernel/trace/trace_events_user.c` hands records to perf only.
     UserEvent,
 }
 
@@ -103,8 +105,9 @@ impl Refusal {
         }
     }
 
-    /// The refusal of every event in a system whose events are all of one kind, for kernels or users that cannot
-    /// read `dynamic_events`. These are the default groups; events in groups of their maker's choice need the file.
+    /// The refusal of every event in a system whose events are all of one kind, for kernels or users that
+    /// cannot read `dynamic_events`. These are the default groups; events in groups of their maker's choice
+    /// need the file.
     fn of_system(system: &str) -> Option<Self> {
         Some(match system {
             "ftrace" => Self::FtraceInternal,
@@ -151,8 +154,9 @@ impl fmt::Display for Refusal {
 /// | `syscalls:sys_enter_open*`, `*:*_fault`, `irq*` | wildcards as ftrace has them, in either part |
 /// | `all`, `*`, `*:*` | everything |
 ///
-/// `sched/sched_switch` is taken for `sched:sched_switch`, as trace-cmd takes it. A text without a colon means systems
-/// as well as events, as it does in `set_event` (`__ftrace_set_clr_event_nolock` in `kernel/trace/trace_events.c`).
+/// `sched/sched_switch` is taken for `sched:sched_switch`, as trace-cmd takes it. A text without a colon
+/// means systems as well as events, as it does in `set_event` (`__ftrace_set_clr_event_nolock` in
+/// `kernel/trace/trace_events.c`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EventSelector {
     text: String,
@@ -255,7 +259,8 @@ impl Rule {
 pub struct Selected {
     /// Which event.
     pub name: EventName,
-    /// The places, in the list of rules, of the rules that asked for it: a filter belongs to the `-e` before it.
+    /// The places, in the list of rules, of the rules that asked for it: a filter belongs to the `-e` before
+    /// it.
     pub rules: Vec<usize>,
 }
 
@@ -372,7 +377,8 @@ impl Catalogue {
     /// Lists the events of the running kernel.
     pub fn read(tracefs: &Tracefs) -> Result<Self, TracefsError> {
         let names = tracefs.event_names()?;
-        // Each of these exists only where the kernel was built with its feature; the system's name is the fallback.
+        // Each of these exists only where the kernel was built with its feature; the system's name is the
+        // fallback.
         let text = |path| tracefs.text(path).unwrap_or_default();
         Ok(Self::new(names, &text("dynamic_events"), &text("synthetic_events"), &text("user_events_status")))
     }
@@ -381,7 +387,8 @@ impl Catalogue {
     /// `user_events_status`.
     pub fn new(names: Vec<EventName>, dynamic: &str, synthetic: &str, user: &str) -> Self {
         let mut refusals: BTreeMap<EventName, Refusal> = dynamic.lines().filter_map(dynamic_event).collect();
-        // synthetic_events: `name<TAB>type field; ...` (__synth_event_show in kernel/trace/trace_events_synth.c).
+        // synthetic_events: `name<TAB>type field; ...` (__synth_event_show in
+        // kernel/trace/trace_events_synth.c).
         for name in synthetic.lines().filter_map(|line| line.split_whitespace().next()) {
             refusals.insert(EventName::new("synthetic", name), Refusal::Synthetic);
         }
@@ -496,7 +503,8 @@ impl Catalogue {
         }
     }
 
-    /// The names that are most like one that does not exist. Without a system, names of systems count as well.
+    /// The names that are most like one that does not exist. Without a system, names of systems count as
+    /// well.
     fn nearest(&self, system: Option<&str>, name: &str) -> Vec<String> {
         let name: String = name.chars().filter(|c| !"*?[]\\".contains(*c)).collect();
         let mut scored: Vec<(usize, String)> = Vec::new();
@@ -528,7 +536,8 @@ impl Catalogue {
             }
         }
         scored.sort();
-        // With a near miss at hand, names that only share a part with it are noise; two points are one mistyped letter.
+        // With a near miss at hand, names that only share a part with it are noise; two points are one
+        // mistyped letter.
         let enough = scored.first().map_or(0, |(best, _)| best + if *best <= 2 { 1 } else { 8 });
         scored.retain(|(score, _)| *score <= enough);
         scored.truncate(SUGGESTIONS);
@@ -536,9 +545,10 @@ impl Catalogue {
     }
 }
 
-/// Reads a line of `dynamic_events` (`dyn_event_seq_show` in `kernel/trace/trace_dynevent.c`; each kind prints its
-/// own): `p:kprobes/name symbol`, `r16:group/name symbol`, `p:uprobes/name /path:0x12`, `e:group/name system.event`,
-/// `f:fprobes/name symbol`, `t:tracepoints/name tracepoint`, `s:synthetic/name<TAB>fields`, `u:name fields`.
+/// Reads a line of `dynamic_events` (`dyn_event_seq_show` in `kernel/trace/trace_dynevent.c`; each kind
+/// prints its own): `p:kprobes/name symbol`, `r16:group/name symbol`, `p:uprobes/name /path:0x12`,
+/// `e:group/name system.event`, `f:fprobes/name symbol`, `t:tracepoints/name tracepoint`,
+/// `s:synthetic/name<TAB>fields`, `u:name fields`.
 fn dynamic_event(line: &str) -> Option<(EventName, Refusal)> {
     let mut words = line.split_whitespace();
     let (kind, name) = words.next()?.split_once(':')?;

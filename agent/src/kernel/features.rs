@@ -1,7 +1,9 @@
-//! What this kernel, the capabilities of this process and the state of the machine allow, and what to do about the rest.
+//! What this kernel, the capabilities of this process and the state of the machine allow, and what to do
+//! about the rest.
 //!
-//! Each [`Check`] asks one question. Most are answered by asking the kernel to do the thing; where doing it would leave
-//! a trace (attaching a program), or where only a newer kernel knows the answer, the version decides, and says so.
+//! Each [`Check`] asks one question. Most are answered by asking the kernel to do the thing; where doing it
+//! would leave a trace (attaching a program), or where only a newer kernel knows the answer, the version
+//! decides, and says so.
 
 use std::io;
 
@@ -21,7 +23,7 @@ pub enum Status {
     Yes,
     /// It is not.
     No,
-    /// It cannot be told.
+    /// It is unknown.
     Unknown,
 }
 
@@ -196,13 +198,13 @@ impl Features {
         self.checks.iter().find(|check| check.id == id)
     }
 
-    /// Whether a feature is there. What cannot be told counts as missing.
+    /// Whether a feature is there. What is unknown counts as missing.
     pub fn has(&self, id: CheckId) -> bool {
         self.get(id).is_some_and(|check| check.status == Status::Yes)
     }
 
-    /// What keeps this process from recording: nothing, or the checks to show, missing permissions last, since
-    /// a kernel that lacks the feature does not get it from more privileges.
+    /// What keeps this process from recording: nothing, or the checks to show, missing permissions last,
+    /// since a kernel that lacks the feature does not get it from more privileges.
     pub fn blockers(&self) -> Vec<&Check> {
         let mut blockers: Vec<&Check> = self.checks.iter().filter(|check| check.blocks_recording()).collect();
         blockers.sort_by_key(|check| check.need == Need::Permission);
@@ -339,8 +341,8 @@ fn create_mmapable_array() -> io::Result<()> {
         max_entries: 1,
         map_flags: BPF_F_MMAPABLE,
     };
-    // SAFETY: bpf(2) reads `size_of::<MapCreate>()` bytes at the pointer, which is what is there, and takes the fields
-    // behind them for zero. The call writes nothing. The descriptor it returns is nobody else's.
+    // SAFETY: bpf(2) reads `size_of::<MapCreate>()` bytes at the pointer, which is what is there, and takes
+    // the fields after them for zero. The call writes nothing. The descriptor it returns is nobody else's.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -387,7 +389,7 @@ fn btf_there() -> Check {
     }
 }
 
-/// What the version alone tells, because trying it would attach a program somewhere.
+/// What the version alone shows, because trying it would attach a program somewhere.
 fn by_version(version: Option<KernelVersion>) -> Vec<Check> {
     let since = |id, need, major, minor, without: &str| {
         let first = KernelVersion::new(major, minor, 0);
@@ -425,9 +427,10 @@ fn by_version(version: Option<KernelVersion>) -> Vec<Check> {
     ]
 }
 
-/// Whether hard interrupts of the running kernel fire events at their end, when they count as the thread that they interrupted already
-/// (`__irq_exit_rcu`, kernel/softirq.c): with `PREEMPT_RT`, and when booted with `threadirqs`, they wake the threads that serve soft
-/// interrupts; with `nohz_full`, they may stop the tick. What cannot be read counts as no.
+/// Whether hard interrupts of the running kernel fire events at their end, when they count as the thread that
+/// they interrupted already (`__irq_exit_rcu`, kernel/softirq.c): with `PREEMPT_RT`, and when booted with
+/// `threadirqs`, they wake the threads that serve soft interrupts; with `nohz_full`, they may stop the tick.
+/// What cannot be read counts as no.
 pub fn interrupts_end_with_events() -> bool {
     let version = read::trimmed("/proc/sys/kernel/version").unwrap_or_default();
     let command_line = read::trimmed("/proc/cmdline").unwrap_or_default();
@@ -458,7 +461,8 @@ fn jit(file: &io::Result<String>) -> Check {
     }
 }
 
-/// Maps count against the limit of locked memory before Linux 5.11, which charges them to the memory cgroup instead.
+/// Maps count against the limit of locked memory before Linux 5.11, which charges them to the memory cgroup
+/// instead.
 fn memlock(version: Option<KernelVersion>, capabilities: Option<Capabilities>) -> Check {
     let id = CheckId::Memlock;
     if version.is_some_and(|version| version >= KernelVersion::new(5, 11, 0)) {
@@ -515,8 +519,8 @@ fn kernel_symbols() -> Check {
     }
 }
 
-/// Whether the perf PMU of dynamic probes is there (`perf_kprobe` and `perf_uprobe` in `kernel/events/core.c`), or else the
-/// file through which tracefs makes them.
+/// Whether the perf PMU of dynamic probes is there (`perf_kprobe` and `perf_uprobe` in
+/// `kernel/events/core.c`), or else the file through which tracefs makes them.
 fn dynamic_probes(id: CheckId, tracefs: Option<&Tracefs>, pmu: &str, file: &str, option: &str) -> Check {
     let path = format!("/sys/bus/event_source/devices/{pmu}/type");
     if let Ok(number) = read::trimmed(&path) {
@@ -557,8 +561,8 @@ fn membarrier() -> Check {
         .or("stopping waits a little longer for programs that are still running")
 }
 
-/// From here on tracepoints no longer disable preemption (SRCU-fast guards their callbacks, include/linux/tracepoint.h), and programs at
-/// raw ones run with migration disabled.
+/// From here on tracepoints no longer disable preemption (SRCU-fast guards their callbacks,
+/// include/linux/tracepoint.h), and programs at raw ones run with migration disabled.
 const PREEMPTIBLE_TRACEPOINTS_SINCE: KernelVersion = KernelVersion::new(7, 0, 0);
 
 /// Whether a task that runs a program at a raw tracepoint can be preempted.

@@ -11,8 +11,8 @@ const PATH: &str = "/proc/kallsyms";
 /// The name of the symbol that [`Kallsyms::with_sentinel`] appends.
 const SENTINEL: &str = "__tracer_agent_end_of_symbols";
 
-/// How far behind the last symbol the end is put: farther than any function is long, so that addresses inside the
-/// last function still find it.
+/// How far after the last symbol the end is put: farther than any function is long, so that addresses inside
+/// the last function still find it.
 const SENTINEL_DISTANCE: u64 = 0x1_0000;
 
 /// Why there are no addresses in `/proc/kallsyms` (`kallsyms_show_value` in `kernel/ksyms_common.c`).
@@ -44,7 +44,7 @@ fn read_number(path: &str) -> Option<i64> {
 impl fmt::Display for Restriction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
-            // With 2 nobody sees addresses, whatever the capabilities.
+            // With 2 no process sees addresses, whatever the capabilities.
             Self { kptr_restrict: Some(2..), .. } => f.write_str(
                 "kernel.kptr_restrict is 2, which hides addresses from everyone; set it to 1: sysctl kernel.kptr_restrict=1",
             ),
@@ -111,8 +111,8 @@ impl Kallsyms {
 
     /// Takes a text of that form, unless it has no address.
     ///
-    /// The first symbols may truly be at zero (the per-CPU ones of x86 up to Linux 6.14 were), so all lines count;
-    /// in a readable file the search ends within the first few hundred.
+    /// The first symbols may truly be at zero (the per-CPU ones of x86 up to Linux 6.14 were), so all lines
+    /// count; in a readable file the search ends within the first few hundred.
     pub fn from_text(mut text: Vec<u8>) -> Option<Self> {
         if text.last().is_some_and(|&byte| byte != b'\n') {
             text.push(b'\n');
@@ -126,8 +126,8 @@ impl Kallsyms {
         &self.text
     }
 
-    /// The symbols in the kernel's order, which is by address within the kernel, then modules, then eBPF programs.
-    /// A line that is not understood ends the list, as it does for trace-cmd.
+    /// The symbols in the kernel's order, which is by address within the kernel, then modules, then eBPF
+    /// programs. A line that is not understood ends the list, as it does for trace-cmd.
     pub fn symbols(&self) -> impl Iterator<Item = Symbol<'_>> {
         symbols(&self.text)
     }
@@ -144,8 +144,8 @@ impl Kallsyms {
         in_module
     }
 
-    /// The text with an end behind its highest symbol. libtraceevent takes the last symbol for nothing but the exact
-    /// address of it (`tep_find_function`), so without an end the code behind it would have no name.
+    /// The text with an end after its highest symbol. libtraceevent takes the last symbol for nothing but the
+    /// exact address of it (`tep_find_function`), so without an end the code after it would have no name.
     pub fn with_sentinel(self) -> Vec<u8> {
         let highest = self.symbols().map(|symbol| symbol.address).max().unwrap_or(0);
         let end = (highest | 0xfff).saturating_add(1).saturating_add(SENTINEL_DISTANCE);
@@ -159,7 +159,7 @@ fn symbols(text: &[u8]) -> impl Iterator<Item = Symbol<'_>> {
     text.split(|&byte| byte == b'\n').map_while(symbol)
 }
 
-/// Reads `address type name` and, behind a tab, `[module]`.
+/// Reads `address type name` and, after a tab, `[module]`.
 fn symbol(line: &[u8]) -> Option<Symbol<'_>> {
     let digits = line.iter().position(|&byte| byte == b' ')?;
     if digits == 0 || digits > 16 {

@@ -10,13 +10,14 @@
 //! | [`btf`] | the layout of the kernel's types: member offsets, functions, per-CPU variables |
 //! | [`proc`] | the threads, maps and limits of this machine |
 //! | [`state`] | tasks, interrupts, modules and devices at one moment |
-//! | [`version`], [`privileges`] | the kernel's version; what this process may do, and what the kernel lets nobody do |
+//! | [`version`], [`privileges`] | the kernel's version; what this process may do, and what the kernel lets no process do |
 //! | [`features`] | what this kernel, these capabilities and these mounts allow, and what to do about the rest |
 //!
-//! This module reads. It writes nothing to the kernel's settings, makes no mount that another process could see, and
-//! knows nothing of the files that a recording is kept in, nor of the terminal.
+//! This module reads. It writes nothing to the kernel's settings, makes no mount that another process could
+//! see, and knows nothing of the files that a recording is kept in, nor of the terminal.
 //!
-//! Text of the kernel is data from outside to it: every parser takes a slice, has bounds, and gives a typed error.
+//! Text of the kernel is data from outside to it: every parser takes a slice, has bounds, and gives a typed
+//! error.
 
 pub mod btf;
 pub mod cgroup;

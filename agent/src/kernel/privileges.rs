@@ -1,4 +1,4 @@
-//! What a process may do, and what the kernel lets nobody do.
+//! What a process may do, and what the kernel lets no process do.
 
 use std::io;
 
@@ -61,8 +61,9 @@ pub struct Capabilities(u64);
 impl Capabilities {
     /// Those of the calling thread.
     ///
-    /// In a user namespace other than the first they say nothing: loading programs asks for capabilities in the first
-    /// (`bpf_capable` in `include/linux/capability.h`), which is why [`Features::probe`](super::features::Features::probe) makes a map as well.
+    /// In a user namespace other than the first they say nothing: loading programs asks for capabilities in
+    /// the first (`bpf_capable` in `include/linux/capability.h`), which is why
+    /// [`Features::probe`](super::features::Features::probe) makes a map as well.
     pub fn of_this_process() -> io::Result<Self> {
         let status = read::file("/proc/thread-self/status")?;
         Self::from_status(&String::from_utf8_lossy(&status)).ok_or_else(|| {
@@ -92,8 +93,8 @@ impl Capabilities {
         self.0 & 1 << capability as u8 != 0
     }
 
-    /// Whether a capability, or `CAP_SYS_ADMIN` in its place, is in the set: `bpf_capable` and `perfmon_capable` in
-    /// `include/linux/capability.h`.
+    /// Whether a capability, or `CAP_SYS_ADMIN` in its place, is in the set: `bpf_capable` and
+    /// `perfmon_capable` in `include/linux/capability.h`.
     pub fn has_or_admin(self, capability: Capability) -> bool {
         self.has(capability) || self.has(Capability::SysAdmin)
     }

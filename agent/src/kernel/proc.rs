@@ -24,7 +24,8 @@ pub struct Thread {
 
 /// Every thread of this machine that this process can see. Threads that end meanwhile are left out.
 ///
-/// With `hidepid` mounts, or inside a PID namespace, that is not every thread, and numbers are those of the namespace.
+/// With `hidepid` mounts, or inside a PID namespace, that is not every thread, and numbers are those of the
+/// namespace.
 pub fn threads() -> io::Result<Vec<Thread>> {
     let proc = open_dir(CWD, "/proc")?;
     let mut threads = Vec::with_capacity(1024);
@@ -73,9 +74,10 @@ pub fn comm_of(tid: u32) -> io::Result<Vec<u8>> {
 
 /// `task_struct.comm` from the content of a `comm` file.
 ///
-/// The file has more than the structure: for workers what they are working on (`kworker/0:1-events`, `wq_worker_comm`
-/// in `kernel/workqueue.c`), for kernel threads with a long name all of it (`proc_task_name` in `fs/proc/array.c`).
-/// Records have the structure's, and one thread should have one name throughout a file.
+/// The file has more than the structure: for workers what they are working on (`kworker/0:1-events`,
+/// `wq_worker_comm` in `kernel/workqueue.c`), for kernel threads with a long name all of it (`proc_task_name`
+/// in `fs/proc/array.c`). Records have the structure's, and one thread should have one name throughout a
+/// file.
 pub(super) fn task_comm(file: &[u8]) -> &[u8] {
     let mut comm = file.strip_suffix(b"\n").unwrap_or(file);
     if let Some(worker) = comm.strip_prefix(b"kworker/")
@@ -118,9 +120,10 @@ pub fn process_maps(pid: u32) -> io::Result<Vec<u8>> {
     Ok(maps_text(pid, &name, &maps))
 }
 
-/// One process of a PROCMAPS option: a line `pid count name`, then for each mapping `start end path`, all numbers
-/// hexadecimal, sorted by address. The reader splits at blanks (`trace_pid_map_load` of trace-cmd), so blanks in names
-/// become `\040` as in `/proc/mounts`. Neighbouring mappings of one file are one line: its segments and their relocated parts.
+/// One process of a PROCMAPS option: a line `pid count name`, then for each mapping `start end path`, all
+/// numbers hexadecimal, sorted by address. The reader splits at blanks (`trace_pid_map_load` of trace-cmd),
+/// so blanks in names become `\040` as in `/proc/mounts`. Neighbouring mappings of one file are one line: its
+/// segments and their relocated parts.
 fn maps_text(pid: u32, name: &[u8], maps: &[u8]) -> Vec<u8> {
     let mut lines: Vec<(u64, u64, &[u8])> = Vec::new();
     for line in maps.split(|&byte| byte == b'\n') {
@@ -154,7 +157,7 @@ struct Mapping<'a> {
 pub struct CodeMapping {
     /// Its first address.
     pub start: u64,
-    /// The address behind it.
+    /// The address after it.
     pub end: u64,
     /// Where it begins in the file.
     pub offset: u64,
@@ -217,8 +220,8 @@ pub fn uname_text() -> String {
     parts.map(|part| part.to_string_lossy().into_owned()).join(" ")
 }
 
-/// Whether this process sees the ids that the kernel itself uses: those of the first pid namespace, whose inode number is fixed
-/// (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
+/// Whether this process sees the ids that the kernel itself uses: those of the first pid namespace, whose
+/// inode number is fixed (`PROC_PID_INIT_INO`, include/linux/proc_ns.h).
 pub fn in_initial_pid_namespace() -> bool {
     std::fs::read_link("/proc/self/ns/pid").map_or(true, |link| link.as_os_str() == "pid:[4026531836]")
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-/// What a read asks for at least. A `seq_file` hands out at most one page per call (`fs/seq_file.c`), so more would
-/// only be zeroed in vain for the thousands of small files that are read at start.
+/// What a read asks for at least. A `seq_file` hands out at most one page per call (`fs/seq_file.c`), so more
+/// would only be zeroed in vain for the thousands of small files that are read at start.
 const STEP: usize = 8192;
 
 /// Opens a file for reading, relative to `dir`.

@@ -1,7 +1,7 @@
 //! The state of this machine at the start of a recording, from /proc and /sys.
 //!
-//! What cannot be read is left out: a thread that has ended, a file that this kernel has not. Only this process's own view is
-//! seen: with `hidepid` mounts, or inside a PID namespace, that is not every thread.
+//! What cannot be read is left out: a thread that has ended, a file that this kernel has not. Only this
+//! process's own view is seen: with `hidepid` mounts, or inside a PID namespace, that is not every thread.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -93,7 +93,7 @@ fn cpus() -> Vec<Cpu> {
     online.iter().map(cpu).collect()
 }
 
-/// The node is told by the name of a link.
+/// The node is in the name of a link.
 fn node_of(cpu: &Path) -> Option<u32> {
     let mut names =
         std::fs::read_dir(cpu).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
@@ -141,8 +141,8 @@ fn text(bytes: &[u8]) -> String {
         .map_or_else(|_| bytes.iter().map(|byte| char::from(*byte)).collect(), str::to_owned)
 }
 
-/// Fields of proc_pid_stat(5). The name stands in brackets and may have any of them in it, so that they are counted from the last
-/// closing one: 3 state, 4 parent, 9 flags, 22 start in ticks, 39 CPU.
+/// Fields of proc_pid_stat(5). The name stands in brackets and may have any of them in it, so that they are
+/// counted from the last closing one: 3 state, 4 parent, 9 flags, 22 start in ticks, 39 CPU.
 fn parse_stat(stat: &[u8]) -> Option<Thread> {
     let open = stat.iter().position(|byte| *byte == b'(')?;
     let close = stat.iter().rposition(|byte| *byte == b')')?;
@@ -209,7 +209,8 @@ fn files_of(tgid: u32, state: &mut InitialState) {
 }
 
 fn interrupts() -> Vec<Interrupt> {
-    // Numbered interrupts have a directory with their handlers only while one is there; sysfs has all of them.
+    // Numbered interrupts have a directory with their handlers only while one is there; sysfs has all of
+    // them.
     let Ok(entries) = std::fs::read_dir("/sys/kernel/irq") else {
         return parse_interrupts(&read::file("/proc/interrupts").unwrap_or_default());
     };
@@ -269,7 +270,7 @@ fn block_devices() -> Vec<BlockDevice> {
     parse_partitions(&read::file("/proc/partitions").unwrap_or_default())
 }
 
-/// `major minor blocks name` behind a title (`show_partition`, block/genhd.c).
+/// `major minor blocks name` after a title (`show_partition`, block/genhd.c).
 fn parse_partitions(text: &[u8]) -> Vec<BlockDevice> {
     let text = String::from_utf8_lossy(text);
     let device = |line: &str| {
@@ -305,8 +306,8 @@ fn ipv4_addresses() -> BTreeMap<String, Vec<Ipv4Addr>> {
         return found;
     }
     let mut at = list;
-    // SAFETY: `at` is null or an entry of the list, which is not freed before the loop ends; names are NUL-terminated, and an
-    // address of family AF_INET is a sockaddr_in (getifaddrs(3)).
+    // SAFETY: `at` is null or an entry of the list, which is not freed before the loop ends; names are
+    // NUL-terminated, and an address of family AF_INET is a sockaddr_in (getifaddrs(3)).
     while let Some(entry) = unsafe { at.as_ref() } {
         at = entry.ifa_next;
         // SAFETY: as above.

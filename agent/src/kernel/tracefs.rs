@@ -1,11 +1,13 @@
 //! tracefs: where it is, and what is read from it.
 //!
-//! A [`Tracefs`] holds the directory itself and every read is relative to it, so that a mount that goes away, or one
-//! that never had a path, makes no difference. Where tracefs is not mounted the new mount calls (`fsopen`, `fsmount`;
-//! Linux 5.2, `fs/fsopen.c`) give a mount that is attached to nothing: this process reads it through the descriptor,
-//! no other process sees it, and the command that is traced later inherits neither it nor a changed namespace.
+//! A [`Tracefs`] holds the directory itself and every read is relative to it, so that a mount that goes away,
+//! or one that never had a path, makes no difference. Where tracefs is not mounted the new mount calls
+//! (`fsopen`, `fsmount`; Linux 5.2, `fs/fsopen.c`) give a mount that is attached to nothing: this process
+//! reads it through the descriptor, no other process sees it, and the command that is traced later inherits
+//! neither it nor a changed namespace.
 //!
-//! The agent only reads here. What it records it records with eBPF programs; ftrace's own settings stay untouched.
+//! The agent only reads here. What it records it records with eBPF programs; ftrace's own settings stay
+//! untouched.
 
 use std::fmt;
 use std::io;
@@ -23,7 +25,8 @@ use super::read;
 /// `TRACEFS_MAGIC` of `include/uapi/linux/magic.h`.
 const TRACEFS_MAGIC: u64 = 0x7472_6163;
 
-/// Where tracefs is on every machine whose init system mounts it, and where debugfs mounts it when it is looked at.
+/// Where tracefs is on every machine whose init system mounts it, and where debugfs mounts it when it is
+/// looked at.
 const USUAL: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Why tracefs, or a file of it, cannot be read.
@@ -42,7 +45,8 @@ pub enum TracefsError {
     #[error("no permission to read tracefs at {}; run as root or with CAP_DAC_READ_SEARCH", .0.display())]
     NotPermitted(PathBuf),
     /// tracefs is there and kernel lockdown forbids to open its files (`tracing_check_open_get_tr` in
-    /// `kernel/trace/trace.c`), or has kept them from being made (`tracefs_create_file` in `fs/tracefs/inode.c`).
+    /// `kernel/trace/trace.c`), or has kept them from being made (`tracefs_create_file` in
+    /// `fs/tracefs/inode.c`).
     #[error("kernel lockdown (confidentiality) forbids to read tracefs at {}", .0.display())]
     LockedDown(PathBuf),
     /// A file or directory could not be read.
@@ -121,7 +125,8 @@ pub struct Tracefs {
 impl Tracefs {
     /// Finds tracefs, or mounts it where no other process sees it.
     pub fn open() -> Result<Self, TracefsError> {
-        // Mounts at unusual places come before debugfs, which would mount tracefs just because it was looked at.
+        // Mounts at unusual places come before debugfs, which would mount tracefs just because it was looked
+        // at.
         let mounts = read::file("/proc/self/mounts").unwrap_or_default();
         let mounted = mount_points(&mounts);
         let (first, last) = (PathBuf::from(USUAL[0]), PathBuf::from(USUAL[1]));
@@ -175,7 +180,7 @@ impl Tracefs {
             return Ok(None);
         }
         let found = Self { root, origin: Origin::Mounted(path.to_owned()) };
-        // The directory was opened without asking for any right on it; a file tells whether there is one.
+        // The directory was opened without asking for any right on it; a file shows whether there is one.
         match read::open_at(found.root.as_fd(), "events/header_page") {
             Ok(_) => Ok(Some(found)),
             Err(error) => match Errno::from_io_error(&error) {
@@ -220,7 +225,8 @@ impl Tracefs {
         }
     }
 
-    /// Every event that can be enabled, in the kernel's order, and then the internal ones of the `ftrace` system.
+    /// Every event that can be enabled, in the kernel's order, and then the internal ones of the `ftrace`
+    /// system.
     ///
     /// `available_events` leaves the internal ones out, since nothing can enable them through their files
     /// (`t_next` in `kernel/trace/trace_events.c`); their formats are needed all the same.
@@ -258,7 +264,7 @@ impl Tracefs {
         let mut names = Vec::new();
         for entry in Dir::new(dir).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            // A file system that does not tell the type leaves it to the reads that follow to find out.
+            // A file system that does not return the type leaves it to the reads that follow to find out.
             if matches!(entry.file_type(), FileType::Directory | FileType::Unknown)
                 && let Ok(name) = entry.file_name().to_str()
                 && !name.starts_with('.')
@@ -274,7 +280,8 @@ impl Tracefs {
     pub fn event_format(&self, name: &EventName) -> Result<EventFormat, TracefsError> {
         let path = format!("events/{}/{}/format", name.system(), name.name());
         let text = self.text(&path)?;
-        // The format has the number too (f_show in kernel/trace/trace_events.c), which saves reading the id file.
+        // The format has the number too (f_show in kernel/trace/trace_events.c), which saves reading the id
+        // file.
         let id = format_id(&text).ok_or(TracefsError::Malformed { path, what: "no line `ID: number`" })?;
         Ok(EventFormat { name: name.clone(), id, text })
     }

@@ -32,7 +32,7 @@ pub(super) fn lane(
         let record = match records.next_record() {
             Ok(Some(record)) => record,
             Ok(None) => break,
-            // Damage was found by the survey; whoever goes on nevertheless was told of it.
+            // Damage was found by the survey; whoever goes on nevertheless was warned.
             Err(_) => continue,
         };
         done += 1;
@@ -207,8 +207,8 @@ impl Converter {
         })
     }
 
-    /// Whether a new thread is one of its parent's process or begins its own is told by `task:task_newtask`, which comes right
-    /// before `sched:sched_process_fork`.
+    /// Whether a new thread is one of its parent's process or begins its own is in `task:task_newtask`, which
+    /// comes right before `sched:sched_process_fork`.
     fn process_of_new(&mut self, thread: i64) -> i64 {
         let process = match self.born.take() {
             Some((born, process)) if born == thread => process,

@@ -59,7 +59,7 @@ fn common(printer: &Printer, machine: Machine) -> Vec<(String, Type)> {
         .collect()
 }
 
-/// The event's own fields. `array_len` tells of the texts that are to stay arrays how long these are.
+/// The event's own fields. `array_len` has the lengths of the texts that are to stay arrays.
 pub(super) fn fields(
     printer: &Printer,
     reader: &RecordReader,

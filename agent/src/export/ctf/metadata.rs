@@ -1,5 +1,5 @@
-//! The metadata stream: TSDL text (CTF 1.8.3, section 7 and appendix C) in packets, laid out as lttng-modules does
-//! (`_lttng_session_metadata_statedump`, src/lttng-events.c).
+//! The metadata stream: TSDL text (CTF 1.8.3, section 7 and appendix C) in packets, laid out as lttng-modules
+//! does (`_lttng_session_metadata_statedump`, src/lttng-events.c).
 
 use std::fmt::Write as _;
 

@@ -1,5 +1,5 @@
-//! Common Trace Format 1.8, in the layout of a kernel session of LTTng 2.13: `kernel/metadata`, `kernel/CHANNEL_CPU`,
-//! `kernel/index/CHANNEL_CPU.idx`.
+//! Common Trace Format 1.8, in the layout of a kernel session of LTTng 2.13: `kernel/metadata`,
+//! `kernel/CHANNEL_CPU`, `kernel/index/CHANNEL_CPU.idx`.
 //!
 //! | module | what |
 //! |---|---|
@@ -13,8 +13,9 @@
 //! | [`summary`] | what is in a directory |
 //! | `shape` | how long events are, to count those of a directory |
 //!
-//! Buffers become channels; the top one is `channel0`, LTTng's default. The numbers of lost events go where LTTng has them: a
-//! packet without events stands where the loss was, and its counter is higher than that of the packet before.
+//! Buffers become channels; the top one is `channel0`, LTTng's default. The numbers of lost events go where
+//! LTTng has them: a packet without events stands where the loss was, and its counter is higher than that of
+//! the packet before.
 
 mod convert;
 mod kernel;
@@ -121,7 +122,8 @@ impl Ctf {
             channels.push(lttng::state_channel(name));
         }
         let clock = self.clock(recording, state);
-        // The recorder looks at the state beside recording, and may be later than the last record: of then nothing is known.
+        // The recorder looks at the state beside recording, and may be later than the last record: of then
+        // nothing is known.
         let state_span = || {
             let state = state.filter(|_| self == Self::Lttng)?;
             Some((state.began_ns, state.ended_ns.max(state.began_ns)))
@@ -207,7 +209,8 @@ impl Clock {
     }
 }
 
-/// A name for the files of a channel that no other has. The names of buffers come from the recording, and must not lead anywhere.
+/// A name for the files of a channel that no other has. The names of buffers come from the recording, and
+/// must not lead anywhere.
 fn file_name(buffer: &str, taken: &mut BTreeSet<String>) -> String {
     let keep = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
     let mut name: String = buffer.chars().take(200).map(keep).collect();

@@ -108,7 +108,7 @@ pub(super) struct Rule {
     /// Places of the context's fields.
     pub(super) context: Vec<Option<usize>>,
     pub(super) choice: Choice,
-    /// What the record tells of new threads.
+    /// What the record says of new threads.
     pub(super) births: Option<Birth>,
 }
 

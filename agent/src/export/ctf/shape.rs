@@ -1,8 +1,8 @@
 //! How many bytes an event takes: enough of the metadata to step over events without decoding them.
 //!
-//! The declarations are those that [`Type::declare`](super::types::Type::declare) writes, one a line: integers of whole bytes, texts,
-//! and arrays and sequences of these. A trace with other types, as LTTng itself writes some, has no shapes, and its events are not
-//! counted.
+//! The declarations are those that [`Type::declare`](super::types::Type::declare) writes, one a line:
+//! integers of whole bytes, texts, and arrays and sequences of these. A trace with other types, as LTTng
+//! itself writes some, has no shapes, and its events are not counted.
 
 use super::stream::{EventHeader, PREFIX};
 
@@ -98,7 +98,7 @@ impl Block {
         Some(())
     }
 
-    /// `integer { size = 32; ... } _name`, `string _name`, each with a length behind the name, or none.
+    /// `integer { size = 32; ... } _name`, `string _name`, each with a length after the name, or none.
     fn field(&mut self, line: &str) -> Option<()> {
         let (size, name) = if let Some(name) = line.strip_prefix("string ") {
             (None, name)
@@ -153,7 +153,8 @@ impl Block {
 }
 
 impl StreamShape {
-    /// The events of a packet, of which `packet` is the content. `None` if it does not end where its last event does.
+    /// The events of a packet, of which `packet` is the content. `None` if it does not end where its last
+    /// event does.
     pub(super) fn count(&self, packet: &[u8]) -> Option<u64> {
         let mut rest = packet.get(PREFIX..)?;
         let mut count = 0;
@@ -168,7 +169,7 @@ impl StreamShape {
         Some(count)
     }
 
-    /// Steps over an event header, which tells the event's id.
+    /// Steps over an event header, which holds the event's id.
     fn skip_header(&self, rest: &mut &[u8]) -> Option<u32> {
         let (id, len) = match self.header {
             EventHeader::Compact => (u32::from(rest.first()? & 31), 4),

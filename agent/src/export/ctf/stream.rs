@@ -21,7 +21,8 @@ const INDEX_ENTRY: u32 = 72;
 pub(super) const PREFIX: usize = 84;
 /// Packets end at multiples of this.
 const PAGE: usize = 4096;
-/// A packet ends when it has this many bytes, as LTTng's sub-buffers do by default. A longer record makes a longer one.
+/// A packet ends when it has this many bytes, as LTTng's sub-buffers do by default. A longer record makes a
+/// longer one.
 const PACKET: usize = 1 << 20;
 
 /// Which of LTTng's two event headers a stream has.
@@ -52,7 +53,7 @@ pub(super) struct Prefix {
     pub(super) end: u64,
     /// Bytes, this included.
     pub(super) content: u64,
-    /// Bytes with what is behind the content.
+    /// Bytes with what is after the content.
     pub(super) size: u64,
     pub(super) discarded: u64,
 }
@@ -79,8 +80,8 @@ pub(super) struct StreamOptions {
     pub(super) instance_id: u64,
     pub(super) cpu: u32,
     pub(super) header: EventHeader,
-    /// First and last time of the trace. All streams are open as long as LTTng's would be: readers that want to see only times in
-    /// which they have all streams then see all.
+    /// First and last time of the trace. All streams are open as long as LTTng's would be: readers that want
+    /// to see only times in which they have all streams then see all.
     pub(super) span: (u64, u64),
 }
 
@@ -134,7 +135,8 @@ impl StreamWriter {
         write(&mut self.index).map_err(ExportError::io("write", &self.index_path))
     }
 
-    /// Begins an event; the caller appends its context and fields. `time` is not before that of the event before.
+    /// Begins an event; the caller appends its context and fields. `time` is not before that of the previous
+    /// event.
     pub(super) fn event(&mut self, id: u32, time: u64) -> Result<&mut Vec<u8>, ExportError> {
         if self.packet.len() >= PACKET {
             self.close_packet(self.last)?;
@@ -166,14 +168,14 @@ impl StreamWriter {
         Ok(packet)
     }
 
-    /// Tells that events were lost since the last event, until `time`. An own packet without events says so: readers then know
-    /// between which two events that was.
+    /// Tells that events were lost since the last event, until `time`. An own packet without events says so:
+    /// readers then know between which two events that was.
     pub(super) fn lost(&mut self, events: u64, time: u64) -> Result<(), ExportError> {
         if !self.packet.is_empty() {
             self.close_packet(self.last)?;
         }
         if self.packets == 0 {
-            // Readers tell of losses since the packet before, so that there has to be one.
+            // Readers report losses since the packet before, so that there has to be one.
             self.begin_packet(self.options.span.0);
             self.close_packet(self.last)?;
         }

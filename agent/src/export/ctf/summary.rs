@@ -21,7 +21,7 @@ const MAX_PACKET: u64 = 64 << 20;
 pub struct Summary {
     /// Names and values of the block `env`.
     pub env: Vec<(String, String)>,
-    /// Nanoseconds from 1970 to the clock's zero; 0 if nobody knew.
+    /// Nanoseconds from 1970 to the clock's zero; 0 if unknown.
     pub clock_offset_ns: u64,
     /// Names of the events that are declared.
     pub events: Vec<String>,

@@ -1,6 +1,7 @@
 //! Types of CTF fields: what the metadata say of them, and how values are encoded.
 //!
-//! Everything is aligned to bytes and little-endian, as LTTng writes on x86 (CTF 1.8.3, sections 4.1 and 4.2).
+//! Everything is aligned to bytes and little-endian, as LTTng writes on x86 (CTF 1.8.3, sections 4.1 and
+//! 4.2).
 
 use std::fmt::Write as _;
 
@@ -52,7 +53,7 @@ impl Integer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Type {
     Integer(Integer),
-    /// Characters in so many bytes, zeros behind them.
+    /// Characters in so many bytes, zeros after them.
     TextArray {
         len: usize,
     },
@@ -75,8 +76,8 @@ pub(super) enum Type {
 const CHARACTER: &str = "integer { size = 8; align = 8; signed = 0; encoding = UTF8; base = 10; }";
 
 impl Type {
-    /// The type for the kernel's own field. `array_len` is the size of a text that stands in the record itself; LTTng keeps such
-    /// texts as arrays.
+    /// The type for the kernel's own field. `array_len` is the size of a text that stands in the record
+    /// itself; LTTng keeps such texts as arrays.
     pub(super) fn of_kernel(kind: FieldKind, array_len: Option<usize>) -> Self {
         match kind {
             FieldKind::Number { size, signed } => Self::Integer(Integer::new(size, signed)),
@@ -114,7 +115,8 @@ impl Type {
         };
     }
 
-    /// Encodes a value. Returns whether it fits: what does not is encoded as nothing, in a shape that can be read.
+    /// Encodes a value. Returns whether it fits: what does not is encoded as nothing, in a shape that can be
+    /// read.
     pub(super) fn encode(&self, value: Option<Value<'_>>, out: &mut Vec<u8>) -> bool {
         match (self, value) {
             (Self::Integer(integer), Some(Value::Signed(number))) => integer.encode(number as u64, out),

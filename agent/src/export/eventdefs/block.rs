@@ -7,15 +7,16 @@
 //! time_heartbeat           u32 seconds, u32 nanoseconds, u64 cycles
 //! ```
 //!
-//! Everything is packed, in the byte order of the trace. The document has the cycles of an event count from the last block_start or
-//! time_heartbeat, and the last 4 bytes of a block tell where its block_end is. The reader of its time takes the cycles as the low
-//! 32 bits of the counter, and the last 4 bytes as the number of bytes that are not used (getEventTime and readBlock of
-//! ltt/tracefile.c of LTTV 0.4).
+//! Everything is packed, in the byte order of the trace. The document has the cycles of an event count from
+//! the last block_start or time_heartbeat, and the last 4 bytes of a block hold where its block_end is. The
+//! reader of its time takes the cycles as the low 32 bits of the counter, and the last 4 bytes as the number
+//! of bytes that are not used (getEventTime and readBlock of ltt/tracefile.c of LTTV 0.4).
 //!
-//! That reader adds what the cycles of an event have more than those of block_start to the time of block_start. When it enters a
-//! block it takes the low 32 bits of the cycles of block_start, but all 64 when it goes back to the begin of the block that it is
-//! in, which it also does with the first one (updateTracefile). Both are the same if the cycles of each block begin below 2^32, so
-//! that is what it gets: each block's are less by a multiple of 2^32.
+//! That reader adds what the cycles of an event have more than those of block_start to the time of
+//! block_start. When it enters a block it takes the low 32 bits of the cycles of block_start, but all 64 when
+//! it goes back to the begin of the block that it is in, which it also does with the first one
+//! (updateTracefile). Both are the same if the cycles of each block begin below 2^32, so that is what it
+//! gets: each block's are less by a multiple of 2^32.
 
 use std::io::{self, Write};
 
@@ -28,11 +29,12 @@ const EVENT_HEADER: usize = 6;
 pub(super) const BLOCK_EVENT: usize = EVENT_HEADER + 20;
 /// Bytes of a heartbeat.
 const HEARTBEAT: usize = EVENT_HEADER + 16;
-/// Bytes behind the events.
+/// Bytes after the events.
 const TRAILER: usize = BLOCK_EVENT + 4;
-/// Most heartbeats that bridge a gap between two events, 5 minutes being 70 of them. A longer gap ends the block.
+/// Most heartbeats that bridge a gap between two events, 5 minutes being 70 of them. A longer gap ends the
+/// block.
 const MAX_HEARTBEATS: u64 = 4096;
-/// Farthest that the cycles of an event tell from those before it.
+/// Longest distance that the cycles of an event can have from those before it.
 const REACH: u64 = u32::MAX as u64;
 /// The bits of the cycles that an event has.
 const LOW: u64 = u32::MAX as u64;

@@ -1,8 +1,9 @@
 //! The event types that every trace has.
 //!
-//! The document has a facility `builtin` of four events. The reader of its time (LTTV 0.4) wants a facility `core` instead, with the
-//! events of its convert/core.xml in that order: it takes 17, 18 and 19 for begin and end of blocks and for heartbeats, and stops
-//! without the fields by which it follows the state of processes. Sizes of fields are for the trace to choose.
+//! The document has a facility `builtin` of four events. The reader of its time (LTTV 0.4) wants a facility
+//! `core` instead, with the events of its convert/core.xml in that order: it takes 17, 18 and 19 for begin
+//! and end of blocks and for heartbeats, and stops without the fields by which it follows the state of
+//! processes. Sizes of fields are for the trace to choose.
 
 use super::types::{Event, Facility, Field, Type};
 
@@ -43,7 +44,8 @@ pub(super) const FILE_SYSTEM_EXEC: u8 = 3;
 /// As the reader wants them.
 pub(super) const READABLE: Numbers =
     Numbers { facility_load: 0, block_start: 17, block_end: 18, heartbeat: 19, core: 0 };
-/// As the document lists them. What else `core` has comes in a facility of its own, which begins with `syscall_entry`.
+/// As the document lists them. What else `core` has comes in a facility of its own, which begins with
+/// `syscall_entry`.
 pub(super) const LITERAL: Numbers =
     Numbers { facility_load: 0, block_start: 1, block_end: 2, heartbeat: 3, core: LITERAL_EVENTS as i16 - 1 };
 /// How many events the document's `builtin` has.

@@ -1,6 +1,7 @@
 //! The control files of the initial state.
 //!
-//! The document has two, for interrupts and for processes. Modules and network interfaces come with the interrupts.
+//! The document has two, for interrupts and for processes. Modules and network interfaces come with the
+//! interrupts.
 
 use super::super::error::ExportError;
 use super::super::payload::Payload;

@@ -195,7 +195,7 @@ fn state_events() -> Facility {
 
 /// The type of an event, how its fields are written, and the type of the fields that all events have.
 ///
-/// Common fields are a struct of their own; the event's number is left out, for its code tells it.
+/// Common fields are a struct of their own; the event's number is left out, because its code has it.
 fn describe(printer: &Printer, literal: bool) -> (Event, Vec<(usize, Part)>, Vec<Field>) {
     let format = printer.format();
     let mut parts = Vec::new();
@@ -250,7 +250,8 @@ fn sequence(of: Type) -> Type {
 }
 
 impl EventType {
-    /// Writes a record's fields. Returns how many of them the record does not have; zeros and nothing stand for them.
+    /// Writes a record's fields. Returns how many of them the record does not have; zeros and nothing stand
+    /// for them.
     pub(super) fn write(&self, printer: &Printer, record: &[u8], payload: &mut Payload) -> u64 {
         let mut missing = 0;
         for (index, part) in &self.parts {
@@ -313,8 +314,8 @@ struct Labels<'f> {
 }
 
 impl Labels<'_> {
-    /// Names and values of a field of so many bytes, as in `__print_symbolic(REC->vec, { 0, "HI" }, { 1, "TIMER" })`; `None` if
-    /// there are none, or none that an enum can have.
+    /// Names and values of a field of so many bytes, as in `__print_symbolic(REC->vec, { 0, "HI" }, { 1,
+    /// "TIMER" })`; `None` if there are none, or none that an enum can have.
     fn of(&self, field: &str, size: u8) -> Option<Vec<(String, u64)>> {
         let call = format!("__print_symbolic(REC->{field},");
         let (_, mut rest) = self.text.split_once(&call)?;

@@ -17,7 +17,7 @@ pub(super) struct Bookmark {
     pub(super) text: String,
 }
 
-/// The machine, as far as the recording tells.
+/// The machine, as far as the recording says.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Uname {
     system: String,
@@ -38,7 +38,8 @@ impl Uname {
     }
 }
 
-/// `info/system.xml`. The document's example writes the byte order as `little`, its reader takes `LITTLE_ENDIAN`.
+/// `info/system.xml`. The document's example writes the byte order as `little`, its reader takes
+/// `LITTLE_ENDIAN`.
 pub(super) fn system_xml(recording: &Recording<'_>, layout: &Layout) -> String {
     let facts = || recording.file().facts();
     let uname = facts().find_map(|fact| match fact {

@@ -9,8 +9,9 @@
 //!        cpu/N                    the events of a CPU, those of all buffers
 //! ```
 //!
-//! What is written is what the reader of its time opens (LTTV 0.4); [`Options::literal`] writes the document to the letter.
-//! That reader finds codes only in a trace of one facility: it reads checksums one byte too early.
+//! What is written is what the reader of its time opens (LTTV 0.4); [`Options::literal`] writes the document
+//! to the letter. That reader finds codes only in a trace of one facility: it reads checksums one byte too
+//! early.
 
 mod block;
 mod builtin;
@@ -40,7 +41,7 @@ use crate::output::Directory;
 use crate::tracedat::Endian;
 use crate::tracedat::reader::Records;
 
-/// Records after which the job is told how far it is.
+/// Records between two reports of the job's progress.
 const STEP: u64 = 8192;
 /// Most bookmarks of a CPU.
 const MAX_BOOKMARKS: usize = 10_000;
@@ -52,9 +53,10 @@ const MAX_NUMBER: u32 = 255;
 pub struct Options {
     /// Write the document to the letter instead of what its reader opens.
     pub literal: bool,
-    /// Bytes of a block: a multiple of [`PAGE`](super::ltt2008::PAGE), up to [`MAX_BLOCK`](super::ltt2008::MAX_BLOCK).
+    /// Bytes of a block: a multiple of [`PAGE`](super::ltt2008::PAGE), up to
+    /// [`MAX_BLOCK`](super::ltt2008::MAX_BLOCK).
     pub block_size: u32,
-    /// Byte order; that of the recording unless told otherwise.
+    /// Byte order; that of the recording by default.
     pub endian: Option<Endian>,
 }
 
@@ -257,7 +259,7 @@ struct CpuWriter<'t> {
 }
 
 impl CpuWriter<'_> {
-    /// Writes a record, and the changes of state that it tells of.
+    /// Writes a record, and the changes of state that it describes.
     fn record(
         &mut self,
         id: u16,

@@ -16,7 +16,7 @@ const MAX_SYSTEM: u64 = 1 << 20;
 /// Looks into a directory.
 ///
 /// # Errors
-/// It has no system.xml that tells byte order and size of blocks, or a file cannot be read.
+/// It has no system.xml with byte order and size of blocks, or a file cannot be read.
 pub fn read(dir: &Path) -> Result<Summary, ExportError> {
     let path = dir.join("info/system.xml");
     let len = fs::metadata(&path).map_err(ExportError::io("look at", &path))?.len();
@@ -69,7 +69,8 @@ pub fn read(dir: &Path) -> Result<Summary, ExportError> {
     Ok(summary)
 }
 
-/// The times of block_start and of block_end, which the last 4 bytes lead to. The cycles of a block begin anew.
+/// The times of block_start and of block_end, which the last 4 bytes lead to. The cycles restart in each
+/// block.
 fn header(
     file: &File,
     at: u64,
@@ -80,7 +81,7 @@ fn header(
     let trailer = u64::from(endian.read_u32(blocks::bytes(file, at + block_size - 4)?));
     let event = BLOCK_EVENT as u64;
     let numbers = if literal { LITERAL } else { READABLE };
-    // Where block_end is, and how many bytes behind it are unused.
+    // Where block_end is, and how many bytes after it are unused.
     let end_at = if literal { Some(trailer) } else { (block_size - 4).checked_sub(trailer + event) };
     let unused = end_at.and_then(|end_at| (block_size - 4).checked_sub(end_at + event));
     let (Some(end_at), Some(unused)) = (end_at, unused) else { return Ok(None) };

@@ -1,6 +1,7 @@
 //! The types of events, their XML, and the checksum by which a facility's description is known.
 //!
-//! The XML is the document's dialect, as its reader's tokenizer takes it: sizes without quotes, names in quotes.
+//! The XML is the document's dialect, as its reader's tokenizer takes it: sizes without quotes, names in
+//! quotes.
 
 use std::fmt::Write as _;
 
@@ -40,7 +41,7 @@ pub enum Type {
     },
     /// One field after the other.
     Struct(Vec<Field>),
-    /// A number of so many bytes that tells which of the fields follows.
+    /// A number of so many bytes that selects which of the fields follows.
     Union {
         /// Bytes of the number.
         code_size: u8,
@@ -114,8 +115,8 @@ impl Facility {
         xml.text
     }
 
-    /// CRC-32 over the facility's name, without the final inversion continued over the names of events and over types and names of
-    /// fields (generateChecksum and getTypeChecksum of ltt/parser.c).
+    /// CRC-32 over the facility's name, without the final inversion continued over the names of events and
+    /// over types and names of fields (generateChecksum and getTypeChecksum of ltt/parser.c).
     pub fn checksum(&self) -> u32 {
         let mut crc = !crc32(u32::MAX, self.name.as_bytes());
         for event in &self.events {

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use super::layout::Layout;
 
-/// Most heartbeats that bridge a gap between two events, 5 minutes being 70 of them. A longer gap ends the block, for the begin of
-/// the next has a full stamp.
+/// Most heartbeats that bridge a gap between two events, 5 minutes being 70 of them. A longer gap ends the
+/// block, for the begin of the next has a full stamp.
 const MAX_HEARTBEATS: u64 = 4096;
-/// Farthest that a stamp of 32 bits tells from the one before it.
+/// Longest distance that a stamp of 32 bits can have from the one before it.
 const REACH: u64 = u32::MAX as u64;
 
 /// A tracefile that is written.
@@ -66,7 +66,8 @@ impl<'l, W: Write> Tracefile<'l, W> {
                 while beat < cycles && self.push(beat, self.heartbeat_id, &[]) {
                     beat = beat.saturating_add(REACH);
                 }
-                // Without room for a heartbeat there is none for the event, and a new block needs no heartbeat.
+                // Without room for a heartbeat there is none for the event, and a new block needs no
+                // heartbeat.
                 if beat < cycles { self.flush() } else { Ok(()) }
             }
             // So does a time before that of the last event.

@@ -1,7 +1,7 @@
 //! The control files: what events there are, and the state of the system at the start.
 //!
-//! Readers want `facilities_N` for every CPU number up to the highest, even of CPUs that do not exist, and no file that ends with an
-//! empty block: a file with nothing to tell has a heartbeat.
+//! Readers want `facilities_N` for every CPU number up to the highest, even of CPUs that do not exist, and no
+//! file that ends with an empty block: a file without events has a heartbeat.
 
 use std::fs::File;
 
@@ -80,7 +80,7 @@ pub(super) fn write(trace: &Trace<'_>, start: &Start, dir: &Directory) -> Result
     let highest = trace.recording.lanes().iter().map(|lane| lane.cpu).max().unwrap_or(0);
     let declared = trace.markers.declared();
     let snapshot = Snapshot::of(trace.recording, trace.job);
-    // Viewers take the state for that of the time that it is told at.
+    // Viewers take the state as that at the time of its events.
     let told = snapshot.as_ref().map_or(start.cycles, |snapshot| snapshot.time.max(start.cycles));
     for cpu in 0..=highest {
         let mut facilities = ControlFile::new(trace);
@@ -99,7 +99,7 @@ pub(super) fn write(trace: &Trace<'_>, start: &Start, dir: &Directory) -> Result
     Ok(())
 }
 
-/// Adds what a control file tells.
+/// Adds what a control file holds.
 fn fill(events: &mut ControlFile<'_>, name: &str, snapshot: Option<&Snapshot>) {
     let state = snapshot.map(|snapshot| &snapshot.state);
     let marker = |marker| events.trace.markers.state(marker);
@@ -148,8 +148,8 @@ fn fill(events: &mut ControlFile<'_>, name: &str, snapshot: Option<&Snapshot>) {
     }
 }
 
-/// What a task does, as the state dumps of LTTng number it: 1 waits for its first run, 2 waits for a CPU, 3 exits, 4 is a zombie,
-/// 5 waits, 6 runs, 7 is dead. The letters are those of /proc/PID/stat.
+/// What a task does, as the state dumps of LTTng number it: 1 waits for its first run, 2 waits for a CPU, 3
+/// exits, 4 is a zombie, 5 waits, 6 runs, 7 is dead. The letters are those of /proc/PID/stat.
 fn status(letter: &str) -> u64 {
     match letter {
         "R" => 2,

@@ -8,9 +8,10 @@
 //! event header   u32 or u64 cycles; two bytes that name the event; u16 size of the payload
 //! ```
 //!
-//! (lttng-trace-format-2008, "The block start/end header", "The trace header", "Event header".) Everything is packed, and in the
-//! byte order of the trace. The document gives the start time as u32 seconds and u32 nanoseconds, which makes a trace header of 61
-//! bytes. Readers of trace version 1.0 (LTTV 0.10) take it as u64 seconds and u64 microseconds: 69 bytes.
+//! (lttng-trace-format-2008, "The block start/end header", "The trace header", "Event header".) Everything is
+//! packed, and in the byte order of the trace. The document gives the start time as u32 seconds and u32
+//! nanoseconds, which makes a trace header of 61 bytes. Readers of trace version 1.0 (LTTV 0.10) take it as
+//! u64 seconds and u64 microseconds: 69 bytes.
 
 use super::Options;
 use crate::event::Machine;
@@ -154,7 +155,8 @@ fn trace_header(options: Options, endian: Endian, machine: Machine, start: &Star
     header
 }
 
-/// Number of an architecture, as `uname -m` names it (include/linux/ltt-core.h of the tracer of 2008); 0 for one that came later.
+/// Number of an architecture, as `uname -m` names it (include/linux/ltt-core.h of the tracer of 2008); 0 for
+/// one that came later.
 pub(super) fn architecture(machine: &str) -> u32 {
     match machine {
         "i386" | "i486" | "i586" | "i686" => 1,

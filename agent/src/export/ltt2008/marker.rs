@@ -1,12 +1,13 @@
 //! Markers: what the trace says of its events.
 //!
-//! A marker has a name, a number and a format such as `pid #4d%d comm %s`: for each field its name, behind `#` its size in bytes and
-//! its kind in the trace, behind `%` the conversion that would print it. Of kinds there are signed and unsigned numbers, pointers
-//! and texts; arrays become a field for each element if they are short, otherwise a text.
+//! A marker has a name, a number and a format such as `pid #4d%d comm %s`: for each field its name, after `#`
+//! its size in bytes and its kind in the trace, after `%` the conversion that would print it. Of kinds there
+//! are signed and unsigned numbers, pointers and texts; arrays become a field for each element if they are
+//! short, otherwise a text.
 //!
-//! The core markers 0 to 3 declare the others and mark time. The document calls the two bytes of an event header that name the
-//! event `facility_id` and `event_id`; readers of version 1.0 take them as one number. Numbers from 128 on are free (8 to 127 are
-//! those of compact channels).
+//! The core markers 0 to 3 declare the others and mark time. The document calls the two bytes of an event
+//! header that name the event `facility_id` and `event_id`; readers of version 1.0 take them as one number.
+//! Numbers from 128 on are free (8 to 127 are those of compact channels).
 
 use std::collections::HashSet;
 
@@ -21,7 +22,7 @@ const MAX_ELEMENTS: usize = 16;
 /// First number that is free in version 1.0.
 const FIRST_FREE: u16 = 128;
 
-/// The markers that tell viewers of the state of CPUs and processes, by the names that they know.
+/// The markers that show viewers the state of CPUs and processes, by the names that they know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateMarker {
     Schedule,
@@ -49,8 +50,8 @@ pub(super) enum StateMarker {
     Lost,
 }
 
-/// Facility, name and format of each, in the order of [`StateMarker`]. The state engine reads pids and numbers of 4 bytes only
-/// (ltt_event_get_unsigned of ltt/event.c).
+/// Facility, name and format of each, in the order of [`StateMarker`]. The state engine reads pids and
+/// numbers of 4 bytes only (ltt_event_get_unsigned of ltt/event.c).
 const STATE_MARKERS: [(&str, &str, &str); 22] = [
     ("kernel", "sched_schedule", "prev_pid #4d%d next_pid #4d%d prev_state #8d%lld"),
     ("kernel_arch", "syscall_entry", "syscall_id #4u%u ip #8x%llx"),
@@ -124,7 +125,8 @@ pub(super) struct EventMarker {
 }
 
 impl EventMarker {
-    /// Writes a record's fields. Returns how many of them the record does not have; zeros and empty texts stand for them.
+    /// Writes a record's fields. Returns how many of them the record does not have; zeros and empty texts
+    /// stand for them.
     pub(super) fn write(&self, printer: &Printer, record: &[u8], payload: &mut Payload) -> u64 {
         let mut missing = 0;
         for (index, part) in &self.parts {
@@ -276,7 +278,8 @@ pub(super) fn identifier(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
-/// Format of the marker of an event, and how to write it. The event's number is left out, for the marker tells it.
+/// Format of the marker of an event, and how to write it. The event's number is left out, because the marker
+/// has it.
 fn fields(printer: &Printer) -> (String, Vec<(usize, Part)>) {
     let mut format = Vec::new();
     let mut parts = Vec::new();
@@ -313,7 +316,8 @@ fn fields(printer: &Printer) -> (String, Vec<(usize, Part)>) {
     (if format.is_empty() { " ".to_owned() } else { format.join(" ") }, parts)
 }
 
-/// Kind and conversion of a number. LTTV does not know the size `8` behind `#`, and takes that of the conversion.
+/// Kind and conversion of a number. LTTV does not know the size `8` after `#`, and takes that of the
+/// conversion.
 fn conversion(size: u8, letter: char) -> String {
     if size == 8 { format!("#8{letter}%ll{letter}") } else { format!("#{size}{letter}%{letter}") }
 }

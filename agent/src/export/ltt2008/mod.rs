@@ -7,10 +7,11 @@
 //!        BUFFER_N                the same of another buffer of the recording
 //! ```
 //!
-//! The document was only partly kept up to date, so that no reader ever took it literally. What is written is what the reader of
-//! that month opens (LTTV 0.10.0-pre13); [`Options::literal`] writes the document to the letter. They differ in the start time
-//! of the trace header, in how the two bytes that name an event are used, and in the alignment of payloads where that is less
-//! than a pointer. `layout`, `marker` and `block` have the details.
+//! The document was only partly kept up to date, so that no reader ever took it literally. What is written is
+//! what the reader of that month opens (LTTV 0.10.0-pre13); [`Options::literal`] writes the document to the
+//! letter. They differ in the start time of the trace header, in how the two bytes that name an event are
+//! used, and in the alignment of payloads where that is less than a pointer. `layout`, `marker` and `block`
+//! have the details.
 
 mod block;
 mod control;
@@ -33,7 +34,7 @@ use super::{Format, full_name};
 use crate::output::Directory;
 use crate::tracedat::{Endian, FileOption};
 
-/// Records after which the job is told how far it is.
+/// Records between two reports of the job's progress.
 const STEP: u64 = 8192;
 /// Smallest block, and what blocks are multiples of: readers map them.
 pub const PAGE: u32 = 4096;
@@ -51,7 +52,7 @@ pub struct Options {
     pub alignment: Alignment,
     /// Bytes of a block of the CPUs' files: a multiple of [`PAGE`], up to [`MAX_BLOCK`].
     pub block_size: u32,
-    /// Byte order; that of the recording unless told otherwise.
+    /// Byte order; that of the recording by default.
     pub endian: Option<Endian>,
 }
 
@@ -220,7 +221,7 @@ struct LaneWriter<'t> {
 }
 
 impl LaneWriter<'_> {
-    /// Writes a record, and the changes of state that it tells of.
+    /// Writes a record, and the changes of state that it describes.
     fn record(&mut self, id: u16, time: u64, record: &[u8]) -> std::io::Result<()> {
         let events = self.trace.recording.events();
         let (Some(marker), Some(printer)) = (self.trace.markers.event(id), events.get(id)) else {
@@ -309,8 +310,8 @@ impl LaneWriter<'_> {
     }
 }
 
-/// The name of each lane's file. The top buffer's are `cpu_N`, those of others have their name; readers take `compact_N` for
-/// something else.
+/// The name of each lane's file. The top buffer's are `cpu_N`, those of others have their name; readers take
+/// `compact_N` for something else.
 fn file_names(recording: &Recording<'_>, flight_recorder: bool) -> Vec<String> {
     let prefix = if flight_recorder { "flight-" } else { "" };
     let mut channels: Vec<(&str, String)> = vec![("", "cpu".to_owned())];

@@ -100,7 +100,8 @@ impl Btf {
         Ok(Prototype { arguments, is_variadic, returns: TypeId(proto.size_or_type) })
     }
 
-    /// The members of a structure or union, those of anonymous ones inside it not among them; nothing for other types.
+    /// The members of a structure or union, those of anonymous ones inside it not among them; nothing for
+    /// other types.
     pub fn members(&self, type_id: TypeId) -> Result<Vec<Declared<'_>>, BtfError> {
         let (_, Some(head)) = self.resolve(type_id)? else { return Ok(Vec::new()) };
         if !matches!(head.kind, kind::STRUCT | kind::UNION) {
@@ -118,7 +119,7 @@ impl Btf {
         Ok(members)
     }
 
-    /// The names that can stand behind `.` or `->`: members, and those of anonymous structures and unions inside.
+    /// The names that can follow `.` or `->`: members, and those of anonymous structures and unions inside.
     pub fn member_names(&self, type_id: TypeId) -> Result<Vec<&str>, BtfError> {
         let mut names = Vec::new();
         let mut rest = vec![type_id];
@@ -143,20 +144,21 @@ impl Btf {
         self.values(&head, true)
     }
 
-    /// The names of the values of all enumerations. One that stands for different values in different ones is there more
-    /// than once.
+    /// The names of the values of all enumerations. One that stands for different values in different ones is
+    /// there more than once.
     pub fn constants(&self) -> Vec<(&str, i64)> {
         let is_enum = |head: &Head| matches!(head.kind, kind::ENUM | kind::ENUM64);
         let heads =
             || (1..=self.types.len() as u32).filter_map(|id| self.head(TypeId(id)).ok()).filter(is_enum);
-        // pahole tells signs from 1.24 on; without them, small negative numbers are likelier than the highest bit.
+        // pahole stores signs from 1.24 on; without them, small negative numbers are likelier than the
+        // highest bit.
         let tells_signs = heads().any(|head| head.kind_flag);
         let values = |head: Head| self.values(&head, head.kind_flag || !tells_signs).unwrap_or_default();
         heads().flat_map(values).collect()
     }
 
-    /// The values of the enumeration whose description begins with `head`, those of 4 bytes with a sign or without; nothing for
-    /// other types.
+    /// The values of the enumeration whose description begins with `head`, those of 4 bytes with a sign or
+    /// without; nothing for other types.
     fn values(&self, head: &Head, signed: bool) -> Result<Vec<(&str, i64)>, BtfError> {
         let mut found = Vec::new();
         for place in 0..head.vlen {
@@ -193,7 +195,8 @@ impl Btf {
         })
     }
 
-    /// The declaration of a thing of this type in C: `const char *name`, `void (*done)(struct bio *)`. Without a name, the type alone.
+    /// The declaration of a thing of this type in C: `const char *name`, `void (*done)(struct bio *)`.
+    /// Without a name, the type alone.
     pub fn declaration(&self, type_id: TypeId, name: &str) -> Result<String, BtfError> {
         self.declare(type_id, name.to_owned(), 0)
     }

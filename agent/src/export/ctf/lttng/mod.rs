@@ -27,7 +27,8 @@ pub(super) use texts::behind as text_behind;
 /// The version whose layout is written. Readers choose names of events by it.
 const VERSION: [u32; 3] = [2, 13, 9];
 
-/// What priorities of the kernel have more than those of lttng-modules: `MAX_RT_PRIO` (include/linux/sched/prio.h).
+/// What priorities of the kernel have more than those of lttng-modules: `MAX_RT_PRIO`
+/// (include/linux/sched/prio.h).
 const MAX_RT_PRIO: i64 = 100;
 
 /// A channel with the events of these lanes.
@@ -146,8 +147,8 @@ fn fields(printer: &Printer, reader: &RecordReader) -> Vec<Field> {
     fields
 }
 
-/// The bits of `rwbs` in lttng-modules, from the letters of `blk_fill_rwbs` (block/blk-core.c): an F for a flush before, the
-/// operation, and what goes with it. `None` if a letter is not known.
+/// The bits of `rwbs` in lttng-modules, from the letters of `blk_fill_rwbs` (block/blk-core.c): an F for a
+/// flush before, the operation, and what goes with it. `None` if a letter is not known.
 pub(super) fn operation_bits(letters: &[u8]) -> Option<u32> {
     const WRITE: u32 = 1 << 0;
     const DISCARD: u32 = 1 << 1;
@@ -193,8 +194,8 @@ pub(super) fn operation_bits(letters: &[u8]) -> Option<u32> {
     Some(bits)
 }
 
-/// What the metadata say of the trace. It claims the version of lttng-modules whose names it has, because readers choose names by it,
-/// and says who made it.
+/// What the metadata say of the trace. It claims the version of lttng-modules whose names it has, because
+/// readers choose names by it, and says who made it.
 pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Vec<(&'static str, String)> {
     let mut env = kernel::machine_env(recording, state);
     env.push(("tracer_name", quoted("lttng-modules")));
@@ -236,8 +237,8 @@ fn creation(recording: &Recording<'_>) -> Option<String> {
     ))
 }
 
-/// Year, month and day so many days after 1970-01-01, in the Gregorian calendar: years begin in March, and 400 of them have
-/// 146 097 days.
+/// Year, month and day so many days after 1970-01-01, in the Gregorian calendar: years begin in March, and
+/// 400 of them have 146 097 days.
 fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);

@@ -1,4 +1,5 @@
-//! What lttng-modules calls the kernel's events and fields (`include/instrumentation/events/*.h` of version 2.13).
+//! What lttng-modules calls the kernel's events and fields (`include/instrumentation/events/*.h` of version
+//! 2.13).
 
 /// How the events of a system are renamed.
 enum Rename {
@@ -86,7 +87,7 @@ const EVENTS: &[(&str, Rename)] = &[
     ("random", Prefix("random_")),
 ];
 
-/// Fields of scheduler events that lttng-modules names by the thread they tell of.
+/// Fields of scheduler events that lttng-modules names by the thread they are about.
 const THREADS: &[(&str, &str)] = &[
     ("pid", "tid"),
     ("prev_pid", "prev_tid"),
@@ -184,7 +185,8 @@ mod tests {
         assert!(is_priority("sched", "next_prio") && !is_priority("net", "prio"));
     }
 
-    /// Lines `system event name`: every event of lttng-modules 2.13 that a kernel of 5.15 or later can have, made from its headers.
+    /// Lines `system event name`: every event of lttng-modules 2.13 that a kernel of 5.15 or later can have,
+    /// made from its headers.
     const OF_LTTNG: &str = include_str!("names_2.13.txt");
 
     #[test]

@@ -1,8 +1,8 @@
-//! The state dump: what existed at the start, as events `lttng_statedump_*` (lttng-modules `src/lttng-statedump-impl.c`,
-//! `include/instrumentation/events/lttng-statedump.h`).
+//! The state dump: what existed at the start, as events `lttng_statedump_*` (lttng-modules
+//! `src/lttng-statedump-impl.c`, `include/instrumentation/events/lttng-statedump.h`).
 //!
-//! They have a channel of their own, so that their times, those at which the recorder looked, need not be merged with others. None
-//! is outside of the time that was recorded.
+//! They have a channel of their own, so that their times, those at which the recorder looked, need not be
+//! merged with others. None is outside of the time that was recorded.
 
 use super::super::super::{ExportError, Job};
 use super::super::schema::{Channel, Event, Field, Rules, Source, Trace};

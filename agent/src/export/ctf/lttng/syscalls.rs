@@ -1,16 +1,17 @@
 //! System calls: one event for each call and direction.
 //!
-//! The kernel has them in two ways: `syscalls:sys_enter_NAME` with named arguments, each stored as a long, and
-//! `raw_syscalls:sys_enter` with a number and six longs. The names and arguments for the latter come from a table of x86-64.
-//! Texts are in the former only, and only where the kernel or the recorder has read them.
+//! The kernel has them in two ways: `syscalls:sys_enter_NAME` with named arguments, each stored as a long,
+//! and `raw_syscalls:sys_enter` with a number and six longs. The names and arguments for the latter come from
+//! a table of x86-64. Texts are in the former only, and only where the kernel or the recorder has read them.
 
 use super::super::schema::{Choice, Event, Field, Source};
 use super::super::types::{Integer, Type};
 use super::{names, texts};
 use crate::event::Printer;
 
-/// Lines `number name argument:kind ...`; kinds are `i` int, `u` unsigned int, `l` long, `x` unsigned long, `p` pointer. Made from
-/// `arch/x86/entry/syscalls/syscall_64.tbl` and the formats of tracefs' `syscalls` of Linux 6.18.
+/// Lines `number name argument:kind ...`; kinds are `i` int, `u` unsigned int, `l` long, `x` unsigned long,
+/// `p` pointer. Made from `arch/x86/entry/syscalls/syscall_64.tbl` and the formats of tracefs' `syscalls` of
+/// Linux 6.18.
 const TABLE: &str = include_str!("syscalls_x86_64.txt");
 
 /// The type that an argument has in C, by the letter of the table.
@@ -24,7 +25,8 @@ fn of_kind(kind: &str) -> Integer {
     }
 }
 
-/// Fields of `syscalls:*`: arguments as long as their C types, or the texts behind them. The number is in the event's name.
+/// Fields of `syscalls:*`: arguments as long as their C types, or the texts behind them. The number is in the
+/// event's name.
 pub(super) fn fields(printer: &Printer, fields: Vec<Field>) -> Vec<Field> {
     let exit = printer.name().starts_with("sys_exit_");
     let call = printer.name().trim_start_matches("sys_enter_").trim_start_matches("sys_exit_");

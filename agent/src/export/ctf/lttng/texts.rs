@@ -1,7 +1,8 @@
 //! Arguments of system calls that are texts.
 //!
-//! The kernel's records have the addresses of these. Since Linux 6.19 they have copies too, for many more calls than lttng-modules
-//! reads texts of: a field `__NAME_val` behind the arguments for a text that the argument NAME points to (kernel/trace/trace_syscalls.c).
+//! The kernel's records have the addresses of these. Since Linux 6.19 they have copies too, for many more
+//! calls than lttng-modules reads texts of: a field `__NAME_val` after the arguments for a text that the
+//! argument NAME points to (kernel/trace/trace_syscalls.c).
 
 /// What stands for a text that was not recorded. LTTng's analyses call files so whose names they do not know.
 const UNRECORDED: &[u8] = b"unknown";
@@ -21,8 +22,8 @@ pub(super) fn argument_of(copy: &str) -> Option<&str> {
     copy.strip_prefix("__")?.strip_suffix("_val")
 }
 
-/// The text behind an address that the record has and nothing else: none behind no address, as lttng-modules has it, and otherwise
-/// a word in its place.
+/// The text behind an address that the record has and nothing else: none behind no address, as lttng-modules
+/// has it, and otherwise a word in its place.
 pub(in super::super) fn behind(address: u64) -> &'static [u8] {
     if address == 0 { b"" } else { UNRECORDED }
 }
