@@ -2,8 +2,8 @@
 //!
 //! On `bpfel-unknown-none` `AtomicU64` has no read-modify-write operations and its atomic loads are not
 //! selected, so the intrinsics are wrapped here, once. The fetching forms are fully ordered
-//! (Documentation/bpf/standardization/ instruction-set.rst, atomic operations; kernel/bpf JITs), which is
-//! what publishing a page relies on.
+//! (Documentation/bpf/standardization/instruction-set.rst, atomic operations; kernel/bpf JITs), which is what
+//! publishing a page relies on.
 
 use core::intrinsics::{AtomicOrdering, atomic_and, atomic_cxchg, atomic_or, atomic_xadd, atomic_xchg};
 

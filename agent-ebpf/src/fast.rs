@@ -4,7 +4,7 @@
 //! place for the record with the common fields filled in, stores the event's fields there, and calls
 //! `fast_end`. Both are in the object as programs, but are never loaded by themselves: the agent appends
 //! their instructions to the ones that it writes. Called with constants, they are verified for each event
-//! with what is constant there.
+//! with its constants.
 //!
 //! Such a program may be interrupted by another one at any point (`ring`, `side`).
 

@@ -2,11 +2,10 @@
 //!
 //! One writer at a time per CPU, which [`CpuControl::busy`] marks. Tracepoint programs cannot interrupt one
 //! another on a CPU (`bpf_prog_active`, `trace_call_bpf`, kernel/trace/bpf_trace.c), but raw tracepoint
-//! programs can interrupt them and each other, and such a one finds the flag set. It then writes to the side
-//! queue (`side`), which whoever holds the flag empties after its own record. Interrupts end in reverse
-//! order, so a plain load and a plain store take the flag: an interrupt between the two has released it when
-//! the store comes. Only where another task's program may come in between (`PREEMPTIBLE`) it takes an atomic
-//! exchange.
+//! programs can interrupt them and each other, and then find the flag set. They write to the side queue
+//! (`side`), which the flag's holder empties after its own record. Interrupts nest, so a plain load and a
+//! plain store take the flag: an interrupt between the two has released it when the store comes. Only where
+//! another task's program may come in between (`PREEMPTIBLE`) an atomic exchange is needed.
 //!
 //! A writer reads the clock after it has the flag, and so the ring is in the order of the time stamps. What
 //! interrupts it before that is older than its event, and goes to the ring before it.

@@ -1,9 +1,9 @@
 //! The side queue: records of programs that interrupted a writer (layout and order: `agent_ebpf`).
 //!
-//! Programs that append compete only for `side_tail`. Each takes the clock's time between looking at the tail
-//! and moving it, atomically and only if nobody else has: so entries are in the order of their times.
-//! Interrupts end in reverse order, so an entry that the owner of the ring sees is complete, unless programs
-//! can be preempted; then the marker says so.
+//! Programs that append compete only for `side_tail`. Each reads the clock between reading the tail and
+//! moving it with a compare-and-exchange: so entries are in time order. Interrupts end in reverse order, so
+//! an entry that the owner of the ring sees is complete, unless programs can be preempted; then the marker
+//! says so.
 
 use agent_ebpf::{
     CpuControl, KERNEL_STACK_MAX, LossCause, PAGE_SIZE, SIDE_ALIGN, SIDE_RECORD_MAX, SIDE_SKIP, SideEntry,

@@ -3,7 +3,7 @@
 //! the bytes. Characters that cannot be printed become dots; what is longer than the limit is cut and ends
 //! with three of them; of what cannot be read there are no bytes at all, not even a NUL.
 //!
-//! The kernel lets such a read fault, a program cannot: what is not in memory at the entry is not copied.
+//! The kernel can fault pages in, a program cannot: what is not resident at the entry is not copied.
 //!
 //! Words are read and written at any byte: these programs are for x86-64, where the verifier allows it, and
 //! the compiler, knowing it, would go byte by byte.

@@ -1,4 +1,4 @@
-//! Sampling and rate limits: what is left out of events that are wanted otherwise.
+//! Sampling and rate limits: what is left out of the events that pass the filters.
 
 use agent_ebpf::{LossCause, rate};
 

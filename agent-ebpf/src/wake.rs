@@ -1,4 +1,4 @@
-//! Waking the reader of a CPU's ring, once when enough pages wait for it, and not again before it has looked.
+//! Waking the reader of a CPU's ring: once when enough pages are pending, and not again before it has run.
 //!
 //! The reader sleeps on a tiny BPF ring buffer. A record in it with a forced wakeup reaches it from any
 //! context: the wakeup itself is done by an `irq_work` (`bpf_ringbuf_commit`, kernel/bpf/ringbuf.c), so

@@ -1,4 +1,4 @@
-//! What the names in formats stand for.
+//! The values of names in formats.
 //!
 //! The kernel puts numbers in place of the enumerators that its source names in TRACE_DEFINE_ENUM
 //! (kernel/trace/trace_events.c, `trace_event_update_all`). Others are left, and no reader of a file can know

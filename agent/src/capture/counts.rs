@@ -10,9 +10,9 @@
 //! | 16 | how far it came: [`Stage`] |
 //! | 64 + 256 i | two notes of the i-th CPU, of 128 bytes each |
 //!
-//! A note has a CRC-32 of what follows, and a number that rises. Notes are written in turns, so that one that
-//! was cut short leaves the one before it. A note is written *before* the data it counts, so that it never
-//! has less than the data.
+//! A note has a CRC-32 of what follows, and an increasing number. The two notes alternate, so that one that
+//! was cut short leaves the previous one. A note is written *before* the data it counts, so that it never has
+//! less than the data.
 
 use std::{
     collections::BTreeMap,

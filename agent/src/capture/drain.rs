@@ -2,9 +2,9 @@
 //!
 //! A thread serves a few CPUs. It sleeps until one of their rings is filled to a quarter, which the programs
 //! signal once, or until a deadline passes. Woken, it moves whole chunks; at the deadline all pages that are
-//! complete, however few. So a page waits for the deadline at most from the moment when it is complete, and
-//! as long as a round of the reader takes. The page that is being filled stays in the ring until it is full
-//! or the recording ends, however long that takes: the programs alone can complete it.
+//! complete, however few. So a complete page waits for the deadline plus a round of the reader at most. The
+//! page that is being filled stays in the ring until it is full or the recording ends, however long that
+//! takes: only the programs can complete it.
 //!
 //! A page's memory is released only after its bytes are in the spool.
 

@@ -1,4 +1,4 @@
-//! What a trace file needs beside the data and the thread names, kept so that a crash does not lose it.
+//! What a trace file needs besides the data and the thread names, stored so that a crash does not lose it.
 
 use std::{
     io::Write as _,

@@ -13,7 +13,7 @@
 //! | `recorder` | the running capture |
 //! | `drain` | reader threads: ring to spool |
 //! | `spool`, `segment` | data on its way to the file, written and read back |
-//! | `manifest`, `names`, `symbols` | what the file needs beside the data |
+//! | `manifest`, `names`, `symbols`, `state` | what the file needs besides the data |
 //! | `user_symbols` | names for user stacks |
 //! | `counts` | what is known of the rings of a recording that is killed |
 //! | `stats` | the loss ledger |

@@ -1,7 +1,7 @@
 //! The kernel's symbols, read while recording: the kernel takes a while to print them, and a stop should not
 //! wait for it.
 //!
-//! On a disk that is nearly full they are not stored: all of it is the data's. The kernel still has them when
+//! On a disk that is nearly full they are not stored: the data have priority. The kernel still has them when
 //! the file is made.
 
 use std::{

@@ -1,5 +1,5 @@
-//! Fields that events carry beside the kernel's own, because `record --context` was asked for them: what was
-//! known of the current thread and CPU when the event fired.
+//! Fields that `record --context` adds to the kernel's own: facts about the current thread and CPU when the
+//! event fired.
 //!
 //! They follow the event's own fields, in its format, and are called `ctx_NAME`, so that none is taken for
 //! one of the event's (`sched_waking` has a `pid`, a `comm` and a `prio` of its own). What has dynamic data

@@ -13,9 +13,8 @@
 //! print fmt: "comm=%s ...", REC->comm, ...
 //! ```
 //!
-//! The text can come from a file of anyone, so that nothing in it is trusted: every number is checked, and
-//! what a
-//! [`Format`] holds is never more than the text.
+//! The text can come from an untrusted file, so nothing in it is trusted: every number is checked, and a
+//! [`Format`] never holds more than the text.
 
 use std::collections::HashSet;
 use std::fmt;

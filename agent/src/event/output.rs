@@ -1,7 +1,7 @@
-//! Where text goes, and how much of it.
+//! Where text is written, and how much of it.
 //!
 //! Strings in records are bytes of any kind (a thread may give itself any name), so that an output takes
-//! bytes. A `Vec<u8>` keeps them as they are, a `String` and a [`fmt::Write`] get U+FFFD for what is no
+//! bytes. A `Vec<u8>` keeps them as they are, a `String` and a [`fmt::Write`] get U+FFFD for what is not
 //! UTF-8.
 
 use std::fmt;

@@ -1,7 +1,8 @@
 //! Typed access to the fields of a record.
 //!
-//! A record comes from a file of anyone: each access is checked against the record's length, and dynamic data
-//! that reaches beyond its end is an error. Nothing is copied; texts and arrays are slices of the record.
+//! A record comes from an untrusted file: each access is checked against the record's length, and dynamic
+//! data that reaches beyond its end is an error. Nothing is copied; texts and arrays are slices of the
+//! record.
 
 use super::format::{Array, Field, Format, Location};
 pub use crate::tracedat::Endian;
@@ -281,8 +282,8 @@ impl RecordReader {
         self.slots.get(index).map(|slot| slot.value(record, self.machine))
     }
 
-    /// The bytes of a field, by its place in the format, or of the data that it points to: a text with its NUL, which an empty one has and
-    /// one that was not recorded has not. `None` if there is no such field.
+    /// The bytes of a field, by its place in the format, or of the data that it points to: a text with its
+    /// NUL, which an empty one has and one that was not recorded has not. `None` if there is no such field.
     pub fn bytes<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<&'r [u8], FieldError>> {
         let Slot { offset, size, location, .. } = *self.slots.get(index)?;
         Some(bytes(record, offset, size, location, self.machine))

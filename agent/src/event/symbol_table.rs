@@ -1,4 +1,4 @@
-//! The symbols that a file brings along: `/proc/kallsyms` and the texts of `printk_formats`.
+//! The symbols in a file: `/proc/kallsyms` and the texts of `printk_formats`.
 
 use std::collections::BTreeMap;
 

@@ -9,7 +9,7 @@
 //! | [`recognise`] | which layout a directory has |
 //!
 //! A target layout implements [`Format`]; [`export`] does everything around it. No format holds more of a
-//! recording in memory than a few blocks for each CPU that is being worked on.
+//! recording in memory than a few blocks for each CPU that is being processed.
 
 pub mod blocks;
 pub mod ctf;

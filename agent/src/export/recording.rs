@@ -1,4 +1,4 @@
-//! A recording as every target layout wants it.
+//! A recording as every target layout needs it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! An export is written beside its final place and renamed when it is complete.
+//! An export is written under a temporary name and renamed when it is complete.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Wildcards as ftrace has them (`lib/glob.c`, `kernel/trace/trace_events_filter.c`): `*`, `?`, `[a-z]`,
 //! `[!a-z]` and the backslash that makes the next character an ordinary one.
 //!
-//! A crate for shell patterns would add braces and a meaning of `/`, which event names know nothing of.
+//! A crate for shell patterns would add braces and a special `/`, which event names do not have.
 
 /// Whether the whole of `text` is described by `pattern`.
 ///

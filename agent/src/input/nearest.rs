@@ -1,4 +1,4 @@
-//! Which of many names someone may have meant by one that does not exist.
+//! Which names a user may have meant by one that does not exist.
 
 /// The cost of turning `a` into `b` by inserting, deleting, replacing or swapping neighbouring characters.
 pub(crate) fn distance(a: &str, b: &str) -> usize {

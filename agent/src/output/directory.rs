@@ -1,7 +1,7 @@
 //! A directory that is held open.
 //!
-//! Whatever is done in it is done to one name of it, through its descriptor (openat(2) and its like): it
-//! stays the same directory however it is renamed or exchanged meanwhile. Symbolic links are never followed.
+//! Every operation is on one name in it, through its descriptor (openat(2) and the like): it stays the same
+//! directory even if it is renamed or exchanged meanwhile. Symbolic links are never followed.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

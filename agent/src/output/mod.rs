@@ -1,4 +1,5 @@
-//! Where files are written: directories by descriptor, and files that get their name when they are complete.
+//! Where files are written: directories by descriptor, and files that are renamed into place when they are
+//! complete.
 //!
 //! | file | subject |
 //! |---|---|

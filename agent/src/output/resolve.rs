@@ -1,14 +1,14 @@
 //! From a path to a directory and a name in it.
 //!
-//! The path is walked name by name, each opened below the directory before it, so that what is looked at is
-//! what is used. The rule for symbolic links is the one that the kernel has with `fs.protected_symlinks`,
-//! which not every system sets and which holds in sticky directories only: a link is followed if it belongs
-//! to whoever follows it, to root, or to the owner of the directory that it is in.
+//! The path is walked name by name, each opened below the directory before it, so that what is checked is
+//! what is used. The rule for symbolic links is that of the kernel's `fs.protected_symlinks`, which not every
+//! system sets and which applies to sticky directories only: a link is followed if it belongs to whoever
+//! follows it, to root, or to the owner of the directory that it is in.
 //!
-//! Where others than the owner of a directory can write to it, be it sticky or not, owners say less. A
-//! directory of another user in it may have been put there, and that user owns the links in it, too: below it
-//! the owner of the directory does not count. And another name of a link can be put there (link(2)), whoever
-//! the link belongs to: there a link with several names is not followed.
+//! Where others than the owner of a directory can write to it, sticky or not, owners prove less. A directory
+//! of another user in it may have been planted, and that user owns the links in it, too: below it the owner
+//! of the directory does not count. And another name of a link can be put there (link(2)), whoever the link
+//! belongs to: there a link with several names is not followed.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,5 +1,5 @@
-//! A file beside its final place, which is renamed when it is complete, so that no half of one ever has its
-//! name.
+//! A file under a temporary name, which is renamed when it is complete, so that no partial file ever has the
+//! final name.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,9 +1,9 @@
-//! Checksums of what is in a file, so that damage is found that breaks no structure.
+//! Checksums of a file's content, which find damage that breaks no structure.
 //!
 //! zstd frames carry a checksum of their own when our writer makes them. Option
 //! [`CHECKSUMS`](super::OptionId::CHECKSUMS) covers the rest: the file header, all metadata sections and
 //! options, and uncompressed trace data that went through the writer. Readers that do not know the option
-//! skip it. Tools that copy it into another file make it meaningless; therefore it has its own offset.
+//! skip it. In a copy in another file it is meaningless; therefore it holds its own offset.
 //!
 //! Layout, in the byte order of the file: u32 1; u64 offset in the file of these bytes; u32 count; each u64
 //! offset, u64 length, u32 CRC-32 (IEEE 802.3, as zlib's `crc32`); u32 CRC-32 of all these bytes before.

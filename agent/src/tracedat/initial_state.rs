@@ -2,8 +2,8 @@
 //!
 //! Events describe changes; the readers of other tracers need to know from what. The recorder stores it in
 //! the file option [`InitialState::OPTION`], which stock readers skip: JSON text (RFC 8259), or a zstd frame
-//! (RFC 8878) that holds JSON text. Which of the two it is shows in the first byte. Members that are not
-//! known are skipped, those that are missing have their default.
+//! (RFC 8878) that holds JSON text. The first byte distinguishes the two. Unknown members are skipped,
+//! missing ones have their default.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,7 @@
-//! The loss ledger: what our recorder says of the events that it recorded and lost.
+//! The loss ledger: how many events our recorder recorded and lost.
 //!
-//! It is a JSON object in option [`LEDGER`](super::OptionId::LEDGER), a text that ends with NUL. Members that
-//! are not known are left alone.
+//! It is a JSON object in option [`LEDGER`](super::OptionId::LEDGER), a text that ends with NUL. Unknown
+//! members are ignored.
 
 use crate::json::Value;
 

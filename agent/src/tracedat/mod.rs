@@ -3,8 +3,8 @@
 //!
 //! A file is a header, then sections in any order. Options sections hold small facts and the offsets of all
 //! other sections; they are chained, and the header points at the first. The format is described in
-//! trace-cmd.dat.v7(5); what readers want beyond it stands, with the reason, at the code that obeys, and as a
-//! whole in `docs/file-format.md`.
+//! trace-cmd.dat.v7(5); what readers require beyond it is explained at the code concerned, and as a whole in
+//! `docs/file-format.md`.
 //!
 //! | module | what |
 //! |---|---|
@@ -21,9 +21,8 @@
 //! | [`check`] | whether a file is what it should be |
 //! | [`rewrite`] | new files out of ones that were read: other versions, parts, several in one |
 //!
-//! Nothing here knows of eBPF, processes or terminals. For an example of a whole file see [`Writer`], for
-//! reading one
-//! [`Reader`](reader::Reader).
+//! Nothing here depends on eBPF, processes or terminals. For an example of a whole file see [`Writer`], for
+//! reading one [`Reader`](reader::Reader).
 
 pub mod check;
 pub mod checksum;

@@ -1,6 +1,6 @@
 //! File options: facts about a recording that are not events.
 //!
-//! Layouts are those of trace-cmd.dat.v7(5), OPTIONS SECTION; where readers want more than it says, the
+//! Layouts are those of trace-cmd.dat.v7(5), OPTIONS SECTION; where readers require more than that, the
 //! comment at the option says so.
 
 use std::fmt::Write as _;

@@ -3,8 +3,8 @@
 //! The draft is then in the spool itself, and so is a journal of what is where. It holds at any moment, also
 //! when the process is killed or the power fails: a piece's first `moved` bytes are in the draft, the rest is
 //! in its segment. A step is copied and synced to the disk before the journal has it, and journalled before
-//! its blocks are freed. Going back takes the same steps from the end, so that an attempt to recover that
-//! fails costs nothing either.
+//! its blocks are freed. Going back takes the same steps from the end, so that a failed attempt to recover
+//! loses nothing either.
 
 use std::{
     collections::{HashMap, hash_map::Entry},

@@ -1,4 +1,4 @@
-//! What is known of a recording that did not end by itself: what its data show, and what its readers noted.
+//! What is known of a recording that was cut short: what its data show, and what its readers noted.
 
 use super::CpuData;
 use crate::capture::{

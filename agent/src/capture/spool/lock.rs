@@ -1,8 +1,8 @@
-//! Whose a spool directory is: its lock, and how it comes to its name and leaves it.
+//! Ownership of a spool directory: its lock, and how it gets and loses its name.
 //!
-//! Who holds the lock of the directory that has the name, and nobody else, may rename or remove that
-//! directory. A directory has a held lock in it before it gets the name. So two recorders never have one
-//! directory, whatever one does between two steps of the other.
+//! Only the holder of its lock may rename or remove the directory that has the name. A directory has a held
+//! lock in it before it gets the name. So two recorders never share a directory, whatever one does between
+//! two steps of the other.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -3,7 +3,7 @@
 //! A record of `ftrace:user_stack` has addresses, and readers look every address up in the file's one table
 //! of symbols. So while stacks are recorded, the mappings of all processes are noted in the spool
 //! (`journal`), and when the file is made, each address that is in some user stack gets an entry of its own
-//! in the table (`resolve`). A process may be long gone by then.
+//! in the table (`resolve`). Its process may have ended long before.
 
 mod journal;
 mod resolve;

@@ -2,9 +2,8 @@
 //!
 //! Readers know one address space, and recordings have many processes. So an entry is made for each address
 //! that some stack has, and only for those: exact, named `function+0x12`, which `%ps` prints as it is. Where
-//! two processes have different code at one address, both names stand there. What is after an address is
-//! closed with an entry that says so, as readers would take the nearest name below for everything that is not
-//! in a stack.
+//! two processes have different code at one address, the entry has both names. Another entry ends each
+//! address, because readers take the nearest name below for everything that is not in a stack.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},

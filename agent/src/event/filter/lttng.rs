@@ -8,9 +8,9 @@
 //! unary    = { "+" | "-" | "!" | "~" } (field | "$ctx." name | number | text | "(" or ")")
 //! ```
 //!
-//! Operators of bits bind stronger than comparisons, and so does `!`: `!a == 0` is `(!a) == 0`. A star in a
+//! Bitwise operators bind tighter than comparisons, and so does `!`: `!a == 0` is `(!a) == 0`. A star in a
 //! text is a wildcard, `\*` is not. What LTTng itself refuses is refused: arithmetic, numbers with a
-//! fraction, texts with other comparisons than `==` and `!=`. So are what there is nothing for: elements of
+//! fraction, texts with other comparisons than `==` and `!=`. So is what has no equivalent here: elements of
 //! arrays and structures, `$app`, and the result of one comparison compared again.
 
 use super::ast::{Context, Expr, ExprKind, MatchOp, Span};

@@ -1,4 +1,4 @@
-//! Filters: which records of which events someone wants.
+//! Filters: which records of which events are selected.
 //!
 //! ```text
 //! sched_switch, sched_waking: prio < 100 && !(comm =~ "^kworker" || CPU == 3)

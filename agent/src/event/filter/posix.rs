@@ -1,8 +1,7 @@
 //! Regular expressions as libtraceevent has them: POSIX basic ones with GNU's additions (regcomp(3) without
-//! `REG_EXTENDED`), case left aside, found anywhere in the text.
+//! `REG_EXTENDED`), case-insensitive, matched anywhere in the text.
 //!
-//! They are translated for the `regex` crate, which takes time in proportion to the text, whatever the
-//! expression.
+//! They are translated for the `regex` crate, which takes time linear in the text, whatever the expression.
 
 use std::fmt::Write as _;
 

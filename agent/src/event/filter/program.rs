@@ -1,4 +1,4 @@
-//! A filter's expression made for the records of one event, and run.
+//! A filter's expression, compiled for the records of one event, and its evaluation.
 //!
 //! Nothing is looked up by name any more and nothing is allocated. What has no value (a record that ends
 //! before the field, division by zero) makes the comparison it is in false.

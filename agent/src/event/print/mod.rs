@@ -5,7 +5,7 @@
 //! (include/trace/stages/stage3_trace_output.h): C expressions over the record's fields, a handful of
 //! functions, and printf conversions of lib/vsprintf.c.
 //!
-//! The text may come from a file of anyone: nesting is limited, tables and loops are bounded by the text and
+//! The text may come from an untrusted file: nesting is limited, tables and loops are bounded by the text and
 //! by the record, and the text of one record is at most [`MAX_TEXT`] bytes.
 //!
 //! | file | subject |

@@ -2,7 +2,7 @@
 //!
 //! The kernel does this itself for enumerators that its source names in TRACE_DEFINE_ENUM
 //! (kernel/trace/trace_events.c, trace_event_update_all); many are forgotten, and then no reader of a file
-//! can know them. Who records has the kernel's BTF at hand.
+//! can know them. A recorder has the kernel's BTF.
 
 use std::borrow::Cow;
 

@@ -81,7 +81,8 @@ pub(super) enum Source {
     Element(usize, usize),
     /// What is known of a text by its address, which is the field at this place of the record.
     TextBehind(usize),
-    /// The copy of a text in the first field, or what is known of it by its address in the second, if the recorder had none.
+    /// The copy of a text in the first field, or what is known of it by its address in the second, if the
+    /// recorder had none.
     Copy(usize, usize),
     /// What is known of a text by its address, which is an element of an array at this place.
     TextBehindElement(usize, usize),

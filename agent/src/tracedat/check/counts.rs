@@ -1,4 +1,4 @@
-//! What the recorder counted, against what is there.
+//! The recorder's counts, compared with the data.
 
 use super::super::layout::OptionId;
 use super::super::ledger::Ledger;

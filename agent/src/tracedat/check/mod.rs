@@ -1,9 +1,9 @@
 //! Checking a file: every structure, size, checksum, page and record, against the format and against each
 //! other.
 //!
-//! A reader takes what it can get. A check wants to know whether that is all there was, and says of every
-//! fault where it is, what it means, and what stock readers make of it ([`Rule`]). After a fault it goes on
-//! wherever what follows can be found.
+//! A reader uses what it can read. A check finds out whether that is everything, and reports every fault with
+//! its place, its meaning, and what stock readers do with it ([`Rule`]). After a fault it continues wherever
+//! the rest can be found.
 //!
 //! | module | what |
 //! |---|---|
@@ -15,11 +15,11 @@
 //! | `data` | chunks, pages and records, a thread per CPU |
 //! | `counts` | what the recorder counted against what is there |
 //!
-//! Memory is bounded as for reading: no size is believed, and of the faults of one rule no more than
-//! [`KEPT_PER_RULE`] are kept in words.
+//! Memory is bounded as for reading: no size is trusted, and at most [`KEPT_PER_RULE`] faults of a rule are
+//! kept as text.
 //!
 //! What cannot be found out: bytes that no structure and no checksum covers may be changed into others that
-//! are possible as well. `docs/file-format.md` says which these are.
+//! are equally valid. `docs/file-format.md` says which these are.
 
 mod buffers;
 mod checksums;

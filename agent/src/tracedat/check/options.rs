@@ -1,4 +1,4 @@
-//! Options: texts that end, numbers of the right size.
+//! Options: texts that end with NUL, numbers of the right size.
 
 use std::collections::{BTreeMap, BTreeSet};
 

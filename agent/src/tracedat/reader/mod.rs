@@ -12,12 +12,13 @@
 //! | `time` | from the times on the pages to those that are shown |
 //! | `counts` | how many events of which kind, without looking at them |
 //!
-//! The bytes of a file are not believed: a size is compared with what is there before anything is allocated
-//! for it, and no bytes make the reader panic. What a page says is wrong ends that page; metadata that cannot
-//! be read are left out and reported of in [`Reader::problems`]; only a file without header, first options or
-//! page layout cannot be opened.
+//! The bytes of a file are not trusted: a size is compared with the bytes that exist before anything is
+//! allocated for it, and no bytes make the reader panic. A damaged page ends early; metadata that cannot be
+//! read are left out and reported in [`Reader::problems`]; only a file without header, first options or page
+//! layout cannot be opened.
 //!
-//! A [`Reader`] is never changed by reading: any number of iterators, on any threads, can be at work in one.
+//! A [`Reader`] is never changed by reading: any number of iterators, on any threads, can use one at the same
+//! time.
 
 mod counts;
 pub(super) mod cursor;

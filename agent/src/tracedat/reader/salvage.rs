@@ -1,10 +1,10 @@
-//! Opening what is left of a file. Of version 7: sections are looked for where nothing leads to them any
+//! Opening what is left of a file. In version 7, sections are searched for where no option leads to them any
 //! more.
 //!
 //! A recorder writes the list of a buffer's CPUs after the data, so that a file that was cut off has lost it.
-//! What the list told can be found again: compressed data begin with the number of chunks and go on from
+//! What was in the list can be reconstructed: compressed data begin with the number of chunks and go on from
 //! chunk to chunk; of pages, those of the next CPU begin where time goes back. Only the numbers of the CPUs
-//! are gone: they are counted from 0 in the order of the file.
+//! are lost: they are counted from 0 in the order of the file.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,10 +1,9 @@
 //! Opening what is left of a file of version 6, where each part begins after the one before and only sizes
 //! say where.
 //!
-//! From the front it is read as far as it goes. The trace data are found by their names. In front of them are
-//! three texts with their sizes before them, and a size that is as far away as it says is no chance; so these
-//! are found backwards. Formats that lie in between are found one by one: each begins with its size and
-//! `name: `.
+//! From the front it is read as far as possible. The trace data are found by their names. Before them are
+//! three texts, each preceded by its size, and a size that matches its distance is no coincidence; so these
+//! are found backwards. Formats in between are found one by one: each begins with its size and `name: `.
 
 use super::super::layout::{SectionId, V6_FLYRECORD, V6_LATENCY, V6_OPTIONS};
 use super::super::page::PageLayout;
@@ -175,8 +174,7 @@ impl Damaged<'_> {
     }
 
     /// Where the size, of `width` bytes, of a text stands that ends at `end`. Texts have no bytes that could
-    /// be a size of less than
-    /// [`MAX_TEXT`].
+    /// be a size of less than [`MAX_TEXT`].
     fn text_before(&self, from: u64, end: u64, width: u64) -> Option<u64> {
         let first = from.max(end.saturating_sub(MAX_TEXT));
         let mut behind = end.checked_sub(width)?;

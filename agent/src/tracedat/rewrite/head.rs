@@ -1,4 +1,4 @@
-//! What a file has beside trace data.
+//! What a file has besides trace data.
 
 use super::super::endian::Encoder;
 use super::super::layout::{OptionId, SectionId};

@@ -1,4 +1,4 @@
-//! Several files in one, on one line of time.
+//! Several files in one, on one time line.
 
 mod events;
 mod facts;

@@ -10,12 +10,12 @@
 //! | `merge` | several files in one |
 //! | `repair` | what is intact of a damaged file |
 //!
-//! Whatever changes costs what it must: chunks in which nothing changes are copied as they are compressed,
-//! though they are looked through, so that damage is not passed on; pages in which nothing changes are copied
-//! as they are; only records of other pages are rewritten. Marks of lost events stay before the record that
-//! they were before.
+//! Only what changes is processed: chunks in which nothing changes are copied as they are compressed, though
+//! they are checked, so that damage is not passed on; pages in which nothing changes are copied as they are;
+//! only records of other pages are rewritten. Marks of lost events stay before the record that they were
+//! before.
 //!
-//! One chunk of the input and one of the output are in memory at a time, beside the metadata.
+//! One chunk of the input and one of the output are in memory at a time, plus the metadata.
 
 mod convert;
 mod error;

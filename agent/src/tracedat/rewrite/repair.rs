@@ -20,8 +20,7 @@ const MAX_CPUS: u32 = 1 << 16;
 /// mark of lost events.
 ///
 /// The new file has the version of the old one, and its compression unless another is given. What was lost is
-/// in
-/// [`Rewritten::lost`], piece by piece; `notes` are those of opening the file.
+/// in [`Rewritten::lost`], piece by piece; `notes` are those of opening the file.
 ///
 /// # Errors
 /// [`RewriteError::Nothing`] if there is damage and no event can be saved; the source or the output failed.

@@ -9,8 +9,8 @@
 //! strings                   descriptions of the sections
 //! ```
 //!
-//! The link from A to B is written last: until then a reader finds a file without events, never one with half
-//! of them. Sections follow each other without gaps, because the descriptions are looked for by walking from
+//! The link from A to B is written last: until then a reader finds a file without events, never one with part
+//! of them. Sections follow each other without gaps, because readers find the descriptions by walking from
 //! section to section.
 
 mod buffer;

@@ -2,7 +2,7 @@
 //! `src/lttng-statedump-impl.c`, `include/instrumentation/events/lttng-statedump.h`).
 //!
 //! They have a channel of their own, so that their times, those at which the recorder looked, need not be
-//! merged with others. None is outside of the time that was recorded.
+//! merged with others. None is outside of the recorded time span.
 
 use super::super::super::{ExportError, Job};
 use super::super::schema::{Channel, Event, Field, Rules, Source, Trace};
