@@ -32,6 +32,9 @@ __attribute__((noinline)) const char *named(int n)
     return n % 2 ? "odd" : "even";
 }
 
+/* Begins with an instruction that the kernel does not run elsewhere, and is never called. */
+__asm__(".globl halts\n.type halts, @function\nhalts: hlt\nret\n.size halts, . - halts\n");
+
 static int count;
 
 void *calls(void *unused)

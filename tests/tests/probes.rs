@@ -1,7 +1,13 @@
 //! Uprobes and markers: values, counts and errors, against ftrace's uprobe events and stock trace-cmd.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::{fs, io::Write as _, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::{Read as _, Write as _},
+    path::Path,
+    process::Stdio,
+};
 
 use integration_tests::{
     binaries::{Link, tool},
@@ -211,17 +217,117 @@ fn a_method_of_rust_is_probed_by_its_name() {
     assert_eq!(amounts, (0..5).map(|i| format!("amount={i}")).collect::<Vec<_>>());
 }
 
+/// The names of the recorded systems' events in `out.dat`, as stock trace-cmd has them.
+fn stock_events(dir: &Path) -> BTreeSet<String> {
+    let listed = trace_cmd::run(["dump".as_ref(), "--events".as_ref(), dir.join("out.dat").as_os_str()]).out;
+    listed.lines().filter_map(|line| line.trim().strip_prefix("name: ")).map(str::to_owned).collect()
+}
+
 #[test]
-fn a_pattern_probes_many_functions() {
+fn a_pattern_makes_an_event_of_each_function() {
     let scratch = Scratch::new();
     let dir = scratch.path();
     let Probed { program, file } = build(dir, Link::Pie);
-    let probe = format!("both={}:[nw]*[dk]", file.display());
-    record(dir, &["--uprobe", &probe], &program, &["10"]);
-    // `work` and `named`, each by its address.
-    let texts = stock_texts(dir, "both");
-    assert_eq!(texts.len(), 22, "{texts:?}");
-    assert_eq!(texts.iter().collect::<std::collections::BTreeSet<_>>().len(), 2, "{texts:?}");
+    let pattern = format!("{}:[nw]*[dk]", file.display());
+    let (with_filter, as_one) = (format!("{pattern} n=%di:s32"), format!("both={pattern}"));
+    let options = ["--uprobe", &pattern, "--uretprobe", &pattern, "--uprobe", &with_filter, "-f", "n == 3"];
+    record(dir, &[&options[..], &["--uprobe", &as_one]].concat(), &program, &["10"]);
+    let addresses = |event| stock_texts(dir, event).into_iter().collect::<BTreeSet<_>>();
+    for (function, calls) in [("work", 12), ("named", 10)] {
+        assert_eq!(stock_texts(dir, function).len(), calls, "{function}");
+        assert_eq!(addresses(function).len(), 1, "{function}");
+        assert_eq!(stock_texts(dir, &format!("{function}__return")).len(), calls, "{function}");
+        // The same functions again: a name is that of one event.
+        let filtered = stock_texts(dir, &format!("{function}_1"));
+        assert_eq!(filtered.iter().map(|text| arguments_of(text)).collect::<Vec<_>>(), ["n=3"], "{function}");
+    }
+    assert_ne!(addresses("work"), addresses("named"));
+    // With a name it is one event, of both functions.
+    let both = stock_texts(dir, "both");
+    assert_eq!(both.len(), 22, "{both:?}");
+    assert_eq!(addresses("both"), &addresses("work") | &addresses("named"));
+}
+
+#[test]
+fn a_pattern_finds_the_functions_of_libc() {
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    let Probed { program, .. } = build(dir, Link::Pie);
+    record(dir, &["--uprobe", "libc.so.6:put* text=+0(%di):string", "-F"], &program, &["3"]);
+    let puts: Vec<String> = stock_texts(dir, "puts");
+    assert_eq!(puts.iter().map(|text| arguments_of(text)).collect::<Vec<_>>(), ["text=\"done\""]);
+    // What the dynamic linker knows of them, by address: several names of one place are one event.
+    let linked = tool(dir, "ldd", &[program.to_str().unwrap()]);
+    let libc = linked.lines().find(|line| line.contains("libc.so.6")).unwrap();
+    let libc = libc.split_whitespace().nth(2).unwrap();
+    let mut places: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in tool(dir, "nm", &["-D", "--defined-only", libc]).lines() {
+        let [address, kind, name] = line.split_whitespace().collect::<Vec<_>>()[..] else { continue };
+        let name = name.split('@').next().unwrap();
+        if name.starts_with("put") && ["T", "W", "t"].contains(&kind) {
+            places.entry(address.to_owned()).or_default().insert(name.to_owned());
+        }
+    }
+    let events = stock_events(dir);
+    assert!(places.len() > 5, "{places:?}");
+    for names in places.values() {
+        assert_eq!(names.intersection(&events).count(), 1, "{names:?} {events:?}");
+    }
+    assert!(!events.iter().any(|name| name.contains("cold")), "parts of functions: {events:?}");
+}
+
+#[test]
+fn what_of_a_pattern_cannot_be_probed_is_left_out() {
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    let Probed { program, file } = build(dir, Link::Library);
+    // The kernel looks at the instructions when the file is mapped: here, before the recording.
+    let script =
+        "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('mapped', flush=True); sys.stdin.read()";
+    let mut mapped = std::process::Command::new("python3")
+        .args(["-c", script, file.to_str().unwrap()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut ready = [0; 6];
+    mapped.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    let some = format!("{}:[hw]*[ks]", file.display());
+    let ended = record(dir, &["--uprobe", &some], &program, &["4"]);
+    let none = format!("{}:halt*", file.display());
+    let refused =
+        run(&mut agent(dir, ["record", "-o", "none.dat", "--uprobe", &none, program.to_str().unwrap()]));
+    drop(mapped.stdin.take());
+    mapped.wait().unwrap();
+    assert_eq!(stock_texts(dir, "work").len(), 6);
+    assert!(ended.err.contains("not recorded: uprobes:halts"), "{}", ended.err);
+    refused.expect(111).says(&["uprobes:halts", "offset may be inside of"]);
+}
+
+#[test]
+fn a_pattern_makes_an_event_of_each_marker() {
+    let scratch = Scratch::new();
+    let dir = scratch.path();
+    let Probed { program, file } = build(dir, Link::Pie);
+    let (all, some) =
+        (format!("{}:probed:*", file.display()), format!("{}:p*d:*l*n text=+0(arg3):string", file.display()));
+    let named = format!("mine/alone={}:probed:gu*", file.display());
+    record(dir, &["--usdt", &all, "--usdt", &some, "--usdt", &named], &program, &["4"]);
+    assert_eq!(stock_events(dir), ["alone", "guarded", "plain", "plain_1"].map(str::to_owned).into());
+    for event in ["guarded", "alone"] {
+        let wanted: Vec<String> = (0..4).map(|i| format!("arg1={} arg2={i}", i * 3)).collect();
+        let texts = stock_texts(dir, event);
+        assert_eq!(texts.iter().map(|text| arguments_of(text)).collect::<Vec<_>>(), wanted, "{event}");
+    }
+    assert_eq!(stock_texts(dir, "plain").len(), 4);
+    let labels = stock_texts(dir, "plain_1");
+    assert_eq!(labels.iter().map(|text| arguments_of(text)).collect::<Vec<_>>(), ["text=\"label\""; 4]);
+    // Markers that lack what is asked for are left out, as long as there is another.
+    let third = format!("{}:probed:* third=arg3", file.display());
+    let ended = record(dir, &["--usdt", &third], &program, &["4"]);
+    assert_eq!(stock_events(dir), ["plain"].map(str::to_owned).into());
+    let note = "not recorded: probed:guarded: `arg3`";
+    assert!(ended.err.contains(note) && ended.err.contains("has 2 arguments"), "{}", ended.err);
 }
 
 #[test]
@@ -318,7 +424,18 @@ fn what_cannot_be_probed_is_told() {
         NO_SUCH,
         &["no marker probed:pain", "probed:plain"],
     );
-    refused(dir, "--usdt", &format!("{file}:probed:plain x=arg9"), USAGE, &["the marker has 3 arguments"]);
+    let arguments = ["the marker probed:plain has 3 arguments"];
+    refused(dir, "--usdt", &format!("{file}:probed:plain x=arg9"), USAGE, &arguments);
+    uprobe(&format!("{file}:wrok*"), NO_SUCH, &["no function of", "matches wrok*", "list --symbols"]);
+    let many = ["* matches ", "at most 256 events", "as one event: NAME=PATH:PATTERN"];
+    uprobe("libc.so.6:*", USAGE, &many);
+    let usdt = |marker: &str, code, texts: &[&str]| {
+        refused(dir, "--usdt", &format!("{file}:{marker}"), code, texts);
+    };
+    usdt("probed:x*", NO_SUCH, &["no marker of", "matches probed:x*", "list --usdt"]);
+    usdt("other*:plain", NO_SUCH, &["no marker of", "matches other*:plain"]);
+    usdt("probed:* x=arg9", USAGE, &["`arg9`", "has 3 arguments"]);
+    refused(dir, "--usdt", &format!("one={file}:probed:*"), USAGE, &["one name cannot be that of 2 markers"]);
 
     tool(dir, "strip", &["-o", "stripped", file]);
     uprobe("./stripped:work", NO_SUCH, &["no function work", "stripped of its symbols"]);

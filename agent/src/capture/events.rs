@@ -169,7 +169,7 @@ impl EventPlan {
             let (name, id, prints_symbols) = match event {
                 ProbeEvent::Own(shape) => {
                     let name = format!("{}:{}", shape.system, shape.name);
-                    if self.has_format(&shape.system, &shape.name) {
+                    if self.has_event(&shape.system, &shape.name) {
                         return Err(NameTaken(name));
                     }
                     let id = self.free_id();
@@ -212,7 +212,8 @@ impl EventPlan {
         Ok(())
     }
 
-    fn has_format(&self, system: &str, name: &str) -> bool {
+    /// Whether there is an event of this name, or only its format.
+    pub fn has_event(&self, system: &str, name: &str) -> bool {
         let formats =
             self.systems.iter().filter(|(known, _)| known == system).flat_map(|(_, formats)| formats);
         formats.filter_map(|text| name_and_id(text)).any(|(known, _)| known == name)

@@ -176,7 +176,10 @@ impl CliError {
 
 fn of_probe(error: &DynamicError) -> ExitCode {
     match error {
-        DynamicError::Spec(_) | DynamicError::TooMuch(_) | DynamicError::Filter(_) => ExitCode::Usage,
+        DynamicError::Spec(_)
+        | DynamicError::TooMuch(_)
+        | DynamicError::TooMany(_)
+        | DynamicError::Filter(_) => ExitCode::Usage,
         DynamicError::Hook(_) | DynamicError::NotTraced(_) => ExitCode::Unsupported,
         DynamicError::Symbols(_) => ExitCode::NotPermitted,
         DynamicError::Tracefs(error) => of_tracefs(error),

@@ -156,7 +156,7 @@ impl Plan {
                 never.join(", ")
             ));
         }
-        args.probes.add_to(&mut events, (&option_rules, &facts), &tracefs, btf.as_ref())?;
+        notes.extend(args.probes.add_to(&mut events, (&option_rules, &facts), &tracefs, btf.as_ref())?);
         args.stacks.apply(&tracefs, &mut events)?;
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),

@@ -10,7 +10,7 @@ use crate::{
         tracefs::Tracefs,
     },
     probe::{
-        dynamic::{DynamicError, Environment, function, graph, kernel, usdt, user},
+        dynamic::{DynamicError, Environment, IsTaken, Planned, function, graph, kernel, usdt, user},
         filter::{Facts, ProbeRule},
         plan::ProbePlan,
         typed::{End, TypedError, Types},
@@ -20,14 +20,14 @@ use crate::{
 /// How the functions of a call graph are hooked.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GraphHooksArg {
-    /// As it suits the kernel: the first of the following that it has.
+    /// The first of the following that the kernel supports.
     #[default]
     Auto,
-    /// A program at entries and returns (Linux 6.10).
+    /// One program at entries and returns (Linux 6.10).
     Session,
-    /// One at entries, and one at returns (5.18).
+    /// One program at entries, one at returns (5.18).
     Returns,
-    /// Kprobes, for a few functions (6.0).
+    /// A kprobe for each entry and return, for few functions (6.0).
     Kprobes,
 }
 
@@ -46,7 +46,8 @@ impl GraphHooksArg {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Probes")]
 pub struct ProbeArgs {
-    /// Record a place in a kernel function, or the entries of all that match: `[GRP/][NAME=]FUNC[+OFF] [ARG=]FETCH[:TYPE]...`
+    /// Record a kernel function, a place in it, or all functions that match, as one event: `[GRP/][NAME=]FUNC[+OFF]
+    /// [ARG=]FETCH[:TYPE]...`
     #[arg(long, value_name = "PROBE")]
     pub kprobe: Vec<String>,
 
@@ -71,27 +72,29 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "GLOB")]
     pub function_graph: Vec<String>,
 
-    /// Record so many levels of the graph, the functions of --function-graph being the first; 0 is all
+    /// Maximum depth of the graph, counted from the functions of --function-graph; 0 means unlimited
     #[arg(long, value_name = "N", requires = "function_graph")]
     pub max_graph_depth: Option<u32>,
 
-    /// Below the functions of --function-graph record only those that match
+    /// Record only matching functions below those of --function-graph
     #[arg(long, value_name = "GLOB", requires = "function_graph")]
     pub graph_filter: Vec<String>,
 
-    /// How to hook the functions of a graph
+    /// How to attach to the functions of a graph
     #[arg(long, value_name = "HOW", default_value = "auto", requires = "function_graph")]
     pub graph_hooks: GraphHooksArg,
 
-    /// Record a place in a program or library: `[NAME=]PATH:FUNC[+OFF] [ARG=]FETCH[:TYPE]...`
+    /// Record a function of a program or library, or a place in it: `[NAME=]PATH:FUNC[+OFF] [ARG=]FETCH[:TYPE]...`. A pattern makes an
+    /// event of each function that matches, named after it ('libc.so.6:pthread_mutex_*'); with NAME= all of them are one event
     #[arg(long, value_name = "PROBE")]
     pub uprobe: Vec<String>,
 
-    /// Record the return of a function in a program or library, with $retval
+    /// Record the return of a function of a program or library, with $retval
     #[arg(long, value_name = "PROBE")]
     pub uretprobe: Vec<String>,
 
-    /// Record a marker in a program or library: `[NAME=]PATH:PROVIDER:MARKER [[ARG=]FETCH[:TYPE]...]`
+    /// Record a USDT marker of a program or library: `[NAME=]PATH:PROVIDER:MARKER [[ARG=]FETCH[:TYPE]...]`. With a pattern, such as
+    /// PROVIDER:*, each marker that matches is an event, named after it
     #[arg(long, value_name = "PROBE")]
     pub usdt: Vec<String>,
 }
@@ -108,16 +111,18 @@ impl ProbeArgs {
             .all(|probes| probes.is_empty())
     }
 
-    /// Adds the probes to what is recorded; `rules` are what is wanted of them, with what filters need to know.
+    /// Adds the probes to what is recorded; `rules` are what is wanted of them, with what filters need to know. Gives what of the patterns
+    /// cannot be recorded, for the user.
     pub(super) fn add_to(
         &self,
         events: &mut EventPlan,
         rules: (&OptionRules, &Facts),
         tracefs: &Tracefs,
         btf: Result<&Btf, &BtfError>,
-    ) -> Result<(), CliError> {
+    ) -> Result<Vec<String>, CliError> {
+        let mut notes = Vec::new();
         if self.is_empty() {
-            return Ok(());
+            return Ok(notes);
         }
         self.add_typed(events, rules, btf)?;
         let environment = Environment::of_kernel(btf);
@@ -128,18 +133,18 @@ impl ProbeArgs {
             for (option, texts, returns) in
                 [("--kprobe", &self.kprobe, false), ("--kretprobe", &self.kretprobe, true)]
             {
-                add(events, option, texts, rules, |text, rule| {
-                    kernel::probe(text, returns, &environment, &functions, tracefs, rule)
-                })?;
+                notes.extend(add(events, option, texts, rules, |text, rule, _| {
+                    kernel::probe(text, returns, &environment, &functions, tracefs, rule).map(Planned::from)
+                })?);
             }
         }
         if !self.function.is_empty() {
             let option = "--function";
             let functions =
                 kernel::KernelFunctions::read().map_err(|error| CliError::Probe { option, error })?;
-            add(events, option, &self.function, rules, |pattern, _| {
-                function::calls(pattern, &environment, &functions, tracefs)
-            })?;
+            notes.extend(add(events, option, &self.function, rules, |pattern, _, _| {
+                function::calls(pattern, &environment, &functions, tracefs).map(Planned::from)
+            })?);
         }
         if !self.function_graph.is_empty() {
             let option = "--function-graph";
@@ -158,9 +163,14 @@ impl ProbeArgs {
         for (option, texts, returns) in
             [("--uprobe", &self.uprobe, false), ("--uretprobe", &self.uretprobe, true)]
         {
-            add(events, option, texts, rules, |text, rule| user::probe(text, returns, &environment, rule))?;
+            notes.extend(add(events, option, texts, rules, |text, rule, is_taken| {
+                user::probes(text, returns, &environment, rule, is_taken)
+            })?);
         }
-        add(events, "--usdt", &self.usdt, rules, |text, rule| usdt::probe(text, &environment, rule))
+        notes.extend(add(events, "--usdt", &self.usdt, rules, |text, rule, is_taken| {
+            usdt::probes(text, &environment, rule, is_taken)
+        })?);
+        Ok(notes)
     }
 
     fn add_typed(
@@ -186,20 +196,26 @@ impl ProbeArgs {
     }
 }
 
-/// Adds the probes of one option.
+/// Adds the probes of one option. Gives what of the patterns cannot be recorded.
 fn add(
     events: &mut EventPlan,
     option: &'static str,
     texts: &[String],
     (rules, facts): (&OptionRules, &Facts),
-    probe: impl Fn(&str, &ProbeRule<'_>) -> Result<ProbePlan, DynamicError>,
-) -> Result<(), CliError> {
+    probe: impl Fn(&str, &ProbeRule<'_>, IsTaken<'_>) -> Result<Planned, DynamicError>,
+) -> Result<Vec<String>, CliError> {
+    let mut notes = Vec::new();
     for (text, rule) in with_rules(option, texts, rules) {
         let wanted = probe_rule(events, &rule, facts);
-        let planned = probe(text, &wanted).map_err(|error| CliError::Probe { option, error })?;
-        add_planned(events, option, text, planned, &rule)?;
+        let is_taken = |system: &str, name: &str| events.has_event(system, name);
+        let Planned { probes, left_out } =
+            probe(text, &wanted, &is_taken).map_err(|error| CliError::Probe { option, error })?;
+        for planned in probes {
+            add_planned(events, option, text, planned, &rule)?;
+        }
+        notes.extend(left_out.into_iter().map(|(name, error)| format!("not recorded: {name}: {error}")));
     }
-    Ok(())
+    Ok(notes)
 }
 
 fn add_planned(

@@ -383,8 +383,26 @@ pub struct HookProgram {
     pub(super) preemption: Preemption,
     /// Whether it may wait for memory that is not there.
     pub(super) sleepable: bool,
-    /// Whether a place that the kernel refuses is left out, as long as there is another.
-    pub optional: bool,
+    /// What becomes of a place that the kernel refuses.
+    pub on_refusal: OnRefusal,
+}
+
+/// What becomes of a place that the kernel refuses a program at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnRefusal {
+    /// The recording does not start.
+    Fail,
+    /// The place is left out, as long as the program has another.
+    LeaveOutPlace,
+    /// The place is left out: the event is one of several that a pattern means.
+    LeaveOutEvent,
+}
+
+impl OnRefusal {
+    /// For a program at so many places.
+    pub(super) fn of_places(count: usize) -> Self {
+        if count > 1 { Self::LeaveOutPlace } else { Self::Fail }
+    }
 }
 
 impl HookProgram {
@@ -411,6 +429,11 @@ pub struct HookLinks {
 }
 
 impl HookLinks {
+    /// The same with this for places that the kernel refuses, if it is given.
+    pub(super) fn on_refusal(self, given: Option<OnRefusal>) -> Self {
+        Self { on_refusal: given.unwrap_or(self.on_refusal), ..self }
+    }
+
     /// How many links there are.
     pub fn len(&self) -> usize {
         self.attachments.len()
@@ -472,17 +495,20 @@ pub(super) fn attach(
                     let advice = hook.advice(&source);
                     let error =
                         ProbeError::Attach(AttachError { event: event.clone(), step, advice, source });
-                    if !to_attach.program.optional {
+                    if to_attach.program.on_refusal == OnRefusal::Fail {
                         return Err(error);
                     }
                     left_out.push((event, error));
                 }
             }
         }
-        if links.attachments.len() == attached_before
-            && let Some((_, reason)) = left_out.pop()
-        {
-            return Err(reason);
+        if links.attachments.len() == attached_before {
+            if to_attach.program.on_refusal != OnRefusal::LeaveOutEvent
+                && let Some((_, reason)) = left_out.pop()
+            {
+                return Err(reason);
+            }
+            continue;
         }
         links.has_kprobes |= to_attach.program.hooks.iter().any(Hook::is_guarded_like_tracepoints);
         // At all functions, what is missed is mostly what the program itself calls.

@@ -60,6 +60,27 @@ impl Function {
     pub fn demangled(&self) -> String {
         demangle(&self.name).unwrap_or_else(|| self.name.clone())
     }
+
+    /// The same without the parameters that C++ names carry, and without a symbol's version.
+    pub fn plain_name(&self) -> String {
+        let name = self.demangled();
+        let name = without_parameters(&name);
+        name.split_once('@').map_or(name, |(name, _)| name).to_owned()
+    }
+
+    /// Whether it is the rarely run part of a function, which GCC puts elsewhere (`-freorder-blocks-and-partition`): jumped to from its
+    /// middle and never called, so that nothing is known of its registers.
+    pub fn is_cold_part(&self) -> bool {
+        self.name.split('.').skip(1).any(|suffix| suffix == "cold")
+    }
+
+    /// Whether this is its name, and no pattern that matches it: mangled or not, with or without parameters.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || {
+            let demangled = self.demangled();
+            demangled == name || without_parameters(&demangled) == name
+        }
+    }
 }
 
 /// The functions of one binary.
@@ -112,6 +133,19 @@ pub enum LookupError {
         name: String,
         /// Its section.
         section: String,
+    },
+    /// A pattern that matches nothing.
+    #[error(
+        "no function of {} matches {pattern}{}; `tracer-agent list --symbols {}` has all of them",
+        path.display(), self::advice(*stripped, &[]), path.display()
+    )]
+    NoMatch {
+        /// The binary.
+        path: PathBuf,
+        /// The pattern.
+        pattern: String,
+        /// Whether the binary has no table but the dynamic linker's.
+        stripped: bool,
     },
     /// A place in the file where no code is.
     #[error("{offset:#x} is outside the code of {}, whose offsets in the file are {}", path.display(), ranges(code))]
@@ -217,14 +251,17 @@ impl Functions {
     }
 
     /// The functions that a name or a pattern with `*`, `?` and `[]` means: as the table has it, or demangled, with or without
-    /// the parameters that C++ names carry. Several functions may share a name; aliases of one place count once.
+    /// the parameters that C++ names carry. Several functions may share a name; aliases of one place count once, under the plainest name
+    /// that is meant (`open`, not `__open64`). Ordered by place.
     pub fn find(&self, name: &str) -> Result<Vec<&Function>, LookupError> {
-        let mut places = HashSet::new();
-        let mut found = |wanted: &dyn Fn(&Function) -> bool| -> Vec<&Function> {
-            self.entries
-                .iter()
-                .filter(|function| wanted(function) && places.insert(function.offset))
-                .collect()
+        let found = |wanted: &dyn Fn(&Function) -> bool| -> Vec<&Function> {
+            let mut found: Vec<_> = self.entries.iter().filter(|function| wanted(function)).collect();
+            found.sort_by_cached_key(|function| {
+                let underscores = function.name.bytes().take_while(|byte| *byte == b'_').count();
+                (function.offset, underscores, function.name.len(), function.name.as_str())
+            });
+            found.dedup_by_key(|function| function.offset);
+            found
         };
         // The name of the table is exact, and looking at it costs nothing.
         let exact = found(&|function| function.name == name);
@@ -250,6 +287,9 @@ impl Functions {
                 LookupError::NotExecutable { path, name, section: section.clone() }
             }
             Some(NotCode::Undefined) => LookupError::Undefined { path, name },
+            None if name.contains(['*', '?', '[']) => {
+                LookupError::NoMatch { path, pattern: name, stripped: self.stripped }
+            }
             None => {
                 let nearest =
                     nearest_names(&name, self.entries.iter().map(|function| function.name.as_str()));

@@ -9,7 +9,7 @@ use super::{Placed, SCRATCH};
 use crate::probe::{
     filter,
     generic::{begin_flags_at_tracepoint, copy_fields, switch_flags},
-    hook::{Hook, HookProgram, Preemption},
+    hook::{Hook, HookProgram, OnRefusal, Preemption},
     insn::{Alu, Assembler, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
     program::{Body, FRAME},
     shape::COMMON_LEN,
@@ -44,7 +44,7 @@ pub(crate) fn program(
         hooks: vec![Hook::Tracepoint { id: slot.id }],
         preemption: Preemption::Off,
         sleepable: false,
-        optional: false,
+        on_refusal: OnRefusal::Fail,
     })
 }
 

@@ -7,7 +7,7 @@ use crate::{
     event::Format,
     kernel::{events::EventName, tracefs::Tracefs},
     probe::{
-        hook::{Hook, HookProgram, Preemption},
+        hook::{Hook, HookProgram, OnRefusal, Preemption},
         insn::{Alu, Assembler, FP, R0, R1, R2, R3, R4, R6, R7},
         plan::{ProbeEvent, ProbePlan},
         program::{Body, FRAME},
@@ -57,7 +57,7 @@ pub fn calls(
         hooks: vec![Hook::KernelFunctions { addresses, returns: false }],
         preemption: Preemption::Off,
         sleepable: false,
-        optional: false,
+        on_refusal: OnRefusal::Fail,
     };
     let event = ProbeEvent::Ftrace { name: "function".to_owned(), id: format.id, prints_symbols: true };
     Ok(ProbePlan { events: vec![event], programs: vec![program] })

@@ -32,7 +32,7 @@ use crate::{
         version::KernelVersion,
     },
     probe::{
-        hook::{Hook, HookProgram, Preemption, check_kprobes},
+        hook::{Hook, HookProgram, OnRefusal, Preemption, check_kprobes},
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
         plan::{ProbeEvent, ProbePlan},
         program::{Body, FRAME, Part, Relocation},
@@ -342,7 +342,7 @@ impl Bodies {
         Some(HookProgram {
             name: name.to_owned(),
             body: self.body(at, root)?,
-            optional: hooks.len() > 1,
+            on_refusal: OnRefusal::of_places(hooks.len()),
             hooks,
             preemption: Preemption::Off,
             sleepable: false,

@@ -32,9 +32,11 @@ mod tests;
 pub mod usdt;
 pub mod user;
 
+use std::collections::HashSet;
+
 use super::{
     filter::{ProbeFilterError, ProbeRule},
-    hook::{Hook, HookProgram, NoSuchHook, Preemption, PreemptionGuard},
+    hook::{Hook, HookProgram, NoSuchHook, OnRefusal, Preemption, PreemptionGuard},
     plan::{ProbeEvent, ProbePlan},
 };
 use crate::kernel::{
@@ -48,7 +50,11 @@ pub use spec::{SpecError, SpecErrorKind};
 
 use compile::{CompileError, Program, compile};
 use layout::Layout;
+use spec::NAME_MAX;
 use stage::Stage;
+
+/// How many events a pattern makes at most: each has a program and a link of its own.
+pub const EVENTS_MAX: usize = 256;
 
 /// Why a probe cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +86,9 @@ pub enum DynamicError {
     /// Calls of functions cannot be recorded.
     #[error(transparent)]
     NotTraced(#[from] NotTraced),
+    /// A pattern that matches more than there can be events.
+    #[error(transparent)]
+    TooMany(#[from] TooManyMatches),
     /// Its filter.
     #[error(transparent)]
     Filter(#[from] ProbeFilterError),
@@ -124,6 +133,69 @@ pub struct CompileErrorText {
     pub probe: String,
     /// What is too much.
     pub reason: String,
+}
+
+/// A pattern that matches more than there can be events.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{pattern} matches {found} {what}, and a pattern makes at most {EVENTS_MAX} events; {advice}")]
+pub struct TooManyMatches {
+    /// The pattern.
+    pub pattern: String,
+    /// How many it matches.
+    pub found: usize,
+    /// Of what.
+    pub what: &'static str,
+    /// What to do.
+    pub advice: &'static str,
+}
+
+/// What the text of a probe adds to a recording: one probe, or one for each function or marker that a pattern matches.
+#[derive(Debug, Default)]
+pub struct Planned {
+    /// The probes.
+    pub probes: Vec<ProbePlan>,
+    /// What a pattern matches and cannot be recorded, as `GROUP:NAME`, with the reasons.
+    pub left_out: Vec<(String, DynamicError)>,
+}
+
+impl From<ProbePlan> for Planned {
+    fn from(probe: ProbePlan) -> Self {
+        Self { probes: vec![probe], left_out: Vec::new() }
+    }
+}
+
+/// Whether the recording has an event of this system and name already.
+pub type IsTaken<'a> = &'a dyn Fn(&str, &str) -> bool;
+
+/// Names for the events of a pattern.
+struct FreeNames<'a> {
+    is_taken: IsTaken<'a>,
+    given: HashSet<(String, String)>,
+}
+
+impl<'a> FreeNames<'a> {
+    fn new(is_taken: IsTaken<'a>) -> Self {
+        Self { is_taken, given: HashSet::new() }
+    }
+
+    /// `name`, or with the first number behind it that no other event has, as `perf probe` numbers them: `name_1`.
+    fn take(&mut self, group: &str, name: &str) -> String {
+        let numbered = (1_u32..).map(|number| {
+            let suffix = format!("_{number}");
+            // Names made by `name_from` are ASCII.
+            let kept = name.len().min(NAME_MAX - suffix.len());
+            format!("{}{suffix}", name.get(..kept).unwrap_or_default())
+        });
+        let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| {
+            !(self.is_taken)(group, name) && self.given.insert((group.to_owned(), name.clone()))
+        });
+        free.unwrap_or_default()
+    }
+}
+
+/// Whether a place is a pattern.
+fn is_pattern(place: &str) -> bool {
+    place.contains(['*', '?', '['])
 }
 
 /// What probes need to know of the running kernel.
@@ -211,8 +283,8 @@ impl Environment {
             stage: stage.as_ref(),
         };
         let body = compile(&program).map_err(failed)?;
-        let optional = hooks.len() > 1;
-        Ok(HookProgram { name: layout.name.clone(), body, hooks, preemption, sleepable, optional })
+        let on_refusal = OnRefusal::of_places(hooks.len());
+        Ok(HookProgram { name: layout.name.clone(), body, hooks, preemption, sleepable, on_refusal })
     }
 }
 

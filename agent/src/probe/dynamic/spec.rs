@@ -7,7 +7,7 @@ use super::fetch::{Argument, parse_argument};
 /// How many arguments a probe has at most (`MAX_TRACE_ARGS`, kernel/trace/trace_probe.h).
 const ARGUMENTS_MAX: usize = 128;
 /// The longest name (`MAX_EVENT_NAME_LEN`).
-const NAME_MAX: usize = 64;
+pub(super) const NAME_MAX: usize = 64;
 
 /// Whether a probe is in the kernel or in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,8 +126,18 @@ pub enum SpecErrorKind {
     )]
     MarkerFetch,
     /// An argument that a marker has not.
-    #[error("the marker has {0} arguments")]
-    MarkerArgument(usize),
+    #[error("the marker {marker} has {count} arguments")]
+    MarkerArgument {
+        /// `PROVIDER:NAME`.
+        marker: String,
+        /// How many it has.
+        count: usize,
+    },
+    /// One name for several markers.
+    #[error(
+        "one name cannot be that of {0} markers: leave NAME= out, and each event is named after its marker"
+    )]
+    NameOfMany(usize),
     /// A place in a file.
     #[error("@+OFFSET is a place in a program's file; for the kernel write @ADDRESS or @SYMBOL")]
     FileOffset,

@@ -1,22 +1,30 @@
 //! USDT markers: their arguments are what the compiler wrote down.
 
-use std::path::PathBuf;
+use std::{
+    ffi::CString,
+    path::{Path, PathBuf},
+};
 
 use super::{
-    DynamicError, Environment, ProbePlan,
+    DynamicError, EVENTS_MAX, Environment, FreeNames, IsTaken, Planned, ProbePlan, TooManyMatches,
     fetch::{Argument, Fetch, Kind, Style},
+    is_pattern,
     kernel::layout,
     plan, registers,
     spec::{self, At, Side, Spec, SpecErrorKind, name_from},
     user::{has_file_offset, kernel_path, relate, split_path},
 };
-use crate::probe::{
-    binary::{
-        symbols::nearest_names,
-        usdt::{self, ArgumentError, Marker, Markers, Operand},
+use crate::{
+    input::glob,
+    probe::{
+        binary::{
+            Machine,
+            symbols::nearest_names,
+            usdt::{self, ArgumentError, Marker, Markers, Operand},
+        },
+        filter::ProbeRule,
+        hook::{self, OnRefusal},
     },
-    filter::ProbeRule,
-    hook,
 };
 
 /// Why a marker cannot be recorded.
@@ -31,6 +39,14 @@ pub enum MarkerError {
         name: String,
         /// The names most like it.
         nearest: Vec<String>,
+    },
+    /// There is none that a pattern matches.
+    #[error("no marker of {} matches {pattern}; `tracer-agent list --usdt {}` has all of them", path.display(), path.display())]
+    NoMatch {
+        /// The binary.
+        path: PathBuf,
+        /// `PROVIDER:NAME`, as it was asked for.
+        pattern: String,
     },
     /// Its note is not understood.
     #[error("{name}: {error}")]
@@ -73,45 +89,127 @@ fn guess(nearest: &[String]) -> String {
     }
 }
 
-/// The probe that `text` describes: `[[GROUP/]NAME=]PATH:PROVIDER:NAME [ARGUMENT...]`. Arguments are those of uprobes, and `argN` for
-/// what the marker hands over; without any, all of these are recorded.
-pub fn probe(text: &str, environment: &Environment, rule: &ProbeRule<'_>) -> Result<ProbePlan, DynamicError> {
-    let mut spec = spec::parse(text, At { side: Side::Marker, returns: false })?;
+/// The probes that `text` describes: `[[GROUP/]NAME=]PATH:PROVIDER:NAME [ARGUMENT...]`. Arguments are those of uprobes, and `argN` for
+/// what the marker hands over; without any, all of these are recorded. Provider and name may be patterns: then each marker that matches
+/// is an event of its own name, and one that cannot be recorded is left out as long as there is another.
+pub fn probes(
+    text: &str,
+    environment: &Environment,
+    rule: &ProbeRule<'_>,
+    is_taken: IsTaken<'_>,
+) -> Result<Planned, DynamicError> {
+    let spec = spec::parse(text, At { side: Side::Marker, returns: false })?;
     hook::check_uprobes()?;
     let (binary, marker) = split_path(&spec)?;
     let Some((provider, name)) = marker.split_once(':') else {
         return Err(spec.place_error(SpecErrorKind::NoMarker).into());
     };
     let markers = Markers::of(&binary.path)?;
-    let all = || markers.all().iter();
-    let sites: Vec<&Marker> = all().filter(|site| site.provider == provider && site.name == name).collect();
-    if sites.is_empty() {
-        let names: Vec<String> = all().map(|site| format!("{}:{}", site.provider, site.name)).collect();
-        let nearest = nearest_names(&marker, names.iter().map(String::as_str));
-        return Err(MarkerError::NotFound { path: binary.path, name: marker, nearest }.into());
-    }
-    let places = sites
-        .iter()
-        .map(|site| site.parse_arguments(markers.machine()))
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|error| MarkerError::Argument { name: marker.clone(), error })?;
-    let types = types(&marker, &places)?;
-    if spec.arguments.is_empty() {
-        spec.arguments = types.iter().enumerate().map(whole_argument).collect();
-    }
-    for argument in &mut spec.arguments {
-        check(&spec.text, argument, &types)?;
-    }
-    let group = spec.group.clone().unwrap_or_else(|| name_from(provider));
-    let event = spec.name.clone().unwrap_or_else(|| name_from(name));
-    let layout = layout(&spec, &group, &event, (false, false), rule)?;
     let path = kernel_path(&spec, &binary.path)?;
-    let mut programs = Vec::new();
-    for Group { arguments, offsets, counters } in groups(&spec, &marker, &sites, &places, &types)? {
-        let hooks = environment.user_hooks(&path, &offsets, &counters, false);
-        programs.push(environment.program(&layout, rule, &arguments, hooks)?);
+    let target = Target { spec: &spec, path: &path, machine: markers.machine(), environment, rule };
+    let found = find(&markers, provider, name);
+    if !is_pattern(&marker) {
+        let sites = found.first().ok_or_else(|| not_found(&markers, binary.path, &marker))?;
+        let name = spec.name.clone().unwrap_or_else(|| name_from(name));
+        return target.probe(sites, &name, None).map(Planned::from);
     }
-    Ok(plan(&layout, programs))
+    check_count(&spec, &binary.path, &marker, found.len())?;
+    let mut names = FreeNames::new(is_taken);
+    let mut planned = Planned::default();
+    for sites in found {
+        let Some(Marker { provider, name, .. }) = sites.first() else { continue };
+        let group = target.group(sites);
+        let event = spec.name.clone().unwrap_or_else(|| names.take(&group, &name_from(name)));
+        match target.probe(sites, &event, Some(OnRefusal::LeaveOutEvent)) {
+            Ok(probe) => planned.probes.push(probe),
+            Err(error) => planned.left_out.push((format!("{provider}:{name}"), error)),
+        }
+    }
+    match planned.left_out.pop() {
+        Some((_, error)) if planned.probes.is_empty() => return Err(error),
+        last => planned.left_out.extend(last),
+    }
+    Ok(planned)
+}
+
+/// The places of each marker whose provider and name are, or match, these.
+fn find<'m>(markers: &'m Markers, provider: &str, name: &str) -> Vec<&'m [Marker]> {
+    let is_same = |one: &Marker, next: &Marker| (&one.provider, &one.name) == (&next.provider, &next.name);
+    let is_meant = |sites: &&[Marker]| {
+        sites
+            .first()
+            .is_some_and(|site| glob::matches(provider, &site.provider) && glob::matches(name, &site.name))
+    };
+    markers.all().chunk_by(is_same).filter(is_meant).collect()
+}
+
+fn not_found(markers: &Markers, path: PathBuf, name: &str) -> MarkerError {
+    let names: Vec<String> =
+        markers.all().iter().map(|site| format!("{}:{}", site.provider, site.name)).collect();
+    let nearest = nearest_names(name, names.iter().map(String::as_str));
+    MarkerError::NotFound { path, name: name.to_owned(), nearest }
+}
+
+/// Checks the number of markers that a pattern matches.
+fn check_count(spec: &Spec, path: &Path, pattern: &str, found: usize) -> Result<(), DynamicError> {
+    match found {
+        0 => Err(MarkerError::NoMatch { path: path.to_owned(), pattern: pattern.to_owned() }.into()),
+        2.. if spec.name.is_some() => Err(spec.place_error(SpecErrorKind::NameOfMany(found)).into()),
+        1..=EVENTS_MAX => Ok(()),
+        _ => {
+            let advice = "narrow it";
+            Err(TooManyMatches { pattern: pattern.to_owned(), found, what: "markers", advice }.into())
+        }
+    }
+}
+
+/// What the probes of one text have in common.
+struct Target<'a> {
+    spec: &'a Spec,
+    path: &'a CString,
+    machine: Machine,
+    environment: &'a Environment,
+    rule: &'a ProbeRule<'a>,
+}
+
+impl Target<'_> {
+    /// The system of a marker's event.
+    fn group(&self, sites: &[Marker]) -> String {
+        let of_provider = || sites.first().map(|site| name_from(&site.provider));
+        self.spec.group.clone().or_else(of_provider).unwrap_or_default()
+    }
+
+    /// The probe of the marker that has these places.
+    fn probe(
+        &self,
+        sites: &[Marker],
+        event: &str,
+        on_refusal: Option<OnRefusal>,
+    ) -> Result<ProbePlan, DynamicError> {
+        let Self { path, machine, environment, rule, .. } = *self;
+        let marker = sites.first().map(|site| format!("{}:{}", site.provider, site.name)).unwrap_or_default();
+        let places = sites
+            .iter()
+            .map(|site| site.parse_arguments(machine))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|error| MarkerError::Argument { name: marker.clone(), error })?;
+        let types = types(&marker, &places)?;
+        let mut spec = self.spec.clone();
+        if spec.arguments.is_empty() {
+            spec.arguments = types.iter().enumerate().map(whole_argument).collect();
+        }
+        for argument in &spec.arguments {
+            check(&spec.text, &marker, argument, &types)?;
+        }
+        let layout = layout(&spec, &self.group(sites), event, (false, false), rule)?;
+        let mut programs = Vec::new();
+        for Group { arguments, offsets, counters } in groups(&spec, &marker, sites, &places, &types)? {
+            let hooks = environment.user_hooks(path, &offsets, &counters, false);
+            let program = environment.program(&layout, rule, &arguments, hooks)?;
+            programs.push(program.on_refusal(on_refusal));
+        }
+        Ok(plan(&layout, programs))
+    }
 }
 
 /// Size and sign of a marker's argument.
@@ -147,7 +245,7 @@ fn whole_argument((index, &(size, signed)): (usize, &ArgumentType)) -> Argument 
 }
 
 /// Checks that an argument names only what the marker has.
-fn check(text: &str, argument: &Argument, types: &[ArgumentType]) -> Result<(), DynamicError> {
+fn check(text: &str, marker: &str, argument: &Argument, types: &[ArgumentType]) -> Result<(), DynamicError> {
     let mut fetch = &argument.fetch;
     while let Fetch::Memory { of, .. } = fetch {
         fetch = of;
@@ -155,12 +253,8 @@ fn check(text: &str, argument: &Argument, types: &[ArgumentType]) -> Result<(), 
     match fetch {
         Fetch::Marker(number) if !(1..=types.len()).contains(&(*number as usize)) => {
             let at = text.rfind(&format!("arg{number}")).map_or(0..text.len(), |at| at..text.len());
-            Err(spec::SpecError {
-                text: text.to_owned(),
-                at,
-                kind: SpecErrorKind::MarkerArgument(types.len()),
-            }
-            .into())
+            let kind = SpecErrorKind::MarkerArgument { marker: marker.to_owned(), count: types.len() };
+            Err(spec::SpecError { text: text.to_owned(), at, kind }.into())
         }
         _ => Ok(()),
     }
@@ -176,7 +270,7 @@ struct Group {
 fn groups(
     spec: &Spec,
     name: &str,
-    sites: &[&Marker],
+    sites: &[Marker],
     places: &[Vec<usdt::Argument>],
     types: &[ArgumentType],
 ) -> Result<Vec<Group>, DynamicError> {

@@ -7,8 +7,9 @@ use std::{
 };
 
 use super::{
-    DynamicError, Environment, ProbePlan, UPROBE_MULTI_SINCE,
+    DynamicError, EVENTS_MAX, Environment, FreeNames, IsTaken, Planned, TooManyMatches, UPROBE_MULTI_SINCE,
     fetch::{Argument, Fetch},
+    is_pattern,
     kernel::layout,
     plan,
     spec::{self, At, Side, Spec, SpecErrorKind, name_from, number, split_offset},
@@ -16,7 +17,7 @@ use super::{
 use crate::probe::{
     binary::symbols::{Function, Functions},
     filter::ProbeRule,
-    hook::{self, Hook},
+    hook::{self, Hook, OnRefusal},
 };
 
 /// The system of events without one.
@@ -35,28 +36,75 @@ pub(super) struct Binary {
     pub(super) path: PathBuf,
 }
 
-/// The probe that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with `0xOFFSET` in the file instead of
-/// the function.
-pub fn probe(
+/// The probes that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with `0xOFFSET` in the file instead of
+/// the function. A pattern without a name is an event for each function, named after it.
+pub fn probes(
     text: &str,
     returns: bool,
     environment: &Environment,
     rule: &ProbeRule<'_>,
-) -> Result<ProbePlan, DynamicError> {
+    is_taken: IsTaken<'_>,
+) -> Result<Planned, DynamicError> {
     let spec = spec::parse(text, At { side: Side::User, returns })?;
     hook::check_uprobes()?;
     let (binary, place) = split_path(&spec)?;
-    let offsets = offsets(&spec, &binary, &place, returns)?;
+    let functions = Functions::below(&binary.root, &binary.path)?;
+    let places = places(&spec, &functions, &place, returns)?;
     let path = kernel_path(&spec, &binary.path)?;
     let group = spec.group.as_deref().unwrap_or(GROUP);
-    let name = spec.name.clone().unwrap_or_else(|| default_name(&binary.path, &place, &offsets, returns));
-    let layout = layout(&spec, group, &name, (returns, false), rule)?;
-    let mut programs = Vec::new();
-    for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
-        let hooks = environment.user_hooks(&path, &offsets, &[], returns);
-        programs.push(environment.program(&layout, rule, &arguments, hooks)?);
+    let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
+        let layout = layout(&spec, group, name, (returns, false), rule)?;
+        let mut programs = Vec::new();
+        for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
+            let hooks = environment.user_hooks(&path, &offsets, &[], returns);
+            let program = environment.program(&layout, rule, &arguments, hooks)?;
+            programs.push(program.on_refusal(on_refusal));
+        }
+        Ok(plan(&layout, programs))
+    };
+    match places {
+        Places::Matching(functions) if spec.name.is_none() => {
+            check_count(&place, functions.len())?;
+            let mut names = FreeNames::new(is_taken);
+            let event = |function: Function| {
+                let name = names.take(group, &name_of(&function, returns));
+                add(&name, vec![function.offset], Some(OnRefusal::LeaveOutEvent))
+            };
+            let probes = functions.into_iter().map(event).collect::<Result<_, _>>()?;
+            Ok(Planned { probes, left_out: Vec::new() })
+        }
+        places => {
+            let offsets = places.offsets();
+            let name =
+                spec.name.clone().unwrap_or_else(|| default_name(&binary.path, &place, &offsets, returns));
+            add(&name, offsets, None).map(Planned::from)
+        }
     }
-    Ok(plan(&layout, programs))
+}
+
+fn check_count(pattern: &str, found: usize) -> Result<(), TooManyMatches> {
+    if found <= EVENTS_MAX {
+        return Ok(());
+    }
+    let advice = "narrow it, or record all of them as one event: NAME=PATH:PATTERN";
+    Err(TooManyMatches { pattern: pattern.to_owned(), found, what: "functions", advice })
+}
+
+/// What a place means.
+enum Places {
+    /// One function, of which there may be several of the same name, or a place in one.
+    Named(Vec<u64>),
+    /// Each function that a pattern matches.
+    Matching(Vec<Function>),
+}
+
+impl Places {
+    fn offsets(self) -> Vec<u64> {
+        match self {
+            Self::Named(offsets) => offsets,
+            Self::Matching(functions) => functions.into_iter().map(|function| function.offset).collect(),
+        }
+    }
 }
 
 impl Environment {
@@ -171,16 +219,21 @@ pub(super) fn kernel_path(spec: &Spec, path: &Path) -> Result<CString, DynamicEr
     CString::new(path.as_os_str().as_bytes()).map_err(|_| spec.place_error(SpecErrorKind::NoPath).into())
 }
 
-/// The offsets in the file that a place means.
-fn offsets(spec: &Spec, binary: &Binary, place: &str, returns: bool) -> Result<Vec<u64>, DynamicError> {
-    let functions = Functions::below(&binary.root, &binary.path)?;
+/// What a place means in its file.
+fn places(spec: &Spec, functions: &Functions, place: &str, returns: bool) -> Result<Places, DynamicError> {
     if let Some(offset) = number(place) {
         functions.check_offset(offset)?;
-        return Ok(vec![offset]);
+        return Ok(Places::Named(vec![offset]));
     }
-    // A name may have a `+` of its own (`operator+`).
+    // A name may have a `+` of its own (`operator+`), or what looks like a pattern (`operator*`).
     if let Ok(found) = functions.find(place) {
-        return Ok(found.into_iter().map(|function| function.offset).collect());
+        if is_pattern(place) && !found.iter().all(|function| function.is_called(place)) {
+            let entries: Vec<_> = found.iter().filter(|function| !function.is_cold_part()).collect();
+            // Unless it is those that are meant.
+            let matching = if entries.is_empty() { found.iter().collect() } else { entries };
+            return Ok(Places::Matching(matching.into_iter().map(|&function| function.clone()).collect()));
+        }
+        return Ok(Places::Named(found.into_iter().map(|function| function.offset).collect()));
     }
     let (name, offset) = split_offset(place).ok_or_else(|| spec.place_error(SpecErrorKind::Number))?;
     if returns && offset != 0 {
@@ -194,15 +247,21 @@ fn offsets(spec: &Spec, binary: &Binary, place: &str, returns: bool) -> Result<V
         let place = function.offset.saturating_add(offset);
         functions.check_offset(place).map(|()| place)
     };
-    Ok(found.into_iter().map(place).collect::<Result<_, _>>()?)
+    Ok(Places::Named(found.into_iter().map(place).collect::<Result<_, _>>()?))
 }
 
-/// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the function where many
-/// are meant.
+/// The event of a function that a pattern matches, as `perf probe` names it.
+fn name_of(function: &Function, returns: bool) -> String {
+    let suffix = if returns { "__return" } else { "" };
+    name_from(&format!("{}{suffix}", function.plain_name()))
+}
+
+/// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the function where several
+/// have its name.
 fn default_name(path: &Path, place: &str, offsets: &[u64], returns: bool) -> String {
     let letter = if returns { 'r' } else { 'p' };
     let [offset] = offsets else {
-        return name_from(&format!("{letter}_{}", place.replace(['*', '?'], "")));
+        return name_from(&format!("{letter}_{place}"));
     };
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let front = file.split(['.', '-', '_']).next().unwrap_or_default();

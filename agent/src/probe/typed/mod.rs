@@ -24,7 +24,7 @@ use super::{
         language::{self, Definition, Expr},
     },
     filter::{ProbeFilterError, ProbeRule, Program},
-    hook::{Hook, HookProgram, Preemption, PreemptionGuard},
+    hook::{Hook, HookProgram, OnRefusal, Preemption, PreemptionGuard},
     plan::{ProbeEvent, ProbePlan},
     shape::{COMMON_LEN, EventShape, ShapeField},
 };
@@ -318,7 +318,7 @@ impl<'a> Types<'a> {
             hooks: vec![hook],
             preemption,
             sleepable: false,
-            optional: false,
+            on_refusal: OnRefusal::Fail,
         };
         Ok((shape, program))
     }
