@@ -97,6 +97,26 @@ fn every_command_has_help_and_wrong_usage_is_code_2() {
 }
 
 #[test]
+fn function_tracing_that_the_kernel_refuses_is_no_matter_of_privileges() {
+    let dir = tempfile::tempdir().unwrap();
+    let doctor = tool(&["doctor"]).out;
+    let line = |name: &str| doctor.lines().find(|line| line.split_whitespace().nth(1) == Some(name)).unwrap();
+    let supported = line("fentry:").starts_with("ok");
+    assert!(supported || line("fentry:").starts_with("no"), "root can try it: {doctor}");
+    for (option, probe) in [("--fentry", "vfs_read count"), ("--fexit", "vfs_read $retval")] {
+        let ended =
+            run(&mut agent(dir.path(), ["record", option, probe, "-o", "f.dat", "cat", "/etc/passwd"]));
+        if supported {
+            let ended = ended.expect(0);
+            assert!(!ended.err.contains(" 0 events"), "{}", ended.err);
+        } else {
+            let ended = ended.expect(111).says(&["this kernel", "tracepoints"]);
+            assert!(!ended.err.contains("sudo"), "root already: {}", ended.err);
+        }
+    }
+}
+
+#[test]
 fn a_reader_that_has_enough_is_no_error() {
     for command in
         ["list", "list --fields", "list --json", "doctor", "doctor --json", "--help", "record --help"]

@@ -8,7 +8,7 @@ use crate::{
         features::{Check, CheckId, Features, Need, Status},
         tracefs::Tracefs,
     },
-    probe::{Outcome, Surveyed, survey},
+    probe::{Outcome, Surveyed, survey, typed::check_support},
     terminal,
 };
 
@@ -42,7 +42,25 @@ pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
         };
         return print(text.as_bytes(), out).map(|()| code);
     }
-    report(&Features::probe(), &programs, args, out)
+    let mut checks = Features::probe().checks().to_vec();
+    checks.push(fentry(&programs));
+    report(&Features::from_checks(checks), &programs, args, out)
+}
+
+/// Whether there are typed probes. The kernel can only be asked by who may load programs.
+fn fentry(programs: &Programs) -> Check {
+    let supported = match programs {
+        Ok(_) => Btf::of_kernel().map(|btf| check_support(&btf)).map_err(|error| error.to_string()),
+        Err(why) => Err(why.clone()),
+    };
+    let (status, detail) = match supported {
+        Ok(Ok(())) => (Status::Yes, "the kernel takes programs at the entry of its functions".to_owned()),
+        Ok(Err(why)) => (Status::No, why),
+        Err(why) => (Status::Unknown, format!("it cannot be tried: {why}")),
+    };
+    let remedy = "--fentry and --fexit are refused; record tracepoints (-e), kprobes or uprobes instead";
+    let remedy = (status == Status::No).then(|| remedy.to_owned());
+    Check { id: CheckId::Fentry, status, need: Need::Optional, detail, remedy }
 }
 
 fn programs() -> Programs {

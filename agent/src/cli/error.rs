@@ -7,7 +7,11 @@ use crate::{
     analysis::AnalysisError,
     capture::{CaptureError, FinishError, PlanError},
     export::ExportError,
-    kernel::{events::SelectError, tracefs::TracefsError},
+    kernel::{
+        events::SelectError,
+        privileges::{Capabilities, Capability},
+        tracefs::TracefsError,
+    },
     probe::{LoadError, ProbeError, dynamic::DynamicError},
     reason,
     tracedat::{reader::ReadError, rewrite::RewriteError},
@@ -250,5 +254,17 @@ fn is_permission(error: &CaptureError) -> bool {
 }
 
 fn hint(permission: bool) -> &'static str {
-    if permission { "\nRun it as root (sudo); `tracer-agent doctor` says what is missing" } else { "" }
+    let may_record = || {
+        Capabilities::of_this_process().is_ok_and(|capabilities| {
+            [Capability::Bpf, Capability::Perfmon].iter().all(|&one| capabilities.has_or_admin(one))
+        })
+    };
+    match permission {
+        false => "",
+        // Root already: more privileges cannot help.
+        true if may_record() => {
+            "\nThis process has CAP_BPF and CAP_PERFMON; `tracer-agent doctor` shows what the kernel forbids nevertheless"
+        }
+        true => "\nRun it as root (sudo); `tracer-agent doctor` shows what is missing",
+    }
 }

@@ -78,6 +78,8 @@ pub enum CheckId {
     Uprobes,
     /// Can ftrace's function files be read?
     FunctionTracing,
+    /// Does the kernel take programs at the entry of its functions?
+    Fentry,
     /// Can a recording wait for all CPUs with membarrier?
     Membarrier,
 }
@@ -104,6 +106,7 @@ impl CheckId {
             Self::Kprobes => "kprobes",
             Self::Uprobes => "uprobes",
             Self::FunctionTracing => "function-tracing",
+            Self::Fentry => "fentry",
             Self::Membarrier => "membarrier",
         }
     }

@@ -161,6 +161,11 @@ impl Hook {
         }
     }
 
+    /// Whether a kernel that has loaded other programs of this process refuses this kind of hook altogether.
+    fn is_forbidden(&self, error: &io::Error) -> bool {
+        matches!(self, Self::Entry { .. } | Self::Exit { .. }) && error.raw_os_error() == Some(libc::EPERM)
+    }
+
     fn attach(&self, program: BorrowedFd<'_>) -> Result<Attachment, HookError> {
         let alone = |link| Attachment { link, carrier: None };
         let link = "BPF_LINK_CREATE";
@@ -199,7 +204,13 @@ impl Hook {
                 ("BPF_RAW_TRACEPOINT_OPEN", sys::attach_tracing(program))
             }
         };
-        result.map(alone).map_err(|source| HookError::Refused { step, source })
+        result.map(alone).map_err(|source| {
+            if self.is_forbidden(&source) {
+                HookError::Missing(NoSuchHook::Functions)
+            } else {
+                HookError::Refused { step, source }
+            }
+        })
     }
 }
 
@@ -250,6 +261,13 @@ pub enum NoSuchHook {
         "this kernel has no uprobes for perf (CONFIG_UPROBES and CONFIG_UPROBE_EVENTS are not set, or are locked down)"
     )]
     Uprobes,
+    /// Entries and exits of the kernel's functions.
+    #[error(
+        "this kernel refuses eBPF programs at the entry and exit of its functions (--fentry, --fexit) with EPERM, although it takes \
+         this process's other programs: tracing of kernel functions is disabled on it; tracepoints (-e) and uprobes may do instead: \
+         see `tracer-agent doctor`"
+    )]
+    Functions,
 }
 
 enum HookError {
@@ -411,6 +429,11 @@ impl HookProgram {
         self.preemption == Preemption::On
     }
 
+    /// The same with this for places that the kernel refuses, if it is given.
+    pub(super) fn on_refusal(self, given: Option<OnRefusal>) -> Self {
+        Self { on_refusal: given.unwrap_or(self.on_refusal), ..self }
+    }
+
     /// Whether it keeps track of nested calls.
     pub fn tracks_calls(&self) -> bool {
         self.body.calls(Part::GraphEnter)
@@ -429,11 +452,6 @@ pub struct HookLinks {
 }
 
 impl HookLinks {
-    /// The same with this for places that the kernel refuses, if it is given.
-    pub(super) fn on_refusal(self, given: Option<OnRefusal>) -> Self {
-        Self { on_refusal: given.unwrap_or(self.on_refusal), ..self }
-    }
-
     /// How many links there are.
     pub fn len(&self) -> usize {
         self.attachments.len()
@@ -527,6 +545,9 @@ fn load(to_attach: &ToAttach<'_>, parts: &Parts<'_>) -> Result<OwnedFd, ProbeErr
     let code = program.body.link(events, parts)?;
     let to_load = sys::Program { sleepable: program.sleepable, ..hook.program(&program.name, &code) };
     verify(&to_load).map_err(|Refused { source, log }| {
+        if hook.is_forbidden(&source) {
+            return NoSuchHook::Functions.into();
+        }
         LoadError::Compiled { event: (*event).to_owned(), source, log }.into()
     })
 }

@@ -121,9 +121,15 @@ pub(super) fn said(log: &str) -> String {
 }
 
 impl LoadError {
-    /// Whether the kernel's reason was a missing permission.
+    /// Whether the kernel's reason was a missing permission. The verifier refuses what a program does with the same error (EACCES), but
+    /// says why.
     pub fn is_permission(&self) -> bool {
-        reason::io_kind(self) == Some(io::ErrorKind::PermissionDenied)
+        let log = match self {
+            Self::Program { log, .. } | Self::Filtered { log, .. } | Self::Compiled { log, .. } => log,
+            Self::Fast(error) => error.log(),
+            _ => "",
+        };
+        log.is_empty() && reason::io_kind(self) == Some(io::ErrorKind::PermissionDenied)
     }
 }
 

@@ -14,6 +14,7 @@
 //! the address, which has its function's name.
 
 mod fields;
+mod support;
 
 use std::collections::HashSet;
 
@@ -37,6 +38,8 @@ use crate::{
     },
 };
 use fields::{Kind, Scope, default_name};
+
+pub use support::check_support;
 
 /// The system of events without one, as the kernel's are.
 const SYSTEM: &str = "fprobes";
