@@ -348,6 +348,9 @@ fn errors_say_what_to_do() {
     let run = |args: &[&str]| run(&mut agent(dir.path(), args));
     run(&["report", "cut.dat"]).expect(1).says(&["cannot read cut.dat", "tracer-agent repair"]);
     run(&["info", "cut.dat"]).expect(1).says(&["cannot read cut.dat", "tracer-agent repair"]);
+    for files in [["h.dat", "cut.dat"], ["cut.dat", "h.dat"]] {
+        run(&["diff", files[0], files[1]]).expect(1).says(&["cannot read cut.dat", "tracer-agent repair"]);
+    }
     let other = run(&["report", "/proc/self/exe"]).expect(1);
     assert!(!other.err.contains("repair"), "nothing of it can be saved: {}", other.err);
 
@@ -360,7 +363,7 @@ fn errors_say_what_to_do() {
     let last: u32 = possible.trim().rsplit(['-', ',']).next().unwrap().parse().unwrap();
     if last < 15 {
         let refused = run(&["record", "-e", "sched:sched_switch", "-M", "9000", "true"]).expect(2);
-        refused.says(&["9000 is a mask, of CPU 12,15", "write 9000-9000"]);
+        refused.says(&["-M 9000: ", "9000 is the hexadecimal mask of CPU 12,15", "write 9000-9000"]);
     }
 
     let shown = |args: &[&str]| run(&[&["report", "h.dat"], args].concat()).expect(0);

@@ -1,18 +1,16 @@
 //! `tracer-agent diff`: what two recordings do not have in common.
 
 use std::fmt::Write as _;
-use std::fs::File;
 use std::io::{IsTerminal as _, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::json;
 
 use super::error::CliError;
 use super::exit::ExitCode;
 use super::progress::ReadingLine;
-use super::write_all;
+use super::{open_trace, write_all};
 use crate::analysis::diff::{Both, Diff, Options};
-use crate::report::TraceFile;
 use crate::terminal;
 
 /// Tell what two trace.dat files do not have in common
@@ -65,13 +63,7 @@ pub struct Args {
 /// # Errors
 /// A file that cannot be read, or nothing can be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
-    let open = |path: &Path| {
-        let name = path.display().to_string();
-        let file =
-            File::open(path).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
-        TraceFile::open(&name, file).map_err(|error| CliError::Failed(format!("cannot read {name}: {error}")))
-    };
-    let (first, second) = (open(&args.first)?, open(&args.second)?);
+    let (first, second) = (open_trace(&args.first)?, open_trace(&args.second)?);
     let options = Options {
         formats: !args.no_formats,
         counts: !args.no_counts,

@@ -75,8 +75,12 @@ pub enum CliError {
     #[error("{0}")]
     Failed(String),
     /// A question about a file.
-    #[error(transparent)]
-    Analysis(#[from] AnalysisError),
+    #[error("{source}{}", analysis_hint(.source))]
+    Analysis {
+        /// The reason.
+        #[from]
+        source: AnalysisError,
+    },
     /// Looking into a file.
     #[error(transparent)]
     Info(#[from] InfoError),
@@ -117,6 +121,13 @@ pub enum CliError {
 /// What to do about a file that cannot be read, if anything.
 pub(super) fn repair_hint(error: &ReadError) -> &'static str {
     if error.is_damage() { "; `tracer-agent repair FILE -o NEW` saves what is intact" } else { "" }
+}
+
+fn analysis_hint(error: &AnalysisError) -> &'static str {
+    match error {
+        AnalysisError::Read(error) => repair_hint(error),
+        AnalysisError::Filter(_) | AnalysisError::Field(_) => "",
+    }
 }
 
 impl From<PlanError> for CliError {
@@ -165,8 +176,8 @@ impl CliError {
             Self::Recover(FinishError::Output(_)) => ExitCode::OutputNotWritable,
             Self::Info(error) => error.exit_code(),
             Self::Rewrite { error, .. } => of_rewrite(error),
-            Self::Analysis(AnalysisError::Filter(_) | AnalysisError::Field(_)) => ExitCode::Usage,
-            Self::Analysis(_) | Self::Failed(_) => ExitCode::Failure,
+            Self::Analysis { source: AnalysisError::Filter(_) | AnalysisError::Field(_) } => ExitCode::Usage,
+            Self::Analysis { .. } | Self::Failed(_) => ExitCode::Failure,
             Self::Export { error, .. } => of_export(error),
             Self::Report(error) => error.exit_code(),
             Self::Command(CommandError::Spawn(_))

@@ -35,7 +35,9 @@ mod units;
 
 use std::{
     ffi::OsString,
+    fs::File,
     io::{IsTerminal as _, Write as _},
+    path::Path,
     process::ExitCode,
 };
 
@@ -48,7 +50,7 @@ pub use command::CommandError;
 pub use dispositions::{ignore_file_size_signal, note_dispositions};
 pub use error::CliError;
 
-use crate::terminal::SafeWriter;
+use crate::{report::TraceFile, terminal::SafeWriter};
 
 /// Records kernel events with eBPF into trace.dat files that trace-cmd and KernelShark open.
 ///
@@ -214,6 +216,13 @@ fn tell(text: &str) {
     let stderr = std::io::stderr().lock();
     let is_terminal = stderr.is_terminal();
     let _ = SafeWriter::new(stderr, is_terminal).write_all(format!("{text}\n").as_bytes());
+}
+
+/// Opens a trace file with its events and symbols.
+fn open_trace(path: &Path) -> Result<TraceFile<File>, CliError> {
+    let file = File::open(path).map_err(|source| info::InfoError::Open { path: path.to_owned(), source })?;
+    Ok(TraceFile::open(&path.display().to_string(), file)
+        .map_err(|source| info::InfoError::Read { path: path.to_owned(), source })?)
 }
 
 /// Writes a text to the output. A reader that has seen enough is no error.

@@ -293,11 +293,11 @@ fn choose_cpus(mask: Option<&str>, cpus: &Cpus, notes: &mut Vec<String>) -> Resu
     let plugged_in: CpuSet = cpus.present.iter().chain(cpus.online.iter()).collect();
     let Some(mask) = mask else { return Ok(plugged_in) };
     let wanted = CpuSet::parse_argument(mask, &cpus.possible)
-        .map_err(|error| CliError::Usage(format!("-M {error}{}", mask_hint(mask))))?;
+        .map_err(|error| CliError::Usage(format!("-M {mask}: {error}{}", mask_hint(mask))))?;
     let chosen: CpuSet = wanted.iter().filter(|&cpu| plugged_in.contains(cpu)).collect();
     if chosen.is_empty() {
         return Err(CliError::Usage(format!(
-            "-M names no CPU that is plugged in; {} are, online are {}{}",
+            "-M {mask} has no CPU that is present; present are {}, online {}{}",
             cpus.present,
             cpus.online,
             mask_hint(mask)
@@ -314,7 +314,7 @@ fn mask_hint(mask: &str) -> String {
     match CpuSet::parse_hex(mask) {
         // Nobody takes a longer one for the number of a CPU.
         Ok(cpus) if mask.len() <= 4 && mask.bytes().all(|byte| byte.is_ascii_digit()) => {
-            format!("; {mask} is a mask, of CPU {cpus}: for CPU {mask} write {mask}-{mask}")
+            format!("; {mask} is the hexadecimal mask of CPU {cpus}: for CPU {mask} write {mask}-{mask}")
         }
         _ => String::new(),
     }
