@@ -8,7 +8,8 @@ use std::{
 };
 
 use integration_tests::harness::{
-    Caller, Ended, Ledger, Marked, Report, Running, agent, files, is_getppid, program, run, tid_of, wait_for,
+    Caller, Ended, Ledger, Marked, Report, Running, agent, files, is_getppid, numbers, program, run, tid_of,
+    wait_for,
 };
 
 /// A recording of a caller without a command, when it records.
@@ -154,6 +155,10 @@ fn the_duration_ends_the_recording() {
     run(&mut agent(dir.path(), ["record", "-e", "sched:sched_switch", "--duration", "300ms"])).expect(0);
     assert!(start.elapsed() >= std::time::Duration::from_millis(300), "it ended before its time");
     check(dir.path(), "sched_switch");
+    // Attaching is no part of it: from the first moment of which events are in the file to the last one it is at least that long.
+    let json = run(&mut agent(dir.path(), ["info", "--json", "trace.dat"])).expect(0).out;
+    let at = |key: &str| numbers(&json, key)[0];
+    assert!(at("to_ns") - at("from_ns") >= 300_000_000, "{json}");
     // A command goes on without the recorder: this one cannot end before the recording has.
     let other = tempfile::tempdir().unwrap();
     let script = "while ! [ -e ../go ]; do sleep 0.02; done; rm ../go";

@@ -327,6 +327,11 @@ impl Capture {
         self.state = Some(StateReader::start(&self.spool, self.options.clock));
     }
 
+    /// When recording began: when the gates were open.
+    pub fn began(&self) -> Option<Instant> {
+        self.started.map(|(instant, _)| instant)
+    }
+
     /// Becomes readable when recording cannot go on, for example because the disk is full.
     pub fn failed(&self) -> BorrowedFd<'_> {
         self.drain.failed()

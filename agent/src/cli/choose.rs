@@ -9,6 +9,7 @@ use crate::tracedat::rewrite::Selection;
 
 /// What of a file is kept.
 #[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Selection")]
 pub struct Choice {
     /// Keep only the buffer of this name (several times for several)
     #[arg(short = 'B', long = "buffer", value_name = "NAME")]

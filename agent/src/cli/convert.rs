@@ -23,7 +23,7 @@ pub struct ConvertArgs {
     #[arg(value_name = "FILE", default_value = "trace.dat", conflicts_with = "input")]
     pub file: PathBuf,
 
-    /// The file to read, as trace-cmd has it
+    /// The file to read, as in trace-cmd
     #[arg(short = 'i', long, value_name = "FILE")]
     pub input: Option<PathBuf>,
 
@@ -35,6 +35,11 @@ pub struct ConvertArgs {
     #[arg(long)]
     pub force: bool,
 
+    // What follows has headings of its own, which clap keeps for whatever comes after.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub telling: Telling,
+
     #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]
     pub format: FormatArgs,
@@ -44,16 +49,19 @@ pub struct ConvertArgs {
     pub choice: Choice,
 
     /// Keep only these pages of each CPU, counted from 0: 10-19, or 10- for all from there, or -9 for the first ten
-    #[arg(long, value_name = "RANGE", value_parser = parse_pages, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        value_name = "RANGE",
+        value_parser = parse_pages,
+        allow_hyphen_values = true,
+        help_heading = "Selection"
+    )]
     pub pages: Option<Range<u64>>,
-
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "its options are documented")]
-    pub telling: Telling,
 }
 
 /// What kind of file is written.
 #[derive(Args, Debug, Clone, Copy)]
+#[command(next_help_heading = "Format of the new file")]
 pub struct FormatArgs {
     /// Version of the format: 7, or 6 for readers from before 2022
     #[arg(long, value_name = "VERSION", default_value = "7", value_parser = parse_version)]

@@ -38,13 +38,14 @@ pub struct MergeArgs {
     #[arg(long)]
     pub mixed_clocks: bool,
 
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "its options are documented")]
-    pub format: FormatArgs,
-
+    // What follows has headings of its own, which clap keeps for whatever comes after.
     #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]
     pub telling: Telling,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub format: FormatArgs,
 }
 
 /// The name and the file of an argument. A file that exists needs no name, whatever is in it.

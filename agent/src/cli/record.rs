@@ -36,10 +36,17 @@ const TICK: Duration = Duration::from_millis(500);
 const NO_SNAPSHOT: &str = "tracer-agent: SIGUSR2 asks for a snapshot, which this recording cannot give; it goes on\n\
     tracer-agent: SIGUSR1 tells how far it is, SIGINT ends it and writes the file";
 
+/// Headings of the options in the help text.
+const EVENTS: &str = "Events";
+const TASKS: &str = "Tasks and CPUs";
+const BUFFERS: &str = "Buffers";
+const OUTPUT: &str = "Output file";
+const END: &str = "End of the recording";
+
 /// Record kernel events into a trace.dat file
 ///
-/// Runs COMMAND and records until it ends; without a command, until Ctrl-C or the end of --duration. What was lost is counted by CPU and
-/// cause, told at the end, and stored in the file.
+/// Runs COMMAND and records until it exits; without a command, until Ctrl-C or until --duration has passed. Lost events are counted by CPU
+/// and cause, reported at the end, and stored in the file.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[command(after_help = "\
@@ -49,145 +56,172 @@ EVENTS
   all                  every event
 
 FILTERS
-  prev_pid == 1 || next_comm ~ \"rust*\"      fields of the event, as in tracefs; && before ||
+  prev_pid == 1 || next_comm ~ \"rust*\"      fields of the event, as in tracefs; && binds tighter than ||
   $uid == 1000 && $comm != \"bash\"           $pid $tid $comm $cpu $uid $cgroup $ppid $pidns
-  filename.ustring ~ \"/etc/*\"               the text at an address of the process
-  CPUS{0-3} & cpumask, flags & 0x40          lists of CPUs, bits
+  filename.ustring ~ \"/etc/*\"               the string at a user-space address
+  CPUS{0-3} & cpumask, flags & 0x40          CPU lists, bit tests
 
 SIGNALS
-  INT, QUIT, TERM, HUP   end the recording and write the file; a second one ends at once, `recover` writes the file
-  USR1                   prints how far it is
+  INT, QUIT, TERM, HUP   end the recording and write the file; a second one exits at once, `recover` writes the file
+  USR1                   prints the progress
 
 EXAMPLES
   tracer-agent record -e sched sleep 5
   tracer-agent record -e 'syscalls:sys_enter_open*' -F -c make
   tracer-agent record -e sched_switch -f 'next_prio < 100' -e irq --rate 10k/s
   tracer-agent record --uprobe 'malloc=libc.so.6:malloc size=$arg1:u64' -f 'size > 1000000' make
+  tracer-agent record --uprobe 'libc.so.6:pthread_mutex_*' --usdt 'libstdc++.so.6:libstdcxx:*' make
   tracer-agent record -e sched:sched_process_exec --context uid,ppid,cgroup,perf:cpu:cycles make
   tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
-    /// Event to record; may be repeated
-    #[arg(short = 'e', long = "event", value_name = "EVENT")]
+    // Those without a heading come first: clap keeps a heading for whatever follows.
+    /// Print neither progress nor summary
+    #[arg(short = 'q', long)]
+    pub quiet: bool,
+
+    /// Command to run, with its arguments. It starts when recording has begun
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+
+    /// Event to record; repeatable
+    #[arg(short = 'e', long = "event", value_name = "EVENT", help_heading = EVENTS)]
     pub events: Vec<String>,
 
-    /// Probes to record beside them.
-    #[command(flatten)]
-    pub probes: super::record_probes::ProbeArgs,
+    /// Exclude the events of the -e options that follow
+    #[arg(short = 'v', long = "exclude-events", action = clap::ArgAction::Count, help_heading = EVENTS)]
+    pub exclude: u8,
+
+    /// Continue when an -e matches no known event
+    #[arg(short = 'i', long = "ignore-unknown", help_heading = EVENTS)]
+    pub ignore_unknown: bool,
+
+    /// Maximum length of the copied strings (paths, names) that system calls are given, or off
+    #[arg(long, value_name = "BYTES|off", default_value = "63", help_heading = EVENTS)]
+    pub strings: crate::probe::fast::StringLimit,
+
+    /// Use the specialized programs of events (fast), the one program for all events (generic), or what each event allows (auto)
+    #[arg(long, value_name = "LANE", default_value = "auto", help_heading = EVENTS)]
+    pub lane: record_plan::LaneArg,
 
     /// What is wanted of them
     #[command(flatten)]
     pub wanted: WantedArgs,
 
-    /// Leave out the events given by the -e options behind this one
-    #[arg(short = 'v', long = "exclude-events", action = clap::ArgAction::Count)]
-    pub exclude: u8,
+    /// Probes to record beside them.
+    #[command(flatten)]
+    pub probes: super::record_probes::ProbeArgs,
 
-    /// Go on when an -e names no known event
-    #[arg(short = 'i', long = "ignore-unknown")]
-    pub ignore_unknown: bool,
+    /// Stacks.
+    #[command(flatten)]
+    pub stacks: super::record_stacks::StackArgs,
 
-    /// Store the formats of all events in the file, not only those of the recorded systems
-    #[arg(short = 'a', long = "all-formats")]
-    pub all_formats: bool,
-
-    /// File to write
-    #[arg(short = 'o', long = "output", value_name = "FILE", default_value = "trace.dat")]
-    pub output: PathBuf,
-
-    /// Size of each CPU's ring: 8M, 512K; bare numbers are KB
-    #[arg(short = 'b', long = "buffer-size", value_name = "SIZE", default_value = "4M", value_parser = units::kilobytes)]
-    pub ring_kb: u64,
-
-    /// Keep only the newest events that fit the rings (flight recorder), and store them at the end
-    #[arg(long)]
-    pub overwrite: bool,
-
-    /// Clock of the time stamps: mono, boot or tai
-    #[arg(short = 'C', long = "clock", value_name = "CLOCK", default_value = "mono")]
-    pub clock: String,
-
-    /// Record only this process (all its threads); may be repeated, or a list: 12,34
-    #[arg(short = 'P', long = "pid", value_name = "PID", value_delimiter = ',')]
+    /// Record only this process with all its threads; repeatable, or a list: 12,34
+    #[arg(short = 'P', long = "pid", value_name = "PID", value_delimiter = ',', help_heading = TASKS)]
     pub pids: Vec<u32>,
 
     /// With -P or -F: record child processes too
-    #[arg(short = 'c', long = "children")]
+    #[arg(short = 'c', long = "children", help_heading = TASKS)]
     pub children: bool,
 
     /// Record only the command
-    #[arg(short = 'F', long = "only-command")]
+    #[arg(short = 'F', long = "only-command", help_heading = TASKS)]
     pub only_command: bool,
 
     /// Which threads
     #[command(flatten)]
     pub scope: ScopeArgs,
 
-    /// CPUs to record: a hexadecimal mask as trace-cmd takes it, or a list such as 0-3,8
-    #[arg(short = 'M', long = "cpus", value_name = "CPUMASK")]
+    /// CPUs to record: a hexadecimal mask as in trace-cmd, or a list such as 0-3,8
+    #[arg(short = 'M', long = "cpus", value_name = "CPUMASK", help_heading = TASKS)]
     pub cpu_mask: Option<String>,
 
-    /// How long a page of events waits at most, once it is full, until it is stored, in microseconds (default 1000000); the page
-    /// that is being filled is stored when it is full, or at the end
-    #[arg(short = 's', long = "poll-interval", value_name = "USEC")]
-    pub poll_us: Option<u64>,
-
-    /// Keep at most this much of each CPU's newest data: 512K, 100M; bare numbers are KB
-    #[arg(short = 'm', long = "max-size", value_name = "SIZE", value_parser = units::kilobytes)]
-    pub max_kb: Option<u64>,
-
-    /// Stop after this time: 10, 1.5, 500ms, 2m, 1h
-    #[arg(long, value_name = "TIME", value_parser = units::duration)]
-    pub duration: Option<Duration>,
-
-    /// End with exit code 115 if more events than this were lost
-    #[arg(long, value_name = "EVENTS")]
-    pub max_loss: Option<u64>,
-
-    /// Compression of the file: none, zstd, or zstd:LEVEL
-    #[arg(long, value_name = "HOW", default_value = "zstd", value_parser = record_plan::parse_compression)]
-    pub compression: crate::tracedat::Compression,
-
-    /// Store the kernel's symbols: full, none, or auto (when a recorded event prints a symbol)
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    pub kallsyms: record_plan::KallsymsMode,
-
-    /// Record through programs of events' own (fast), through the one for all events (generic), or as each event allows
-    #[arg(long, value_name = "LANE", default_value = "auto")]
-    pub lane: record_plan::LaneArg,
-
-    /// Longest copy of a string that a system call is given (a path, a name), or off
-    #[arg(long, value_name = "BYTES|off", default_value = "63")]
-    pub strings: crate::probe::fast::StringLimit,
-
-    /// Show wall-clock times: store the clock's distance to real time
-    #[arg(long)]
-    pub date: bool,
-
-    /// Store the address maps of the processes given by -P
-    #[arg(long)]
-    pub proc_map: bool,
-
     /// Do not record the agent's own threads (the default)
-    #[arg(long, overrides_with = "with_self")]
+    #[arg(long, overrides_with = "with_self", help_heading = TASKS)]
     pub no_self: bool,
 
     /// Record the agent's own threads too
-    #[arg(long = "self", alias = "no-filter", overrides_with = "no_self")]
+    #[arg(long = "self", alias = "no-filter", overrides_with = "no_self", help_heading = TASKS)]
     pub with_self: bool,
 
-    /// Stacks.
-    #[command(flatten)]
-    pub stacks: super::record_stacks::StackArgs,
+    /// Size of each CPU's ring buffer: 8M, 512K; plain numbers are KB
+    #[arg(
+        short = 'b',
+        long = "buffer-size",
+        value_name = "SIZE",
+        default_value = "4M",
+        value_parser = units::kilobytes,
+        help_heading = BUFFERS
+    )]
+    pub ring_kb: u64,
 
-    /// No progress and no summary
-    #[arg(short = 'q', long)]
-    pub quiet: bool,
+    /// Keep only the newest events that fit the ring buffers (flight recorder), and store them at the end
+    #[arg(long, help_heading = BUFFERS)]
+    pub overwrite: bool,
 
-    /// Command to run and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
+    /// Maximum time that a full page of events waits to be stored, in microseconds [default: 1000000]. A page that is not full is
+    /// stored when it is, or at the end
+    #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
+    pub poll_us: Option<u64>,
+
+    /// File to write
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FILE",
+        default_value = "trace.dat",
+        help_heading = OUTPUT
+    )]
+    pub output: PathBuf,
+
+    /// Keep at most this much of each CPU's newest data: 512K, 100M; plain numbers are KB
+    #[arg(
+        short = 'm',
+        long = "max-size",
+        value_name = "SIZE",
+        value_parser = units::kilobytes,
+        help_heading = OUTPUT
+    )]
+    pub max_kb: Option<u64>,
+
+    /// Compression: none, zstd, or zstd:LEVEL
+    #[arg(
+        long,
+        value_name = "HOW",
+        default_value = "zstd",
+        value_parser = record_plan::parse_compression,
+        help_heading = OUTPUT
+    )]
+    pub compression: crate::tracedat::Compression,
+
+    /// Trace clock: mono, boot or tai
+    #[arg(short = 'C', long = "clock", value_name = "CLOCK", default_value = "mono", help_heading = OUTPUT)]
+    pub clock: String,
+
+    /// Store the offset of the clock to wall-clock time, which reports then show
+    #[arg(long, help_heading = OUTPUT)]
+    pub date: bool,
+
+    /// Store the formats of all events, not only those of the recorded systems
+    #[arg(short = 'a', long = "all-formats", help_heading = OUTPUT)]
+    pub all_formats: bool,
+
+    /// Store the kernel's symbols: full, none, or auto (if a recorded event prints a symbol)
+    #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = OUTPUT)]
+    pub kallsyms: record_plan::KallsymsMode,
+
+    /// Store the memory maps of the processes given with -P
+    #[arg(long, help_heading = OUTPUT)]
+    pub proc_map: bool,
+
+    /// Stop after this time: 10, 1.5, 500ms, 2m, 1h. It starts when recording begins, after all events are attached
+    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = END)]
+    pub duration: Option<Duration>,
+
+    /// Exit with code 115 if more than this many events were lost
+    #[arg(long, value_name = "EVENTS", help_heading = END)]
+    pub max_loss: Option<u64>,
 }
 
 /// Runs the command. `matches` are the raw arguments of this subcommand, for the order of -e and -v.
@@ -315,7 +349,8 @@ fn begun(args: &RecordArgs, waits_for_followed: bool) -> &'static str {
         ([], Some(_)) => "recording; the end of --duration or Ctrl-C ends it",
         ([], None) if waits_for_followed => "recording; the end of the processes of -P or Ctrl-C ends it",
         ([], None) => "recording; Ctrl-C ends it",
-        _ => "recording; the end of the command or Ctrl-C ends it",
+        (_, Some(_)) => "recording; the end of the command, of --duration or Ctrl-C ends it",
+        (_, None) => "recording; the end of the command or Ctrl-C ends it",
     }
 }
 
@@ -342,7 +377,8 @@ fn wait_for_end(
     mut followed: Vec<OwnedFd>,
     args: &RecordArgs,
 ) -> Result<End, CliError> {
-    let deadline = args.duration.map(|duration| Instant::now() + duration);
+    // Attaching, which takes seconds with thousands of events, is no part of it.
+    let deadline = args.duration.zip(capture.began()).map(|(duration, began)| began + duration);
     let waits_for_followed = !followed.is_empty() && command.is_none();
     let mut progress = ProgressLine::new(shows_progress(args));
     if !args.quiet {

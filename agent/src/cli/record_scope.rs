@@ -18,48 +18,50 @@ use crate::{
 
 /// What is wanted of the events.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Filters (each applies to the -e or probe before it)")]
 pub struct WantedArgs {
-    /// Of the events of the -e or probe before it, record only those that FILTER holds for; several have to hold all
+    /// Record only events that match FILTER; multiple filters are ANDed
     #[arg(short = 'f', long = "filter", value_name = "FILTER")]
     pub filters: Vec<String>,
 
-    /// Of the events of the -e or probe before it, record one of N on each CPU: 1/N
+    /// Record every Nth event on each CPU: 1/N
     #[arg(long = "sample", value_name = "1/N")]
     pub samples: Vec<Sample>,
 
-    /// Of each event of the -e or probe before it, record at most N in a second: 500/s, 10k/s
+    /// Record at most N of each event per second: 500/s, 10k/s
     #[arg(long = "rate", value_name = "N/s")]
     pub rates: Vec<Rate>,
 
-    /// Add fields to the events of the -e or probe before it: pid, tid, ppid, comm, cgroup, uid, prio, perf:cpu:COUNTER
+    /// Add fields to the events: pid, tid, ppid, comm, cgroup, uid, prio, perf:cpu:COUNTER
     #[arg(long = "context", value_name = "LIST")]
     pub contexts: Vec<ContextList>,
 }
 
-/// Which threads are recorded. Options of different kinds have to hold together, of the same kind any.
+/// Which threads are recorded. Options of different kinds are ANDed, those of the same kind are ORed.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Tasks and CPUs")]
 pub struct ScopeArgs {
-    /// Record only threads whose name is GLOB; may be repeated
+    /// Record only threads whose name matches GLOB; repeatable
     #[arg(long = "comm", value_name = "GLOB")]
     pub comms: Vec<String>,
 
-    /// Record only threads of this user, a number or a name of /etc/passwd; may be repeated
+    /// Record only threads of this user, a number or a name of /etc/passwd; repeatable
     #[arg(long = "uid", value_name = "USER")]
     pub uids: Vec<User>,
 
-    /// Record only threads in this control group (version 2) or one inside of it; may be repeated
+    /// Record only threads in this control group (version 2) or below it; repeatable
     #[arg(long = "cgroup", value_name = "PATH")]
     pub cgroups: Vec<String>,
 
-    /// Record only this container of docker, podman, containerd or LXC, machine or systemd unit; may be repeated
+    /// Record only this container of docker, podman, containerd or LXC, machine or systemd unit; repeatable
     #[arg(long = "container", value_name = "ID|NAME")]
     pub containers: Vec<String>,
 
-    /// Do not record this process; may be repeated, or a list: 12,34
+    /// Do not record this process; repeatable, or a list: 12,34
     #[arg(long = "exclude-pid", value_name = "PID", value_delimiter = ',')]
     pub exclude_pids: Vec<u32>,
 
-    /// Do not record threads whose name is GLOB
+    /// Do not record threads whose name matches GLOB
     #[arg(long = "exclude-comm", value_name = "GLOB")]
     pub exclude_comms: Vec<String>,
 
@@ -67,7 +69,7 @@ pub struct ScopeArgs {
     #[arg(long = "exclude-uid", value_name = "USER")]
     pub exclude_uids: Vec<User>,
 
-    /// Do not record threads in this control group or one inside of it
+    /// Do not record threads in this control group or below it
     #[arg(long = "exclude-cgroup", value_name = "PATH")]
     pub exclude_cgroups: Vec<String>,
 }

@@ -14,12 +14,13 @@ use crate::{
 
 /// Which events are followed by stacks.
 #[derive(Args, Debug)]
+#[command(next_help_heading = "Stacks")]
 pub struct StackArgs {
-    /// Record the kernel's stack behind each event
+    /// Record the kernel stack of every event
     #[arg(short = 'T')]
     pub kernel_stacks: bool,
 
-    /// Record the kernel's stack behind each event, or behind those named: --kernel-stack=sched:sched_switch,sys_enter_*
+    /// Record the kernel stack of every event, or of those named: --kernel-stack=sched:sched_switch,sys_enter_*
     #[arg(
         long,
         value_name = "EVENT",
@@ -30,7 +31,7 @@ pub struct StackArgs {
     )]
     pub kernel_stack: Vec<String>,
 
-    /// Record the process's stack behind each event, or behind those named
+    /// Record the user stack of every event, or of those named
     #[arg(
         long,
         value_name = "EVENT",

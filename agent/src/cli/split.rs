@@ -12,10 +12,13 @@ use super::rewriting::{self, Made, Telling};
 use super::units;
 use crate::tracedat::rewrite::{Every, Split, Splitter, TimeRange, to_file};
 
-/// Cut a trace.dat into parts, each a complete file
+/// Heading of the options in the help text.
+const PARTS: &str = "Length of the parts";
+
+/// Split a trace.dat into parts, each a complete file
 ///
-/// The parts are FILE.1, FILE.2 and so on. Without -r there is one: the first. START and END are times as `report` prints them, in
-/// seconds, and both are included.
+/// The parts are FILE.1, FILE.2 and so on. Without -r only the first one is written. START and END are times as `report` prints them, in
+/// seconds, and both are inclusive.
 ///
 /// Every part has the formats, names, symbols and options of the whole; `tracer-agent merge` puts parts together again.
 #[derive(Args, Debug)]
@@ -25,45 +28,77 @@ pub struct SplitArgs {
     #[arg(value_name = "[FILE] [START [END]]", num_args = 0..=3)]
     pub words: Vec<String>,
 
-    /// The file to read, as trace-cmd has it; then only START and END may follow
+    /// The file to read, as in trace-cmd; then only START and END may follow
     #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub input: Option<PathBuf>,
 
-    /// What the names of the parts begin with, if not the name of the file
+    /// Prefix of the parts' names [default: the name of the file]
     #[arg(short = 'o', long = "output", value_name = "NAME")]
     pub output: Option<PathBuf>,
 
     /// A part ends after this many seconds (decimals allowed)
-    #[arg(short = 's', long = "seconds", value_name = "SECONDS", group = "every", value_parser = |text: &str| parse_time(text, 9))]
+    #[arg(
+        short = 's',
+        long = "seconds",
+        value_name = "SECONDS",
+        group = "every",
+        value_parser = |text: &str| parse_time(text, 9),
+        help_heading = PARTS
+    )]
     pub seconds: Option<u64>,
 
     /// A part ends after this many milliseconds
-    #[arg(short = 'm', long = "milliseconds", value_name = "MILLISECONDS", group = "every", value_parser = |text: &str| parse_time(text, 6))]
+    #[arg(
+        short = 'm',
+        long = "milliseconds",
+        value_name = "MILLISECONDS",
+        group = "every",
+        value_parser = |text: &str| parse_time(text, 6),
+        help_heading = PARTS
+    )]
     pub milliseconds: Option<u64>,
 
     /// A part ends after this many microseconds
-    #[arg(short = 'u', long = "microseconds", value_name = "MICROSECONDS", group = "every", value_parser = |text: &str| parse_time(text, 3))]
+    #[arg(
+        short = 'u',
+        long = "microseconds",
+        value_name = "MICROSECONDS",
+        group = "every",
+        value_parser = |text: &str| parse_time(text, 3),
+        help_heading = PARTS
+    )]
     pub microseconds: Option<u64>,
 
     /// A part ends after this many events
-    #[arg(short = 'e', long = "events", value_name = "EVENTS", group = "every")]
+    #[arg(short = 'e', long = "events", value_name = "EVENTS", group = "every", help_heading = PARTS)]
     pub events: Option<u64>,
 
     /// A part ends after this many pages of each CPU
-    #[arg(short = 'p', long = "pages", value_name = "PAGES", group = "every")]
+    #[arg(short = 'p', long = "pages", value_name = "PAGES", group = "every", help_heading = PARTS)]
     pub pages: Option<u64>,
 
-    /// A part ends before its file is longer than about this: 10M, 500K, 2G
-    #[arg(long, value_name = "SIZE", group = "every", value_parser = |text: &str| units::size(text, 1))]
+    /// A part ends before its file exceeds about this size: 10M, 500K, 2G
+    #[arg(
+        long,
+        value_name = "SIZE",
+        group = "every",
+        value_parser = |text: &str| units::size(text, 1),
+        help_heading = PARTS
+    )]
     pub size: Option<u64>,
 
     /// Write all parts, not only the first
-    #[arg(short = 'r', long)]
+    #[arg(short = 'r', long, help_heading = PARTS)]
     pub repeat: bool,
 
-    /// -s, -m, -u and -e count for each CPU on its own
-    #[arg(short = 'c', long)]
+    /// Apply -s, -m, -u and -e to each CPU separately
+    #[arg(short = 'c', long, help_heading = PARTS)]
     pub per_cpu: bool,
+
+    // What follows has headings of its own, which clap keeps for whatever comes after.
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub telling: Telling,
 
     #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]
@@ -72,10 +107,6 @@ pub struct SplitArgs {
     #[command(flatten)]
     #[expect(missing_docs, reason = "its options are documented")]
     pub format: FormatArgs,
-
-    #[command(flatten)]
-    #[expect(missing_docs, reason = "its options are documented")]
-    pub telling: Telling,
 }
 
 /// A decimal number in units of 10^`digits` nanoseconds.

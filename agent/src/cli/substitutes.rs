@@ -82,6 +82,38 @@ mod tests {
         }
     }
 
+    /// More options than fit the eye are under headings.
+    #[test]
+    fn long_lists_of_options_have_headings() {
+        for name in ["record", "convert", "split", "merge", "list", "check", "diff", "export", "info"] {
+            let cli = super::super::Cli::command();
+            let mut by_heading = std::collections::BTreeMap::<_, usize>::new();
+            for arg in cli.find_subcommand(name).unwrap().get_arguments().filter(|arg| !arg.is_positional()) {
+                *by_heading.entry(arg.get_help_heading().map(str::to_owned)).or_default() += 1;
+            }
+            let plain = by_heading.get(&None).copied().unwrap_or_default();
+            assert!(plain <= 10, "{name}: {by_heading:?}");
+        }
+        let record = super::super::Cli::command();
+        let record = record.find_subcommand("record").unwrap();
+        let heading = |id: &str| {
+            record.get_arguments().find(|arg| arg.get_id() == id).and_then(clap::Arg::get_help_heading)
+        };
+        for (id, expected) in [
+            ("events", Some("Events")),
+            ("uprobe", Some("Probes")),
+            ("kernel_stack", Some("Stacks")),
+            ("comms", Some("Tasks and CPUs")),
+            ("pids", Some("Tasks and CPUs")),
+            ("ring_kb", Some("Buffers")),
+            ("output", Some("Output file")),
+            ("duration", Some("End of the recording")),
+            ("quiet", None),
+        ] {
+            assert_eq!(heading(id), expected, "{id}");
+        }
+    }
+
     /// Scripts are read by others.
     #[test]
     fn every_short_option_has_a_long_name() {
