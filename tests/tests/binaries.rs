@@ -210,7 +210,7 @@ fn what_cannot_be_probed_is_refused_with_the_reason() {
     list(dir, &["--symbols", "missing"]).expect(1).says(&["cannot read missing", "No such file"]);
     list(dir, &["--usdt", "."]).expect(1).says(&["not a regular file"]);
     list(dir, &["--symbols", "program", "--match", "wrok"]).expect(112).says(&["did you mean work?"]);
-    list(dir, &["--match", "work"]).expect(2).says(&["--match is for --symbols and --usdt"]);
+    list(dir, &["--match", "work"]).expect(2).says(&["--match applies to --symbols and --usdt"]);
 
     // The machine of another processor: 21 is 64-bit PowerPC.
     let mut foreign = fs::read(&path).unwrap();

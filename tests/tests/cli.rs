@@ -161,13 +161,13 @@ fn progress_is_shown_on_a_terminal_only() {
     let (piped, quiet, shown) = (piped.finish().expect(0), quiet.wait().expect(0), loud.wait().expect(0).out);
     assert!(!piped.err.contains('\r') && !piped.err.contains('\x1b'), "{:?}", piped.err);
     assert!(!piped.err.contains("recording:") && !piped.err.contains("attaching"), "{:?}", piped.err);
-    let begun = "tracer-agent: recording; the end of the command or Ctrl-C ends it\n";
+    let begun = "tracer-agent: recording until the command exits; Ctrl-C stops it\n";
     assert!(piped.err.starts_with(begun), "{:?}", piped.err);
     // Only the agent itself was left out.
     assert!(!piped.err.contains("left out by filters"), "{:?}", piped.err);
     assert!(shown.contains("\rrecording: ") && shown.contains("none lost"), "{shown:?}");
     let order =
-        ["\rattaching 0 of 1\x1b[K", "\rrecording; the end of the command", "\rrecording: ", "t.dat: "];
+        ["\rattaching 0 of 1\x1b[K", "\rrecording until the command exits", "\rrecording: ", "t.dat: "];
     let places = order.map(|text| shown.find(text));
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?} {shown:?}");
     assert!(shown.contains("\x1b[K") && shown.contains("t.dat: "), "wiped, then the summary: {shown:?}");

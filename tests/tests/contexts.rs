@@ -254,9 +254,12 @@ fn what_is_no_context_is_told() {
         ),
         (
             &["--context", "pid", "-e", "sched:sched_switch"],
-            &["--context is for the events", "none before it"],
+            &["--context applies to the -e or probe", "none before it"],
         ),
-        (&["--function", "vfs_*", "--context", "pid"], &["--context is for the events", "function tracer"]),
+        (
+            &["--function", "vfs_*", "--context", "pid"],
+            &["--context applies to the events", "function tracer"],
+        ),
         (&["-e", "sched:sched_switch", "--context", "pid", "-f", "ctx_pid == 1"], &["no field `ctx_pid`"]),
     ] {
         let args = ["record", "-o", "refused.dat"].iter().chain(args).chain(&["true"]);

@@ -273,15 +273,18 @@ fn filters_that_make_no_sense_are_errors() {
         ),
         (&["-e", "sched_switch", "-f", "next_pid == \"x\""], "is a number; compare it with a number"),
         (&["-e", "sched_switch", "-f", "next_comm > 1"], "cannot be compared with the number 1"),
-        (&["-e", "sched_switch", "-f", "next_comm =~ \"x\""], "the kernel runs no regular expressions"),
+        (
+            &["-e", "sched_switch", "-f", "next_comm =~ \"x\""],
+            "regular expressions (`=~`, `!~`) cannot be evaluated in the kernel",
+        ),
         (
             &["-e", "sched_switch", "-f", "common_flags == 1"],
-            "`common_flags` is made when the record is written",
+            "`common_flags` is set after the filter is evaluated",
         ),
         (&["-e", "sched_switch", "-f", "next_pid =="], "a field or a value expected"),
-        (&["-f", "next_pid == 1", "-e", "sched_switch"], "-f is for the events of the -e or probe before it"),
+        (&["-f", "next_pid == 1", "-e", "sched_switch"], "-f applies to the -e or probe before it"),
         (&["-e", "sched_switch", "--sample", "2/3"], "expected 1/N"),
-        (&["-e", "sched_switch", "--rate", "x"], "expected a number of events in a second"),
+        (&["-e", "sched_switch", "--rate", "x"], "expected a number of events per second"),
         (
             &["-e", "raw_syscalls:sys_enter", "--lane", "fast", "-f", "id == 1"],
             "all system calls share their programs",

@@ -402,7 +402,7 @@ fn recorded_until_full(options: &[&str]) -> (usize, Ended) {
         caller.call(20_000);
         recording.has_ended().then_some(())
     });
-    let ended = recording.wait().expect(113).says(&["No space left", "trace.dat holds everything"]);
+    let ended = recording.wait().expect(113).says(&["No space left", "trace.dat contains everything"]);
     assert_eq!(files(disk.path()), ["trace.dat"], "{ended:?}");
     let found = Report::of(&disk.path().join("trace.dat")).count(is_getppid);
     (found as usize, ended)

@@ -119,7 +119,7 @@ fn more_events_than_open_files_are_refused_before_anything_is_done() {
     let mut command = program(public.dir.path(), "prlimit", ["--nofile=64:64", "setpriv"]);
     command.args(NOBODY).args(&ambient).arg(&public.agent);
     let ended = run(command.args(["record", "-e", "syscalls", "touch", "ran"])).expect(110);
-    let ended = ended.says(&["open files", "may have 64", "ulimit -n"]);
+    let ended = ended.says(&["open files", "of this process is 64", "ulimit -n"]);
     assert_eq!(ended.err.lines().count(), 1, "{}", ended.err);
     assert_eq!(files(public.dir.path()), ["agent"]);
 }
@@ -347,7 +347,7 @@ fn sizes_and_times_must_make_sense() {
         (Report::of(&dir.path().join("trace.dat")), Ledger::of(&dir.path().join("trace.dat")));
     assert!(report.events.len() as u64 + ledger.lost() > 100 && report.dropped <= ledger.lost());
     works(&["-s", "18446744073709551615"]);
-    refused(&["-e", SWITCH, "-m", "18446744073709551615", "true"], 2, &["--max-size", "is no size"]);
+    refused(&["-e", SWITCH, "-m", "18446744073709551615", "true"], 2, &["--max-size", "is not a size"]);
 }
 
 #[test]

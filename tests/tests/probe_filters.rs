@@ -139,19 +139,19 @@ fn a_filter_that_does_not_fit_its_probe_is_refused() {
         ("n == \"x\"", &["-f"]),
         ("text > 3", &["text"]),
         ("n == 1 &&", &["expected"]),
-        ("text =~ \"a.b\"", &["no regular expressions", "report -F"]),
+        ("text =~ \"a.b\"", &["regular expressions", "report -F"]),
         ("common_flags == 1", &["common_flags"]),
         ("$cgroup == \"/no/such/group\"", &["there is no control group"]),
         (
             "t0 ~ \"*a*\" || t1 ~ \"*a*\" || t2 ~ \"*a*\" || t3 ~ \"*a*\"",
-            &["a program has room for 208", "fewer texts"],
+            &["a program has room for 208", "fewer strings"],
         ),
     ] {
         let args = ["record", "-o", "refused.dat", "--uprobe", &probe, "-f", filter, "true"];
         run(&mut agent(dir, args)).expect(USAGE).says(texts);
     }
     let tracer = ["record", "-o", "refused.dat", "--function", "vfs_*", "-f", "ip == 1", "true"];
-    run(&mut agent(dir, tracer)).expect(USAGE).says(&["-f is for the events", "function tracer"]);
+    run(&mut agent(dir, tracer)).expect(USAGE).says(&["-f applies to the events", "function tracer"]);
     let nothing = ["record", "-o", "refused.dat", "-f", "n == 1", "--uprobe", &probe, "true"];
     run(&mut agent(dir, nothing)).expect(USAGE).says(&["there is none before it"]);
     assert!(!dir.join("refused.dat").exists());

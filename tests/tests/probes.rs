@@ -172,7 +172,7 @@ fn a_text_that_is_cut_is_counted() {
     let Probed { program, file } = build(dir, Link::Fixed);
     let probe = format!("{}:work text=+0(%si):string", file.display());
     let ended = record(dir, &["--uprobe", &probe], &program, &["5"]);
-    assert!(ended.err.contains("texts are cut in 1 records of uprobes:"), "{}", ended.err);
+    assert!(ended.err.contains("strings are truncated in 1 records of uprobes:"), "{}", ended.err);
     let json = run(&mut agent(dir, ["info", "--json", "out.dat"])).expect(0).out;
     assert!(json.contains("\"cut\":1"), "{json}");
 }
@@ -301,7 +301,7 @@ fn what_of_a_pattern_cannot_be_probed_is_left_out() {
     mapped.wait().unwrap();
     assert_eq!(stock_texts(dir, "work").len(), 6);
     assert!(ended.err.contains("not recorded: uprobes:halts"), "{}", ended.err);
-    refused.expect(111).says(&["uprobes:halts", "offset may be inside of"]);
+    refused.expect(111).says(&["uprobes:halts", "offset may be inside an instruction"]);
 }
 
 #[test]
@@ -410,13 +410,19 @@ fn what_cannot_be_probed_is_told() {
     uprobe(&format!("{file}:work n=%di:u7"), USAGE, &["`u7`", "no such type"]);
     uprobe(&format!("{file}:work n=$retval"), USAGE, &["`$retval`", "--uretprobe"]);
     uprobe(&format!("{file}:work n=+0(%di"), USAGE, &["bracket"]);
-    uprobe(&format!("{file}:work n=%di n=%si"), USAGE, &["another argument of this name"]);
+    uprobe(&format!("{file}:work n=%di n=%si"), USAGE, &["another argument with this name"]);
     uprobe(&format!("{file}:work n=%di:string"), USAGE, &["+0(...)"]);
-    uprobe(&format!("1x={file}:work"), USAGE, &["`1x`", "begins with no digit"]);
+    uprobe(&format!("1x={file}:work"), USAGE, &["`1x`", "does not begin with a digit"]);
     uprobe("work", USAGE, &["PATH:FUNCTION"]);
     uprobe("", USAGE, &["a place is missing"]);
-    refused(dir, "--uretprobe", &format!("{file}:work+4"), USAGE, &["leave the offset out"]);
-    refused(dir, "--uretprobe", &format!("{file}:work n=$arg1"), USAGE, &["gone when the function returns"]);
+    refused(dir, "--uretprobe", &format!("{file}:work+4"), USAGE, &["omit the offset"]);
+    refused(
+        dir,
+        "--uretprobe",
+        &format!("{file}:work n=$arg1"),
+        USAGE,
+        &["no longer available when the function returns"],
+    );
     refused(
         dir,
         "--usdt",
@@ -435,7 +441,13 @@ fn what_cannot_be_probed_is_told() {
     usdt("probed:x*", NO_SUCH, &["no marker of", "matches probed:x*", "list --usdt"]);
     usdt("other*:plain", NO_SUCH, &["no marker of", "matches other*:plain"]);
     usdt("probed:* x=arg9", USAGE, &["`arg9`", "has 3 arguments"]);
-    refused(dir, "--usdt", &format!("one={file}:probed:*"), USAGE, &["one name cannot be that of 2 markers"]);
+    refused(
+        dir,
+        "--usdt",
+        &format!("one={file}:probed:*"),
+        USAGE,
+        &["one name cannot be used for 2 markers"],
+    );
 
     tool(dir, "strip", &["-o", "stripped", file]);
     uprobe("./stripped:work", NO_SUCH, &["no function work", "stripped of its symbols"]);
@@ -473,5 +485,5 @@ fn functions_of_the_kernel_are_listed() {
     assert_eq!(json.trim(), "[\"vfs_read\"]");
     run(&mut agent(scratch.path(), ["list", "--functions", "no_such_*"]))
         .expect(112)
-        .says(&["no function", "no_such_*"]);
+        .says(&["no traceable function", "no_such_*"]);
 }

@@ -326,7 +326,8 @@ fn a_full_disk_ends_the_recording_with_a_good_file() {
     for size in ["size=12m", "size=24m"] {
         let disk = Tmpfs::mount(size);
         let (ended, calls) = fill_disk(disk.path(), &["--compression", "none"]);
-        let ended = ended.expect(113).says(&["ended early", "No space left", "trace.dat holds everything"]);
+        let ended =
+            ended.expect(113).says(&["ended early", "No space left", "trace.dat contains everything"]);
         let file = disk.path().join("trace.dat");
         let report = Report::of(&file);
         let found = report.count(is_getppid);
@@ -770,7 +771,7 @@ fn a_limit_of_file_sizes_ends_the_recording_with_a_good_file() {
             recording.has_ended().then_some(())
         });
         let ended =
-            recording.wait().expect(113).says(&["ended early", "ulimit -f", "trace.dat holds everything"]);
+            recording.wait().expect(113).says(&["ended early", "ulimit -f", "trace.dat contains everything"]);
         let report = Report::of(&file);
         assert!(report.count(is_getppid) > 5000, "{}", ended.err);
         let (ledger, stored) = (Ledger::of(&file), report.events.len() as u64);

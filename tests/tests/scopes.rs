@@ -147,7 +147,7 @@ fn a_control_group_that_vanishes_is_told() {
     let removed = || fs::remove_dir(&group.0).is_ok().then_some(());
     integration_tests::harness::wait_for("the end of a control group", removed);
     let ended = recording.finish().expect(0);
-    assert!(ended.err.contains("was removed while recording"), "{}", ended.err);
+    assert!(ended.err.contains("was removed during the recording"), "{}", ended.err);
     assert_eq!(Report::of(&dir.path().join("trace.dat")).count(is_getppid), 100);
 }
 

@@ -383,7 +383,8 @@ fn a_signal_that_asks_for_no_end_leaves_the_recording_alone() {
             caller.call(100);
         }
         caller.settle();
-        let says: &[&str] = &["tracer-agent: recording for ", " events, 0 lost, ", "cannot give; it goes on"];
+        let says: &[&str] =
+            &["tracer-agent: recording for ", " events, 0 lost, ", "do not support; recording continues"];
         let ended = recording.finish().expect(0).says(says);
         let stored = if args.is_empty() { " stored\n" } else { "all of them in the rings\n" };
         assert!(ended.err.contains(stored), "{}", ended.err);

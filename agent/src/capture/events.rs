@@ -51,7 +51,7 @@ const FIRST_ID: u16 = 20_000;
 
 /// There is another event of a probe's name.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("there is another event {0}; give the probe a name of its own: NAME=...")]
+#[error("there is another event {0}; give the probe a name: NAME=...")]
 pub struct NameTaken(pub String);
 
 /// Why an event's format keeps it from being recorded.
@@ -66,8 +66,8 @@ pub enum UnusableFormat {
     /// The kernel cannot evaluate its filter.
     #[error("its filter cannot be evaluated in the kernel: {0}")]
     Filter(#[from] Uncompiled),
-    /// Its filter matches none of its records, for example because it has none of the fields.
-    #[error("the filter `{0}` holds for none of its records")]
+    /// Its filter can never match, for example because it has none of the fields.
+    #[error("the filter `{0}` can never match")]
     NeverHolds(String),
     /// With its contexts it is too long.
     #[error(transparent)]

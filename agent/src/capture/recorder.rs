@@ -60,7 +60,7 @@ pub enum CaptureError {
     Probe(#[from] ProbeError),
     /// The rings would take more memory than is free.
     #[error(
-        "rings of {ring_kb} KB for {cpus} CPUs need {} MB, {} MB of memory are available; choose a smaller -b",
+        "rings of {ring_kb} KB for {cpus} CPUs need {} MB, but only {} MB of memory are available; choose a smaller -b",
         needed >> 20, available >> 20
     )]
     Memory {
@@ -75,7 +75,7 @@ pub enum CaptureError {
     },
     /// More events than descriptors.
     #[error(
-        "{events} events need {needed} open files, and this process may have {limit}; \
+        "{events} events need {needed} open files, but the limit of this process is {limit}; \
          raise the limit (`ulimit -n {needed}`, `prlimit`) or record fewer events"
     )]
     OpenFiles {
@@ -87,13 +87,13 @@ pub enum CaptureError {
         limit: u64,
     },
     /// The scope.
-    #[error("which threads are recorded cannot be evaluated in the kernel: {0}")]
+    #[error("the selection of threads cannot be evaluated in the kernel: {0}")]
     Scope(#[from] Uncompiled),
     /// The list of running threads.
     #[error("cannot read the names of running threads: {0}")]
     Threads(#[source] std::io::Error),
     /// What processes map, for the names of their functions.
-    #[error("cannot note where processes map their code, which user stacks need: {0}")]
+    #[error("cannot follow the code mappings of processes, which user stacks need: {0}")]
     Mappings(#[source] std::io::Error),
 }
 

@@ -32,9 +32,7 @@ pub enum StackError {
         reason: UnusableFormat,
     },
     /// The record is laid out in another way than readers know it.
-    #[error(
-        "cannot record stacks: this kernel lays out the records of {0} in a way that readers do not know"
-    )]
+    #[error("cannot record stacks: the record layout of {0} on this kernel is not known to readers")]
     Layout(&'static str),
 }
 

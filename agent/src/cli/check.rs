@@ -14,10 +14,10 @@ use crate::tracedat::check::{Fault, Report, Rule, Severity, check};
 
 /// Check trace.dat files for damage
 ///
-/// Looks at every structure, size, checksum, page and record of files of version 6 or 7, whoever recorded them, and compares what
-/// the recorder counted with what is there. Of each fault it tells the exact place, what it means, and what stock readers make of it.
-/// Exits with 1 if there are errors or warnings in any file. A place `123+45` is byte 45 of what comes out of the compressed bytes at
-/// 123.
+/// Verifies every structure, size, checksum, page and record of files of version 6 or 7, whichever recorder wrote them, and compares
+/// the recorder's counts with the contents. For each fault it prints the exact position, the meaning, and what stock readers make of it.
+/// Exits with 1 if there are errors or warnings in any file. A position `123+45` is byte 45 of the decompressed data of the chunk at
+/// byte 123.
 #[derive(Debug, Default, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
@@ -25,28 +25,28 @@ pub struct Args {
     #[arg(value_name = "FILE", default_value = "trace.dat")]
     pub files: Vec<PathBuf>,
 
-    /// Print JSON: one object a file
+    /// Print JSON: one object per file
     #[arg(long)]
     pub json: bool,
 
-    /// Print nothing: the exit code tells
+    /// Print nothing; only the exit code tells the result
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
 
-    /// Print what is no fault but worth knowing, too
+    /// Print notes, too: what is worth knowing but no fault
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// Exit with 1 for errors only
+    /// Exit with 1 only for errors, not for warnings
     #[arg(long)]
     pub allow_warnings: bool,
 
-    /// How many CPUs' data are looked at at the same time [default: one for each processor]
+    /// Number of threads, each of which checks the data of one CPU at a time [default: one per processor]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZeroUsize>,
 }
 
-/// Checks the files. What cannot be opened is told of on stderr.
+/// Checks the files. What cannot be opened is reported on stderr.
 ///
 /// # Errors
 /// The report cannot be written.

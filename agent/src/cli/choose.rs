@@ -11,11 +11,11 @@ use crate::tracedat::rewrite::Selection;
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Selection")]
 pub struct Choice {
-    /// Keep only the buffer of this name (several times for several)
+    /// Keep only the buffer of this name; repeatable
     #[arg(short = 'B', long = "buffer", value_name = "NAME")]
     pub buffers: Vec<String>,
 
-    /// Keep the top buffer, beside those of -B
+    /// Keep the top-level buffer too, in addition to those of -B
     #[arg(short = 't', long = "top")]
     pub top: bool,
 
@@ -23,11 +23,11 @@ pub struct Choice {
     #[arg(short = 'C', long = "cpu", value_name = "LIST", value_parser = parse_numbers)]
     pub cpus: Option<BTreeSet<u32>>,
 
-    /// Keep only these events: sched, sched:*, sched:sched_switch (several times for several)
+    /// Keep only these events: sched, sched:*, sched:sched_switch; repeatable
     #[arg(long = "event", value_name = "EVENT")]
     pub only_events: Vec<String>,
 
-    /// Leave out these events
+    /// Drop these events; repeatable
     #[arg(long = "without", value_name = "EVENT")]
     pub without_events: Vec<String>,
 }
@@ -37,8 +37,8 @@ pub(super) fn parse_numbers(text: &str) -> Result<BTreeSet<u32>, String> {
     let mut numbers = BTreeSet::new();
     for part in text.split(',') {
         let number = |text: &str| {
-            let number = text.trim().parse::<u32>().map_err(|_| format!("{text:?} is no number"))?;
-            if number < 1 << 16 { Ok(number) } else { Err(format!("{number} is too high")) }
+            let number = text.trim().parse::<u32>().map_err(|_| format!("{text:?} is not a number"))?;
+            if number < 1 << 16 { Ok(number) } else { Err(format!("{number} is too large")) }
         };
         match part.split_once('-') {
             None => {
@@ -47,7 +47,7 @@ pub(super) fn parse_numbers(text: &str) -> Result<BTreeSet<u32>, String> {
             Some((first, last)) => {
                 let (first, last) = (number(first)?, number(last)?);
                 if last < first {
-                    return Err(format!("{part} goes backwards"));
+                    return Err(format!("{part} is a reversed range"));
                 }
                 numbers.extend(first..=last);
             }

@@ -1,4 +1,4 @@
-//! The recorded command: created first, let go when everything is attached.
+//! The recorded command: created first, started when everything is attached.
 
 use std::{
     ffi::OsString,

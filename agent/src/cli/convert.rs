@@ -13,10 +13,10 @@ use super::rewriting::{self, Made, Telling};
 use crate::tracedat::Compression;
 use crate::tracedat::rewrite::{FileVersion, Target, convert, to_file};
 
-/// Write a trace.dat in another version or compression, or with less in it
+/// Convert a trace.dat to another version or compression, or keep a part of it
 ///
-/// Byte order, pages, formats, options and unknown parts stay as they are. What needs no change is copied, compressed as it is; but it
-/// is looked through, so that damage is found. The file appears under its name when it is complete.
+/// Byte order, pages, formats, options and unknown parts are kept. Data that needs no change is copied in its compressed form, but is
+/// checked for damage. The file appears under its name when it is complete.
 #[derive(Args, Debug)]
 pub struct ConvertArgs {
     /// The file to read
@@ -63,11 +63,11 @@ pub struct ConvertArgs {
 #[derive(Args, Debug, Clone, Copy)]
 #[command(next_help_heading = "Format of the new file")]
 pub struct FormatArgs {
-    /// Version of the format: 7, or 6 for readers from before 2022
+    /// File version: 7, or 6 for readers older than 2022
     #[arg(long, value_name = "VERSION", default_value = "7", value_parser = parse_version)]
     pub file_version: FileVersion,
 
-    /// Compression: none, zstd, or zstd:LEVEL (1 to 19); as it is unless given
+    /// Compression: none, zstd, or zstd:LEVEL (1 to 19) [default: unchanged]
     #[arg(long, value_name = "HOW", value_parser = parse_compression)]
     pub compression: Option<Compression>,
 }
@@ -78,7 +78,7 @@ impl FormatArgs {
         let Self { file_version: version, compression } = self;
         match (version, compression) {
             (FileVersion::V6, Some(Compression::Zstd { .. })) => Err(CliError::Usage(
-                "version 6 has no compression: leave --compression out, or write version 7".to_owned(),
+                "version 6 does not support compression: omit --compression, or write version 7".to_owned(),
             )),
             _ => Ok(Target { version, compression }),
         }
@@ -94,7 +94,7 @@ fn parse_version(text: &str) -> Result<FileVersion, String> {
 }
 
 fn parse_pages(text: &str) -> Result<Range<u64>, String> {
-    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is no number"));
+    let number = |text: &str| text.parse::<u64>().map_err(|_| format!("{text:?} is not a number"));
     let (first, last) = match text.split_once('-') {
         None => (number(text)?, Some(number(text)?)),
         Some((first, last)) => (
@@ -103,7 +103,7 @@ fn parse_pages(text: &str) -> Result<Range<u64>, String> {
         ),
     };
     let end = last.map_or(u64::MAX, |last| last.saturating_add(1));
-    if first < end { Ok(first..end) } else { Err(format!("{text} goes backwards")) }
+    if first < end { Ok(first..end) } else { Err(format!("{text} is a reversed range")) }
 }
 
 pub(super) fn run(args: &ConvertArgs) -> Result<u8, CliError> {

@@ -13,11 +13,11 @@ use super::{open_trace, write_all};
 use crate::analysis::diff::{Both, Diff, Options};
 use crate::terminal;
 
-/// Tell what two trace.dat files do not have in common
+/// Show the differences between two trace.dat files
 ///
-/// Compares the formats of their events, how many events of each kind and of each CPU there are, and how many were lost. With
-/// --values the records are compared, too: the first of an event on a CPU in a thread with the first of the other file, and so on.
-/// Exits with 0 if they are the same, with 1 if not.
+/// Compares the formats of their events, the number of events of each kind and CPU, and the number of lost events. With --values it
+/// compares the records, too: the first of an event on a CPU in a thread with the first one of the other file, and so on. Exits with 0 if
+/// they are the same, with 1 if not.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
@@ -29,11 +29,11 @@ pub struct Args {
     #[arg(value_name = "B")]
     pub second: PathBuf,
 
-    /// Compare the values of records, pair by pair
+    /// Compare the field values of records, pair by pair
     #[arg(long)]
     pub values: bool,
 
-    /// Do not compare the values of this field; can be given more than once
+    /// Do not compare the values of this field; repeatable
     #[arg(long, value_name = "FIELD", requires = "values")]
     pub ignore: Vec<String>,
 
@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long)]
     pub no_formats: bool,
 
-    /// Do not compare numbers of events
+    /// Do not compare event counts
     #[arg(long)]
     pub no_counts: bool,
 
@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long)]
     pub no_losses: bool,
 
-    /// Print nothing: the exit code tells
+    /// Print nothing; only the exit code tells the result
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
 
@@ -72,7 +72,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         ignored: args.ignore.iter().flat_map(|list| list.split(',')).map(str::to_owned).collect(),
         ..Options::default()
     };
-    // The CPUs are compared one after the other, so that no time tells how far it is.
+    // The CPUs are compared one after the other, so that times say nothing about the progress.
     let mut line = ReadingLine::new(std::io::stderr().is_terminal(), None);
     let diff = Diff::of(&first, &second, &options, &mut |now| line.show(now))
         .map_err(|error| CliError::Failed(error.to_string()))?;
@@ -142,7 +142,7 @@ fn text(diff: &Diff) -> String {
     }
     for (number, what) in [
         (*not_compared, "records were not compared: too many had no partner yet"),
-        (*damaged, "pages or chunks cannot be read; `tracer-agent check` tells more"),
+        (*damaged, "pages or chunks cannot be read; `tracer-agent check` shows details"),
     ] {
         if number > 0 {
             let _ = writeln!(text, "{number} {what}");

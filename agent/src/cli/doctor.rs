@@ -15,16 +15,16 @@ use crate::{
 use super::exit::ExitCode;
 use super::list::json_string;
 
-/// Check what this machine allows, and say what to do about what it does not
+/// Check what this machine supports, and say what to do about the rest
 ///
-/// Prints a line for each check. Exits with 0 when events can be recorded. Needs no privileges, but says what the user
-/// who runs it may do: run it as the user who is going to record.
+/// Prints a line for each check. Exits with 0 if events can be recorded. It needs no privileges, but its answers are for the user who runs
+/// it: run it as the user who is going to record.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// Print JSON: an object with the verdict and an array of checks
     #[arg(long)]
     pub json: bool,
-    /// Print every program instead, with the number of instructions that the kernel's verifier looked at, or what it said
+    /// Print every program instead, with the number of instructions that the kernel's verifier processed, or its error
     #[arg(long, conflicts_with = "json")]
     pub programs: bool,
 }
@@ -146,7 +146,7 @@ fn plain(features: &Features, programs: &Programs, out: &mut impl Write) -> io::
             let all = fast + slow.len();
             writeln!(
                 out,
-                "ok lanes: {fast} of the {all} events that have programs of their own use them here"
+                "ok lanes: {fast} of the {all} events with specialized programs use them on this kernel"
             )?;
             for (event, why) in slow {
                 writeln!(out, "   {event} takes the generic lane: {}", one_line(&why))?;
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(
             text,
             "ok kernel: found that\nno btf: found that\n   -> do \"this\"\n?? jit: found that\n\
-            ok lanes: 1 of the 2 events that have programs of their own use them here\n   \
+            ok lanes: 1 of the 2 events with specialized programs use them on this kernel\n   \
             a:c takes the generic lane: no way\n\n\
             Events can be recorded on this machine.\n"
         );

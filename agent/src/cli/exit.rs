@@ -62,18 +62,18 @@ impl ExitCode {
     /// What it means, for help texts and the manual.
     pub fn meaning(self) -> &'static str {
         match self {
-            Self::Ok => "everything was done",
-            Self::Failure => "something went wrong that has no code of its own",
+            Self::Ok => "success",
+            Self::Failure => "failure without a code of its own",
             Self::Usage => "the command line is wrong",
             Self::NotPermitted => "not permitted; see tracer-agent doctor",
-            Self::Unsupported => "this kernel or machine cannot do it; see tracer-agent doctor",
+            Self::Unsupported => "not supported by this kernel or machine; see tracer-agent doctor",
             Self::NoSuchEvent => "no such event, or one that cannot be recorded",
             Self::DiskFull => {
-                "the disk became full, or a file too large (ulimit -f); what was recorded is kept"
+                "the disk is full, or the file size limit is reached (ulimit -f); what was recorded is kept"
             }
             Self::OutputNotWritable => "the output cannot be written",
-            Self::TooMuchLost => "more events were lost than --max-loss allows; the file is there",
-            Self::Interrupted => "stopped by a second signal; tracer-agent recover finishes the file",
+            Self::TooMuchLost => "more events were lost than --max-loss allows; the file is complete",
+            Self::Interrupted => "interrupted by a second signal; tracer-agent recover finishes the file",
             Self::CommandNotExecutable => "the command cannot be run",
             Self::CommandNotFound => "the command was not found",
         }

@@ -61,44 +61,45 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Write a trace.dat in the layout of another tracer
+/// Export a trace.dat to the format of another tracer
 ///
-/// Any trace.dat will do, whoever recorded it. OUTDIR appears when it is complete. What the layout has no place for is counted and
-/// told at the end.
+/// It takes any trace.dat, whichever recorder wrote it. OUTDIR appears when it is complete. What the format cannot represent is counted
+/// and reported at the end.
 #[derive(Args, Debug)]
 #[command(after_help = formats_help())]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct ExportArgs {
-    /// The layout; see below
+    /// Format of the export; see below
     #[arg(long, value_name = "FORMAT")]
     pub format: String,
 
-    /// Replace an earlier export
+    /// Replace an existing export
     #[arg(long)]
     pub force: bool,
 
-    /// Make an archive OUTDIR.tar.gz instead of a directory
+    /// Write an archive OUTDIR.tar.gz instead of a directory
     #[arg(long)]
     pub tar: bool,
 
-    /// Of a damaged recording, export what can be read, and count what cannot
+    /// Export the readable part of a damaged recording, and count the rest
     #[arg(long)]
     pub keep_going: bool,
 
-    /// No summary
+    /// Print no summary
     #[arg(short = 'q', long)]
     pub quiet: bool,
-
-    #[command(flatten)]
-    pub(super) ltt: LttArgs,
 
     /// The recording
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
 
-    /// The directory to make
+    /// The directory to create
     #[arg(value_name = "OUTDIR")]
     pub outdir: PathBuf,
+
+    // They have a heading, which clap keeps for whatever follows.
+    #[command(flatten)]
+    pub(super) ltt: LttArgs,
 }
 
 fn formats_help() -> String {

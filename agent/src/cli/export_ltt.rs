@@ -2,16 +2,16 @@
 
 use clap::{Args, ValueEnum};
 
-use super::CliError;
+use super::{CliError, units};
 use crate::export::eventdefs;
 use crate::export::ltt2008::{Alignment, Options};
 use crate::tracedat::Endian;
 
 /// What can be chosen of the layouts of 2003 and 2008.
 #[derive(Args, Debug, Default)]
-#[command(next_help_heading = "Options of the historic layouts")]
+#[command(next_help_heading = "Options of the historic formats")]
 pub(super) struct LttArgs {
-    /// Bytes of a block, as 4096, 64K or 1M [default: 256K]
+    /// Block size in bytes: 4096, 64K, 1M [default: 256K]
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     pub block_size: Option<u32>,
 
@@ -19,7 +19,7 @@ pub(super) struct LttArgs {
     #[arg(long, value_name = "ORDER")]
     pub endian: Option<Order>,
 
-    /// Write the format document to the letter instead of what the readers of its time open
+    /// Follow the format document to the letter, instead of what the readers of its time accept
     #[arg(long)]
     pub literal: bool,
 
@@ -27,7 +27,7 @@ pub(super) struct LttArgs {
     #[arg(long, value_name = "0|4|8", value_parser = parse_alignment)]
     pub alignment: Option<Alignment>,
 
-    /// Stamps of 32 bits and heartbeats instead of stamps of 64 bits
+    /// Use 32-bit timestamps with heartbeats instead of 64-bit timestamps
     #[arg(long)]
     pub heartbeat: bool,
 }
@@ -94,13 +94,7 @@ impl LttArgs {
 }
 
 fn parse_size(text: &str) -> Result<u32, String> {
-    let (digits, shift) = match text.strip_suffix(['K', 'k']) {
-        Some(digits) => (digits, 10),
-        None => text.strip_suffix(['M', 'm']).map_or((text, 0), |digits| (digits, 20)),
-    };
-    let number: u32 =
-        digits.parse().map_err(|_| "expected a number of bytes, as 4096, 64K or 1M".to_owned())?;
-    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+    u32::try_from(units::size(text, 1)?).map_err(|_| "a block has less than 4 GB".to_owned())
 }
 
 fn parse_alignment(text: &str) -> Result<Alignment, String> {
@@ -120,7 +114,7 @@ mod tests {
     fn sizes_and_what_a_format_has_not() {
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("64K"), Ok(65536));
-        assert_eq!(parse_size("1M"), Ok(1 << 20));
+        assert_eq!(parse_size("1MB"), Ok(1 << 20));
         assert!(parse_size("5G").is_err() && parse_size("4096M").is_err() && parse_size("").is_err());
         let args = LttArgs { literal: true, ..LttArgs::default() };
         assert!(args.refuse("ctf", &[]).is_err());

@@ -19,10 +19,10 @@ use crate::tracedat::ledger::Ledger as Known;
 use crate::tracedat::reader::{BufferInfo, Counts, Module, OptionValue, ReadError, Reader};
 use crate::tracedat::{Endian, FileOption, OptionId};
 
-/// Tell what is in a trace.dat file, or in a directory that `export` made
+/// Show what a trace.dat file, or a directory made by `export`, contains
 ///
 /// Prints its sections and options, its buffers with the events of every CPU, how many events of each kind there are, and what was
-/// lost. Any file of version 6 or 7 will do, whoever recorded it. Of a damaged file it tells what is damaged, and exits with 1.
+/// lost. It takes any file of version 6 or 7, whichever recorder wrote it. For a damaged file it shows the damage, and exits with 1.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// The file or directory
@@ -55,7 +55,7 @@ pub enum InfoError {
         source: ReadError,
     },
     /// It is a directory of which nothing can be told.
-    #[error("cannot tell of the directory {path}: {reason}", path = .path.display())]
+    #[error("cannot describe the directory {path}: {reason}", path = .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
@@ -285,7 +285,7 @@ impl<'a> Report<'a> {
             let pages: u64 = counts.cpus.iter().map(|cpu| cpu.pages).sum();
             let plain = pages * u64::from(info.layout.page_size);
             let name = if info.name.is_empty() { "(top)".to_owned() } else { clean(&info.name) };
-            let clock = if info.clock.is_empty() { "not told".to_owned() } else { clean(&info.clock) };
+            let clock = if info.clock.is_empty() { "unknown".to_owned() } else { clean(&info.clock) };
             let _ = write!(text, "\nBUFFER {name}: clock {clock}, {}", bytes(packed));
             if info.compressed {
                 let _ = write!(text, " of {} compressed {}", bytes(plain), ratio(plain, packed));
@@ -338,11 +338,11 @@ impl<'a> Report<'a> {
         let unknown: u64 = self.counts.cpus.iter().map(|cpu| cpu.missed_unknown).sum();
         text.push_str("\nLOSSES\n");
         if marks == 0 {
-            text.push_str("  no page tells of lost events\n");
+            text.push_str("  no page reports lost events\n");
         } else {
             let _ = write!(text, "  {} events lost at {} places", count(events), count(marks));
             if unknown != 0 {
-                let _ = write!(text, ", {} of which do not tell how many", count(unknown));
+                let _ = write!(text, ", {} of which without a count", count(unknown));
             }
             text.push('\n');
         }

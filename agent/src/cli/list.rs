@@ -17,14 +17,14 @@ use crate::probe::{
     dynamic::DynamicError,
 };
 
-/// List the events of this kernel, or what a binary offers to probes
+/// List the events of this kernel, or what can be probed in it and in binaries
 ///
-/// Prints one event to a line, as system:event. Events that tracefs has and that cannot be recorded are listed with the
-/// reason behind them. With --functions it prints functions of the kernel, with --symbols or --usdt the functions or markers of a
-/// program or shared library.
+/// Prints one event per line, as system:event. Events of tracefs that cannot be recorded are listed with the reason. With --functions it
+/// prints functions of the kernel, with --types its types, with --symbols or --usdt the functions or markers of a program or shared
+/// library.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
-    /// Only the events that this means: sched:sched_switch, sched:*, sched, sys_enter_open*
+    /// List only matching events: sched:sched_switch, sched:*, sched, sys_enter_open*
     ///
     /// Without an argument, and without -e at all, every event is listed.
     #[arg(short = 'e', long = "event", value_name = "EVENT", num_args = 0..=1, default_missing_value = "all")]
@@ -36,9 +36,9 @@ pub struct Args {
 
     /// List the functions of a program or shared library: file offset, size, name
     ///
-    /// A name without a slash is looked for here, then as `record --uprobe` does: in PATH and where libraries are. They are those of
-    /// its symbol table, of what the dynamic linker needs, of its separate debug file and of its
-    /// .gnu_debugdata. Mangled names are printed with their demangled form behind them.
+    /// A name without a slash is searched for in the current directory, then like `record --uprobe` does: in PATH and in the library
+    /// directories. Functions are those of its symbol table, its dynamic symbols, its separate debug file and its .gnu_debugdata. Mangled
+    /// names are followed by their demangled form.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["events", "fields", "usdt"])]
     pub symbols: Option<PathBuf>,
 
@@ -46,9 +46,9 @@ pub struct Args {
     #[arg(long, value_name = "PATH", conflicts_with_all = ["events", "fields"])]
     pub usdt: Option<PathBuf>,
 
-    /// List what the kernel's type information has: structures, unions, enumerations and functions with their arguments
+    /// List the kernel's types (BTF): structures, unions, enumerations, and functions with their arguments
     ///
-    /// A structure that is named without a wildcard is shown with its members, their places in bytes behind them.
+    /// A structure that is named without a wildcard is shown with its members and their byte offsets.
     #[arg(long, value_name = "PATTERN", num_args = 0..=1, default_missing_value = "*", conflicts_with_all = ["events", "fields", "usdt", "symbols", "functions"])]
     pub types: Option<String>,
 
@@ -62,7 +62,7 @@ pub struct Args {
     )]
     pub functions: Option<String>,
 
-    /// With --symbols or --usdt, only what this pattern means: 'read*', 'std::io::*', 'libc:setjmp'
+    /// With --symbols or --usdt, list only what matches: 'read*', 'std::io::*', 'libc:setjmp'
     #[arg(long = "match", value_name = "PATTERN")]
     pub pattern: Option<String>,
 
@@ -130,7 +130,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<(), ListError> {
         (_, Some(path), _) => written(out, |out| binary::list_markers(path, args, out)),
         (None, None, Some(_)) => {
             let advice =
-                "--match is for --symbols and --usdt; events are chosen with -e, which takes patterns";
+                "--match applies to --symbols and --usdt; events are selected with -e, which takes patterns";
             Err(ListError::Usage(advice.to_owned()))
         }
         (None, None, None) => list(&Tracefs::open()?, args, out),

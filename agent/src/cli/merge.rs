@@ -10,12 +10,12 @@ use super::exit::ExitCode;
 use super::rewriting::{self, Made, Telling};
 use crate::tracedat::rewrite::{Join, MergeInput, MergeOptions, merge, to_file};
 
-/// Make one trace.dat of several, on one line of time
+/// Merge several trace.dat files into one, on a common timeline
 ///
-/// Files with the same TRACEID, as parts that `split` made, become one recording again. Otherwise each file becomes a named buffer,
-/// called as the file is, or as NAME says in NAME=FILE. Offsets to wall time, guests' time shifts and TSC factors are applied.
+/// Files with the same TRACEID, such as parts made by `split`, become one recording again. Otherwise each file becomes a named buffer,
+/// with the name of the file, or NAME in NAME=FILE. Offsets to wall-clock time, guests' time shifts and TSC factors are applied.
 ///
-/// Files of different byte orders cannot be one; `report -i A -i B` shows such files together.
+/// Files of different byte orders cannot be merged; `report -i A -i B` shows them together.
 #[derive(Args, Debug)]
 pub struct MergeArgs {
     /// The files to read
@@ -26,15 +26,15 @@ pub struct MergeArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
 
-    /// All files are parts of one recording, also those without a TRACEID
+    /// Treat all files as parts of one recording, even without a TRACEID
     #[arg(long, conflicts_with = "apart")]
     pub join: bool,
 
-    /// Each file is a recording of its own, also those with one TRACEID
+    /// Treat each file as a separate recording, even with the same TRACEID
     #[arg(long)]
     pub apart: bool,
 
-    /// Merge times of different clocks, though they cannot be compared
+    /// Merge files with different clocks, although their times cannot be compared
     #[arg(long)]
     pub mixed_clocks: bool,
 

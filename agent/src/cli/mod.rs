@@ -55,8 +55,8 @@ use crate::{report::TraceFile, terminal::SafeWriter};
 /// Records kernel events with eBPF into trace.dat files that trace-cmd and KernelShark open.
 ///
 /// Events of the kernel and of programs (tracepoints, probes of functions, markers, calls) are recorded without loss or with a count of
-/// every lost event, and stored in the format of trace-cmd, version 7. The other commands print, count, check, cut and convert such files,
-/// whoever recorded them. `tracer-agent COMMAND --help` tells more of each.
+/// every lost event, and stored in the format of trace-cmd, version 7. The other commands print, count, check, split and convert such
+/// files, whichever recorder wrote them. `tracer-agent COMMAND --help` describes each.
 #[derive(Parser, Debug)]
 #[command(name = "tracer-agent", version, max_term_width = 100, after_help = exit_codes())]
 pub struct Cli {
@@ -117,7 +117,7 @@ fn exit_codes() -> String {
     for code in exit::ExitCode::ALL {
         text += &format!("  {:>3}  {}\n", code.code(), code.meaning());
     }
-    text += "  `record COMMAND` ends with the command's own status when the recording is complete.\n\n";
+    text += "  `record COMMAND` exits with the command's own status when the recording is complete.\n\n";
     text + examples::ALL
 }
 
@@ -135,11 +135,11 @@ pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 // It repeats what was typed.
                 tell(error.render().to_string().trim_end());
                 if let Some(instead) = substitute(&error, &args) {
-                    tell(&format!("\ninstead, {instead}"));
+                    tell(&format!("\ninstead: {instead}"));
                 }
                 return exit::ExitCode::Usage.into();
             }
-            // Help and version go to stdout and are no errors. A closed pipe behind them is none either.
+            // Help and version go to stdout and are no errors. A closed pipe after them is none either.
             let _ = error.print();
             return ExitCode::SUCCESS;
         }

@@ -29,12 +29,12 @@ use crate::{
     cli::exit::{ExitCode, of_command},
 };
 
-/// How often waiting looks up from its descriptors to show progress.
+/// How often the wait for descriptors is interrupted to show progress.
 const TICK: Duration = Duration::from_millis(500);
 
 /// The answer to SIGUSR2.
-const NO_SNAPSHOT: &str = "tracer-agent: SIGUSR2 asks for a snapshot, which this recording cannot give; it goes on\n\
-    tracer-agent: SIGUSR1 tells how far it is, SIGINT ends it and writes the file";
+const NO_SNAPSHOT: &str = "tracer-agent: SIGUSR2 requests a snapshot, which recordings do not support; recording continues\n\
+    tracer-agent: SIGUSR1 prints the progress, SIGINT ends the recording and writes the file";
 
 /// Headings of the options in the help text.
 const EVENTS: &str = "Events";
@@ -293,7 +293,7 @@ fn until_second_signal(signals: &Signals, ending: &Ending, spool: &std::path::Pa
             Asked::End(_) if !spool.join("manifest").exists() => {}
             Asked::End(_) => break,
             Asked::Progress => {
-                super::tell("tracer-agent: the recording has ended, the file is being written");
+                super::tell("tracer-agent: the recording has ended; the file is being written");
             }
             Asked::Snapshot => super::tell(
                 "tracer-agent: there is no snapshot of a recording that has ended; the file is being written",
@@ -302,7 +302,7 @@ fn until_second_signal(signals: &Signals, ending: &Ending, spool: &std::path::Pa
     }
     ending.interrupted();
     super::tell(&format!(
-        "\ntracer-agent: ended before the file was finished; what was stored of the recording is in {dir}\n\
+        "\ntracer-agent: interrupted before the file was finished; the stored part of the recording is in {dir}\n\
          tracer-agent: run `tracer-agent recover {dir}` to make a trace.dat of it",
         dir = spool.display()
     ));
@@ -316,7 +316,7 @@ struct Running {
     ended: OwnedFd,
 }
 
-/// Opens the gates, and lets the command go when it cannot miss anything any more.
+/// Opens the gates, and starts the command when no event of it can be missed.
 fn start(
     capture: &mut Capture,
     program: Option<&std::path::Path>,
@@ -346,11 +346,11 @@ fn shows_progress(args: &RecordArgs) -> bool {
 /// Says that recording has begun, and what ends it.
 fn begun(args: &RecordArgs, waits_for_followed: bool) -> &'static str {
     match (&*args.command, args.duration) {
-        ([], Some(_)) => "recording; the end of --duration or Ctrl-C ends it",
-        ([], None) if waits_for_followed => "recording; the end of the processes of -P or Ctrl-C ends it",
-        ([], None) => "recording; Ctrl-C ends it",
-        (_, Some(_)) => "recording; the end of the command, of --duration or Ctrl-C ends it",
-        (_, None) => "recording; the end of the command or Ctrl-C ends it",
+        ([], Some(_)) => "recording until --duration has passed; Ctrl-C stops it",
+        ([], None) if waits_for_followed => "recording until the processes of -P exit; Ctrl-C stops it",
+        ([], None) => "recording; Ctrl-C stops it",
+        (_, Some(_)) => "recording until the command exits or --duration has passed; Ctrl-C stops it",
+        (_, None) => "recording until the command exits; Ctrl-C stops it",
     }
 }
 
@@ -462,7 +462,7 @@ fn conclude(args: &RecordArgs, recorded: Recorded, end: End, child: Option<Child
     if let Some(failure) = failure {
         super::tell(&format!(
             "tracer-agent: recording ended early: {failure}\n\
-             tracer-agent: {} holds everything up to then",
+             tracer-agent: {} contains everything up to then",
             finished.path.display()
         ));
         return Ok(if disk_full { ExitCode::DiskFull } else { ExitCode::Failure }.code());

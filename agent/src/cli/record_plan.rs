@@ -47,11 +47,11 @@ pub enum KallsymsMode {
 /// Which programs record.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaneArg {
-    /// Those of events' own where there are any.
+    /// The specialized programs of events that have one, the generic one for the others.
     Auto,
-    /// Those of events' own only; other events are not recorded.
+    /// Specialized programs only; other events are not recorded.
     Fast,
-    /// The one for all events.
+    /// The generic program for all events.
     Generic,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn parse_compression(text: &str) -> Result<Compression, String> {
     };
     match level.parse() {
         Ok(level @ 1..=19) => Ok(Compression::Zstd { level }),
-        _ => Err("the level of zstd is a number from 1 (fast) to 19 (small)".to_owned()),
+        _ => Err("the level of zstd is a number from 1 (fastest) to 19 (smallest)".to_owned()),
     }
 }
 
@@ -100,7 +100,7 @@ impl Plan {
             && (args.only_command || !args.pids.is_empty() || !args.scope.exclude_pids.is_empty())
         {
             return Err(CliError::Kernel(
-                "-P, -F and --exclude-pid need the kernel's own process ids, which are not visible in this pid namespace; \
+                "-P, -F and --exclude-pid need the process ids of the initial pid namespace, which are not visible in this one; \
                  run it outside of the container, or in one with the host's pid namespace"
                     .to_owned(),
             ));
@@ -151,7 +151,7 @@ impl Plan {
         }
         if !never.is_empty() {
             notes.push(format!(
-                "not recorded: {} events whose filter holds for none of their records, for want of the fields: {}",
+                "not recorded: {} events whose filter can never match, because they lack its fields: {}",
                 never.len(),
                 never.join(", ")
             ));
@@ -216,19 +216,19 @@ pub(super) fn check_usage(args: &RecordArgs) -> Result<(), CliError> {
         args.command.first().and_then(|word| word.to_str()).filter(|word| word.starts_with('-'))
     {
         let instead = substitutes::of("record", option)
-            .map_or_else(|| "see `tracer-agent record --help`".to_owned(), |text| format!("instead, {text}"));
+            .map_or_else(|| "see `tracer-agent record --help`".to_owned(), |text| format!("instead: {text}"));
         return Err(CliError::Usage(format!(
             "there is no option {option}; {instead} (a command of that name is run as ./{option})"
         )));
     }
     let problem = if args.events.is_empty() && args.probes.is_empty() {
-        "no event to record: name one with -e, such as -e sched:sched_switch; `tracer-agent list` has all of them"
+        "no event to record: name one with -e, such as -e sched:sched_switch; `tracer-agent list` shows all of them"
     } else if args.only_command && args.command.is_empty() {
         "-F records only the command, but there is no command"
     } else if args.children && !args.only_command && args.pids.is_empty() {
         "-c follows the children of -P or -F; without one of them everything is recorded anyway"
     } else if args.poll_us == Some(0) {
-        "-s 0 would read the rings without a pause; use 1 or more"
+        "-s 0 would poll the rings without a pause; use 1 or more"
     } else if args.max_kb.is_some_and(|kb| kb < 128) {
         "-m keeps two halves of at least 64 KB for each CPU; use 128 or more"
     } else if args.overwrite && args.max_kb.is_some() {
@@ -243,7 +243,7 @@ pub(super) fn check_usage(args: &RecordArgs) -> Result<(), CliError> {
 fn check_output(output: &Path) -> Result<Output, CliError> {
     if output.as_os_str() == "-" {
         return Err(CliError::Usage(
-            "a trace.dat cannot be written to a pipe: its header points to parts that are written last; use -o FILE"
+            "a trace.dat cannot be written to a pipe, because its header points to parts that are written last; use -o FILE"
                 .to_owned(),
         ));
     }
@@ -327,7 +327,7 @@ fn task_filter(args: &RecordArgs) -> Option<TaskFilter> {
     Some(TaskFilter { processes: args.pids.clone(), follow_fork: args.children })
 }
 
-/// The rules in the order of the command line: every -e behind the first -v excludes.
+/// The rules in the order of the command line: every -e after the first -v excludes.
 fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<Rule>, CliError> {
     let negated_from = matches.indices_of("exclude").filter(|_| args.exclude > 0).and_then(Iterator::min);
     let places = matches.indices_of("events").into_iter().flatten();
@@ -338,7 +338,7 @@ fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<Rule>, CliError>
         rules.push(if exclude { Rule::exclude(selector) } else { Rule::include(selector) });
     }
     if !rules.is_empty() && rules.iter().all(|rule| rule.exclude) {
-        return Err(CliError::Usage("-v stands before every -e, so no event is left to record".to_owned()));
+        return Err(CliError::Usage("-v precedes every -e, so no event is left to record".to_owned()));
     }
     Ok(rules)
 }

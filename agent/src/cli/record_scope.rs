@@ -173,7 +173,7 @@ impl FromStr for Sample {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let of = text.trim().strip_prefix("1/").and_then(|of| of.trim().parse().ok()).filter(|of| *of != 0);
-        of.map(Self).ok_or_else(|| "expected 1/N, such as 1/100 for every hundredth".to_owned())
+        of.map(Self).ok_or_else(|| "expected 1/N, such as 1/100 for every hundredth event".to_owned())
     }
 }
 
@@ -194,7 +194,7 @@ impl FromStr for Rate {
         let rate = digits.parse::<u32>().ok().and_then(|digits| digits.checked_mul(scale));
         rate.filter(|rate| *rate != 0)
             .map(Self)
-            .ok_or_else(|| "expected a number of events in a second, such as 500/s, 10k/s or 2M/s".to_owned())
+            .ok_or_else(|| "expected a number of events per second, such as 500/s, 10k/s or 2M/s".to_owned())
     }
 }
 
@@ -289,13 +289,13 @@ impl OptionRules {
         let found = places.iter().rfind(|(event, _)| *event < place).map(|(_, rule)| *rule);
         if found == Some(None) {
             return Err(CliError::Usage(format!(
-                "{option} is for the events of an -e or of a probe; the records of a function tracer belong together"
+                "{option} applies to the events of an -e or of a probe, not to the records of a function tracer, which belong together"
             )));
         }
         let rule = found.flatten().and_then(|(of, number)| self.0.get_mut(of)?.get_mut(number));
         rule.ok_or_else(|| {
             CliError::Usage(format!(
-                "{option} is for the events of the -e or probe before it, and there is none before it"
+                "{option} applies to the -e or probe before it, and there is none before it"
             ))
         })
     }

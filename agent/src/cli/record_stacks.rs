@@ -58,7 +58,7 @@ impl StackArgs {
                 let meant = plan.events.iter().filter_map(|event| EventName::parse(&event.name));
                 if !meant.into_iter().any(|name| selector.matches(&name)) {
                     return Err(CliError::Usage(format!(
-                        "{option}={selector} names none of the recorded events; record it too: -e {selector}"
+                        "{option}={selector} matches none of the recorded events; record them too: -e {selector}"
                     )));
                 }
             }

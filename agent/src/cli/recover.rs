@@ -10,22 +10,22 @@ use crate::{
     output::Output,
 };
 
-/// Make a trace.dat of a recording that was killed
+/// Recover the trace.dat of a recording that was killed
 ///
-/// While it runs, a recording keeps its data in a directory beside the output, FILE.spool. It stays there when the
-/// recorder is killed. What had reached it by then becomes the file; what was still in the kernel's rings is lost. The directory is
-/// removed when the file is complete, unless there is damage in it.
+/// While it runs, a recording keeps its data in a directory next to the output, FILE.spool, which remains when the recorder is killed.
+/// What had been stored there by then becomes the file; what was still in the kernel's ring buffers is lost. The directory is removed
+/// when the file is complete, unless it is damaged.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
     /// The spool directory, or the trace file that was to be written
     #[arg(value_name = "DIR|FILE")]
     pub path: PathBuf,
 
-    /// File to write, if not the one beside the spool: NAME for NAME.spool, NAME.1 for NAME.spool.1
+    /// File to write [default: NAME for NAME.spool, NAME.1 for NAME.spool.1]
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 
-    /// No summary
+    /// Print no summary
     #[arg(short = 'q', long)]
     pub quiet: bool,
 }

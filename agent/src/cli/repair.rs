@@ -14,11 +14,11 @@ use crate::tracedat::Compression;
 use crate::tracedat::reader::Reader;
 use crate::tracedat::rewrite::{repair, to_file};
 
-/// Make a file of what is intact of a damaged trace.dat, and tell what is lost
+/// Save what is intact of a damaged trace.dat, and report what is lost
 ///
-/// Saved are the metadata that can be read, whole chunks and pages, and of damaged pages the events before the damage. Every loss is
-/// marked in the new file and told: which buffer, CPU and pages, how many bytes, and where. If nothing can be saved, no file is written
-/// and the exit code is 1. For the spool of a recording that was killed there is `recover`.
+/// It saves the metadata that can be read, intact chunks and pages, and the events of damaged pages up to the damage. Every loss is
+/// marked in the new file and reported: buffer, CPU and pages, number of bytes, and offset. If nothing can be saved, no file is written
+/// and the exit code is 1. For the spool of a recording that was killed, use `recover`.
 #[derive(Args, Debug)]
 pub struct RepairArgs {
     /// The damaged file
@@ -29,7 +29,7 @@ pub struct RepairArgs {
     #[arg(short = 'o', long, value_name = "FILE")]
     pub output: PathBuf,
 
-    /// Compression: none, zstd, or zstd:LEVEL (1 to 19); as it is unless given
+    /// Compression: none, zstd, or zstd:LEVEL (1 to 19) [default: unchanged]
     #[arg(long, value_name = "HOW", value_parser = parse_compression)]
     pub compression: Option<Compression>,
 
@@ -52,7 +52,7 @@ pub(super) fn run(args: &RepairArgs) -> Result<u8, CliError> {
     let is_whole = written.notes.is_empty() && written.lost.is_empty();
     rewriting::tell(args.telling, &[Made { path: args.output.clone(), bytes, written }])?;
     if is_whole && !args.telling.quiet && !args.telling.json {
-        super::tell("no damage was found; `tracer-agent check` looks closer");
+        super::tell("no damage was found; `tracer-agent check` is more thorough");
     }
     Ok(ExitCode::Ok.code())
 }

@@ -25,11 +25,11 @@ const MAX_LOSSES: usize = 20;
 /// How to tell what came of it.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub struct Telling {
-    /// Print what was written as JSON: one object
+    /// Print a summary as JSON: one object
     #[arg(long)]
     pub json: bool,
 
-    /// No summary
+    /// Print no summary
     #[arg(short = 'q', long)]
     pub quiet: bool,
 }
@@ -182,7 +182,7 @@ fn text(made: &Made) -> String {
             );
         }
         if let more @ 1.. = written.lost.len().saturating_sub(MAX_LOSSES) {
-            let _ = writeln!(text, "  and {more} more; --json tells all");
+            let _ = writeln!(text, "  and {more} more; --json lists all of them");
         }
     }
     text

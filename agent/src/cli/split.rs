@@ -111,7 +111,7 @@ pub struct SplitArgs {
 
 /// A decimal number in units of 10^`digits` nanoseconds.
 fn parse_time(text: &str, digits: u32) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no time: write it as in 12.345678");
+    let wrong = || format!("{text:?} is not a time: write it like 12.345678");
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     if whole.is_empty() && fraction.is_empty() || !is_number(whole) || !is_number(fraction) {
@@ -140,7 +140,10 @@ impl SplitArgs {
             }
         };
         if times.len() > 2 {
-            return Err(CliError::Usage(format!("{:?} is too much: there are START and END only", times[2])));
+            return Err(CliError::Usage(format!(
+                "unexpected argument {:?}: only START and END follow the file",
+                times[2]
+            )));
         }
         let time =
             |text: Option<&String>| text.map(|text| parse_time(text, 9)).transpose().map_err(CliError::Usage);
@@ -191,8 +194,7 @@ pub(super) fn run(args: &SplitArgs) -> Result<u8, CliError> {
     })?;
     if made.is_empty() {
         return Err(CliError::Nothing(format!(
-            "{}: there are no such events, so that no file was written; `tracer-agent info` tells what times, CPUs and buffers \
-             there are",
+            "{}: no event matches, so that no file was written; `tracer-agent info` shows its times, CPUs and buffers",
             input.display()
         )));
     }

@@ -64,14 +64,14 @@ pub(super) fn text(finished: &Finished, filtered: bool) -> String {
     for group in &stats.vanished_cgroups {
         let _ = writeln!(
             text,
-            "the control group {group} was removed while recording; one made anew in its place is another"
+            "the control group {group} was removed during the recording; a new one of the same name is not recorded"
         );
     }
     most_lost(&mut text, stats);
     let cut: u64 = stats.events.iter().map(|event| event.cut).sum();
     if cut != 0 {
         let of = named(stats.events.iter().filter(|event| event.cut != 0).map(|event| &*event.name));
-        let _ = writeln!(text, "texts are cut in {} records of {of}", count(cut));
+        let _ = writeln!(text, "strings are truncated in {} records of {of}", count(cut));
     }
     generic(&mut text, stats);
     text
@@ -92,12 +92,16 @@ fn how_it_ended(text: &mut String, stats: &Stats, recovered: Recovered) {
     let Recovered { unreadable_bytes, end, overwrite } = recovered;
     match end.cut_short() {
         None => {
-            text.push_str("the recording had ended, only its file was not finished: the counts are exact\n");
+            text.push_str(
+                "the recording had ended and only its file was not finished: the counts are exact\n",
+            );
             unstored(text, stats);
         }
         Some(cut_short) => {
             let lost = match overwrite {
-                Some(true) => "a flight recorder's events are in the rings until it ends, and they are gone",
+                Some(true) => {
+                    "the events of a flight recorder stay in the rings until it ends, and they are gone"
+                }
                 _ => "what was in the rings is missing, and what was lost since the last count is not known",
             };
             let _ = writeln!(text, "{}: {lost}", cut_short.text());
@@ -121,7 +125,7 @@ fn how_it_ended(text: &mut String, stats: &Stats, recovered: Recovered) {
     if unreadable_bytes != 0 {
         let _ = writeln!(
             text,
-            "{} of the data were not readable; a write that was cut short leaves some at the end",
+            "{} of the data were not readable; an interrupted write leaves some at the end",
             bytes(unreadable_bytes)
         );
     }
@@ -136,7 +140,7 @@ fn generic(text: &mut String, stats: &Stats) {
         [(name, reason)] => writeln!(text, "{name} took the generic lane: {reason}"),
         _ => writeln!(
             text,
-            "{} kinds of events took the generic lane ({}); `tracer-agent doctor` tells why",
+            "{} kinds of events took the generic lane ({}); `tracer-agent doctor` shows why",
             count(notes.len() as u64),
             named(notes.iter().map(|(name, _)| *name))
         ),
@@ -232,7 +236,7 @@ pub(super) fn too_much_lost(stats: &Stats, max: u64) -> String {
     text
 }
 
-/// What nobody wanted.
+/// What filters, samples and rates left out.
 fn left_out(text: &mut String, stats: &Stats, filtered: bool) {
     let by_filter: u64 = stats.events.iter().map(|event| event.filtered).filter(|_| filtered).sum();
     let by_sampling: u64 = stats.events.iter().map(|event| event.sampled_out).sum();
@@ -244,7 +248,7 @@ fn left_out(text: &mut String, stats: &Stats, filtered: bool) {
     if stats.rate_limited() != 0 {
         let _ = writeln!(
             text,
-            "{} events were beyond the limits of their rates (--rate), and are among the lost ones",
+            "{} events exceeded their rate limits (--rate); they are counted as lost",
             count(stats.rate_limited())
         );
     }
@@ -263,7 +267,7 @@ fn most_lost(text: &mut String, stats: &Stats) {
         let _ = writeln!(text, "lost {} of {name}", count(*sum));
     }
     if stats.cpus.iter().any(|cpu| cpu.lost[LossCause::RingFull as usize] != 0) {
-        text.push_str("a larger ring (-b) or fewer events lose less\n");
+        text.push_str("larger rings (-b) or fewer events reduce losses\n");
     }
 }
 
@@ -289,8 +293,8 @@ mod tests {
         let text = summary((0..1500).map(named).collect(), true);
         assert!(text.lines().count() < 10, "{text}");
         for line in [
-            "1 500 kinds of events took the generic lane (a:e0, a:e1, a:e2 and 1 497 more); `tracer-agent doctor` tells why",
-            "texts are cut in 3 000 records of a:e0, a:e1, a:e2 and 1 497 more",
+            "1 500 kinds of events took the generic lane (a:e0, a:e1, a:e2 and 1 497 more); `tracer-agent doctor` shows why",
+            "strings are truncated in 3 000 records of a:e0, a:e1, a:e2 and 1 497 more",
             "1 500 events were left out by filters",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");

@@ -50,7 +50,7 @@ pub(super) fn nanoseconds(text: &str) -> Result<u64, String> {
     let digits = 10_u128.pow(part.len() as u32);
     let (whole, part) = parse(whole).zip(parse(part)).ok_or_else(wrong)?;
     if !(part * scale).is_multiple_of(digits) {
-        return Err("there is nothing below a nanosecond".to_owned());
+        return Err("the resolution is one nanosecond".to_owned());
     }
     let sum = whole.checked_mul(scale).and_then(|whole| whole.checked_add(part * scale / digits));
     sum.and_then(|sum| u64::try_from(sum).ok()).ok_or_else(|| "it is longer than 584 years".to_owned())
@@ -59,7 +59,7 @@ pub(super) fn nanoseconds(text: &str) -> Result<u64, String> {
 /// A time that is not nothing.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     match nanoseconds(text)? {
-        0 => Err("it must be more than nothing".to_owned()),
+        0 => Err("it must be greater than zero".to_owned()),
         nanos => Ok(Duration::from_nanos(nanos)),
     }
 }
@@ -76,7 +76,7 @@ pub(super) fn size(text: &str, bare: u64) -> Result<u64, String> {
         _ => None,
     };
     let size = digits.parse::<u64>().ok().zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
-    size.ok_or_else(|| format!("{text:?} is no size: write it as in 500K, 10M or 2G"))
+    size.ok_or_else(|| format!("{text:?} is not a size: write it like 500K, 10M or 2G"))
 }
 
 /// A size in KB, which bare numbers are in.

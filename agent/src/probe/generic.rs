@@ -157,7 +157,7 @@ pub(super) fn switch_flags(plan: &EventSlot) -> u32 {
     if plan.flags & slot_flags::SWITCH == 0 { 0 } else { begin_flags::SWITCH | begin_flags::IRQS_OFF }
 }
 
-/// Copies what is behind the common fields up to `end` from the context at R6 to the record at R7, and fills it with zeros up to
+/// Copies what is after the common fields up to `end` from the context at R6 to the record at R7, and fills it with zeros up to
 /// `padded_end`. Takes R1.
 pub(super) fn copy_fields(code: &mut Assembler, end: u32, padded_end: u32) {
     // First, so that a copy which ends inside of a word is written over it.

@@ -41,7 +41,7 @@ pub enum Hook {
         /// Where it is, unless the name does not tell. The kernel looks for a name among all of its symbols, one by one
         /// before 6.2 (`kallsyms_lookup_name`), several times for each probe, and refuses one that several have.
         address: Option<u64>,
-        /// Bytes behind its beginning.
+        /// Bytes after its beginning.
         offset: u64,
         /// The function's return instead of the place.
         returns: bool,
@@ -90,7 +90,7 @@ pub enum Hook {
         /// The function in BTF.
         function: TypeId,
     },
-    /// At its exit, with the returned value behind the arguments.
+    /// At its exit, with the returned value after the arguments.
     Exit {
         /// The function in BTF.
         function: TypeId,
@@ -138,10 +138,10 @@ impl Hook {
         const NOT_SUPPORTED: i32 = 524;
         match (self, error.raw_os_error()) {
             (Self::Kernel { .. }, Some(libc::EINVAL)) => {
-                "; the kernel allows no probe there: it needs the function for probing itself (NOKPROBE_SYMBOL), or the offset is \
-                 inside of an instruction"
+                "; the kernel allows no probe there: the function is on the kprobe blacklist (NOKPROBE_SYMBOL), or the offset is \
+                 inside an instruction"
             }
-            (Self::Kernel { .. }, Some(libc::EILSEQ)) => "; the offset is inside of an instruction",
+            (Self::Kernel { .. }, Some(libc::EILSEQ)) => "; the offset is inside an instruction",
             (Self::Kernel { .. }, Some(libc::EADDRNOTAVAIL)) => {
                 "; several functions have this name: use a pattern, such as NAM[E]"
             }
@@ -149,7 +149,7 @@ impl Hook {
                 Self::User { .. } | Self::UserPlaces { .. },
                 Some(libc::EINVAL | libc::EOPNOTSUPP | NOT_SUPPORTED),
             ) => {
-                "; the kernel cannot run the instruction there elsewhere: the offset may be inside of one, or behind the end of the file"
+                "; the kernel cannot single-step the instruction there: the offset may be inside an instruction, or beyond the end of the file"
             }
             (Self::KernelFunctions { .. } | Self::KernelCalls { .. }, Some(libc::EOPNOTSUPP)) => {
                 "; this kernel has no fprobes (CONFIG_FPROBE)"

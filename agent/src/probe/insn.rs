@@ -86,7 +86,7 @@ pub(super) const LD_IMM64: u8 = 0x18;
 /// What the call of a placeholder, a number that no helper has, becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Replacement {
-    /// A call of the same program's function that begins so many instructions behind the next one.
+    /// A call of the same program's function that begins so many instructions after the next one.
     Function(i32),
     /// A call of a function of the kernel.
     Kernel(TypeId),

@@ -30,10 +30,10 @@ const LOG_LINES: usize = 12;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The embedded object is not what aya-obj reads: a defect of the build.
-    #[error("the embedded eBPF object cannot be read: {0}; build the agent again")]
+    #[error("the embedded eBPF object cannot be read: {0}; rebuild the agent")]
     Parse(#[from] ParseError),
     /// As above.
-    #[error("the embedded eBPF object cannot be relocated: {0}; build the agent again")]
+    #[error("the embedded eBPF object cannot be relocated: {0}; rebuild the agent")]
     Relocate(#[from] EbpfRelocationError),
     /// Creating or filling a map.
     #[error("the kernel refused to create the eBPF map {map}: {source}")]
@@ -45,9 +45,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// The rings are larger than one map can be.
-    #[error(
-        "{pages} pages for each of {cpus} CPUs are more than one eBPF map holds; use a smaller ring (-b)"
-    )]
+    #[error("{pages} pages for each of {cpus} CPUs exceed the size of an eBPF map; use smaller rings (-b)")]
     TooManyPages {
         /// Pages in each ring.
         pages: u32,
@@ -92,7 +90,7 @@ pub enum LoadError {
     #[error(transparent)]
     Fast(#[from] super::fast::FastError),
     /// The object and this binary do not fit together: a defect of the build.
-    #[error("the embedded eBPF object has no usable {0}: build the agent again")]
+    #[error("the embedded eBPF object has no usable {0}; rebuild the agent")]
     Missing(&'static str),
     /// Mapping a map's memory.
     #[error("cannot map the memory of the eBPF map {map}: {source}")]
@@ -472,6 +470,16 @@ mod tests {
                    processed 8 insns (limit 1000000) max_states_per_insn 0\n  stack depth 0";
         assert_eq!(verdict(&source(), log), "func 'kfree' arg1 type UNKNOWN is not a struct");
         assert_eq!(verdict(&source(), ""), source().to_string());
+    }
+
+    #[test]
+    fn what_the_verifier_refuses_is_no_missing_permission() {
+        let refused = |errno, log: &str| {
+            let (event, log) = ("a:b".to_owned(), log.to_owned());
+            LoadError::Compiled { event, source: io::Error::from_raw_os_error(errno), log }.is_permission()
+        };
+        assert!(refused(libc::EPERM, "") && refused(libc::EACCES, ""));
+        assert!(!refused(libc::EACCES, "R1 invalid mem access 'scalar'") && !refused(libc::EINVAL, ""));
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub struct Mapped<'a> {
     pub process: u32,
     /// Its first address.
     pub start: u64,
-    /// The address behind it.
+    /// The address after it.
     pub end: u64,
     /// Where it begins in the file.
     pub offset: u64,
@@ -89,7 +89,7 @@ impl MappingEvents {
         let mut bytes = vec![0_u8; count];
         let at = (from % len as u64) as usize;
         let first = count.min(len - at);
-        // SAFETY: the data pages are behind the first page; the kernel leaves what is between tail and head alone until the tail moves.
+        // SAFETY: the data pages are after the first page; the kernel leaves what is between tail and head alone until the tail moves.
         unsafe {
             let data = base.add(page);
             std::ptr::copy_nonoverlapping(data.add(at), bytes.as_mut_ptr(), first);

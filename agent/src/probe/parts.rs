@@ -17,7 +17,7 @@ pub(super) struct Written<'a> {
     pub(super) scope: Option<&'a [Insn]>,
 }
 
-/// A program with its parts behind it, as simple as the constants make it.
+/// A program with its parts after it, as simple as the constants make it.
 pub(super) fn join(mut code: Vec<bpf_insn>, written: Written<'_>, constants: &Constants) -> Vec<bpf_insn> {
     for (number, part) in [(parts::EVENT_FILTER, written.filter), (parts::SCOPE, written.scope)] {
         let end = code.len();

@@ -41,7 +41,7 @@ pub struct EventShape {
     pub system: String,
     /// Its name.
     pub name: String,
-    /// The fields behind the common ones.
+    /// The fields after the common ones.
     pub fields: Vec<ShapeField>,
     /// The format of its text and its arguments: `"pid=%d", REC->pid`.
     pub print_fmt: String,

@@ -25,13 +25,13 @@ pub(super) const LAZY_COUNT: &str = "common_preempt_lazy_count";
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SlotError {
     /// The common fields are not the eight bytes that readers and programs expect.
-    #[error("its common fields are laid out differently from every other event's")]
+    #[error("its common fields are laid out differently from those of all other events")]
     CommonFields,
     /// More dynamic fields than a program follows.
-    #[error("it has {0} dynamic fields, at most {DYNAMIC_FIELDS_MAX} can be followed")]
+    #[error("it has {0} dynamic fields, and at most {DYNAMIC_FIELDS_MAX} are supported")]
     DynamicFields(usize),
     /// The fixed part alone does not fit a page.
-    #[error("its fixed fields take {0} bytes, a page holds {RECORD_MAX}")]
+    #[error("its fixed fields take {0} bytes, and a page holds {RECORD_MAX}")]
     TooLong(u32),
 }
 
@@ -40,7 +40,7 @@ pub enum SlotError {
 pub struct Attachment {
     /// Ties the program to the event. Closing it stops the program; many can be closed at once.
     pub(super) link: OwnedFd,
-    /// The perf event that the link is made through. The kernel lets go of the tracepoint, slowly, when the last user of it
+    /// The perf event that the link is made through. The kernel detaches from the tracepoint, slowly, when the last user of it
     /// closes; a link alone would keep it too, and then pay for that. Probes, which cost the traced code until they are gone,
     /// have none beside the link's own.
     pub(super) carrier: Option<OwnedFd>,
@@ -174,7 +174,7 @@ pub fn attach(
         Ok(sys::link_perf_event(fd, carrier.as_fd(), cookie(index, plan.id)))
     };
     let mut linked = link(&program)?;
-    // To the kernel an event ends with the field that was defined last, whatever is behind it.
+    // To the kernel an event ends with the field that was defined last, whatever is after it.
     if let Err(error) = &linked
         && error.kind() == io::ErrorKind::PermissionDenied
         && let Some(any) = program.without_shape()

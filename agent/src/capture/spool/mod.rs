@@ -77,8 +77,8 @@ pub enum SpoolError {
     /// A directory of another user, or one that others can write to, or none at all: what is in it may be a
     /// trap.
     #[error(
-        "{0} is not a directory of the user that runs this, to which nobody else can write; remove it or take the rights of others \
-         (chmod go-w), or name another file"
+        "{0} does not belong to this user, or others can write to it; remove it, or take their rights away (chmod go-w), or name another \
+         file"
     )]
     NotOurs(PathBuf),
     /// The place of the spool.

@@ -56,7 +56,7 @@ pub enum BinaryError {
         interpreter: Option<String>,
     },
     /// The ELF structures contradict each other or the file's size.
-    #[error("{} is damaged or cut off: {reason}", path.display())]
+    #[error("{} is damaged or truncated: {reason}", path.display())]
     Malformed {
         /// The binary.
         path: PathBuf,

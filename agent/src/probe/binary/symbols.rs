@@ -125,7 +125,7 @@ pub enum LookupError {
         stripped: bool,
     },
     /// The name is one of data.
-    #[error("{name} of {} is in section {section}, which is not executable: it is no function", path.display())]
+    #[error("{name} of {} is in section {section}, which is not executable: it is not a function", path.display())]
     NotExecutable {
         /// The binary.
         path: PathBuf,
@@ -136,7 +136,7 @@ pub enum LookupError {
     },
     /// A pattern that matches nothing.
     #[error(
-        "no function of {} matches {pattern}{}; `tracer-agent list --symbols {}` has all of them",
+        "no function of {} matches {pattern}{}; `tracer-agent list --symbols {}` shows all of them",
         path.display(), self::advice(*stripped, &[]), path.display()
     )]
     NoMatch {
@@ -158,7 +158,7 @@ pub enum LookupError {
         code: Vec<Range<u64>>,
     },
     /// The binary only uses the function.
-    #[error("{} uses {name} of another library; probe the library that has it (ldd names them)", path.display())]
+    #[error("{} only imports {name} from another library; probe the library that defines it (see ldd)", path.display())]
     Undefined {
         /// The binary.
         path: PathBuf,

@@ -20,7 +20,7 @@ const PROBE_READ_KERNEL: i32 = 113;
 
 /// The fixed fields alone are more than a program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("its record has {0} bytes with the contexts, and a program writes {SIDE_RECORD_MAX} at most")]
+#[error("its record has {0} bytes with the contexts, and a program writes at most {SIDE_RECORD_MAX}")]
 pub struct TooLong(u32);
 
 /// The program for the event `name` of this copying plan, with contexts and a filter.

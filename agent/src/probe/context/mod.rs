@@ -138,7 +138,7 @@ pub struct Placed {
     fields: Vec<(Context, u32)>,
     /// Where they begin.
     from: u32,
-    /// The byte behind the last one.
+    /// The byte after the last one.
     pub(in crate::probe) end: u32,
     counters: Option<Arc<Counters>>,
     task: TaskOffsets,
@@ -189,7 +189,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// Their places behind byte `from` of a record, each at a multiple of its size if `aligned`.
+    /// Their places after byte `from` of a record, each at a multiple of its size if `aligned`.
     pub(crate) fn place(&self, from: u32, aligned: bool, facts: &Facts) -> Placed {
         let mut end = from;
         let mut fields = Vec::new();
@@ -301,7 +301,7 @@ impl Placed {
         code.store(4, R7, at, R0);
     }
 
-    /// A counter's value; 0 where it cannot be read, as on a CPU that came online behind the start.
+    /// A counter's value; 0 where it cannot be read, as on a CPU that came online after the start.
     fn counter(&self, code: &mut Assembler, counter: &Counter, (at, scratch): (i16, i16)) {
         let map = self.counters.as_ref().and_then(|counters| counters.map_of(counter));
         let (absent, done) = (code.label(), code.label());

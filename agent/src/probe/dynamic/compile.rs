@@ -52,7 +52,7 @@ const HELPER_GET_FUNC_IP: i32 = 173;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum CompileError {
     /// Jumps reach 32767 instructions.
-    #[error("its arguments make a program that is too long; use fewer")]
+    #[error("its arguments need a program that is too long; use fewer")]
     TooLong,
     /// An address is not resolved: a defect of this program.
     #[error("an address in it was not looked up")]
@@ -64,7 +64,7 @@ pub(super) enum CompileError {
 pub(super) enum ProbeAddress {
     /// It is the instruction pointer.
     Instruction,
-    /// The instruction pointer is behind a breakpoint's one byte.
+    /// The instruction pointer is after a breakpoint's one byte.
     BehindBreakpoint,
     /// It is the function's; the instruction pointer may be elsewhere.
     Function,
@@ -110,7 +110,7 @@ pub(super) fn compile(program: &Program<'_>) -> Result<Body, CompileError> {
     Body::with_filter(compiler.code, filter).ok_or(CompileError::TooLong)
 }
 
-/// What is compiled behind everything else, for what seldom happens.
+/// What is compiled after everything else, for what seldom happens.
 enum Elsewhere {
     /// A text cannot be read.
     Fault { here: Label, back: Label },
@@ -275,7 +275,7 @@ impl Compiler<'_> {
             return self.array((of, *offset, *user), at, size * count, zero, store);
         }
         match &argument.fetch {
-            // Only as much as is wanted: there may be nothing behind it.
+            // Only as much as is wanted: there may be nothing after it.
             Fetch::Memory { offset, user, of } => {
                 self.value(of, zero)?;
                 self.read(*offset, size, *user, zero);
@@ -410,7 +410,7 @@ impl Compiler<'_> {
         self.code.call_helper(helper);
     }
 
-    /// A text behind the fixed part: its length and place in the word at `at`.
+    /// A text after the fixed part: its length and place in the word at `at`.
     fn text(&mut self, argument: &Argument, at: i16, room: u32, user: bool) -> Result<(), CompileError> {
         let (fault, cut, store) = (self.code.label(), self.code.label(), self.code.label());
         match &argument.fetch {

@@ -458,7 +458,7 @@ fn places(hooks: GraphHooks, at: At, functions: &[(String, u64)]) -> Option<Vec<
     }
 }
 
-/// Takes the place for a record of `len` bytes, to R7, and fills it with zeros behind the common fields.
+/// Takes the place for a record of `len` bytes, to R7, and fills it with zeros after the common fields.
 fn begin(code: &mut Assembler, event: usize, len: u32, out: Label) {
     code.load_imm(R4, -1);
     code.begin_record(event, Preemption::Off.begin_flags() | begin_flags::REGISTERS, len, out);

@@ -46,16 +46,14 @@ pub enum FunctionError {
     },
     /// No function matches.
     #[error(
-        "no function of the kernel that can be traced matches {0}; `tracer-agent list --functions` has all of them"
+        "no traceable function of the kernel matches {0}; `tracer-agent list --functions` shows all of them"
     )]
     NoMatch(String),
     /// The kernel refuses probes on it.
-    #[error(
-        "{0} must not be probed: it is on the kernel's list of functions that probes themselves need (NOKPROBE_SYMBOL)"
-    )]
+    #[error("{0} must not be probed: it is on the kernel's kprobe blacklist (NOKPROBE_SYMBOL)")]
     Blacklisted(String),
     /// A symbol of data.
-    #[error("{0} is data of the kernel, no function")]
+    #[error("{0} is data of the kernel, not a function")]
     Data(String),
 }
 
@@ -114,7 +112,7 @@ impl KernelFunctions {
     fn traced_address(&self, name: &str, tracefs: &Tracefs) -> Option<u64> {
         let address = self.only_address(name)?;
         match self.traced(tracefs) {
-            // Where a function begins with an `endbr`, ftrace's address is the one behind that.
+            // Where a function begins with an `endbr`, ftrace's address is the one after that.
             Traced::Addresses(functions) => {
                 functions.iter().find(|(known, _)| known == name).map(|(_, address)| *address)
             }

@@ -1,5 +1,5 @@
 //! The record of a probe's event, as the kernel lays out those of its own (`kprobe_event_define_fields`, `__set_print_fmt`,
-//! kernel/trace/trace_kprobe.c and trace_probe.c): the address, and behind it the arguments without gaps.
+//! kernel/trace/trace_kprobe.c and trace_probe.c): the address, and after it the arguments without gaps.
 
 use std::fmt::Write as _;
 

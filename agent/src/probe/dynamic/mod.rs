@@ -103,7 +103,7 @@ pub enum NotTraced {
     /// There is no way to attach to many functions.
     #[error(
         "this kernel cannot attach a program to many functions (it needs Linux 5.18 and CONFIG_FPROBE, which needs \
-         CONFIG_DYNAMIC_FTRACE_WITH_REGS); --kprobe takes single ones, where there are kprobes"
+         CONFIG_DYNAMIC_FTRACE_WITH_REGS); --kprobe takes single functions, if the kernel has kprobes"
     )]
     Fprobes,
     /// There is no way to attach to both ends of them.
@@ -112,16 +112,14 @@ pub enum NotTraced {
     /// A kprobe for each would take too long.
     #[error(
         "the graph has {0} functions, and this kernel attaches to one at a time (for many it needs Linux 5.18 and CONFIG_FPROBE); \
-         choose 512 at most with --graph-filter, or only the roots with --max-graph-depth 1"
+         choose at most 512 with --graph-filter, or only the roots with --max-graph-depth 1"
     )]
     TooMany(usize),
     /// ftrace's records of a graph, or the kernel's structures, have another layout.
-    #[error(
-        "this kernel lays out the records of ftrace:funcgraph_entry and _exit in a way that is not known here"
-    )]
+    #[error("the record layout of ftrace:funcgraph_entry and _exit on this kernel is not supported")]
     GraphLayout,
     /// ftrace's records of calls have another layout.
-    #[error("this kernel lays out the records of ftrace:function in a way that is not known here")]
+    #[error("the record layout of ftrace:function on this kernel is not supported")]
     Layout,
 }
 
@@ -178,7 +176,7 @@ impl<'a> FreeNames<'a> {
         Self { is_taken, given: HashSet::new() }
     }
 
-    /// `name`, or with the first number behind it that no other event has, as `perf probe` numbers them: `name_1`.
+    /// `name`, or with the first number after it that no other event has, as `perf probe` numbers them: `name_1`.
     fn take(&mut self, group: &str, name: &str) -> String {
         let numbered = (1_u32..).map(|number| {
             let suffix = format!("_{number}");

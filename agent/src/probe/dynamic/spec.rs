@@ -63,19 +63,21 @@ pub enum SpecErrorKind {
     #[error("a place is missing: write [NAME=]FUNCTION, or [NAME=]PATH:FUNCTION for a program")]
     NoPlace,
     /// It is no name.
-    #[error("a name has letters, digits and _, at most {NAME_MAX} of them, and begins with no digit")]
+    #[error("a name consists of at most {NAME_MAX} letters, digits and _, and does not begin with a digit")]
     Name,
     /// Two arguments have it.
-    #[error("there is another argument of this name")]
+    #[error("there is another argument with this name")]
     SameName,
     /// A word after `$`.
     #[error("there is no such variable; known are $argN, $retval, $stack, $stackN and $comm")]
     Variable,
     /// `$retval` where nothing returns.
-    #[error("a return value is there only when the function returns: use --kretprobe or --uretprobe")]
+    #[error("a return value exists only when the function returns: use --kretprobe or --uretprobe")]
     NotReturning,
     /// `$argN` where the function has ended.
-    #[error("arguments are gone when the function returns; record them at its entry with a probe of its own")]
+    #[error(
+        "arguments are no longer available when the function returns; record them at its entry with another probe"
+    )]
     Returned,
     /// A register.
     #[error("there is no such register; known are %{}", .0.join(", %"))]
@@ -86,11 +88,11 @@ pub enum SpecErrorKind {
     /// A type.
     #[error(
         "there is no such type; known are u8 to u64, s8 to s64, x8 to x64, char, string, ustring, symbol, \
-         bWIDTH@OFFSET/SIZE, and [COUNT] behind one of them for an array"
+         bWIDTH@OFFSET/SIZE, and any of these followed by [COUNT] for an array"
     )]
     Type,
     /// A type of kprobes.
-    #[error("{0} is a type for functions of the kernel, this is a probe in a program")]
+    #[error("{0} is a type for kernel probes only")]
     KernelOnly(&'static str),
     /// A bit field.
     #[error(
@@ -101,28 +103,28 @@ pub enum SpecErrorKind {
     #[error("an array has 1 to 64 elements")]
     Count,
     /// A value that has no address.
-    #[error("a string or an array is in memory: write the address that it has in +0(...)")]
+    #[error("a string or an array is in memory: give its address as +0(...)")]
     NoMemory,
     /// Strings in an array.
     #[error("arrays of strings are not recorded; give each string an argument: +0(+8(%si)):string")]
     TextArray,
     /// A type for a text.
-    #[error("this is a text; the only type for it is string")]
+    #[error("this is a string; the only type for it is string")]
     TextOnly,
     /// A bracket.
-    #[error("a bracket is not closed, or something is behind it")]
+    #[error("a bracket is not closed, or something follows it")]
     Bracket,
     /// A number.
     #[error("a number is expected, such as 16 or 0x10")]
     Number,
     /// What to fetch.
     #[error(
-        "this is nothing that can be fetched: %REGISTER, $VARIABLE, @ADDRESS, +OFFSET(...), \\VALUE or \\\"text"
+        "this cannot be fetched; what can is %REGISTER, $VARIABLE, @ADDRESS, +OFFSET(...), \\VALUE or \\\"text"
     )]
     Fetch,
     /// What to fetch at a marker.
     #[error(
-        "this is nothing that can be fetched: argN, %REGISTER, $VARIABLE, @+OFFSET, +OFFSET(...), \\VALUE or \\\"text"
+        "this cannot be fetched; what can is argN, %REGISTER, $VARIABLE, @+OFFSET, +OFFSET(...), \\VALUE or \\\"text"
     )]
     MarkerFetch,
     /// An argument that a marker has not.
@@ -134,15 +136,13 @@ pub enum SpecErrorKind {
         count: usize,
     },
     /// One name for several markers.
-    #[error(
-        "one name cannot be that of {0} markers: leave NAME= out, and each event is named after its marker"
-    )]
+    #[error("one name cannot be used for {0} markers: omit NAME=, and each event is named after its marker")]
     NameOfMany(usize),
     /// A place in a file.
-    #[error("@+OFFSET is a place in a program's file; for the kernel write @ADDRESS or @SYMBOL")]
+    #[error("@+OFFSET is an offset in a program's file; for the kernel write @ADDRESS or @SYMBOL")]
     FileOffset,
     /// A name in a program.
-    #[error("the names of a program's variables are not known here; write @+OFFSET, the place in the file")]
+    #[error("names of a program's variables are not supported; write @+OFFSET, the offset in the file")]
     UserSymbol,
     /// Deeper than the kernel allows, too.
     #[error("it is nested too deep")]
@@ -157,10 +157,10 @@ pub enum SpecErrorKind {
     #[error("a marker is PATH:PROVIDER:NAME; `tracer-agent list --usdt PATH` shows them")]
     NoMarker,
     /// A return probe inside of a function.
-    #[error("a probe at the return belongs to the function's beginning: leave the offset out")]
+    #[error("a return probe is placed on the function's entry: omit the offset")]
     ReturnOffset,
     /// Offset and pattern.
-    #[error("a pattern stands for many functions, an offset for a place in one of them")]
+    #[error("an offset needs a single function, and a pattern matches many")]
     PatternOffset,
     /// The machine's registers are unknown.
     #[error("registers are known on x86-64 only")]

@@ -1,6 +1,7 @@
 //! From the text of a probe to its record and its program.
 
 use super::{
+    FreeNames,
     compile::{self, CompileError, compile},
     fetch::{Fetch, Kind, Style},
     layout::Layout,
@@ -95,9 +96,9 @@ fn a_mistake_is_told_with_its_place() {
     for (text, part, said) in [
         ("", "", "a place is missing"),
         ("name=", "name=", "a place is missing"),
-        ("1st=do_it", "1st", "a name has letters"),
-        ("g-1/name=do_it", "g-1", "a name has letters"),
-        ("do_it a=%di a=%si", "a=%si", "another argument of this name"),
+        ("1st=do_it", "1st", "a name consists of"),
+        ("g-1/name=do_it", "g-1", "a name consists of"),
+        ("do_it a=%di a=%si", "a=%si", "another argument with this name"),
         ("do_it a=%dj", "%dj", "no such register"),
         ("do_it a=$nothing", "$nothing", "no such variable"),
         ("do_it a=$retval", "$retval", "--kretprobe"),
@@ -124,7 +125,20 @@ fn a_mistake_is_told_with_its_place() {
     let many = format!("do_it {}", (0..200).map(|at| format!("a{at}=%di")).collect::<Vec<_>>().join(" "));
     assert!(parse(&many, KERNEL).unwrap_err().to_string().contains("at most"));
     let back = At { side: Side::User, returns: true };
-    assert!(parse("p:f a=$arg1", back).unwrap_err().to_string().contains("arguments are gone"));
+    assert!(
+        parse("p:f a=$arg1", back).unwrap_err().to_string().contains("arguments are no longer available")
+    );
+}
+
+#[test]
+fn names_of_a_patterns_events_are_numbered() {
+    let taken = |group: &str, name: &str| group == "uprobes" && name == "malloc";
+    let mut names = FreeNames::new(&taken);
+    let long = "x".repeat(64);
+    let given = [("uprobes", "malloc"), ("uprobes", "malloc"), ("other", "malloc"), ("uprobes", &long)]
+        .map(|(group, name)| names.take(group, name));
+    assert_eq!(given, ["malloc_1", "malloc_2", "malloc", &long].map(str::to_owned));
+    assert_eq!(names.take("uprobes", &long), format!("{}_1", "x".repeat(62)));
 }
 
 #[test]
@@ -143,7 +157,7 @@ fn names_and_numbers() {
 fn records_are_laid_out_as_the_kernel_does() {
     let none = Wanted::new("", &[]);
     let layout = layout("do_it byte=%di:u8 n=%si:s64 path=+0(%dx):string three=+0(%cx):u16[3]", &none);
-    // Without gaps, and the text behind them.
+    // Without gaps, and the text after them.
     assert_eq!((layout.offsets.as_slice(), layout.fixed), (&[16, 17, 25, 29][..], 35));
     let text = layout.recorded_shape().text(20_000);
     for line in [

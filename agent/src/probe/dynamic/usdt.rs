@@ -41,7 +41,7 @@ pub enum MarkerError {
         nearest: Vec<String>,
     },
     /// There is none that a pattern matches.
-    #[error("no marker of {} matches {pattern}; `tracer-agent list --usdt {}` has all of them", path.display(), path.display())]
+    #[error("no marker of {} matches {pattern}; `tracer-agent list --usdt {}` shows all of them", path.display(), path.display())]
     NoMatch {
         /// The binary.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum MarkerError {
     },
     /// An argument is where no program gets it.
     #[error(
-        "{name}: argument {number} is in `{operand}`, which programs in the kernel cannot read; choose others: argN..."
+        "{name}: argument {number} is in `{operand}`, which eBPF programs cannot read; name the others: argN..."
     )]
     Unreadable {
         /// `PROVIDER:NAME`.
@@ -69,9 +69,7 @@ pub enum MarkerError {
         operand: String,
     },
     /// Places of one marker disagree.
-    #[error(
-        "{name} has {first} arguments at one place and {other} at another; its provider is not consistent"
-    )]
+    #[error("{name} has {first} arguments at one place and {other} at another; its notes are inconsistent")]
     Counts {
         /// `PROVIDER:NAME`.
         name: String,
@@ -84,7 +82,7 @@ pub enum MarkerError {
 
 fn guess(nearest: &[String]) -> String {
     match nearest {
-        [] => "; `tracer-agent list --usdt PATH` shows what it has".to_owned(),
+        [] => "; `tracer-agent list --usdt PATH` shows all of them".to_owned(),
         _ => format!("; did you mean {}?", nearest.join(", ")),
     }
 }

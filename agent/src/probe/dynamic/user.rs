@@ -22,7 +22,7 @@ use crate::probe::{
 
 /// The system of events without one.
 const GROUP: &str = "uprobes";
-/// Where a library without a path is looked for, behind where a program is.
+/// Where a library without a path is looked for, after where a program is.
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 /// As many as the kernel follows (`MAXSYMLINKS`, include/linux/namei.h).
@@ -131,7 +131,7 @@ impl Environment {
     }
 }
 
-/// Splits a place into its file and what is behind the colon: the first one behind which the file exists, because paths and
+/// Splits a place into its file and what follows the colon: the first colon before which there is a path that exists, because paths and
 /// functions have colons too.
 pub(super) fn split_path(spec: &Spec) -> Result<(Binary, String), DynamicError> {
     let colons: Vec<usize> = spec.place.match_indices(':').map(|(at, _)| at).collect();

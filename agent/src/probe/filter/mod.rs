@@ -45,21 +45,21 @@ pub(super) const FAST_TEXT_MAX: u32 = 112;
 pub enum Uncompiled {
     /// A regular expression.
     #[error(
-        "the kernel runs no regular expressions (`=~`, `!~`); use wildcards (`~`), or record all and filter with `report -F`"
+        "regular expressions (`=~`, `!~`) cannot be evaluated in the kernel; use wildcards (`~`), or record all and filter with `report -F`"
     )]
     Regex,
     /// The name of a function.
     #[error(
-        "names of functions are not known while recording; compare with the address, or record all and filter with `report -F`"
+        "function names are not known while recording; compare with the address, or record all and filter with `report -F`"
     )]
     Function,
     /// A common field.
     #[error(
-        "`{0}` is made when the record is written, after its filter; `common_pid` and `common_type` can be used"
+        "`{0}` is set after the filter is evaluated, when the record is written; `common_pid` and `common_type` can be used"
     )]
     Common(&'static str),
     /// Operators nested in one another.
-    #[error("its arithmetic is nested deeper than {0} levels, which is more than a program has room for")]
+    #[error("its arithmetic is nested deeper than {0} levels, the limit of a program")]
     TooDeep(u16),
     /// Code without end.
     #[error("it is too long for one program; make it shorter, or record all and filter with `report -F`")]
@@ -71,7 +71,7 @@ pub enum Uncompiled {
     #[error("its list of CPUs has more than {0} ranges")]
     Ranges(usize),
     /// A field that goes on to the end of the record.
-    #[error("the length of a field is not known before it is recorded")]
+    #[error("the length of a field is not known before the event is recorded")]
     OpenEnded,
     /// Something about threads.
     #[error("${0} needs the kernel's type information, and this kernel has none")]

@@ -44,12 +44,12 @@ pub enum ProbeFilterError {
     /// The kernel cannot evaluate it.
     #[error("its filter cannot be evaluated in the kernel: {0}")]
     Uncompiled(#[from] Uncompiled),
-    /// It holds for none of its records.
-    #[error("the filter `{0}` holds for none of its records")]
+    /// It can never match.
+    #[error("the filter `{0}` can never match")]
     NeverHolds(String),
     /// The fields are too large.
     #[error(
-        "its filter looks at fields of {0} bytes and more, a program has room for {STAGE_MAX}; ask for fewer texts and arrays, or \
+        "its filter reads fields of {0} bytes or more, but a program has room for {STAGE_MAX}; use fewer strings and arrays in it, or \
          record all and filter with `report -F`"
     )]
     Room(u32),
@@ -64,7 +64,7 @@ pub(in crate::probe) struct Staged {
     pub(in crate::probe) program: Program,
     /// Where each field of the event is for the filter; `None` if that does not look at it.
     pub(in crate::probe) offsets: Vec<Option<u32>>,
-    /// The byte behind the last one, where texts can begin.
+    /// The byte after the last one, where texts can begin.
     pub(in crate::probe) end: u32,
 }
 

@@ -1,6 +1,6 @@
 //! Texts and patterns as instructions.
 //!
-//! A text in an array is compared where it is; others are copied to the stack first, with zeros behind them. Wildcards run as a
+//! A text in an array is compared where it is; others are copied to the stack first, with zeros after them. Wildcards run as a
 //! nondeterministic automaton whose states are the bits of R9: bit `n` says that the first `n` characters of the pattern (stars aside)
 //! describe the text so far. One step of it has no branches, so the verifier walks each length of the text once.
 
@@ -199,7 +199,7 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Copies a text to `from` bytes behind the start of the room, with zeros up to `limit` bytes. Gives its place on the stack.
+    /// Copies a text to `from` bytes after the start of the room, with zeros up to `limit` bytes. Gives its place on the stack.
     fn fetch(&mut self, text: &Text, from: u32, limit: u32, none: Label) -> Result<i16, Uncompiled> {
         let at = -(self.room as i16) + from as i16;
         match text {

@@ -77,7 +77,7 @@ impl Program<'_> {
 }
 
 impl Insn {
-    /// Whether the next instruction is always the one behind it, and memory is all that it may ask for.
+    /// Whether the next instruction is always the one after it, and memory is all that it may ask for.
     fn goes_on(self) -> bool {
         matches!(self.class(), LDX | ST | STX | ALU32 | ALU64)
     }
@@ -121,7 +121,7 @@ impl Insn {
         insn
     }
 
-    /// What is a copy behind it.
+    /// What is a copy after it.
     fn copies_behind(self, mut copies: Copies) -> Copies {
         if !self.goes_on() && self.code != LD_IMM64 {
             return Copies::default();

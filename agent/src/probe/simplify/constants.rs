@@ -149,7 +149,7 @@ impl Program<'_> {
         Some(states)
     }
 
-    /// Where the flow goes behind an instruction, if this is known in front of it.
+    /// Where the flow goes after an instruction, if this is known in front of it.
     fn next_of(&self, at: usize, state: &State) -> Option<Next> {
         let next = self.next(at)?;
         Some(match next {
@@ -162,7 +162,7 @@ impl Program<'_> {
         })
     }
 
-    /// What is known behind an instruction. `None` for one that is not known here.
+    /// What is known after an instruction. `None` for one that is not known here.
     fn after(&self, at: usize, mut state: State) -> Option<State> {
         let insn = *self.code.get(at)?;
         let (to, from) = (insn.dst(), insn.src());

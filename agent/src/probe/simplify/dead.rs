@@ -111,7 +111,7 @@ impl Program<'_> {
         Some(reached)
     }
 
-    /// What is used later, behind each instruction.
+    /// What is used later, after each instruction.
     pub(super) fn live(&self, used: &[bool]) -> Option<Vec<Live>> {
         let mut before = vec![Live::default(); self.code.len() + 1];
         let mut after = vec![Live::default(); self.code.len()];

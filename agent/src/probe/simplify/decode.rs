@@ -65,7 +65,7 @@ impl Insn {
         (at + 1).checked_add_signed(self.off.into())
     }
 
-    /// Where the function of the program is that it calls; if that is nowhere, it is behind the end.
+    /// Where the function of the program is that it calls; if that is nowhere, it is after the end.
     pub(super) fn called(self, at: usize) -> Option<usize> {
         let is_call = self.code == CALL && self.src() as u8 == PSEUDO_CALL;
         is_call.then(|| (at + 1).wrapping_add_signed(self.imm as isize))

@@ -31,7 +31,7 @@ pub(super) type Constants = Vec<(i32, Vec<u8>)>;
 
 const REGISTERS: usize = 11;
 
-/// Where the flow goes behind an instruction.
+/// Where the flow goes after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     Nowhere,
@@ -88,7 +88,7 @@ impl<'a> Program<'a> {
         self.compact(&used)
     }
 
-    /// Where the flow goes behind an instruction that decides nothing.
+    /// Where the flow goes after an instruction that decides nothing.
     fn next(&self, at: usize) -> Option<Next> {
         let insn = *self.code.get(at)?;
         Some(match insn.code {
@@ -100,7 +100,7 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// The instruction behind one.
+    /// The instruction after one.
     fn behind(&self, at: usize) -> usize {
         if self.code[at].code == LD_IMM64 { at + 2 } else { at + 1 }
     }

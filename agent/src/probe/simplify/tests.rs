@@ -283,7 +283,7 @@ fn constants_and_registers_go_through_the_stack() {
 #[test]
 fn unknown_instructions_leave_a_program_alone() {
     let insn = |code, regs, off, imm| Insn { code, regs, off, imm };
-    // The call of a function by its address, and a jump behind the end.
+    // The call of a function by its address, and a jump after the end.
     for strange in [insn(LD_IMM64, PSEUDO_FUNC << 4, 0, 1), insn(GOTO, 0, 100, 0)] {
         let code = vec![strange, insn(0, 0, 0, 0), insn(EXIT, 0, 0, 0)];
         assert_eq!(Program::new(code, &Vec::new()).simplify(), None);

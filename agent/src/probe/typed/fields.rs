@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Typed(TypeId),
     /// A number that was computed.
     Number,
-    /// A text behind the record's fixed part.
+    /// A text after the record's fixed part.
     Text,
 }
 

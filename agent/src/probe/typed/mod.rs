@@ -68,7 +68,9 @@ pub enum TypedError {
     #[error("the probe {0:?} names no function: write [NAME=]FUNCTION [[FIELD=]EXPRESSION]...")]
     Empty(String),
     /// A name that cannot be one.
-    #[error("{0:?} cannot be a name: letters, digits and underscores make names, and the first is no digit")]
+    #[error(
+        "{0:?} cannot be a name: names consist of letters, digits and underscores, and do not begin with a digit"
+    )]
     Name(String),
     /// An expression.
     #[error("{what}\n  {text}\n  {:at$}^", "")]
@@ -84,7 +86,7 @@ pub enum TypedError {
     #[error("{0:?} needs a name for its field: NAME={0}")]
     NoName(String),
     /// Two fields of one name.
-    #[error("there are two fields {0}; give one of them another name: NAME=EXPRESSION")]
+    #[error("there are two fields {0}; rename one of them: NAME=EXPRESSION")]
     TwoFields(String),
     /// No such function.
     #[error("the kernel's type information has no function {name}{}", guess(.nearest))]
@@ -96,7 +98,7 @@ pub enum TypedError {
     },
     /// A pattern for too many functions.
     #[error(
-        "{pattern} means {found} functions, and --fentry and --fexit take {FUNCTIONS_MAX} at most; --kprobe and --function take any number"
+        "{pattern} matches {found} functions, and --fentry and --fexit take at most {FUNCTIONS_MAX}; --kprobe and --function take any number"
     )]
     TooMany {
         /// The pattern.
@@ -105,10 +107,10 @@ pub enum TypedError {
         found: usize,
     },
     /// A function that programs cannot look into.
-    #[error("{0} takes or gives a structure by value, which typed probes cannot read; use --kprobe")]
+    #[error("{0} takes or returns a structure by value, which typed probes cannot read; use --kprobe")]
     ByValue(String),
     /// `$retval` where there is none.
-    #[error("{0} gives nothing, so it has no $retval")]
+    #[error("{0} returns nothing, so it has no $retval")]
     NoReturn(String),
     /// The kernel has no such probes.
     #[error(
@@ -209,7 +211,7 @@ impl<'a> Types<'a> {
                         text: spec.function.to_owned(),
                         at: 0,
                         what: format!(
-                            "the expressions have other types in {} than in the functions before; give it a probe of its own",
+                            "the expressions have other types in {} than in the functions before it; use a separate probe for it",
                             function.name
                         ),
                     });
