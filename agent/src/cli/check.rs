@@ -14,10 +14,10 @@ use crate::tracedat::check::{Fault, Report, Rule, Severity, check};
 
 /// Check trace.dat files for damage
 ///
-/// Verifies every structure, size, checksum, page and record of files of version 6 or 7, whichever recorder wrote them, and compares
-/// the recorder's counts with the contents. For each fault it prints the exact position, the meaning, and what stock readers make of it.
-/// Exits with 1 if there are errors or warnings in any file. A position `123+45` is byte 45 of the decompressed data of the chunk at
-/// byte 123.
+/// Verifies every structure, size, checksum, page and record of files of version 6 or 7, whichever recorder
+/// wrote them, and compares the recorder's counts with the contents. For each fault it prints the exact
+/// position, the meaning, and what stock readers make of it. Exits with 1 if there are errors or warnings in
+/// any file. A position `123+45` is byte 45 of the decompressed data of the chunk at byte 123.
 #[derive(Debug, Default, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {

@@ -70,7 +70,8 @@ pub(super) fn find(program: &OsString) -> Result<PathBuf, CommandError> {
 }
 
 impl Waiting {
-    /// Creates the process. It waits until [`Waiting::start`], and ends without running anything if that never comes.
+    /// Creates the process. It waits until [`Waiting::start`], and ends without running anything if that
+    /// never comes.
     pub(super) fn create(program: &Path, argv: &[OsString], inherit: Inherit) -> Result<Self, CommandError> {
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| CommandError::Spawn(e.into()));
         let (pid_reader, pid_writer) = pipe()?;
@@ -80,7 +81,8 @@ impl Waiting {
             command.arg0(name).args(arguments);
         }
         let (pid_fd, go_fd, go_writer_fd) = (pid_writer.as_raw_fd(), go_reader.as_raw_fd(), go.as_raw_fd());
-        // SAFETY: the closure makes async-signal-safe calls only, on descriptors that are open across the fork.
+        // SAFETY: the closure makes async-signal-safe calls only, on descriptors that are open across the
+        // fork.
         unsafe {
             command.pre_exec(move || {
                 let pid = libc::getpid().to_ne_bytes();

@@ -15,8 +15,8 @@ use crate::tracedat::rewrite::{FileVersion, Target, convert, to_file};
 
 /// Convert a trace.dat to another version or compression, or keep a part of it
 ///
-/// Byte order, pages, formats, options and unknown parts are kept. Data that needs no change is copied in its compressed form, but is
-/// checked for damage. The file appears under its name when it is complete.
+/// Byte order, pages, formats, options and unknown parts are kept. Data that needs no change is copied in its
+/// compressed form, but is checked for damage. The file appears under its name when it is complete.
 #[derive(Args, Debug)]
 pub struct ConvertArgs {
     /// The file to read
@@ -48,7 +48,8 @@ pub struct ConvertArgs {
     #[expect(missing_docs, reason = "its options are documented")]
     pub choice: Choice,
 
-    /// Keep only these pages of each CPU, counted from 0: 10-19, or 10- for all from there, or -9 for the first ten
+    /// Keep only these pages of each CPU, counted from 0: 10-19, or 10- for all from there, or -9 for the
+    /// first ten
     #[arg(
         long,
         value_name = "RANGE",

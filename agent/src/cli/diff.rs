@@ -15,9 +15,9 @@ use crate::terminal;
 
 /// Show the differences between two trace.dat files
 ///
-/// Compares the formats of their events, the number of events of each kind and CPU, and the number of lost events. With --values it
-/// compares the records, too: the first of an event on a CPU in a thread with the first one of the other file, and so on. Exits with 0 if
-/// they are the same, with 1 if not.
+/// Compares the formats of their events, the number of events of each kind and CPU, and the number of lost
+/// events. With --values it compares the records, too: the first of an event on a CPU in a thread with the
+/// first one of the other file, and so on. Exits with 0 if they are the same, with 1 if not.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {

@@ -1,7 +1,8 @@
 //! Signals that this process ignores for itself, and that a command must find as the agent found them.
 //!
-//! A disposition that is "ignore" outlives exec(2), so what we ignore for ourselves is put back in the command, and what we were
-//! started with is noted before anything changes it: the standard library ignores SIGPIPE before `main`, whatever it was.
+//! A disposition that is "ignore" outlives exec(2), so what we ignore for ourselves is put back in the
+//! command, and what we were started with is noted before anything changes it: the standard library ignores
+//! SIGPIPE before `main`, whatever it was.
 
 use std::{
     io,
@@ -24,7 +25,8 @@ impl Noted {
     }
 }
 
-/// Notes the dispositions that the process was started with. For `.init_array`, which runs before the standard library's start.
+/// Notes the dispositions that the process was started with. For `.init_array`, which runs before the
+/// standard library's start.
 pub extern "C" fn note_dispositions() {
     for noted in &NOTED {
         noted.was_ignored.store(is_ignored(noted.signal), Ordering::Relaxed);
@@ -41,8 +43,8 @@ pub(super) fn is_ignored(signal: i32) -> bool {
     }
 }
 
-/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error, as on a full disk: by default a signal ends the process, with
-/// all that is in the rings and half a file on the disk.
+/// Makes a write beyond the limit of file sizes (`ulimit -f`) an error, as on a full disk: by default a
+/// signal ends the process, with all that is in the rings and half a file on the disk.
 pub fn ignore_file_size_signal() {
     // SAFETY: ignoring a signal installs no handler. It does not fail for a signal that exists.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

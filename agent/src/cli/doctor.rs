@@ -17,14 +17,15 @@ use super::list::json_string;
 
 /// Check what this machine supports, and say what to do about the rest
 ///
-/// Prints a line for each check. Exits with 0 if events can be recorded. It needs no privileges, but its answers are for the user who runs
-/// it: run it as the user who is going to record.
+/// Prints a line for each check. Exits with 0 if events can be recorded. It needs no privileges, but its
+/// answers are for the user who runs it: run it as the user who is going to record.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// Print JSON: an object with the verdict and an array of checks
     #[arg(long)]
     pub json: bool,
-    /// Print every program instead, with the number of instructions that the kernel's verifier processed, or its error
+    /// Print every program instead, with the number of instructions that the kernel's verifier processed, or
+    /// its error
     #[arg(long, conflicts_with = "json")]
     pub programs: bool,
 }

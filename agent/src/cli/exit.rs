@@ -1,8 +1,8 @@
 //! The exit codes, all in one place.
 //!
-//! `record COMMAND` ends with the command's own status when the recording itself is fine, so the codes of the recorder
-//! stay away from those that shells and commands use: 126, 127 and 128 plus a signal have the meaning that every
-//! shell gives them, and the recorder's own begin at 110.
+//! `record COMMAND` ends with the command's own status when the recording itself is fine, so the codes of the
+//! recorder stay away from those that shells and commands use: 126, 127 and 128 plus a signal have the
+//! meaning that every shell gives them, and the recorder's own begin at 110.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -17,15 +17,19 @@ pub enum ExitCode {
     Failure = 1,
     /// The command line is wrong. Nothing was done.
     Usage = 2,
-    /// This user may not do it: privileges, capabilities, lockdown, seccomp. `tracer-agent doctor` says which.
+    /// This user may not do it: privileges, capabilities, lockdown, seccomp. `tracer-agent doctor` says
+    /// which.
     NotPermitted = 110,
-    /// This kernel or machine cannot do it: too old, no eBPF, no tracefs. `tracer-agent doctor` says what is missing.
+    /// This kernel or machine cannot do it: too old, no eBPF, no tracefs. `tracer-agent doctor` says what is
+    /// missing.
     Unsupported = 111,
     /// An event that was asked for does not exist, or cannot be recorded.
     NoSuchEvent = 112,
-    /// The disk became full, or a file as large as `ulimit -f` allows. What was recorded until then is in the file, or in the spool.
+    /// The disk became full, or a file as large as `ulimit -f` allows. What was recorded until then is in the
+    /// file, or in the spool.
     DiskFull = 113,
-    /// The output cannot be written: the directory does not exist, or is not writable, or a file is in the way.
+    /// The output cannot be written: the directory does not exist, or is not writable, or a file is in the
+    /// way.
     OutputNotWritable = 114,
     /// More events were lost than `record --max-loss` allows. The file is complete otherwise.
     TooMuchLost = 115,
@@ -86,8 +90,8 @@ impl From<ExitCode> for std::process::ExitCode {
     }
 }
 
-/// The status of a command that was recorded, passed on as a shell would: its own code, or 128 plus the signal that
-/// ended it.
+/// The status of a command that was recorded, passed on as a shell would: its own code, or 128 plus the
+/// signal that ended it.
 pub fn of_command(status: ExitStatus) -> u8 {
     match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,

@@ -63,8 +63,8 @@ const KNOWN: &[Known] = &[
 
 /// Export a trace.dat to the format of another tracer
 ///
-/// It takes any trace.dat, whichever recorder wrote it. OUTDIR appears when it is complete. What the format cannot represent is counted
-/// and reported at the end.
+/// It takes any trace.dat, whichever recorder wrote it. OUTDIR appears when it is complete. What the format
+/// cannot represent is counted and reported at the end.
 #[derive(Args, Debug)]
 #[command(after_help = formats_help())]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]

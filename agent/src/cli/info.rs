@@ -21,8 +21,9 @@ use crate::tracedat::{Endian, FileOption, OptionId};
 
 /// Show what a trace.dat file, or a directory made by `export`, contains
 ///
-/// Prints its sections and options, its buffers with the events of every CPU, how many events of each kind there are, and what was
-/// lost. It takes any file of version 6 or 7, whichever recorder wrote it. For a damaged file it shows the damage, and exits with 1.
+/// Prints its sections and options, its buffers with the events of every CPU, how many events of each kind
+/// there are, and what was lost. It takes any file of version 6 or 7, whichever recorder wrote it. For a
+/// damaged file it shows the damage, and exits with 1.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// The file or directory

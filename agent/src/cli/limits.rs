@@ -5,8 +5,8 @@ use std::io;
 /// Descriptors: one for each attached event, and some.
 const OPEN_FILES: libc::rlim_t = 65_536;
 
-/// Raises the limit of open files. Returns the old limit, which a child process should get back: programs that use
-/// select(2) rely on a small one.
+/// Raises the limit of open files. Returns the old limit, which a child process should get back: programs
+/// that use select(2) rely on a small one.
 pub(super) fn raise() -> io::Result<libc::rlimit> {
     let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `old` is a valid object to write to.

@@ -19,9 +19,9 @@ use crate::probe::{
 
 /// List the events of this kernel, or what can be probed in it and in binaries
 ///
-/// Prints one event per line, as system:event. Events of tracefs that cannot be recorded are listed with the reason. With --functions it
-/// prints functions of the kernel, with --types its types, with --symbols or --usdt the functions or markers of a program or shared
-/// library.
+/// Prints one event per line, as system:event. Events of tracefs that cannot be recorded are listed with the
+/// reason. With --functions it prints functions of the kernel, with --types its types, with --symbols or --usdt
+/// the functions or markers of a program or shared library.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// List only matching events: sched:sched_switch, sched:*, sched, sys_enter_open*
@@ -36,9 +36,9 @@ pub struct Args {
 
     /// List the functions of a program or shared library: file offset, size, name
     ///
-    /// A name without a slash is searched for in the current directory, then like `record --uprobe` does: in PATH and in the library
-    /// directories. Functions are those of its symbol table, its dynamic symbols, its separate debug file and its .gnu_debugdata. Mangled
-    /// names are followed by their demangled form.
+    /// A name without a slash is searched for in the current directory, then like `record --uprobe` does: in
+    /// PATH and in the library directories. Functions are those of its symbol table, its dynamic symbols, its
+    /// separate debug file and its .gnu_debugdata. Mangled names are followed by their demangled form.
     #[arg(long, value_name = "PATH", conflicts_with_all = ["events", "fields", "usdt"])]
     pub symbols: Option<PathBuf>,
 

@@ -12,8 +12,9 @@ use crate::tracedat::rewrite::{Join, MergeInput, MergeOptions, merge, to_file};
 
 /// Merge several trace.dat files into one, on a common timeline
 ///
-/// Files with the same TRACEID, such as parts made by `split`, become one recording again. Otherwise each file becomes a named buffer,
-/// with the name of the file, or NAME in NAME=FILE. Offsets to wall-clock time, guests' time shifts and TSC factors are applied.
+/// Files with the same TRACEID, such as parts made by `split`, become one recording again. Otherwise each
+/// file becomes a named buffer, with the name of the file, or NAME in NAME=FILE. Offsets to wall-clock time,
+/// guests' time shifts and TSC factors are applied.
 ///
 /// Files of different byte orders cannot be merged; `report -i A -i B` shows them together.
 #[derive(Args, Debug)]

@@ -54,9 +54,10 @@ use crate::{report::TraceFile, terminal::SafeWriter};
 
 /// Records kernel events with eBPF into trace.dat files that trace-cmd and KernelShark open.
 ///
-/// Events of the kernel and of programs (tracepoints, probes of functions, markers, calls) are recorded without loss or with a count of
-/// every lost event, and stored in the format of trace-cmd, version 7. The other commands print, count, check, split and convert such
-/// files, whichever recorder wrote them. `tracer-agent COMMAND --help` describes each.
+/// Events of the kernel and of programs (tracepoints, probes of functions, markers, calls) are recorded
+/// without loss or with a count of every lost event, and stored in the format of trace-cmd, version 7. The
+/// other commands print, count, check, split and convert such files, whichever recorder wrote them.
+/// `tracer-agent COMMAND --help` describes each.
 #[derive(Parser, Debug)]
 #[command(name = "tracer-agent", version, max_term_width = 100, after_help = exit_codes())]
 pub struct Cli {
@@ -65,7 +66,8 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The commands. Their texts are those of their arguments: a text here would replace them, descriptions and all.
+/// The commands. Their texts are those of their arguments: a text here would replace them, descriptions and
+/// all.
 #[derive(Subcommand, Debug)]
 #[expect(missing_docs, reason = "the arguments' documentation is that of the command")]
 pub enum Command {
@@ -210,8 +212,8 @@ fn writes_files(
     run()
 }
 
-/// Writes a line to stderr, without anything that a terminal obeys. Where that is closed nobody can be told, and nothing else may fail for it: `eprintln!` would end a
-/// recording with a panic.
+/// Writes a line to stderr, without anything that a terminal obeys. Where that is closed nobody can be told,
+/// and nothing else may fail for it: `eprintln!` would end a recording with a panic.
 fn tell(text: &str) {
     let stderr = std::io::stderr().lock();
     let is_terminal = stderr.is_terminal();

@@ -49,7 +49,8 @@ impl ProgressLine {
         }
     }
 
-    /// Tells that recording has begun: in the line's place on a terminal, where the state follows, and elsewhere as a line of its own.
+    /// Tells that recording has begun: in the line's place on a terminal, where the state follows, and
+    /// elsewhere as a line of its own.
     pub(super) fn begin(&mut self, text: &str) {
         if self.on { self.write(text) } else { super::tell(&format!("tracer-agent: {text}")) }
     }
@@ -87,7 +88,8 @@ impl ProgressLine {
     }
 }
 
-/// Clears the line that the terminal's cursor is in. Not through what makes texts safe for a terminal: this is for the terminal.
+/// Clears the line that the terminal's cursor is in. Not through what makes texts safe for a terminal: this
+/// is for the terminal.
 pub(super) fn clear_line() {
     // One that is gone is noticed by the signal that comes with it.
     let _ = write!(std::io::stderr(), "\r\x1b[K");

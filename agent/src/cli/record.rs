@@ -45,8 +45,8 @@ const END: &str = "End of the recording";
 
 /// Record kernel events into a trace.dat file
 ///
-/// Runs COMMAND and records until it exits; without a command, until Ctrl-C or until --duration has passed. Lost events are counted by CPU
-/// and cause, reported at the end, and stored in the file.
+/// Runs COMMAND and records until it exits; without a command, until Ctrl-C or until --duration has passed.
+/// Lost events are counted by CPU and cause, reported at the end, and stored in the file.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 #[command(after_help = "\
@@ -101,7 +101,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "BYTES|off", default_value = "63", help_heading = EVENTS)]
     pub strings: crate::probe::fast::StringLimit,
 
-    /// Use the specialized programs of events (fast), the one program for all events (generic), or what each event allows (auto)
+    /// Use the specialized programs of events (fast), the one program for all events (generic), or what each
+    /// event allows (auto)
     #[arg(long, value_name = "LANE", default_value = "auto", help_heading = EVENTS)]
     pub lane: record_plan::LaneArg,
 
@@ -160,8 +161,8 @@ pub struct RecordArgs {
     #[arg(long, help_heading = BUFFERS)]
     pub overwrite: bool,
 
-    /// Maximum time that a full page of events waits to be stored, in microseconds [default: 1000000]. A page that is not full is
-    /// stored when it is, or at the end
+    /// Maximum time that a full page of events waits to be stored, in microseconds [default: 1000000]. A page
+    /// that is not full is stored when it is, or at the end
     #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
     pub poll_us: Option<u64>,
 
@@ -215,7 +216,8 @@ pub struct RecordArgs {
     #[arg(long, help_heading = OUTPUT)]
     pub proc_map: bool,
 
-    /// Stop after this time: 10, 1.5, 500ms, 2m, 1h. It starts when recording begins, after all events are attached
+    /// Stop after this time: 10, 1.5, 500ms, 2m, 1h. It starts when recording begins, after all events are
+    /// attached
     #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = END)]
     pub duration: Option<Duration>,
 
@@ -231,8 +233,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         Some(program) => Some(command::find(program)?),
         None => None,
     };
-    // Before the first thread starts, so that no thread takes a signal from the descriptor. Who asks for progress need not know
-    // whether the recording has begun; who asks for the end of a recording that has not is obeyed at once.
+    // Before the first thread starts, so that no thread takes a signal from the descriptor. Who asks for
+    // progress need not know whether the recording has begun; who asks for the end of a recording that has
+    // not is obeyed at once.
     let signals = Signals::block_others().map_err(CliError::system("block signals"))?;
     let plan = Plan::make(args, matches)?;
     signals.block_ends().map_err(CliError::system("block signals"))?;
@@ -283,13 +286,15 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     conclude(args, recorded, end, command.map(|running| running.child))
 }
 
-/// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool stays.
+/// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
+/// stays.
 fn until_second_signal(signals: &Signals, ending: &Ending, spool: &std::path::Path) -> ! {
     loop {
         match signals.wait() {
             // The kernel repeats it every second, so that it is no second signal.
             Asked::End(libc::SIGXCPU) => {}
-            // The manifest is the first that goes when the file is in its place: there is nothing left to be kept.
+            // The manifest is the first that goes when the file is in its place: there is nothing left to be
+            // kept.
             Asked::End(_) if !spool.join("manifest").exists() => {}
             Asked::End(_) => break,
             Asked::Progress => {

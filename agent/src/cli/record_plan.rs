@@ -287,8 +287,8 @@ fn ring_pages(kb: u64) -> Result<u32, CliError> {
     })
 }
 
-/// The CPUs that get a ring: those that are plugged in, because one that is offline may come online while recording. Many more are
-/// possible in a virtual machine, most of which never come.
+/// The CPUs that get a ring: those that are plugged in, because one that is offline may come online while
+/// recording. Many more are possible in a virtual machine, most of which never come.
 fn choose_cpus(mask: Option<&str>, cpus: &Cpus, notes: &mut Vec<String>) -> Result<CpuSet, CliError> {
     let plugged_in: CpuSet = cpus.present.iter().chain(cpus.online.iter()).collect();
     let Some(mask) = mask else { return Ok(plugged_in) };

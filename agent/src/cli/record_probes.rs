@@ -46,8 +46,8 @@ impl GraphHooksArg {
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Probes")]
 pub struct ProbeArgs {
-    /// Record a kernel function, a place in it, or all functions that match, as one event: `[GRP/][NAME=]FUNC[+OFF]
-    /// [ARG=]FETCH[:TYPE]...`
+    /// Record a kernel function, a place in it, or all functions that match, as one event:
+    /// `[GRP/][NAME=]FUNC[+OFF] [ARG=]FETCH[:TYPE]...`
     #[arg(long, value_name = "PROBE")]
     pub kprobe: Vec<String>,
 
@@ -68,7 +68,8 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "GLOB")]
     pub function: Vec<String>,
 
-    /// Record calls and returns of all kernel functions that match, and of what they call, as ftrace's function graph tracer does
+    /// Record calls and returns of all kernel functions that match, and of what they call, as ftrace's
+    /// function graph tracer does
     #[arg(long, value_name = "GLOB")]
     pub function_graph: Vec<String>,
 
@@ -84,8 +85,9 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "HOW", default_value = "auto", requires = "function_graph")]
     pub graph_hooks: GraphHooksArg,
 
-    /// Record a function of a program or library, or a place in it: `[NAME=]PATH:FUNC[+OFF] [ARG=]FETCH[:TYPE]...`. A pattern makes an
-    /// event of each function that matches, named after it ('libc.so.6:pthread_mutex_*'); with NAME= all of them are one event
+    /// Record a function of a program or library, or a place in it: `[NAME=]PATH:FUNC[+OFF]
+    /// [ARG=]FETCH[:TYPE]...`. A pattern makes an event of each function that matches, named after it
+    /// ('libc.so.6:pthread_mutex_*'); with NAME= all of them are one event
     #[arg(long, value_name = "PROBE")]
     pub uprobe: Vec<String>,
 
@@ -93,8 +95,8 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "PROBE")]
     pub uretprobe: Vec<String>,
 
-    /// Record a USDT marker of a program or library: `[NAME=]PATH:PROVIDER:MARKER [[ARG=]FETCH[:TYPE]...]`. With a pattern, such as
-    /// PROVIDER:*, each marker that matches is an event, named after it
+    /// Record a USDT marker of a program or library: `[NAME=]PATH:PROVIDER:MARKER [[ARG=]FETCH[:TYPE]...]`.
+    /// With a pattern, such as PROVIDER:*, each marker that matches is an event, named after it
     #[arg(long, value_name = "PROBE")]
     pub usdt: Vec<String>,
 }
@@ -111,8 +113,8 @@ impl ProbeArgs {
             .all(|probes| probes.is_empty())
     }
 
-    /// Adds the probes to what is recorded; `rules` are what is wanted of them, with what filters need to know. Gives what of the patterns
-    /// cannot be recorded, for the user.
+    /// Adds the probes to what is recorded; `rules` are what is wanted of them, with what filters need to
+    /// know. Gives what of the patterns cannot be recorded, for the user.
     pub(super) fn add_to(
         &self,
         events: &mut EventPlan,

@@ -1,4 +1,5 @@
-//! Options of `record` that say what is wanted: of the events, by filters, samples and rates; of threads, by what they are.
+//! Options of `record` that say what is wanted: of the events, by filters, samples and rates; of threads, by
+//! what they are.
 
 use std::{collections::BTreeMap, str::FromStr, sync::Arc};
 

@@ -12,9 +12,9 @@ use crate::{
 
 /// Recover the trace.dat of a recording that was killed
 ///
-/// While it runs, a recording keeps its data in a directory next to the output, FILE.spool, which remains when the recorder is killed.
-/// What had been stored there by then becomes the file; what was still in the kernel's ring buffers is lost. The directory is removed
-/// when the file is complete, unless it is damaged.
+/// While it runs, a recording keeps its data in a directory next to the output, FILE.spool, which remains
+/// when the recorder is killed. What had been stored there by then becomes the file; what was still in the
+/// kernel's ring buffers is lost. The directory is removed when the file is complete, unless it is damaged.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
     /// The spool directory, or the trace file that was to be written

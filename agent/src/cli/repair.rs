@@ -16,9 +16,10 @@ use crate::tracedat::rewrite::{repair, to_file};
 
 /// Save what is intact of a damaged trace.dat, and report what is lost
 ///
-/// It saves the metadata that can be read, intact chunks and pages, and the events of damaged pages up to the damage. Every loss is
-/// marked in the new file and reported: buffer, CPU and pages, number of bytes, and offset. If nothing can be saved, no file is written
-/// and the exit code is 1. For the spool of a recording that was killed, use `recover`.
+/// It saves the metadata that can be read, intact chunks and pages, and the events of damaged pages up to the
+/// damage. Every loss is marked in the new file and reported: buffer, CPU and pages, number of bytes, and
+/// offset. If nothing can be saved, no file is written and the exit code is 1. For the spool of a recording
+/// that was killed, use `recover`.
 #[derive(Args, Debug)]
 pub struct RepairArgs {
     /// The damaged file

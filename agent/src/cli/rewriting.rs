@@ -1,4 +1,5 @@
-//! What the commands that write trace files anew have in common: opening, progress, stopping, and telling what came of it.
+//! What the commands that write trace files anew have in common: opening, progress, stopping, and telling
+//! what came of it.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -41,7 +42,8 @@ pub(super) fn open(path: &Path) -> Result<Reader<File>, CliError> {
     Ok(Reader::open(file).map_err(|source| InfoError::Read { path: path.to_owned(), source })?)
 }
 
-/// Where the file goes, before any work is done: nobody should wait for a refusal. `input` is for the message.
+/// Where the file goes, before any work is done: nobody should wait for a refusal. `input` is for the
+/// message.
 pub(super) fn output(path: &Path, input: &Path) -> Result<Output, CliError> {
     Output::at(path).map_err(|error| failed(input)(error.into()))
 }
@@ -60,7 +62,8 @@ pub(super) fn run<T>(
     })
 }
 
-/// Runs `work` with a flag that is set when a signal asks for the end, so that nothing half-written stays behind.
+/// Runs `work` with a flag that is set when a signal asks for the end, so that nothing half-written stays
+/// behind.
 pub(super) fn stoppable<T>(work: impl FnOnce(&AtomicBool) -> Result<T, CliError>) -> Result<T, CliError> {
     let signals = Signals::block().map_err(CliError::system("block signals"))?;
     let stopped = AtomicBool::new(false);

@@ -1,5 +1,5 @@
-//! Signals as a descriptor: what a user's Ctrl-C does is decided in one place, not in a handler. No signal that can be blocked ends a
-//! process half-way that writes a file.
+//! Signals as a descriptor: what a user's Ctrl-C does is decided in one place, not in a handler. No signal
+//! that can be blocked ends a process half-way that writes a file.
 
 use std::{
     io,
@@ -9,10 +9,12 @@ use std::{
 
 use super::dispositions::is_ignored;
 
-/// The signals that ask for the end. SIGXCPU is that of a limit on processor time (`ulimit -t`): what there is then still can be kept.
+/// The signals that ask for the end. SIGXCPU is that of a limit on processor time (`ulimit -t`): what there
+/// is then still can be kept.
 const ENDS: [i32; 5] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGXCPU];
 
-/// The others that somebody may send, or a timer of the program that became this one, and that would end the process by default.
+/// The others that somebody may send, or a timer of the program that became this one, and that would end the
+/// process by default.
 const OTHERS: [i32; 5] = [libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF];
 
 /// What a signal asks for. Those that ask for nothing are passed over.
@@ -34,8 +36,8 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals that would end the process and do not ask for it. Call before the first thread starts, so that every
-    /// thread inherits the mask.
+    /// Blocks the signals that would end the process and do not ask for it. Call before the first thread
+    /// starts, so that every thread inherits the mask.
     pub(super) fn block_others() -> io::Result<Self> {
         let (set, old_mask) = block(&OTHERS)?;
         // SAFETY: the set is a valid object; the descriptor is nobody else's.
@@ -104,7 +106,8 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal that asks for the end, or for the other end of `pipe` to be closed. Returns whether it was a signal.
+    /// Waits for a signal that asks for the end, or for the other end of `pipe` to be closed. Returns whether
+    /// it was a signal.
     pub(super) fn wait_or_end(&self, pipe: &impl AsFd) -> bool {
         loop {
             let mut fds = [

@@ -17,10 +17,11 @@ const PARTS: &str = "Length of the parts";
 
 /// Split a trace.dat into parts, each a complete file
 ///
-/// The parts are FILE.1, FILE.2 and so on. Without -r only the first one is written. START and END are times as `report` prints them, in
-/// seconds, and both are inclusive.
+/// The parts are FILE.1, FILE.2 and so on. Without -r only the first one is written. START and END are times
+/// as `report` prints them, in seconds, and both are inclusive.
 ///
-/// Every part has the formats, names, symbols and options of the whole; `tracer-agent merge` puts parts together again.
+/// Every part has the formats, names, symbols and options of the whole; `tracer-agent merge` puts parts
+/// together again.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("every"))]
 pub struct SplitArgs {

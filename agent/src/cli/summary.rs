@@ -13,7 +13,8 @@ const ALL_CPUS: usize = 16;
 /// Most events of a kind that are named.
 const NAMED: usize = 3;
 
-/// The summary of a finished file. `filtered` says whether the user left anything out; the agent leaves out itself.
+/// The summary of a finished file. `filtered` says whether the user left anything out; the agent leaves out
+/// itself.
 pub(super) fn text(finished: &Finished, filtered: bool) -> String {
     let Finished { path, file_bytes, stats, notes } = finished;
     let mut text = String::new();

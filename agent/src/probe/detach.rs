@@ -1,12 +1,13 @@
 //! Detaching without making anybody wait.
 //!
 //! The last perf user of a tracepoint waits for every CPU when it lets go (`perf_trace_destroy` ->
-//! `tracepoint_synchronize_unregister`, kernel/trace/trace_event_perf.c), about 75 ms for each event under a host-wide lock, and so
-//! does process exit. So the descriptors are handed to a child process that owns nothing else, and the agent leaves.
+//! `tracepoint_synchronize_unregister`, kernel/trace/trace_event_perf.c), about 75 ms for each event under a
+//! host-wide lock, and so does process exit. So the descriptors are handed to a child process that owns
+//! nothing else, and the agent leaves.
 //!
-//! The child closes the links first, many at a time: each waits for a grace period of its own, and these overlap. Then no program
-//! runs any more, and with the last of them the rings' memory goes. What is left, perf events without a program, costs the traced
-//! kernel next to nothing, and is closed one by one.
+//! The child closes the links first, many at a time: each waits for a grace period of its own, and these
+//! overlap. Then no program runs any more, and with the last of them the rings' memory goes. What is left,
+//! perf events without a program, costs the traced kernel next to nothing, and is closed one by one.
 
 use std::{
     fs::File,
@@ -25,11 +26,12 @@ use rustix::{
 
 use super::tracepoint::Attachment;
 
-/// Held exclusively while a recorder attaches its events and while a detacher lets one go, so that a new recording does not
-/// queue behind thousands of detachments of an old one.
+/// Held exclusively while a recorder attaches its events and while a detacher lets one go, so that a new
+/// recording does not queue behind thousands of detachments of an old one.
 const TURN_LOCK: &std::ffi::CStr = c"/run/tracer-agent.attach.lock";
 
-/// Held by the one detacher that may ask for the turn: a recorder then waits for one detachment however many detachers run.
+/// Held by the one detacher that may ask for the turn: a recorder then waits for one detachment however many
+/// detachers run.
 const QUEUE_LOCK: &std::ffi::CStr = c"/run/tracer-agent.detach.lock";
 
 /// How long a recorder waits for its turn: many times what one detachment takes.
@@ -43,7 +45,8 @@ const TURN_POLL: Duration = Duration::from_micros(500);
 pub struct AttachTurn(#[expect(dead_code, reason = "held for its lock")] Option<File>);
 
 impl AttachTurn {
-    /// Waits at most for one detachment. Where the lock file cannot be had, attaching works all the same, more slowly.
+    /// Waits at most for one detachment. Where the lock file cannot be had, attaching works all the same,
+    /// more slowly.
     pub fn take() -> Self {
         let path = std::path::Path::new(std::ffi::OsStr::from_bytes(TURN_LOCK.to_bytes()));
         let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path).ok();
@@ -73,16 +76,19 @@ pub fn detach_in_background(attachments: Vec<Attachment>) -> io::Result<()> {
     if attachments.is_empty() {
         return Ok(());
     }
-    // Kprobes are attached from the first function to the last, and the kernel goes through all functions up to the last one that has a
-    // probe for each that it takes away (`__ftrace_hash_rec_update`, kernel/trace/ftrace.c).
+    // Kprobes are attached from the first function to the last, and the kernel goes through all functions up
+    // to the last one that has a probe for each that it takes away (`__ftrace_hash_rec_update`,
+    // kernel/trace/ftrace.c).
     let links: Vec<RawFd> = attachments.iter().rev().map(|a| a.link.as_raw_fd()).collect();
     let carriers: Vec<RawFd> =
         attachments.iter().filter_map(|a| a.carrier.as_ref()).map(AsRawFd::as_raw_fd).collect();
-    // Whoever closes a descriptor last waits for the kernel. The pipe ends when this process has closed its own.
+    // Whoever closes a descriptor last waits for the kernel. The pipe ends when this process has closed its
+    // own.
     let (closed, closing) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let mut keep: Vec<RawFd> = links.iter().chain(&carriers).copied().chain([closed.as_raw_fd()]).collect();
     keep.sort_unstable();
-    // SAFETY: the child makes only async-signal-safe calls on memory that was set up before the fork, and never returns.
+    // SAFETY: the child makes only async-signal-safe calls on memory that was set up before the fork, and
+    // never returns.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -90,7 +96,8 @@ pub fn detach_in_background(attachments: Vec<Attachment>) -> io::Result<()> {
             unsafe { detacher(&keep, closed.as_raw_fd(), &links, &carriers) }
         }
         child => {
-            // The child at once leaves a grandchild behind and exits, so that no zombie stays with a long-lived agent.
+            // The child at once leaves a grandchild behind and exits, so that no zombie stays with a
+            // long-lived agent.
             let mut status = 0;
             // SAFETY: waits for our own child.
             while unsafe { libc::waitpid(child, &raw mut status, 0) } == -1
@@ -106,7 +113,8 @@ pub fn detach_in_background(attachments: Vec<Attachment>) -> io::Result<()> {
 /// The child's whole life.
 ///
 /// # Safety
-/// Runs between fork and exit of a possibly multi-threaded process: async-signal-safe calls only, no allocation.
+/// Runs between fork and exit of a possibly multi-threaded process: async-signal-safe calls only, no
+/// allocation.
 unsafe fn detacher(keep: &[RawFd], closed: RawFd, links: &[RawFd], carriers: &[RawFd]) -> ! {
     // SAFETY: plain system calls on valid arguments; descriptors outside `keep` are not used afterwards.
     unsafe {
@@ -117,7 +125,8 @@ unsafe fn detacher(keep: &[RawFd], closed: RawFd, links: &[RawFd], carriers: &[R
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"tracer-detach".as_ptr());
         let _ = libc::chdir(c"/".as_ptr());
-        // A second Ctrl-C or a closing terminal must not leave the links to a slow process exit that nobody sees.
+        // A second Ctrl-C or a closing terminal must not leave the links to a slow process exit that nobody
+        // sees.
         for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
             libc::signal(signal, libc::SIG_IGN);
         }

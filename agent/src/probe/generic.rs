@@ -1,10 +1,13 @@
-//! The generic lane's programs: which one suits an event, and those that are made at the start for records of one length.
+//! The generic lane's programs: which one suits an event, and those that are made at the start for records of
+//! one length.
 //!
-//! The kernel hands the record to the program as its context. Loads from there cost next to nothing, where a helper takes longer than the
-//! rest of the program does; but they need constant places, and the kernel lets a program be attached only to events whose fields reach as
-//! far as its furthest load (`perf_event_set_bpf_prog`, kernel/events/core.c). So there is a program for each length, which all events of
-//! this length share. Events with dynamic fields have a length of their own each time, and the kernel's records of system calls
-//! are laid out in their own way: both take the object's program, which copies with a helper.
+//! The kernel hands the record to the program as its context. Loads from there cost next to nothing, where a
+//! helper takes longer than the rest of the program does; but they need constant places, and the kernel lets
+//! a program be attached only to events whose fields reach as far as its furthest load
+//! (`perf_event_set_bpf_prog`, kernel/events/core.c). So there is a program for each length, which all events
+//! of this length share. Events with dynamic fields have a length of their own each time, and the kernel's
+//! records of system calls are laid out in their own way: both take the object's program, which copies with a
+//! helper.
 
 use std::os::fd::OwnedFd;
 
@@ -132,7 +135,8 @@ impl Shape {
         code.load_imm(R2, self.len.into());
         code.end_record();
         code.place(out);
-        // Any other value would hide the event from other users of the tracepoint (`trace_call_bpf`, kernel/trace/bpf_trace.c).
+        // Any other value would hide the event from other users of the tracepoint (`trace_call_bpf`,
+        // kernel/trace/bpf_trace.c).
         code.load_imm(R0, 1);
         code.exit();
         Body::with_filter(code, filter.unwrap_or_default().to_vec())
@@ -146,19 +150,20 @@ fn slot(code: &mut Assembler) {
     code.alu_imm(Alu::Rsh, R1, COOKIE_ID_SHIFT);
 }
 
-/// What programs at tracepoints tell `fast_begin`: the context leads to the registers of the tracepoint's caller, where stacks begin.
+/// What programs at tracepoints tell `fast_begin`: the context leads to the registers of the tracepoint's
+/// caller, where stacks begin.
 pub(super) fn begin_flags_at_tracepoint() -> u32 {
     Preemption::Off.begin_flags() | begin_flags::REGISTERS
 }
 
-/// What programs tell `fast_begin` of an event that is a switch of threads: the kernel has interrupts off then (`__schedule`,
-/// kernel/sched/core.c).
+/// What programs tell `fast_begin` of an event that is a switch of threads: the kernel has interrupts off
+/// then (`__schedule`, kernel/sched/core.c).
 pub(super) fn switch_flags(plan: &EventSlot) -> u32 {
     if plan.flags & slot_flags::SWITCH == 0 { 0 } else { begin_flags::SWITCH | begin_flags::IRQS_OFF }
 }
 
-/// Copies what is after the common fields up to `end` from the context at R6 to the record at R7, and fills it with zeros up to
-/// `padded_end`. Takes R1.
+/// Copies what is after the common fields up to `end` from the context at R6 to the record at R7, and fills
+/// it with zeros up to `padded_end`. Takes R1.
 pub(super) fn copy_fields(code: &mut Assembler, end: u32, padded_end: u32) {
     // First, so that a copy which ends inside of a word is written over it.
     for word in (end.max(COMMON_LEN) / 4 * 4..padded_end.next_multiple_of(4)).step_by(4) {
@@ -184,7 +189,8 @@ mod tests {
 
     /// The loads from the context and the stores to the record.
     fn accesses(end: u32, padded_end: u32) -> (Accesses, Accesses) {
-        /// Class and mode of the instruction (Documentation/bpf/standardization/instruction-set.rst), and which register is the base.
+        /// Class and mode of the instruction (Documentation/bpf/standardization/instruction-set.rst), and
+        /// which register is the base.
         const KIND: u8 = 0xe7;
         const LOAD: u8 = 0x61;
         const STORE: u8 = 0x63;

@@ -9,9 +9,10 @@
 //! | places in a binary, one or many | `uprobe.multi` | 6.6 |
 //! | entry or exit of a kernel function with typed arguments | trampoline (`fentry`, `fexit`) | 5.15 |
 //!
-//! Programs at uprobes and trampolines run with migration disabled and preemption enabled (`bpf_prog_run_array_uprobe`,
-//! include/linux/bpf.h; `__bpf_prog_enter_recur`, kernel/bpf/trampoline.c); those at kprobes, alone or many, with preemption
-//! disabled (arch/x86/kernel/kprobes/core.c; `ftrace_test_recursion_trylock`, include/linux/trace_recursion.h).
+//! Programs at uprobes and trampolines run with migration disabled and preemption enabled
+//! (`bpf_prog_run_array_uprobe`, include/linux/bpf.h; `__bpf_prog_enter_recur`, kernel/bpf/trampoline.c);
+//! those at kprobes, alone or many, with preemption disabled (arch/x86/kernel/kprobes/core.c;
+//! `ftrace_test_recursion_trylock`, include/linux/trace_recursion.h).
 
 use std::{
     ffi::CString,
@@ -38,8 +39,9 @@ pub enum Hook {
     Kernel {
         /// The function, as kallsyms has it.
         symbol: CString,
-        /// Where it is, unless the name does not tell. The kernel looks for a name among all of its symbols, one by one
-        /// before 6.2 (`kallsyms_lookup_name`), several times for each probe, and refuses one that several have.
+        /// Where it is, unless the name does not tell. The kernel looks for a name among all of its symbols,
+        /// one by one before 6.2 (`kallsyms_lookup_name`), several times for each probe, and refuses one that
+        /// several have.
         address: Option<u64>,
         /// Bytes after its beginning.
         offset: u64,
@@ -64,7 +66,8 @@ pub enum Hook {
         path: CString,
         /// Offset in the file.
         offset: u64,
-        /// Offset in the file of a 16-bit counter that the kernel raises while the probe is there; 0 if there is none.
+        /// Offset in the file of a 16-bit counter that the kernel raises while the probe is there; 0 if there
+        /// is none.
         reference_counter: u64,
         /// The return from the function that begins there.
         returns: bool,
@@ -321,7 +324,8 @@ pub fn check_uprobes() -> Result<(), NoSuchHook> {
     Unit::uprobe().map(drop)
 }
 
-/// How programs at preemptible hooks keep preemption off while they write: by functions of the kernel (6.10 and later).
+/// How programs at preemptible hooks keep preemption off while they write: by functions of the kernel (6.10
+/// and later).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PreemptionGuard {
     disable: TypeId,
@@ -491,7 +495,8 @@ pub(super) struct ToAttach<'a> {
     pub(super) program: &'a HookProgram,
 }
 
-/// Loads these programs, side by side, and attaches them. Gives the links, and the places that were left out, with the reasons.
+/// Loads these programs, side by side, and attaches them. Gives the links, and the places that were left out,
+/// with the reasons.
 pub(super) fn attach(
     object: &Object,
     programs: &[ToAttach<'_>],

@@ -1,4 +1,5 @@
-//! eBPF instructions and a small assembler with labels (Documentation/bpf/standardization/instruction-set.rst).
+//! eBPF instructions and a small assembler with labels
+//! (Documentation/bpf/standardization/instruction-set.rst).
 
 use std::collections::BTreeMap;
 
@@ -78,7 +79,8 @@ pub(super) const PSEUDO_CALL: u8 = 1;
 const PSEUDO_KFUNC_CALL: u8 = 2;
 /// Source register of loads of a map's address.
 const PSEUDO_MAP_FD: u8 = 1;
-/// The same of loads of the address of a map's only value, to which the second instruction's immediate is added.
+/// The same of loads of the address of a map's only value, to which the second instruction's immediate is
+/// added.
 pub(super) const PSEUDO_MAP_VALUE: u8 = 2;
 /// Loads 64 bits, with the upper half in a second instruction.
 pub(super) const LD_IMM64: u8 = 0x18;
@@ -311,8 +313,9 @@ impl Assembler {
         self.push(EXIT, R0, R0, 0, 0);
     }
 
-    /// As [`Assembler::finish`] for code that leaves nothing for later, without what can never run, which the verifier refuses, and without jumps to what comes next. Places of
-    /// instructions from before are no longer valid.
+    /// As [`Assembler::finish`] for code that leaves nothing for later, without what can never run, which the
+    /// verifier refuses, and without jumps to what comes next. Places of instructions from before are no
+    /// longer valid.
     pub(super) fn finish_reachable(mut self) -> Option<Vec<Insn>> {
         let targets: BTreeMap<usize, usize> =
             self.jumps.iter().map(|(at, label)| Some((*at, self.labels[label.0]?))).collect::<Option<_>>()?;
@@ -354,7 +357,8 @@ impl Assembler {
         self.finish().map(|(code, _)| code)
     }
 
-    /// The instructions, with every jump resolved, and what is left for later. `None` if a label was not placed or is too far away.
+    /// The instructions, with every jump resolved, and what is left for later. `None` if a label was not
+    /// placed or is too far away.
     pub(super) fn finish(mut self) -> Option<(Vec<Insn>, Relocations)> {
         for (at, label) in &self.jumps {
             let target = self.labels[label.0]?;

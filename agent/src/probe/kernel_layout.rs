@@ -22,13 +22,13 @@ pub struct KernelLayout {
     pub preempt_count: Option<PreemptCountPath>,
     /// How programs load from any address.
     pub any_load: Option<AnyLoad>,
-    /// `TRACE_FLAG_PREEMPT_RESCHED` (include/linux/trace_events.h), which is 0 with the `PREEMPT_RT` patches before 6.6: they have the bit for
-    /// lazy rescheduling.
+    /// `TRACE_FLAG_PREEMPT_RESCHED` (include/linux/trace_events.h), which is 0 with the `PREEMPT_RT` patches
+    /// before 6.6: they have the bit for lazy rescheduling.
     pub flag_preempt_resched: u32,
 }
 
-/// Loads from addresses that the verifier knows nothing of, without a helper: a cast makes a pointer to some structure of them, which the
-/// verifier does not trust. A load through it gives 0 where there is no memory.
+/// Loads from addresses that the verifier knows nothing of, without a helper: a cast makes a pointer to some
+/// structure of them, which the verifier does not trust. A load through it gives 0 where there is no memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnyLoad {
     /// The kernel's function `bpf_rdonly_cast` (6.2 and later; it needs the compiler for programs).
@@ -44,7 +44,8 @@ impl AnyLoad {
         }
         Some(Self {
             cast: btf.function("bpf_rdonly_cast").ok()?,
-            // Its only member is an `atomic_t`, whose only member is the `int` (include/linux/refcount_types.h).
+            // Its only member is an `atomic_t`, whose only member is the `int`
+            // (include/linux/refcount_types.h).
             int_holder: btf.type_named("refcount_struct").ok()?,
         })
     }

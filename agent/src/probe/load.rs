@@ -1,7 +1,8 @@
 //! Loading the eBPF object: maps created, code tied to them, programs given to the verifier.
 //!
-//! aya-obj parses and relocates; the system calls are made here. aya's own loader would parse the whole of the kernel's BTF for every
-//! recording, which takes longer than the verifier, although the programs carry no relocations against it.
+//! aya-obj parses and relocates; the system calls are made here. aya's own loader would parse the whole of
+//! the kernel's BTF for every recording, which takes longer than the verifier, although the programs carry no
+//! relocations against it.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -103,7 +104,8 @@ pub enum LoadError {
     },
 }
 
-/// Why the kernel refused a program, in one line: the last one of the verifier's log that is no statistics, or the system's reason.
+/// Why the kernel refused a program, in one line: the last one of the verifier's log that is no statistics,
+/// or the system's reason.
 pub(super) fn verdict(source: &io::Error, log: &str) -> String {
     // print_verification_stats and check_stack_max_depth, kernel/bpf/verifier.c
     const STATISTICS: [&str; 4] = ["processed ", "stack depth ", "verification time ", "mark_precise:"];
@@ -119,8 +121,8 @@ pub(super) fn said(log: &str) -> String {
 }
 
 impl LoadError {
-    /// Whether the kernel's reason was a missing permission. The verifier refuses what a program does with the same error (EACCES), but
-    /// says why.
+    /// Whether the kernel's reason was a missing permission. The verifier refuses what a program does with
+    /// the same error (EACCES), but says why.
     pub fn is_permission(&self) -> bool {
         let log = match self {
             Self::Program { log, .. } | Self::Filtered { log, .. } | Self::Compiled { log, .. } => log,
@@ -131,8 +133,8 @@ impl LoadError {
     }
 }
 
-/// An array that is the only value of its map if the kernel allows one of that size, so that programs need no lookup (`Table` of
-/// agent-ebpf's `maps`).
+/// An array that is the only value of its map if the kernel allows one of that size, so that programs need no
+/// lookup (`Table` of agent-ebpf's `maps`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FlatArray {
     /// The map's name.
@@ -175,9 +177,10 @@ pub(super) struct Object {
 }
 
 impl Object {
-    /// Reads the object `bytes`, sets its constants `globals`, and creates its maps: `tables`, and others with the numbers of elements
-    /// in `sizes` and the sizes of elements in `value_sizes`. An array of maps gets ring buffers of `inner_bytes` each. `cast` is the kernel's
-    /// function that calls of [`agent_ebpf::CAST_CALL`] mean.
+    /// Reads the object `bytes`, sets its constants `globals`, and creates its maps: `tables`, and others
+    /// with the numbers of elements in `sizes` and the sizes of elements in `value_sizes`. An array of maps
+    /// gets ring buffers of `inner_bytes` each. `cast` is the kernel's function that calls of
+    /// [`agent_ebpf::CAST_CALL`] mean.
     pub(super) fn create(
         bytes: &[u8],
         globals: &[(&'static str, &[u8])],
@@ -350,8 +353,8 @@ impl Refused {
     }
 }
 
-/// Does `work` for each item, on all CPUs at once: the verifier takes milliseconds for a program, and works on many side by side.
-/// The results are in the order of the items.
+/// Does `work` for each item, on all CPUs at once: the verifier takes milliseconds for a program, and works
+/// on many side by side. The results are in the order of the items.
 pub(super) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
     let next = AtomicUsize::new(0);
@@ -415,7 +418,8 @@ fn create_ring_buffers(
     Ok((map, rings))
 }
 
-/// Bytes that the verifier lets a program go beyond an address (`BPF_MAX_VAR_OFF`, include/linux/bpf_verifier.h).
+/// Bytes that the verifier lets a program go beyond an address (`BPF_MAX_VAR_OFF`,
+/// include/linux/bpf_verifier.h).
 const TABLE_MAX: u32 = 1 << 29;
 
 /// Makes a table, with the number of elements for its constant.

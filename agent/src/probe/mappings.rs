@@ -1,5 +1,6 @@
-//! The code that processes map, as the kernel announces it to profilers: `PERF_RECORD_MMAP2` and `PERF_RECORD_FORK` of an event that
-//! never counts (`PERF_COUNT_SW_DUMMY`), one for each CPU. No other interface tells of all mappings before their code runs.
+//! The code that processes map, as the kernel announces it to profilers: `PERF_RECORD_MMAP2` and
+//! `PERF_RECORD_FORK` of an event that never counts (`PERF_COUNT_SW_DUMMY`), one for each CPU. No other
+//! interface tells of all mappings before their code runs.
 
 use std::{
     io,
@@ -78,8 +79,8 @@ impl MappingEvents {
         let page = rustix::param::page_size();
         let len = self.map.len() - page;
         let base = self.map.as_mut_ptr();
-        // SAFETY: both words are aligned, in the first page of the mapping, which lives as long as `self`; the kernel accesses them
-        // atomically.
+        // SAFETY: both words are aligned, in the first page of the mapping, which lives as long as `self`;
+        // the kernel accesses them atomically.
         let (head, tail) = unsafe {
             (AtomicU64::from_ptr(base.add(DATA_HEAD).cast()), AtomicU64::from_ptr(base.add(DATA_TAIL).cast()))
         };
@@ -89,7 +90,8 @@ impl MappingEvents {
         let mut bytes = vec![0_u8; count];
         let at = (from % len as u64) as usize;
         let first = count.min(len - at);
-        // SAFETY: the data pages are after the first page; the kernel leaves what is between tail and head alone until the tail moves.
+        // SAFETY: the data pages are after the first page; the kernel leaves what is between tail and head
+        // alone until the tail moves.
         unsafe {
             let data = base.add(page);
             std::ptr::copy_nonoverlapping(data.add(at), bytes.as_mut_ptr(), first);

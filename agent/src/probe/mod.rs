@@ -1,6 +1,7 @@
 //! Attach points: how eBPF programs are tied to the kernel's hooks.
 //!
-//! aya-obj parses and relocates the object; loading and attaching are done here. One file per kind of attach point.
+//! aya-obj parses and relocates the object; loading and attaching are done here. One file per kind of attach
+//! point.
 
 pub mod binary;
 pub mod context;

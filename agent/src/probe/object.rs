@@ -197,7 +197,8 @@ impl Programs {
         self.generic.get(program).map(|fd| fd.as_fd()).ok_or(LoadError::Missing("generic program"))
     }
 
-    /// Loads and attaches the programs of fast events, each to record under its slot. The results are in the order of the events.
+    /// Loads and attaches the programs of fast events, each to record under its slot. The results are in the
+    /// order of the events.
     pub fn attach_fast(
         &self,
         events: &[(&str, &FastEvent, u32)],
@@ -206,8 +207,8 @@ impl Programs {
         Ok(Loader::new(&self.object, hooks)?.attach(events))
     }
 
-    /// Loads and attaches programs of probes. `slots` are those of the recording. Gives the links, and the places that were left
-    /// out, with the reasons.
+    /// Loads and attaches programs of probes. `slots` are those of the recording. Gives the links, and the
+    /// places that were left out, with the reasons.
     pub fn attach_probes(
         &self,
         probes: &[ProbeToAttach<'_>],
@@ -232,8 +233,8 @@ impl Programs {
         side_by_side(probes, |probe| self.attach_probes(&[*probe], slots).map(|(links, _)| links))
     }
 
-    /// Moves what is left in the side queues of these CPUs to their rings. Only after the gates are closed and all programs
-    /// have returned.
+    /// Moves what is left in the side queues of these CPUs to their rings. Only after the gates are closed
+    /// and all programs have returned.
     pub fn flush_side_queues(&self, cpus: &[u32]) {
         let Ok(program) = self.fd(program::FLUSH_SIDE) else { return };
         for &cpu in cpus {
@@ -302,10 +303,11 @@ impl Programs {
         self.ledger.read(cpu as usize * self.slots + slot).unwrap_or_default()
     }
 
-    /// How often the kernel skipped each program, over all its events and CPUs: a generic one because another tracing program was running
-    /// on the CPU, one of the fast lane because the same was running.
+    /// How often the kernel skipped each program, over all its events and CPUs: a generic one because another
+    /// tracing program was running on the CPU, one of the fast lane because the same was running.
     pub fn recursion_misses(&self, links: &FastLinks, probes: &HookLinks) -> Vec<RecursionMisses> {
-        // Earlier kernels show the line for all programs, and for those of tracepoints and kprobes it stays 0.
+        // Earlier kernels show the line for all programs, and for those of tracepoints and kprobes it stays
+        // 0.
         let counts_all = KernelVersion::running().is_some_and(|version| version >= TRACEPOINT_MISSES_SINCE);
         let read = |(program, fd): (&str, BorrowedFd<'_>), counts| RecursionMisses {
             program: program.to_owned(),
@@ -319,9 +321,10 @@ impl Programs {
 
     /// Whether the kernel may have kept events from programs without counting them.
     ///
-    /// While perf handles an event of the generic lane, it leaves out those that fire meanwhile in the same context (a thread, a soft
-    /// interrupt, a hard one), before programs are called (`perf_trace_buf_alloc`, kernel/trace/trace_event_perf.c). Code of one context
-    /// does not come on top of itself, but for the end of hard interrupts.
+    /// While perf handles an event of the generic lane, it leaves out those that fire meanwhile in the same
+    /// context (a thread, a soft interrupt, a hard one), before programs are called (`perf_trace_buf_alloc`,
+    /// kernel/trace/trace_event_perf.c). Code of one context does not come on top of itself, but for the end
+    /// of hard interrupts.
     pub fn skips_uncounted(&self) -> bool {
         !self.generic.is_empty() && features::interrupts_end_with_events()
     }
@@ -332,8 +335,8 @@ impl Programs {
 pub struct RecursionMisses {
     /// The event that it is for, or the name of a program for many events.
     pub program: String,
-    /// `None` where the kernel does not say: programs at tracepoints and kprobes count it since 6.7 (`trace_call_bpf`,
-    /// kernel/trace/bpf_trace.c).
+    /// `None` where the kernel does not say: programs at tracepoints and kprobes count it since 6.7
+    /// (`trace_call_bpf`, kernel/trace/bpf_trace.c).
     pub misses: Option<u64>,
 }
 
@@ -350,7 +353,8 @@ fn calls_of(options: &ProgramOptions) -> Table {
 
 /// Maps a BPF ring buffer.
 fn open_stream(map: &'static str, fd: OwnedFd) -> Result<RingBuf<MapData>, LoadError> {
-    // aya has an error of its own for each of its calls; here all of them mean that memory could not be mapped.
+    // aya has an error of its own for each of its calls; here all of them mean that memory could not be
+    // mapped.
     let failed = |error: aya::maps::MapError| LoadError::Mmap {
         map,
         source: std::io::Error::other(error.to_string()),
@@ -433,8 +437,9 @@ fn load_generic(
     Ok(wanted.into_iter().zip(loaded?).collect())
 }
 
-/// Before this version, tracepoints of system calls disable preemption, and ftrace's events of single ones count that as theirs: those
-/// of all others leave it out (`tracing_gen_ctx` in `ftrace_syscall_enter`, kernel/trace/trace_syscalls.c).
+/// Before this version, tracepoints of system calls disable preemption, and ftrace's events of single ones
+/// count that as theirs: those of all others leave it out (`tracing_gen_ctx` in `ftrace_syscall_enter`,
+/// kernel/trace/trace_syscalls.c).
 const CALLS_PREEMPTIBLE_SINCE: KernelVersion = KernelVersion::new(6, 13, 0);
 
 fn named_call_flags() -> u32 {

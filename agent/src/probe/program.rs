@@ -12,7 +12,8 @@ use super::{
     simplify::Constants,
 };
 
-/// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Part::Begin`] and [`Part::End`].
+/// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Part::Begin`] and
+/// [`Part::End`].
 pub(super) const FRAME: i16 = 64;
 
 /// Of the helpers that the programs use, some are for programs under such a licence only.
@@ -68,8 +69,8 @@ pub(super) struct Recorded {
 
 /// What bodies have in common. R6 is the program's context, R7 the record.
 impl Assembler {
-    /// Takes the place for a record of the body's event `event`, of at most `max` bytes, to R7, and goes to `out` if there is none. R4
-    /// names another thread that the event is about, or is -1.
+    /// Takes the place for a record of the body's event `event`, of at most `max` bytes, to R7, and goes to
+    /// `out` if there is none. R4 names another thread that the event is about, or is -1.
     pub(super) fn begin_record(&mut self, event: usize, flags: u32, max: u32, out: Label) {
         self.relocated_imm(R1, Relocation::Slot(event));
         self.relocated_imm(R2, Relocation::Id(event, flags));
@@ -92,7 +93,8 @@ impl Assembler {
         self.call(Part::End);
     }
 
-    /// Asks the filter, to which R1 goes. An event that it does not take is counted, and the program goes on at `out`.
+    /// Asks the filter, to which R1 goes. An event that it does not take is counted, and the program goes on
+    /// at `out`.
     pub(super) fn ask_filter(&mut self, preemption: Preemption, out: Label) {
         let open = self.label();
         self.call(Part::Filter);

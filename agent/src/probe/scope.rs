@@ -1,8 +1,8 @@
 //! The scope of a recording: which threads are recorded, by what they are.
 //!
-//! It becomes a function that every recording program asks about the current thread. Scheduler events are about another thread, too,
-//! and that one's name, user and group are not at hand: it counts by what was found when it was last seen running, or at the
-//! start.
+//! It becomes a function that every recording program asks about the current thread. Scheduler events are
+//! about another thread, too, and that one's name, user and group are not at hand: it counts by what was
+//! found when it was last seen running, or at the start.
 
 use super::filter::{Emitter, Facts, Program, Uncompiled};
 use super::insn::Label;

@@ -1,8 +1,8 @@
 //! Whether the kernel takes every program, and how long its verifier walks through each.
 //!
-//! A change of a program can make the verifier's work many times larger, which nobody sees until a kernel refuses it or a start takes
-//! seconds. `doctor` shows which described events have no program of their own on this kernel; the tests compare the numbers of
-//! instructions with those of the last time.
+//! A change of a program can make the verifier's work many times larger, which nobody sees until a kernel
+//! refuses it or a start takes seconds. `doctor` shows which described events have no program of their own on
+//! this kernel; the tests compare the numbers of instructions with those of the last time.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 
@@ -48,8 +48,8 @@ pub enum Outcome {
     },
 }
 
-/// Loads every program that a recording of all events would use, without attaching any. Events that the kernel does not have are left
-/// out.
+/// Loads every program that a recording of all events would use, without attaching any. Events that the
+/// kernel does not have are left out.
 pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> {
     let mut found = Vec::new();
     let mut planned: Vec<(String, FastEvent, EventSlot)> = Vec::new();

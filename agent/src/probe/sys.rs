@@ -196,7 +196,8 @@ struct PerfEventAttr {
 }
 
 fn bpf<T>(cmd: libc::c_int, attr: &mut T) -> io::Result<libc::c_long> {
-    // SAFETY: `attr` is a valid, fully initialised object of the size given; the kernel reads and writes only that much.
+    // SAFETY: `attr` is a valid, fully initialised object of the size given; the kernel reads and writes only
+    // that much.
     let result = unsafe { libc::syscall(libc::SYS_bpf, cmd, std::ptr::from_mut(attr), size_of::<T>()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -333,8 +334,9 @@ pub(super) fn load_program(program: &Program<'_>, log: Option<&mut [u8]>) -> io:
 
 /// Opens a perf event for the tracepoint with this id, as a handle to attach a program to.
 ///
-/// It belongs to the calling thread only and is not enabled: a program attached through it runs for everybody, but the event
-/// itself never counts, so that the program's "do not hide" return value costs nothing.
+/// It belongs to the calling thread only and is not enabled: a program attached through it runs for
+/// everybody, but the event itself never counts, so that the program's "do not hide" return value costs
+/// nothing.
 pub(super) fn open_tracepoint(id: u16) -> io::Result<OwnedFd> {
     let mut attr = PerfEventAttr {
         kind: PERF_TYPE_TRACEPOINT,
@@ -355,8 +357,8 @@ pub(super) fn open_counter(kind: u32, config: u64, cpu: u32) -> io::Result<Owned
     open_event(&mut attr, everybody, cpu.cast_signed())
 }
 
-/// Opens an event that never counts and announces what the processes on `cpu` map as code, and which are created. Its descriptor
-/// is readable when `watermark` bytes wait.
+/// Opens an event that never counts and announces what the processes on `cpu` map as code, and which are
+/// created. Its descriptor is readable when `watermark` bytes wait.
 pub(super) fn open_mapping_events(cpu: u32, watermark: u32) -> io::Result<OwnedFd> {
     let flags = PERF_ATTR_MMAP | PERF_ATTR_MMAP2 | PERF_ATTR_TASK | PERF_ATTR_WATERMARK;
     let open = |flags| {
@@ -406,7 +408,8 @@ pub(super) enum ProbePlace<'a> {
     Address(u64),
 }
 
-/// Opens a perf event for a probe of its own, as a handle to attach a program to. It is not enabled, and so counts nothing.
+/// Opens a perf event for a probe of its own, as a handle to attach a program to. It is not enabled, and so
+/// counts nothing.
 pub(super) fn open_probe(probe: &ProbeEvent<'_>) -> io::Result<OwnedFd> {
     let (config1, config2) = match probe.place {
         ProbePlace::Named(name, offset) => (name.as_ptr() as u64, offset),
@@ -456,8 +459,8 @@ pub(super) fn link_kprobes(
     bpf(BPF_LINK_CREATE, &mut attr).map(owned)
 }
 
-/// Attaches a program to many places of a file. `reference_counters` is empty or as long as `offsets`, which the caller has made
-/// sure of.
+/// Attaches a program to many places of a file. `reference_counters` is empty or as long as `offsets`, which
+/// the caller has made sure of.
 pub(super) fn link_uprobes(
     program: BorrowedFd<'_>,
     path: &CStr,
@@ -486,8 +489,8 @@ pub(super) fn link_uprobes(
     bpf(BPF_LINK_CREATE, &mut attr).map(owned)
 }
 
-/// Attaches `program` to a perf event with a cookie (5.15 and later). The link holds the event, so its descriptor
-/// may be closed.
+/// Attaches `program` to a perf event with a cookie (5.15 and later). The link holds the event, so its
+/// descriptor may be closed.
 pub(super) fn link_perf_event(
     program: BorrowedFd<'_>,
     event: BorrowedFd<'_>,

@@ -40,9 +40,9 @@ pub enum SlotError {
 pub struct Attachment {
     /// Ties the program to the event. Closing it stops the program; many can be closed at once.
     pub(super) link: OwnedFd,
-    /// The perf event that the link is made through. The kernel detaches from the tracepoint, slowly, when the last user of it
-    /// closes; a link alone would keep it too, and then pay for that. Probes, which cost the traced code until they are gone,
-    /// have none beside the link's own.
+    /// The perf event that the link is made through. The kernel detaches from the tracepoint, slowly, when
+    /// the last user of it closes; a link alone would keep it too, and then pay for that. Probes, which cost
+    /// the traced code until they are gone, have none beside the link's own.
     pub(super) carrier: Option<OwnedFd>,
 }
 
@@ -64,8 +64,8 @@ pub struct AttachError {
 /// The copying plan for an event of this format.
 ///
 /// `system` matters because system call events reach programs in a structure of their own
-/// (`perf_call_bpf_enter`, kernel/trace/trace_syscalls.c): number and arguments at the format's offsets, and none of the
-/// dynamic fields that formats list from 6.19 on.
+/// (`perf_call_bpf_enter`, kernel/trace/trace_syscalls.c): number and arguments at the format's offsets, and
+/// none of the dynamic fields that formats list from 6.19 on.
 pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot, SlotError> {
     let common = CommonFields::of(format).ok_or(SlotError::CommonFields)?;
     let layout = format.record_layout();
@@ -119,7 +119,8 @@ pub fn plan_slot(system: &str, name: &str, format: &Format) -> Result<EventSlot,
 /// What a record starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommonFields {
-    /// The eight bytes that programs rebuild: `common_type`, `common_flags`, `common_preempt_count`, `common_pid`.
+    /// The eight bytes that programs rebuild: `common_type`, `common_flags`, `common_preempt_count`,
+    /// `common_pid`.
     Standard,
     /// And `common_preempt_lazy_count`, one byte, in kernels before 6.6 with the `PREEMPT_RT` patches.
     WithLazyCount,
@@ -147,8 +148,8 @@ impl CommonFields {
     }
 }
 
-/// The field that names the other thread of a scheduler event, which a process filter looks at too. The same events
-/// as ftrace treats so (`event_filter_pid_sched_*`, kernel/trace/trace_events.c).
+/// The field that names the other thread of a scheduler event, which a process filter looks at too. The same
+/// events as ftrace treats so (`event_filter_pid_sched_*`, kernel/trace/trace_events.c).
 fn other_thread(system: &str, name: &str) -> Option<&'static str> {
     match (system, name) {
         SWITCH => Some("next_pid"),
@@ -157,8 +158,9 @@ fn other_thread(system: &str, name: &str) -> Option<&'static str> {
     }
 }
 
-/// Ties a program of the generic lane to the event of `plan`; it records under the slot `index` from the moment its CPU's gate
-/// is open. Dropping it detaches, which takes the kernel tens of milliseconds: see [`super::detach`].
+/// Ties a program of the generic lane to the event of `plan`; it records under the slot `index` from the
+/// moment its CPU's gate is open. Dropping it detaches, which takes the kernel tens of milliseconds: see
+/// [`super::detach`].
 pub fn attach(
     programs: &mut Programs,
     event: &str,

@@ -11,7 +11,8 @@ use crate::probe::binary::symbols::{Function, Functions};
 use crate::probe::binary::usdt::{Argument, Marker, Markers};
 use crate::probe::dynamic::user::find_by_name;
 
-/// The file that an argument names: the one at that path, or, of a name without a slash, what `record --uprobe` takes it for.
+/// The file that an argument names: the one at that path, or, of a name without a slash, what
+/// `record --uprobe` takes it for.
 fn file(path: &Path) -> Cow<'_, Path> {
     let by_name = || path.to_str().and_then(find_by_name);
     if path.exists() { Cow::Borrowed(path) } else { by_name().map_or(Cow::Borrowed(path), Cow::Owned) }

@@ -1,4 +1,5 @@
-//! What the kernel's own type information offers to probes: functions with their arguments, structures with their members.
+//! What the kernel's own type information offers to probes: functions with their arguments, structures with
+//! their members.
 
 use std::io::Write;
 
@@ -56,7 +57,8 @@ pub(super) fn list_types(pattern: &str, args: &Args, out: &mut impl Write) -> Re
     Ok(())
 }
 
-/// The members with their places; those of anonymous structures indented below them. The values of an enumeration.
+/// The members with their places; those of anonymous structures indented below them. The values of an
+/// enumeration.
 fn list_members(
     btf: &Btf,
     id: TypeId,

@@ -17,8 +17,9 @@ const MAX_UNPACKED: u64 = 256 << 20;
 /// The dictionary that its decompression may take, in KiB. `xz -9` uses 64 MiB.
 const MAX_DICTIONARY_KIB: u32 = 128 << 10;
 
-/// The separate debug file of a binary, found as gdb finds it: by build id, then by the name and checksum of `.gnu_debuglink`
-/// (gdb manual, "Debugging Information in Separate Files"). `root` is where the binary's own file system begins.
+/// The separate debug file of a binary, found as gdb finds it: by build id, then by the name and checksum of
+/// `.gnu_debuglink` (gdb manual, "Debugging Information in Separate Files"). `root` is where the binary's own
+/// file system begins.
 pub(super) fn separate(path: &Path, root: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
     by_build_id(root, file).or_else(|| by_link(path, root, file))
 }
@@ -78,8 +79,8 @@ fn checksum_of(path: &Path) -> io::Result<u32> {
     }
 }
 
-/// The ELF file inside `.gnu_debugdata` (gdb manual, "MiniDebugInfo"): the functions that `.dynsym` has not. None when there is
-/// no such section, or nothing sensible in it.
+/// The ELF file inside `.gnu_debugdata` (gdb manual, "MiniDebugInfo"): the functions that `.dynsym` has not.
+/// None when there is no such section, or nothing sensible in it.
 pub(super) fn mini(file: &Parsed<'_>) -> Option<Vec<u8>> {
     let section = file.section_by_name(".gnu_debugdata")?;
     let packed = section.data().ok()?;

@@ -83,7 +83,8 @@ impl Segments {
         Self(file.segments().map(segment).collect())
     }
 
-    /// The file offset of the code at a virtual address; none when no executable segment of the file holds it.
+    /// The file offset of the code at a virtual address; none when no executable segment of the file holds
+    /// it.
     pub(super) fn code_offset(&self, address: u64) -> Option<u64> {
         self.offset_in(address, |segment| segment.executable)
     }
@@ -145,8 +146,9 @@ pub(super) fn with_elf<T>(
     look(&parsed)
 }
 
-/// Opens a regular file; `None` for anything else. Its owner may put a pipe in its place at any moment, and opening that would wait for
-/// somebody to write to it: so it is opened without waiting, and what was opened is looked at.
+/// Opens a regular file; `None` for anything else. Its owner may put a pipe in its place at any moment, and
+/// opening that would wait for somebody to write to it: so it is opened without waiting, and what was opened
+/// is looked at.
 pub(super) fn open_regular(path: &Path) -> io::Result<Option<File>> {
     let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
     let is_regular = file.metadata()?.is_file();

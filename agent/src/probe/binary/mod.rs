@@ -7,13 +7,13 @@
 //! | `debug_file` | symbols that a distribution keeps elsewhere |
 //! | [`usdt`] | the markers of `sys/sdt.h`, their arguments and semaphores |
 //!
-//! The kernel places a uprobe by the offset in the **file** (Documentation/trace/uprobetracer.rst), whatever address the
-//! binary is loaded at; that is why position independent programs and shared libraries need nothing of their own. A symbol's
-//! value is a virtual address as the program headers have it, so each goes through the executable `PT_LOAD` segment that
-//! holds it.
+//! The kernel places a uprobe by the offset in the **file** (Documentation/trace/uprobetracer.rst), whatever
+//! address the binary is loaded at; that is why position independent programs and shared libraries need
+//! nothing of their own. A symbol's value is a virtual address as the program headers have it, so each goes
+//! through the executable `PT_LOAD` segment that holds it.
 //!
-//! Binaries are untrusted: every offset is checked against the file's size before it is read, and what is unpacked is
-//! bounded.
+//! Binaries are untrusted: every offset is checked against the file's size before it is read, and what is
+//! unpacked is bounded.
 
 mod debug_file;
 mod elf;

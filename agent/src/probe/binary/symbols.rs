@@ -68,8 +68,9 @@ impl Function {
         name.split_once('@').map_or(name, |(name, _)| name).to_owned()
     }
 
-    /// Whether it is the rarely run part of a function, which GCC puts elsewhere (`-freorder-blocks-and-partition`): jumped to from its
-    /// middle and never called, so that nothing is known of its registers.
+    /// Whether it is the rarely run part of a function, which GCC puts elsewhere
+    /// (`-freorder-blocks-and-partition`): jumped to from its middle and never called, so that nothing is
+    /// known of its registers.
     pub fn is_cold_part(&self) -> bool {
         self.name.split('.').skip(1).any(|suffix| suffix == "cold")
     }
@@ -193,8 +194,8 @@ impl Functions {
         Self::below(Path::new("/"), path)
     }
 
-    /// The same for a binary of another file system, such as a container's `/proc/PID/root`, where debug files are looked for,
-    /// too. `path` begins with `root`.
+    /// The same for a binary of another file system, such as a container's `/proc/PID/root`, where debug
+    /// files are looked for, too. `path` begins with `root`.
     pub fn below(root: &Path, path: &Path) -> Result<Self, BinaryError> {
         with_binary(path, |file, segments| {
             let mut collector = Collector::new(segments);
@@ -250,9 +251,10 @@ impl Functions {
         &self.entries
     }
 
-    /// The functions that a name or a pattern with `*`, `?` and `[]` means: as the table has it, or demangled, with or without
-    /// the parameters that C++ names carry. Several functions may share a name; aliases of one place count once, under the plainest name
-    /// that is meant (`open`, not `__open64`). Ordered by place.
+    /// The functions that a name or a pattern with `*`, `?` and `[]` means: as the table has it, or
+    /// demangled, with or without the parameters that C++ names carry. Several functions may share a name;
+    /// aliases of one place count once, under the plainest name that is meant (`open`, not `__open64`).
+    /// Ordered by place.
     pub fn find(&self, name: &str) -> Result<Vec<&Function>, LookupError> {
         let found = |wanted: &dyn Fn(&Function) -> bool| -> Vec<&Function> {
             let mut found: Vec<_> = self.entries.iter().filter(|function| wanted(function)).collect();
@@ -307,7 +309,8 @@ fn matches(pattern: &str, function: &Function) -> bool {
     glob::matches(pattern, &demangled) || glob::matches(pattern, without_parameters(&demangled))
 }
 
-/// `ns::function(int, char)` without its parameters. A name such as `operator()(int)` keeps its own parentheses.
+/// `ns::function(int, char)` without its parameters. A name such as `operator()(int)` keeps its own
+/// parentheses.
 fn without_parameters(name: &str) -> &str {
     let name = name.strip_suffix(" const").unwrap_or(name);
     if !name.ends_with(')') {
@@ -377,8 +380,8 @@ impl<'a> Collector<'a> {
         (self.functions.len() > before).then_some(found)
     }
 
-    /// Takes the functions of a table of `file`. File offsets are those of the binary itself: the segments of a debug file have
-    /// the same addresses and none of the contents.
+    /// Takes the functions of a table of `file`. File offsets are those of the binary itself: the segments of
+    /// a debug file have the same addresses and none of the contents.
     fn take<'data, R: object::ReadRef<'data>>(
         &mut self,
         file: &object::File<'data, R>,

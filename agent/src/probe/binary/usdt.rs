@@ -1,7 +1,8 @@
 //! USDT markers: what `DTRACE_PROBE`, `STAP_PROBE` and their kin of `sys/sdt.h` leave in a binary.
 //!
-//! Each use of the macro is a `nop` in the code and a note of owner `stapsdt`, type 3, in `.note.stapsdt` (SystemTap wiki,
-//! "UserSpaceProbeImplementation"). The note's descriptor is, in the binary's byte order and word size:
+//! Each use of the macro is a `nop` in the code and a note of owner `stapsdt`, type 3, in `.note.stapsdt`
+//! (SystemTap wiki, "UserSpaceProbeImplementation"). The note's descriptor is, in the binary's byte order and
+//! word size:
 //!
 //! ```text
 //! address of the nop            one word
@@ -10,9 +11,9 @@
 //! provider NUL name NUL arguments NUL
 //! ```
 //!
-//! The arguments are separated by blanks, each `SIZE@OPERAND` with the operand in the assembler's syntax; a negative size is a
-//! signed value. The semaphore is a 16-bit counter of those who listen; the kernel keeps it with a uprobe when it knows the
-//! counter's file offset (`ref_ctr_offset`, since Linux 4.20).
+//! The arguments are separated by blanks, each `SIZE@OPERAND` with the operand in the assembler's syntax; a
+//! negative size is a signed value. The semaphore is a 16-bit counter of those who listen; the kernel keeps
+//! it with a uprobe when it knows the counter's file offset (`ref_ctr_offset`, since Linux 4.20).
 
 mod argument;
 
@@ -71,7 +72,8 @@ pub struct Markers {
 }
 
 impl Markers {
-    /// Reads the markers of the binary at `path`, ordered by provider, name and address. Most binaries have none.
+    /// Reads the markers of the binary at `path`, ordered by provider, name and address. Most binaries have
+    /// none.
     pub fn of(path: &Path) -> Result<Self, BinaryError> {
         with_binary(path, |file, segments| {
             let mut markers = read_notes(path, file, segments)?;
@@ -194,7 +196,8 @@ impl<'a> Cursor<'a> {
         Some(String::from_utf8_lossy(&rest[..length]).into_owned())
     }
 
-    /// A note: sizes of owner and descriptor, type, and both, each padded to four bytes (ELF specification, "Note Section").
+    /// A note: sizes of owner and descriptor, type, and both, each padded to four bytes (ELF specification,
+    /// "Note Section").
     fn note(&mut self, endian: Endianness) -> Option<(&'a [u8], u32, &'a [u8])> {
         let owner = self.u32(endian)? as usize;
         let description = self.u32(endian)? as usize;

@@ -114,7 +114,8 @@ pub enum CounterError {
     Map(#[source] io::Error),
 }
 
-/// The counters of a recording. They count, and programs that read them can be loaded, as long as this is there.
+/// The counters of a recording. They count, and programs that read them can be loaded, as long as this is
+/// there.
 #[derive(Debug, Default)]
 pub struct Counters {
     cpus: Vec<u32>,

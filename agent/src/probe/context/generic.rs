@@ -1,7 +1,7 @@
 //! The generic lane of events with contexts: a program for each, made at the start.
 //!
-//! The record is that of the tracepoint's context up to its last field, then the contexts, then what the kernel has as dynamic data; the
-//! words that tell where that is are moved as far as the contexts reach.
+//! The record is that of the tracepoint's context up to its last field, then the contexts, then what the
+//! kernel has as dynamic data; the words that tell where that is are moved as far as the contexts reach.
 
 use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, slot_flags};
 
@@ -82,12 +82,14 @@ impl Writer<'_> {
         self.code.place(finish);
         self.code.end_record();
         self.code.place(out);
-        // Any other value would hide the event from other users of the tracepoint (`trace_call_bpf`, kernel/trace/bpf_trace.c).
+        // Any other value would hide the event from other users of the tracepoint (`trace_call_bpf`,
+        // kernel/trace/bpf_trace.c).
         self.code.load_imm(R0, 1);
         self.code.exit();
     }
 
-    /// The fields of the event up to where dynamic data begins, with zeros for what the context does not hold, and up to the contexts' end.
+    /// The fields of the event up to where dynamic data begins, with zeros for what the context does not
+    /// hold, and up to the contexts' end.
     fn fixed(&mut self) {
         let copied = self.slot.fields_end.min(self.slot.copy_len).into();
         copy_fields(&mut self.code, copied, self.contexts.end);

@@ -51,7 +51,8 @@ pub enum Context {
     Cgroup,
     /// The user.
     Uid,
-    /// The kernel's priority: 0 to 99 are real-time, 100 to 139 nice -20 to 19, as in the events of the scheduler.
+    /// The kernel's priority: 0 to 99 are real-time, 100 to 139 nice -20 to 19, as in the events of the
+    /// scheduler.
     Prio,
     /// What a counter of the CPU has counted since the recording was prepared.
     Perf(Counter),
@@ -172,7 +173,8 @@ impl Contexts {
         &self.all
     }
 
-    /// Makes sure that this kernel has what the contexts need, and opens their counters. `counters` are those of the recording.
+    /// Makes sure that this kernel has what the contexts need, and opens their counters. `counters` are those
+    /// of the recording.
     ///
     /// # Errors
     /// What is missing.
@@ -246,7 +248,8 @@ impl Placed {
         shape.print_fmt = self.print_fmt(&shape.print_fmt);
     }
 
-    /// Code that writes the fields into the record at R7. It takes R0 to R5, and [`SCRATCH`] bytes of the stack at `scratch`.
+    /// Code that writes the fields into the record at R7. It takes R0 to R5, and [`SCRATCH`] bytes of the
+    /// stack at `scratch`.
     pub(in crate::probe) fn write(&self, code: &mut Assembler, scratch: i16) {
         for (context, at) in &self.fields {
             let at = *at as i16;

@@ -15,7 +15,8 @@ impl Placed {
         extended
     }
 
-    /// A print format with the contexts after what it has. One that does not begin with its text is left alone.
+    /// A print format with the contexts after what it has. One that does not begin with its text is left
+    /// alone.
     pub(super) fn print_fmt(&self, original: &str) -> String {
         let Some(end) = text_end(original) else { return original.to_owned() };
         let (mut format, mut arguments) = (String::new(), String::new());
@@ -30,7 +31,8 @@ impl Placed {
     }
 }
 
-/// Where the quotation mark is that ends the text of a print format: of string literals one after the other, the last one's.
+/// Where the quotation mark is that ends the text of a print format: of string literals one after the other,
+/// the last one's.
 fn text_end(print_fmt: &str) -> Option<usize> {
     let bytes = print_fmt.as_bytes();
     let mut at = 0;

@@ -1,11 +1,12 @@
 //! From a probe's arguments to instructions.
 //!
-//! Where something cannot be read, the record has what the kernel's own probes would show: `(fault)` for a text, and 0 for a number
-//! (there, whatever was in the buffer). In the kernel, an address below the kernel's is read in user space (`fetch_store_string`,
-//! `probe_mem_read`, kernel/trace/trace_probe_kernel.h); here, whatever the kernel's memory does not have.
+//! Where something cannot be read, the record has what the kernel's own probes would show: `(fault)` for a
+//! text, and 0 for a number (there, whatever was in the buffer). In the kernel, an address below the kernel's
+//! is read in user space (`fetch_store_string`, `probe_mem_read`, kernel/trace/trace_probe_kernel.h); here,
+//! whatever the kernel's memory does not have.
 //!
-//! A program in user space may wait for memory that its process has never touched, as the kernel's own uprobes do, but not while it
-//! writes a record. So it reads everything twice: first only to have it there.
+//! A program in user space may wait for memory that its process has never touched, as the kernel's own
+//! uprobes do, but not while it writes a record. So it reads everything twice: first only to have it there.
 
 use agent_ebpf::begin_flags;
 
@@ -75,7 +76,8 @@ pub(super) enum ProbeAddress {
 pub(super) enum FunctionAddress {
     /// By `bpf_get_func_ip`.
     Helper,
-    /// `current->utask->vaddr` is a `struct uprobe_dispatch_data`, whose second member it is (kernel/trace/trace_uprobe.c).
+    /// `current->utask->vaddr` is a `struct uprobe_dispatch_data`, whose second member it is
+    /// (kernel/trace/trace_uprobe.c).
     OfTask {
         /// `task_struct.utask`.
         utask: u32,
@@ -489,7 +491,8 @@ impl Compiler<'_> {
                     self.code.goto(back);
                 }
                 Elsewhere::Cut { here, back, room } => {
-                    // One byte of the room is never used, so that a text which fills it is known to be longer.
+                    // One byte of the room is never used, so that a text which fills it is known to be
+                    // longer.
                     self.code.place(here);
                     self.text_address(R1);
                     self.code.store_imm(1, R1, room as i16 - 2, 0);

@@ -234,7 +234,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind `@`: an address, a symbol with an offset, or the place of a file offset; what is there in memory.
+    /// Behind `@`: an address, a symbol with an offset, or the place of a file offset; what is there in
+    /// memory.
     fn absolute(&self, at: Range<usize>) -> Result<Fetch, Failed> {
         let word = &self.text[at.clone()];
         let user = self.at.side.is_user();

@@ -1,4 +1,5 @@
-//! Calls of functions as ftrace's own function tracer records them: `ftrace:function`, with the function and its caller.
+//! Calls of functions as ftrace's own function tracer records them: `ftrace:function`, with the function and
+//! its caller.
 
 use agent_ebpf::begin_flags;
 

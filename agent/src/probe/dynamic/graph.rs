@@ -1,8 +1,9 @@
-//! The graph of calls as ftrace's function graph tracer records it: `ftrace:funcgraph_entry` when a function is called and
-//! `ftrace:funcgraph_exit`, with the times of both, when it returns.
+//! The graph of calls as ftrace's function graph tracer records it: `ftrace:funcgraph_entry` when a function
+//! is called and `ftrace:funcgraph_exit`, with the times of both, when it returns.
 //!
-//! The functions that a user names are the roots. Recorded are their calls and what is called from them, so a program is at all functions
-//! that may be called. Which of them are nested in a root, and how deep, the object's half keeps track of (`agent-ebpf/src/graph.rs`).
+//! The functions that a user names are the roots. Recorded are their calls and what is called from them, so a
+//! program is at all functions that may be called. Which of them are nested in a root, and how deep, the
+//! object's half keeps track of (`agent-ebpf/src/graph.rs`).
 //!
 //! | hooks | what is at the functions | since |
 //! |---|---|---|
@@ -43,20 +44,24 @@ use crate::{
 const KPROBES_MAX: usize = 512;
 /// What tells the entry of a session from its return.
 const IS_RETURN: &str = "bpf_session_is_return";
-/// What returning functions come to, where their returns are watched: those of kretprobes and fprobes, and of ftrace's function graph, which
-/// fprobes are built upon since 6.14.
+/// What returning functions come to, where their returns are watched: those of kretprobes and fprobes, and of
+/// ftrace's function graph, which fprobes are built upon since 6.14.
 const TRAMPOLINES: [&str; 2] = ["arch_rethook_trampoline", "return_to_handler"];
-/// From here on the stack pointer at a function's return is that of the trampoline (`return_to_handler`, arch/x86/kernel/ftrace_64.S).
+/// From here on the stack pointer at a function's return is that of the trampoline (`return_to_handler`,
+/// arch/x86/kernel/ftrace_64.S).
 const RETURNS_BY_GRAPH_SINCE: KernelVersion = KernelVersion::new(6, 14, 0);
 /// By how much it is too low then: the registers that are saved there, and some room.
 const TRAMPOLINE_STACK: u64 = 256;
-/// From here on kretprobes leave the function's stack pointer, as fprobes do (`arch_rethook_trampoline_callback`).
+/// From here on kretprobes leave the function's stack pointer, as fprobes do
+/// (`arch_rethook_trampoline_callback`).
 const KPROBES_SINCE: KernelVersion = KernelVersion::new(6, 0, 0);
-/// Bytes of a thread's stack, and a function of the kernels where it is twice as large (arch/x86/include/asm/page_64_types.h).
+/// Bytes of a thread's stack, and a function of the kernels where it is twice as large
+/// (arch/x86/include/asm/page_64_types.h).
 const THREAD_SIZE: u32 = 4 << 12;
 const KASAN: &str = "kasan_report";
-/// Functions that are recorded only if they are named. Some run where RCU does not watch, which a program needs (the kernel's own test of
-/// so many probes leaves them out, tools/testing/selftests/bpf/prog_tests/kprobe_multi_test.c); others are what programs call, and so would
+/// Functions that are recorded only if they are named. Some run where RCU does not watch, which a program
+/// needs (the kernel's own test of so many probes leaves them out,
+/// tools/testing/selftests/bpf/prog_tests/kprobe_multi_test.c); others are what programs call, and so would
 /// be interrupted at each call by themselves.
 const LEFT_OUT: [&str; 5] =
     ["rcu_*", "arch_cpu_idle", "default_idle", "bpf_*", "__ftrace_invalid_address__*"];

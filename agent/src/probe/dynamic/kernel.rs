@@ -149,8 +149,9 @@ impl KernelFunctions {
         Err(FunctionError::NotFound { name: name.to_owned(), nearest })
     }
 
-    /// The functions that a pattern means, with their addresses, which they are sorted by: for each probe that perf makes, the kernel goes
-    /// through all functions up to the last one that has a probe (`__ftrace_hash_rec_update`, kernel/trace/ftrace.c).
+    /// The functions that a pattern means, with their addresses, which they are sorted by: for each probe
+    /// that perf makes, the kernel goes through all functions up to the last one that has a probe
+    /// (`__ftrace_hash_rec_update`, kernel/trace/ftrace.c).
     pub(super) fn matching(
         &self,
         pattern: &str,
@@ -291,8 +292,9 @@ impl Target<'_> {
         }
         functions.check(symbol)?;
         let name = self.name(&format!("{symbol}_{offset}"));
-        // The link for many functions costs an event less than perf's kprobe does, also for one. But it takes functions that must not have a
-        // kprobe, and where the list of those cannot be read, it is perf that refuses them.
+        // The link for many functions costs an event less than perf's kprobe does, also for one. But it takes
+        // functions that must not have a kprobe, and where the list of those cannot be read, it is perf that
+        // refuses them.
         let cheaper = offset == 0 && self.suits_many() && Path::new(BLACKLIST).exists();
         if cheaper && let Some(address) = functions.traced_address(symbol, self.tracefs) {
             return Ok((vec![Hook::KernelFunctions { addresses: vec![address], returns }], name));
@@ -325,8 +327,9 @@ impl Target<'_> {
         name_from(&format!("{}_{place}", if self.returns { 'r' } else { 'p' }))
     }
 
-    /// Whether a program at many functions can make the event. Since 6.14 it gets only the registers that ftrace saves at every
-    /// function (`ftrace_partial_regs`; `ftrace_caller` in arch/x86/kernel/ftrace_64.S), and at returns those of the value.
+    /// Whether a program at many functions can make the event. Since 6.14 it gets only the registers that
+    /// ftrace saves at every function (`ftrace_partial_regs`; `ftrace_caller` in
+    /// arch/x86/kernel/ftrace_64.S), and at returns those of the value.
     fn suits_many(&self) -> bool {
         let usual: &[&str] = if self.returns {
             &["ax"]

@@ -1,5 +1,6 @@
-//! The record of a probe's event, as the kernel lays out those of its own (`kprobe_event_define_fields`, `__set_print_fmt`,
-//! kernel/trace/trace_kprobe.c and trace_probe.c): the address, and after it the arguments without gaps.
+//! The record of a probe's event, as the kernel lays out those of its own (`kprobe_event_define_fields`,
+//! `__set_print_fmt`, kernel/trace/trace_kprobe.c and trace_probe.c): the address, and after it the arguments
+//! without gaps.
 
 use std::fmt::Write as _;
 
@@ -15,7 +16,8 @@ use crate::probe::{
 
 /// The longest record: what the queue for interrupting programs takes.
 const RECORD_MAX: u32 = agent_ebpf::SIDE_RECORD_MAX as u32;
-/// The most room that one text gets, NUL included. A record takes the room of its longest form at the end of a page.
+/// The most room that one text gets, NUL included. A record takes the room of its longest form at the end of
+/// a page.
 const TEXT_MAX: u32 = 512;
 
 /// An event of a probe.

@@ -1,8 +1,8 @@
 //! Dynamic probes: kprobes, uprobes and USDT markers as events of their own.
 //!
 //! What is recorded is written in the language of tracefs' `kprobe_events` and `uprobe_events`
-//! (Documentation/trace/kprobetrace.rst, uprobetracer.rst), and the events look as the kernel's own would: the same fields at the same
-//! places, the same `print fmt`.
+//! (Documentation/trace/kprobetrace.rst, uprobetracer.rst), and the events look as the kernel's own would:
+//! the same fields at the same places, the same `print fmt`.
 //!
 //! | module | subject |
 //! |---|---|
@@ -147,7 +147,8 @@ pub struct TooManyMatches {
     pub advice: &'static str,
 }
 
-/// What the text of a probe adds to a recording: one probe, or one for each function or marker that a pattern matches.
+/// What the text of a probe adds to a recording: one probe, or one for each function or marker that a pattern
+/// matches.
 #[derive(Debug, Default)]
 pub struct Planned {
     /// The probes.
@@ -176,7 +177,8 @@ impl<'a> FreeNames<'a> {
         Self { is_taken, given: HashSet::new() }
     }
 
-    /// `name`, or with the first number after it that no other event has, as `perf probe` numbers them: `name_1`.
+    /// `name`, or with the first number after it that no other event has, as `perf probe` numbers them:
+    /// `name_1`.
     fn take(&mut self, group: &str, name: &str) -> String {
         let numbered = (1_u32..).map(|number| {
             let suffix = format!("_{number}");
@@ -242,7 +244,8 @@ impl Environment {
         }
     }
 
-    /// A program that records the event of `layout` at `hooks`, which are of one kind, if its filter takes it.
+    /// A program that records the event of `layout` at `hooks`, which are of one kind, if its filter takes
+    /// it.
     fn program(
         &self,
         layout: &Layout,
@@ -260,7 +263,8 @@ impl Environment {
         let user = matches!(hooks.first(), Some(Hook::User { .. } | Hook::UserPlaces { .. }));
         let sleepable = user
             && self.version >= SLEEPABLE_SINCE
-            // Programs that may wait cannot have maps of counters (`check_map_prog_compatibility`, kernel/bpf/verifier.c).
+            // Programs that may wait cannot have maps of counters (`check_map_prog_compatibility`,
+            // kernel/bpf/verifier.c).
             && !layout.contexts.has_counters()
             && arguments.iter().any(|argument| matches!(argument.fetch, fetch::Fetch::Memory { .. }));
         let program = Program {

@@ -4,8 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Register(pub(super) u16);
 
-/// `struct pt_regs` of x86-64 (arch/x86/include/asm/ptrace.h), by the names that tracefs takes (`regoffset_table`,
-/// arch/x86/kernel/ptrace.c).
+/// `struct pt_regs` of x86-64 (arch/x86/include/asm/ptrace.h), by the names that tracefs takes
+/// (`regoffset_table`, arch/x86/kernel/ptrace.c).
 const X86_64: [(&str, u16); 21] = [
     ("r15", 0),
     ("r14", 8),
@@ -46,7 +46,8 @@ pub(super) fn named(name: &str) -> Option<Register> {
     Some(Register(found.1))
 }
 
-/// The register that the assembler calls so, at any of its widths: `%edi`, `%r8d`, `%al`. `%ah` and its like are none of them.
+/// The register that the assembler calls so, at any of its widths: `%edi`, `%r8d`, `%al`. `%ah` and its like
+/// are none of them.
 pub(super) fn of_assembler(name: &str) -> Option<Register> {
     if let Some(found) = named(name) {
         return Some(found);

@@ -214,7 +214,8 @@ impl Spec {
     }
 }
 
-/// The words of a text, separated by blanks that are not in brackets or angle brackets, as demangled names have them.
+/// The words of a text, separated by blanks that are not in brackets or angle brackets, as demangled names
+/// have them.
 fn words(text: &str) -> Vec<Range<usize>> {
     let mut words: Vec<Range<usize>> = Vec::new();
     let mut depth = 0_u32;
@@ -239,7 +240,8 @@ fn words(text: &str) -> Vec<Range<usize>> {
 
 type Named = (Option<String>, Option<String>, Range<usize>);
 
-/// Splits `GROUP/NAME=` off. What is in front of a `=` that cannot be a name's belongs to the place: file names may have one.
+/// Splits `GROUP/NAME=` off. What is in front of a `=` that cannot be a name's belongs to the place: file
+/// names may have one.
 fn split_name(text: &str, word: &Range<usize>) -> Result<Named, Range<usize>> {
     let first = &text[word.clone()];
     let Some((front, _)) = first.split_once('=').filter(|(front, _)| !front.starts_with(['/', '.'])) else {
@@ -259,7 +261,8 @@ fn split_name(text: &str, word: &Range<usize>) -> Result<Named, Range<usize>> {
     Ok((group.map(str::to_owned), Some(name.to_owned()), place))
 }
 
-/// Whether the kernel would take it for an event's or an argument's name (`is_good_name`, kernel/trace/trace.h).
+/// Whether the kernel would take it for an event's or an argument's name (`is_good_name`,
+/// kernel/trace/trace.h).
 pub(super) fn is_name(text: &str) -> bool {
     text.len() <= NAME_MAX
         && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

@@ -87,9 +87,10 @@ fn guess(nearest: &[String]) -> String {
     }
 }
 
-/// The probes that `text` describes: `[[GROUP/]NAME=]PATH:PROVIDER:NAME [ARGUMENT...]`. Arguments are those of uprobes, and `argN` for
-/// what the marker hands over; without any, all of these are recorded. Provider and name may be patterns: then each marker that matches
-/// is an event of its own name, and one that cannot be recorded is left out as long as there is another.
+/// The probes that `text` describes: `[[GROUP/]NAME=]PATH:PROVIDER:NAME [ARGUMENT...]`. Arguments are those
+/// of uprobes, and `argN` for what the marker hands over; without any, all of these are recorded. Provider
+/// and name may be patterns: then each marker that matches is an event of its own name, and one that cannot
+/// be recorded is left out as long as there is another.
 pub fn probes(
     text: &str,
     environment: &Environment,
@@ -213,7 +214,8 @@ impl Target<'_> {
 /// Size and sign of a marker's argument.
 type ArgumentType = (u32, bool);
 
-/// The types of a marker's arguments: places may have them in different sizes, of which the largest holds all.
+/// The types of a marker's arguments: places may have them in different sizes, of which the largest holds
+/// all.
 fn types(name: &str, places: &[Vec<usdt::Argument>]) -> Result<Vec<ArgumentType>, MarkerError> {
     let mut types: Vec<ArgumentType> = Vec::new();
     for (index, arguments) in places.iter().enumerate() {

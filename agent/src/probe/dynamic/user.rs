@@ -36,8 +36,9 @@ pub(super) struct Binary {
     pub(super) path: PathBuf,
 }
 
-/// The probes that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with `0xOFFSET` in the file instead of
-/// the function. A pattern without a name is an event for each function, named after it.
+/// The probes that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with
+/// `0xOFFSET` in the file instead of the function. A pattern without a name is an event for each function,
+/// named after it.
 pub fn probes(
     text: &str,
     returns: bool,
@@ -108,7 +109,8 @@ impl Places {
 }
 
 impl Environment {
-    /// Hooks at these offsets of a file. The link for many places costs an event less than perf's uprobe does, also for one.
+    /// Hooks at these offsets of a file. The link for many places costs an event less than perf's uprobe
+    /// does, also for one.
     pub(super) fn user_hooks(
         &self,
         path: &CString,
@@ -131,8 +133,8 @@ impl Environment {
     }
 }
 
-/// Splits a place into its file and what follows the colon: the first colon before which there is a path that exists, because paths and
-/// functions have colons too.
+/// Splits a place into its file and what follows the colon: the first colon before which there is a path that
+/// exists, because paths and functions have colons too.
 pub(super) fn split_path(spec: &Spec) -> Result<(Binary, String), DynamicError> {
     let colons: Vec<usize> = spec.place.match_indices(':').map(|(at, _)| at).collect();
     let split = |at: usize| (&spec.place[..at], &spec.place[at + 1..]);
@@ -256,8 +258,8 @@ fn name_of(function: &Function, returns: bool) -> String {
     name_from(&format!("{}{suffix}", function.plain_name()))
 }
 
-/// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the function where several
-/// have its name.
+/// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the
+/// function where several have its name.
 fn default_name(path: &Path, place: &str, offsets: &[u64], returns: bool) -> String {
     let letter = if returns { 'r' } else { 'p' };
     let [offset] = offsets else {

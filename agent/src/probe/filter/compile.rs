@@ -1,7 +1,7 @@
 //! Conditions and numbers as instructions.
 //!
-//! R6 holds the address of the record throughout, results are in R0, and everything else is used up by calls and leaves. What has no
-//! value jumps to where its comparison is false.
+//! R6 holds the address of the record throughout, results are in R0, and everything else is used up by calls
+//! and leaves. What has no value jumps to where its comparison is false.
 
 use std::collections::BTreeSet;
 
@@ -239,7 +239,8 @@ impl<'a> Emitter<'a> {
         self.wrap(R0, int);
     }
 
-    /// Division. Instructions that heed signs came with 6.6 only, so it is done without signs, which are put back.
+    /// Division. Instructions that heed signs came with 6.6 only, so it is done without signs, which are put
+    /// back.
     fn divide(&mut self, op: Op, signed: bool, none: Label) {
         let alu = if op == Op::Div { Alu::Div } else { Alu::Mod };
         self.code.jump_imm(Jump::Equal, R1, 0, none);
@@ -355,7 +356,8 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Goes to `yes` if the current thread's control group is the one with this number at this level of the hierarchy, or below it.
+    /// Goes to `yes` if the current thread's control group is the one with this number at this level of the
+    /// hierarchy, or below it.
     pub(in crate::probe) fn in_cgroup(&mut self, id: u64, level: u32, yes: Label) {
         self.code.load_imm(R1, level.into());
         self.code.call_helper(GET_CURRENT_ANCESTOR_CGROUP_ID);
@@ -392,7 +394,8 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Compares a mask word by word: R2 gets the CPUs that both have, R3 those of the mask alone, R4 those of the set alone.
+    /// Compares a mask word by word: R2 gets the CPUs that both have, R3 those of the mask alone, R4 those of
+    /// the set alone.
     fn mask(
         &mut self,
         field: Bytes,

@@ -1,12 +1,14 @@
-//! Filters as eBPF code: what [`Test`] asks of a record, asked in the kernel before there is space for the record.
+//! Filters as eBPF code: what [`Test`] asks of a record, asked in the kernel before there is space for the
+//! record.
 //!
-//! A filter becomes a function that gets the address of a record and gives 1 or 0. In the generic lane that is the program's context,
-//! which holds the record from its first field on; in the fast lane it is the part of the record that the program has made so far, on
-//! its stack. The common fields are in neither, and are taken from where the kernel has them.
+//! A filter becomes a function that gets the address of a record and gives 1 or 0. In the generic lane that
+//! is the program's context, which holds the record from its first field on; in the fast lane it is the part
+//! of the record that the program has made so far, on its stack. The common fields are in neither, and are
+//! taken from where the kernel has them.
 //!
-//! The result is that of [`ResolvedFilter::matches`](crate::event::filter::ResolvedFilter::matches) for the record as it will be in
-//! the file; a property test runs both on the same records. What the kernel cannot do is an error that names the part:
-//! nothing is recorded under a filter that is not evaluated.
+//! The result is that of [`ResolvedFilter::matches`](crate::event::filter::ResolvedFilter::matches) for the
+//! record as it will be in the file; a property test runs both on the same records. What the kernel cannot do
+//! is an error that names the part: nothing is recorded under a filter that is not evaluated.
 //!
 //! | module | subject |
 //! |---|---|
@@ -33,8 +35,8 @@ use crate::{
     kernel::{btf::Btf, clock::TraceClock},
 };
 
-/// Bytes of a text that a filter sees in the generic lane. A longer text is cut for wildcards; the memory of a process is not read
-/// further for `.ustring`.
+/// Bytes of a text that a filter sees in the generic lane. A longer text is cut for wildcards; the memory of
+/// a process is not read further for `.ustring`.
 pub const TEXT_MAX: u32 = 256;
 
 /// Bytes of a text in the fast lane, whose records are not longer.
@@ -104,7 +106,8 @@ pub(in crate::probe) struct Parent {
     pub(in crate::probe) task_tgid: u32,
 }
 
-/// `task->thread_pid->numbers[task->thread_pid->level].ns->ns.inum` (`task_active_pid_ns`, include/linux/pid.h).
+/// `task->thread_pid->numbers[task->thread_pid->level].ns->ns.inum` (`task_active_pid_ns`,
+/// include/linux/pid.h).
 #[derive(Clone, Copy, Debug)]
 struct Namespace {
     task_pid: u32,

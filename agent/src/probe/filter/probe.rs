@@ -1,5 +1,5 @@
-//! Filters of the events of probes, which look at a few fields that the program makes on its stack, packed, before there is space for
-//! the record.
+//! Filters of the events of probes, which look at a few fields that the program makes on its stack, packed,
+//! before there is space for the record.
 
 use std::collections::BTreeSet;
 
@@ -18,8 +18,9 @@ use crate::{
     },
 };
 
-/// Bytes that the fields of a filter take at most, texts included: what the other functions of a program leave of its 512 bytes of stack
-/// where it can be preempted (up to Linux 6.9), with each function's share rounded up to 32.
+/// Bytes that the fields of a filter take at most, texts included: what the other functions of a program
+/// leave of its 512 bytes of stack where it can be preempted (up to Linux 6.9), with each function's share
+/// rounded up to 32.
 pub(in crate::probe) const STAGE_MAX: u32 = 208;
 
 /// What is wanted of a probe's records, beside what its text says.
@@ -69,7 +70,8 @@ pub(in crate::probe) struct Staged {
 }
 
 impl ProbeRule<'_> {
-    /// The filter for the event of this shape, which is without contexts; `None` if there is none, or it always holds.
+    /// The filter for the event of this shape, which is without contexts; `None` if there is none, or it
+    /// always holds.
     pub(in crate::probe) fn stage(&self, shape: &EventShape) -> Result<Option<Staged>, ProbeFilterError> {
         let Some(filter) = self.filter else { return Ok(None) };
         let mut table = EventTable::new(Machine::default());

@@ -1,8 +1,9 @@
 //! Texts and patterns as instructions.
 //!
-//! A text in an array is compared where it is; others are copied to the stack first, with zeros after them. Wildcards run as a
-//! nondeterministic automaton whose states are the bits of R9: bit `n` says that the first `n` characters of the pattern (stars aside)
-//! describe the text so far. One step of it has no branches, so the verifier walks each length of the text once.
+//! A text in an array is compared where it is; others are copied to the stack first, with zeros after them.
+//! Wildcards run as a nondeterministic automaton whose states are the bits of R9: bit `n` says that the first
+//! `n` characters of the pattern (stars aside) describe the text so far. One step of it has no branches, so
+//! the verifier walks each length of the text once.
 
 use super::{
     TEXT_MAX, Uncompiled,
@@ -123,7 +124,8 @@ pub(super) fn mask_room(field: Bytes, max: u32) -> u32 {
 }
 
 impl Emitter<'_> {
-    /// Goes to `is` if a text is what a pattern describes, to `is_not` if not, and to `none` if there is no text.
+    /// Goes to `is` if a text is what a pattern describes, to `is_not` if not, and to `none` if there is no
+    /// text.
     pub(super) fn text(
         &mut self,
         text: &Text,
@@ -161,7 +163,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Goes to `is_not` unless the text at `base + at`, of at most `size` bytes, begins with `text` and, unless `open`, ends there.
+    /// Goes to `is_not` unless the text at `base + at`, of at most `size` bytes, begins with `text` and,
+    /// unless `open`, ends there.
     fn starts(
         &mut self,
         base: Reg,
@@ -199,7 +202,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Copies a text to `from` bytes after the start of the room, with zeros up to `limit` bytes. Gives its place on the stack.
+    /// Copies a text to `from` bytes after the start of the room, with zeros up to `limit` bytes. Gives its
+    /// place on the stack.
     fn fetch(&mut self, text: &Text, from: u32, limit: u32, none: Label) -> Result<i16, Uncompiled> {
         let at = -(self.room as i16) + from as i16;
         match text {
@@ -321,8 +325,8 @@ impl Emitter<'_> {
         self.code.load_imm(R3, automaton.any.cast_signed());
         for &((first, last), states) in &automaton.ranges {
             self.code.alu(Alu::Mov, R4, R1);
-            // 1 if it is the character, without a branch, and then its states by multiplication: the verifier of 6.18 walks separately
-            // through both results of an `and` with 0 or -1.
+            // 1 if it is the character, without a branch, and then its states by multiplication: the verifier
+            // of 6.18 walks separately through both results of an `and` with 0 or -1.
             if first == last {
                 self.code.alu_imm(Alu::Xor, R4, first.into());
                 self.code.alu_imm(Alu::Sub, R4, 1);

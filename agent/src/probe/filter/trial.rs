@@ -1,4 +1,5 @@
-//! Running a filter in the kernel on records that somebody gives, without an event: for tests, and to see what a filter does.
+//! Running a filter in the kernel on records that somebody gives, without an event: for tests, and to see
+//! what a filter does.
 
 use std::{
     io,

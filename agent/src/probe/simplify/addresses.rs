@@ -1,7 +1,7 @@
 //! Sums that become the offsets of loads and stores.
 //!
-//! Compilers know the offsets that are constants of a recording no earlier than the agent sets them, and add them to the address.
-//! Only instructions that follow one another without a jump in or out are looked at.
+//! Compilers know the offsets that are constants of a recording no earlier than the agent sets them, and add
+//! them to the address. Only instructions that follow one another without a jump in or out are looked at.
 
 use super::super::insn::{ALU64, Insn, LD_IMM64, X};
 use super::decode::{ALU32, LDX, ST, STX};

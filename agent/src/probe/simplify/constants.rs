@@ -1,5 +1,5 @@
-//! Conditional constant propagation: what is known of registers and of the stack in front of each instruction, along the branches that
-//! can be taken.
+//! Conditional constant propagation: what is known of registers and of the stack in front of each
+//! instruction, along the branches that can be taken.
 
 use super::super::insn::{ALU64, Alu, CALL, EXIT, GOTO, Insn, LD_IMM64, PSEUDO_MAP_VALUE, X};
 use super::decode::{ALU32, JMP, JMP32, LDX, MOV, PSEUDO_FUNC, ST, STX};
@@ -136,8 +136,9 @@ impl Program<'_> {
             let before = (*states.get(at)?)?;
             let insn = *self.code.get(at)?;
             if let Some(function) = insn.called(at) {
-                // Nothing is said of its arguments. The verifier knows them anyway, and without the branches that they decide it keeps fewer
-                // states to compare with (`is_state_visited`, kernel/bpf/verifier.c): it walks through some programs twice as long.
+                // Nothing is said of its arguments. The verifier knows them anyway, and without the branches
+                // that they decide it keeps fewer states to compare with (`is_state_visited`,
+                // kernel/bpf/verifier.c): it walks through some programs twice as long.
                 enter(&mut states, &mut open, function, State::of([Value::Unknown; REGISTERS]))?;
             }
             let next = self.next_of(at, &before)?;

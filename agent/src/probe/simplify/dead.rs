@@ -7,7 +7,8 @@ use super::Program;
 use super::decode::{ALU32, JMP, JMP32, LDX, ST, STX};
 use super::stack::Words;
 
-/// What is used later: a bit for each register, and for each word of the stack that only loads and stores by the frame pointer reach.
+/// What is used later: a bit for each register, and for each word of the stack that only loads and stores by
+/// the frame pointer reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Live {
     pub(super) registers: u16,
@@ -55,7 +56,8 @@ impl Program<'_> {
         Some(())
     }
 
-    /// Removes instructions whose result nobody uses, and jumps to what comes next anyway. Returns whether there were some.
+    /// Removes instructions whose result nobody uses, and jumps to what comes next anyway. Returns whether
+    /// there were some.
     fn remove_dead(&self, used: &mut [bool]) -> Option<bool> {
         let reached = self.reached(used)?;
         let mut changed = false;

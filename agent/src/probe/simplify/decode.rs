@@ -11,8 +11,9 @@ pub(super) const JMP: u8 = 5;
 pub(super) const JMP32: u8 = 6;
 pub(super) const MOV: u8 = Alu::Mov as u8;
 pub(super) const PSEUDO_FUNC: u8 = 4;
-/// Helpers without arguments: `ktime_get_ns`, `get_smp_processor_id`, `get_current_pid_tgid`, `get_current_uid_gid`, `get_current_task`,
-/// `ktime_get_boot_ns`, `get_current_task_btf`, `ktime_get_coarse_ns`, `ktime_get_tai_ns` (include/uapi/linux/bpf.h).
+/// Helpers without arguments: `ktime_get_ns`, `get_smp_processor_id`, `get_current_pid_tgid`,
+/// `get_current_uid_gid`, `get_current_task`, `ktime_get_boot_ns`, `get_current_task_btf`,
+/// `ktime_get_coarse_ns`, `ktime_get_tai_ns` (include/uapi/linux/bpf.h).
 const WITHOUT_ARGUMENTS: [i32; 9] = [5, 8, 14, 15, 35, 125, 158, 160, 208];
 
 impl Insn {

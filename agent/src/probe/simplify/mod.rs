@@ -1,9 +1,10 @@
 //! Programs without what the constants of a recording make superfluous.
 //!
-//! Programs ask constants that are set before they are loaded (`agent_ebpf::globals`). The kernel's verifier knows the values, and
-//! drops branches that are never taken; but the loads stay, and so does everything that was computed for such a branch. Here loads of
-//! constants become constants, what follows from them is computed, and what nobody asks for is left out: a third of the
-//! instructions that an event runs, and of those that the verifier walks through.
+//! Programs ask constants that are set before they are loaded (`agent_ebpf::globals`). The kernel's verifier
+//! knows the values, and drops branches that are never taken; but the loads stay, and so does everything that
+//! was computed for such a branch. Here loads of constants become constants, what follows from them is
+//! computed, and what nobody asks for is left out: a third of the instructions that an event runs, and of
+//! those that the verifier walks through.
 //!
 //! The passes are those of a compiler, one module each:
 //!
@@ -13,7 +14,8 @@
 //! | `addresses` | sums become the offsets of the loads and stores that they are made for |
 //! | `dead` | removal of what cannot be reached, and of results and stores that nobody reads, until nothing changes |
 //!
-//! Memory but for the constants and the stack is left alone. A program with an instruction that is not known here stays what it is.
+//! Memory but for the constants and the stack is left alone. A program with an instruction that is not known
+//! here stays what it is.
 
 mod addresses;
 mod constants;

@@ -1,8 +1,8 @@
 //! What part of its stack a function uses through the frame pointer alone.
 //!
-//! Compilers keep there what they have no register for. Nobody else reaches it: the address of an object that is handed on leads to
-//! what is at it and above, and compilers have their own words below all objects. So nothing below the lowest address that is taken
-//! in a function changes but by the stores that name it.
+//! Compilers keep there what they have no register for. Nobody else reaches it: the address of an object that
+//! is handed on leads to what is at it and above, and compilers have their own words below all objects. So
+//! nothing below the lowest address that is taken in a function changes but by the stores that name it.
 
 use super::super::insn::Insn;
 use super::decode::{LDX, ST, STX};

@@ -99,8 +99,8 @@ impl Chance {
 const OPS: [u8; 11] = [0x00, 0x10, 0x20, 0x40, 0x50, 0x60, 0x70, 0x80, 0xa0, MOV, 0xc0];
 const CONDITIONS: [u8; 11] = [0x10, 0x20, 0x30, 0x40, 0x50, 0x60, 0x70, 0xa0, 0xb0, 0xc0, 0xd0];
 
-/// A function of random instructions, whose jumps go forwards, and which writes its registers before it reads them. The upper half of its
-/// stack is an object whose address it takes.
+/// A function of random instructions, whose jumps go forwards, and which writes its registers before it reads
+/// them. The upper half of its stack is an object whose address it takes.
 fn function(chance: &mut Chance, calls: bool) -> Vec<Insn> {
     let mut code: Vec<Insn> = Vec::new();
     let insn = |code, regs, off, imm| Insn { code, regs, off, imm };

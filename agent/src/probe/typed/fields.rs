@@ -9,7 +9,8 @@ use crate::{
     probe::{binary::symbols::nearest_names, fast::language::Expr, shape::ShapeField},
 };
 
-/// Enumerations with more values than this are printed as numbers: the text of a format is looked at for every record.
+/// Enumerations with more values than this are printed as numbers: the text of a format is looked at for
+/// every record.
 const VALUES_MAX: usize = 64;
 
 /// What an expression is.
@@ -156,7 +157,8 @@ impl Scope<'_> {
         TypedError::Expression { text: self.text.to_owned(), at, what }
     }
 
-    /// The field of an expression, and its part of the `print fmt`: what stands in the text, and the argument.
+    /// The field of an expression, and its part of the `print fmt`: what stands in the text, and the
+    /// argument.
     pub(super) fn field(&self, name: &str, kind: Kind, at: u32) -> Result<(ShapeField, Printed), TypedError> {
         let rec = format!("REC->{name}");
         let plain = |declaration: &str, size: u32, signed, format: &str| {

@@ -4,14 +4,15 @@
 //! [NAME=]FUNCTION [[FIELD=]EXPRESSION]...
 //! ```
 //!
-//! Expressions are those of C over the function's arguments, whose names and types the kernel's BTF tells: member chains
-//! (`file->f_inode->i_ino`), constant indices, arithmetic, comparisons, `?:`. `$retval` is what the function gave, at its exit;
-//! `current` the running task. `string(p)` is the text that a pointer points to, `ustring(p)` one of the process. Blanks separate
-//! expressions, so there are none inside. They are compiled as the descriptions of the fast lane are (`fast`).
+//! Expressions are those of C over the function's arguments, whose names and types the kernel's BTF tells:
+//! member chains (`file->f_inode->i_ino`), constant indices, arithmetic, comparisons, `?:`. `$retval` is what
+//! the function gave, at its exit; `current` the running task. `string(p)` is the text that a pointer points
+//! to, `ustring(p)` one of the process. Blanks separate expressions, so there are none inside. They are
+//! compiled as the descriptions of the fast lane are (`fast`).
 //!
-//! The event has a field for each expression, of its type: integers with their size and sign, pointers in hexadecimal, enumerations by
-//! name, arrays of characters as text. It looks as the kernel's own fprobe events do (Documentation/trace/fprobetrace.rst), but for
-//! the address, which has its function's name.
+//! The event has a field for each expression, of its type: integers with their size and sign, pointers in
+//! hexadecimal, enumerations by name, arrays of characters as text. It looks as the kernel's own fprobe
+//! events do (Documentation/trace/fprobetrace.rst), but for the address, which has its function's name.
 
 mod fields;
 mod support;

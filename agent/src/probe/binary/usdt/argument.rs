@@ -1,7 +1,9 @@
-//! Where a marker's argument is: `-4@%edi`, `8@-16(%rbp)`, `4@$5` on x86; `-4@w0`, `8@[sp, 16]`, `4@5` on arm64.
+//! Where a marker's argument is: `-4@%edi`, `8@-16(%rbp)`, `4@$5` on x86; `-4@w0`, `8@[sp, 16]`, `4@5` on
+//! arm64.
 //!
-//! The operands are what a compiler substitutes for its constraint `nor` (`sys/sdt.h`, `STAP_SDT_ARG_CONSTRAINT`): a constant, a
-//! memory operand or a general register, and `@` alone with an `f` for floating point since SystemTap 4.
+//! The operands are what a compiler substitutes for its constraint `nor` (`sys/sdt.h`,
+//! `STAP_SDT_ARG_CONSTRAINT`): a constant, a memory operand or a general register, and `@` alone with an `f`
+//! for floating point since SystemTap 4.
 
 use std::fmt;
 
