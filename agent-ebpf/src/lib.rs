@@ -284,6 +284,9 @@ pub mod slot_flags {
     pub const LAZY_COUNT: u32 = 8;
     /// A switch of threads: as [`begin_flags::SWITCH`](super::begin_flags::SWITCH).
     pub const SWITCH: u32 = 16;
+    /// Fires at the first instruction of a function of a process. It has no frame yet: the address that it
+    /// returns to is at the stack pointer, where a walk along frame pointers does not look.
+    pub const FUNCTION_ENTRY: u32 = 32;
 }
 
 /// What to record of one system call number. The slots are positions in `EVENTS` plus 1, or 0 for "not

@@ -15,7 +15,10 @@ use agent_ebpf::{
     CpuControl, FRAMES, FRAMES_AT, KERNEL_FRAMES, KERNEL_STACK_MAX, LossCause, PAGE_SIZE, SideEntry,
     USER_STACK_LEN, USER_STACK_RECORDS, slot_flags,
 };
-use aya_ebpf::helpers::{bpf_get_current_pid_tgid, generated::bpf_get_stack};
+use aya_ebpf::helpers::{
+    bpf_get_current_pid_tgid, bpf_probe_read_user,
+    generated::{bpf_get_current_task_btf, bpf_get_stack, bpf_task_pt_regs},
+};
 
 use crate::{
     globals,
@@ -26,6 +29,8 @@ use crate::{
 const USER: u64 = 1 << 8;
 /// Where [`wanted`] has the number of frames to skip.
 const SKIP_SHIFT: u32 = 8;
+/// Where `struct pt_regs` of x86-64 has the stack pointer (arch/x86/include/asm/ptrace.h).
+const REGISTERS_SP: usize = 152;
 /// Behind the last frame.
 const NO_FRAME: u64 = u64::MAX;
 
@@ -41,7 +46,7 @@ pub fn any() -> bool {
 pub fn wanted(flags: u32, own: u32) -> u32 {
     match flags & (slot_flags::KERNEL_STACK | slot_flags::USER_STACK) {
         0 => 0,
-        which => which | own << SKIP_SHIFT,
+        which => which | flags & slot_flags::FUNCTION_ENTRY | own << SKIP_SHIFT,
     }
 }
 
@@ -65,10 +70,11 @@ pub fn to_ring(ctl: *mut CpuControl, ctx: *const u8, wanted: u32, word: u32, pid
     {
         const NEED: u32 = LONG_HEADER + USER_STACK_LEN as u32;
         let common = common(word, globals::user_stack_id(), pid);
+        let caller = direct_caller(ctx, wanted);
         for part in 0..USER_STACK_RECORDS {
             let mut more = false;
             write::<NEED>(&mut ring, |record| {
-                let (len, full) = user(record, ctx, part, common);
+                let (len, full) = user(record, ctx, part, caller, common);
                 more = full;
                 len
             });
@@ -94,9 +100,10 @@ pub fn to_entry(header: *mut SideEntry, area: *mut u8, ctx: *const u8, wanted: u
         }
         if globals::user_stack() != 0 && wanted & slot_flags::USER_STACK != 0 {
             let common = common(word, globals::user_stack_id(), pid);
+            let caller = direct_caller(ctx, wanted);
             for part in 0..USER_STACK_RECORDS {
                 let record = area.add(KERNEL_STACK_MAX + part * USER_STACK_LEN);
-                let (len, more) = user(record, ctx, part, common);
+                let (len, more) = user(record, ctx, part, caller, common);
                 if len != 0 {
                     (*header).user_stacks = part as u16 + 1;
                 }
@@ -138,7 +145,8 @@ fn write<const NEED: u32>(ring: &mut Ring, fill: impl FnOnce(*mut u8) -> u32) {
 /// Writes an `ftrace:kernel_stack` record and gives its length, or 0.
 #[inline(always)]
 fn kernel(record: *mut u8, ctx: *const u8, wanted: u32, common: [u32; 2]) -> u32 {
-    let bytes = frames(record, ctx, (8 * KERNEL_FRAMES) as u32, u64::from(wanted >> SKIP_SHIFT & 0xff));
+    let bytes =
+        frames::<FRAMES>(record, ctx, (8 * KERNEL_FRAMES) as u32, u64::from(wanted >> SKIP_SHIFT & 0xff));
     if bytes == 0 {
         return 0;
     }
@@ -147,17 +155,64 @@ fn kernel(record: *mut u8, ctx: *const u8, wanted: u32, common: [u32; 2]) -> u32
     FRAMES_AT as u32 + shown
 }
 
-/// Writes part `part` of an `ftrace:user_stack`; gives the record's length, or 0, and whether there may be
-/// another part.
+/// The address that the function which was just entered returns to, or 0 where that is not asked for or the
+/// kernel's own walk has it: since 6.11 it looks at the stack pointer where the function begins with
+/// `push %rbp` or `endbr64` (`is_uprobe_at_func_entry`, arch/x86/events/core.c).
 #[inline(always)]
-fn user(record: *mut u8, ctx: *const u8, part: usize, common: [u32; 2]) -> (u32, bool) {
+fn direct_caller(ctx: *const u8, wanted: u32) -> u64 {
+    if wanted & slot_flags::FUNCTION_ENTRY == 0 {
+        return 0;
+    }
+    // SAFETY: the helper gives the registers with which the current task left user space, of which the verifier
+    // knows the size.
+    let sp = unsafe {
+        let registers = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const u8;
+        registers.add(REGISTERS_SP).cast::<u64>().read()
+    };
+    // SAFETY: the helper checks the address.
+    let Ok(caller) = (unsafe { bpf_probe_read_user(sp as *const u64) }) else { return 0 };
+    let mut first = [0_u64; 2];
+    // SAFETY: the helper writes so many bytes at most.
+    let got = unsafe { bpf_get_stack(ctx.cast_mut().cast(), first.as_mut_ptr().cast(), 16, USER) };
+    if got == 16 && first[1] == caller { 0 } else { caller }
+}
+
+/// Writes part `part` of an `ftrace:user_stack`, in which `caller` is the second frame if there is one; gives
+/// the record's length, or 0, and whether there may be another part.
+#[inline(always)]
+fn user(record: *mut u8, ctx: *const u8, part: usize, caller: u64, common: [u32; 2]) -> (u32, bool) {
     const BYTES: u32 = 8 * FRAMES as u32;
-    let bytes = frames(record, ctx, BYTES, USER | (part * FRAMES) as u64);
+    let skipped = (part * FRAMES) as u64;
+    let bytes = if caller == 0 {
+        frames::<FRAMES>(record, ctx, BYTES, USER | skipped)
+    } else if part == 0 {
+        called(record, ctx, BYTES, caller)
+    } else {
+        frames::<FRAMES>(record, ctx, BYTES, USER | (skipped - 1))
+    };
     if bytes == 0 {
         return (0, false);
     }
     head(record, common, (bpf_get_current_pid_tgid() >> 32) as u32);
     (USER_STACK_LEN as u32, bytes == BYTES)
+}
+
+/// Writes the first frames of a user stack with `caller` between the first two that the kernel finds; gives the
+/// number of their bytes.
+#[inline(always)]
+fn called(record: *mut u8, ctx: *const u8, max: u32, caller: u64) -> u32 {
+    // SAFETY: callers have room for a whole record, and `max` is what it has beside its head.
+    unsafe {
+        // One later than they belong.
+        let bytes = frames::<{ FRAMES - 1 }>(record.add(8), ctx, max - 8, USER);
+        if bytes == 0 {
+            return 0;
+        }
+        let frames = record.add(FRAMES_AT).cast::<u64>();
+        frames.write(frames.add(1).read());
+        frames.add(1).write(caller);
+        bytes + 8
+    }
 }
 
 #[inline(always)]
@@ -171,10 +226,10 @@ fn head(record: *mut u8, common: [u32; 2], number: u32) {
     }
 }
 
-/// Writes up to `max` bytes of frames, marks what is missing of the first [`FRAMES`], and gives the number of
+/// Writes up to `max` bytes of frames, marks what is missing of the first `SHOWN`, and gives the number of
 /// bytes that are frames.
 #[inline(always)]
-fn frames(record: *mut u8, ctx: *const u8, max: u32, flags: u64) -> u32 {
+fn frames<const SHOWN: usize>(record: *mut u8, ctx: *const u8, max: u32, flags: u64) -> u32 {
     unsafe {
         let frames = record.add(FRAMES_AT);
         let got = bpf_get_stack(ctx.cast_mut().cast(), frames.cast(), max, flags);
@@ -182,7 +237,7 @@ fn frames(record: *mut u8, ctx: *const u8, max: u32, flags: u64) -> u32 {
             return 0;
         }
         let bytes = clamp::<{ 8 * KERNEL_FRAMES as u32 }>(got as u32) & !7;
-        for frame in 0..FRAMES {
+        for frame in 0..SHOWN {
             if bytes <= 8 * frame as u32 {
                 frames.cast::<u64>().add(frame).write(NO_FRAME);
             }

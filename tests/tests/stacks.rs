@@ -23,7 +23,16 @@ NOINLINE long chain_outer(int n) { long sum = chain_inner(n); __asm__ volatile("
 #define DEEP(name, next) NOINLINE long name(int n) { long sum = next(n); __asm__ volatile(""); return sum + 1; }
 DEEP(deep_1, chain_outer) DEEP(deep_2, deep_1) DEEP(deep_3, deep_2) DEEP(deep_4, deep_3) DEEP(deep_5, deep_4)
 DEEP(deep_6, deep_5) DEEP(deep_7, deep_6) DEEP(deep_8, deep_7) DEEP(deep_9, deep_8)
-int main(int argc, char **argv) { (void)argv; return (argc > 1 ? deep_9(3) : chain_outer(3)) == 0; }
+/* A function without a frame that does not begin as the kernel expects of functions. */
+__asm__(".text\n.type plain, @function\nplain: mov %edi, %eax\nret\n.size plain, . - plain\n");
+long plain(int n);
+NOINLINE long framed(int n) { long sum = plain(n); __asm__ volatile(""); return sum + 1; }
+NOINLINE long caller(int n) { long sum = framed(n); __asm__ volatile(""); return sum + 1; }
+int main(int argc, char **argv)
+{
+    (void)argv;
+    return (argc > 2 ? caller(3) : argc > 1 ? deep_9(3) : chain_outer(3)) == 0;
+}
 "#;
 
 fn program(dir: &Path, flags: &[&str]) -> PathBuf {
@@ -35,11 +44,16 @@ fn program(dir: &Path, flags: &[&str]) -> PathBuf {
 
 /// The frames of the stacks that follow each `sys_enter_getppid` in a report.
 fn stacks(report: &str, stack: &str) -> Vec<Vec<String>> {
+    stacks_of(report, "sys_enter_getppid", stack)
+}
+
+/// The frames of the stacks that follow each `of` in a report.
+fn stacks_of(report: &str, of: &str, stack: &str) -> Vec<Vec<String>> {
     let mut found: Vec<Vec<String>> = Vec::new();
     let (mut behind, mut inside) = (false, false);
     for line in report.lines() {
         if let Some(event) = trace_cmd::Line::parse(line) {
-            behind = event.event == "sys_enter_getppid" || behind && event.event.ends_with("_stack");
+            behind = event.event == of || behind && event.event.ends_with("_stack");
             inside = behind && event.event == stack;
             if inside {
                 found.push(Vec::new());
@@ -117,6 +131,28 @@ fn deep_stacks_go_on_in_the_next_record() {
     assert!(json.contains("\"event\":\"ftrace:user_stack\",\"id\":"), "{json}");
     assert_eq!(report.matches(" user_stack: ").count(), 6, "{report}");
     assert_eq!(report.matches(" kernel_stack: ").count(), 0, "{report}");
+}
+
+/// At its first instruction a function has no frame, so that a walk along frames misses who called it.
+#[test]
+fn stacks_at_the_entry_of_a_function_have_its_direct_caller() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let program = program(dir.path(), &["-fPIE", "-pie"]);
+    let file = dir.path().join("trace.dat");
+    let probe = |function: &str| format!("{function}={}:{function}", program.display());
+    let (plain, framed) = (probe("plain"), probe("framed"));
+    let options = ["--user-stack", "--uprobe", &plain, "--uprobe", &framed, "-F"];
+    let command = [program.as_os_str(), "deep".as_ref(), "calls".as_ref()];
+    agent::record(&file, options.iter().map(AsRef::as_ref).chain(command));
+    let report = trace_cmd::report(&file, &[]);
+    for (function, wanted) in
+        [("plain", &["plain", "framed", "caller", "main"][..]), ("framed", &["framed", "caller", "main"])]
+    {
+        let found = stacks_of(&report, function, "user_stack");
+        let [stack] = found.as_slice() else { panic!("{function}: {report}") };
+        let bases: Vec<&str> = stack.iter().map(|frame| base(frame)).take(wanted.len()).collect();
+        assert_eq!(bases, wanted, "{function}: {report}");
+    }
 }
 
 #[test]

@@ -165,6 +165,7 @@ impl EventPlan {
     pub fn add_probe(&mut self, probe: ProbePlan, rule: &EventRule) -> Result<(), NameTaken> {
         let first_slot = self.events.len() as u32;
         let mut first_name = None;
+        let slot_flags = probe.slot_flags;
         for event in probe.events {
             let (name, id, prints_symbols) = match event {
                 ProbeEvent::Own(shape) => {
@@ -190,6 +191,7 @@ impl EventPlan {
                     id,
                     sample: rule.sample.unwrap_or(0),
                     rate: rule.rate.unwrap_or(0),
+                    flags: slot_flags,
                     ..EventSlot::default()
                 },
                 prints_symbols,

@@ -9,6 +9,8 @@ pub struct ProbePlan {
     pub events: Vec<ProbeEvent>,
     /// What records them.
     pub programs: Vec<HookProgram>,
+    /// [Flags](agent_ebpf::slot_flags) of the events' slots.
+    pub slot_flags: u32,
 }
 
 /// An event that a probe records.

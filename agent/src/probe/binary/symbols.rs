@@ -251,6 +251,11 @@ impl Functions {
         &self.entries
     }
 
+    /// Whether a function begins at this offset of the file.
+    pub fn begins_at(&self, offset: u64) -> bool {
+        self.all().iter().any(|function| function.offset == offset)
+    }
+
     /// The functions that a name or a pattern with `*`, `?` and `[]` means: as the table has it, or
     /// demangled, with or without the parameters that C++ names carry. Several functions may share a name;
     /// aliases of one place count once, under the plainest name that is meant (`open`, not `__open64`).

@@ -61,7 +61,7 @@ pub fn calls(
         on_refusal: OnRefusal::Fail,
     };
     let event = ProbeEvent::Ftrace { name: "function".to_owned(), id: format.id, prints_symbols: true };
-    Ok(ProbePlan { events: vec![event], programs: vec![program] })
+    Ok(ProbePlan { events: vec![event], programs: vec![program], slot_flags: 0 })
 }
 
 /// R6 is the context, R7 the record.

@@ -121,7 +121,7 @@ pub fn graph(
     let event =
         |(name, id): (&str, u16)| ProbeEvent::Ftrace { name: name.to_owned(), id, prints_symbols: true };
     let events = [(ENTRY, bodies.entry.id), (EXIT, bodies.exit.id)].map(event);
-    Ok(ProbePlan { events: events.into(), programs })
+    Ok(ProbePlan { events: events.into(), programs, slot_flags: 0 })
 }
 
 const ENTRY: &str = "funcgraph_entry";

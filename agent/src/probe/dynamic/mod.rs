@@ -292,5 +292,5 @@ impl Environment {
 
 /// A probe of one event.
 fn plan(layout: &Layout, programs: Vec<HookProgram>) -> ProbePlan {
-    ProbePlan { events: vec![ProbeEvent::Own(layout.recorded_shape())], programs }
+    ProbePlan { events: vec![ProbeEvent::Own(layout.recorded_shape())], programs, slot_flags: 0 }
 }

@@ -6,6 +6,8 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
+use agent_ebpf::slot_flags;
+
 use super::{
     DynamicError, EVENTS_MAX, Environment, FreeNames, IsTaken, Planned, TooManyMatches, UPROBE_MULTI_SINCE,
     fetch::{Argument, Fetch},
@@ -18,6 +20,7 @@ use crate::probe::{
     binary::symbols::{Function, Functions},
     filter::ProbeRule,
     hook::{self, Hook, OnRefusal},
+    plan::ProbePlan,
 };
 
 /// The system of events without one.
@@ -55,13 +58,15 @@ pub fn probes(
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
         let layout = layout(&spec, group, name, (returns, false), rule)?;
+        let at_entry = !returns && offsets.iter().all(|offset| functions.begins_at(*offset));
         let mut programs = Vec::new();
         for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
             let hooks = environment.user_hooks(&path, &offsets, &[], returns);
             let program = environment.program(&layout, rule, &arguments, hooks)?;
             programs.push(program.on_refusal(on_refusal));
         }
-        Ok(plan(&layout, programs))
+        let slot_flags = if at_entry { slot_flags::FUNCTION_ENTRY } else { 0 };
+        Ok(ProbePlan { slot_flags, ..plan(&layout, programs) })
     };
     match places {
         Places::Matching(functions) if spec.name.is_none() => {

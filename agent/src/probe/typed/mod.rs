@@ -184,7 +184,7 @@ impl<'a> Types<'a> {
         if !self.btf.has_function(DIRECT_CALLS) {
             return Err(TypedError::NoTrampolines);
         }
-        Ok(ProbePlan { events: vec![ProbeEvent::Own(shape)], programs })
+        Ok(ProbePlan { events: vec![ProbeEvent::Own(shape)], programs, slot_flags: 0 })
     }
 
     /// The event, and the program of each function.
