@@ -18,13 +18,17 @@ pub mod print;
 pub mod record;
 pub mod symbol_table;
 pub mod symbols;
+pub mod syscalls;
 pub mod table;
 
 pub use filter::{Filter, FilterError, ResolvedFilter};
 pub use format::{Array, Field, Format, FormatError, Location, name_and_id};
 pub use layout::{DynamicField, RecordLayout};
 pub use output::{FmtOutput, Output};
-pub use print::{PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, RawFields, resolve_names};
+pub use print::{
+    AddressKind, NamedField, PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, RawFields,
+    resolve_names,
+};
 pub use record::{Bits, FieldError, FieldKind, Machine, Numbers, RecordReader, Texts, Value};
 pub use symbol_table::SymbolTable;
 pub use symbols::{Names, NoNames, NoSymbols, Symbol, Symbols};

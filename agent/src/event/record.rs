@@ -61,6 +61,17 @@ pub enum Value<'r> {
     Bytes(&'r [u8]),
 }
 
+impl Value<'_> {
+    /// The bits of a number, as an address or a set of flags has them. `None` for what is no number.
+    pub fn address(&self) -> Option<u64> {
+        match *self {
+            Self::Unsigned(value) | Self::Pointer(value) => Some(value),
+            Self::Signed(value) => Some(value.cast_unsigned()),
+            _ => None,
+        }
+    }
+}
+
 /// Why a field has no value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FieldError {

@@ -4,9 +4,18 @@ use std::fmt;
 
 use super::format::{Field, Format, FormatError};
 use super::output::{Limited, Output};
-use super::print::{self, MAX_TEXT, PointerStyle, PrintFmt, PrintFmtError, RawFields};
+use super::print::{
+    self, AddressKind, MAX_TEXT, NamedField, PointerStyle, PrintFmt, PrintFmtError, RawFields,
+};
 use super::record::{FieldError, FieldKind, Machine, RecordReader, Value};
 use super::symbols::{Names, Symbols};
+
+/// The field of the events `ftrace:kernel_stack` and `ftrace:user_stack` that has the addresses.
+pub const STACK_FIELD: &str = "caller";
+
+/// What the names of fields begin with in which probes keep the places that they were hit at
+/// (kernel/trace/trace_probe.h, `FIELD_STRING_IP` and others).
+const PROBE_PLACE: &str = "__probe_";
 
 /// Everything about one event that printing its records needs.
 #[derive(Clone, Debug)]
@@ -57,6 +66,12 @@ impl Printer {
         }
     }
 
+    /// Whether the records are stacks, of the kernel or of a process: addresses in the field [`STACK_FIELD`],
+    /// the innermost first.
+    pub fn is_stack(&self) -> bool {
+        self.is_kernel_stack() || self.system == "ftrace" && self.format.name == "user_stack"
+    }
+
     /// Whether the records are stacks of the kernel, each belonging to the event before it on its CPU.
     pub fn is_kernel_stack(&self) -> bool {
         matches!(self.special, Special::Stack(_))
@@ -99,6 +114,28 @@ impl Printer {
     /// `__print_symbolic` and `__print_flags`.
     pub fn value_names(&self, field: &Field) -> Vec<(&[u8], u64)> {
         self.print_fmt.as_ref().map(|print_fmt| print_fmt.value_names(field.offset)).unwrap_or_default()
+    }
+
+    /// Whether a field of the event's own is an address, or an array of them, by its type, by the conversion
+    /// that prints it, or because it is a place that a probe or a stack has. `None` for other fields.
+    pub fn address(&self, field: &Field) -> Option<AddressKind> {
+        let is_place = self.is_stack() && field.name == STACK_FIELD || field.name.starts_with(PROBE_PLACE);
+        if is_place && field.element_size().is_none_or(|size| size == u32::from(self.machine.long_size)) {
+            return Some(AddressKind::Symbol);
+        }
+        let printed = self.print_fmt.as_ref().ok().and_then(|print_fmt| print_fmt.address(field));
+        printed.or_else(|| field.type_text.contains('*').then_some(AddressKind::Number))
+    }
+
+    /// Whether the `print fmt` prints names for the values of a field.
+    pub fn named(&self, field: &Field) -> Option<NamedField> {
+        self.print_fmt.as_ref().ok().and_then(|print_fmt| print_fmt.named(field.offset))
+    }
+
+    /// The name of a field's value in a record, as the kernel prints it: one name, or those of all flags that
+    /// are set. `None` for a value without a name.
+    pub fn value_text(&self, field: NamedField, record: &[u8], symbols: &dyn Symbols) -> Option<Vec<u8>> {
+        self.print_fmt.as_ref().ok().and_then(|print_fmt| print_fmt.value_text(field, record, symbols))
     }
 
     /// Prints a record as the kernel does, without the event's name before it.

@@ -19,6 +19,7 @@
 //! | `spec` | printf conversions |
 //! | `resolve` | numbers for names, in the text itself |
 //! | `names` | names that a text has for values of a field |
+//! | `fields` | which fields are addresses, and which have a text for their values |
 //! | `eval` | values, and the text of a record |
 //! | `number`, `pointer`, `nvme` | how values are written |
 //! | `raw` | fields one by one |
@@ -31,6 +32,7 @@ mod ctype;
 mod error;
 mod eval;
 mod expr;
+mod fields;
 mod names;
 mod number;
 mod nvme;
@@ -45,10 +47,11 @@ mod tests;
 mod token;
 
 pub use error::{PrintFmtError, PrintFmtErrorKind};
+pub use fields::{AddressKind, NamedField};
 pub use raw::RawFields;
 pub use resolve::resolve_names;
 
-use super::format::Format;
+use super::format::{Field, Format};
 use super::output::{Limited, Output};
 use super::record::Machine;
 use super::symbols::{Names, Symbols};
@@ -108,6 +111,34 @@ impl PrintFmt {
     /// The names that the text has for the values of the field at an offset.
     pub fn value_names(&self, offset: u32) -> Vec<(&[u8], u64)> {
         names::of_field(&self.pieces, offset)
+    }
+
+    /// Whether the text prints the field as an address.
+    pub fn address(&self, field: &Field) -> Option<AddressKind> {
+        fields::address(&self.pieces, field)
+    }
+
+    /// Whether the text prints names for the values of the field at an offset.
+    pub fn named(&self, offset: u32) -> Option<NamedField> {
+        fields::named(&self.pieces, offset)
+    }
+
+    /// The name of a field's value in a record, as the kernel prints it: one name, or those of all flags that
+    /// are set. `None` for a value without a name.
+    pub fn value_text(&self, field: NamedField, record: &[u8], symbols: &dyn Symbols) -> Option<Vec<u8>> {
+        let mut text = Vec::new();
+        let context = eval::Context::new(record, self.machine, symbols, self.pointers);
+        context.pieces(&mut Limited::new(&mut text, MAX_TEXT), field.piece(&self.pieces), false);
+        // The layout of the line is not part of the name.
+        let name = text.trim_ascii();
+        if fields::is_number(name) {
+            return None;
+        }
+        let start = text.len() - text.trim_ascii_start().len();
+        let len = name.len();
+        text.truncate(start + len);
+        text.drain(..start);
+        Some(text)
     }
 
     /// Prints a record.

@@ -17,7 +17,7 @@ pub(super) fn of_field(pieces: &[Piece], offset: u32) -> Vec<(&[u8], u64)> {
 }
 
 /// Whether an expression has the field at an offset in it, and no other.
-fn loads_only(expr: &Expr, wanted: u32) -> bool {
+pub(super) fn loads_only(expr: &Expr, wanted: u32) -> bool {
     let mut found = false;
     let mut others = false;
     each(expr, &mut |expr| {
@@ -40,7 +40,7 @@ fn in_pieces<'e>(pieces: &'e [Piece], visit: &mut dyn FnMut(&'e Expr)) {
 }
 
 /// Visits an expression and all in it. It is no deeper than the parser lets it be.
-fn each<'e>(expr: &'e Expr, visit: &mut dyn FnMut(&'e Expr)) {
+pub(super) fn each<'e>(expr: &'e Expr, visit: &mut dyn FnMut(&'e Expr)) {
     visit(expr);
     match expr {
         Expr::Const(_)

@@ -132,7 +132,8 @@ fn conversion(pieces: &[Piece], start: usize, field: &Field) -> Option<(usize, b
     None
 }
 
-fn is_field(expr: &Expr, field: &Field) -> bool {
+/// Whether an expression is the field itself, if cast to another type.
+pub(super) fn is_field(expr: &Expr, field: &Field) -> bool {
     match expr {
         Expr::Load { offset, .. } => *offset == field.offset,
         Expr::Cast(_, inner) => is_field(inner, field),
