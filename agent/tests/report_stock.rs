@@ -144,8 +144,8 @@ fn json_has_the_fields() {
     let first = text.lines().next().unwrap();
     let expected = concat!(
         r#"{"timestamp":44126646670,"cpu":1,"pid":285,"comm":"w.sh","buffer":"","lost":0,"flags":0,"#,
-        r#""preempt_count":0,"system":"kprobes","event":"opens","fields":{"__probe_ip":18446744072201969760,"#,
-        r#""dfd":-100,"path":"/tmp/w.sh","flags":557056}}"#
+        r#""preempt_count":0,"system":"kprobes","event":"opens","fields":{"__probe_ip":"0xffffffffa6242060","#,
+        r#""dfd":-100,"path":"/tmp/w.sh","flags":557056},"symbols":{"__probe_ip":"do_sys_openat2"}}"#
     );
     assert_eq!(first, expected);
 }

@@ -207,6 +207,11 @@ fn compare_lttng(event: &Event, record: &Kernel) {
 /// Whether `report --json` shows this value.
 fn is_told(value: &Value, told: &serde_json::Value) -> bool {
     match (value, told) {
+        // JSON has addresses as hexadecimal texts.
+        (Value::Number(number, _), serde_json::Value::String(address)) => {
+            let digits = address.strip_prefix("0x");
+            digits.and_then(|digits| i128::from_str_radix(digits, 16).ok()) == Some(*number)
+        }
         (Value::Number(number, _), told) => {
             told.as_i64().map(i128::from).or(told.as_u64().map(i128::from)) == Some(*number)
         }

@@ -1,4 +1,4 @@
-//! `tracer-agent report`: the records of files as text or JSON.
+//! `tracer-agent report`: the records of files as text, JSON or folded stacks.
 
 mod facts;
 
@@ -16,11 +16,12 @@ use super::tell;
 use super::units::{count, nanoseconds};
 use crate::event::filter::{self, FilterError};
 use crate::input::glob::matches_bytes;
+use crate::input::nearest;
 use crate::report::{Notice, Report, Selection, Style, Summary, TraceFile};
 use crate::terminal::SafeWriter;
 use crate::tracedat::reader::{Corrections, ReadError};
 
-/// When there are colours.
+/// When to use colours.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Color {
     /// On a terminal, unless NO_COLOR is set
@@ -48,7 +49,8 @@ impl Color {
 
 /// Print the events of trace.dat files
 ///
-/// Lines are those of `trace-cmd report`, with the texts of its plugins. Several files are merged by time.
+/// The output is that of `trace-cmd report`, including the texts of its plugins. Several files are merged by
+/// time.
 #[derive(Debug, Default, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct Args {
@@ -56,68 +58,88 @@ pub struct Args {
     #[arg(value_name = "FILE")]
     pub files: Vec<PathBuf>,
 
-    /// A file, as trace-cmd wants them; options for times count for the file before them
+    /// A file, as trace-cmd takes it; timestamp options apply to the preceding file
     #[arg(short = 'i', long = "input", value_name = "FILE")]
     pub inputs: Vec<PathBuf>,
 
-    /// Print times with all digits
+    /// Print timestamps in nanoseconds
     #[arg(short = 't', long = "full-time")]
     pub full_time: bool,
 
-    /// Print the fields instead of the text
+    /// Print the raw fields instead of the formatted text
     #[arg(short = 'R', long = "raw", conflicts_with = "json")]
     pub raw: bool,
 
-    /// Print flags: interrupts off, reschedule, interrupt context, preemption
+    /// Print the latency flags: interrupts off, need-resched, interrupt context, preemption count
     #[arg(short = 'l', long = "latency", conflicts_with = "json")]
     pub latency: bool,
 
-    /// Print texts by the formats alone, without those of plugins
+    /// Format events by their print formats only, without plugins
     #[arg(short = 'N', long = "no-plugins")]
     pub no_plugins: bool,
 
-    /// Print task states with the letters of trace-cmd 3.1 (`SDTtZXxW`) instead of those of the recorded kernel
+    /// Print task states with the letters of trace-cmd 3.1 (`SDTtZXxW`) instead of those of the recorded
+    /// kernel
     ///
-    /// The letters of `sched_switch` are those of the recording's own format, as `trace-cmd report -N` and trace-cmd from 3.2 on with
-    /// libtraceevent 1.8 print them. Older ones have one table for all kernels, in which a zombie is an X and an idle thread a W.
+    /// By default `sched_switch` has the letters of the recording's own format, as with `trace-cmd report -N`
+    /// and trace-cmd 3.2 with libtraceevent 1.8. Older versions use one table for all kernels, in which a
+    /// zombie is an X and an idle thread a W.
     #[arg(long, conflicts_with_all = ["json", "raw", "no_plugins"])]
     pub old_states: bool,
 
-    /// Print JSON: an object a line
+    /// Print JSON: one object a line, as docs/report.md describes it
     #[arg(long)]
     pub json: bool,
 
-    /// Show names of events and losses in colour
+    /// Print one line per stack, `comm;outermost;...;innermost count`, the input of flame graphs
+    /// (flamegraph.pl, inferno, speedscope)
+    ///
+    /// Counts the events that have a stack of the kernel (`record -T`), of the process (`record
+    /// --user-stack`), or both. With FIELD, adds up the field's positive values instead, bytes_alloc for
+    /// example. Events can be selected as for the report.
+    #[arg(
+        long,
+        value_name = "FIELD",
+        num_args = 0..=1,
+        require_equals = true,
+        conflicts_with_all = [
+            "json", "raw", "latency", "wakeups", "ts_diff", "ts_check", "no_plugins", "old_states"
+        ]
+    )]
+    pub folded: Option<Option<String>>,
+
+    /// Colour event names and lost events
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub color: Color,
 
-    /// Show what a filter wants, of trace-cmd's form: `sched_switch: prev_state == 0 && next_pid != 7`
+    /// Show only events that match a filter of trace-cmd's syntax: `sched_switch: prev_state == 0 && next_pid
+    /// != 7`
     ///
-    /// Of several filters one has to want an event.
+    /// Multiple filters are ORed.
     #[arg(short = 'F', long = "filter", value_name = "FILTER")]
     pub filters: Vec<String>,
 
-    /// Leave out what the filters behind this option want
+    /// Hide events that match the filters after this option
     #[arg(short = 'v', long = "invert")]
     pub invert: bool,
 
-    /// Show these CPUs: `0,2-4`
+    /// Show only these CPUs: `0,2-4`
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     pub cpu: Vec<HashSet<u32>>,
 
-    /// Show events of these tasks, and those that wake or switch to them
+    /// Show only events of these tasks, and wakeups of and switches to them
     #[arg(long, value_name = "PID", value_delimiter = ',')]
     pub pid: Vec<u32>,
 
-    /// Show events of tasks of this name; * and ? are wildcards, as in `record --comm`
+    /// Show only events of tasks with this name; * and ? are wildcards, as in `record --comm`
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub comm: Vec<String>,
 
-    /// Leave out events from hard interrupts
+    /// Hide events in hard interrupt context
     #[arg(short = 'I', long = "no-hard-irqs")]
     pub no_hard_irqs: bool,
 
-    /// Leave out events from soft interrupts
+    /// Hide events in soft interrupt context
     #[arg(short = 'S', long = "no-soft-irqs")]
     pub no_soft_irqs: bool,
 
@@ -129,61 +151,61 @@ pub struct Args {
     #[arg(long, value_name = "TIME", value_parser = nanoseconds)]
     pub until: Option<u64>,
 
-    /// Show no more than so many events
+    /// Show at most this many events
     #[arg(long, value_name = "COUNT")]
     pub limit: Option<u64>,
 
-    /// Print how long tasks waited between being woken and running
+    /// Print wakeup latencies: the time from a task's wakeup to its running
     #[arg(short = 'w', long = "wakeups", conflicts_with = "json")]
     pub wakeups: bool,
 
-    /// Print the time since the line before
+    /// Print the time since the previous line
     #[arg(long, conflicts_with = "json")]
     pub ts_diff: bool,
 
-    /// Tell of times that go backwards
+    /// Warn about timestamps that go backwards
     #[arg(long)]
     pub ts_check: bool,
 
-    /// Add so many units of the clock to the times of the file before this option
+    /// Add this many clock units to the timestamps of the preceding file
     #[arg(long, value_name = "OFFSET", allow_negative_numbers = true)]
     pub ts_offset: Vec<i64>,
 
-    /// Print times as they are recorded, without corrections
+    /// Print timestamps as recorded, without corrections
     #[arg(long)]
     pub raw_ts: bool,
 
-    /// Print times as distances from the first event
+    /// Print timestamps relative to the first event
     #[arg(long)]
     pub align_ts: bool,
 
-    /// Do not turn times into dates, for files that were recorded with --date
+    /// Do not convert timestamps to wall time, for files recorded with --date
     #[arg(long)]
     pub nodate: bool,
 
-    /// Look function names up in this copy of /proc/kallsyms, too
+    /// Also look up function names in this copy of /proc/kallsyms
     #[arg(long, value_name = "FILE")]
     pub kallsyms: Option<PathBuf>,
 
-    /// Do not tell of events whose format is not understood
+    /// Suppress warnings
     #[arg(short = 'q', long = "quiet")]
     pub quiet: bool,
 
-    /// What to tell instead of the events
+    /// Print something else instead of the events
     #[command(flatten)]
     pub facts: Facts,
 }
 
-/// What else can be told of a file, instead of its events.
+/// What can be printed instead of the events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::Args)]
 #[group(multiple = true)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 pub struct Facts {
-    /// Print the statistics of the ring buffers at the end of the recording, and exit
+    /// Print the ring buffer statistics at the end of the recording, and exit
     #[arg(long)]
     pub stat: bool,
 
-    /// Print on which kernel it was recorded, and exit
+    /// Print the kernel (uname) of the recording, and exit
     #[arg(long)]
     pub uname: bool,
 
@@ -191,7 +213,7 @@ pub struct Facts {
     #[arg(long)]
     pub version: bool,
 
-    /// Print which CPUs have events, and exit
+    /// Print the CPUs that have events, and exit
     #[arg(long)]
     pub cpus: bool,
 
@@ -211,15 +233,15 @@ pub struct Facts {
     #[arg(short = 'E', long = "event-names")]
     pub event_names: bool,
 
-    /// Tell which formats are not understood, and exit with 1 if there are any
+    /// Print the event formats that cannot be parsed, and exit with 1 if there are any
     #[arg(long)]
     pub check_events: bool,
 
-    /// Print the functions of the file, and exit
+    /// Print the function symbols of the file, and exit
     #[arg(short = 'f', long = "functions")]
     pub functions: bool,
 
-    /// Print the texts that events point to, and exit
+    /// Print the printk format strings of the file, and exit
     #[arg(short = 'P', long = "printk")]
     pub printk: bool,
 
@@ -251,7 +273,7 @@ pub enum ReportError {
         /// The reason.
         source: io::Error,
     },
-    /// It is no trace file, or damaged so early that nothing of it can be read.
+    /// It is not a trace file, or too damaged to read anything.
     #[error("cannot read {path}: {source}{}", repair_hint(.source), path = .path.display())]
     Read {
         /// The file.
@@ -259,7 +281,7 @@ pub enum ReportError {
         /// What is wrong with it.
         source: ReadError,
     },
-    /// A filter that is not understood.
+    /// A filter with a syntax error, or of events or fields that do not exist.
     #[error("{0}")]
     Filter(#[from] FilterError),
     /// Options that do not go together.
@@ -294,8 +316,11 @@ pub fn run<W: Write>(
             result => Ok(result?),
         };
     }
+    if let Some(field) = &args.folded {
+        return fold(args, matches, &files, field.as_deref(), out);
+    }
     if args.wakeups && files.len() > 1 {
-        return Err(ReportError::Usage("-w works with one file".to_owned()));
+        return Err(ReportError::Usage("-w takes one file only".to_owned()));
     }
     match print(args, matches, &files, out) {
         Err(ReportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::Ok),
@@ -335,9 +360,7 @@ fn print<W: Write>(
         out.write_all(b"\n")?;
         return Ok(ExitCode::Ok);
     }
-    // Lines on the same terminal would be torn apart.
-    let on = io::stderr().is_terminal() && !io::stdout().is_terminal();
-    let mut progress = ReadingLine::new(on, files.iter().filter_map(span).reduce(join));
+    let mut progress = progress(files);
     // Lines are made safe where they are made, by all threads, and have colours; objects of JSON have none.
     let lines: &mut dyn Write = if args.json { out } else { out.inner() };
     let summary = report.run(lines, |notice| match notice {
@@ -355,18 +378,94 @@ fn print<W: Write>(
         out.write_all(&summary.wakeups.text())?;
         out.flush()?;
     }
-    if !args.quiet && !summary.is_cut_off {
-        notes(&summary, files);
-        if summary.shown == 0 && args.chooses() {
-            let read = count(summary.records);
-            tell(&format!("tracer-agent: no event matches; {read} were looked at"));
-        }
+    if !summary.is_cut_off {
+        finish(args, &summary, files);
     }
-    let damaged = files.iter().any(|file| !file.reader().problems().is_empty()) || summary.damage.count != 0;
-    Ok(if damaged { ExitCode::Failure } else { ExitCode::Ok })
+    Ok(exit_code(&summary, files))
 }
 
-/// What users should know of the report, on stderr.
+/// Prints stacks with their counts.
+fn fold<W: Write>(
+    args: &Args,
+    matches: &ArgMatches,
+    files: &[TraceFile<File>],
+    field: Option<&str>,
+    out: &mut SafeWriter<W>,
+) -> Result<ExitCode, ReportError> {
+    if let Some(field) = field {
+        has_field(files, field)?;
+    }
+    let report = Report::new(files).select(selection(args, matches, files)?);
+    let mut progress = progress(files);
+    let (folded, summary) = report.fold(field, |notice| {
+        if let Notice::Progress(now) = notice {
+            progress.show(now);
+        }
+    });
+    drop(progress);
+    match out.write_all(&folded.text()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::Ok),
+        result => result?,
+    }
+    finish(args, &summary, files);
+    if !args.quiet {
+        let events = |number: u64| count(number);
+        if folded.is_empty() && folded.without_stack != 0 {
+            tell("tracer-agent: no event has a stack; `record -T` and `record --user-stack` record them");
+        } else if folded.without_stack != 0 {
+            tell(&format!(
+                "tracer-agent: {} events have no stack and are not counted",
+                events(folded.without_stack)
+            ));
+        }
+        if let (Some(field), 1..) = (field, folded.without_value) {
+            let number = events(folded.without_value);
+            tell(&format!("tracer-agent: {number} events have no positive {field} and are not counted"));
+        }
+        if folded.others != 0 {
+            tell("tracer-agent: too many different stacks: the last ones are counted as [other stacks]");
+        }
+    }
+    Ok(exit_code(&summary, files))
+}
+
+/// Whether an event of the files has a field of this name.
+fn has_field(files: &[TraceFile<File>], field: &str) -> Result<(), ReportError> {
+    let events = || files.iter().flat_map(|file| file.events().iter());
+    if events().any(|event| event.field_index(field).is_some()) {
+        return Ok(());
+    }
+    let names = events().flat_map(|event| &event.format().fields).map(|field| field.name.as_str());
+    let near = names.filter_map(|name| Some((nearest::score(field, name)?, name))).min();
+    let hint = near.map_or(String::new(), |(_, name)| format!("; did you mean {name}?"));
+    Err(ReportError::Usage(format!("--folded={field}: no event of the file has such a field{hint}")))
+}
+
+/// The line that shows how far files are read. Lines of a report on the same terminal would be torn apart by
+/// it.
+fn progress(files: &[TraceFile<File>]) -> ReadingLine {
+    let on = io::stderr().is_terminal() && !io::stdout().is_terminal();
+    ReadingLine::new(on, files.iter().filter_map(span).reduce(join))
+}
+
+/// Says on stderr what users should know of what was read.
+fn finish(args: &Args, summary: &Summary, files: &[TraceFile<File>]) {
+    if args.quiet {
+        return;
+    }
+    notes(summary, files);
+    if summary.shown == 0 && args.chooses() {
+        let read = count(summary.records);
+        tell(&format!("tracer-agent: no event matches; {read} were read"));
+    }
+}
+
+fn exit_code(summary: &Summary, files: &[TraceFile<File>]) -> ExitCode {
+    let damaged = files.iter().any(|file| !file.reader().problems().is_empty()) || summary.damage.count != 0;
+    if damaged { ExitCode::Failure } else { ExitCode::Ok }
+}
+
+/// Warnings about the report, on stderr.
 fn notes(summary: &Summary, files: &[TraceFile<File>]) {
     for file in files {
         for problem in file.reader().problems() {
@@ -378,15 +477,18 @@ fn notes(summary: &Summary, files: &[TraceFile<File>]) {
     }
     let more = summary.damage.count - summary.damage.texts.len() as u64;
     if more != 0 {
-        tell(&format!("tracer-agent: and {} more damaged places", count(more)));
+        tell(&format!("tracer-agent: {} more damaged places", count(more)));
     }
     for found in &summary.not_understood {
         let events = count(found.records);
         tell(&match &found.event {
             Some((name, why)) => {
-                format!("tracer-agent: {events} events {name} are shown as their fields: {why}")
+                format!(
+                    "tracer-agent: {events} {name} events are printed as raw fields, as their print format cannot \
+                     be parsed: {why}"
+                )
             }
-            None => format!("tracer-agent: the file has no format for {events} events"),
+            None => format!("tracer-agent: {events} events have no format in the file"),
         });
     }
 }
@@ -418,7 +520,7 @@ fn selection(args: &Args, matches: &ArgMatches, files: &[TraceFile<File>]) -> Re
         let before = pids.len();
         pids.extend(tasks.filter(|(_, name)| matches_bytes(comm.as_bytes(), name)).map(|(pid, _)| pid));
         if pids.len() == before {
-            tell(&format!("tracer-agent: no task of the file is called {comm:?}"));
+            tell(&format!("tracer-agent: the file has no task named {comm:?}"));
         }
     }
     Ok(Selection {
@@ -497,13 +599,13 @@ fn cpu_list(text: &str) -> Result<HashSet<u32>, String> {
     let mut cpus = HashSet::new();
     for part in text.split([',', ':']) {
         let number =
-            |text: &str| text.trim().parse::<u32>().map_err(|_| format!("{text:?} is no number of a CPU"));
+            |text: &str| text.trim().parse::<u32>().map_err(|_| format!("{text:?} is not a CPU number"));
         let (first, last) = match part.split_once('-') {
             Some((first, last)) => (number(first)?, number(last)?),
             None => (number(part)?, number(part)?),
         };
         if first > last || last - first > 1 << 16 {
-            return Err(format!("{part:?} is no range of CPUs"));
+            return Err(format!("{part:?} is not a range of CPUs"));
         }
         cpus.extend(first..=last);
     }

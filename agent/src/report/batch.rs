@@ -1,4 +1,4 @@
-//! Records on their way from the file to their lines.
+//! Batches of records, between reading and formatting.
 
 /// Some records, one after the other, with their bytes.
 #[derive(Debug, Default)]

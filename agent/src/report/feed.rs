@@ -1,4 +1,4 @@
-//! Takes records from files, decides which are shown, and adds what their lines need to know of those before them.
+//! Reads records, selects those to show, and adds the state that their lines need from earlier records.
 
 use std::collections::HashMap;
 
@@ -34,7 +34,8 @@ pub(super) struct Feed<'a> {
     calls: Vec<(u32, usize)>,
     pub(super) damage: Damage,
     pub(super) backwards: Vec<Backwards>,
-    /// Records whose `print fmt` is not understood, by file and event number; records of no known event have number 65536.
+    /// Records whose `print fmt` is not understood, by file and event number; records of no known event have
+    /// number 65536.
     pub(super) not_understood: HashMap<(usize, u32), u64>,
     is_done: bool,
 }

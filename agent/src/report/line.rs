@@ -24,7 +24,8 @@ pub struct Style {
     pub colour: bool,
     /// The lines go to a terminal, which must not obey what names have in them: see [`terminal`].
     pub terminal: bool,
-    /// Task states with the letters of trace-cmd 3.1, instead of those that the recording's format has (`--old-states`).
+    /// Task states with the letters of trace-cmd 3.1, instead of those that the recording's format has
+    /// (`--old-states`).
     pub old_states: bool,
 }
 
@@ -178,8 +179,8 @@ fn latency_flags(out: &mut Vec<u8>, file: &FileView<'_>, record: &[u8]) {
     }
 }
 
-/// Interrupts, rescheduling and context. Of the second flag libtraceevent knows one meaning, by its version, whatever kernel recorded it: `X` up to
-/// 1.8, and `L` since 1.9.
+/// Interrupts, rescheduling and context. Of the second flag libtraceevent knows one meaning, by its version,
+/// whatever kernel recorded it: `X` up to 1.8, and `L` since 1.9.
 fn flag_letters(flags: u64, second: SecondFlag) -> [u8; 3] {
     let has = |bit: u64| flags & bit != 0;
     let means = |meaning| has(flag::SECOND) && second == meaning;

@@ -1,6 +1,7 @@
 //! Text and JSON of the records of files, as `trace-cmd report` prints them.
 //!
-//! [`TraceFile`] is a file with its events and symbols; [`Report`] prints the records of one or several, merged by time.
+//! [`TraceFile`] is a file with its events and symbols; [`Report`] prints the records of one or several,
+//! merged by time.
 //!
 //! ```no_run
 //! use std::fs::File;
@@ -15,19 +16,22 @@
 //! | file | subject |
 //! |---|---|
 //! | `trace_file` | a file, its formats and symbols |
-//! | `view`, `tasks` | what is looked up once and not for every record |
-//! | `feed`, `select`, `wakeup` | records in their order: which are shown, what they know of those before |
-//! | `batch`, `pipeline` | lines made by several threads |
-//! | `line`, `plugin`, `text` | a line of text |
-//! | `json` | an object of JSON |
+//! | `view`, `tasks` | per-file and per-event data, looked up once |
+//! | `feed`, `select`, `wakeup` | records in order: which are selected, and state carried from record to record |
+//! | `batch`, `pipeline` | formatting in several threads |
+//! | `line`, `plugin`, `text` | lines of text |
+//! | `json` | JSON objects |
+//! | `stacks`, `folded` | stacks with their events, and folded stacks |
 
 mod batch;
 mod feed;
+mod folded;
 mod json;
 mod line;
 mod pipeline;
 mod plugin;
 mod select;
+pub(crate) mod stacks;
 mod tasks;
 mod text;
 mod trace_file;
@@ -36,6 +40,7 @@ mod wakeup;
 
 use std::io::{self, Write};
 
+pub use folded::Folded;
 pub use line::Style;
 pub use select::Selection;
 pub use trace_file::TraceFile;
@@ -46,10 +51,10 @@ use feed::{Feed, Wants};
 use plugin::States;
 use view::{FileView, base_name};
 
-/// Damages that are kept in words.
+/// Damaged places that are described; the others are only counted.
 const MAX_DAMAGE: usize = 20;
 
-/// What is printed of the records of some files.
+/// Prints the records of files.
 #[derive(Debug)]
 pub struct Report<'a, S> {
     files: &'a [TraceFile<S>],
@@ -61,7 +66,7 @@ pub struct Report<'a, S> {
     threads: usize,
 }
 
-/// How far it has come.
+/// The progress of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Records that were read.
@@ -70,12 +75,12 @@ pub struct Progress {
     pub timestamp: u64,
 }
 
-/// Something that is told while lines are printed.
+/// A notice while records are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// How far it has come; every few thousand records.
+    /// The progress, every few thousand records.
     Progress(Progress),
-    /// A time that goes backwards, if times are to be checked.
+    /// A timestamp that goes backwards, if that is checked.
     Backwards(Backwards),
 }
 
@@ -90,7 +95,7 @@ pub struct Backwards {
     pub time: u64,
 }
 
-/// What could not be read.
+/// Data that could not be read.
 #[derive(Clone, Debug, Default)]
 pub struct Damage {
     /// How many pages, chunks or CPUs.
@@ -110,7 +115,7 @@ pub struct NotUnderstood {
     pub records: u64,
 }
 
-/// What was printed.
+/// Statistics of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Records that were read.
@@ -125,7 +130,7 @@ pub struct Summary {
     pub wakeups: WakeupTimes,
     /// How many times went backwards, if times were to be checked.
     pub backwards: u64,
-    /// Whether the reader of the output went away before the end.
+    /// Whether the reader of the output closed it before the end.
     pub is_cut_off: bool,
 }
 
@@ -152,7 +157,7 @@ impl<'a, S: Source> Report<'a, S> {
         }
     }
 
-    /// Chooses how lines look.
+    /// Sets the style of lines.
     #[must_use]
     pub fn style(mut self, style: Style) -> Self {
         self.style = style;
@@ -166,39 +171,41 @@ impl<'a, S: Source> Report<'a, S> {
     ///  "system":"sched","event":"sched_wakeup","fields":{"comm":"cat","pid":42,"prio":120,"target_cpu":1}}
     /// ```
     ///
-    /// The time has the clock's unit, mostly nanoseconds, and the file's corrections. `lost` is the number of events that the CPU
-    /// lost right before this one, `null` if it is not known. The top buffer has an empty name. With several files there is a
-    /// `file`. Fields are numbers (addresses, too), strings, arrays of numbers or strings, for sets of CPUs the array of those that
-    /// are in it, for structs the array of their bytes, and `null` where the record does not have them. Events that the file does
-    /// not describe have the `system` and `event` `null`, and an `id`.
+    /// The timestamp is in the clock's unit, mostly nanoseconds, corrected as the file says. `lost` is the
+    /// number of events that the CPU lost right before this one, `null` if that is not known. The top buffer
+    /// has an empty name. With several files there is a `file`. Fields are numbers, strings, addresses as
+    /// `"0x..."`, arrays of these, for sets of CPUs the array of those that are in it, for structs the array
+    /// of their bytes, and `null` where the record does not have them. `symbols` has the symbols of
+    /// addresses, `names` the names of values, each by field, if there are any. Events that the file does not
+    /// describe have the `system` and `event` `null`, and an `id`. docs/report.md describes all of it.
     #[must_use]
     pub fn json(mut self, json: bool) -> Self {
         self.json = json;
         self
     }
 
-    /// Chooses the records.
+    /// Selects the records.
     #[must_use]
     pub fn select(mut self, selection: Selection) -> Self {
         self.selection = selection;
         self
     }
 
-    /// Adds to switches to tasks how long these waited after they were woken.
+    /// Adds the wakeup latency of the next task to switches.
     #[must_use]
     pub fn wakeups(mut self, wakeups: bool) -> Self {
         self.wakeups = wakeups;
         self
     }
 
-    /// Tells of times that go backwards.
+    /// Reports timestamps that go backwards.
     #[must_use]
     pub fn check_times(mut self, check: bool) -> Self {
         self.check_times = check;
         self
     }
 
-    /// How many threads make lines; as many as there are CPUs unless this is called.
+    /// Sets the number of threads that format records; the default is one per CPU.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
@@ -216,15 +223,15 @@ impl<'a, S: Source> Report<'a, S> {
         self.files.iter().zip(names).map(line).collect()
     }
 
-    /// Prints the records. `notice` is told how it goes.
+    /// Prints the records. `notice` is called with progress and warnings.
     ///
     /// # Errors
-    /// Of writing. That the reader of the output went away is none.
+    /// Of writing. A closed pipe is none.
     pub fn run(&self, out: &mut dyn Write, mut notice: impl FnMut(Notice)) -> io::Result<Summary> {
         let plugins = !self.style.plain && !self.style.raw && !self.json;
         let states = if self.style.old_states { States::Old } else { States::OfFormat };
         let views: Vec<_> =
-            self.files.iter().map(|file| FileView::new(file, plugins.then_some(states))).collect();
+            self.files.iter().map(|file| FileView::new(file, plugins.then_some(states), self.json)).collect();
         let buffers = view::buffers(self.files);
         let mut damage = Damage::default();
         let records = self.open(&buffers, &mut damage);
@@ -263,6 +270,33 @@ impl<'a, S: Source> Report<'a, S> {
         summary.not_understood = self.not_understood(&feed);
         summary.damage = feed.damage;
         Ok(summary)
+    }
+
+    /// Counts the stacks of the selected records, or adds up one of their fields: the input of flame graphs.
+    /// Of the summary, only what is about reading is set.
+    pub fn fold(&self, field: Option<&str>, mut notice: impl FnMut(Notice)) -> (Folded, Summary) {
+        let views: Vec<_> = self.files.iter().map(|file| FileView::new(file, None, false)).collect();
+        let buffers = view::buffers(self.files);
+        let mut damage = Damage::default();
+        let records = self.open(&buffers, &mut damage);
+        let mut feed = Feed::new(records, &views, &buffers, &self.selection, Wants::default(), damage);
+        let mut folding = folded::Folding::new(&views, field);
+        let mut batch = batch::Batch::default();
+        while feed.fill(&mut batch, pipeline::MAX_BATCH, pipeline::MAX_BYTES) {
+            for item in &batch.items {
+                if let Some((_, buffer)) = buffers.get(item.buffer as usize) {
+                    folding.record(buffer, item, &batch.data);
+                }
+            }
+            notice(Notice::Progress(Progress { records: feed.records_read, timestamp: feed.timestamp }));
+        }
+        let summary = Summary {
+            records: feed.records_read,
+            shown: feed.shown,
+            damage: std::mem::take(&mut feed.damage),
+            ..Summary::default()
+        };
+        (folding.finish(), summary)
     }
 
     fn open(

@@ -1,7 +1,7 @@
-//! Lines made by several threads, written in order.
+//! Formats records in several threads and writes the lines in order.
 //!
-//! The calling thread reads, and writes; the others make lines. What is on its way at one time is bounded, and so is the text
-//! of each batch: records of a hostile file can have very long lines.
+//! The calling thread reads and writes; the others format. The number of batches in flight and the text of
+//! each batch are bounded, as records of a hostile file can have very long lines.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
@@ -12,12 +12,13 @@ use std::thread;
 use super::batch::{Batch, Item};
 use super::feed::Feed;
 
-/// Records of the first batch, so that the first lines come at once; each batch has twice as many as the one before.
+/// Records of the first batch, so that the first lines come at once; each batch has twice as many as the one
+/// before.
 const FIRST_BATCH: usize = 32;
 /// Records of a batch, at most.
-const MAX_BATCH: usize = 4096;
+pub(super) const MAX_BATCH: usize = 4096;
 /// Bytes of records of a batch, about.
-const MAX_BYTES: usize = 256 << 10;
+pub(super) const MAX_BYTES: usize = 256 << 10;
 /// Bytes of text that a thread makes of a batch. The lines behind are made when they are written.
 const MAX_TEXT: usize = 8 << 20;
 /// Most threads: each has memory for two batches.
@@ -57,7 +58,8 @@ pub(super) fn default_threads() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get).min(MAX_THREADS)
 }
 
-/// Writes the line of every record that `feed` gives. `line` prints one; `after` is called behind every batch.
+/// Writes the line of every record that `feed` gives. `line` prints one; `after` is called behind every
+/// batch.
 pub(super) fn run(
     feed: &mut Feed<'_>,
     threads: usize,
@@ -105,7 +107,7 @@ impl Flow {
         out: &mut dyn Write,
         after: &mut impl FnMut(&mut Feed<'_>),
     ) -> io::Result<()> {
-        let failed = || io::Error::other("a thread that makes lines has failed");
+        let failed = || io::Error::other("a formatting thread has failed");
         let mut more = true;
         loop {
             while more && self.next - self.written < in_flight as u64 {

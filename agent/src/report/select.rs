@@ -1,4 +1,4 @@
-//! Which records are shown.
+//! Selection of records.
 
 use std::collections::HashSet;
 
@@ -6,14 +6,15 @@ use super::line::flag;
 use super::view::{EventView, FileView};
 use crate::event::filter;
 
-/// Which records are shown. The empty selection shows all.
+/// The records to show. An empty selection shows all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     /// Only these CPUs.
     pub cpus: Option<HashSet<u32>>,
     /// Only events of these tasks, and those that wake or switch to them: `common_pid`, `pid` or `next_pid`.
     pub pids: Option<HashSet<u32>>,
-    /// Only what these filters want (`-F`): those of each file, in the order of the files. A file without has none.
+    /// Only what these filters want (`-F`): those of each file, in the order of the files. A file without has
+    /// none.
     pub filters: Vec<filter::Selection>,
     /// None from hard interrupts (`-I`).
     pub no_hard_irqs: bool,

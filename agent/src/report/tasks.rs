@@ -1,4 +1,4 @@
-//! Names of tasks, as the first column shows them.
+//! Task names, as in the first column of a line.
 
 use std::collections::HashMap;
 use std::sync::RwLock;
@@ -6,13 +6,14 @@ use std::sync::RwLock;
 use super::text::{right, signed_left};
 use crate::tracedat::Cmdlines;
 
-/// Pids above this are looked up more slowly. Linux has none above (PID_MAX_LIMIT of include/linux/threads.h).
+/// Pids above this are looked up more slowly. Linux has none above (PID_MAX_LIMIT of
+/// include/linux/threads.h).
 const MAX_PID: usize = 4 << 20;
 
 /// The names of a file's tasks.
 ///
-/// Those that the file lists are known from the start. Of others the scheduler's events tell the names; they hold for the records
-/// behind, so that each is kept with the number of its record.
+/// Those that the file lists are known from the start. Of others the scheduler's events tell the names; they
+/// hold for the records behind, so that each is kept with the number of its record.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
     /// Start and length of each head, by pid.

@@ -1,4 +1,4 @@
-//! Numbers and padding for lines of which there are millions.
+//! Fast formatting of numbers and padding.
 
 /// Two digits of each number below 100.
 const PAIRS: &[u8; 200] = b"0001020304050607080910111213141516171819\

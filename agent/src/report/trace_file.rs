@@ -1,7 +1,8 @@
-//! A file with everything that turning its records into text needs.
+//! A trace file with the events and symbols that formatting its records needs.
 
 use std::sync::OnceLock;
 
+use crate::event::syscalls::SyscallTable;
 use crate::event::{EventTable, FormatError, Machine, Names, PointerStyle, Symbol, SymbolTable, Symbols};
 use crate::tracedat::FileOption;
 use crate::tracedat::reader::{ReadError, Reader, Source};
@@ -81,13 +82,23 @@ impl<S: Source> TraceFile<S> {
         self.symbols = OnceLock::new();
     }
 
-    /// The symbols of the file, read when they are asked for the first time. A file whose symbols are damaged has none.
+    /// The symbols of the file, read when they are asked for the first time. A file whose symbols are damaged
+    /// has none.
     pub fn symbols(&self) -> &SymbolTable {
         self.symbols.get_or_init(|| {
             let mut text = self.extra_symbols.clone();
             text.extend(self.reader.kallsyms().unwrap_or_default());
             let texts = &self.reader.metadata().printk;
             SymbolTable::parse(text).with_texts(texts.iter().map(|(at, text)| (*at, text.as_str())))
+        })
+    }
+
+    /// The system calls of the machine that it was recorded on, if the file names that and it is a known one.
+    pub fn syscalls(&self) -> Option<SyscallTable> {
+        self.reader.facts().find_map(|fact| match fact {
+            // As `uname -snrm` prints it.
+            FileOption::Uname(text) => SyscallTable::of_machine(text.split_whitespace().next_back()?),
+            _ => None,
         })
     }
 
@@ -112,7 +123,8 @@ impl<S: Source> TraceFile<S> {
         self.reader.facts().any(|fact| matches!(fact, FileOption::TraceClock(_)))
     }
 
-    /// Whether times count nanoseconds, so that they are shown as seconds. Of a file that names no clock, they do.
+    /// Whether times count nanoseconds, so that they are shown as seconds. Of a file that names no clock,
+    /// they do.
     pub fn is_in_nanoseconds(&self) -> bool {
         let Some(clock) = self.clock() else { return true };
         let corrections = self.reader.clock().corrections();
@@ -149,7 +161,8 @@ struct Constants {
 }
 
 impl Constants {
-    /// `writeback_single_inode` prints an age as `(jiffies - REC->dirtied_when) / 250`: the divisor is the kernel's HZ.
+    /// `writeback_single_inode` prints an age as `(jiffies - REC->dirtied_when) / 250`: the divisor is the
+    /// kernel's HZ.
     fn of<S: Source>(reader: &Reader<S>) -> Self {
         let metadata = reader.metadata();
         let formats = metadata.systems.iter().filter(|system| system.name == "writeback");

@@ -1,8 +1,10 @@
-//! What is looked up once per file, event and buffer, and not for every record.
+//! Data that is looked up once per file, event and buffer instead of for every record.
 
+use super::json::Role;
 use super::plugin::{Num, Plugin, States};
 use super::tasks::Tasks;
 use super::trace_file::TraceFile;
+use crate::event::syscalls::SyscallTable;
 use crate::event::{EventTable, Machine, Printer, Symbols};
 use crate::tracedat::reader::Source;
 use crate::tracedat::{FileOption, OptionId};
@@ -18,6 +20,7 @@ pub(super) struct FileView<'a> {
     pub(super) has_clock: bool,
     pub(super) common: Common,
     pub(super) second_flag: SecondFlag,
+    pub(super) syscalls: Option<SyscallTable>,
     events: Vec<EventView<'a>>,
     /// Place of each number's event, plus one.
     by_id: Vec<u32>,
@@ -31,6 +34,8 @@ pub(super) struct EventView<'a> {
     pub(super) plugin: Option<Plugin>,
     /// Whether its text has line feeds and tabs of its own, rather than of a name in it.
     pub(super) has_lines: bool,
+    /// What JSON has of each of the event's own fields beside its value; nothing for text.
+    pub(super) roles: Box<[Role]>,
     /// The fields that options for tasks ask for.
     pub(super) pid: Option<Num>,
     pub(super) next_pid: Option<Num>,
@@ -60,8 +65,8 @@ impl SecondFlag {
     const LAZY_SINCE: (u32, u32) = (6, 13);
     const LAZY_SINCE_RT: (u32, u32) = (6, 12);
 
-    /// By the kernel that a file names, and by who recorded it: early versions of our own recorder, which leave a ledger, wrote the first on
-    /// every kernel, and later ones do not write the bit.
+    /// By the kernel that a file names, and by who recorded it: early versions of our own recorder, which
+    /// leave a ledger, wrote the first on every kernel, and later ones do not write the bit.
     fn of<'f>(facts: impl Iterator<Item = &'f FileOption>) -> Self {
         let mut is_lazy = false;
         for fact in facts {
@@ -95,8 +100,9 @@ pub(super) struct BufferView<'a> {
 }
 
 impl<'a> FileView<'a> {
-    /// `plugins` is how those tell states, or nothing for texts without plugins.
-    pub(super) fn new<S: Source>(file: &'a TraceFile<S>, plugins: Option<States>) -> Self {
+    /// `plugins` is how those tell states, or nothing for texts without plugins; `json` whether objects are
+    /// made instead.
+    pub(super) fn new<S: Source>(file: &'a TraceFile<S>, plugins: Option<States>, json: bool) -> Self {
         let table: &EventTable = file.events();
         let mut view = Self {
             name: file.name(),
@@ -107,6 +113,7 @@ impl<'a> FileView<'a> {
             has_clock: file.has_clock_option(),
             common: table.iter().next().map_or_else(Common::default, Common::of),
             second_flag: SecondFlag::of(file.reader().facts()),
+            syscalls: file.syscalls(),
             events: Vec::with_capacity(table.len()),
             by_id: Vec::new(),
         };
@@ -115,7 +122,8 @@ impl<'a> FileView<'a> {
             if view.by_id.len() <= id {
                 view.by_id.resize(id + 1, 0);
             }
-            view.events.push(EventView::new(printer, plugins));
+            let roles = if json { Role::of_fields(printer) } else { Box::default() };
+            view.events.push(EventView::new(printer, plugins, roles));
             view.by_id[id] = view.events.len() as u32;
         }
         view
@@ -137,7 +145,7 @@ impl<'a> FileView<'a> {
 }
 
 impl<'a> EventView<'a> {
-    fn new(printer: &'a Printer, plugins: Option<States>) -> Self {
+    fn new(printer: &'a Printer, plugins: Option<States>, roles: Box<[Role]>) -> Self {
         let num = |name| Num::of(printer.format(), name);
         let label = format!(" {}: {:2$}", printer.name(), "", 20_usize.saturating_sub(printer.name().len()));
         let plugin = plugins.and_then(|states| Plugin::of(printer, states));
@@ -151,6 +159,7 @@ impl<'a> EventView<'a> {
             label: label.into_bytes().into(),
             plugin,
             has_lines,
+            roles,
             pid: num("pid"),
             next_pid: num("next_pid"),
         }
@@ -170,8 +179,8 @@ impl Common {
     }
 }
 
-/// The buffers of several files in the order in which stock trace-cmd merges them: the top ones, then the named ones. Of several
-/// parts of the top buffer in one file all come first.
+/// The buffers of several files in the order in which stock trace-cmd merges them: the top ones, then the
+/// named ones. Of several parts of the top buffer in one file all come first.
 pub(super) fn buffers<'a, S: Source>(files: &'a [TraceFile<S>]) -> Vec<(usize, BufferView<'a>)> {
     let mut found: Vec<(usize, BufferView<'a>)> = Vec::new();
     for named in [false, true] {

@@ -1,4 +1,4 @@
-//! How long tasks wait for a CPU between being woken and running (`-w`).
+//! Wakeup latencies: the time from a task's wakeup to its running (`-w`).
 
 use std::collections::HashMap;
 
@@ -87,7 +87,8 @@ impl WakeupTimes {
 }
 
 impl Wakeups {
-    /// Takes a record that is shown. The latency that ends with it, if it is a switch to a task whose wakeup was seen.
+    /// Takes a record that is shown. The latency that ends with it, if it is a switch to a task whose wakeup
+    /// was seen.
     pub(super) fn follow(
         &mut self,
         file: &FileView<'_>,

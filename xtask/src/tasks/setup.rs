@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 16] = [
+const TEST_PROGRAMS: [(&str, &str); 17] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -73,6 +73,8 @@ const TEST_PROGRAMS: [(&str, &str); 16] = [
     ("/usr/bin/babeltrace", "babeltrace"),
     ("/usr/lib/python3/dist-packages/babeltrace/__init__.py", "python3-babeltrace"),
     ("/usr/lib/python3/dist-packages/pip/__init__.py", "python3-pip"),
+    // Checks `report --json` against its schema.
+    ("/usr/lib/python3/dist-packages/jsonschema/__init__.py", "python3-jsonschema"),
     // Man pages and completions.
     ("/usr/bin/man", "man-db"),
     ("/usr/bin/groff", "groff-base"),

@@ -298,7 +298,8 @@ impl Nested {
 }
 
 impl Page {
-    /// The bits of `union kvm_mmu_page_role` as they were when the plugin was written (arch/x86/include/asm/kvm_host.h).
+    /// The bits of `union kvm_mmu_page_role` as they were when the plugin was written
+    /// (arch/x86/include/asm/kvm_host.h).
     fn print(self, record: &[u8], machine: Machine, out: &mut Vec<u8>) {
         let role = self.role.read(record, machine) as u32;
         if machine.endian == Endian::Big {

@@ -1,5 +1,6 @@
-//! The texts that libtraceevent's plugins and trace-cmd itself print instead of the `print fmt` (plugins/*.c of libtraceevent
-//! 1.7, lib/trace-cmd/trace-ftrace.c of trace-cmd 3.1). An event that lacks a field that its plugin prints has its `print fmt`.
+//! The texts that libtraceevent's plugins and trace-cmd itself print instead of the `print fmt` (plugins/*.c
+//! of libtraceevent 1.7, lib/trace-cmd/trace-ftrace.c of trace-cmd 3.1). An event that lacks a field that its
+//! plugin prints has its `print fmt`.
 
 mod kvm;
 mod states;
@@ -559,8 +560,8 @@ fn duration(out: &mut Vec<u8>, nanos: u64) {
     out.extend_from_slice(b"|  ");
 }
 
-/// Two blanks for each function that is above it. The kernel's stacks have no more than 50 (FTRACE_RETFUNC_DEPTH of
-/// include/linux/ftrace.h), and a record may say anything.
+/// Two blanks for each function that is above it. The kernel's stacks have no more than 50
+/// (FTRACE_RETFUNC_DEPTH of include/linux/ftrace.h), and a record may say anything.
 fn indent(out: &mut Vec<u8>, depth: u64) {
     right(out, b"", depth.min(1000) as usize * 2);
 }

@@ -1,15 +1,16 @@
 //! Letters of task states.
 //!
-//! Which bit of `prev_state` means what has changed from kernel to kernel: a dead task was 16 until Linux 4.13 and is 16 again, `x`
-//! became `X`, idle threads and parked ones got letters of their own (`fs/proc/array.c`, `task_state_array`). A recording says it in
-//! the `print fmt` of its `sched_switch`.
+//! Which bit of `prev_state` means what has changed from kernel to kernel: a dead task was 16 until Linux
+//! 4.13 and is 16 again, `x` became `X`, idle threads and parked ones got letters of their own
+//! (`fs/proc/array.c`, `task_state_array`). A recording says it in the `print fmt` of its `sched_switch`.
 
 use crate::event::Printer;
 
 /// Which letters are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum States {
-    /// Those of the recording's own format, as `trace-cmd report -N` and libtraceevent from 1.8 on print them.
+    /// Those of the recording's own format, as `trace-cmd report -N` and libtraceevent from 1.8 on print
+    /// them.
     OfFormat,
     /// Those of libtraceevent 1.7 and before, whatever the kernel.
     Old,
