@@ -12,6 +12,7 @@ use integration_tests::{
     harness::agent,
     trace_cmd::{self, Line},
 };
+use serde_json::Value;
 
 const SCHED: &str = "k6.12-sched-irq-timer-zstd.dat";
 
@@ -165,6 +166,251 @@ fn latencies_are_those_of_stocks_text() {
     assert!(number(&few, "overflow") > 0, "{few}");
 }
 
+/// The distributions of `--by` in JSON: what each value has, and the others.
+fn distributions(args: &[&str]) -> (BTreeMap<String, Value>, Value, Value) {
+    let all: Value = serde_json::from_str(&said(&[args, &["--json"]].concat())).unwrap();
+    let rows = all["rows"].as_array().unwrap().iter();
+    let rows = rows.map(|row| (row["by"][0].as_str().unwrap().to_owned(), row.clone())).collect();
+    (rows, all["others"].clone(), all)
+}
+
+/// Fails unless a distribution is that of these times.
+#[track_caller]
+fn assert_distribution(found: &Value, times: &mut [u64]) {
+    times.sort_unstable();
+    let percentile = |percent: usize| times[(times.len() * percent).div_ceil(100) - 1];
+    let sum: u64 = times.iter().sum();
+    for (name, expected) in [
+        ("count", times.len() as u64),
+        ("sum", sum),
+        ("min", times[0]),
+        ("avg", sum / times.len() as u64),
+        ("p50", percentile(50)),
+        ("p90", percentile(90)),
+        ("p99", percentile(99)),
+        ("max", *times.last().unwrap()),
+    ] {
+        assert_eq!(found[name].as_u64(), Some(expected), "{name}: {found}");
+    }
+    for range in found["log2"].as_array().unwrap() {
+        let from = range["from"].as_u64().unwrap();
+        let is_in = |time: &&u64| if from == 0 { **time == 0 } else { **time >= from && **time / 2 < from };
+        let expected = times.iter().filter(is_in).count() as u64;
+        assert_eq!(range["count"].as_u64(), Some(expected), "from {from}: {found}");
+    }
+}
+
+#[test]
+fn off_cpu_times_of_threads_are_those_of_stocks_text() {
+    let path = recording(SCHED);
+    let mut off: BTreeMap<String, u64> = BTreeMap::new();
+    let mut times: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for line in raw(&path).iter().filter(|line| line.event == "sched_switch") {
+        let [prev, next] = ["prev_pid", "next_pid"].map(|name| field(line, name).unwrap());
+        if let Some(start) = off.remove(&next) {
+            times.entry(next).or_default().push(line.time - start);
+        }
+        off.insert(prev, line.time);
+    }
+    let file = path.to_str().unwrap();
+    let question =
+        ["hist", file, "--from", "sched_switch", "--to", "sched_switch", "--key", "prev_pid=next_pid"];
+    let (rows, others, _) =
+        distributions(&[&question[..], &["--by", "prev_pid.hex", "--top", "1000"]].concat());
+    assert!(rows.len() > 8 && rows.len() == times.len() && others.is_null(), "{rows:?}");
+    for (pid, times) in &mut times {
+        assert_distribution(&rows[&format!("{:#x}", pid.parse::<u32>().unwrap())], times);
+    }
+    // Those with the largest totals, and the rest as one; threads by name.
+    let mut order: Vec<_> = times.values().map(|times| (times.iter().sum::<u64>(), times.clone())).collect();
+    order.sort_by_key(|(sum, _)| std::cmp::Reverse(*sum));
+    let mut rest: Vec<u64> = order[2..].iter().flat_map(|(_, times)| times).copied().collect();
+    let (rows, others, all) = distributions(&[&question[..], &["--by", "prev_pid", "--top", "2"]].concat());
+    assert_eq!(rows.len(), 2);
+    assert_distribution(&others, &mut rest);
+    assert_eq!((all["distinct"].as_u64(), all["more"].as_bool()), (Some(times.len() as u64), Some(false)));
+    let first = &all["rows"][0];
+    assert_eq!(first["sum"].as_u64(), Some(order[0].0));
+    let text = said(&[&question[..], &["--by", "prev_pid", "--top", "2"]].concat());
+    let names: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(names[0], "prev_pid");
+    assert_eq!(names[1], first["by"][0].as_str().unwrap());
+    let (comm, pid) = names[1].rsplit_once('-').unwrap();
+    let line = raw(&path).into_iter().find(|line| line.pid.to_string() == pid).unwrap();
+    assert_eq!(comm, line.comm);
+    assert!(text.contains(&format!("({} others)", times.len() - 2)) && text.contains(" - "), "{text}");
+    // Memory is bounded: threads that find no room are among the others.
+    let (rows, others, few) =
+        distributions(&["hist", file, "sched_switch", "next_prio", "--by", "next_pid", "--max-keys", "3"]);
+    assert_eq!(
+        (few["distinct"].as_u64(), few["more"].as_bool(), rows.len()),
+        (Some(3), Some(true), 3),
+        "{few}"
+    );
+    let switches = raw(&path).iter().filter(|line| line.event == "sched_switch").count() as u64;
+    let shown: u64 = rows.values().map(|row| row["count"].as_u64().unwrap()).sum();
+    assert_eq!(others["count"].as_u64(), Some(switches - shown), "{few}");
+}
+
+#[test]
+fn latencies_of_system_calls_are_those_of_stocks_text() {
+    let path = recording("k6.12-instances.dat");
+    let header = std::fs::read_to_string("/usr/include/x86_64-linux-gnu/asm/unistd_64.h").unwrap();
+    let name = |number: &str| {
+        let number = format!(" {number}");
+        let line = header.lines().find(|line| line.ends_with(&number)).unwrap();
+        line.strip_prefix("#define __NR_").unwrap().strip_suffix(&number).unwrap().to_owned()
+    };
+    let mut begun: BTreeMap<u32, (u64, String)> = BTreeMap::new();
+    let mut times: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for line in raw(&path) {
+        match line.event.as_str() {
+            "sys_enter" => {
+                begun.insert(line.pid, (line.time, field(&line, "id").unwrap()));
+            }
+            "sys_exit" => {
+                if let Some((start, id)) = begun.remove(&line.pid) {
+                    times.entry(name(&id)).or_default().push(line.time - start);
+                }
+            }
+            _ => {}
+        }
+    }
+    let file = path.to_str().unwrap();
+    let question =
+        ["hist", file, "--from", "sys_enter", "--to", "sys_exit", "--key", "common_pid", "--by", "id"];
+    let (rows, others, _) = distributions(&[&question[..], &["--top", "1000"]].concat());
+    assert!(rows.len() > 20 && rows.len() == times.len() && others.is_null(), "{:?}", rows.keys());
+    for (call, times) in &mut times {
+        assert_distribution(&rows[call], times);
+    }
+}
+
+#[test]
+fn values_have_a_distribution_for_each_key() {
+    let path = recording("k6.12-all-mono.dat");
+    let mut sizes: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut results: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut negative = 0;
+    for line in raw(&path) {
+        match line.event.as_str() {
+            "kmalloc" => {
+                let size = field(&line, "bytes_alloc").unwrap().parse().unwrap();
+                sizes.entry(line.comm.clone()).or_default().push(size);
+            }
+            "sys_exit" => match u64::try_from(field(&line, "ret").unwrap().parse::<i64>().unwrap()) {
+                Ok(result) => results.entry(line.cpu.to_string()).or_default().push(result),
+                Err(_) => negative += 1,
+            },
+            _ => {}
+        }
+    }
+    let file = path.to_str().unwrap();
+    for (question, mut expected, left_out) in [
+        (["kmalloc", "bytes_alloc", "--by", "COMM"], sizes, 0),
+        (["sys_exit", "ret", "--by", "CPU"], results, negative),
+    ] {
+        let (rows, others, all) = distributions(&[&["hist", file][..], &question].concat());
+        assert!(!rows.is_empty() && rows.len() == expected.len() && others.is_null(), "{all}");
+        for (key, numbers) in &mut expected {
+            assert_distribution(&rows[key], numbers);
+        }
+        assert_eq!(all["negative"].as_u64(), Some(left_out), "{all}");
+    }
+}
+
+#[test]
+fn stacks_are_a_tree_with_the_numbers_of_stocks_text() {
+    let path = recording("k6.12-stacks.dat");
+    let file = path.to_str().unwrap();
+    let report = trace_cmd::report(&path, &[]);
+    let events = report.lines().filter(|line| line.contains(" mm_page_alloc: ")).count();
+    let outermost = |name: &str| {
+        // The last frame of each stack of an allocation; stacks of switches end elsewhere.
+        let lines: Vec<_> = report.lines().collect();
+        let is_last = |pair: &&[&str]| pair[0].contains(name) && !pair[1].starts_with("=> ");
+        lines.windows(2).filter(is_last).count()
+    };
+    let text = said(&["hist", file, "mm_page_alloc", "stacktrace"]);
+    let faults = outermost("=> asm_exc_page_fault ");
+    assert!(faults > 100);
+    let share = faults as f64 * 100.0 / events as f64;
+    assert!(text.contains(&format!("--{share:.2}%--asm_exc_page_fault ({faults})")), "{text}");
+    assert!(text.contains(&format!("\n{events} events, ")), "{text}");
+    // Records of stacks by themselves, another key above them, a limit, a field that is added up.
+    let own = said(&["hist", file, "kernel_stack", "caller", "--limit", "1"]);
+    let stacks = report.matches(" kernel_stack: ").count();
+    assert!(own.contains(&format!("\n{} {:03} events, ", stacks / 1000, stacks % 1000)), "{own}");
+    assert!(own.contains(" other stacks] ("), "{own}");
+    let by_comm = said(&["hist", file, "mm_page_alloc", "COMM", "stacktrace"]);
+    assert!(by_comm.contains("%--w.sh ("), "{by_comm}");
+    let orders: u64 = report
+        .lines()
+        .filter_map(|line| line.split_once(" order=")?.1.split(' ').next()?.parse::<u64>().ok())
+        .sum();
+    let json: Value =
+        serde_json::from_str(&said(&["hist", file, "mm_page_alloc", "stacktrace", "-a", "order", "--json"]))
+            .unwrap();
+    assert_eq!(json["total"].as_u64(), Some(orders), "{json}");
+    assert!(json["stacks"][0]["stack"].as_array().unwrap().len() > 3, "{json}");
+}
+
+#[test]
+fn the_file_is_trace_dat_unless_one_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let hist = |args: &[&str]| {
+        let output = agent(dir.path(), ["hist"].iter().chain(args)).output().unwrap();
+        let err = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), err)
+    };
+    let (code, _, err) = hist(&["sched_switch"]);
+    assert_eq!(
+        (code, err.contains("cannot open trace.dat"), err.contains("is taken for an EVENT")),
+        (Some(1), true, true),
+        "{err}"
+    );
+    let path = recording(SCHED);
+    let file = path.to_str().unwrap();
+    std::fs::copy(&path, dir.path().join("trace.dat")).unwrap();
+    // A file without the ending is one, too.
+    std::fs::copy(&path, dir.path().join("recording")).unwrap();
+    let expected = said(&["hist", file, "sched_switch", "next_pid"]);
+    for args in [
+        &["sched_switch", "next_pid"][..],
+        &["trace.dat", "sched_switch", "next_pid"],
+        &["recording", "sched_switch", "next_pid"],
+        &["-i", file, "sched_switch", "next_pid"],
+    ] {
+        assert_eq!(hist(args), (Some(0), expected.clone(), String::new()), "{args:?}");
+    }
+    assert_eq!(hist(&["sched_switch", "event"]), hist(&["sched_switch"]));
+    let (code, _, err) = hist(&[]);
+    assert_eq!((code, err.contains("hist needs an EVENT")), (Some(2), true), "{err}");
+    // The one other command that reads a file and had no default.
+    let export = agent(dir.path(), ["export", "--format", "ctf", "-q", "exported"]).output().unwrap();
+    assert!(export.status.success() && dir.path().join("exported/metadata").is_file(), "{export:?}");
+    // Pairs without a key name the likely one.
+    for (from, to, key) in [
+        ("sched_waking", "sched_switch", "--key pid=next_pid "),
+        ("sched_switch", "sched_switch", "--key prev_pid=next_pid "),
+        ("softirq_entry", "softirq_exit", "--key CPU "),
+        ("irq_handler_entry", "irq_handler_exit", "--key CPU "),
+        ("hrtimer_start", "hrtimer_expire_entry", "--key hrtimer "),
+    ] {
+        let (code, _, err) = hist(&["--from", from, "--to", to]);
+        assert!(code == Some(0) && err.contains("without --key") && err.contains(key), "{from}: {err}");
+        let key = key.trim_start_matches("--key ").trim_end();
+        let (code, _, err) = hist(&["--from", from, "--to", to, "--key", key]);
+        assert_eq!((code, err.as_str()), (Some(0), ""), "{from}");
+    }
+    // The help has all modifiers.
+    let (_, help, _) = hist(&["--help"]);
+    for modifier in [".hex", ".sym ", ".sym-offset", ".syscall", ".execname", ".log2", ".buckets=N", ".name"]
+    {
+        assert!(help.contains(modifier), "{modifier}: {help}");
+    }
+}
+
 #[test]
 fn recordings_are_compared() {
     let dir = tempfile::tempdir().unwrap();
@@ -189,7 +435,7 @@ fn recordings_are_compared() {
         assert!(json.contains(&expected), "{expected} is not in {json}");
     }
     let text = String::from_utf8(run(&["diff", a, b, "--values", "--ignore", "common_pid"]).stdout).unwrap();
-    for part in ["EVENTS by kind", "EVENTS by CPU", "VALUES that differ", "RECORDS without a partner"] {
+    for part in ["EVENTS by kind", "EVENTS by CPU", "VALUES that differ", "RECORDS without a counterpart"] {
         assert!(text.contains(part), "{part} is not in {text}");
     }
     assert!(run(&["diff", a, b, "--quiet"]).stdout.is_empty());
@@ -203,7 +449,15 @@ fn mistakes_are_explained() {
         (&["hist", file, "sched_switch", "next_pidd"][..], 2, "did you mean next_pid"),
         (&["hist", file, "sched_swich", "next_pid"], 2, "did you mean `sched/sched_switch`"),
         (&["hist", file, "sched_switch", "next_pid.what"], 2, "there is no `.what`; there are .hex .sym"),
-        (&["hist", file, "sched_switch", "next_pid.syscall"], 2, "no names for the numbers of system calls"),
+        (&["hist", file, "sched_switch", "next_comm", "--by", "CPU", "--value", "next_pid"], 2, "--value"),
+        (&["hist", file, "sched_switch", "--by", "CPU"], 2, "hist EVENT FIELD --by KEY"),
+        (&["hist", file, "sched_switch", "next_pid", "--by", "stacktrace"], 2, "counted as a tree"),
+        (&["hist", file, "sched_switch", "next_pid", "--top", "3"], 2, "--by"),
+        (
+            &["hist", file, "--from", "sched_waking", "--to", "sched_switch", "--by", "nothing"],
+            2,
+            "has a field `nothing`",
+        ),
         (&["hist", file, "sched_switch", "next_pid", "--sort", "size"], 2, "--sort size: sort by count"),
         (&["hist", file, "--from", "sched_waking"], 2, "--to"),
         (&["hist", file], 2, "EVENT"),

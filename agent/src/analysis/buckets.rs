@@ -1,13 +1,15 @@
 //! Numbers counted by size, and percentiles of them.
 
-/// Numbers that are kept one by one, so that percentiles are exact.
-const EXACT: usize = 1 << 20;
+/// Numbers that are kept one by one unless told otherwise, so that percentiles are exact.
+pub(super) const EXACT: usize = 1 << 20;
 /// Buckets between a power of two and the next, for more numbers: each is less than 1 % wide.
 const PER_POWER: u32 = 128;
 
-/// Counts numbers. Up to a million of them percentiles are exact, behind that less than 1 % too high.
-#[derive(Clone, Debug, Default)]
+/// Counts numbers. Up to a million of them percentiles are exact; of more they are less than 1 % too high.
+#[derive(Clone, Debug)]
 pub struct Buckets {
+    /// How many numbers are kept one by one.
+    most_exact: usize,
     exact: Vec<u64>,
     /// Counts by bucket, once there are too many numbers.
     counts: Vec<u64>,
@@ -18,7 +20,19 @@ pub struct Buckets {
     most: u64,
 }
 
+impl Default for Buckets {
+    fn default() -> Self {
+        Self::with_exact(EXACT)
+    }
+}
+
 impl Buckets {
+    /// Buckets whose percentiles are exact for so many numbers, each of which takes 8 bytes.
+    pub fn with_exact(most_exact: usize) -> Self {
+        let (exact, counts, powers) = (Vec::new(), Vec::new(), Vec::new());
+        Self { most_exact, exact, counts, powers, count: 0, sum: 0, least: 0, most: 0 }
+    }
+
     /// Counts a number.
     pub fn add(&mut self, number: u64) {
         self.least = if self.count == 0 { number } else { self.least.min(number) };
@@ -31,7 +45,7 @@ impl Buckets {
         self.powers[power(number)] += 1;
         if !self.counts.is_empty() {
             self.counts[bucket(number)] += 1;
-        } else if self.exact.len() < EXACT {
+        } else if self.exact.len() < self.most_exact {
             self.exact.push(number);
         } else {
             self.counts = vec![0; bucket(u64::MAX) + 1];
@@ -44,6 +58,11 @@ impl Buckets {
     /// How many numbers there are.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Their sum.
+    pub fn sum(&self) -> u128 {
+        self.sum
     }
 
     /// The smallest; 0 if there are none.
@@ -61,8 +80,8 @@ impl Buckets {
         (self.sum / u128::from(self.count.max(1))) as u64
     }
 
-    /// For each of these percentages, in ascending order of number, the smallest number that so many percent of the numbers do not
-    /// exceed.
+    /// For each of these percentages, in ascending order of number, the smallest number that so many percent
+    /// of the numbers do not exceed.
     pub fn percentiles<const N: usize>(&self, percent: [u64; N]) -> [u64; N] {
         let mut sorted = self.exact.clone();
         sorted.sort_unstable();
@@ -80,8 +99,8 @@ impl Buckets {
         })
     }
 
-    /// How many numbers there are by power of two: the first number of each range, and the count. Ranges between the smallest and the
-    /// largest are all there; 0 has its own.
+    /// How many numbers there are by power of two: the first number of each range, and the count. Ranges
+    /// between the smallest and the largest are all there; 0 has its own.
     pub fn powers(&self) -> impl Iterator<Item = (u64, u64)> {
         let used = if self.count == 0 { 0..0 } else { power(self.least)..power(self.most) + 1 };
         used.map(|power| (if power == 0 { 0 } else { 1 << (power - 1) }, self.powers[power]))

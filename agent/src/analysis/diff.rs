@@ -1,4 +1,4 @@
-//! What two recordings do not have in common.
+//! Differences of two recordings.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -13,15 +13,16 @@ use crate::tracedat::reader::{ReadError, Source};
 pub struct Options {
     /// Formats.
     pub formats: bool,
-    /// Numbers of events, by kind and by CPU.
+    /// Event counts, by type and by CPU.
     pub counts: bool,
     /// Lost events, by CPU.
     pub losses: bool,
-    /// The values of records, pair by pair: the first of an event on a CPU in a thread with the first of the other recording.
+    /// Field values, record by record: the nth one of an event, CPU and thread with the nth one of the other
+    /// recording.
     pub values: bool,
     /// Fields whose values are not compared.
     pub ignored: BTreeSet<String>,
-    /// Most records that wait for their partner.
+    /// Most records that wait for their counterparts.
     pub most_waiting: usize,
 }
 
@@ -38,34 +39,34 @@ impl Default for Options {
     }
 }
 
-/// A pair of numbers that are not the same: in the first recording and in the second.
+/// Two different numbers: of the first recording and of the second.
 pub type Both = (u64, u64);
 
-/// Records of an event in a thread that have no partner yet.
+/// Records of an event in a thread that have no counterpart yet.
 type Waiting = VecDeque<Box<[u8]>>;
 
-/// What is different. Events are called `system:name`.
+/// The differences. Events are named `system:name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
-    /// Events that only the first recording describes.
+    /// Events only in the first recording.
     pub only_first: Vec<String>,
-    /// Events that only the second one describes.
+    /// Events only in the second one.
     pub only_second: Vec<String>,
-    /// Events whose formats differ, and in what.
+    /// Events whose formats differ, and the differences.
     pub formats: BTreeMap<String, Vec<String>>,
-    /// Events of which there are not equally many.
+    /// Events with different counts.
     pub counts: BTreeMap<String, Both>,
-    /// Buffers and CPUs with not equally many events.
+    /// Buffers and CPUs with different numbers of events.
     pub cpus: BTreeMap<(String, u32), Both>,
-    /// Buffers and CPUs that did not lose equally many events.
+    /// Buffers and CPUs with different numbers of lost events.
     pub losses: BTreeMap<(String, u32), Both>,
     /// Pairs of records that were compared.
     pub pairs: u64,
     /// Pairs that differ in a field, by event and field, and the first of them.
     pub values: BTreeMap<(String, String), (u64, String)>,
-    /// Records without a partner: of the first recording and of the second.
+    /// Records without a counterpart: of the first recording and of the second.
     pub alone: BTreeMap<String, Both>,
-    /// Records that were not compared, for too many waited.
+    /// Records that were not compared because too many were waiting.
     pub not_compared: u64,
     /// Pages and chunks that could not be read, of both.
     pub damaged: u64,
@@ -95,7 +96,7 @@ impl Diff {
         Ok(diff)
     }
 
-    /// Whether nothing is different.
+    /// Whether there are no differences.
     pub fn is_empty(&self) -> bool {
         let Self {
             only_first,
@@ -261,8 +262,8 @@ impl Diff {
     }
 }
 
-/// The fields in which two records of an event differ, and both values as text. `common_type` is left out, for it is the kernel's
-/// choice; fields that only one format has are no difference of values.
+/// The fields in which two records of an event differ, and both values as text. `common_type` is left out,
+/// for it is the kernel's choice; fields that only one format has are no difference of values.
 pub fn differing_fields<'p>(
     (one, one_record): (&'p Printer, &'p [u8]),
     (other, other_record): (&'p Printer, &'p [u8]),

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::key::{Key, ResolvedKey};
-use super::{AnalysisError, Watch, each_record};
+use super::{AnalysisError, SEPARATOR, Watch, each_record};
 use crate::event::filter::{Dialect, Filter, ResolveOptions};
 use crate::report::TraceFile;
 use crate::tracedat::reader::Source;
@@ -18,11 +18,11 @@ pub struct Question {
     pub keys: Vec<Key>,
     /// Fields that are added up.
     pub values: Vec<Key>,
-    /// Most combinations of keys that are told apart.
+    /// Most combinations of keys with a row of their own.
     pub most_rows: usize,
 }
 
-/// Counted records with the same keys.
+/// The records with the same keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// The keys as text, in their order.
@@ -53,7 +53,7 @@ pub struct Values {
 pub struct Histogram {
     /// The rows, in no order.
     pub rows: Vec<Row>,
-    /// Records whose keys found no room, and their values.
+    /// Records beyond the limit of rows, and their values.
     pub overflow: Row,
     /// All records that were counted.
     pub records: u64,
@@ -77,9 +77,6 @@ pub enum Order {
     Most(usize),
 }
 
-/// What stands between two keys while they are one text.
-const SEPARATOR: u8 = 0x1f;
-
 impl Histogram {
     /// Counts the records of a file.
     ///
@@ -93,7 +90,7 @@ impl Histogram {
         let events = file.events();
         let filter = question.events.resolve(events, ResolveOptions::default())?;
         let resolve = |keys: &[Key]| -> Result<Vec<_>, AnalysisError> {
-            keys.iter().map(|key| ResolvedKey::new(key, filter.events(), events)).collect()
+            keys.iter().map(|key| ResolvedKey::new(key, filter.events(), file)).collect()
         };
         let (keys, values) = (resolve(&question.keys)?, resolve(&question.values)?);
         let mut answer = Self::default();

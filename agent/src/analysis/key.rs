@@ -1,15 +1,17 @@
-//! Fields as keys.
+//! Fields as keys of histograms: where they are in a record, and how their values are shown.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use super::AnalysisError;
 use crate::event::filter::Origin;
-use crate::event::{EventTable, Value};
+use crate::event::syscalls::SyscallTable;
+use crate::event::{EventTable, NamedField, Value, syscalls};
 use crate::input::nearest;
-use crate::tracedat::reader::Record;
+use crate::report::TraceFile;
+use crate::tracedat::reader::{Record, Source};
 
-/// How a key is written, as in ftrace's hist triggers (Documentation/trace/histogram.rst).
+/// How the values of a key are shown, as in ftrace's hist triggers (Documentation/trace/histogram.rst).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Modifier {
     /// As it is.
@@ -27,20 +29,23 @@ pub enum Modifier {
     Log2,
     /// `.buckets=N`: the range of N values that it is in.
     Buckets(u64),
-    /// `.name`: the name that the event's format has for the value.
+    /// `.name`: the name that the event's format has for the value, or those of the flags that are set.
     Name,
+    /// `.syscall`: the name of the system call with this number.
+    Syscall,
 }
 
-const MODIFIERS: &str = ".hex .sym .sym-offset .execname .log2 .buckets=N .name";
+const MODIFIERS: &str = ".hex .sym .sym-offset .syscall .execname .log2 .buckets=N .name";
 
 /// A field that is a key or a value: `call_site.sym`.
 ///
-/// Besides the events' fields there are `COMM`, `CPU` and `event`, the event's name.
+/// Besides the events' fields there are `COMM`, `CPU` and `event`, the event's name; for stacks see
+/// [`Key::is_stack`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Key {
     /// The field.
     pub field: String,
-    /// How it is written.
+    /// How its values are shown.
     pub modifier: Modifier,
 }
 
@@ -60,11 +65,7 @@ impl Key {
             Some("execname") => Modifier::ExecName,
             Some("log2") => Modifier::Log2,
             Some("name") => Modifier::Name,
-            Some("syscall") => {
-                return Err(AnalysisError::Field(format!(
-                    "`{text}`: a file has no names for the numbers of system calls; count the events syscalls:sys_enter_* by `event`"
-                )));
-            }
+            Some("syscall") => Modifier::Syscall,
             Some(other) => {
                 let size = other.strip_prefix("buckets=").and_then(|size| size.parse().ok());
                 match size {
@@ -80,7 +81,13 @@ impl Key {
         Ok(Self { field: field.to_owned(), modifier })
     }
 
-    /// How it is written.
+    /// Whether it stands for the stack that follows the event: `stacktrace` and `common_stacktrace`, as
+    /// ftrace calls it.
+    pub fn is_stack(&self) -> bool {
+        matches!(self.field.as_str(), "stacktrace" | "common_stacktrace")
+    }
+
+    /// The key as it is typed.
     pub fn text(&self) -> String {
         let modifier = match self.modifier {
             Modifier::Plain => return self.field.clone(),
@@ -91,6 +98,7 @@ impl Key {
             Modifier::Log2 => "log2".to_owned(),
             Modifier::Buckets(size) => format!("buckets={size}"),
             Modifier::Name => "name".to_owned(),
+            Modifier::Syscall => "syscall".to_owned(),
         };
         format!("{}.{modifier}", self.field)
     }
@@ -99,7 +107,11 @@ impl Key {
 /// Where a key's value is in the records of one event.
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    Field(usize),
+    Field {
+        index: usize,
+        /// What prints the names of its values.
+        named: Option<NamedField>,
+    },
     Comm,
     Cpu,
     Event,
@@ -110,24 +122,37 @@ enum Place {
 pub(super) struct ResolvedKey {
     key: Key,
     places: BTreeMap<u16, Place>,
+    syscalls: Option<SyscallTable>,
 }
 
 impl ResolvedKey {
-    /// Finds the key in these events.
+    /// Finds the key in these events of a file.
     ///
     /// # Errors
-    /// None of them has such a field.
-    pub(super) fn new(
+    /// None of them has such a field, or the file lacks what the modifier needs.
+    pub(super) fn new<S: Source>(
         key: &Key,
         ids: impl IntoIterator<Item = u16>,
-        events: &EventTable,
+        file: &TraceFile<S>,
     ) -> Result<Self, AnalysisError> {
+        let events = file.events();
+        let syscalls = file.syscalls();
+        if key.modifier == Modifier::Syscall && syscalls.is_none() {
+            return Err(AnalysisError::Field(format!(
+                "`{}`: the file does not name a machine whose system calls are known; use `{}`",
+                key.text(),
+                key.field
+            )));
+        }
         let mut places = BTreeMap::new();
         let mut names = BTreeSet::new();
         for id in ids {
             let Some(event) = events.get(id) else { continue };
             let place = match (event.field_index(&key.field), key.field.as_str()) {
-                (Some(index), _) => Some(Place::Field(index)),
+                (Some(index), _) => {
+                    let named = event.format().field(&key.field).and_then(|field| event.named(field));
+                    Some(Place::Field { index, named })
+                }
                 (None, "COMM" | "comm" | "common_comm") => Some(Place::Comm),
                 (None, "CPU" | "cpu" | "common_cpu") => Some(Place::Cpu),
                 (None, "event") => Some(Place::Event),
@@ -157,13 +182,50 @@ impl ResolvedKey {
                 key.field
             )));
         }
-        Ok(Self { key: key.clone(), places })
+        Ok(Self { key: key.clone(), places, syscalls })
+    }
+
+    /// Finds the key in these events, and shows its values by name where it has no modifier and they have
+    /// names: system calls, threads, and what the formats have names for.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub(super) fn by_name<S: Source>(
+        key: &Key,
+        ids: impl IntoIterator<Item = u16>,
+        file: &TraceFile<S>,
+    ) -> Result<Self, AnalysisError> {
+        let mut found = Self::new(key, ids, file)?;
+        if key.modifier == Modifier::Plain {
+            let events = || found.places.keys().filter_map(|id| file.events().get(*id));
+            let is_number = events().any(|event| syscalls::is_number(event.system(), &key.field));
+            let has_names = || {
+                let named = |place: &Place| matches!(place, Place::Field { named: Some(_), .. });
+                found.places.values().any(named)
+            };
+            let field = key.field.as_str();
+            found.key.modifier = if is_number && found.syscalls.is_some() {
+                Modifier::Syscall
+            } else if has_names() {
+                Modifier::Name
+            } else if matches!(field, "pid" | "tid") || field.ends_with("_pid") {
+                Modifier::ExecName
+            } else {
+                Modifier::Plain
+            };
+        }
+        Ok(found)
+    }
+
+    /// The key with the modifier that it is shown with.
+    pub(super) fn key(&self) -> &Key {
+        &self.key
     }
 
     /// The value as a number; `None` if it is none or not there.
     pub(super) fn number(&self, events: &EventTable, id: u16, record: &Record<'_>) -> Option<i128> {
         match self.places.get(&id)? {
-            Place::Field(index) => match events.get(id)?.value(*index, record.data)?.ok()? {
+            Place::Field { index, .. } => match events.get(id)?.value(*index, record.data)?.ok()? {
                 Value::Signed(value) => Some(value.into()),
                 Value::Unsigned(value) | Value::Pointer(value) => Some(value.into()),
                 _ => None,
@@ -173,7 +235,8 @@ impl ResolvedKey {
         }
     }
 
-    /// Writes the value as the key says, and returns what it is sorted by if it is a number. A value that is not there is `-`.
+    /// Writes the value as the modifier shows it, and returns the number to sort by if it is one. A missing
+    /// value is `-`.
     pub(super) fn write(
         &self,
         events: &EventTable,
@@ -218,11 +281,21 @@ impl ResolvedKey {
                 return Some(start);
             }
             (Modifier::Name, Some(number)) => {
+                let named = match self.places.get(&id) {
+                    Some(Place::Field { named, .. }) => *named,
+                    _ => None,
+                };
                 let event = events.get(id);
-                let names =
-                    event.and_then(|event| Some(event.value_names(event.format().field(&self.key.field)?)));
-                match names.unwrap_or_default().iter().find(|(_, value)| *value == number as u64) {
-                    Some((name, _)) => out.extend_from_slice(name),
+                let text = event.and_then(|event| event.value_text(named?, record.data, origin.symbols));
+                match text {
+                    Some(text) => out.extend_from_slice(&text),
+                    None => drop(write!(out, "{number}")),
+                }
+            }
+            (Modifier::Syscall, Some(number)) => {
+                let table = self.syscalls;
+                match u64::try_from(number).ok().and_then(|number| table?.name(number)) {
+                    Some(name) => out.extend_from_slice(name.as_bytes()),
                     None => drop(write!(out, "{number}")),
                 }
             }
@@ -240,7 +313,7 @@ impl ResolvedKey {
         out: &mut Vec<u8>,
     ) {
         let value = match self.places.get(&id) {
-            Some(Place::Field(index)) => {
+            Some(Place::Field { index, .. }) => {
                 events.get(id).and_then(|event| event.value(*index, record.data)?.ok())
             }
             Some(Place::Comm) => {

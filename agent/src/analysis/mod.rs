@@ -1,20 +1,26 @@
-//! Questions about whole recordings: how often, how long, what is different.
+//! Statistics of whole recordings: counts, latencies, distributions, differences.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `key` | fields as keys: which, and how they are written |
+//! | `key` | fields as keys: where they are in a record, and how their values are shown |
 //! | `histogram` | records counted by keys, with sums of values |
 //! | `latency` | times between two events |
+//! | `spread` | the distribution of a field's values |
+//! | `groups` | a distribution for each value of a key |
+//! | `stack_tree` | records counted by their stacks, as a tree |
 //! | `buckets` | numbers counted by size, and percentiles |
-//! | `diff` | what two recordings do not have in common |
+//! | `diff` | differences of two recordings |
 //!
-//! Memory is bounded, whatever the file has in it: what does not fit is counted and told.
+//! Memory is bounded, whatever is in the file: what does not fit is counted and reported.
 
 pub mod buckets;
 pub mod diff;
+pub mod groups;
 pub mod histogram;
 pub mod key;
 pub mod latency;
+pub mod spread;
+pub mod stack_tree;
 
 use crate::event::filter::{FilterError, Origin};
 use crate::report::{Progress, TraceFile};
@@ -35,13 +41,16 @@ pub enum AnalysisError {
     Read(#[from] ReadError),
 }
 
-/// What is told how far it has come: every few thousand records.
+/// Called with the progress every few thousand records.
 pub type Watch<'a> = &'a mut dyn FnMut(Progress);
 
-/// Records between two times that the [`Watch`] is told.
+/// What stands between two keys while they are one text.
+const SEPARATOR: u8 = 0x1f;
+
+/// Records between two calls of the [`Watch`].
 const WATCH_EVERY: u64 = 1 << 14;
 
-/// Counts records and tells of them.
+/// Counts records and reports progress.
 struct Pace<'a> {
     watch: Watch<'a>,
     records: u64,

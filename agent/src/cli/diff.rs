@@ -1,4 +1,4 @@
-//! `tracer-agent diff`: what two recordings do not have in common.
+//! `tracer-agent diff`: the differences of two recordings.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write};
@@ -13,11 +13,11 @@ use super::{open_trace, write_all};
 use crate::analysis::diff::{Both, Diff, Options};
 use crate::terminal;
 
-/// Show the differences between two trace.dat files
+/// Compare two trace.dat files
 ///
-/// Compares the formats of their events, the number of events of each kind and CPU, and the number of lost
-/// events. With --values it compares the records, too: the first of an event on a CPU in a thread with the
-/// first one of the other file, and so on. Exits with 0 if they are the same, with 1 if not.
+/// Compares event formats, the number of events of each type and CPU, and the number of lost events. With
+/// --values it also compares records pair by pair: the nth record of each event, CPU and thread with the nth
+/// one of the other file. Exits with 0 if there are no differences, with 1 if there are.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct Args {
@@ -45,11 +45,11 @@ pub struct Args {
     #[arg(long)]
     pub no_counts: bool,
 
-    /// Do not compare losses
+    /// Do not compare the numbers of lost events
     #[arg(long)]
     pub no_losses: bool,
 
-    /// Print nothing; only the exit code tells the result
+    /// Print nothing; only set the exit code
     #[arg(short, long, conflicts_with = "json")]
     pub quiet: bool,
 
@@ -61,7 +61,7 @@ pub struct Args {
 /// Compares two files.
 ///
 /// # Errors
-/// A file that cannot be read, or nothing can be written.
+/// A file cannot be read, or the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
     let (first, second) = (open_trace(&args.first)?, open_trace(&args.second)?);
     let options = Options {
@@ -72,7 +72,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         ignored: args.ignore.iter().flat_map(|list| list.split(',')).map(str::to_owned).collect(),
         ..Options::default()
     };
-    // The CPUs are compared one after the other, so that times say nothing about the progress.
+    // CPUs are compared one after another, so times do not show the progress.
     let mut line = ReadingLine::new(std::io::stderr().is_terminal(), None);
     let diff = Diff::of(&first, &second, &options, &mut |now| line.show(now))
         .map_err(|error| CliError::Failed(error.to_string()))?;
@@ -101,7 +101,7 @@ fn text(diff: &Diff) -> String {
     let head = |text: &mut String, head: &str| *text += &format!("{head}\n");
     for (names, which) in [(only_first, "first"), (only_second, "second")] {
         if !names.is_empty() {
-            head(&mut text, &format!("EVENTS that only the {which} file describes"));
+            head(&mut text, &format!("EVENTS only in the {which} file"));
             for name in names {
                 text += &format!("  {name}\n");
             }
@@ -133,7 +133,7 @@ fn text(diff: &Diff) -> String {
     table("EVENTS by kind", counts.iter().map(named).collect());
     table("EVENTS by CPU", cpus.iter().map(cpu).collect());
     table("LOST events by CPU", losses.iter().map(cpu).collect());
-    table("RECORDS without a partner", alone.iter().map(named).collect());
+    table("RECORDS without a counterpart", alone.iter().map(named).collect());
     if !values.is_empty() {
         let _ = writeln!(text, "VALUES that differ, of {pairs} pairs of records");
         for ((event, field), (count, example)) in values {
@@ -141,8 +141,8 @@ fn text(diff: &Diff) -> String {
         }
     }
     for (number, what) in [
-        (*not_compared, "records were not compared: too many had no partner yet"),
-        (*damaged, "pages or chunks cannot be read; `tracer-agent check` shows details"),
+        (*not_compared, "records were not compared: too many were waiting for their counterparts"),
+        (*damaged, "pages or chunks cannot be read; `tracer-agent check` shows where"),
     ] {
         if number > 0 {
             let _ = writeln!(text, "{number} {what}");

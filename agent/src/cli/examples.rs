@@ -19,7 +19,17 @@ pub(super) const REPORT: &str = "EXAMPLES
   tracer-agent report
   tracer-agent report -F 'sched_switch: prev_state == 0 && next_pid != 7' trace.dat
   tracer-agent report --cpu 0,2-4 --comm bash --limit 100
-  tracer-agent report --json trace.dat";
+  tracer-agent report --json trace.dat
+  tracer-agent report --folded -F kmalloc trace.dat";
+
+pub(super) const HIST: &str = "EXAMPLES
+  tracer-agent hist sched_switch next_comm
+  tracer-agent hist trace.dat kmalloc call_site.sym --value bytes_req --sort bytes_req
+  tracer-agent hist kmalloc stacktrace --value bytes_alloc --limit 20
+  tracer-agent hist sys_exit_read ret --by COMM
+  tracer-agent hist --from sched_waking --to sched_switch --key pid=next_pid
+  tracer-agent hist --from 'sys_enter_.*' --to 'sys_exit_.*' --key common_pid --by __syscall_nr
+  tracer-agent hist --from sched_switch --to sched_switch --key prev_pid=next_pid --by prev_pid";
 
 pub(super) const INFO: &str = "EXAMPLES
   tracer-agent info

@@ -66,7 +66,7 @@ const KNOWN: &[Known] = &[
 /// It takes any trace.dat, whichever recorder wrote it. OUTDIR appears when it is complete. What the format
 /// cannot represent is counted and reported at the end.
 #[derive(Args, Debug)]
-#[command(after_help = formats_help())]
+#[command(after_help = formats_help(), allow_missing_positional = true)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct ExportArgs {
     /// Format of the export; see below
@@ -90,7 +90,7 @@ pub struct ExportArgs {
     pub quiet: bool,
 
     /// The recording
-    #[arg(value_name = "FILE")]
+    #[arg(value_name = "FILE", default_value = "trace.dat")]
     pub file: PathBuf,
 
     /// The directory to create

@@ -1,63 +1,95 @@
-//! `tracer-agent hist`: how often and how long.
+//! `tracer-agent hist`: counts, sums, latencies and distributions.
 
+mod json;
 mod text;
+mod tree;
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{IsTerminal as _, Write};
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
-use serde_json::json;
-
-use super::error::CliError;
+use super::error::{CliError, repair_hint};
+use super::examples;
 use super::exit::ExitCode;
 use super::progress::ReadingLine;
-use super::write_all;
+use super::units::count;
+use super::{tell, write_all};
 use crate::analysis::Watch;
+use crate::analysis::groups::Limits;
 use crate::analysis::histogram::{self, Histogram, Order};
 use crate::analysis::key::Key;
-use crate::analysis::latency::{self, Latency};
+use crate::analysis::latency::{self, Latency, LatencyBy};
+use crate::analysis::spread::{self, Spread};
+use crate::analysis::stack_tree::{self, StackCounts};
+use crate::event::filter::Filter;
 use crate::report::TraceFile;
 
-/// Count events by their fields, or measure the time between two events
+/// Count events by their fields or stacks, or measure the time between two events
 ///
-/// With an EVENT and FIELDs it counts how often each combination of the fields' values is there. EVENT is what `report -F` takes:
-/// names, patterns, several with commas, and a condition if wanted (`sched_switch: prev_pid != 0`). A FIELD is one of the events', or
-/// COMM, CPU, event (the event's name). Behind a dot stands how it is written: .hex .sym .sym-offset .execname .log2 .buckets=N .name
-/// (the name that the event's format has for the value).
+/// `hist EVENT FIELD...` counts how often each combination of values occurs. EVENT is a filter as in `report
+/// -F`: names, patterns, several with commas, and a condition if wanted (`sched_switch: prev_pid != 0`).
+/// FIELD is a field of the event, COMM, CPU, event (the event's name), or stacktrace, which prints the stacks
+/// of the events as a tree.
 ///
-/// With --from and --to it measures the time from each event to the next that has the same --key.
+/// `hist EVENT FIELD --by KEY` prints the distribution of a field's values for each value of KEY.
+///
+/// `hist --from EVENT --to EVENT --key FIELD` prints the distribution of the time from each first event to
+/// the next second one with the same FIELD; with --by KEY, one distribution for each value of KEY.
+///
+/// A modifier after a field selects how its values are shown or grouped: FIELD.hex (hexadecimal), .sym (the
+/// function at the address), .sym-offset (function and offset), .syscall (name of the system call), .execname
+/// (name and number of the thread), .log2 (powers of two), .buckets=N (ranges of N), .name (the name that the
+/// event's format has for the value, or those of the flags that are set). --by shows system calls, threads
+/// and values with names by name without a modifier.
 #[derive(Debug, clap::Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = examples::HIST)]
 pub struct Args {
-    /// The file
-    #[arg(value_name = "FILE")]
-    pub file: PathBuf,
+    /// The file to read (trace.dat if the first word is not the name of a file), the events, and the fields
+    /// to count by [default: event]
+    #[arg(value_name = "[FILE] [EVENT [FIELD]...]", num_args = 0..)]
+    pub words: Vec<OsString>,
 
-    /// The events to count
-    #[arg(value_name = "EVENT", required_unless_present = "from", conflicts_with = "from")]
-    pub event: Option<String>,
+    /// The file to read, as trace-cmd takes it; then all words are EVENT and FIELDs
+    #[arg(short = 'i', long = "input", value_name = "FILE")]
+    pub input: Option<PathBuf>,
 
-    /// The fields to count by [default: event]
-    #[arg(value_name = "FIELD", conflicts_with = "from")]
-    pub fields: Vec<String>,
+    /// Print a distribution for each value of this field: of the times, or of the values of FIELD
+    ///
+    /// With --from and --to it is a field of the first event, or of the second if the first does not have it.
+    /// Can be given more than once, or with commas, for combinations of values.
+    #[arg(long, value_name = "KEY", value_delimiter = ',')]
+    pub by: Vec<String>,
 
-    /// Add this field up: sum, smallest, mean and largest; can be given more than once
-    #[arg(short = 'a', long = "value", value_name = "FIELD", conflicts_with = "from")]
+    /// With --by, print so many distributions, those with the largest totals, and all others as one
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        requires = "by",
+        value_parser = clap::value_parser!(u16).range(1..=1000)
+    )]
+    pub top: u16,
+
+    /// Add this field up: sum, minimum, average and maximum; can be given more than once
+    #[arg(short = 'a', long = "value", value_name = "FIELD", conflicts_with_all = ["from", "by"])]
     pub values: Vec<String>,
 
-    /// What the rows are sorted by: count, key, or a field of --value, or its .avg or .max
-    #[arg(long, value_name = "BY", default_value = "count")]
+    /// Sort by count, key, or a field of --value, or its .avg or .max
+    #[arg(long, value_name = "ORDER", default_value = "count", conflicts_with_all = ["from", "by"])]
     pub sort: String,
 
-    /// Sort the other way round
-    #[arg(long)]
+    /// Sort in ascending order
+    #[arg(long, conflicts_with_all = ["from", "by"])]
     pub reverse: bool,
 
-    /// Show only so many rows
-    #[arg(short = 'n', long, value_name = "N")]
+    /// Print only the first N rows; of stacks, the N most frequent ones
+    #[arg(short = 'n', long, value_name = "N", conflicts_with_all = ["from", "by"])]
     pub limit: Option<usize>,
 
-    /// Tell so many combinations of keys, or begun times, apart; the rest is counted together
+    /// Limit memory: keep at most so many combinations of keys, or so many pending first events; the rest is
+    /// counted together
     #[arg(long, value_name = "N", default_value_t = 1 << 20)]
     pub max_keys: usize,
 
@@ -69,7 +101,8 @@ pub struct Args {
     #[arg(long, value_name = "EVENT", requires = "from")]
     pub to: Option<String>,
 
-    /// What both events have in common: a field of both, or FIELD=FIELD of the first and of the second; can be given more than once
+    /// Pair events with the same value of this field, or of the first field in the first event and the second
+    /// in the second; can be given more than once
     #[arg(short, long = "key", value_name = "FIELD[=FIELD]", requires = "from")]
     pub keys: Vec<String>,
 
@@ -78,60 +111,215 @@ pub struct Args {
     pub json: bool,
 }
 
-const EXAMPLES: &str = "EXAMPLES
-  tracer-agent hist trace.dat sched_switch next_comm
-  tracer-agent hist trace.dat kmalloc call_site.sym --value bytes_req --sort bytes_req
-  tracer-agent hist trace.dat 'syscalls' event
-  tracer-agent hist trace.dat --from sched_waking --to sched_switch --key pid=next_pid";
+/// What the words of the command line say.
+#[derive(Debug, PartialEq, Eq)]
+struct Words {
+    file: PathBuf,
+    event: Option<String>,
+    fields: Vec<String>,
+}
+
+/// What is printed, and how many pages or chunks could not be read.
+type Answer = (String, u64);
 
 /// Counts or measures.
 ///
 /// # Errors
-/// No such file, event or field, or nothing can be written.
+/// No such file, event or field, or the output cannot be written.
 pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
-    let name = args.file.display().to_string();
-    let open =
-        File::open(&args.file).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
+    let words = Words::of(args)?;
+    if words.event.is_none() && args.from.is_none() {
+        return Err(CliError::usage(
+            "hist needs an EVENT to count, or --from and --to; `tracer-agent info` lists the events of a \
+             file",
+        ));
+    }
+    let name = words.file.display().to_string();
+    let open = File::open(&words.file)
+        .map_err(|error| CliError::Failed(format!("cannot open {name}: {error}{}", words.hint(args))))?;
     let file = TraceFile::open(&name, open)
-        .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}")))?;
+        .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}{}", repair_hint(&error))))?;
     let mut line = ReadingLine::new(std::io::stderr().is_terminal(), file.reader().span());
     let watch = &mut |now| line.show(now);
     let (text, damaged) = match (&args.from, &args.to) {
         (Some(from), Some(to)) => measure(args, &file, from, to, watch)?,
-        _ => count(args, &file, watch)?,
+        _ => count_events(args, &file, &words, watch)?,
     };
     drop(line);
     write_all(out, &text)?;
     if damaged == 0 {
         return Ok(ExitCode::Ok);
     }
-    super::tell(&format!(
-        "tracer-agent: {damaged} pages of {name} cannot be read, and are not in these numbers; `tracer-agent check` tells more"
+    tell(&format!(
+        "tracer-agent: {damaged} pages of {name} are damaged and not counted; `tracer-agent check` shows where, `tracer-agent \
+         repair` writes a file without them"
     ));
     Ok(ExitCode::Failure)
 }
 
-fn count(args: &Args, file: &TraceFile<File>, watch: Watch<'_>) -> Result<(String, u64), CliError> {
-    let parse = |fields: &[String]| -> Result<Vec<Key>, CliError> {
-        let fields = fields.iter().flat_map(|field| field.split(',')).filter(|field| !field.is_empty());
-        Ok(fields.map(Key::parse).collect::<Result<_, _>>()?)
-    };
-    let mut keys = parse(&args.fields)?;
-    if keys.is_empty() {
-        keys = parse(&["event".to_owned()])?;
+impl Words {
+    fn of(args: &Args) -> Result<Self, CliError> {
+        let mut words = args.words.as_slice();
+        let file = match (&args.input, words) {
+            (Some(file), _) => file.clone(),
+            (None, [first, rest @ ..]) if args.from.is_some() || is_file(first) => {
+                words = rest;
+                first.into()
+            }
+            (None, _) => "trace.dat".into(),
+        };
+        let mut words = words.iter().map(|word| {
+            let text = word.to_str().map(str::to_owned);
+            text.ok_or_else(|| CliError::usage(format!("{}: events and fields are UTF-8", word.display())))
+        });
+        let event = words.next().transpose()?;
+        let fields = words.collect::<Result<_, _>>()?;
+        if let Some(event) = event.as_ref().filter(|_| args.from.is_some()) {
+            return Err(CliError::usage(format!(
+                "{event}: --from and --to name the events; --key pairs them, --by tells their times apart"
+            )));
+        }
+        Ok(Self { file, event, fields })
     }
-    let values = parse(&args.values)?;
+
+    /// What to do if the file that nobody named is not there.
+    fn hint(&self, args: &Args) -> String {
+        match args.words.first() {
+            Some(first) if args.input.is_none() && *first != *self.file.as_os_str() => {
+                format!("; {} is taken for an EVENT, as there is no such file", first.display())
+            }
+            _ => String::new(),
+        }
+    }
+}
+
+/// Whether a word is the name of a file, and not an event: because there is one, or because it looks like
+/// one.
+fn is_file(word: &OsStr) -> bool {
+    let path = Path::new(word);
+    let bytes = word.as_bytes();
+    let looks = [&b"/"[..], b"./", b"../"].iter().any(|start| bytes.starts_with(start));
+    looks || path.extension() == Some(OsStr::new("dat")) || path.metadata().is_ok_and(|found| !found.is_dir())
+}
+
+/// Fields, several in a text with commas.
+fn keys(texts: &[String]) -> Result<Vec<Key>, CliError> {
+    let fields = texts.iter().flat_map(|text| text.split(',')).filter(|field| !field.is_empty());
+    Ok(fields.map(Key::parse).collect::<Result<_, _>>()?)
+}
+
+/// Keys of --by, none of which can be a stack.
+fn by(args: &Args) -> Result<Vec<Key>, CliError> {
+    let by = keys(&args.by)?;
+    match by.iter().find(|key| key.is_stack()) {
+        Some(key) => Err(CliError::usage(format!(
+            "--by {}: stacks are counted as a tree: `hist EVENT {}`, or `report --folded`",
+            key.text(),
+            key.text()
+        ))),
+        None => Ok(by),
+    }
+}
+
+fn limits(args: &Args) -> Limits {
+    Limits { top: args.top.into(), most_keys: args.max_keys }
+}
+
+/// Counts the events that the words name.
+fn count_events(
+    args: &Args,
+    file: &TraceFile<File>,
+    words: &Words,
+    watch: Watch<'_>,
+) -> Result<Answer, CliError> {
+    let events = histogram::events(words.event.as_deref().unwrap_or_default())?;
+    let fields = keys(&words.fields)?;
+    if !args.by.is_empty() {
+        return spread(args, file, events, fields, watch);
+    }
+    for (place, field) in fields.iter().enumerate() {
+        if stack_tree::wants(file, &events, field)? {
+            return stacks(args, file, events, fields, place, watch);
+        }
+    }
+    table(args, file, events, fields, watch)
+}
+
+/// Counts combinations of fields.
+fn table(
+    args: &Args,
+    file: &TraceFile<File>,
+    events: Filter,
+    mut keys: Vec<Key>,
+    watch: Watch<'_>,
+) -> Result<Answer, CliError> {
+    if keys.is_empty() {
+        keys.push(Key::parse("event")?);
+    }
+    let values = self::keys(&args.values)?;
     let order = order(&args.sort, &values)?;
-    let events = histogram::events(args.event.as_deref().unwrap_or_default())?;
     let question = histogram::Question { events, keys, values, most_rows: args.max_keys };
     let mut answer = Histogram::of(file, &question, watch)?;
     answer.sort(order, args.reverse);
     let rows = args.limit.unwrap_or(usize::MAX).min(answer.rows.len());
     let text = if args.json {
-        histogram_json(&question, &answer, rows)
+        json::histogram(&question, &answer, rows)
     } else {
         text::histogram(&question, &answer, rows)
     };
+    Ok((text, answer.damaged))
+}
+
+/// Counts stacks. The key at `place` stands for them.
+fn stacks(
+    args: &Args,
+    file: &TraceFile<File>,
+    events: Filter,
+    mut keys: Vec<Key>,
+    place: usize,
+    watch: Watch<'_>,
+) -> Result<Answer, CliError> {
+    let stack = keys.remove(place);
+    if keys.iter().any(Key::is_stack) {
+        return Err(CliError::usage(format!("{}: one stack is enough", stack.text())));
+    }
+    let mut values = self::keys(&args.values)?;
+    if values.len() > 1 || args.sort != "count" || args.reverse {
+        return Err(CliError::usage(
+            "a tree of stacks counts events, or adds one field of --value up, and is sorted by that",
+        ));
+    }
+    let question = stack_tree::Question { events, keys, value: values.pop(), most_stacks: args.max_keys };
+    let answer = StackCounts::of(file, &question, watch)?;
+    if answer.stacks.is_empty() && answer.without_stack != 0 {
+        tell("tracer-agent: no event has a stack; `record -T` and `record --user-stack` record them");
+    }
+    let limit = args.limit.unwrap_or(usize::MAX);
+    let text = if args.json {
+        json::stacks(&question, &answer, limit)
+    } else {
+        tree::text(&question, &answer, limit)
+    };
+    Ok((text, answer.damaged))
+}
+
+/// Counts the values of a field for each value of others.
+fn spread(
+    args: &Args,
+    file: &TraceFile<File>,
+    events: Filter,
+    mut fields: Vec<Key>,
+    watch: Watch<'_>,
+) -> Result<Answer, CliError> {
+    let (Some(value), true) = (fields.pop(), fields.is_empty()) else {
+        return Err(CliError::usage(
+            "--by prints the distribution of one FIELD, `hist EVENT FIELD --by KEY`, or of the time between \
+             --from and --to",
+        ));
+    };
+    let question = spread::Question { events, value, by: by(args)? };
+    let answer = Spread::of(file, &question, limits(args), watch)?;
+    let text = if args.json { json::spread(&question, &answer) } else { text::spread(&answer) };
     Ok((text, answer.damaged))
 }
 
@@ -154,14 +342,15 @@ fn order(text: &str, values: &[Key]) -> Result<Order, CliError> {
     })
 }
 
+/// Measures times between events.
 fn measure(
     args: &Args,
     file: &TraceFile<File>,
     from: &str,
     to: &str,
     watch: Watch<'_>,
-) -> Result<(String, u64), CliError> {
-    let keys: Result<Vec<_>, CliError> = args
+) -> Result<Answer, CliError> {
+    let pairs: Result<Vec<_>, CliError> = args
         .keys
         .iter()
         .map(|key| {
@@ -175,56 +364,51 @@ fn measure(
     let question = latency::Question {
         from: histogram::events(from)?,
         to: histogram::events(to)?,
-        keys: keys?,
+        keys: pairs?,
         most_open: args.max_keys,
     };
-    let answer = Latency::of(file, &question, watch)?;
-    let text =
-        if args.json { latency_json(&answer) } else { text::latency(&answer, file.is_in_nanoseconds()) };
+    if question.keys.is_empty() {
+        let (keys, same) = latency::likely_keys(file.events(), &question.from, &question.to)?;
+        let keys: Vec<_> = keys.iter().map(|key| format!("--key {key}")).collect();
+        tell(&format!(
+            "tracer-agent: without --key every {to} ends the last {from}, whatever thread or object it is of; \
+             {} pairs events of {same}",
+            keys.join(" ")
+        ));
+    }
+    let nanoseconds = file.is_in_nanoseconds();
+    if args.by.is_empty() {
+        let answer = Latency::of(file, &question, watch)?;
+        let text = if args.json { json::latency(&answer) } else { text::latency(&answer, nanoseconds) };
+        return Ok((text, answer.damaged));
+    }
+    let answer = LatencyBy::of(file, &question, &by(args)?, limits(args), watch)?;
+    let text = if args.json {
+        json::latency_by(&answer, nanoseconds)
+    } else {
+        text::latency_by(&answer, nanoseconds)
+    };
     Ok((text, answer.damaged))
 }
 
-fn histogram_json(question: &histogram::Question, answer: &Histogram, rows: usize) -> String {
-    let row = |row: &histogram::Row| {
-        let mut object = serde_json::Map::new();
-        if !row.keys.is_empty() {
-            object.insert("keys".to_owned(), json!(row.keys));
-        }
-        object.insert("count".to_owned(), json!(row.count));
-        let values = question.values.iter().zip(&row.values).map(|(key, values)| {
-            // JSON's numbers end at 64 bits.
-            let number =
-                |number: i128| i64::try_from(number).map_or_else(|_| json!(number.to_string()), |n| json!(n));
-            let values = json!({
-                "count": values.count, "sum": number(values.sum), "min": number(values.least),
-                "avg": number(values.average()), "max": number(values.most),
-            });
-            (key.text(), values)
-        });
-        let values: serde_json::Map<_, _> = values.collect();
-        if !values.is_empty() {
-            object.insert("values".to_owned(), values.into());
-        }
-        serde_json::Value::from(object)
-    };
-    let keys: Vec<_> = question.keys.iter().map(Key::text).collect();
-    let shown: Vec<_> = answer.rows.iter().take(rows).map(row).collect();
-    let all = json!({
-        "events": question.events.text(), "keys": keys, "records": answer.records, "distinct": answer.rows.len(),
-        "rows": shown, "overflow": row(&answer.overflow), "damaged": answer.damaged,
-    });
-    format!("{all}\n")
+/// What the output leaves out, one line for each number that is not 0.
+fn notes(text: &mut String, notes: &[(u64, &str)]) {
+    for (number, what) in notes.iter().filter(|(number, _)| *number > 0) {
+        *text += &format!("{} {what}\n", count(*number));
+    }
 }
 
-fn latency_json(answer: &Latency) -> String {
-    let Latency { times, restarted, open, unmatched, overflow, damaged } = answer;
-    let [p50, p90, p99] = times.percentiles([50, 90, 99]);
-    let powers: Vec<_> =
-        times.powers().map(|(from, count)| json!({ "from": from, "count": count })).collect();
-    let all = json!({
-        "count": times.count(), "min": times.least(), "avg": times.average(), "p50": p50, "p90": p90, "p99": p99,
-        "max": times.most(), "log2": powers, "restarted": restarted, "open": open, "unmatched": unmatched,
-        "overflow": overflow, "damaged": damaged,
-    });
-    format!("{all}\n")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_files_are_told_from_events() {
+        for file in ["/nowhere", "./x", "other.dat", "/proc/self/exe"] {
+            assert!(is_file(OsStr::new(file)), "{file}");
+        }
+        for event in ["sched_switch", "sched/sched_switch", "sched:*", "sched_switch: prev_pid != 0", "."] {
+            assert!(!is_file(OsStr::new(event)), "{event}");
+        }
+    }
 }

@@ -3,9 +3,13 @@
 use std::fmt::Write as _;
 
 use super::super::units::count;
+use super::notes;
+use crate::analysis::buckets::Buckets;
+use crate::analysis::groups::Groups;
 use crate::analysis::histogram::{Histogram, Question, Row};
 use crate::analysis::key::Key;
-use crate::analysis::latency::Latency;
+use crate::analysis::latency::{Latency, LatencyBy, Unpaired};
+use crate::analysis::spread::Spread;
 use crate::terminal;
 
 /// Columns of the longest bar.
@@ -29,7 +33,7 @@ pub(super) fn histogram(question: &Question, answer: &Histogram, rows: usize) ->
     if answer.overflow.count > 0 {
         let mut keys = vec![String::new(); question.keys.len()];
         if let Some(first) = keys.first_mut() {
-            "(more keys)".clone_into(first);
+            "(others)".clone_into(first);
         }
         table.rows.push(cells(keys, &answer.overflow, 0));
     }
@@ -37,7 +41,7 @@ pub(super) fn histogram(question: &Question, answer: &Histogram, rows: usize) ->
     let left_out = answer.rows.len() - rows;
     let _ = write!(text, "\n{} records, {} rows", count(answer.records), count(answer.rows.len() as u64));
     if left_out > 0 {
-        let _ = write!(text, ", {} of them not shown", count(left_out as u64));
+        let _ = write!(text, ", {} not shown", count(left_out as u64));
     }
     text.push('\n');
     text
@@ -57,11 +61,11 @@ fn cells(mut cells: Vec<String>, row: &Row, most: u64) -> Vec<String> {
 }
 
 pub(super) fn latency(answer: &Latency, nanoseconds: bool) -> String {
-    let Latency { times, restarted, open, unmatched, overflow, damaged: _ } = answer;
+    let times = &answer.times;
     let mut text = String::new();
-    let time = |time: u64| if nanoseconds { duration(time) } else { time.to_string() };
+    let time = |time: u64| time_text(time, nanoseconds);
     if times.count() == 0 {
-        text.push_str("no event was followed by one of the other kind with the same key\n");
+        text.push_str(NO_PAIR);
     } else {
         let [p50, p90, p99] = times.percentiles([50, 90, 99]);
         for (name, value) in [
@@ -78,23 +82,112 @@ pub(super) fn latency(answer: &Latency, nanoseconds: bool) -> String {
         let most = times.powers().map(|(_, count)| count).max().unwrap_or(0);
         let sparks: String = times.powers().map(|(_, count)| spark(count, most)).collect();
         let _ = writeln!(text, "\n        {sparks}\n");
-        for (from, number) in times.powers() {
-            let to = from.max(1).saturating_mul(if from == 0 { 1 } else { 2 });
-            let _ =
-                writeln!(text, "{:>12} - {:<12} {number:>10}  {}", time(from), time(to), bar(number, most));
-        }
+        powers(&mut text, times, time);
     }
-    for (number, what) in [
-        (*restarted, "first events were followed by another first event"),
-        (*open, "first events were not followed by a second one"),
-        (*unmatched, "second events had no first one"),
-        (*overflow, "first events found no room; --max-keys makes more"),
-    ] {
-        if number > 0 {
-            let _ = writeln!(text, "{} {what}", count(number));
-        }
-    }
+    unpaired(&mut text, &answer.unpaired);
     text
+}
+
+pub(super) fn latency_by(answer: &LatencyBy, nanoseconds: bool) -> String {
+    let mut text = String::new();
+    if answer.groups.count() == 0 {
+        text.push_str(NO_PAIR);
+    } else {
+        groups(&mut text, &answer.by, &answer.groups, |time| time_text(time, nanoseconds));
+    }
+    unpaired(&mut text, &answer.unpaired);
+    text
+}
+
+pub(super) fn spread(answer: &Spread) -> String {
+    let mut text = String::new();
+    if answer.groups.count() == 0 {
+        text.push_str("no event has a number of 0 or more in this field\n");
+    } else {
+        groups(&mut text, &answer.by, &answer.groups, |number| number.to_string());
+    }
+    notes(
+        &mut text,
+        &[
+            (answer.negative, "events with a negative value are not counted"),
+            (answer.without_value, "events without a number in this field are not counted"),
+        ],
+    );
+    text
+}
+
+const NO_PAIR: &str = "no first event is followed by a second one with the same key\n";
+
+/// A row for each key, then its distribution.
+fn groups(text: &mut String, by: &[Key], groups: &Groups, show: impl Fn(u64) -> String) {
+    let mut table = Table::default();
+    let mut heads: Vec<_> = by.iter().map(|key| key.field.clone()).collect();
+    heads.extend(["count", "total", "min", "avg", "p50", "p90", "p99", "max", ""].map(str::to_owned));
+    table.rows.push(heads);
+    let sum =
+        |numbers: &Buckets| u64::try_from(numbers.sum()).map_or_else(|_| numbers.sum().to_string(), &show);
+    let mut row = |mut cells: Vec<String>, numbers: &Buckets| {
+        let [p50, p90, p99] = numbers.percentiles([50, 90, 99]);
+        cells.extend([numbers.count().to_string(), sum(numbers)]);
+        let rest = [numbers.least(), numbers.average(), p50, p90, p99, numbers.most()];
+        cells.extend(rest.map(&show));
+        cells.push(String::new());
+        table.rows.push(cells);
+    };
+    // A thread may give itself any name.
+    let safe = |key: &[String]| key.iter().map(|value| terminal::name(value)).collect::<Vec<_>>();
+    for group in &groups.rows {
+        row(safe(&group.key), &group.numbers);
+    }
+    let (keys, more) = groups.keys;
+    let left = keys.saturating_sub(groups.rows.len() as u64);
+    let others = match (left, more) {
+        (_, true) => "(others)".to_owned(),
+        (1, false) => "(1 other)".to_owned(),
+        (left, false) => format!("({} others)", count(left)),
+    };
+    if groups.others.count() != 0 {
+        let mut cells = vec![String::new(); by.len()];
+        if let Some(first) = cells.first_mut() {
+            first.clone_from(&others);
+        }
+        row(cells, &groups.others);
+    }
+    text.push_str(&table.text(by.len()));
+    let rows = groups.rows.iter().map(|group| (safe(&group.key).join(", "), &group.numbers));
+    let rest = Some((others, &groups.others)).filter(|(_, numbers)| numbers.count() != 0);
+    for (title, numbers) in rows.chain(rest) {
+        let _ = writeln!(text, "\n{title}");
+        powers(text, numbers, &show);
+    }
+}
+
+/// A bar for each power of two.
+fn powers(text: &mut String, numbers: &Buckets, show: impl Fn(u64) -> String) {
+    let most = numbers.powers().map(|(_, count)| count).max().unwrap_or(0);
+    for (from, number) in numbers.powers() {
+        let to = from.max(1).saturating_mul(if from == 0 { 1 } else { 2 });
+        let line = format!("{:>12} - {:<12} {number:>10}  {}", show(from), show(to), bar(number, most));
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+}
+
+fn unpaired(text: &mut String, unpaired: &Unpaired) {
+    let Unpaired { restarted, open, unmatched, overflow } = *unpaired;
+    notes(
+        text,
+        &[
+            (restarted, "first events were followed by another first event with the same key"),
+            (open, "first events were not followed by a second one"),
+            (unmatched, "second events had no first one"),
+            (overflow, "first events were ignored, as too many were pending; raise --max-keys"),
+        ],
+    );
+}
+
+/// A time in the clock's unit.
+fn time_text(time: u64, nanoseconds: bool) -> String {
+    if nanoseconds { duration(time) } else { time.to_string() }
 }
 
 /// A time for people: `1.234 ms`.
@@ -127,7 +220,8 @@ struct Table {
 }
 
 impl Table {
-    /// The first `left` columns stand to the left, and the last one; those between are numbers.
+    /// The first `left` columns and the last one are aligned to the left, the numbers between them to the
+    /// right.
     fn text(&self, left: usize) -> String {
         let columns = self.rows.first().map_or(0, Vec::len);
         let width = |column: usize| {
