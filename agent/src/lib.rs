@@ -43,7 +43,6 @@ pub mod analysis;
 pub mod event;
 pub mod export;
 pub mod input;
-mod json;
 pub mod output;
 mod reason;
 pub mod report;

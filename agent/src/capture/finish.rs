@@ -370,10 +370,8 @@ fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
         bytes.push(0);
         FileOption::Unknown { id: OptionId::PROCMAPS, bytes }
     }));
-    let mut ledger =
-        stats.to_json(&manifest.clock_name, manifest.realtime_offset, manifest.realtime_uncertainty);
-    ledger.push('\0');
-    options.push(FileOption::Unknown { id: LEDGER_OPTION, bytes: ledger.into_bytes() });
+    let ledger = stats.ledger(&manifest.clock_name, manifest.realtime_offset, manifest.realtime_uncertainty);
+    options.push(FileOption::Unknown { id: LEDGER_OPTION, bytes: ledger.to_bytes() });
     options
 }
 

@@ -47,4 +47,6 @@ pub use options::{
 pub use recorder::{Capture, CaptureError, LeftOut, Progress, Recorded};
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stacks::StackError;
-pub use stats::{CpuStats, End, EventStats, OpenEnd, Recovered, Stats, cause_name};
+pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};
+
+pub use crate::tracedat::ledger::{End, Recovered};

@@ -1,13 +1,15 @@
 //! The loss ledger: what was recorded, what was lost, where and why.
 
-use std::{fmt::Write as _, time::Duration};
+use std::time::Duration;
 
 use agent_ebpf::LossCause;
 
 use super::spool::SpoolTotals;
 use crate::{
     probe::RecursionMisses,
-    tracedat::ledger::{CutShort, Missing},
+    tracedat::ledger::{
+        self, Covered, Ledger, LedgerCpu, LedgerEvent, LedgerProgram, Losses, Missing, Recovered,
+    },
 };
 
 /// A finished capture's counts.
@@ -38,58 +40,6 @@ pub struct Stats {
     /// Set for a recording whose file was not made at its end. Counts by event are then not known, nor what
     /// filters left out.
     pub recovered: Option<Recovered>,
-}
-
-/// What is known about a recording that was recovered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Bytes of the spool that hold no whole chunk: writes that were cut short.
-    pub unreadable_bytes: u64,
-    /// How it came to its end.
-    pub end: End,
-    /// Whether it was a flight recorder, whose events are in the rings until it ends. `None` if that is not
-    /// known.
-    pub overwrite: Option<bool>,
-}
-
-/// How a recording ended whose file was not made at its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum End {
-    /// Nobody knows: its spool is of an older recorder, or damaged.
-    #[default]
-    Unknown,
-    /// It was killed while it recorded.
-    Killed,
-    /// It was killed when it had stopped recording, before the rings were empty.
-    KilledStopping,
-    /// A second signal ended it before the rings were empty.
-    SecondSignal,
-    /// Only the file was not finished. All counts by CPU are exact.
-    Unfinished,
-}
-
-impl End {
-    /// Its name in files.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Unknown => "unknown",
-            Self::Killed => "killed",
-            Self::KilledStopping => "killed_stopping",
-            Self::SecondSignal => "second_signal",
-            Self::Unfinished => "unfinished",
-        }
-    }
-
-    /// What kept the rings from being emptied, unless they were.
-    pub fn cut_short(self) -> Option<CutShort> {
-        match self {
-            Self::Unknown => Some(CutShort::Unknown),
-            Self::Killed => Some(CutShort::Killed),
-            Self::KilledStopping => Some(CutShort::KilledStopping),
-            Self::SecondSignal => Some(CutShort::SecondSignal),
-            Self::Unfinished => None,
-        }
-    }
 }
 
 /// What is not known of a CPU whose ring was not emptied. Its counts are those of the moment `counted`: there
@@ -166,6 +116,21 @@ impl EventStats {
     /// Events that were not wanted.
     pub fn left_out(&self) -> u64 {
         self.filtered + self.sampled_out
+    }
+
+    fn row(&self) -> LedgerEvent {
+        LedgerEvent {
+            event: self.name.clone(),
+            id: self.id,
+            lane: self.lane.to_owned(),
+            recorded: self.recorded,
+            cut: self.cut,
+            filter: self.filter.clone(),
+            filtered: self.filtered,
+            sampled_out: self.sampled_out,
+            lost: losses(&self.lost),
+            lost_on: self.lost_on.iter().map(|(cpu, lost)| (*cpu, lost.to_vec())).collect(),
+        }
     }
 }
 
@@ -264,150 +229,73 @@ impl Stats {
         total(self.cpus.iter().map(|cpu| cpu.lost[LossCause::RateLimit as usize]))
     }
 
-    /// The ledger as JSON, for the file: the counts, and how the clock stood to wall time (nanoseconds to
-    /// add, and how wrong they can be).
-    pub fn to_json(&self, clock: &str, realtime_offset: i64, realtime_uncertainty: u64) -> String {
-        let mut json = String::from("{\"version\":2");
-        let _ = write!(
-            json,
-            ",\"clock\":\"{clock}\",\"realtime_offset_ns\":{realtime_offset},\
-             \"realtime_uncertainty_ns\":{realtime_uncertainty}"
-        );
-        let duration = self.recovered.is_none().then(|| self.duration.as_nanos().to_string());
-        let _ = write!(json, ",\"duration_ns\":{}", duration.as_deref().unwrap_or("null"));
-        if let Some((from, to)) = self.covered {
-            let _ = write!(json, ",\"covered\":{{\"from_ns\":{from},\"to_ns\":{to}}}");
-        }
-        if !self.not_attached.is_empty() {
-            // Event names are identifiers, here as below: nothing in them needs escaping.
-            let _ = write!(json, ",\"not_attached\":[\"{}\"]", self.not_attached.join("\",\""));
-        }
-        let _ = write!(json, ",\"recursion_misses\":{}", or_null(self.recursion_misses()));
-        if self.skips_uncounted {
-            json.push_str(",\"skips_uncounted\":true");
-        }
-        if !self.vanished_cgroups.is_empty() {
-            let _ = write!(
-                json,
-                ",\"vanished_cgroups\":{}",
-                serde_json::Value::from(self.vanished_cgroups.as_slice())
-            );
-        }
-        if let Some(Recovered { unreadable_bytes, end, overwrite }) = self.recovered {
-            let overwrite = overwrite.map_or("null", |is| if is { "true" } else { "false" });
-            let _ = write!(
-                json,
-                ",\"recovered\":{{\"ended\":\"{}\",\"overwrite\":{overwrite},\"unreadable_bytes\":{unreadable_bytes}}}",
-                end.name()
-            );
-        }
-        let _ = write!(json, ",\"names_lost\":{},\"cpus\":[", or_null(self.names_lost));
-        for (index, cpu) in self.cpus.iter().enumerate() {
-            json.push_str(if index == 0 { "" } else { "," });
-            self.push_cpu(&mut json, cpu);
-        }
-        if self.recovered.is_some() {
-            json.push_str("],\"events\":null,\"programs\":null}");
-            return json;
-        }
-        json.push_str("],\"events\":[");
-        let seen =
+    /// The ledger, for the file: the counts, and how the clock stood to wall time (nanoseconds to add, and how
+    /// wrong they can be).
+    pub fn ledger(&self, clock: &str, realtime_offset: i64, realtime_uncertainty: u64) -> Ledger {
+        // Counts by event are kept in the recorder, and gone with it.
+        let is_complete = self.recovered.is_none();
+        let fired =
             self.events.iter().filter(|event| event.recorded + event.lost_total() + event.left_out() != 0);
-        for (index, event) in seen.enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            let _ = write!(
-                json,
-                "{comma}{{\"event\":\"{}\",\"id\":{},\"lane\":\"{}\",\"recorded\":{}",
-                event.name, event.id, event.lane, event.recorded
-            );
-            if event.cut != 0 {
-                let _ = write!(json, ",\"cut\":{}", event.cut);
-            }
-            if let Some(filter) = &event.filter {
-                let _ = write!(json, ",\"filter\":{}", serde_json::Value::from(filter.as_str()));
-            }
-            if event.filtered != 0 {
-                let _ = write!(json, ",\"filtered\":{}", event.filtered);
-            }
-            if event.sampled_out != 0 {
-                let _ = write!(json, ",\"sampled_out\":{}", event.sampled_out);
-            }
-            push_losses(&mut json, &event.lost, 0);
-            if !event.lost_on.is_empty() {
-                // By cause, in the order of `lost`.
-                let by_cpu = event.lost_on.iter().map(|(cpu, lost)| format!("\"{cpu}\":{lost:?}"));
-                let by_cpu = by_cpu.collect::<Vec<_>>().join(",");
-                let _ = write!(json, ",\"lost_on\":{{{}}}", by_cpu.replace(' ', ""));
-            }
-            json.push('}');
+        let program =
+            |of: &RecursionMisses| LedgerProgram { program: of.program.clone(), recursion_misses: of.misses };
+        let nanos = || u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
+        Ledger {
+            version: ledger::VERSION,
+            clock: Some(clock.to_owned()),
+            realtime_offset_ns: Some(realtime_offset),
+            realtime_uncertainty_ns: Some(realtime_uncertainty),
+            duration_ns: is_complete.then(nanos),
+            covered: self.covered.map(|(from_ns, to_ns)| Covered { from_ns, to_ns }),
+            not_attached: self.not_attached.clone(),
+            recursion_misses: self.recursion_misses(),
+            skips_uncounted: self.skips_uncounted,
+            vanished_cgroups: self.vanished_cgroups.clone(),
+            recovered: self.recovered,
+            names_lost: self.names_lost,
+            cpus: self.cpus.iter().map(|cpu| self.row(cpu)).collect(),
+            events: is_complete.then(|| fired.map(EventStats::row).collect()),
+            programs: is_complete.then(|| self.recursion_misses.iter().map(program).collect()),
         }
-        json.push_str("],\"programs\":[");
-        for (index, RecursionMisses { program, misses }) in self.recursion_misses.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            let program = serde_json::Value::from(program.as_str());
-            let misses = or_null(*misses);
-            let _ = write!(json, "{comma}{{\"program\":{program},\"recursion_misses\":{misses}}}");
-        }
-        json.push_str("]}");
-        json
     }
 
-    /// A CPU's counts. Those that are not known are `null`; where `missing` is, the others are those of the
-    /// moment `counted_ns`.
-    fn push_cpu(&self, json: &mut String, cpu: &CpuStats) {
+    /// A CPU's counts. Where `missing` is known, the others are those of the moment `counted`.
+    fn row(&self, cpu: &CpuStats) -> LedgerCpu {
         let CpuStats { stored, overwritten, filtered, open_end, .. } = *cpu;
         let is_exact = open_end.is_none();
         let is_counted = open_end.is_none_or(|end| end.counted.is_some());
-        let _ = write!(
-            json,
-            "{{\"cpu\":{},\"recorded\":{},\"stored\":{},\"pages\":{},\"overwritten\":{},\"capped\":{},\"unstored\":{},\"filtered\":{}",
-            cpu.cpu,
-            or_null(is_exact.then_some(cpu.events)),
-            stored.events,
-            stored.pages,
-            or_null(is_counted.then_some(overwritten)),
-            or_null((!cpu.capped_unknown).then_some(stored.capped_events)),
-            or_null((is_exact && !cpu.capped_unknown).then(|| cpu.unstored())),
-            or_null(self.recovered.is_none().then_some(filtered)),
-        );
-        if is_counted {
-            push_losses(json, &cpu.lost, cpu.lost_unexplained);
-        } else {
-            let _ = write!(json, ",\"lost\":{{\"unexplained\":{}}}", cpu.lost_unexplained);
+        let mut lost = if is_counted { losses(&cpu.lost) } else { Losses::default() };
+        if cpu.lost_unexplained != 0 || !is_counted {
+            lost.0.push(("unexplained".to_owned(), cpu.lost_unexplained));
         }
-        if let Some(Missing { at_least, since, counted }) = cpu.missing() {
-            let _ = write!(
-                json,
-                ",\"missing\":{{\"at_least\":{},\"since_ns\":{},\"counted_ns\":{}}}",
-                or_null(at_least),
-                or_null(since),
-                or_null(counted),
-            );
+        LedgerCpu {
+            cpu: cpu.cpu,
+            recorded: is_exact.then_some(cpu.events),
+            stored: Some(stored.events),
+            pages: Some(stored.pages),
+            overwritten: is_counted.then_some(overwritten),
+            capped: Some((!cpu.capped_unknown).then_some(stored.capped_events)),
+            unstored: (is_exact && !cpu.capped_unknown).then(|| cpu.unstored()),
+            filtered: self.recovered.is_none().then_some(filtered),
+            lost,
+            missing: cpu.missing(),
         }
-        json.push('}');
     }
 }
 
-/// A number, or `null` for one that is not known.
-fn or_null(number: Option<u64>) -> String {
-    number.map_or_else(|| "null".to_owned(), |number| number.to_string())
-}
-
-fn push_losses(json: &mut String, lost: &[u64; LossCause::COUNT], unexplained: u64) {
-    json.push_str(",\"lost\":{");
-    for (index, cause) in LossCause::ALL.into_iter().enumerate() {
-        let comma = if index == 0 { "" } else { "," };
-        let _ = write!(json, "{comma}\"{}\":{}", cause_name(cause), lost[cause as usize]);
-    }
-    if unexplained != 0 {
-        let _ = write!(json, ",\"unexplained\":{unexplained}");
-    }
-    json.push('}');
+/// Counts by cause.
+fn losses(lost: &[u64; LossCause::COUNT]) -> Losses {
+    let of = |cause: LossCause| (cause_name(cause).to_owned(), lost[cause as usize]);
+    Losses(LossCause::ALL.into_iter().map(of).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tracedat::ledger::End;
+
+    fn json(stats: &Stats) -> String {
+        serde_json::to_string(&stats.ledger("mono", 5, 1)).unwrap()
+    }
 
     #[test]
     fn cpustat_has_the_kernels_lines() {
@@ -449,25 +337,25 @@ mod tests {
             ],
             ..Stats::default()
         };
-        let json = stats.to_json("mono", 5, 1);
-        assert!(json.contains(
+        let text = json(&stats);
+        assert!(text.contains(
             "\"events\":[{\"event\":\"a:b\",\"id\":7,\"lane\":\"generic\",\"recorded\":2,\
              \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1,\"rate_limit\":0},\"lost_on\":{\"3\":[0,0,0,1,0]}}]"
         ));
-        assert!(json.contains("\"covered\":{\"from_ns\":5,\"to_ns\":9},\"not_attached\":[\"c:d\",\"c:e\"]"));
+        assert!(text.contains("\"covered\":{\"from_ns\":5,\"to_ns\":9},\"not_attached\":[\"c:d\",\"c:e\"]"));
         // One that is not known makes the sum unknown.
-        assert!(json.contains(",\"recursion_misses\":null,\"names_lost\""), "{json}");
-        let json_of_more = Stats { skips_uncounted: true, ..Stats::default() }.to_json("mono", 5, 1);
+        assert!(text.contains(",\"recursion_misses\":null,\"names_lost\""), "{text}");
+        let json_of_more = json(&Stats { skips_uncounted: true, ..Stats::default() });
         assert!(
             json_of_more.contains(",\"recursion_misses\":0,\"skips_uncounted\":true,\"names_lost\":null"),
             "{json_of_more}"
         );
         assert!(
-            json.ends_with(
+            text.ends_with(
                 "\"programs\":[{\"program\":\"a:b\",\"recursion_misses\":2},\
                  {\"program\":\"generic_event\",\"recursion_misses\":null}]}"
             ),
-            "{json}"
+            "{text}"
         );
     }
 
@@ -485,9 +373,9 @@ mod tests {
             open_end: Some(OpenEnd::default()),
             ..CpuStats::default()
         };
-        let recovered = Recovered { unreadable_bytes: 5, end: End::Killed, overwrite: Some(false) };
+        let recovered = Recovered { unreadable_bytes: 5, ended: End::Killed, overwrite: Some(false) };
         let stats = Stats { cpus: vec![counted, unknown], recovered: Some(recovered), ..Stats::default() };
-        let json = stats.to_json("mono", 5, 1);
+        let text = json(&stats);
         for part in [
             "\"duration_ns\":null,\"recursion_misses\":null,\"recovered\":{\"ended\":\"killed\",\"overwrite\":false,\
              \"unreadable_bytes\":5},\"names_lost\":null,",
@@ -499,8 +387,7 @@ mod tests {
              \"missing\":{\"at_least\":null,\"since_ns\":null,\"counted_ns\":null}}",
             "],\"events\":null,\"programs\":null}",
         ] {
-            assert!(json.contains(part), "{part}\n{json}");
+            assert!(text.contains(part), "{part}\n{text}");
         }
-        assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
     }
 }

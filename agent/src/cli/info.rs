@@ -12,10 +12,9 @@ use super::error::repair_hint;
 use super::exit::ExitCode;
 use super::units::{bytes, count};
 use crate::capture::LEDGER_OPTION;
-use crate::json::Value;
 use crate::terminal;
 use crate::tracedat::initial_state::InitialState;
-use crate::tracedat::ledger::Ledger as Known;
+use crate::tracedat::ledger::Ledger;
 use crate::tracedat::reader::{BufferInfo, Counts, Module, OptionValue, ReadError, Reader};
 use crate::tracedat::{Endian, FileOption, OptionId};
 
@@ -117,15 +116,24 @@ struct Report<'a> {
     counts: Counts,
     /// Events by number, most first.
     by_id: Vec<(u16, u64)>,
-    ledger: Option<Ledger>,
+    ledger: Option<FoundLedger>,
     damage: Vec<String>,
 }
 
 /// What our recorder says of losses.
-struct Ledger {
-    text: String,
-    /// Whether it is JSON.
-    valid: bool,
+enum FoundLedger {
+    Readable(Ledger),
+    /// What is there instead.
+    Text(String),
+}
+
+impl FoundLedger {
+    fn of(bytes: &[u8]) -> Self {
+        match Ledger::parse(bytes) {
+            Some(ledger) => Self::Readable(ledger),
+            None => Self::Text(String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()),
+        }
+    }
 }
 
 impl<'a> Report<'a> {
@@ -156,11 +164,7 @@ impl<'a> Report<'a> {
             Vec::new()
         });
         let ledger = reader.facts().find_map(|fact| match fact {
-            FileOption::Unknown { id, bytes } if *id == LEDGER_OPTION => {
-                let text = String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned();
-                let valid = Value::parse(&text).is_some();
-                Some(Ledger { text, valid })
-            }
+            FileOption::Unknown { id, bytes } if *id == LEDGER_OPTION => Some(FoundLedger::of(bytes)),
             _ => None,
         });
         Self { name: path.display().to_string(), reader, modules, buffers, counts, by_id, ledger, damage }
@@ -348,64 +352,56 @@ impl<'a> Report<'a> {
             text.push('\n');
         }
         let Some(ledger) = &self.ledger else { return };
-        let Some(value) = Value::parse(&ledger.text) else {
+        let FoundLedger::Readable(ledger) = ledger else {
             text.push_str("  the recorder's ledger cannot be read\n");
             return;
         };
-        let cpus = value.get("cpus").map_or(&[][..], Value::items);
-        let sum = |name: &str| -> u64 {
-            let of = cpus.iter().filter_map(|cpu| cpu.get(name)?.number());
-            of.fold(0, u64::saturating_add)
-        };
-        // What a version of the ledger does not have, its reader says.
-        let known = Known::parse(&ledger.text).unwrap_or_default();
         text.push_str("  the recorder's ledger: ");
-        match known.cut_short {
+        match ledger.cut_short() {
             None => {
-                let _ = write!(text, "{} events recorded", count(sum("recorded")));
-                if let stored @ 1.. = sum("stored") {
+                let _ = write!(text, "{} events recorded", count(ledger.sum(|cpu| cpu.recorded)));
+                if let stored @ 1.. = ledger.sum(|cpu| cpu.stored) {
                     let _ = write!(text, ", {} stored", count(stored));
                 }
             }
             Some(cut_short) => {
-                let _ = write!(text, "{}, {} events stored", cut_short.text(), count(sum("stored")));
+                let stored = count(ledger.sum(|cpu| cpu.stored));
+                let _ = write!(text, "{}, {stored} events stored", cut_short.text());
             }
         }
-        for (name, what) in [
-            ("overwritten", "overwritten"),
-            ("capped", "dropped for the size limit"),
-            ("unstored", "not stored"),
-            ("filtered", "filtered"),
+        for (events, what) in [
+            (ledger.sum(|cpu| cpu.overwritten), "overwritten"),
+            (ledger.sum(|cpu| cpu.capped.flatten()), "dropped for the size limit"),
+            (ledger.sum(|cpu| cpu.unstored), "not stored"),
+            (ledger.sum(|cpu| cpu.filtered), "filtered"),
         ] {
-            let events = sum(name);
             if events != 0 {
                 let _ = write!(text, ", {} {what}", count(events));
             }
         }
-        if cpus.iter().any(|cpu| cpu.get("capped") == Some(&Value::Null)) {
+        if ledger.cpus.iter().any(|cpu| cpu.capped == Some(None)) {
             text.push_str(", an unknown number dropped for the size limit");
         }
         let mut causes: Vec<(&str, u64)> = Vec::new();
-        for (cause, events) in cpus.iter().filter_map(|cpu| cpu.get("lost")).flat_map(Value::members) {
-            let events = events.number().unwrap_or(0);
+        for (cause, events) in ledger.cpus.iter().flat_map(|cpu| &cpu.lost.0) {
             match causes.iter_mut().find(|(name, _)| name == cause) {
-                Some((_, sum)) => *sum = sum.saturating_add(events),
-                None => causes.push((cause, events)),
+                Some((_, sum)) => *sum = sum.saturating_add(*events),
+                None => causes.push((cause, *events)),
             }
         }
         let causes: Vec<_> = causes
             .iter()
             .filter(|(_, events)| *events != 0)
-            .map(|(cause, events)| format!("{} {}", clean(cause.trim_matches('"')), count(*events)))
+            .map(|(cause, events)| format!("{} {}", clean(cause), count(*events)))
             .collect();
-        let lost = match (causes.is_empty(), known.cut_short) {
+        let lost = match (causes.is_empty(), ledger.cut_short()) {
             (true, None) => "none".to_owned(),
             (false, None) => causes.join(", "),
             (true, Some(_)) => "unknown".to_owned(),
             (false, Some(_)) => format!("at least {}", causes.join(", ")),
         };
         let _ = writeln!(text, "; lost: {lost}");
-        for cpu in &known.cpus {
+        for cpu in &ledger.cpus {
             if let Some(missing) = cpu.missing {
                 let _ = writeln!(text, "  CPU {}: {}", cpu.cpu, missing.text(count));
             }

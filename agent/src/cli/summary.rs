@@ -90,7 +90,7 @@ fn unstored(text: &mut String, stats: &Stats) {
 
 /// What is known of a recording whose file was not made at its end, and what is not.
 fn how_it_ended(text: &mut String, stats: &Stats, recovered: Recovered) {
-    let Recovered { unreadable_bytes, end, overwrite } = recovered;
+    let Recovered { unreadable_bytes, ended: end, overwrite } = recovered;
     match end.cut_short() {
         None => {
             text.push_str(

@@ -6,7 +6,10 @@ use super::error::ExportError;
 use super::job::Job;
 use crate::event::{EventTable, Machine, NoNames, Printer};
 use crate::tracedat::reader::{Counts, CpuCounts, Reader, Records, Source};
-use crate::tracedat::{FileOption, OptionId, ledger::Ledger};
+use crate::tracedat::{
+    FileOption, OptionId,
+    ledger::{Ledger, LedgerCpu},
+};
 
 /// A file that is exported.
 pub type TraceFile = Reader<Box<dyn Source>>;
@@ -236,12 +239,9 @@ pub fn full_name(printer: &Printer) -> String {
     format!("{}:{}", printer.system(), printer.name())
 }
 
-fn ledger(file: &TraceFile) -> Option<serde_json::Value> {
+fn ledger(file: &TraceFile) -> Option<Ledger> {
     file.facts().find_map(|fact| match fact {
-        FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => {
-            let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
-            serde_json::from_slice(&bytes[..end]).ok()
-        }
+        FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => Ledger::parse(bytes),
         _ => None,
     })
 }
@@ -254,27 +254,22 @@ struct LostOfCpu {
 }
 
 /// Events that each CPU lost before they reached the file.
-fn lost_by_cpu(ledger: &serde_json::Value) -> BTreeMap<u32, LostOfCpu> {
-    let known = Ledger::parse(&ledger.to_string()).unwrap_or_default();
-    let missing = |number: u32| known.cpus.iter().find(|cpu| cpu.cpu == number).and_then(|cpu| cpu.missing);
-    let cpus = ledger.get("cpus").and_then(|cpus| cpus.as_array()).map_or(&[][..], Vec::as_slice);
-    let row = |cpu: &serde_json::Value| {
-        let number = u32::try_from(cpu.get("cpu")?.as_u64()?).ok()?;
-        let causes = cpu.get("lost")?.as_object()?.values().filter_map(serde_json::Value::as_u64);
-        let unstored = cpu.get("unstored").and_then(serde_json::Value::as_u64).unwrap_or(0);
-        let missing = missing(number);
-        let unstored = missing.map_or(unstored, |missing| missing.at_least.unwrap_or(0));
-        let events = causes.fold(unstored, u64::saturating_add);
-        Some((number, LostOfCpu { events, cut_short: missing.is_some() }))
+fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<u32, LostOfCpu> {
+    let row = |cpu: &LedgerCpu| {
+        let unstored = match cpu.missing {
+            Some(missing) => missing.at_least,
+            None => cpu.unstored,
+        };
+        let events = cpu.lost.total().saturating_add(unstored.unwrap_or(0));
+        (cpu.cpu, LostOfCpu { events, cut_short: cpu.missing.is_some() })
     };
-    cpus.iter().filter_map(row).collect()
+    ledger.cpus.iter().map(row).collect()
 }
 
 /// Our recorder counts what was overwritten; of other files the kernel's statistics count overruns.
-fn overwritten(file: &TraceFile, ledger: Option<&serde_json::Value>) -> bool {
+fn overwritten(file: &TraceFile, ledger: Option<&Ledger>) -> bool {
     if let Some(ledger) = ledger {
-        let cpus = ledger.get("cpus").and_then(|cpus| cpus.as_array()).map_or(&[][..], Vec::as_slice);
-        return cpus.iter().any(|cpu| cpu.get("overwritten").and_then(serde_json::Value::as_u64) > Some(0));
+        return ledger.sum(|cpu| cpu.overwritten) != 0;
     }
     let overruns = file.facts().filter_map(|fact| match fact {
         FileOption::CpuStat(text) => text.lines().find_map(|line| line.strip_prefix("overrun: ")),
@@ -285,7 +280,7 @@ fn overwritten(file: &TraceFile, ledger: Option<&serde_json::Value>) -> bool {
 
 /// What turns the times of records into wall time. Our recorder measures it; of other files only those with
 /// option DATE have it.
-fn wall_offset(file: &TraceFile, ledger: Option<&serde_json::Value>) -> Option<i64> {
+fn wall_offset(file: &TraceFile, ledger: Option<&Ledger>) -> Option<i64> {
     let clock = file.clock();
     let wanted = clock.corrections();
     let added = if wanted.offset { clock.offset() } else { 0 }.wrapping_add(if wanted.date {
@@ -293,7 +288,7 @@ fn wall_offset(file: &TraceFile, ledger: Option<&serde_json::Value>) -> Option<i
     } else {
         0
     });
-    let measured = ledger.and_then(|ledger| ledger.get("realtime_offset_ns")?.as_i64());
+    let measured = ledger.and_then(|ledger| ledger.realtime_offset_ns);
     match measured {
         Some(offset) => Some(offset.wrapping_sub(added)),
         None => file.facts().any(|fact| matches!(fact, FileOption::Date { .. })).then_some(0),

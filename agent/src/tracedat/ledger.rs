@@ -1,18 +1,122 @@
-//! The loss ledger: how many events our recorder recorded and lost.
+//! The loss ledger: what our recorder recorded and lost, where and why.
 //!
-//! It is a JSON object in option [`LEDGER`](super::OptionId::LEDGER), a text that ends with NUL. Unknown
-//! members are ignored.
+//! It is a JSON object in option [`LEDGER`](super::OptionId::LEDGER), a text that ends with NUL. This is its
+//! one definition, for the recorder and for readers. A count that is not known is `null`, which is `None`
+//! here, as is one that a version does not have; members that are not known to a reader are ignored.
 
-use crate::json::Value;
+use std::{collections::BTreeMap, fmt};
 
-/// A ledger, as far as readers need it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+use serde::{
+    Deserialize, Deserializer, Serialize, Serializer,
+    de::{MapAccess, Visitor},
+    ser::SerializeMap as _,
+};
+
+/// The version that is written. Version 1 had no word about what was in the rings of a recording that was
+/// killed.
+pub const VERSION: u32 = 2;
+
+/// A ledger.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
-    /// Set for a recording that did not come to its end, with what ended it: then its rings were not emptied,
-    /// and what was in them is missing.
-    pub cut_short: Option<CutShort>,
+    /// [`VERSION`], or an older one.
+    #[serde(default)]
+    pub version: u32,
+    /// The recording's clock.
+    #[serde(default)]
+    pub clock: Option<String>,
+    /// Nanoseconds to add to its times for those of the wall clock.
+    #[serde(default)]
+    pub realtime_offset_ns: Option<i64>,
+    /// How wrong they can be.
+    #[serde(default)]
+    pub realtime_uncertainty_ns: Option<u64>,
+    /// From the start of recording to its end; not known of a recording that was recovered.
+    #[serde(default)]
+    pub duration_ns: Option<u64>,
+    /// The time in which every firing of a recorded event is in the file or counted as lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covered: Option<Covered>,
+    /// Events that were asked for by a pattern and that the kernel refused to attach.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_attached: Vec<String>,
+    /// Events that the kernel's recursion guard kept from the programs.
+    #[serde(default)]
+    pub recursion_misses: Option<u64>,
+    /// Whether there may be more of them, which the kernel does not count.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub skips_uncounted: bool,
+    /// Control groups of the recording's scope that were removed meanwhile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub vanished_cgroups: Vec<String>,
+    /// Set for a recording whose file was not made at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered: Option<Recovered>,
+    /// Thread names that could not be noted when they changed.
+    #[serde(default)]
+    pub names_lost: Option<u64>,
     /// By CPU.
     pub cpus: Vec<LedgerCpu>,
+    /// By event: those that fired. Not known of a recording that was recovered.
+    #[serde(default)]
+    pub events: Option<Vec<LedgerEvent>>,
+    /// By program.
+    #[serde(default)]
+    pub programs: Option<Vec<LedgerProgram>>,
+}
+
+/// A span of time, by the recording's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// Its first nanosecond.
+    pub from_ns: u64,
+    /// Its last one.
+    pub to_ns: u64,
+}
+
+/// What is known about a recording that was recovered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recovered {
+    /// How it came to its end.
+    #[serde(default)]
+    pub ended: End,
+    /// Whether it was a flight recorder, whose events are in the rings until it ends.
+    #[serde(default)]
+    pub overwrite: Option<bool>,
+    /// Bytes of the spool that hold no whole chunk: writes that were cut short.
+    #[serde(default)]
+    pub unreadable_bytes: u64,
+}
+
+/// How a recording ended whose file was not made at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// It was killed while it recorded.
+    Killed,
+    /// It was killed when it had stopped recording, before the rings were empty.
+    KilledStopping,
+    /// A second signal ended it before the rings were empty.
+    SecondSignal,
+    /// Only the file was not finished. All counts by CPU are exact.
+    Unfinished,
+    /// Nobody knows: its spool is of an older recorder, or damaged.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl End {
+    /// What kept the rings from being emptied, unless they were.
+    pub fn cut_short(self) -> Option<CutShort> {
+        match self {
+            Self::Unknown => Some(CutShort::Unknown),
+            Self::Killed => Some(CutShort::Killed),
+            Self::KilledStopping => Some(CutShort::KilledStopping),
+            Self::SecondSignal => Some(CutShort::SecondSignal),
+            Self::Unfinished => None,
+        }
+    }
 }
 
 /// What kept a recording from coming to its end.
@@ -42,13 +146,16 @@ impl CutShort {
 
 /// What is known of the events that were in a CPU's ring when its recording was cut short. A number that is
 /// not known is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// How many they are at least.
+    #[serde(default)]
     pub at_least: Option<u64>,
     /// Time of the last event before them; `None` if the file has none of this CPU.
+    #[serde(default, rename = "since_ns")]
     pub since: Option<u64>,
     /// Time at which the ledger's counts of this CPU were taken; later ones are not known.
+    #[serde(default, rename = "counted_ns")]
     pub counted: Option<u64>,
 }
 
@@ -73,65 +180,171 @@ fn seconds(nanos: u64) -> String {
     format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
 }
 
-/// What the ledger says of one CPU. A number that it does not have is `None`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What the ledger says of one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerCpu {
     /// The CPU.
     pub cpu: u32,
     /// Events that were written to the ring.
+    #[serde(default)]
     pub recorded: Option<u64>,
     /// Events that are in the file.
+    #[serde(default)]
     pub stored: Option<u64>,
+    /// Pages that are in the file.
+    #[serde(default)]
+    pub pages: Option<u64>,
+    /// Events in ring pages that overwrite mode reused.
+    #[serde(default)]
+    pub overwritten: Option<u64>,
+    /// Events that a size limit removed: `Some(None)` if some were, and nobody knows how many.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    pub capped: Option<Option<u64>>,
+    /// Events that were in the ring and could not be stored.
+    #[serde(default)]
+    pub unstored: Option<u64>,
+    /// Events that filters left out.
+    #[serde(default)]
+    pub filtered: Option<u64>,
     /// Events that were lost, by cause.
-    pub lost: Vec<(String, u64)>,
+    #[serde(default)]
+    pub lost: Losses,
     /// What is missing at the end, if the recording was cut short.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
 }
 
+/// What the ledger says of one event, over all CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerEvent {
+    /// `system:name`.
+    pub event: String,
+    /// The kernel's number of it.
+    pub id: u16,
+    /// How it was recorded.
+    #[serde(default)]
+    pub lane: String,
+    /// Records that were written to the rings.
+    #[serde(default)]
+    pub recorded: u64,
+    /// Records in which a text was longer than its room.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cut: u64,
+    /// Its own filter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// Firings that filters left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub filtered: u64,
+    /// Firings that sampling left out.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub sampled_out: u64,
+    /// Lost ones, by cause.
+    #[serde(default)]
+    pub lost: Losses,
+    /// The same by CPU, for those that lost any: counts in the order of the causes in `lost`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub lost_on: BTreeMap<u32, Vec<u64>>,
+}
+
+/// What the ledger says of one program.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerProgram {
+    /// Its name.
+    pub program: String,
+    /// Events that the kernel's recursion guard kept from it.
+    #[serde(default)]
+    pub recursion_misses: Option<u64>,
+}
+
+/// Counts by cause, in the recorder's order: an object of numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses(pub Vec<(String, u64)>);
+
+impl Losses {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.0.iter().fold(0, |sum, (_, events)| sum.saturating_add(*events))
+    }
+}
+
+impl Serialize for Losses {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        self.0.iter().try_for_each(|(cause, events)| map.serialize_entry(cause, events))?;
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Losses {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Causes;
+
+        impl<'de> Visitor<'de> for Causes {
+            type Value = Losses;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("counts by cause")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Losses, A::Error> {
+                let mut causes = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    causes.push(entry);
+                }
+                Ok(Losses(causes))
+            }
+        }
+
+        deserializer.deserialize_map(Causes)
+    }
+}
+
+/// Tells a member that is `null` from one that is not there.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 impl Ledger {
-    /// Parses the option's text, without its NUL. `None` if it is no ledger.
-    pub fn parse(text: &str) -> Option<Self> {
-        let value = Value::parse(text)?;
-        let Value::Array(items) = value.get("cpus")? else { return None };
-        let mut cpus = items.iter().map(LedgerCpu::of).collect::<Option<Vec<_>>>()?;
-        let cut_short = value.get("recovered").and_then(cut_short);
-        for cpu in &mut cpus {
+    /// Parses the option's bytes. `None` if they are no ledger.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+        let mut ledger: Self = serde_json::from_slice(&bytes[..end]).ok()?;
+        let cut_short = ledger.cut_short();
+        for cpu in &mut ledger.cpus {
             // Version 1 has no word about it.
             cpu.missing = cut_short.is_some().then(|| cpu.missing.unwrap_or_default());
         }
-        Some(Self { cut_short, cpus })
+        Some(ledger)
     }
-}
 
-/// What cut a recovered recording short. `None` if only its file had not been made.
-fn cut_short(recovered: &Value<'_>) -> Option<CutShort> {
-    let Value::Object(_) = recovered else { return None };
-    match recovered.get("ended") {
-        Some(Value::String("\"unfinished\"")) => None,
-        Some(Value::String("\"killed\"")) => Some(CutShort::Killed),
-        Some(Value::String("\"killed_stopping\"")) => Some(CutShort::KilledStopping),
-        Some(Value::String("\"second_signal\"")) => Some(CutShort::SecondSignal),
-        _ => Some(CutShort::Unknown),
+    /// The option's bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // Neither maps with keys that are no texts nor writing to memory fail.
+        let mut bytes = serde_json::to_vec(self).unwrap_or_default();
+        bytes.push(0);
+        bytes
     }
-}
 
-impl LedgerCpu {
-    fn of(value: &Value<'_>) -> Option<Self> {
-        let number = |name| value.get(name).and_then(Value::number);
-        let causes = value.get("lost").map_or(&[][..], Value::members).iter();
-        let lost =
-            causes.map(|(cause, events)| (cause.trim_matches('"').to_owned(), events.number().unwrap_or(0)));
-        let missing = value.get("missing").map(|missing| {
-            let number = |name| missing.get(name).and_then(Value::number);
-            Missing { at_least: number("at_least"), since: number("since_ns"), counted: number("counted_ns") }
-        });
-        Some(Self {
-            missing,
-            cpu: u32::try_from(number("cpu")?).ok()?,
-            recorded: number("recorded"),
-            stored: number("stored"),
-            lost: lost.collect(),
-        })
+    /// What kept the recording from coming to its end: then its rings were not emptied, and what was in them
+    /// is missing. `None` if only its file had not been made.
+    pub fn cut_short(&self) -> Option<CutShort> {
+        self.recovered.and_then(|recovered| recovered.ended.cut_short())
+    }
+
+    /// A count of all CPUs, as far as it is known.
+    pub fn sum(&self, count: impl Fn(&LedgerCpu) -> Option<u64>) -> u64 {
+        self.cpus.iter().filter_map(count).fold(0, u64::saturating_add)
     }
 }
 
@@ -143,12 +356,13 @@ mod tests {
     fn a_ledger_is_taken_apart() {
         let text = "{\"version\":1,\"cpus\":[{\"cpu\":3,\"recorded\":20,\"stored\":17,\
                     \"lost\":{\"ring_full\":3,\"nested\":0}},{\"cpu\":4}],\"events\":[]}";
-        let ledger = Ledger::parse(text).unwrap();
-        let lost = vec![("ring_full".to_owned(), 3), ("nested".to_owned(), 0)];
-        let first = LedgerCpu { cpu: 3, recorded: Some(20), stored: Some(17), lost, missing: None };
+        let ledger = Ledger::parse(text.as_bytes()).unwrap();
+        let lost = Losses(vec![("ring_full".to_owned(), 3), ("nested".to_owned(), 0)]);
+        assert_eq!((lost.total(), ledger.cut_short(), ledger.sum(|cpu| cpu.stored)), (3, None, 17));
+        let first = LedgerCpu { cpu: 3, recorded: Some(20), stored: Some(17), lost, ..LedgerCpu::default() };
         assert_eq!(ledger.cpus, [first, LedgerCpu { cpu: 4, ..LedgerCpu::default() }]);
         for text in ["", "{}", "{\"cpus\":1}", "{\"cpus\":[{}]}", "{\"cpus\":[{\"cpu\":4294967296}]}"] {
-            assert_eq!(Ledger::parse(text), None, "{text}");
+            assert_eq!(Ledger::parse(text.as_bytes()), None, "{text}");
         }
     }
 
@@ -156,8 +370,8 @@ mod tests {
     fn what_was_cut_short_is_known() {
         let ledger = |recovered: &str, cpu: &str| {
             let text = format!("{{\"version\":2,\"recovered\":{recovered},\"cpus\":[{{\"cpu\":0{cpu}}}]}}");
-            let ledger = Ledger::parse(&text).unwrap();
-            (ledger.cut_short, ledger.cpus[0].missing)
+            let ledger = Ledger::parse(text.as_bytes()).unwrap();
+            (ledger.cut_short(), ledger.cpus[0].missing)
         };
         let missing = ",\"missing\":{\"at_least\":3,\"since_ns\":1500000000,\"counted_ns\":null}";
         let known = Missing { at_least: Some(3), since: Some(1_500_000_000), counted: None };
@@ -171,5 +385,31 @@ mod tests {
             "it is not known how many events are missing from the start on"
         );
         assert_eq!(ledger("{\"ended\":\"unfinished\"}", ""), (None, None));
+        assert_eq!(ledger("{\"ended\":\"in a way of the future\"}", "").0, Some(CutShort::Unknown));
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let lost = Losses(vec![("ring_full".to_owned(), 3)]);
+        let cpus = [Some(None), Some(Some(7)), None].map(|capped| LedgerCpu {
+            capped,
+            lost: lost.clone(),
+            missing: Some(Missing { at_least: None, since: Some(5), counted: None }),
+            ..LedgerCpu::default()
+        });
+        let event = LedgerEvent {
+            event: "a:b".to_owned(),
+            lost_on: BTreeMap::from([(3, vec![3])]),
+            lost,
+            ..LedgerEvent::default()
+        };
+        let ledger = Ledger {
+            version: VERSION,
+            recovered: Some(Recovered { ended: End::Killed, overwrite: None, unreadable_bytes: 9 }),
+            cpus: cpus.into(),
+            events: Some(vec![event]),
+            ..Ledger::default()
+        };
+        assert_eq!(Ledger::parse(&ledger.to_bytes()), Some(ledger));
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn stats(data: &[CpuData], noted: Option<&Noted>) -> Stats {
         names_lost: noted.and_then(|_| data.iter().map(|cpu| note_of(cpu).map(|note| note.names_lost)).sum()),
         recovered: Some(Recovered {
             unreadable_bytes: data.iter().map(unreadable).sum(),
-            end,
+            ended: end,
             overwrite: noted.map(|noted| noted.overwrite),
         }),
         ..Stats::default()
@@ -97,7 +97,7 @@ mod tests {
         let capped: Vec<_> = stats.cpus.iter().map(|cpu| cpu.capped_unknown).collect();
         assert_eq!(capped, [false, true, false], "a first segment above 0 follows others");
         assert_eq!((stats.cpus[0].lost_total(), stats.cpus[0].lost_unexplained), (2, 2));
-        assert_eq!((stats.names_lost, stats.recovered.map(|r| r.end)), (None, Some(End::Unknown)));
+        assert_eq!((stats.names_lost, stats.recovered.map(|r| r.ended)), (None, Some(End::Unknown)));
     }
 
     #[test]
@@ -114,6 +114,6 @@ mod tests {
         // The stage without the last notes, as a machine that lost its power may have kept them.
         let half = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Counted, [(0, note)])));
         assert_eq!(half.cpus[0].open_end, row.open_end);
-        assert_eq!(half.recovered.map(|r| r.end), Some(End::KilledStopping));
+        assert_eq!(half.recovered.map(|r| r.ended), Some(End::KilledStopping));
     }
 }

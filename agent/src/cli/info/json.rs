@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Ledger, Report};
+use super::{FoundLedger, Report};
 use crate::cli::list::json_string;
 use crate::tracedat::reader::{BufferInfo, Counts, CpuCounts, Module, OptionValue, SectionInfo};
 
@@ -80,9 +80,8 @@ pub(super) fn report(report: &Report<'_>) -> String {
     );
     let ledger = match ledger {
         None => "null".to_owned(),
-        // What is no JSON is kept as a text, so that this stays JSON.
-        Some(Ledger { text, valid: true }) => text.trim().to_owned(),
-        Some(Ledger { text, valid: false }) => json_string(text),
+        Some(FoundLedger::Readable(ledger)) => serde_json::to_string(ledger).unwrap_or_default(),
+        Some(FoundLedger::Text(text)) => json_string(text),
     };
     let _ = write!(json, ",\"ledger\":{ledger}");
     let _ = write!(json, ",\"damage\":[{}]}}", joined(damage, |text| json_string(text)));

@@ -45,12 +45,12 @@ pub(super) fn check<S: Source>(
                 }
             }
             OptionId::LEDGER => {
-                let Some(ledger) = Ledger::parse(&text()) else {
+                let Some(ledger) = Ledger::parse(&option.bytes) else {
                     let detail = || "it is no JSON object with a list of CPUs".to_owned();
                     check.faults.add(Rule::Ledger, option.at, || option.name(), detail);
                     continue;
                 };
-                if let Some(cut_short) = ledger.cut_short {
+                if let Some(cut_short) = ledger.cut_short() {
                     for cpu in &ledger.cpus {
                         let detail = || {
                             let missing = cpu.missing.unwrap_or_default().text(|events| events.to_string());
