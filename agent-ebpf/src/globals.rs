@@ -48,6 +48,7 @@ global!(KERNEL_STACK, u32, kernel_stack);
 global!(KERNEL_STACK_ID, u32, kernel_stack_id);
 global!(USER_STACK, u32, user_stack);
 global!(USER_STACK_ID, u32, user_stack_id);
+global!(USER_ENTRY, u32, user_entry);
 global!(PREEMPTIBLE, u32, preemptible);
 global!(SIDE_BYTES, u32, side_bytes);
 global!(TASK_CFS_RQ, u32, task_cfs_rq);

@@ -289,6 +289,17 @@ pub mod slot_flags {
     pub const FUNCTION_ENTRY: u32 = 32;
 }
 
+/// Where user stacks at the entry of a function have its direct caller from.
+pub mod user_entry {
+    /// No event is at a function's entry, or the kernel does not describe a task's registers.
+    pub const NONE: u32 = 0;
+    /// From the stack pointer, always.
+    pub const ADDED: u32 = 1;
+    /// From the stack pointer, where the kernel's own walk does not begin with it: since 6.11 it looks there if
+    /// the function begins with `push %rbp` or `endbr64` (`is_uprobe_at_func_entry`, arch/x86/events/core.c).
+    pub const ADDED_IF_MISSING: u32 = 2;
+}
+
 /// What to record of one system call number. The slots are positions in `EVENTS` plus 1, or 0 for "not
 /// recorded".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -461,6 +472,8 @@ pub mod globals {
     pub const USER_STACK: &str = "USER_STACK";
     /// `u32`: the kernel's id of that event.
     pub const USER_STACK_ID: &str = "USER_STACK_ID";
+    /// `u32`: one of [`super::user_entry`].
+    pub const USER_ENTRY: &str = "USER_ENTRY";
     /// `u32`: non-zero where another task's program may run on a CPU before the running one has ended.
     pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
     /// `u32`: bytes of each side queue, a power of two.

@@ -13,7 +13,7 @@
 
 use agent_ebpf::{
     CpuControl, FRAMES, FRAMES_AT, KERNEL_FRAMES, KERNEL_STACK_MAX, LossCause, PAGE_SIZE, SideEntry,
-    USER_STACK_LEN, USER_STACK_RECORDS, slot_flags,
+    USER_STACK_LEN, USER_STACK_RECORDS, slot_flags, user_entry,
 };
 use aya_ebpf::helpers::{
     bpf_get_current_pid_tgid, bpf_probe_read_user,
@@ -156,11 +156,11 @@ fn kernel(record: *mut u8, ctx: *const u8, wanted: u32, common: [u32; 2]) -> u32
 }
 
 /// The address that the function which was just entered returns to, or 0 where that is not asked for or the
-/// kernel's own walk has it: since 6.11 it looks at the stack pointer where the function begins with
-/// `push %rbp` or `endbr64` (`is_uprobe_at_func_entry`, arch/x86/events/core.c).
+/// kernel's own walk has it.
 #[inline(always)]
 fn direct_caller(ctx: *const u8, wanted: u32) -> u64 {
-    if wanted & slot_flags::FUNCTION_ENTRY == 0 {
+    // A constant, so that the helpers are not there where the kernel does not have them.
+    if globals::user_entry() == user_entry::NONE || wanted & slot_flags::FUNCTION_ENTRY == 0 {
         return 0;
     }
     // SAFETY: the helper gives the registers with which the current task left user space, of which the verifier
@@ -171,10 +171,15 @@ fn direct_caller(ctx: *const u8, wanted: u32) -> u64 {
     };
     // SAFETY: the helper checks the address.
     let Ok(caller) = (unsafe { bpf_probe_read_user(sp as *const u64) }) else { return 0 };
-    let mut first = [0_u64; 2];
-    // SAFETY: the helper writes so many bytes at most.
-    let got = unsafe { bpf_get_stack(ctx.cast_mut().cast(), first.as_mut_ptr().cast(), 16, USER) };
-    if got == 16 && first[1] == caller { 0 } else { caller }
+    if globals::user_entry() == user_entry::ADDED_IF_MISSING {
+        let mut first = [0_u64; 2];
+        // SAFETY: the helper writes so many bytes at most.
+        let got = unsafe { bpf_get_stack(ctx.cast_mut().cast(), first.as_mut_ptr().cast(), 16, USER) };
+        if got == 16 && first[1] == caller {
+            return 0;
+        }
+    }
+    caller
 }
 
 /// Writes part `part` of an `ftrace:user_stack`, in which `caller` is the second frame if there is one; gives

@@ -207,11 +207,11 @@ impl Scratch {
             .current_dir(self.work())
             .env("PATH", path);
         let mut running = Running::start(&mut command);
-        let has_begun =
-            |said: &str| said.contains("or Ctrl-C ends it") || said.contains("recording; Ctrl-C ends it");
+        // Others end with their command, or when their time has passed.
+        let endless = ["recording; Ctrl-C stops it", "processes of -P exit; Ctrl-C stops it"];
         let goes_on = wait_for(&line, || {
             let said = fs::read_to_string(&said).unwrap_or_default();
-            let goes_on = has_begun(&said) && !said.contains("the end of the command");
+            let goes_on = endless.iter().any(|text| said.contains(text));
             (goes_on || running.has_ended()).then_some(goes_on)
         });
         if goes_on {

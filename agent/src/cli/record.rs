@@ -263,8 +263,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
              `tracer-agent recover {kept}` makes a trace.dat of it"
         ));
     }
+    // Who asked for an event and for no progress wants to know that it is not there.
     for left_out in capture.left_out() {
-        say(format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
+        super::tell(&format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
     }
     let spool_dir = capture.spool_dir().to_owned();
 

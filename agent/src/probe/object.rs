@@ -13,7 +13,7 @@ use agent_ebpf::{
     EventLedger, EventSlot, NameRecord, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot,
     TID_WORDS, WAKE_BYTES, begin_flags,
     calls::{CALL_BUCKETS, CALL_WAYS},
-    globals,
+    globals, slot_flags, user_entry,
 };
 use aya::maps::{Map, MapData, RingBuf};
 
@@ -447,6 +447,20 @@ fn named_call_flags() -> u32 {
     if counts { begin_flags::PREEMPTIBLE } else { 0 }
 }
 
+/// Since this version the kernel's walk along a user stack has the direct caller of some functions at their
+/// entry.
+const ENTRIES_WALKED_SINCE: KernelVersion = KernelVersion::new(6, 11, 0);
+
+fn user_entry(options: &ProgramOptions) -> u32 {
+    let is_entry = |slot: &EventSlot| slot.flags & slot_flags::FUNCTION_ENTRY != 0;
+    // Without the types of the kernel, programs cannot ask for a task's registers.
+    if options.layout.task_pid == 0 || !options.slots.iter().any(is_entry) {
+        return user_entry::NONE;
+    }
+    let walked = KernelVersion::running().is_none_or(|version| version >= ENTRIES_WALKED_SINCE);
+    if walked { user_entry::ADDED_IF_MISSING } else { user_entry::ADDED }
+}
+
 fn create_object(
     options: &ProgramOptions,
     calls: &Table,
@@ -491,6 +505,7 @@ fn create_object(
         (globals::KERNEL_STACK_ID, kernel_stack.1),
         (globals::USER_STACK, user_stack.0),
         (globals::USER_STACK_ID, user_stack.1),
+        (globals::USER_ENTRY, user_entry(options)),
         (globals::TASK_CFS_RQ, preempt.task_cfs_rq),
         (globals::CFS_RQ_RQ, preempt.cfs_rq_rq),
         (globals::RQ_CPU, preempt.rq_cpu),

@@ -101,6 +101,10 @@ pub(super) fn setup(purpose: Purpose) -> Result {
             scope.spawn(|| fetch_kernels().and_then(|()| fetch_analyses()).map_err(|error| error.to_string()))
         });
         let tools = install_tools(purpose);
+        if let Err(error) = &tools {
+            // Not only when the downloads have ended.
+            eprintln!("xtask setup: {error}");
+        }
         let downloads = downloads.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join);
         tools?;
         Ok(downloads.map_err(|_| "a download has panicked")??)

@@ -1,7 +1,8 @@
 //! The functions of a binary, by name.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
+use std::fmt::{self, Write as _};
+use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -251,9 +252,16 @@ impl Functions {
         &self.entries
     }
 
-    /// Whether a function begins at this offset of the file.
-    pub fn begins_at(&self, offset: u64) -> bool {
-        self.all().iter().any(|function| function.offset == offset)
+    /// The offsets in the file at which functions begin that are called, so that the address they return to is
+    /// at the stack pointer. Cold parts are jumped to, and the kernel starts a program at `_start`.
+    pub fn entries(&self) -> HashSet<u64> {
+        let is_called = |function: &&Function| !function.is_cold_part() && function.name != "_start";
+        let mut offsets: HashSet<u64> =
+            self.all().iter().filter(is_called).map(|function| function.offset).collect();
+        for other in self.all().iter().filter(|function| !is_called(function)) {
+            offsets.remove(&other.offset);
+        }
+        offsets
     }
 
     /// The functions that a name or a pattern with `*`, `?` and `[]` means: as the table has it, or
@@ -274,6 +282,11 @@ impl Functions {
         let exact = found(&|function| function.name == name);
         if !exact.is_empty() {
             return Ok(exact);
+        }
+        // Demangled names have brackets and asterisks of their own.
+        let called = found(&|function| function.is_called(name));
+        if !called.is_empty() {
+            return Ok(called);
         }
         let matching = found(&|function| matches(name, function));
         if matching.is_empty() { Err(self.no(name)) } else { Ok(matching) }
@@ -333,17 +346,37 @@ fn without_parameters(name: &str) -> &str {
     name
 }
 
-/// The name that a Rust or C++ compiler made a symbol of.
+/// The longest name that is demangled. Names refer to their own parts, so that some hundred bytes can stand for
+/// gigabytes.
+const DEMANGLED_MAX: usize = 8 << 10;
+
+/// A text that takes no more than [`DEMANGLED_MAX`].
+#[derive(Default)]
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        if self.0.len() + part.len() > DEMANGLED_MAX {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(part);
+        Ok(())
+    }
+}
+
+/// The name that a Rust or C++ compiler made a symbol of. `None` if it is none of these, or too long.
 fn demangle(name: &str) -> Option<String> {
+    let mut demangled = Bounded::default();
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         // The alternate form leaves the hash out.
-        return Some(format!("{rust:#}"));
-    }
-    if !name.starts_with("_Z") {
+        write!(demangled, "{rust:#}").ok()?;
+    } else if name.starts_with("_Z") {
+        let symbol = cpp_demangle::Symbol::new(name).ok()?;
+        symbol.structured_demangle(&mut demangled, &cpp_demangle::DemangleOptions::default()).ok()?;
+    } else {
         return None;
     }
-    // Its default limits keep hostile names from expanding without end.
-    cpp_demangle::Symbol::new(name).ok()?.demangle().ok()
+    Some(demangled.0)
 }
 
 /// At most five of `names` that are most like `wanted`, best first.
@@ -365,12 +398,27 @@ struct Collector<'a> {
     segments: &'a Segments,
     functions: Vec<Function>,
     others: HashMap<String, NotCode>,
-    seen: HashSet<(String, u64)>,
+    /// Names as hashes with a key of their own: they are only compared.
+    seen: HashSet<(u64, u64)>,
+    hasher: RandomState,
+    /// Bytes that names may still take.
+    left: usize,
 }
+
+/// Bytes that the names of a binary's symbols may take. They can overlap in the file, so that its size is no
+/// bound; those of a browser with debug information take some 200 MB.
+const NAMES_MAX: usize = 512 << 20;
 
 impl<'a> Collector<'a> {
     fn new(segments: &'a Segments) -> Self {
-        Self { segments, functions: Vec::new(), others: HashMap::new(), seen: HashSet::new() }
+        Self {
+            segments,
+            functions: Vec::new(),
+            others: HashMap::new(),
+            seen: HashSet::new(),
+            hasher: RandomState::new(),
+            left: NAMES_MAX,
+        }
     }
 
     fn take_debug_file(&mut self, root: &Path, path: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
@@ -400,9 +448,12 @@ impl<'a> Collector<'a> {
             if name.is_empty() || matches!(kind, elf::STT_SECTION | elf::STT_FILE | elf::STT_TLS) {
                 continue;
             }
+            // A symbol itself takes some, however short its name.
+            let Some(left) = self.left.checked_sub(name.len() + size_of::<Function>()) else { break };
+            self.left = left;
             match self.place(file, &symbol) {
                 Ok(offset) if matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC) => {
-                    if self.seen.insert((name.to_owned(), offset)) {
+                    if self.seen.insert((self.hasher.hash_one(name), offset)) {
                         self.functions.push(Function {
                             name: name.to_owned(),
                             address: symbol.address(),
@@ -443,5 +494,25 @@ impl<'a> Collector<'a> {
             return Err(name());
         }
         self.segments.code_offset(symbol.address()).ok_or_else(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn names_that_stand_for_much_more_than_they_are_stay_as_they_are() {
+        assert_eq!(demangle("_ZN5space3fooEibc").unwrap(), "space::foo(int, bool, char)");
+        assert_eq!(demangle("main"), None);
+        // Pairs of pairs: each doubles what the one before stands for, which is the second part since then.
+        let mut name = "_Z1f1AIiiE".to_owned();
+        for round in 0..18 {
+            let last = char::from_digit(2 * round, 36).unwrap().to_ascii_uppercase();
+            name += &format!("1AIS{last}_S{last}_E");
+        }
+        assert_eq!(demangle(&name), None, "{name}");
     }
 }

@@ -1,6 +1,7 @@
 //! Uprobes: functions of programs and shared libraries.
 
 use std::{
+    collections::HashSet,
     ffi::{CString, OsStr},
     os::unix::ffi::OsStrExt as _,
     path::{Component, Path, PathBuf},
@@ -14,10 +15,13 @@ use super::{
     is_pattern,
     kernel::layout,
     plan,
-    spec::{self, At, Side, Spec, SpecErrorKind, name_from, number, split_offset},
+    spec::{self, At, NAME_MAX, Side, Spec, SpecErrorKind, name_from, number, split_offset},
 };
 use crate::probe::{
-    binary::symbols::{Function, Functions},
+    binary::{
+        Machine,
+        symbols::{Function, Functions},
+    },
     filter::ProbeRule,
     hook::{self, Hook, OnRefusal},
     plan::ProbePlan,
@@ -56,9 +60,10 @@ pub fn probes(
     let places = places(&spec, &functions, &place, returns)?;
     let path = kernel_path(&spec, &binary.path)?;
     let group = spec.group.as_deref().unwrap_or(GROUP);
+    let entries = at_entries(&functions);
     let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
         let layout = layout(&spec, group, name, (returns, false), rule)?;
-        let at_entry = !returns && offsets.iter().all(|offset| functions.begins_at(*offset));
+        let at_entry = !returns && offsets.iter().all(|offset| entries.contains(offset));
         let mut programs = Vec::new();
         for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
             let hooks = environment.user_hooks(&path, &offsets, &[], returns);
@@ -86,6 +91,11 @@ pub fn probes(
             add(&name, offsets, None).map(Planned::from)
         }
     }
+}
+
+/// Where functions begin at which the address that they return to is at the stack pointer, as 8 bytes.
+fn at_entries(functions: &Functions) -> HashSet<u64> {
+    if functions.machine() == Machine::X86_64 { functions.entries() } else { HashSet::new() }
 }
 
 fn check_count(pattern: &str, found: usize) -> Result<(), TooManyMatches> {
@@ -260,7 +270,10 @@ fn places(spec: &Spec, functions: &Functions, place: &str, returns: bool) -> Res
 /// The event of a function that a pattern matches, as `perf probe` names it.
 fn name_of(function: &Function, returns: bool) -> String {
     let suffix = if returns { "__return" } else { "" };
-    name_from(&format!("{}{suffix}", function.plain_name()))
+    let name: Vec<char> = function.plain_name().chars().collect();
+    // The end of a path tells more than its beginning. One more may be needed before a digit.
+    let tail = &name[name.len().saturating_sub(NAME_MAX - suffix.len() - 1)..];
+    name_from(&format!("{}{suffix}", tail.iter().collect::<String>()))
 }
 
 /// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the

@@ -141,33 +141,46 @@ fn follow(
         let lines = BufReader::new(reader).split(b'\n').map_while(std::io::Result::ok);
         lines.map(|line| sender.send(line)).take_while(std::result::Result::is_ok).for_each(drop);
     });
-    let (mut last, mut ended) = (started, None);
-    loop {
+    let mut last = started;
+    let mut take = |line: Vec<u8>, done: &mut Done| {
+        let line = String::from_utf8_lossy(&line).into_owned();
+        if let Some(test) = ended_test(&line) {
+            done.tests.push((test, last.elapsed()));
+            last = Instant::now();
+        }
+        done.output.push_str(&line);
+        done.output.push('\n');
+    };
+    let (mut is_open, mut ended) = (true, None);
+    let result = loop {
         match lines.recv_timeout(LOOK_AGAIN) {
-            Ok(line) => {
-                let line = String::from_utf8_lossy(&line).into_owned();
-                if let Some(test) = ended_test(&line) {
-                    done.tests.push((test, last.elapsed()));
-                    last = Instant::now();
-                }
-                done.output.push_str(&line);
-                done.output.push('\n');
-            }
-            Err(RecvTimeoutError::Disconnected) => return child.wait(),
+            Ok(line) => take(line, done),
             Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                is_open = false;
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
-        if ended.is_none() && child.try_wait()?.is_some() {
-            ended = Some(Instant::now());
+        if ended.is_none() {
+            ended = child.try_wait()?.map(|status| (status, Instant::now()));
         }
-        if ended.is_some_and(|ended| ended.elapsed() > LEFT_BEHIND) {
-            return Err(std::io::Error::other("a process that it left behind has its output open"));
+        match ended {
+            Some((status, _)) if !is_open => return Ok(status),
+            Some((_, since)) if since.elapsed() > LEFT_BEHIND => {
+                break Err(std::io::Error::other("a process that it left behind has its output open"));
+            }
+            None if started.elapsed() > LONGEST => {
+                child.kill()?;
+                child.wait()?;
+                let minutes = LONGEST.as_secs() / 60;
+                break Err(std::io::Error::other(format!("did not end in {minutes} minutes")));
+            }
+            _ => {}
         }
-        if started.elapsed() > LONGEST {
-            child.kill()?;
-            child.wait()?;
-            return Err(std::io::Error::other(format!("did not end in {} minutes", LONGEST.as_secs() / 60)));
-        }
-    }
+    };
+    // What came until then.
+    lines.try_iter().for_each(|line| take(line, done));
+    result
 }
 
 /// The name in `test NAME ... ok`. Tests run one after the other, so each has taken the time since the one before it.
