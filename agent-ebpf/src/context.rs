@@ -2,8 +2,8 @@
 
 use agent_ebpf::{CAST_CALL, CpuControl, begin_flags, clock};
 use aya_ebpf::helpers::{
-    bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_ktime_get_boot_ns, bpf_ktime_get_ns,
-    bpf_probe_read_kernel, generated::bpf_ktime_get_tai_ns,
+    bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_boot_ns,
+    bpf_ktime_get_ns, bpf_probe_read_kernel, generated::bpf_ktime_get_tai_ns,
 };
 
 use crate::{globals, percpu};
@@ -53,10 +53,10 @@ impl Current {
         if !has_task() || globals::task_status() == 0 {
             return false;
         }
-        // SAFETY: as in `get`.
-        unsafe {
-            self.task.add(globals::task_status() as usize).cast::<u32>().read_volatile() & TS_COMPAT != 0
-        }
+        // SAFETY: with `has_task`, the task is the one that `get` had from the kernel; the loader has the
+        // offset of this `u32` from the kernel's BTF.
+        let status = unsafe { self.task.add(globals::task_status() as usize).cast::<u32>().read_volatile() };
+        status & TS_COMPAT != 0
     }
 
     /// A load from the task costs a tenth of a helper call.
@@ -66,28 +66,39 @@ impl Current {
             let ids = bpf_get_current_pid_tgid();
             return Self { task: core::ptr::null(), tid: ids as u32, tgid: (ids >> 32) as u32 };
         }
-        // SAFETY: the verifier checks the accesses against the kernel's BTF of task_struct, with the offsets
-        // known constants.
-        unsafe {
-            let task = bpf_get_current_task_btf() as *const u8;
-            let tid = task.add(globals::task_pid() as usize).cast::<u32>().read_volatile();
-            let tgid = task.add(globals::task_tgid() as usize).cast::<u32>().read_volatile();
-            Self { task, tid, tgid }
-        }
+        // SAFETY: the helper takes nothing. The task that it gives is not freed while this program runs in
+        // it.
+        let task = unsafe { bpf_get_current_task_btf() } as *const u8;
+        // SAFETY: the loader has the offsets of both `pid_t` from the kernel's BTF. The verifier knows them
+        // as constants and checks by the same BTF that each load is of one member of `task_struct`.
+        let (tid, tgid) = unsafe {
+            (
+                task.add(globals::task_pid() as usize).cast::<u32>().read_volatile(),
+                task.add(globals::task_tgid() as usize).cast::<u32>().read_volatile(),
+            )
+        };
+        Self { task, tid, tgid }
     }
+}
+
+/// The CPU that the program runs on. It is not moved to another one before it ends.
+#[inline(always)]
+pub fn cpu() -> u32 {
+    // SAFETY: the helper takes nothing, and every kind of program may call it.
+    unsafe { bpf_get_smp_processor_id() as u32 }
 }
 
 /// The time stamp of an event, in nanoseconds of the chosen clock.
 #[inline(always)]
 pub fn now() -> u64 {
-    // SAFETY: helpers without arguments; the verifier drops the calls that the constant clock does not
-    // select.
-    unsafe {
-        match globals::clock() {
-            clock::BOOT => bpf_ktime_get_boot_ns(),
-            clock::TAI => bpf_ktime_get_tai_ns(),
-            _ => bpf_ktime_get_ns(),
-        }
+    match globals::clock() {
+        // SAFETY: the helper takes nothing; kernels that can load the programs have it (since 5.8).
+        clock::BOOT => unsafe { bpf_ktime_get_boot_ns() },
+        // SAFETY: the helper takes nothing. The loader sets this clock only where the kernel has the helper;
+        // else the verifier removes the call.
+        clock::TAI => unsafe { bpf_ktime_get_tai_ns() },
+        // SAFETY: the helper takes nothing; every kernel with eBPF programs for tracing has it.
+        _ => unsafe { bpf_ktime_get_ns() },
     }
 }
 
@@ -158,12 +169,13 @@ pub fn common_word(ctl: *mut CpuControl, id: u32, current: &Current, own: Own) -
 #[inline(always)]
 fn read_word(address: u64) -> Option<u32> {
     if globals::int_holder() == 0 {
-        // SAFETY: a faulting address yields an error.
+        // SAFETY: the helper catches the fault of an address that is not mapped; any four bytes are a `u32`.
         return unsafe { bpf_probe_read_kernel(address as *const u32) }.ok();
     }
     let holder: *const u32;
-    // SAFETY: becomes a call of `bpf_rdonly_cast` (kernel/bpf/helpers.c), which gives back its first
-    // argument. The kernel catches the fault of a load through the result (`BPF_PROBE_MEM`), which then is 0.
+    // SAFETY: the loader makes this a call of `bpf_rdonly_cast` (kernel/bpf/helpers.c), which gives back its
+    // first argument, or an instruction without effect where `int_holder` is 0 and the call is not reached.
+    // The operands have all registers that the calling convention lets a function change.
     unsafe {
         core::arch::asm!(
             "call {cast}",
@@ -176,8 +188,11 @@ fn read_word(address: u64) -> Option<u32> {
             lateout("r5") _,
             options(nostack),
         );
-        Some(holder.read_volatile())
     }
+    // SAFETY: to the verifier this points to a structure that starts with an `int` (`int_holder`), which it
+    // lets be read and not written; the kernel catches the load's fault (`BPF_PROBE_MEM`), which then gives
+    // 0.
+    Some(unsafe { holder.read_volatile() })
 }
 
 /// How often the current task has migration disabled.
@@ -187,8 +202,10 @@ fn migration_level(current: &Current) -> u32 {
     if offset == 0 || !has_task() {
         return 0;
     }
-    // SAFETY: as in `Current::get`.
-    unsafe { u32::from(current.task.add(offset as usize).cast::<u16>().read_volatile()) }
+    // SAFETY: with `has_task`, the task is the one that `Current::get` had from the kernel; the loader has
+    // the offset of this `unsigned short` from the kernel's BTF.
+    let level = unsafe { current.task.add(offset as usize).cast::<u16>().read_volatile() };
+    u32::from(level)
 }
 
 /// How often the current task has lazy preemption disabled (`common_preempt_lazy_count`), without what
@@ -199,13 +216,14 @@ pub fn lazy_count(current: &Current, own_migration: u32) -> u32 {
     if offset == 0 || globals::task_migration() == 0 || !has_task() {
         return 0;
     }
-    // SAFETY: as in `Current::get`.
+    // SAFETY: with `has_task`, the task is the one that `Current::get` had from the kernel; the loader has
+    // the offsets of this `int` and this `unsigned short` from the kernel's BTF.
     let (count, migration) = unsafe {
         (
             current.task.add(offset as usize).cast::<u32>().read_volatile(),
-            u32::from(current.task.add(globals::task_migration() as usize).cast::<u16>().read_volatile()),
+            current.task.add(globals::task_migration() as usize).cast::<u16>().read_volatile(),
         )
     };
-    let own = if own_migration != 0 && migration == own_migration { 1 } else { 0 };
+    let own = if own_migration != 0 && u32::from(migration) == own_migration { 1 } else { 0 };
     count.saturating_sub(own) & 0xff
 }

@@ -11,7 +11,6 @@
 use agent_ebpf::{
     CpuControl, END_CUT, EventLedger, LossCause, PAGE_SIZE, STACKS_BYTES, SideEntry, begin_flags,
 };
-use aya_ebpf::helpers::bpf_get_smp_processor_id;
 
 use crate::{
     context::{self, Current, Own},
@@ -82,8 +81,7 @@ extern "C" fn fast_end(frame: *mut Frame, len: u64, ctx: *const u8) -> u64 {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_reject")]
 extern "C" fn fast_reject(cookie: u64) -> u64 {
-    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
-    if let Some(mut ring) = Ring::open(cpu, cookie as u32) {
+    if let Some(mut ring) = Ring::open(context::cpu(), cookie as u32) {
         ring.filter_out();
     }
     0
@@ -99,8 +97,7 @@ pub fn begin<const OWN: u32>(
     other: u64,
     frame: *mut Frame,
 ) -> *mut u8 {
-    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
-    let Some(mut ring) = Ring::open(cpu, cookie) else { return core::ptr::null_mut() };
+    let Some(mut ring) = Ring::open(context::cpu(), cookie) else { return core::ptr::null_mut() };
     let other = || if other == NO_OTHER { None } else { Some(other as u32) };
     if !tasks::wanted(ring.ctl, current, || id & begin_flags::SWITCH != 0, other) {
         ring.filter_out();
@@ -124,6 +121,8 @@ pub fn begin<const OWN: u32>(
     let own = if id & begin_flags::REGISTERS != 0 { 0 } else { OWN };
     let stacks = if stack::any() { wanted_stacks(cookie, own) } else { 0 };
     if stack::any() {
+        // SAFETY: the frame is on the stack of the program that calls, which has nothing else there. It may
+        // be uninitialised, and is not read.
         unsafe {
             (&raw mut (*frame).stacks).write_volatile(stacks.into());
             (&raw mut (*frame).stack_area).write_volatile(core::ptr::null_mut());
@@ -134,7 +133,10 @@ pub fn begin<const OWN: u32>(
     } else if stack::any() && stacks != 0 {
         let record = begin_in_queue(&mut ring, cookie, max + STACKS_BYTES as u32, frame);
         if !record.is_null() {
-            unsafe { (&raw mut (*frame).stack_area).write_volatile(record.add(max as usize)) };
+            // SAFETY: the entry has `max` bytes for the record and `STACKS_BYTES` after them.
+            let area = unsafe { record.add(max as usize) };
+            // SAFETY: the frame is on the calling program's stack, and is not read.
+            unsafe { (&raw mut (*frame).stack_area).write_volatile(area) };
         }
         record
     } else {
@@ -143,9 +145,15 @@ pub fn begin<const OWN: u32>(
     if record.is_null() {
         return record;
     }
+    // SAFETY: the frame is on the calling program's stack, and is not read.
     unsafe {
         (&raw mut (*frame).ctl).write_volatile(ring.ctl);
         (&raw mut (*frame).ledger).write_volatile(ring.ledger);
+    }
+    // SAFETY: the place is this program's alone: in the page because it has the flag of the writer, in the
+    // queue because nobody reads an entry that has no marker. Both keep records at multiples of 4 bytes, and
+    // `max` has room for the common fields.
+    unsafe {
         record.cast::<u32>().write(word);
         record.cast::<u32>().add(1).write(current.tid);
     }
@@ -156,7 +164,7 @@ pub fn begin<const OWN: u32>(
 #[inline(always)]
 fn wanted_stacks(cookie: u32, own: u32) -> u32 {
     match EVENTS.get_ptr(cookie) {
-        // SAFETY: the slot comes from a map lookup and does not change while the event is attached.
+        // SAFETY: the map's value; the agent fills it in before it attaches the event, and not again.
         Some(slot) => stack::wanted(unsafe { (*slot).flags }, own),
         None => 0,
     }
@@ -173,14 +181,17 @@ fn begin_in_page(ring: &mut Ring, time: u64, max: u32, frame: *mut Frame) -> *mu
         ring.leave();
         return core::ptr::null_mut();
     };
+    let at = clamp_to(at, PAGE_SIZE as u32 - length - max);
+    // SAFETY: the map's value: a page, with room for header and record from `at` on.
+    let header = unsafe { page.cast::<u8>().add(at as usize) };
+    // SAFETY: the frame is on the calling program's stack, and is not read.
     unsafe {
-        let at = clamp_to(at, PAGE_SIZE as u32 - length - max);
-        let header = page.cast::<u8>().add(at as usize);
         (&raw mut (*frame).header).write_volatile(header);
         (&raw mut (*frame).delta).write_volatile(delta.into());
         (&raw mut (*frame).place).write_volatile(place);
-        header.add(length as usize)
     }
+    // SAFETY: as for `header`.
+    unsafe { header.add(length as usize) }
 }
 
 #[inline(always)]
@@ -189,6 +200,7 @@ fn begin_in_queue(ring: &mut Ring, cookie: u32, max: u32, frame: *mut Frame) -> 
         ring.lose(LossCause::Nested);
         return core::ptr::null_mut();
     };
+    // SAFETY: the frame is on the calling program's stack, and is not read.
     unsafe {
         (&raw mut (*frame).header).write_volatile(entry.header.cast());
         (&raw mut (*frame).position).write_volatile(entry.position());
@@ -199,7 +211,8 @@ fn begin_in_queue(ring: &mut Ring, cookie: u32, max: u32, frame: *mut Frame) -> 
 
 #[inline(always)]
 pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
-    // SAFETY: filled by `begin`.
+    // SAFETY: the frame is on the calling program's stack. `begin`, which gave it a place for the record, has
+    // written these for every kind of place; the verifier refuses to load what was not written.
     let (ctl, ledger, header, place) = unsafe {
         (
             (&raw const (*frame).ctl).read_volatile(),
@@ -213,10 +226,15 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
         ring.note_cut();
     }
     let len = len as u32;
-    let stacks =
-        if stack::any() { unsafe { (&raw const (*frame).stacks).read_volatile() as u32 } } else { 0 };
+    let stacks = if stack::any() {
+        // SAFETY: `begin` has written this under the same constant condition.
+        unsafe { (&raw const (*frame).stacks).read_volatile() as u32 }
+    } else {
+        0
+    };
     if place == place::QUEUE {
         let area = if stack::any() {
+            // SAFETY: `begin` has written this under the same constant condition.
             unsafe { (&raw const (*frame).stack_area).read_volatile() }
         } else {
             core::ptr::null_mut()
@@ -224,6 +242,7 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
         if !area.is_null() && len != 0 {
             stack::to_entry(header.cast(), area, ctx, stacks);
         }
+        // SAFETY: `begin` has written this for a place in the queue.
         let position = unsafe { (&raw const (*frame).position).read_volatile() };
         Entry::at(header.cast::<SideEntry>(), position).complete(len);
         if len == 0 {
@@ -236,6 +255,7 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
         if len == 0 {
             ring.abort(LossCause::ReadFault);
         } else {
+            // SAFETY: `begin` has written this for a place in the page.
             let delta = unsafe { (&raw const (*frame).delta).read_volatile() };
             let words = (len + 3) / 4;
             let length = if place == place::SHORT {
@@ -251,8 +271,11 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
             ring.commit(delta, end);
             if stack::any() && stacks != 0 {
                 let common = if place == place::SHORT {
+                    // SAFETY: `begin` has written the common fields there, at a multiple of 4 bytes, and this
+                    // program still has the flag of the writer.
                     unsafe { header.add(SHORT_HEADER as usize).cast::<[u32; 2]>().read() }
                 } else {
+                    // SAFETY: as after the short header.
                     unsafe { header.add(LONG_HEADER as usize).cast::<[u32; 2]>().read() }
                 };
                 stack::to_ring(ctl, ctx, stacks, common[0], common[1]);

@@ -14,10 +14,7 @@ use core::ffi::c_void;
 use agent_ebpf::{DYNAMIC_FIELDS_MAX, EventSlot, LossCause, STACKS_BYTES, begin_flags, slot_flags};
 use aya_ebpf::{
     EbpfContext as _,
-    helpers::{
-        bpf_get_attach_cookie, bpf_get_smp_processor_id, bpf_probe_read_kernel,
-        generated::bpf_probe_read_kernel as probe_read,
-    },
+    helpers::{bpf_get_attach_cookie, bpf_probe_read_kernel, generated::bpf_probe_read_kernel as probe_read},
     programs::TracePointContext,
 };
 
@@ -43,12 +40,14 @@ const OWN_FRAMES: u32 = 0;
 #[unsafe(link_section = "tracepoint")]
 extern "C" fn generic_event(ctx: *mut c_void) -> u32 {
     let ctx = TracePointContext::new(ctx);
+    // SAFETY: the pointer is the one that the kernel has called the program with, which the verifier insists
+    // on.
     let cookie = unsafe { bpf_get_attach_cookie(ctx.as_ptr()) } as u32;
-    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
+    let cpu = context::cpu();
     if let Some(slot) = EVENTS.get_ptr(cookie)
         && let Some(mut ring) = Ring::open(cpu, cookie)
     {
-        // SAFETY: the slot comes from a map lookup and does not change while the event is attached.
+        // SAFETY: the map's value; the agent fills it in before it attaches the event, and not again.
         record(ctx.as_ptr().cast(), unsafe { &*slot }, cookie, &mut ring);
     }
     1
@@ -116,9 +115,9 @@ fn common(ring: &mut Ring, slot: &EventSlot, current: &Current) -> [u32; 2] {
 /// Records the event in the side queue.
 #[inline(never)]
 fn queue(ctx: *const u8, slot: *const EventSlot, cookie: u32) -> u64 {
-    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
-    if let Some(mut ring) = Ring::open(cpu, cookie) {
-        // SAFETY: the caller's, from a map lookup.
+    if let Some(mut ring) = Ring::open(context::cpu(), cookie) {
+        // SAFETY: the map's value, which the caller has looked up; the agent fills it in before it attaches
+        // the event, and not again.
         let slot = unsafe { &*slot };
         if let Err(cause) = write_queued(ctx, slot, cookie, &mut ring) {
             ring.lose(cause);
@@ -141,6 +140,7 @@ fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) 
                 let entry = if stack::any() && wanted != 0 {
                     let entry = Entry::append(ring.ctl, cookie, $class + STACKS_BYTES as u32)
                         .ok_or(LossCause::Nested)?;
+                    // SAFETY: the entry has `STACKS_BYTES` after the `$class` bytes of the record.
                     area = unsafe { entry.record().add($class) };
                     entry
                 } else {
@@ -148,8 +148,10 @@ fn write_queued(ctx: *const u8, slot: &EventSlot, cookie: u32, ring: &mut Ring) 
                 };
                 let common = common(ring, slot, &current);
                 let target = entry.record();
-                // Every class has room for the common fields.
+                // SAFETY: every class has room for the common fields; entries are at multiples of
+                // `SIDE_ALIGN`, and nobody reads one that has no marker.
                 unsafe { target.cast::<[u32; 2]>().write(common) };
+                // SAFETY: within the `$class` bytes of the record.
                 let body = unsafe { target.add(COMMON as usize) };
                 let done =
                     record.write::<{ $class - COMMON }>(body, clamp::<{ $class - COMMON }>(record.len));
@@ -179,7 +181,10 @@ impl Record<'_> {
     /// Copies `len` bytes after the common fields.
     #[inline(always)]
     fn copy(&self, destination: *mut u8, len: u32) -> bool {
+        // SAFETY: the context is a record of the kernel's, and each has the common fields.
         let source = unsafe { self.ctx.add(COMMON as usize) };
+        // SAFETY: callers have room for `len` bytes, which the verifier compares with what is left of the
+        // page or entry. The helper catches faults at the source.
         unsafe { probe_read(destination.cast(), len, source.cast::<c_void>()) == 0 }
     }
 }
@@ -195,7 +200,8 @@ impl Body for Record<'_> {
         if self.slot.flags & slot_flags::SYSCALL == 0 {
             let done = self.copy(destination, len);
             if globals::task_lazy_count() != 0 && self.slot.flags & slot_flags::LAZY_COUNT != 0 {
-                // Every class has room for these bytes.
+                // SAFETY: every class has room for these bytes. The body follows the common fields, at a
+                // multiple of 4 bytes.
                 unsafe { destination.cast::<u32>().write(self.lazy) };
             }
             return done;
@@ -205,11 +211,13 @@ impl Body for Record<'_> {
         if held < len {
             // A refused read fills its destination with zeros (`bpf_probe_read_kernel_common`,
             // kernel/trace/bpf_trace.c).
+            // SAFETY: `len` is not more than `MAX`, for which the destination has room.
             unsafe { probe_read(destination.cast(), len, core::ptr::null()) };
             copied = clamp::<MAX>(held);
         }
         let done = self.copy(destination, copied);
-        // Every class has room for these bytes.
+        // SAFETY: every class has room for these bytes. The body follows the common fields, at a multiple of
+        // 4 bytes.
         unsafe { destination.add(4).cast::<u32>().write(0) };
         done
     }
@@ -245,5 +253,8 @@ fn other_tid(ctx: *const u8, slot: &EventSlot) -> Option<u32> {
 /// furthest constant offset with every event's size (`perf_event_set_bpf_prog`, kernel/events/core.c).
 #[inline(always)]
 fn read_u32(ctx: *const u8, offset: u16) -> Option<u32> {
-    unsafe { bpf_probe_read_kernel(ctx.add(offset as usize).cast::<u32>()) }.ok()
+    // SAFETY: the agent has the offset of this `u32` from the event's format, which describes the context.
+    let field = unsafe { ctx.add(offset as usize).cast::<u32>() };
+    // SAFETY: the helper catches the fault of a wrong address; any four bytes are a `u32`.
+    unsafe { bpf_probe_read_kernel(field) }.ok()
 }

@@ -10,8 +10,8 @@ macro_rules! global {
 
         #[inline(always)]
         pub fn $get() -> $ty {
-            // SAFETY: the static is valid; volatile because the loader replaces the value that the compiler
-            // sees.
+            // SAFETY: an initialised static, which nobody writes while programs run: the loader has replaced
+            // the value that the compiler sees (hence volatile) and has the map frozen.
             unsafe { core::ptr::read_volatile(&raw const $name) }
         }
     };

@@ -7,6 +7,10 @@
 //! function does not return) must not stay in the record. Stacks grow down, so whatever is entered or left
 //! further up shows that such a call is over. Interrupts have a stack of their own, on top of which no
 //! thread's own stack is ever used.
+//!
+//! A [`CallEvent`] and a [`CallEnd`] are on the stack of the program that calls, which has filled in the
+//! first but for the function. A [`CallThread`] is used by the thread alone that `CALL_OWNERS` names, with
+//! preemption off.
 
 use agent_ebpf::{
     LossCause,
@@ -15,9 +19,7 @@ use agent_ebpf::{
         OWNER_THREAD,
     },
 };
-use aya_ebpf::helpers::{
-    bpf_get_current_task, bpf_get_smp_processor_id, bpf_probe_read_kernel, generated::bpf_get_func_ip,
-};
+use aya_ebpf::helpers::{bpf_get_current_task, bpf_probe_read_kernel, generated::bpf_get_func_ip};
 
 use crate::{
     atomic,
@@ -45,6 +47,7 @@ extern "C" fn graph_enter(ctx: *const u8, event: *mut CallEvent, cookie: u64) ->
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/graph_start")]
 extern "C" fn graph_start(call: *mut Call) -> u64 {
+    // SAFETY: the map's value: `graph_enter` has given the program this call of the current thread.
     unsafe { (*call).start = context::now() };
     0
 }
@@ -54,16 +57,18 @@ extern "C" fn graph_start(call: *mut Call) -> u64 {
 #[unsafe(link_section = "raw_tp/graph_leave")]
 extern "C" fn graph_leave(ctx: *const u8, event: *mut CallEvent, end: *mut CallEnd) -> u64 {
     // Before everything that takes time.
+    // SAFETY: `end` is on the calling program's stack, and is not read.
     unsafe { (&raw mut (*end).end).write_volatile(context::now()) };
     u64::from(leave(ctx, event, end) == Some(true))
 }
 
 #[inline(always)]
 fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call> {
-    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
+    let cpu = context::cpu();
     let current = Current::get();
     let (owner, bucket) = owner(current.tid, cpu);
     let mut index = find(owner, bucket);
+    // SAFETY: the calling program has filled in the event, on its stack.
     let is_root = unsafe { (*event).root } != 0;
     if index == NONE {
         if !is_root {
@@ -81,74 +86,98 @@ fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call
         }
     }
     let thread = CALLS.get_ptr_mut(index as u32)?;
-    // SAFETY: the event is on the caller's stack, the record from a map lookup and this thread's.
+    // SAFETY: the context is the one that the kernel has called the program with, which the verifier insists
+    // on.
+    let function = unsafe { bpf_get_func_ip(ctx.cast_mut().cast()) };
+    // SAFETY: the calling program's event, which nobody else uses.
+    let stack = unsafe {
+        (*event).function = function;
+        (*event).stack
+    };
+    // The caller's last act: it has returned to the same place, which is not known to be a trampoline for
+    // nothing.
+    // SAFETY: the helper catches the fault of a wrong address; any eight bytes are a `u64`.
+    let back = unsafe { bpf_probe_read_kernel(stack as *const u64) }.unwrap_or(0);
+    // SAFETY: the calling program has filled in the event.
+    let is_last_act = unsafe { back == (*event).trampolines[0] || back == (*event).trampolines[1] };
+    let limit = if is_last_act { stack } else { stack + 1 };
+    let place = settle(thread, event, limit, cpu) as u32;
+    // SAFETY: the map's value, and the current thread's.
+    let depth = unsafe { (*thread).len };
+    if depth == 0 && !is_root {
+        release(index);
+        return None;
+    }
+    // SAFETY: the calling program has filled in the event.
+    if depth >= unsafe { (*event).max_depth } {
+        return None;
+    }
+    if depth >= CALLS_MAX as u32 {
+        // SAFETY: the map's value, and the current thread's.
+        unsafe { (*thread).overrun += 1 };
+        Ring::open(cpu, cookie)?.lose(LossCause::Nested);
+        return None;
+    }
+    let call = at(thread, depth);
+    // SAFETY: the map's value, and the current thread's; `call` is one of its calls, and not `event`, which
+    // is on the calling program's stack.
     unsafe {
-        (*event).function = bpf_get_func_ip(ctx.cast_mut().cast());
-        let stack = (*event).stack;
-        // The caller's last act: it has returned to the same place, which is not known to be a trampoline for
-        // nothing.
-        let back = bpf_probe_read_kernel(stack as *const u64).unwrap_or(0);
-        let is_last_act = back == (*event).trampolines[0] || back == (*event).trampolines[1];
-        let limit = if is_last_act { stack } else { stack + 1 };
-        let place = settle(thread, event, limit, cpu) as u32;
-        let depth = (*thread).len;
-        if depth == 0 && !is_root {
-            release(index);
-            return None;
-        }
-        if depth >= (*event).max_depth {
-            return None;
-        }
-        if depth >= CALLS_MAX as u32 {
-            (*thread).overrun += 1;
-            Ring::open(cpu, cookie)?.lose(LossCause::Nested);
-            return None;
-        }
-        let call = at(thread, depth);
         (*call).function = (*event).function;
         (*call).stack = stack;
         (*call).start = 0;
         (*call).depth = depth;
         (*call).place = place;
         (*thread).len = depth + 1;
-        Some(call)
     }
+    Some(call)
 }
 
 #[inline(always)]
 fn leave(ctx: *const u8, event: *mut CallEvent, end: *mut CallEnd) -> Option<bool> {
-    let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
+    let cpu = context::cpu();
     let (owner, bucket) = owner(Current::get().tid, cpu);
     let index = find(owner, bucket);
     if index == NONE {
         return None;
     }
     let thread = CALLS.get_ptr_mut(index as u32)?;
-    // SAFETY: as above; `end` is on the caller's stack, too.
-    unsafe {
-        let function = bpf_get_func_ip(ctx.cast_mut().cast());
+    // SAFETY: the context is the one that the kernel has called the program with, which the verifier insists
+    // on.
+    let function = unsafe { bpf_get_func_ip(ctx.cast_mut().cast()) };
+    // SAFETY: the calling program's event, which nobody else uses.
+    let stack = unsafe {
         (*event).function = function;
-        let stack = (*event).stack - 8;
-        settle(thread, event, stack, cpu);
-        let len = (*thread).len;
-        for above in 1..=TAIL_CALLS_MAX as u32 {
-            if len < above {
-                break;
-            }
-            let call = at(thread, len - above);
-            if (*call).stack.wrapping_sub(stack) > (*event).slack {
-                break;
-            }
-            if (*call).function == function {
+        (*event).stack - 8
+    };
+    settle(thread, event, stack, cpu);
+    // SAFETY: the map's value, and the current thread's.
+    let len = unsafe { (*thread).len };
+    for above in 1..=TAIL_CALLS_MAX as u32 {
+        if len < above {
+            break;
+        }
+        let call = at(thread, len - above);
+        // SAFETY: the first is in the map's value, and the current thread's; the calling program has filled
+        // in the other.
+        if unsafe { (*call).stack.wrapping_sub(stack) > (*event).slack } {
+            break;
+        }
+        // SAFETY: the map's value, and the current thread's.
+        if unsafe { (*call).function } == function {
+            // SAFETY: `call` is in `thread`, the map's value, and the current thread's; `end` is on the
+            // calling program's stack.
+            unsafe {
                 (*end).start = (*call).start;
                 (*end).depth = (*call).depth;
                 (*end).overrun = (*thread).overrun;
                 (*thread).len = len - above;
-                if len == above {
-                    release(index);
-                }
-                return Some((*call).start != 0);
             }
+            if len == above {
+                release(index);
+            }
+            // SAFETY: the map's value, an aligned word. Once released, the record may be another thread's,
+            // which stores this word as a whole.
+            return Some(unsafe { (*call).start } != 0);
         }
     }
     None
@@ -178,6 +207,7 @@ fn owner(tid: u32, cpu: u32) -> (u64, u64) {
 fn find(owner: u64, bucket: u64) -> u64 {
     let Some(owners) = CALL_OWNERS.get_ptr(bucket as u32) else { return NONE };
     for way in 0..CALL_WAYS {
+        // SAFETY: the map's value: `CALL_WAYS` owners.
         if atomic::load(unsafe { owners.cast::<u64>().add(way) }) == owner {
             return bucket * CALL_WAYS as u64 + way as u64;
         }
@@ -190,11 +220,12 @@ fn find(owner: u64, bucket: u64) -> u64 {
 fn claim(owner: u64, bucket: u64) -> u64 {
     let Some(owners) = CALL_OWNERS.get_ptr_mut(bucket as u32) else { return NONE };
     for way in 0..CALL_WAYS {
+        // SAFETY: the map's value: `CALL_WAYS` owners.
         let place = unsafe { owners.cast::<u64>().add(way) };
         if atomic::load(place) == 0 && atomic::replace(place, 0, owner) {
             let index = bucket * CALL_WAYS as u64 + way as u64;
             if let Some(thread) = CALLS.get_ptr_mut(index as u32) {
-                // SAFETY: from a map lookup, and nobody else's.
+                // SAFETY: the map's value; the exchange has made it this owner's and nobody else's.
                 unsafe {
                     (*thread).len = 0;
                     (*thread).overrun = 0;
@@ -211,6 +242,7 @@ fn claim(owner: u64, bucket: u64) -> u64 {
 fn release(index: u64) -> u64 {
     if let Some(owners) = CALL_OWNERS.get_ptr_mut((index / CALL_WAYS as u64) as u32) {
         let way = clamp::<{ CALL_WAYS as u32 - 1 }>((index % CALL_WAYS as u64) as u32);
+        // SAFETY: the map's value: `CALL_WAYS` owners, of which `way` is one.
         atomic::store(unsafe { owners.cast::<u64>().add(way as usize) }, 0);
     }
     0
@@ -218,8 +250,9 @@ fn release(index: u64) -> u64 {
 
 /// Call `number` of a thread.
 #[inline(always)]
-unsafe fn at(thread: *mut CallThread, number: u32) -> *mut Call {
+fn at(thread: *mut CallThread, number: u32) -> *mut Call {
     let number = clamp::<{ CALLS_MAX as u32 - 1 }>(number);
+    // SAFETY: the map's value: `CALLS_MAX` calls, of which `number` is one.
     unsafe { (&raw mut (*thread).calls).cast::<Call>().add(number as usize) }
 }
 
@@ -227,30 +260,35 @@ unsafe fn at(thread: *mut CallThread, number: u32) -> *mut Call {
 /// the [`Call::place`] of a call here.
 #[inline(never)]
 fn settle(thread: *mut CallThread, event: *const CallEvent, limit: u64, cpu: u32) -> u64 {
-    // SAFETY: a faulting address yields an error; the rest is the callers'.
-    unsafe {
-        let (task_stack, size) = ((*event).task_stack as usize, u64::from((*event).stack_size));
-        let task = bpf_get_current_task() as *const u8;
-        let base = bpf_probe_read_kernel(task.add(task_stack).cast::<u64>()).unwrap_or(0);
-        let on_task = limit.wrapping_sub(base) <= size;
-        for _ in 0..CALLS_MAX {
-            let len = (&raw const (*thread).len).read_volatile();
-            if len == 0 {
-                break;
-            }
-            let call = at(thread, len - 1);
-            let (stack, place) = ((*call).stack, (*call).place);
-            let over = if place & CALL_ON_TASK != 0 {
-                // Not even on this stack: it was another thread's of the same id.
-                stack.wrapping_sub(base) > size || on_task && stack < limit
-            } else {
-                on_task || place != cpu || stack < limit && limit - stack < size
-            };
-            if !over {
-                break;
-            }
-            (&raw mut (*thread).len).write_volatile(len - 1);
+    // SAFETY: the calling program has filled in the event, on its stack.
+    let (task_stack, size) = unsafe { ((*event).task_stack as usize, u64::from((*event).stack_size)) };
+    // SAFETY: the helper takes nothing.
+    let task = unsafe { bpf_get_current_task() } as *const u8;
+    // SAFETY: the agent has the offset of `task_struct.stack` from the kernel's BTF.
+    let stack_member = unsafe { task.add(task_stack).cast::<u64>() };
+    // SAFETY: the helper catches the fault of a wrong address; any eight bytes are a `u64`.
+    let base = unsafe { bpf_probe_read_kernel(stack_member) }.unwrap_or(0);
+    let on_task = limit.wrapping_sub(base) <= size;
+    for _ in 0..CALLS_MAX {
+        // SAFETY: the map's value, and the current thread's.
+        let len = unsafe { (&raw const (*thread).len).read_volatile() };
+        if len == 0 {
+            break;
         }
-        u64::from(if on_task { cpu | CALL_ON_TASK } else { cpu })
+        let call = at(thread, len - 1);
+        // SAFETY: the map's value, and the current thread's.
+        let (stack, place) = unsafe { ((*call).stack, (*call).place) };
+        let over = if place & CALL_ON_TASK != 0 {
+            // Not even on this stack: it was another thread's of the same id.
+            stack.wrapping_sub(base) > size || on_task && stack < limit
+        } else {
+            on_task || place != cpu || stack < limit && limit - stack < size
+        };
+        if !over {
+            break;
+        }
+        // SAFETY: the map's value, and the current thread's.
+        unsafe { (&raw mut (*thread).len).write_volatile(len - 1) };
     }
+    u64::from(if on_task { cpu | CALL_ON_TASK } else { cpu })
 }

@@ -13,6 +13,28 @@
 //! of the page ring that all recording programs share, `side` what they do when one interrupts another,
 //! `wake` tells its reader; `context` rebuilds the common fields, for which `percpu` finds a CPU's preempt
 //! count; `parts` calls what the agent writes, and `thin` samples and limits.
+//!
+//! # What unsafe code relies on
+//!
+//! The verifier loads no program that could access memory other than what its pointer was made for: the value
+//! of a map, the stack, the context, an object of the kernel. A wrong pointer or length fails the load,
+//! wherever it comes from; so most functions that take a raw pointer are safe to call. What the verifier does
+//! not know is what the bytes mean, and who else accesses them. The SAFETY comments say on which of these
+//! they rely:
+//!
+//! - The *map's value*: a lookup gives a whole one, aligned, that lives as long as the program runs (elements
+//!   of an array are never freed). The map's definition has its size from the type, and the types are
+//!   integers in `repr(C)`, for which all bytes are valid. The agent only ever makes values larger.
+//! - The *flag of the writer*, [`CpuControl::busy`](agent_ebpf::CpuControl::busy): its holder alone uses the
+//!   CPU's open page, the page's `PageMeta`, and the control block from `head` on. Of that, others change
+//!   only `busy`, `side_tail`, `lost` and `names_lost`, which everyone accesses atomically or by a single
+//!   load or store.
+//! - The event's *own row* of the ledger: there is one for each CPU, and no program interrupts itself. Where
+//!   another task's program may come in between (`PREEMPTIBLE`), it is changed atomically.
+//! - The *gate*, [`CpuControl::enabled`](agent_ebpf::CpuControl::enabled): what the agent sets before it
+//!   opens it does not change any more.
+//! - The *loader*: it sets the constants in `globals` before the kernel verifies the programs, and has
+//!   offsets in the kernel's structures from the kernel's BTF.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch, core_intrinsics)]
@@ -20,7 +42,7 @@
     internal_features,
     reason = "atomics that the BPF back end selects exist only as intrinsics on this target"
 )]
-#![allow(unreachable_pub, clippy::undocumented_unsafe_blocks, clippy::wildcard_imports)]
+#![allow(unreachable_pub, clippy::wildcard_imports)]
 
 mod atomic;
 mod context;

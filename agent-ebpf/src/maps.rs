@@ -35,8 +35,9 @@ impl<T> Table<T> {
         }
         let mut index = u64::from(index);
         let mut first = (&raw const *self).cast_mut().cast::<T>();
-        // SAFETY: does nothing. The compiler shall neither take the first element for what is at the address,
-        // nor compute with another copy of the index than the one that is compared.
+        // The compiler shall neither take the first element for what is at the address, nor compute with
+        // another copy of the index than the one that is compared.
+        // SAFETY: a comment to the assembler: no instruction, no memory, and both registers stay as they are.
         unsafe { asm!("/* {0} {1} */", inout(reg) first, inout(reg) index, options(pure, nomem, nostack)) };
         if index >= u64::from(len) {
             return None;

@@ -6,7 +6,9 @@ use agent_ebpf::parts;
 #[inline(always)]
 pub fn event_filter(ctx: *const u8) -> bool {
     let wanted: u64;
-    // SAFETY: a call as the calling convention has it: it takes R1 to R5, and gives R0.
+    // SAFETY: the agent makes this a call of a function that it appends to the program and that the verifier
+    // checks with it, or of "yes". The operands have all registers that the calling convention lets a
+    // function change, R0 to R5. Without options, the compiler expects it to access any memory.
     unsafe {
         core::arch::asm!(
             "call {part}",
@@ -26,7 +28,7 @@ pub fn event_filter(ctx: *const u8) -> bool {
 #[inline(always)]
 pub fn scope() -> bool {
     let inside: u64;
-    // SAFETY: as above.
+    // SAFETY: as in `event_filter`; this function takes no argument.
     unsafe {
         core::arch::asm!(
             "call {part}",

@@ -84,6 +84,7 @@ impl Ring {
     #[inline(always)]
     pub fn open(cpu: u32, cookie: u32) -> Option<Self> {
         let ctl = CONTROL.get_ptr_mut(cpu, globals::control_len())?;
+        // SAFETY: the map's value, of which this is a member.
         if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
             return None;
         }
@@ -96,9 +97,13 @@ impl Ring {
         Some(Self { ctl, ledger })
     }
 
+    /// The control block, for the holder of the flag.
     #[inline(always)]
     pub fn control(&mut self) -> &mut CpuControl {
-        // SAFETY: the pointer comes from a map lookup; only this CPU's current writer changes these fields.
+        // SAFETY: the map's value, and the caller has the flag of the writer: no interrupt and no other CPU
+        // changes what is used through the reference. What others change meanwhile (the agent `enabled`,
+        // `consumed` and `wake_asked`, interrupts `side_tail` and `lost`) is only accessed atomically or by
+        // single volatile loads and stores.
         unsafe { &mut *self.ctl }
     }
 
@@ -106,19 +111,20 @@ impl Ring {
     /// the event's own row needs no atomic operation.
     #[inline(always)]
     pub fn filter_out(&mut self) {
-        unsafe {
-            if globals::preemptible() == 0 {
-                (*self.ledger).filtered += 1;
-            } else {
-                atomic::increment(&raw mut (*self.ledger).filtered);
-            }
+        if globals::preemptible() == 0 {
+            // SAFETY: the event's own row, which only this program changes, and nothing preempts it.
+            unsafe { (*self.ledger).filtered += 1 };
+        } else {
+            // SAFETY: the map's value, of which this is a member.
+            atomic::increment(unsafe { &raw mut (*self.ledger).filtered });
         }
     }
 
     /// Counts a record in which a text was cut.
     #[inline(always)]
     pub fn note_cut(&mut self) {
-        unsafe { atomic::increment(&raw mut (*self.ledger).cut) };
+        // SAFETY: the map's value, of which this is a member.
+        atomic::increment(unsafe { &raw mut (*self.ledger).cut });
     }
 
     /// Makes the caller the writer, and gives the time of its event. `None` if it has to use the side queue:
@@ -127,11 +133,11 @@ impl Ring {
     /// this one in the ring, with this one's time.
     #[inline(always)]
     pub fn acquire(&mut self) -> Option<u64> {
-        if !unsafe { take(self.ctl) } {
+        if !take(self.ctl) {
             return None;
         }
         let time = context::now();
-        if !unsafe { side::is_empty(self.ctl) } {
+        if !side::is_empty(self.ctl) {
             self.leave();
             return None;
         }
@@ -141,14 +147,15 @@ impl Ring {
     /// Lets the next one write. What interrupting programs have left stays until [`Ring::flush_side`].
     #[inline(always)]
     pub fn leave(&mut self) {
-        unsafe { atomic::store(&raw mut (*self.ctl).busy, 0) };
+        // SAFETY: the map's value, of which this is a member.
+        atomic::store(unsafe { &raw mut (*self.ctl).busy }, 0);
     }
 
     /// Moves to the ring what interrupting programs have left. A program has one place for this, after both
     /// the page and the queue, because the verifier walks through it for each.
     #[inline(always)]
     pub fn flush_side(&self) {
-        if unsafe { !side::is_empty(self.ctl) } {
+        if !side::is_empty(self.ctl) {
             side::flush(self.ctl);
         }
     }
@@ -156,16 +163,17 @@ impl Ring {
     /// Whether some writer, below the caller, has not finished its record.
     #[inline(always)]
     pub fn is_taken(&self) -> bool {
+        // SAFETY: the map's value, of which this is a member.
         atomic::load(unsafe { &raw const (*self.ctl).busy }) != 0
     }
 
     /// Counts an event that will not be in the file.
     #[inline(always)]
     pub fn lose(&mut self, cause: LossCause) {
-        unsafe {
-            atomic::increment(&raw mut (*self.ctl).lost[cause as usize]);
-            atomic::increment(&raw mut (*self.ledger).lost[cause as usize]);
-        }
+        // SAFETY: the map's value, of which this is an element.
+        atomic::increment(unsafe { &raw mut (*self.ctl).lost[cause as usize] });
+        // SAFETY: the map's value, of which this is an element.
+        atomic::increment(unsafe { &raw mut (*self.ledger).lost[cause as usize] });
     }
 
     /// Takes space for a record whose body, after the 8 common bytes, has `body` bytes.
@@ -204,6 +212,7 @@ impl Ring {
         ctl.offset = end;
         ctl.last_time += delta;
         ctl.events += 1;
+        // SAFETY: the map's value. Only the holder of the flag changes this count in the rows of its CPU.
         unsafe { (*self.ledger).recorded += 1 };
     }
 
@@ -224,21 +233,17 @@ impl Ring {
 }
 
 /// Takes the flag of the writer.
-///
-/// # Safety
-/// `ctl` comes from a map lookup.
 #[inline(always)]
-pub unsafe fn take(ctl: *mut CpuControl) -> bool {
-    unsafe {
-        let busy = &raw mut (*ctl).busy;
-        if globals::preemptible() != 0 {
-            return atomic::exchange(busy, 1) == 0;
-        }
-        if atomic::load(busy) != 0 {
-            return false;
-        }
-        atomic::store(busy, 1);
+pub fn take(ctl: *mut CpuControl) -> bool {
+    // SAFETY: the map's value, of which this is a member.
+    let busy = unsafe { &raw mut (*ctl).busy };
+    if globals::preemptible() != 0 {
+        return atomic::exchange(busy, 1) == 0;
     }
+    if atomic::load(busy) != 0 {
+        return false;
+    }
+    atomic::store(busy, 1);
     true
 }
 
@@ -246,6 +251,7 @@ pub unsafe fn take(ctl: *mut CpuControl) -> bool {
 /// is 0 after it. Gives 0 if the ring is full.
 #[inline(never)]
 fn make_room(ctl: *mut CpuControl, time: u64, need: u32) -> u64 {
+    // SAFETY: as in `Ring::control`, whose reference the caller does not use any more.
     let ctl = unsafe { &mut *ctl };
     // Deltas cannot be negative. The monotonic clocks step back only as seen from an NMI; CLOCK_TAI does when
     // it is set.
@@ -277,6 +283,7 @@ fn make_room(ctl: *mut CpuControl, time: u64, need: u32) -> u64 {
 #[inline(always)]
 fn close_page(ctl: &mut CpuControl, used: u32) {
     if let Some(meta) = PAGE_META.get_ptr_mut(ctl.ring_base + ctl.slot) {
+        // SAFETY: the map's value, of the page that is open: the holder's of the flag until `head` passes it.
         unsafe {
             (*meta).events = (ctl.events - ctl.page_start_events) as u32;
             (*meta).used = used;
@@ -305,14 +312,22 @@ fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
         if globals::overwrite() == 0 {
             return 0;
         }
+        // SAFETY: the map's value. Of a page that is complete the agent only reads it, and the holder of the
+        // flag is who reuses the page.
         ctl.overwritten += u64::from(unsafe { (*meta).events });
     }
     let lost = lost_total(ctl);
+    // SAFETY: the map's value, of the page that the holder of the flag opens. In discard mode the agent has
+    // released the page; in overwrite mode it compares `head` after it has copied one, and drops what was
+    // reused.
     unsafe {
         (*meta).lost = lost - ctl.marked_lost;
         (*meta).events = 0;
         // Whoever copies the page now must notice that it is not whole.
         (*meta).used = 0;
+    }
+    // SAFETY: as for the page's description; the header is at the start of the page, which is aligned.
+    unsafe {
         page.cast::<u64>().write(time);
         page.cast::<u64>().add(1).write(0);
     }
@@ -327,8 +342,10 @@ fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
 /// first event.
 #[inline(never)]
 fn close_empty(ctl: *mut CpuControl) -> u64 {
+    // SAFETY: as in `Ring::control`, whose reference the caller does not use any more.
     let ctl = unsafe { &mut *ctl };
     if let Some(meta) = PAGE_META.get_ptr_mut(ctl.ring_base + ctl.slot) {
+        // SAFETY: the map's value, of the page that is open: the holder's of the flag.
         ctl.marked_lost -= unsafe { (*meta).lost };
     }
     ctl.offset = 0;
@@ -400,6 +417,7 @@ impl Reservation {
         body: &impl Body,
     ) -> Result<(), LossCause> {
         let at = clamp::<LAST>(at);
+        // SAFETY: the map's value: a page, which has `MAX` bytes from `LAST` on.
         let destination = unsafe { self.page.cast::<u8>().add(at as usize) };
         if body.write::<MAX>(destination, clamp::<MAX>(len)) { Ok(()) } else { Err(LossCause::ReadFault) }
     }
@@ -409,7 +427,8 @@ impl Reservation {
 #[inline(always)]
 pub fn clamp_to(value: u32, max: u32) -> u32 {
     let mut value = u64::from(value);
-    // SAFETY: changes nothing but its operand.
+    // SAFETY: no memory and no register but its operand changes, and the jumps end within or directly after
+    // it.
     unsafe {
         core::arch::asm!(
             "if {0} > {1} goto +1",
@@ -431,7 +450,7 @@ pub fn clamp_to(value: u32, max: u32) -> u32 {
 #[inline(always)]
 pub fn clamp<const MAX: u32>(value: u32) -> u32 {
     let mut value = u64::from(value);
-    // SAFETY: changes nothing but its operand.
+    // SAFETY: as in `clamp_to`.
     unsafe {
         core::arch::asm!(
             "if {0} > {max} goto +1",
@@ -451,7 +470,7 @@ pub fn clamp<const MAX: u32>(value: u32) -> u32 {
 #[inline(always)]
 pub fn forget(value: u32, unknown: u64) -> u32 {
     let mut value = u64::from(value);
-    // SAFETY: changes nothing but its operand.
+    // SAFETY: two instructions on registers, after which even the operand is what it was.
     unsafe {
         core::arch::asm!(
             "{0} ^= {1}",
@@ -478,8 +497,10 @@ fn class(body: u32) -> u32 {
     BODY_MAX
 }
 
+/// Writes a word at `at`, a multiple of 4 within the page, for the holder of the flag.
 #[inline(always)]
 pub fn put(page: *mut Page, at: u32, word: u32) {
-    // SAFETY: callers keep `at + 4` within the page, which the verifier checks.
+    // SAFETY: the map's value: the verifier checks that `at + 4` is within the page. Events begin at
+    // multiples of 4 bytes, and what is after the last one is the holder's of the flag.
     unsafe { page.cast::<u8>().add(at as usize).cast::<u32>().write(word) };
 }

@@ -16,7 +16,7 @@ use aya_ebpf::{
 
 use crate::{
     atomic, context, globals,
-    maps::{CONTROL, SIDE},
+    maps::{CONTROL, SIDE, Side},
     ring::{self, LONG_HEADER, Ring, Room, clamp, clamp_to, put},
     stack,
 };
@@ -37,12 +37,32 @@ pub struct Entry {
 }
 
 /// Whether every entry is in the ring.
-///
-/// # Safety
-/// `ctl` comes from a map lookup.
 #[inline(always)]
-pub unsafe fn is_empty(ctl: *mut CpuControl) -> bool {
-    unsafe { atomic::load(&raw const (*ctl).side_tail) == atomic::load(&raw const (*ctl).side_head) }
+pub fn is_empty(ctl: *mut CpuControl) -> bool {
+    let (tail, head) = ends(ctl);
+    atomic::load(tail) == atomic::load(head)
+}
+
+/// The words that say how much was ever taken by entries, and how much of it moved to the ring.
+#[inline(always)]
+fn ends(ctl: *mut CpuControl) -> (*mut u64, *mut u64) {
+    // SAFETY: the map's value, of which these are members.
+    unsafe { (&raw mut (*ctl).side_tail, &raw mut (*ctl).side_head) }
+}
+
+/// The queue of a CPU.
+#[inline(always)]
+fn queue(ctl: *mut CpuControl) -> Option<*mut Side> {
+    // SAFETY: the map's value; the agent has set the queue's number before it opened the gate.
+    SIDE.get_ptr_mut(unsafe { (*ctl).side })
+}
+
+/// What is `at` bytes after the start of a queue.
+#[inline(always)]
+fn within<T>(queue: *mut Side, at: u32) -> *mut T {
+    // SAFETY: the map's value: `at` is clamped to what the agent has made its size (`side_bytes`), less the
+    // `T`.
+    unsafe { queue.cast::<u8>().add(at as usize).cast() }
 }
 
 impl Entry {
@@ -53,10 +73,9 @@ impl Entry {
         if position == u64::MAX {
             return None;
         }
-        let queue = SIDE.get_ptr_mut(unsafe { (*ctl).side })?;
+        let queue = queue(ctl)?;
         let at = clamp_to(place(position), globals::side_bytes() - HEADER - max);
-        let header = unsafe { queue.cast::<u8>().add(at as usize).cast() };
-        Some(Self { header, position })
+        Some(Self { header: within(queue, at), position })
     }
 
     /// The entry that [`Entry::append`] gave, from its parts.
@@ -73,13 +92,16 @@ impl Entry {
     /// Where the record goes.
     #[inline(always)]
     pub fn record(&self) -> *mut u8 {
+        // SAFETY: the map's value: `Entry::append` has taken room for a record after the header.
         unsafe { self.header.add(1).cast() }
     }
 
     /// Lets the owner take the entry. Without a record (`len` 0) it is passed over.
     #[inline(always)]
     pub fn complete(&self, len: u32) {
-        unsafe { atomic::store(&raw mut (*self.header).marker, marker(self.position, len)) };
+        // SAFETY: the map's value, of which this is a member.
+        let target = unsafe { &raw mut (*self.header).marker };
+        atomic::store(target, marker(self.position, len));
     }
 }
 
@@ -97,10 +119,10 @@ fn marker(position: u64, len: u32) -> u64 {
 #[inline(never)]
 fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
     let size = (size + SIDE_ALIGN as u32 - 1) & !(SIDE_ALIGN as u32 - 1);
-    let Some(queue) = SIDE.get_ptr_mut(unsafe { (*ctl).side }) else { return u64::MAX };
+    let Some(queue) = queue(ctl) else { return u64::MAX };
+    let (side_tail, side_head) = ends(ctl);
     for _ in 0..TRIES {
-        let (tail, head) =
-            unsafe { (atomic::load(&raw const (*ctl).side_tail), atomic::load(&raw const (*ctl).side_head)) };
+        let (tail, head) = (atomic::load(side_tail), atomic::load(side_head));
         let to_end = globals::side_bytes() - place(tail);
         let skipped = if size > to_end { to_end } else { 0 };
         let next = tail + u64::from(skipped + size);
@@ -108,27 +130,25 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
             return u64::MAX;
         }
         let time = context::now();
-        if !atomic::replace(unsafe { &raw mut (*ctl).side_tail }, tail, next) {
+        if !atomic::replace(side_tail, tail, next) {
             continue;
         }
-        let entry = |position: u64| -> *mut SideEntry {
-            let at = clamp_to(place(position), globals::side_bytes() - HEADER);
-            unsafe { queue.cast::<u8>().add(at as usize).cast() }
-        };
         let position = tail + u64::from(skipped);
+        let at = clamp_to(place(position), globals::side_bytes() - HEADER);
+        let header: *mut SideEntry = within(queue, at);
+        // SAFETY: the map's value. The exchange has made these bytes, at a multiple of `SIDE_ALIGN`, this
+        // program's; the owner of the ring does not read them before the entry has its marker.
         unsafe {
-            let header = entry(position);
             (*header).time = time;
             (*header).cookie = cookie;
             (*header).size = size;
             (*header).kernel_stack = 0;
             (*header).user_stacks = 0;
-            if skipped != 0 {
-                // Only the marker: it may be all that fits.
-                let at = clamp_to(place(tail), globals::side_bytes() - 8);
-                let skip: *mut u64 = queue.cast::<u8>().add(at as usize).cast();
-                atomic::store(skip, marker(tail, SIDE_SKIP));
-            }
+        }
+        if skipped != 0 {
+            // Only the marker: it may be all that fits.
+            let at = clamp_to(place(tail), globals::side_bytes() - 8);
+            atomic::store(within(queue, at), marker(tail, SIDE_SKIP));
         }
         return position;
     }
@@ -143,49 +163,58 @@ pub fn flush_side(ctx: RawTracePointContext) -> i32 {
     let cpu: u64 = ctx.arg(0);
     let Some(ctl) = CONTROL.get_ptr_mut(cpu as u32, globals::control_len()) else { return -1 };
     flush(ctl);
-    unsafe { (atomic::load(&raw const (*ctl).side_tail) - atomic::load(&raw const (*ctl).side_head)) as i32 }
+    let (tail, head) = ends(ctl);
+    (atomic::load(tail) - atomic::load(head)) as i32
 }
 
 /// Moves entries to the ring, unless somebody writes there.
 #[inline(never)]
 pub fn flush(ctl: *mut CpuControl) -> u64 {
-    unsafe {
-        if !ring::take(ctl) {
-            return 0;
-        }
-        for _ in 0..FLUSH_MAX {
-            if move_entry(ctl) == 0 {
-                break;
-            }
-        }
-        atomic::store(&raw mut (*ctl).busy, 0);
+    if !ring::take(ctl) {
+        return 0;
     }
+    for _ in 0..FLUSH_MAX {
+        if move_entry(ctl) == 0 {
+            break;
+        }
+    }
+    // SAFETY: the map's value, of which this is a member.
+    atomic::store(unsafe { &raw mut (*ctl).busy }, 0);
     0
 }
 
-/// Moves the oldest entry to the ring. Gives 0 if there is none, or if it is not complete.
+/// Moves the oldest entry to the ring, for the holder of the flag. Gives 0 if there is none, or if it is not
+/// complete.
 #[inline(never)]
 fn move_entry(ctl: *mut CpuControl) -> u64 {
+    // SAFETY: the map's value; only the holder of the flag changes this word.
     let head = unsafe { (*ctl).side_head };
+    // SAFETY: the map's value, of which this is a member.
     if head == atomic::load(unsafe { &raw const (*ctl).side_tail }) {
         return 0;
     }
-    let Some(queue) = SIDE.get_ptr_mut(unsafe { (*ctl).side }) else { return 0 };
+    let Some(queue) = queue(ctl) else { return 0 };
     let at = clamp_to(place(head), globals::side_bytes() - 8);
-    let marked = atomic::load(unsafe { queue.cast::<u8>().add(at as usize).cast() });
+    let marked = atomic::load(within(queue, at));
     if marked & !0xffff_ffff != marker(head, 0) {
         return 0;
     }
     let len = marked as u32;
     if len == SIDE_SKIP {
+        // SAFETY: the map's value; only the holder of the flag changes this word.
         unsafe { (*ctl).side_head = head + u64::from(globals::side_bytes() - place(head)) };
         return 1;
     }
     let at = clamp_to(place(head), globals::side_bytes() - HEADER);
-    let header: *mut SideEntry = unsafe { queue.cast::<u8>().add(at as usize).cast() };
+    let header: *mut SideEntry = within(queue, at);
+    // SAFETY: the map's value. The entry has its marker, which is written last, and by this CPU: it is
+    // complete, and only the holder of the flag uses it until `side_head` passes it.
     let (time, cookie) = unsafe { ((*header).time, (*header).cookie) };
     if len > 8 {
-        if let Some(mut ring) = Ring::at(ctl, unsafe { (*ctl).cpu }, cookie) {
+        // SAFETY: the map's value; the agent has set the CPU's id before it opened the gate.
+        let cpu = unsafe { (*ctl).cpu };
+        if let Some(mut ring) = Ring::at(ctl, cpu, cookie) {
+            // SAFETY: the map's value: the record of `len` bytes follows the header.
             let record: *const u8 = unsafe { header.add(1).cast() };
             move_record(&mut ring, time, record, len);
             if stack::any() {
@@ -195,19 +224,25 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
     }
     // Read again: kept over the calls they would take stack, of which programs that call this have none to
     // spare.
-    unsafe {
-        let size = (&raw const (*header).size).read_volatile();
-        let head = atomic::load(&raw const (*ctl).side_head);
-        (*ctl).side_head = head + u64::from(size);
-    }
+    // SAFETY: the map's value: a complete entry, as above.
+    let size = unsafe { (&raw const (*header).size).read_volatile() };
+    let (_, side_head) = ends(ctl);
+    let head = atomic::load(side_head);
+    // SAFETY: the map's value; only the holder of the flag changes this word.
+    unsafe { (*ctl).side_head = head + u64::from(size) };
     1
 }
 
-/// Moves the stacks of an entry's event.
+/// Moves the stacks of a complete entry's event.
 #[inline(always)]
 fn move_stacks(ctl: *mut CpuControl, header: *mut SideEntry, time: u64) {
+    // SAFETY: the map's value: a complete entry, which only the holder of the flag uses.
     let (kernel, users) = unsafe { ((*header).kernel_stack, (*header).user_stacks) };
-    let mut stacks: *const u8 = unsafe { header.add(1).cast::<u8>().add((*header).stacks_at as usize) };
+    // SAFETY: as above. In an entry without stacks the offset is what an older one has left.
+    let stacks_at = unsafe { (*header).stacks_at };
+    // SAFETY: the map's value: a record follows the header.
+    let record: *const u8 = unsafe { header.add(1).cast() };
+    let mut stacks = record.wrapping_add(stacks_at as usize);
     if kernel != 0 {
         move_stack(ctl, globals::kernel_stack(), time, stacks, kernel.into());
     }
@@ -224,10 +259,12 @@ fn move_stacks(ctl: *mut CpuControl, header: *mut SideEntry, time: u64) {
 /// Moves a record of the event in `slot - 1`.
 #[inline(never)]
 fn move_stack(ctl: *mut CpuControl, slot: u32, time: u64, record: *const u8, len: u32) -> u64 {
-    if slot != 0
-        && let Some(mut ring) = Ring::at(ctl, unsafe { (*ctl).cpu }, slot - 1)
-    {
-        move_record(&mut ring, time, record, len);
+    if slot != 0 {
+        // SAFETY: the map's value; the agent has set the CPU's id before it opened the gate.
+        let cpu = unsafe { (*ctl).cpu };
+        if let Some(mut ring) = Ring::at(ctl, cpu, slot - 1) {
+            move_record(&mut ring, time, record, len);
+        }
     }
     0
 }
@@ -249,9 +286,11 @@ fn move_record(ring: &mut Ring, time: u64, record: *const u8, len: u32) {
     put(page, start, delta << 5);
     put(page, start + 4, words * 4 + 4);
     start += LONG_HEADER;
-    unsafe {
-        let to = page.cast::<u8>().add(start as usize);
-        probe_read(to.cast(), clamp::<{ SIDE_RECORD_MAX as u32 }>(len), record.cast());
-    }
+    // SAFETY: the map's value: a page, with room for `NEED` bytes from `LAST` on, of which the header is
+    // taken.
+    let to = unsafe { page.cast::<u8>().add(start as usize) };
+    // SAFETY: the length is clamped to the room; the space after the last event is the holder's of the flag.
+    // The helper would catch a fault at the source.
+    unsafe { probe_read(to.cast(), clamp::<{ SIDE_RECORD_MAX as u32 }>(len), record.cast()) };
     ring.commit(delta.into(), start + words * 4);
 }

@@ -54,6 +54,7 @@ pub fn wanted(flags: u32, own: u32) -> u32 {
 /// `pid` are the record's common fields.
 #[inline(never)]
 pub fn to_ring(ctl: *mut CpuControl, ctx: *const u8, wanted: u32, word: u32, pid: u32) -> u64 {
+    // SAFETY: the map's value; the agent has set the CPU's id before it opened the gate.
     let cpu = unsafe { (*ctl).cpu };
     if globals::kernel_stack() != 0
         && wanted & slot_flags::KERNEL_STACK != 0
@@ -90,26 +91,31 @@ pub fn to_ring(ctl: *mut CpuControl, ctx: *const u8, wanted: u32, word: u32, pid
 /// [`STACKS_BYTES`](agent_ebpf::STACKS_BYTES). The record's common fields are there.
 #[inline(never)]
 pub fn to_entry(header: *mut SideEntry, area: *mut u8, ctx: *const u8, wanted: u32) -> u64 {
-    unsafe {
-        let record: *const u32 = header.add(1).cast();
-        let (word, pid) = (record.read(), record.add(1).read());
-        (*header).stacks_at = (area as u64 - record as u64) as u32;
-        if globals::kernel_stack() != 0 && wanted & slot_flags::KERNEL_STACK != 0 {
-            (*header).kernel_stack =
-                kernel(area, ctx, wanted, common(word, globals::kernel_stack_id(), pid)) as u16;
-        }
-        if globals::user_stack() != 0 && wanted & slot_flags::USER_STACK != 0 {
-            let common = common(word, globals::user_stack_id(), pid);
-            let caller = direct_caller(ctx, wanted);
-            for part in 0..USER_STACK_RECORDS {
-                let record = area.add(KERNEL_STACK_MAX + part * USER_STACK_LEN);
-                let (len, more) = user(record, ctx, part, caller, common);
-                if len != 0 {
-                    (*header).user_stacks = part as u16 + 1;
-                }
-                if !more {
-                    break;
-                }
+    // SAFETY: the map's value: a record follows the header.
+    let record: *const u32 = unsafe { header.add(1).cast() };
+    // SAFETY: the map's value. The caller has written the common fields of a record at a multiple of
+    // `SIDE_ALIGN`; nobody else uses the entry before it has its marker.
+    let (word, pid) = unsafe { (record.read(), record.add(1).read()) };
+    // SAFETY: the map's value: the caller's entry, which has no marker yet.
+    unsafe { (*header).stacks_at = (area as u64 - record as u64) as u32 };
+    if globals::kernel_stack() != 0 && wanted & slot_flags::KERNEL_STACK != 0 {
+        let len = kernel(area, ctx, wanted, common(word, globals::kernel_stack_id(), pid));
+        // SAFETY: the map's value: the caller's entry, which has no marker yet.
+        unsafe { (*header).kernel_stack = len as u16 };
+    }
+    if globals::user_stack() != 0 && wanted & slot_flags::USER_STACK != 0 {
+        let common = common(word, globals::user_stack_id(), pid);
+        let caller = direct_caller(ctx, wanted);
+        for part in 0..USER_STACK_RECORDS {
+            // SAFETY: the area has `STACKS_BYTES`: a kernel stack and `USER_STACK_RECORDS` after it.
+            let record = unsafe { area.add(KERNEL_STACK_MAX + part * USER_STACK_LEN) };
+            let (len, more) = user(record, ctx, part, caller, common);
+            if len != 0 {
+                // SAFETY: the map's value: the caller's entry, which has no marker yet.
+                unsafe { (*header).user_stacks = part as u16 + 1 };
+            }
+            if !more {
+                break;
             }
         }
     }
@@ -132,6 +138,8 @@ fn write<const NEED: u32>(ring: &mut Ring, fill: impl FnOnce(*mut u8) -> u32) {
         return;
     };
     let at = clamp_to(at, PAGE_SIZE as u32 - NEED);
+    // SAFETY: the map's value: a page, which has `NEED` bytes from `at` on, of which the header takes the
+    // first.
     let len = fill(unsafe { page.cast::<u8>().add((at + LONG_HEADER) as usize) });
     if len == 0 {
         ring.cancel();
@@ -163,17 +171,17 @@ fn direct_caller(ctx: *const u8, wanted: u32) -> u64 {
     if globals::user_entry() == user_entry::NONE || wanted & slot_flags::FUNCTION_ENTRY == 0 {
         return 0;
     }
-    // SAFETY: the helper gives the registers with which the current task left user space, of which the verifier
-    // knows the size.
-    let sp = unsafe {
-        let registers = bpf_task_pt_regs(bpf_get_current_task_btf()) as *const u8;
-        registers.add(REGISTERS_SP).cast::<u64>().read()
-    };
-    // SAFETY: the helper checks the address.
+    // SAFETY: the helpers take nothing, and a task: the current one, which is not freed while this program
+    // runs.
+    let registers = unsafe { bpf_task_pt_regs(bpf_get_current_task_btf()) } as *const u8;
+    // SAFETY: the registers with which the current task left user space; they are at the end of its stack,
+    // and change when it comes back. The verifier checks by the kernel's BTF that the load is of a member.
+    let sp = unsafe { registers.add(REGISTERS_SP).cast::<u64>().read() };
+    // SAFETY: the helper takes only addresses of user space and catches faults; any eight bytes are a `u64`.
     let Ok(caller) = (unsafe { bpf_probe_read_user(sp as *const u64) }) else { return 0 };
     if globals::user_entry() == user_entry::ADDED_IF_MISSING {
         let mut first = [0_u64; 2];
-        // SAFETY: the helper writes so many bytes at most.
+        // SAFETY: the helper writes 16 bytes at most, which `first` has; the context is the program's.
         let got = unsafe { bpf_get_stack(ctx.cast_mut().cast(), first.as_mut_ptr().cast(), 16, USER) };
         if got == 16 && first[1] == caller {
             return 0;
@@ -202,27 +210,34 @@ fn user(record: *mut u8, ctx: *const u8, part: usize, caller: u64, common: [u32;
     (USER_STACK_LEN as u32, bytes == BYTES)
 }
 
-/// Writes the first frames of a user stack with `caller` between the first two that the kernel finds; gives the
-/// number of their bytes.
+/// Writes the first frames of a user stack with `caller` between the first two that the kernel finds; gives
+/// the number of their bytes.
 #[inline(always)]
 fn called(record: *mut u8, ctx: *const u8, max: u32, caller: u64) -> u32 {
+    // One later than they belong.
     // SAFETY: callers have room for a whole record, and `max` is what it has beside its head.
+    let later = unsafe { record.add(8) };
+    let bytes = frames::<{ FRAMES - 1 }>(later, ctx, max - 8, USER);
+    if bytes == 0 {
+        return 0;
+    }
+    // SAFETY: callers have room for a whole record.
+    let frames = unsafe { record.add(FRAMES_AT).cast::<u64>() };
+    // SAFETY: the place is the caller's alone, and `frames` above has written from the second frame on. In a
+    // page frames may be at a multiple of 4 only, which is less than `read` and `write` ask for: compiled for
+    // this target they are a load and a store, which x86-64 and the verifier take at any byte.
     unsafe {
-        // One later than they belong.
-        let bytes = frames::<{ FRAMES - 1 }>(record.add(8), ctx, max - 8, USER);
-        if bytes == 0 {
-            return 0;
-        }
-        let frames = record.add(FRAMES_AT).cast::<u64>();
         frames.write(frames.add(1).read());
         frames.add(1).write(caller);
-        bytes + 8
     }
+    bytes + 8
 }
 
+/// Writes the common fields of a stack, and the number after them.
 #[inline(always)]
 fn head(record: *mut u8, common: [u32; 2], number: u32) {
-    // SAFETY: callers have room for a whole record.
+    // SAFETY: callers have room for a whole record, at a multiple of 4 bytes, in a place that is theirs
+    // alone.
     unsafe {
         record.cast::<[u32; 2]>().write(common);
         record.cast::<u32>().add(2).write(number);
@@ -235,18 +250,21 @@ fn head(record: *mut u8, common: [u32; 2], number: u32) {
 /// bytes that are frames.
 #[inline(always)]
 fn frames<const SHOWN: usize>(record: *mut u8, ctx: *const u8, max: u32, flags: u64) -> u32 {
-    unsafe {
-        let frames = record.add(FRAMES_AT);
-        let got = bpf_get_stack(ctx.cast_mut().cast(), frames.cast(), max, flags);
-        if got <= 0 {
-            return 0;
-        }
-        let bytes = clamp::<{ 8 * KERNEL_FRAMES as u32 }>(got as u32) & !7;
-        for frame in 0..SHOWN {
-            if bytes <= 8 * frame as u32 {
-                frames.cast::<u64>().add(frame).write(NO_FRAME);
-            }
-        }
-        bytes
+    // SAFETY: callers have room for a whole record.
+    let frames = unsafe { record.add(FRAMES_AT) };
+    // SAFETY: callers have room for `max` bytes, which the verifier compares with what is left of the page or
+    // entry; the context is the one that the kernel has called the program with.
+    let got = unsafe { bpf_get_stack(ctx.cast_mut().cast(), frames.cast(), max, flags) };
+    if got <= 0 {
+        return 0;
     }
+    let bytes = clamp::<{ 8 * KERNEL_FRAMES as u32 }>(got as u32) & !7;
+    for frame in 0..SHOWN {
+        if bytes <= 8 * frame as u32 {
+            // SAFETY: callers have room for `SHOWN` frames. They may be at a multiple of 4 only, as in
+            // `called`.
+            unsafe { frames.cast::<u64>().add(frame).write(NO_FRAME) };
+        }
+    }
+    bytes
 }

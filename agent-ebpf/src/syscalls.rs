@@ -71,7 +71,8 @@ fn enter_first(ctx: *const u64) -> u64 {
 /// The registers, and the second argument: the call's number or what it returns.
 #[inline(always)]
 fn arguments(ctx: *const u64) -> (*const u64, u64) {
-    // SAFETY: the context of a program on a raw tracepoint are its arguments.
+    // SAFETY: the context of a program on a raw tracepoint are its arguments, a word each, of which both
+    // tracepoints have two. The verifier refuses loads beyond them.
     unsafe { (ctx.cast::<*const u64>().read_volatile(), ctx.add(1).read_volatile()) }
 }
 
@@ -85,16 +86,18 @@ fn enter<const OWN: u32>(ctx: *const u64) {
         return;
     }
     let (regs, nr) = arguments(ctx);
-    unsafe {
-        record.add(8).cast::<u64>().write(nr);
-        let args = record.add(16).cast::<u64>();
-        if current.in_compat_syscall() {
-            // `syscall_get_arguments`, arch/x86/include/asm/syscall.h.
-            copy(args, regs, [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP]);
-            stay_apart();
-        } else {
-            copy(args, regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
-        }
+    // SAFETY: `begin` has given this program room for `ENTER_MAX` bytes.
+    unsafe { put(record, 8, nr) };
+    // SAFETY: as above: six words are left.
+    let args = unsafe { record.add(16).cast::<u64>() };
+    if current.in_compat_syscall() {
+        // `syscall_get_arguments`, arch/x86/include/asm/syscall.h.
+        // SAFETY: the tracepoint's registers, and six words.
+        unsafe { copy(args, regs, [reg::BX, reg::CX, reg::DX, reg::SI, reg::DI, reg::BP]) };
+        stay_apart();
+    } else {
+        // SAFETY: the tracepoint's registers, and six words.
+        unsafe { copy(args, regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]) };
     }
     fast::end(frame.as_mut_ptr(), ENTER_MAX.into(), ctx.cast());
 }
@@ -103,7 +106,7 @@ fn enter<const OWN: u32>(ctx: *const u64) {
 /// would be computed.
 #[inline(always)]
 fn stay_apart() {
-    // SAFETY: does nothing.
+    // SAFETY: there is no instruction in it.
     unsafe { core::arch::asm!("", options(nostack)) };
 }
 
@@ -135,13 +138,16 @@ fn enter_named(ctx: *const u64) {
 #[inline(never)]
 fn enter_with_strings(ctx: *const u64, slot: *const SyscallSlot) -> u64 {
     let mut frame = MaybeUninit::<Frame>::uninit();
-    // SAFETY: the caller's, from a map lookup.
+    // SAFETY: the map's value, which the caller has looked up; the agent fills it in before it attaches the
+    // program, and not again.
     let slot = unsafe { &*slot };
     let max = strings::record_max();
     let record = named_record::<OWN_FRAMES_CALLED>(ctx, slot, &Current::get(), max, frame.as_mut_ptr());
     if record.is_null() {
         return 0;
     }
+    // SAFETY: `begin` has given this program room for `max` bytes; `named_record` has written all six
+    // arguments.
     let end = unsafe { strings::copy(record, slot) };
     fast::end(frame.as_mut_ptr(), end.into(), ctx.cast());
     0
@@ -161,21 +167,41 @@ fn named_record<const OWN: u32>(
     let record = fast::begin::<OWN>(current, cookie, id, max, NO_OTHER, frame);
     if !record.is_null() {
         let (regs, nr) = arguments(ctx);
+        // The number is an `int`; what is after it is padding.
+        // SAFETY: `begin` has given this program room for `max` bytes, which is `ENTER_MAX` or more.
+        unsafe { put(record, 8, nr) };
+        // SAFETY: as above: after `ARGS` there are six words. The registers are the tracepoint's.
         unsafe {
-            // The number is an `int`; what is after it is padding.
-            record.add(8).cast::<u64>().write(nr);
             copy(record.add(ARGS).cast(), regs, [reg::DI, reg::SI, reg::DX, reg::R10, reg::R8, reg::R9]);
         }
     }
     record
 }
 
+/// Writes a word to a record.
+///
 /// # Safety
-/// `regs` is the tracepoint's argument and `to` has room for six words.
+/// The record has eight bytes at `at`, and is the caller's alone.
+#[inline(always)]
+unsafe fn put(record: *mut u8, at: usize, word: u64) {
+    // SAFETY: the caller's promise. In a page the word may be at a multiple of 4 only, which is less than
+    // `write` asks for: compiled for this target it is a store, which x86-64 and the verifier take at any
+    // byte.
+    unsafe { record.add(at).cast::<u64>().write(word) };
+}
+
+/// Writes six registers to a record.
+///
+/// # Safety
+/// `regs` is the tracepoint's argument. `to` has room for six words and is the caller's alone.
 #[inline(always)]
 unsafe fn copy(to: *mut u64, regs: *const u64, words: [usize; 6]) {
     for (place, word) in words.into_iter().enumerate() {
-        unsafe { to.add(place).write(regs.add(word).read_volatile()) };
+        // SAFETY: `word` is one of `reg`, the offsets in the kernel's `struct pt_regs`, which is on the
+        // current thread's stack during the call. The kernel catches the load's fault.
+        let value = unsafe { regs.add(word).read_volatile() };
+        // SAFETY: the caller's promise; `place` is one of six. Where it is not aligned: as in `put`.
+        unsafe { to.add(place).write(value) };
     }
 }
 
@@ -210,7 +236,7 @@ fn exit_raw<const OWN: u32>(ctx: *const u64) {
 /// The number of a call that ends (`syscall_get_nr`): an `int`.
 #[inline(always)]
 fn number(regs: *const u64) -> i32 {
-    // SAFETY: the registers are those of the tracepoint.
+    // SAFETY: the tracepoint's registers, with an offset in the kernel's `struct pt_regs`.
     unsafe { regs.add(reg::ORIG_AX).read_volatile() as i32 }
 }
 
@@ -227,6 +253,7 @@ fn exit_named(ctx: *const u64) {
         return;
     }
     // `syscall_get_return_value`.
+    // SAFETY: the tracepoint's registers, with an offset in the kernel's `struct pt_regs`.
     let ret = unsafe { regs.add(reg::AX).read_volatile() };
     let id = u32::from(slot.exit_id) | globals::named_flags();
     exit::<OWN_FRAMES>(ctx, &current, slot.exit - 1, id, u64::from(nr as u32), ret);
@@ -239,9 +266,10 @@ fn exit<const OWN: u32>(ctx: *const u64, current: &Current, cookie: u32, id: u32
     if record.is_null() {
         return;
     }
+    // SAFETY: `begin` has given this program room for `EXIT_MAX` bytes.
     unsafe {
-        record.add(8).cast::<u64>().write(nr);
-        record.add(16).cast::<u64>().write(ret);
+        put(record, 8, nr);
+        put(record, 16, ret);
     }
     fast::end(frame.as_mut_ptr(), EXIT_MAX.into(), ctx.cast());
 }

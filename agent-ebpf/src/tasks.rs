@@ -7,10 +7,7 @@
 use agent_ebpf::{COMM_LEN, CpuControl, NAMES_WAKE, NameRecord};
 use aya_ebpf::{
     bindings::{BPF_RB_AVAIL_DATA, BPF_RB_FORCE_WAKEUP, BPF_RB_NO_WAKEUP},
-    helpers::{
-        bpf_get_current_pid_tgid, bpf_get_smp_processor_id, bpf_probe_read_kernel,
-        bpf_probe_read_kernel_str_bytes,
-    },
+    helpers::{bpf_get_current_pid_tgid, bpf_probe_read_kernel, bpf_probe_read_kernel_str_bytes},
     macros::raw_tracepoint,
     maps::Array,
     programs::RawTracePointContext,
@@ -18,7 +15,7 @@ use aya_ebpf::{
 
 use crate::{
     atomic,
-    context::Current,
+    context::{self, Current},
     globals, graph,
     maps::{CONTROL, NAMES, SCOPED, TRACED, UNTRACED},
     parts,
@@ -66,7 +63,7 @@ pub fn wanted(
 /// The kernel switches with interrupts off, and so nothing comes between the load and the store.
 #[inline(always)]
 fn is_owed(ctl: *mut CpuControl, tid: u32, next: Option<u32>) -> bool {
-    // SAFETY: from a map lookup; only the CPU's own switches use the word.
+    // SAFETY: the map's value, of which this is a member.
     let owed = unsafe { &raw mut (*ctl).switch_owed };
     let before = atomic::load(owed);
     let after = next.map_or(0, owed_to);
@@ -125,7 +122,6 @@ fn note(set: &Array<u64>, tid: u32, inside: bool) {
 #[inline(always)]
 fn contains(set: &Array<u64>, tid: u32) -> bool {
     match set.get_ptr(tid / 64) {
-        // SAFETY: from a map lookup.
         Some(word) => atomic::load(word) >> (tid % 64) & 1 != 0,
         None => false,
     }
@@ -139,7 +135,10 @@ pub fn task_created(ctx: RawTracePointContext) -> i32 {
     let task: *const u8 = ctx.arg(0);
     let clone_flags: u64 = ctx.arg(1);
     let Some(tid) = task_tid(task) else { return 0 };
-    note_name(tid, unsafe { task.add(globals::task_comm() as usize) });
+    // SAFETY: the tracepoint's task; the loader has the offset of `task_struct.comm` from the kernel's BTF,
+    // from which `task_tid` has the id's.
+    let comm = unsafe { task.add(globals::task_comm() as usize) };
+    note_name(tid, comm);
     if globals::filter_tasks() != 0
         && (clone_flags & CLONE_THREAD != 0 || globals::follow_fork() != 0)
         && contains(&TRACED, bpf_get_current_pid_tgid() as u32)
@@ -185,23 +184,26 @@ fn task_tid(task: *const u8) -> Option<u32> {
     if offset == 0 {
         return None;
     }
-    unsafe { bpf_probe_read_kernel(task.add(offset as usize).cast::<u32>()) }.ok()
+    // SAFETY: the tracepoint's task; the loader has the offset of this `pid_t` from the kernel's BTF.
+    let tid = unsafe { task.add(offset as usize).cast::<u32>() };
+    // SAFETY: the helper catches the fault of a wrong address; any four bytes are a `u32`.
+    unsafe { bpf_probe_read_kernel(tid) }.ok()
 }
 
 #[inline(always)]
 fn note_name(tid: u32, comm: *const u8) {
     let mut record = NameRecord { tid, comm: [0; COMM_LEN] };
-    // SAFETY: a faulting address yields an error and no name.
+    // SAFETY: the helper catches the fault of a wrong address, and writes no more than `comm` has.
     if unsafe { bpf_probe_read_kernel_str_bytes(comm, &mut record.comm) }.is_ok() {
-        let cpu = unsafe { bpf_get_smp_processor_id() } as u32;
+        let cpu = context::cpu();
         let many = NAMES.query(BPF_RB_AVAIL_DATA.into()) >= NAMES_WAKE;
         let wakeup = if many { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
         if NAMES.output::<NameRecord>(&record, u64::from(wakeup)).is_err()
             && let Some(ctl) = CONTROL.get_ptr_mut(cpu, globals::control_len())
         {
-            // The agent then reads the names from /proc, for as long as the threads live.
-            // SAFETY: from a map lookup. Atomic, as programs of two threads can be on their way here on one
-            // CPU.
+            // The agent then reads the names from /proc, for as long as the threads live. Atomic, as programs
+            // of two threads can be on their way here on one CPU.
+            // SAFETY: the map's value, of which this is a member.
             atomic::increment(unsafe { &raw mut (*ctl).names_lost });
         }
     }

@@ -18,8 +18,7 @@ pub fn admits(ring: &mut Ring, cookie: u32) -> bool {
         return true;
     }
     let Some(slot) = EVENTS.get_ptr(cookie) else { return true };
-    // SAFETY: the slot comes from a map lookup and does not change while the event is attached; the event's
-    // own row of the ledger belongs to its program, which does not interrupt itself.
+    // SAFETY: the map's value; the agent fills it in before it attaches the event, and not again.
     let (sample, limit) = unsafe { ((*slot).sample, (*slot).rate) };
     if sample > 1 {
         let number = arrive(ring);
@@ -37,10 +36,12 @@ pub fn admits(ring: &mut Ring, cookie: u32) -> bool {
 /// How many events came to the sample before this one.
 #[inline(always)]
 fn arrive(ring: &mut Ring) -> u64 {
+    // SAFETY: the map's value, of which this is a member.
     let arrived = unsafe { &raw mut (*ring.ledger).arrived };
     if globals::preemptible() != 0 {
         return atomic::take_number(arrived);
     }
+    // SAFETY: the event's own row, which only this program changes, and nothing preempts it.
     unsafe {
         let number = *arrived;
         *arrived = number + 1;

@@ -17,7 +17,8 @@ use crate::{atomic, globals};
 #[repr(transparent)]
 pub struct ReaderRings(core::cell::UnsafeCell<bpf_map_def>);
 
-// SAFETY: only its address is used, which the loader replaces by the map's.
+// SAFETY: nobody accesses what is in it: programs only use its address, which the loader replaces by the
+// map's.
 unsafe impl Sync for ReaderRings {}
 
 #[map]
@@ -44,9 +45,12 @@ pub fn after_page(ctl: &mut CpuControl, head: u64) {
         return;
     }
     // Before the record: the reader may be awake and have cleared it before this program goes on.
+    // SAFETY: the map's value. The reader clears the word by a single store; `wake_asked` tells which order
+    // the two rely on.
     unsafe { (&raw mut ctl.wake_asked).write_volatile(1) };
     if !wake(ctl.reader) {
         // The next page tries again; at last there is the reader's deadline.
+        // SAFETY: as above.
         unsafe { (&raw mut ctl.wake_asked).write_volatile(0) };
     }
 }
@@ -54,14 +58,13 @@ pub fn after_page(ctl: &mut CpuControl, head: u64) {
 #[inline(always)]
 fn wake(reader: u32) -> bool {
     let mut record = 0_u32;
-    unsafe {
-        let ring = bpf_map_lookup_elem(WAKE.0.get().cast(), (&raw const reader).cast());
-        !ring.is_null()
-            && bpf_ringbuf_output(
-                ring,
-                (&raw mut record).cast(),
-                size_of::<u32>() as u64,
-                BPF_RB_FORCE_WAKEUP.into(),
-            ) == 0
+    // SAFETY: the loader has put the map there, whose keys are a `u32`.
+    let ring = unsafe { bpf_map_lookup_elem(WAKE.0.get().cast(), (&raw const reader).cast()) };
+    if ring.is_null() {
+        return false;
     }
+    let len = size_of::<u32>() as u64;
+    // SAFETY: the loader makes all elements of the map ring buffers, and none is taken out while programs
+    // run; the helper copies `len` bytes, those of `record`.
+    unsafe { bpf_ringbuf_output(ring, (&raw mut record).cast(), len, BPF_RB_FORCE_WAKEUP.into()) == 0 }
 }
