@@ -40,7 +40,7 @@ const TAIL_CALLS_MAX: usize = 8;
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/graph_enter")]
 extern "C" fn graph_enter(ctx: *const u8, event: *mut CallEvent, cookie: u64) -> *mut Call {
-    enter(ctx, event, cookie as u32).unwrap_or(core::ptr::null_mut())
+    enter(ctx, event, cookie as u32).unwrap_or_default()
 }
 
 /// Says that a call's entry is recorded, and when the call begins: now.

@@ -42,6 +42,23 @@
     internal_features,
     reason = "atomics that the BPF back end selects exist only as intrinsics on this target"
 )]
+#![allow(
+    clippy::inline_always,
+    reason = "to the verifier a call costs a frame of the stack, and what it knows of the arguments"
+)]
+#![allow(
+    clippy::cast_ptr_alignment,
+    reason = "records and the kernel's structures are bytes here; SAFETY comments tell what is aligned"
+)]
+#![allow(
+    clippy::manual_div_ceil,
+    clippy::bool_to_int_with_if,
+    reason = "what is proposed instead compiles to more instructions"
+)]
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "the macro that makes a program of a function hands over the context"
+)]
 #![allow(unreachable_pub, clippy::wildcard_imports)]
 
 mod atomic;

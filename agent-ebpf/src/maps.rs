@@ -28,6 +28,7 @@ impl<T> Table<T> {
 
     /// An element. `len` is the constant that says how many there are, or 0 for an ordinary array.
     #[inline(always)]
+    #[allow(clippy::pointers_in_nomem_asm_block, reason = "nothing is accessed through the pointer")]
     pub fn get_ptr_mut(&self, index: u32, len: u32) -> Option<*mut T> {
         if len == 0 {
             cold_path();

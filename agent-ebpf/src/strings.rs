@@ -177,11 +177,11 @@ unsafe fn printable(text: *mut u8, len: u32) {
         // Of 0x00 to 0x1f and 0x80 to 0x9f, both bits are 0.
         let control = !(word >> 5 | word >> 6) & ONES;
         // 0x7f is the only one of which adding 1 to the low bits gives 0x80 and which is below that.
-        let delete = ((word & LOW) + ONES & !word) >> 7 & ONES;
+        let delete = ((((word & LOW) + ONES) & !word) >> 7) & ONES;
         let dots = control | delete;
         if dots != 0 {
             // SAFETY: as for the read.
-            unsafe { place.write(word & !(dots * 0xff) | dots * u64::from(b'.')) };
+            unsafe { place.write(word & !(dots * 0xff) | (dots * u64::from(b'.'))) };
         }
         at += STEP;
     }

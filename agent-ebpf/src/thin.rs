@@ -22,7 +22,7 @@ pub fn admits(ring: &mut Ring, cookie: u32) -> bool {
     let (sample, limit) = unsafe { ((*slot).sample, (*slot).rate) };
     if sample > 1 {
         let number = arrive(ring);
-        if number % u64::from(sample) != 0 {
+        if !number.is_multiple_of(u64::from(sample)) {
             return false;
         }
     }
@@ -53,7 +53,7 @@ fn arrive(ring: &mut Ring) -> u64 {
 #[inline(always)]
 fn number_in_second(cookie: u32) -> u32 {
     let Some(window) = RATES.get_ptr_mut(cookie) else { return 0 };
-    let second = context::now() / rate::WINDOW << rate::SECOND_SHIFT;
+    let second = (context::now() / rate::WINDOW) << rate::SECOND_SHIFT;
     for _ in 0..TRIES {
         let seen = atomic::load(window);
         if (seen ^ second) >> rate::SECOND_SHIFT == 0 {
