@@ -166,18 +166,19 @@ fn leave(ctx: *const u8, event: *mut CallEvent, end: *mut CallEnd) -> Option<boo
         if unsafe { (*call).function } == function {
             // SAFETY: `call` is in `thread`, the map's value, and the current thread's; `end` is on the
             // calling program's stack.
-            unsafe {
-                (*end).start = (*call).start;
+            let start = unsafe {
+                let start = (*call).start;
+                (*end).start = start;
                 (*end).depth = (*call).depth;
                 (*end).overrun = (*thread).overrun;
                 (*thread).len = len - above;
-            }
+                start
+            };
+            // Last: once released, the record may be another thread's.
             if len == above {
                 release(index);
             }
-            // SAFETY: the map's value, an aligned word. Once released, the record may be another thread's,
-            // which stores this word as a whole.
-            return Some(unsafe { (*call).start } != 0);
+            return Some(start != 0);
         }
     }
     None
