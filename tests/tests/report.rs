@@ -189,7 +189,7 @@ fn json_has_addresses_symbols_and_names_as_stock_prints_them() {
                 }
                 "softirq_entry" => same("enumerator", &names["vec"], between(text, "[action=", &[']'])),
                 "sched_switch" => {
-                    same("state", &names["prev_state"], between(text, " prev_state=", &[' ', '+']));
+                    same("state", &names["prev_state"], between(text, " prev_state=", &[' ']));
                 }
                 // The last field of the line.
                 "mm_page_alloc" => same("flags", &names["gfp_flags"], between(text, " gfp_flags=", &[' '])),

@@ -16,10 +16,16 @@ pub enum AddressKind {
     Symbol,
 }
 
-/// The conversion that prints the name of a field's value, for
+/// The conversions that print the name of a field's value, for
 /// [`PrintFmt::value_text`](super::PrintFmt::value_text).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NamedField(usize);
+pub struct NamedField {
+    /// The one that has a table of names.
+    named: usize,
+    /// It, and those around it that add to its text.
+    first: usize,
+    len: usize,
+}
 
 /// Whether a conversion prints the field as an address.
 pub(super) fn address(pieces: &[Piece], field: &Field) -> Option<AddressKind> {
@@ -36,21 +42,34 @@ pub(super) fn address(pieces: &[Piece], field: &Field) -> Option<AddressKind> {
 }
 
 /// The first conversion whose text has a table of names for the values of the field at an offset, and depends
-/// on no other field.
+/// on no other field. Texts of the same field without anything between them are one name: `prev_state=%s%s` has
+/// the state, and a `+` for a thread that was preempted.
 pub(super) fn named(pieces: &[Piece], offset: u32) -> Option<NamedField> {
+    let is_of_field = |piece: &&Piece| match piece {
+        Piece::Argument { spec, value, .. } => spec.kind == Kind::Text && loads_only(value, offset),
+        Piece::Text(_) => false,
+    };
     let has_names = |piece: &Piece| {
-        let Piece::Argument { spec, value, .. } = piece else { return false };
+        let Piece::Argument { value, .. } = piece else { return false };
         let mut found = false;
         each(value, &mut |expr| found |= matches!(expr, Expr::Symbolic { .. } | Expr::Flags { .. }));
-        spec.kind == Kind::Text && found && loads_only(value, offset)
+        found && is_of_field(&piece)
     };
-    pieces.iter().position(has_names).map(NamedField)
+    let named = pieces.iter().position(has_names)?;
+    let before = pieces[..named].iter().rev().take_while(is_of_field).count();
+    let from_here = pieces[named..].iter().take_while(is_of_field).count();
+    Some(NamedField { named, first: named - before, len: before + from_here })
 }
 
 impl NamedField {
-    /// The conversion itself.
-    pub(super) fn piece(self, pieces: &[Piece]) -> &[Piece] {
-        pieces.get(self.0..=self.0).unwrap_or_default()
+    /// The conversion with the table of names.
+    pub(super) fn table(self, pieces: &[Piece]) -> &[Piece] {
+        pieces.get(self.named..=self.named).unwrap_or_default()
+    }
+
+    /// All conversions of the name.
+    pub(super) fn pieces(self, pieces: &[Piece]) -> &[Piece] {
+        pieces.get(self.first..self.first + self.len).unwrap_or_default()
     }
 }
 

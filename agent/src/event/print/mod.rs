@@ -128,12 +128,18 @@ impl PrintFmt {
     pub fn value_text(&self, field: NamedField, record: &[u8], symbols: &dyn Symbols) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         let context = eval::Context::new(record, self.machine, symbols, self.pointers);
-        context.pieces(&mut Limited::new(&mut text, MAX_TEXT), field.piece(&self.pieces), false);
-        // The layout of the line is not part of the name.
-        let name = text.trim_ascii();
-        if fields::is_number(name) {
+        let table = field.table(&self.pieces);
+        context.pieces(&mut Limited::new(&mut text, MAX_TEXT), table, false);
+        if fields::is_number(text.trim_ascii()) {
             return None;
         }
+        let all = field.pieces(&self.pieces);
+        if all.len() > table.len() {
+            text.clear();
+            context.pieces(&mut Limited::new(&mut text, MAX_TEXT), all, false);
+        }
+        // The layout of the line is not part of the name.
+        let name = text.trim_ascii();
         let start = text.len() - text.trim_ascii_start().len();
         let len = name.len();
         text.truncate(start + len);

@@ -296,6 +296,30 @@ fn unresolved_names_are_told() {
 }
 
 #[test]
+fn a_name_is_all_that_is_printed_of_its_field_in_one_piece() {
+    // As `prev_state` of sched_switch.
+    let flags = r#"(REC->u & 0xff) ? __print_flags(REC->u & 0xff, "|", {1, "S"}, {2, "D"}) : "R""#;
+    let plus = r#"REC->u & 0x100 ? "+" : """#;
+    for (print_fmt, names) in [
+        (format!(r#""u=%s%s ==> %d", {flags}, {plus}, REC->i"#), [Some("R"), Some("R+"), Some("S|D+"), None]),
+        (format!(r#""%s%s", {plus}, {flags}"#), [Some("R"), Some("+R"), Some("+S|D"), None]),
+        (format!(r#""%s %s", {flags}, {plus}"#), [Some("R"), Some("R"), Some("S|D"), None]),
+        (format!(r#""%s%s%s", {flags}, REC->comm, {plus}"#), [Some("R"), Some("R"), Some("S|D"), None]),
+    ] {
+        let format = format(&print_fmt);
+        let compiled = PrintFmt::compile(&format, Machine::default(), &NoNames).unwrap();
+        let field = compiled.named(format.field("u").unwrap().offset).unwrap();
+        let found = [0_u32, 0x100, 0x103, 0x140].map(|value| {
+            let mut record = record(Endian::Little);
+            record[12..16].copy_from_slice(&value.to_le_bytes());
+            let name = compiled.value_text(field, &record, &NoSymbols)?;
+            Some(String::from_utf8(name).unwrap())
+        });
+        assert_eq!(found.each_ref().map(Option::as_deref), names, "{print_fmt}");
+    }
+}
+
+#[test]
 fn errors_tell_the_place_and_the_reason() {
     use PrintFmtErrorKind as Kind;
     for (print_fmt, at, kind) in [
