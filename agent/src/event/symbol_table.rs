@@ -4,6 +4,11 @@ use std::collections::BTreeMap;
 
 use super::symbols::{Symbol, Symbols};
 
+/// Longest name of a symbol, in bytes; the rest of it is left out. The kernel's own have fewer than 512
+/// (KSYM_NAME_LEN of include/linux/kallsyms.h), functions of processes, which recordings have among them, can
+/// have the long names of C++ templates.
+const MAX_NAME: usize = 4096;
+
 /// The kernel's symbols by address, and the texts that events point to.
 ///
 /// Looking an address up has the result that libtraceevent has (`find_func` of src/event-parse.c): the symbol
@@ -119,6 +124,9 @@ fn symbol(line: &[u8]) -> Option<(u64, usize, u16)> {
     if matches!(kind, b'a' | b'A') || rest.first() == Some(&b'$') || len == 0 {
         return None;
     }
+    // A character that is cut in two is none.
+    let len = std::str::from_utf8(&rest[..len])
+        .map_or(len.min(MAX_NAME), |name| name.floor_char_boundary(MAX_NAME));
     Some((address, name, u16::try_from(len).ok()?))
 }
 
@@ -165,6 +173,14 @@ mod tests {
         assert_eq!(at(0xffff_0000_0000_0300), Some(("last", 0)));
         assert_eq!((at(0xffff_0000_0000_0301), at(0x10)), (None, None));
         assert_eq!(SymbolTable::default().lookup(0).map(|symbol| symbol.offset), None);
+    }
+
+    #[test]
+    fn long_names_are_cut_between_characters() {
+        let long = format!("100 t {}\u{e4}tail\n200 t next\n", "a".repeat(MAX_NAME - 1));
+        let table = SymbolTable::parse(long.into_bytes());
+        assert_eq!(table.lookup(0x110).map(|symbol| symbol.name), Some(&*"a".repeat(MAX_NAME - 1)));
+        assert_eq!(table.len(), 2);
     }
 
     #[test]
