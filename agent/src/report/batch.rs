@@ -18,6 +18,8 @@ pub(super) struct Item {
     pub(super) buffer: u32,
     /// How deep a function is called in others.
     pub(super) indent: u16,
+    /// Whether it is selected. The others are only there where stacks need their events.
+    pub(super) selected: bool,
     /// Events lost before it, plus one; 1 = some, 0 = none.
     missed: u64,
     /// Time of the line before, 0 = none.
@@ -68,6 +70,7 @@ impl Item {
             cpu,
             buffer,
             indent: 0,
+            selected: true,
             missed: missed.map_or(0, |missed| missed.saturating_add(1)),
             previous: 0,
             latency: 0,

@@ -38,6 +38,8 @@ pub(super) struct Feed<'a> {
     /// number 65536.
     pub(super) not_understood: HashMap<(usize, u32), u64>,
     is_done: bool,
+    /// Whether the last record was beyond what is selected by time or number, as all that follow are.
+    pub(super) is_past: bool,
 }
 
 /// What is followed from record to record.
@@ -46,6 +48,9 @@ pub(super) struct Wants {
     pub(super) differences: bool,
     pub(super) wakeups: bool,
     pub(super) check_times: bool,
+    /// All records, for [`Folding`](super::folded::Folding): the selection is one of events, and their stacks
+    /// go with them.
+    pub(super) stacks: bool,
 }
 
 impl<'a> Feed<'a> {
@@ -87,6 +92,7 @@ impl<'a> Feed<'a> {
             backwards: Vec::new(),
             not_understood: HashMap::new(),
             is_done: false,
+            is_past: false,
         }
     }
 
@@ -117,9 +123,9 @@ impl<'a> Feed<'a> {
             Err(error) => return self.damage.add(&error),
         };
         let timestamp = record.timestamp;
-        if self.selection.until.is_some_and(|until| timestamp > until)
-            || self.selection.limit.is_some_and(|limit| self.shown >= limit)
-        {
+        self.is_past = self.selection.until.is_some_and(|until| timestamp > until)
+            || self.selection.limit.is_some_and(|limit| self.shown >= limit);
+        if self.is_past && !self.wants.stacks {
             return self.is_done = true;
         }
         let number = self.records_read;
@@ -134,6 +140,18 @@ impl<'a> Feed<'a> {
         let event = file.event(record.data);
         let plugin = event.and_then(|event| event.plugin.as_ref());
         if !self.calls.is_empty() && take_return(&mut self.calls, file, buffer, plugin, record.data, batch) {
+            return;
+        }
+        if self.wants.stacks {
+            let selected = !self.is_past && !event.is_some_and(|event| event.printer.is_stack()) && {
+                let origin =
+                    Origin { cpu: record.cpu, timestamp, tasks: file.tasks.listed(), symbols: file.symbols };
+                self.selection.selects(record.reader, file, event, record.event_id(), record.data, &origin)
+            };
+            self.shown += u64::from(selected);
+            let mut item = Item::new(timestamp, number, record.cpu, buffer, record.missed);
+            item.selected = selected;
+            batch.push(item, record.data);
             return;
         }
         if !self.selection.shows(file, event, record.data) {

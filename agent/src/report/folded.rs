@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use super::batch::Item;
 use super::stacks::{Origin, Stack, Stacks, flags, function};
 use super::view::{BufferView, FileView};
+use crate::event::{Printer, Value};
 
 /// Memory limit of the distinct stacks, in bytes, the table's overhead included.
 const MAX_BYTES: usize = 256 << 20;
@@ -20,10 +21,10 @@ const OTHERS: &[u8] = b"[other stacks]";
 /// Counted stacks.
 #[derive(Clone, Debug, Default)]
 pub struct Folded {
-    counts: HashMap<Box<[u8]>, u64>,
+    counts: HashMap<Box<[u8]>, u128>,
     bytes: usize,
     /// The sum of all stacks beyond the memory limit; they share one line.
-    pub others: u64,
+    pub others: u128,
     /// Events without a stack, which are not counted.
     pub without_stack: u64,
     /// Events with a stack, and without a number above 0 in the field that is added up.
@@ -42,7 +43,7 @@ impl Folded {
         for (stack, count) in lines {
             text.extend_from_slice(stack);
             text.push(b' ');
-            super::text::unsigned(&mut text, count);
+            text.extend_from_slice(count.to_string().as_bytes());
             text.push(b'\n');
         }
         text
@@ -59,13 +60,14 @@ impl Folded {
     }
 
     fn add(&mut self, stack: &[u8], weight: u64) {
+        let weight = u128::from(weight);
         if let Some(count) = self.counts.get_mut(stack) {
-            *count = count.saturating_add(weight);
+            *count += weight;
         } else if self.bytes + stack.len() + OVERHEAD <= MAX_BYTES {
             self.bytes += stack.len() + OVERHEAD;
             self.counts.insert(stack.into(), weight);
         } else {
-            self.others = self.others.saturating_add(weight);
+            self.others += weight;
         }
     }
 }
@@ -75,7 +77,8 @@ pub(super) struct Folding<'a, 'v> {
     files: &'v [FileView<'a>],
     /// The field that is added up; without one, events are counted.
     field: Option<&'a str>,
-    waiting: Stacks<Event>,
+    /// `None` for events that are not selected: their stacks must not go to others.
+    waiting: Stacks<Option<Event>>,
     line: Vec<u8>,
     pub(super) folded: Folded,
 }
@@ -95,41 +98,69 @@ impl<'a, 'v> Folding<'a, 'v> {
         Self { files, field, waiting: Stacks::default(), line: Vec::new(), folded: Folded::default() }
     }
 
-    /// Takes a record.
+    /// Takes a record, which has to be there whether its event is selected or not.
     pub(super) fn record(&mut self, buffer: &BufferView<'_>, item: &Item, data: &[u8]) {
         let record = item.record(data);
         let Some(file) = self.files.get(buffer.file) else { return };
-        let Some(printer) = file.event(record).map(|event| event.printer) else { return };
-        let origin = Origin { stream: (item.buffer as usize, item.cpu), flags: flags(printer, record) };
+        let stream = (item.buffer as usize, item.cpu);
+        let event = file.event(record);
+        if item.missed().is_some() || event.is_none() {
+            let complete: Vec<_> = self.waiting.gap(stream).collect();
+            for event in complete {
+                self.count(event);
+            }
+        }
+        let Some(printer) = event.map(|event| event.printer) else { return };
+        let origin = Origin { stream, flags: flags(printer, record) };
         if printer.is_stack() {
             return self.waiting.stack(origin, printer, record);
         }
+        let event = item.selected.then(|| self.event(buffer, file, printer, item, record));
+        if let Some(complete) = self.waiting.event(origin, event) {
+            self.count(complete);
+        }
+    }
+
+    /// Whether the stack of a selected event is still to come.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.waiting.any(Option::is_some)
+    }
+
+    fn event(
+        &self,
+        buffer: &BufferView<'_>,
+        file: &FileView<'_>,
+        printer: &Printer,
+        item: &Item,
+        record: &[u8],
+    ) -> Event {
         let weight = match self.field {
             None => Some(1),
             Some(field) => {
                 let value = printer.field_index(field).and_then(|index| printer.value(index, record));
-                value.and_then(Result::ok).and_then(|value| value.address()).filter(|value| {
+                let number = match value.and_then(Result::ok) {
                     // A result below 0 is an error's number.
-                    *value != 0 && value.cast_signed() > 0
-                })
+                    Some(Value::Signed(value)) => u64::try_from(value).ok(),
+                    Some(Value::Unsigned(value) | Value::Pointer(value)) => Some(value),
+                    _ => None,
+                };
+                number.filter(|number| *number != 0)
             }
         };
-        let event = Event { file: buffer.file, pid: file.pid(record), number: item.number, weight };
-        if let Some((event, stack)) = self.waiting.event(origin, event) {
-            self.count(&event, &stack);
-        }
+        Event { file: buffer.file, pid: file.pid(record), number: item.number, weight }
     }
 
     /// The end of the records.
     pub(super) fn finish(mut self) -> Folded {
         let rest: Vec<_> = self.waiting.finish().collect();
-        for (event, stack) in rest {
-            self.count(&event, &stack);
+        for event in rest {
+            self.count(event);
         }
         self.folded
     }
 
-    fn count(&mut self, event: &Event, stack: &Stack) {
+    fn count(&mut self, (event, stack): (Option<Event>, Stack)) {
+        let Some(event) = event else { return };
         if stack.is_empty() {
             self.folded.without_stack += 1;
             return;
@@ -164,7 +195,71 @@ fn one_word(byte: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::crafted::{self, Entry, ev, stack, unknown};
+    use super::super::{Report, Selection};
     use super::*;
+    use crate::event::filter;
+
+    const SYMBOLS: &str = "1000 t f1\n2000 t f2\n3000 t f3\n4000 t f4\n5000 t f5\n6000 t end\n";
+    const IRQ: u8 = 0x08;
+
+    /// Folds records; a filter selects some.
+    fn fold(entries: &[Entry], filter: Option<&str>, selection: Selection, field: Option<&str>) -> String {
+        let file = [crafted::file(entries, SYMBOLS, "1 one\n5 five\n", "[local]")];
+        let mut filters = Vec::new();
+        if let Some(text) = filter {
+            let mut found = filter::Selection::new(file[0].events());
+            found.add_text(text, false, file[0].events()).unwrap();
+            filters.push(found);
+        }
+        let report = Report::new(&file).select(Selection { filters, ..selection });
+        let (folded, summary) = report.fold(field, |_| {});
+        assert_eq!(summary.damage.texts, Vec::<String>::new());
+        String::from_utf8(folded.text()).unwrap()
+    }
+
+    #[test]
+    fn stacks_do_not_go_to_events_before_a_gap() {
+        let before = [ev(1, 0, 1, 0), stack(1, 0, &[0x1000, 0x2000])];
+        let after = [stack(1, 0, &[0x4000, 0x5000]), ev(1, 0, 1, 0), stack(1, 0, &[0x3000])];
+        for gap in [Entry::Lost, unknown()] {
+            let entries = [&before[..], &[gap], &after].concat();
+            assert_eq!(fold(&entries, None, Selection::default(), None), "one;f2;f1 1\none;f3 1\n");
+        }
+    }
+
+    #[test]
+    fn stacks_are_selected_with_their_events() {
+        let entries = [
+            ev(1, 0, 1, 5),
+            stack(1, 0, &[0x1000]),
+            ev(1, 0, 2, 0),
+            ev(1, IRQ, 1, 0),
+            stack(1, IRQ, &[0x5000]),
+            stack(1, 0, &[0x2000]),
+        ];
+        let all = Selection::default;
+        assert_eq!(fold(&entries, None, all(), None), "one;f1 1\none;f2 1\none;f5 1\n");
+        assert_eq!(fold(&entries, Some("ev: ptr == 1"), all(), None), "one;f1 1\none;f5 1\n");
+        // The stack's own record is of thread 1 and has no such field; it comes after the time and the number.
+        let of_five = Selection { pids: Some([5].into()), ..all() };
+        assert_eq!(fold(&entries, None, of_five, None), "one;f1 1\n");
+        let first = Selection { limit: Some(1), ..all() };
+        assert_eq!(fold(&entries, None, first, None), "one;f1 1\n");
+        let until = Selection { until: Some(1003), ..all() };
+        assert_eq!(fold(&entries, None, until, None), "one;f1 1\none;f2 1\n");
+        let no_irqs = Selection { no_hard_irqs: true, ..all() };
+        assert_eq!(fold(&entries, None, no_irqs, None), "one;f1 1\none;f2 1\n");
+    }
+
+    #[test]
+    fn values_are_positive_by_the_sign_of_their_field() {
+        let entries = [ev(1, 0, 1 << 63, 0), stack(1, 0, &[0x1000])];
+        assert_eq!(fold(&entries, None, Selection::default(), Some("ptr")), "one;f1 9223372036854775808\n");
+        assert_eq!(fold(&entries, None, Selection::default(), Some("ret")), "");
+        let twice = [entries.clone(), entries].concat();
+        assert_eq!(fold(&twice, None, Selection::default(), Some("ptr")), "one;f1 18446744073709551616\n");
+    }
 
     #[test]
     fn lines_are_sorted_and_end_with_a_number() {

@@ -24,6 +24,8 @@
 //! | `stacks`, `folded` | stacks with their events, and folded stacks |
 
 mod batch;
+#[cfg(test)]
+pub(crate) mod crafted;
 mod feed;
 mod folded;
 mod json;
@@ -239,6 +241,7 @@ impl<'a, S: Source> Report<'a, S> {
             differences: self.style.differences,
             wakeups: self.wakeups,
             check_times: self.check_times,
+            stacks: false,
         };
         let mut feed = Feed::new(records, &views, &buffers, &self.selection, wants, damage);
         let mut summary = Summary::default();
@@ -272,14 +275,16 @@ impl<'a, S: Source> Report<'a, S> {
         Ok(summary)
     }
 
-    /// Counts the stacks of the selected records, or adds up one of their fields: the input of flame graphs.
-    /// Of the summary, only what is about reading is set.
+    /// Counts the stacks of the selected events, or adds up one of their fields: the input of flame graphs. A
+    /// stack is selected with its event, whatever the selection says about the stack's own record. Of the
+    /// summary, only what is about reading is set.
     pub fn fold(&self, field: Option<&str>, mut notice: impl FnMut(Notice)) -> (Folded, Summary) {
         let views: Vec<_> = self.files.iter().map(|file| FileView::new(file, None, false)).collect();
         let buffers = view::buffers(self.files);
         let mut damage = Damage::default();
         let records = self.open(&buffers, &mut damage);
-        let mut feed = Feed::new(records, &views, &buffers, &self.selection, Wants::default(), damage);
+        let wants = Wants { stacks: true, ..Wants::default() };
+        let mut feed = Feed::new(records, &views, &buffers, &self.selection, wants, damage);
         let mut folding = folded::Folding::new(&views, field);
         let mut batch = batch::Batch::default();
         while feed.fill(&mut batch, pipeline::MAX_BATCH, pipeline::MAX_BYTES) {
@@ -289,6 +294,9 @@ impl<'a, S: Source> Report<'a, S> {
                 }
             }
             notice(Notice::Progress(Progress { records: feed.records_read, timestamp: feed.timestamp }));
+            if feed.is_past && !folding.is_waiting() {
+                break;
+            }
         }
         let summary = Summary {
             records: feed.records_read,

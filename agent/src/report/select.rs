@@ -45,6 +45,21 @@ impl Selection {
             None => true,
         }
     }
+
+    /// Whether an event is selected, its time and number aside. `reader` is the place of its file.
+    pub(super) fn selects(
+        &self,
+        reader: usize,
+        file: &FileView<'_>,
+        event: Option<&EventView<'_>>,
+        id: Option<u16>,
+        record: &[u8],
+        origin: &filter::Origin<'_>,
+    ) -> bool {
+        let filters = self.filters.get(reader).filter(|filters| !filters.is_empty());
+        self.shows(file, event, record)
+            && filters.is_none_or(|filters| id.is_some_and(|id| filters.wants_event(id, record, origin)))
+    }
 }
 
 fn is_of(pids: &HashSet<u32>, file: &FileView<'_>, event: Option<&EventView<'_>>, record: &[u8]) -> bool {

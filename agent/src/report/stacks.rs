@@ -11,8 +11,8 @@ use super::line::flag;
 use crate::event::table::STACK_FIELD;
 use crate::event::{Printer, Symbol, Symbols, Value};
 
-/// Most frames of a stack that are kept. The kernel records no more (PERF_MAX_STACK_DEPTH of
-/// include/uapi/linux/perf_event.h has 127).
+/// Most frames of a stack, of the kernel and of the process each, that are shown. The kernel records no more:
+/// `FTRACE_KSTACK_ENTRIES` of kernel/trace/trace.c is 1024 with pages of 4 KiB.
 const MAX_FRAMES: usize = 1024;
 
 /// Bit of `common_flags`: the event is of a non-maskable interrupt (TRACE_FLAG_NMI of
@@ -63,19 +63,30 @@ impl Stack {
 
     /// Adds the frames of a record of [`Printer::is_stack`].
     pub(crate) fn add(&mut self, printer: &Printer, record: &[u8]) {
-        let end = if printer.machine().long_size == 4 { u64::from(u32::MAX) } else { u64::MAX };
-        let is_frame = |address: &u64| *address != 0 && *address != end;
-        let extend = |frames: &mut Vec<u64>, more: &mut dyn Iterator<Item = u64>| {
-            let room = MAX_FRAMES - frames.len();
-            frames.extend(more.take_while(is_frame).take(room));
-        };
-        if printer.is_kernel_stack() {
-            extend(&mut self.kernel, &mut printer.stack(record));
-        } else if let Some(Ok(Value::Array(numbers))) =
-            printer.field_index(STACK_FIELD).and_then(|index| printer.value(index, record))
-        {
-            extend(&mut self.user, &mut numbers.iter().filter_map(|value| value.address()));
-        }
+        let frames = if printer.is_kernel_stack() { &mut self.kernel } else { &mut self.user };
+        let room = MAX_FRAMES - frames.len();
+        each_frame(printer, record, &mut |more| frames.extend(more.take(room)));
+    }
+}
+
+/// Calls `take` with the frames of a record of [`Printer::is_stack`], the innermost first, up to what ends
+/// them: the kernel fills what it does not need with 0 or with all ones. `take` is not called if the record
+/// has no stack.
+pub(crate) fn each_frame(
+    printer: &Printer,
+    record: &[u8],
+    take: &mut dyn FnMut(&mut dyn Iterator<Item = u64>),
+) {
+    let end = if printer.machine().long_size == 4 { u64::from(u32::MAX) } else { u64::MAX };
+    let is_frame = |address: &u64| *address != 0 && *address != end;
+    if printer.is_kernel_stack() {
+        // The record has all addresses, its format some of them.
+        take(&mut printer.stack(record).take_while(is_frame).take(MAX_FRAMES));
+    } else if let Some(Ok(Value::Array(numbers))) =
+        printer.field_index(STACK_FIELD).and_then(|index| printer.value(index, record))
+    {
+        let addresses = numbers.iter().filter_map(|value| value.address());
+        take(&mut addresses.take_while(is_frame).take(MAX_FRAMES));
     }
 }
 
@@ -118,6 +129,18 @@ impl<T> Stacks<T> {
         }
     }
 
+    /// Records are missing here, or their context is not known: a stack that follows can be that of another
+    /// event. Returns the events that waited on this buffer and CPU.
+    pub(crate) fn gap(&mut self, stream: (usize, u32)) -> impl Iterator<Item = (T, Stack)> + use<T> {
+        let waiting = self.waiting.remove(&stream).unwrap_or_default();
+        waiting.into_iter().map(|waiting| (waiting.event, waiting.stack))
+    }
+
+    /// Whether an event for which this holds waits.
+    pub(crate) fn any(&self, holds: impl Fn(&T) -> bool) -> bool {
+        self.waiting.values().flatten().any(|waiting| holds(&waiting.event))
+    }
+
     /// The events that still wait at the end.
     pub(crate) fn finish(&mut self) -> impl Iterator<Item = (T, Stack)> {
         let waiting = std::mem::take(&mut self.waiting);
@@ -134,7 +157,8 @@ pub(crate) fn flags(printer: &Printer, record: &[u8]) -> u64 {
 /// The symbol that an address is in, and how far from its start the address is. Recordings mark places
 /// without one by names that no symbol has.
 pub(crate) fn symbol(symbols: &dyn Symbols, address: u64) -> Option<Symbol<'_>> {
-    symbols.lookup(address).filter(|symbol| !NO_SYMBOL.contains(&symbol.name))
+    let has_name = |symbol: &Symbol<'_>| !NO_SYMBOL.contains(&symbol.name) && !symbol.name.starts_with("0x");
+    symbols.lookup(address).filter(has_name)
 }
 
 /// The function of a frame, without the place in it.
@@ -143,7 +167,6 @@ pub(crate) fn function(symbols: &dyn Symbols, address: u64) -> &str {
     // Frames of processes have entries of their own, named with the place.
     match symbol.name.rsplit_once("+0x") {
         Some((name, place)) if place.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
-        _ if symbol.name.starts_with("0x") => UNKNOWN,
         _ => symbol.name,
     }
 }
@@ -193,6 +216,12 @@ mod tests {
         assert_eq!((event, &stack.kernel[..]), ("a", &[1, 2][..]));
         assert_eq!(stack.user, (11..=19).collect::<Vec<u64>>());
         assert_eq!(stack.outermost_first().last(), Some(1));
+        // What waits on another CPU is not touched by a gap.
+        assert!(stacks.event(Origin { stream: (0, 2), ..thread }, "other").is_none());
+        let gone: Vec<_> = stacks.gap((0, 2)).collect();
+        assert_eq!(gone, [("other", Stack::default())]);
+        stacks.stack(Origin { stream: (0, 2), ..thread }, &kernel, &record(&[1]));
+        assert!(stacks.any(|event| *event == "irq") && !stacks.any(|event| *event == "other"));
         let mut rest: Vec<_> = stacks.finish().collect();
         rest.sort_by_key(|(event, _)| *event);
         assert_eq!(rest[0], ("b", Stack::default()));
@@ -212,5 +241,7 @@ mod tests {
         }
         let names: Vec<_> = (0..7).map(|address| function(&Table, address)).collect();
         assert_eq!(names, [UNKNOWN, UNKNOWN, "main", "vfs_read", UNKNOWN, "a+0xg", UNKNOWN]);
+        let has_symbol: Vec<_> = (0..7).map(|address| symbol(&Table, address).is_some()).collect();
+        assert_eq!(has_symbol, [false, false, true, true, false, true, false]);
     }
 }

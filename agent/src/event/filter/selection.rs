@@ -70,14 +70,19 @@ impl Selection {
             return true;
         }
         let matches = |filter: &ResolvedFilter| filter.matches(event, record, origin);
-        let rejected = self.unwanted.iter().any(matches);
         if self.stacks.contains(&event) {
             // One that was asked for by itself is shown whatever is before it.
             let follows = shown.by_cpu.get(&(buffer, origin.cpu)).copied().unwrap_or(self.wanted.is_empty());
-            return !rejected && (follows || self.wanted.iter().any(matches));
+            return !self.unwanted.iter().any(matches) && (follows || self.wanted.iter().any(matches));
         }
-        let wanted = !rejected && (self.wanted.is_empty() || self.wanted.iter().any(matches));
+        let wanted = self.wants_event(event, record, origin);
         shown.by_cpu.insert((buffer, origin.cpu), wanted);
         wanted
+    }
+
+    /// Whether a record is wanted for itself, whatever is before it.
+    pub fn wants_event(&self, event: u16, record: &[u8], origin: &Origin<'_>) -> bool {
+        let matches = |filter: &ResolvedFilter| filter.matches(event, record, origin);
+        !self.unwanted.iter().any(matches) && (self.wanted.is_empty() || self.wanted.iter().any(matches))
     }
 }
