@@ -2,10 +2,15 @@
 //! schema.
 
 use super::batch::Item;
-use super::stacks::symbol;
+use super::stacks::{each_frame, symbol};
 use super::text::{hex, signed, unsigned};
 use super::view::{BufferView, EventView, FileView};
+use crate::event::table::STACK_FIELD;
 use crate::event::{AddressKind, Field, FieldKind, NamedField, Printer, Symbol, Value, syscalls};
+
+/// Length of an object, in bytes, from which on values are left out: a few bytes of a record can be the values
+/// of many fields, and each of its addresses can have a symbol of thousands of bytes.
+const MAX_OBJECT: usize = 1 << 20;
 
 /// Prints a record as an object.
 pub(super) fn write(
@@ -16,6 +21,7 @@ pub(super) fn write(
     item: &Item,
     data: &[u8],
 ) {
+    let start = out.len();
     let record = item.record(data);
     let pid = file.pid(record);
     out.extend_from_slice(b"{\"timestamp\":");
@@ -39,7 +45,7 @@ pub(super) fn write(
         Some(missed) => unsigned(out, missed),
     }
     if let Some(event) = file.event(record) {
-        write_event(out, file, event, record);
+        write_event(out, start, file, event, record);
     } else {
         out.extend_from_slice(b",\"system\":null,\"event\":null,\"id\":");
         let id = record.get(..2).map_or(0, |id| file.machine.number(id));
@@ -49,7 +55,7 @@ pub(super) fn write(
     out.extend_from_slice(b"}\n");
 }
 
-fn write_event(out: &mut Vec<u8>, file: &FileView<'_>, event: &EventView<'_>, record: &[u8]) {
+fn write_event(out: &mut Vec<u8>, start: usize, file: &FileView<'_>, event: &EventView<'_>, record: &[u8]) {
     let printer = event.printer;
     for (label, num) in [("flags", file.common.flags), ("preempt_count", file.common.preempt_count)] {
         if let Some(num) = num {
@@ -63,13 +69,14 @@ fn write_event(out: &mut Vec<u8>, file: &FileView<'_>, event: &EventView<'_>, re
     string(out, printer.system().as_bytes());
     out.extend_from_slice(b",\"event\":");
     string(out, printer.name().as_bytes());
-    write_fields(out, event, record);
-    write_symbols(out, file, event, record);
-    write_names(out, file, event, record);
+    let end = start + MAX_OBJECT;
+    write_fields(out, end, event, record);
+    write_symbols(out, end, file, event, record);
+    write_names(out, end, file, event, record);
 }
 
 /// The event's own fields and their values.
-fn write_fields(out: &mut Vec<u8>, event: &EventView<'_>, record: &[u8]) {
+fn write_fields(out: &mut Vec<u8>, end: usize, event: &EventView<'_>, record: &[u8]) {
     let printer = event.printer;
     out.extend_from_slice(b",\"fields\":{");
     for (index, ((field, value), role)) in printer.fields(record).zip(&event.roles).enumerate() {
@@ -78,9 +85,21 @@ fn write_fields(out: &mut Vec<u8>, event: &EventView<'_>, record: &[u8]) {
         }
         string(out, field.name.as_bytes());
         out.push(b':');
+        if out.len() >= end {
+            out.extend_from_slice(b"null");
+            continue;
+        }
+        if is_stack(printer, field) {
+            let mut is_there = false;
+            each_frame(printer, record, &mut |frames| {
+                is_there = true;
+                list(out, frames, address);
+            });
+            if is_there {
+                continue;
+            }
+        }
         match value {
-            // The record has all addresses, its format some of them.
-            Ok(Value::Array(_)) if printer.is_kernel_stack() => list(out, printer.stack(record), address),
             Ok(Value::Array(numbers)) if role.address.is_some() => {
                 list(out, numbers.iter().filter_map(|value| value.address()), address);
             }
@@ -95,29 +114,37 @@ fn write_fields(out: &mut Vec<u8>, event: &EventView<'_>, record: &[u8]) {
     out.push(b'}');
 }
 
+/// Whether a field has the addresses of a stack. A record can have fewer than its format has room for.
+fn is_stack(printer: &Printer, field: &Field) -> bool {
+    printer.is_stack() && field.name == STACK_FIELD
+}
+
 /// The symbols of addresses that the kernel prints by name: an object of those fields, if there are any.
-fn write_symbols(out: &mut Vec<u8>, file: &FileView<'_>, event: &EventView<'_>, record: &[u8]) {
+fn write_symbols(out: &mut Vec<u8>, end: usize, file: &FileView<'_>, event: &EventView<'_>, record: &[u8]) {
     if event.roles.iter().all(|role| role.address != Some(AddressKind::Symbol)) {
         return;
     }
     let printer = event.printer;
     let mut members = Members::new(b"symbols");
     for ((field, value), role) in printer.fields(record).zip(&event.roles) {
-        let (Some(AddressKind::Symbol), Ok(value)) = (role.address, value) else { continue };
+        if role.address != Some(AddressKind::Symbol) || out.len() >= end {
+            continue;
+        }
+        let mut symbols = |addresses: &mut dyn Iterator<Item = u64>| {
+            members.name(out, &field.name);
+            list(out, addresses, |out, at| match symbol(file.symbols, at) {
+                Some(symbol) if out.len() < end => write_symbol(out, symbol),
+                _ => out.extend_from_slice(b"null"),
+            });
+        };
+        if is_stack(printer, field) {
+            each_frame(printer, record, &mut symbols);
+            continue;
+        }
         match value {
-            Value::Array(numbers) => {
-                members.name(out, &field.name);
-                let of_record: &mut dyn Iterator<Item = u64> = if printer.is_kernel_stack() {
-                    &mut printer.stack(record)
-                } else {
-                    &mut numbers.iter().filter_map(|value| value.address())
-                };
-                list(out, of_record, |out, at| match symbol(file.symbols, at) {
-                    Some(symbol) => write_symbol(out, symbol),
-                    None => out.extend_from_slice(b"null"),
-                });
-            }
-            value => {
+            Err(_) => {}
+            Ok(Value::Array(numbers)) => symbols(&mut numbers.iter().filter_map(|value| value.address())),
+            Ok(value) => {
                 if let Some(symbol) = value.address().and_then(|at| symbol(file.symbols, at)) {
                     members.name(out, &field.name);
                     write_symbol(out, symbol);
@@ -129,7 +156,7 @@ fn write_symbols(out: &mut Vec<u8>, file: &FileView<'_>, event: &EventView<'_>, 
 }
 
 /// The names of values that are numbers in the record: an object of those fields, if there are any.
-fn write_names(out: &mut Vec<u8>, file: &FileView<'_>, event: &EventView<'_>, record: &[u8]) {
+fn write_names(out: &mut Vec<u8>, end: usize, file: &FileView<'_>, event: &EventView<'_>, record: &[u8]) {
     if event.roles.iter().all(|role| role.naming.is_none()) {
         return;
     }
@@ -137,6 +164,7 @@ fn write_names(out: &mut Vec<u8>, file: &FileView<'_>, event: &EventView<'_>, re
     let mut members = Members::new(b"names");
     for ((field, value), role) in printer.fields(record).zip(&event.roles) {
         let text = match role.naming {
+            _ if out.len() >= end => None,
             None => None,
             Some(Naming::Format(field)) => printer.value_text(field, record, file.symbols),
             Some(Naming::Syscall) => value
@@ -292,7 +320,70 @@ fn string(out: &mut Vec<u8>, text: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Report;
+    use super::super::crafted::{self, Entry, ev, stack};
     use super::*;
+
+    /// The objects of stacks of the kernel that follow an event each.
+    fn objects(stacks: &[&[u64]], symbols: &str) -> Vec<serde_json::Value> {
+        let entries: Vec<Entry> =
+            stacks.iter().flat_map(|frames| [ev(1, 0, 1, 0), stack(1, 0, frames)]).collect();
+        let file = [crafted::file(&entries, symbols, "1 one\n", "[local]")];
+        let mut out = Vec::new();
+        Report::new(&file).json(true).run(&mut out, |_| {}).unwrap();
+        let lines = out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+        let objects = lines.map(|line| serde_json::from_slice(line).unwrap());
+        objects.filter(|object: &serde_json::Value| object["event"] == "kernel_stack").collect()
+    }
+
+    #[test]
+    fn stacks_have_all_their_frames_and_no_more() {
+        let short: &[u64] = &[0x1004, 0x2000, 0x9_0000];
+        let ended = &[0x1000, 0x2000, u64::MAX, 0x1000, 0, 0, 0, 0, 0x2000];
+        let symbols = "1000 t f1\n2000 t f2\n3000 t 0x3000\n90000 t end\n";
+        let found = objects(&[short, ended, &[0x3001; 9]], symbols);
+        let expected = serde_json::json!(["0x1004", "0x2000", "0x90000"]);
+        assert_eq!(found[0]["fields"]["caller"], expected);
+        assert_eq!(found[0]["symbols"]["caller"], serde_json::json!(["f1+0x4", "f2", "end"]));
+        assert_eq!(found[1]["fields"]["caller"], serde_json::json!(["0x1000", "0x2000"]));
+        assert_eq!(found[1]["symbols"]["caller"], serde_json::json!(["f1", "f2"]));
+        // An entry that only repeats the address is no symbol.
+        assert_eq!(
+            found[2]["symbols"]["caller"],
+            serde_json::json!([null, null, null, null, null, null, null, null, null])
+        );
+    }
+
+    #[test]
+    fn objects_of_hostile_files_stay_small() {
+        // Each byte becomes six.
+        let symbols = format!("1000 t {}\n2000 t end\n", "\x01".repeat(60_000));
+        let found = objects(&[&vec![0x1001; 8000]], &symbols);
+        let frames = found[0]["fields"]["caller"].as_array().unwrap();
+        assert_eq!(
+            (frames.len(), frames.len()),
+            (1024, found[0]["symbols"]["caller"].as_array().unwrap().len())
+        );
+        let len = found[0].to_string().len();
+        assert!(len > MAX_OBJECT && len < MAX_OBJECT + (64 << 10), "{len}");
+    }
+
+    #[test]
+    fn text_of_hostile_files_stays_small() {
+        let symbols = format!("1000 t {}\n2000 t end\n", "a".repeat(60_000));
+        let file = [crafted::file(
+            &[ev(1, 0, 1, 0), stack(1, 0, &vec![0x1001; 8000])],
+            &symbols,
+            "1 one\n",
+            "[local]",
+        )];
+        for plain in [false, true] {
+            let mut out = Vec::new();
+            let style = super::super::Style { plain, ..Default::default() };
+            Report::new(&file).style(style).run(&mut out, |_| {}).unwrap();
+            assert!(out.len() < crate::event::print::MAX_TEXT + (8 << 10), "{}", out.len());
+        }
+    }
 
     #[test]
     fn strings_are_escaped() {

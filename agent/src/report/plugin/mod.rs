@@ -6,6 +6,7 @@ mod kvm;
 mod states;
 
 use super::text::{hex, micros, right, signed, unsigned};
+use crate::event::print::MAX_TEXT;
 use crate::event::{Format, Location, Machine, Printer, Symbols};
 use kvm::Kvm;
 pub(super) use states::States;
@@ -362,9 +363,13 @@ impl Plugin {
         context: &Context<'_>,
         out: &mut Vec<u8>,
     ) {
+        let end = out.len() + MAX_TEXT;
         out.extend_from_slice(b"<stack trace >\n");
         // Also a long of 8 bytes ends the stack if its lower half is all ones.
         for address in addresses.take_while(|address| *address as u32 != u32::MAX) {
+            if out.len() >= end {
+                break;
+            }
             out.extend_from_slice(b"=> ");
             match context.symbols.lookup(address) {
                 Some(symbol) => {
