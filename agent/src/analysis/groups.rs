@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::buckets::{Buckets, EXACT};
-use super::{AnalysisError, SEPARATOR};
+use super::{AnalysisError, Room, values};
 
 /// How much is told apart.
 #[derive(Clone, Copy, Debug)]
@@ -53,11 +53,11 @@ impl Groups {
         mut each: impl FnMut(&mut dyn FnMut(&[u8], u64)) -> Result<R, AnalysisError>,
     ) -> Result<(Self, R), AnalysisError> {
         let mut totals: HashMap<Box<[u8]>, Total> = HashMap::new();
-        let mut is_full = false;
+        let (mut room, mut is_full) = (Room::new(limits.most_keys), false);
         each(&mut |key, number| {
             let total = if let Some(total) = totals.get_mut(key) {
                 total
-            } else if totals.len() < limits.most_keys {
+            } else if room.take(key.len()) {
                 totals.entry(key.into()).or_default()
             } else {
                 is_full = true;
@@ -81,11 +81,7 @@ impl Groups {
             let row = places.get(key).and_then(|place| numbers.get_mut(*place));
             row.unwrap_or(&mut others).add(number);
         })?;
-        let key = |text: &[u8]| {
-            let fields = text.split(|byte| *byte == SEPARATOR);
-            fields.map(|field| String::from_utf8_lossy(field).into_owned()).collect()
-        };
-        let rows = order.iter().zip(numbers).map(|((text, _), numbers)| Group { key: key(text), numbers });
+        let rows = order.iter().zip(numbers).map(|((text, _), numbers)| Group { key: values(text), numbers });
         Ok((Self { rows: rows.collect(), others, keys }, result))
     }
 

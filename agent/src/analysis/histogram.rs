@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::key::{Key, ResolvedKey};
-use super::{AnalysisError, SEPARATOR, Watch, each_record};
+use super::{AnalysisError, Room, SEPARATOR, Watch, each_record, values};
 use crate::event::filter::{Dialect, Filter, ResolveOptions};
 use crate::report::TraceFile;
 use crate::tracedat::reader::Source;
@@ -92,10 +92,11 @@ impl Histogram {
         let resolve = |keys: &[Key]| -> Result<Vec<_>, AnalysisError> {
             keys.iter().map(|key| ResolvedKey::new(key, filter.events(), file)).collect()
         };
-        let (keys, values) = (resolve(&question.keys)?, resolve(&question.values)?);
+        let (keys, fields) = (resolve(&question.keys)?, resolve(&question.values)?);
         let mut answer = Self::default();
-        answer.overflow.values = vec![Values::default(); values.len()];
+        answer.overflow.values = vec![Values::default(); fields.len()];
         let mut rows: HashMap<Box<[u8]>, Row> = HashMap::new();
+        let mut room = Room::new(question.most_rows);
         let (mut text, mut numbers) = (Vec::new(), Vec::new());
         answer.damaged = each_record(file, watch, |event, record, origin| {
             if !filter.matches(event, record.data, origin) {
@@ -110,29 +111,23 @@ impl Histogram {
                 numbers.push(key.write(events, event, record, origin, &mut text));
             }
             answer.records += 1;
-            let row = if rows.contains_key(text.as_slice()) || rows.len() < question.most_rows {
+            let row = if rows.contains_key(text.as_slice()) || room.take(text.len()) {
                 rows.entry(text.as_slice().into()).or_insert_with(|| Row {
                     numbers: numbers.clone(),
-                    values: vec![Values::default(); values.len()],
+                    values: vec![Values::default(); fields.len()],
                     ..Row::default()
                 })
             } else {
                 &mut answer.overflow
             };
             row.count += 1;
-            for (sum, value) in row.values.iter_mut().zip(&values) {
+            for (sum, value) in row.values.iter_mut().zip(&fields) {
                 if let Some(number) = value.number(events, event, record) {
                     sum.add(number);
                 }
             }
         })?;
-        answer.rows = rows
-            .into_iter()
-            .map(|(text, row)| {
-                let keys = text.split(|byte| *byte == SEPARATOR);
-                Row { keys: keys.map(|key| String::from_utf8_lossy(key).into_owned()).collect(), ..row }
-            })
-            .collect();
+        answer.rows = rows.into_iter().map(|(text, row)| Row { keys: values(&text), ..row }).collect();
         Ok(answer)
     }
 
@@ -176,4 +171,22 @@ impl Values {
 /// What is not understood.
 pub fn events(text: &str) -> Result<Filter, AnalysisError> {
     Ok(Filter::parse(text, Dialect::TraceCmd)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::crafted::{self, ev};
+
+    #[test]
+    fn names_of_threads_do_not_move_columns() {
+        let records = [ev(1, 0, 7, 0), ev(2, 0, 8, 0)];
+        let file = crafted::file(&records, "", "1 A\u{1f}B\n2 A\n", "[local]");
+        let keys = ["COMM", "ptr"].map(|text| Key::parse(text).unwrap()).to_vec();
+        let question = Question { events: events("ev").unwrap(), keys, values: vec![], most_rows: 100 };
+        let mut found = Histogram::of(&file, &question, &mut |_| {}).unwrap();
+        found.sort(Order::Keys, false);
+        let rows: Vec<_> = found.rows.iter().map(|row| row.keys.join("|")).collect();
+        assert_eq!(rows, ["A?B|7", "A|8"]);
+    }
 }

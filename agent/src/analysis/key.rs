@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
-use super::AnalysisError;
+use super::{AnalysisError, end_value};
 use crate::event::filter::Origin;
 use crate::event::syscalls::SyscallTable;
 use crate::event::{EventTable, NamedField, Value, syscalls};
@@ -235,9 +235,23 @@ impl ResolvedKey {
         }
     }
 
-    /// Writes the value as the modifier shows it, and returns the number to sort by if it is one. A missing
-    /// value is `-`.
+    /// Writes the value as the modifier shows it, without a [`SEPARATOR`](super::SEPARATOR), and returns the
+    /// number to sort by if it is one. A missing value is `-`.
     pub(super) fn write(
+        &self,
+        events: &EventTable,
+        id: u16,
+        record: &Record<'_>,
+        origin: &Origin<'_>,
+        out: &mut Vec<u8>,
+    ) -> Option<i128> {
+        let from = out.len();
+        let number = self.write_value(events, id, record, origin, out);
+        end_value(out, from);
+        number
+    }
+
+    fn write_value(
         &self,
         events: &EventTable,
         id: u16,

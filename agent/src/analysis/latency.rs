@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::buckets::Buckets;
 use super::groups::{self, Groups};
 use super::key::{Key, ResolvedKey};
-use super::{AnalysisError, SEPARATOR, Watch, each_record};
+use super::{AnalysisError, Room, SEPARATOR, Watch, each_record};
 use crate::event::filter::{Filter, Origin, ResolveOptions, ResolvedFilter};
 use crate::event::{EventTable, Format};
 use crate::report::TraceFile;
@@ -175,6 +175,7 @@ impl Sides {
         let events = file.events();
         let mut unpaired = Unpaired::default();
         let mut begun: HashMap<Box<[u8]>, Begun> = HashMap::new();
+        let mut room = Room::new(most_open);
         let (mut text, mut by) = (Vec::new(), Vec::new());
         let damaged = each_record(file, watch, |event, record, origin| {
             let write = |keys: &[ResolvedKey], text: &mut Vec<u8>| {
@@ -188,6 +189,7 @@ impl Sides {
             if self.to.matches(event, record.data, origin) {
                 write(&self.to_keys, &mut text);
                 if let Some(start) = begun.remove(text.as_slice()) {
+                    room.give_back(text.len() + start.by.len());
                     self.write_by(Side::Second, events, event, record, origin, &mut by);
                     let all = self.in_order(&start.by, &by);
                     sample(&all, record.timestamp.saturating_sub(start.at));
@@ -198,11 +200,12 @@ impl Sides {
             if self.from.matches(event, record.data, origin) {
                 write(&self.from_keys, &mut text);
                 self.write_by(Side::First, events, event, record, origin, &mut by);
-                let start = Begun { at: record.timestamp, by: by.as_slice().into() };
-                if let Some(before) = begun.get_mut(text.as_slice()) {
-                    *before = start;
+                if let Some(before) = begun.remove(text.as_slice()) {
+                    room.give_back(text.len() + before.by.len());
                     unpaired.restarted += 1;
-                } else if begun.len() < most_open {
+                }
+                if room.take(text.len() + by.len()) {
+                    let start = Begun { at: record.timestamp, by: by.as_slice().into() };
                     begun.insert(text.as_slice().into(), start);
                 } else {
                     unpaired.overflow += 1;

@@ -47,6 +47,53 @@ pub type Watch<'a> = &'a mut dyn FnMut(Progress);
 /// What stands between two keys while they are one text.
 const SEPARATOR: u8 = 0x1f;
 
+/// Most bytes of keys that are told apart: each can be a string of the length of a record.
+const MAX_KEY_BYTES: usize = 256 << 20;
+
+/// Ends a value that is part of a key: what begins at `from`. A separator in it would move what follows to
+/// another key.
+fn end_value(text: &mut [u8], from: usize) {
+    for byte in text.iter_mut().skip(from).filter(|byte| **byte == SEPARATOR) {
+        *byte = b'?';
+    }
+}
+
+/// The values of a key.
+fn values(text: &[u8]) -> Vec<String> {
+    let values = text.split(|byte| *byte == SEPARATOR);
+    values.map(|value| String::from_utf8_lossy(value).into_owned()).collect()
+}
+
+/// Room for keys.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    /// Keys for which there still is room.
+    keys: usize,
+    /// And their bytes.
+    bytes: usize,
+}
+
+impl Room {
+    fn new(most_keys: usize) -> Self {
+        Self { keys: most_keys, bytes: MAX_KEY_BYTES }
+    }
+
+    /// Takes room for a key of this many bytes, if there is enough.
+    fn take(&mut self, bytes: usize) -> bool {
+        let is_enough = self.keys > 0 && self.bytes >= bytes;
+        if is_enough {
+            self.keys -= 1;
+            self.bytes -= bytes;
+        }
+        is_enough
+    }
+
+    fn give_back(&mut self, bytes: usize) {
+        self.keys += 1;
+        self.bytes += bytes;
+    }
+}
+
 /// Records between two calls of the [`Watch`].
 const WATCH_EVERY: u64 = 1 << 14;
 
@@ -90,5 +137,29 @@ fn each_record<S: Source>(
             }
             Err(_) => damaged += 1,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_ends_with_the_keys_or_with_their_bytes() {
+        let mut room = Room::new(3);
+        assert!(room.take(MAX_KEY_BYTES - 1) && !room.take(2) && room.take(1) && !room.take(1));
+        room.give_back(1);
+        assert!(room.take(0) && room.take(0) && !room.take(0));
+    }
+
+    #[test]
+    fn values_stay_apart() {
+        let mut text = b"A\x1fB".to_vec();
+        end_value(&mut text, 0);
+        text.push(SEPARATOR);
+        let from = text.len();
+        text.extend(b"C\x1f\xff");
+        end_value(&mut text, from);
+        assert_eq!(values(&text), ["A?B", "C?\u{fffd}"]);
     }
 }
