@@ -452,6 +452,7 @@ fn mistakes_are_explained() {
         (&["hist", file, "sched_switch", "next_comm", "--by", "CPU", "--value", "next_pid"], 2, "--value"),
         (&["hist", file, "sched_switch", "--by", "CPU"], 2, "hist EVENT FIELD --by KEY"),
         (&["hist", file, "sched_switch", "next_pid", "--by", "stacktrace"], 2, "counted as a tree"),
+        (&["hist", file, "sched_switch", "stacktrace", "--by", "COMM"], 2, "hist EVENT COMM stacktrace"),
         (&["hist", file, "sched_switch", "next_pid", "--top", "3"], 2, "--by"),
         (
             &["hist", file, "--from", "sched_waking", "--to", "sched_switch", "--by", "nothing"],

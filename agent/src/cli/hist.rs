@@ -6,7 +6,7 @@ mod tree;
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{IsTerminal as _, Write};
+use std::io::{BufWriter, ErrorKind, IsTerminal as _, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
@@ -120,7 +120,14 @@ struct Words {
 }
 
 /// What is printed, and how many pages or chunks could not be read.
-type Answer = (String, u64);
+type Answer = (Printed, u64);
+
+/// What is printed.
+enum Printed {
+    Text(String),
+    /// The first so many stacks as a tree.
+    Tree(Box<(stack_tree::Question, StackCounts)>, usize),
+}
 
 /// Counts or measures.
 ///
@@ -146,7 +153,17 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         _ => count_events(args, &file, &words, watch)?,
     };
     drop(line);
-    write_all(out, &text)?;
+    match text {
+        Printed::Text(text) => write_all(out, &text)?,
+        Printed::Tree(answer, limit) => {
+            let (question, answer) = &*answer;
+            let mut out = BufWriter::new(out);
+            match tree::write(&mut out, question, answer, limit).and_then(|()| out.flush()) {
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+                result => result.map_err(CliError::system("write the report"))?,
+            }
+        }
+    }
     if damaged == 0 {
         return Ok(ExitCode::Ok);
     }
@@ -267,7 +284,7 @@ fn table(
     } else {
         text::histogram(&question, &answer, rows)
     };
-    Ok((text, answer.damaged))
+    Ok((Printed::Text(text), answer.damaged))
 }
 
 /// Counts stacks. The key at `place` stands for them.
@@ -295,12 +312,13 @@ fn stacks(
         tell("tracer-agent: no event has a stack; `record -T` and `record --user-stack` record them");
     }
     let limit = args.limit.unwrap_or(usize::MAX);
-    let text = if args.json {
-        json::stacks(&question, &answer, limit)
+    let damaged = answer.damaged;
+    let printed = if args.json {
+        Printed::Text(json::stacks(&question, &answer, limit))
     } else {
-        tree::text(&question, &answer, limit)
+        Printed::Tree(Box::new((question, answer)), limit)
     };
-    Ok((text, answer.damaged))
+    Ok((printed, damaged))
 }
 
 /// Counts the values of a field for each value of others.
@@ -317,10 +335,18 @@ fn spread(
              --from and --to",
         ));
     };
+    if value.is_stack() {
+        return Err(CliError::usage(format!(
+            "{}: stacks have no distribution; name the keys before it, without --by: `hist EVENT {} {}`",
+            value.text(),
+            args.by.join(" "),
+            value.text()
+        )));
+    }
     let question = spread::Question { events, value, by: by(args)? };
     let answer = Spread::of(file, &question, limits(args), watch)?;
     let text = if args.json { json::spread(&question, &answer) } else { text::spread(&answer) };
-    Ok((text, answer.damaged))
+    Ok((Printed::Text(text), answer.damaged))
 }
 
 fn order(text: &str, values: &[Key]) -> Result<Order, CliError> {
@@ -376,11 +402,11 @@ fn measure(
             keys.join(" ")
         ));
     }
-    let nanoseconds = file.is_in_nanoseconds();
+    let nanoseconds = file.counts_nanoseconds();
     if args.by.is_empty() {
         let answer = Latency::of(file, &question, watch)?;
         let text = if args.json { json::latency(&answer) } else { text::latency(&answer, nanoseconds) };
-        return Ok((text, answer.damaged));
+        return Ok((Printed::Text(text), answer.damaged));
     }
     let answer = LatencyBy::of(file, &question, &by(args)?, limits(args), watch)?;
     let text = if args.json {
@@ -388,7 +414,7 @@ fn measure(
     } else {
         text::latency_by(&answer, nanoseconds)
     };
-    Ok((text, answer.damaged))
+    Ok((Printed::Text(text), answer.damaged))
 }
 
 /// What the output leaves out, one line for each number that is not 0.

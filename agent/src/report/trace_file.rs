@@ -137,6 +137,12 @@ impl<S: Source> TraceFile<S> {
                 || clock.starts_with("mono"))
     }
 
+    /// Whether a time of 1 is a nanosecond. `uptime` counts hundredths of a second (`USER_HZ`), which stock
+    /// readers, and so the lines of `report`, show as if they were nanoseconds.
+    pub fn counts_nanoseconds(&self) -> bool {
+        self.is_in_nanoseconds() && self.clock() != Some("uptime")
+    }
+
     /// A time as lines show it.
     pub fn time_text(&self, timestamp: u64, full: bool) -> String {
         let mut text = Vec::new();
@@ -178,5 +184,23 @@ impl Constants {
 impl Names for Constants {
     fn value(&self, name: &str) -> Option<i64> {
         if name == "HZ" { self.hz } else { None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::crafted;
+
+    #[test]
+    fn uptime_looks_like_nanoseconds_and_counts_none() {
+        for (clock, looks, counts) in [
+            ("local [mono]", true, true),
+            ("local [uptime]", true, false),
+            ("local [counter]", false, false),
+            ("local [ppc-tb]", false, false),
+        ] {
+            let file = crafted::file(&[], "", "", clock);
+            assert_eq!((file.is_in_nanoseconds(), file.counts_nanoseconds()), (looks, counts), "{clock}");
+        }
     }
 }

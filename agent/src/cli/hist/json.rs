@@ -12,7 +12,15 @@ use crate::analysis::stack_tree::{self, StackCounts};
 
 /// A number of more than 64 bits is a text: readers would round it.
 fn number(number: i128) -> Value {
+    if let Ok(number) = u64::try_from(number) {
+        return json!(number);
+    }
     i64::try_from(number).map_or_else(|_| json!(number.to_string()), |number| json!(number))
+}
+
+/// The same of a sum.
+fn sum(sum: u128) -> Value {
+    u64::try_from(sum).map_or_else(|_| json!(sum.to_string()), |sum| json!(sum))
 }
 
 fn object(members: Map<String, Value>) -> String {
@@ -66,12 +74,13 @@ pub(super) fn stacks(question: &stack_tree::Question, answer: &StackCounts, limi
         .take(limit)
         .map(|(names, weight)| {
             let (keys, frames) = names.split_at(question.keys.len().min(names.len()));
-            json!({ "keys": keys, "stack": frames, "count": weight })
+            json!({ "keys": keys, "stack": frames, "count": sum(*weight) })
         })
         .collect();
     let all = json!({
         "events": question.events.text(), "keys": texts(&question.keys),
-        "value": question.value.as_ref().map(Key::text), "total": answer.total(), "distinct": answer.stacks.len(), "stacks": shown, "overflow": answer.others,
+        "value": question.value.as_ref().map(Key::text), "total": sum(answer.total()), "distinct": answer.stacks.len(), "stacks": shown,
+        "overflow": sum(answer.others),
         "without_stack": answer.without_stack, "without_value": answer.without_value,
         "damaged": answer.damaged,
     });
@@ -84,7 +93,7 @@ fn summary(numbers: &Buckets) -> Value {
     let powers: Vec<_> =
         numbers.powers().map(|(from, count)| json!({ "from": from, "count": count })).collect();
     json!({
-        "count": numbers.count(), "sum": number(i128::try_from(numbers.sum()).unwrap_or(i128::MAX)),
+        "count": numbers.count(), "sum": sum(numbers.sum()),
         "min": numbers.least(), "avg": numbers.average(), "p50": p50, "p90": p90, "p99": p99,
         "max": numbers.most(),
         "log2": powers,
@@ -138,4 +147,20 @@ pub(super) fn spread(question: &spread::Question, answer: &Spread) -> String {
     let Spread { negative, without_value, damaged, .. } = answer;
     extend(&mut members, json!({ "negative": negative, "without_value": without_value, "damaged": damaged }));
     object(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_64_bits_are_numbers() {
+        for value in [0, i64::MIN.into(), u64::MAX.into()] {
+            assert_eq!(number(value).to_string(), value.to_string());
+        }
+        let beyond = i128::from(u64::MAX) + 1;
+        assert_eq!(number(beyond), json!("18446744073709551616"));
+        assert_eq!(sum(u128::from(u64::MAX)).to_string(), u64::MAX.to_string());
+        assert_eq!(sum(u128::from(u64::MAX) + 1), json!("18446744073709551616"));
+    }
 }
