@@ -22,7 +22,15 @@ use tracer_agent::{cli::Cli, tracedat::reader::Reader};
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// The process and the container of the examples.
 const PROCESS: &str = "4711";
-const CONTAINER: &str = "web";
+const CONTAINER: &str = "--container web";
+/// Commands whose examples print something, and what each of them prints at least: `hist` a bar or a share.
+const PRINTING: [(&str, &[&str]); 5] = [
+    ("doctor", &["\n"]),
+    ("hist", &["#\n", "%--"]),
+    ("info", &["\n"]),
+    ("list", &["\n"]),
+    ("report", &["\n"]),
+];
 /// The times of the example of `split`, and what follows them.
 const TIMES: &str = "trace.dat 1234.5 1236.0";
 /// Examples of help texts that are not run: what they have, and why.
@@ -200,6 +208,7 @@ impl Scratch {
         // Without `exec` a signal would be the shell's.
         let exec = if line.contains(" | ") { "" } else { "exec " };
         let line = line.replace(PROCESS, &std::process::id().to_string());
+        let line = line.replace(CONTAINER, &format!("--container {}", Container::name()));
         let path = format!("{}:{}", self.0.path().join("bin").display(), std::env::var("PATH").unwrap());
         let mut command = Command::new("sh");
         command
@@ -283,11 +292,16 @@ fn check(place: &str, shown: &Shown, ended: &Ended) {
 struct Container(PathBuf);
 
 impl Container {
+    /// A name of its own: one that was killed leaves its group behind.
+    fn name() -> String {
+        format!("examples-{}", std::process::id())
+    }
+
     fn start() -> Self {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
         let root = mount.expect("cgroup2 is mounted").split(' ').nth(1).unwrap();
-        let dir = Path::new(root).join(CONTAINER);
+        let dir = Path::new(root).join(Self::name());
         fs::create_dir(&dir).unwrap();
         Self(dir)
     }
@@ -331,7 +345,7 @@ impl Fixtures {
         let scratch = Scratch::new();
         let work = scratch.work();
         for name in ["trace.dat", "guest.dat"] {
-            let line = format!("tracer-agent record -e sched -e syscalls -e kmem:kmalloc -o {name} -q make");
+            let line = format!("tracer-agent record -e sched -e syscalls -e kmem:kmalloc --kernel-stack=kmalloc -o {name} -q make");
             scratch.run(&line).expect(0);
         }
         let copies = [
@@ -384,7 +398,12 @@ fn examples_of_help_texts_do_what_they_say() {
                 parsed_only.insert(part);
             }
             None => {
-                check("a help text", &Shown { line: line.clone(), output: Vec::new() }, &fixtures.run(line));
+                let ended = fixtures.run(line);
+                check("a help text", &Shown { line: line.clone(), output: Vec::new() }, &ended);
+                let command = line.split(' ').nth(1).unwrap();
+                if let Some((_, parts)) = PRINTING.iter().find(|(name, _)| *name == command) {
+                    assert!(parts.iter().any(|part| ended.out.contains(part)), "{line}: {ended:?}");
+                }
             }
         }
     }
