@@ -11,6 +11,7 @@
 //! | [`input`] | what users write: wildcards, lists of CPUs, names with typing mistakes | no |
 //! | [`terminal`] | text of others, made safe for a terminal | no |
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
+//! | `elf` | what a binary of user space offers to probes: functions, USDT markers | no |
 //! | `probe` | attaching eBPF programs to the kernel's hooks | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
@@ -53,6 +54,8 @@ pub mod tracedat;
 pub mod capture;
 #[cfg(feature = "record")]
 pub mod cli;
+#[cfg(feature = "record")]
+pub mod elf;
 #[cfg(feature = "record")]
 pub mod kernel;
 #[cfg(feature = "record")]

@@ -8,9 +8,9 @@ use std::path::Path;
 use integration_tests::binaries::{Link, code_of, compile, nm, tool};
 use integration_tests::harness::{Ended, agent, run};
 use tempfile::tempdir;
-use tracer_agent::probe::binary::BinaryError;
-use tracer_agent::probe::binary::symbols::{Functions, LookupError, SymbolTable};
-use tracer_agent::probe::binary::usdt::{Markers, Operand};
+use tracer_agent::elf::BinaryError;
+use tracer_agent::elf::symbols::{Functions, LookupError, SymbolTable};
+use tracer_agent::elf::usdt::{Markers, Operand};
 
 const LINKS: [(Link, &str); 3] = [(Link::Pie, "pie"), (Link::Fixed, "fixed"), (Link::Library, "library.so")];
 

@@ -7,15 +7,13 @@ mod types;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use crate::elf::{BinaryError, symbols::LookupError};
 use crate::kernel::btf::BtfError;
 use crate::kernel::events::{Catalogue, Entry, EventSelector, Rule, SelectError};
 use crate::kernel::tracefs::{Tracefs, TracefsError};
 
 use super::exit::ExitCode;
-use crate::probe::{
-    binary::{BinaryError, symbols::LookupError},
-    dynamic::DynamicError,
-};
+use crate::probe::dynamic::DynamicError;
 
 /// List the events of this kernel, or what can be probed in it and in binaries
 ///

@@ -3,7 +3,6 @@
 //! aya-obj parses and relocates the object; loading and attaching are done here. One file per kind of attach
 //! point.
 
-pub mod binary;
 pub mod context;
 pub mod detach;
 pub mod dynamic;

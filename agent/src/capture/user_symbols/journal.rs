@@ -15,11 +15,9 @@ use std::{
 };
 
 use crate::{
+    elf::hex,
     kernel::proc::CodeMapping,
-    probe::{
-        binary::hex,
-        mappings::{Mapped, MappingEvent},
-    },
+    probe::mappings::{Mapped, MappingEvent},
 };
 
 /// How many generations of processes that do nothing but create the next are followed back.

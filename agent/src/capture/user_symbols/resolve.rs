@@ -12,7 +12,7 @@ use std::{
 };
 
 use super::journal::{Mapping, Processes};
-use crate::probe::binary::symbols::{Function, Functions};
+use crate::elf::symbols::{Function, Functions};
 
 /// The name of places that are in no user stack.
 const UNKNOWN: &str = "[unknown]";

@@ -5,12 +5,12 @@ use std::io::Write;
 
 use super::{Args, ListError, json_string};
 use crate::{
+    elf::symbols::nearest_names,
     input::glob,
     kernel::btf::{
         Btf, BtfError, TypeId,
         describe::{Declared, Named},
     },
-    probe::binary::symbols::nearest_names,
 };
 
 /// How deep anonymous structures are shown.

@@ -16,10 +16,10 @@ use super::{
     spec::{self, At, Side, Spec, SpecErrorKind, name_from, split_offset},
 };
 use crate::{
+    elf::symbols::nearest_names,
     input::glob,
     kernel::{kallsyms::Kallsyms, tracefs::Tracefs},
     probe::{
-        binary::symbols::nearest_names,
         filter::ProbeRule,
         hook::{self, Hook},
     },

@@ -70,10 +70,10 @@ pub enum DynamicError {
     Symbols(#[from] KallsymsError),
     /// The binary.
     #[error(transparent)]
-    Binary(#[from] super::binary::BinaryError),
+    Binary(#[from] crate::elf::BinaryError),
     /// A function of the binary.
     #[error(transparent)]
-    Lookup(#[from] super::binary::symbols::LookupError),
+    Lookup(#[from] crate::elf::symbols::LookupError),
     /// A marker of the binary.
     #[error(transparent)]
     Marker(#[from] usdt::MarkerError),

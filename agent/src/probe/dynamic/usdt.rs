@@ -15,13 +15,13 @@ use super::{
     user::{has_file_offset, kernel_path, relate, split_path},
 };
 use crate::{
+    elf::{
+        Machine,
+        symbols::nearest_names,
+        usdt::{self, ArgumentError, Marker, Markers, Operand},
+    },
     input::glob,
     probe::{
-        binary::{
-            Machine,
-            symbols::nearest_names,
-            usdt::{self, ArgumentError, Marker, Markers, Operand},
-        },
         filter::ProbeRule,
         hook::{self, OnRefusal},
     },

@@ -17,14 +17,16 @@ use super::{
     plan,
     spec::{self, At, NAME_MAX, Side, Spec, SpecErrorKind, name_from, number, split_offset},
 };
-use crate::probe::{
-    binary::{
+use crate::{
+    elf::{
         Machine,
         symbols::{Function, Functions},
     },
-    filter::ProbeRule,
-    hook::{self, Hook, OnRefusal},
-    plan::ProbePlan,
+    probe::{
+        filter::ProbeRule,
+        hook::{self, Hook, OnRefusal},
+        plan::ProbePlan,
+    },
 };
 
 /// The system of events without one.

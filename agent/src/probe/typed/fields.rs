@@ -2,11 +2,12 @@
 
 use super::TypedError;
 use crate::{
+    elf::symbols::nearest_names,
     kernel::btf::{
         Btf, Shape, TypeId,
         describe::{Encoding, Named},
     },
-    probe::{binary::symbols::nearest_names, fast::language::Expr, shape::ShapeField},
+    probe::{fast::language::Expr, shape::ShapeField},
 };
 
 /// Enumerations with more values than this are printed as numbers: the text of a format is looked at for

@@ -20,7 +20,6 @@ mod support;
 use std::collections::HashSet;
 
 use super::{
-    binary::symbols::nearest_names,
     fast::{
         compile::{Access, Asked, Extras, Mismatch, Rules, TypeNames, compile},
         language::{self, Definition, Expr},
@@ -31,6 +30,7 @@ use super::{
     shape::{COMMON_LEN, EventShape, ShapeField},
 };
 use crate::{
+    elf::symbols::nearest_names,
     event::{Format, FormatError},
     input::glob,
     kernel::btf::{

@@ -10,8 +10,10 @@ use object::{
     Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolFlags, SymbolSection, elf,
 };
 
-use super::elf::{Machine, Parsed, Segments, with_binary, with_elf};
-use super::{BinaryError, debug_file};
+use super::{
+    BinaryError, debug_file,
+    file::{Machine, Parsed, Segments, with_binary, with_elf},
+};
 use crate::input::{glob, nearest};
 
 /// The table that a function was found in.
@@ -213,7 +215,7 @@ impl Functions {
                 }
             }
             let complete = collector.functions.iter().any(|function| function.table != SymbolTable::Dynsym);
-            let machine = super::elf::machine_of(file);
+            let machine = super::file::machine_of(file);
             let Collector { functions, others, .. } = collector;
             let path = path.to_owned();
             let build_id = debug_file::hex(file.build_id().ok().flatten().unwrap_or_default());

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use object::{Object as _, ObjectSection as _};
 
-use super::elf::{Parsed, open_regular};
+use super::file::{Parsed, open_regular};
 
 /// Where distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";

@@ -2,7 +2,7 @@
 //!
 //! | module | what it reads |
 //! |---|---|
-//! | `elf` | the file: machine, segments, which virtual address lies at which file offset |
+//! | `file` | the file: machine, segments, which virtual address lies at which file offset |
 //! | [`symbols`] | functions, from every symbol table there is: `.symtab`, `.dynsym`, a separate debug file, `.gnu_debugdata` |
 //! | `debug_file` | symbols that a distribution keeps elsewhere |
 //! | [`usdt`] | the markers of `sys/sdt.h`, their arguments and semaphores |
@@ -16,7 +16,7 @@
 //! unpacked is bounded.
 
 mod debug_file;
-mod elf;
+mod file;
 pub mod symbols;
 pub mod usdt;
 
@@ -27,7 +27,7 @@ use std::io;
 use std::path::PathBuf;
 
 pub(crate) use debug_file::hex;
-pub use elf::Machine;
+pub use file::Machine;
 
 /// Why a binary cannot be probed.
 #[derive(Debug, thiserror::Error)]

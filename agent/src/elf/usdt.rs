@@ -23,8 +23,10 @@ use object::{Endianness, Object as _, ObjectSection as _};
 
 pub use argument::{Argument, ArgumentError, Operand};
 
-use super::BinaryError;
-use super::elf::{Machine, Parsed, Segments, machine_of, malformed, with_binary};
+use super::{
+    BinaryError,
+    file::{Machine, Parsed, Segments, machine_of, malformed, with_binary},
+};
 
 const OWNER: &[u8] = b"stapsdt";
 const NOTE_TYPE: u32 = 3;

@@ -1,5 +1,7 @@
-use super::Machine;
-use super::usdt::{Argument, Marker, Operand};
+use super::{
+    Machine,
+    usdt::{Argument, Marker, Operand},
+};
 
 fn parsed(text: &str, machine: Machine) -> Result<Vec<Argument>, String> {
     let marker = Marker {
