@@ -12,6 +12,7 @@
 //! | [`terminal`] | text of others, made safe for a terminal | no |
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
 //! | `elf` | what a binary of user space offers to probes: functions, USDT markers | no |
+//! | `bpf` | eBPF programs and maps, whatever they are for: written, simplified, loaded | yes |
 //! | `probe` | attaching eBPF programs to the kernel's hooks | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
@@ -50,6 +51,8 @@ pub mod report;
 pub mod terminal;
 pub mod tracedat;
 
+#[cfg(feature = "record")]
+pub mod bpf;
 #[cfg(feature = "record")]
 pub mod capture;
 #[cfg(feature = "record")]

@@ -22,10 +22,11 @@ use super::{
     user_symbols::MappingReader,
 };
 use crate::{
+    bpf::LoadError,
     kernel::{clock::TraceClock, proc},
     output::Output,
     probe::{
-        LoadError, ProbeError, ProbeToAttach, ProgramOptions, Programs,
+        ProbeError, ProbeToAttach, ProgramOptions, Programs,
         detach::{AttachTurn, detach_in_background},
         fast::{FastLinks, Lane, StackKind},
         filter::Uncompiled,
@@ -480,7 +481,7 @@ fn attach_fast(programs: &Programs, options: &mut CaptureOptions) -> Result<Fast
         let Err(error) = result else { continue };
         let event = &mut options.events[slot as usize];
         if event.only_fast {
-            return Err(LoadError::from(error).into());
+            return Err(ProbeError::Fast(error).into());
         }
         event.lane = Lane::Generic;
         event.lane_note = Some(error.to_string());

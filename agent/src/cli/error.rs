@@ -5,6 +5,7 @@ use std::{fmt::Display, io, path::PathBuf};
 use super::{command::CommandError, exit::ExitCode, info::InfoError, list::ListError, report::ReportError};
 use crate::{
     analysis::AnalysisError,
+    bpf::LoadError,
     capture::{CaptureError, FinishError, PlanError},
     export::ExportError,
     kernel::{
@@ -12,7 +13,7 @@ use crate::{
         privileges::{Capabilities, Capability},
         tracefs::TracefsError,
     },
-    probe::{LoadError, ProbeError, dynamic::DynamicError},
+    probe::{ProbeError, dynamic::DynamicError},
     reason,
     tracedat::{reader::ReadError, rewrite::RewriteError},
 };
@@ -257,6 +258,7 @@ fn of_export(error: &ExportError) -> ExitCode {
 fn is_permission(error: &CaptureError) -> bool {
     match error {
         CaptureError::Probe(ProbeError::Load(error)) => error.is_permission(),
+        CaptureError::Probe(ProbeError::Fast(error)) => error.is_permission(),
         CaptureError::Probe(ProbeError::Attach(error)) => {
             error.source.kind() == io::ErrorKind::PermissionDenied
         }

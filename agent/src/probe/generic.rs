@@ -13,12 +13,13 @@ use std::os::fd::OwnedFd;
 
 use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, begin_flags, slot_flags};
 
-use super::{
-    hook::Preemption,
+use super::shape::COMMON_LEN;
+use crate::bpf::{
     insn::{Alu, Assembler, Insn, Jump, R0, R1, R2, R4, R6, R7, R9},
     load::{LoadError, Object, ToLoad, verify},
-    program::{Body, LICENSE, Part, Parts},
-    shape::COMMON_LEN,
+    preemption::Preemption,
+    program::{Body, LICENSE, Parts},
+    relocation::Part,
     sys,
 };
 

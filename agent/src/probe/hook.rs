@@ -20,17 +20,21 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
 };
 
-use agent_ebpf::begin_flags;
-
 use super::{
     ProbeError,
-    insn::Assembler,
-    load::{LoadError, Object, Refused, side_by_side, verify},
-    program::{Body, LICENSE, Part, Parts, Recorded},
-    sys::{self, FunctionEnd},
     tracepoint::{AttachError, Attachment},
 };
-use crate::kernel::btf::{Btf, TypeId};
+use crate::{
+    bpf::{
+        load::{LoadError, Object, Refused, side_by_side, verify},
+        preemption::Preemption,
+        program::{Body, LICENSE, Parts, Recorded},
+        relocation::Part,
+        sys::{self, FunctionEnd},
+        unit::Unit,
+    },
+    kernel::btf::TypeId,
+};
 
 /// A place that a program is attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,19 +178,17 @@ impl Hook {
         let link = "BPF_LINK_CREATE";
         let (step, result) = match self {
             Self::Kernel { symbol, address, offset, returns } => {
-                let unit = Unit::kprobe()?;
+                let unit = Unit::kprobe().ok_or(NoSuchHook::Kprobes)?;
                 let place = match address {
                     Some(address) => sys::ProbePlace::Address(address.wrapping_add(*offset)),
                     None => sys::ProbePlace::Named(symbol, *offset),
                 };
-                let event = unit.open(place, 0, *returns);
-                return event.and_then(|event| link_event(program, &event)).map(alone);
+                return link_probe(program, unit.open(place, 0, *returns)).map(alone);
             }
             Self::User { path, offset, reference_counter, returns } => {
-                let unit = Unit::uprobe()?;
+                let unit = Unit::uprobe().ok_or(NoSuchHook::Uprobes)?;
                 let place = sys::ProbePlace::Named(path, *offset);
-                let event = unit.open(place, *reference_counter, *returns);
-                return event.and_then(|event| link_event(program, &event)).map(alone);
+                return link_probe(program, unit.open(place, *reference_counter, *returns)).map(alone);
             }
             Self::KernelFunctions { addresses, returns } => {
                 let end = if *returns { FunctionEnd::Return } else { FunctionEnd::Entry };
@@ -215,6 +217,10 @@ impl Hook {
             }
         })
     }
+}
+
+fn link_probe(program: BorrowedFd<'_>, event: io::Result<OwnedFd>) -> Result<OwnedFd, HookError> {
+    link_event(program, &event.map_err(|source| HookError::Refused { step: "perf_event_open", source })?)
 }
 
 fn link_event(program: BorrowedFd<'_>, event: &OwnedFd) -> Result<OwnedFd, HookError> {
@@ -284,112 +290,14 @@ impl From<NoSuchHook> for HookError {
     }
 }
 
-/// A perf unit that makes probes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Unit(u32);
-
-impl Unit {
-    /// Bit of `config` that asks for the return (`format/retprobe`).
-    const RETURN: u64 = 1;
-    /// Where the offset of the reference counter is in it (`format/ref_ctr_offset`).
-    const COUNTER_SHIFT: u32 = 32;
-
-    fn find(name: &str) -> Option<Self> {
-        let text = std::fs::read_to_string(format!("/sys/bus/event_source/devices/{name}/type")).ok()?;
-        text.trim().parse().ok().map(Self)
-    }
-
-    fn kprobe() -> Result<Self, NoSuchHook> {
-        Self::find("kprobe").ok_or(NoSuchHook::Kprobes)
-    }
-
-    fn uprobe() -> Result<Self, NoSuchHook> {
-        Self::find("uprobe").ok_or(NoSuchHook::Uprobes)
-    }
-
-    fn open(self, place: sys::ProbePlace<'_>, counter: u64, returns: bool) -> Result<OwnedFd, HookError> {
-        let config = counter << Self::COUNTER_SHIFT | if returns { Self::RETURN } else { 0 };
-        sys::open_probe(&sys::ProbeEvent { kind: self.0, config, place })
-            .map_err(|source| HookError::Refused { step: "perf_event_open", source })
-    }
-}
-
 /// Whether the kernel has kprobes, for an error before anything is begun.
 pub fn check_kprobes() -> Result<(), NoSuchHook> {
-    Unit::kprobe().map(drop)
+    Unit::kprobe().map(drop).ok_or(NoSuchHook::Kprobes)
 }
 
 /// Whether the kernel has uprobes.
 pub fn check_uprobes() -> Result<(), NoSuchHook> {
-    Unit::uprobe().map(drop)
-}
-
-/// How programs at preemptible hooks keep preemption off while they write: by functions of the kernel (6.10
-/// and later).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PreemptionGuard {
-    disable: TypeId,
-    enable: TypeId,
-}
-
-impl PreemptionGuard {
-    /// The functions, if this kernel has them.
-    pub fn find(btf: &Btf) -> Option<Self> {
-        let disable = btf.function("bpf_preempt_disable").ok()?;
-        let enable = btf.function("bpf_preempt_enable").ok()?;
-        Some(Self { disable, enable })
-    }
-
-    /// Emits the call that disables preemption. Takes R0 to R5.
-    pub(super) fn disable(self, code: &mut Assembler) {
-        code.call_kernel_function(self.disable.0);
-    }
-
-    /// Emits the call that enables it again. Takes R0 to R5.
-    pub(super) fn enable(self, code: &mut Assembler) {
-        code.call_kernel_function(self.enable.0);
-    }
-}
-
-/// What a body for a hook has to know about preemption there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Preemption {
-    /// It is off.
-    Off,
-    /// The body keeps it off, around everything between [`super::program::Part::Begin`] and `End`.
-    Guarded(PreemptionGuard),
-    /// It stays on: the whole recording is loaded for that.
-    On,
-}
-
-impl Preemption {
-    pub(super) fn at(preemptible: bool, guard: Option<PreemptionGuard>) -> Self {
-        match (preemptible, guard) {
-            (false, _) => Self::Off,
-            (true, Some(guard)) => Self::Guarded(guard),
-            (true, None) => Self::On,
-        }
-    }
-
-    /// Emits what turns it off, if the body does that. Takes R0 to R5.
-    pub(super) fn disable(self, code: &mut Assembler) {
-        if let Self::Guarded(guard) = self {
-            guard.disable(code);
-        }
-    }
-
-    /// Emits what turns it on again. Takes R0 to R5.
-    pub(super) fn enable(self, code: &mut Assembler) {
-        if let Self::Guarded(guard) = self {
-            guard.enable(code);
-        }
-    }
-
-    /// The flags that go with the event's id to `fast_begin`.
-    pub(super) fn begin_flags(self) -> u32 {
-        // The eBPF dispatcher adds a level of disabled migration at all of these hooks.
-        begin_flags::MIGRATION_DISABLED | if self == Self::On { begin_flags::PREEMPTIBLE } else { 0 }
-    }
+    Unit::uprobe().map(drop).ok_or(NoSuchHook::Uprobes)
 }
 
 /// A program for one or more events, and where it goes.

@@ -10,7 +10,7 @@ use std::{
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use super::sys;
+use crate::bpf::sys;
 
 /// Pages of data in each CPU's ring, a power of two: some two thousand mappings.
 const DATA_PAGES: usize = 64;

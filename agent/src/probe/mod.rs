@@ -10,27 +10,22 @@ pub mod fast;
 pub mod filter;
 mod generic;
 pub mod hook;
-mod insn;
 mod kernel_layout;
-mod load;
 pub mod mappings;
 mod object;
-mod parts;
 pub mod plan;
-mod program;
 pub mod scope;
 pub mod shape;
-mod simplify;
 mod survey;
-mod sys;
 pub mod tasks;
 pub mod tracepoint;
 pub mod typed;
 
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
-pub use load::LoadError;
 pub use object::{NameStream, ProbeToAttach, ProgramOptions, Programs, RecursionMisses, WakeStream};
 pub use survey::{Outcome, Surveyed, survey};
+
+use crate::bpf::LoadError;
 
 /// Why a hook could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +33,9 @@ pub enum ProbeError {
     /// The programs could not be loaded.
     #[error(transparent)]
     Load(LoadError),
+    /// A program of the fast lane could not be used.
+    #[error(transparent)]
+    Fast(#[from] fast::FastError),
     /// The kernel refused to attach.
     #[error(transparent)]
     Attach(#[from] tracepoint::AttachError),

@@ -24,11 +24,13 @@ use super::{
     generic::GenericProgram,
     hook::{self, HookLinks, HookProgram, ToAttach},
     kernel_layout::KernelLayout,
-    load::{FlatArray, LoadError, Object, ToLoad, side_by_side},
-    program::Recorded,
-    sys,
 };
 use crate::{
+    bpf::{
+        load::{FlatArray, LoadError, Object, ToLoad, side_by_side},
+        program::Recorded,
+        sys,
+    },
     kernel::{features, version::KernelVersion},
     ring::{Control, Rings, Shared, SharedArray},
 };

@@ -5,8 +5,8 @@
 //! found when it was last seen running, or at the start.
 
 use super::filter::{Emitter, Facts, Program, Uncompiled};
-use super::insn::Label;
 use crate::{
+    bpf::insn::Label,
     event::{
         filter::{
             Context,

@@ -9,13 +9,13 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use agent_ebpf::EventSlot;
 
 use super::{
-    KernelLayout, LoadError, ProgramOptions, Programs,
+    KernelLayout, ProgramOptions, Programs,
     context::Placed,
     fast::{FastEvent, FastLane, Lane, Mismatch, StringLimit, strings},
-    sys,
     tracepoint::plan_slot,
 };
 use crate::{
+    bpf::{LoadError, sys},
     event::Format,
     kernel::{btf::Btf, events::EventName, tracefs::Tracefs},
 };

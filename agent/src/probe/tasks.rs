@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 use super::{
     ProbeError,
     object::{Programs, program},
-    sys,
     tracepoint::AttachError,
 };
+use crate::bpf::sys;
 
 /// Starts noting thread names, and following traced processes if the programs were loaded for it.
 ///

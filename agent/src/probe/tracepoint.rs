@@ -10,11 +10,12 @@ use agent_ebpf::{DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_f
 use super::{
     filter,
     generic::{GenericProgram, cookie},
-    load::LoadError,
     object::Programs,
-    sys,
 };
-use crate::event::{Format, Location};
+use crate::{
+    bpf::{load::LoadError, sys},
+    event::{Format, Location},
+};
 
 /// The event of a CPU that goes from one thread to another.
 const SWITCH: (&str, &str) = ("sched", "sched_switch");

@@ -7,7 +7,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::probe::sys;
+use crate::bpf::sys;
 
 /// include/uapi/linux/bpf.h, `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
 const PERF_EVENT_ARRAY: u32 = 4;

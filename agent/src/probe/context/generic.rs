@@ -6,13 +6,18 @@
 use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, slot_flags};
 
 use super::{Placed, SCRATCH};
-use crate::probe::{
-    filter,
-    generic::{begin_flags_at_tracepoint, copy_fields, switch_flags},
-    hook::{Hook, HookProgram, OnRefusal, Preemption},
-    insn::{Alu, Assembler, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
-    program::{Body, FRAME},
-    shape::COMMON_LEN,
+use crate::{
+    bpf::{
+        insn::{Alu, Assembler, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
+        preemption::Preemption,
+        program::{Body, FRAME},
+    },
+    probe::{
+        filter,
+        generic::{begin_flags_at_tracepoint, copy_fields, switch_flags},
+        hook::{Hook, HookProgram, OnRefusal},
+        shape::COMMON_LEN,
+    },
 };
 
 /// include/uapi/linux/bpf.h, enum bpf_func_id.

@@ -14,10 +14,12 @@ use std::{fmt, str::FromStr, sync::Arc};
 
 use super::{
     filter::Facts,
-    insn::{Alu, Assembler, FP, Jump, R0, R1, R2, R3, R4, R7},
     shape::{EventShape, ShapeField},
 };
-use crate::event::context::{COUNTER_PREFIX, PREFIX};
+use crate::{
+    bpf::insn::{Alu, Assembler, FP, Jump, R0, R1, R2, R3, R4, R7},
+    event::context::{COUNTER_PREFIX, PREFIX},
+};
 
 pub use counters::{Counter, CounterError, Counters};
 pub(crate) use generic::{TooLong, program};

@@ -16,12 +16,13 @@ use super::{
     registers::{self, Register},
     stage::Stage,
 };
-use crate::probe::{
-    context::SCRATCH,
-    hook::Preemption,
-    insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg},
-    program::{Body, FRAME},
-    shape::COMMON_LEN,
+use crate::{
+    bpf::{
+        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8, R9, Reg},
+        preemption::Preemption,
+        program::{Body, FRAME},
+    },
+    probe::{context::SCRATCH, shape::COMMON_LEN},
 };
 
 /// What stands for a text that cannot be read (`FAULT_STRING`, kernel/trace/trace_probe.h).

@@ -5,13 +5,16 @@ use agent_ebpf::begin_flags;
 
 use super::{CompileErrorText, DynamicError, Environment, NotTraced, kernel::KernelFunctions, registers};
 use crate::{
+    bpf::{
+        insn::{Alu, Assembler, FP, R0, R1, R2, R3, R4, R6, R7},
+        preemption::Preemption,
+        program::{Body, FRAME},
+    },
     event::Format,
     kernel::{events::EventName, tracefs::Tracefs},
     probe::{
-        hook::{Hook, HookProgram, OnRefusal, Preemption},
-        insn::{Alu, Assembler, FP, R0, R1, R2, R3, R4, R6, R7},
+        hook::{Hook, HookProgram, OnRefusal},
         plan::{ProbeEvent, ProbePlan},
-        program::{Body, FRAME},
     },
 };
 

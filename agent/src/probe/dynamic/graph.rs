@@ -24,6 +24,12 @@ use super::{
     registers,
 };
 use crate::{
+    bpf::{
+        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
+        preemption::Preemption,
+        program::{Body, FRAME},
+        relocation::{Part, Relocation},
+    },
     event::Format,
     input::glob,
     kernel::{
@@ -33,10 +39,8 @@ use crate::{
         version::KernelVersion,
     },
     probe::{
-        hook::{Hook, HookProgram, OnRefusal, Preemption, check_kprobes},
-        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
+        hook::{Hook, HookProgram, OnRefusal, check_kprobes},
         plan::{ProbeEvent, ProbePlan},
-        program::{Body, FRAME, Part, Relocation},
     },
 };
 

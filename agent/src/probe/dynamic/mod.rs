@@ -36,14 +36,17 @@ use std::collections::HashSet;
 
 use super::{
     filter::{ProbeFilterError, ProbeRule},
-    hook::{Hook, HookProgram, NoSuchHook, OnRefusal, Preemption, PreemptionGuard},
+    hook::{Hook, HookProgram, NoSuchHook, OnRefusal},
     plan::{ProbeEvent, ProbePlan},
 };
-use crate::kernel::{
-    btf::{Btf, BtfError},
-    kallsyms::KallsymsError,
-    tracefs::TracefsError,
-    version::KernelVersion,
+use crate::{
+    bpf::preemption::{Preemption, PreemptionGuard},
+    kernel::{
+        btf::{Btf, BtfError},
+        kallsyms::KallsymsError,
+        tracefs::TracefsError,
+        version::KernelVersion,
+    },
 };
 
 pub use spec::{SpecError, SpecErrorKind};

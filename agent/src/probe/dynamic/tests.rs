@@ -9,6 +9,7 @@ use super::{
     stage::Stage,
 };
 use crate::{
+    bpf::preemption::Preemption,
     event::{
         Format,
         filter::{Dialect, Filter},
@@ -17,7 +18,6 @@ use crate::{
     probe::{
         context::{Context, Contexts},
         filter::{Facts, ProbeFilterError, ProbeRule},
-        hook::Preemption,
     },
 };
 

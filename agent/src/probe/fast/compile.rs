@@ -21,6 +21,11 @@ use agent_ebpf::{SIDE_RECORD_MAX, begin_flags};
 
 use super::language::{Definition, Expr, Op};
 use crate::{
+    bpf::{
+        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8, Reg},
+        preemption::Preemption,
+        program::{Body, FRAME},
+    },
     event::{Field, Format, Location},
     kernel::{
         btf::{Btf, BtfError, Shape, TypeId},
@@ -29,9 +34,6 @@ use crate::{
     probe::{
         context::{Placed, SCRATCH},
         filter,
-        hook::Preemption,
-        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8, Reg},
-        program::{Body, FRAME},
         tracepoint::LAZY_COUNT,
     },
 };

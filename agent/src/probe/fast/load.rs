@@ -12,10 +12,13 @@ use super::{
     FastEvent, Kind,
     syscalls::{Call, Hooks},
 };
-use crate::probe::{
-    load::{LoadError, Object, Refused, side_by_side, verdict, verify},
-    program::{Body, LICENSE, Parts, Recorded},
-    sys,
+use crate::{
+    bpf::{
+        load::{LoadError, Object, Refused, side_by_side, verdict, verify},
+        program::{Body, LICENSE, Parts, Recorded},
+        sys,
+    },
+    reason,
 };
 
 /// Why an event's program could not be loaded or attached.
@@ -48,6 +51,11 @@ impl FastError {
             Self::Load { log, .. } => log,
             Self::Link(_) | Self::Shared | Self::Attach(_) => "",
         }
+    }
+
+    /// Whether the kernel's reason was a missing permission, and not what the verifier says.
+    pub fn is_permission(&self) -> bool {
+        self.log().is_empty() && reason::io_kind(self) == Some(io::ErrorKind::PermissionDenied)
     }
 }
 

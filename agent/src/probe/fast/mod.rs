@@ -37,12 +37,12 @@ use super::{
     filter::{self, Facts},
 };
 use crate::{
+    bpf::program::Body,
     event::{Format, filter::program::Test},
     kernel::{
         btf::{Btf, TypeId},
         version::KernelVersion,
     },
-    probe::program::Body,
 };
 
 /// From here on the kernel keeps a raw tracepoint's program from interrupting itself (`__bpf_trace_run`,

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{Facts, Program, Uncompiled, text};
 use crate::{
+    bpf::insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, Reg},
     event::{
         filter::{
             Context,
@@ -16,7 +17,6 @@ use crate::{
     },
     input::CpuSet,
     kernel::clock::TraceClock,
-    probe::insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, Reg},
 };
 
 /// Intermediate results that are on the stack at once.

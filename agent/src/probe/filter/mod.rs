@@ -29,8 +29,8 @@ pub use trial::Trial;
 
 use std::collections::BTreeSet;
 
-use super::insn::Insn;
 use crate::{
+    bpf::insn::Insn,
     event::filter::program::Test,
     kernel::{btf::Btf, clock::TraceClock},
 };

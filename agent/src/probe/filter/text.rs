@@ -10,12 +10,12 @@ use super::{
     compile::{Emitter, to_i16},
 };
 use crate::{
+    bpf::insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg},
     event::{
         Location,
         filter::program::{Bytes, Cpus, Pattern, Test, Text},
     },
     input::glob::{self, Element},
-    probe::insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg},
 };
 
 /// Characters of a pattern: one state more than these.

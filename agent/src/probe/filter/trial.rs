@@ -11,7 +11,7 @@ use aya_obj::generated::bpf_insn;
 
 use super::Program;
 use crate::{
-    probe::{
+    bpf::{
         insn::{Alu, Assembler, FP, Jump, R0, R1, R2},
         load::{Refused, said, verify},
         sys,

@@ -25,11 +25,12 @@ use super::{
         language::{self, Definition, Expr},
     },
     filter::{ProbeFilterError, ProbeRule, Program},
-    hook::{Hook, HookProgram, OnRefusal, Preemption, PreemptionGuard},
+    hook::{Hook, HookProgram, OnRefusal},
     plan::{ProbeEvent, ProbePlan},
     shape::{COMMON_LEN, EventShape, ShapeField},
 };
 use crate::{
+    bpf::preemption::{Preemption, PreemptionGuard},
     elf::symbols::nearest_names,
     event::{Format, FormatError},
     input::glob,

@@ -4,13 +4,13 @@ use aya_obj::generated::bpf_insn;
 
 use super::{DIRECT_CALLS, TypedError};
 use crate::{
-    kernel::btf::Btf,
-    probe::{
+    bpf::{
         insn::{Assembler, R0},
         load::{Refused, said, verify},
         program::LICENSE,
         sys,
     },
+    kernel::btf::Btf,
 };
 
 /// A function that every kernel has, with `endbr` and room for a call at its beginning.

@@ -7,11 +7,9 @@ use super::{
     HELPER_PROBE_READ_USER_STR, Mismatch, TEXT_MIN, Type, aligned_step, to_i16,
 };
 use crate::{
+    bpf::insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, R7, R8, R9, Reg},
     event::{Field, Format, Location},
-    probe::{
-        fast::language::Expr,
-        insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, R7, R8, R9, Reg},
-    },
+    probe::fast::language::Expr,
 };
 
 impl<'a> Compiler<'a> {

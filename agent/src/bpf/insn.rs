@@ -5,28 +5,28 @@ use std::collections::BTreeMap;
 
 use aya_obj::generated::bpf_insn;
 
-use super::program::{Part, Relocation};
+use super::relocation::{Part, Relocation};
 use crate::kernel::btf::TypeId;
 
 /// A register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Reg(pub(super) u8);
+pub(crate) struct Reg(pub(crate) u8);
 
 /// Result of calls.
-pub(super) const R0: Reg = Reg(0);
+pub(crate) const R0: Reg = Reg(0);
 /// First argument of calls; the context at the start.
-pub(super) const R1: Reg = Reg(1);
-pub(super) const R2: Reg = Reg(2);
-pub(super) const R3: Reg = Reg(3);
-pub(super) const R4: Reg = Reg(4);
-pub(super) const R5: Reg = Reg(5);
+pub(crate) const R1: Reg = Reg(1);
+pub(crate) const R2: Reg = Reg(2);
+pub(crate) const R3: Reg = Reg(3);
+pub(crate) const R4: Reg = Reg(4);
+pub(crate) const R5: Reg = Reg(5);
 /// First register that calls leave alone.
-pub(super) const R6: Reg = Reg(6);
-pub(super) const R7: Reg = Reg(7);
-pub(super) const R8: Reg = Reg(8);
-pub(super) const R9: Reg = Reg(9);
+pub(crate) const R6: Reg = Reg(6);
+pub(crate) const R7: Reg = Reg(7);
+pub(crate) const R8: Reg = Reg(8);
+pub(crate) const R9: Reg = Reg(9);
 /// The frame pointer.
-pub(super) const FP: Reg = Reg(10);
+pub(crate) const FP: Reg = Reg(10);
 
 /// `struct bpf_insn` (include/uapi/linux/bpf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,31 +63,31 @@ const LDX: u8 = 0x61;
 const ST: u8 = 0x62;
 const STX: u8 = 0x63;
 /// Class of arithmetic on 64 bits.
-pub(super) const ALU64: u8 = 0x07;
+pub(crate) const ALU64: u8 = 0x07;
 const JMP: u8 = 0x05;
 /// The second operand is a register.
-pub(super) const X: u8 = 0x08;
+pub(crate) const X: u8 = 0x08;
 /// A call of a helper, a function of the program or of the kernel, as the source register says.
-pub(super) const CALL: u8 = 0x85;
+pub(crate) const CALL: u8 = 0x85;
 /// The end of a function.
-pub(super) const EXIT: u8 = 0x95;
+pub(crate) const EXIT: u8 = 0x95;
 /// A jump without a condition.
-pub(super) const GOTO: u8 = JMP;
+pub(crate) const GOTO: u8 = JMP;
 /// Source register of a call to another function of the program.
-pub(super) const PSEUDO_CALL: u8 = 1;
+pub(crate) const PSEUDO_CALL: u8 = 1;
 /// Source register of a call to a function of the kernel.
 const PSEUDO_KFUNC_CALL: u8 = 2;
 /// Source register of loads of a map's address.
 const PSEUDO_MAP_FD: u8 = 1;
 /// The same of loads of the address of a map's only value, to which the second instruction's immediate is
 /// added.
-pub(super) const PSEUDO_MAP_VALUE: u8 = 2;
+pub(crate) const PSEUDO_MAP_VALUE: u8 = 2;
 /// Loads 64 bits, with the upper half in a second instruction.
-pub(super) const LD_IMM64: u8 = 0x18;
+pub(crate) const LD_IMM64: u8 = 0x18;
 
 /// What the call of a placeholder, a number that no helper has, becomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Replacement {
+pub(crate) enum Replacement {
     /// A call of the same program's function that begins so many instructions after the next one.
     Function(i32),
     /// A call of a function of the kernel.
@@ -97,12 +97,12 @@ pub(super) enum Replacement {
 }
 
 /// Whether an instruction calls the placeholder `number`.
-pub(super) fn calls_placeholder(instruction: bpf_insn, number: i32) -> bool {
+pub(crate) fn calls_placeholder(instruction: bpf_insn, number: i32) -> bool {
     instruction.code == CALL && instruction.src_reg() == 0 && instruction.imm == number
 }
 
 /// Puts something else in the place of a call.
-pub(super) fn replace_call(instruction: &mut bpf_insn, by: Replacement) {
+pub(crate) fn replace_call(instruction: &mut bpf_insn, by: Replacement) {
     match by {
         Replacement::Function(distance) => {
             instruction.set_src_reg(PSEUDO_CALL);
@@ -120,7 +120,7 @@ pub(super) fn replace_call(instruction: &mut bpf_insn, by: Replacement) {
 }
 
 /// Lets loads of the addresses of these maps load those of their values.
-pub(super) fn load_values_of(maps: &[i32], instructions: &mut [bpf_insn]) {
+pub(crate) fn load_values_of(maps: &[i32], instructions: &mut [bpf_insn]) {
     for at in 1..instructions.len() {
         if let [.., load, offset] = &mut instructions[..=at]
             && load.code == LD_IMM64
@@ -135,7 +135,7 @@ pub(super) fn load_values_of(maps: &[i32], instructions: &mut [bpf_insn]) {
 
 /// Arithmetic operations on 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Alu {
+pub(crate) enum Alu {
     Add = 0x00,
     Sub = 0x10,
     Mul = 0x20,
@@ -153,7 +153,7 @@ pub(super) enum Alu {
 
 /// Conditions of jumps on 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Jump {
+pub(crate) enum Jump {
     Always = 0x00,
     Equal = 0x10,
     Greater = 0x20,
@@ -178,15 +178,15 @@ fn size_bits(size: u32) -> u8 {
 }
 
 /// The instructions that are filled in when the program is loaded, and with what.
-pub(super) type Relocations = Vec<(usize, Relocation)>;
+pub(crate) type Relocations = Vec<(usize, Relocation)>;
 
 /// A place that jumps go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Label(usize);
+pub(crate) struct Label(usize);
 
 /// Instructions that are being put together.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Assembler {
+pub(crate) struct Assembler {
     code: Vec<Insn>,
     /// Where each label is.
     labels: Vec<Option<usize>>,
@@ -202,38 +202,38 @@ impl Assembler {
     }
 
     /// `to = *(size *)(from + off)`, zero extended.
-    pub(super) fn load(&mut self, size: u32, to: Reg, from: Reg, off: i16) {
+    pub(crate) fn load(&mut self, size: u32, to: Reg, from: Reg, off: i16) {
         self.push(LDX | size_bits(size), to, from, off, 0);
     }
 
     /// `*(size *)(to + off) = from`.
-    pub(super) fn store(&mut self, size: u32, to: Reg, off: i16, from: Reg) {
+    pub(crate) fn store(&mut self, size: u32, to: Reg, off: i16, from: Reg) {
         self.push(STX | size_bits(size), to, from, off, 0);
     }
 
     /// `*(size *)(to + off) = value`.
-    pub(super) fn store_imm(&mut self, size: u32, to: Reg, off: i16, value: i32) {
+    pub(crate) fn store_imm(&mut self, size: u32, to: Reg, off: i16, value: i32) {
         self.push(ST | size_bits(size), to, R0, off, value);
     }
 
     /// `to = to op from`.
-    pub(super) fn alu(&mut self, op: Alu, to: Reg, from: Reg) {
+    pub(crate) fn alu(&mut self, op: Alu, to: Reg, from: Reg) {
         self.push(ALU64 | X | op as u8, to, from, 0, 0);
     }
 
     /// `to = to op value`, the value sign extended.
-    pub(super) fn alu_imm(&mut self, op: Alu, to: Reg, value: i32) {
+    pub(crate) fn alu_imm(&mut self, op: Alu, to: Reg, value: i32) {
         self.push(ALU64 | op as u8, to, R0, 0, value);
     }
 
     /// `to = base + offset`.
-    pub(super) fn address(&mut self, to: Reg, base: Reg, offset: i32) {
+    pub(crate) fn address(&mut self, to: Reg, base: Reg, offset: i32) {
         self.alu(Alu::Mov, to, base);
         self.alu_imm(Alu::Add, to, offset);
     }
 
     /// `to = value`.
-    pub(super) fn load_imm(&mut self, to: Reg, value: i64) {
+    pub(crate) fn load_imm(&mut self, to: Reg, value: i64) {
         if let Ok(short) = i32::try_from(value) {
             return self.alu_imm(Alu::Mov, to, short);
         }
@@ -242,81 +242,81 @@ impl Assembler {
     }
 
     /// `to = map`, by its descriptor.
-    pub(super) fn load_map(&mut self, to: Reg, map: i32) {
+    pub(crate) fn load_map(&mut self, to: Reg, map: i32) {
         self.push(LD_IMM64, to, Reg(PSEUDO_MAP_FD), 0, map);
         self.push(0, R0, R0, 0, 0);
     }
 
     /// A new label, not placed yet.
-    pub(super) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
     /// Places a label here.
-    pub(super) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
 
     /// Whether a jump goes there. What no jump reaches, the verifier refuses.
-    pub(super) fn is_reached(&self, label: Label) -> bool {
+    pub(crate) fn is_reached(&self, label: Label) -> bool {
         self.jumps.iter().any(|(_, target)| *target == label)
     }
 
     /// Jumps if `a op b`.
-    pub(super) fn jump(&mut self, op: Jump, a: Reg, b: Reg, label: Label) {
+    pub(crate) fn jump(&mut self, op: Jump, a: Reg, b: Reg, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(JMP | X | op as u8, a, b, 0, 0);
     }
 
     /// Jumps if `a op value`.
-    pub(super) fn jump_imm(&mut self, op: Jump, a: Reg, value: i32, label: Label) {
+    pub(crate) fn jump_imm(&mut self, op: Jump, a: Reg, value: i32, label: Label) {
         self.jumps.push((self.code.len(), label));
         self.push(JMP | op as u8, a, R0, 0, value);
     }
 
     /// Jumps.
-    pub(super) fn goto(&mut self, label: Label) {
+    pub(crate) fn goto(&mut self, label: Label) {
         self.jump_imm(Jump::Always, R0, 0, label);
     }
 
     /// Calls a helper of the kernel.
-    pub(super) fn call_helper(&mut self, helper: i32) {
+    pub(crate) fn call_helper(&mut self, helper: i32) {
         self.push(CALL, R0, R0, 0, helper);
     }
 
     /// Calls a function of the kernel by its number in BTF.
-    pub(super) fn call_kernel_function(&mut self, id: u32) {
+    pub(crate) fn call_kernel_function(&mut self, id: u32) {
         self.push(CALL, R0, Reg(PSEUDO_KFUNC_CALL), 0, id as i32);
     }
 
     /// Calls a function that is appended when the program is loaded.
-    pub(super) fn call(&mut self, part: Part) {
+    pub(crate) fn call(&mut self, part: Part) {
         self.relocations.push((self.code.len(), Relocation::Call(part)));
         self.push(CALL, R0, Reg(PSEUDO_CALL), 0, 0);
     }
 
     /// `to = value`, which is known when the program is loaded.
-    pub(super) fn relocated_imm(&mut self, to: Reg, value: Relocation) {
+    pub(crate) fn relocated_imm(&mut self, to: Reg, value: Relocation) {
         self.relocations.push((self.code.len(), value));
         self.alu_imm(Alu::Mov, to, 0);
     }
 
     /// Calls a function that is appended later; gives the place of the call.
-    pub(super) fn call_appended(&mut self) -> usize {
+    pub(crate) fn call_appended(&mut self) -> usize {
         self.push(CALL, R0, Reg(PSEUDO_CALL), 0, 0);
         self.code.len() - 1
     }
 
     /// Ends the program with `R0`.
-    pub(super) fn exit(&mut self) {
+    pub(crate) fn exit(&mut self) {
         self.push(EXIT, R0, R0, 0, 0);
     }
 
     /// As [`Assembler::finish`] for code that leaves nothing for later, without what can never run, which the
     /// verifier refuses, and without jumps to what comes next. Places of instructions from before are no
     /// longer valid.
-    pub(super) fn finish_reachable(mut self) -> Option<Vec<Insn>> {
+    pub(crate) fn finish_reachable(mut self) -> Option<Vec<Insn>> {
         let targets: BTreeMap<usize, usize> =
             self.jumps.iter().map(|(at, label)| Some((*at, self.labels[label.0]?))).collect::<Option<_>>()?;
         let mut used = vec![false; self.code.len()];
@@ -359,7 +359,7 @@ impl Assembler {
 
     /// The instructions, with every jump resolved, and what is left for later. `None` if a label was not
     /// placed or is too far away.
-    pub(super) fn finish(mut self) -> Option<(Vec<Insn>, Relocations)> {
+    pub(crate) fn finish(mut self) -> Option<(Vec<Insn>, Relocations)> {
         for (at, label) in &self.jumps {
             let target = self.labels[label.0]?;
             self.code[*at].off = i16::try_from(target as i64 - *at as i64 - 1).ok()?;

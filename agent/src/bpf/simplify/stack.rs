@@ -4,8 +4,8 @@
 //! is handed on leads to what is at it and above, and compilers have their own words below all objects. So
 //! nothing below the lowest address that is taken in a function changes but by the stores that name it.
 
-use super::super::insn::Insn;
 use super::decode::{LDX, ST, STX};
+use crate::bpf::insn::Insn;
 
 /// The frame pointer.
 const FRAME: usize = 10;

@@ -1,10 +1,12 @@
 //! Conditional constant propagation: what is known of registers and of the stack in front of each
 //! instruction, along the branches that can be taken.
 
-use super::super::insn::{ALU64, Alu, CALL, EXIT, GOTO, Insn, LD_IMM64, PSEUDO_MAP_VALUE, X};
-use super::decode::{ALU32, JMP, JMP32, LDX, MOV, PSEUDO_FUNC, ST, STX};
-use super::stack::Place;
-use super::{Next, Program, REGISTERS};
+use super::{
+    Next, Program, REGISTERS,
+    decode::{ALU32, JMP, JMP32, LDX, MOV, PSEUDO_FUNC, ST, STX},
+    stack::Place,
+};
+use crate::bpf::insn::{ALU64, Alu, CALL, EXIT, GOTO, Insn, LD_IMM64, PSEUDO_MAP_VALUE, X};
 
 /// What is known of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,12 @@
 
 use std::ops::BitOr;
 
-use super::super::insn::{ALU64, GOTO, Insn};
-use super::Program;
-use super::decode::{ALU32, JMP, JMP32, LDX, ST, STX};
-use super::stack::Words;
+use super::{
+    Program,
+    decode::{ALU32, JMP, JMP32, LDX, ST, STX},
+    stack::Words,
+};
+use crate::bpf::insn::{ALU64, GOTO, Insn};
 
 /// What is used later: a bit for each register, and for each word of the stack that only loads and stores by
 /// the frame pointer reach.

@@ -10,15 +10,15 @@ use super::{
 
 /// What programs ask. Without a part the answer is yes, and the verifier drops the question.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Written<'a> {
+pub(crate) struct Written<'a> {
     /// Of the generic lane: whether the event's record is wanted.
-    pub(super) filter: Option<&'a [Insn]>,
+    pub(crate) filter: Option<&'a [Insn]>,
     /// Whether the current thread is within the scope of the recording.
-    pub(super) scope: Option<&'a [Insn]>,
+    pub(crate) scope: Option<&'a [Insn]>,
 }
 
 /// A program with its parts after it, as simple as the constants make it.
-pub(super) fn join(mut code: Vec<bpf_insn>, written: Written<'_>, constants: &Constants) -> Vec<bpf_insn> {
+pub(crate) fn join(mut code: Vec<bpf_insn>, written: Written<'_>, constants: &Constants) -> Vec<bpf_insn> {
     for (number, part) in [(parts::EVENT_FILTER, written.filter), (parts::SCOPE, written.scope)] {
         let end = code.len();
         let mut is_called = false;

@@ -3,9 +3,11 @@
 //! Compilers know the offsets that are constants of a recording no earlier than the agent sets them, and add
 //! them to the address. Only instructions that follow one another without a jump in or out are looked at.
 
-use super::super::insn::{ALU64, Insn, LD_IMM64, X};
-use super::decode::{ALU32, LDX, ST, STX};
-use super::{Program, REGISTERS};
+use super::{
+    Program, REGISTERS,
+    decode::{ALU32, LDX, ST, STX},
+};
+use crate::bpf::insn::{ALU64, Insn, LD_IMM64, X};
 
 /// A register that holds what another one holds, and something on top.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,7 +155,7 @@ impl Insn {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::insn::Alu;
+    use crate::bpf::insn::Alu;
 
     const fn insn(code: u8, regs: u8, off: i16, imm: i32) -> Insn {
         Insn { code, regs, off, imm }

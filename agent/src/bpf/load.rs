@@ -87,9 +87,6 @@ pub enum LoadError {
         /// The end of the verifier's log, if it has written one.
         log: String,
     },
-    /// A program of the fast lane.
-    #[error(transparent)]
-    Fast(#[from] super::fast::FastError),
     /// The object and this binary do not fit together: a defect of the build.
     #[error("the embedded eBPF object has no usable {0}; rebuild the agent")]
     Missing(&'static str),
@@ -106,7 +103,7 @@ pub enum LoadError {
 
 /// Why the kernel refused a program, in one line: the last one of the verifier's log that is no statistics,
 /// or the system's reason.
-pub(super) fn verdict(source: &io::Error, log: &str) -> String {
+pub(crate) fn verdict(source: &io::Error, log: &str) -> String {
     // print_verification_stats and check_stack_max_depth, kernel/bpf/verifier.c
     const STATISTICS: [&str; 4] = ["processed ", "stack depth ", "verification time ", "mark_precise:"];
     let reason = log
@@ -116,7 +113,7 @@ pub(super) fn verdict(source: &io::Error, log: &str) -> String {
     reason.map_or_else(|| source.to_string(), str::to_owned)
 }
 
-pub(super) fn said(log: &str) -> String {
+pub(crate) fn said(log: &str) -> String {
     if log.is_empty() { String::new() } else { format!("; the verifier said:\n  {log}") }
 }
 
@@ -126,7 +123,6 @@ impl LoadError {
     pub fn is_permission(&self) -> bool {
         let log = match self {
             Self::Program { log, .. } | Self::Filtered { log, .. } | Self::Compiled { log, .. } => log,
-            Self::Fast(error) => error.log(),
             _ => "",
         };
         log.is_empty() && reason::io_kind(self) == Some(io::ErrorKind::PermissionDenied)
@@ -136,7 +132,7 @@ impl LoadError {
 /// An array that is the only value of its map if the kernel allows one of that size, so that programs need no
 /// lookup (`Table` of agent-ebpf's `maps`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FlatArray {
+pub(crate) struct FlatArray {
     /// The map's name.
     pub name: &'static str,
     /// How many elements it has.
@@ -147,7 +143,7 @@ pub(super) struct FlatArray {
 
 /// A program to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ToLoad<'a> {
+pub(crate) struct ToLoad<'a> {
     /// Its name in the object.
     pub program: &'static str,
     /// For programs that the verifier ties to one hook (`tp_btf`): the hook's type in the kernel's BTF.
@@ -158,14 +154,14 @@ pub(super) struct ToLoad<'a> {
 
 impl ToLoad<'_> {
     /// A program that has no filter and is tied to no hook.
-    pub(super) fn plain(program: &'static str) -> Self {
+    pub(crate) fn plain(program: &'static str) -> Self {
         Self { program, attach_btf_id: None, filter: None }
     }
 }
 
 /// The object with its maps created.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(crate) struct Object {
     code: aya_obj::Object,
     maps: BTreeMap<String, OwnedFd>,
     /// What is in the maps of maps.
@@ -181,7 +177,7 @@ impl Object {
     /// with the numbers of elements in `sizes` and the sizes of elements in `value_sizes`. An array of maps
     /// gets ring buffers of `inner_bytes` each. `cast` is the kernel's function that calls of
     /// [`agent_ebpf::CAST_CALL`] mean.
-    pub(super) fn create(
+    pub(crate) fn create(
         bytes: &[u8],
         globals: &[(&'static str, &[u8])],
         tables: &[FlatArray],
@@ -251,54 +247,54 @@ impl Object {
     }
 
     /// Limits what the programs record to a scope.
-    pub(super) fn set_scope(&mut self, scope: Option<Vec<Insn>>) {
+    pub(crate) fn set_scope(&mut self, scope: Option<Vec<Insn>>) {
         self.scope = scope;
     }
 
     /// The scope, as a function.
-    pub(super) fn scope(&self) -> Option<&[Insn]> {
+    pub(crate) fn scope(&self) -> Option<&[Insn]> {
         self.scope.as_deref()
     }
 
     /// What is in the maps that never change.
-    pub(super) fn constants(&self) -> &Constants {
+    pub(crate) fn constants(&self) -> &Constants {
         &self.constants
     }
 
     /// A program's code with what it asks for.
-    pub(super) fn joined(&self, code: Vec<bpf_insn>, filter: Option<&[Insn]>) -> Vec<bpf_insn> {
+    pub(crate) fn joined(&self, code: Vec<bpf_insn>, filter: Option<&[Insn]>) -> Vec<bpf_insn> {
         parts::join(code, Written { filter, scope: self.scope() }, &self.constants)
     }
 
     /// The descriptor of a map.
-    pub(super) fn map(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
+    pub(crate) fn map(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
         self.maps.get(name).map(|map| map.as_fd()).ok_or(LoadError::Missing(name))
     }
 
     /// Takes a map's descriptor out of the object; programs loaded before or after keep the map.
-    pub(super) fn take_map(&mut self, name: &'static str) -> Result<OwnedFd, LoadError> {
+    pub(crate) fn take_map(&mut self, name: &'static str) -> Result<OwnedFd, LoadError> {
         self.maps.remove(name).ok_or(LoadError::Missing(name))
     }
 
     /// Takes the descriptors of the ring buffers in an array of maps.
-    pub(super) fn take_inner(&mut self, name: &'static str) -> Result<Vec<OwnedFd>, LoadError> {
+    pub(crate) fn take_inner(&mut self, name: &'static str) -> Result<Vec<OwnedFd>, LoadError> {
         self.inner.remove(name).ok_or(LoadError::Missing(name))
     }
 
     /// Loads programs side by side. The descriptors are in the order of `programs`.
-    pub(super) fn load_all(&self, programs: &[ToLoad<'_>]) -> Result<Vec<OwnedFd>, LoadError> {
+    pub(crate) fn load_all(&self, programs: &[ToLoad<'_>]) -> Result<Vec<OwnedFd>, LoadError> {
         side_by_side(programs, |program| self.load(*program)).into_iter().collect()
     }
 
     /// The instructions of a program of the object, with the functions that it calls.
-    pub(super) fn instructions(&self, program: &'static str) -> Result<&[bpf_insn], LoadError> {
+    pub(crate) fn instructions(&self, program: &'static str) -> Result<&[bpf_insn], LoadError> {
         let definition = self.code.programs.get(program).ok_or(LoadError::Missing(program))?;
         let function = self.code.functions.get(&definition.function_key());
         Ok(&function.ok_or(LoadError::Missing(program))?.instructions)
     }
 
     /// Loads a program.
-    pub(super) fn load(&self, what: ToLoad<'_>) -> Result<OwnedFd, LoadError> {
+    pub(crate) fn load(&self, what: ToLoad<'_>) -> Result<OwnedFd, LoadError> {
         let ToLoad { program, attach_btf_id, filter } = what;
         let definition = self.code.programs.get(program).ok_or(LoadError::Missing(program))?;
         let (kind, expected_attach) = match &definition.section {
@@ -321,7 +317,7 @@ impl Object {
 }
 
 /// Gives a program to the verifier.
-pub(super) fn verify(program: &sys::Program<'_>) -> Result<OwnedFd, Refused> {
+pub(crate) fn verify(program: &sys::Program<'_>) -> Result<OwnedFd, Refused> {
     sys::load_program(program, None).or_else(|source| {
         // Only a refusal is worth the time that writing a log takes.
         let mut log = vec![0; 1 << 20];
@@ -334,16 +330,16 @@ pub(super) fn verify(program: &sys::Program<'_>) -> Result<OwnedFd, Refused> {
 
 /// A program that the kernel does not take.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(crate) struct Refused {
     /// The system's reason.
-    pub(super) source: io::Error,
+    pub(crate) source: io::Error,
     /// The end of the verifier's log, if it has written one.
-    pub(super) log: String,
+    pub(crate) log: String,
 }
 
 impl Refused {
     /// The error of a program for many events, or of one with a filter.
-    pub(super) fn of_program(self, program: &'static str, filtered: bool) -> LoadError {
+    pub(crate) fn of_program(self, program: &'static str, filtered: bool) -> LoadError {
         let Self { source, log } = self;
         if filtered {
             LoadError::Filtered { source, log }
@@ -355,7 +351,7 @@ impl Refused {
 
 /// Does `work` for each item, on all CPUs at once: the verifier takes milliseconds for a program, and works
 /// on many side by side. The results are in the order of the items.
-pub(super) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
+pub(crate) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
     let next = AtomicUsize::new(0);
     let thread = || -> Vec<(usize, R)> {

@@ -5,49 +5,20 @@ use std::ffi::CStr;
 use aya_obj::generated::bpf_insn;
 
 use super::{
-    hook::Preemption,
     insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R5, R6, R7, Relocations},
     load::{LoadError, Object},
     parts::Written,
+    preemption::Preemption,
+    relocation::{Part, Relocation},
     simplify::Constants,
 };
 
 /// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Part::Begin`] and
 /// [`Part::End`].
-pub(super) const FRAME: i16 = 64;
+pub(crate) const FRAME: i16 = 64;
 
 /// Of the helpers that the programs use, some are for programs under such a licence only.
-pub(super) const LICENSE: &CStr = c"Dual MIT/GPL";
-
-/// A function of the object that bodies call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// `fast_begin`: takes the place for a record.
-    Begin,
-    /// `fast_end`: makes the record part of the ring.
-    End,
-    /// `fast_reject`: counts an event that its filter does not take.
-    Reject,
-    /// The filter of the body's event, which is no part of the object.
-    Filter,
-    /// `graph_enter`: notes a call of a call graph.
-    GraphEnter,
-    /// `graph_start`: says that its entry is recorded.
-    GraphStart,
-    /// `graph_leave`: takes out a call that returns.
-    GraphLeave,
-}
-
-/// What an instruction needs that is known only when the program is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Relocation {
-    /// A move of an event's slot: the number of the event among those that the body records.
-    Slot(usize),
-    /// A call.
-    Call(Part),
-    /// A move of an event's id, to which the flags of `agent_ebpf::begin_flags` are added.
-    Id(usize, u32),
-}
+pub(crate) const LICENSE: &CStr = c"Dual MIT/GPL";
 
 /// A program without the parts that it calls.
 #[derive(Clone, Debug, Default)]
@@ -60,25 +31,25 @@ pub(crate) struct Body {
 
 /// An event as a body's relocations name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Recorded {
+pub(crate) struct Recorded {
     /// Its slot.
-    pub(super) slot: u32,
+    pub(crate) slot: u32,
     /// Its id.
-    pub(super) id: u16,
+    pub(crate) id: u16,
 }
 
 /// What bodies have in common. R6 is the program's context, R7 the record.
 impl Assembler {
     /// Takes the place for a record of the body's event `event`, of at most `max` bytes, to R7, and goes to
     /// `out` if there is none. R4 names another thread that the event is about, or is -1.
-    pub(super) fn begin_record(&mut self, event: usize, flags: u32, max: u32, out: Label) {
+    pub(crate) fn begin_record(&mut self, event: usize, flags: u32, max: u32, out: Label) {
         self.relocated_imm(R1, Relocation::Slot(event));
         self.relocated_imm(R2, Relocation::Id(event, flags));
         self.take_place(max, out);
     }
 
     /// The same for the event whose slot is in R1, and whose id with its flags is in R2.
-    pub(super) fn take_place(&mut self, max: u32, out: Label) {
+    pub(crate) fn take_place(&mut self, max: u32, out: Label) {
         self.load_imm(R3, max.into());
         self.address(R5, FP, -i32::from(FRAME));
         self.call(Part::Begin);
@@ -87,7 +58,7 @@ impl Assembler {
     }
 
     /// Makes the record, of as many bytes as R2 says, part of the ring.
-    pub(super) fn end_record(&mut self) {
+    pub(crate) fn end_record(&mut self) {
         self.address(R1, FP, -i32::from(FRAME));
         self.alu(Alu::Mov, R3, R6);
         self.call(Part::End);
@@ -95,7 +66,7 @@ impl Assembler {
 
     /// Asks the filter, to which R1 goes. An event that it does not take is counted, and the program goes on
     /// at `out`.
-    pub(super) fn ask_filter(&mut self, preemption: Preemption, out: Label) {
+    pub(crate) fn ask_filter(&mut self, preemption: Preemption, out: Label) {
         let open = self.label();
         self.call(Part::Filter);
         self.jump_imm(Jump::NotEqual, R0, 0, open);
@@ -110,23 +81,23 @@ impl Assembler {
 
 impl Body {
     /// A body of these instructions; `None` if a jump leads nowhere.
-    pub(super) fn new(code: Assembler) -> Option<Self> {
+    pub(crate) fn new(code: Assembler) -> Option<Self> {
         Self::with_filter(code, Vec::new())
     }
 
     /// The same with the function that it calls as [`Part::Filter`].
-    pub(super) fn with_filter(code: Assembler, filter: Vec<Insn>) -> Option<Self> {
+    pub(crate) fn with_filter(code: Assembler, filter: Vec<Insn>) -> Option<Self> {
         let (code, relocations) = code.finish()?;
         Some(Self { code, relocations, filter })
     }
 
     /// Whether it calls this part.
-    pub(super) fn calls(&self, part: Part) -> bool {
+    pub(crate) fn calls(&self, part: Part) -> bool {
         self.relocations.iter().any(|(_, relocation)| *relocation == Relocation::Call(part))
     }
 
     /// The whole program for these events.
-    pub(super) fn link(&self, events: &[Recorded], parts: &Parts<'_>) -> Result<Vec<bpf_insn>, LoadError> {
+    pub(crate) fn link(&self, events: &[Recorded], parts: &Parts<'_>) -> Result<Vec<bpf_insn>, LoadError> {
         let mut code: Vec<bpf_insn> = self.code.iter().map(|&insn| insn.into()).collect();
         let mut placed: Vec<(Part, usize)> = Vec::new();
         let event = |index: usize| events.get(index).ok_or(LoadError::Missing("event of a program"));
@@ -156,7 +127,7 @@ impl Body {
 
 /// The parts of the object.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     begin: &'a [bpf_insn],
     end: &'a [bpf_insn],
     reject: &'a [bpf_insn],
@@ -168,7 +139,7 @@ pub(super) struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    pub(super) fn of_object(object: &'a Object) -> Result<Self, LoadError> {
+    pub(crate) fn of_object(object: &'a Object) -> Result<Self, LoadError> {
         Ok(Self {
             begin: object.instructions("fast_begin")?,
             end: object.instructions("fast_end")?,
@@ -198,7 +169,7 @@ impl<'a> Parts<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::insn::R1;
+    use crate::bpf::insn::R1;
 
     #[test]
     fn a_part_that_is_called_twice_is_there_once() {

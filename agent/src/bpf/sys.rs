@@ -19,20 +19,20 @@ const BPF_LINK_CREATE: libc::c_int = 28;
 const BPF_ENABLE_STATS: libc::c_int = 32;
 const BPF_PERF_EVENT: u32 = 41;
 /// The attach types of programs of type "tracing" at the entry and the exit of a function.
-pub(super) const BPF_TRACE_FENTRY: u32 = 24;
-pub(super) const BPF_TRACE_FEXIT: u32 = 25;
+pub(crate) const BPF_TRACE_FENTRY: u32 = 24;
+pub(crate) const BPF_TRACE_FEXIT: u32 = 25;
 /// The attach types of kprobe programs that one link ties to many places (5.18, 6.6).
-pub(super) const BPF_TRACE_KPROBE_MULTI: u32 = 42;
-pub(super) const BPF_TRACE_UPROBE_MULTI: u32 = 48;
+pub(crate) const BPF_TRACE_KPROBE_MULTI: u32 = 42;
+pub(crate) const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 /// The same at entries and returns (6.10).
-pub(super) const BPF_TRACE_KPROBE_SESSION: u32 = 56;
+pub(crate) const BPF_TRACE_KPROBE_SESSION: u32 = 56;
 /// `BPF_F_KPROBE_MULTI_RETURN` and `BPF_F_UPROBE_MULTI_RETURN`.
 const MULTI_RETURN: u32 = 1;
 // include/uapi/linux/bpf.h, enum bpf_map_type.
-pub(super) const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
-pub(super) const BPF_MAP_TYPE_RINGBUF: u32 = 27;
+pub(crate) const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
+pub(crate) const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 /// The attach type of `tp_btf` programs.
-pub(super) const BPF_TRACE_RAW_TP: u32 = 23;
+pub(crate) const BPF_TRACE_RAW_TP: u32 = 23;
 const BPF_F_SLEEPABLE: u32 = 1 << 4;
 
 // include/uapi/linux/perf_event.h.
@@ -216,7 +216,7 @@ fn object_name(name: &[u8]) -> [u8; NAME_LEN] {
 
 /// What a map is created with; the fields are those of `union bpf_attr`.
 #[derive(Debug)]
-pub(super) struct MapDefinition<'a> {
+pub(crate) struct MapDefinition<'a> {
     /// `enum bpf_map_type`.
     pub kind: u32,
     /// Bytes of a key.
@@ -234,7 +234,7 @@ pub(super) struct MapDefinition<'a> {
 }
 
 /// Creates a map.
-pub(super) fn create_map(definition: &MapDefinition<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn create_map(definition: &MapDefinition<'_>) -> io::Result<OwnedFd> {
     let &MapDefinition { kind, key_size, value_size, max_entries, flags, name, inner } = definition;
     let name = object_name(name.to_bytes());
     let inner_map_fd = inner.map_or(0, |map| map.as_raw_fd() as u32);
@@ -244,7 +244,7 @@ pub(super) fn create_map(definition: &MapDefinition<'_>) -> io::Result<OwnedFd> 
 }
 
 /// Sets element `key` of an array map. `value` has the size of an element, which the caller has made sure of.
-pub(super) fn set_element(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
+pub(crate) fn set_element(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     let mut attr = MapUpdate {
         map_fd: map.as_raw_fd() as u32,
         _pad: 0,
@@ -256,12 +256,12 @@ pub(super) fn set_element(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Re
 }
 
 /// Keeps user space from changing a map.
-pub(super) fn freeze_map(map: BorrowedFd<'_>) -> io::Result<()> {
+pub(crate) fn freeze_map(map: BorrowedFd<'_>) -> io::Result<()> {
     bpf(BPF_MAP_FREEZE, &mut MapFreeze { map_fd: map.as_raw_fd() as u32 }).map(drop)
 }
 
 /// Makes the kernel measure how long programs run, as long as the result is there.
-pub(super) fn enable_run_times() -> io::Result<OwnedFd> {
+pub(crate) fn enable_run_times() -> io::Result<OwnedFd> {
     /// `union bpf_attr` as `BPF_ENABLE_STATS` reads it; 0 is `BPF_STATS_RUN_TIME`.
     #[repr(C)]
     struct EnableStats {
@@ -271,7 +271,7 @@ pub(super) fn enable_run_times() -> io::Result<OwnedFd> {
 }
 
 /// A number that the kernel tells of a program in its descriptor's `fdinfo`.
-pub(super) fn told_of_program(program: BorrowedFd<'_>, key: &str) -> Option<u64> {
+pub(crate) fn told_of_program(program: BorrowedFd<'_>, key: &str) -> Option<u64> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", program.as_raw_fd())).ok()?;
     let line = info.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
     line.trim().parse().ok()
@@ -280,7 +280,7 @@ pub(super) fn told_of_program(program: BorrowedFd<'_>, key: &str) -> Option<u64>
 /// Program types (`enum bpf_prog_type`).
 #[derive(Clone, Copy, Debug)]
 #[repr(u32)]
-pub(super) enum ProgramKind {
+pub(crate) enum ProgramKind {
     /// Kprobes and uprobes.
     Kprobe = 2,
     Tracepoint = 5,
@@ -291,7 +291,7 @@ pub(super) enum ProgramKind {
 
 /// A program for the verifier.
 #[derive(Debug)]
-pub(super) struct Program<'a> {
+pub(crate) struct Program<'a> {
     pub kind: ProgramKind,
     /// Shown by tools; cut to 15 bytes.
     pub name: &'a str,
@@ -306,7 +306,7 @@ pub(super) struct Program<'a> {
 }
 
 /// Gives a program to the verifier, which writes down what it did if it gets a `log` to write to.
-pub(super) fn load_program(program: &Program<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+pub(crate) fn load_program(program: &Program<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
     let mut attr = ProgLoad {
         kind: program.kind as u32,
         insn_cnt: program.instructions.len() as u32,
@@ -337,7 +337,7 @@ pub(super) fn load_program(program: &Program<'_>, log: Option<&mut [u8]>) -> io:
 /// It belongs to the calling thread only and is not enabled: a program attached through it runs for
 /// everybody, but the event itself never counts, so that the program's "do not hide" return value costs
 /// nothing.
-pub(super) fn open_tracepoint(id: u16) -> io::Result<OwnedFd> {
+pub(crate) fn open_tracepoint(id: u16) -> io::Result<OwnedFd> {
     let mut attr = PerfEventAttr {
         kind: PERF_TYPE_TRACEPOINT,
         size: size_of::<PerfEventAttr>() as u32,
@@ -350,7 +350,7 @@ pub(super) fn open_tracepoint(id: u16) -> io::Result<OwnedFd> {
 }
 
 /// Opens a counter of everything that happens on `cpu`.
-pub(super) fn open_counter(kind: u32, config: u64, cpu: u32) -> io::Result<OwnedFd> {
+pub(crate) fn open_counter(kind: u32, config: u64, cpu: u32) -> io::Result<OwnedFd> {
     let mut attr =
         PerfEventAttr { kind, size: size_of::<PerfEventAttr>() as u32, config, ..PerfEventAttr::default() };
     let everybody = -1;
@@ -359,7 +359,7 @@ pub(super) fn open_counter(kind: u32, config: u64, cpu: u32) -> io::Result<Owned
 
 /// Opens an event that never counts and announces what the processes on `cpu` map as code, and which are
 /// created. Its descriptor is readable when `watermark` bytes wait.
-pub(super) fn open_mapping_events(cpu: u32, watermark: u32) -> io::Result<OwnedFd> {
+pub(crate) fn open_mapping_events(cpu: u32, watermark: u32) -> io::Result<OwnedFd> {
     let flags = PERF_ATTR_MMAP | PERF_ATTR_MMAP2 | PERF_ATTR_TASK | PERF_ATTR_WATERMARK;
     let open = |flags| {
         let mut attr = PerfEventAttr {
@@ -389,7 +389,7 @@ fn open_event(attr: &mut PerfEventAttr, thread: libc::c_int, cpu: libc::c_int) -
 
 /// A kprobe or uprobe as `perf_event_attr` describes it (include/uapi/linux/perf_event.h).
 #[derive(Debug)]
-pub(super) struct ProbeEvent<'a> {
+pub(crate) struct ProbeEvent<'a> {
     /// Number of the perf unit (`/sys/bus/event_source/devices/{kprobe,uprobe}/type`).
     pub kind: u32,
     /// Flags, and the file offset of a reference counter, as the unit's `format` places them.
@@ -400,7 +400,7 @@ pub(super) struct ProbeEvent<'a> {
 
 /// Where a [`ProbeEvent`] is.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ProbePlace<'a> {
+pub(crate) enum ProbePlace<'a> {
     /// `kprobe_func` or `uprobe_path`, and `probe_offset`.
     Named(&'a CStr, u64),
     /// `kprobe_addr`, which is what `probe_offset` is where `kprobe_func` is 0 (`perf_kprobe_init`,
@@ -410,7 +410,7 @@ pub(super) enum ProbePlace<'a> {
 
 /// Opens a perf event for a probe of its own, as a handle to attach a program to. It is not enabled, and so
 /// counts nothing.
-pub(super) fn open_probe(probe: &ProbeEvent<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn open_probe(probe: &ProbeEvent<'_>) -> io::Result<OwnedFd> {
     let (config1, config2) = match probe.place {
         ProbePlace::Named(name, offset) => (name.as_ptr() as u64, offset),
         ProbePlace::Address(address) => (0, address),
@@ -431,7 +431,7 @@ pub(super) fn open_probe(probe: &ProbeEvent<'_>) -> io::Result<OwnedFd> {
 
 /// At which end of functions a program is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FunctionEnd {
+pub(crate) enum FunctionEnd {
     Entry,
     Return,
     /// A session.
@@ -439,7 +439,7 @@ pub(super) enum FunctionEnd {
 }
 
 /// Attaches a program to many functions of the kernel, by their addresses.
-pub(super) fn link_kprobes(
+pub(crate) fn link_kprobes(
     program: BorrowedFd<'_>,
     addresses: &[u64],
     end: FunctionEnd,
@@ -461,7 +461,7 @@ pub(super) fn link_kprobes(
 
 /// Attaches a program to many places of a file. `reference_counters` is empty or as long as `offsets`, which
 /// the caller has made sure of.
-pub(super) fn link_uprobes(
+pub(crate) fn link_uprobes(
     program: BorrowedFd<'_>,
     path: &CStr,
     offsets: &[u64],
@@ -491,7 +491,7 @@ pub(super) fn link_uprobes(
 
 /// Attaches `program` to a perf event with a cookie (5.15 and later). The link holds the event, so its
 /// descriptor may be closed.
-pub(super) fn link_perf_event(
+pub(crate) fn link_perf_event(
     program: BorrowedFd<'_>,
     event: BorrowedFd<'_>,
     cookie: u64,
@@ -507,20 +507,20 @@ pub(super) fn link_perf_event(
 }
 
 /// Attaches a program of type "tracing" to the tracepoint that it was loaded for.
-pub(super) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+pub(crate) fn attach_tracing(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let mut attr = RawTracepointOpen { name: 0, prog_fd: program.as_raw_fd() as u32, _pad: 0 };
     bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr).map(owned)
 }
 
 /// Attaches a raw tracepoint program to the tracepoint `name`.
-pub(super) fn open_raw_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+pub(crate) fn open_raw_tracepoint(program: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     let mut attr =
         RawTracepointOpen { name: name.as_ptr() as u64, prog_fd: program.as_raw_fd() as u32, _pad: 0 };
     bpf(BPF_RAW_TRACEPOINT_OPEN, &mut attr).map(owned)
 }
 
 /// Runs a raw tracepoint program once with this argument, on any CPU, and gives its return value.
-pub(super) fn run_with(program: BorrowedFd<'_>, argument: u64) -> io::Result<i32> {
+pub(crate) fn run_with(program: BorrowedFd<'_>, argument: u64) -> io::Result<i32> {
     let mut attr = TestRun {
         prog_fd: program.as_raw_fd() as u32,
         ctx_size_in: size_of::<u64>() as u32,

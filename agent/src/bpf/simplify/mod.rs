@@ -29,7 +29,7 @@ use self::stack::Stack;
 use super::insn::{EXIT, GOTO, Insn, LD_IMM64};
 
 /// The content of a map that never changes, by the map's descriptor.
-pub(super) type Constants = Vec<(i32, Vec<u8>)>;
+pub(crate) type Constants = Vec<(i32, Vec<u8>)>;
 
 const REGISTERS: usize = 11;
 
@@ -53,7 +53,7 @@ impl Next {
 }
 
 /// Simplifies a program, whose functions follow one another, the main one first.
-pub(super) fn simplify(code: Vec<bpf_insn>, constants: &Constants) -> Vec<bpf_insn> {
+pub(crate) fn simplify(code: Vec<bpf_insn>, constants: &Constants) -> Vec<bpf_insn> {
     let insns = code.iter().map(|insn| Insn::from(*insn)).collect();
     match Program::new(insns, constants).simplify() {
         Some(simple) => simple.into_iter().map(bpf_insn::from).collect(),

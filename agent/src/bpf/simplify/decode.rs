@@ -1,6 +1,6 @@
 //! What the parts of an instruction mean (Documentation/bpf/standardization/instruction-set.rst).
 
-use super::super::insn::{ALU64, Alu, CALL, EXIT, GOTO, Insn, LD_IMM64, PSEUDO_CALL, X};
+use crate::bpf::insn::{ALU64, Alu, CALL, EXIT, GOTO, Insn, LD_IMM64, PSEUDO_CALL, X};
 
 // Classes of instructions.
 pub(super) const LDX: u8 = 1;

@@ -5,7 +5,7 @@ use super::{
     decode::{ALU32, JMP32, MOV, PSEUDO_FUNC},
     *,
 };
-use crate::probe::insn::{ALU64, Alu, CALL, PSEUDO_CALL, PSEUDO_MAP_VALUE, X};
+use crate::bpf::insn::{ALU64, Alu, CALL, PSEUDO_CALL, PSEUDO_MAP_VALUE, X};
 
 /// `main` of a program, run: R0 at its end. Memory is a map of constants, and 64 bytes of stack.
 fn run(code: &[Insn], constants: &Constants, context: u64) -> u64 {

@@ -1,0 +1,31 @@
+//! eBPF programs and maps, whatever they are for: written, simplified, loaded.
+//!
+//! aya-obj parses and relocates the object of `agent-ebpf`; creating its maps and loading its programs is done
+//! here.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `sys` | the system calls: bpf(2) and perf_event_open(2) |
+//! | `unit` | the perf units that make probes |
+//! | `insn` | instructions, and an assembler |
+//! | `relocation` | what instructions leave open until they are loaded |
+//! | `program` | programs that are compiled at the start, and the parts of the object that they call |
+//! | `preemption` | how these deal with preemption |
+//! | `parts` | code that is written at the start, put into the object's programs |
+//! | `simplify` | programs without what the constants of a recording make superfluous |
+//! | `load` | the object: its maps created, its programs given to the verifier |
+//!
+//! Nothing here knows of events, of what a user asks for, or where a program goes: `compile` and `attach` do.
+
+pub(crate) mod insn;
+pub(crate) mod load;
+mod parts;
+pub(crate) mod preemption;
+pub(crate) mod program;
+pub(crate) mod relocation;
+mod simplify;
+pub(crate) mod sys;
+pub(crate) mod unit;
+
+pub use load::LoadError;
+pub use preemption::PreemptionGuard;

@@ -1,0 +1,31 @@
+//! What instructions of a program that is compiled at the start leave open until it is loaded.
+
+/// A function of the object that bodies call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// `fast_begin`: takes the place for a record.
+    Begin,
+    /// `fast_end`: makes the record part of the ring.
+    End,
+    /// `fast_reject`: counts an event that its filter does not take.
+    Reject,
+    /// The filter of the body's event, which is no part of the object.
+    Filter,
+    /// `graph_enter`: notes a call of a call graph.
+    GraphEnter,
+    /// `graph_start`: says that its entry is recorded.
+    GraphStart,
+    /// `graph_leave`: takes out a call that returns.
+    GraphLeave,
+}
+
+/// What an instruction needs that is known only when the program is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Relocation {
+    /// A move of an event's slot: the number of the event among those that the body records.
+    Slot(usize),
+    /// A call.
+    Call(Part),
+    /// A move of an event's id, to which the flags of `agent_ebpf::begin_flags` are added.
+    Id(usize, u32),
+}
