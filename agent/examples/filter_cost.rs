@@ -7,6 +7,7 @@
 use std::error::Error;
 
 use tracer_agent::{
+    attach::trial::Trial,
     event::{
         EventTable,
         filter::{Dialect, Filter, ResolveOptions},
@@ -14,7 +15,7 @@ use tracer_agent::{
         symbols::NoNames,
     },
     kernel::{btf::Btf, clock::TraceClock},
-    probe::filter::{Facts, Program, Trial},
+    probe::filter::{Facts, Program},
 };
 
 /// Runs of a filter in a batch, and batches. The fastest batch counts: what else the machine does only makes them slower.

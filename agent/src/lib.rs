@@ -13,7 +13,8 @@
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
 //! | `elf` | what a binary of user space offers to probes: functions, USDT markers | no |
 //! | `bpf` | eBPF programs and maps, whatever they are for: written, simplified, loaded | yes |
-//! | `probe` | attaching eBPF programs to the kernel's hooks | yes |
+//! | `probe` | programs and events out of what a user asks for | yes |
+//! | `attach` | programs in the kernel: loaded, attached, detached | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
 //!
@@ -51,6 +52,8 @@ pub mod report;
 pub mod terminal;
 pub mod tracedat;
 
+#[cfg(feature = "record")]
+pub mod attach;
 #[cfg(feature = "record")]
 pub mod bpf;
 #[cfg(feature = "record")]

@@ -9,7 +9,10 @@ use tracer_agent::event::record::Machine;
 use tracer_agent::event::symbols::{NoNames, NoSymbols};
 use tracer_agent::kernel::btf::Btf;
 use tracer_agent::kernel::clock::TraceClock;
-use tracer_agent::probe::filter::{Facts, Program, Trial, Uncompiled};
+use tracer_agent::{
+    attach::trial::Trial,
+    probe::filter::{Facts, Program, Uncompiled},
+};
 
 const FILTERS: usize = 300;
 const RECORDS: usize = 60;

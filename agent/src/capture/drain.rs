@@ -28,7 +28,7 @@ use super::{
     spool::{CpuSpool, SpoolTotals},
 };
 use crate::{
-    probe::{NameStream, WakeStream},
+    attach::{NameStream, WakeStream},
     ring::{CpuRing, Rings},
     tracedat::{ChunkCompressor, Compression, Endian, layout},
 };

@@ -27,7 +27,7 @@ use crate::{
         fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch, StringLimit, strings},
         filter::{Facts, Program, Uncompiled, constant},
         plan::{ProbeEvent, ProbePlan},
-        tracepoint::{SlotError, plan_slot},
+        slot::{SlotError, plan_slot},
     },
 };
 

@@ -6,10 +6,10 @@ use agent_ebpf::EventSlot;
 
 use super::Manifest;
 use crate::{
+    attach::KernelLayout,
     kernel::clock::TraceClock,
     output::Output,
     probe::{
-        KernelLayout,
         context::Counters,
         fast::{Hooks, Lane, StringLimit},
         filter,

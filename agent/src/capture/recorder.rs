@@ -22,18 +22,21 @@ use super::{
     user_symbols::MappingReader,
 };
 use crate::{
+    attach::{
+        Attachment, ProbeError, ProbeToAttach, ProgramOptions, Programs,
+        detach::{AttachTurn, detach_in_background},
+        fast::FastLinks,
+        hook::HookLinks,
+        tasks, tracepoint,
+    },
     bpf::LoadError,
     kernel::{clock::TraceClock, proc},
     output::Output,
     probe::{
-        ProbeError, ProbeToAttach, ProgramOptions, Programs,
-        detach::{AttachTurn, detach_in_background},
-        fast::{FastLinks, Lane, StackKind},
+        fast::{Lane, StackKind},
         filter::Uncompiled,
-        hook::{HookLinks, HookProgram},
+        hook::HookProgram,
         scope::Scope,
-        tasks,
-        tracepoint::{self, Attachment},
     },
     ring::{Control, Rings},
     tracedat::{Cmdlines, Compression},

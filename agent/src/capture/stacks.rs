@@ -12,7 +12,7 @@ use crate::{
     },
     probe::{
         fast::{Lane, StackKind},
-        tracepoint::plan_slot,
+        slot::plan_slot,
     },
 };
 

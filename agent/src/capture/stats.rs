@@ -6,7 +6,7 @@ use agent_ebpf::LossCause;
 
 use super::spool::SpoolTotals;
 use crate::{
-    probe::RecursionMisses,
+    attach::RecursionMisses,
     tracedat::ledger::{
         self, Covered, Ledger, LedgerCpu, LedgerEvent, LedgerProgram, Losses, Missing, Recovered,
     },

@@ -3,12 +3,12 @@
 use std::io::{self, Write};
 
 use crate::{
+    attach::{Outcome, Surveyed, support::check_support, survey},
     kernel::{
         btf::Btf,
         features::{Check, CheckId, Features, Need, Status},
         tracefs::Tracefs,
     },
-    probe::{Outcome, Surveyed, survey, typed::check_support},
     terminal,
 };
 

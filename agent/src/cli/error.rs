@@ -5,6 +5,7 @@ use std::{fmt::Display, io, path::PathBuf};
 use super::{command::CommandError, exit::ExitCode, info::InfoError, list::ListError, report::ReportError};
 use crate::{
     analysis::AnalysisError,
+    attach::ProbeError,
     bpf::LoadError,
     capture::{CaptureError, FinishError, PlanError},
     export::ExportError,
@@ -13,7 +14,7 @@ use crate::{
         privileges::{Capabilities, Capability},
         tracefs::TracefsError,
     },
-    probe::{ProbeError, dynamic::DynamicError},
+    probe::dynamic::DynamicError,
     reason,
     tracedat::{reader::ReadError, rewrite::RewriteError},
 };

@@ -10,6 +10,7 @@ use rustix::{
 
 use super::{CliError, record::RecordArgs, record_scope::OptionRules, substitutes};
 use crate::{
+    attach::KernelLayout,
     capture::{
         CaptureOptions, EventPlan, KernelConstants, Lanes, Manifest, RING_PAGES_MIN, Symbols, TaskFilter,
         UnusableFormat, Wanted,
@@ -25,7 +26,6 @@ use crate::{
     },
     output::Output,
     probe::{
-        KernelLayout,
         context::Counters,
         fast::{FastLane, LaneChoice},
         filter::Facts,

@@ -9,35 +9,32 @@
 //! records of system calls are laid out in their own way: both take the object's program, which copies with a
 //! helper.
 
-use std::os::fd::OwnedFd;
-
 use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, begin_flags, slot_flags};
 
 use super::shape::COMMON_LEN;
 use crate::bpf::{
     insn::{Alu, Assembler, Insn, Jump, R0, R1, R2, R4, R6, R7, R9},
-    load::{LoadError, Object, ToLoad, verify},
+    load::LoadError,
     preemption::Preemption,
-    program::{Body, LICENSE, Parts},
+    program::Body,
     relocation::Part,
-    sys,
 };
 
 /// The object's program for every event.
-const ANY: &str = "generic_event";
+pub(crate) const ANY: &str = "generic_event";
 /// include/uapi/linux/bpf.h, `enum bpf_func_id`.
 const GET_ATTACH_COOKIE: i32 = 174;
 /// Where a cookie has the event's id; the slot is in the lower half.
 const COOKIE_ID_SHIFT: i32 = 32;
 
 /// What a program gets to know of the event that it is attached to.
-pub(super) fn cookie(slot: u32, id: u16) -> u64 {
+pub(crate) fn cookie(slot: u32, id: u16) -> u64 {
     u64::from(slot) | u64::from(id) << COOKIE_ID_SHIFT
 }
 
 /// A program for all events that are alike to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct GenericProgram {
+pub(crate) struct GenericProgram {
     /// `None` for the object's.
     shape: Option<Shape>,
     /// The filter of the events, a function that gets the context.
@@ -59,7 +56,7 @@ struct Shape {
 
 impl GenericProgram {
     /// The program for the event of this copying plan.
-    pub(super) fn of(plan: &EventSlot, filter: Option<&[Insn]>) -> Self {
+    pub(crate) fn of(plan: &EventSlot, filter: Option<&[Insn]>) -> Self {
         let is_plain = plan.dynamic_len == 0
             && plan.flags & (slot_flags::SYSCALL | slot_flags::LAZY_COUNT) == 0
             && u32::from(plan.fields_end) > COMMON_LEN
@@ -74,33 +71,24 @@ impl GenericProgram {
     }
 
     /// The one that suits every event, with the same filter; `None` if this is it.
-    pub(super) fn without_shape(&self) -> Option<Self> {
+    pub(crate) fn without_shape(&self) -> Option<Self> {
         self.shape.map(|_| Self { shape: None, filter: self.filter.clone() })
     }
 
     /// What tools call it.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.shape.map_or_else(|| ANY.to_owned(), |shape| format!("{ANY}_{}", shape.fields_end))
     }
 
-    /// Gives it to the verifier.
-    pub(super) fn load(&self, object: &Object) -> Result<OwnedFd, LoadError> {
-        let filter = self.filter.as_deref();
-        let Some(shape) = self.shape else {
-            return object.load(ToLoad { filter, ..ToLoad::plain(ANY) });
-        };
-        let name = self.name();
-        let body = shape.body(filter).ok_or(LoadError::Missing("place in a program"))?;
-        let to_load = sys::Program {
-            kind: sys::ProgramKind::Tracepoint,
-            name: &name,
-            license: LICENSE,
-            instructions: &body.link(&[], &Parts::of_object(object)?)?,
-            expected_attach: 0,
-            attach_btf_id: 0,
-            sleepable: false,
-        };
-        verify(&to_load).map_err(|refused| refused.of_program(ANY, filter.is_some()))
+    /// The function that gets the context and says whether the record is wanted.
+    pub(crate) fn filter(&self) -> Option<&[Insn]> {
+        self.filter.as_deref()
+    }
+
+    /// The program that is made for it; `None` if it is the object's.
+    pub(crate) fn body(&self) -> Result<Option<Body>, LoadError> {
+        let Some(shape) = self.shape else { return Ok(None) };
+        shape.body(self.filter()).map(Some).ok_or(LoadError::Missing("place in a program"))
     }
 }
 
@@ -153,19 +141,19 @@ fn slot(code: &mut Assembler) {
 
 /// What programs at tracepoints tell `fast_begin`: the context leads to the registers of the tracepoint's
 /// caller, where stacks begin.
-pub(super) fn begin_flags_at_tracepoint() -> u32 {
+pub(crate) fn begin_flags_at_tracepoint() -> u32 {
     Preemption::Off.begin_flags() | begin_flags::REGISTERS
 }
 
 /// What programs tell `fast_begin` of an event that is a switch of threads: the kernel has interrupts off
 /// then (`__schedule`, kernel/sched/core.c).
-pub(super) fn switch_flags(plan: &EventSlot) -> u32 {
+pub(crate) fn switch_flags(plan: &EventSlot) -> u32 {
     if plan.flags & slot_flags::SWITCH == 0 { 0 } else { begin_flags::SWITCH | begin_flags::IRQS_OFF }
 }
 
 /// Copies what is after the common fields up to `end` from the context at R6 to the record at R7, and fills
 /// it with zeros up to `padded_end`. Takes R1.
-pub(super) fn copy_fields(code: &mut Assembler, end: u32, padded_end: u32) {
+pub(crate) fn copy_fields(code: &mut Assembler, end: u32, padded_end: u32) {
     // First, so that a copy which ends inside of a word is written over it.
     for word in (end.max(COMMON_LEN) / 4 * 4..padded_end.next_multiple_of(4)).step_by(4) {
         code.store_imm(4, R7, word as i16, 0);

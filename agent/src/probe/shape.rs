@@ -28,7 +28,7 @@ pub struct ShapeField {
 
 impl ShapeField {
     /// The field's line in a format.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let Self { declaration, offset, size, signed } = self;
         format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{};\n", u8::from(*signed))
     }

@@ -15,9 +15,9 @@ use std::{
 };
 
 use crate::{
+    attach::mappings::{Mapped, MappingEvent},
     elf::hex,
     kernel::proc::CodeMapping,
-    probe::mappings::{Mapped, MappingEvent},
 };
 
 /// How many generations of processes that do nothing but create the next are followed back.

@@ -23,9 +23,10 @@ use super::{
     spool::SegmentFile,
 };
 use crate::{
+    attach::mappings::MappingEvents,
     event::Format,
     kernel::proc,
-    probe::{fast::StackKind, mappings::MappingEvents},
+    probe::fast::StackKind,
     tracedat::{
         Endian,
         page::{EventCursor, HEADER_LEN, PageHeader},

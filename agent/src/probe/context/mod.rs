@@ -36,7 +36,7 @@ const PROBE_READ_KERNEL: i32 = 113;
 const CURRENT_CPU: i64 = 0xffff_ffff;
 
 /// Stack that the code of contexts needs: `struct bpf_perf_event_value`.
-pub(in crate::probe) const SCRATCH: i16 = 24;
+pub(crate) const SCRATCH: i16 = 24;
 
 /// One context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,7 +142,7 @@ pub struct Placed {
     /// Where they begin.
     from: u32,
     /// The byte after the last one.
-    pub(in crate::probe) end: u32,
+    pub(crate) end: u32,
     counters: Option<Arc<Counters>>,
     task: TaskOffsets,
 }
@@ -216,22 +216,22 @@ impl Contexts {
 
 impl Placed {
     /// Whether there is none.
-    pub(in crate::probe) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.fields.is_empty()
     }
 
     /// Bytes that they take.
-    pub(in crate::probe) fn bytes(&self) -> u32 {
+    pub(crate) fn bytes(&self) -> u32 {
         self.end - self.from
     }
 
     /// Whether there is a counter among them.
-    pub(in crate::probe) fn has_counters(&self) -> bool {
+    pub(crate) fn has_counters(&self) -> bool {
         self.fields.iter().any(|(context, _)| matches!(context, Context::Perf(_)))
     }
 
     /// Whether a field of this name is one of them.
-    pub(in crate::probe) fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|(context, _)| context.field() == name)
     }
 
@@ -245,14 +245,14 @@ impl Placed {
     }
 
     /// Adds the fields to an event of our own.
-    pub(in crate::probe) fn extend(&self, shape: &mut EventShape) {
+    pub(crate) fn extend(&self, shape: &mut EventShape) {
         shape.fields.extend(self.shape_fields());
         shape.print_fmt = self.print_fmt(&shape.print_fmt);
     }
 
     /// Code that writes the fields into the record at R7. It takes R0 to R5, and [`SCRATCH`] bytes of the
     /// stack at `scratch`.
-    pub(in crate::probe) fn write(&self, code: &mut Assembler, scratch: i16) {
+    pub(crate) fn write(&self, code: &mut Assembler, scratch: i16) {
         for (context, at) in &self.fields {
             let at = *at as i16;
             match context {

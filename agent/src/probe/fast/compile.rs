@@ -34,7 +34,7 @@ use crate::{
     probe::{
         context::{Placed, SCRATCH},
         filter,
-        tracepoint::LAZY_COUNT,
+        slot::LAZY_COUNT,
     },
 };
 
@@ -66,7 +66,7 @@ const HELPER_GET_FUNC_IP: i32 = 173;
 
 /// What programs of different kinds do differently.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::probe) struct Rules {
+pub(crate) struct Rules {
     /// The longest record.
     record_max: u32,
     preemption: Preemption,
@@ -90,7 +90,7 @@ impl Rules {
     };
 
     /// Those of typed probes, whose records are like the kernel's probes': `(fault)`.
-    pub(in crate::probe) fn typed(preemption: Preemption) -> Self {
+    pub(crate) fn typed(preemption: Preemption) -> Self {
         Self {
             record_max: SIDE_RECORD_MAX as u32 / 2,
             preemption,
@@ -152,7 +152,7 @@ const TRUSTED_SINCE: KernelVersion = KernelVersion::new(6, 2, 0);
 
 /// How members are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::probe) enum Access {
+pub(crate) enum Access {
     /// By loads that the verifier checks against the kernel's types, through pointers that were cast by this function of the kernel
     /// (its number in BTF).
     Direct(Option<TypeId>),
@@ -162,7 +162,7 @@ pub(in crate::probe) enum Access {
 
 impl Access {
     /// How the programs of this kernel, whose type information `btf` is, read members.
-    pub(in crate::probe) fn of_kernel(btf: &Btf) -> Self {
+    pub(crate) fn of_kernel(btf: &Btf) -> Self {
         match btf.function("bpf_rdonly_cast") {
             Ok(cast) => Self::Direct(Some(cast)),
             Err(_) if KernelVersion::running().is_some_and(|running| running < TRUSTED_SINCE) => {
@@ -186,32 +186,32 @@ enum Staged {
 
 /// A filter of an event's records.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::probe) struct Asked<'a> {
+pub(crate) struct Asked<'a> {
     /// The filter.
-    pub(in crate::probe) program: &'a filter::Program,
+    pub(crate) program: &'a filter::Program,
     /// The fields that it looks at, as it finds them; `None` if they are where the record has them.
-    pub(in crate::probe) apart: Option<&'a Format>,
+    pub(crate) apart: Option<&'a Format>,
 }
 
 /// What an event's program has beside its description.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::probe) struct Extras<'a> {
+pub(crate) struct Extras<'a> {
     /// Which records are wanted.
-    pub(in crate::probe) filter: Option<Asked<'a>>,
+    pub(crate) filter: Option<Asked<'a>>,
     /// Fields of the format that are not described.
-    pub(in crate::probe) contexts: &'a Placed,
+    pub(crate) contexts: &'a Placed,
 }
 
 /// The kernel's types by name. Looking for one in BTF takes a walk through all of them, and the same few are asked for again and
 /// again.
 #[derive(Debug)]
-pub(in crate::probe) struct TypeNames<'a> {
+pub(crate) struct TypeNames<'a> {
     btf: &'a Btf,
     known: RefCell<HashMap<String, Option<TypeId>>>,
 }
 
 impl<'a> TypeNames<'a> {
-    pub(in crate::probe) fn new(btf: &'a Btf) -> Self {
+    pub(crate) fn new(btf: &'a Btf) -> Self {
         Self { btf, known: RefCell::default() }
     }
 
@@ -232,7 +232,7 @@ impl<'a> TypeNames<'a> {
 }
 
 /// Compiles an event.
-pub(in crate::probe) fn compile(
+pub(crate) fn compile(
     definition: &Definition<'_>,
     args: &[TypeId],
     format: &Format,

@@ -22,26 +22,26 @@
 
 /// An event's description.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::probe) struct Definition<'t> {
+pub(crate) struct Definition<'t> {
     /// Events that are alike, by their names, which are those of their tracepoints too.
-    pub(in crate::probe) names: Vec<&'t str>,
+    pub(crate) names: Vec<&'t str>,
     /// Names of the tracepoint's arguments.
-    pub(in crate::probe) args: Vec<&'t str>,
+    pub(crate) args: Vec<&'t str>,
     /// The other thread.
-    pub(in crate::probe) about: Option<Expr<'t>>,
+    pub(crate) about: Option<Expr<'t>>,
     /// Whether the CPU goes from the current thread to the other one.
-    pub(in crate::probe) is_switch: bool,
+    pub(crate) is_switch: bool,
     /// What must exist.
-    pub(in crate::probe) needs: Vec<Expr<'t>>,
+    pub(crate) needs: Vec<Expr<'t>>,
     /// Named values, in order.
-    pub(in crate::probe) lets: Vec<(&'t str, Expr<'t>)>,
+    pub(crate) lets: Vec<(&'t str, Expr<'t>)>,
     /// Fields.
-    pub(in crate::probe) fields: Vec<(&'t str, Expr<'t>)>,
+    pub(crate) fields: Vec<(&'t str, Expr<'t>)>,
 }
 
 /// A binary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::probe) enum Op {
+pub(crate) enum Op {
     Mul,
     Div,
     Mod,
@@ -64,7 +64,7 @@ pub(in crate::probe) enum Op {
 
 /// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::probe) enum Expr<'t> {
+pub(crate) enum Expr<'t> {
     Number(i64),
     Name(&'t str),
     /// `.` (false) or `->` (true).
@@ -211,9 +211,9 @@ fn put_in<'t>(body: &Expr<'t>, params: &[&str], args: &[Expr<'t>]) -> Expr<'t> {
 
 /// What is wrong with an expression, and where, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::probe) struct ExprError {
-    pub(in crate::probe) at: usize,
-    pub(in crate::probe) what: String,
+pub(crate) struct ExprError {
+    pub(crate) at: usize,
+    pub(crate) what: String,
 }
 
 /// Tokens of an expression: more than anybody writes.
@@ -292,7 +292,7 @@ fn number(word: &str) -> Result<i64, String> {
 }
 
 /// Reads an expression.
-pub(in crate::probe) fn expression(text: &str) -> Result<Expr<'_>, ExprError> {
+pub(crate) fn expression(text: &str) -> Result<Expr<'_>, ExprError> {
     joined(&[text], &[])
 }
 

@@ -12,19 +12,15 @@
 //! | `compile` | from a description to instructions |
 //! | `syscalls` | system calls, which have programs of their own |
 //! | `strings` | the strings that these are given |
-//! | `load` | putting programs together, loading and attaching them |
 
-pub(in crate::probe) mod compile;
-pub(in crate::probe) mod language;
-mod load;
+pub(crate) mod compile;
+pub(crate) mod language;
 pub(crate) mod strings;
 mod syscalls;
 
 use std::collections::HashMap;
 
 pub use compile::Mismatch;
-pub(in crate::probe) use load::Loader;
-pub use load::{FastError, FastLinks};
 pub use strings::StringLimit;
 pub(crate) use syscalls::Table;
 pub use syscalls::{Call, Hooks};

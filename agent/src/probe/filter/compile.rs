@@ -47,7 +47,7 @@ pub(super) fn compile(test: &Test, id: u16, facts: &Facts, text_max: u32) -> Res
 }
 
 /// A function that is being written.
-pub(in crate::probe) struct Emitter<'a> {
+pub(crate) struct Emitter<'a> {
     pub(super) code: Assembler,
     id: u16,
     facts: &'a Facts,
@@ -59,29 +59,29 @@ pub(in crate::probe) struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    pub(in crate::probe) fn new(id: u16, facts: &'a Facts, text_max: u32, room: u32) -> Self {
+    pub(crate) fn new(id: u16, facts: &'a Facts, text_max: u32, room: u32) -> Self {
         let mut code = Assembler::default();
         code.alu(Alu::Mov, R6, R1);
         Self { code, id, facts, text_max, room, reads: BTreeSet::new() }
     }
 
     /// A place to jump to.
-    pub(in crate::probe) fn label(&mut self) -> Label {
+    pub(crate) fn label(&mut self) -> Label {
         self.code.label()
     }
 
     /// Puts a place here.
-    pub(in crate::probe) fn place(&mut self, label: Label) {
+    pub(crate) fn place(&mut self, label: Label) {
         self.code.place(label);
     }
 
     /// Goes on at another place.
-    pub(in crate::probe) fn goto(&mut self, label: Label) {
+    pub(crate) fn goto(&mut self, label: Label) {
         self.code.goto(label);
     }
 
     /// Ends the function: what gets to `yes` gives 1.
-    pub(in crate::probe) fn finish(mut self, yes: Label, no: Label) -> Result<Program, Uncompiled> {
+    pub(crate) fn finish(mut self, yes: Label, no: Label) -> Result<Program, Uncompiled> {
         self.code.place(yes);
         self.code.load_imm(R0, 1);
         self.code.exit();
@@ -93,7 +93,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Goes to `yes` if the condition holds, else to `no`.
-    pub(in crate::probe) fn test(&mut self, test: &Test, yes: Label, no: Label) -> Result<(), Uncompiled> {
+    pub(crate) fn test(&mut self, test: &Test, yes: Label, no: Label) -> Result<(), Uncompiled> {
         match test {
             Test::Const(value) => self.code.goto(if *value { yes } else { no }),
             Test::All(tests) => {
@@ -358,7 +358,7 @@ impl<'a> Emitter<'a> {
 
     /// Goes to `yes` if the current thread's control group is the one with this number at this level of the
     /// hierarchy, or below it.
-    pub(in crate::probe) fn in_cgroup(&mut self, id: u64, level: u32, yes: Label) {
+    pub(crate) fn in_cgroup(&mut self, id: u64, level: u32, yes: Label) {
         self.code.load_imm(R1, level.into());
         self.code.call_helper(GET_CURRENT_ANCESTOR_CGROUP_ID);
         self.code.load_imm(R1, id.cast_signed());

@@ -15,17 +15,14 @@
 //! | `compile` | conditions and numbers |
 //! | `text` | texts, wildcards |
 //! | `probe` | filters of probes |
-//! | `trial` | a filter on records from elsewhere |
 
 mod compile;
 mod probe;
 mod text;
-mod trial;
 
-pub(in crate::probe) use compile::Emitter;
-pub(in crate::probe) use probe::STAGE_MAX;
+pub(crate) use compile::Emitter;
+pub(crate) use probe::STAGE_MAX;
 pub use probe::{ProbeFilterError, ProbeRule};
-pub use trial::Trial;
 
 use std::collections::BTreeSet;
 
@@ -40,7 +37,7 @@ use crate::{
 pub const TEXT_MAX: u32 = 256;
 
 /// Bytes of a text in the fast lane, whose records are not longer.
-pub(super) const FAST_TEXT_MAX: u32 = 112;
+pub(crate) const FAST_TEXT_MAX: u32 = 112;
 
 /// Why a filter cannot be evaluated in the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -83,9 +80,9 @@ pub enum Uncompiled {
 /// A compiled filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    pub(super) code: Vec<Insn>,
+    pub(crate) code: Vec<Insn>,
     /// Offsets of the fields that it looks at.
-    pub(super) reads: BTreeSet<u32>,
+    pub(crate) reads: BTreeSet<u32>,
 }
 
 /// What a filter needs to know of the running kernel and of the recording.
@@ -93,17 +90,17 @@ pub struct Program {
 pub struct Facts {
     /// The clock of `$timestamp`.
     pub clock: TraceClock,
-    pub(in crate::probe) parent: Option<Parent>,
+    pub(crate) parent: Option<Parent>,
     /// `task_struct.prio`.
-    pub(in crate::probe) prio: Option<u32>,
+    pub(crate) prio: Option<u32>,
     namespace: Option<Namespace>,
 }
 
 /// `task->real_parent->tgid`.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::probe) struct Parent {
-    pub(in crate::probe) task_parent: u32,
-    pub(in crate::probe) task_tgid: u32,
+pub(crate) struct Parent {
+    pub(crate) task_parent: u32,
+    pub(crate) task_tgid: u32,
 }
 
 /// `task->thread_pid->numbers[task->thread_pid->level].ns->ns.inum` (`task_active_pid_ns`,
@@ -160,7 +157,7 @@ impl Program {
     }
 
     /// The same for the fast lane.
-    pub(super) fn compile_fast(test: &Test, id: u16, facts: &Facts) -> Result<Self, Uncompiled> {
+    pub(crate) fn compile_fast(test: &Test, id: u16, facts: &Facts) -> Result<Self, Uncompiled> {
         compile::compile(test, id, facts, FAST_TEXT_MAX)
     }
 }

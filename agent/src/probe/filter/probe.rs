@@ -21,7 +21,7 @@ use crate::{
 /// Bytes that the fields of a filter take at most, texts included: what the other functions of a program
 /// leave of its 512 bytes of stack where it can be preempted (up to Linux 6.9), with each function's share
 /// rounded up to 32.
-pub(in crate::probe) const STAGE_MAX: u32 = 208;
+pub(crate) const STAGE_MAX: u32 = 208;
 
 /// What is wanted of a probe's records, beside what its text says.
 #[derive(Clone, Copy, Debug)]
@@ -61,18 +61,18 @@ pub enum ProbeFilterError {
 
 /// A filter that looks at packed fields.
 #[derive(Clone, Debug)]
-pub(in crate::probe) struct Staged {
-    pub(in crate::probe) program: Program,
+pub(crate) struct Staged {
+    pub(crate) program: Program,
     /// Where each field of the event is for the filter; `None` if that does not look at it.
-    pub(in crate::probe) offsets: Vec<Option<u32>>,
+    pub(crate) offsets: Vec<Option<u32>>,
     /// The byte after the last one, where texts can begin.
-    pub(in crate::probe) end: u32,
+    pub(crate) end: u32,
 }
 
 impl ProbeRule<'_> {
     /// The filter for the event of this shape, which is without contexts; `None` if there is none, or it
     /// always holds.
-    pub(in crate::probe) fn stage(&self, shape: &EventShape) -> Result<Option<Staged>, ProbeFilterError> {
+    pub(crate) fn stage(&self, shape: &EventShape) -> Result<Option<Staged>, ProbeFilterError> {
         let Some(filter) = self.filter else { return Ok(None) };
         let mut table = EventTable::new(Machine::default());
         table.add(&shape.system, &shape.text(self.id), &NoNames)?;

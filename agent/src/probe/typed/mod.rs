@@ -15,7 +15,6 @@
 //! events do (Documentation/trace/fprobetrace.rst), but for the address, which has its function's name.
 
 mod fields;
-mod support;
 
 use std::collections::HashSet;
 
@@ -41,14 +40,12 @@ use crate::{
 };
 use fields::{Kind, Scope, default_name};
 
-pub use support::check_support;
-
 /// The system of events without one, as the kernel's are.
 const SYSTEM: &str = "fprobes";
 /// Functions that one pattern may mean: each takes a program and a trampoline of its own.
 const FUNCTIONS_MAX: usize = 256;
 /// What attaches a program to a function's entry (kernel/bpf/trampoline.c, `register_fentry`).
-const DIRECT_CALLS: &str = "register_ftrace_direct";
+pub(crate) const DIRECT_CALLS: &str = "register_ftrace_direct";
 /// The field with the function's address.
 const ADDRESS: &str = "__probe_ip";
 /// What stands for the returned value.

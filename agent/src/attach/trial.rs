@@ -9,13 +9,13 @@ use std::{
 use agent_ebpf::PAGE_SIZE;
 use aya_obj::generated::bpf_insn;
 
-use super::Program;
 use crate::{
     bpf::{
         insn::{Alu, Assembler, FP, Jump, R0, R1, R2},
         load::{Refused, said, verify},
         sys,
     },
+    probe::filter::Program,
     ring::SharedArray,
 };
 

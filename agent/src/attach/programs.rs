@@ -19,11 +19,10 @@ use aya::maps::{Map, MapData, RingBuf};
 
 use super::{
     ProbeError,
-    fast::{FastError, FastEvent, FastLinks, Hooks, Kind, Lane, Loader, StackKind, StringLimit, Table},
-    filter,
-    generic::GenericProgram,
-    hook::{self, HookLinks, HookProgram, ToAttach},
+    fast::{FastError, FastLinks, Loader},
+    hook::{self, HookLinks, ToAttach},
     kernel_layout::KernelLayout,
+    tracepoint,
 };
 use crate::{
     bpf::{
@@ -32,6 +31,12 @@ use crate::{
         sys,
     },
     kernel::{features, version::KernelVersion},
+    probe::{
+        fast::{FastEvent, Hooks, Kind, Lane, StackKind, StringLimit, Table},
+        filter,
+        generic::GenericProgram,
+        hook::HookProgram,
+    },
     ring::{Control, Rings, Shared, SharedArray},
 };
 
@@ -117,13 +122,13 @@ pub struct Programs {
 }
 
 /// Names of the programs in the object.
-pub(super) mod program {
+pub(crate) mod program {
     pub(crate) const FLUSH_SIDE: &str = "flush_side";
     pub(crate) const TASK_CREATED: &str = "task_created";
     pub(crate) const TASK_RENAMED: &str = "task_renamed";
     pub(crate) const TASK_FREED: &str = "task_freed";
     /// What every recording needs.
-    pub(super) const ALWAYS: [&str; 4] = [FLUSH_SIDE, TASK_CREATED, TASK_RENAMED, TASK_FREED];
+    pub(crate) const ALWAYS: [&str; 4] = [FLUSH_SIDE, TASK_CREATED, TASK_RENAMED, TASK_FREED];
 }
 
 impl Programs {
@@ -192,9 +197,9 @@ impl Programs {
     }
 
     /// A program of the generic lane; loaded, if it is not yet.
-    pub(super) fn generic(&mut self, program: &GenericProgram) -> Result<BorrowedFd<'_>, LoadError> {
+    pub(crate) fn generic(&mut self, program: &GenericProgram) -> Result<BorrowedFd<'_>, LoadError> {
         if !self.generic.contains_key(program) {
-            self.generic.insert(program.clone(), program.load(&self.object)?);
+            self.generic.insert(program.clone(), tracepoint::load(program, &self.object)?);
         }
         self.generic.get(program).map(|fd| fd.as_fd()).ok_or(LoadError::Missing("generic program"))
     }
@@ -252,7 +257,7 @@ impl Programs {
     }
 
     /// Loads the programs of fast events without attaching them. The results are in the order of the events.
-    pub(super) fn try_out_fast(
+    pub(crate) fn try_out_fast(
         &self,
         events: &[(&str, &FastEvent)],
         hooks: Option<Hooks>,
@@ -261,7 +266,7 @@ impl Programs {
     }
 
     /// The loaded programs by name, without those of the fast lane and of probes.
-    pub(super) fn loaded(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
+    pub(crate) fn loaded(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
         let always = self.loaded.iter().map(|(name, fd)| ((*name).to_owned(), fd.as_fd()));
         always.chain(self.generics())
     }
@@ -271,7 +276,7 @@ impl Programs {
     }
 
     /// The descriptor of a loaded program.
-    pub(super) fn fd(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
+    pub(crate) fn fd(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
         self.loaded.get(name).map(|program| program.as_fd()).ok_or(LoadError::Missing(name))
     }
 
@@ -435,7 +440,7 @@ fn load_generic(
         }
     }
     let loaded: Result<Vec<OwnedFd>, _> =
-        side_by_side(&wanted, |program| program.load(object)).into_iter().collect();
+        side_by_side(&wanted, |program| tracepoint::load(program, object)).into_iter().collect();
     Ok(wanted.into_iter().zip(loaded?).collect())
 }
 

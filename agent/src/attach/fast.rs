@@ -8,16 +8,13 @@ use std::{
 
 use aya_obj::generated::bpf_insn;
 
-use super::{
-    FastEvent, Kind,
-    syscalls::{Call, Hooks},
-};
 use crate::{
     bpf::{
         load::{LoadError, Object, Refused, side_by_side, verdict, verify},
         program::{Body, LICENSE, Parts, Recorded},
         sys,
     },
+    probe::fast::{Call, FastEvent, Hooks, Kind},
     reason,
 };
 
@@ -86,7 +83,7 @@ impl FastLinks {
 
 /// Loads and attaches fast events.
 #[derive(Debug)]
-pub(in crate::probe) struct Loader<'a> {
+pub(crate) struct Loader<'a> {
     object: &'a Object,
     parts: Parts<'a>,
     enter: &'a [bpf_insn],
@@ -109,7 +106,7 @@ impl Job<'_> {
 }
 
 impl<'a> Loader<'a> {
-    pub(in crate::probe) fn new(object: &'a Object, hooks: Option<Hooks>) -> Result<Self, LoadError> {
+    pub(crate) fn new(object: &'a Object, hooks: Option<Hooks>) -> Result<Self, LoadError> {
         Ok(Self {
             object,
             parts: Parts::of_object(object)?,
@@ -120,7 +117,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Loads and attaches the programs of these events; the results are in their order.
-    pub(in crate::probe) fn attach(
+    pub(crate) fn attach(
         &self,
         events: &[(&str, &FastEvent, u32)],
     ) -> (FastLinks, Vec<Result<(), FastError>>) {
@@ -162,7 +159,7 @@ impl<'a> Loader<'a> {
     }
 
     /// Loads the programs of these events, for a look at what the verifier makes of them; nothing is attached.
-    pub(in crate::probe) fn try_out(&self, events: &[(&str, &FastEvent)]) -> Vec<Result<OwnedFd, FastError>> {
+    pub(crate) fn try_out(&self, events: &[(&str, &FastEvent)]) -> Vec<Result<OwnedFd, FastError>> {
         side_by_side(events, |&(name, event)| match &event.0 {
             Kind::Own { id, tracepoint, direct, copied } => {
                 let event = Recorded { slot: 0, id: *id };

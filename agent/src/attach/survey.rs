@@ -8,16 +8,16 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use agent_ebpf::EventSlot;
 
-use super::{
-    KernelLayout, ProgramOptions, Programs,
-    context::Placed,
-    fast::{FastEvent, FastLane, Lane, Mismatch, StringLimit, strings},
-    tracepoint::plan_slot,
-};
+use super::{KernelLayout, ProgramOptions, Programs};
 use crate::{
     bpf::{LoadError, sys},
     event::Format,
     kernel::{btf::Btf, events::EventName, tracefs::Tracefs},
+    probe::{
+        context::Placed,
+        fast::{FastEvent, FastLane, Lane, Mismatch, StringLimit, strings},
+        slot::plan_slot,
+    },
 };
 
 /// A program and what became of it.

@@ -24,7 +24,7 @@ use rustix::{
     io::Errno,
 };
 
-use super::tracepoint::Attachment;
+use super::Attachment;
 
 /// Held exclusively while a recorder attaches its events and while a detacher lets one go, so that a new
 /// recording does not queue behind thousands of detachments of an old one.

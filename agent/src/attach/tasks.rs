@@ -3,9 +3,8 @@
 use std::os::fd::OwnedFd;
 
 use super::{
-    ProbeError,
-    object::{Programs, program},
-    tracepoint::AttachError,
+    AttachError, ProbeError,
+    programs::{Programs, program},
 };
 use crate::bpf::sys;
 

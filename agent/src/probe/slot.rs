@@ -1,26 +1,13 @@
-//! Attaching the generic lane: one program on any tracepoint event.
-
-use std::{
-    io,
-    os::fd::{AsFd as _, OwnedFd},
-};
+//! What programs get to know of an event: the plan by which they copy its record.
 
 use agent_ebpf::{DYNAMIC_FIELDS_MAX, DynamicField, EventSlot, RECORD_MAX, slot_flags};
 
-use super::{
-    filter,
-    generic::{GenericProgram, cookie},
-    object::Programs,
-};
-use crate::{
-    bpf::{load::LoadError, sys},
-    event::{Format, Location},
-};
+use crate::event::{Format, Location};
 
 /// The event of a CPU that goes from one thread to another.
 const SWITCH: (&str, &str) = ("sched", "sched_switch");
 /// The common field that only some kernels have.
-pub(super) const LAZY_COUNT: &str = "common_preempt_lazy_count";
+pub(crate) const LAZY_COUNT: &str = "common_preempt_lazy_count";
 
 /// Why an event cannot be recorded by the generic lane although the kernel would attach a program.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -34,32 +21,6 @@ pub enum SlotError {
     /// The fixed part alone does not fit a page.
     #[error("its fixed fields take {0} bytes, and a page holds {RECORD_MAX}")]
     TooLong(u32),
-}
-
-/// A program on an event.
-#[derive(Debug)]
-pub struct Attachment {
-    /// Ties the program to the event. Closing it stops the program; many can be closed at once.
-    pub(super) link: OwnedFd,
-    /// The perf event that the link is made through. The kernel detaches from the tracepoint, slowly, when
-    /// the last user of it closes; a link alone would keep it too, and then pay for that. Probes, which cost
-    /// the traced code until they are gone, have none beside the link's own.
-    pub(super) carrier: Option<OwnedFd>,
-}
-
-/// Why attaching failed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot attach to {event}: {step}: {source}{advice}")]
-pub struct AttachError {
-    /// `system:name`.
-    pub event: String,
-    /// The system call.
-    pub step: &'static str,
-    /// What the error may mean, and what to do.
-    pub advice: &'static str,
-    /// Its error.
-    #[source]
-    pub source: io::Error,
 }
 
 /// The copying plan for an event of this format.
@@ -156,41 +117,6 @@ fn other_thread(system: &str, name: &str) -> Option<&'static str> {
         SWITCH => Some("next_pid"),
         ("sched", "sched_wakeup" | "sched_wakeup_new" | "sched_waking") => Some("pid"),
         _ => None,
-    }
-}
-
-/// Ties a program of the generic lane to the event of `plan`; it records under the slot `index` from the
-/// moment its CPU's gate is open. Dropping it detaches, which takes the kernel tens of milliseconds: see
-/// [`super::detach`].
-pub fn attach(
-    programs: &mut Programs,
-    event: &str,
-    plan: &EventSlot,
-    filter: Option<&filter::Program>,
-    index: u32,
-) -> Result<Attachment, super::ProbeError> {
-    let program = GenericProgram::of(plan, filter.map(|filter| filter.code.as_slice()));
-    let fail = |step| move |source| AttachError { event: event.to_owned(), step, advice: "", source };
-    let carrier = sys::open_tracepoint(plan.id).map_err(fail("perf_event_open"))?;
-    let mut link = |program: &GenericProgram| -> Result<_, super::ProbeError> {
-        let fd = programs.generic(program)?;
-        Ok(sys::link_perf_event(fd, carrier.as_fd(), cookie(index, plan.id)))
-    };
-    let mut linked = link(&program)?;
-    // To the kernel an event ends with the field that was defined last, whatever is after it.
-    if let Err(error) = &linked
-        && error.kind() == io::ErrorKind::PermissionDenied
-        && let Some(any) = program.without_shape()
-    {
-        linked = link(&any)?;
-    }
-    let link = linked.map_err(fail("BPF_LINK_CREATE"))?;
-    Ok(Attachment { link, carrier: Some(carrier) })
-}
-
-impl From<LoadError> for super::ProbeError {
-    fn from(error: LoadError) -> Self {
-        Self::Load(error)
     }
 }
 

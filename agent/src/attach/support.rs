@@ -2,7 +2,6 @@
 
 use aya_obj::generated::bpf_insn;
 
-use super::{DIRECT_CALLS, TypedError};
 use crate::{
     bpf::{
         insn::{Assembler, R0},
@@ -11,6 +10,7 @@ use crate::{
         sys,
     },
     kernel::btf::Btf,
+    probe::typed::{DIRECT_CALLS, TypedError},
 };
 
 /// A function that every kernel has, with `endbr` and room for a call at its beginning.

@@ -1,0 +1,78 @@
+//! Programs in the kernel: loaded with what a recording asks for, attached, and detached.
+//!
+//! | file | subject |
+//! |---|---|
+//! | [`Programs`] | the object's programs and maps, loaded for a recording |
+//! | `kernel_layout` | where the fields that the programs read are in this kernel's structures |
+//! | [`tracepoint`] | attaching the generic lane |
+//! | [`fast`] | attaching the fast lane |
+//! | [`hook`] | attaching the programs of probes |
+//! | [`tasks`] | attaching the programs that note thread names and follow processes |
+//! | [`detach`] | detaching without making anybody wait |
+//! | [`mappings`] | what perf tells of the code that processes map |
+//! | `survey`, [`support`], [`trial`] | what this kernel makes of the programs, without attaching any |
+//!
+//! What is attached where is told by the plans of [`compile`](crate::probe).
+
+pub mod detach;
+pub mod fast;
+pub mod hook;
+mod kernel_layout;
+pub mod mappings;
+mod programs;
+pub mod support;
+mod survey;
+pub mod tasks;
+pub mod tracepoint;
+pub mod trial;
+
+use std::{io, os::fd::OwnedFd};
+
+pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
+pub use programs::{NameStream, ProbeToAttach, ProgramOptions, Programs, RecursionMisses, WakeStream};
+pub use survey::{Outcome, Surveyed, survey};
+
+use crate::{bpf::LoadError, probe::hook::NoSuchHook};
+
+/// A program on an event.
+#[derive(Debug)]
+pub struct Attachment {
+    /// Ties the program to the event. Closing it stops the program; many can be closed at once.
+    pub(crate) link: OwnedFd,
+    /// The perf event that the link is made through. The kernel detaches from the tracepoint, slowly, when
+    /// the last user of it closes; a link alone would keep it too, and then pay for that. Probes, which cost
+    /// the traced code until they are gone, have none beside the link's own.
+    pub(crate) carrier: Option<OwnedFd>,
+}
+
+/// Why attaching failed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot attach to {event}: {step}: {source}{advice}")]
+pub struct AttachError {
+    /// `system:name`.
+    pub event: String,
+    /// The system call.
+    pub step: &'static str,
+    /// What the error may mean, and what to do.
+    pub advice: &'static str,
+    /// Its error.
+    #[source]
+    pub source: io::Error,
+}
+
+/// Why a hook could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// The programs could not be loaded.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// A program of the fast lane could not be used.
+    #[error(transparent)]
+    Fast(#[from] fast::FastError),
+    /// The kernel refused to attach.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// The kernel lacks a kind of hook.
+    #[error(transparent)]
+    Hook(#[from] NoSuchHook),
+}
