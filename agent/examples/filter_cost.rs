@@ -8,6 +8,7 @@ use std::error::Error;
 
 use tracer_agent::{
     attach::trial::Trial,
+    compile::filter::{Facts, Program},
     event::{
         EventTable,
         filter::{Dialect, Filter, ResolveOptions},
@@ -15,7 +16,6 @@ use tracer_agent::{
         symbols::NoNames,
     },
     kernel::{btf::Btf, clock::TraceClock},
-    probe::filter::{Facts, Program},
 };
 
 /// Runs of a filter in a batch, and batches. The fastest batch counts: what else the machine does only makes them slower.

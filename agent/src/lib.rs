@@ -13,13 +13,13 @@
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
 //! | `elf` | what a binary of user space offers to probes: functions, USDT markers | no |
 //! | `bpf` | eBPF programs and maps, whatever they are for: written, simplified, loaded | yes |
-//! | `probe` | programs and events out of what a user asks for | yes |
+//! | `compile` | programs and events out of what a user asks for | yes |
 //! | `attach` | programs in the kernel: loaded, attached, detached | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
 //!
-//! Dependencies point down this table's list in reverse: `capture` uses `probe` and `ring`, which use
-//! `kernel`; `export` and `report` use `event` and `tracedat`. These four know of no running kernel, and are
+//! Dependencies point down this table's list in reverse: `capture` uses `attach` and `ring`, `attach` uses `compile`, which uses
+//! `bpf`, `elf` and `kernel`; `export` and `report` use `event` and `tracedat`. These four know of no running kernel, and are
 //! what is left with `--no-default-features`.
 //!
 //! How many times each CPU switched tasks, in a file of any recorder:
@@ -61,10 +61,10 @@ pub mod capture;
 #[cfg(feature = "record")]
 pub mod cli;
 #[cfg(feature = "record")]
+pub mod compile;
+#[cfg(feature = "record")]
 pub mod elf;
 #[cfg(feature = "record")]
 pub mod kernel;
-#[cfg(feature = "record")]
-pub mod probe;
 #[cfg(feature = "record")]
 pub mod ring;

@@ -11,7 +11,7 @@ use tracer_agent::kernel::btf::Btf;
 use tracer_agent::kernel::clock::TraceClock;
 use tracer_agent::{
     attach::trial::Trial,
-    probe::filter::{Facts, Program, Uncompiled},
+    compile::filter::{Facts, Program, Uncompiled},
 };
 
 const FILTERS: usize = 300;

@@ -14,7 +14,7 @@ use crate::{
         program::{Body, LICENSE, Parts, Recorded},
         sys,
     },
-    probe::fast::{Call, FastEvent, Hooks, Kind},
+    compile::fast::{Call, FastEvent, Hooks, Kind},
     reason,
 };
 

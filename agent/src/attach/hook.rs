@@ -15,7 +15,7 @@ use crate::{
         sys::{self, FunctionEnd},
         unit::Unit,
     },
-    probe::hook::{Hook, HookProgram, NoSuchHook, OnRefusal},
+    compile::hook::{Hook, HookProgram, NoSuchHook, OnRefusal},
 };
 
 impl Hook {

@@ -12,7 +12,7 @@
 //! | [`mappings`] | what perf tells of the code that processes map |
 //! | `survey`, [`support`], [`trial`] | what this kernel makes of the programs, without attaching any |
 //!
-//! What is attached where is told by the plans of [`compile`](crate::probe).
+//! What is attached where is told by the plans of [`compile`](crate::compile).
 
 pub mod detach;
 pub mod fast;
@@ -32,7 +32,7 @@ pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
 pub use programs::{NameStream, ProbeToAttach, ProgramOptions, Programs, RecursionMisses, WakeStream};
 pub use survey::{Outcome, Surveyed, survey};
 
-use crate::{bpf::LoadError, probe::hook::NoSuchHook};
+use crate::{bpf::LoadError, compile::hook::NoSuchHook};
 
 /// A program on an event.
 #[derive(Debug)]

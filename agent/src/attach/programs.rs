@@ -30,13 +30,13 @@ use crate::{
         program::Recorded,
         sys,
     },
-    kernel::{features, version::KernelVersion},
-    probe::{
+    compile::{
         fast::{FastEvent, Hooks, Kind, Lane, StackKind, StringLimit, Table},
         filter,
         generic::GenericProgram,
         hook::HookProgram,
     },
+    kernel::{features, version::KernelVersion},
     ring::{Control, Rings, Shared, SharedArray},
 };
 

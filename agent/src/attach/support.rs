@@ -9,8 +9,8 @@ use crate::{
         program::LICENSE,
         sys,
     },
+    compile::typed::{DIRECT_CALLS, TypedError},
     kernel::btf::Btf,
-    probe::typed::{DIRECT_CALLS, TypedError},
 };
 
 /// A function that every kernel has, with `endbr` and room for a call at its beginning.

@@ -11,13 +11,13 @@ use agent_ebpf::EventSlot;
 use super::{KernelLayout, ProgramOptions, Programs};
 use crate::{
     bpf::{LoadError, sys},
-    event::Format,
-    kernel::{btf::Btf, events::EventName, tracefs::Tracefs},
-    probe::{
+    compile::{
         context::Placed,
         fast::{FastEvent, FastLane, Lane, Mismatch, StringLimit, strings},
         slot::plan_slot,
     },
+    event::Format,
+    kernel::{btf::Btf, events::EventName, tracefs::Tracefs},
 };
 
 /// A program and what became of it.

@@ -14,7 +14,7 @@ use crate::{
         program::{LICENSE, Parts},
         sys,
     },
-    probe::{
+    compile::{
         filter,
         generic::{ANY, GenericProgram, cookie},
     },

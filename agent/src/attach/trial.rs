@@ -15,7 +15,7 @@ use crate::{
         load::{Refused, said, verify},
         sys,
     },
-    probe::filter::Program,
+    compile::filter::Program,
     ring::SharedArray,
 };
 

@@ -9,6 +9,13 @@ use agent_ebpf::{EventSlot, slot_flags};
 
 use super::{CaptureEvent, CaptureProbe, EventFilter};
 use crate::{
+    compile::{
+        context::{self, Contexts, Placed, TooLong},
+        fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch, StringLimit, strings},
+        filter::{Facts, Program, Uncompiled, constant},
+        plan::{ProbeEvent, ProbePlan},
+        slot::{SlotError, plan_slot},
+    },
     event::{
         Format, FormatError, Names,
         filter::{Filter, FilterError, ResolveOptions, program::Test},
@@ -21,13 +28,6 @@ use crate::{
     kernel::{
         events::{EventName, Selection},
         tracefs::{EventFormat, Tracefs, TracefsError},
-    },
-    probe::{
-        context::{self, Contexts, Placed, TooLong},
-        fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch, StringLimit, strings},
-        filter::{Facts, Program, Uncompiled, constant},
-        plan::{ProbeEvent, ProbePlan},
-        slot::{SlotError, plan_slot},
     },
 };
 

@@ -7,15 +7,15 @@ use agent_ebpf::EventSlot;
 use super::Manifest;
 use crate::{
     attach::KernelLayout,
-    kernel::clock::TraceClock,
-    output::Output,
-    probe::{
+    compile::{
         context::Counters,
         fast::{Hooks, Lane, StringLimit},
         filter,
         hook::HookProgram,
         scope::Scope,
     },
+    kernel::clock::TraceClock,
+    output::Output,
 };
 
 /// The smallest ring: one page that is written and one that is read.

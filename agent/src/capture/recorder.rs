@@ -30,14 +30,14 @@ use crate::{
         tasks, tracepoint,
     },
     bpf::LoadError,
-    kernel::{clock::TraceClock, proc},
-    output::Output,
-    probe::{
+    compile::{
         fast::{Lane, StackKind},
         filter::Uncompiled,
         hook::HookProgram,
         scope::Scope,
     },
+    kernel::{clock::TraceClock, proc},
+    output::Output,
     ring::{Control, Rings},
     tracedat::{Cmdlines, Compression},
 };

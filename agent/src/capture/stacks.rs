@@ -5,14 +5,14 @@ use agent_ebpf::{FRAMES, FRAMES_AT, slot_flags};
 
 use super::{CaptureEvent, EventPlan, UnusableFormat};
 use crate::{
+    compile::{
+        fast::{Lane, StackKind},
+        slot::plan_slot,
+    },
     event::Format,
     kernel::{
         events::EventName,
         tracefs::{Tracefs, TracefsError},
-    },
-    probe::{
-        fast::{Lane, StackKind},
-        slot::plan_slot,
     },
 };
 

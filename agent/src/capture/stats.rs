@@ -101,7 +101,7 @@ pub struct EventStats {
     pub lost_on: Vec<(u32, [u64; LossCause::COUNT])>,
     /// Records in which a text was longer than its room, and was cut.
     pub cut: u64,
-    /// The lane that it took ([`crate::probe::fast::Lane::name`]).
+    /// The lane that it took ([`crate::compile::fast::Lane::name`]).
     pub lane: &'static str,
     /// Why not, though there is one.
     pub lane_note: Option<String>,

@@ -8,13 +8,13 @@ use crate::{
     attach::ProbeError,
     bpf::LoadError,
     capture::{CaptureError, FinishError, PlanError},
+    compile::dynamic::DynamicError,
     export::ExportError,
     kernel::{
         events::SelectError,
         privileges::{Capabilities, Capability},
         tracefs::TracefsError,
     },
-    probe::dynamic::DynamicError,
     reason,
     tracedat::{reader::ReadError, rewrite::RewriteError},
 };

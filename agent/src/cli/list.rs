@@ -13,7 +13,7 @@ use crate::kernel::events::{Catalogue, Entry, EventSelector, Rule, SelectError};
 use crate::kernel::tracefs::{Tracefs, TracefsError};
 
 use super::exit::ExitCode;
-use crate::probe::dynamic::DynamicError;
+use crate::compile::dynamic::DynamicError;
 
 /// List the events of this kernel, or what can be probed in it and in binaries
 ///

@@ -99,7 +99,7 @@ pub struct RecordArgs {
 
     /// Maximum length of the copied strings (paths, names) that system calls are given, or off
     #[arg(long, value_name = "BYTES|off", default_value = "63", help_heading = EVENTS)]
-    pub strings: crate::probe::fast::StringLimit,
+    pub strings: crate::compile::fast::StringLimit,
 
     /// Use the specialized programs of events (fast), the one program for all events (generic), or what each
     /// event allows (auto)

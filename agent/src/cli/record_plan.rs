@@ -15,6 +15,11 @@ use crate::{
         CaptureOptions, EventPlan, KernelConstants, Lanes, Manifest, RING_PAGES_MIN, Symbols, TaskFilter,
         UnusableFormat, Wanted,
     },
+    compile::{
+        context::Counters,
+        fast::{FastLane, LaneChoice},
+        filter::Facts,
+    },
     event::{Names, NoNames},
     kernel::{
         btf::Btf,
@@ -25,11 +30,6 @@ use crate::{
         tracefs::Tracefs,
     },
     output::Output,
-    probe::{
-        context::Counters,
-        fast::{FastLane, LaneChoice},
-        filter::Facts,
-    },
     tracedat::Compression,
 };
 

@@ -5,15 +5,16 @@ use clap::Args;
 use super::{CliError, record_scope::OptionRules};
 use crate::{
     capture::{EventPlan, EventRule},
+    compile::{
+        dynamic::{DynamicError, Environment, IsTaken, Planned, function, graph, kernel, usdt, user},
+        filter::Facts,
+        plan::ProbePlan,
+        probe_filter::ProbeRule,
+        typed::{End, TypedError, Types},
+    },
     kernel::{
         btf::{Btf, BtfError},
         tracefs::Tracefs,
-    },
-    probe::{
-        dynamic::{DynamicError, Environment, IsTaken, Planned, function, graph, kernel, usdt, user},
-        filter::{Facts, ProbeRule},
-        plan::ProbePlan,
-        typed::{End, TypedError, Types},
     },
 };
 

@@ -8,13 +8,13 @@ use clap::{ArgMatches, Args};
 use super::CliError;
 use crate::{
     capture::EventRule,
-    event::filter::{Dialect, Filter},
-    kernel::cgroup::{Cgroup, CgroupError, Hierarchy},
-    probe::{
+    compile::{
         context::{Context, Counters},
         filter::Facts,
         scope::{Scope, Traits},
     },
+    event::filter::{Dialect, Filter},
+    kernel::cgroup::{Cgroup, CgroupError, Hierarchy},
 };
 
 /// What is wanted of the events.

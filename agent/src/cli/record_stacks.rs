@@ -5,11 +5,11 @@ use clap::Args;
 use super::CliError;
 use crate::{
     capture::{EventPlan, StackError},
+    compile::fast::StackKind,
     kernel::{
         events::{EventName, EventSelector},
         tracefs::Tracefs,
     },
-    probe::fast::StackKind,
 };
 
 /// Which events are followed by stacks.

@@ -24,9 +24,9 @@ use super::{
 };
 use crate::{
     attach::mappings::MappingEvents,
+    compile::fast::StackKind,
     event::Format,
     kernel::proc,
-    probe::fast::StackKind,
     tracedat::{
         Endian,
         page::{EventCursor, HEADER_LEN, PageHeader},

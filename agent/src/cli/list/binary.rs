@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::super::tell;
 use super::{Args, ListError, json_string};
+use crate::compile::dynamic::user::find_by_name;
 use crate::elf::symbols::{Function, Functions};
 use crate::elf::usdt::{Argument, Marker, Markers};
 use crate::input::glob;
-use crate::probe::dynamic::user::find_by_name;
 
 /// The file that an argument names: the one at that path, or, of a name without a slash, what
 /// `record --uprobe` takes it for.

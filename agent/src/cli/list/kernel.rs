@@ -4,12 +4,12 @@ use std::io::Write;
 
 use super::{ListError, json_string};
 use crate::{
-    input::glob,
-    kernel::tracefs::Tracefs,
-    probe::dynamic::{
+    compile::dynamic::{
         DynamicError,
         kernel::{FunctionError, KernelFunctions},
     },
+    input::glob,
+    kernel::tracefs::Tracefs,
 };
 
 /// `--functions [PATTERN]`

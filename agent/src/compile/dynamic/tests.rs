@@ -10,15 +10,16 @@ use super::{
 };
 use crate::{
     bpf::preemption::Preemption,
+    compile::{
+        context::{Context, Contexts},
+        filter::Facts,
+        probe_filter::{ProbeFilterError, ProbeRule},
+    },
     event::{
         Format,
         filter::{Dialect, Filter},
     },
     kernel::clock::TraceClock,
-    probe::{
-        context::{Context, Contexts},
-        filter::{Facts, ProbeFilterError, ProbeRule},
-    },
 };
 
 const KERNEL: At = At { side: Side::Kernel, returns: false };

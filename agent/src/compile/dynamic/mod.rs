@@ -35,9 +35,9 @@ pub mod user;
 use std::collections::HashSet;
 
 use super::{
-    filter::{ProbeFilterError, ProbeRule},
     hook::{Hook, HookProgram, NoSuchHook, OnRefusal},
     plan::{ProbeEvent, ProbePlan},
+    probe_filter::{ProbeFilterError, ProbeRule},
 };
 use crate::{
     bpf::preemption::{Preemption, PreemptionGuard},

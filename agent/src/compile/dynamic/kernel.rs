@@ -16,13 +16,13 @@ use super::{
     spec::{self, At, Side, Spec, SpecErrorKind, name_from, split_offset},
 };
 use crate::{
+    compile::{
+        hook::{self, Hook},
+        probe_filter::ProbeRule,
+    },
     elf::symbols::nearest_names,
     input::glob,
     kernel::{kallsyms::Kallsyms, tracefs::Tracefs},
-    probe::{
-        filter::ProbeRule,
-        hook::{self, Hook},
-    },
 };
 
 /// The system of events without one.

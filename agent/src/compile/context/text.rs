@@ -55,12 +55,12 @@ fn text_end(print_fmt: &str) -> Option<usize> {
 mod tests {
     use super::*;
     use crate::{
-        event::Format,
-        kernel::clock::TraceClock,
-        probe::{
+        compile::{
             context::{Context, Contexts},
             filter::Facts,
         },
+        event::Format,
+        kernel::clock::TraceClock,
     };
 
     fn placed(from: u32, aligned: bool) -> Placed {

@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{
     bpf::insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, R7, R8, R9, Reg},
+    compile::fast::language::Expr,
     event::{Field, Format, Location},
-    probe::fast::language::Expr,
 };
 
 impl<'a> Compiler<'a> {

@@ -3,19 +3,17 @@
 
 use std::collections::BTreeSet;
 
-use super::{Facts, Program, Uncompiled, constant};
-use crate::{
-    event::{
-        FormatError,
-        filter::{Filter, FilterError, ResolveOptions, program::Test},
-        record::Machine,
-        symbols::NoNames,
-        table::EventTable,
-    },
-    probe::{
-        context::Contexts,
-        shape::{COMMON_LEN, EventShape},
-    },
+use super::{
+    context::Contexts,
+    filter::{Facts, Program, Uncompiled, constant},
+    shape::{COMMON_LEN, EventShape},
+};
+use crate::event::{
+    FormatError,
+    filter::{Filter, FilterError, ResolveOptions, program::Test},
+    record::Machine,
+    symbols::NoNames,
+    table::EventTable,
 };
 
 /// Bytes that the fields of a filter take at most, texts included: what the other functions of a program

@@ -30,6 +30,10 @@ use crate::{
         program::{Body, FRAME},
         relocation::{Part, Relocation},
     },
+    compile::{
+        hook::{Hook, HookProgram, OnRefusal, check_kprobes},
+        plan::{ProbeEvent, ProbePlan},
+    },
     event::Format,
     input::glob,
     kernel::{
@@ -37,10 +41,6 @@ use crate::{
         events::EventName,
         tracefs::Tracefs,
         version::KernelVersion,
-    },
-    probe::{
-        hook::{Hook, HookProgram, OnRefusal, check_kprobes},
-        plan::{ProbeEvent, ProbePlan},
     },
 };
 

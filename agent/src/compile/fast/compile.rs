@@ -26,15 +26,15 @@ use crate::{
         preemption::Preemption,
         program::{Body, FRAME},
     },
+    compile::{
+        context::{Placed, SCRATCH},
+        filter,
+        slot::LAZY_COUNT,
+    },
     event::{Field, Format, Location},
     kernel::{
         btf::{Btf, BtfError, Shape, TypeId},
         version::KernelVersion,
-    },
-    probe::{
-        context::{Placed, SCRATCH},
-        filter,
-        slot::LAZY_COUNT,
     },
 };
 

@@ -4,7 +4,10 @@ use super::{
     fetch::{Fetch, Kind},
     layout::Layout,
 };
-use crate::probe::filter::{FAST_TEXT_MAX, ProbeFilterError, ProbeRule, Program, STAGE_MAX};
+use crate::compile::{
+    filter::{FAST_TEXT_MAX, Program},
+    probe_filter::{ProbeFilterError, ProbeRule, STAGE_MAX},
+};
 
 /// Room of a text: what filters see of it, the NUL, and one that tells whether it is longer.
 const TEXT_ROOM: u32 = FAST_TEXT_MAX + 2;

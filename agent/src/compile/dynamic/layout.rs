@@ -8,9 +8,9 @@ use super::{
     compile::{FAULT_TEXT, THREAD_NAME_ROOM},
     fetch::{Argument, Fetch, Kind, Style},
 };
-use crate::probe::{
+use crate::compile::{
     context::Placed,
-    filter::ProbeRule,
+    probe_filter::ProbeRule,
     shape::{COMMON_LEN, EventShape, ShapeField},
 };
 

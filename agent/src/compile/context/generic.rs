@@ -12,7 +12,7 @@ use crate::{
         preemption::Preemption,
         program::{Body, FRAME},
     },
-    probe::{
+    compile::{
         filter,
         generic::{begin_flags_at_tracepoint, copy_fields, switch_flags},
         hook::{Hook, HookProgram, OnRefusal},

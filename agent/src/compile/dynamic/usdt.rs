@@ -15,16 +15,16 @@ use super::{
     user::{has_file_offset, kernel_path, relate, split_path},
 };
 use crate::{
+    compile::{
+        hook::{self, OnRefusal},
+        probe_filter::ProbeRule,
+    },
     elf::{
         Machine,
         symbols::nearest_names,
         usdt::{self, ArgumentError, Marker, Markers, Operand},
     },
     input::glob,
-    probe::{
-        filter::ProbeRule,
-        hook::{self, OnRefusal},
-    },
 };
 
 /// Why a marker cannot be recorded.

@@ -18,14 +18,14 @@ use super::{
     spec::{self, At, NAME_MAX, Side, Spec, SpecErrorKind, name_from, number, split_offset},
 };
 use crate::{
+    compile::{
+        hook::{self, Hook, OnRefusal},
+        plan::ProbePlan,
+        probe_filter::ProbeRule,
+    },
     elf::{
         Machine,
         symbols::{Function, Functions},
-    },
-    probe::{
-        filter::ProbeRule,
-        hook::{self, Hook, OnRefusal},
-        plan::ProbePlan,
     },
 };
 

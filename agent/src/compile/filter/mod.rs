@@ -14,15 +14,11 @@
 //! |---|---|
 //! | `compile` | conditions and numbers |
 //! | `text` | texts, wildcards |
-//! | `probe` | filters of probes |
 
 mod compile;
-mod probe;
 mod text;
 
 pub(crate) use compile::Emitter;
-pub(crate) use probe::STAGE_MAX;
-pub use probe::{ProbeFilterError, ProbeRule};
 
 use std::collections::BTreeSet;
 

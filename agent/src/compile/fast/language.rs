@@ -18,7 +18,7 @@
 //! below it. A line with a deeper indentation than that of fields goes on with the line before it.
 //!
 //! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes come from users
-//! (`probe::typed`).
+//! (`compile::typed`).
 
 /// An event's description.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,9 +23,10 @@ use super::{
         compile::{Access, Asked, Extras, Mismatch, Rules, TypeNames, compile},
         language::{self, Definition, Expr},
     },
-    filter::{ProbeFilterError, ProbeRule, Program},
+    filter::Program,
     hook::{Hook, HookProgram, OnRefusal},
     plan::{ProbeEvent, ProbePlan},
+    probe_filter::{ProbeFilterError, ProbeRule},
     shape::{COMMON_LEN, EventShape, ShapeField},
 };
 use crate::{
@@ -420,8 +421,8 @@ mod tests {
 
     use super::*;
     use crate::{
+        compile::{context::Contexts, filter::Facts},
         kernel::clock::TraceClock,
-        probe::{context::Contexts, filter::Facts},
     };
 
     fn shape(text: &str, end: End) -> Result<EventShape, String> {

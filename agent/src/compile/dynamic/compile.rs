@@ -22,7 +22,7 @@ use crate::{
         preemption::Preemption,
         program::{Body, FRAME},
     },
-    probe::{context::SCRATCH, shape::COMMON_LEN},
+    compile::{context::SCRATCH, shape::COMMON_LEN},
 };
 
 /// What stands for a text that cannot be read (`FAULT_STRING`, kernel/trace/trace_probe.h).

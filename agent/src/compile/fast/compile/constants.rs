@@ -1,7 +1,7 @@
 //! What a description says that is known when it is compiled: enumerators, whether a type exists, the size of a field.
 
 use super::Compiler;
-use crate::probe::fast::language::{Expr, Op};
+use crate::compile::fast::language::{Expr, Op};
 
 impl Compiler<'_> {
     /// The value of an expression that does not depend on an event.

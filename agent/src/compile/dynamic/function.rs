@@ -10,12 +10,12 @@ use crate::{
         preemption::Preemption,
         program::{Body, FRAME},
     },
-    event::Format,
-    kernel::{events::EventName, tracefs::Tracefs},
-    probe::{
+    compile::{
         hook::{Hook, HookProgram, OnRefusal},
         plan::{ProbeEvent, ProbePlan},
     },
+    event::Format,
+    kernel::{events::EventName, tracefs::Tracefs},
 };
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.

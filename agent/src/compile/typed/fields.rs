@@ -2,12 +2,12 @@
 
 use super::TypedError;
 use crate::{
+    compile::{fast::language::Expr, shape::ShapeField},
     elf::symbols::nearest_names,
     kernel::btf::{
         Btf, Shape, TypeId,
         describe::{Encoding, Named},
     },
-    probe::{fast::language::Expr, shape::ShapeField},
 };
 
 /// Enumerations with more values than this are printed as numbers: the text of a format is looked at for
