@@ -13,16 +13,19 @@
 //! If the verifier refuses a load, the same event is compiled to copy members with `bpf_probe_read_kernel`.
 
 mod constants;
+mod expressions;
 mod fields;
 
 use std::{cell::RefCell, collections::HashMap};
 
 use agent_ebpf::{SIDE_RECORD_MAX, begin_flags};
 
-use super::language::{Definition, Expr, Op};
+use expressions::Type;
+
+use super::language::{Definition, Expr};
 use crate::{
     bpf::{
-        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8, Reg},
+        insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R4, R6, R7, R8, Reg},
         preemption::Preemption,
         program::{Body, FRAME},
     },
@@ -52,17 +55,12 @@ const COPIED: i16 = SAVED + 8 * 6;
 const CUT: i16 = COPIED + 16;
 /// The least room for a string of unknown length.
 const TEXT_MIN: u32 = 32;
-/// Registers that hold intermediate results: R1 to R5.
-const DEPTH_MAX: u8 = 5;
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.
-const HELPER_GET_SOCKET_COOKIE: i32 = 46;
 const HELPER_PROBE_READ_KERNEL: i32 = 113;
 const HELPER_PROBE_READ_USER_STR: i32 = 114;
 const HELPER_PROBE_READ_KERNEL_STR: i32 = 115;
-const HELPER_JIFFIES64: i32 = 118;
 const HELPER_GET_CURRENT_TASK_BTF: i32 = 158;
-const HELPER_GET_FUNC_IP: i32 = 173;
 
 /// What programs of different kinds do differently.
 #[derive(Clone, Copy, Debug)]
@@ -265,21 +263,6 @@ pub(crate) fn compile(
         field_size: 0,
     };
     compiler.program(format, extras)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
-    Number { size: u32, signed: bool },
-    Pointer(TypeId),
-}
-
-const LONG: Type = Type::Number { size: 8, signed: true };
-
-/// Something in memory: what `register + offset` points to.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    offset: u32,
-    type_id: TypeId,
 }
 
 struct Compiler<'a> {
@@ -553,341 +536,6 @@ impl<'a> Compiler<'a> {
         self.code.store(8, FP, slot, from);
         self.lets.push((name, ty));
         Ok(())
-    }
-
-    /// The place of an expression that is an array or a structure.
-    fn array(&mut self, value: &Expr<'_>, depth: u8) -> Result<Option<(Reg, Place)>, Mismatch> {
-        if !matches!(value, Expr::Member(..) | Expr::Index(..)) {
-            return Ok(None);
-        }
-        let mark = self.code.clone();
-        let (base, place) = self.place(value, depth)?;
-        if matches!(self.btf.shape(place.type_id)?, Shape::Array { .. } | Shape::Struct | Shape::Union) {
-            return Ok(Some((base, place)));
-        }
-        self.code = mark;
-        Ok(None)
-    }
-
-    /// Evaluates to a 64-bit number in the register of this depth.
-    fn number(&mut self, expr: &Expr<'_>, depth: u8) -> Result<Reg, Mismatch> {
-        let (register, ty) = self.value(expr, depth)?;
-        self.extended(register, ty);
-        Ok(register)
-    }
-
-    /// Makes all 64 bits of a loaded value valid.
-    fn extended(&mut self, register: Reg, ty: Type) -> Type {
-        match ty {
-            Type::Number { size, signed } if size < 8 => {
-                let unused = 64 - 8 * size as i32;
-                if signed {
-                    self.code.alu_imm(Alu::Lsh, register, unused);
-                    self.code.alu_imm(Alu::Arsh, register, unused);
-                }
-                Type::Number { size: 8, signed }
-            }
-            other => other,
-        }
-    }
-
-    fn value(&mut self, expr: &Expr<'_>, depth: u8) -> Result<(Reg, Type), Mismatch> {
-        if depth > DEPTH_MAX {
-            return Err(Mismatch::Expression("it is nested too deep"));
-        }
-        let to = Reg(depth);
-        if !matches!(expr, Expr::Number(_))
-            && let Some(value) = self.constant(expr)
-        {
-            self.code.load_imm(to, value);
-            return Ok((to, LONG));
-        }
-        let ty = match expr {
-            Expr::Number(value) => {
-                self.code.load_imm(to, *value);
-                LONG
-            }
-            Expr::Name(name) => self.named(name, to, depth)?,
-            Expr::Member(..) | Expr::Index(..) => {
-                let (base, place) = self.place(expr, depth)?;
-                let ty = self.type_of(place.type_id)?;
-                self.load(self.access, ty, to, base, place.offset, depth)?;
-                ty
-            }
-            Expr::Not(inner) => {
-                self.value(inner, depth)?;
-                self.truth(to, |code, yes| code.jump_imm(Jump::Equal, to, 0, yes))
-            }
-            Expr::Negate(inner) => {
-                self.number(inner, depth)?;
-                self.code.alu_imm(Alu::Neg, to, 0);
-                LONG
-            }
-            Expr::Complement(inner) => {
-                self.number(inner, depth)?;
-                self.code.alu_imm(Alu::Xor, to, -1);
-                LONG
-            }
-            Expr::Binary(op, left, right) => self.binary(*op, left, right, depth)?,
-            Expr::Choice(condition, yes, no) if self.constant(condition).is_some() => {
-                let taken = if self.constant(condition) == Some(0) { no } else { yes };
-                self.number(taken, depth)?;
-                LONG
-            }
-            Expr::Choice(condition, yes, no) => {
-                let (other, end) = (self.code.label(), self.code.label());
-                self.number(condition, depth)?;
-                self.code.jump_imm(Jump::Equal, to, 0, other);
-                self.number(yes, depth)?;
-                self.code.goto(end);
-                self.code.place(other);
-                self.number(no, depth)?;
-                self.code.place(end);
-                LONG
-            }
-            Expr::Call("address", args) => {
-                let [inner] = args.as_slice() else {
-                    return Err(Mismatch::Expression("address takes one argument"));
-                };
-                let (base, place) = self.place(inner, depth)?;
-                self.code.address(to, base, place.offset as i32);
-                Type::Number { size: 8, signed: false }
-            }
-            Expr::Call("read64", args) => {
-                let [pointer] = args.as_slice() else {
-                    return Err(Mismatch::Expression("read64 takes one argument"));
-                };
-                self.value(pointer, depth)?;
-                self.load(Access::Copied, LONG, to, to, 0, depth)?;
-                LONG
-            }
-            Expr::Call("cast", args) => {
-                let [Expr::Name(name), inner] = args.as_slice() else {
-                    return Err(Mismatch::Expression("cast takes a type and a pointer"));
-                };
-                let target = self.types.named(name)?;
-                self.value(inner, depth)?;
-                if let Access::Direct(Some(cast)) = self.access {
-                    if depth != 1 {
-                        return Err(Mismatch::Expression("cast in the right half of an expression"));
-                    }
-                    self.cast(cast, target);
-                    self.code.alu(Alu::Mov, to, R0);
-                }
-                Type::Pointer(target)
-            }
-            Expr::Call("socket_cookie", args) if depth == 1 => {
-                let [Expr::Name(name)] = args.as_slice() else {
-                    return Err(Mismatch::Expression("socket_cookie takes an argument of the tracepoint"));
-                };
-                // The helper wants the pointer as the tracepoint gives it.
-                self.code.load(8, R1, R6, 8 * self.argument(name)? as i16);
-                self.code.call_helper(HELPER_GET_SOCKET_COOKIE);
-                self.code.alu(Alu::Mov, to, R0);
-                Type::Number { size: 8, signed: false }
-            }
-            // A call takes R1 to R5.
-            Expr::Call("jiffies", args) if args.is_empty() && depth == 1 => {
-                self.code.call_helper(HELPER_JIFFIES64);
-                self.code.alu(Alu::Mov, to, R0);
-                Type::Number { size: 8, signed: false }
-            }
-            Expr::Call("function_address", args) if args.is_empty() && depth == 1 => {
-                self.code.alu(Alu::Mov, R1, R6);
-                self.code.call_helper(HELPER_GET_FUNC_IP);
-                self.code.alu(Alu::Mov, to, R0);
-                Type::Number { size: 8, signed: false }
-            }
-            Expr::Call(..) => return Err(Mismatch::Expression("it calls an unknown function")),
-        };
-        Ok((to, ty))
-    }
-
-    fn named(&mut self, name: &str, to: Reg, depth: u8) -> Result<Type, Mismatch> {
-        if let Some(index) = self.lets.iter().position(|(known, _)| *known == name) {
-            self.code.load(8, to, FP, -FRAME - 8 - 8 * index as i16);
-            return Ok(self.lets[index].1);
-        }
-        let index = self.argument(name)?;
-        // The kernel hands over arguments zero extended (`CAST_TO_U64`, include/trace/bpf_probe.h).
-        let ty = self.type_of(self.args[index])?;
-        let access = match ty {
-            Type::Pointer(target) => match self.btf.shape(target)? {
-                // Up to 6.12 at least, the verifier does not see that `const void *` is one to nothing.
-                Shape::Void if self.access == Access::Copied => Access::Copied,
-                Shape::Struct | Shape::Union | Shape::Void | Shape::Int { .. } => Access::Direct(None),
-                // The verifier lets no program load pointers to functions and to pointers (`btf_ctx_access`, kernel/bpf/btf.c).
-                _ => Access::Copied,
-            },
-            Type::Number { .. } => Access::Direct(None),
-        };
-        self.load(access, Type::Number { size: 8, signed: false }, to, R6, 8 * index as u32, depth)?;
-        if let Type::Number { size, .. } = ty
-            && size < 8
-            && self.rules.raw_arguments
-        {
-            let unused = 64 - 8 * size as i32;
-            self.code.alu_imm(Alu::Lsh, to, unused);
-            self.code.alu_imm(Alu::Rsh, to, unused);
-        }
-        Ok(ty)
-    }
-
-    /// Which of the tracepoint's arguments has this name.
-    fn argument(&self, name: &str) -> Result<usize, Mismatch> {
-        let index = self.definition.args.iter().position(|arg| *arg == name);
-        index.ok_or(Mismatch::Expression("it names something that there is not"))
-    }
-
-    fn type_of(&self, type_id: TypeId) -> Result<Type, Mismatch> {
-        Ok(match self.btf.shape(type_id)? {
-            Shape::Int { size: size @ (1 | 2 | 4 | 8), signed } => Type::Number { size, signed },
-            Shape::Enum => Type::Number { size: self.btf.size_of(type_id)?, signed: false },
-            Shape::Pointer => Type::Pointer(self.btf.pointer_target(type_id)?.unwrap_or(TypeId(0))),
-            _ => return Err(Mismatch::Expression("a structure is used as a number")),
-        })
-    }
-
-    /// Finds what an expression names in memory. The base is in the register of this depth.
-    fn place(&mut self, expr: &Expr<'_>, depth: u8) -> Result<(Reg, Place), Mismatch> {
-        match expr {
-            Expr::Member(outer, name, true) => {
-                let (base, ty) = self.value(outer, depth)?;
-                let Type::Pointer(target) = ty else {
-                    return Err(Mismatch::Expression("-> behind something that is no pointer"));
-                };
-                let member = self.btf.member_of(target, name)?;
-                Ok((base, Place { offset: member.offset, type_id: member.type_id }))
-            }
-            Expr::Member(outer, name, false) => {
-                let (base, place) = self.place(outer, depth)?;
-                let member = self.btf.member_of(place.type_id, name)?;
-                Ok((base, Place { offset: place.offset + member.offset, type_id: member.type_id }))
-            }
-            Expr::Index(outer, index) => {
-                let (base, place) = self.place(outer, depth)?;
-                let Shape::Array { element, .. } = self.btf.shape(place.type_id)? else {
-                    return Err(Mismatch::Expression("an index behind something that is no array"));
-                };
-                let offset = place.offset + index * self.btf.size_of(element)?;
-                Ok((base, Place { offset, type_id: element }))
-            }
-            _ => Err(Mismatch::Expression("a member of something that is not in memory")),
-        }
-    }
-
-    fn load(
-        &mut self,
-        access: Access,
-        ty: Type,
-        to: Reg,
-        base: Reg,
-        offset: u32,
-        depth: u8,
-    ) -> Result<(), Mismatch> {
-        let size = match ty {
-            Type::Number { size, .. } => size,
-            Type::Pointer(_) => 8,
-        };
-        if let Access::Direct(_) = access {
-            self.code.load(size, to, base, to_i16(offset)?);
-            return Ok(());
-        }
-        // The call takes R1 to R5: what the levels below hold is put aside.
-        for below in 1..depth {
-            self.code.store(8, FP, -SAVED - 8 * i16::from(below), Reg(below));
-        }
-        self.code.address(R3, base, offset as i32);
-        self.code.address(R1, FP, -i32::from(COPIED) - 8);
-        self.code.load_imm(R2, size.into());
-        self.code.call_helper(HELPER_PROBE_READ_KERNEL);
-        for below in 1..depth {
-            self.code.load(8, Reg(below), FP, -SAVED - 8 * i16::from(below));
-        }
-        self.code.load(size, to, FP, -COPIED - 8);
-        Ok(())
-    }
-
-    /// 1 or 0, by a jump that is taken for 1.
-    fn truth(&mut self, to: Reg, jump: impl FnOnce(&mut Assembler, Label)) -> Type {
-        let (yes, end) = (self.code.label(), self.code.label());
-        jump(&mut self.code, yes);
-        self.code.load_imm(to, 0);
-        self.code.goto(end);
-        self.code.place(yes);
-        self.code.load_imm(to, 1);
-        self.code.place(end);
-        LONG
-    }
-
-    fn binary(&mut self, op: Op, left: &Expr<'_>, right: &Expr<'_>, depth: u8) -> Result<Type, Mismatch> {
-        let to = Reg(depth);
-        if matches!(op, Op::BothTrue | Op::EitherTrue) {
-            let (short, end) = (self.code.label(), self.code.label());
-            let jump = if op == Op::BothTrue { Jump::Equal } else { Jump::NotEqual };
-            for side in [left, right] {
-                self.number(side, depth)?;
-                self.code.jump_imm(jump, to, 0, short);
-            }
-            self.code.load_imm(to, i64::from(op == Op::BothTrue));
-            self.code.goto(end);
-            self.code.place(short);
-            self.code.load_imm(to, i64::from(op == Op::EitherTrue));
-            self.code.place(end);
-            return Ok(LONG);
-        }
-        let (_, left_type) = self.value(left, depth)?;
-        let left_type = self.extended(to, left_type);
-        let constant = self.constant(right).and_then(|value| i32::try_from(value).ok());
-        let mut right_type = LONG;
-        let mut from = R0;
-        if constant.is_none() {
-            let (register, ty) = self.value(right, depth + 1)?;
-            right_type = self.extended(register, ty);
-            from = register;
-        }
-        let signed = |ty| matches!(ty, Type::Number { signed: true, .. });
-        let both_signed = signed(left_type) && signed(right_type);
-        let jump = match op {
-            Op::Equal => Some((Jump::Equal, false)),
-            Op::NotEqual => Some((Jump::NotEqual, false)),
-            Op::Greater => Some((if both_signed { Jump::SignedGreater } else { Jump::Greater }, false)),
-            Op::GreaterEqual => {
-                Some((if both_signed { Jump::SignedGreaterEqual } else { Jump::GreaterEqual }, false))
-            }
-            // The opposite of the opposite.
-            Op::Less => Some((if both_signed { Jump::SignedGreaterEqual } else { Jump::GreaterEqual }, true)),
-            Op::LessEqual => Some((if both_signed { Jump::SignedGreater } else { Jump::Greater }, true)),
-            _ => None,
-        };
-        if let Some((jump, inverted)) = jump {
-            let ty = self.truth(to, |code, yes| match constant {
-                Some(value) => code.jump_imm(jump, to, value, yes),
-                None => code.jump(jump, to, from, yes),
-            });
-            if inverted {
-                self.code.alu_imm(Alu::Xor, to, 1);
-            }
-            return Ok(ty);
-        }
-        let alu = match op {
-            Op::Mul => Alu::Mul,
-            Op::Div => Alu::Div,
-            Op::Mod => Alu::Mod,
-            Op::Add => Alu::Add,
-            Op::Sub => Alu::Sub,
-            Op::Lsh => Alu::Lsh,
-            Op::Rsh if signed(left_type) => Alu::Arsh,
-            Op::Rsh => Alu::Rsh,
-            Op::And => Alu::And,
-            Op::Xor => Alu::Xor,
-            _ => Alu::Or,
-        };
-        match constant {
-            Some(value) => self.code.alu_imm(alu, to, value),
-            None => self.code.alu(alu, to, from),
-        }
-        Ok(Type::Number { size: 8, signed: both_signed })
     }
 }
 

@@ -4,7 +4,7 @@ use agent_ebpf::END_CUT;
 
 use super::{
     Access, CUT, Compiler, HELPER_PROBE_READ_KERNEL, HELPER_PROBE_READ_KERNEL_STR,
-    HELPER_PROBE_READ_USER_STR, Mismatch, TEXT_MIN, Type, aligned_step, to_i16,
+    HELPER_PROBE_READ_USER_STR, Mismatch, TEXT_MIN, aligned_step, expressions::Type, to_i16,
 };
 use crate::{
     bpf::insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, R7, R8, R9, Reg},
