@@ -29,7 +29,7 @@ pub mod trial;
 use std::{io, os::fd::OwnedFd};
 
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
-pub use programs::{NameStream, ProbeToAttach, ProgramOptions, Programs, RecursionMisses, WakeStream};
+pub use programs::{ProbeToAttach, ProgramOptions, Programs, RecursionMisses};
 pub use survey::{Outcome, Surveyed, survey};
 
 use crate::{bpf::LoadError, compile::hook::NoSuchHook};

@@ -9,14 +9,6 @@ use std::{
     },
 };
 
-use agent_ebpf::{
-    EventLedger, EventSlot, NameRecord, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot,
-    TID_WORDS, WAKE_BYTES, begin_flags,
-    calls::{CALL_BUCKETS, CALL_WAYS},
-    globals, slot_flags, user_entry,
-};
-use aya::maps::{Map, MapData, RingBuf};
-
 use super::{
     ProbeError,
     fast::{FastError, FastLinks, Loader},
@@ -37,7 +29,13 @@ use crate::{
         hook::HookProgram,
     },
     kernel::{features, version::KernelVersion},
-    ring::{Control, Rings, Shared, SharedArray},
+    ring::{Control, NameStream, Rings, Shared, SharedArray, WakeStream},
+};
+use agent_ebpf::{
+    EventLedger, EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot, TID_WORDS,
+    WAKE_BYTES, begin_flags,
+    calls::{CALL_BUCKETS, CALL_WAYS},
+    globals, slot_flags, user_entry,
 };
 
 /// From here on tracepoint programs count what the recursion guard keeps from them.
@@ -171,9 +169,10 @@ impl Programs {
                 control.set_ring(cpu, index as u32, pages, reader, wake);
             }
         }
-        let names = NameStream(open_stream("NAMES", object.take_map("NAMES")?)?);
+        let failed = |map| move |source| LoadError::Mmap { map, source };
+        let names = NameStream::map(object.take_map("NAMES")?).map_err(failed("NAMES"))?;
         let wake = object.take_inner("WAKE")?.into_iter();
-        let wake = wake.map(|fd| open_stream("WAKE", fd).map(WakeStream)).collect::<Result<_, _>>()?;
+        let wake = wake.map(WakeStream::map).collect::<Result<_, _>>().map_err(failed("WAKE"))?;
         let ledger = shared(&object, "LEDGER", ledger as usize)?;
         let traced = shared(&object, "TRACED", TID_WORDS)?;
         let untraced = shared(&object, "UNTRACED", TID_WORDS)?;
@@ -356,64 +355,6 @@ fn calls_of(options: &ProgramOptions) -> Table {
         }
     }
     table
-}
-
-/// Maps a BPF ring buffer.
-fn open_stream(map: &'static str, fd: OwnedFd) -> Result<RingBuf<MapData>, LoadError> {
-    // aya has an error of its own for each of its calls; here all of them mean that memory could not be
-    // mapped.
-    let failed = |error: aya::maps::MapError| LoadError::Mmap {
-        map,
-        source: std::io::Error::other(error.to_string()),
-    };
-    RingBuf::try_from(Map::RingBuf(MapData::from_fd(fd).map_err(failed)?)).map_err(failed)
-}
-
-/// Wakes a reader: its descriptor becomes readable when a ring has many pages that wait.
-pub struct WakeStream(RingBuf<MapData>);
-
-impl std::fmt::Debug for WakeStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("WakeStream")
-    }
-}
-
-impl WakeStream {
-    /// Makes the descriptor unreadable, until the next wakeup. Makes no system call.
-    pub fn clear(&mut self) {
-        while self.0.next().is_some() {}
-    }
-}
-
-impl AsFd for WakeStream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// Thread names in the order in which they became known.
-pub struct NameStream(RingBuf<MapData>);
-
-impl std::fmt::Debug for NameStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("NameStream")
-    }
-}
-
-impl AsFd for NameStream {
-    /// Polled edge-triggered, it becomes ready when many names wait.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-impl NameStream {
-    /// The next name that has arrived, if any. Makes no system call.
-    pub fn next_name(&mut self) -> Option<NameRecord> {
-        let item = self.0.next()?;
-        let (tid, comm) = item.split_first_chunk::<4>()?;
-        Some(NameRecord { tid: u32::from_ne_bytes(*tid), comm: *comm.first_chunk()? })
-    }
 }
 
 fn set_bit(set: &SharedArray<u64>, tid: u32) {

@@ -28,8 +28,7 @@ use super::{
     spool::{CpuSpool, SpoolTotals},
 };
 use crate::{
-    attach::{NameStream, WakeStream},
-    ring::{CpuRing, Rings},
+    ring::{CpuRing, NameStream, Rings, WakeStream},
     tracedat::{ChunkCompressor, Compression, Endian, layout},
 };
 
