@@ -9,7 +9,6 @@
 //! | [`kallsyms`] | the kernel's symbols |
 //! | [`btf`] | the layout of the kernel's types: member offsets, functions, per-CPU variables |
 //! | [`proc`] | the threads, maps and limits of this machine |
-//! | [`state`] | tasks, interrupts, modules and devices at one moment |
 //! | [`version`], [`privileges`] | the kernel's version; what this process may do, and what the kernel lets no process do |
 //! | [`features`] | what this kernel, these capabilities and these mounts allow, and what to do about the rest |
 //!
@@ -28,8 +27,7 @@ pub mod features;
 pub mod kallsyms;
 pub mod privileges;
 pub mod proc;
-pub mod state;
 pub mod tracefs;
 pub mod version;
 
-mod read;
+pub(crate) mod read;

@@ -78,7 +78,7 @@ pub fn comm_of(tid: u32) -> io::Result<Vec<u8>> {
 /// `wq_worker_comm` in `kernel/workqueue.c`), for kernel threads with a long name all of it (`proc_task_name`
 /// in `fs/proc/array.c`). Records have the structure's, and one thread should have one name throughout a
 /// file.
-pub(super) fn task_comm(file: &[u8]) -> &[u8] {
+pub(crate) fn task_comm(file: &[u8]) -> &[u8] {
     let mut comm = file.strip_suffix(b"\n").unwrap_or(file);
     if let Some(worker) = comm.strip_prefix(b"kworker/")
         // A rescuer is called kworker/R-name, and that dash is part of its name.
@@ -90,12 +90,12 @@ pub(super) fn task_comm(file: &[u8]) -> &[u8] {
     &comm[..comm.len().min(COMM_LEN)]
 }
 
-pub(super) fn open_dir(at: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+pub(crate) fn open_dir(at: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
     Ok(openat(at, path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// The entries of a directory whose names are numbers.
-pub(super) fn numbers(at: BorrowedFd<'_>, path: &str) -> io::Result<Vec<u32>> {
+pub(crate) fn numbers(at: BorrowedFd<'_>, path: &str) -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in Dir::new(open_dir(at, path)?)? {
         if let Ok(name) = entry?.file_name().to_str()

@@ -12,12 +12,12 @@ use rustix::io::Errno;
 const STEP: usize = 8192;
 
 /// Opens a file for reading, relative to `dir`.
-pub(super) fn open_at(dir: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
+pub(crate) fn open_at(dir: BorrowedFd<'_>, path: &str) -> io::Result<OwnedFd> {
     Ok(openat(dir, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// Appends what is left of `file` to `into`.
-pub(super) fn append(file: impl AsFd, into: &mut Vec<u8>) -> io::Result<()> {
+pub(crate) fn append(file: impl AsFd, into: &mut Vec<u8>) -> io::Result<()> {
     let mut end = into.len();
     loop {
         if into.len() - end < STEP {
@@ -39,14 +39,14 @@ pub(super) fn append(file: impl AsFd, into: &mut Vec<u8>) -> io::Result<()> {
 }
 
 /// The whole content of a file, relative to `dir`.
-pub(super) fn file_at(dir: BorrowedFd<'_>, path: &str) -> io::Result<Vec<u8>> {
+pub(crate) fn file_at(dir: BorrowedFd<'_>, path: &str) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     append(open_at(dir, path)?, &mut content)?;
     Ok(content)
 }
 
 /// The whole content of a file.
-pub(super) fn file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+pub(crate) fn file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
     let file = openat(CWD, path.as_ref(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
     let mut content = Vec::new();
     append(file, &mut content)?;
@@ -54,7 +54,7 @@ pub(super) fn file(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
 }
 
 /// The whole content of a file as text, without the white space around it.
-pub(super) fn trimmed(path: impl AsRef<Path>) -> io::Result<String> {
+pub(crate) fn trimmed(path: impl AsRef<Path>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&file(path)?).trim().to_owned())
 }
 

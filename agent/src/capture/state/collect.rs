@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::CWD;
 
-use super::clock::TraceClock;
-use super::cpus::CpuSet;
-use super::{proc, read};
-use crate::tracedat::initial_state::{
-    BlockDevice, Cpu, Host, InitialState, Interface, Interrupt, Module, Namespaces, OpenFile, Thread,
+use crate::{
+    kernel::{clock::TraceClock, cpus::CpuSet, proc, read},
+    tracedat::initial_state::{
+        BlockDevice, Cpu, Host, InitialState, Interface, Interrupt, Module, Namespaces, OpenFile, Thread,
+    },
 };
 
 /// Open files that are listed, at most: naming one takes the kernel about a microsecond.
@@ -26,7 +26,7 @@ const MAX_FILES: usize = 20_000;
 const PF_KTHREAD: u64 = 0x0020_0000;
 
 /// Looks at the machine. Ends early, with what it has until then, when `stop` is set.
-pub fn collect(clock: TraceClock, stop: &AtomicBool) -> InitialState {
+pub(super) fn collect(clock: TraceClock, stop: &AtomicBool) -> InitialState {
     let mut state = InitialState {
         version: InitialState::VERSION,
         began_ns: clock.now_ns(),

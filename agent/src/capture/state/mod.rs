@@ -1,5 +1,7 @@
 //! The state of the machine, collected while recording: neither the start nor the stop waits for it.
 
+mod collect;
+
 use std::{
     io::Write as _,
     sync::{
@@ -10,7 +12,7 @@ use std::{
 };
 
 use super::{Spool, spool::has_room_for};
-use crate::kernel::{clock::TraceClock, state};
+use crate::kernel::clock::TraceClock;
 
 /// Name of the file in the spool.
 const NAME: &str = "state";
@@ -30,7 +32,7 @@ impl StateReader {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new().name("state".into()).spawn(move || {
-            if let Ok(bytes) = state::collect(clock, &stopped).encode()
+            if let Ok(bytes) = collect::collect(clock, &stopped).encode()
                 && has_room_for(&files, bytes.len() as u64)
             {
                 // What could not be written whole is removed.
