@@ -484,7 +484,7 @@ fn attach_fast(programs: &Programs, options: &mut CaptureOptions) -> Result<Fast
         let Err(error) = result else { continue };
         let event = &mut options.events[slot as usize];
         if event.only_fast {
-            return Err(ProbeError::Fast(error).into());
+            return Err(ProbeError::Fast(error));
         }
         event.lane = Lane::Generic;
         event.lane_note = Some(error.to_string());

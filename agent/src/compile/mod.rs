@@ -15,7 +15,7 @@
 //! | [`dynamic`] | kprobes, uprobes, USDT markers and function tracers |
 //! | [`typed`] | probes on functions of the kernel by name and type |
 //!
-//! What comes out is a [`Body`](crate::bpf::program::Body) with what it is for. Nothing is loaded or attached
+//! What comes out is a `Body` with what it is for. Nothing is loaded or attached
 //! here: [`attach`](crate::attach) does that.
 
 pub mod context;
