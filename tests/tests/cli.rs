@@ -292,6 +292,7 @@ fn names_do_nothing_to_a_terminal() {
         ("info h.dat", true),
         ("info --json h.dat", true),
         ("hist h.dat plain text", true),
+        ("hist h.dat plain text --json", true),
         ("list --symbols h.so", false),
         ("list --symbols h.so --json", true),
         ("report $'no\\x1b[31m.dat'", false),
@@ -313,6 +314,13 @@ fn names_do_nothing_to_a_terminal() {
         for active in ACTIVE {
             let found = shown.windows(active.len()).any(|window| window == active);
             assert!(!found, "{command}: {active:?} in {:?}", String::from_utf8_lossy(&shown));
+        }
+        // But for the records of `report`, JSON has escapes for control characters wherever it goes.
+        if command.contains("--json") && !command.starts_with("report") {
+            for control in &ACTIVE[..4] {
+                let found = piped.windows(control.len()).any(|window| window == *control);
+                assert!(!found, "{command}: {control:?} in {:?}", String::from_utf8_lossy(&piped));
+            }
         }
         // A byte of C1 alone is no UTF-8.
         assert!(std::str::from_utf8(&shown).is_ok(), "{command}: {:?}", String::from_utf8_lossy(&shown));

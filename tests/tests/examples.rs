@@ -345,7 +345,9 @@ impl Fixtures {
         let scratch = Scratch::new();
         let work = scratch.work();
         for name in ["trace.dat", "guest.dat"] {
-            let line = format!("tracer-agent record -e sched -e syscalls -e kmem:kmalloc --kernel-stack=kmalloc -o {name} -q make");
+            let line = format!(
+                "tracer-agent record -e sched -e syscalls -e kmem:kmalloc --kernel-stack=kmalloc -o {name} -q make"
+            );
             scratch.run(&line).expect(0);
         }
         let copies = [

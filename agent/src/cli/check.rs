@@ -6,11 +6,13 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::exit::ExitCode;
-use super::list::json_string;
+use super::json_writer::{self, Lines};
 use super::units::{bytes, count};
 use crate::terminal;
-use crate::tracedat::check::{Fault, Report, Rule, Severity, check};
+use crate::tracedat::check::{Checked, Fault, Report, Rule, Severity, check};
 
 /// Check trace.dat files for damage
 ///
@@ -68,7 +70,11 @@ pub fn run(args: &Args, out: &mut dyn Write) -> io::Result<ExitCode> {
         if args.quiet {
             continue;
         }
-        let text = if args.json { json(path, &report) } else { text(path, &report, args.verbose) };
+        let text = if args.json {
+            json_writer::text(&FileReport::of(path, &report), Lines::One)?
+        } else {
+            text(path, &report, args.verbose)
+        };
         match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             // A reader that has seen enough is no error.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(code),
@@ -124,46 +130,62 @@ fn text(path: &Path, report: &Report, notes: bool) -> String {
     text
 }
 
-fn json(path: &Path, report: &Report) -> String {
-    let joined = |items: Vec<String>| items.join(",");
-    let faults = report.faults.iter().map(|fault| {
-        let Fault { rule, at, place, detail } = fault;
-        let inside = at.inside.map_or_else(|| "null".to_owned(), |inside| inside.to_string());
-        format!(
-            "{{\"rule\":\"{}\",\"severity\":\"{}\",\"offset\":{},\"inside\":{inside},\"place\":{},\"detail\":{},\
-             \"meaning\":{},\"stock_readers\":{}}}",
-            rule.name(),
-            rule.severity().name(),
-            at.offset,
-            json_string(place),
-            json_string(detail),
-            json_string(rule.meaning()),
-            json_string(rule.consequence()),
-        )
-    });
-    let totals = report.totals.iter().map(|(rule, total)| format!("\"{}\":{total}", rule.name()));
-    let checked = &report.checked;
-    format!(
-        "{{\"file\":{},\"clean\":{},\"errors\":{},\"warnings\":{},\"notes\":{},\"version\":{},\"bytes\":{},\
-         \"sections\":{},\"options\":{},\"buffers\":{},\"cpus\":{},\"chunks\":{},\"pages\":{},\"events\":{},\
-         \"totals\":{{{}}},\"faults\":[{}]}}\n",
-        json_string(&path.display().to_string()),
-        report.is_clean(),
-        report.count(Severity::Error),
-        report.count(Severity::Warning),
-        report.count(Severity::Note),
-        checked.version,
-        checked.bytes,
-        checked.sections,
-        checked.options,
-        checked.buffers,
-        checked.cpus,
-        checked.chunks,
-        checked.pages,
-        checked.events,
-        joined(totals.collect()),
-        joined(faults.collect()),
-    )
+/// A file's report as JSON.
+#[derive(Serialize)]
+struct FileReport<'a> {
+    file: String,
+    clean: bool,
+    errors: u64,
+    warnings: u64,
+    notes: u64,
+    #[serde(flatten)]
+    checked: &'a Checked,
+    #[serde(serialize_with = "json_writer::object")]
+    totals: Vec<(&'static str, u64)>,
+    faults: Vec<FoundFault<'a>>,
+}
+
+/// A fault as JSON.
+#[derive(Serialize)]
+struct FoundFault<'a> {
+    rule: &'static str,
+    severity: &'static str,
+    offset: u64,
+    inside: Option<u64>,
+    place: &'a str,
+    detail: &'a str,
+    meaning: &'static str,
+    stock_readers: &'static str,
+}
+
+impl<'a> FileReport<'a> {
+    fn of(path: &Path, report: &'a Report) -> Self {
+        Self {
+            file: path.display().to_string(),
+            clean: report.is_clean(),
+            errors: report.count(Severity::Error),
+            warnings: report.count(Severity::Warning),
+            notes: report.count(Severity::Note),
+            checked: &report.checked,
+            totals: report.totals.iter().map(|(rule, total)| (rule.name(), *total)).collect(),
+            faults: report.faults.iter().map(FoundFault::of).collect(),
+        }
+    }
+}
+
+impl<'a> FoundFault<'a> {
+    fn of(Fault { rule, at, place, detail }: &'a Fault) -> Self {
+        Self {
+            rule: rule.name(),
+            severity: rule.severity().name(),
+            offset: at.offset,
+            inside: at.inside,
+            place,
+            detail,
+            meaning: rule.meaning(),
+            stock_readers: rule.consequence(),
+        }
+    }
 }
 
 #[cfg(test)]

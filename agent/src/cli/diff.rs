@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::error::CliError;
 use super::exit::ExitCode;
 use super::progress::ReadingLine;
-use super::{open_trace, write_all};
+use super::{json_line, open_trace, write_all};
 use crate::analysis::diff::{Both, Diff, Options};
 use crate::terminal;
 
@@ -78,7 +78,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         .map_err(|error| CliError::Failed(error.to_string()))?;
     drop(line);
     if !args.quiet {
-        write_all(out, &if args.json { json(&diff) } else { text(&diff) })?;
+        write_all(out, &if args.json { json_line(&json(&diff))? } else { text(&diff) })?;
     }
     Ok(if diff.is_empty() { ExitCode::Ok } else { ExitCode::Failure })
 }
@@ -152,7 +152,7 @@ fn text(diff: &Diff) -> String {
     terminal::lines(&text)
 }
 
-fn json(diff: &Diff) -> String {
+fn json(diff: &Diff) -> Value {
     let both = |(one, other): &Both| json!([one, other]);
     let events = |map: &std::collections::BTreeMap<String, Both>| -> serde_json::Map<_, _> {
         map.iter().map(|(name, numbers)| (name.clone(), both(numbers))).collect()
@@ -169,11 +169,10 @@ fn json(diff: &Diff) -> String {
             json!({ "event": event, "field": field, "pairs": count, "example": example })
         })
         .collect();
-    let all = json!({
+    json!({
         "same": diff.is_empty(), "only_first": diff.only_first, "only_second": diff.only_second,
         "formats": diff.formats, "counts": events(&diff.counts), "cpus": cpus(&diff.cpus),
         "losses": cpus(&diff.losses), "pairs": diff.pairs, "values": values, "alone": events(&diff.alone),
         "not_compared": diff.not_compared, "damaged": diff.damaged,
-    });
-    format!("{all}\n")
+    })
 }

@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use serde::Serialize;
+
 use crate::{
     attach::{Outcome, Surveyed, support::check_support, survey},
     kernel::{
@@ -13,7 +15,7 @@ use crate::{
 };
 
 use super::exit::ExitCode;
-use super::list::json_string;
+use super::json_writer::{self, Lines};
 
 /// Check what this machine supports, and say what to do about the rest
 ///
@@ -88,8 +90,13 @@ pub fn report(
     args: &Args,
     out: &mut dyn Write,
 ) -> io::Result<ExitCode> {
-    let mut text = Vec::new();
-    if args.json { json(features, programs, &mut text) } else { plain(features, programs, &mut text) }?;
+    let text = if args.json {
+        json_writer::text(&Answers::of(features, programs), Lines::Rows)?.into_bytes()
+    } else {
+        let mut text = Vec::new();
+        plain(features, programs, &mut text)?;
+        text
+    };
     print(&text, out).map(|()| verdict(features))
 }
 
@@ -162,42 +169,75 @@ fn plain(features: &Features, programs: &Programs, out: &mut impl Write) -> io::
     writeln!(out, "\nEvents cannot be recorded: {}.", names.join(", "))
 }
 
-fn json(features: &Features, programs: &Programs, out: &mut impl Write) -> io::Result<()> {
-    let code = verdict(features);
-    write!(out, "{{\"can_record\":{},\"exit_code\":{},\"checks\":[", code == ExitCode::Ok, code.code())?;
-    for (place, check) in features.checks().iter().enumerate() {
-        let comma = if place == 0 { "" } else { "," };
-        let Check { id, status, need, detail, remedy } = check;
-        let group = if matches!(id, CheckId::Capability(_)) { "capability" } else { "feature" };
-        let status = match status {
-            Status::Yes => "yes",
-            Status::No => "no",
-            Status::Unknown => "unknown",
+/// The answers as JSON.
+#[derive(Serialize)]
+struct Answers<'a> {
+    can_record: bool,
+    exit_code: u8,
+    checks: Vec<Answer<'a>>,
+    lanes: Lanes<'a>,
+}
+
+/// What a check found.
+#[derive(Serialize)]
+struct Answer<'a> {
+    name: &'a str,
+    kind: &'static str,
+    status: &'static str,
+    required: bool,
+    detail: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<&'a str>,
+}
+
+/// How many events have programs of their own, and why the others have none.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Lanes<'a> {
+    Unknown {
+        unknown: &'a str,
+    },
+    Known {
+        fast: usize,
+        #[serde(serialize_with = "json_writer::object")]
+        generic: Vec<(&'a str, String)>,
+    },
+}
+
+impl<'a> Answers<'a> {
+    fn of(features: &'a Features, programs: &'a Programs) -> Self {
+        let code = verdict(features);
+        let lanes = match programs {
+            Err(why) => Lanes::Unknown { unknown: why },
+            Ok(programs) => {
+                let (fast, generic) = lanes(programs);
+                Lanes::Known { fast, generic }
+            }
         };
-        write!(
-            out,
-            "{comma}\n{{\"name\":{},\"kind\":\"{group}\",\"status\":\"{status}\",\"required\":{},\"detail\":{}",
-            json_string(id.name()),
-            *need != Need::Optional,
-            json_string(detail)
-        )?;
-        if let Some(remedy) = remedy {
-            write!(out, ",\"remedy\":{}", json_string(remedy))?;
-        }
-        out.write_all(b"}")?;
-    }
-    out.write_all(b"\n],\"lanes\":")?;
-    match programs {
-        Err(why) => write!(out, "{{\"unknown\":{}", json_string(why))?,
-        Ok(programs) => {
-            let (fast, slow) = lanes(programs);
-            let slow: Vec<String> = (slow.iter())
-                .map(|(event, why)| format!("{}:{}", json_string(event), json_string(why)))
-                .collect();
-            write!(out, "{{\"fast\":{fast},\"generic\":{{{}}}", slow.join(","))?;
+        Self {
+            can_record: code == ExitCode::Ok,
+            exit_code: code.code(),
+            checks: features.checks().iter().map(Answer::of).collect(),
+            lanes,
         }
     }
-    out.write_all(b"}}\n")
+}
+
+impl<'a> Answer<'a> {
+    fn of(Check { id, status, need, detail, remedy }: &'a Check) -> Self {
+        Self {
+            name: id.name(),
+            kind: if matches!(id, CheckId::Capability(_)) { "capability" } else { "feature" },
+            status: match status {
+                Status::Yes => "yes",
+                Status::No => "no",
+                Status::Unknown => "unknown",
+            },
+            required: *need != Need::Optional,
+            detail,
+            remedy: remedy.as_deref(),
+        }
+    }
 }
 
 /// A text of the kernel's or of an error on one line of its own.

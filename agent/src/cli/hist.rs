@@ -15,7 +15,7 @@ use super::examples;
 use super::exit::ExitCode;
 use super::progress::ReadingLine;
 use super::units::count;
-use super::{tell, write_all};
+use super::{json_line, tell, write_all};
 use crate::analysis::Watch;
 use crate::analysis::groups::Limits;
 use crate::analysis::histogram::{self, Histogram, Order};
@@ -280,7 +280,7 @@ fn table(
     answer.sort(order, args.reverse);
     let rows = args.limit.unwrap_or(usize::MAX).min(answer.rows.len());
     let text = if args.json {
-        json::histogram(&question, &answer, rows)
+        json_line(&json::histogram(&question, &answer, rows))?
     } else {
         text::histogram(&question, &answer, rows)
     };
@@ -314,7 +314,7 @@ fn stacks(
     let limit = args.limit.unwrap_or(usize::MAX);
     let damaged = answer.damaged;
     let printed = if args.json {
-        Printed::Text(json::stacks(&question, &answer, limit))
+        Printed::Text(json_line(&json::stacks(&question, &answer, limit))?)
     } else {
         Printed::Tree(Box::new((question, answer)), limit)
     };
@@ -345,7 +345,7 @@ fn spread(
     }
     let question = spread::Question { events, value, by: by(args)? };
     let answer = Spread::of(file, &question, limits(args), watch)?;
-    let text = if args.json { json::spread(&question, &answer) } else { text::spread(&answer) };
+    let text = if args.json { json_line(&json::spread(&question, &answer))? } else { text::spread(&answer) };
     Ok((Printed::Text(text), answer.damaged))
 }
 
@@ -405,12 +405,13 @@ fn measure(
     let nanoseconds = file.counts_nanoseconds();
     if args.by.is_empty() {
         let answer = Latency::of(file, &question, watch)?;
-        let text = if args.json { json::latency(&answer) } else { text::latency(&answer, nanoseconds) };
+        let text =
+            if args.json { json_line(&json::latency(&answer))? } else { text::latency(&answer, nanoseconds) };
         return Ok((Printed::Text(text), answer.damaged));
     }
     let answer = LatencyBy::of(file, &question, &by(args)?, limits(args), watch)?;
     let text = if args.json {
-        json::latency_by(&answer, nanoseconds)
+        json_line(&json::latency_by(&answer, nanoseconds))?
     } else {
         text::latency_by(&answer, nanoseconds)
     };

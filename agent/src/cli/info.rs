@@ -8,8 +8,11 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::error::repair_hint;
 use super::exit::ExitCode;
+use super::json_writer::{self, Lines};
 use super::units::{bytes, count};
 use crate::capture::LEDGER_OPTION;
 use crate::terminal;
@@ -98,12 +101,17 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, InfoError> {
     Ok(if whole { ExitCode::Ok } else { ExitCode::Failure })
 }
 
+/// A report as one line of JSON.
+fn json_text(value: &impl Serialize) -> Result<String, InfoError> {
+    Ok(json_writer::text(value, Lines::One)?)
+}
+
 /// Tells of a trace file, and whether it is whole.
 fn file_report(path: &Path, json: bool) -> Result<(String, bool), InfoError> {
     let file = File::open(path).map_err(|source| InfoError::Open { path: path.to_owned(), source })?;
     let reader = Reader::open(file).map_err(|source| InfoError::Read { path: path.to_owned(), source })?;
     let report = Report::new(path, &reader);
-    let text = if json { json::report(&report) } else { report.text() };
+    let text = if json { json_text(&json::Contents::of(&report))? } else { report.text() };
     Ok((text, report.damage.is_empty()))
 }
 
@@ -121,8 +129,10 @@ struct Report<'a> {
 }
 
 /// What our recorder says of losses.
+#[derive(Serialize)]
+#[serde(untagged)]
 enum FoundLedger {
-    Readable(Ledger),
+    Readable(Box<Ledger>),
     /// What is there instead.
     Text(String),
 }
@@ -130,7 +140,7 @@ enum FoundLedger {
 impl FoundLedger {
     fn of(bytes: &[u8]) -> Self {
         match Ledger::parse(bytes) {
-            Some(ledger) => Self::Readable(ledger),
+            Some(ledger) => Self::Readable(Box::new(ledger)),
             None => Self::Text(String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned()),
         }
     }

@@ -7,12 +7,15 @@ mod types;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use crate::elf::{BinaryError, symbols::LookupError};
 use crate::kernel::btf::BtfError;
 use crate::kernel::events::{Catalogue, Entry, EventSelector, Rule, SelectError};
 use crate::kernel::tracefs::{Tracefs, TracefsError};
 
 use super::exit::ExitCode;
+use super::json_writer::{Lines, array};
 use crate::compile::dynamic::DynamicError;
 
 /// List the events of this kernel, or what can be probed in it and in binaries
@@ -160,7 +163,8 @@ fn list_all(tracefs: &Tracefs, args: &Args, out: &mut impl Write) -> Result<(), 
     let catalogue = Catalogue::read(tracefs)?;
     let entries = chosen(&catalogue, &args.events)?;
     if args.json {
-        return list_json(tracefs, args.fields, &entries, out);
+        let entries = entries.into_iter();
+        return array(out, Lines::Rows, entries.map(|entry| ListedEvent::of(tracefs, entry, args.fields)));
     }
     for Entry { name, refusal } in entries {
         match refusal {
@@ -193,39 +197,39 @@ fn chosen<'a>(catalogue: &'a Catalogue, selectors: &[String]) -> Result<Vec<&'a 
     Ok(catalogue.entries().iter().filter(wanted).collect())
 }
 
-fn list_json(
-    tracefs: &Tracefs,
-    fields: bool,
-    entries: &[&Entry],
-    out: &mut impl Write,
-) -> Result<(), ListError> {
-    out.write_all(b"[")?;
-    for (place, Entry { name, refusal }) in entries.iter().enumerate() {
-        let comma = if place == 0 { "" } else { "," };
-        let (system, event) = (json_string(name.system()), json_string(name.name()));
-        write!(out, "{comma}\n{{\"system\":{system},\"event\":{event},\"recordable\":{}", refusal.is_none())?;
-        if let Some(reason) = refusal {
-            let (code, text) = (json_string(reason.code()), json_string(&reason.to_string()));
-            write!(out, ",\"reason\":{code},\"detail\":{text}")?;
-        }
-        if fields {
-            out.write_all(b",\"fields\":[")?;
-            for (place, field) in fields_of(tracefs, name)?.into_iter().enumerate() {
-                let comma = if place == 0 { "" } else { "," };
-                let Field { declaration, offset, size } = field;
-                let declaration = json_string(&declaration);
-                write!(out, "{comma}{{\"declaration\":{declaration},\"offset\":{offset},\"size\":{size}}}")?;
-            }
-            out.write_all(b"]")?;
-        }
-        out.write_all(b"}")?;
+/// An event as JSON has it.
+#[derive(Serialize)]
+struct ListedEvent<'a> {
+    system: &'a str,
+    event: &'a str,
+    recordable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<Vec<Field>>,
+}
+
+impl<'a> ListedEvent<'a> {
+    fn of(
+        tracefs: &Tracefs,
+        Entry { name, refusal }: &'a Entry,
+        with_fields: bool,
+    ) -> Result<Self, ListError> {
+        Ok(Self {
+            system: name.system(),
+            event: name.name(),
+            recordable: refusal.is_none(),
+            reason: refusal.map(|reason| reason.code()),
+            detail: refusal.map(|reason| reason.to_string()),
+            fields: with_fields.then(|| fields_of(tracefs, name)).transpose()?,
+        })
     }
-    out.write_all(b"\n]\n")?;
-    Ok(())
 }
 
 /// A field as a format describes it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize)]
 struct Field {
     declaration: String,
     offset: u32,
@@ -251,30 +255,6 @@ fn format_fields(format: &str) -> Vec<Field> {
         Some(Field { declaration, offset, size })
     };
     format.lines().filter_map(field).collect()
-}
-
-/// A text as JSON has it, with its quotes.
-pub fn json_string(text: &str) -> String {
-    use std::fmt::Write as _;
-    let mut json = String::with_capacity(text.len() + 2);
-    json.push('"');
-    for character in text.chars() {
-        match character {
-            '"' => json.push_str("\\\""),
-            '\\' => json.push_str("\\\\"),
-            '\n' => json.push_str("\\n"),
-            '\t' => json.push_str("\\t"),
-            '\r' => json.push_str("\\r"),
-            // Control characters must be escaped (RFC 8259), and DEL with its kin would disturb a terminal.
-            control if control.is_control() => {
-                // Writing to a string does not fail, and every control character is below U+00A0.
-                let _ = write!(json, "\\u{:04x}", u32::from(control));
-            }
-            other => json.push(other),
-        }
-    }
-    json.push('"');
-    json
 }
 
 #[cfg(test)]
@@ -378,14 +358,6 @@ mod tests {
         list(&tracefs, &Args::default(), &mut Failing(libc::EPIPE)).unwrap();
         let error = list(&tracefs, &Args::default(), &mut Failing(libc::ENOSPC)).unwrap_err();
         assert_eq!(error.exit_code(), ExitCode::OutputNotWritable);
-    }
-
-    #[test]
-    fn json_strings_are_escaped() {
-        assert_eq!(
-            json_string("a\"b\\c\n\t\r\u{1}\u{7f}\u{85}é"),
-            "\"a\\\"b\\\\c\\n\\t\\r\\u0001\\u007f\\u0085é\""
-        );
     }
 
     #[test]

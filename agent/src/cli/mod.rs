@@ -14,6 +14,7 @@ pub mod export;
 mod export_ltt;
 pub mod hist;
 pub mod info;
+mod json_writer;
 mod limits;
 pub mod list;
 pub mod merge;
@@ -225,6 +226,11 @@ fn open_trace(path: &Path) -> Result<TraceFile<File>, CliError> {
     let file = File::open(path).map_err(|source| info::InfoError::Open { path: path.to_owned(), source })?;
     Ok(TraceFile::open(&path.display().to_string(), file)
         .map_err(|source| info::InfoError::Read { path: path.to_owned(), source })?)
+}
+
+/// An answer as one line of JSON.
+fn json_line(answer: &impl serde::Serialize) -> Result<String, CliError> {
+    json_writer::text(answer, json_writer::Lines::One).map_err(CliError::system("write the report"))
 }
 
 /// Writes a text to the output. A reader that has seen enough is no error.

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::list::json_string;
+use serde::Serialize;
+
+use super::json_line;
 use super::progress::clear_line;
 use super::signals::Signals;
 use super::units::{bytes, count};
@@ -132,13 +134,9 @@ pub(super) struct Made {
 /// Tells what was written.
 pub(super) fn tell(telling: Telling, made: &[Made]) -> Result<(), CliError> {
     if telling.json {
-        let files: Vec<_> = made.iter().map(json).collect();
-        let text = format!("{{\"files\":[{}]}}\n", files.join(","));
-        return match std::io::stdout().lock().write_all(text.as_bytes()) {
-            // A reader that has seen enough is no error.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
-            result => result.map_err(CliError::system("write the summary")),
-        };
+        let files = made.iter().map(MadeFile::of).collect();
+        let text = json_line(&Summary { files })?;
+        return super::write_all(&mut std::io::stdout().lock(), &text);
     }
     if !telling.quiet {
         let text: String = made.iter().map(text).collect();
@@ -191,50 +189,109 @@ fn text(made: &Made) -> String {
     text
 }
 
-fn json(made: &Made) -> String {
-    let Made { path, bytes, written } = made;
-    let buffers: Vec<_> = written.buffers.iter().map(json_buffer).collect();
-    let notes: Vec<_> = written.notes.iter().map(|note| json_string(note)).collect();
-    let lost: Vec<_> = written.lost.iter().map(json_loss).collect();
-    let (first, last) = json_span(written.span());
-    format!(
-        "{{\"path\":{},\"bytes\":{bytes},\"events\":{},\"left_out\":{},\"first\":{first},\"last\":{last},\
-         \"buffers\":[{}],\"notes\":[{}],\"lost\":[{}]}}",
-        json_string(&path.display().to_string()),
-        written.events(),
-        written.left_out(),
-        buffers.join(","),
-        notes.join(","),
-        lost.join(","),
-    )
+/// The summary as JSON.
+#[derive(Serialize)]
+struct Summary<'a> {
+    files: Vec<MadeFile<'a>>,
 }
 
-fn json_span(span: Option<(u64, u64)>) -> (String, String) {
-    let number = |time: Option<u64>| time.map_or_else(|| "null".to_owned(), |time| time.to_string());
-    (number(span.map(|span| span.0)), number(span.map(|span| span.1)))
+/// A file that was written.
+#[derive(Serialize)]
+struct MadeFile<'a> {
+    path: String,
+    bytes: u64,
+    events: u64,
+    left_out: u64,
+    #[serde(flatten)]
+    span: Span,
+    buffers: Vec<MadeBuffer<'a>>,
+    notes: &'a [String],
+    lost: Vec<LostPages<'a>>,
 }
 
-fn json_buffer(WrittenBuffer { name, cpus }: &WrittenBuffer) -> String {
-    let cpu = |cpu: &WrittenCpu| {
+/// Times of the first and the last event.
+#[derive(Serialize)]
+struct Span {
+    first: Option<u64>,
+    last: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct MadeBuffer<'a> {
+    name: &'a str,
+    cpus: Vec<MadeCpu>,
+}
+
+#[derive(Serialize)]
+struct MadeCpu {
+    cpu: u32,
+    events: u64,
+    left_out: u64,
+    copied_pages: u64,
+    bytes: u64,
+    #[serde(flatten)]
+    span: Span,
+}
+
+/// A piece of the input that could not be read.
+#[derive(Serialize)]
+struct LostPages<'a> {
+    buffer: &'a str,
+    cpu: u32,
+    page: u64,
+    pages: u64,
+    offset: u64,
+    bytes: u64,
+    saved_events: u64,
+    reason: &'a str,
+}
+
+impl<'a> MadeFile<'a> {
+    fn of(Made { path, bytes, written }: &'a Made) -> Self {
+        Self {
+            path: path.display().to_string(),
+            bytes: *bytes,
+            events: written.events(),
+            left_out: written.left_out(),
+            span: Span::of(written.span()),
+            buffers: written.buffers.iter().map(MadeBuffer::of).collect(),
+            notes: &written.notes,
+            lost: written.lost.iter().map(LostPages::of).collect(),
+        }
+    }
+}
+
+impl Span {
+    fn of(span: Option<(u64, u64)>) -> Self {
+        Self { first: span.map(|(first, _)| first), last: span.map(|(_, last)| last) }
+    }
+}
+
+impl<'a> MadeBuffer<'a> {
+    fn of(WrittenBuffer { name, cpus }: &'a WrittenBuffer) -> Self {
+        Self { name, cpus: cpus.iter().map(MadeCpu::of).collect() }
+    }
+}
+
+impl MadeCpu {
+    fn of(cpu: &WrittenCpu) -> Self {
         let WrittenCpu { cpu, events, left_out, copied_pages, bytes, span } = *cpu;
-        let (first, last) = json_span(span);
-        format!(
-            "{{\"cpu\":{cpu},\"events\":{events},\"left_out\":{left_out},\"copied_pages\":{copied_pages},\
-             \"bytes\":{bytes},\"first\":{first},\"last\":{last}}}"
-        )
-    };
-    let cpus: Vec<_> = cpus.iter().map(cpu).collect();
-    format!("{{\"name\":{},\"cpus\":[{}]}}", json_string(name), cpus.join(","))
+        Self { cpu, events, left_out, copied_pages, bytes, span: Span::of(span) }
+    }
 }
 
-fn json_loss(loss: &Loss) -> String {
-    let Loss { buffer, cpu, pages, offset, bytes, saved_records, reason } = loss;
-    format!(
-        "{{\"buffer\":{},\"cpu\":{cpu},\"page\":{},\"pages\":{},\"offset\":{offset},\"bytes\":{bytes},\
-         \"saved_events\":{saved_records},\"reason\":{}}}",
-        json_string(buffer),
-        pages.start,
-        pages.end - pages.start,
-        json_string(reason)
-    )
+impl<'a> LostPages<'a> {
+    fn of(loss: &'a Loss) -> Self {
+        let Loss { buffer, cpu, pages, offset, bytes, saved_records, reason } = loss;
+        Self {
+            buffer,
+            cpu: *cpu,
+            page: pages.start,
+            pages: pages.end - pages.start,
+            offset: *offset,
+            bytes: *bytes,
+            saved_events: *saved_records,
+            reason,
+        }
+    }
 }

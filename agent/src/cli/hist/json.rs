@@ -23,10 +23,6 @@ fn sum(sum: u128) -> Value {
     u64::try_from(sum).map_or_else(|_| json!(sum.to_string()), |sum| json!(sum))
 }
 
-fn object(members: Map<String, Value>) -> String {
-    format!("{}\n", Value::from(members))
-}
-
 /// Adds the members of one object to another.
 fn extend(members: &mut Map<String, Value>, more: Value) {
     if let Value::Object(more) = more {
@@ -38,7 +34,7 @@ fn texts(keys: &[Key]) -> Vec<String> {
     keys.iter().map(Key::text).collect()
 }
 
-pub(super) fn histogram(question: &Question, answer: &Histogram, rows: usize) -> String {
+pub(super) fn histogram(question: &Question, answer: &Histogram, rows: usize) -> Value {
     let row = |row: &Row| {
         let mut members = Map::new();
         if !row.keys.is_empty() {
@@ -59,15 +55,14 @@ pub(super) fn histogram(question: &Question, answer: &Histogram, rows: usize) ->
         Value::from(members)
     };
     let shown: Vec<_> = answer.rows.iter().take(rows).map(row).collect();
-    let all = json!({
+    json!({
         "events": question.events.text(), "keys": texts(&question.keys), "records": answer.records,
         "distinct": answer.rows.len(), "rows": shown, "overflow": row(&answer.overflow),
         "damaged": answer.damaged,
-    });
-    format!("{all}\n")
+    })
 }
 
-pub(super) fn stacks(question: &stack_tree::Question, answer: &StackCounts, limit: usize) -> String {
+pub(super) fn stacks(question: &stack_tree::Question, answer: &StackCounts, limit: usize) -> Value {
     let shown: Vec<_> = answer
         .stacks
         .iter()
@@ -77,14 +72,13 @@ pub(super) fn stacks(question: &stack_tree::Question, answer: &StackCounts, limi
             json!({ "keys": keys, "stack": frames, "count": sum(*weight) })
         })
         .collect();
-    let all = json!({
+    json!({
         "events": question.events.text(), "keys": texts(&question.keys),
         "value": question.value.as_ref().map(Key::text), "total": sum(answer.total()), "distinct": answer.stacks.len(), "stacks": shown,
         "overflow": sum(answer.others),
         "without_stack": answer.without_stack, "without_value": answer.without_value,
         "damaged": answer.damaged,
-    });
-    format!("{all}\n")
+    })
 }
 
 /// What is known of a set of numbers.
@@ -121,32 +115,32 @@ fn unpaired(unpaired: &Unpaired) -> Value {
     json!({ "restarted": restarted, "open": open, "unmatched": unmatched, "overflow": overflow })
 }
 
-pub(super) fn latency(answer: &Latency) -> String {
+pub(super) fn latency(answer: &Latency) -> Value {
     let mut members = Map::new();
     extend(&mut members, summary(&answer.times));
     extend(&mut members, unpaired(&answer.unpaired));
     members.insert("damaged".to_owned(), json!(answer.damaged));
-    object(members)
+    members.into()
 }
 
-pub(super) fn latency_by(answer: &LatencyBy, nanoseconds: bool) -> String {
+pub(super) fn latency_by(answer: &LatencyBy, nanoseconds: bool) -> Value {
     let mut members = Map::new();
     members.insert("by".to_owned(), json!(texts(&answer.by)));
     members.insert("unit".to_owned(), json!(if nanoseconds { "ns" } else { "clock" }));
     extend(&mut members, groups(&answer.groups));
     extend(&mut members, unpaired(&answer.unpaired));
     members.insert("damaged".to_owned(), json!(answer.damaged));
-    object(members)
+    members.into()
 }
 
-pub(super) fn spread(question: &spread::Question, answer: &Spread) -> String {
+pub(super) fn spread(question: &spread::Question, answer: &Spread) -> Value {
     let mut members = Map::new();
     members.insert("by".to_owned(), json!(texts(&answer.by)));
     members.insert("value".to_owned(), json!(question.value.text()));
     extend(&mut members, groups(&answer.groups));
     let Spread { negative, without_value, damaged, .. } = answer;
     extend(&mut members, json!({ "negative": negative, "without_value": without_value, "damaged": damaged }));
-    object(members)
+    members.into()
 }
 
 #[cfg(test)]

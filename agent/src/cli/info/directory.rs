@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use super::InfoError;
+use super::{InfoError, json_text};
 use crate::cli::units::{bytes, count};
 use crate::export::ctf::summary::{self, Summary};
 use crate::export::recognise::{self, Layout};
@@ -16,23 +16,18 @@ pub(super) fn report(path: &Path, json: bool) -> Result<(String, bool), InfoErro
     match recognise::layout(path) {
         Some(Layout::Ctf) => {
             let summary = summary::read(path).map_err(|error| directory(error.to_string()))?;
-            let text = if json { as_json(path, &summary)? } else { ctf(path, &summary) };
+            let text = if json { json_text(&summary)? } else { ctf(path, &summary) };
             Ok((text, summary.damage.is_empty()))
         }
         Some(layout @ (Layout::Lttng2008 | Layout::EventDefs)) => {
             let read =
                 if layout == Layout::Lttng2008 { ltt2008::summary::read } else { eventdefs::summary::read };
             let summary = read(path).map_err(|error| directory(error.to_string()))?;
-            let text = if json { as_json(path, &summary)? } else { in_blocks(path, &summary) };
+            let text = if json { json_text(&summary)? } else { in_blocks(path, &summary) };
             Ok((text, summary.damage.is_empty()))
         }
         None => Err(directory("it is no trace in a layout that is known here".to_owned())),
     }
-}
-
-fn as_json(path: &Path, summary: &impl serde::Serialize) -> Result<String, InfoError> {
-    serde_json::to_string(summary)
-        .map_err(|error| InfoError::Directory { path: path.to_owned(), reason: error.to_string() })
 }
 
 /// A trace in one of the layouts that came before CTF.

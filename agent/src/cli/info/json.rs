@@ -1,136 +1,201 @@
 //! The report as JSON.
 
-use std::fmt::Write as _;
+use serde::Serialize;
 
 use super::{FoundLedger, Report};
-use crate::cli::list::json_string;
-use crate::tracedat::reader::{BufferInfo, Counts, CpuCounts, Module, OptionValue, SectionInfo};
+use crate::tracedat::reader::{BufferInfo, Counts, CpuCounts, Module, OptionEntry, OptionValue, SectionInfo};
 
-/// `items` with commas between.
-fn joined<T>(items: impl IntoIterator<Item = T>, text: impl Fn(T) -> String) -> String {
-    items.into_iter().map(text).collect::<Vec<_>>().join(",")
+/// Everything that is told of a trace file.
+#[derive(Serialize)]
+pub(super) struct Contents<'a> {
+    file: &'a str,
+    bytes: u64,
+    version: u8,
+    endian: &'static str,
+    long_size: u8,
+    page_size: u32,
+    compression: &'a str,
+    compression_version: &'a str,
+    events: u64,
+    first_ns: Option<u64>,
+    last_ns: Option<u64>,
+    missed_events: u64,
+    missed_marks: u64,
+    sections: Vec<Section<'a>>,
+    modules: Vec<LoadedModule<'a>>,
+    options: Vec<OptionText>,
+    buffers: Vec<Buffer<'a>>,
+    by_event: Vec<EventCount<'a>>,
+    ledger: Option<&'a FoundLedger>,
+    damage: &'a [String],
 }
 
-fn or_null(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| "null".to_owned(), |value| value.to_string())
+#[derive(Serialize)]
+struct Section<'a> {
+    id: u16,
+    holds: &'static str,
+    offset: u64,
+    bytes: u64,
+    compressed: bool,
+    plain_bytes: Option<u64>,
+    description: Option<&'a str>,
 }
 
-/// The whole report as one object.
-pub(super) fn report(report: &Report<'_>) -> String {
-    let Report { name, reader, modules, buffers, counts: _, by_id, ledger, damage } = report;
-    let header = reader.header();
-    let mut json = format!(
-        "{{\"file\":{},\"bytes\":{},\"version\":{},\"endian\":\"{}\",\"long_size\":{},\"page_size\":{},\
-         \"compression\":{},\"compression_version\":{}",
-        json_string(name),
-        reader.file_len(),
-        header.version,
-        super::endian_name(header.endian),
-        reader.layout().long_size,
-        reader.layout().page_size,
-        json_string(header.codec.name()),
-        json_string(&header.codec_version),
-    );
-    let span = report.span();
-    let _ = write!(
-        json,
-        ",\"events\":{},\"first_ns\":{},\"last_ns\":{},\"missed_events\":{},\"missed_marks\":{}",
-        report.events(),
-        or_null(span.map(|(first, _)| first)),
-        or_null(span.map(|(_, last)| last)),
-        report.missed().0,
-        report.missed().1,
-    );
-    let _ = write!(json, ",\"sections\":[{}]", joined(reader.sections(), section));
-    let module = |Module { name, size, address }: &Module| {
-        format!("{{\"name\":{},\"bytes\":{size},\"address\":{address}}}", json_string(name))
-    };
-    let _ = write!(json, ",\"modules\":[{}]", joined(modules, module));
-    let _ = write!(
-        json,
-        ",\"options\":[{}]",
-        joined(reader.options(), |option| {
-            let (id, offset, size) = (option.id, option.offset, option.size);
-            let name = or_null(id.name().map(json_string));
-            let text = json_string(&super::option_text(&option.value, usize::MAX));
-            let target = match &option.value {
-                OptionValue::Section { offset, .. } | OptionValue::BufferText { offset, .. } => Some(*offset),
-                OptionValue::Buffer(buffer) => Some(buffer.offset),
-                _ => None,
-            };
-            let target = target.map_or_else(String::new, |target| format!(",\"points_at\":{target}"));
-            format!(
-                "{{\"id\":{id},\"name\":{name},\"offset\":{offset},\"bytes\":{size},\"value\":{text}{target}}}"
-            )
-        })
-    );
-    let _ = write!(json, ",\"buffers\":[{}]", joined(buffers, |(info, counts)| buffer(info, counts)));
-    let _ = write!(
-        json,
-        ",\"by_event\":[{}]",
-        joined(by_id, |(id, events)| {
-            let event = reader.metadata().event(*id);
-            let system = or_null(event.map(|event| json_string(event.system)));
-            let name = or_null(event.map(|event| json_string(event.name)));
-            let rate = or_null(report.rate(*events).map(|rate| format!("{rate:.3}")));
-            format!(
-                "{{\"id\":{id},\"system\":{system},\"event\":{name},\"events\":{events},\"per_second\":{rate}}}"
-            )
-        })
-    );
-    let ledger = match ledger {
-        None => "null".to_owned(),
-        Some(FoundLedger::Readable(ledger)) => serde_json::to_string(ledger).unwrap_or_default(),
-        Some(FoundLedger::Text(text)) => json_string(text),
-    };
-    let _ = write!(json, ",\"ledger\":{ledger}");
-    let _ = write!(json, ",\"damage\":[{}]}}", joined(damage, |text| json_string(text)));
-    json
+#[derive(Serialize)]
+struct LoadedModule<'a> {
+    name: &'a str,
+    bytes: u64,
+    address: u64,
 }
 
-fn section(info: &SectionInfo) -> String {
-    let SectionInfo { id, offset, size, compressed, plain_size, description } = info;
-    format!(
-        "{{\"id\":{},\"holds\":{},\"offset\":{offset},\"bytes\":{size},\"compressed\":{compressed},\
-         \"plain_bytes\":{},\"description\":{}}}",
-        id.0,
-        json_string(id.description()),
-        or_null(*plain_size),
-        or_null(description.as_deref().map(json_string)),
-    )
+#[derive(Serialize)]
+struct OptionText {
+    id: u16,
+    name: Option<&'static str>,
+    offset: u64,
+    bytes: u64,
+    value: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    points_at: Option<u64>,
 }
 
-fn buffer(info: &BufferInfo, counts: &Counts) -> String {
-    let cpus = joined(&counts.cpus, |cpu| {
-        let CpuCounts {
-            cpu: number,
-            pages,
-            data_bytes,
-            events,
-            first,
-            last,
-            missed_marks,
-            missed_unknown,
+#[derive(Serialize)]
+struct Buffer<'a> {
+    name: &'a str,
+    clock: &'a str,
+    page_size: u32,
+    compressed: bool,
+    events: u64,
+    cpus: Vec<Cpu>,
+}
+
+#[derive(Serialize)]
+struct Cpu {
+    cpu: u32,
+    offset: u64,
+    bytes: u64,
+    pages: u64,
+    data_bytes: u64,
+    events: u64,
+    first_ns: Option<u64>,
+    last_ns: Option<u64>,
+    missed_marks: u64,
+    missed_marks_without_count: u64,
+    missed_events: u64,
+    damaged: u64,
+}
+
+#[derive(Serialize)]
+struct EventCount<'a> {
+    id: u16,
+    system: Option<&'a str>,
+    event: Option<&'a str>,
+    events: u64,
+    per_second: Option<f64>,
+}
+
+impl<'a> Contents<'a> {
+    pub(super) fn of(report: &'a Report<'_>) -> Self {
+        let Report { name, reader, modules, buffers, counts: _, by_id, ledger, damage } = report;
+        let (header, layout, span) = (reader.header(), reader.layout(), report.span());
+        let (missed_events, missed_marks) = report.missed();
+        let event_count = |&(id, events): &(u16, u64)| {
+            let event = reader.metadata().event(id);
+            EventCount {
+                id,
+                system: event.map(|event| event.system),
+                event: event.map(|event| event.name),
+                events,
+                per_second: report.rate(events),
+            }
+        };
+        Self {
+            file: name,
+            bytes: reader.file_len(),
+            version: header.version,
+            endian: super::endian_name(header.endian),
+            long_size: layout.long_size,
+            page_size: layout.page_size,
+            compression: header.codec.name(),
+            compression_version: &header.codec_version,
+            events: report.events(),
+            first_ns: span.map(|(first, _)| first),
+            last_ns: span.map(|(_, last)| last),
             missed_events,
-            damaged,
-        } = cpu;
-        let extent = info.cpu(*number).unwrap_or_default();
-        format!(
-            "{{\"cpu\":{number},\"offset\":{},\"bytes\":{},\"pages\":{pages},\"data_bytes\":{data_bytes},\
-             \"events\":{events},\"first_ns\":{},\"last_ns\":{},\"missed_marks\":{missed_marks},\
-             \"missed_marks_without_count\":{missed_unknown},\"missed_events\":{missed_events},\"damaged\":{damaged}}}",
-            extent.offset,
-            extent.size,
-            or_null(*first),
-            or_null(*last),
-        )
-    });
-    format!(
-        "{{\"name\":{},\"clock\":{},\"page_size\":{},\"compressed\":{},\"events\":{},\"cpus\":[{cpus}]}}",
-        json_string(&info.name),
-        json_string(&info.clock),
-        info.layout.page_size,
-        info.compressed,
-        counts.events(),
-    )
+            missed_marks,
+            sections: reader.sections().iter().map(Section::of).collect(),
+            modules: modules.iter().map(LoadedModule::of).collect(),
+            options: reader.options().iter().map(OptionText::of).collect(),
+            buffers: buffers.iter().map(|(info, counts)| Buffer::of(info, counts)).collect(),
+            by_event: by_id.iter().map(event_count).collect(),
+            ledger: ledger.as_ref(),
+            damage,
+        }
+    }
+}
+
+impl<'a> Section<'a> {
+    fn of(info: &'a SectionInfo) -> Self {
+        let SectionInfo { id, offset, size, compressed, plain_size, description } = info;
+        Self {
+            id: id.0,
+            holds: id.description(),
+            offset: *offset,
+            bytes: *size,
+            compressed: *compressed,
+            plain_bytes: *plain_size,
+            description: description.as_deref(),
+        }
+    }
+}
+
+impl<'a> LoadedModule<'a> {
+    fn of(Module { name, size, address }: &'a Module) -> Self {
+        Self { name, bytes: *size, address: *address }
+    }
+}
+
+impl OptionText {
+    fn of(OptionEntry { offset, size, id, value }: &OptionEntry) -> Self {
+        let points_at = match value {
+            OptionValue::Section { offset, .. } | OptionValue::BufferText { offset, .. } => Some(*offset),
+            OptionValue::Buffer(buffer) => Some(buffer.offset),
+            _ => None,
+        };
+        let value = super::option_text(value, usize::MAX);
+        Self { id: id.0, name: id.name(), offset: *offset, bytes: *size, value, points_at }
+    }
+}
+
+impl<'a> Buffer<'a> {
+    fn of(info: &'a BufferInfo, counts: &Counts) -> Self {
+        Self {
+            name: &info.name,
+            clock: &info.clock,
+            page_size: info.layout.page_size,
+            compressed: info.compressed,
+            events: counts.events(),
+            cpus: counts.cpus.iter().map(|cpu| Cpu::of(info, cpu)).collect(),
+        }
+    }
+}
+
+impl Cpu {
+    fn of(info: &BufferInfo, counts: &CpuCounts) -> Self {
+        let extent = info.cpu(counts.cpu).unwrap_or_default();
+        Self {
+            cpu: counts.cpu,
+            offset: extent.offset,
+            bytes: extent.size,
+            pages: counts.pages,
+            data_bytes: counts.data_bytes,
+            events: counts.events,
+            first_ns: counts.first,
+            last_ns: counts.last,
+            missed_marks: counts.missed_marks,
+            missed_marks_without_count: counts.missed_unknown,
+            missed_events: counts.missed_events,
+            damaged: counts.damaged,
+        }
+    }
 }

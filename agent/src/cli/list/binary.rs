@@ -4,11 +4,13 @@ use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
 
+use serde::Serialize;
+
 use super::super::tell;
-use super::{Args, ListError, json_string};
+use super::{Args, Lines, ListError, array};
 use crate::compile::dynamic::user::find_by_name;
 use crate::elf::symbols::{Function, Functions};
-use crate::elf::usdt::{Argument, Marker, Markers};
+use crate::elf::usdt::{Argument, Marker, Markers, Semaphore};
 use crate::input::glob;
 
 /// The file that an argument names: the one at that path, or, of a name without a slash, what
@@ -26,7 +28,7 @@ pub(super) fn list_functions(path: &Path, args: &Args, out: &mut impl Write) -> 
         None => functions.all().iter().collect(),
     };
     if args.json {
-        return json_array(out, &chosen, function_json);
+        return array(out, Lines::Rows, chosen.into_iter().map(|function| Ok(ListedFunction::of(function))));
     }
     for function in chosen {
         let Function { name, offset, size, indirect, .. } = function;
@@ -40,15 +42,31 @@ pub(super) fn list_functions(path: &Path, args: &Args, out: &mut impl Write) -> 
     Ok(())
 }
 
-fn function_json(function: &Function) -> String {
-    let Function { name, address, offset, size, table, indirect } = function;
-    format!(
-        "{{\"name\":{},\"demangled\":{},\"address\":{address},\"offset\":{offset},\"size\":{size},\"table\":{},\
-        \"indirect\":{indirect}}}",
-        json_string(name),
-        json_string(&function.demangled()),
-        json_string(&table.to_string()),
-    )
+/// A function as JSON has it.
+#[derive(Serialize)]
+struct ListedFunction<'a> {
+    name: &'a str,
+    demangled: String,
+    address: u64,
+    offset: u64,
+    size: u64,
+    table: String,
+    indirect: bool,
+}
+
+impl<'a> ListedFunction<'a> {
+    fn of(function: &'a Function) -> Self {
+        let Function { name, address, offset, size, table, indirect } = function;
+        Self {
+            name,
+            demangled: function.demangled(),
+            address: *address,
+            offset: *offset,
+            size: *size,
+            table: table.to_string(),
+            indirect: *indirect,
+        }
+    }
 }
 
 /// `--usdt PATH`
@@ -74,7 +92,11 @@ pub(super) fn list_markers(path: &Path, args: &Args, out: &mut impl Write) -> Re
         )));
     }
     if args.json {
-        return json_array(out, &chosen, |marker| marker_json(marker, &markers));
+        return array(
+            out,
+            Lines::Rows,
+            chosen.into_iter().map(|marker| Ok(ListedMarker::of(marker, &markers))),
+        );
     }
     for marker in chosen {
         let Marker { provider, name, offset, semaphore, arguments, .. } = marker;
@@ -90,34 +112,37 @@ pub(super) fn list_markers(path: &Path, args: &Args, out: &mut impl Write) -> Re
     Ok(())
 }
 
-fn marker_json(marker: &Marker, markers: &Markers) -> String {
-    let Marker { provider, name, address, offset, semaphore, arguments } = marker;
-    let semaphore = semaphore.map_or_else(
-        || "null".to_owned(),
-        |semaphore| format!("{{\"address\":{},\"offset\":{}}}", semaphore.address, semaphore.offset),
-    );
-    let types = match marker.parse_arguments(markers.machine()) {
-        Ok(arguments) => {
-            let types: Vec<String> =
-                arguments.iter().map(|argument: &Argument| json_string(&argument.to_string())).collect();
-            format!("[{}]", types.join(","))
-        }
-        Err(_) => "null".to_owned(),
-    };
-    format!(
-        "{{\"provider\":{},\"name\":{},\"address\":{address},\"offset\":{offset},\"semaphore\":{semaphore},\
-        \"arguments\":{},\"types\":{types}}}",
-        json_string(provider),
-        json_string(name),
-        json_string(arguments),
-    )
+/// A marker as JSON has it.
+#[derive(Serialize)]
+struct ListedMarker<'a> {
+    provider: &'a str,
+    name: &'a str,
+    address: u64,
+    offset: u64,
+    semaphore: Option<ListedSemaphore>,
+    arguments: &'a str,
+    /// `None` if the arguments are not understood.
+    types: Option<Vec<String>>,
 }
 
-fn json_array<T>(out: &mut impl Write, items: &[&T], object: impl Fn(&T) -> String) -> Result<(), ListError> {
-    out.write_all(b"[")?;
-    for (place, item) in items.iter().enumerate() {
-        write!(out, "{}\n{}", if place == 0 { "" } else { "," }, object(item))?;
+#[derive(Serialize)]
+struct ListedSemaphore {
+    address: u64,
+    offset: u64,
+}
+
+impl<'a> ListedMarker<'a> {
+    fn of(marker: &'a Marker, markers: &Markers) -> Self {
+        let Marker { provider, name, address, offset, semaphore, arguments } = marker;
+        let types = marker.parse_arguments(markers.machine());
+        Self {
+            provider,
+            name,
+            address: *address,
+            offset: *offset,
+            semaphore: semaphore.map(|Semaphore { address, offset }| ListedSemaphore { address, offset }),
+            arguments,
+            types: types.ok().map(|types| types.iter().map(Argument::to_string).collect()),
+        }
     }
-    out.write_all(b"\n]\n")?;
-    Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{ListError, json_string};
+use super::{Lines, ListError, array};
 use crate::{
     compile::dynamic::{
         DynamicError,
@@ -22,9 +22,7 @@ pub(super) fn list_functions(pattern: &str, json: bool, out: &mut impl Write) ->
         return Err(DynamicError::from(FunctionError::NoMatch(pattern.to_owned())).into());
     }
     if json {
-        let names: Vec<String> = names.iter().map(|name| json_string(name)).collect();
-        writeln!(out, "[{}]", names.join(",\n"))?;
-        return Ok(());
+        return array(out, Lines::Elements, names.into_iter().map(Ok));
     }
     for name in names {
         writeln!(out, "{name}")?;

@@ -3,7 +3,9 @@
 
 use std::io::Write;
 
-use super::{Args, ListError, json_string};
+use serde::Serialize;
+
+use super::{Args, Lines, ListError, array};
 use crate::{
     elf::symbols::nearest_names,
     input::glob,
@@ -39,7 +41,9 @@ pub(super) fn list_types(pattern: &str, args: &Args, out: &mut impl Write) -> Re
     structures.sort_unstable();
     functions.sort_unstable();
     if args.json {
-        return list_json(&btf, &structures, &functions, out);
+        let structures = structures.into_iter().map(|(name, id)| ListedType::structure(&btf, name, id));
+        let functions = functions.into_iter().map(|(name, id)| ListedType::function(&btf, name, id));
+        return array(out, Lines::Rows, structures.chain(functions));
     }
     for &(_, id) in &structures {
         let declaration = btf.declaration(id, "")?;
@@ -102,59 +106,73 @@ fn prototype(btf: &Btf, name: &str, id: TypeId) -> Result<String, BtfError> {
     btf.declaration(prototype.returns, &format!("{name}({})", arguments.join(", ")))
 }
 
-fn list_json(
-    btf: &Btf,
-    structures: &[(&str, TypeId)],
-    functions: &[(&str, TypeId)],
-    out: &mut impl Write,
-) -> Result<(), ListError> {
-    out.write_all(b"[")?;
-    let mut comma = "";
-    for &(name, id) in structures {
-        let (kind, size) = (btf.declaration(id, "")?, btf.size_of(id)?);
-        let kind = kind.split(' ').next().unwrap_or_default();
-        write!(out, "{comma}\n{{\"kind\":\"{kind}\",\"name\":{},\"size\":{size}", json_string(name))?;
-        let values = btf.enumerators(id)?;
+/// A type or function as JSON has it.
+#[derive(Serialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+enum ListedType<'a> {
+    Struct(Compound<'a>),
+    Union(Compound<'a>),
+    Enum { name: &'a str, size: u32, values: Vec<Enumerator<'a>> },
+    Function { name: &'a str, returns: String, arguments: Vec<Argument<'a>>, variadic: bool },
+}
+
+#[derive(Serialize)]
+struct Compound<'a> {
+    name: &'a str,
+    size: u32,
+    members: Vec<Member<'a>>,
+}
+
+#[derive(Serialize)]
+struct Member<'a> {
+    name: &'a str,
+    r#type: String,
+    bit_offset: u32,
+    bit_size: u32,
+}
+
+#[derive(Serialize)]
+struct Enumerator<'a> {
+    name: &'a str,
+    value: i64,
+}
+
+#[derive(Serialize)]
+struct Argument<'a> {
+    name: &'a str,
+    r#type: String,
+}
+
+impl<'a> ListedType<'a> {
+    fn structure(btf: &'a Btf, name: &'a str, id: TypeId) -> Result<Self, ListError> {
+        let (declaration, size) = (btf.declaration(id, "")?, btf.size_of(id)?);
+        let kind = declaration.split(' ').next().unwrap_or_default();
         if kind == "enum" {
-            let values: Vec<String> = (values.iter())
-                .map(|(name, value)| format!("{{\"name\":{},\"value\":{value}}}", json_string(name)))
-                .collect();
-            write!(out, ",\"values\":[{}]}}", values.join(","))?;
-        } else {
-            let mut members = Vec::new();
-            for Declared { member, bit_offset, bit_size } in btf.members(id)? {
-                members.push(format!(
-                    "{{\"name\":{},\"type\":{},\"bit_offset\":{bit_offset},\"bit_size\":{bit_size}}}",
-                    json_string(member.name),
-                    json_string(&btf.declaration(member.type_id, "")?),
-                ));
-            }
-            write!(out, ",\"members\":[{}]}}", members.join(","))?;
+            let values = btf.enumerators(id)?;
+            let values = values.into_iter().map(|(name, value)| Enumerator { name, value }).collect();
+            return Ok(Self::Enum { name, size, values });
         }
-        comma = ",";
+        let member = |Declared { member, bit_offset, bit_size }| -> Result<Member<'a>, ListError> {
+            let r#type = btf.declaration(member.type_id, "")?;
+            Ok(Member { name: member.name, r#type, bit_offset, bit_size })
+        };
+        let members = btf.members(id)?.into_iter().map(member).collect::<Result<_, _>>()?;
+        let compound = Compound { name, size, members };
+        Ok(if kind == "union" { Self::Union(compound) } else { Self::Struct(compound) })
     }
-    for &(name, id) in functions {
+
+    fn function(btf: &'a Btf, name: &'a str, id: TypeId) -> Result<Self, ListError> {
         let prototype = btf.prototype(id)?;
-        let mut arguments = Vec::new();
-        for Named { name, type_id } in &prototype.arguments {
-            arguments.push(format!(
-                "{{\"name\":{},\"type\":{}}}",
-                json_string(name),
-                json_string(&btf.declaration(*type_id, "")?)
-            ));
-        }
-        write!(
-            out,
-            "{comma}\n{{\"kind\":\"function\",\"name\":{},\"returns\":{},\"arguments\":[{}],\"variadic\":{}}}",
-            json_string(name),
-            json_string(&btf.declaration(prototype.returns, "")?),
-            arguments.join(","),
-            prototype.is_variadic
-        )?;
-        comma = ",";
+        let argument = |Named { name, type_id }| -> Result<Argument<'a>, ListError> {
+            Ok(Argument { name, r#type: btf.declaration(type_id, "")? })
+        };
+        Ok(Self::Function {
+            name,
+            returns: btf.declaration(prototype.returns, "")?,
+            variadic: prototype.is_variadic,
+            arguments: prototype.arguments.into_iter().map(argument).collect::<Result<_, _>>()?,
+        })
     }
-    out.write_all(b"\n]\n")?;
-    Ok(())
 }
 
 fn no_type(pattern: &str, nearest: &[String]) -> String {

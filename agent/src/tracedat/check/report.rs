@@ -54,7 +54,7 @@ pub struct Fault {
 }
 
 /// What was checked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Checked {
     /// Version of the format; 0 if it is not known.
     pub version: u8,
