@@ -293,6 +293,7 @@ fn names_do_nothing_to_a_terminal() {
         ("info --json h.dat", true),
         ("hist h.dat plain text", true),
         ("hist h.dat plain text --json", true),
+        ("convert h.dat --force --json -o $'x\\x1b\\x7f\\xe2\\x80\\xae' 2>/dev/null", true),
         ("list --symbols h.so", false),
         ("list --symbols h.so --json", true),
         ("report $'no\\x1b[31m.dat'", false),

@@ -16,6 +16,7 @@ use super::signals::Signals;
 use super::units::{bytes, count};
 use super::{CliError, info::InfoError};
 use crate::output::Output;
+use crate::terminal::SafeWriter;
 use crate::tracedat::reader::Reader;
 use crate::tracedat::rewrite::{Loss, Progress, RewriteError, Rewritten, WrittenBuffer, WrittenCpu};
 
@@ -136,7 +137,9 @@ pub(super) fn tell(telling: Telling, made: &[Made]) -> Result<(), CliError> {
     if telling.json {
         let files = made.iter().map(MadeFile::of).collect();
         let text = json_line(&Summary { files })?;
-        return super::write_all(&mut std::io::stdout().lock(), &text);
+        let stdout = std::io::stdout().lock();
+        let is_terminal = stdout.is_terminal();
+        return super::write_all(&mut SafeWriter::new(stdout, is_terminal).json(true), &text);
     }
     if !telling.quiet {
         let text: String = made.iter().map(text).collect();
