@@ -221,7 +221,7 @@ impl<'a> ListedEvent<'a> {
             system: name.system(),
             event: name.name(),
             recordable: refusal.is_none(),
-            reason: refusal.map(|reason| reason.code()),
+            reason: refusal.map(crate::kernel::events::Refusal::code),
             detail: refusal.map(|reason| reason.to_string()),
             fields: with_fields.then(|| fields_of(tracefs, name)).transpose()?,
         })

@@ -44,6 +44,7 @@ pub(super) struct Feed<'a> {
 
 /// What is followed from record to record.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is asked for by itself")]
 pub(super) struct Wants {
     pub(super) differences: bool,
     pub(super) wakeups: bool,

@@ -301,6 +301,7 @@ impl<'de> Deserialize<'de> for Losses {
 }
 
 /// Tells a member that is `null` from one that is not there.
+#[expect(clippy::option_option, reason = "the outer one says whether the member is there")]
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }

@@ -70,6 +70,7 @@ struct Buffer<'a> {
 }
 
 #[derive(Serialize)]
+#[expect(clippy::struct_field_names, reason = "they are the members' names")]
 struct Cpu {
     cpu: u32,
     offset: u64,

@@ -179,7 +179,9 @@ fn follow(
         }
     };
     // What came until then.
-    lines.try_iter().for_each(|line| take(line, done));
+    for line in lines.try_iter() {
+        take(line, done);
+    }
     result
 }
 
