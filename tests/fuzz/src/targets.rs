@@ -258,9 +258,7 @@ const FIELDS: &str = "name: all\nID: 300\nformat:
 
 /// The JSON texts that files of ours bring along.
 fn ledger(data: &[u8]) {
-    if let Ok(text) = std::str::from_utf8(data) {
-        let _ = Ledger::parse(text);
-    }
+    let _ = Ledger::parse(data);
     let _ = InitialState::decode(data);
 }
 
