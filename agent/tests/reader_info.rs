@@ -87,7 +87,10 @@ fn json_has_the_same() {
         "\"events\":17,\"first_ns\":1000000000,\"last_ns\":1016000000,\"missed_events\":3,\"missed_marks\":1",
         "\"name\":\"CPUCOUNT\"",
         "{\"id\":20000,\"system\":\"demo\",\"event\":\"tick\",\"events\":12,\"per_second\":750.000}",
-        &format!("\"ledger\":{LEDGER}"),
+        // What a version does not have is not known.
+        "\"ledger\":{\"version\":1,\"clock\":null,",
+        "{\"cpu\":0,\"recorded\":20,\"stored\":17,\"pages\":null,",
+        "\"lost\":{\"ring_full\":3,\"other\":0}}",
         "\"damage\":[]}",
     ] {
         assert!(json.contains(part), "no {part} in\n{json}");

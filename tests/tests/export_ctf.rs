@@ -189,6 +189,10 @@ fn compare_lttng(event: &Event, record: &Kernel) {
             (_, Value::Text(text), Value::Number(address, _)) if syscall => {
                 text.as_slice() == if *address == 0 { "" } else { "unknown" }.as_bytes()
             }
+            // The record has no copy of it, or one of no characters, which look the same here.
+            (_, Value::Text(text), Value::Text(copy)) if syscall && copy.is_empty() => {
+                text.is_empty() || text == b"unknown"
+            }
             // Arguments are longs in the record.
             (_, Value::Number(value, _), Value::Number(kernel, _)) if syscall => {
                 *value == *kernel || (value - kernel).trailing_zeros() >= 32

@@ -424,7 +424,10 @@ mod tests {
         let linker = Linker { path: "/bin/bpf-linker".into(), version: "0.13.0".into(), llvm: Some(23) };
         let text = Missing::Mismatch { compiler: Box::new(compiler), linkers: vec![linker] }.to_string();
         assert!(text.contains("LLVM 22") && text.contains("reads that of LLVM 23"), "{text}");
-        assert!(text.ends_with("cargo install bpf-linker --locked --force --version ~0.10.3"), "{text}");
+        assert!(
+            text.ends_with("cargo install bpf-linker --locked --force --debug --version ~0.10.3"),
+            "{text}"
+        );
     }
 
     #[test]
