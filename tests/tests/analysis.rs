@@ -388,7 +388,7 @@ fn the_file_is_trace_dat_unless_one_is_named() {
     assert_eq!((code, err.contains("hist needs an EVENT")), (Some(2), true), "{err}");
     // The one other command that reads a file and had no default.
     let export = agent(dir.path(), ["export", "--format", "ctf", "-q", "exported"]).output().unwrap();
-    assert!(export.status.success() && dir.path().join("exported/metadata").is_file(), "{export:?}");
+    assert!(export.status.success() && dir.path().join("exported/kernel/metadata").is_file(), "{export:?}");
     // Pairs without a key name the likely one.
     for (from, to, key) in [
         ("sched_waking", "sched_switch", "--key pid=next_pid "),
