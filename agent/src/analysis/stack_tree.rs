@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::key::{Key, ResolvedKey};
-use super::{AnalysisError, SEPARATOR, Watch, each_record, end_value, values};
+use super::{AnalysisError, Room, SEPARATOR, Watch, each_record, end_value, values};
 use crate::event::filter::{Filter, ResolveOptions, ResolvedFilter};
 use crate::event::table::STACK_FIELD;
 use crate::event::{EventTable, Printer};
@@ -11,8 +11,6 @@ use crate::report::TraceFile;
 use crate::report::stacks::{Origin, Stack, Stacks, flags, function};
 use crate::tracedat::reader::Source;
 
-/// Most bytes of stacks that are told apart, what they need beside their texts included.
-const MAX_BYTES: usize = 256 << 20;
 /// What a frame needs beside its text, about: a string, and a place in a list.
 const FRAME_OVERHEAD: usize = 48;
 
@@ -187,8 +185,8 @@ impl Branch {
 /// Counts by text.
 struct Counting {
     counts: HashMap<Box<[u8]>, u128>,
-    most: usize,
-    bytes: usize,
+    /// For stacks, with what they need beside their texts.
+    room: Room,
     text: Vec<u8>,
     found: StackCounts,
 }
@@ -196,7 +194,7 @@ struct Counting {
 impl Counting {
     fn new(most: usize) -> Self {
         let found = StackCounts::default();
-        Self { counts: HashMap::new(), most, bytes: 0, text: Vec::new(), found }
+        Self { counts: HashMap::new(), room: Room::new(most), text: Vec::new(), found }
     }
 
     /// Counts the stack of an event that is wanted.
@@ -223,11 +221,9 @@ impl Counting {
             frames += 1;
         }
         let weight = u128::from(weight);
-        let bytes = self.text.len() + frames * FRAME_OVERHEAD;
         if let Some(count) = self.counts.get_mut(self.text.as_slice()) {
             *count += weight;
-        } else if self.counts.len() < self.most && self.bytes + bytes <= MAX_BYTES {
-            self.bytes += bytes;
+        } else if self.room.take(self.text.len() + frames * FRAME_OVERHEAD) {
             self.counts.insert(self.text.as_slice().into(), weight);
         } else {
             self.found.others += weight;
