@@ -80,11 +80,33 @@ impl Function {
 
     /// Whether this is its name, and no pattern that matches it: mangled or not, with or without parameters.
     pub fn is_called(&self, name: &str) -> bool {
-        self.name == name || {
-            let demangled = self.demangled();
-            demangled == name || without_parameters(&demangled) == name
-        }
+        self.fits(name) == Some(Fit::Name)
     }
+
+    /// How a text means this function.
+    fn fits(&self, wanted: &str) -> Option<Fit> {
+        if self.name == wanted {
+            return Some(Fit::Name);
+        }
+        let demangled = demangle(&self.name);
+        let forms = demangled.as_deref().map(|name| [name, without_parameters(name)]);
+        let mut forms = forms.iter().flatten();
+        // Demangled names have brackets and asterisks of their own.
+        if forms.clone().any(|name| *name == wanted) {
+            return Some(Fit::Name);
+        }
+        let matches = glob::matches(wanted, &self.name) || forms.any(|name| glob::matches(wanted, name));
+        matches.then_some(Fit::Pattern)
+    }
+}
+
+/// How a text means a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fit {
+    /// It is its name, mangled or not, with or without parameters.
+    Name,
+    /// It is a pattern that one of these matches.
+    Pattern,
 }
 
 /// The functions of one binary.
@@ -271,27 +293,19 @@ impl Functions {
     /// aliases of one place count once, under the plainest name that is meant (`open`, not `__open64`).
     /// Ordered by place.
     pub fn find(&self, name: &str) -> Result<Vec<&Function>, LookupError> {
-        let found = |wanted: &dyn Fn(&Function) -> bool| -> Vec<&Function> {
-            let mut found: Vec<_> = self.entries.iter().filter(|function| wanted(function)).collect();
-            found.sort_by_cached_key(|function| {
-                let underscores = function.name.bytes().take_while(|byte| *byte == b'_').count();
-                (function.offset, underscores, function.name.len(), function.name.as_str())
-            });
-            found.dedup_by_key(|function| function.offset);
-            found
-        };
         // The name of the table is exact, and looking at it costs nothing.
-        let exact = found(&|function| function.name == name);
+        let exact: Vec<_> = self.entries.iter().filter(|function| function.name == name).collect();
         if !exact.is_empty() {
-            return Ok(exact);
+            return Ok(by_place(exact));
         }
-        // Demangled names have brackets and asterisks of their own.
-        let called = found(&|function| function.is_called(name));
-        if !called.is_empty() {
-            return Ok(called);
+        let fit = |function| Some((function, Function::fits(function, name)?));
+        let mut fitting: Vec<(&Function, Fit)> = self.entries.iter().filter_map(fit).collect();
+        let is_name = fitting.iter().any(|(_, fit)| *fit == Fit::Name);
+        fitting.retain(|(_, fit)| !is_name || *fit == Fit::Name);
+        if fitting.is_empty() {
+            return Err(self.no(name));
         }
-        let matching = found(&|function| matches(name, function));
-        if matching.is_empty() { Err(self.no(name)) } else { Ok(matching) }
+        Ok(by_place(fitting.into_iter().map(|(function, _)| function).collect()))
     }
 
     /// Makes sure that there is code at an offset in the file.
@@ -321,12 +335,14 @@ impl Functions {
     }
 }
 
-fn matches(pattern: &str, function: &Function) -> bool {
-    if glob::matches(pattern, &function.name) {
-        return true;
-    }
-    let Some(demangled) = demangle(&function.name) else { return false };
-    glob::matches(pattern, &demangled) || glob::matches(pattern, without_parameters(&demangled))
+/// One function of each place, under its plainest name.
+fn by_place(mut functions: Vec<&Function>) -> Vec<&Function> {
+    functions.sort_by_cached_key(|function| {
+        let underscores = function.name.bytes().take_while(|byte| *byte == b'_').count();
+        (function.offset, underscores, function.name.len(), function.name.as_str())
+    });
+    functions.dedup_by_key(|function| function.offset);
+    functions
 }
 
 /// `ns::function(int, char)` without its parameters. A name such as `operator()(int)` keeps its own

@@ -62,10 +62,10 @@ pub fn probes(
     let places = places(&spec, &functions, &place, returns)?;
     let path = kernel_path(&spec, &binary.path)?;
     let group = spec.group.as_deref().unwrap_or(GROUP);
-    let entries = at_entries(&functions);
+    let entries = if returns { HashSet::new() } else { at_entries(&functions) };
     let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
         let layout = layout(&spec, group, name, (returns, false), rule)?;
-        let at_entry = !returns && offsets.iter().all(|offset| entries.contains(offset));
+        let at_entry = offsets.iter().all(|offset| entries.contains(offset));
         let mut programs = Vec::new();
         for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
             let hooks = environment.user_hooks(&path, &offsets, &[], returns);
