@@ -1,7 +1,7 @@
 //! Builds the eBPF programs and tells the crate where the object is (`TRACER_AGENT_EBPF`).
 //!
-//! `TRACER_AGENT_EBPF_OBJECT=/path` uses that object instead, for packagers and documentation builders that have no
-//! compiler for BPF. Nothing is done without the feature `record`, which alone loads programs.
+//! `TRACER_AGENT_EBPF_OBJECT=/path` uses that object instead, for packagers and documentation builders that
+//! have no compiler for BPF. Nothing is done without the feature `record`, which alone loads programs.
 
 fn main() {
     #[cfg(feature = "record")]
@@ -34,8 +34,8 @@ mod record {
                 println!("cargo::rerun-if-changed={}", given.display());
                 given
             }
-            // Its sources are watched. The object itself is newer than the start of this script, so to watch it would
-            // run the script a second time for nothing.
+            // Its sources are watched. The object itself is newer than the start of this script, so to watch
+            // it would run the script a second time for nothing.
             None => build(&out_dir)?,
         };
         let copy = out_dir.join(BINARY);
@@ -51,8 +51,8 @@ mod record {
         for path in ["agent-ebpf/src", "agent-ebpf/Cargo.toml", "Cargo.toml", "Cargo.lock"] {
             println!("cargo::rerun-if-changed={}", workspace.join(path).display());
         }
-        // One directory for all profiles and targets of the agent: the object is the same for each. Cargo marks the
-        // root of its target directory, wherever that is.
+        // One directory for all profiles and targets of the agent: the object is the same for each. Cargo
+        // marks the root of its target directory, wherever that is.
         let target_dir =
             out_dir.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists()).unwrap_or(out_dir).join("ebpf");
         let object = Build { workspace, target_dir: &target_dir, features: &[] }.run()?;

@@ -13,9 +13,9 @@ use core::intrinsics::{AtomicOrdering, atomic_and, atomic_cxchg, atomic_or, atom
 /// Stores `value` with full ordering: everything written before is visible to whoever reads the new value.
 #[inline(always)]
 pub fn publish(target: *mut u64, value: u64) {
-    // SAFETY: the map's value: the verifier refuses an atomic operation on anything but that and the stack, and
-    // on a word that is not aligned. It is no data race with the programs and the agent's threads that use the
-    // word, as they do so atomically, too.
+    // SAFETY: the map's value: the verifier refuses an atomic operation on anything but that and the stack,
+    // and on a word that is not aligned. It is no data race with the programs and the agent's threads that
+    // use the word, as they do so atomically, too.
     unsafe { atomic_xchg::<u64, { AtomicOrdering::SeqCst }>(target, value) };
 }
 

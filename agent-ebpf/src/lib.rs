@@ -295,8 +295,9 @@ pub mod user_entry {
     pub const NONE: u32 = 0;
     /// From the stack pointer, always.
     pub const ADDED: u32 = 1;
-    /// From the stack pointer, where the kernel's own walk does not begin with it: since 6.11 it looks there if
-    /// the function begins with `push %rbp` or `endbr64` (`is_uprobe_at_func_entry`, arch/x86/events/core.c).
+    /// From the stack pointer, where the kernel's own walk does not begin with it: since 6.11 it looks there
+    /// if the function begins with `push %rbp` or `endbr64` (`is_uprobe_at_func_entry`,
+    /// arch/x86/events/core.c).
     pub const ADDED_IF_MISSING: u32 = 2;
 }
 

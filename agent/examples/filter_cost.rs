@@ -1,7 +1,7 @@
 //! What a filter costs in the kernel, predicate by predicate: `cargo xtask bench filters`. Needs root.
 //!
-//! Each filter runs as a program by itself on the same record, which it does not take, and the kernel measures it
-//! (`BPF_ENABLE_STATS`). What an empty filter takes, mostly the measurement itself, is taken off.
+//! Each filter runs as a program by itself on the same record, which it does not take, and the kernel
+//! measures it (`BPF_ENABLE_STATS`). What an empty filter takes, mostly the measurement itself, is taken off.
 #![expect(clippy::print_stdout, reason = "the figures are for a person")]
 
 use std::error::Error;
@@ -18,7 +18,8 @@ use tracer_agent::{
     kernel::{btf::Btf, clock::TraceClock},
 };
 
-/// Runs of a filter in a batch, and batches. The fastest batch counts: what else the machine does only makes them slower.
+/// Runs of a filter in a batch, and batches. The fastest batch counts: what else the machine does only makes
+/// them slower.
 const RUNS: u32 = 5_000;
 const BATCHES: u32 = 7;
 

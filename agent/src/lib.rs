@@ -18,9 +18,9 @@
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
 //!
-//! Dependencies point down this table's list in reverse: `capture` uses `attach` and `ring`, `attach` uses `compile`, which uses
-//! `bpf`, `elf` and `kernel`; `export` and `report` use `event` and `tracedat`. These four know of no running kernel, and are
-//! what is left with `--no-default-features`.
+//! Dependencies point down this table's list in reverse: `capture` uses `attach` and `ring`, `attach` uses
+//! `compile`, which uses `bpf`, `elf` and `kernel`; `export` and `report` use `event` and `tracedat`. These
+//! four know of no running kernel, and are what is left with `--no-default-features`.
 //!
 //! How many times each CPU switched tasks, in a file of any recorder:
 //!

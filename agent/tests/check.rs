@@ -202,7 +202,8 @@ fn damaged_options() {
     finds(&parts.with(buffer + 14, &8192u32.to_le_bytes()), Rule::PageSize, plain(buffer as u64));
     let stat = parts.option(OptionId::CPUSTAT);
     let entries = parts.bytes[stat..].windows(2).position(|pair| pair == b"77").unwrap();
-    // Statistics without `read events` say nothing; the ones of the writer's test have none. The checksums tell.
+    // Statistics without `read events` say nothing; the ones of the writer's test have none. The checksums
+    // tell.
     let options = parts.reader.sections().iter().filter(|section| section.id == SectionId::OPTIONS);
     let first = options.map(|section| section.offset).min().unwrap();
     assert_eq!(faults(&parts.with(stat + entries, b"78")), [(Rule::Checksum, plain(first))]);

@@ -1,7 +1,8 @@
 //! Whatever bytes of a file are changed or cut off: `check` finds it, or the content is the same.
 //!
-//! Files of our writer are covered by checksums, every byte of them. A file of version 6, as those of stock recorders, has none. There,
-//! what is not found must be in bytes that could be anything: texts, numbers of options, times and records.
+//! Files of our writer are covered by checksums, every byte of them. A file of version 6, as those of stock
+//! recorders, has none. There, what is not found must be in bytes that could be anything: texts, numbers of
+//! options, times and records.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
 
@@ -116,7 +117,8 @@ fn open_bytes(bytes: &[u8]) -> Vec<bool> {
                 // The first word has the kind of event and its distance in time; a time extend may be before.
                 open[start + 16 + end..start + 16 + event.start].fill(true);
                 end = event.start + event.len;
-                // The number of the event is looked up; another one that is known is as good if its record is no longer.
+                // The number of the event is looked up; another one that is known is as good if its record is
+                // no longer.
                 open[start + 16 + event.start..start + 16 + end].fill(true);
             }
         }

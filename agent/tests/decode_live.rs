@@ -1,5 +1,5 @@
-//! Records of the running kernel are turned into text, and compared with the text that the kernel makes of them. Needs
-//! root and tracefs, and fails without.
+//! Records of the running kernel are turned into text, and compared with the text that the kernel makes of
+//! them. Needs root and tracefs, and fails without.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
 
@@ -19,8 +19,8 @@ use tracer_agent::event::{
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// Events whose `print fmt` does not compile, and why: a function that only the driver of Intel's IOMMU has turns 4 words of
-/// hardware's into text.
+/// Events whose `print fmt` does not compile, and why: a function that only the driver of Intel's IOMMU has
+/// turns 4 words of hardware's into text.
 const REFUSED: [&str; 1] = ["prq_report"];
 
 fn read(path: impl AsRef<Path>) -> String {
@@ -105,8 +105,8 @@ impl Constants {
     }
 }
 
-/// The kernel's symbols with their sizes: each goes to the start of the next (get_symbol_pos of kernel/kallsyms.c), and of
-/// those at one address the first counts.
+/// The kernel's symbols with their sizes: each goes to the start of the next (get_symbol_pos of
+/// kernel/kallsyms.c), and of those at one address the first counts.
 struct Kernel {
     symbols: Vec<(u64, String, Option<String>)>,
     texts: HashMap<u64, String>,
@@ -202,8 +202,8 @@ fn a_resolved_format_needs_no_names() {
     println!("{changed} formats have names that BTF knows");
 }
 
-/// Probes with arguments of all types that kernel/trace/trace_probe.c knows for user space, and stock memory of the kernel
-/// behind a `$`. They go away with the value.
+/// Probes with arguments of all types that kernel/trace/trace_probe.c knows for user space, and stock memory
+/// of the kernel behind a `$`. They go away with the value.
 struct Probes(String);
 
 impl Probes {
@@ -398,7 +398,8 @@ fn kernel_lines(instance: &Instance, cpu: usize) -> Vec<(u64, String)> {
     found
 }
 
-/// Enables all events but those that fire for each lock or memory access, and probes, which others may have set anywhere.
+/// Enables all events but those that fire for each lock or memory access, and probes, which others may have
+/// set anywhere.
 fn enable(instance: &Instance) {
     const NOISY: [&str; 4] = ["lock", "preemptirq", "maple_tree", "msr"];
     let probes = read(format!("{TRACEFS}/uprobe_events"));
@@ -449,9 +450,9 @@ fn workload(instance: &Instance, dir: &Path) {
     }
 }
 
-/// What the kernel prints for a system call instead of its `print fmt` (print_syscall_enter and print_syscall_exit of
-/// kernel/trace/trace_syscalls.c), without the `0x` that newer kernels put before numbers from 10 on: a test of the typed
-/// fields.
+/// What the kernel prints for a system call instead of its `print fmt` (print_syscall_enter and
+/// print_syscall_exit of kernel/trace/trace_syscalls.c), without the `0x` that newer kernels put before
+/// numbers from 10 on: a test of the typed fields.
 fn syscall_text(printer: &Printer, record: &[u8]) -> String {
     let number = |value: &Value<'_>| match *value {
         Value::Signed(value) => value as u64,
@@ -471,8 +472,8 @@ fn syscall_text(printer: &Printer, record: &[u8]) -> String {
     text + ")"
 }
 
-/// Whether the kernel's text is ours. A `?` in ours stands for what no record tells: `vmemmap_base` (a page's address)
-/// and `jiffies` (at the time of printing).
+/// Whether the kernel's text is ours. A `?` in ours stands for what no record tells: `vmemmap_base` (a page's
+/// address) and `jiffies` (at the time of printing).
 fn same(ours: &str, kernels: &str) -> bool {
     let mut parts = ours.split('?');
     let Some(mut rest) = kernels.strip_prefix(parts.next().unwrap()) else { return false };
@@ -512,8 +513,9 @@ fn texts_are_those_of_the_kernel() {
     let table = table(&Constants::read());
     let instance = Instance::new();
     instance.write("buffer_size_kb", "16384");
-    // Else %p prints a hash that no reader can know. Linux 6.1 then prints the first %s of most lines as an empty text (its
-    // trace_check_vprintf cuts up the format in the buffer that the format is in): this test is for newer kernels.
+    // Else %p prints a hash that no reader can know. Linux 6.1 then prints the first %s of most lines as an
+    // empty text (its trace_check_vprintf cuts up the format in the buffer that the format is in): this test
+    // is for newer kernels.
     instance.write("options/hash-ptr", "0");
     instance.write("trace_clock", "mono");
     let dir = Path::new("/var/tmp").join(format!("decode_live_{}", std::process::id()));

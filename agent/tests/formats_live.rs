@@ -71,8 +71,8 @@ fn layouts_are_those_of_c_structs() {
         assert!(layout.size >= layout.fields_end && layout.size - layout.fields_end < layout.align, "{path}");
         let dynamic = format.fields.iter().filter(|field| field.location != Location::Inline).count();
         assert_eq!(layout.dynamic.len(), dynamic, "{path}");
-        // The first own field stands where the kernel's struct puts it, and every gap is one that alignment explains. Of
-        // structs that kernel code packs by hand (system `ftrace`) nothing is known.
+        // The first own field stands where the kernel's struct puts it, and every gap is one that alignment
+        // explains. Of structs that kernel code packs by hand (system `ftrace`) nothing is known.
         let mut end = 8;
         for field in &format.fields {
             if path.to_string().contains("/ftrace/") {
@@ -124,8 +124,8 @@ fn all_of_them_make_a_file_that_trace_cmd_opens() {
     let read = |file: &str| fs::read(file).unwrap_or_else(|error| panic!("{file}: {error}"));
     let text = |file: &str| String::from_utf8(read(file)).unwrap();
     let mut writer = Writer::create(fs::File::create_new(&path).unwrap(), Setup::default()).unwrap();
-    // The kernel gives the whole of these files to the first read, or as much as that asks for, and nothing to the second;
-    // fs::read starts with a short one.
+    // The kernel gives the whole of these files to the first read, or as much as that asks for, and nothing
+    // to the second; fs::read starts with a short one.
     let read_at_once = |name: &str| {
         let mut buffer = vec![0; 65536];
         let len = fs::File::open(format!("{EVENTS}/{name}")).unwrap().read(&mut buffer).unwrap();

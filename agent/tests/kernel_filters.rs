@@ -1,4 +1,5 @@
-//! Filters in the kernel against the same filters in user space, on records made at random. Needs root, and fails without.
+//! Filters in the kernel against the same filters in user space, on records made at random. Needs root, and
+//! fails without.
 #![expect(clippy::unwrap_used, reason = "the helpers of a test fail as its own lines do")]
 
 use std::fmt::Write as _;
@@ -20,7 +21,8 @@ const ID: u16 = 77;
 /// Where dynamic data starts.
 const FIXED: usize = 88;
 
-/// Every kind of field: sizes, signs, places that are no multiples of the size, arrays and all kinds of dynamic data.
+/// Every kind of field: sizes, signs, places that are no multiples of the size, arrays and all kinds of
+/// dynamic data.
 const FORMAT: &str = "name: odd
 ID: 77
 format:

@@ -13,8 +13,8 @@ use common::{Scratch, pages, switch, text, tick};
 use reader_files::{Chance, page, read_everything, version_6};
 use tracer_agent::tracedat::{Compression, Endian, Setup};
 
-/// Most bytes that one allocation may ask for. A chunk of the small files that are damaged here cannot have more: zstd gets no
-/// more than 32 KiB out of a byte.
+/// Most bytes that one allocation may ask for. A chunk of the small files that are damaged here cannot have
+/// more: zstd gets no more than 32 KiB out of a byte.
 const LARGEST: usize = 96 << 20;
 
 /// The largest allocation so far.
@@ -107,7 +107,8 @@ fn ten_thousand_random_changes() {
         for _ in 0..3400 {
             let mut bytes = bytes.clone();
             for _ in 0..=chance.below(4) {
-                // Where numbers are is where damage is interesting: sizes and offsets at the start, the options at the end.
+                // Where numbers are is where damage is interesting: sizes and offsets at the start, the
+                // options at the end.
                 let len = bytes.len() as u64;
                 let at = match chance.below(4) {
                     0 => chance.below(len.min(200)),

@@ -1,4 +1,5 @@
-//! Version 7 as other recorders may write it: zlib, longs of 4 bytes, compressed options, sections that are not known.
+//! Version 7 as other recorders may write it: zlib, longs of 4 bytes, compressed options, sections that are
+//! not known.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
 

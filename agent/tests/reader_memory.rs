@@ -1,4 +1,5 @@
-//! Reading takes little memory, whatever the file: many CPUs, and chunks that are a megabyte when they are decompressed.
+//! Reading takes little memory, whatever the file: many CPUs, and chunks that are a megabyte when they are
+//! decompressed.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
 

@@ -1,4 +1,5 @@
-//! Whatever bytes of a file are changed or cut off: `repair` makes a file that is read, or says that there is nothing to save.
+//! Whatever bytes of a file are changed or cut off: `repair` makes a file that is read, or says that there is
+//! nothing to save.
 //!
 //! Our reader reads every one of them. Stock trace-cmd takes milliseconds to start, and reads a sample.
 
@@ -77,7 +78,8 @@ fn every_random_change_is_repaired_or_leaves_nothing() {
             assert_eq!(records(&file, &what) as u64, written.events(), "{what}");
             if saved % SAMPLE == 0 {
                 fs::write(&path, &file).unwrap();
-                // The damage may be in a format or a record, of which nothing else tells; but nothing makes it crash.
+                // The damage may be in a format or a record, of which nothing else tells; but nothing makes
+                // it crash.
                 assert!(stock(&path).0.is_some(), "{what}");
             }
         }

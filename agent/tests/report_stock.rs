@@ -77,7 +77,8 @@ fn task_states_are_those_of_the_recordings_format() {
             seen.insert(state.to_owned());
         }
     }
-    // A zombie, an idle thread of the kernel and a task that was preempted: the old table has X, W and R for them.
+    // A zombie, an idle thread of the kernel and a task that was preempted: the old table has X, W and R for
+    // them.
     assert!(["Z", "I", "R+"].iter().all(|state| seen.contains(*state)), "{seen:?}");
 }
 

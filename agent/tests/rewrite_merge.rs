@@ -223,8 +223,8 @@ fn two_hosts_keep_their_events_names_and_times() {
     assert_eq!(squeezed(&path, &["-t"]).iter().filter(|line| line.contains("-7 [000]")).count(), 2);
 }
 
-/// A guest's clock becomes its host's by samples (TIME_SHIFT), and the ticks of both become nanoseconds (TSC2NSEC), the host's by other
-/// numbers than the guest's.
+/// A guest's clock becomes its host's by samples (TIME_SHIFT), and the ticks of both become nanoseconds
+/// (TSC2NSEC), the host's by other numbers than the guest's.
 #[test]
 fn a_guest_and_its_host_are_on_one_line_of_time() {
     const SCALE: u64 = 1 << 20;

@@ -206,7 +206,8 @@ fn version_6_keeps_its_events_whatever_is_damaged_in_front_of_them() {
     let formats = |reader: &Reader<&[u8]>| reader.metadata().systems.clone();
     let path = scratch.path("six.dat");
     for section in reader.sections() {
-        // Names, counts and sizes, but not what follows: two bytes of a text are no damage that keeps the rest from being found.
+        // Names, counts and sizes, but not what follows: two bytes of a text are no damage that keeps the
+        // rest from being found.
         let at = section.offset as usize;
         for (from, fill) in [(0, 0xee), (1, 0xff), (0, 0)] {
             let mut damaged = bytes.clone();

@@ -204,7 +204,8 @@ fn stock_trace_cmd_reads_the_parts() {
             fs::write(&part, bytes).unwrap();
             lines.extend(report(&part, &["-t", "-R"]));
         }
-        // Lines of one time may come in another order, and what is printed of a loss is told where the record behind it is.
+        // Lines of one time may come in another order, and what is printed of a loss is told where the record
+        // behind it is.
         let mut expected = text;
         expected.sort();
         lines.sort();

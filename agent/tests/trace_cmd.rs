@@ -1,4 +1,5 @@
-//! Stock trace-cmd opens what the writer writes. Contents are compared, for it exits with 0 on damaged files as well.
+//! Stock trace-cmd opens what the writer writes. Contents are compared, for it exits with 0 on damaged files
+//! as well.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
 

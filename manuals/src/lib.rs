@@ -1,4 +1,5 @@
-//! Man pages and completions for shells, from the description of the command line that the program itself parses by.
+//! Man pages and completions for shells, from the description of the command line that the program itself
+//! parses by.
 //!
 //! It is a crate of its own so that building tracer-agent does not wait for what only this needs.
 //!
@@ -27,7 +28,8 @@ pub fn command() -> Command {
     command
 }
 
-/// Writes everything below a directory, which is made if need be. What was there under the same names is replaced.
+/// Writes everything below a directory, which is made if need be. What was there under the same names is
+/// replaced.
 ///
 /// # Errors
 /// A directory or file cannot be written.
@@ -55,8 +57,8 @@ fn completion(shell: Shell) -> Vec<u8> {
     if shell != Shell::Bash {
         return script;
     }
-    // clap_complete 4.6 writes the hyphen of a program's name in one way where it sets a command and in another where it looks for it, so
-    // that no option of a command is found.
+    // clap_complete 4.6 writes the hyphen of a program's name in one way where it sets a command and in
+    // another where it looks for it, so that no option of a command is found.
     let [set, found] = ["__", "__subcmd__"].map(|hyphen| PROGRAM.replace('-', hyphen));
     String::from_utf8_lossy(&script).replace(&found, &set).into_bytes()
 }

@@ -1,4 +1,5 @@
-//! `manuals OUTDIR`: writes the man pages and completions there. `cargo xtask docs` and `cargo xtask dist` run it.
+//! `manuals OUTDIR`: writes the man pages and completions there. `cargo xtask docs` and `cargo xtask dist`
+//! run it.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! A man page of section 1.
 //!
-//! `clap_mangen` writes what the command line's description has: name, synopsis, description, options. What stands behind the
-//! options in the help text comes after these: a line without indentation is the heading of a section, and the lines of it keep their
-//! shape.
+//! `clap_mangen` writes what the command line's description has: name, synopsis, description, options. What
+//! stands behind the options in the help text comes after these: a line without indentation is the heading of
+//! a section, and the lines of it keep their shape.
 
 use std::io::{self, Write as _};
 
@@ -28,7 +28,8 @@ fn page(command: &Command, has_commands: bool, see_also: &[String]) -> io::Resul
     let name = command.get_display_name().unwrap_or(command.get_name()).to_owned();
     let man = Man::new(command.clone());
     let mut out = Vec::new();
-    // Without a date, so that the same sources make the same page; `render_title` leaves out what is empty, which moves the rest.
+    // Without a date, so that the same sources make the same page; `render_title` leaves out what is empty,
+    // which moves the rest.
     let (title, version) = (name.to_uppercase(), env!("CARGO_PKG_VERSION"));
     writeln!(out, ".TH \"{title}\" \"1\" \"\" \"{PROGRAM} {version}\" \"User Commands\"")?;
     man.render_name_section(&mut out)?;

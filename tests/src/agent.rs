@@ -22,7 +22,8 @@ pub(crate) fn beside_test(name: &str) -> PathBuf {
     test.ancestors().nth(2).expect("a test lies two levels below its profile's directory").join(name)
 }
 
-/// The binary under test: what `TRACER_AGENT_BIN` names, or `tracer-agent` in the target directory of this test.
+/// The binary under test: what `TRACER_AGENT_BIN` names, or `tracer-agent` in the target directory of this
+/// test.
 pub fn binary() -> PathBuf {
     let found = env::var_os(ENV_BIN).map_or_else(|| beside_test("tracer-agent"), PathBuf::from);
     assert!(
@@ -64,8 +65,8 @@ pub fn record<S: AsRef<OsStr>>(path: &Path, args: impl IntoIterator<Item = S>) -
     Recording { path: path.to_owned(), said }
 }
 
-/// As [`record`], and the most memory of its own that the agent had meanwhile, in kilobytes: without the rings, which are the kernel's, and
-/// without files.
+/// As [`record`], and the most memory of its own that the agent had meanwhile, in kilobytes: without the
+/// rings, which are the kernel's, and without files.
 pub fn record_and_watch<S: AsRef<OsStr>>(path: &Path, args: impl IntoIterator<Item = S>) -> (Recording, u64) {
     let mut command = command(["record", "-o"]);
     command.arg(path).args(args);

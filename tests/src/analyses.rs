@@ -18,8 +18,8 @@ pub struct Ran {
     pub err: String,
 }
 
-/// Runs programs of the package by the names of their entry points, in one interpreter. The release of 2017 knows names that Python 3.10
-/// moved.
+/// Runs programs of the package by the names of their entry points, in one interpreter. The release of 2017
+/// knows names that Python 3.10 moved.
 const SCRIPT: &str = "import collections, collections.abc, contextlib, io, json, sys, traceback
 from importlib.metadata import distribution
 for name in ('Mapping', 'MutableMapping', 'Iterable', 'Sequence'):

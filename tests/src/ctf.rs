@@ -1,7 +1,8 @@
-//! An independent reader of CTF 1.8 traces, written from the specification (diamon.org/ctf/v1.8.3) and from what LTTng adds to it:
-//! the index files.
+//! An independent reader of CTF 1.8 traces, written from the specification (diamon.org/ctf/v1.8.3) and from
+//! what LTTng adds to it: the index files.
 //!
-//! It knows nothing of the exporter, and checks whatever the layout says twice. What it does not understand fails the test.
+//! It knows nothing of the exporter, and checks whatever the layout says twice. What it does not understand
+//! fails the test.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -51,7 +51,8 @@ fn le_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-/// The records on one CPU's pages (`Documentation/trace/ring-buffer-design.rst` and the kernel's `events/header_page`).
+/// The records on one CPU's pages (`Documentation/trace/ring-buffer-design.rst` and the kernel's
+/// `events/header_page`).
 pub fn records(cpu: u32, pages: &[u8]) -> Vec<Record> {
     assert!(pages.len().is_multiple_of(PAGE), "CPU {cpu}: {} bytes are not whole pages", pages.len());
     let mut records = Vec::new();

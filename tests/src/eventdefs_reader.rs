@@ -1,5 +1,6 @@
-//! A reader of traces of LTT of 2003, written from the document (`new-ltt-trace-format`) and from what is known of its reader, not
-//! from the exporter. It decodes every block and field, and panics over whatever is not as it should be.
+//! A reader of traces of LTT of 2003, written from the document (`new-ltt-trace-format`) and from what is
+//! known of its reader, not from the exporter. It decodes every block and field, and panics over whatever is
+//! not as it should be.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -271,15 +272,15 @@ struct Clock {
 }
 
 impl Clock {
-    /// "Time delta since the last time value, in the block header or in a time_heartbeat event." Those of time values themselves are 0,
-    /// or what they are later than the one before.
+    /// "Time delta since the last time value, in the block header or in a time_heartbeat event." Those of
+    /// time values themselves are 0, or what they are later than the one before.
     fn literal(&mut self, stamp: u64) -> u64 {
         self.time + (self.base - self.cycles) + stamp
     }
 
-    /// As the reader of the time has it when it goes back to the begin of the block that it is in, the first one for example
-    /// (updateTracefile of LTTV 0.4): what the stamp, counted on where it began anew, has more than all bits of the cycles of
-    /// block_start.
+    /// As the reader of the time has it when it goes back to the begin of the block that it is in, the first
+    /// one for example (updateTracefile of LTTV 0.4): what the stamp, counted on where it began anew, has
+    /// more than all bits of the cycles of block_start.
     fn readable(&mut self, stamp: u64) -> u64 {
         self.turns += u64::from(stamp < self.last);
         self.last = stamp;

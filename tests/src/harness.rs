@@ -18,7 +18,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long anything may take before it counts as hung. No test asserts a time; this only ends a test that would wait for ever.
+/// How long anything may take before it counts as hung. No test asserts a time; this only ends a test that
+/// would wait for ever.
 pub const HANG: Duration = Duration::from_mins(2);
 
 /// The built agent: `TRACER_AGENT_BIN`, or the one in the target directory that this test was built into.
@@ -130,7 +131,8 @@ impl Running {
         assert_eq!(result, 0, "cannot signal {}", self.child.id());
     }
 
-    /// Stops it, and waits until each of its threads has stopped: the others only follow the one that takes the signal.
+    /// Stops it, and waits until each of its threads has stopped: the others only follow the one that takes
+    /// the signal.
     #[track_caller]
     pub fn hold(&self) {
         self.signal(libc::SIGSTOP);
@@ -220,13 +222,15 @@ pub fn sleeps_of_readers(pid: u32) -> BTreeMap<u32, u64> {
     found
 }
 
-/// Waits until every reader of a recorder has looked at its rings again, after this was called, and waits for something to do. What was
-/// recorded before is then in the spool, but for what readers leave in the rings.
+/// Waits until every reader of a recorder has looked at its rings again, after this was called, and waits for
+/// something to do. What was recorded before is then in the spool, but for what readers leave in the rings.
 #[track_caller]
 pub fn wait_for_readers(pid: u32) {
-    // epoll_wait, epoll_pwait, epoll_pwait2: a thread sleeps in one of them between two looks, and elsewhere only within a look.
+    // epoll_wait, epoll_pwait, epoll_pwait2: a thread sleeps in one of them between two looks, and elsewhere
+    // only within a look.
     const WAITS: [&str; 3] = ["232 ", "281 ", "441 "];
-    // The first of these sleeps may have begun before; the second is behind a whole look. One more, as a sleep may be interrupted.
+    // The first of these sleeps may have begun before; the second is behind a whole look. One more, as a
+    // sleep may be interrupted.
     const SLEEPS: u32 = 3;
     let mut seen: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
     wait_for("readers that look at their rings", || {
@@ -242,8 +246,8 @@ pub fn wait_for_readers(pid: u32) {
     });
 }
 
-/// A recording whose command does nothing but say that everything is attached: what the agent starts last. The recording goes
-/// on until [`Marked::finish`].
+/// A recording whose command does nothing but say that everything is attached: what the agent starts last.
+/// The recording goes on until [`Marked::finish`].
 #[derive(Debug)]
 pub struct Marked {
     /// The agent.
@@ -294,8 +298,8 @@ pub struct Caller {
     asked: u64,
 }
 
-/// Takes a name for itself, if it is given one. Reads numbers; for each calls getppid that often and answers. Perl's getppid is the
-/// system call each time.
+/// Takes a name for itself, if it is given one. Reads numbers; for each calls getppid that often and answers.
+/// Perl's getppid is the system call each time.
 const CALLER: &str = "$0 = shift if @ARGV; $| = 1; while (<STDIN>) { my $n = $_; for (1..$n) { getppid() } print qq(done\\n) }";
 
 impl Caller {
@@ -345,7 +349,8 @@ impl Caller {
         self.asked += count;
     }
 
-    /// Waits until it sleeps: its answer comes just before it asks for the next order, which is a system call too.
+    /// Waits until it sleeps: its answer comes just before it asks for the next order, which is a system call
+    /// too.
     #[track_caller]
     pub fn settle(&self) {
         let stat = format!("/proc/{}/stat", self.pid());

@@ -40,7 +40,8 @@ impl KernelLog {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return found,
-                // Old records were overwritten meanwhile: the next read goes on with the oldest one that is left.
+                // Old records were overwritten meanwhile: the next read goes on with the oldest one that is
+                // left.
                 Err(error) if error.raw_os_error() == Some(libc::EPIPE) => {}
                 Err(error) => panic!("the kernel log: {error}"),
             }

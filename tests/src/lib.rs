@@ -1,6 +1,8 @@
-//! What the integration tests share: the built agent, stock trace-cmd, ftrace as the reference recorder, and workloads.
+//! What the integration tests share: the built agent, stock trace-cmd, ftrace as the reference recorder, and
+//! workloads.
 //!
-//! The tests run as root on the live kernel, one at a time (`--test-threads=1`). A missing tool or right fails them.
+//! The tests run as root on the live kernel, one at a time (`--test-threads=1`). A missing tool or right
+//! fails them.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +28,8 @@ pub mod trace_cmd;
 pub mod tracefs;
 pub mod workload;
 
-/// How often a trial in a module `soak` does its work. `cargo xtask soak` sets it; in `cargo xtask test` they are short.
+/// How often a trial in a module `soak` does its work. `cargo xtask soak` sets it; in `cargo xtask test` they
+/// are short.
 pub const ENV_SOAK: &str = "TRACER_AGENT_SOAK";
 
 /// The value of [`ENV_SOAK`], which is 1 where it is not set.

@@ -1,5 +1,6 @@
-//! A reader of traces of LTTng of 2008, written from the document (`lttng-trace-format-2008`) and from what is known of the readers
-//! of that month, not from the exporter. It decodes every block, header and field, and panics over whatever is not as it should be.
+//! A reader of traces of LTTng of 2008, written from the document (`lttng-trace-format-2008`) and from what
+//! is known of the readers of that month, not from the exporter. It decodes every block, header and field,
+//! and panics over whatever is not as it should be.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

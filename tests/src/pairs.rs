@@ -1,8 +1,8 @@
 //! Finds for every record of ftrace the agent's record of the same event, and compares the two byte by byte.
 //!
-//! Both recorders are called by the same tracepoint, always in the same order. Within one context of one thread on one CPU
-//! (task, soft interrupt, hard interrupt) a tracepoint does not interrupt itself, so there the time stamps of an event
-//! alternate: ftrace, agent, ftrace, agent. That pairs records without guessing.
+//! Both recorders are called by the same tracepoint, always in the same order. Within one context of one
+//! thread on one CPU (task, soft interrupt, hard interrupt) a tracepoint does not interrupt itself, so there
+//! the time stamps of an event alternate: ftrace, agent, ftrace, agent. That pairs records without guessing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,8 +23,9 @@ use crate::{
 
 /// Hard interrupt, soft interrupt, NMI (`enum trace_flag_type`, include/linux/trace_events.h).
 const CONTEXT: u8 = 0x08 | 0x10 | 0x40;
-/// "Interrupts are off", which the agent does not know of every event, and "the thread shall be rescheduled lazily"
-/// (`TRACE_FLAG_NEED_RESCHED_LAZY` since 6.13), which it never knows: it never sets the second, and the first only where it holds.
+/// "Interrupts are off", which the agent does not know of every event, and "the thread shall be rescheduled
+/// lazily" (`TRACE_FLAG_NEED_RESCHED_LAZY` since 6.13), which it never knows: it never sets the second, and
+/// the first only where it holds.
 const IRQS_OFF: u8 = 0x01;
 const RESCHED_LAZY: u8 = 0x02;
 /// The task must give up the CPU: in the task's flags, and folded into the preempt count.
@@ -80,8 +81,8 @@ impl Pairs {
                 }
                 pairs
             });
-            // The wrong order pairs each record with that of the next event. It leaves over a record, or if that one is out of
-            // the window, is wide apart.
+            // The wrong order pairs each record with that of the next event. It leaves over a record, or if
+            // that one is out of the window, is wide apart.
             let apart = |(theirs, ours): &(usize, usize)| ftrace[*theirs].time.abs_diff(agent[*ours].time);
             let badness = |pairs: &Self| {
                 let left_over = pairs.only_agent.len() + pairs.only_ftrace.len();
@@ -98,8 +99,8 @@ impl Pairs {
         found
     }
 
-    /// Leaves out events whose task went to another CPU between the two recorders, which it can where tracepoints leave preemption on:
-    /// both have the same record, but for the CPU.
+    /// Leaves out events whose task went to another CPU between the two recorders, which it can where
+    /// tracepoints leave preemption on: both have the same record, but for the CPU.
     fn forget_moved(&mut self, ftrace: &[Record], agent: &[Record]) {
         let what = |record: &Record| (record.id(), record.pid(), record.bytes[8..].to_vec());
         self.only_agent.retain(|&ours| {
@@ -151,8 +152,9 @@ impl Pairs {
 
 /// Which of the two recorders a tracepoint calls first.
 ///
-/// ftrace was attached first. But all users of perf share one call, and one of them may have been there before: another
-/// recorder, or an earlier one that is still being detached. So it is found out for each event.
+/// ftrace was attached first. But all users of perf share one call, and one of them may have been there
+/// before: another recorder, or an earlier one that is still being detached. So it is found out for each
+/// event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     FtraceFirst,
@@ -161,10 +163,11 @@ enum Order {
 
 /// Whether the records of each thread in task context stand in the same order in both recordings.
 ///
-/// Interrupts are left out: one that comes between the two recorders of an event is recorded by the agent first. With `PREEMPT_RT` that
-/// is so with some events of task context, too: at its end, no longer marked as such, an interrupt wakes the threads of soft interrupts
-/// and timers (`__irq_exit_rcu`, kernel/softirq.c). Where tracepoints leave preemption enabled, a task can be switched away from between
-/// the two recorders of an event: what records the switch comes between them.
+/// Interrupts are left out: one that comes between the two recorders of an event is recorded by the agent
+/// first. With `PREEMPT_RT` that is so with some events of task context, too: at its end, no longer marked as
+/// such, an interrupt wakes the threads of soft interrupts and timers (`__irq_exit_rcu`, kernel/softirq.c).
+/// Where tracepoints leave preemption enabled, a task can be switched away from between the two recorders of
+/// an event: what records the switch comes between them.
 pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<(), String> {
     /// ftrace's time, the agent's time, the event, whether the task could be preempted.
     type Times = Vec<(u64, u64, u16, bool)>;
@@ -181,8 +184,9 @@ pub fn same_order(ftrace: &[Record], agent: &[Record], pairs: &Pairs) -> Result<
     for ((pid, cpu), mut times) in by_task {
         times.sort_unstable();
         for next in times.windows(2) {
-            // Of two events with one time ftrace does not tell the order: what is written while an interrupted event has its place but
-            // not yet its time gets the time before (`__rb_reserve_next`, kernel/trace/ring_buffer.c).
+            // Of two events with one time ftrace does not tell the order: what is written while an
+            // interrupted event has its place but not yet its time gets the time before (`__rb_reserve_next`,
+            // kernel/trace/ring_buffer.c).
             let tells_order = next[0].0 != next[1].0;
             let is_nested = preempt_rt && next[1].1 < next[0].1;
             let is_preempted = preemptible && next[0].3 && !next[1].3;
@@ -201,7 +205,8 @@ pub fn is_uninterruptible(record: &Record) -> bool {
     record.flags() & IRQS_OFF != 0
 }
 
-/// Whether an interrupt recorded this, so that the interrupted program can have kept the agent's from running.
+/// Whether an interrupt recorded this, so that the interrupted program can have kept the agent's from
+/// running.
 pub fn in_interrupt(record: &Record) -> bool {
     record.flags() & CONTEXT != 0
 }
@@ -209,8 +214,8 @@ pub fn in_interrupt(record: &Record) -> bool {
 fn by_event(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<u16, BTreeMap<Key, Vec<usize>>> {
     let mut map: BTreeMap<u16, BTreeMap<Key, Vec<usize>>> = BTreeMap::new();
     for (index, record) in records.iter().enumerate() {
-        // In idle threads only interrupts count: ftrace was seen to leave out all else that an idle CPU does, on one CPU of
-        // two of a virtual machine, while programs did see it.
+        // In idle threads only interrupts count: ftrace was seen to leave out all else that an idle CPU does,
+        // on one CPU of two of a virtual machine, while programs did see it.
         let idle = record.pid() == 0 && !in_interrupt(record);
         if tasks.contains(&record.pid()) && !idle {
             let key = (record.cpu, record.pid(), record.flags() & CONTEXT);
@@ -222,10 +227,10 @@ fn by_event(records: &[Record], tasks: &BTreeSet<u32>) -> BTreeMap<u16, BTreeMap
 
 /// Whether a value that the event's code reads anew for each recorder changed between the two.
 ///
-/// - `prev_state` of a dying thread (`__trace_sched_switch_state`, include/trace/events/sched.h): its parent changes the exit
-///   state from zombie to dead on another CPU.
-/// - `now` of timer events, which is `jiffies` (include/trace/events/timer.h): a tick came between, or some where the processor is
-///   emulated.
+/// - `prev_state` of a dying thread (`__trace_sched_switch_state`, include/trace/events/sched.h): its parent
+///   changes the exit state from zombie to dead on another CPU.
+/// - `now` of timer events, which is `jiffies` (include/trace/events/timer.h): a tick came between, or some
+///   where the processor is emulated.
 pub fn changed_meanwhile(event: &Event, reference: &Record, ours: &Record) -> bool {
     // EXIT_DEAD, EXIT_ZOMBIE (include/linux/sched.h).
     const EXIT: [u32; 2] = [0x10, 0x20];
@@ -256,8 +261,8 @@ pub struct Tally {
     pub fields: BTreeMap<String, u64>,
     /// Places that belong to no field, or are behind the end of a text, and differ.
     pub padding: u64,
-    /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. A flag that the agent does not always
-    /// know is compared where it is set; "must reschedule" is counted by itself.
+    /// Pairs whose `common_flags` differ, by ftrace's value and the agent's. A flag that the agent does not
+    /// always know is compared where it is set; "must reschedule" is counted by itself.
     pub flags: BTreeMap<(u8, u8), u64>,
     /// Pairs that differ because a value [changed](changed_meanwhile) between the recorders.
     pub changed: u64,
@@ -317,8 +322,8 @@ pub fn compare(
     tallies
 }
 
-/// The values that differ between the records of each pair, as `tracer-agent diff` finds them, with the first example of each event and
-/// field; those that [`compare`] leaves out are left out here, too.
+/// The values that differ between the records of each pair, as `tracer-agent diff` finds them, with the first
+/// example of each event and field; those that [`compare`] leaves out are left out here, too.
 pub fn values(
     ftrace: &[Record],
     agent: &[Record],

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::binaries::{Link, tool};
 
-/// `main COUNT THREADS`: each thread calls `work` and `named` COUNT times, with a marker of each kind. What is printed is the sum of
-/// the calls, so that nothing is optimised away.
+/// `main COUNT THREADS`: each thread calls `work` and `named` COUNT times, with a marker of each kind. What
+/// is printed is the sum of the calls, so that nothing is optimised away.
 const C: &str = r#"
 #define _SDT_HAS_SEMAPHORES 1
 #include <sys/sdt.h>

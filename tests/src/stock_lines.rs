@@ -11,13 +11,15 @@ pub enum Part {
     Text,
 }
 
-/// The address is `vmemmap_base` and an offset. The file does not tell it; trace-cmd calculates with 0 or a symbol of that name.
+/// The address is `vmemmap_base` and an offset. The file does not tell it; trace-cmd calculates with 0 or a
+/// symbol of that name.
 const PAGE: &str = "no address instead of a wrong one";
 /// libtraceevent loses the mask before the flags, and calculates with another value.
 const TIMER: &str = "the bits that are set instead of all";
 /// libtraceevent does not parse these formats, and prints `[FAILED TO PARSE]`.
 const UNPARSED: &str = "the text instead of the fields";
-/// libtraceevent takes a constant whose value it does not know for -1, and prints its name where no bit is set.
+/// libtraceevent takes a constant whose value it does not know for -1, and prints its name where no bit is
+/// set.
 const NO_FLAGS: &str = "nothing where no bit is set";
 /// libtraceevent takes `jiffies`, which only the running kernel knows, for 0.
 const JIFFIES: &str = "no age instead of a wrong one";
@@ -54,8 +56,8 @@ pub fn of_line(line: &str) -> impl Iterator<Item = &'static (&'static str, Part,
     DIFFERENCES.iter().filter(move |(event, ..)| line.contains(&format!(" {event}: ")))
 }
 
-/// A line without what is not compared. In all lines, `0x0` counts as `0`: so the kernel prints `%#x`, where the C library has no
-/// prefix for 0.
+/// A line without what is not compared. In all lines, `0x0` counts as `0`: so the kernel prints `%#x`, where
+/// the C library has no prefix for 0.
 pub fn comparable(line: &str) -> String {
     let mut text = line.replace("=0x0 ", "=0 ");
     if text.ends_with("=0x0") {

@@ -1,7 +1,7 @@
 //! A storm of system calls with interrupts on top of it, and the kernel's own count of what fires meanwhile.
 //!
-//! The counters are perf's: events of type "tracepoint" on this thread. They count what fires while the thread is current, in
-//! interrupts on top of it too, just as the records with its id in `common_pid` do.
+//! The counters are perf's: events of type "tracepoint" on this thread. They count what fires while the
+//! thread is current, in interrupts on top of it too, just as the records with its id in `common_pid` do.
 
 use std::{
     collections::BTreeMap,
@@ -32,8 +32,8 @@ const SAMPLE_BYTES: usize = (1 + 8) * 4096;
 pub struct Counted {
     /// The thread.
     pub tid: u32,
-    /// Before and after the counters were started, and before and after they were stopped, by CLOCK_MONOTONIC: an event in one of the two
-    /// gaps may be counted or not.
+    /// Before and after the counters were started, and before and after they were stopped, by
+    /// CLOCK_MONOTONIC: an event in one of the two gaps may be counted or not.
     pub times: [u64; 4],
     /// By the event's id.
     pub fired: BTreeMap<u16, u64>,
@@ -89,7 +89,8 @@ fn count(counter: i32) -> u64 {
     u64::from_ne_bytes(value)
 }
 
-/// System calls in a loop, packets to itself, which raise soft interrupts, and a timer that expires on top of them.
+/// System calls in a loop, packets to itself, which raise soft interrupts, and a timer that expires on top of
+/// them.
 pub(crate) fn run(scratch: &Path, rounds: u32) {
     let wanted = fs::read_to_string(scratch.join(WANTED)).expect("what is to be counted");
     let ids: Vec<u16> = wanted.split(' ').map(|id| id.parse().unwrap()).collect();
@@ -140,7 +141,8 @@ pub struct Profiler {
 }
 
 impl Profiler {
-    /// Starts sampling with this frequency: by the processor's cycles where they can be counted, or else by a timer.
+    /// Starts sampling with this frequency: by the processor's cycles where they can be counted, or else by a
+    /// timer.
     pub fn start(hertz: u64) -> Self {
         // Type and number of the event (perf_event_open(2)).
         let kinds = [("cycles", [0_u32, 0]), ("timer", [1, 0])];
@@ -156,10 +158,12 @@ impl Profiler {
         panic!("nothing can be sampled here: {}", io::Error::last_os_error());
     }
 
-    /// Bytes of samples so far, of the fullest CPU; a buffer that nobody reads takes no more than it has room for.
+    /// Bytes of samples so far, of the fullest CPU; a buffer that nobody reads takes no more than it has room
+    /// for.
     pub fn samples(&self) -> u64 {
         let head = |&(_, buffer): &(OwnedFd, *mut libc::c_void)| {
-            // SAFETY: the mapping is larger than its first page and lives as long as this; the kernel writes the word at any time.
+            // SAFETY: the mapping is larger than its first page and lives as long as this; the kernel writes
+            // the word at any time.
             unsafe { buffer.cast::<u64>().add(DATA_HEAD / 8).read_volatile() }
         };
         // A sample of nothing is a header of eight bytes.

@@ -94,8 +94,8 @@ impl Line {
     }
 }
 
-/// Runs `trace-cmd report -i PATH` and shows each line that is an event's to `look`, for reports too long to keep. Returns
-/// what trace-cmd complained about.
+/// Runs `trace-cmd report -i PATH` and shows each line that is an event's to `look`, for reports too long to
+/// keep. Returns what trace-cmd complained about.
 pub fn each_line(path: &Path, mut look: impl FnMut(&str)) -> String {
     let mut child = Command::new("trace-cmd")
         .args(["report", "-i"])
@@ -133,7 +133,8 @@ pub fn count(report: &str) -> usize {
     report.lines().filter(|line| is_event(line)).count()
 }
 
-/// The events of a report. Every line must be one, but those that trace-cmd prints about the file and its losses.
+/// The events of a report. Every line must be one, but those that trace-cmd prints about the file and its
+/// losses.
 pub fn lines(report: &str) -> Vec<Line> {
     report
         .lines()

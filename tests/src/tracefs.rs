@@ -19,8 +19,8 @@ use tracer_agent::{
 pub const TRACEFS: &str = "/sys/kernel/tracing";
 const PAGE: usize = 4096;
 
-/// A file of tracefs as text. The kernel hands out some of these files, `header_page` for one, in the first read only, so
-/// that must be a large one.
+/// A file of tracefs as text. The kernel hands out some of these files, `header_page` for one, in the first
+/// read only, so that must be a large one.
 pub fn text(path: &str) -> String {
     let path = Path::new(TRACEFS).join(path);
     let mut file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

@@ -44,7 +44,8 @@ pub struct Account {
     pub end: u64,
     /// Its threads and processes.
     pub tasks: BTreeSet<u32>,
-    /// The same in the order of their start, each time that one had an id again; the first is the workload itself.
+    /// The same in the order of their start, each time that one had an id again; the first is the workload
+    /// itself.
     pub started: Vec<u32>,
     /// The names that some of them gave themselves.
     pub names: Vec<(u32, String)>,
@@ -148,8 +149,9 @@ fn sched() {
     }
 }
 
-/// Calls with strings that are written before the call, so that they are in memory: in order a path, one that is longer than what is
-/// copied, bytes that cannot be printed, an empty one, an address that leads nowhere, and two at once.
+/// Calls with strings that are written before the call, so that they are in memory: in order a path, one that
+/// is longer than what is copied, bytes that cannot be printed, an empty one, an address that leads nowhere,
+/// and two at once.
 fn calls_with_strings() {
     let long = CString::new(format!("/absent/{}", "x".repeat(200))).unwrap();
     for path in [c"/absent/one", &long, c"t\t d\x7f e\x80 a\xa0!", c""] {
@@ -505,8 +507,9 @@ fn direct_io(scratch: &Path, rounds: u64) {
     fs::remove_file(&path).unwrap();
 }
 
-/// Writes blocks past the page cache, all at once and out of order, so that the kernel merges neighbours: each with what was asked for
-/// before it, and what comes of that with the neighbour that was asked for earlier.
+/// Writes blocks past the page cache, all at once and out of order, so that the kernel merges neighbours:
+/// each with what was asked for before it, and what comes of that with the neighbour that was asked for
+/// earlier.
 fn queued_io(scratch: &Path) {
     const ORDER: [usize; 6] = [0, 2, 1, 14, 12, 13];
     /// `IOCB_CMD_PWRITE`, include/uapi/linux/aio_abi.h.
@@ -545,8 +548,8 @@ fn queued_io(scratch: &Path) {
     fs::remove_file(&path).unwrap();
 }
 
-/// A new file that is read and written past the page cache. `None` where there is no disk below, as in a guest, and no such thing
-/// as I/O without a cache: before 6.6.
+/// A new file that is read and written past the page cache. `None` where there is no disk below, as in a
+/// guest, and no such thing as I/O without a cache: before 6.6.
 fn uncached(path: &Path) -> Option<File> {
     let mut options = File::options();
     options.create(true).truncate(true).read(true).write(true).custom_flags(libc::O_DIRECT);
@@ -578,7 +581,8 @@ fn touch(length: usize) {
     }
 }
 
-/// Keeps a CPU busy: for so much time of this thread's own, which is more on a clock when others want the CPU, too.
+/// Keeps a CPU busy: for so much time of this thread's own, which is more on a clock when others want the
+/// CPU, too.
 fn spin(time: Duration) {
     let used = || clock(libc::CLOCK_THREAD_CPUTIME_ID);
     let end = used() + time.as_nanos() as u64;

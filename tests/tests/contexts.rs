@@ -1,4 +1,5 @@
-//! `record --context`: values against what is known, in both lanes and in probes, for stock readers and in exports.
+//! `record --context`: values against what is known, in both lanes and in probes, for stock readers and in
+//! exports.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, path::Path};

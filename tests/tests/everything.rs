@@ -112,7 +112,8 @@ mod soak {
             assert!(execs.get(&tid).copied() >= Some(count), "{count} processes had the id {tid}");
             assert!(exits.get(&tid).copied() >= Some(count), "{count} processes had the id {tid}");
         }
-        // A file has one name for an id, that of the last one who had it. The last of these ids have had no time to come round again.
+        // A file has one name for an id, that of the last one who had it. The last of these ids have had no
+        // time to come round again.
         for tid in account.started.iter().rev().take(500) {
             assert_eq!(names.get(tid).map(String::as_str), Some("true"), "{tid}");
         }

@@ -21,7 +21,8 @@ fn export(file: &Path, format: &str, to: &Path) -> Ended {
     run(agent("/".as_ref(), ["export", "--format", format]).arg(file).arg(to))
 }
 
-/// What babeltrace2 prints of a trace, in the order of the alphabet, and how many lost events it tells of. Other warnings fail.
+/// What babeltrace2 prints of a trace, in the order of the alphabet, and how many lost events it tells of.
+/// Other warnings fail.
 fn babeltrace(trace: &Path) -> (Vec<String>, u64) {
     let args = ["--clock-cycles", "--no-delta", "--fields=loglevel"];
     let ended = run(program("/".as_ref(), "babeltrace2", args).arg(trace)).expect(0);
@@ -240,8 +241,8 @@ fn bits(bytes: &[Value]) -> Option<impl Iterator<Item = Option<u64>>> {
     Some(all.filter(move |bit| bytes[(bit / 8) as usize] >> (bit % 8) & 1 != 0).map(Some))
 }
 
-/// Fails unless the events of an export with the kernel's names are what `report --json` tells of the file: how many there are on each
-/// CPU, of which kinds, their times, and all values.
+/// Fails unless the events of an export with the kernel's names are what `report --json` tells of the file:
+/// how many there are on each CPU, of which kinds, their times, and all values.
 fn compare_told(file: &Path, by_stream: &BTreeMap<(String, u32), Vec<&Event>>) {
     let told = run(agent("/".as_ref(), ["report", "--json"]).arg(file)).expect(0).out;
     let mut streams: BTreeMap<_, _> =
@@ -315,7 +316,8 @@ fn check(file: &Path, format: &str, dir: &Path) -> (ctf::Trace, PathBuf) {
     (trace, out)
 }
 
-/// Whether babeltrace2 printed this line. For an empty text, version 2.0.4 prints what stood in the same place of an earlier event.
+/// Whether babeltrace2 printed this line. For an empty text, version 2.0.4 prints what stood in the same
+/// place of an earlier event.
 fn is_printed(line: &str, printed: &str) -> bool {
     let mut pieces = line.split("= \"\"");
     let Some(mut rest) = printed.strip_prefix(pieces.next().unwrap_or_default()) else { return false };
@@ -405,7 +407,8 @@ fn every_event_of_this_kernel() {
                 |name: &str| trace.events.iter().filter(|event| event.name == name).collect::<Vec<_>>();
             assert_eq!(named("lttng_statedump_start").len(), 1);
             assert_eq!(named("lttng_statedump_end").len(), 1);
-            // The state takes longer to look at than `ls` runs, but nothing is known of the time behind the last record.
+            // The state takes longer to look at than `ls` runs, but nothing is known of the time behind the
+            // last record.
             let (state, recorded): (Vec<&Event>, Vec<&Event>) =
                 trace.events.iter().partition(|event| event.channel == "statedump");
             let times = || recorded.iter().map(|event| event.time);
@@ -467,7 +470,8 @@ fn lttng_analyses_agree_with_the_recording() {
     let all = || records.values().flatten();
     let (first, last) = (all().map(|r| r.time).min().unwrap(), all().map(|r| r.time).max().unwrap());
 
-    // CPU time of each task: from switch to switch, from the start for those that ran then, and until the end for those that run then.
+    // CPU time of each task: from switch to switch, from the start for those that ran then, and until the end
+    // for those that run then.
     let mut merged: Vec<&Kernel> = all().collect();
     merged.sort_by_key(|record| record.time);
     let mut cpu_time: BTreeMap<i128, (u64, Option<u64>)> = BTreeMap::new();
@@ -496,7 +500,8 @@ fn lttng_analyses_agree_with_the_recording() {
     // System calls of the threads that were born meanwhile: their CPU is known from their first moment on.
     let born: Vec<i128> =
         all().filter(|r| r.name == "sched_process_fork").map(|r| int(r, "child_pid")).collect();
-    // Analyses know who runs by the last switch on the CPU; other tracing programs can make the kernel skip some.
+    // Analyses know who runs by the last switch on the CPU; other tracing programs can make the kernel skip
+    // some.
     let mut by_time: Vec<(u32, &Kernel)> =
         records.iter().flat_map(|((_, cpu), records)| records.iter().map(|record| (*cpu, record))).collect();
     by_time.sort_by_key(|(_, record)| record.time);
@@ -552,7 +557,8 @@ fn lttng_analyses_agree_with_the_recording() {
     }
     assert_eq!(counted, interrupts);
 
-    // The longest times between waking and running: from the first time that a thread was woken while it ran nowhere.
+    // The longest times between waking and running: from the first time that a thread was woken while it ran
+    // nowhere.
     let mut running: BTreeMap<u32, i128> = BTreeMap::new();
     let mut woken: BTreeMap<i128, u64> = BTreeMap::new();
     let mut waits: Vec<(u64, i128)> = Vec::new();

@@ -1,4 +1,5 @@
-//! Exports to the two historic layouts hold every event of the recording, as readers that were written from the documents see them.
+//! Exports to the two historic layouts hold every event of the recording, as readers that were written from
+//! the documents see them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

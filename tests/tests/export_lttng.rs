@@ -1,4 +1,5 @@
-//! Every one of LTTng's analyses on exports with LTTng's names, and their figures against the events that they are of.
+//! Every one of LTTng's analyses on exports with LTTng's names, and their figures against the events that
+//! they are of.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,7 +144,8 @@ fn every_analysis_runs_on_a_recording_with_its_events() {
     assert_eq!(told, expected);
     assert!(expected.iter().any(|call| call.3 == "fsync") && expected.len() > 100, "{}", expected.len());
 
-    // Bytes that were read and written, by thread: the first table is of what was read, the second of what was written.
+    // Bytes that were read and written, by thread: the first table is of what was read, the second of what
+    // was written.
     let usage = tables(&out, "lttng-iousagetop-mi", &["--limit", "100000"]);
     for (table, names) in [
         (&usage[0], ["read", "pread64", "readv", "preadv", "recvfrom", "recvmsg"]),
@@ -183,7 +185,8 @@ fn format(name: &str, id: u16, fields: &[(&str, usize, usize)]) -> String {
     text + "\nprint fmt: \"\"\n"
 }
 
-/// The formats of an x86-64 kernel: `sched_switch`, and system calls as Linux 6.19 has them, with copies of texts behind the arguments.
+/// The formats of an x86-64 kernel: `sched_switch`, and system calls as Linux 6.19 has them, with copies of
+/// texts behind the arguments.
 fn formats() -> (String, Vec<String>) {
     let number = ("int __syscall_nr", 8, 4);
     let switch = [

@@ -1,7 +1,7 @@
 //! The same filters select the same records here and in stock trace-cmd.
 //!
-//! What is left out here because stock trace-cmd does something that nobody can want (all of it is in the table of
-//! `tracer_agent::event::filter`):
+//! What is left out here because stock trace-cmd does something that nobody can want (all of it is in the
+//! table of `tracer_agent::event::filter`):
 //!
 //! - `<` and `>` for values below zero, which it compares without their sign;
 //! - two fields compared with each other, `-1`, arithmetic inside comparisons: syntax errors;
@@ -305,7 +305,8 @@ fn known_values(recording: &Recording) -> Known {
         let fields = known.entry((event.system().to_owned(), event.name().to_owned())).or_default();
         for (field, value) in event.common_fields(record).chain(event.fields(record)) {
             let kind = event.kind(event.field_index(&field.name).unwrap()).unwrap();
-            // Compared with a number, an array of numbers is the memory that was there before in stock trace-cmd.
+            // Compared with a number, an array of numbers is the memory that was there before in stock
+            // trace-cmd.
             let values = match kind {
                 FieldKind::Number { .. } | FieldKind::Pointer { .. } | FieldKind::Text => {
                     fields.entry(field.name.clone()).or_default()

@@ -85,7 +85,8 @@ fn children_are_followed_through_fork_and_exec() {
     const TASKS: u64 = 2000;
     let dir = tempfile::tempdir().unwrap();
     let mut other = Caller::start();
-    // Grandchildren: each is forked by a child of the command, and calls getppid once in a program of its own every 100th time.
+    // Grandchildren: each is forked by a child of the command, and calls getppid once in a program of its own
+    // every 100th time.
     let script = format!(
         "for $c (1..20) {{ if (!fork) {{ for $i (1..{each}) {{ \
            if (!fork) {{ if ($i % 100 == 0) {{ exec 'perl', '-e', 'getppid()' }} getppid(); exit }} wait }} exit }} }} \

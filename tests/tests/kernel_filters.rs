@@ -124,9 +124,10 @@ impl Drop for Starter {
     }
 }
 
-/// The lines of `report` in an order of their own, without times and names of threads, which change while others record on.
-/// A thread that ended is a zombie (`Z`) or dead (`X`) in its last switch: its parent reaps it meanwhile on another CPU, and each
-/// recording reads `exit_state` at a time of its own (`__trace_sched_switch_state`, include/trace/events/sched.h).
+/// The lines of `report` in an order of their own, without times and names of threads, which change while
+/// others record on. A thread that ended is a zombie (`Z`) or dead (`X`) in its last switch: its parent reaps
+/// it meanwhile on another CPU, and each recording reads `exit_state` at a time of its own
+/// (`__trace_sched_switch_state`, include/trace/events/sched.h).
 fn lines(file: &Path, args: &[&str]) -> Vec<String> {
     let dir = file.parent().unwrap();
     let report = run(agent(dir, ["report"]).args(args).arg(file)).expect(0);

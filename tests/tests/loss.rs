@@ -13,7 +13,8 @@ use integration_tests::harness::{
 
 const SIGCONT: i32 = libc::SIGCONT;
 
-/// Records a caller's system calls while the agent is stopped for the first `held` of them, and `free` more after that.
+/// Records a caller's system calls while the agent is stopped for the first `held` of them, and `free` more
+/// after that.
 fn record(dir: &Path, args: &[&str], held: u64, free: u64) -> (Ended, u64) {
     let mut caller = Caller::start();
     let pid = caller.pid().to_string();
@@ -36,8 +37,8 @@ fn summary(ended: &Ended, name: &str) -> u64 {
     let header = lines.next().unwrap_or_else(|| panic!("no table in:\n{}", ended.err));
     let end = header.find(name).unwrap_or_else(|| panic!("no {name} in {header:?}")) + name.len();
     let row = lines.take_while(|line| line.len() >= header.len()).last().expect("a row");
-    // Columns are right-aligned and their numbers have a space between thousands: take what is left of the column's end up to
-    // two spaces.
+    // Columns are right-aligned and their numbers have a space between thousands: take what is left of the
+    // column's end up to two spaces.
     let cell = row[..end].rsplit("  ").next().expect("a cell");
     cell.replace(' ', "").parse().unwrap_or_else(|_| panic!("{cell:?} in {row:?}"))
 }
@@ -62,7 +63,8 @@ fn recorded_and_lost_make_up_what_fired_when_the_reader_is_held_back() {
     assert_eq!(summary(&ended, "events"), stored, "{}", ended.err);
     assert_eq!(summary(&ended, "lost"), lost, "{}", ended.err);
 
-    // The caller makes a few other calls, to read its orders and to answer; each fired once, recorded or lost.
+    // The caller makes a few other calls, to read its orders and to answer; each fired once, recorded or
+    // lost.
     let others = report.count(|line| !is_getppid(line));
     let fired = stored + lost;
     assert!(fired >= calls, "{fired} recorded or lost, {calls} calls made");
@@ -109,7 +111,8 @@ fn losses_at_the_very_end_are_counted_although_no_page_can_be_marked() {
     caller.call(20_000);
     caller.settle();
     recording.end_command();
-    // The agent finds the command ended and closes the gates before a reader looks at the full ring: the caller is silent.
+    // The agent finds the command ended and closes the gates before a reader looks at the full ring: the
+    // caller is silent.
     recording.agent.signal(SIGCONT);
     recording.agent.wait().expect(0);
     let (report, ledger) = (Report::of(&file), Ledger::of(&file));
@@ -199,7 +202,8 @@ fn more_losses_than_allowed_are_an_exit_code_that_says_where() {
     ended.expect(0);
 }
 
-/// A control group with a limit of memory: of the second version, or of the first where that has the controller.
+/// A control group with a limit of memory: of the second version, or of the first where that has the
+/// controller.
 struct MemoryGroup(PathBuf);
 
 impl MemoryGroup {
@@ -231,7 +235,8 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// With little memory the agent works, or the kernel ends it and its spool has what was stored: nothing is lost in silence.
+/// With little memory the agent works, or the kernel ends it and its spool has what was stored: nothing is
+/// lost in silence.
 #[test]
 fn a_limit_of_memory_costs_nothing_in_silence() {
     const CALLS: u64 = 50_000;
@@ -254,7 +259,8 @@ fn a_limit_of_memory_costs_nothing_in_silence() {
                 worked.push(megabytes);
             }
             Some(code) => panic!("{megabytes} MB: {code}: {}", ended.err),
-            // Killed by the kernel, which says so in its log and in the status. What had been stored is there.
+            // Killed by the kernel, which says so in its log and in the status. What had been stored is
+            // there.
             None => {
                 assert!(!file.exists(), "no file that is not whole");
                 if dir.path().join("trace.dat.spool/manifest").exists() {

@@ -1,5 +1,5 @@
-//! Where the commands write: nothing is overwritten that another user chose, nothing that cannot be replaced is found out about at the
-//! end, and what is recorded comes before what is stored beside it.
+//! Where the commands write: nothing is overwritten that another user chose, nothing that cannot be replaced
+//! is found out about at the end, and what is recorded comes before what is stored beside it.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -196,7 +196,8 @@ fn links_that_another_user_planted_are_not_followed() {
 fn links_of_our_own_and_of_the_directorys_owner_are_followed() {
     let inputs = Inputs::make();
     let _setting = ProtectedSymlinks::set("1");
-    // Root's, in a directory of root's; the other user's, in one of theirs, as `sudo` in somebody's home finds it.
+    // Root's, in a directory of root's; the other user's, in one of theirs, as `sudo` in somebody's home
+    // finds it.
     for (mode, owner) in [(0o1777, 0), (0o755, 12_345)] {
         let places = Places::make();
         let dir = places.sticky("");
@@ -261,7 +262,8 @@ fn a_file_and_a_link_that_are_exchanged_all_the_time_lead_nowhere_else() {
                 drop(attacker);
                 places.check_victim(&format!("{context}: {ended:?}"));
                 match ended.code() {
-                    // It was the file when it was looked at. Ours took the place of what was there at the end, and stays.
+                    // It was the file when it was looked at. Ours took the place of what was there at the
+                    // end, and stays.
                     0 => {
                         let there = fs::symlink_metadata(&output).unwrap();
                         assert!(there.is_file() && there.uid() == 0, "{context}: {ended:?}");
@@ -304,7 +306,8 @@ impl Drop for Fixed {
     }
 }
 
-/// A directory on a file system that has attributes: the usual one, or a tmpfs, which has them since Linux 6.0.
+/// A directory on a file system that has attributes: the usual one, or a tmpfs, which has them since Linux
+/// 6.0.
 enum WithAttributes {
     Usual(tempfile::TempDir),
     Mounted(Tmpfs),

@@ -1,4 +1,5 @@
-//! Bad input and bad places: each gives an error that says what was tried, why it failed and what to do, or works all the same.
+//! Bad input and bad places: each gives an error that says what was tried, why it failed and what to do, or
+//! works all the same.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::{
@@ -387,7 +388,8 @@ fn closed_pipes_do_not_stop_a_recording() {
         Report::of(&dir.path().join("trace.dat"));
     }
     let dir = tempfile::tempdir().unwrap();
-    // The reader of stderr is gone before the summary is written: the command ends when it cannot write any more.
+    // The reader of stderr is gone before the summary is written: the command ends when it cannot write any
+    // more.
     let write =
         "$SIG{PIPE} = q(IGNORE); 1 while syswrite(STDERR, q(x)) && (select undef, undef, undef, 0.01) == 0";
     let script = format!(

@@ -22,7 +22,8 @@ fn in_user_space(dir: &Path, event: &str, filter: &str) -> usize {
     report.lines().filter(|line| line.contains(&format!(" {event}: "))).count()
 }
 
-/// Records `probe` once without a filter, as `all`, and once for each of `filters`; the kernel has to choose what user space does.
+/// Records `probe` once without a filter, as `all`, and once for each of `filters`; the kernel has to choose
+/// what user space does.
 fn compare(dir: &Path, program: &Path, option: &str, place: &str, filters: &[&str]) {
     let mut args = vec!["record".to_owned(), "-o".into(), "out.dat".into()];
     args.extend([option.to_owned(), format!("all={place}")]);

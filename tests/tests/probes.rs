@@ -17,7 +17,8 @@ use integration_tests::{
 };
 
 const TRACEFS: &str = "/sys/kernel/tracing";
-/// The arguments that are compared with ftrace: every form of the language but a constant text, which ftrace fails to read in uprobes (6.18).
+/// The arguments that are compared with ftrace: every form of the language but a constant text, which ftrace
+/// fails to read in uprobes (6.18).
 const ARGUMENTS: &str = "n=%di:s64 text=+0(%si):string number=+0(%dx):s32 value=+0(+8(%dx)):s64 \
     name=+0(+8(+8(%dx))):ustring bits=%cx:b4@4/32 byte=%cx:u8 hex=+0(%dx):x16 comm=$comm five=\\5";
 

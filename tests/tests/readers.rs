@@ -55,8 +55,8 @@ impl Recorded {
 
 /// Runs a trace-cmd command that writes or looks through files. It must end well and say nothing bad.
 ///
-/// These commands, other than `report`, tell the number of each option that they do not know, and leave it out: the agent's
-/// loss ledger, the initial state and the checksums. Others tell where they write.
+/// These commands, other than `report`, tell the number of each option that they do not know, and leave it
+/// out: the agent's loss ledger, the initial state and the checksums. Others tell where they write.
 fn trace_cmd_on(args: &[&str]) -> String {
     let Said { out, err, code } = trace_cmd::run(args);
     assert_eq!(code, Some(0), "trace-cmd {args:?}: {err}");

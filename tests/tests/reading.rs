@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use integration_tests::harness::{Caller, Ledger, Marked, Report, is_getppid, sleeps_of_readers, wait_for};
 
-/// The system calls that one page of a ring holds: 64 bytes and a header of 4 each, behind the page's header of 16.
+/// The system calls that one page of a ring holds: 64 bytes and a header of 4 each, behind the page's header
+/// of 16.
 const CALLS_OF_PAGE: u64 = (4096 - 16) / 68;
 
 #[test]
@@ -35,7 +36,8 @@ fn readers_of_an_idle_machine_sleep_from_deadline_to_deadline() {
 #[test]
 fn a_ring_that_fills_wakes_its_reader_long_before_the_deadline() {
     const ROUNDS: u64 = 8;
-    /// A third of the ring: more than what wakes the reader, and with what it leaves behind less than all of it.
+    /// A third of the ring: more than what wakes the reader, and with what it leaves behind less than all of
+    /// it.
     const CALLS: u64 = 20_000;
     const RING_KB: u64 = 4096;
     const _: () = assert!(CALLS > RING_KB / 4 / 4 * CALLS_OF_PAGE && CALLS < RING_KB / 4 / 2 * CALLS_OF_PAGE);

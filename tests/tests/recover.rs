@@ -12,7 +12,8 @@ use integration_tests::harness::{
     wait_for, wait_for_readers,
 };
 
-/// Events that are never in the spool when a recording is killed: those of a chunk that is not full yet, 16 pages.
+/// Events that are never in the spool when a recording is killed: those of a chunk that is not full yet, 16
+/// pages.
 const CHUNK_EVENTS: u64 = 16 * 4096 / 64;
 
 /// How often a reader looks at rings that do not fill: tests wait for several looks.
@@ -259,7 +260,8 @@ fn a_directory_that_is_no_spool_of_ours_is_never_deleted() {
     assert_eq!(fs::read_to_string(kept).unwrap(), "years of work");
 }
 
-/// Interrupts a recording twice, and checks what is left. Whether the second came before the file was finished.
+/// Interrupts a recording twice, and checks what is left. Whether the second came before the file was
+/// finished.
 fn interrupt_twice() -> bool {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
@@ -270,8 +272,8 @@ fn interrupt_twice() -> bool {
     caller.call(20_000);
     caller.settle();
     wait_for_readers(recording.agent.pid());
-    // Both are there when the agent looks up. Two of the same signal would become one while the first is pending; the agent treats all
-    // alike.
+    // Both are there when the agent looks up. Two of the same signal would become one while the first is
+    // pending; the agent treats all alike.
     recording.agent.hold();
     recording.agent.signal(libc::SIGINT);
     recording.agent.signal(libc::SIGTERM);
@@ -302,7 +304,8 @@ fn interrupt_twice() -> bool {
     caught
 }
 
-/// On a busy machine the thread that takes the second signal may be late, and then the file is whole. Not every time.
+/// On a busy machine the thread that takes the second signal may be late, and then the file is whole. Not
+/// every time.
 #[test]
 fn a_second_interrupt_leaves_a_spool_or_a_file() {
     assert!((0..20).any(|_| interrupt_twice()), "the second interrupt never came before the end");
@@ -449,8 +452,8 @@ mod soak {
 
     use super::*;
 
-    /// A real spool with every kind of file, damaged at random: what comes of it is a file that stock tools read, or an error, and then
-    /// nothing is missing that was there.
+    /// A real spool with every kind of file, damaged at random: what comes of it is a file that stock tools
+    /// read, or an error, and then nothing is missing that was there.
     #[test]
     fn damaged_spools_are_recovered_or_refused() {
         let killed = Killed::make(&["--user-stack"]);
@@ -534,7 +537,8 @@ fn killed_when_counted(dir: &Path, calls: u64, args: &[&str]) -> u64 {
     caller.calls()
 }
 
-/// Waits until the reader of CPU 0 has looked at its ring twice, so that all of one look came behind what was done before.
+/// Waits until the reader of CPU 0 has looked at its ring twice, so that all of one look came behind what was
+/// done before.
 fn wait_for_a_look(spool: &Path) {
     let counts = || fs::read(spool.join("counts")).unwrap();
     let mut last = counts();

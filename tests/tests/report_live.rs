@@ -1,5 +1,5 @@
-//! `report` prints the records of the running kernel as the kernel itself does: the same records are read as the text of an
-//! instance of tracefs and as pages, which become a trace.dat.
+//! `report` prints the records of the running kernel as the kernel itself does: the same records are read as
+//! the text of an instance of tracefs and as pages, which become a trace.dat.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -15,8 +15,8 @@ use tracer_agent::tracedat::reader::Reader;
 /// Events that fire for each lock or memory access, and so often that nothing else would be seen.
 const NOISY: [&str; 4] = ["lock", "preemptirq", "maple_tree", "msr"];
 
-/// Events that print the address of a variable as a symbol. The kernel names only functions and prints a number; readers, stock ones too,
-/// the symbol in front of it.
+/// Events that print the address of a variable as a symbol. The kernel names only functions and prints a
+/// number; readers, stock ones too, the symbol in front of it.
 const NAMES_OF_VARIABLES: [&str; 1] = ["iomap_iter"];
 
 /// A printed event.
@@ -53,8 +53,8 @@ fn lines(text: &str, cpu: u32) -> Vec<Line> {
     found
 }
 
-/// Name and text of an event. The kernel prints system calls as `sys_openat(dfd: ...)` and `sys_openat -> 0x3`
-/// (`print_syscall_enter` and `print_syscall_exit` of kernel/trace/trace_syscalls.c).
+/// Name and text of an event. The kernel prints system calls as `sys_openat(dfd: ...)` and `sys_openat ->
+/// 0x3` (`print_syscall_enter` and `print_syscall_exit` of kernel/trace/trace_syscalls.c).
 fn split_event(text: &str) -> (String, String) {
     if let Some(call) = text.strip_prefix("sys_") {
         if let Some((name, value)) = call.split_once(" -> ") {
@@ -80,8 +80,8 @@ fn split_event(text: &str) -> (String, String) {
     (event.to_owned(), text.trim_start().to_owned())
 }
 
-/// The text with every number in hexadecimal as `#` and its digits. The kernel prints pointers with 16 digits, stock readers and we
-/// as `0x` and no more digits than it takes, and `(nil)`.
+/// The text with every number in hexadecimal as `#` and its digits. The kernel prints pointers with 16
+/// digits, stock readers and we as `0x` and no more digits than it takes, and `(nil)`.
 fn pointers(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -150,8 +150,8 @@ impl Line {
         };
     }
 
-    /// Whether the kernel's line says the same. A `?` of ours stands for what no record tells: `vmemmap_base` (a page's address) and
-    /// `jiffies` (at the time of printing).
+    /// Whether the kernel's line says the same. A `?` of ours stands for what no record tells: `vmemmap_base`
+    /// (a page's address) and `jiffies` (at the time of printing).
     fn is(&self, kernels: &Self) -> bool {
         if (self.micros, self.pid, &self.event) != (kernels.micros, kernels.pid, &kernels.event) {
             return false;
@@ -186,7 +186,8 @@ fn enable(instance: &Instance) {
     }
 }
 
-/// All events with the formats that a recording has of them: tracefs leaves names in some whose values no reader of a file can know.
+/// All events with the formats that a recording has of them: tracefs leaves names in some whose values no
+/// reader of a file can know.
 fn with_recorded_formats(dir: &Path) -> BTreeMap<u16, Event> {
     let args = ["record", "-q", "-a", "-e", "task", "-o", "formats.dat", "true"];
     run(&mut agent(dir, args)).expect(0);
@@ -210,8 +211,9 @@ fn with_recorded_formats(dir: &Path) -> BTreeMap<u16, Event> {
 #[test]
 fn texts_are_those_of_the_kernel() {
     let instance = Instance::create("report-live", 16384);
-    // Else %p prints a hash that no reader can know. Linux 6.1 then prints the first %s of most lines as an empty text (its
-    // trace_check_vprintf cuts up the format in the buffer that the format is in): this test is for newer kernels.
+    // Else %p prints a hash that no reader can know. Linux 6.1 then prints the first %s of most lines as an
+    // empty text (its trace_check_vprintf cuts up the format in the buffer that the format is in): this test
+    // is for newer kernels.
     instance.write("options/hash-ptr", "0");
     let scratch = tempfile::tempdir_in("/var/tmp").unwrap();
     enable(&instance);

@@ -1,4 +1,5 @@
-//! Stacks behind events: a known chain of calls, in the kernel and in a process, by name in stock trace-cmd and in our report.
+//! Stacks behind events: a known chain of calls, in the kernel and in a process, by name in stock trace-cmd
+//! and in our report.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -9,7 +10,8 @@ use std::{
 
 use integration_tests::{agent, binaries, trace_cmd};
 
-/// Calls `getppid` from the bottom of a chain of functions. Each has a frame but `call`, which hides its caller.
+/// Calls `getppid` from the bottom of a chain of functions. Each has a frame but `call`, which hides its
+/// caller.
 const SOURCE: &str = r#"
 #define NOINLINE __attribute__((noinline))
 static NOINLINE long call(long number)

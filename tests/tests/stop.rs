@@ -28,8 +28,8 @@ fn recording_until_stopped(dir: &Path, caller: &mut Caller) -> Running {
     running
 }
 
-/// Descriptors of process `pid` that are links of events: to perf events, or to the raw tracepoints of the events that these
-/// tests record. The agent watches threads through others.
+/// Descriptors of process `pid` that are links of events: to perf events, or to the raw tracepoints of the
+/// events that these tests record. The agent watches threads through others.
 fn links(pid: u32) -> usize {
     in_descriptors(pid, |info| {
         ["link_type:\tperf", "tp_name:\tsched_switch", "tp_name:\tsys_enter"]
@@ -155,7 +155,8 @@ fn the_duration_ends_the_recording() {
     run(&mut agent(dir.path(), ["record", "-e", "sched:sched_switch", "--duration", "300ms"])).expect(0);
     assert!(start.elapsed() >= std::time::Duration::from_millis(300), "it ended before its time");
     check(dir.path(), "sched_switch");
-    // Attaching is no part of it: from the first moment of which events are in the file to the last one it is at least that long.
+    // Attaching is no part of it: from the first moment of which events are in the file to the last one it is
+    // at least that long.
     let json = run(&mut agent(dir.path(), ["info", "--json", "trace.dat"])).expect(0).out;
     let at = |key: &str| numbers(&json, key)[0];
     assert!(at("to_ns") - at("from_ns") >= 300_000_000, "{json}");
@@ -262,7 +263,8 @@ fn a_recording_starts_while_everything_is_still_being_detached() {
     wait_for("the detacher's end", || (!is_detaching(&first)).then_some(()));
 }
 
-/// A recording beside seven others: its rules, and which lines of what a caller does it has to have, once each.
+/// A recording beside seven others: its rules, and which lines of what a caller does it has to have, once
+/// each.
 struct Beside {
     args: &'static [&'static str],
     caller: usize,
@@ -412,7 +414,8 @@ fn what_would_dump_core_ends_the_recording_as_an_interrupt_does() {
     }
 }
 
-/// Whether a process has come so far that it holds `signals` back. Before that it has done nothing that could be destroyed.
+/// Whether a process has come so far that it holds `signals` back. Before that it has done nothing that could
+/// be destroyed.
 fn holds_back(process: &mut Running, signals: &[i32]) -> bool {
     let status = format!("/proc/{}/status", process.pid());
     while !process.has_ended() {
@@ -427,7 +430,8 @@ fn holds_back(process: &mut Running, signals: &[i32]) -> bool {
     false
 }
 
-/// Sends `signals` to a process again and again until its end, to another one if the first was done before it was looked at.
+/// Sends `signals` to a process again and again until its end, to another one if the first was done before it
+/// was looked at.
 fn pester(signals: &[i32], mut start: impl FnMut() -> Running) -> Ended {
     wait_for("a process that is pestered", || {
         let mut process = start();
@@ -437,7 +441,8 @@ fn pester(signals: &[i32], mut start: impl FnMut() -> Running) -> Ended {
         }
         while !process.has_ended() {
             for signal in signals {
-                // SAFETY: plain numbers; the process is our child, and only `has_ended`, which ends the loop, waits for it.
+                // SAFETY: plain numbers; the process is our child, and only `has_ended`, which ends the loop,
+                // waits for it.
                 unsafe { libc::kill(process.pid().cast_signed(), *signal) };
             }
             std::thread::sleep(std::time::Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! Recorded + lost = fired, event by event, while interrupts fire on top of a storm of system calls: against counters of the
-//! kernel that have nothing to do with ftrace's ring.
+//! Recorded + lost = fired, event by event, while interrupts fire on top of a storm of system calls: against
+//! counters of the kernel that have nothing to do with ftrace's ring.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -18,8 +18,8 @@ const UNCOUNTED: u64 = 10;
 
 /// Records these events during a storm, and compares.
 ///
-/// An event that fires in one of the two moments in which the counters are switched may be counted or not, so there are two bounds, which
-/// differ by a handful of events at most.
+/// An event that fires in one of the two moments in which the counters are switched may be counted or not, so
+/// there are two bounds, which differ by a handful of events at most.
 fn check(lane: &str, events: &[&str], at_least: &[(&str, u64)]) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let scratch = dir.path();
@@ -60,8 +60,9 @@ fn check(lane: &str, events: &[&str], at_least: &[(&str, u64)]) {
         let (least, most, fired) = (within(started, stopping), within(before, after), counted.fired[id]);
         let on_top = ours.iter().filter(|record| record.id() == *id && record.flags() & 0x18 != 0).count();
         println!("{name}: {least} to {most} recorded, {fired} fired, {on_top} of them in interrupts");
-        // With PREEMPT_RT an interrupt wakes threads at its end, no longer marked as one. perf takes that for an event within an event of
-        // the interrupted thread and leaves it out (`perf_swevent_get_recursion_context`), so its count is too small there.
+        // With PREEMPT_RT an interrupt wakes threads at its end, no longer marked as one. perf takes that for
+        // an event within an event of the interrupted thread and leaves it out
+        // (`perf_swevent_get_recursion_context`), so its count is too small there.
         if fired < least && !has_preempt_rt() {
             wrong.push(format!("{name}: {least} to {most} recorded, {fired} fired"));
         }
@@ -72,7 +73,8 @@ fn check(lane: &str, events: &[&str], at_least: &[(&str, u64)]) {
         assert!(fired >= wanted || elsewhere, "{name}: {fired} fired, which is no storm");
     }
     assert!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), recording.said);
-    // The kernel skips an event in an interrupt that came while the program of the same event ran. Before 6.7 it does not count that.
+    // The kernel skips an event in an interrupt that came while the program of the same event ran. Before 6.7
+    // it does not count that.
     let skipped = ledger.recursion_misses().unwrap_or(UNCOUNTED);
     assert!(missing <= skipped, "{missing} are missing, {skipped} were skipped\n{}", recording.said);
 }
@@ -119,7 +121,8 @@ fn the_generic_lane_leaves_events_to_others() {
 mod soak {
     use super::*;
 
-    /// A profiler at 20 kHz on every CPU. With hardware counters its samples are non-maskable interrupts, in programs of ours too.
+    /// A profiler at 20 kHz on every CPU. With hardware counters its samples are non-maskable interrupts, in
+    /// programs of ours too.
     #[test]
     fn a_profiler_takes_nothing_away() {
         let profiler = Profiler::start(20_000);

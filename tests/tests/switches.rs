@@ -1,7 +1,8 @@
-//! Switches of threads make a chain: whoever gets a CPU is who gives it away next. What is left out of a recording leaves nobody on a
-//! CPU that it recorded to be there.
+//! Switches of threads make a chain: whoever gets a CPU is who gives it away next. What is left out of a
+//! recording leaves nobody on a CPU that it recorded to be there.
 //!
-//! ftrace, which records beside, tells what the kernel itself leaves out: some sandboxes keep the events of their first process back.
+//! ftrace, which records beside, tells what the kernel itself leaves out: some sandboxes keep the events of
+//! their first process back.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -112,7 +113,8 @@ fn a_recording_of_every_thread_has_a_chain_without_gaps() {
         &["--context", "prio", "--lane", "generic"],
     ] {
         let recorded = record(args);
-        // Where the kernel hides threads of process 1 from tracers, not every one of them hides the same events.
+        // Where the kernel hides threads of process 1 from tracers, not every one of them hides the same
+        // events.
         let hidden = |tid: u32| Path::new(&format!("/proc/1/task/{tid}")).exists();
         let is_ours = |gap: &&Gap| !recorded.of_ftrace.contains(gap) && !hidden(gap.1) && !hidden(gap.2);
         let ours: Vec<_> = recorded.gaps.iter().filter(is_ours).collect();
@@ -144,7 +146,8 @@ fn a_thread_that_is_recorded_comes_and_goes() {
     }
 }
 
-/// What a thread is may change while it runs: whoever was switched to as one that is wanted is still switched away from.
+/// What a thread is may change while it runs: whoever was switched to as one that is wanted is still switched
+/// away from.
 #[test]
 fn a_thread_that_leaves_the_scope_while_it_runs_is_switched_away_from() {
     for lane in ["fast", "generic"] {

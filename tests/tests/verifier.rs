@@ -1,9 +1,11 @@
-//! What the programs are to the kernel's verifier: each is loaded, and takes it about as many instructions as last time.
+//! What the programs are to the kernel's verifier: each is loaded, and takes it about as many instructions as
+//! last time.
 //!
-//! `tests/golden/verified-insns.txt` has a line for each kernel and program: the kernel's release, the program, and the number of
-//! instructions that the verifier looked at, or `generic` for an event that cannot have a program of its own on that kernel.
-//! `cargo xtask golden` writes it anew. A release that it does not know is held against another one of its series, less strictly. On a
-//! kernel of no known series, the test is content if every program is loaded and none is far from what the known kernels need.
+//! `tests/golden/verified-insns.txt` has a line for each kernel and program: the kernel's release, the
+//! program, and the number of instructions that the verifier looked at, or `generic` for an event that cannot
+//! have a program of its own on that kernel. `cargo xtask golden` writes it anew. A release that it does not
+//! know is held against another one of its series, less strictly. On a kernel of no known series, the test is
+//! content if every program is loaded and none is far from what the known kernels need.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 

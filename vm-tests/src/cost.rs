@@ -1,8 +1,8 @@
 //! What recording costs those who are recorded, in instructions.
 //!
-//! The guest's clocks count its instructions ([`Vm::count_instructions`]), so that a thread's processor time is the number of them that
-//! it ran, with the interrupts that came meanwhile: a few in a thousand. No host is too busy for these figures.
-//! They say nothing of caches and of what an instruction takes.
+//! The guest's clocks count its instructions ([`Vm::count_instructions`]), so that a thread's processor time
+//! is the number of them that it ran, with the interrupts that came meanwhile: a few in a thousand. No host
+//! is too busy for these figures. They say nothing of caches and of what an instruction takes.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,9 +1,9 @@
 //! The "newc" archive that the kernel unpacks as its first root file system
 //! (`Documentation/driver-api/early-userspace/buffer-format.rst`).
 //!
-//! An entry is a header of 14 fields with 8 hexadecimal digits each, the name with a zero byte, and the data; name and
-//! data are padded to 4 bytes. The kernel makes no directory that is not in the archive, and wants it before what it
-//! holds, so the writer adds missing parents itself.
+//! An entry is a header of 14 fields with 8 hexadecimal digits each, the name with a zero byte, and the data;
+//! name and data are padded to 4 bytes. The kernel makes no directory that is not in the archive, and wants
+//! it before what it holds, so the writer adds missing parents itself.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,8 @@
-//! A disk for guests: an NVMe drive with an ext4 file system on a partition, which Debian's cloud kernels have all drivers for.
+//! A disk for guests: an NVMe drive with an ext4 file system on a partition, which Debian's cloud kernels
+//! have all drivers for.
 //!
-//! Its requests go through a scheduler, as those of most disks do, so that they are inserted and merged before they are issued.
+//! Its requests go through a scheduler, as those of most disks do, so that they are inserted and merged
+//! before they are issued.
 
 use std::fs::File;
 use std::io;
@@ -38,8 +40,8 @@ pub(crate) fn create(dir: &Path) -> Result<PathBuf, Error> {
     Ok(path)
 }
 
-/// Makes the file and writes a boot record with its partition: an entry of 16 bytes, of which kernels read the type and, in sectors, start
-/// and length (`struct msdos_partition`, include/linux/msdos_partition.h).
+/// Makes the file and writes a boot record with its partition: an entry of 16 bytes, of which kernels read
+/// the type and, in sectors, start and length (`struct msdos_partition`, include/linux/msdos_partition.h).
 fn partition(path: &Path) -> io::Result<()> {
     const ENTRY_AT: u64 = 446;
     const SIGNATURE_AT: u64 = 510;

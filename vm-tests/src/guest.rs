@@ -1,8 +1,8 @@
 //! The programs that go into a guest.
 //!
-//! Ours are linked statically with musl and built here when they are not up to date, so that `cargo test -p vm-tests`
-//! always tests the sources as they are. Others (trace-cmd, the compiler's test programs) are taken from the host with
-//! the libraries that the dynamic loader names.
+//! Ours are linked statically with musl and built here when they are not up to date, so that `cargo test -p
+//! vm-tests` always tests the sources as they are. Others (trace-cmd, the compiler's test programs) are taken
+//! from the host with the libraries that the dynamic loader names.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,7 +30,8 @@ pub fn programs() -> Result<&'static Path, Error> {
         .map_err(|why| Error::Host { program: "cargo build".to_owned(), why: why.clone() })
 }
 
-/// Names the directory of programs that were built already. `cargo xtask test` sets it, for it builds everything before anything runs.
+/// Names the directory of programs that were built already. `cargo xtask test` sets it, for it builds
+/// everything before anything runs.
 const ENV_PROGRAMS: &str = "TRACER_AGENT_GUEST_PROGRAMS";
 
 fn build() -> Result<PathBuf, String> {
@@ -66,10 +67,12 @@ pub struct TestProgram {
     pub helpers: Vec<PathBuf>,
 }
 
-/// Names a file that says where test programs are that were built already: package, name and path a line, between tabs.
+/// Names a file that says where test programs are that were built already: package, name and path a line,
+/// between tabs.
 const ENV_TEST_PROGRAMS: &str = "TRACER_AGENT_TEST_PROGRAMS";
 
-/// The integration test `name` of `package`, if it was built already. Its package's binaries are one directory above it.
+/// The integration test `name` of `package`, if it was built already. Its package's binaries are one
+/// directory above it.
 fn built_test_program(package: &str, name: &str) -> Option<TestProgram> {
     let list = fs::read_to_string(std::env::var_os(ENV_TEST_PROGRAMS)?).ok()?;
     let path = list.lines().find_map(|line| line.strip_prefix(&format!("{package}\t{name}\t")))?;
@@ -126,7 +129,8 @@ pub const STORMS: [&str; 4] = [
     "soak::a_profiler_takes_nothing_away",
 ];
 
-/// Runs tests of the package `integration-tests` in one guest with this kernel: names of test programs, each with names of tests in it.
+/// Runs tests of the package `integration-tests` in one guest with this kernel: names of test programs, each
+/// with names of tests in it.
 ///
 /// # Panics
 ///

@@ -1,8 +1,8 @@
 //! Debian's kernels, out of the packages of the repositories that this machine is configured for.
 //!
-//! A meta package (`linux-image-cloud-amd64`) names the newest build of a series; which series that is depends on the
-//! release of Debian, so each kernel lists the meta packages to try. The newest kernel there is comes from
-//! Debian's unstable, which `apt` asks without the machine's own configuration. Packages are
+//! A meta package (`linux-image-cloud-amd64`) names the newest build of a series; which series that is
+//! depends on the release of Debian, so each kernel lists the meta packages to try. The newest kernel there
+//! is comes from Debian's unstable, which `apt` asks without the machine's own configuration. Packages are
 //! downloaded and unpacked, never installed, and kept: once there, a kernel needs no network.
 
 use std::fs;
@@ -185,8 +185,8 @@ fn newest_package(apt: &Apt, source: &Source) -> Option<String> {
     })
 }
 
-/// Whether a package holds this kernel: `linux-image-`, the build, the flavour, `-amd64`. Builds have names such as `6.1.0-56` and
-/// `6.12.117+deb12`.
+/// Whether a package holds this kernel: `linux-image-`, the build, the flavour, `-amd64`. Builds have names
+/// such as `6.1.0-56` and `6.12.117+deb12`.
 fn is_build_of(source: &Source, package: &str) -> bool {
     let build = package
         .strip_prefix(IMAGE)
@@ -227,7 +227,8 @@ fn numbers(name: &str) -> Vec<u64> {
 
 fn unpack(apt: &Apt, package: &str, dir: &Path, root: &Path) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(Error::io(dir))?;
-    // Two processes may want the same kernel: each works in its own directory, and the first to finish provides it.
+    // Two processes may want the same kernel: each works in its own directory, and the first to finish
+    // provides it.
     let work = tempfile::Builder::new().prefix("unpack-").tempdir_in(dir).map_err(Error::io(dir))?;
     let mut packages = depends(&apt.show(package)?);
     packages.retain(|name| PARTS.iter().any(|part| name.starts_with(part)));

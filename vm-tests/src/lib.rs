@@ -16,10 +16,11 @@
 //! # }
 //! ```
 //!
-//! A guest is a kernel out of Debian's package and an initramfs made for the run: nothing is shared with the host, there is no
-//! network, and a disk only for those that ask for one. `vm-init` ([`protocol`] says how it is spoken to) runs the commands in
-//! order and sends what they print, how they end and the wanted files over the second serial port. The first one is the
-//! console, which is watched: a kernel that warns, stalls or panics fails the run even if every command succeeded.
+//! A guest is a kernel out of Debian's package and an initramfs made for the run: nothing is shared with the
+//! host, there is no network, and a disk only for those that ask for one. `vm-init` ([`protocol`] says how it
+//! is spoken to) runs the commands in order and sends what they print, how they end and the wanted files over
+//! the second serial port. The first one is the console, which is watched: a kernel that warns, stalls or
+//! panics fails the run even if every command succeeded.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -134,8 +135,9 @@ pub fn target_dir() -> PathBuf {
 /// Makes tests of functions that take a [`Kernel`]: each on every kernel of a fixed series, in a module named
 /// after it.
 ///
-/// `cargo xtask vm --kernel GLOB` runs those modules; a test that needs no more than one kernel is a plain `#[test]`. Emulated kernels
-/// take their time, so most tests are content with [`on_cloud_kernels!`] or [`on_rt_kernels!`].
+/// `cargo xtask vm --kernel GLOB` runs those modules; a test that needs no more than one kernel is a plain
+/// `#[test]`. Emulated kernels take their time, so most tests are content with [`on_cloud_kernels!`] or
+/// [`on_rt_kernels!`].
 #[macro_export]
 macro_rules! on_every_kernel {
     ($($test:ident),+ $(,)?) => {

@@ -1,7 +1,7 @@
 //! What host and guest tell each other.
 //!
-//! To the guest: a [`Plan`], a file in the initramfs. From the guest: [`Frame`]s on the second serial port, each a tag
-//! byte, a length and that many bytes. All numbers are little-endian.
+//! To the guest: a [`Plan`], a file in the initramfs. From the guest: [`Frame`]s on the second serial port,
+//! each a tag byte, a length and that many bytes. All numbers are little-endian.
 
 use std::io::{self, Read, Write};
 use std::time::Duration;
@@ -22,7 +22,8 @@ impl Cmd {
     /// How long a command may take unless it is told otherwise.
     pub const DEFAULT_TIMEOUT: Duration = Duration::from_mins(1);
 
-    /// A program and its arguments; without a slash it is searched in `/bin`, `/usr/bin` and the `sbin` beside them.
+    /// A program and its arguments; without a slash it is searched in `/bin`, `/usr/bin` and the `sbin`
+    /// beside them.
     pub fn new(args: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self { args: args.into_iter().map(Into::into).collect(), timeout: Self::DEFAULT_TIMEOUT }
     }

@@ -14,9 +14,10 @@ use crate::Error;
 
 const PROGRAM: &str = "qemu-system-x86_64";
 
-/// One thread for all processors: with a thread for each, TCG lets a processor run the breakpoint of a code patch that
-/// another has already completed, and the kernel dies of an `int3` that nobody owns. Kernels patch themselves at boot
-/// and whenever a tracepoint or kprobe is switched on; about one boot in twenty was lost to it.
+/// One thread for all processors: with a thread for each, TCG lets a processor run the breakpoint of a code
+/// patch that another has already completed, and the kernel dies of an `int3` that nobody owns. Kernels patch
+/// themselves at boot and whenever a tracepoint or kprobe is switched on; about one boot in twenty was lost
+/// to it.
 const TCG: &str = "tcg,thread=single";
 
 const APPEND: &str = "console=ttyS0 panic=-1 oops=panic loglevel=7 no_timer_check noirqdebug";
@@ -27,8 +28,8 @@ pub const ENV_ACCEL: &str = "VM_TESTS_ACCEL";
 /// How long the kernel may go on writing after a complaint, for the whole of it to be on the console.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// How long a guest may take to its first sign of life before KVM is given up: a kernel that boots at all has printed
-/// something by then.
+/// How long a guest may take to its first sign of life before KVM is given up: a kernel that boots at all has
+/// printed something by then.
 const KVM_SILENCE: Duration = Duration::from_secs(5);
 
 /// KVM turned out not to work, in this process.
@@ -64,11 +65,11 @@ impl Machine<'_> {
             .arg(self.image)
             .arg("-initrd")
             .arg(self.initramfs)
-            // panic=-1: reboot at once, which -no-reboot turns into the end of QEMU.
-            // no_timer_check: at boot the kernel counts timer interrupts during a busy wait and panics when there are too
-            // few, which is what an emulator on a busy host delivers.
-            // noirqdebug: kernels with PREEMPT_RT serve the serial line in a thread, take the interrupts that the emulated one raises meanwhile
-            // for nobody's, and switch it off in the middle of a file.
+            // panic=-1: reboot at once, which -no-reboot turns into the end of QEMU. no_timer_check: at boot
+            // the kernel counts timer interrupts during a busy wait and panics when there are too few, which
+            // is what an emulator on a busy host delivers. noirqdebug: kernels with PREEMPT_RT serve the
+            // serial line in a thread, take the interrupts that the emulated one raises meanwhile for
+            // nobody's, and switch it off in the middle of a file.
             .args(["-append", &format!("{APPEND} {}", self.append)]);
         if let Some(disk) = self.disk {
             // Nobody wants it after the run, so nothing has to reach the host's disk.
@@ -82,7 +83,8 @@ impl Machine<'_> {
         command
     }
 
-    /// Runs until the guest powers off; returns what was on the console. Its second serial port goes to `results`.
+    /// Runs until the guest powers off; returns what was on the console. Its second serial port goes to
+    /// `results`.
     pub fn run(&self, results: &Path, timeout: Duration) -> Result<String, Error> {
         let accelerators = if self.counts_instructions { vec!["tcg"] } else { accelerators() };
         for accel in accelerators {
@@ -192,7 +194,8 @@ enum Attempt {
     NoKvm,
 }
 
-/// What to try, in order. A `/dev/kvm` that opens proves little: inside another virtual machine it may run no guest.
+/// What to try, in order. A `/dev/kvm` that opens proves little: inside another virtual machine it may run no
+/// guest.
 fn accelerators() -> Vec<&'static str> {
     match std::env::var(ENV_ACCEL).as_deref() {
         Ok("kvm") => vec!["kvm"],
@@ -253,8 +256,8 @@ impl Console {
     }
 }
 
-/// True for a line by which a kernel reports a fault of its own. Programs write to the same console, so only what
-/// follows a time stamp of the kernel counts.
+/// True for a line by which a kernel reports a fault of its own. Programs write to the same console, so only
+/// what follows a time stamp of the kernel counts.
 fn is_complaint(line: &str) -> bool {
     const STARTS: [&str; 8] = [
         "Kernel panic",

@@ -146,15 +146,16 @@ impl<'k> Vm<'k> {
         self.with(Content::Bytes { guest: guest.to_owned(), data: data.into() })
     }
 
-    /// Asks for a file of the guest after the last command ([`Run::files`]). It is an error if it cannot be read.
+    /// Asks for a file of the guest after the last command ([`Run::files`]). It is an error if it cannot be
+    /// read.
     #[must_use]
     pub fn bring_back(mut self, guest: &str) -> Self {
         self.wanted.push(guest.to_owned());
         self
     }
 
-    /// Adds a [`disk`] and mounts it at this path before the first command. For kernels that have the drivers of NVMe drives and
-    /// ext4 built in: the cloud kernels.
+    /// Adds a [`disk`] and mounts it at this path before the first command. For kernels that have the drivers
+    /// of NVMe drives and ext4 built in: the cloud kernels.
     #[must_use]
     pub fn disk(mut self, guest: &str) -> Self {
         self.disk = Some(guest.to_owned());
@@ -176,8 +177,8 @@ impl<'k> Vm<'k> {
         self
     }
 
-    /// Gives the guest one processor, and clocks that count its instructions, a nanosecond each: what a thread does has the same
-    /// length however busy the host is.
+    /// Gives the guest one processor, and clocks that count its instructions, a nanosecond each: what a
+    /// thread does has the same length however busy the host is.
     #[must_use]
     pub fn count_instructions(mut self) -> Self {
         (self.cpus, self.counts_instructions) = (1, true);

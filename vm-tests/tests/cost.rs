@@ -9,14 +9,16 @@ on_cloud_kernels!(
     a_thousand_functions_are_attached_and_let_go,
 );
 
-/// The figures are the guest's own count of instructions, so that they are the same on every host. docs/performance-results.md has them.
+/// The figures are the guest's own count of instructions, so that they are the same on every host.
+/// docs/performance-results.md has them.
 fn events_cost_fewer_instructions_than_with_trace_cmd(kernel: &Kernel) {
     let costs = cost::measure(kernel, "").unwrap_or_else(|error| panic!("{error}"));
     println!("{}", cost::HEADER);
     for cost in &costs {
         println!("{cost}");
         assert!(cost.theirs > cost.untraced * 1.05, "nothing was measured: {cost}");
-        // A uprobe's breakpoint costs the same whoever records it. On 6.1, kprobes are perf's, and a program calls more helpers.
+        // A uprobe's breakpoint costs the same whoever records it. On 6.1, kprobes are perf's, and a program
+        // calls more helpers.
         let most = match (kernel.name, cost.name) {
             ("6.1-cloud", "kprobe" | "kretprobe") => 1.1,
             ("6.1-cloud", name) if name.starts_with("generic") => 1.4,
@@ -32,8 +34,9 @@ fn events_cost_fewer_instructions_than_with_trace_cmd(kernel: &Kernel) {
     assert_eq!(costs.len(), 10);
 }
 
-/// Three seconds at an instruction a nanosecond, less than processors do. Without `kprobe.multi`, as on 6.1, the kernel changes its code for each
-/// function by itself, and goes through all of its functions for that: docs/performance-results.md says what it does.
+/// Three seconds at an instruction a nanosecond, less than processors do. Without `kprobe.multi`, as on 6.1,
+/// the kernel changes its code for each function by itself, and goes through all of its functions for that:
+/// docs/performance-results.md says what it does.
 fn a_thousand_functions_are_attached_and_let_go(kernel: &Kernel) {
     const SECOND: u64 = 1_000_000_000;
     let probes = cost::measure_many(kernel, "acpi_*").unwrap_or_else(|error| panic!("{error}"));

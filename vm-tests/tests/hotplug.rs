@@ -122,7 +122,8 @@ fn cpus_go_and_come_while_recording(kernel: &Kernel) {
     for event in ["sched_switch", "mm_page_alloc"] {
         assert!(of_cpu_2.iter().any(|it| it.event == event), "no {event} on CPU 2");
     }
-    // In a soft interrupt the flags say so (0x10): the CPU's preempt count was found, although the CPU was not there at the start.
+    // In a soft interrupt the flags say so (0x10): the CPU's preempt count was found, although the CPU was
+    // not there at the start.
     let softirqs: Vec<&Record<'_>> = of_cpu_2.iter().filter(|it| it.event == "softirq_entry").collect();
     assert!(!softirqs.is_empty(), "no softirq_entry on CPU 2");
     for softirq in softirqs {

@@ -16,14 +16,16 @@ fn programs_load_and_records_equal_ftraces(kernel: &Kernel) {
         kernel,
         &[
             ("verifier", &["programs_take_the_verifier_as_long_as_last_time"]),
-            // Programs that can be preempted, the kernel's own copies of strings, and network devices with cookies.
+            // Programs that can be preempted, the kernel's own copies of strings, and network devices with
+            // cookies.
             ("oracle", &["raw_syscalls", "syscalls", "network", "sched"]),
             ("lanes", &["what_takes_the_generic_lane_is_told_in_one_line"]),
         ],
     );
 }
 
-/// The storms, the texts of system calls and the chain of switches: what a program that is preempted could break.
+/// The storms, the texts of system calls and the chain of switches: what a program that is preempted could
+/// break.
 fn storms_lose_nothing(kernel: &Kernel) {
     integration_tests(
         kernel,

@@ -1,4 +1,5 @@
-//! Oracles on Debian's kernels: the integration tests that compare recordings with ftrace's and with perf's counters, run in the guest.
+//! Oracles on Debian's kernels: the integration tests that compare recordings with ftrace's and with perf's
+//! counters, run in the guest.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -12,7 +13,8 @@ on_cloud_kernels!(records_equal_ftraces_in_storms_too, records_of_disks_equal_ft
 // With `PREEMPT_RT`, where soft interrupts run in threads and spinning locks sleep.
 on_rt_kernels!(sched_records_equal_ftraces_in_storms_too);
 
-/// Every event of the fast lane that fires in a guest without a disk, and the generic lane beside it; storms of them, against counters.
+/// Every event of the fast lane that fires in a guest without a disk, and the generic lane beside it; storms
+/// of them, against counters.
 fn records_equal_ftraces_in_storms_too(kernel: &Kernel) {
     let groups = ["sched", "timer", "nested", "kmem", "raw_syscalls", "syscalls", "network"];
     integration_tests(kernel, &[("oracle", &groups), ("storm", &STORMS)]);

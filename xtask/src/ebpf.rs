@@ -1,8 +1,9 @@
 //! Building the eBPF object: one cargo inside another.
 //!
-//! The inner cargo must see nothing of the outer one. It gets a target directory of its own (the outer cargo holds the
-//! lock of its own while build scripts run), and none of the variables by which the outer one passes compiler, flags
-//! and wrappers down (`cargo clippy` would have the programs checked by clippy's driver instead of compiled).
+//! The inner cargo must see nothing of the outer one. It gets a target directory of its own (the outer cargo
+//! holds the lock of its own while build scripts run), and none of the variables by which the outer one
+//! passes compiler, flags and wrappers down (`cargo clippy` would have the programs checked by clippy's
+//! driver instead of compiled).
 
 use std::env;
 use std::error::Error;
@@ -131,8 +132,9 @@ impl Build<'_> {
 fn flags(pair: &Pair) -> OsString {
     let mut flags = OsString::from("-Clinker=");
     flags.push(&pair.linker.path);
-    // v3 (atomics, 32-bit jumps) is in every kernel since 5.12. No type information is put in: the programs do not need it, and
-    // the verifier refuses the line numbers that come with it where an empty inline assembly shares its neighbour's place.
+    // v3 (atomics, 32-bit jumps) is in every kernel since 5.12. No type information is put in: the programs
+    // do not need it, and the verifier refuses the line numbers that come with it where an empty inline
+    // assembly shares its neighbour's place.
     flags.push("\u{1f}-Ctarget-cpu=v3");
     flags
 }
@@ -141,7 +143,8 @@ fn outer_cargo() -> PathBuf {
     env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
 }
 
-/// True for what the outer cargo sets for its children; false for what a user sets about the network and the registry.
+/// True for what the outer cargo sets for its children; false for what a user sets about the network and the
+/// registry.
 fn belongs_to_outer_cargo(name: &str) -> bool {
     const OF_THE_USER: [&str; 6] =
         ["CARGO_HOME", "CARGO_NET_", "CARGO_HTTP_", "CARGO_REGISTR", "CARGO_SOURCE_", "CARGO_TERM_"];

@@ -2,13 +2,14 @@
 //!
 //! Three facts decide what is looked for:
 //!
-//! - No distribution channel of rustup has `core` for `bpfel-unknown-none`, so it is built from the `rust-src`
-//!   component, or taken precompiled where a distribution packages it. Both work with the compiler that they were
-//!   packaged with and no other.
-//! - `build-std`, and the BPF intrinsics that the programs use, are unstable. `RUSTC_BOOTSTRAP=1` opens them in any
-//!   compiler, so a nightly is welcome but not needed.
+//! - No distribution channel of rustup has `core` for `bpfel-unknown-none`, so it is built from the
+//!   `rust-src` component, or taken precompiled where a distribution packages it. Both work with the compiler
+//!   that they were packaged with and no other.
+//! - `build-std`, and the BPF intrinsics that the programs use, are unstable. `RUSTC_BOOTSTRAP=1` opens them
+//!   in any compiler, so a nightly is welcome but not needed.
 //! - `bpf-linker` reads the compiler's LLVM bitcode: it must have been built for the same LLVM major version.
-//!   The builds of 0.10 load LLVM at run time, from the first `libLLVM*` on `LD_LIBRARY_PATH`; see [`Pair::llvm_library`].
+//!   The builds of 0.10 load LLVM at run time, from the first `libLLVM*` on `LD_LIBRARY_PATH`; see
+//!   [`Pair::llvm_library`].
 
 use std::collections::BTreeSet;
 use std::env;
@@ -144,7 +145,8 @@ fn min() -> String {
     format!("{}.{}", MIN_RUSTC.0, MIN_RUSTC.1)
 }
 
-/// The arguments of `cargo` that install the linker for an LLVM, `None` where no release of it is known to fit.
+/// The arguments of `cargo` that install the linker for an LLVM, `None` where no release of it is known to
+/// fit.
 pub fn linker_install(llvm: u32) -> Option<Vec<String>> {
     let args: &[&str] = match llvm {
         // 0.10 has all three and loads LLVM from the compiler, so no LLVM has to be installed.
@@ -228,8 +230,8 @@ impl Linker {
     }
 }
 
-/// The LLVM of a `bpf-linker`, which it does not print: the features that cargo noted when it installed it, else the
-/// default feature of that release.
+/// The LLVM of a `bpf-linker`, which it does not print: the features that cargo noted when it installed it,
+/// else the default feature of that release.
 fn linker_llvm(version: &str, installs: &str) -> Option<u32> {
     let entry = installs
         .split_once(&format!("\"bpf-linker {version} "))
@@ -266,8 +268,9 @@ impl Pair {
 
     /// The LLVM library that the compiler itself uses.
     ///
-    /// `bpf-linker` 0.10 takes whichever `libLLVM*` comes first on its library path, which is that of the cargo that
-    /// happens to run it. Pointing it at the compiler's own makes the result the same under every cargo.
+    /// `bpf-linker` 0.10 takes whichever `libLLVM*` comes first on its library path, which is that of the
+    /// cargo that happens to run it. Pointing it at the compiler's own makes the result the same under every
+    /// cargo.
     pub fn llvm_library(&self) -> Option<PathBuf> {
         let root = self.compiler.rustc.parent()?.parent()?;
         if let Some(found) = first_elf(&root.join("lib"), "libLLVM") {
@@ -293,8 +296,8 @@ impl Pair {
     }
 }
 
-/// Every compiler that can be used, best first, and why others cannot: the one that the environment names, rustup's
-/// nightly, its other toolchains, then those of the distribution.
+/// Every compiler that can be used, best first, and why others cannot: the one that the environment names,
+/// rustup's nightly, its other toolchains, then those of the distribution.
 pub fn compilers() -> (Vec<Compiler>, Vec<String>) {
     let mut paths = Vec::new();
     if let Some(named) = env::var_os(ENV_RUSTC) {
@@ -347,7 +350,8 @@ fn has_precompiled_core(dir: &Path) -> bool {
     })
 }
 
-/// The first file of that name which is a library; rustup's toolchains have a linker script of such a name beside it.
+/// The first file of that name which is a library; rustup's toolchains have a linker script of such a name
+/// beside it.
 fn first_elf(dir: &Path, prefix: &str) -> Option<PathBuf> {
     let mut found: Vec<PathBuf> = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path()).collect();
     found.sort();

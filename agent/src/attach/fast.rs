@@ -158,7 +158,8 @@ impl<'a> Loader<'a> {
         (links, results)
     }
 
-    /// Loads the programs of these events, for a look at what the verifier makes of them; nothing is attached.
+    /// Loads the programs of these events, for a look at what the verifier makes of them; nothing is
+    /// attached.
     pub(crate) fn try_out(&self, events: &[(&str, &FastEvent)]) -> Vec<Result<OwnedFd, FastError>> {
         side_by_side(events, |&(name, event)| match &event.0 {
             Kind::Own { id, tracepoint, direct, copied } => {

@@ -1,7 +1,7 @@
 //! eBPF programs and maps, whatever they are for: written, simplified, loaded.
 //!
-//! aya-obj parses and relocates the object of `agent-ebpf`; creating its maps and loading its programs is done
-//! here.
+//! aya-obj parses and relocates the object of `agent-ebpf`; creating its maps and loading its programs is
+//! done here.
 //!
 //! | file | subject |
 //! |---|---|

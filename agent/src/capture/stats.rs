@@ -229,8 +229,8 @@ impl Stats {
         total(self.cpus.iter().map(|cpu| cpu.lost[LossCause::RateLimit as usize]))
     }
 
-    /// The ledger, for the file: the counts, and how the clock stood to wall time (nanoseconds to add, and how
-    /// wrong they can be).
+    /// The ledger, for the file: the counts, and how the clock stood to wall time (nanoseconds to add, and
+    /// how wrong they can be).
     pub fn ledger(&self, clock: &str, realtime_offset: i64, realtime_uncertainty: u64) -> Ledger {
         // Counts by event are kept in the recorder, and gone with it.
         let is_complete = self.recovered.is_none();

@@ -21,8 +21,8 @@ use crate::compile::dynamic::DynamicError;
 /// List the events of this kernel, or what can be probed in it and in binaries
 ///
 /// Prints one event per line, as system:event. Events of tracefs that cannot be recorded are listed with the
-/// reason. With --functions it prints functions of the kernel, with --types its types, with --symbols or --usdt
-/// the functions or markers of a program or shared library.
+/// reason. With --functions it prints functions of the kernel, with --types its types, with --symbols or
+/// --usdt the functions or markers of a program or shared library.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
     /// List only matching events: sched:sched_switch, sched:*, sched, sys_enter_open*

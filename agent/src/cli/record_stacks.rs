@@ -20,7 +20,8 @@ pub struct StackArgs {
     #[arg(short = 'T')]
     pub kernel_stacks: bool,
 
-    /// Record the kernel stack of every event, or of those named: --kernel-stack=sched:sched_switch,sys_enter_*
+    /// Record the kernel stack of every event, or of those named:
+    /// --kernel-stack=sched:sched_switch,sys_enter_*
     #[arg(
         long,
         value_name = "EVENT",

@@ -276,8 +276,8 @@ impl Functions {
         &self.entries
     }
 
-    /// The offsets in the file at which functions begin that are called, so that the address they return to is
-    /// at the stack pointer. Cold parts are jumped to, and the kernel starts a program at `_start`.
+    /// The offsets in the file at which functions begin that are called, so that the address they return to
+    /// is at the stack pointer. Cold parts are jumped to, and the kernel starts a program at `_start`.
     pub fn entries(&self) -> HashSet<u64> {
         let is_called = |function: &&Function| !function.is_cold_part() && function.name != "_start";
         let mut offsets: HashSet<u64> =
@@ -364,8 +364,8 @@ fn without_parameters(name: &str) -> &str {
     name
 }
 
-/// The longest name that is demangled. Names refer to their own parts, so that some hundred bytes can stand for
-/// gigabytes.
+/// The longest name that is demangled. Names refer to their own parts, so that some hundred bytes can stand
+/// for gigabytes.
 const DEMANGLED_MAX: usize = 8 << 10;
 
 /// A text that takes no more than [`DEMANGLED_MAX`].

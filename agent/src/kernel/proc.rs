@@ -179,8 +179,8 @@ pub fn code_mappings(pid: u32) -> io::Result<Vec<CodeMapping>> {
         .collect())
 }
 
-/// Reads `start-end flags offset device inode   path` and leaves out mappings without a path (`show_map_vma` in
-/// `fs/proc/task_mmu.c`).
+/// Reads `start-end flags offset device inode   path` and leaves out mappings without a path (`show_map_vma`
+/// in `fs/proc/task_mmu.c`).
 fn mapping(line: &[u8]) -> Option<Mapping<'_>> {
     let mut rest = line;
     let mut word = || {

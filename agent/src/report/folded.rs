@@ -241,7 +241,8 @@ mod tests {
         let all = Selection::default;
         assert_eq!(fold(&entries, None, all(), None), "one;f1 1\none;f2 1\none;f5 1\n");
         assert_eq!(fold(&entries, Some("ev: ptr == 1"), all(), None), "one;f1 1\none;f5 1\n");
-        // The stack's own record is of thread 1 and has no such field; it comes after the time and the number.
+        // The stack's own record is of thread 1 and has no such field; it comes after the time and the
+        // number.
         let of_five = Selection { pids: Some([5].into()), ..all() };
         assert_eq!(fold(&entries, None, of_five, None), "one;f1 1\n");
         let first = Selection { limit: Some(1), ..all() };

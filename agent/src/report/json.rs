@@ -8,8 +8,8 @@ use super::view::{BufferView, EventView, FileView};
 use crate::event::table::STACK_FIELD;
 use crate::event::{AddressKind, Field, FieldKind, NamedField, Printer, Symbol, Value, syscalls};
 
-/// Length of an object, in bytes, from which on values are left out: a few bytes of a record can be the values
-/// of many fields, and each of its addresses can have a symbol of thousands of bytes.
+/// Length of an object, in bytes, from which on values are left out: a few bytes of a record can be the
+/// values of many fields, and each of its addresses can have a symbol of thousands of bytes.
 const MAX_OBJECT: usize = 1 << 20;
 
 /// Prints a record as an object.

@@ -190,8 +190,9 @@ pub(crate) fn trace_cmd(args: &[&str]) -> String {
     let output = run(args);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "trace-cmd {args:?}: {}\n{stderr}", output.status);
-    // Plugins are no matter of the file. `convert` and `split` tell their progress here; that version 6 has no place for
-    // a description is said of every file. Options that stock tools do not know are skipped and told: the checksums.
+    // Plugins are no matter of the file. `convert` and `split` tell their progress here; that version 6 has
+    // no place for a description is said of every file. Options that stock tools do not know are skipped and
+    // told: the checksums.
     let no_complaint = [
         "plugin",
         "data recorded at offset=",

@@ -263,8 +263,8 @@ pub(crate) fn version_6(endian: Endian, long: u8, formats: &[(&str, &[&str])], c
     file
 }
 
-/// A page of this time with records of 4 bytes, each with its distance from the one before. `long` is the size of the commit
-/// word.
+/// A page of this time with records of 4 bytes, each with its distance from the one before. `long` is the
+/// size of the commit word.
 pub(crate) fn page(
     endian: Endian,
     long: u8,

@@ -26,7 +26,8 @@ pub fn recording(name: &str) -> Vec<u8> {
     fs::read(path(&format!("{name}.dat"))).unwrap_or_else(|_| unpacked(&format!("{name}.dat.gz")).unwrap())
 }
 
-/// What trace-cmd prints for a recording: `report`, `raw` or `noplugin`. Of the two largest there is only the first.
+/// What trace-cmd prints for a recording: `report`, `raw` or `noplugin`. Of the two largest there is only the
+/// first.
 pub fn text(name: &str, kind: &str) -> Option<String> {
     let bytes = unpacked(&format!("{name}.{kind}.txt.gz"))?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

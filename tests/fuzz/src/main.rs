@@ -1,7 +1,8 @@
-//! Fuzz targets for everything that reads bytes of somebody else, in one program: `FUZZ_TARGET` says which one it is.
+//! Fuzz targets for everything that reads bytes of somebody else, in one program: `FUZZ_TARGET` says which
+//! one it is.
 //!
-//! Run by `cargo xtask fuzz`, which knows the same names. A panic, an endless loop or too much memory is a finding. With
-//! `FUZZ_SEEDS=DIRECTORY` it writes the committed corpus instead.
+//! Run by `cargo xtask fuzz`, which knows the same names. A panic, an endless loop or too much memory is a
+//! finding. With `FUZZ_SEEDS=DIRECTORY` it writes the committed corpus instead.
 
 #![no_main]
 

@@ -1,6 +1,7 @@
 //! The committed corpus: a directory per target with a few small inputs in it.
 //!
-//! Files are made by the project's writer, so that a change of the format changes the corpus. `cargo xtask fuzz --seeds` writes it.
+//! Files are made by the project's writer, so that a change of the format changes the corpus. `cargo xtask
+//! fuzz --seeds` writes it.
 
 use std::error::Error;
 use std::fs;
@@ -203,8 +204,8 @@ const USER_STACK: &str = "name: user_stack\nID: 9\nformat:
 print fmt: \"%ps\", (void *)REC->caller[0]
 ";
 
-/// What a recording leaves behind that was killed: while it ran, with and without compression and with user stacks, and while its data
-/// were moved to a disk that was full.
+/// What a recording leaves behind that was killed: while it ran, with and without compression and with user
+/// stacks, and while its data were moved to a disk that was full.
 #[cfg(feature = "spool")]
 fn spool(root: &Path) -> Result {
     let zstd = Compression::Zstd { level: 1 };
@@ -259,7 +260,8 @@ fn spool(root: &Path) -> Result {
     Ok(())
 }
 
-/// The journal of a move of `len` bytes at `from` of CPU 0's first segment to `to` in the draft: rows of 64 bytes.
+/// The journal of a move of `len` bytes at `from` of CPU 0's first segment to `to` in the draft: rows of 64
+/// bytes.
 #[cfg(feature = "spool")]
 fn journal(from: u64, to: u64, len: u64) -> Vec<u8> {
     let mut journal = b"TAMOVED1".to_vec();

@@ -96,8 +96,8 @@ fn file(data: &[u8]) {
     let _ = records.next_record();
 }
 
-/// Saves what is intact of a file. What is written can be opened, and holds the events that were counted. What sections, records and
-/// statistics say is that of the input, and may be damaged.
+/// Saves what is intact of a file. What is written can be opened, and holds the events that were counted.
+/// What sections, records and statistics say is that of the input, and may be damaged.
 fn repair(data: &[u8]) {
     let Ok((reader, notes)) = Reader::open_damaged(data) else {
         assert!(Reader::open(data).is_err(), "a file that can be opened cannot be repaired");
@@ -116,8 +116,8 @@ fn repair(data: &[u8]) {
     assert_eq!(events, written.events());
 }
 
-/// A file whose structure is right, and whose sections and options hold the input: formats, symbols, printk formats, task names
-/// and options.
+/// A file whose structure is right, and whose sections and options hold the input: formats, symbols, printk
+/// formats, task names and options.
 fn sections(data: &[u8]) {
     let parts: [&[u8]; 6] = parts(data);
     let endian = Endian::Little;
@@ -211,7 +211,8 @@ fn format(data: &[u8]) {
     }
 }
 
-/// A `print fmt`, and a record that it prints. The fields are fixed, so that fuzzing finds names that mean something.
+/// A `print fmt`, and a record that it prints. The fields are fixed, so that fuzzing finds names that mean
+/// something.
 fn print(data: &[u8]) {
     let [print_fmt, record] = parts(data);
     let Ok(print_fmt) = std::str::from_utf8(print_fmt) else { return };
@@ -267,8 +268,9 @@ fn ledger(data: &[u8]) {
 const SPOOL: [&str; 10] =
     ["manifest", "names", "state", "cpu0.0", "cpu1.0", "mappings", "kallsyms", "moved", "trace.dat", "cpu0.1"];
 
-/// The spool of a recording that was killed, with all of its journals. Whatever becomes of it: a file that was made is whole and has
-/// the events that the ledger counts, and a recovery that was refused has cost no data.
+/// The spool of a recording that was killed, with all of its journals. Whatever becomes of it: a file that
+/// was made is whole and has the events that the ledger counts, and a recovery that was refused has cost no
+/// data.
 #[cfg(feature = "spool")]
 fn spool(data: &[u8]) {
     use std::fs;

@@ -1,7 +1,9 @@
 //! What [`vm_tests::cost`] measures, run in the guest.
 //!
-//! - `vm-load KIND COUNT` makes COUNT calls of a kind and prints the processor time that they took, in nanoseconds
-//! - `vm-load clock` prints the time since boot in nanoseconds, which are instructions where the clocks count them
+//! - `vm-load KIND COUNT` makes COUNT calls of a kind and prints the processor time that they took, in
+//!   nanoseconds
+//! - `vm-load clock` prints the time since boot in nanoseconds, which are instructions where the clocks count
+//!   them
 //! - `vm-load place` prints where in this program's file the function `probed` is
 
 use std::hint::black_box;

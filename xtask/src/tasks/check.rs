@@ -1,7 +1,7 @@
 //! `cargo xtask check`
 
 use super::setup::{Purpose, setup};
-use super::{Task, dependencies, docs, no_arguments};
+use super::{Task, comments, dependencies, docs, no_arguments};
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
@@ -31,6 +31,7 @@ fn check(args: &[String]) -> Result {
     for step in STEPS {
         process::run(&mut process::cargo(step))?;
     }
+    comments::check()?;
     docs::docs()?;
     dependencies::check()
 }

@@ -1,7 +1,8 @@
 //! What the workspace depends on: licences, duplicates, sources and how much of it there is.
 //!
-//! The rules are in deny.toml, in the words of cargo-deny, which is run where it is installed. The checks that need no
-//! database are also done by these few lines, so that CI has them on any machine, at once and without a network.
+//! The rules are in deny.toml, in the words of cargo-deny, which is run where it is installed. The checks
+//! that need no database are also done by these few lines, so that CI has them on any machine, at once and
+//! without a network.
 
 use std::collections::BTreeMap;
 use std::fs;

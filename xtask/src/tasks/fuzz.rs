@@ -1,7 +1,8 @@
 //! `cargo xtask fuzz`
 //!
-//! The targets are one program, `tests/fuzz`, for libFuzzer. It needs no nightly compiler: coverage is asked for with flags that
-//! every compiler has, as cargo-fuzz does it, and without a sanitizer, for the code under test is safe Rust.
+//! The targets are one program, `tests/fuzz`, for libFuzzer. It needs no nightly compiler: coverage is asked
+//! for with flags that every compiler has, as cargo-fuzz does it, and without a sanitizer, for the code under
+//! test is safe Rust.
 
 use std::fs;
 use std::path::PathBuf;
@@ -69,11 +70,13 @@ const SMOKE_RUNS: u32 = 6000;
 enum Effort {
     /// For that many seconds, from what earlier runs have found, too.
     Seconds(u32),
-    /// The same inputs in every run of the same program, however busy the machine is: [`SMOKE_RUNS`] from the committed ones.
+    /// The same inputs in every run of the same program, however busy the machine is: [`SMOKE_RUNS`] from the
+    /// committed ones.
     Smoke,
 }
 
-/// Builds the fuzzer, and returns a command for each target whose name contains `filter`, which tries some thousand inputs.
+/// Builds the fuzzer, and returns a command for each target whose name contains `filter`, which tries some
+/// thousand inputs.
 pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Command)>> {
     let wanted: Vec<_> =
         TARGETS.iter().filter(|(name, _)| filter.is_none_or(|filter| name.contains(filter))).collect();

@@ -3,6 +3,7 @@
 mod bench;
 mod build;
 mod check;
+mod comments;
 mod dependencies;
 mod dist;
 mod docs;
@@ -22,7 +23,8 @@ pub(crate) struct Task {
     pub(crate) name: &'static str,
     /// Its arguments, for the help.
     pub(crate) args: &'static str,
-    /// What it does; the first line is its summary. Tasks without one are for other tasks, and not in the help.
+    /// What it does; the first line is its summary. Tasks without one are for other tasks, and not in the
+    /// help.
     pub(crate) about: &'static str,
     /// Does it.
     pub(crate) run: fn(&[String]) -> Result,

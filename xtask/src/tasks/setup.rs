@@ -1,7 +1,7 @@
 //! `cargo xtask setup`
 //!
-//! Looks first, then says what it is going to install, then does it. Where it may not install (no root, no sudo) or does
-//! not know how (no apt), it prints the commands instead and fails.
+//! Looks first, then says what it is going to install, then does it. Where it may not install (no root, no
+//! sudo) or does not know how (no apt), it prints the commands instead and fails.
 
 use std::env;
 use std::path::Path;

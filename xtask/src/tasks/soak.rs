@@ -1,7 +1,8 @@
 //! `cargo xtask soak`
 //!
-//! What `cargo xtask test` does for seconds, for as long as wanted: the trials in modules named `soak` of the test programs, and the
-//! fuzz targets of what a recorder reads back after a crash and of what a kernel's formats make readers do.
+//! What `cargo xtask test` does for seconds, for as long as wanted: the trials in modules named `soak` of the
+//! test programs, and the fuzz targets of what a recorder reads back after a crash and of what a kernel's
+//! formats make readers do.
 
 use super::Task;
 use crate::{Result, process};

@@ -1,14 +1,16 @@
-//! From an event's description to instructions, with the running kernel's types and the event's record as tracefs describes it.
+//! From an event's description to instructions, with the running kernel's types and the event's record as
+//! tracefs describes it.
 //!
-//! Where a field goes is what the format says; what it is comes from the description; how to load it, from BTF. So one
-//! description serves all kernels that have these arguments and members, and a kernel where anything is different is noticed
-//! here: the event then takes the generic lane.
+//! Where a field goes is what the format says; what it is comes from the description; how to load it, from
+//! BTF. So one description serves all kernels that have these arguments and members, and a kernel where
+//! anything is different is noticed here: the event then takes the generic lane.
 //!
-//! A program of type "tracing" knows the types of its arguments, so members are loaded directly. Since 6.2 the verifier takes
-//! pointer arguments for valid and never null, drops comparisons with null, and turns loads into ordinary ones: where that
-//! belief is wrong (`sched_process_wait` has a null argument for `wait(-1)`), the kernel crashes. So every pointer is
-//! cast to one that is not trusted (`bpf_rdonly_cast`, which becomes a single move): loads through it give 0 where
-//! there is no memory, whatever a description says. Before 6.2 all loads are of that kind.
+//! A program of type "tracing" knows the types of its arguments, so members are loaded directly. Since 6.2
+//! the verifier takes pointer arguments for valid and never null, drops comparisons with null, and turns
+//! loads into ordinary ones: where that belief is wrong (`sched_process_wait` has a null argument for
+//! `wait(-1)`), the kernel crashes. So every pointer is cast to one that is not trusted (`bpf_rdonly_cast`,
+//! which becomes a single move): loads through it give 0 where there is no memory, whatever a description
+//! says. Before 6.2 all loads are of that kind.
 //!
 //! If the verifier refuses a load, the same event is compiled to copy members with `bpf_probe_read_kernel`.
 
@@ -47,7 +49,8 @@ const COMMON: u32 = 8;
 const FAST_MAX: u32 = 112;
 /// What a filter sees in programs that can be preempted, whose other functions need more of the stack.
 const APART_MAX: u32 = 80;
-/// Below the frame, which is at the top of the stack: named values, then what calls would overwrite, then what members are copied to.
+/// Below the frame, which is at the top of the stack: named values, then what calls would overwrite, then
+/// what members are copied to.
 const LETS_MAX: usize = 12;
 const SAVED: i16 = FRAME + 8 * LETS_MAX as i16;
 const COPIED: i16 = SAVED + 8 * 6;
@@ -68,8 +71,8 @@ pub(crate) struct Rules {
     /// The longest record.
     record_max: u32,
     preemption: Preemption,
-    /// Whether the upper halves of arguments may hold anything: those of functions are registers as they are, those of tracepoints are
-    /// zero extended.
+    /// Whether the upper halves of arguments may hold anything: those of functions are registers as they are,
+    /// those of tracepoints are zero extended.
     raw_arguments: bool,
     /// Whether a text that does not fit is cut, and that counted, instead of the record's being lost.
     cuts: bool,
@@ -78,7 +81,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    /// Those of the fast lane, whose records are the kernel's own: `__assign_str` writes `(null)` for a null pointer.
+    /// Those of the fast lane, whose records are the kernel's own: `__assign_str` writes `(null)` for a null
+    /// pointer.
     pub(super) const FAST: Self = Self {
         record_max: FAST_MAX,
         preemption: Preemption::Off,
@@ -151,8 +155,8 @@ const TRUSTED_SINCE: KernelVersion = KernelVersion::new(6, 2, 0);
 /// How members are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// By loads that the verifier checks against the kernel's types, through pointers that were cast by this function of the kernel
-    /// (its number in BTF).
+    /// By loads that the verifier checks against the kernel's types, through pointers that were cast by this
+    /// function of the kernel (its number in BTF).
     Direct(Option<TypeId>),
     /// By a helper.
     Copied,
@@ -200,8 +204,8 @@ pub(crate) struct Extras<'a> {
     pub(crate) contexts: &'a Placed,
 }
 
-/// The kernel's types by name. Looking for one in BTF takes a walk through all of them, and the same few are asked for again and
-/// again.
+/// The kernel's types by name. Looking for one in BTF takes a walk through all of them, and the same few are
+/// asked for again and again.
 #[derive(Debug)]
 pub(crate) struct TypeNames<'a> {
     btf: &'a Btf,
@@ -446,7 +450,8 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The chosen ones of the fields that the format has, at R7. `failed` is where a string that is too long leads.
+    /// The chosen ones of the fields that the format has, at R7. `failed` is where a string that is too long
+    /// leads.
     fn fields(
         &mut self,
         format: &Format,

@@ -1,5 +1,5 @@
-//! The language that fast events are described in: an event, its tracepoint's arguments, and what each field of its record is
-//! in terms of them, in C's expressions.
+//! The language that fast events are described in: an event, its tracepoint's arguments, and what each field
+//! of its record is in terms of them, in C's expressions.
 //!
 //! ```text
 //! sched_wakeup(p)
@@ -12,13 +12,14 @@
 //!         ? 'F' : 0
 //! ```
 //!
-//! `about` names another thread that a process filter looks at, and `switches to` one that gets the CPU; `let` names a value for the lines
-//! below. An event may be described several times, for kernels that differ: the first description that fits is used. `needs` has an
-//! expression without a use: the description fits only where its members exist. `def` gives an expression with parameters a name, for all events of the file
+//! `about` names another thread that a process filter looks at, and `switches to` one that gets the CPU;
+//! `let` names a value for the lines below. An event may be described several times, for kernels that differ:
+//! the first description that fits is used. `needs` has an expression without a use: the description fits
+//! only where its members exist. `def` gives an expression with parameters a name, for all events of the file
 //! below it. A line with a deeper indentation than that of fields goes on with the line before it.
 //!
-//! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes come from users
-//! (`compile::typed`).
+//! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes
+//! come from users (`compile::typed`).
 
 /// An event's description.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! The fast lane: programs on raw tracepoints that build the very record that tracefs describes.
 //!
-//! A tracepoint program gets the record that the kernel has built for perf, and copies it. A program on the raw tracepoint gets
-//! the tracepoint's arguments and writes the record straight into the page, which saves the kernel's building it and the
-//! copy, needs no perf event, and is detached at once. It has to know how the kernel makes the fields: the files in
-//! `events`, one for a subsystem, say so (`language`). They are compiled at the start (`compile`) against the
-//! event's format in tracefs and the kernel's BTF, and whatever does not match sends the event to the generic lane.
+//! A tracepoint program gets the record that the kernel has built for perf, and copies it. A program on the
+//! raw tracepoint gets the tracepoint's arguments and writes the record straight into the page, which saves
+//! the kernel's building it and the copy, needs no perf event, and is detached at once. It has to know how
+//! the kernel makes the fields: the files in `events`, one for a subsystem, say so (`language`). They are
+//! compiled at the start (`compile`) against the event's format in tracefs and the kernel's BTF, and whatever
+//! does not match sends the event to the generic lane.
 //!
 //! | module | subject |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! System calls in the fast lane: `raw_syscalls:*` and `syscalls:*` share one program at the entry and one at the exit.
+//! System calls in the fast lane: `raw_syscalls:*` and `syscalls:*` share one program at the entry and one at
+//! the exit.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,8 @@ use crate::{
 };
 
 /// System calls of x86-64 by the name that the kernel's events have: `NUMBER NAME`, from
-/// arch/x86/entry/syscalls/syscall_64.tbl, the entry point without `sys_`. An ABI: numbers are never given to another call.
+/// arch/x86/entry/syscalls/syscall_64.tbl, the entry point without `sys_`. An ABI: numbers are never given to
+/// another call.
 #[cfg(target_arch = "x86_64")]
 static NUMBERS: &str = include_str!("events/syscalls-x86_64.txt");
 #[cfg(not(target_arch = "x86_64"))]

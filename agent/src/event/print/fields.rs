@@ -42,8 +42,8 @@ pub(super) fn address(pieces: &[Piece], field: &Field) -> Option<AddressKind> {
 }
 
 /// The first conversion whose text has a table of names for the values of the field at an offset, and depends
-/// on no other field. Texts of the same field without anything between them are one name: `prev_state=%s%s` has
-/// the state, and a `+` for a thread that was preempted.
+/// on no other field. Texts of the same field without anything between them are one name: `prev_state=%s%s`
+/// has the state, and a `+` for a thread that was preempted.
 pub(super) fn named(pieces: &[Piece], offset: u32) -> Option<NamedField> {
     let is_of_field = |piece: &&Piece| match piece {
         Piece::Argument { spec, value, .. } => spec.kind == Kind::Text && loads_only(value, offset),

@@ -1,8 +1,9 @@
-//! `cargo xtask bench export`: writing a large file in the layouts of other tracers, beside what readers take for the same events.
+//! `cargo xtask bench export`: writing a large file in the layouts of other tracers, beside what readers take
+//! for the same events.
 //!
-//! Nobody else writes these layouts from a trace.dat, so the exports are compared with programs that go through the same events once:
-//! stock trace-cmd, which prints the recording, and babeltrace2, which decodes the exported trace and prints nothing. The ratio is
-//! taken within a round.
+//! Nobody else writes these layouts from a trace.dat, so the exports are compared with programs that go
+//! through the same events once: stock trace-cmd, which prints the recording, and babeltrace2, which decodes
+//! the exported trace and prints nothing. The ratio is taken within a round.
 
 use std::path::Path;
 use std::process::Command;

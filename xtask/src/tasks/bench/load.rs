@@ -1,7 +1,7 @@
 //! The workloads: programs that make a kernel event happen often. A new one is a line in [`WORKLOADS`].
 //!
-//! A recorder runs them as its command, through `xtask bench-load NAME ITERATIONS [REPORT]`, so that what they measure is
-//! the load alone, whatever the recorder does before and after it.
+//! A recorder runs them as its command, through `xtask bench-load NAME ITERATIONS [REPORT]`, so that what
+//! they measure is the load alone, whatever the recorder does before and after it.
 
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
@@ -310,8 +310,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Each sender sends `iterations` messages, to the receivers of its group in turn. A group stays on its CPU, because where
-/// the scheduler puts threads decides more about the time than any recorder does.
+/// Each sender sends `iterations` messages, to the receivers of its group in turn. A group stays on its CPU,
+/// because where the scheduler puts threads decides more about the time than any recorder does.
 fn storm(iterations: u64) -> io::Result<Span> {
     const PEERS: usize = 8;
     let cpus = sys::allowed_cpus()?;

@@ -1,8 +1,8 @@
 //! `cargo xtask bench`: tracer-agent beside other recorders, in one run on one machine.
 //!
-//! A machine's speed changes from minute to minute, so nothing here is judged by itself: in each round every workload runs
-//! untraced and then under each recorder in turn, and what is compared is the ratio within a round. The medians of those
-//! ratios carry over to other machines; the times do not.
+//! A machine's speed changes from minute to minute, so nothing here is judged by itself: in each round every
+//! workload runs untraced and then under each recorder in turn, and what is compared is the ratio within a
+//! round. The medians of those ratios carry over to other machines; the times do not.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -62,7 +62,8 @@ pub(super) const LOAD_TASK: Task = Task { name: "bench-load", args: "", about: "
 /// How often a round is tried again in which a recorder was disturbed.
 const RETRIES: usize = 3;
 
-/// How long to wait for processes that a recorder left behind: they may queue behind those of other recorders.
+/// How long to wait for processes that a recorder left behind: they may queue behind those of other
+/// recorders.
 const LEFT_BEHIND_MAX: Duration = Duration::from_secs(3);
 
 struct Options {
@@ -143,7 +144,8 @@ fn run(args: &[String]) -> Result {
         build::measured()?
     };
     if !process::is_root() {
-        // Built as the user, run as root; what is to be measured is named, because root may have other directories.
+        // Built as the user, run as root; what is to be measured is named, because root may have other
+        // directories.
         let mut root = process::as_root(std::env::current_exe()?)
             .ok_or("recording needs root, and there is no sudo to become it")?;
         return process::run(root.arg("bench").args(args).arg("--agent").arg(agent));
@@ -257,7 +259,8 @@ impl Round {
         workload.known_events?;
         let mut exact = self.runs.iter().zip(recorders).filter(|(_, recorder)| recorder.is_exact());
         let (run, recorder) = exact.find(|(run, _)| {
-            // trace-cmd's numbers may leave out what it lost, and recorders start on CPUs one after the other.
+            // trace-cmd's numbers may leave out what it lost, and recorders start on CPUs one after the
+            // other.
             let seen = run.counts.recorded + run.counts.lost;
             seen < run.events / 100 * 98
         })?;

@@ -1,7 +1,7 @@
 //! The uprobes of `bench probes`: one function, recorded by each recorder in its own way.
 //!
-//! trace-cmd records uprobes that tracefs has, so one is defined there for as long as the workload is measured; while nobody records
-//! it, the function is as it was. tracer-agent takes the probe as an option.
+//! trace-cmd records uprobes that tracefs has, so one is defined there for as long as the workload is
+//! measured; while nobody records it, the function is as it was. tracer-agent takes the probe as an option.
 
 use std::ffi::OsString;
 use std::fs::{self, File};

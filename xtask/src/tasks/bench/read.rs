@@ -1,7 +1,8 @@
-//! `cargo xtask bench read`: reading a large file with tracer-agent and with stock trace-cmd, in turns on one machine.
+//! `cargo xtask bench read`: reading a large file with tracer-agent and with stock trace-cmd, in turns on one
+//! machine.
 //!
-//! The file is a recording of `storm` that tracer-agent makes here. Each round runs every command of both, and the ratio is taken
-//! within the round.
+//! The file is a recording of `storm` that tracer-agent makes here. Each round runs every command of both,
+//! and the ratio is taken within the round.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -103,8 +104,8 @@ pub(super) fn run(args: &[String]) -> Result {
     on_a_file("read", args, measure)
 }
 
-/// What measures something on a recording: it gets the agent, stock trace-cmd and a directory for its files, and returns a table
-/// and the same as JSON.
+/// What measures something on a recording: it gets the agent, stock trace-cmd and a directory for its files,
+/// and returns a table and the same as JSON.
 pub(super) type Measure = fn(&Options, &Path, &Path, &Path) -> Result<(String, Value)>;
 
 /// Runs `cargo xtask bench NAME` with these arguments.

@@ -80,7 +80,8 @@ impl Recorder {
         })
     }
 
-    /// bpftrace, if this machine has it. It prints a line for each event into a file, the time and the thread of it.
+    /// bpftrace, if this machine has it. It prints a line for each event into a file, the time and the thread
+    /// of it.
     pub(super) fn bpftrace() -> Option<Self> {
         let program = process::find("bpftrace")?;
         Some(Self {
@@ -92,7 +93,8 @@ impl Recorder {
         })
     }
 
-    /// Whether its counts of recorded and lost events make up what fired, so that too few of them mean a disturbance.
+    /// Whether its counts of recorded and lost events make up what fired, so that too few of them mean a
+    /// disturbance.
     pub(super) fn is_exact(&self) -> bool {
         !OPTIONAL.contains(&self.name.as_str())
     }
@@ -198,8 +200,8 @@ fn counts_in(statistics: &str) -> Option<Counts> {
     for line in statistics.lines() {
         let Some((name, value)) = line.trim().rsplit_once(": ") else { continue };
         let Ok(value) = value.trim().parse::<u64>() else { continue };
-        // trace-cmd notes its numbers when it stops tracing: what its recorders had read by then, and the entries that
-        // they read after that.
+        // trace-cmd notes its numbers when it stops tracing: what its recorders had read by then, and the
+        // entries that they read after that.
         match name {
             "entries" | "read events" => (counts.recorded, seen) = (counts.recorded + value, true),
             "overrun" | "commit overrun" | "dropped events" => counts.lost += value,
@@ -218,9 +220,9 @@ const WANTED_BY_TRACE_CMD: [&str; 5] = [
     "/sys/kernel/tracing/set_ftrace_notrace",
 ];
 
-/// Lets trace-cmd run where the files of ftrace's function tracer are refused even to root, which it takes for fatal although
-/// recording events does not need them: this process and its children see empty files in their places. Elsewhere nothing is
-/// changed.
+/// Lets trace-cmd run where the files of ftrace's function tracer are refused even to root, which it takes
+/// for fatal although recording events does not need them: this process and its children see empty files in
+/// their places. Elsewhere nothing is changed.
 pub(super) fn admit_trace_cmd(dir: &Path) -> Result {
     let refused: Vec<&Path> =
         WANTED_BY_TRACE_CMD.iter().map(Path::new).filter(|path| is_refused(path)).collect();
@@ -238,8 +240,9 @@ pub(super) fn admit_trace_cmd(dir: &Path) -> Result {
     Ok(())
 }
 
-/// Processes, by name and how many, that are tracing now. Their programs run at the same events: everything is slower, and what
-/// two of them share costs the second one nothing. A detached recorder counts until its last event is detached.
+/// Processes, by name and how many, that are tracing now. Their programs run at the same events: everything
+/// is slower, and what two of them share costs the second one nothing. A detached recorder counts until its
+/// last event is detached.
 pub(super) fn others() -> Vec<String> {
     const NAMES: [&str; 5] = ["tracer-agent", "tracer-detach", "trace-cmd", "perf", "bpftrace"];
     let running: Vec<String> = fs::read_dir("/proc")

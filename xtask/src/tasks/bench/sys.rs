@@ -41,7 +41,8 @@ pub(super) fn own_usage() -> io::Result<Usage> {
     }
 }
 
-/// Waits for the process `pid` and says what it and the children it waited for used. `None` when there is no such child.
+/// Waits for the process `pid` and says what it and the children it waited for used. `None` when there is no
+/// such child.
 pub(super) fn wait(pid: u32) -> io::Result<Option<(std::process::ExitStatus, Usage)>> {
     wait4(pid.cast_signed(), 0)
 }
@@ -77,7 +78,8 @@ fn wait4(pid: libc::pid_t, flags: libc::c_int) -> io::Result<Option<(std::proces
     }
 }
 
-/// Makes processes whose parent has ended children of this one, so that what a recorder leaves behind is waited for, too.
+/// Makes processes whose parent has ended children of this one, so that what a recorder leaves behind is
+/// waited for, too.
 pub(super) fn adopt_orphans() -> io::Result<()> {
     // SAFETY: plain numbers.
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
@@ -134,7 +136,8 @@ pub(super) fn now() -> Duration {
 
 /// Gives this process mounts of its own. Only while it has one thread.
 pub(super) fn own_mounts() -> io::Result<()> {
-    // SAFETY: plain numbers, and a path that is a literal; the other pointers may be null for this kind of mount(2).
+    // SAFETY: plain numbers, and a path that is a literal; the other pointers may be null for this kind of
+    // mount(2).
     unsafe {
         check(libc::unshare(libc::CLONE_NEWNS))?;
         check(libc::mount(

@@ -137,7 +137,8 @@ pub(super) const ENV_PROGRAMS: &str = "TRACER_AGENT_TEST_PROGRAMS";
 /// Names the directory of the static programs.
 pub(super) const ENV_STATICS: &str = "TRACER_AGENT_GUEST_PROGRAMS";
 
-/// Writes where the integration tests are, for tests that run them in guests: package, name and path, between tabs.
+/// Writes where the integration tests are, for tests that run them in guests: package, name and path, between
+/// tabs.
 fn write_list(programs: &[Program]) -> Result<PathBuf> {
     let path = workspace::target_dir().join("test-programs");
     let tests = programs.iter().filter(|program| program.kind == Kind::Integration);

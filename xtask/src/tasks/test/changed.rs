@@ -20,8 +20,8 @@ const OF_READERS: &[&str] = &[
     "live/rewrite",
 ];
 
-/// What the files below a path can break, as suites and as programs of them; the first path that fits counts. Anything else can
-/// break everything.
+/// What the files below a path can break, as suites and as programs of them; the first path that fits counts.
+/// Anything else can break everything.
 const RULES: &[(&str, &[&[&str]])] = &[
     ("docs/", &[&["live/examples"]]),
     ("README.md", &[&["live/examples"]]),

@@ -36,7 +36,8 @@ struct Queue {
 }
 
 impl Queue {
-    /// The next job that may run beside what does. First those that may run side by side, while nothing waits for them to end.
+    /// The next job that may run beside what does. First those that may run side by side, while nothing waits
+    /// for them to end.
     fn take(&mut self) -> Option<Job> {
         if self.recording {
             return None;
@@ -127,8 +128,8 @@ fn run_one(job: &mut Job) -> Done {
     done
 }
 
-/// Collects what a job prints until it has ended. It is not waited for longer than [`LONGEST`], nor, when it has ended, for processes that
-/// it left behind.
+/// Collects what a job prints until it has ended. It is not waited for longer than [`LONGEST`], nor, when it
+/// has ended, for processes that it left behind.
 fn follow(
     reader: PipeReader,
     mut child: Child,
@@ -185,7 +186,8 @@ fn follow(
     result
 }
 
-/// The name in `test NAME ... ok`. Tests run one after the other, so each has taken the time since the one before it.
+/// The name in `test NAME ... ok`. Tests run one after the other, so each has taken the time since the one
+/// before it.
 fn ended_test(line: &str) -> Option<String> {
     let line = without_colours(line);
     let (name, _) = line.strip_prefix("test ")?.split_once(" ... ")?;

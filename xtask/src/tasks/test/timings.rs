@@ -11,7 +11,8 @@ use crate::{Result, workspace};
 /// Tests that take less are not in the table.
 const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
-/// Jobs that take long, for the first run: the longest first, so that none of them is what everybody waits for at the end.
+/// Jobs that take long, for the first run: the longest first, so that none of them is what everybody waits
+/// for at the end.
 const LONG: [&str; 6] = ["cost", "oracle", "probes", "graph", "hotplug", "functions"];
 
 /// What took how long.
@@ -81,7 +82,8 @@ fn load() -> BTreeMap<String, u128> {
     text.lines().filter_map(line).collect()
 }
 
-/// Sorts jobs so that long ones begin first, by the times of earlier runs. Suites keep their order among what was never run.
+/// Sorts jobs so that long ones begin first, by the times of earlier runs. Suites keep their order among what
+/// was never run.
 pub(super) fn longest_first(jobs: &mut [Job]) {
     let known = load();
     let guess = |job: &Job| {

@@ -10,7 +10,8 @@ pub(super) struct Totals {
 }
 
 impl Totals {
-    /// Adds what a test program printed, and how it ended. Only its last summary counts: those before it are of guests that it ran.
+    /// Adds what a test program printed, and how it ended. Only its last summary counts: those before it are
+    /// of guests that it ran.
     pub(super) fn add(&mut self, name: &str, output: &str, success: bool) {
         let summaries = summaries(output);
         self.add_summaries(name, output, &summaries[summaries.len().saturating_sub(1)..], success);

@@ -1,4 +1,5 @@
-//! What a description says that is known when it is compiled: enumerators, whether a type exists, the size of a field.
+//! What a description says that is known when it is compiled: enumerators, whether a type exists, the size of
+//! a field.
 
 use super::Compiler;
 use crate::compile::fast::language::{Expr, Op};

@@ -195,7 +195,8 @@ impl Compiler<'_> {
                 // Up to 6.12 at least, the verifier does not see that `const void *` is one to nothing.
                 Shape::Void if self.access == Access::Copied => Access::Copied,
                 Shape::Struct | Shape::Union | Shape::Void | Shape::Int { .. } => Access::Direct(None),
-                // The verifier lets no program load pointers to functions and to pointers (`btf_ctx_access`, kernel/bpf/btf.c).
+                // The verifier lets no program load pointers to functions and to pointers (`btf_ctx_access`,
+                // kernel/bpf/btf.c).
                 _ => Access::Copied,
             },
             Type::Number { .. } => Access::Direct(None),

@@ -13,8 +13,9 @@ use crate::{
 };
 
 impl<'a> Compiler<'a> {
-    /// The fields that are strings behind the fixed part, and how long each may be, NUL included and one more: what fills the
-    /// limit may have been cut. Strings out of arrays are as long as these; the others share what is left.
+    /// The fields that are strings behind the fixed part, and how long each may be, NUL included and one
+    /// more: what fills the limit may have been cut. Strings out of arrays are as long as these; the others
+    /// share what is left.
     pub(super) fn text_limits(
         &mut self,
         format: &Format,
