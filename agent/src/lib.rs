@@ -17,8 +17,10 @@
 //! | `attach` | programs in the kernel: loaded, attached, detached | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
+//! | `spec` | what is to be recorded, as plain data | no |
+//! | `plan` | from a specification to what a capture does on this kernel | yes |
 //!
-//! Dependencies point down this table's list in reverse: `capture` uses `attach` and `ring`, `attach` uses
+//! Dependencies point down this table's list in reverse: `plan` uses `spec` and `capture`, which uses `attach` and `ring`; `attach` uses
 //! `compile`, which uses `bpf`, `elf` and `kernel`; `export` and `report` use `event` and `tracedat`. These
 //! four know of no running kernel, and are what is left with `--no-default-features`.
 //!
@@ -67,4 +69,8 @@ pub mod elf;
 #[cfg(feature = "record")]
 pub mod kernel;
 #[cfg(feature = "record")]
+pub mod plan;
+#[cfg(feature = "record")]
 pub mod ring;
+#[cfg(feature = "record")]
+pub mod spec;

@@ -137,8 +137,10 @@ fn help_examples() -> Vec<String> {
 /// The words of the first command of a line, by the shell itself.
 fn words(line: &str) -> Vec<String> {
     let first = line.split(" | ").next().unwrap();
-    let script = format!("printf '%s\\0' {first}");
-    let printed = run(&mut program("/".as_ref(), "sh", ["-c", &script])).expect(0).out;
+    // Wherever the command's own output goes.
+    let script = format!("exec 3>&1; words() {{ printf '%s\\0' \"$@\" >&3; }}; words {first}");
+    let scratch = tempfile::tempdir().unwrap();
+    let printed = run(&mut program(scratch.path(), "sh", ["-c", &script])).expect(0).out;
     printed.trim_end_matches('\0').split('\0').map(str::to_owned).collect()
 }
 

@@ -252,3 +252,109 @@ fn i_goes_on_without_unknown_events_and_says_so() {
     ended.says(&["ignored", "no:such"]);
     assert_eq!(report(dir.path()).names(), BTreeSet::from(["sched_switch".to_owned()]));
 }
+
+/// What the JSON of --print-spec records is what the options record, and what the options of the next recording
+/// say of it.
+#[test]
+fn a_specification_records_what_its_options_do() {
+    const CALLS: [&str; 3] = ["python3", "-c", "import os\nfor _ in range(300): os.getppid()"];
+    let dir = tempfile::tempdir().unwrap();
+    let options = [
+        "-e",
+        SYSCALLS,
+        "-f",
+        "id == 110",
+        "--context",
+        "tid",
+        "-e",
+        "sched/sched_process_exit",
+        "-F",
+        "-b",
+        "512",
+        "--compression",
+        "none",
+    ];
+    let printed = run(agent(dir.path(), ["record", "--print-spec"]).args(options)).expect(0);
+    fs::write(dir.path().join("spec.json"), &printed.out).unwrap();
+    let again = run(&mut agent(dir.path(), ["record", "--print-spec", "--spec", "spec.json"])).expect(0);
+    assert_eq!(again.out, printed.out);
+
+    let summary = |args: &[&str]| {
+        record(dir.path(), &[args, &CALLS].concat());
+        let report = report(dir.path());
+        let counts = report.names().into_iter().map(|name| {
+            let count = report.count(|line| name_of(line) == name);
+            (name, count)
+        });
+        counts.collect::<Vec<_>>()
+    };
+    let by_options = summary(&options);
+    // Where python3 is a script that finds the interpreter, its shells make some calls, too.
+    let names = ["sched_process_exit", "sys_enter"];
+    assert!(by_options.iter().map(|(name, _)| &**name).eq(names) && by_options[1].1 >= 300, "{by_options:?}");
+    assert_eq!(summary(&["--spec", "spec.json"]), by_options);
+    record(dir.path(), &[&["-q", "-o", "other.dat", "--spec", "spec.json"][..], &CALLS].concat());
+    let other = Report::of(&dir.path().join("other.dat"));
+    assert_eq!(other.count(is_getppid), by_options[1].1);
+}
+
+#[test]
+fn what_cannot_be_recorded_of_a_specification_is_told_with_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let rules = |rules: &str| format!(r#"{{"version": 1, "channels": [{{"rules": [{rules}]}}]}}"#);
+    let switch = r#"{"what": {"events": "sched:sched_switch"}}"#;
+    for (spec, args, code, says) in [
+        (r#"{"version": 1}"#.to_owned(), &["true"][..], 2, &["--spec spec.json: ", "`channels`"][..]),
+        (r#"{"version": 99, "channels": 7}"#.to_owned(), &["true"], 2, &["version 99", "newer tracer-agent"]),
+        (rules(r#"{"what": {"events": "sched"}, "filtre": "x"}"#), &["true"], 2, &["field `filtre`"]),
+        (
+            rules(r#"{"what": {"exclude": "sched"}}"#),
+            &["true"],
+            2,
+            &["channels[0].rules: all of them exclude"],
+        ),
+        (rules(switch), &["-e", "irq", "true"], 2, &["--event cannot be added", "-o, --duration"]),
+        (
+            rules(&format!(
+                r#"{switch}, {{"what": {{"events": "sched:sched_waking"}}, "filter": "prev_pid == 1"}}"#
+            )),
+            &["true"],
+            2,
+            &["channels[0].rules[1].filter: ", "no field `prev_pid`", "sched_waking"],
+        ),
+        (
+            rules(r#"{"what": {"uprobe": "/no/such/program:main"}}"#),
+            &["true"],
+            112,
+            &["channels[0].rules[0] (uprobe '/no/such/program:main'): "],
+        ),
+        (rules(r#"{"what": {"events": "sched:nothing"}}"#), &["true"], 112, &["no such event sched:nothing"]),
+        (
+            format!(r#"{{"scope": {{"only_command": true}}, {}"#, &rules(switch)[1..]),
+            &[],
+            2,
+            &["scope.only_command", "there is no command"],
+        ),
+    ] {
+        fs::write(dir.path().join("spec.json"), &spec).unwrap();
+        run(agent(dir.path(), ["record", "--spec", "spec.json"]).args(args)).expect(code).says(says);
+        assert!(!dir.path().join("trace.dat").exists(), "{spec}");
+    }
+    run(&mut agent(dir.path(), ["record", "--spec", "none.json", "true"]))
+        .expect(2)
+        .says(&["none.json: No such file"]);
+}
+
+/// However it is written.
+#[test]
+fn an_event_that_was_named_is_required() {
+    let dir = tempfile::tempdir().unwrap();
+    // No program of the fast lane records it, and so it cannot be recorded.
+    for name in ["msr:read_msr", "msr/read_msr", "read_msr"] {
+        let refused =
+            run(&mut agent(dir.path(), ["record", "--lane", "fast", "-e", name, "-e", "sched", "true"]));
+        refused.expect(2).says(&["cannot record msr:read_msr"]);
+    }
+    run(&mut agent(dir.path(), ["record", "--lane", "fast", "-e", "msr/read_*", "-e", "sched", "true"]))
+        .expect(0);
+}

@@ -114,7 +114,7 @@ fn cpus_go_and_come_while_recording(kernel: &Kernel) {
 
     // The mask names a CPU that is offline: said, and recorded from the moment on when it comes.
     let said = masked.stderr_text();
-    assert!(said.contains("CPU 2 of -M is offline"), "{said}");
+    assert!(said.contains("CPU 2 is offline"), "{said}");
     let json = comes.stdout_text();
     let of_cpu_2 = records(&json);
     assert_eq!(events_of_stock(&masked_stock.stdout_text()), of_cpu_2.len());

@@ -6,9 +6,6 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `events` | which events, and the formats to store |
-//! | `constants` | what names in formats stand for |
-//! | `stacks` | stacks that follow events |
 //! | `options` | what a capture is asked to record |
 //! | `recorder` | the running capture |
 //! | `drain` | reader threads: ring to spool |
@@ -19,10 +16,8 @@
 //! | `stats` | the loss ledger |
 //! | `finish` | spool to trace file |
 
-mod constants;
 mod counts;
 mod drain;
-mod events;
 mod finish;
 mod manifest;
 mod names;
@@ -30,15 +25,12 @@ mod options;
 mod recorder;
 mod segment;
 mod spool;
-mod stacks;
 mod state;
 mod stats;
 mod symbols;
 mod user_symbols;
 
-pub use constants::KernelConstants;
 pub use counts::Ending;
-pub use events::{EventPlan, EventRule, Lanes, NameTaken, PlanError, UnusableFormat, Wanted};
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;
 pub use options::{
@@ -46,7 +38,6 @@ pub use options::{
 };
 pub use recorder::{Capture, CaptureError, LeftOut, Progress, Recorded};
 pub use spool::{Spool, SpoolError, SpoolTotals};
-pub use stacks::StackError;
 pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};
 
 pub use crate::tracedat::ledger::{End, Recovered};

@@ -8,7 +8,6 @@ use clap::Args;
 use super::CliError;
 use super::choose::Choice;
 use super::exit::ExitCode;
-use super::record_plan::parse_compression;
 use super::rewriting::{self, Made, Telling};
 use crate::tracedat::Compression;
 use crate::tracedat::rewrite::{FileVersion, Target, convert, to_file};
@@ -69,7 +68,7 @@ pub struct FormatArgs {
     pub file_version: FileVersion,
 
     /// Compression: none, zstd, or zstd:LEVEL (1 to 19) [default: unchanged]
-    #[arg(long, value_name = "HOW", value_parser = parse_compression)]
+    #[arg(long, value_name = "HOW")]
     pub compression: Option<Compression>,
 }
 

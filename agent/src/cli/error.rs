@@ -2,12 +2,15 @@
 
 use std::{fmt::Display, io, path::PathBuf};
 
-use super::{command::CommandError, exit::ExitCode, info::InfoError, list::ListError, report::ReportError};
+use super::{
+    command::CommandError, exit::ExitCode, info::InfoError, list::ListError, record::Refused,
+    report::ReportError,
+};
 use crate::{
     analysis::AnalysisError,
     attach::ProbeError,
     bpf::LoadError,
-    capture::{CaptureError, FinishError, PlanError},
+    capture::{CaptureError, FinishError},
     compile::dynamic::DynamicError,
     export::ExportError,
     kernel::{
@@ -44,14 +47,9 @@ pub enum CliError {
     /// The recorded command.
     #[error(transparent)]
     Command(CommandError),
-    /// A probe's text, or what it names.
-    #[error("{option}: {error}")]
-    Probe {
-        /// The option.
-        option: &'static str,
-        /// The reason.
-        error: DynamicError,
-    },
+    /// What is to be recorded cannot be.
+    #[error("{0}")]
+    Plan(Refused),
     /// Starting the capture.
     #[error("{source}{}", hint(is_permission(.source)))]
     Capture {
@@ -132,15 +130,6 @@ fn analysis_hint(error: &AnalysisError) -> &'static str {
     }
 }
 
-impl From<PlanError> for CliError {
-    fn from(error: PlanError) -> Self {
-        match error {
-            PlanError::Tracefs(source) => Self::Tracefs { source },
-            PlanError::Filter(_) => Self::Usage(error.to_string()),
-        }
-    }
-}
-
 impl From<CommandError> for CliError {
     fn from(error: CommandError) -> Self {
         Self::Command(error)
@@ -169,7 +158,7 @@ impl CliError {
             Self::Select(SelectError::Malformed { .. }) => ExitCode::Usage,
             Self::Select(_) => ExitCode::NoSuchEvent,
             Self::Tracefs { source } => of_tracefs(source),
-            Self::Probe { error, .. } => of_probe(error),
+            Self::Plan(refused) => refused.exit_code(),
             Self::List(error) => error.exit_code(),
             Self::Command(CommandError::NotFound(_)) => ExitCode::CommandNotFound,
             Self::Command(CommandError::NotExecutable { .. }) => ExitCode::CommandNotExecutable,
@@ -191,7 +180,7 @@ impl CliError {
     }
 }
 
-fn of_probe(error: &DynamicError) -> ExitCode {
+pub(super) fn of_probe(error: &DynamicError) -> ExitCode {
     match error {
         DynamicError::Spec(_)
         | DynamicError::TooMuch(_)

@@ -20,10 +20,6 @@ pub mod list;
 pub mod merge;
 mod progress;
 pub mod record;
-mod record_plan;
-mod record_probes;
-mod record_scope;
-mod record_stacks;
 pub mod recover;
 pub mod repair;
 pub mod report;
@@ -103,6 +99,7 @@ impl Command {
     /// Whether what goes to stdout is JSON.
     fn speaks_json(&self) -> bool {
         match self {
+            Self::Record(args) => args.print_spec,
             Self::List(args) => args.json,
             Self::Report(args) => args.json,
             Self::Info(args) => args.json,
@@ -173,9 +170,14 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
     let mut stdout = SafeWriter::new(stdout, is_terminal).json(command.speaks_json());
     match command {
         Command::Record(args) => {
+            let matches = arguments.cloned().unwrap_or_default();
+            if args.print_spec {
+                record::print_spec(args, &matches, &mut stdout)?;
+                return Ok(exit::ExitCode::Ok.code());
+            }
             // The recorded command shares stdout; nothing here writes to it.
             drop(stdout);
-            record::run(args, arguments.unwrap_or(&clap::ArgMatches::default()))
+            record::run(args, &matches)
         }
         Command::Recover(args) => recover::run(args),
         Command::List(args) => {

@@ -1,8 +1,14 @@
 //! `tracer-agent record`: a recording from the command line.
 
+mod probes;
+mod refused;
+mod spec;
+mod stacks;
+mod wanted;
+
 use std::{
     ffi::OsString,
-    io::IsTerminal as _,
+    io::{IsTerminal as _, Write},
     os::fd::OwnedFd,
     path::PathBuf,
     process::Child,
@@ -15,18 +21,23 @@ use rustix::{
     process::{Pid, PidfdFlags, pidfd_open},
 };
 
+pub use self::refused::Refused;
+use self::wanted::{ScopeArgs, WantedArgs};
 use super::{
     CliError,
     command::{self, Inherit, Waiting},
     progress::{self, ProgressLine},
-    record_plan::{self, Plan},
-    record_scope::{ScopeArgs, WantedArgs},
     signals::{Asked, Signals},
     summary, units,
 };
 use crate::{
     capture::{Capture, Ending, Recorded, finish},
     cli::exit::{ExitCode, of_command},
+    compile::fast::{LaneChoice, StringLimit},
+    kernel::{clock::TraceClock, events::EventSelector},
+    plan::Plan,
+    spec::RecordingSpec,
+    tracedat::Compression,
 };
 
 /// How often the wait for descriptors is interrupted to show progress.
@@ -42,6 +53,7 @@ const TASKS: &str = "Tasks and CPUs";
 const BUFFERS: &str = "Buffers";
 const OUTPUT: &str = "Output file";
 const END: &str = "End of the recording";
+const SPEC: &str = "Specification";
 
 /// Record kernel events into a trace.dat file
 ///
@@ -87,7 +99,7 @@ pub struct RecordArgs {
 
     /// Event to record; repeatable
     #[arg(short = 'e', long = "event", value_name = "EVENT", help_heading = EVENTS)]
-    pub events: Vec<String>,
+    pub events: Vec<EventSelector>,
 
     /// Exclude the events of the -e options that follow
     #[arg(short = 'v', long = "exclude-events", action = clap::ArgAction::Count, help_heading = EVENTS)]
@@ -99,12 +111,12 @@ pub struct RecordArgs {
 
     /// Maximum length of the copied strings (paths, names) that system calls are given, or off
     #[arg(long, value_name = "BYTES|off", default_value = "63", help_heading = EVENTS)]
-    pub strings: crate::compile::fast::StringLimit,
+    pub strings: StringLimit,
 
     /// Use the specialized programs of events (fast), the one program for all events (generic), or what each
     /// event allows (auto)
     #[arg(long, value_name = "LANE", default_value = "auto", help_heading = EVENTS)]
-    pub lane: record_plan::LaneArg,
+    pub lane: LaneChoice,
 
     /// What is wanted of them
     #[command(flatten)]
@@ -112,11 +124,11 @@ pub struct RecordArgs {
 
     /// Probes to record beside them.
     #[command(flatten)]
-    pub probes: super::record_probes::ProbeArgs,
+    pub probes: probes::ProbeArgs,
 
     /// Stacks.
     #[command(flatten)]
-    pub stacks: super::record_stacks::StackArgs,
+    pub stacks: stacks::StackArgs,
 
     /// Record only this process with all its threads; repeatable, or a list: 12,34
     #[arg(short = 'P', long = "pid", value_name = "PID", value_delimiter = ',', help_heading = TASKS)]
@@ -191,14 +203,13 @@ pub struct RecordArgs {
         long,
         value_name = "HOW",
         default_value = "zstd",
-        value_parser = record_plan::parse_compression,
         help_heading = OUTPUT
     )]
-    pub compression: crate::tracedat::Compression,
+    pub compression: Compression,
 
     /// Trace clock: mono, boot or tai
     #[arg(short = 'C', long = "clock", value_name = "CLOCK", default_value = "mono", help_heading = OUTPUT)]
-    pub clock: String,
+    pub clock: TraceClock,
 
     /// Store the offset of the clock to wall-clock time, which reports then show
     #[arg(long, help_heading = OUTPUT)]
@@ -210,7 +221,7 @@ pub struct RecordArgs {
 
     /// Store the kernel's symbols: full, none, or auto (if a recorded event prints a symbol)
     #[arg(long, value_name = "WHEN", default_value = "auto", help_heading = OUTPUT)]
-    pub kallsyms: record_plan::KallsymsMode,
+    pub kallsyms: spec::KallsymsMode,
 
     /// Store the memory maps of the processes given with -P
     #[arg(long, help_heading = OUTPUT)]
@@ -224,11 +235,30 @@ pub struct RecordArgs {
     /// Exit with code 115 if more than this many events were lost
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
+
+    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration and COMMAND can be added
+    #[arg(long, value_name = "FILE", help_heading = SPEC)]
+    pub spec: Option<PathBuf>,
+
+    /// Print what the other options specify as JSON, and record nothing
+    #[arg(long, help_heading = SPEC)]
+    pub print_spec: bool,
+}
+
+/// Prints what would be recorded.
+pub(super) fn print_spec(
+    args: &RecordArgs,
+    matches: &ArgMatches,
+    out: &mut impl Write,
+) -> Result<(), CliError> {
+    let spec = spec::make(args, matches)?;
+    let json = spec.to_json().map_err(|error| CliError::Usage(format!("--print-spec: {error}")))?;
+    writeln!(out, "{json}").and_then(|()| out.flush()).map_err(CliError::system("write the specification"))
 }
 
 /// Runs the command. `matches` are the raw arguments of this subcommand, for the order of -e and -v.
 pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliError> {
-    record_plan::check_usage(args)?;
+    let spec = spec::make(args, matches)?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
@@ -237,7 +267,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     // progress need not know whether the recording has begun; who asks for the end of a recording that has
     // not is obeyed at once.
     let signals = Signals::block_others().map_err(CliError::system("block signals"))?;
-    let plan = Plan::make(args, matches)?;
+    let plan = Plan::make(&spec).map_err(|error| Refused::error(error, args.spec.is_none()))?;
     signals.block_ends().map_err(CliError::system("block signals"))?;
     let open_files = super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     let say = |text: String| {
@@ -269,7 +299,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     }
     let spool_dir = capture.spool_dir().to_owned();
 
-    let started = start(&mut capture, program.as_deref(), args, inherit);
+    let started = start(&mut capture, program.as_deref(), args, (&spec, inherit));
     let mut command = match started {
         Ok(command) => command,
         Err(error) => {
@@ -279,12 +309,12 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
-    let end = wait_for_end(&capture, &signals, &mut command, followed, args)?;
+    let end = wait_for_end(&capture, &signals, &mut command, followed, (args, &spec))?;
 
     let ending = capture.ending();
     std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir));
     let recorded = capture.stop();
-    conclude(args, recorded, end, command.map(|running| running.child))
+    conclude((args, &spec), recorded, end, command.map(|running| running.child))
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
@@ -327,7 +357,7 @@ fn start(
     capture: &mut Capture,
     program: Option<&std::path::Path>,
     args: &RecordArgs,
-    inherit: Inherit,
+    (spec, inherit): (&RecordingSpec, Inherit),
 ) -> Result<Option<Running>, CliError> {
     let Some(program) = program else {
         capture.open_gates();
@@ -338,7 +368,7 @@ fn start(
         .ok_or(rustix::io::Errno::SRCH)
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
         .map_err(|error| CliError::system("watch the command")(error.into()))?;
-    if args.only_command {
+    if spec.scope.only_command {
         capture.trace_thread(waiting.pid());
     }
     capture.open_gates();
@@ -350,8 +380,8 @@ fn shows_progress(args: &RecordArgs) -> bool {
 }
 
 /// Says that recording has begun, and what ends it.
-fn begun(args: &RecordArgs, waits_for_followed: bool) -> &'static str {
-    match (&*args.command, args.duration) {
+fn begun(args: &RecordArgs, duration: Option<Duration>, waits_for_followed: bool) -> &'static str {
+    match (&*args.command, duration) {
         ([], Some(_)) => "recording until --duration has passed; Ctrl-C stops it",
         ([], None) if waits_for_followed => "recording until the processes of -P exit; Ctrl-C stops it",
         ([], None) => "recording; Ctrl-C stops it",
@@ -361,8 +391,13 @@ fn begun(args: &RecordArgs, waits_for_followed: bool) -> &'static str {
 }
 
 /// Whether the user chose among the events of a kind, by what they hold or by whose they are.
-fn is_filtered(args: &RecordArgs) -> bool {
-    !args.wanted.filters.is_empty() || !args.pids.is_empty() || args.only_command || args.scope.is_given()
+fn is_filtered(spec: &RecordingSpec) -> bool {
+    let mut rules = spec.channels.iter().flat_map(|channel| &channel.rules);
+    let scope = &spec.scope;
+    rules.any(|rule| rule.filter.is_some())
+        || !scope.pids.is_empty()
+        || scope.only_command
+        || scope.has_traits()
 }
 
 /// What ended the recording.
@@ -381,14 +416,15 @@ fn wait_for_end(
     signals: &Signals,
     command: &mut Option<Running>,
     mut followed: Vec<OwnedFd>,
-    args: &RecordArgs,
+    (args, spec): (&RecordArgs, &RecordingSpec),
 ) -> Result<End, CliError> {
     // Attaching, which takes seconds with thousands of events, is no part of it.
-    let deadline = args.duration.zip(capture.began()).map(|(duration, began)| began + duration);
+    let duration = spec.limits.duration_ns.map(Duration::from_nanos);
+    let deadline = duration.zip(capture.began()).map(|(duration, began)| began + duration);
     let waits_for_followed = !followed.is_empty() && command.is_none();
     let mut progress = ProgressLine::new(shows_progress(args));
     if !args.quiet {
-        progress.begin(begun(args, waits_for_followed));
+        progress.begin(begun(args, duration, waits_for_followed));
     }
     loop {
         progress.show(capture.progress());
@@ -457,13 +493,18 @@ fn forward(signal: i32, child: Option<&Child>) {
 }
 
 /// Finishes the file, tells what is in it and decides the exit code.
-fn conclude(args: &RecordArgs, recorded: Recorded, end: End, child: Option<Child>) -> Result<u8, CliError> {
+fn conclude(
+    (args, spec): (&RecordArgs, &RecordingSpec),
+    recorded: Recorded,
+    end: End,
+    child: Option<Child>,
+) -> Result<u8, CliError> {
     let disk_full = recorded.failure.as_ref().is_some_and(crate::capture::SpoolError::is_disk_full);
     let failure = recorded.failure.as_ref().map(ToString::to_string);
     let spool = recorded.spool.dir().to_owned();
     let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
     if !args.quiet {
-        super::tell(summary::text(&finished, is_filtered(args)).trim_end());
+        super::tell(summary::text(&finished, is_filtered(spec)).trim_end());
     }
     if let Some(failure) = failure {
         super::tell(&format!(
@@ -473,7 +514,7 @@ fn conclude(args: &RecordArgs, recorded: Recorded, end: End, child: Option<Child
         ));
         return Ok(if disk_full { ExitCode::DiskFull } else { ExitCode::Failure }.code());
     }
-    if let Some(max) = args.max_loss
+    if let Some(max) = spec.limits.max_lost
         && finished.stats.missing_total() > max
     {
         super::tell(summary::too_much_lost(&finished.stats, max).trim_end());

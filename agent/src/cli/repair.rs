@@ -8,7 +8,6 @@ use clap::Args;
 use super::CliError;
 use super::exit::ExitCode;
 use super::info::InfoError;
-use super::record_plan::parse_compression;
 use super::rewriting::{self, Made, Telling};
 use crate::tracedat::Compression;
 use crate::tracedat::reader::Reader;
@@ -31,7 +30,7 @@ pub struct RepairArgs {
     pub output: PathBuf,
 
     /// Compression: none, zstd, or zstd:LEVEL (1 to 19) [default: unchanged]
-    #[arg(long, value_name = "HOW", value_parser = parse_compression)]
+    #[arg(long, value_name = "HOW")]
     pub compression: Option<Compression>,
 
     #[command(flatten)]

@@ -217,6 +217,15 @@ impl FromIterator<u32> for CpuSet {
 }
 
 /// Prints the set as a list such as `0-3,8`.
+impl std::str::FromStr for CpuSet {
+    type Err = CpuError;
+
+    /// As [`CpuSet::parse_list`], which is what it is written as.
+    fn from_str(text: &str) -> Result<Self, CpuError> {
+        Self::parse_list(text)
+    }
+}
+
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cpus = self.iter().peekable();

@@ -171,6 +171,11 @@ enum Form {
 }
 
 impl EventSelector {
+    /// Every event.
+    pub fn all() -> Self {
+        Self { text: "all".to_owned(), form: Form::All }
+    }
+
     /// The text it was made from.
     pub fn as_str(&self) -> &str {
         &self.text
@@ -190,7 +195,7 @@ impl EventSelector {
     }
 
     /// Whether it names `event` itself, rather than a set that has it.
-    fn names(&self, event: &EventName) -> bool {
+    pub fn names(&self, event: &EventName) -> bool {
         match &self.form {
             Form::All => false,
             Form::Bare => self.text == event.name(),

@@ -4,6 +4,8 @@
 //! FILE SECTIONS and COMPRESSION FORMAT OF THE TRACE DATA). For writing only zstd is offered: common readers
 //! are built without zlib and then refuse the whole file. Both are read.
 
+use std::{fmt, str::FromStr};
+
 use super::endian::Endian;
 
 /// Bytes before the data of a block or chunk: u32 compressed size, u32 uncompressed size.
@@ -24,6 +26,38 @@ pub enum Compression {
 impl Default for Compression {
     fn default() -> Self {
         Self::Zstd { level: Self::DEFAULT_LEVEL }
+    }
+}
+
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Zstd { level } if *level != Self::DEFAULT_LEVEL => write!(f, "{}:{level}", self.name()),
+            _ => f.write_str(self.name()),
+        }
+    }
+}
+
+impl FromStr for Compression {
+    type Err = String;
+
+    /// Reads `none`, `zstd` or `zstd:LEVEL`, with the levels that are of use.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let level = match text.split_once(':') {
+            None if text == "none" => return Ok(Self::None),
+            None if text == "zstd" => return Ok(Self::default()),
+            Some(("zstd", level)) => level,
+            _ if text.starts_with("zlib") => {
+                return Err(
+                    "zlib is not written, because Debian's trace-cmd cannot read it; use zstd".to_owned()
+                );
+            }
+            _ => return Err("expected none, zstd or zstd:LEVEL".to_owned()),
+        };
+        match level.parse() {
+            Ok(level @ 1..=19) => Ok(Self::Zstd { level }),
+            _ => Err("the level of zstd is a number from 1 (fastest) to 19 (smallest)".to_owned()),
+        }
     }
 }
 
@@ -153,8 +187,8 @@ fn compressor(level: i32) -> std::io::Result<zstd::bulk::Compressor<'static>> {
     Ok(compressor)
 }
 
-impl std::fmt::Debug for ChunkCompressor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for ChunkCompressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChunkCompressor")
             .field("endian", &self.endian)
             .field("zstd", &self.zstd.is_some())
@@ -290,8 +324,8 @@ impl Decompressor {
     }
 }
 
-impl std::fmt::Debug for Decompressor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Decompressor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decompressor").field("codec", &self.codec).finish_non_exhaustive()
     }
 }

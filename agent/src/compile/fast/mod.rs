@@ -19,7 +19,7 @@ pub(crate) mod language;
 pub(crate) mod strings;
 mod syscalls;
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt, str::FromStr};
 
 pub use compile::Mismatch;
 pub use strings::StringLimit;
@@ -73,6 +73,27 @@ pub enum LaneChoice {
     Generic,
     /// The fast one; an event that cannot take it is not recorded.
     Fast,
+}
+
+impl LaneChoice {
+    /// Every one, with its name.
+    pub const NAMES: [(&str, Self); 3] =
+        [("auto", Self::Auto), ("fast", Self::Fast), ("generic", Self::Generic)];
+}
+
+impl fmt::Display for LaneChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::NAMES.iter().find(|(_, lane)| lane == self).map_or("", |(name, _)| name))
+    }
+}
+
+impl FromStr for LaneChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::NAMES.iter().find(|(name, _)| *name == text);
+        known.map(|(_, lane)| *lane).ok_or_else(|| "expected auto, fast or generic".to_owned())
+    }
 }
 
 /// How an event is recorded.

@@ -5,7 +5,10 @@
 //! recorder gives formats the same fields, in the same places and with the same text, so that readers see one
 //! shape.
 
-use std::{fmt::Write as _, num::NonZeroU8};
+use std::{
+    fmt::{self, Write as _},
+    num::NonZeroU8,
+};
 
 use agent_ebpf::{STRING_MAX, SYSCALL_STRINGS};
 
@@ -56,6 +59,15 @@ impl StringLimit {
 impl Default for StringLimit {
     fn default() -> Self {
         Self(NonZeroU8::new(DEFAULT_LIMIT))
+    }
+}
+
+impl fmt::Display for StringLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(limit) => limit.fmt(f),
+            None => f.write_str("off"),
+        }
     }
 }
 

@@ -3,8 +3,9 @@
 
 use agent_ebpf::{FRAMES, FRAMES_AT, slot_flags};
 
-use super::{CaptureEvent, EventPlan, UnusableFormat};
+use super::{EventPlan, PlanError, UnusableFormat, Why, error::InChannel};
 use crate::{
+    capture::CaptureEvent,
     compile::{
         fast::{Lane, StackKind},
         slot::plan_slot,
@@ -14,6 +15,7 @@ use crate::{
         events::EventName,
         tracefs::{Tracefs, TracefsError},
     },
+    spec::ChannelSpec,
 };
 
 /// Why stacks cannot be recorded.
@@ -53,10 +55,36 @@ impl StackKind {
     }
 }
 
+/// Marks the events of a plan that are followed by stacks.
+pub(super) fn apply(
+    channel: &ChannelSpec,
+    at: InChannel,
+    tracefs: &Tracefs,
+    plan: &mut EventPlan,
+) -> Result<(), PlanError> {
+    for (field, kind, selectors) in [
+        ("kernel_stacks", StackKind::Kernel, &channel.kernel_stacks),
+        ("user_stacks", StackKind::User, &channel.user_stacks),
+    ] {
+        for selector in selectors {
+            let mut names = plan.events.iter().filter_map(|event| EventName::parse(&event.name));
+            if !names.any(|name| selector.matches(&name)) {
+                return Err(at.field(
+                    field,
+                    Why::Wrong(format!("{selector} matches none of the recorded events; record them too")),
+                ));
+            }
+        }
+        let wants = |name: &EventName| selectors.iter().any(|selector| selector.matches(name));
+        plan.add_stacks(tracefs, kind, wants).map_err(|error| at.field(field, error))?;
+    }
+    Ok(())
+}
+
 impl EventPlan {
     /// Lets stacks follow those of the planned events that `wants` chooses; returns how many that are. The
     /// stack's own event is one more of the plan's if there is any.
-    pub fn add_stacks(
+    fn add_stacks(
         &mut self,
         tracefs: &Tracefs,
         kind: StackKind,

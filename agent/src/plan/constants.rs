@@ -10,7 +10,7 @@ use crate::{event::Names, kernel::btf::Btf};
 
 /// The enumerators of a kernel's BTF; those of modules are not in it.
 #[derive(Debug)]
-pub struct KernelConstants<'b> {
+pub(super) struct KernelConstants<'b> {
     btf: &'b Btf,
     /// Read when the first one is asked for: most systems' formats have none. `None` for a name of several
     /// values.
@@ -19,7 +19,7 @@ pub struct KernelConstants<'b> {
 
 impl<'b> KernelConstants<'b> {
     /// Those of `btf`.
-    pub fn new(btf: &'b Btf) -> Self {
+    pub(super) fn new(btf: &'b Btf) -> Self {
         Self { btf, values: OnceCell::new() }
     }
 

@@ -7,10 +7,14 @@ use std::{
 
 use agent_ebpf::{EventSlot, slot_flags};
 
-use super::{CaptureEvent, CaptureProbe, EventFilter};
+use super::{
+    PlanError, Why,
+    rules::{EventRule, Rules},
+};
 use crate::{
+    capture::{CaptureEvent, CaptureProbe, EventFilter},
     compile::{
-        context::{self, Contexts, Placed, TooLong},
+        context::{self, Placed, TooLong},
         fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch, StringLimit, strings},
         filter::{Facts, Program, Uncompiled, constant},
         plan::{ProbeEvent, ProbePlan},
@@ -18,7 +22,7 @@ use crate::{
     },
     event::{
         Format, FormatError, Names,
-        filter::{Filter, FilterError, ResolveOptions, program::Test},
+        filter::{Filter, ResolveOptions, program::Test},
         name_and_id,
         record::Machine,
         resolve_names,
@@ -27,7 +31,7 @@ use crate::{
     },
     kernel::{
         events::{EventName, Selection},
-        tracefs::{EventFormat, Tracefs, TracefsError},
+        tracefs::{EventFormat, Tracefs},
     },
 };
 
@@ -77,74 +81,49 @@ pub enum UnusableFormat {
     NotFast(String),
 }
 
-/// What is wanted of the events that a rule of the selection adds.
-#[derive(Clone, Debug, Default)]
-pub struct EventRule {
-    /// Which of their records.
-    pub filter: Option<Filter>,
-    /// One of so many on each CPU.
-    pub sample: Option<u32>,
-    /// At most so many of each event in a second.
-    pub rate: Option<u32>,
-    /// What they carry beside their own fields.
-    pub contexts: Contexts,
-}
-
-/// Why there is no plan.
-#[derive(Debug, thiserror::Error)]
-pub enum PlanError {
-    /// tracefs.
-    #[error(transparent)]
-    Tracefs(#[from] TracefsError),
-    /// A filter that fits none of its events.
-    #[error("-f: {0}")]
-    Filter(#[from] FilterError),
-}
-
 impl EventPlan {
     /// Reads the formats of the selected events and of everything else in their systems, or in every system
-    /// if `all_formats`. `wanted` has an entry for each rule of the selection; of several rules that add an
-    /// event, the last one says what is wanted of it. `required` says whether an event was asked for by its
-    /// name.
-    pub fn make(
+    /// if `all_formats`. The selection is that of the rules of `wanted`; of several that add an event, the
+    /// last one says what is wanted of it.
+    pub(super) fn make(
         tracefs: &Tracefs,
         selection: &Selection,
         all_formats: bool,
         mut lanes: Lanes<'_>,
         wanted: Wanted<'_>,
-        required: impl Fn(&EventName) -> bool,
     ) -> Result<Self, PlanError> {
         let mut systems: BTreeMap<&str, Vec<EventName>> = BTreeMap::new();
         for event in &selection.events {
             systems.entry(event.name.system()).or_default();
         }
-        let all = if all_formats { tracefs.event_names()? } else { Vec::new() };
+        let all = if all_formats { tracefs.event_names().map_err(PlanError::whole)? } else { Vec::new() };
         for name in all.iter().filter(|name| !name.is_ftrace_internal()) {
             systems.entry(name.system()).or_default().push(name.clone());
         }
         let mut read = Vec::new();
         for (system, names) in systems {
-            let names = if names.is_empty() { tracefs.events_of_system(system)? } else { names };
-            read.push((system, tracefs.event_formats(&names)?));
+            let names = if names.is_empty() {
+                tracefs.events_of_system(system).map_err(PlanError::whole)?
+            } else {
+                names
+            };
+            read.push((system, tracefs.event_formats(&names).map_err(PlanError::whole)?));
         }
-        let rule_of = |format: &EventFormat| {
-            let found = selection.events.binary_search_by(|event| event.name.cmp(&format.name)).ok()?;
-            selection.events[found].rules.last().copied()
-        };
-        let chosen: Vec<(&EventFormat, usize)> = read
-            .iter()
-            .flat_map(|(_, formats)| formats)
-            .filter_map(|format| Some((format, rule_of(format)?)))
-            .collect();
+        let formats = read.iter().flat_map(|(_, formats)| formats);
+        let chosen: Vec<Chosen<'_>> =
+            formats.filter_map(|format| Chosen::find(format, selection, wanted.rules)).collect();
         let tests = resolve(&chosen, wanted.rules)?;
         let mut plan = Self::default();
         let mut extended = BTreeMap::new();
-        let plain = EventRule::default();
-        for (format, rule) in chosen {
-            let rule = wanted.rules.get(rule).unwrap_or(&plain);
-            let test = tests.get(&format.name);
-            let text = plan.add(format, (rule, test), wanted, required(&format.name), &mut lanes);
-            extended.extend(text.map(|text| (format.name.clone(), text)));
+        for Chosen { format, rule, named_by } in chosen {
+            let (_, _, asked) = wanted.rules.selecting(rule);
+            match plan.add(format, (asked, tests.get(&format.name)), wanted, named_by.is_some(), &mut lanes) {
+                Ok(text) => extended.extend(text.map(|text| (format.name.clone(), text))),
+                Err(reason) => match named_by {
+                    Some(place) => return Err(unusable(wanted.rules, place, &format.name, reason)),
+                    None => plan.unusable.push((format.name.clone(), reason)),
+                },
+            }
         }
         for (system, formats) in read {
             let stored = |format: EventFormat| {
@@ -162,7 +141,7 @@ impl EventPlan {
 
     /// Adds a probe: its events get ids, and their formats go where those of their systems are. `rule` is
     /// what is wanted of it; its filter is part of its programs.
-    pub fn add_probe(&mut self, probe: ProbePlan, rule: &EventRule) -> Result<(), NameTaken> {
+    pub(super) fn add_probe(&mut self, probe: ProbePlan, rule: &EventRule) -> Result<(), NameTaken> {
         let first_slot = self.events.len() as u32;
         let mut first_name = None;
         let slot_flags = probe.slot_flags;
@@ -215,7 +194,7 @@ impl EventPlan {
     }
 
     /// Whether there is an event of this name, or only its format.
-    pub fn has_event(&self, system: &str, name: &str) -> bool {
+    pub(super) fn has_event(&self, system: &str, name: &str) -> bool {
         let formats =
             self.systems.iter().filter(|(known, _)| known == system).flat_map(|(_, formats)| formats);
         formats.filter_map(|text| name_and_id(text)).any(|(known, _)| known == name)
@@ -229,7 +208,7 @@ impl EventPlan {
     }
 
     /// An id that no event of the file has: the next own event's.
-    pub fn free_id(&self) -> u16 {
+    pub(super) fn free_id(&self) -> u16 {
         let formats = self.systems.iter().flat_map(|(_, formats)| formats);
         let taken: BTreeSet<u32> = formats.filter_map(|text| name_and_id(text)).map(|(_, id)| id).collect();
         (FIRST_ID..u16::MAX).find(|&id| !taken.contains(&id.into())).unwrap_or(u16::MAX)
@@ -244,72 +223,72 @@ impl EventPlan {
         Wanted { facts, strings, .. }: Wanted<'_>,
         required: bool,
         lanes: &mut Lanes<'_>,
-    ) -> Option<String> {
+    ) -> Result<Option<String>, UnusableFormat> {
         let name = &format.name;
         let mut extended = None;
-        let planned = Format::parse(&format.text).map_err(UnusableFormat::from).and_then(|parsed| {
-            let mut slot = plan_slot(name.system(), name.name(), &parsed)?;
-            slot.sample = rule.sample.unwrap_or(0);
-            slot.rate = rule.rate.unwrap_or(0);
-            let text = || rule.filter.as_ref().map_or("", Filter::text).to_owned();
-            // A filter that always holds is none.
-            let test = test.filter(|test| constant(test) != Some(true));
-            if let Some(test) = test
-                && constant(test) == Some(false)
-            {
-                return Err(UnusableFormat::NeverHolds(text()));
-            }
-            let filter = test
-                .map(|test| Program::compile(test, parsed.id, facts))
-                .transpose()?
-                .map(|program| EventFilter { text: text(), program });
-            let mut own = None;
-            let mut recorded = None;
-            let contexts = rule.contexts.place(contexts_at(&slot), true, facts);
-            if !rule.contexts.is_empty() {
-                let text = contexts.extend_text(&format.text);
-                recorded = Some(Format::parse(&text)?);
+        let parsed = Format::parse(&format.text)?;
+        let mut slot = plan_slot(name.system(), name.name(), &parsed)?;
+        slot.sample = rule.sample.unwrap_or(0);
+        slot.rate = rule.rate.unwrap_or(0);
+        let text = || rule.filter.as_ref().map_or("", Filter::text).to_owned();
+        // A filter that always holds is none.
+        let test = test.filter(|test| constant(test) != Some(true));
+        if let Some(test) = test
+            && constant(test) == Some(false)
+        {
+            return Err(UnusableFormat::NeverHolds(text()));
+        }
+        let filter = test
+            .map(|test| Program::compile(test, parsed.id, facts))
+            .transpose()?
+            .map(|program| EventFilter { text: text(), program });
+        let mut own = None;
+        let mut recorded = None;
+        let contexts = rule.contexts.place(contexts_at(&slot), true, facts);
+        if !rule.contexts.is_empty() {
+            let text = contexts.extend_text(&format.text);
+            recorded = Some(Format::parse(&text)?);
+            extended = Some(text);
+            let filter = filter.as_ref().map(|filter| &filter.program);
+            own = Some(context::program(name.name(), &slot, &contexts, filter)?);
+        }
+        let mut chosen = None;
+        if name.system() == "syscalls"
+            && !strings.is_off()
+            && test.is_none()
+            && own.is_none()
+            && let Some(text) = strings::extend_text(name.name(), &format.text, &parsed)
+        {
+            let with_strings = Format::parse(&text)?;
+            let (lane, note) = lanes.choose(name, &with_strings, None, &contexts)?;
+            if let Lane::Fast(_) = lane {
+                // Should the kernel refuse the program, the generic lane leaves the copies empty.
+                slot = EventSlot {
+                    sample: slot.sample,
+                    rate: slot.rate,
+                    ..plan_slot(name.system(), name.name(), &with_strings)?
+                };
                 extended = Some(text);
-                let filter = filter.as_ref().map(|filter| &filter.program);
-                own = Some(context::program(name.name(), &slot, &contexts, filter)?);
-            }
-            let mut chosen = None;
-            if name.system() == "syscalls"
-                && !strings.is_off()
-                && test.is_none()
-                && own.is_none()
-                && let Some(text) = strings::extend_text(name.name(), &format.text, &parsed)
-            {
-                let with_strings = Format::parse(&text)?;
-                let (lane, note) = lanes.choose(name, &with_strings, None, &contexts)?;
-                if let Lane::Fast(_) = lane {
-                    // Should the kernel refuse the program, the generic lane leaves the copies empty.
-                    slot = EventSlot {
-                        sample: slot.sample,
-                        rate: slot.rate,
-                        ..plan_slot(name.system(), name.name(), &with_strings)?
-                    };
-                    extended = Some(text);
-                    chosen = Some((lane, note));
-                }
-            }
-            let recorded = recorded.as_ref().unwrap_or(&parsed);
-            let (lane, lane_note) = match chosen {
-                Some(chosen) => chosen,
-                None => lanes.choose(name, recorded, test.map(|test| (test, facts)), &contexts)?,
-            };
-            let (name, prints_symbols) = (name.to_string(), parsed.prints_symbols());
-            let only_fast = lanes.choice == LaneChoice::Fast;
-            Ok(CaptureEvent { name, slot, prints_symbols, required, lane, lane_note, only_fast, filter, own })
-        });
-        match planned {
-            Ok(event) => self.events.push(event),
-            Err(reason) => {
-                extended = None;
-                self.unusable.push((name.clone(), reason));
+                chosen = Some((lane, note));
             }
         }
-        extended
+        let recorded = recorded.as_ref().unwrap_or(&parsed);
+        let (lane, lane_note) = match chosen {
+            Some(chosen) => chosen,
+            None => lanes.choose(name, recorded, test.map(|test| (test, facts)), &contexts)?,
+        };
+        self.events.push(CaptureEvent {
+            name: name.to_string(),
+            slot,
+            prints_symbols: parsed.prints_symbols(),
+            required,
+            lane,
+            lane_note,
+            only_fast: lanes.choice == LaneChoice::Fast,
+            filter,
+            own,
+        });
+        Ok(extended)
     }
 }
 
@@ -322,9 +301,9 @@ fn contexts_at(slot: &EventSlot) -> u32 {
 
 /// What is wanted of the events of a selection.
 #[derive(Clone, Copy)]
-pub struct Wanted<'a> {
+pub(super) struct Wanted<'a> {
     /// By rule.
-    pub rules: &'a [EventRule],
+    pub rules: &'a Rules<'a>,
     /// What filters need to know.
     pub facts: &'a Facts,
     /// The values of names in formats, which are stored with these.
@@ -333,17 +312,38 @@ pub struct Wanted<'a> {
     pub strings: StringLimit,
 }
 
+/// An event of the selection.
+struct Chosen<'a> {
+    format: &'a EventFormat,
+    /// The rule that says what is wanted of it, by its place in the selection.
+    rule: usize,
+    /// A rule that names it.
+    named_by: Option<usize>,
+}
+
+impl<'a> Chosen<'a> {
+    fn find(format: &'a EventFormat, selection: &Selection, rules: &Rules<'_>) -> Option<Self> {
+        let found = selection.events.binary_search_by(|event| event.name.cmp(&format.name)).ok()?;
+        let chosen_by = &selection.events[found].rules;
+        let named_by = rules.naming(chosen_by, &format.name);
+        Some(Self { format, rule: *chosen_by.last()?, named_by })
+    }
+}
+
+fn unusable(rules: &Rules<'_>, place: usize, name: &EventName, reason: UnusableFormat) -> PlanError {
+    let (number, spec, _) = rules.selecting(place);
+    rules.at.rule(number, spec, Why::Unusable { name: name.clone(), reason })
+}
+
 /// Makes each filter for its events, together: a field has to be in one of them.
-fn resolve(
-    chosen: &[(&EventFormat, usize)],
-    rules: &[EventRule],
-) -> Result<BTreeMap<EventName, Test>, FilterError> {
+fn resolve(chosen: &[Chosen<'_>], rules: &Rules<'_>) -> Result<BTreeMap<EventName, Test>, PlanError> {
     let mut tests = BTreeMap::new();
-    for (place, rule) in rules.iter().enumerate() {
+    for place in 0..rules.selections() {
+        let (number, _, rule) = rules.selecting(place);
         let Some(filter) = &rule.filter else { continue };
         let mut table = EventTable::new(Machine::default());
         let mut names = BTreeMap::new();
-        for (format, _) in chosen.iter().filter(|(_, rule)| *rule == place) {
+        for Chosen { format, .. } in chosen.iter().filter(|chosen| chosen.rule == place) {
             // What cannot be read is reported with the event.
             if let Ok(printer) = table.add(format.name.system(), &format.text, &NoNames) {
                 names.insert(printer.format().id, &format.name);
@@ -352,7 +352,9 @@ fn resolve(
         if table.is_empty() {
             continue;
         }
-        let resolved = filter.resolve(&table, ResolveOptions { unknown_fields: false, live: true })?;
+        let resolved = filter
+            .resolve(&table, ResolveOptions { unknown_fields: false, live: true })
+            .map_err(|error| rules.at.of_rule(number, "filter", error))?;
         for (id, name) in names {
             if let Some(test) = resolved.test(id) {
                 tests.insert(name.clone(), test.clone());
@@ -364,7 +366,7 @@ fn resolve(
 
 /// Which lane events may take.
 #[derive(Debug)]
-pub struct Lanes<'a> {
+pub(super) struct Lanes<'a> {
     /// What is wanted.
     pub choice: LaneChoice,
     /// The fast lane, or why there is none.
@@ -372,11 +374,6 @@ pub struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
-    /// Everything in the generic lane.
-    pub fn generic() -> Self {
-        Self { choice: LaneChoice::Generic, fast: Err(String::new()) }
-    }
-
     /// An event's lane, and why it is not the fast one where that is worth knowing.
     fn choose(
         &mut self,

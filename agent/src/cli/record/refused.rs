@@ -1,0 +1,88 @@
+//! What to say when a recording cannot be planned: in the words of the options where they said what to record.
+
+use super::super::{CliError, error::of_probe, exit::ExitCode};
+use crate::{
+    compile::typed::TypedError,
+    kernel::events::SelectError,
+    plan::{PlanError, Why},
+    spec::Field,
+};
+
+/// Why there is no plan, for the user.
+#[derive(Debug)]
+pub struct Refused {
+    error: PlanError,
+    /// Whether options said what to record, rather than a file.
+    by_options: bool,
+}
+
+impl Refused {
+    pub(super) fn error(PlanError { at, why }: PlanError, by_options: bool) -> CliError {
+        // These have words of their own, wherever they come from.
+        match *why {
+            Why::Tracefs(source) => CliError::Tracefs { source },
+            Why::Output(error) => CliError::Output(error.to_string()),
+            why => CliError::Plan(Self { error: PlanError { at, why: Box::new(why) }, by_options }),
+        }
+    }
+
+    pub(in crate::cli) fn exit_code(&self) -> ExitCode {
+        match &*self.error.why {
+            Why::Select(SelectError::Malformed { .. }) => ExitCode::Usage,
+            Why::Select(_) => ExitCode::NoSuchEvent,
+            Why::Probe(error) => of_probe(error),
+            Why::Typed(TypedError::NoTrampolines) => ExitCode::Unsupported,
+            Why::Unsupported(_) | Why::Stack(_) | Why::Context(_) => ExitCode::Unsupported,
+            Why::Tracefs(_) => ExitCode::Unsupported,
+            Why::Output(_) => ExitCode::OutputNotWritable,
+            Why::Wrong(_)
+            | Why::Unusable { .. }
+            | Why::Filter(_)
+            | Why::Cgroup(_)
+            | Why::Typed(_)
+            | Why::NameTaken(_) => ExitCode::Usage,
+        }
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let PlanError { at, why } = &self.error;
+        let option = if self.by_options { option(at, why) } else { Some(at.to_string()) };
+        match option {
+            Some(option) => write!(f, "{option}: {why}"),
+            None => why.fmt(f),
+        }
+    }
+}
+
+/// The option that a field is from; `None` where the reason says all.
+fn option(at: &Field, why: &Why) -> Option<String> {
+    let of_probe = |kind: &str| format!("--{}", kind.replace('_', "-"));
+    let name = match at {
+        Field::Rule { kind: "events" | "exclude", .. } => return None,
+        // The reason quotes the text.
+        Field::Rule { kind, .. } if matches!(why, Why::Probe(_)) => return Some(of_probe(kind)),
+        Field::Rule { kind, text, .. } => return Some(format!("{} '{text}'", of_probe(kind))),
+        Field::OfRule { name, .. }
+        | Field::OfChannel { name, .. }
+        | Field::Scope(name)
+        | Field::Limits(name)
+        | Field::File(name) => *name,
+        Field::Whole => return None,
+    };
+    Some(match name {
+        "filter" => "-f".to_owned(),
+        "contexts" => "--context".to_owned(),
+        "pids" => "-P".to_owned(),
+        "only_command" => "-F".to_owned(),
+        "children" => "-c".to_owned(),
+        "cpus" => "-M".to_owned(),
+        "ring_bytes" => "-b".to_owned(),
+        "kernel_stacks" => "--kernel-stack".to_owned(),
+        "user_stacks" => "--user-stack".to_owned(),
+        // What options with a list say of one value.
+        "cgroups" | "containers" | "exclude_pids" | "exclude_cgroups" => of_probe(name.trim_end_matches('s')),
+        _ => return None,
+    })
+}

@@ -1,0 +1,369 @@
+//! From the options of `record` to a specification, and what to say of one in the words of the options.
+
+use std::{fs::File, io::Read as _, path::Path};
+
+use clap::{ArgMatches, parser::ValueSource};
+
+use super::{
+    super::{CliError, substitutes},
+    RecordArgs,
+    wanted::indices,
+};
+use crate::{
+    kernel::cpus::{CpuSet, Cpus},
+    spec::{ChannelSpec, FileSpec, Kallsyms, LimitSpec, RecordingSpec, RuleSpec, ScopeSpec, What},
+};
+
+/// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
+/// replaces what it says.
+const BESIDE_SPEC: [&str; 6] = ["spec", "print_spec", "quiet", "command", "output", "duration"];
+/// The longest file that is read as a specification.
+const FILE_MAX: u64 = 16 << 20;
+
+/// When the kernel's symbols are stored.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KallsymsMode {
+    /// When a recorded event prints a symbol.
+    Auto,
+    /// Always.
+    Full,
+    /// Never.
+    None,
+}
+
+impl From<KallsymsMode> for Kallsyms {
+    fn from(mode: KallsymsMode) -> Self {
+        match mode {
+            KallsymsMode::Auto => Self::Auto,
+            KallsymsMode::Full => Self::Full,
+            KallsymsMode::None => Self::None,
+        }
+    }
+}
+
+/// What is to be recorded: as the options say, or as the file of --spec does.
+pub(super) fn make(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, CliError> {
+    check_command(args)?;
+    match &args.spec {
+        Some(path) => {
+            check_beside_spec(matches)?;
+            let mut spec = read(path)?;
+            if was_given(matches, "output") {
+                spec.file.path.clone_from(&args.output);
+            }
+            if let Some(duration) = args.duration {
+                spec.limits.duration_ns = Some(nanoseconds(duration));
+            }
+            if spec.scope.only_command && args.command.is_empty() && !args.print_spec {
+                return Err(CliError::Usage(format!(
+                    "{}: scope.only_command records only the command, but there is no command; add it at the end",
+                    path.display()
+                )));
+            }
+            Ok(spec)
+        }
+        None => of_options(args, matches),
+    }
+}
+
+fn read(path: &Path) -> Result<RecordingSpec, CliError> {
+    let wrong =
+        |error: &dyn std::fmt::Display| CliError::Usage(format!("--spec {}: {error}", path.display()));
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut text))
+        .map_err(|error| wrong(&error))?;
+    RecordingSpec::from_json(&text).map_err(|error| wrong(&error))
+}
+
+/// The specification that the options are short for.
+fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, CliError> {
+    let rules = rules(args, matches)?;
+    check_options(args)?;
+    let mut scope = ScopeSpec {
+        pids: args.pids.clone(),
+        only_command: args.only_command,
+        children: args.children,
+        cpus: args.cpu_mask.as_deref().map(cpus).transpose()?,
+        own_threads: args.with_self,
+        ..ScopeSpec::default()
+    };
+    args.scope.put_into(&mut scope);
+    let mut channel = ChannelSpec {
+        rules,
+        ignore_unknown: args.ignore_unknown,
+        strings: args.strings,
+        lane: args.lane,
+        ring_bytes: args.ring_kb.saturating_mul(1024),
+        overwrite: args.overwrite,
+        poll_ns: args.poll_us.map(|us| us.saturating_mul(1000)),
+        keep_bytes: args.max_kb.map(|kb| kb.saturating_mul(1024)),
+        ..ChannelSpec::default()
+    };
+    args.stacks.put_into(&mut channel);
+    Ok(RecordingSpec {
+        channels: vec![channel],
+        scope,
+        limits: LimitSpec { duration_ns: args.duration.map(nanoseconds), max_lost: args.max_loss },
+        file: FileSpec {
+            path: args.output.clone(),
+            compression: args.compression,
+            clock: args.clock,
+            date: args.date,
+            all_formats: args.all_formats,
+            kallsyms: args.kallsyms.into(),
+            proc_map: args.proc_map,
+        },
+        ..RecordingSpec::default()
+    })
+}
+
+/// At most 584 years, which is what the options take.
+fn nanoseconds(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn was_given(matches: &ArgMatches, option: &str) -> bool {
+    matches.value_source(option) == Some(ValueSource::CommandLine)
+}
+
+fn check_beside_spec(matches: &ArgMatches) -> Result<(), CliError> {
+    let given = |id: &&clap::Id| was_given(matches, id.as_str()) && !BESIDE_SPEC.contains(&id.as_str());
+    let Some(id) = matches.ids().find(given) else { return Ok(()) };
+    Err(CliError::Usage(format!(
+        "--spec FILE says what is recorded, so {} cannot be added; change the file, or print a new one with --print-spec \
+         (beside --spec there can be -q, -o, --duration and COMMAND)",
+        option_name(id.as_str())
+    )))
+}
+
+/// How the option of an id is written.
+fn option_name(id: &str) -> String {
+    let command = <RecordArgs as clap::Args>::augment_args(clap::Command::new("record"));
+    let argument = command.get_arguments().find(|argument| argument.get_id() == id);
+    match argument.map(|argument| (argument.get_long(), argument.get_short())) {
+        Some((Some(long), _)) => format!("--{long}"),
+        Some((None, Some(short))) => format!("-{short}"),
+        _ => id.to_owned(),
+    }
+}
+
+/// The command's own options are left alone, so that a misspelt one of ours looks like a command.
+fn check_command(args: &RecordArgs) -> Result<(), CliError> {
+    let Some(option) =
+        args.command.first().and_then(|word| word.to_str()).filter(|word| word.starts_with('-'))
+    else {
+        return Ok(());
+    };
+    let instead = substitutes::of("record", option)
+        .map_or_else(|| "see `tracer-agent record --help`".to_owned(), |text| format!("instead: {text}"));
+    Err(CliError::Usage(format!(
+        "there is no option {option}; {instead} (a command of that name is run as ./{option})"
+    )))
+}
+
+/// What the parser cannot tell, in the words of the options.
+fn check_options(args: &RecordArgs) -> Result<(), CliError> {
+    let problem = if args.only_command && args.command.is_empty() && !args.print_spec {
+        "-F records only the command, but there is no command"
+    } else if args.children && !args.only_command && args.pids.is_empty() {
+        "-c follows the children of -P or -F; without one of them everything is recorded anyway"
+    } else if args.ring_kb == 0 {
+        "-b 0 leaves no room for events; the smallest ring is -b 8"
+    } else if args.poll_us == Some(0) {
+        "-s 0 would poll the rings without a pause; use 1 or more"
+    } else if args.max_kb.is_some_and(|kb| kb < 128) {
+        "-m keeps two halves of at least 64 KB for each CPU; use 128 or more"
+    } else if args.overwrite && args.max_kb.is_some() {
+        "--overwrite keeps the newest -b KB in memory, -m the newest KB on disk: use one of them"
+    } else if args.output.as_os_str() == "-" {
+        "a trace.dat cannot be written to a pipe, because its header points to parts that are written last; use -o FILE"
+    } else {
+        return Ok(());
+    };
+    Err(CliError::Usage(problem.to_owned()))
+}
+
+/// The rules in the order of the command line: every -e after the first -v excludes.
+fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<RuleSpec>, CliError> {
+    let negated_from = indices(matches, "exclude").filter(|_| args.exclude > 0).min();
+    let mut placed: Vec<(usize, RuleSpec)> = Vec::new();
+    for (selector, place) in args.events.iter().cloned().zip(indices(matches, "events")) {
+        let excludes = negated_from.is_some_and(|first| place > first);
+        let what = if excludes { What::Exclude(selector) } else { What::Events(selector) };
+        placed.push((place, RuleSpec::new(what)));
+    }
+    if !placed.is_empty() && placed.iter().all(|(_, rule)| matches!(rule.what, What::Exclude(_))) {
+        return Err(CliError::Usage("-v precedes every -e, so no event is left to record".to_owned()));
+    }
+    placed.extend(
+        args.probes.selections(matches).into_iter().map(|(place, what)| (place, RuleSpec::new(what))),
+    );
+    if placed.is_empty() {
+        return Err(CliError::Usage(
+            "no event to record: name one with -e, such as -e sched:sched_switch; `tracer-agent list` shows all of them"
+                .to_owned(),
+        ));
+    }
+    placed.sort_by_key(|(place, _)| *place);
+    args.wanted.put_into(&mut placed, matches)?;
+    Ok(placed.into_iter().map(|(_, rule)| rule).collect())
+}
+
+/// The CPUs of -M.
+fn cpus(mask: &str) -> Result<CpuSet, CliError> {
+    let known = Cpus::read().map_err(CliError::kernel)?;
+    let wanted = CpuSet::parse_argument(mask, &known.possible)
+        .map_err(|error| CliError::Usage(format!("-M {mask}: {error}{}", mask_hint(mask))))?;
+    let is_there = |cpu| known.present.contains(cpu) || known.online.contains(cpu);
+    if !wanted.iter().any(is_there) {
+        return Err(CliError::Usage(format!(
+            "-M {mask} has no CPU that is present; present are {}, online {}{}",
+            known.present,
+            known.online,
+            mask_hint(mask)
+        )));
+    }
+    Ok(wanted)
+}
+
+/// What a number means that may have been meant as a CPU.
+fn mask_hint(mask: &str) -> String {
+    match CpuSet::parse_hex(mask) {
+        // Nobody takes a longer one for the number of a CPU.
+        Ok(cpus) if mask.len() <= 4 && mask.bytes().all(|byte| byte.is_ascii_digit()) => {
+            let of = if cpus.is_empty() { "no CPU".to_owned() } else { format!("CPU {cpus}") };
+            format!("; {mask} is the hexadecimal mask of {of}: for CPU {mask} write {mask}-{mask}")
+        }
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use clap::{Args as _, Command, FromArgMatches as _};
+
+    use super::*;
+
+    /// Every option, with something to say.
+    const OPTIONS: [&[&str]; 45] = [
+        &["-e", "irq"],
+        &["-v", "-e", "sched_wakeup"],
+        &["-i"],
+        &["-f", "next_pid == 1"],
+        &["--sample", "1/10"],
+        &["--rate", "5k/s"],
+        &["--context", "uid,perf:cpu:cycles"],
+        &["--strings", "9"],
+        &["--lane", "fast"],
+        &["--kprobe", "vfs_read"],
+        &["--kretprobe", "vfs_read $retval"],
+        &["--fentry", "vfs_read count"],
+        &["--fexit", "vfs_read"],
+        &["--function", "vfs_*"],
+        &["--function-graph", "vfs_*"],
+        &["--function-graph", "a", "--max-graph-depth", "3"],
+        &["--function-graph", "a", "--graph-filter", "b"],
+        &["--function-graph", "a", "--graph-hooks", "kprobes"],
+        &["--uprobe", "libc.so.6:malloc"],
+        &["--uretprobe", "libc.so.6:malloc"],
+        &["--usdt", "libc.so.6:libc:*"],
+        &["-T"],
+        &["--kernel-stack=sched:*"],
+        &["--user-stack"],
+        &["-P", "1"],
+        &["-P", "1", "-c"],
+        &["-F", "true"],
+        &["--comm", "rust*"],
+        &["--uid", "7"],
+        &["--cgroup", "/a"],
+        &["--container", "b"],
+        &["--exclude-pid", "1"],
+        &["--exclude-comm", "c"],
+        &["--exclude-uid", "8"],
+        &["--exclude-cgroup", "/d"],
+        &["-M", "0-0"],
+        &["--self"],
+        &["-b", "1M"],
+        &["--overwrite"],
+        &["-s", "7"],
+        &["-o", "other.dat"],
+        &["-m", "128"],
+        &["--compression", "zstd:3"],
+        &["-C", "boot"],
+        &["--kallsyms", "full"],
+    ];
+    const MORE: [&[&str]; 5] =
+        [&["--date"], &["-a"], &["--proc-map"], &["--duration", "1.5s"], &["--max-loss", "9"]];
+    /// What is the default, or says nothing about the recording.
+    const SAY_NOTHING: [&str; 5] = ["quiet", "command", "no_self", "spec", "print_spec"];
+
+    fn command() -> Command {
+        RecordArgs::augment_args(Command::new("record"))
+    }
+
+    fn spec(args: &[&str]) -> (RecordingSpec, ArgMatches) {
+        let line = ["record", "-e", "sched"].iter().chain(args);
+        let matches = command().get_matches_from(line);
+        let args = RecordArgs::from_arg_matches(&matches).unwrap();
+        (make(&args, &matches).unwrap(), matches)
+    }
+
+    #[test]
+    fn every_option_is_part_of_the_specification() {
+        let (plain, _) = spec(&[]);
+        let mut seen = BTreeSet::new();
+        for args in OPTIONS.iter().chain(&MORE) {
+            let (spec, matches) = spec(args);
+            assert_ne!(spec, plain, "{args:?}");
+            let json = spec.to_json().unwrap();
+            assert_eq!(RecordingSpec::from_json(json.as_bytes()).unwrap(), spec, "{args:?}: {json}");
+            let given = matches.ids().filter(|id| was_given(&matches, id.as_str()));
+            seen.extend(given.map(|id| id.as_str().to_owned()));
+        }
+        let options = command();
+        let options = options.get_arguments().map(|option| option.get_id().as_str());
+        let missing: Vec<&str> =
+            options.filter(|id| !seen.contains(*id) && !SAY_NOTHING.contains(id)).collect();
+        assert!(missing.is_empty(), "not tried: {missing:?}");
+    }
+
+    #[test]
+    fn rules_are_in_the_order_of_the_options() {
+        let (spec, _) = spec(&[
+            "-f",
+            "a",
+            "--kprobe",
+            "b",
+            "-f",
+            "c",
+            "-f",
+            "d",
+            "-e",
+            "irq",
+            "--rate",
+            "5",
+            "--function-graph",
+            "x",
+            "-v",
+            "-e",
+            "e",
+        ]);
+        let rules: Vec<(String, Option<&str>)> = spec.channels[0]
+            .rules
+            .iter()
+            .map(|rule| (format!("{} {}", rule.what.kind(), rule.what.text()), rule.filter.as_deref()))
+            .collect();
+        let expected = [
+            ("events sched", Some("a")),
+            ("kprobe b", Some("(c) && (d)")),
+            ("events irq", None),
+            ("function_graph x", None),
+            ("exclude e", None),
+        ];
+        assert_eq!(rules, expected.map(|(rule, filter)| (rule.to_owned(), filter)));
+        assert_eq!(spec.channels[0].rules[2].rate, Some(5));
+    }
+}

@@ -1,0 +1,243 @@
+//! Options of `record` that say what is wanted: of the events, by filters, samples and rates; of threads, by
+//! what they are.
+
+use std::str::FromStr;
+
+use clap::{ArgMatches, Args};
+
+use super::super::CliError;
+use crate::{
+    compile::context::Context,
+    event::filter::{Dialect, Filter},
+    spec::{RuleSpec, ScopeSpec, What},
+};
+
+/// What is wanted of the events.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Filters (each applies to the -e or probe before it)")]
+pub struct WantedArgs {
+    /// Record only events that match FILTER; multiple filters are ANDed
+    #[arg(short = 'f', long = "filter", value_name = "FILTER")]
+    pub filters: Vec<String>,
+
+    /// Record every Nth event on each CPU: 1/N
+    #[arg(long = "sample", value_name = "1/N")]
+    pub samples: Vec<Sample>,
+
+    /// Record at most N of each event per second: 500/s, 10k/s
+    #[arg(long = "rate", value_name = "N/s")]
+    pub rates: Vec<Rate>,
+
+    /// Add fields to the events: pid, tid, ppid, comm, cgroup, uid, prio, perf:cpu:COUNTER
+    #[arg(long = "context", value_name = "LIST")]
+    pub contexts: Vec<ContextList>,
+}
+
+/// Which threads are recorded. Options of different kinds are ANDed, those of the same kind are ORed.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Tasks and CPUs")]
+pub struct ScopeArgs {
+    /// Record only threads whose name matches GLOB; repeatable
+    #[arg(long = "comm", value_name = "GLOB")]
+    pub comms: Vec<String>,
+
+    /// Record only threads of this user, a number or a name of /etc/passwd; repeatable
+    #[arg(long = "uid", value_name = "USER")]
+    pub uids: Vec<User>,
+
+    /// Record only threads in this control group (version 2) or below it; repeatable
+    #[arg(long = "cgroup", value_name = "PATH")]
+    pub cgroups: Vec<String>,
+
+    /// Record only this container of docker, podman, containerd or LXC, machine or systemd unit; repeatable
+    #[arg(long = "container", value_name = "ID|NAME")]
+    pub containers: Vec<String>,
+
+    /// Do not record this process; repeatable, or a list: 12,34
+    #[arg(long = "exclude-pid", value_name = "PID", value_delimiter = ',')]
+    pub exclude_pids: Vec<u32>,
+
+    /// Do not record threads whose name matches GLOB
+    #[arg(long = "exclude-comm", value_name = "GLOB")]
+    pub exclude_comms: Vec<String>,
+
+    /// Do not record threads of this user
+    #[arg(long = "exclude-uid", value_name = "USER")]
+    pub exclude_uids: Vec<User>,
+
+    /// Do not record threads in this control group or below it
+    #[arg(long = "exclude-cgroup", value_name = "PATH")]
+    pub exclude_cgroups: Vec<String>,
+}
+
+/// A user's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct User(u32);
+
+impl FromStr for User {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Ok(uid) = text.parse() {
+            return Ok(Self(uid));
+        }
+        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let mut lines = users.lines().map(|line| line.split(':'));
+        let found =
+            lines.find_map(|mut fields| (fields.next() == Some(text)).then(|| fields.nth(1)).flatten());
+        found
+            .and_then(|uid| uid.parse().ok())
+            .map(Self)
+            .ok_or_else(|| format!("/etc/passwd has no user {text}; give the number"))
+    }
+}
+
+impl ScopeArgs {
+    /// Puts them into a scope.
+    pub(super) fn put_into(&self, scope: &mut ScopeSpec) {
+        let Self {
+            comms,
+            uids,
+            cgroups,
+            containers,
+            exclude_pids,
+            exclude_comms,
+            exclude_uids,
+            exclude_cgroups,
+        } = self;
+        let numbers = |users: &[User]| users.iter().map(|user| user.0).collect();
+        scope.comms.clone_from(comms);
+        scope.uids = numbers(uids);
+        scope.cgroups.clone_from(cgroups);
+        scope.containers.clone_from(containers);
+        scope.exclude_pids.clone_from(exclude_pids);
+        scope.exclude_comms.clone_from(exclude_comms);
+        scope.exclude_uids = numbers(exclude_uids);
+        scope.exclude_cgroups.clone_from(exclude_cgroups);
+    }
+}
+
+/// Contexts that events carry.
+#[derive(Clone, Debug)]
+pub struct ContextList(Vec<Context>);
+
+impl FromStr for ContextList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// One of so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sample(u32);
+
+impl FromStr for Sample {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let of = text.trim().strip_prefix("1/").and_then(|of| of.trim().parse().ok()).filter(|of| *of != 0);
+        of.map(Self).ok_or_else(|| "expected 1/N, such as 1/100 for every hundredth event".to_owned())
+    }
+}
+
+/// So many in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate(u32);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.trim().strip_suffix("/s").unwrap_or(text.trim());
+        let (digits, scale) = match number.as_bytes().last() {
+            Some(b'k' | b'K') => (&number[..number.len() - 1], 1000),
+            Some(b'M') => (&number[..number.len() - 1], 1_000_000),
+            _ => (number, 1),
+        };
+        let rate = digits.parse::<u32>().ok().and_then(|digits| digits.checked_mul(scale));
+        rate.filter(|rate| *rate != 0)
+            .map(Self)
+            .ok_or_else(|| "expected a number of events per second, such as 500/s, 10k/s or 2M/s".to_owned())
+    }
+}
+
+impl WantedArgs {
+    /// Puts what is wanted into the rule before each of these options. The rules have their places on the
+    /// command line, and are in that order.
+    pub(super) fn put_into(
+        &self,
+        rules: &mut [(usize, RuleSpec)],
+        matches: &ArgMatches,
+    ) -> Result<(), CliError> {
+        let Self { filters, samples, rates, contexts } = self;
+        for (text, place) in filters.iter().zip(indices(matches, "filters")) {
+            let rule = rule_before(rules, place, "-f")?;
+            // By itself, so that a mistake is shown where it was made.
+            Filter::parse_expression(text, Dialect::Ftrace)
+                .map_err(|error| CliError::Usage(format!("-f: {error}")))?;
+            rule.filter = Some(match &rule.filter {
+                None => text.clone(),
+                Some(other) => format!("({other}) && ({text})"),
+            });
+        }
+        for (Sample(of), place) in samples.iter().zip(indices(matches, "samples")) {
+            rule_before(rules, place, "--sample")?.sample = Some(*of);
+        }
+        for (Rate(rate), place) in rates.iter().zip(indices(matches, "rates")) {
+            rule_before(rules, place, "--rate")?.rate = Some(*rate);
+        }
+        for (ContextList(contexts), place) in contexts.iter().zip(indices(matches, "contexts")) {
+            rule_before(rules, place, "--context")?.contexts.extend(contexts.iter().cloned());
+        }
+        Ok(())
+    }
+}
+
+/// The last rule before a place.
+fn rule_before<'r>(
+    rules: &'r mut [(usize, RuleSpec)],
+    place: usize,
+    option: &str,
+) -> Result<&'r mut RuleSpec, CliError> {
+    let found = rules.iter_mut().rfind(|(at, _)| *at < place).map(|(_, rule)| rule);
+    let rule = found.ok_or_else(|| {
+        CliError::Usage(format!("{option} applies to the -e or probe before it, and there is none before it"))
+    })?;
+    if rule.what.is_tracer() {
+        return Err(CliError::Usage(format!(
+            "{option} applies to the events of an -e or of a probe, not to the records of a function tracer, which belong together"
+        )));
+    }
+    if let What::Exclude(selector) = &rule.what {
+        return Err(CliError::Usage(format!(
+            "{option} applies to the -e before it, but the events of -e {selector} are excluded by -v"
+        )));
+    }
+    Ok(rule)
+}
+
+/// Where an option stands on the command line, each time.
+pub(super) fn indices<'m>(matches: &'m ArgMatches, option: &str) -> impl Iterator<Item = usize> + use<'m> {
+    matches.indices_of(option).into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_and_rates() {
+        assert_eq!("1/100".parse(), Ok(Sample(100)));
+        for bad in ["", "100", "2/3", "1/0", "1/-1", "1/x"] {
+            assert!(bad.parse::<Sample>().is_err(), "{bad}");
+        }
+        for (text, rate) in [("500/s", 500), ("10k/s", 10_000), ("2M/s", 2_000_000), ("7", 7)] {
+            assert_eq!(text.parse(), Ok(Rate(rate)));
+        }
+        for bad in ["", "k", "0/s", "-1/s", "1/m", "1.5k/s", "9999999k/s"] {
+            assert!(bad.parse::<Rate>().is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! From a [specification](crate::spec) to what a capture does on this kernel.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `rules` | what is wanted of events |
+//! | `events` | which events, and the formats to store |
+//! | `probes` | probes and tracers |
+//! | `stacks` | stacks that follow events |
+//! | `scope` | whose events |
+//! | `buffers` | rings and their CPUs |
+//! | `constants` | what names in formats stand for |
+//! | `error` | why there is no plan |
+
+mod buffers;
+mod constants;
+mod error;
+mod events;
+mod probes;
+mod rules;
+mod scope;
+mod stacks;
+
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+
+pub use error::{PlanError, Why};
+pub use events::{EventPlan, NameTaken, UnusableFormat};
+pub use stacks::StackError;
+
+use self::{
+    constants::KernelConstants,
+    error::InChannel,
+    events::{Lanes, Wanted},
+    probes::Probes,
+    rules::Rules,
+};
+use crate::{
+    attach::KernelLayout,
+    capture::{CaptureOptions, Manifest, Symbols},
+    compile::{context::Counters, fast::FastLane, filter::Facts},
+    event::{Names, NoNames},
+    kernel::{
+        btf::{Btf, BtfError},
+        cpus::Cpus,
+        events::Catalogue,
+        tracefs::Tracefs,
+    },
+    output::Output,
+    spec::{ChannelSpec, FileSpec, Kallsyms, RecordingSpec, ScopeSpec},
+};
+
+/// A recording that is ready to start.
+#[derive(Debug)]
+pub struct Plan {
+    /// What the capture does.
+    pub options: CaptureOptions,
+    /// The processes of [`ScopeSpec::pids`], as pidfds: when all of them have ended, nothing more comes.
+    pub followed: Vec<OwnedFd>,
+    /// What the user should know: events that are left out, and what the file will lack.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Plans a recording on the running kernel.
+    ///
+    /// # Errors
+    /// The specification contradicts itself, names what this kernel does not have, or asks for what it or
+    /// this process cannot do.
+    pub fn make(spec: &RecordingSpec) -> Result<Self, PlanError> {
+        spec.check()?;
+        let RecordingSpec { version: _, channels, scope, limits: _, file } = spec;
+        let [channel] = &channels[..] else {
+            // `check` lets nothing else through.
+            return Err(PlanError::whole("recordings have one channel"));
+        };
+        let output = Output::at(&file.path).map_err(|error| PlanError::file("path", error))?;
+        let followed = scope::open_processes(scope)?;
+        let sees_kernel_pids = scope::check_pid_namespace(scope)?;
+        let ring_pages = buffers::ring_pages(InChannel(0), channel.ring_bytes)?;
+        let cpus = Cpus::read().map_err(|error| PlanError::whole(Why::Unsupported(error.to_string())))?;
+        let mut notes = Vec::new();
+        let chosen = buffers::choose_cpus(scope.cpus.as_ref(), &cpus, &mut notes)?;
+        let tasks = scope::task_filter(scope);
+        let traits = scope::traits(scope)?;
+
+        let possible_cpus = cpus.possible.highest().map_or(1, |highest| highest + 1);
+        let counters = Arc::new(Counters::new(cpus.online.iter().collect(), possible_cpus));
+        let tracefs = Tracefs::open().map_err(PlanError::whole)?;
+        let btf = Btf::of_kernel();
+        let kernel = Kernel { tracefs: &tracefs, btf: btf.as_ref(), counters: &counters };
+        let events = kernel.events_of(channel, file, &mut notes)?;
+        let layout = match &btf {
+            Ok(btf) => KernelLayout::from_btf(btf),
+            Err(error) => {
+                without_btf(scope, error, &mut notes)?;
+                KernelLayout::default()
+            }
+        };
+        let symbols = symbols(file.kallsyms, &events, &mut notes);
+        let mut manifest = Manifest::of_kernel(&tracefs, file.clock, &output.path(), file.compression)
+            .map_err(PlanError::whole)?;
+        manifest.cpu_count = possible_cpus;
+        manifest.systems = events.systems;
+        manifest.wall_time = file.date;
+        if file.proc_map {
+            manifest.proc_maps = scope::process_maps(scope);
+        }
+        let options = CaptureOptions {
+            events: events.events,
+            probes: events.probes,
+            counters,
+            clock: file.clock,
+            cpus: chosen.iter().collect(),
+            possible_cpus: manifest.cpu_count,
+            ring_pages,
+            overwrite: channel.overwrite,
+            tasks,
+            scope: traits,
+            // Elsewhere our id is another process's.
+            exclude_self: !scope.own_threads && sees_kernel_pids,
+            poll_interval: channel.poll_ns.map(Duration::from_nanos),
+            cap: channel.keep_bytes,
+            layout,
+            hooks: events.hooks,
+            strings: channel.strings,
+            symbols,
+            output,
+            manifest,
+        };
+        Ok(Self { options, followed, notes })
+    }
+}
+
+/// What plans of channels need of the running kernel.
+struct Kernel<'a> {
+    tracefs: &'a Tracefs,
+    btf: Result<&'a Btf, &'a BtfError>,
+    counters: &'a Arc<Counters>,
+}
+
+impl Kernel<'_> {
+    /// The events, probes and stacks of a channel.
+    fn events_of(
+        &self,
+        channel: &ChannelSpec,
+        file: &FileSpec,
+        notes: &mut Vec<String>,
+    ) -> Result<EventPlan, PlanError> {
+        let at = InChannel(0);
+        let facts = Facts::new(file.clock, self.btf.ok());
+        let rules = Rules::make(at, &channel.rules, (&facts, self.counters))?;
+        let constants = self.btf.map(KernelConstants::new);
+        let names: &dyn Names = constants.as_ref().map_or(&NoNames, |constants| constants);
+        let wanted = Wanted { rules: &rules, facts: &facts, names, strings: channel.strings };
+        let catalogue = Catalogue::read(self.tracefs).map_err(PlanError::whole)?;
+        let selection = catalogue
+            .select(&rules.selection(), channel.ignore_unknown)
+            .map_err(|error| at.field("rules", error))?;
+        let lanes = Lanes {
+            choice: channel.lane,
+            fast: match self.btf {
+                Ok(btf) => FastLane::new(btf).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            },
+        };
+        let mut events = EventPlan::make(self.tracefs, &selection, file.all_formats, lanes, wanted)?;
+        notes.extend(selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")));
+        note_unusable(&events, notes);
+        let probes = Probes { rules: &rules, facts: &facts, tracefs: self.tracefs, btf: self.btf };
+        notes.extend(probes.add_to(&mut events)?);
+        stacks::apply(channel, at, self.tracefs, &mut events)?;
+        Ok(events)
+    }
+}
+
+/// Says which events of wildcards are left out.
+fn note_unusable(events: &EventPlan, notes: &mut Vec<String>) {
+    let mut never = Vec::new();
+    for (name, reason) in &events.unusable {
+        match reason {
+            UnusableFormat::NeverHolds(_) => never.push(name.to_string()),
+            _ => notes.push(format!("not recorded: {name}: {reason}")),
+        }
+    }
+    if !never.is_empty() {
+        notes.push(format!(
+            "not recorded: {} events whose filter can never match, because they lack its fields: {}",
+            never.len(),
+            never.join(", ")
+        ));
+    }
+}
+
+fn symbols(when: Kallsyms, events: &EventPlan, notes: &mut Vec<String>) -> Symbols {
+    let symbols = match when {
+        Kallsyms::Auto => Symbols::IfPrinted,
+        Kallsyms::Full => Symbols::Always,
+        Kallsyms::None => Symbols::Never,
+    };
+    if symbols.wanted(|| events.events.iter().any(|event| event.prints_symbols))
+        && let Some(restriction) = crate::kernel::kallsyms::restriction()
+    {
+        notes.push(format!("no kernel symbols in the file: {restriction}"));
+    }
+    symbols
+}
+
+fn without_btf(scope: &ScopeSpec, error: &BtfError, notes: &mut Vec<String>) -> Result<(), PlanError> {
+    if scope.children {
+        let why = format!("the kernel's type information is needed to follow child processes: {error}");
+        return Err(PlanError::scope("children", Why::Unsupported(why)));
+    }
+    notes.push(format!(
+        "{error}; without it, context flags are unknown, threads that start while recording are named only \
+         from their first rename on, and threads of chosen processes that start then are not recorded"
+    ));
+    Ok(())
+}

@@ -1,0 +1,152 @@
+//! Probes and tracers of a channel.
+
+use super::{
+    EventPlan, PlanError, Why,
+    error::InChannel,
+    rules::{EventRule, Rules},
+};
+use crate::{
+    compile::{
+        dynamic::{DynamicError, Environment, Planned, function, graph, kernel, usdt, user},
+        filter::Facts,
+        plan::ProbePlan,
+        probe_filter::ProbeRule,
+        typed::{End, Types},
+    },
+    kernel::{
+        btf::{Btf, BtfError},
+        tracefs::Tracefs,
+    },
+    spec::{GraphHooks, GraphSpec, RuleSpec, What},
+};
+
+/// What probes are made of.
+pub(super) struct Probes<'a> {
+    pub(super) rules: &'a Rules<'a>,
+    pub(super) facts: &'a Facts,
+    pub(super) tracefs: &'a Tracefs,
+    pub(super) btf: Result<&'a Btf, &'a BtfError>,
+}
+
+/// What is found out when the first probe needs it.
+struct Found<'a> {
+    probes: &'a Probes<'a>,
+    environment: Option<Environment>,
+    functions: Option<kernel::KernelFunctions>,
+}
+
+/// A rule, and where it is from.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    at: InChannel,
+    number: usize,
+    spec: &'a RuleSpec,
+    rule: &'a EventRule,
+}
+
+impl Asked<'_> {
+    fn refuse(&self, why: impl Into<Why>) -> PlanError {
+        self.at.rule(self.number, self.spec, why)
+    }
+}
+
+impl Probes<'_> {
+    /// Adds the probes to what is recorded, in the order of their rules. Gives what of the patterns cannot be
+    /// recorded, for the user.
+    pub(super) fn add_to(&self, events: &mut EventPlan) -> Result<Vec<String>, PlanError> {
+        let mut notes = Vec::new();
+        let mut found = Found { probes: self, environment: None, functions: None };
+        for (number, spec, rule) in self.rules.iter() {
+            let asked = Asked { at: self.rules.at, number, spec, rule };
+            let planned = self.plan(asked, events, &mut found)?;
+            for probe in planned.probes {
+                events.add_probe(probe, rule).map_err(|error| asked.refuse(error))?;
+            }
+            let left_out = planned.left_out.into_iter();
+            notes.extend(left_out.map(|(name, error)| format!("not recorded: {name}: {error}")));
+        }
+        Ok(notes)
+    }
+
+    fn plan(
+        &self,
+        asked: Asked<'_>,
+        events: &EventPlan,
+        found: &mut Found<'_>,
+    ) -> Result<Planned, PlanError> {
+        let filter = asked.rule.filter.as_ref();
+        let Asked { rule: EventRule { contexts, .. }, .. } = asked;
+        let rule = ProbeRule { filter, contexts, facts: self.facts, id: events.free_id() };
+        let is_taken = |system: &str, name: &str| events.has_event(system, name);
+        let one = |planned: Result<ProbePlan, DynamicError>| planned.map(Planned::from);
+        let tracefs = self.tracefs;
+        let planned = match &asked.spec.what {
+            What::Events(_) | What::Exclude(_) => Ok(Planned::default()),
+            What::Kprobe(text) | What::Kretprobe(text) => {
+                let returns = matches!(asked.spec.what, What::Kretprobe(_));
+                let (environment, functions) = found.functions(asked)?;
+                one(kernel::probe(text, returns, environment, functions, tracefs, &rule))
+            }
+            What::Fentry(text) => return self.typed(asked, text, End::Entry, &rule),
+            What::Fexit(text) => return self.typed(asked, text, End::Exit, &rule),
+            What::Function(pattern) => {
+                let (environment, functions) = found.functions(asked)?;
+                one(function::calls(pattern, environment, functions, tracefs))
+            }
+            What::FunctionGraph(spec) => {
+                let (environment, functions) = found.functions(asked)?;
+                one(graph::graph(&graph_options(spec), environment, self.btf.ok(), functions, tracefs))
+            }
+            What::Uprobe(text) => user::probes(text, false, found.environment(), &rule, &is_taken),
+            What::Uretprobe(text) => user::probes(text, true, found.environment(), &rule, &is_taken),
+            What::Usdt(text) => usdt::probes(text, found.environment(), &rule, &is_taken),
+        };
+        planned.map_err(|error| asked.refuse(error))
+    }
+
+    fn typed(
+        &self,
+        asked: Asked<'_>,
+        text: &str,
+        end: End,
+        rule: &ProbeRule<'_>,
+    ) -> Result<Planned, PlanError> {
+        let btf = self.btf.map_err(|error| {
+            asked.refuse(Why::Unsupported(format!("it needs the kernel's types: {error}")))
+        })?;
+        let planned = Types::of_kernel(btf).plan(text, end, rule).map_err(|error| asked.refuse(error))?;
+        Ok(Planned::from(planned))
+    }
+}
+
+impl Found<'_> {
+    fn environment(&mut self) -> &Environment {
+        self.environment.get_or_insert_with(|| Environment::of_kernel(self.probes.btf))
+    }
+
+    /// The kernel's functions. Reading them takes a while.
+    fn functions(&mut self, asked: Asked<'_>) -> Result<(&Environment, &kernel::KernelFunctions), PlanError> {
+        let Self { probes, environment, functions } = self;
+        let environment = environment.get_or_insert_with(|| Environment::of_kernel(probes.btf));
+        let functions = match functions {
+            Some(read) => read,
+            None => functions.insert(kernel::KernelFunctions::read().map_err(|error| asked.refuse(error))?),
+        };
+        Ok((environment, functions))
+    }
+}
+
+fn graph_options(spec: &GraphSpec) -> graph::GraphOptions {
+    let GraphSpec { roots, only, max_depth, hooks } = spec;
+    graph::GraphOptions {
+        roots: roots.clone(),
+        only: only.clone(),
+        max_depth: *max_depth,
+        hooks: match hooks {
+            GraphHooks::Auto => None,
+            GraphHooks::Session => Some(graph::GraphHooks::Session),
+            GraphHooks::Returns => Some(graph::GraphHooks::Returns),
+            GraphHooks::Kprobes => Some(graph::GraphHooks::Kprobes),
+        },
+    }
+}

@@ -1,0 +1,128 @@
+//! What is wanted of events, made ready for the compiler: filters parsed, control groups by number, counters
+//! open.
+
+use std::sync::Arc;
+
+use super::{PlanError, error::InChannel};
+use crate::{
+    compile::{
+        context::{Contexts, Counters},
+        filter::Facts,
+    },
+    event::filter::{Dialect, Filter},
+    kernel::{
+        cgroup::Hierarchy,
+        events::{EventName, Rule},
+    },
+    spec::{RuleSpec, What},
+};
+
+/// What is wanted of the events that a rule selects.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EventRule {
+    /// Which of their records.
+    pub(super) filter: Option<Filter>,
+    /// One of so many on each CPU.
+    pub(super) sample: Option<u32>,
+    /// At most so many of each event in a second.
+    pub(super) rate: Option<u32>,
+    /// What they carry beside their own fields.
+    pub(super) contexts: Contexts,
+}
+
+/// The rules of a channel.
+#[derive(Debug)]
+pub(super) struct Rules<'a> {
+    /// Where they are from.
+    pub(super) at: InChannel,
+    all: Vec<(&'a RuleSpec, EventRule)>,
+    /// Those that select events of the kernel, or take some away, by their places.
+    selecting: Vec<usize>,
+}
+
+impl<'a> Rules<'a> {
+    /// Makes them ready.
+    ///
+    /// # Errors
+    /// A filter is none, a control group is not there, or this kernel lacks a context.
+    pub(super) fn make(
+        at: InChannel,
+        specs: &'a [RuleSpec],
+        (facts, counters): (&Facts, &Arc<Counters>),
+    ) -> Result<Self, PlanError> {
+        let mut groups = Groups::default();
+        let ready = |(number, spec): (usize, &'a RuleSpec)| {
+            let RuleSpec { what: _, filter, sample, rate, contexts: named } = spec;
+            let mut contexts = Contexts::default();
+            contexts.add(named);
+            contexts.open(facts, counters).map_err(|error| at.of_rule(number, "contexts", error))?;
+            let filter = filter.as_ref().map(|text| groups.filter(at, number, text)).transpose()?;
+            Ok::<_, PlanError>((spec, EventRule { filter, sample: *sample, rate: *rate, contexts }))
+        };
+        let all = specs.iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>()?;
+        let selects = |spec: &RuleSpec| matches!(spec.what, What::Events(_) | What::Exclude(_));
+        let selecting = (0..specs.len()).filter(|&number| selects(&specs[number])).collect();
+        Ok(Self { at, all, selecting })
+    }
+
+    /// All of them, with their places.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &'a RuleSpec, &EventRule)> {
+        self.all.iter().enumerate().map(|(number, (spec, rule))| (number, *spec, rule))
+    }
+
+    /// What the [catalogue](crate::kernel::events::Catalogue) is asked to select.
+    pub(super) fn selection(&self) -> Vec<Rule> {
+        let rule = |&number: &usize| match &self.all[number].0.what {
+            What::Events(selector) => Some(Rule::include(selector.clone())),
+            What::Exclude(selector) => Some(Rule::exclude(selector.clone())),
+            _ => None,
+        };
+        self.selecting.iter().filter_map(rule).collect()
+    }
+
+    /// How many are part of the [selection](Self::selection).
+    pub(super) fn selections(&self) -> usize {
+        self.selecting.len()
+    }
+
+    /// The place among all rules, and what is wanted, of a rule by its place in the
+    /// [selection](Self::selection).
+    pub(super) fn selecting(&self, place: usize) -> (usize, &'a RuleSpec, &EventRule) {
+        let number = self.selecting[place];
+        let (spec, rule) = &self.all[number];
+        (number, spec, rule)
+    }
+
+    /// The rule that names an event itself, rather than a set that has it, among some by their places in the
+    /// selection.
+    pub(super) fn naming(&self, places: &[usize], event: &EventName) -> Option<usize> {
+        let names = |place: &usize| match &self.selecting(*place).1.what {
+            What::Events(selector) => selector.names(event),
+            _ => false,
+        };
+        places.iter().copied().find(names)
+    }
+}
+
+/// The control groups that filters name.
+#[derive(Default)]
+struct Groups {
+    hierarchy: Option<Hierarchy>,
+}
+
+impl Groups {
+    /// Reads a filter, and puts the numbers of control groups in the place of their paths.
+    fn filter(&mut self, at: InChannel, rule: usize, text: &str) -> Result<Filter, PlanError> {
+        let mut filter = Filter::parse_expression(text, Dialect::Ftrace)
+            .map_err(|error| at.of_rule(rule, "filter", error))?;
+        let mut number = |path: &str| -> Result<u64, String> {
+            let hierarchy = match &self.hierarchy {
+                Some(found) => found,
+                None => self.hierarchy.insert(Hierarchy::find().map_err(|error| error.to_string())?),
+            };
+            hierarchy.group(path).map(|group| group.id).map_err(|error| error.to_string())
+        };
+        filter.name_groups(&mut number).map_err(|error| at.of_rule(rule, "filter", error))?;
+        Ok(filter)
+    }
+}

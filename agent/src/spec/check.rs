@@ -1,0 +1,181 @@
+//! What no recording can be made of, whatever the kernel.
+
+use std::fmt;
+
+use super::{ChannelSpec, KEEP_BYTES_MIN, RecordingSpec, RuleSpec, What};
+use crate::input::CpuSet;
+
+/// The part of a specification that something is wrong with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// The whole of it.
+    Whole,
+    /// A rule, by channel and place.
+    Rule {
+        /// Which channel.
+        channel: usize,
+        /// Which of its rules.
+        rule: usize,
+        /// [Kind](What::kind) of the rule.
+        kind: &'static str,
+        /// What it selects.
+        text: String,
+    },
+    /// A field of a rule.
+    OfRule {
+        /// Which channel.
+        channel: usize,
+        /// Which of its rules.
+        rule: usize,
+        /// The field's name.
+        name: &'static str,
+    },
+    /// A field of a channel.
+    OfChannel {
+        /// Which channel.
+        channel: usize,
+        /// The field's name.
+        name: &'static str,
+    },
+    /// A field of the scope.
+    Scope(&'static str),
+    /// A field of the limits.
+    Limits(&'static str),
+    /// A field of the file.
+    File(&'static str),
+}
+
+impl Field {
+    /// A rule of a channel.
+    pub(crate) fn of_rule(channel: usize, rule: usize, spec: &RuleSpec) -> Self {
+        Self::Rule { channel, rule, kind: spec.what.kind(), text: spec.what.text() }
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole => f.write_str("specification"),
+            Self::Rule { channel, rule, kind, text } => {
+                write!(f, "channels[{channel}].rules[{rule}] ({kind} '{text}')")
+            }
+            Self::OfRule { channel, rule, name } => write!(f, "channels[{channel}].rules[{rule}].{name}"),
+            Self::OfChannel { channel, name } => write!(f, "channels[{channel}].{name}"),
+            Self::Scope(name) => write!(f, "scope.{name}"),
+            Self::Limits(name) => write!(f, "limits.{name}"),
+            Self::File(name) => write!(f, "file.{name}"),
+        }
+    }
+}
+
+/// Something that no recording can be made of.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{at}: {why}")]
+pub struct Problem {
+    /// Where.
+    pub at: Field,
+    /// Why not.
+    pub why: &'static str,
+}
+
+impl RecordingSpec {
+    /// Looks for what contradicts itself or cannot be on any kernel.
+    ///
+    /// # Errors
+    /// The first of it.
+    pub fn check(&self) -> Result<(), Problem> {
+        let problem = |at, why| Err(Problem { at, why });
+        match self.channels.len() {
+            1 => {}
+            0 => return problem(Field::Whole, "it has no channel"),
+            _ => return problem(Field::Whole, "recordings have one channel"),
+        }
+        for (place, channel) in self.channels.iter().enumerate() {
+            check_channel(place, channel)?;
+        }
+        let scope = &self.scope;
+        if scope.children && !scope.only_command && scope.pids.is_empty() {
+            return problem(
+                Field::Scope("children"),
+                "it follows the children of certain processes or of the command; without one of them \
+                 everything is recorded anyway",
+            );
+        }
+        if scope.cpus.as_ref().is_some_and(CpuSet::is_empty) {
+            return problem(Field::Scope("cpus"), "there is no CPU in it");
+        }
+        if self.limits.duration_ns == Some(0) {
+            return problem(Field::Limits("duration_ns"), "it must be greater than zero");
+        }
+        if self.file.path.as_os_str() == "-" {
+            return problem(
+                Field::File("path"),
+                "a trace.dat cannot be written to a pipe, because its header points to parts that are written \
+                 last; give the path of a file",
+            );
+        }
+        Ok(())
+    }
+}
+
+fn check_channel(place: usize, channel: &ChannelSpec) -> Result<(), Problem> {
+    let problem = |name, why| Err(Problem { at: Field::OfChannel { channel: place, name }, why });
+    let mut graphs = 0;
+    for (number, rule) in channel.rules.iter().enumerate() {
+        check_rule(place, number, rule)?;
+        graphs += usize::from(matches!(rule.what, What::FunctionGraph(_)));
+    }
+    if !channel.rules.iter().any(|rule| !matches!(rule.what, What::Exclude(_))) {
+        let why =
+            if channel.rules.is_empty() { "there is no event to record" } else { "all of them exclude" };
+        return problem("rules", why);
+    }
+    if graphs > 1 {
+        return problem("rules", "there is more than one function graph; one can have several roots");
+    }
+    if channel.ring_bytes == 0 {
+        return problem("ring_bytes", "0 leaves no room for events; the smallest ring has 8 KB");
+    }
+    if channel.poll_ns == Some(0) {
+        return problem("poll_ns", "0 would poll the rings without a pause; use 1 or more");
+    }
+    if channel.keep_bytes.is_some_and(|bytes| bytes < KEEP_BYTES_MIN) {
+        return problem(
+            "keep_bytes",
+            "two halves of at least 64 KB are kept of each CPU; use 128 KB or more",
+        );
+    }
+    if channel.overwrite && channel.keep_bytes.is_some() {
+        return problem(
+            "overwrite",
+            "it keeps the newest data in memory, and keep_bytes the newest on disk: use one of them",
+        );
+    }
+    Ok(())
+}
+
+fn check_rule(channel: usize, number: usize, rule: &RuleSpec) -> Result<(), Problem> {
+    let problem = |why| Err(Problem { at: Field::of_rule(channel, number, rule), why });
+    let of = |name, why| Err(Problem { at: Field::OfRule { channel, rule: number, name }, why });
+    if rule.sample == Some(0) {
+        return of("sample", "one of 0 is none; use 1 or more");
+    }
+    if rule.rate == Some(0) {
+        return of("rate", "0 would record nothing; use 1 or more");
+    }
+    if rule.what.is_tracer() && !rule.is_plain() {
+        return problem(
+            "filters, samples, rates and contexts apply to events and probes, not to the records of a function \
+             tracer, which belong together",
+        );
+    }
+    if matches!(rule.what, What::Exclude(_)) && !rule.is_plain() {
+        return problem("nothing can be wanted of events that are not recorded");
+    }
+    if let What::FunctionGraph(graph) = &rule.what
+        && graph.roots.is_empty()
+    {
+        return problem("a function graph needs roots");
+    }
+    Ok(())
+}

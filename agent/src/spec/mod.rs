@@ -1,0 +1,378 @@
+//! What is to be recorded, as plain data: made by the command line or by a program, kept in a file, sent to
+//! another machine. The [planner](crate::plan) makes a recording of it on a given kernel.
+//!
+//! As JSON, each field has its name, texts are those of the command line, and what is left out has its
+//! default:
+//!
+//! ```
+//! use tracer_agent::spec::{RecordingSpec, What};
+//!
+//! let spec = RecordingSpec::from_json(
+//!     br#"{
+//!         "version": 1,
+//!         "channels": [{
+//!             "rules": [
+//!                 {"what": {"events": "sched:sched_switch"}, "filter": "next_prio < 100"},
+//!                 {"what": {"uprobe": "libc.so.6:malloc size=$arg1:u64"}, "rate": 1000}
+//!             ]
+//!         }],
+//!         "limits": {"duration_ns": 10000000000}
+//!     }"#,
+//! )?;
+//! assert_eq!(spec.channels[0].rules.len(), 2);
+//! assert!(matches!(&spec.channels[0].rules[0].what, What::Events(text) if text.as_str() == "sched:sched_switch"));
+//! # Ok::<(), tracer_agent::spec::SpecError>(())
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | `json` | reading and writing it |
+//! | `check` | what no recording can be made of, on any kernel |
+//! | `text` | values that are texts in JSON |
+
+mod check;
+mod json;
+mod text;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use check::{Field, Problem};
+pub use json::SpecError;
+
+use crate::{
+    compile::{
+        context::Context,
+        fast::{LaneChoice, StringLimit},
+    },
+    input::CpuSet,
+    kernel::{clock::TraceClock, events::EventSelector},
+    tracedat::Compression,
+};
+
+/// The version of these types. A specification of a newer one is refused, because what it asks for may not be
+/// understood.
+pub const VERSION: u32 = 1;
+
+/// Bytes of each CPU's ring where nothing else is said.
+pub const RING_BYTES: u64 = 4 << 20;
+/// The fewest bytes that [`ChannelSpec::keep_bytes`] can ask for: two segments.
+pub const KEEP_BYTES_MIN: u64 = 128 << 10;
+
+/// A recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordingSpec {
+    /// The version of these types that it was written for: [`VERSION`] or older.
+    pub version: u32,
+    /// The buffers, each with the events that go there.
+    pub channels: Vec<ChannelSpec>,
+    /// Whose events are recorded.
+    #[serde(default)]
+    pub scope: ScopeSpec,
+    /// When the recording ends.
+    #[serde(default)]
+    pub limits: LimitSpec,
+    /// The file that is made of it.
+    #[serde(default)]
+    pub file: FileSpec,
+}
+
+impl Default for RecordingSpec {
+    /// A recording of no event.
+    fn default() -> Self {
+        Self {
+            version: VERSION,
+            channels: vec![ChannelSpec::default()],
+            scope: ScopeSpec::default(),
+            limits: LimitSpec::default(),
+            file: FileSpec::default(),
+        }
+    }
+}
+
+/// A buffer of each CPU, and what is recorded into it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ChannelSpec {
+    /// What is recorded, in this order. Of several rules that select an event, the last one says what is
+    /// wanted of it; an exclusion wins over all others, wherever it stands.
+    pub rules: Vec<RuleSpec>,
+    /// Whether rules that select no event of this kernel are left out instead of being an error.
+    pub ignore_unknown: bool,
+    /// Events that are followed by the kernel's stack.
+    #[serde(with = "text::list")]
+    pub kernel_stacks: Vec<EventSelector>,
+    /// Events that are followed by the stack of user space.
+    #[serde(with = "text::list")]
+    pub user_stacks: Vec<EventSelector>,
+    /// How much is recorded of strings that system calls are given: bytes, or `off`.
+    #[serde(with = "text")]
+    pub strings: StringLimit,
+    /// Which programs record: `auto`, `fast` or `generic`.
+    #[serde(with = "text")]
+    pub lane: LaneChoice,
+    /// Bytes of each CPU's ring; rounded up to whole pages, of which there are two at least.
+    pub ring_bytes: u64,
+    /// Keep the newest events in the ring and store them at the end, instead of storing all of them
+    /// meanwhile.
+    pub overwrite: bool,
+    /// Nanoseconds that a full page waits at most until it is stored; one second where nothing is said.
+    pub poll_ns: Option<u64>,
+    /// Bytes of the newest data that are kept of each CPU; everything where nothing is said.
+    pub keep_bytes: Option<u64>,
+}
+
+impl Default for ChannelSpec {
+    fn default() -> Self {
+        Self {
+            rules: Vec::new(),
+            ignore_unknown: false,
+            kernel_stacks: Vec::new(),
+            user_stacks: Vec::new(),
+            strings: StringLimit::default(),
+            lane: LaneChoice::default(),
+            ring_bytes: RING_BYTES,
+            overwrite: false,
+            poll_ns: None,
+            keep_bytes: None,
+        }
+    }
+}
+
+/// Events, and what is wanted of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuleSpec {
+    /// Which events.
+    pub what: What,
+    /// Only those that match, in the syntax of tracefs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// One of so many of each event on each CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample: Option<u32>,
+    /// At most so many of each event in a second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<u32>,
+    /// Fields that are added to the events.
+    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "text::list")]
+    pub contexts: Vec<Context>,
+}
+
+impl RuleSpec {
+    /// A rule that wants everything of these events.
+    pub fn new(what: What) -> Self {
+        Self { what, filter: None, sample: None, rate: None, contexts: Vec::new() }
+    }
+
+    /// Whether something is said about its events but which they are.
+    pub fn is_plain(&self) -> bool {
+        let Self { what: _, filter, sample, rate, contexts } = self;
+        filter.is_none() && sample.is_none() && rate.is_none() && contexts.is_empty()
+    }
+}
+
+/// Which events a rule is about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum What {
+    /// Events of the kernel: `sched:sched_switch`, `sched`, `syscalls:*open*`, `all`.
+    #[serde(with = "text")]
+    Events(EventSelector),
+    /// Events of the kernel that are not recorded.
+    #[serde(with = "text")]
+    Exclude(EventSelector),
+    /// A function of the kernel or a place in it: `[GRP/][NAME=]FUNC[+OFF] [ARG=]FETCH[:TYPE]...`.
+    Kprobe(String),
+    /// Returns of a function of the kernel.
+    Kretprobe(String),
+    /// Calls of a function of the kernel with typed arguments: `[NAME=]FUNC [[FIELD=]EXPRESSION]...`.
+    Fentry(String),
+    /// Returns of a function of the kernel with typed arguments.
+    Fexit(String),
+    /// Calls of all functions of the kernel that match, as records of ftrace's function tracer.
+    Function(String),
+    /// Calls and returns of functions of the kernel and of what they call, as records of ftrace's function
+    /// graph tracer. There is one graph at most.
+    FunctionGraph(GraphSpec),
+    /// A function of a program or library, or a place in it: `[NAME=]PATH:FUNC[+OFF] [ARG=]FETCH[:TYPE]...`.
+    Uprobe(String),
+    /// Returns of a function of a program or library.
+    Uretprobe(String),
+    /// A USDT marker of a program or library: `[NAME=]PATH:PROVIDER:MARKER [[ARG=]FETCH[:TYPE]...]`.
+    Usdt(String),
+}
+
+impl What {
+    /// Its name in JSON.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Events(_) => "events",
+            Self::Exclude(_) => "exclude",
+            Self::Kprobe(_) => "kprobe",
+            Self::Kretprobe(_) => "kretprobe",
+            Self::Fentry(_) => "fentry",
+            Self::Fexit(_) => "fexit",
+            Self::Function(_) => "function",
+            Self::FunctionGraph(_) => "function_graph",
+            Self::Uprobe(_) => "uprobe",
+            Self::Uretprobe(_) => "uretprobe",
+            Self::Usdt(_) => "usdt",
+        }
+    }
+
+    /// What it selects, as it was written.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Events(selector) | Self::Exclude(selector) => selector.to_string(),
+            Self::FunctionGraph(graph) => graph.roots.join(" "),
+            Self::Kprobe(text)
+            | Self::Kretprobe(text)
+            | Self::Fentry(text)
+            | Self::Fexit(text)
+            | Self::Function(text)
+            | Self::Uprobe(text)
+            | Self::Uretprobe(text)
+            | Self::Usdt(text) => text.clone(),
+        }
+    }
+
+    /// Whether its records belong together as a tracer's do, so that none of them may be left out.
+    pub fn is_tracer(&self) -> bool {
+        matches!(self, Self::Function(_) | Self::FunctionGraph(_))
+    }
+}
+
+/// A graph of calls.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GraphSpec {
+    /// Patterns for the functions where it begins.
+    pub roots: Vec<String>,
+    /// Patterns for what is recorded below them; everything if there is none.
+    pub only: Vec<String>,
+    /// How deep it goes, counted from the roots; 0 for any depth.
+    pub max_depth: Option<u32>,
+    /// How the functions are hooked.
+    pub hooks: GraphHooks,
+}
+
+/// How the functions of a graph are hooked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GraphHooks {
+    /// The first of the following that the kernel supports.
+    #[default]
+    Auto,
+    /// One program at entries and returns (Linux 6.10).
+    Session,
+    /// One program at entries, one at returns (5.18).
+    Returns,
+    /// A kprobe for each entry and return, for few functions (6.0).
+    Kprobes,
+}
+
+/// Whose events are recorded. What is said of processes, names, users and groups is ANDed; the values of one
+/// field are ORed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ScopeSpec {
+    /// Processes with all their threads, by the ids of the initial pid namespace.
+    pub pids: Vec<u32>,
+    /// The command that the recording starts.
+    pub only_command: bool,
+    /// The children, too, of the processes and the command above.
+    pub children: bool,
+    /// Names of threads, with wildcards.
+    pub comms: Vec<String>,
+    /// Users.
+    pub uids: Vec<u32>,
+    /// Control groups of version 2, with those in them.
+    pub cgroups: Vec<String>,
+    /// Containers, machines and systemd units.
+    pub containers: Vec<String>,
+    /// Not these processes.
+    pub exclude_pids: Vec<u32>,
+    /// Not threads of these names, with wildcards.
+    pub exclude_comms: Vec<String>,
+    /// Not these users.
+    pub exclude_uids: Vec<u32>,
+    /// Not these control groups.
+    pub exclude_cgroups: Vec<String>,
+    /// Only what fires on these CPUs, as a list (`0-3,8`); all CPUs where nothing is said.
+    #[serde(with = "text::option")]
+    pub cpus: Option<CpuSet>,
+    /// The recorder's own threads, too.
+    pub own_threads: bool,
+}
+
+impl ScopeSpec {
+    /// Whether threads are chosen by what they are.
+    pub fn has_traits(&self) -> bool {
+        let texts =
+            [&self.comms, &self.cgroups, &self.containers, &self.exclude_comms, &self.exclude_cgroups];
+        let numbers = [&self.uids, &self.exclude_uids, &self.exclude_pids];
+        texts.iter().any(|of| !of.is_empty()) || numbers.iter().any(|of| !of.is_empty())
+    }
+}
+
+/// When a recording ends by itself, and what counts as failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitSpec {
+    /// After so many nanoseconds, counted from when everything is attached.
+    pub duration_ns: Option<u64>,
+    /// The most events that may be lost.
+    pub max_lost: Option<u64>,
+}
+
+/// The file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FileSpec {
+    /// Where it goes.
+    pub path: PathBuf,
+    /// `none`, `zstd` or `zstd:LEVEL`.
+    #[serde(with = "text")]
+    pub compression: Compression,
+    /// The clock of the time stamps: `mono`, `boot` or `tai`.
+    #[serde(with = "text")]
+    pub clock: TraceClock,
+    /// Store the offset of the clock to wall-clock time.
+    pub date: bool,
+    /// Store the formats of all events, not only those of the recorded systems.
+    pub all_formats: bool,
+    /// When the kernel's symbols are stored.
+    pub kallsyms: Kallsyms,
+    /// Store the memory maps of the processes of [`ScopeSpec::pids`].
+    pub proc_map: bool,
+}
+
+impl Default for FileSpec {
+    fn default() -> Self {
+        Self {
+            path: PathBuf::from("trace.dat"),
+            compression: Compression::default(),
+            clock: TraceClock::default(),
+            date: false,
+            all_formats: false,
+            kallsyms: Kallsyms::default(),
+            proc_map: false,
+        }
+    }
+}
+
+/// When the kernel's symbols are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kallsyms {
+    /// When a recorded event prints a symbol.
+    #[default]
+    Auto,
+    /// Always.
+    Full,
+    /// Never.
+    None,
+}

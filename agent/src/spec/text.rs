@@ -1,0 +1,71 @@
+//! Values that are written to JSON as the texts that the command line takes.
+
+use std::{fmt::Display, str::FromStr};
+
+use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+pub(super) fn serialize<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+pub(super) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+where
+    T: FromStr<Err: Display>,
+    D: Deserializer<'de>,
+{
+    parse(&String::deserialize(deserializer)?)
+}
+
+fn parse<T: FromStr<Err: Display>, E: Error>(text: &str) -> Result<T, E> {
+    text.parse().map_err(|error| E::custom(format_args!("{text:?}: {error}")))
+}
+
+/// The same of lists.
+pub(super) mod list {
+    use serde::ser::SerializeSeq as _;
+
+    use super::{Deserialize, Deserializer, Display, FromStr, Serializer, parse};
+
+    pub(in crate::spec) fn serialize<T: Display, S: Serializer>(
+        values: &[T],
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(values.len()))?;
+        for value in values {
+            list.serialize_element(&value.to_string())?;
+        }
+        list.end()
+    }
+
+    pub(in crate::spec) fn deserialize<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        Vec::<String>::deserialize(deserializer)?.iter().map(|text| parse(text)).collect()
+    }
+}
+
+/// The same of what need not be there.
+pub(super) mod option {
+    use super::{Deserialize, Deserializer, Display, FromStr, Serializer, parse};
+
+    #[expect(clippy::ref_option, reason = "this is how serde calls it")]
+    pub(in crate::spec) fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => serializer.collect_str(value),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(in crate::spec) fn deserialize<'de, T, D>(deserializer: D) -> Result<Option<T>, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        Option::<String>::deserialize(deserializer)?.map(|text| parse(&text)).transpose()
+    }
+}
