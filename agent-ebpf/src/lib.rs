@@ -192,6 +192,14 @@ pub struct CpuControl {
     pub names_lost: u64,
 }
 
+/// What the program `switch_page` gives back.
+pub mod switched {
+    /// The CPU has no open page any more, or had none.
+    pub const DONE: i32 = 0;
+    /// A program was writing to it.
+    pub const BUSY: i32 = 1;
+}
+
 /// What stands before a record in the side queue.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]

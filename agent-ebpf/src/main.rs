@@ -8,6 +8,7 @@
 //! | `syscalls`, `strings` | `syscall_enter`, `syscall_exit`: all system calls, and the strings that they are given |
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `side` | `flush_side`: empties a side queue, run once per CPU at a stop |
+//! | `switch` | `switch_page`: closes a CPU's open page, run by the agent's timer |
 //!
 //! `stack` records what follows an event: the stacks of the kernel and of its process. `ring` is the writer
 //! of the page ring that all recording programs share, `side` what they do when one interrupts another,
@@ -74,6 +75,7 @@ mod ring;
 mod side;
 mod stack;
 mod strings;
+mod switch;
 mod syscalls;
 mod tasks;
 mod thin;

@@ -299,6 +299,17 @@ fn close_page(ctl: &mut CpuControl, used: u32) {
     wake::after_page(ctl, head);
 }
 
+/// Hands the page that is open to the agent, if it has events; for the holder of the flag.
+#[inline(always)]
+pub fn close_open(ctl: *mut CpuControl) {
+    // SAFETY: as in `Ring::control`.
+    let ctl = unsafe { &mut *ctl };
+    let used = ctl.offset;
+    if used > PAGE_HEADER as u32 {
+        close_page(ctl, used);
+    }
+}
+
 #[inline(always)]
 fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
     let index = ctl.ring_base + ctl.slot;

@@ -17,6 +17,7 @@ use std::{
 
 use clap::{CommandFactory as _, Parser as _};
 use integration_tests::harness::{Ended, Marked, Running, agent, agent_path, program, run, wait_for};
+use tracer_agent::spec::RecordingSpec;
 use tracer_agent::{cli::Cli, tracedat::reader::Reader};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -94,8 +95,13 @@ fn blocks_of(file: &str, text: &str) -> Vec<Block> {
                 let commands = commands(&place, &body);
                 blocks.push(Block { place, parsed_only: reason.is_some(), commands });
             }
+            // The only JSON that users write.
+            "json" => {
+                let spec = RecordingSpec::from_json(body.join("\n").as_bytes());
+                assert!(spec.is_ok(), "{place}: {}", spec.unwrap_err());
+            }
             "text" | "rust" => {}
-            other => panic!("{place}: the language of a block of commands is console, not {other:?}"),
+            other => panic!("{place}: the language of a block is console, json, text or rust, not {other:?}"),
         }
         before = "";
     }

@@ -172,7 +172,7 @@ fn without_btf_it_records_and_says_what_is_missing() {
     in_private_mounts(dir.path(), &script).expect(0).says(&["BTF", "without it"]);
     assert_eq!(Report::of(&dir.path().join("trace.dat")).count(is_getppid), 100);
     let script = format!("{hide}; \"$AGENT\" record -e {SWITCH} -F -c true");
-    in_private_mounts(dir.path(), &script).expect(111).says(&["-c needs", "BTF"]);
+    in_private_mounts(dir.path(), &script).expect(111).says(&["-c: ", "to follow child processes", "BTF"]);
     let script = format!("{hide}; \"$AGENT\" doctor");
     assert!(in_private_mounts(dir.path(), &script).out.contains("BTF"));
 }

@@ -180,6 +180,6 @@ fn stacks_of_events_that_are_not_recorded_are_refused() {
     let mut command = agent::command(["record", "-e", "sched:sched_switch", "--kernel-stack=irq:*", "-o"]);
     let output = command.arg(&file).arg("true").output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("--kernel-stack: irq:* matches none of the recorded events"), "{said}");
+    assert!(said.contains("--kernel-stack=irq:* matches none of the recorded events"), "{said}");
     assert_eq!(output.status.code(), Some(2), "{said}");
 }

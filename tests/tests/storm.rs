@@ -20,7 +20,7 @@ const UNCOUNTED: u64 = 10;
 ///
 /// An event that fires in one of the two moments in which the counters are switched may be counted or not, so
 /// there are two bounds, which differ by a handful of events at most.
-fn check(lane: &str, events: &[&str], at_least: &[(&str, u64)]) {
+fn check(options: &[&str], events: &[&str], at_least: &[(&str, u64)]) {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let scratch = dir.path();
     let known =
@@ -33,8 +33,8 @@ fn check(lane: &str, events: &[&str], at_least: &[(&str, u64)]) {
     assert_eq!(ids.len(), events.len(), "the kernel has {ids:?}");
     Counted::ask(scratch, ids.keys().copied());
 
-    let mut args: Vec<String> =
-        ["--compression", "none", "-b", "16384", "--lane", lane].map(str::to_owned).into();
+    let mut args: Vec<String> = ["--compression", "none", "-b", "16384"].map(str::to_owned).into();
+    args.extend(options.iter().map(|&option| option.to_owned()));
     args.extend(events.iter().flat_map(|event| ["-e".to_owned(), (*event).to_owned()]));
     args.extend(workload::command("storm", scratch));
     let recording = agent::record(&scratch.join("storm.dat"), &args);
@@ -82,7 +82,7 @@ fn check(lane: &str, events: &[&str], at_least: &[(&str, u64)]) {
 #[test]
 fn interrupts_in_a_storm_of_system_calls_are_all_there() {
     check(
-        "auto",
+        &[],
         &[
             "raw_syscalls:sys_enter",
             "raw_syscalls:sys_exit",
@@ -101,9 +101,19 @@ fn interrupts_in_a_storm_of_system_calls_are_all_there() {
 #[test]
 fn scheduling_in_a_storm_of_system_calls_is_all_there() {
     check(
-        "auto",
+        &[],
         &["sched:sched_switch", "sched:sched_waking", "sched:sched_wakeup", "raw_syscalls:sys_enter"],
         &[("raw_syscalls:sys_enter", 10_000)],
+    );
+}
+
+/// The timer that closes pages interrupts programs that write to them.
+#[test]
+fn pages_that_are_closed_early_have_everything() {
+    check(
+        &["--switch-timer", "1ms"],
+        &["sched:sched_switch", "irq:softirq_entry", "timer:hrtimer_expire_entry", "raw_syscalls:sys_enter"],
+        &[("raw_syscalls:sys_enter", 10_000), ("irq:softirq_entry", 500)],
     );
 }
 
@@ -111,7 +121,7 @@ fn scheduling_in_a_storm_of_system_calls_is_all_there() {
 #[test]
 fn the_generic_lane_leaves_events_to_others() {
     check(
-        "generic",
+        &["--lane", "generic"],
         &["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"],
         &[("raw_syscalls:sys_enter", 10_000)],
     );
@@ -128,7 +138,7 @@ mod soak {
         let profiler = Profiler::start(20_000);
         println!("sampled by {}", profiler.kind);
         check(
-            "auto",
+            &[],
             &["sched:sched_switch", "raw_syscalls:sys_enter", "raw_syscalls:sys_exit", "kmem:kfree"],
             &[("raw_syscalls:sys_enter", 10_000)],
         );

@@ -122,9 +122,10 @@ pub fn test_program(package: &str, name: &str) -> Result<TestProgram, Error> {
 }
 
 /// The tests of `storm`, which record as many events as the guest can make and count them with perf.
-pub const STORMS: [&str; 4] = [
+pub const STORMS: [&str; 5] = [
     "interrupts_in_a_storm_of_system_calls_are_all_there",
     "scheduling_in_a_storm_of_system_calls_is_all_there",
+    "pages_that_are_closed_early_have_everything",
     "the_generic_lane_leaves_events_to_others",
     "soak::a_profiler_takes_nothing_away",
 ];

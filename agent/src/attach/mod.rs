@@ -8,6 +8,7 @@
 //! | [`fast`] | attaching the fast lane |
 //! | [`hook`] | attaching the programs of probes |
 //! | [`tasks`] | attaching the programs that note thread names and follow processes |
+//! | `switch` | closing the pages that programs are filling |
 //! | [`detach`] | detaching without making anybody wait |
 //! | [`mappings`] | what perf tells of the code that processes map |
 //! | `survey`, [`support`], [`trial`] | what this kernel makes of the programs, without attaching any |
@@ -22,6 +23,7 @@ pub mod mappings;
 mod programs;
 pub mod support;
 mod survey;
+mod switch;
 pub mod tasks;
 pub mod tracepoint;
 pub mod trial;
@@ -31,6 +33,7 @@ use std::{io, os::fd::OwnedFd};
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
 pub use programs::{ProbeToAttach, ProgramOptions, Programs, RecursionMisses};
 pub use survey::{Outcome, Surveyed, survey};
+pub use switch::PageSwitch;
 
 use crate::{bpf::LoadError, compile::hook::NoSuchHook};
 

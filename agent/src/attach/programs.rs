@@ -14,6 +14,7 @@ use super::{
     fast::{FastError, FastLinks, Loader},
     hook::{self, HookLinks, ToAttach},
     kernel_layout::KernelLayout,
+    switch::PageSwitch,
     tracepoint,
 };
 use crate::{
@@ -122,11 +123,12 @@ pub struct Programs {
 /// Names of the programs in the object.
 pub(crate) mod program {
     pub(crate) const FLUSH_SIDE: &str = "flush_side";
+    pub(crate) const SWITCH_PAGE: &str = "switch_page";
     pub(crate) const TASK_CREATED: &str = "task_created";
     pub(crate) const TASK_RENAMED: &str = "task_renamed";
     pub(crate) const TASK_FREED: &str = "task_freed";
     /// What every recording needs.
-    pub(crate) const ALWAYS: [&str; 4] = [FLUSH_SIDE, TASK_CREATED, TASK_RENAMED, TASK_FREED];
+    pub(crate) const ALWAYS: [&str; 5] = [FLUSH_SIDE, SWITCH_PAGE, TASK_CREATED, TASK_RENAMED, TASK_FREED];
 }
 
 impl Programs {
@@ -277,6 +279,11 @@ impl Programs {
     /// The descriptor of a loaded program.
     pub(crate) fn fd(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
         self.loaded.get(name).map(|program| program.as_fd()).ok_or(LoadError::Missing(name))
+    }
+
+    /// What closes open pages; the first caller gets it.
+    pub fn take_page_switch(&mut self) -> Option<PageSwitch> {
+        self.loaded.remove(program::SWITCH_PAGE).map(PageSwitch::new)
     }
 
     /// The stream of thread names; the first caller gets it.

@@ -2,9 +2,9 @@
 //!
 //! A thread serves a few CPUs. It sleeps until one of their rings is filled to a quarter, which the programs
 //! signal once, or until a deadline passes. Woken, it moves whole chunks; at the deadline all pages that are
-//! complete, however few. So a complete page waits for the deadline plus a round of the reader at most. The
-//! page that is being filled stays in the ring until it is full or the recording ends, however long that
-//! takes: only the programs can complete it.
+//! complete, however few. At the ticks of the switch timer it has the pages closed that programs are filling,
+//! and moves everything. So what fired is in the spool a period of that timer and a round of the reader later
+//! at most.
 //!
 //! A page's memory is released only after its bytes are in the spool.
 
@@ -28,6 +28,7 @@ use super::{
     spool::{CpuSpool, SpoolTotals},
 };
 use crate::{
+    attach::PageSwitch,
     ring::{CpuRing, NameStream, Rings, WakeStream},
     tracedat::{ChunkCompressor, Compression, Endian, layout},
 };
@@ -40,6 +41,8 @@ pub(super) const CPUS_PER_THREAD: usize = 4;
 /// How long a complete page waits at most before it is stored, unless the user chooses a time, and all that
 /// an idle machine notices of the reader.
 const DEADLINE: Duration = Duration::from_secs(1);
+/// When a page is tried again that could not be closed, because a program was writing to it.
+const SWITCH_AGAIN: Duration = Duration::from_millis(10);
 /// Compressed bytes that are written at once. Writes of a chunk each would make the file system clear the
 /// rest of a page of its cache every time.
 const WRITE_BYTES: usize = 128 << 10;
@@ -70,6 +73,8 @@ pub(super) struct DrainOptions {
     pub cap: Option<u64>,
     /// How long a complete page may wait, if the user chose a time.
     pub deadline: Option<Duration>,
+    /// How long an event may wait in a page that is not complete; `None` for as long as it takes.
+    pub switch: Option<Duration>,
     /// Overwrite mode: nothing is read before the end.
     pub overwrite: bool,
     /// Bytes that the spool may have, as the trace file could not be larger (`ulimit -f`).
@@ -113,7 +118,7 @@ impl Drain {
     pub(super) fn start(
         spool: &Spool,
         rings: &Arc<Rings>,
-        wake: Vec<WakeStream>,
+        (wake, switch): (Vec<WakeStream>, &PageSwitch),
         names: (NameStream, NameTable),
         counts: &CountsFile,
         options: &DrainOptions,
@@ -144,6 +149,7 @@ impl Drain {
             let worker = Worker {
                 epoll,
                 wake,
+                switch: switch.clone(),
                 rings: Arc::clone(rings),
                 shared: Arc::clone(&shared),
                 compressor: ChunkCompressor::new(options.compression, Endian::Little)?,
@@ -215,6 +221,7 @@ impl Drop for Drain {
 struct Worker {
     epoll: OwnedFd,
     wake: WakeStream,
+    switch: PageSwitch,
     rings: Arc<Rings>,
     shared: Arc<DrainShared>,
     compressor: ChunkCompressor,
@@ -252,13 +259,26 @@ impl Worker {
 
     fn read_until_stop(&mut self, cpus: &mut [(CpuRing<'_>, CpuSpool)]) -> Result<(), SpoolError> {
         let deadline = self.options.deadline.unwrap_or(DEADLINE);
-        // Its own time, not that of the last wakeup: a ring that fills slowly must not wait for as long as
+        // A flight recorder's pages stay where they are.
+        let switch = self.options.switch.filter(|_| !self.options.overwrite);
+        // Their own times, not that of the last wakeup: a ring that fills slowly must not wait for as long as
         // others wake the reader.
         let mut due = Instant::now() + deadline;
-        while !self.sleep(due.saturating_duration_since(Instant::now())) {
-            let mut is_due = Instant::now() >= due;
+        let mut switch_due = switch.map(|period| Instant::now() + period);
+        loop {
+            let next = switch_due.map_or(due, |switch| switch.min(due));
+            if self.sleep(next.saturating_duration_since(Instant::now())) {
+                return Ok(());
+            }
+            let now = Instant::now();
+            let mut is_due = now >= due;
+            if let Some(period) = switch.filter(|_| switch_due.is_some_and(|at| now >= at)) {
+                let all_closed = self.close_open_pages(cpus);
+                switch_due = Some(now + if all_closed { period } else { period.min(SWITCH_AGAIN) });
+                is_due = true;
+            }
             if is_due {
-                due = Instant::now() + deadline;
+                due = now + deadline;
             }
             // Cleared first: what wakes it from here on makes the next sleep a short one.
             self.wake.clear();
@@ -283,7 +303,17 @@ impl Worker {
                 self.collect_names()?;
             }
         }
-        Ok(())
+    }
+
+    /// Has the pages closed that have events. Gives whether that was possible.
+    fn close_open_pages(&self, cpus: &[(CpuRing<'_>, CpuSpool)]) -> bool {
+        let mut all_closed = true;
+        for (ring, _) in cpus {
+            if ring.control().has_open_page() {
+                all_closed &= self.switch.close_page(ring.cpu());
+            }
+        }
+        all_closed
     }
 
     /// What is left in the rings once nothing writes to them any more.

@@ -124,6 +124,8 @@ pub struct CaptureOptions {
     pub exclude_self: bool,
     /// The maximum polling interval of the rings.
     pub poll_interval: Option<Duration>,
+    /// How long an event waits at most in a page that is not full; `None` for as long as it takes.
+    pub switch_period: Option<Duration>,
     /// Bytes of pages kept for each CPU.
     pub cap: Option<u64>,
     /// Where things are in this kernel's structures.

@@ -256,7 +256,8 @@ impl Capture {
         }
         names.flush()?;
         let stream = programs.take_names().ok_or(LoadError::Missing("map NAMES"))?;
-        let wake = programs.take_wake();
+        let switch = programs.take_page_switch().ok_or(LoadError::Missing("switch_page"))?;
+        let wake = (programs.take_wake(), &switch);
         let counts = CountsFile::create(spool, options.cpus.len(), options.overwrite, options.clock)?;
         let drain =
             Drain::start(spool, &programs.rings, wake, (stream, names), &counts, &drain_options(options))?;
@@ -627,6 +628,7 @@ fn drain_options(options: &CaptureOptions) -> DrainOptions {
         compression: options.manifest.compression,
         cap: options.cap,
         deadline: options.poll_interval,
+        switch: options.switch_period,
         overwrite: options.overwrite,
         // A quarter is for what comes to the data.
         most_bytes: (rustix::process::getrlimit(rustix::process::Resource::Fsize).current)

@@ -173,8 +173,18 @@ pub struct RecordArgs {
     #[arg(long, help_heading = BUFFERS)]
     pub overwrite: bool,
 
-    /// Maximum time that a full page of events waits to be stored, in microseconds [default: 1000000]. A page
-    /// that is not full is stored when it is, or at the end
+    /// Store what was recorded at most this much later, also where a page of events is not full yet: 1s, 50ms,
+    /// or off
+    #[arg(
+        long,
+        value_name = "TIME|off",
+        default_value = "1s",
+        value_parser = units::duration_or_off,
+        help_heading = BUFFERS
+    )]
+    pub switch_timer: units::DurationOrOff,
+
+    /// Maximum time that a full page of events waits to be stored, in microseconds [default: 1000000]
     #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
     pub poll_us: Option<u64>,
 

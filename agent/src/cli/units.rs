@@ -64,6 +64,25 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// A time that is not nothing, or `off`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DurationOrOff(Option<Duration>);
+
+impl DurationOrOff {
+    /// Nanoseconds; 0 for `off`.
+    pub(super) fn nanoseconds(self) -> u64 {
+        self.0.map_or(0, |duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
+    }
+}
+
+/// A time that is not nothing, or `off`.
+pub(super) fn duration_or_off(text: &str) -> Result<DurationOrOff, String> {
+    if text == "off" {
+        return Ok(DurationOrOff(None));
+    }
+    duration(text).map(|duration| DurationOrOff(Some(duration)))
+}
+
 /// Bytes: `500K`, `10M`, `2G`, with units of 1024; bare numbers are in units of `bare` bytes.
 pub(super) fn size(text: &str, bare: u64) -> Result<u64, String> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));

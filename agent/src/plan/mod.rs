@@ -118,6 +118,7 @@ impl Plan {
             // Elsewhere our id is another process's.
             exclude_self: !scope.own_threads && sees_kernel_pids,
             poll_interval: channel.poll_ns.map(Duration::from_nanos),
+            switch_period: Some(Duration::from_nanos(channel.switch_ns)).filter(|period| !period.is_zero()),
             cap: channel.keep_bytes,
             layout,
             hooks: events.hooks,

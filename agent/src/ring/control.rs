@@ -62,6 +62,13 @@ impl<'a> Control<'a> {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
+    /// Whether the page that programs are filling has events, as far as they have come.
+    pub fn has_open_page(&self) -> bool {
+        // SAFETY: the block outlives the view; an aligned word, which programs change by single stores.
+        let offset = unsafe { (&raw const (*self.block.as_ptr()).offset).read_volatile() };
+        offset as usize > agent_ebpf::PAGE_HEADER
+    }
+
     /// Whether a program is writing in this ring at the moment.
     pub fn is_busy(&self) -> bool {
         atomic!(self.busy).load(Ordering::Acquire) != 0

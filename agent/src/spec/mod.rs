@@ -57,6 +57,8 @@ pub const VERSION: u32 = 1;
 
 /// Bytes of each CPU's ring where nothing else is said.
 pub const RING_BYTES: u64 = 4 << 20;
+/// Nanoseconds that an event waits at most where nothing else is said.
+pub const SWITCH_NS: u64 = 1_000_000_000;
 /// The fewest bytes that [`ChannelSpec::keep_bytes`] can ask for: two segments.
 pub const KEEP_BYTES_MIN: u64 = 128 << 10;
 
@@ -120,6 +122,9 @@ pub struct ChannelSpec {
     pub overwrite: bool,
     /// Nanoseconds that a full page waits at most until it is stored; one second where nothing is said.
     pub poll_ns: Option<u64>,
+    /// Nanoseconds that an event waits at most until it is stored, also in a page that is not full; 0 for as
+    /// long as the page takes to become full. It says nothing about channels that overwrite.
+    pub switch_ns: u64,
     /// Bytes of the newest data that are kept of each CPU; everything where nothing is said.
     pub keep_bytes: Option<u64>,
 }
@@ -136,6 +141,7 @@ impl Default for ChannelSpec {
             ring_bytes: RING_BYTES,
             overwrite: false,
             poll_ns: None,
+            switch_ns: SWITCH_NS,
             keep_bytes: None,
         }
     }

@@ -48,41 +48,38 @@ impl Refused {
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let PlanError { at, why } = &self.error;
-        let option = if self.by_options { option(at, why) } else { Some(at.to_string()) };
-        match option {
-            Some(option) => write!(f, "{option}: {why}"),
-            None => why.fmt(f),
-        }
+        if self.by_options { write!(f, "{}{why}", option(at, why)) } else { write!(f, "{at}: {why}") }
     }
 }
 
-/// The option that a field is from; `None` where the reason says all.
-fn option(at: &Field, why: &Why) -> Option<String> {
-    let of_probe = |kind: &str| format!("--{}", kind.replace('_', "-"));
+/// The option that a field is from, with what stands between it and the reason; nothing where that says all.
+fn option(at: &Field, why: &Why) -> String {
+    let long = |name: &str| format!("--{}", name.replace('_', "-"));
     let name = match at {
-        Field::Rule { kind: "events" | "exclude", .. } => return None,
+        Field::Whole | Field::Rule { kind: "events" | "exclude", .. } => return String::new(),
+        _ if matches!(why, Why::Stack(_)) => return String::new(),
         // The reason quotes the text.
-        Field::Rule { kind, .. } if matches!(why, Why::Probe(_)) => return Some(of_probe(kind)),
-        Field::Rule { kind, text, .. } => return Some(format!("{} '{text}'", of_probe(kind))),
+        Field::Rule { kind, .. } if matches!(why, Why::Probe(_)) => return long(kind) + ": ",
+        Field::Rule { kind, text, .. } => return format!("{} '{text}': ", long(kind)),
         Field::OfRule { name, .. }
         | Field::OfChannel { name, .. }
         | Field::Scope(name)
         | Field::Limits(name)
         | Field::File(name) => *name,
-        Field::Whole => return None,
     };
-    Some(match name {
-        "filter" => "-f".to_owned(),
-        "contexts" => "--context".to_owned(),
-        "pids" => "-P".to_owned(),
-        "only_command" => "-F".to_owned(),
-        "children" => "-c".to_owned(),
-        "cpus" => "-M".to_owned(),
-        "ring_bytes" => "-b".to_owned(),
-        "kernel_stacks" => "--kernel-stack".to_owned(),
-        "user_stacks" => "--user-stack".to_owned(),
-        // What options with a list say of one value.
-        "cgroups" | "containers" | "exclude_pids" | "exclude_cgroups" => of_probe(name.trim_end_matches('s')),
-        _ => return None,
-    })
+    match name {
+        "filter" => "-f: ".to_owned(),
+        "contexts" => "--context: ".to_owned(),
+        "only_command" => "-F: ".to_owned(),
+        "children" => "-c: ".to_owned(),
+        "cpus" => "-M: ".to_owned(),
+        "ring_bytes" => "-b: ".to_owned(),
+        // The reason begins with the value.
+        "pids" => "-P ".to_owned(),
+        "exclude_pids" => "--exclude-pid ".to_owned(),
+        "kernel_stacks" => "--kernel-stack=".to_owned(),
+        "user_stacks" => "--user-stack=".to_owned(),
+        "cgroups" | "containers" | "exclude_cgroups" => long(name.trim_end_matches('s')) + ": ",
+        _ => String::new(),
+    }
 }

@@ -97,6 +97,7 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         ring_bytes: args.ring_kb.saturating_mul(1024),
         overwrite: args.overwrite,
         poll_ns: args.poll_us.map(|us| us.saturating_mul(1000)),
+        switch_ns: args.switch_timer.nanoseconds(),
         keep_bytes: args.max_kb.map(|kb| kb.saturating_mul(1024)),
         ..ChannelSpec::default()
     };
@@ -248,7 +249,7 @@ mod tests {
     use super::*;
 
     /// Every option, with something to say.
-    const OPTIONS: [&[&str]; 45] = [
+    const OPTIONS: [&[&str]; 46] = [
         &["-e", "irq"],
         &["-v", "-e", "sched_wakeup"],
         &["-i"],
@@ -289,6 +290,7 @@ mod tests {
         &["-b", "1M"],
         &["--overwrite"],
         &["-s", "7"],
+        &["--switch-timer", "50ms"],
         &["-o", "other.dat"],
         &["-m", "128"],
         &["--compression", "zstd:3"],
