@@ -30,7 +30,7 @@ use crate::{
         hook::HookProgram,
     },
     kernel::{features, version::KernelVersion},
-    ring::{Control, NameStream, Rings, Shared, SharedArray, WakeStream},
+    ring::{NameStream, Rings, Shared, SharedArray, WakeStream},
 };
 use agent_ebpf::{
     EventLedger, EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot, TID_WORDS,
@@ -149,11 +149,11 @@ impl Programs {
         let calls = calls_of(options);
         let mut object = create_object(options, &calls, pages, ledger, slots as u32)?;
 
-        let rings = Arc::new(Rings {
-            pages: shared(&object, "PAGES", pages as usize)?,
-            meta: shared(&object, "PAGE_META", pages as usize)?,
-            control: shared(&object, "CONTROL", options.possible_cpus as usize)?,
-        });
+        let rings = Arc::new(Rings::new(
+            shared(&object, "PAGES", pages as usize)?,
+            shared(&object, "PAGE_META", pages as usize)?,
+            shared(&object, "CONTROL", options.possible_cpus as usize)?,
+        ));
         let events = shared::<EventSlot>(&object, "EVENTS", slots)?;
         for (index, slot) in options.slots.iter().enumerate() {
             events.write(index, *slot);
@@ -165,7 +165,7 @@ impl Programs {
             }
         }
         for (index, &cpu) in options.ring_cpus.iter().enumerate() {
-            if let Some(control) = Control::new(&rings.control, cpu) {
+            if let Some(control) = rings.control(cpu) {
                 let reader = (index / options.cpus_per_reader.max(1)) as u32;
                 let (pages, wake) = (options.ring_pages, options.wake_pages.max(1));
                 control.set_ring(cpu, index as u32, pages, reader, wake);

@@ -237,9 +237,7 @@ impl Worker {
         let rings = Arc::clone(&self.rings);
         let mut cpus: Vec<(CpuRing<'_>, CpuSpool)> = spools
             .into_iter()
-            .filter_map(|(base, cpu, spool)| {
-                Some((CpuRing::new(&rings, cpu, base, self.options.ring_pages)?, spool))
-            })
+            .filter_map(|(base, cpu, spool)| Some((rings.reader(cpu, base, self.options.ring_pages)?, spool)))
             .collect();
         let until_stop = self.read_until_stop(&mut cpus);
         let failed = until_stop.map_err(|error| self.fail(error)).is_err();
@@ -327,12 +325,16 @@ impl Worker {
             self.move_ready(ring, spool, false)?;
             self.pages.clear();
             let mut events = 0;
-            while ring.ready() != 0 {
-                let taken = ring.take(0, CHUNK_PAGES);
-                self.pages.extend_from_slice(taken.bytes);
-                events += taken.events;
-                ring.release(taken.pages);
+            let mut claim = ring.claim();
+            loop {
+                let run = claim.next_run(CHUNK_PAGES);
+                if run.pages == 0 {
+                    break;
+                }
+                self.pages.extend_from_slice(run.bytes);
+                events += run.events;
             }
+            claim.commit();
             if let Some(page) = ring.take_partial(&mut self.pages) {
                 events += u64::from(page.events);
             }
@@ -343,31 +345,36 @@ impl Worker {
 
     /// Moves the whole chunks that wait; if `all`, every page that waits. What arrives meanwhile waits for
     /// the next round: a ring that fills faster than it is stored must not keep the thread from the others.
-    fn move_ready(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool, all: bool) -> Result<(), SpoolError> {
-        let chunk = chunk_pages(ring.capacity());
+    fn move_ready(
+        &mut self,
+        ring: &mut CpuRing<'_>,
+        spool: &mut CpuSpool,
+        all: bool,
+    ) -> Result<(), SpoolError> {
+        let (capacity, chunk) = (ring.capacity(), chunk_pages(ring.capacity()));
         let least = if all { 1 } else { chunk };
-        let (mut ready, mut taken) = (ring.ready(), 0);
+        // No more than waits now: that much is in the note, and what comes from here on is for the next
+        // round.
+        let mut ready = ring.ready();
         if all || ready >= least {
             spool.note(ring.control());
         }
-        while ready >= taken + least {
-            // No more than waited at first: that much is in the note, and what came since then is for the
-            // next round.
-            let run = ring.take(taken, chunk.min(ready - taken));
-            if !run.bytes.is_empty() {
-                spool.append(run.bytes, PAGE_SIZE, run.events, &mut self.compressor)?;
-            }
-            taken += run.pages;
+        while ready >= least {
+            let mut claim = ring.claim();
             // A small ring has no pages to spare for a large write.
-            if spool.pending_bytes() >= WRITE_BYTES || taken >= ring.capacity() / 4 {
-                self.flush(spool)?;
-                ring.release(taken);
-                ready -= taken;
-                taken = 0;
+            while ready >= least
+                && spool.pending_bytes() < WRITE_BYTES
+                && claim.pages() < (capacity / 4).max(1)
+            {
+                let run = claim.next_run(chunk.min(ready));
+                ready -= run.pages;
+                if !run.bytes.is_empty() {
+                    spool.append(run.bytes, PAGE_SIZE, run.events, &mut self.compressor)?;
+                }
             }
+            self.flush(spool)?;
+            claim.commit();
         }
-        self.flush(spool)?;
-        ring.release(taken);
         Ok(())
     }
 

@@ -408,7 +408,7 @@ impl Capture {
         }
         let mut cpus = Vec::new();
         for done in drained {
-            if let Some(control) = Control::new(&rings.control, done.cpu) {
+            if let Some(control) = rings.control(done.cpu) {
                 cpus.push(CpuStats {
                     cpu: done.cpu,
                     events: control.events(),
@@ -637,7 +637,7 @@ fn drain_options(options: &CaptureOptions) -> DrainOptions {
 }
 
 fn controls<'a>(rings: &'a Rings, cpus: &[u32]) -> impl Iterator<Item = Control<'a>> {
-    cpus.iter().filter_map(|&cpu| Control::new(&rings.control, cpu))
+    cpus.iter().filter_map(|&cpu| rings.control(cpu))
 }
 
 /// Waits until every program that passed an open gate has returned.

@@ -29,7 +29,7 @@ macro_rules! atomic {
 
 impl<'a> Control<'a> {
     /// The view of element `cpu`.
-    pub fn new(map: &'a super::SharedArray<CpuControl>, cpu: u32) -> Option<Self> {
+    pub(super) fn new(map: &'a super::SharedArray<CpuControl>, cpu: u32) -> Option<Self> {
         Some(Self { block: map.get(cpu as usize)?, _map: std::marker::PhantomData })
     }
 
@@ -50,7 +50,7 @@ impl<'a> Control<'a> {
     }
 
     /// Gives all pages before page number `page` back to the programs.
-    pub fn release(&self, page: u64) {
+    pub(super) fn release(&self, page: u64) {
         atomic!(self.consumed).store(page, Ordering::Release);
     }
 
@@ -112,7 +112,7 @@ impl<'a> Control<'a> {
     /// Sets that this CPU has the ring and the side queue number `index`, of `pages` pages, and that its
     /// reader, number `reader`, is woken when `wake_pages` of them wait. Only before its gate is opened for
     /// the first time.
-    pub fn set_ring(&self, cpu: u32, index: u32, pages: u32, reader: u32, wake_pages: u32) {
+    pub(crate) fn set_ring(&self, cpu: u32, index: u32, pages: u32, reader: u32, wake_pages: u32) {
         // SAFETY: no program uses the ring yet, so nothing else accesses these fields.
         unsafe {
             (&raw mut (*self.block.as_ptr()).reader).write_volatile(reader);

@@ -2,7 +2,10 @@
 
 use std::{
     ops::Range,
-    sync::atomic::{Ordering, fence},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{Ordering, fence},
+    },
 };
 
 use agent_ebpf::{CpuControl, PAGE_HEADER, PAGE_SIZE, PageMeta};
@@ -14,14 +17,54 @@ use crate::tracedat::{Endian, page};
 #[derive(Debug)]
 pub struct Rings {
     /// `PAGES`.
-    pub pages: SharedArray<[u8; PAGE_SIZE]>,
+    pages: SharedArray<[u8; PAGE_SIZE]>,
     /// `PAGE_META`.
-    pub meta: SharedArray<PageMeta>,
+    meta: SharedArray<PageMeta>,
     /// `CONTROL`.
-    pub control: SharedArray<CpuControl>,
+    control: SharedArray<CpuControl>,
+    /// The elements of `PAGES` whose ring has a reader.
+    read: Mutex<Vec<Range<usize>>>,
 }
 
-/// One CPU's ring. There is one reader of a ring at a time; it owns the pages between `consumed` and `head`.
+impl Rings {
+    /// The rings in these arrays: `PAGES`, `PAGE_META`, `CONTROL`.
+    pub fn new(
+        pages: SharedArray<[u8; PAGE_SIZE]>,
+        meta: SharedArray<PageMeta>,
+        control: SharedArray<CpuControl>,
+    ) -> Self {
+        Self { pages, meta, control, read: Mutex::default() }
+    }
+
+    /// The control block of a CPU.
+    pub fn control(&self, cpu: u32) -> Option<Control<'_>> {
+        Control::new(&self.control, cpu)
+    }
+
+    /// The ring of `cpu`, which consists of the `pages` elements of `PAGES` from `base` on, for its reader.
+    ///
+    /// `None` if the arrays do not hold such a ring, or if these pages have a reader.
+    pub fn reader(&self, cpu: u32, base: usize, pages: u32) -> Option<CpuRing<'_>> {
+        let control = self.control(cpu)?;
+        let end = base.checked_add(pages as usize)?;
+        if pages == 0 || end > self.pages.len() || end > self.meta.len() {
+            return None;
+        }
+        let mut read = self.read();
+        if read.iter().any(|other| other.start < end && base < other.end) {
+            return None;
+        }
+        read.push(base..end);
+        Some(CpuRing { rings: self, control, cpu, base, pages: pages.into() })
+    }
+
+    fn read(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
+        // Nothing panics while it is held.
+        self.read.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One CPU's ring, for its only reader, which owns the pages between `consumed` and `head`.
 #[derive(Debug)]
 pub struct CpuRing<'a> {
     rings: &'a Rings,
@@ -29,6 +72,13 @@ pub struct CpuRing<'a> {
     cpu: u32,
     base: usize,
     pages: u64,
+}
+
+impl Drop for CpuRing<'_> {
+    fn drop(&mut self) {
+        let base = self.base;
+        self.rings.read().retain(|other| other.start != base);
+    }
 }
 
 /// A page as it goes into a file: its commit word and missed-events mark are in place.
@@ -40,30 +90,77 @@ pub struct SealedPage {
     pub lost: u64,
 }
 
-/// Pages taken out of a ring, still in its memory.
+/// Complete pages of a ring, taken in their order and still in its memory. They are the reader's until
+/// [`Claim::commit`] gives them back to the programs; a claim that is dropped gives nothing back, so that the
+/// next one begins with the same pages.
+#[derive(Debug)]
+pub struct Claim<'r, 'a> {
+    ring: &'r mut CpuRing<'a>,
+    pages: u64,
+}
+
+/// Sealed pages that stand one after the other in a ring's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken<'a> {
-    /// The sealed pages, one after the other.
-    pub bytes: &'a [u8],
+pub struct Run<'c> {
+    /// The pages.
+    pub bytes: &'c [u8],
     /// How many pages of the ring that is.
     pub pages: u64,
     /// Events in them.
     pub events: u64,
 }
 
-impl<'a> CpuRing<'a> {
-    /// The ring of `cpu`, which consists of the `pages` elements of `PAGES` from `base` on.
+impl Claim<'_, '_> {
+    /// Takes the next run: at most `max` pages, none beyond the end of the ring, and none if no more are
+    /// complete.
     ///
-    /// `None` if the arrays do not hold such a ring.
-    pub fn new(rings: &'a Rings, cpu: u32, base: usize, pages: u32) -> Option<Self> {
-        let control = Control::new(&rings.control, cpu)?;
-        let end = base.checked_add(pages as usize)?;
-        if pages == 0 || end > rings.pages.len() || end > rings.meta.len() {
-            return None;
+    /// A page that the counters describe wrongly ends the run before it, and is passed over as a run without
+    /// bytes.
+    pub fn next_run(&mut self, max: u64) -> Run<'_> {
+        let ring = &*self.ring;
+        let waiting = ring.ready().saturating_sub(self.pages);
+        let first = (ring.control.consumed().wrapping_add(self.pages)) % ring.pages;
+        let max = max.min(waiting).min(ring.pages - first);
+        let start = ring.base + first as usize;
+        let mut run = Run::default();
+        for index in start..start + max as usize {
+            match ring.seal(index) {
+                Some(page) => {
+                    run.pages += 1;
+                    run.events += u64::from(page.events);
+                }
+                None if run.pages == 0 => {
+                    self.pages += 1;
+                    return Run { pages: 1, ..run };
+                }
+                None => break,
+            }
         }
-        Some(Self { rings, control, cpu, base, pages: pages.into() })
+        self.pages += run.pages;
+        if let Some(bytes) = ring.rings.pages.get(start).filter(|_| run.pages != 0) {
+            // SAFETY: `seal` has found all of these elements in the mapping, which outlives the ring. The
+            // programs leave pages between `consumed` and `head` alone; only this ring, which is the only
+            // one with these pages, moves `consumed`, and only when the claim is committed, which ends the
+            // slice's life. Pages are changed by `seal` only, in runs that are taken after this one's life.
+            run.bytes =
+                unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), run.pages as usize * PAGE_SIZE) };
+        }
+        run
     }
 
+    /// How many pages were taken.
+    pub fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    /// Gives the pages back to the programs, once their bytes are safe.
+    pub fn commit(self) {
+        let control = self.ring.control;
+        control.release(control.consumed().wrapping_add(self.pages));
+    }
+}
+
+impl<'a> CpuRing<'a> {
     /// The CPU whose events the ring holds.
     pub fn cpu(&self) -> u32 {
         self.cpu
@@ -85,38 +182,9 @@ impl<'a> CpuRing<'a> {
         self.control.head().wrapping_sub(self.control.consumed()).min(self.pages)
     }
 
-    /// Takes complete pages, sealed, without releasing them: at most `max`, after the first `skip` that wait.
-    /// They are contiguous, so a call takes none beyond the end of the ring. [`CpuRing::release`] releases
-    /// pages once their bytes are safe.
-    ///
-    /// A page that the counters describe wrongly ends the run before it, and is passed over as a run without
-    /// bytes.
-    pub fn take(&self, skip: u64, max: u64) -> Taken<'a> {
-        let waiting = self.ready().saturating_sub(skip);
-        let first = (self.control.consumed() + skip) % self.pages;
-        let max = max.min(waiting).min(self.pages - first);
-        let start = self.base + first as usize;
-        let mut taken = Taken::default();
-        for index in start..start + max as usize {
-            match self.seal(index) {
-                Some(page) => {
-                    taken.pages += 1;
-                    taken.events += u64::from(page.events);
-                }
-                None if taken.pages == 0 => return Taken { pages: 1, ..taken },
-                None => break,
-            }
-        }
-        if let Some(bytes) = self.rings.pages.get(start).filter(|_| taken.pages != 0) {
-            // SAFETY: `seal` has found all of these elements in the mapping, which outlives `'a`. The
-            // programs leave pages between `consumed` and `head` alone, and this ring's one reader changes
-            // them only before it makes the slice; after a release the slice is not used any more, which
-            // `take`'s callers see to.
-            taken.bytes = unsafe {
-                std::slice::from_raw_parts(bytes.as_ptr().cast(), taken.pages as usize * PAGE_SIZE)
-            };
-        }
-        taken
+    /// Begins to take complete pages.
+    pub fn claim(&mut self) -> Claim<'_, 'a> {
+        Claim { ring: self, pages: 0 }
     }
 
     /// Seals element `index` of `PAGES` where it is. Doing so again changes nothing.
@@ -127,16 +195,11 @@ impl<'a> CpuRing<'a> {
             return None;
         }
         // SAFETY: a whole mapped page that the programs leave alone, as its number is between `consumed` and
-        // `head`, and that nobody else refers to: see `take`.
+        // `head`, and that nobody else refers to: see `Claim::next_run`.
         let page = unsafe { std::slice::from_raw_parts_mut(page.as_ptr().cast::<u8>(), PAGE_SIZE) };
         let missed = (meta.lost != 0).then_some(meta.lost);
         page::seal(page, Endian::Little, used - PAGE_HEADER, missed).ok()?;
         Some(SealedPage { events: meta.events, lost: meta.lost })
-    }
-
-    /// Gives `count` taken pages back to the programs.
-    pub fn release(&self, count: u64) {
-        self.control.release(self.control.consumed() + count);
     }
 
     /// Appends the page that was being filled when recording stopped, if it holds events.

@@ -4,7 +4,7 @@
 use agent_ebpf::{CpuControl, PAGE_HEADER, PAGE_SIZE, PageMeta};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
-use super::{CpuRing, Rings, SealedPage, Taken};
+use super::{CpuRing, Rings, Run, SealedPage};
 use crate::{
     ring::{Shared, SharedArray},
     tracedat::{
@@ -30,16 +30,12 @@ impl Programs {
     /// A ring of `pages` pages, after those of another CPU.
     fn new(pages: u32) -> Self {
         let base = 3;
-        let rings = Rings {
-            pages: array(base + pages as usize),
-            meta: array(base + pages as usize),
-            control: array(2),
-        };
+        let rings = Rings::new(array(base + pages as usize), array(base + pages as usize), array(2));
         Self { rings, base, pages: pages.into() }
     }
 
     fn ring(&self) -> CpuRing<'_> {
-        CpuRing::new(&self.rings, 1, self.base, self.pages as u32).unwrap()
+        self.rings.reader(1, self.base, self.pages as u32).unwrap()
     }
 
     fn update(&self, change: impl FnOnce(&mut CpuControl)) {
@@ -88,26 +84,33 @@ fn marks(pages: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn pages_come_in_order_and_their_memory_goes_back_only_when_released() {
+fn pages_come_in_order_and_their_memory_goes_back_only_when_committed() {
     let programs = Programs::new(4);
-    let ring = programs.ring();
+    let mut ring = programs.ring();
     assert_eq!(ring.ready(), 0);
     for mark in 1..=3 {
         programs.complete(mark, u32::from(mark), 0);
     }
-    let taken = ring.take(0, 2);
-    assert_eq!((marks(taken.bytes), taken.pages, taken.events), (vec![1, 2], 2, 3));
-    assert_eq!(marks(ring.take(2, 2).bytes), [3], "behind those that were taken already");
-    // Storing failed: nothing was released, so the same pages come again.
-    assert_eq!(marks(ring.take(0, 16).bytes), [1, 2, 3]);
-    ring.release(3);
+    let mut claim = ring.claim();
+    let run = claim.next_run(2);
+    assert_eq!((marks(run.bytes), run.pages, run.events), (vec![1, 2], 2, 3));
+    assert_eq!(marks(claim.next_run(2).bytes), [3], "behind those that were taken already");
+    assert_eq!(claim.next_run(2), Run::default());
+    assert_eq!(claim.pages(), 3);
+    // Storing failed, and the claim ends here: nothing was given back, so the same pages come again.
+    assert_eq!(ring.ready(), 3);
+    let mut claim = ring.claim();
+    assert_eq!(marks(claim.next_run(16).bytes), [1, 2, 3]);
+    claim.commit();
     assert_eq!(ring.ready(), 0);
-    assert_eq!(ring.take(0, 16), Taken::default());
+    assert_eq!(ring.claim().next_run(16), Run::default());
     // Around the end of the ring, in two runs.
     for mark in 4..=6 {
         programs.complete(mark, 1, 0);
     }
-    let pages = [ring.take(0, 16).bytes, ring.take(1, 16).bytes].concat();
+    let mut claim = ring.claim();
+    let mut pages = claim.next_run(16).bytes.to_vec();
+    pages.extend_from_slice(claim.next_run(16).bytes);
     assert_eq!(marks(&pages), [4, 5, 6]);
     for one in pages.chunks_exact(PAGE_SIZE) {
         assert_eq!(events(one), 1);
@@ -124,8 +127,9 @@ fn lost_events_are_marked_on_the_page_behind_them() {
     programs.complete(1, 2, 77);
     // 340 events fill the page to its last byte: no room for the count.
     programs.complete(2, 340, 5);
-    let ring = programs.ring();
-    let taken = ring.take(0, 2);
+    let mut ring = programs.ring();
+    let mut claim = ring.claim();
+    let taken = claim.next_run(2);
     assert_eq!(taken.events, 342);
     let (first, second) = taken.bytes.split_at(PAGE_SIZE);
     assert_eq!(PageHeader::read(first, Endian::Little).unwrap().missed, Some(77));
@@ -188,10 +192,24 @@ fn counters_that_make_no_sense_do_no_harm() {
     let programs = Programs::new(2);
     assert!(programs.rings.meta.write(3, PageMeta { lost: 0, events: 9, used: u32::MAX }));
     programs.update(|state| state.head = u64::MAX);
-    let ring = programs.ring();
+    let mut ring = programs.ring();
     assert_eq!(ring.ready(), 2);
-    assert_eq!(ring.take(0, 16), Taken { bytes: &[], pages: 1, events: 0 }, "passed over");
-    assert_eq!(ring.take(u64::MAX, 16), Taken::default());
-    assert!(CpuRing::new(&programs.rings, 1, 4, 2).is_none(), "a ring beyond the array");
-    assert!(CpuRing::new(&programs.rings, 7, 3, 2).is_none(), "a CPU without a control block");
+    let mut claim = ring.claim();
+    assert_eq!(claim.next_run(16), Run { bytes: &[], pages: 1, events: 0 }, "passed over");
+    assert_eq!(claim.next_run(16), Run { bytes: &[], pages: 1, events: 0 }, "passed over");
+    assert_eq!(claim.next_run(16), Run::default());
+    assert!(programs.rings.reader(7, 3, 2).is_none(), "a CPU without a control block");
+}
+
+#[test]
+fn pages_have_one_reader() {
+    let programs = Programs::new(4);
+    assert!(programs.rings.reader(1, 4, 4).is_none(), "a ring beyond the array");
+    let ring = programs.ring();
+    for (base, pages) in [(3, 4), (5, 1), (0, 4), (6, 1)] {
+        assert!(programs.rings.reader(0, base, pages).is_none(), "{pages} pages from {base} on");
+    }
+    assert!(programs.rings.reader(0, 0, 3).is_some(), "the pages before");
+    drop(ring);
+    assert!(programs.rings.reader(0, 3, 4).is_some(), "it is gone");
 }
