@@ -2,8 +2,8 @@
 
 use agent_ebpf::{CAST_CALL, CpuControl, begin_flags, clock};
 use aya_ebpf::helpers::{
-    bpf_get_current_pid_tgid, bpf_get_current_task_btf, bpf_get_smp_processor_id, bpf_ktime_get_boot_ns,
-    bpf_ktime_get_ns, bpf_probe_read_kernel, generated::bpf_ktime_get_tai_ns,
+    bpf_get_current_pid_tgid, bpf_get_current_task, bpf_get_current_task_btf, bpf_get_smp_processor_id,
+    bpf_ktime_get_boot_ns, bpf_ktime_get_ns, bpf_probe_read_kernel, generated::bpf_ktime_get_tai_ns,
 };
 
 use crate::{globals, percpu};
@@ -57,6 +57,33 @@ impl Current {
         // offset of this `u32` from the kernel's BTF.
         let status = unsafe { self.task.add(globals::task_status() as usize).cast::<u32>().read_volatile() };
         status & TS_COMPAT != 0
+    }
+
+    /// How often the thread has been moved to another CPU (`set_task_cpu`, kernel/sched/core.c). Needs
+    /// `TASK_NR_MIGRATIONS`.
+    #[inline(always)]
+    pub fn migrations(&self) -> u64 {
+        if !has_task() || globals::task_nr_migrations() == 0 {
+            return 0;
+        }
+        // SAFETY: with `has_task`, the task is the one that `get` had from the kernel; the loader has the
+        // offset of this `u64` from the kernel's BTF.
+        unsafe { self.task.add(globals::task_nr_migrations() as usize).cast::<u64>().read_volatile() }
+    }
+
+    /// The address of what describes the current thread's memory (`struct mm_struct`), as a number; 0 if it
+    /// is not known. `execve` makes a new one while the old one is still there. Needs `TASK_MM`.
+    #[inline(always)]
+    pub fn memory(&self) -> u64 {
+        if globals::task_mm() == 0 {
+            return 0;
+        }
+        // A load through the task would give a pointer, which the verifiers of some kernels neither compare
+        // nor store.
+        // SAFETY: the helper takes nothing.
+        let member = unsafe { bpf_get_current_task() } + u64::from(globals::task_mm());
+        // SAFETY: the helper catches the fault of a wrong address; any eight bytes are a `u64`.
+        unsafe { bpf_probe_read_kernel(member as *const u64) }.unwrap_or(0)
     }
 
     /// A load from the task costs a tenth of a helper call.

@@ -209,6 +209,22 @@ fn begin_in_queue(ring: &mut Ring, cookie: u32, max: u32, frame: *mut Frame) -> 
     entry.record()
 }
 
+/// Where in the open page the record is, of at most `max` bytes, that `begin` has given a place; `None` if it
+/// is in the side queue. With a place in the page, the caller has the flag of the writer.
+#[inline(always)]
+pub fn place_in_page(frame: *const Frame, max: u32) -> Option<(*mut CpuControl, u32)> {
+    // SAFETY: the frame is on the calling program's stack. `begin`, which gave it a place for the record, has
+    // written these for every kind of place; the verifier refuses to load what was not written.
+    let (ctl, place) =
+        unsafe { ((&raw const (*frame).ctl).read_volatile(), (&raw const (*frame).place).read_volatile()) };
+    if place == place::QUEUE {
+        return None;
+    }
+    let header = if max <= SHORT_MAX { SHORT_HEADER } else { LONG_HEADER };
+    // SAFETY: the map's value; the caller has the flag.
+    Some((ctl, unsafe { (*ctl).offset } + header))
+}
+
 #[inline(always)]
 pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
     // SAFETY: the frame is on the calling program's stack. `begin`, which gave it a place for the record, has

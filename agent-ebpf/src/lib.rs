@@ -15,6 +15,7 @@
 //! | `SIDE` | [`globals::SIDE_BYTES`] bytes, a side queue of [`SideEntry`] | `CpuControl::side` | programs |
 //! | `EVENTS` | [`EventSlot`] | attach cookie | agent, before attaching |
 //! | `SYSCALLS` | [`SyscallSlot`] | system call number | agent, before attaching |
+//! | `STRING_NOTES` | [`StringNote`] | CPU id | programs |
 //! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
 //! | `RATES` | `u64`, a [`rate`] window | attach cookie | programs, atomically |
 //! | `CALL_OWNERS`, `CALLS` | [`calls`]: the nested calls of threads in a call graph | see there | programs |
@@ -333,6 +334,28 @@ pub struct SyscallSlot {
     pub length: u8,
 }
 
+/// A record of a system call's entry that has room for strings which could not be read: what the exit needs
+/// to copy them. There is one for each CPU, of its last such record; it belongs to the holder of the CPU's
+/// [`CpuControl::busy`], except that a program at the same thread's next entry may clear `thread`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub struct StringNote {
+    /// Id of the calling thread; 0 while there is no note. Written last, and cleared first.
+    pub thread: u64,
+    /// How often the thread had been moved to another CPU (`task_struct.se.nr_migrations`).
+    pub migrations: u64,
+    /// The address of its memory's description (`task_struct.mm`).
+    pub memory: u64,
+    /// [`CpuControl::head`] while the record's page is open.
+    pub head: u64,
+    /// System call number.
+    pub nr: u32,
+    /// Where in the page the record begins, after the event header.
+    pub record: u32,
+    /// Which of the copies are missing: bit 0 for the first.
+    pub missing: u32,
+}
+
 /// What programs that the agent compiles tell `fast_begin` with the event's id, above its 16 bits.
 pub mod begin_flags {
     /// The event fires with interrupts off, always. It is `TRACE_FLAG_IRQS_OFF`, in the place that
@@ -434,12 +457,14 @@ pub mod globals {
     pub const SELF_TGID: &str = "SELF_TGID";
     /// `u32`: number of event slots, the row length of `LEDGER`.
     pub const SLOTS: &str = "SLOTS";
-    /// How many CPUs `CONTROL` has; 0 where that is an ordinary array. Like the next two.
+    /// How many CPUs `CONTROL` has; 0 where that is an ordinary array. Like the next three.
     pub const CONTROL_LEN: &str = "CONTROL_LEN";
     /// Elements of `LEDGER`.
     pub const LEDGER_LEN: &str = "LEDGER_LEN";
     /// Elements of `PAGES`.
     pub const PAGES_LEN: &str = "PAGES_LEN";
+    /// Elements of `STRING_NOTES`.
+    pub const STRING_NOTES_LEN: &str = "STRING_NOTES_LEN";
     /// `u32`: offset of `task_struct.pid`, or 0 without BTF.
     pub const TASK_PID: &str = "TASK_PID";
     /// `u32`: offset of `task_struct.tgid`, or 0 without BTF.
@@ -448,6 +473,10 @@ pub mod globals {
     pub const TASK_COMM: &str = "TASK_COMM";
     /// `u32`: offset of `task_struct.migration_disabled`, or 0.
     pub const TASK_MIGRATION: &str = "TASK_MIGRATION";
+    /// `u32`: offset of `task_struct.mm`, or 0.
+    pub const TASK_MM: &str = "TASK_MM";
+    /// `u32`: offset of `task_struct.se.nr_migrations`, or 0.
+    pub const TASK_NR_MIGRATIONS: &str = "TASK_NR_MIGRATIONS";
     /// `u32`: offset of `task_struct.thread_info.preempt_lazy_count`, or 0.
     pub const TASK_LAZY_COUNT: &str = "TASK_LAZY_COUNT";
     /// `u32`: how often the kernel disables migration around a raw tracepoint's program, instead of
@@ -465,6 +494,9 @@ pub mod globals {
     pub const NAMED_STRINGS: &str = "NAMED_STRINGS";
     /// `u32`: how long these are at most ([`super::STRING_MAX`]); 0 leaves them empty.
     pub const STRING_LIMIT: &str = "STRING_LIMIT";
+    /// `u32`: non-zero where strings that cannot be read at the entry are copied at the exit. Needs
+    /// `TASK_MM` and `TASK_NR_MIGRATIONS`.
+    pub const LATE_STRINGS: &str = "LATE_STRINGS";
     /// `u32`: slot of `raw_syscalls:sys_enter` plus 1, or 0.
     pub const RAW_ENTER: &str = "RAW_ENTER";
     /// `u32`: the kernel's id of that event.
@@ -513,6 +545,7 @@ const _: () = {
     assert!(size_of::<EventSlot>() == 24 + 4 * DYNAMIC_FIELDS_MAX);
     assert!(size_of::<EventLedger>() == 72);
     assert!(size_of::<SyscallSlot>() == 24);
+    assert!(size_of::<StringNote>() == 64);
     assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_power_of_two());
     assert!(SIDE_BYTES_PREEMPTIBLE.is_power_of_two() && SIDE_BYTES > SIDE_ALIGN);
     assert!(size_of::<NameRecord>() == 20);

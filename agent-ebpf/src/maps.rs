@@ -2,7 +2,7 @@
 
 use agent_ebpf::{
     CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES, SYSCALL_SLOTS,
-    SyscallSlot, TID_WORDS,
+    StringNote, SyscallSlot, TID_WORDS,
     calls::{CALL_WAYS, CallThread},
 };
 use core::{arch::asm, intrinsics::cold_path};
@@ -66,6 +66,9 @@ pub static SIDE: Array<Side> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub static SYSCALLS: Array<SyscallSlot> = Array::with_max_entries(SYSCALL_SLOTS as u32, BPF_F_MMAPABLE);
+
+#[map]
+pub static STRING_NOTES: Table<StringNote> = Table::new();
 
 #[map]
 pub static CONTROL: Table<CpuControl> = Table::new();

@@ -3,7 +3,8 @@
 //! the bytes. Characters that cannot be printed become dots; what is longer than the limit is cut and ends
 //! with three of them; of what cannot be read there are no bytes at all, not even a NUL.
 //!
-//! The kernel can fault pages in, a program cannot: what is not resident at the entry is not copied.
+//! The kernel can fault pages in, a program cannot: of what is not resident at the entry there is no copy
+//! yet. The record has room for it, which `late_strings` fills at the exit if it can.
 //!
 //! Words are read and written at any byte: these programs are for x86-64, where the verifier allows it, and
 //! the compiler, knowing it, would go byte by byte. `read` and `write` ask for aligned pointers; compiled for
@@ -31,43 +32,76 @@ fn copy_max() -> u32 {
     globals::string_limit() + STRING_CUT.len() as u32
 }
 
-/// The longest record. Behind the last copy is room for what is written at once.
+/// Bytes that a record has for each copy: those that follow a copy may be written with it, and are part of
+/// the room of one that is missing, whose neighbours are there already when it is made.
 #[inline(always)]
-pub fn record_max() -> u32 {
-    FIRST_MAX + SYSCALL_STRINGS as u32 * copy_max() + STEP
+fn room_max() -> u32 {
+    copy_max() + STEP
 }
 
-/// Writes the copies into a record that has its arguments, and returns where they end.
+/// The longest record. After the last copy is room for what is written at once.
+#[inline(always)]
+pub fn record_max() -> u32 {
+    FIRST_MAX + SYSCALL_STRINGS as u32 * room_max() + STEP
+}
+
+/// What copying has come to.
+pub struct Copied {
+    /// Where the record ends.
+    pub end: u32,
+    /// Copies that are missing although they have room: bit 0 for the first.
+    pub missing: u32,
+}
+
+/// Writes the copies into a record that has its arguments.
 ///
 /// # Safety
 /// The record has [`record_max`] bytes, which are the caller's alone, and all six arguments are written.
 #[inline(always)]
-pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> u32 {
+pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> Copied {
     let words = clamp::<ENTER_MAX>(slot.enter_len.into());
     let mut at = clamp::<FIRST_MAX>(slot.copies_at.into());
+    let mut missing = 0;
     // SAFETY: the caller has written the arguments.
     let first = unsafe { argument(record, slot.strings[0]) };
     if slot.length != 0 {
         // SAFETY: the record has room for `SYSCALL_STRINGS` copies from `FIRST_MAX` on.
         let to = unsafe { record.add(at as usize) };
         // SAFETY: the caller has written the arguments.
-        let len = unsafe { argument(record, slot.length) };
+        let room = within_limit(unsafe { argument(record, slot.length) });
         // SAFETY: as for `to`.
-        let len = unsafe { bytes(to, first, len) };
+        let len = unsafe { bytes(to, first, room) };
         // SAFETY: a location word, of which there is room for `SYSCALL_STRINGS` from `ENTER_MAX` on.
         unsafe { put(record, words, at | len << 16) };
-        at += len;
+        if len != 0 {
+            at += len;
+        } else if globals::late_strings() != 0 && room != 0 && first != 0 {
+            // The helper has zeroed it.
+            at += room;
+            missing = 1;
+        }
     } else {
         macro_rules! each {
             ($place:literal, $from:expr) => {
                 let from = $from;
-                // SAFETY: from `FIRST_MAX` on, the record has room for `SYSCALL_STRINGS` copies and a step;
-                // `at` is after `$place` of them at most.
-                let len = unsafe { string(record.add(at as usize), from) };
+                // SAFETY: from `FIRST_MAX` on, the record has `room_max` bytes for each of
+                // `SYSCALL_STRINGS` copies; `at` is after `$place` of them at most.
+                let to = unsafe { record.add(at as usize) };
+                // SAFETY: as for `to`.
+                let len = unsafe { string(to, from) };
                 // SAFETY: a location word, of which there is room for `SYSCALL_STRINGS` from `ENTER_MAX` on.
                 unsafe { put(record, words + WORD * $place, at | len << 16) };
+                let taken = if len == 0 && globals::late_strings() != 0 && from != 0 {
+                    missing |= 1 << $place;
+                    // SAFETY: as for `to`.
+                    unsafe { clear_end(to) };
+                    room_max()
+                } else {
+                    len
+                };
                 // However long the copy is, the verifier continues with the same state.
-                at = clamp_to(forget(at + len, from), FIRST_MAX + ($place + 1) * copy_max());
+                missing = forget(missing, from);
+                at = clamp_to(forget(at + taken, from), FIRST_MAX + ($place + 1) * room_max());
             };
         }
         each!(0, first);
@@ -84,7 +118,64 @@ pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> u32 {
     // The record's length is rounded up: nothing of what the page held before.
     // SAFETY: a step is left in the record.
     unsafe { put(record, at, 0) };
-    at
+    Copied { end: at, missing }
+}
+
+/// Tries the copies again that are `missing` from a record.
+///
+/// # Safety
+/// As for [`copy`], which has written the record for the same `slot` and said what is missing.
+#[inline(always)]
+pub unsafe fn complete(record: *mut u8, slot: &SyscallSlot, missing: u32) {
+    let words = clamp::<ENTER_MAX>(slot.enter_len.into());
+    if slot.length != 0 {
+        // SAFETY: the location word that `copy` has written.
+        let at = clamp::<FIRST_MAX>(unsafe { get(record, words) } & 0xffff);
+        // SAFETY: `copy` was called with all arguments written.
+        let (from, len) = unsafe { (argument(record, slot.strings[0]), argument(record, slot.length)) };
+        // SAFETY: the room that `copy` has left for as many bytes.
+        let len = unsafe { bytes(record.add(at as usize), from, within_limit(len)) };
+        // SAFETY: as for `at`.
+        unsafe { put(record, words, at | len << 16) };
+        return;
+    }
+    // SAFETY: `copy` was called with all arguments written.
+    let unknown = unsafe { argument(record, slot.strings[0]) };
+    macro_rules! each {
+        ($place:literal) => {
+            // The verifier shall not learn from one bit what the others are.
+            if forget(missing, unknown) & 1 << $place != 0 {
+                // SAFETY: the location word that `copy` has written.
+                let word = unsafe { get(record, words + WORD * $place) };
+                let at = clamp_to(word & 0xffff, FIRST_MAX + $place * room_max());
+                // SAFETY: `copy` was called with all arguments written.
+                let from = unsafe { argument(record, slot.strings[$place]) };
+                // SAFETY: the room that `copy` has left, of `room_max` bytes.
+                let len = unsafe { string(record.add(at as usize), from) };
+                // SAFETY: as for `word`.
+                unsafe { put(record, words + WORD * $place, at | len << 16) };
+            }
+        };
+    }
+    each!(0);
+    each!(1);
+    each!(2);
+}
+
+/// Zeroes the rest of the room of a copy that is missing: what the helper, which zeroes as much as it was to
+/// read (`bpf_probe_read_user_str_common`, kernel/trace/bpf_trace.c), has not.
+///
+/// # Safety
+/// At `to` are [`room_max`] bytes, which are the caller's alone.
+#[inline(always)]
+unsafe fn clear_end(to: *mut u8) {
+    const REST: u32 = STRING_CUT.len() as u32 + STEP;
+    // SAFETY: `room_max` is `limit` and `REST`.
+    let rest = unsafe { to.add(globals::string_limit() as usize) };
+    for at in (0..REST).step_by(4) {
+        // SAFETY: as for `rest`.
+        unsafe { put(rest, at, 0) };
+    }
 }
 
 /// Writes a word.
@@ -95,6 +186,16 @@ pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> u32 {
 unsafe fn put(record: *mut u8, at: u32, word: u32) {
     // SAFETY: the caller's promise. Where a word is not aligned, see the top of this file.
     unsafe { record.add(at as usize).cast::<u32>().write(word) };
+}
+
+/// Reads a word.
+///
+/// # Safety
+/// The record has four bytes at `at`, which somebody has written.
+#[inline(always)]
+unsafe fn get(record: *const u8, at: u32) -> u32 {
+    // SAFETY: the caller's promise. Where a word is not aligned, see the top of this file.
+    unsafe { record.add(at as usize).cast::<u32>().read() }
 }
 
 /// An argument by its position plus 1.
@@ -109,10 +210,11 @@ unsafe fn argument(record: *const u8, position: u8) -> u64 {
     unsafe { record.add(ARGS + 8 * position as usize).cast::<u64>().read() }
 }
 
-/// Copies a string, and gives the length of the copy, NUL included; 0 if it cannot be read.
+/// Copies a string, and gives the length of the copy, NUL included; 0 if it cannot be read. A step after the
+/// copy is zeroed.
 ///
 /// # Safety
-/// At `to` are [`copy_max`] bytes and a [`STEP`], which are the caller's alone.
+/// At `to` are [`room_max`] bytes, which are the caller's alone.
 #[inline(always)]
 unsafe fn string(to: *mut u8, from: u64) -> u32 {
     let limit = globals::string_limit();
@@ -134,26 +236,41 @@ unsafe fn string(to: *mut u8, from: u64) -> u32 {
     unsafe { printable(to, forget(len, from)) };
     if is_cut {
         // SAFETY: `copy_max` is `limit` and these bytes.
-        unsafe { put(to, limit, u32::from_le_bytes(STRING_CUT)) };
+        unsafe { end(to, limit, u32::from_le_bytes(STRING_CUT)) };
         limit + STRING_CUT.len() as u32
     } else {
-        // SAFETY: `len` is `limit` at most, which is less than `copy_max`.
-        unsafe { to.add(len as usize).write(0) };
+        // SAFETY: `len` is `limit` at most.
+        unsafe { end(to, len, 0) };
         len + 1
     }
 }
 
-/// Copies so many bytes as they are, or up to the limit. Gives how many; 0 if they cannot be read.
+/// Ends a string after `len` bytes with a `mark`, and zeroes what `printable` may have changed after that.
+///
+/// # Safety
+/// At `to` are `len` bytes and a [`STEP`], which are the caller's alone.
+#[inline(always)]
+unsafe fn end(to: *mut u8, len: u32, mark: u32) {
+    // SAFETY: the caller's promise. Where the word is not aligned, see the top of this file.
+    unsafe { to.add(len as usize).cast::<u64>().write(mark.into()) };
+}
+
+/// How many bytes of so many are copied.
+#[inline(always)]
+fn within_limit(len: u64) -> u32 {
+    let limit = globals::string_limit();
+    clamp_to(if len > u64::from(limit) { limit } else { len as u32 }, limit)
+}
+
+/// Copies so many bytes as they are, which are within the limit. Gives how many; 0 if they cannot be read,
+/// and then the place for them is zeroed.
 ///
 /// # Safety
 /// At `to` are [`copy_max`] bytes, which are the caller's alone.
 #[inline(always)]
-unsafe fn bytes(to: *mut u8, from: u64, len: u64) -> u32 {
-    let limit = globals::string_limit();
-    let len = if len > u64::from(limit) { limit } else { len as u32 };
-    let len = clamp_to(len, limit);
-    // SAFETY: the length is clamped to `limit`, which is less than `copy_max`. The helper takes only
-    // addresses of user space and catches faults.
+unsafe fn bytes(to: *mut u8, from: u64, len: u32) -> u32 {
+    // SAFETY: the length is at most `limit`, which is less than `copy_max`. The helper takes only addresses
+    // of user space and catches faults.
     if len != 0 && unsafe { bpf_probe_read_user(to.cast(), len, from as *const _) } == 0 { len } else { 0 }
 }
 

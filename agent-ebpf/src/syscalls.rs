@@ -1,6 +1,7 @@
 //! System calls in the fast lane: one program at the entry and one at the exit of every system call, for
 //! `raw_syscalls:*` and all of `syscalls:*`. What is recorded of each call is in `SYSCALLS`, by number;
-//! `strings` adds copies of arguments that are strings.
+//! `strings` adds copies of arguments that are strings, and `late_strings` those that cannot be read before
+//! the exit.
 //!
 //! Registers are those of x86-64. The agent does not load these programs elsewhere.
 
@@ -10,7 +11,7 @@ use core::mem::MaybeUninit;
 use crate::{
     context::Current,
     fast::{self, Frame},
-    globals,
+    globals, late_strings,
     maps::SYSCALLS,
     strings,
 };
@@ -70,7 +71,7 @@ fn enter_first(ctx: *const u64) -> u64 {
 
 /// The registers, and the second argument: the call's number or what it returns.
 #[inline(always)]
-fn arguments(ctx: *const u64) -> (*const u64, u64) {
+pub(crate) fn arguments(ctx: *const u64) -> (*const u64, u64) {
     // SAFETY: the context of a program on a raw tracepoint are its arguments, a word each, of which both
     // tracepoints have two. The verifier refuses loads beyond them.
     unsafe { (ctx.cast::<*const u64>().read_volatile(), ctx.add(1).read_volatile()) }
@@ -142,14 +143,19 @@ fn enter_with_strings(ctx: *const u64, slot: *const SyscallSlot) -> u64 {
     // program, and not again.
     let slot = unsafe { &*slot };
     let max = strings::record_max();
-    let record = named_record::<OWN_FRAMES_CALLED>(ctx, slot, &Current::get(), max, frame.as_mut_ptr());
+    let current = Current::get();
+    late_strings::drop_note(&current);
+    let record = named_record::<OWN_FRAMES_CALLED>(ctx, slot, &current, max, frame.as_mut_ptr());
     if record.is_null() {
         return 0;
     }
     // SAFETY: `begin` has given this program room for `max` bytes; `named_record` has written all six
     // arguments.
-    let end = unsafe { strings::copy(record, slot) };
-    fast::end(frame.as_mut_ptr(), end.into(), ctx.cast());
+    let copied = unsafe { strings::copy(record, slot) };
+    if copied.missing != 0 {
+        late_strings::note(frame.as_ptr(), arguments(ctx).1 as u32, copied.missing, &current);
+    }
+    fast::end(frame.as_mut_ptr(), copied.end.into(), ctx.cast());
     0
 }
 
@@ -235,7 +241,7 @@ fn exit_raw<const OWN: u32>(ctx: *const u64) {
 
 /// The number of a call that ends (`syscall_get_nr`): an `int`.
 #[inline(always)]
-fn number(regs: *const u64) -> i32 {
+pub(crate) fn number(regs: *const u64) -> i32 {
     // SAFETY: the tracepoint's registers, with an offset in the kernel's `struct pt_regs`.
     unsafe { regs.add(reg::ORIG_AX).read_volatile() as i32 }
 }

@@ -4,7 +4,7 @@
 
 use std::{
     collections::BTreeSet,
-    ffi::CString,
+    ffi::{CStr, CString},
     fs::{self, File},
     io::{Read as _, Seek as _, SeekFrom, Write as _},
     net::{TcpListener, TcpStream, UdpSocket},
@@ -109,6 +109,7 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
         "load" => load(scratch),
         "execs" => fork_and_exec(EXECS * crate::soak()),
         "calls" => calls_with_strings(),
+        "untouched" => calls_with_untouched_strings(scratch),
         "sleeper" => sleeper(),
         "storm" => crate::storm::run(scratch, 20_000 * crate::soak() as u32),
         _ => panic!("no workload {kind}"),
@@ -163,6 +164,82 @@ fn calls_with_strings() {
         libc::syscall(libc::SYS_chdir, 16_u64);
         libc::rename(c"/absent/from".as_ptr(), c"/absent/to".as_ptr());
     }
+}
+
+/// Where the program that the workload `untouched` executes has its path: what has this address in
+/// the executed program is its environment.
+pub const EXECUTED: usize = STACK_PAGE + 2048;
+/// The last page of a process's stack whose addresses are not random (`STACK_TOP`,
+/// arch/x86/include/asm/processor.h).
+const STACK_PAGE: usize = 0x7fff_ffff_e000;
+
+/// Calls with strings that nobody has touched before, so that they are not in memory: in order a path, one
+/// that is longer than what is copied, bytes that cannot be printed, an empty one; two at once, of which the
+/// first, the second, and both are untouched; a path to open, a text to write, a program that is not there,
+/// and one that is.
+fn calls_with_untouched_strings(scratch: &Path) {
+    // A call that is moved to another CPU ends where nothing is known of its beginning.
+    on_cpu(0);
+    let untouched = |text: &CStr| map_new(scratch, text.to_bytes_with_nul(), std::ptr::null_mut()).cast();
+    let long = CString::new(format!("/absent/{}", "x".repeat(200))).unwrap();
+    for path in [c"/absent/one", &long, c"t\t d\x7f e\x80 a\xa0!", c""] {
+        // SAFETY: a string that ends; there is no such directory.
+        assert_eq!(unsafe { libc::chdir(untouched(path)) }, -1);
+    }
+    // These are on the heap, where they have just been written.
+    let [from, to] = [c"/absent/from", c"/absent/to"].map(CStr::to_owned);
+    for (from, to) in
+        [(untouched(&from), to.as_ptr()), (from.as_ptr(), untouched(&to)), (untouched(&from), untouched(&to))]
+    {
+        // SAFETY: strings that end; there is nothing to rename.
+        assert_eq!(unsafe { libc::rename(from, to) }, -1);
+    }
+    let text = untouched(c"a text\n");
+    // Not /dev/null, which does not read what it is given.
+    let written = File::create(scratch.join("written")).unwrap();
+    // SAFETY: strings that end, and seven bytes that are there.
+    unsafe {
+        assert_eq!(libc::openat(libc::AT_FDCWD, untouched(c"/absent/open"), libc::O_RDONLY), -1);
+        assert_eq!(libc::write(written.as_raw_fd(), text.cast(), 7), 7);
+    }
+    let (absent, mut page) = (untouched(c"/absent/exec"), vec![0; PAGE]);
+    page[EXECUTED - STACK_PAGE..][..10].copy_from_slice(b"/bin/true\0");
+    let path = map_new(scratch, &page, STACK_PAGE as *mut _).wrapping_add(EXECUTED - STACK_PAGE).cast();
+    let filler = CString::new("y".repeat(3000)).unwrap();
+    let args = [c"true".as_ptr(), std::ptr::null()];
+    let environment = [filler.as_ptr(), std::ptr::null()];
+    // SAFETY: the child calls only what is allowed between fork and exec, with strings that end and lists
+    // with a null pointer at their end.
+    let child = unsafe {
+        match libc::fork() {
+            0 => {
+                libc::personality(libc::ADDR_NO_RANDOMIZE as libc::c_ulong);
+                libc::execve(absent, args.as_ptr(), environment.as_ptr());
+                libc::execve(path, args.as_ptr(), environment.as_ptr());
+                libc::_exit(1)
+            }
+            child => child,
+        }
+    };
+    let mut status = -1;
+    // SAFETY: one status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the program was executed");
+}
+
+/// Maps a file of its own with these bytes, at the address if that is not null. No page of the mapping is in
+/// memory before somebody touches it. It is never unmapped.
+fn map_new(scratch: &Path, bytes: &[u8], address: *mut libc::c_void) -> *const u8 {
+    let path = scratch.join("untouched");
+    fs::write(&path, bytes).unwrap();
+    let file = File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    let fixed = if address.is_null() { 0 } else { libc::MAP_FIXED_NOREPLACE };
+    let flags = libc::MAP_PRIVATE | fixed;
+    // SAFETY: a new mapping, in the place of no other.
+    let memory = unsafe { libc::mmap(address, PAGE, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
+    assert!(memory != libc::MAP_FAILED && (address.is_null() || memory == address), "{memory:p}");
+    memory.cast::<u8>().cast_const()
 }
 
 /// Sleeps and wakes often, by another name half of the time.

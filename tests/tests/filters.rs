@@ -253,8 +253,8 @@ fn i_goes_on_without_unknown_events_and_says_so() {
     assert_eq!(report(dir.path()).names(), BTreeSet::from(["sched_switch".to_owned()]));
 }
 
-/// What the JSON of --print-spec records is what the options record, and what the options of the next recording
-/// say of it.
+/// What the JSON of --print-spec records is what the options record, and what the options of the next
+/// recording say of it.
 #[test]
 fn a_specification_records_what_its_options_do() {
     const CALLS: [&str; 3] = ["python3", "-c", "import os\nfor _ in range(300): os.getppid()"];

@@ -17,6 +17,20 @@ fn record(dir: &Path, options: &[&str]) -> String {
     run(&mut agent(dir, events.into_iter().chain(options.iter().copied()).chain(command))).expect(0).err
 }
 
+/// Records these events of calls whose strings are not resident.
+fn record_untouched(dir: &Path, events: &[String]) -> String {
+    let calls = workload::command("untouched", dir);
+    let events = events.iter().flat_map(|event| ["-e", event]);
+    let args = ["record", "-o", "out.dat"].into_iter().chain(events).chain(["-F", "-c"]);
+    run(&mut agent(dir, args.chain(calls.iter().map(String::as_str)))).expect(0).err
+}
+
+/// What is printed of an event, without what is before the fields.
+fn lines_of<'a>(report: &'a str, event: &str) -> Vec<&'a str> {
+    let mark = format!(" {event}: ");
+    report.lines().filter_map(|line| line.split_once(&mark)).map(|(_, fields)| fields.trim()).collect()
+}
+
 /// What stock trace-cmd prints of the events, without what is before the fields.
 fn stock(dir: &Path, options: &[&str]) -> Vec<String> {
     let report = trace_cmd::report(&dir.join("out.dat"), options);
@@ -58,6 +72,62 @@ fn stock_readers_show_what_was_passed() {
     let json = json.replace(": ", ":");
     assert!(json.contains(r#""__filename_val":"/absent/one""#), "{json}");
     assert!(json.contains(r#""__newname_val":"/absent/to""#), "{json}");
+}
+
+/// The kernel reads what the mapped files have, programs at the entry cannot.
+#[test]
+fn what_is_not_resident_is_copied_when_the_call_has_read_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    let cut = format!("/absent/{}...", "x".repeat(63 - "/absent/".len()));
+    for (events, entries_only) in [
+        (&["chdir", "rename", "execve", "write"].map(|call| format!("syscalls:sys_enter_{call}"))[..], true),
+        (&["syscalls:*", "raw_syscalls:*"].map(str::to_owned)[..], false),
+    ] {
+        let said = record_untouched(dir, events);
+        assert!(!said.contains("generic lane"), "{said}");
+        let report = trace_cmd::report(&dir.join("out.dat"), &[]);
+        assert_eq!(report.contains("sys_exit_"), !entries_only);
+        let of = |call: &str| lines_of(&report, &format!("sys_enter_{call}"));
+        let texts: Vec<_> = of("chdir").into_iter().map(|line| quoted(line)[0].to_owned()).collect();
+        let [one, long, bytes, empty] = texts.as_slice() else { panic!("{report}") };
+        assert_eq!([one, long, empty], ["/absent/one", &cut, ""]);
+        assert!(bytes.starts_with("t. d. e. a") && bytes.ends_with('!'), "{bytes}");
+        let renamed: Vec<_> = of("rename").into_iter().map(quoted).collect();
+        assert_eq!(renamed, [["/absent/from", "/absent/to"]; 3]);
+        assert_eq!(of("execve").iter().filter(|line| quoted(line) == ["/absent/exec"]).count(), 1);
+        // Of the kernels that are known, only newer ones have copies of what has a length.
+        let format =
+            std::fs::read_to_string("/sys/kernel/tracing/events/syscalls/sys_enter_write/format").unwrap();
+        let raw = trace_cmd::report(&dir.join("out.dat"), &["-R"]);
+        let bytes = "__buf_val=ARRAY[61, 20, 74, 65, 78, 74, 0a]";
+        let written = lines_of(&raw, "sys_enter_write").into_iter().filter(|line| line.contains(bytes));
+        assert_eq!(written.count(), usize::from(format.contains("__buf_val")), "{raw}");
+    }
+}
+
+/// One event alone, of calls that every program makes.
+#[test]
+fn a_recording_of_entries_alone_has_what_was_not_resident() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    record_untouched(dir, &["syscalls:sys_enter_openat".to_owned()]);
+    let lines = stock(dir, &[]);
+    let opened = lines.iter().filter(|line| quoted(line) == ["/absent/open"]);
+    assert_eq!(opened.count(), 1, "{lines:?}");
+}
+
+/// When `execve` returns, the address belongs to the new program.
+#[test]
+fn a_new_program_is_not_taken_for_what_was_not_resident() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    record_untouched(dir, &["syscalls:sys_enter_execve".to_owned()]);
+    let lines = stock(dir, &[]);
+    let executed = format!("filename: {:#010x} ", workload::EXECUTED);
+    let executed: Vec<_> = lines.iter().filter(|line| line.starts_with(&executed)).collect();
+    let [executed] = executed[..] else { panic!("{lines:?}") };
+    assert_eq!(quoted(executed), [""], "{lines:?}");
 }
 
 #[test]

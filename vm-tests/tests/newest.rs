@@ -31,7 +31,15 @@ fn storms_lose_nothing(kernel: &Kernel) {
         kernel,
         &[
             ("storm", &STORMS),
-            ("strings", &["filters_take_the_argument_for_its_string", "stock_readers_show_what_was_passed"]),
+            (
+                "strings",
+                &[
+                    "a_new_program_is_not_taken_for_what_was_not_resident",
+                    "filters_take_the_argument_for_its_string",
+                    "stock_readers_show_what_was_passed",
+                    "what_is_not_resident_is_copied_when_the_call_has_read_it",
+                ],
+            ),
             (
                 "switches",
                 &[

@@ -18,6 +18,9 @@ use crate::{
     reason,
 };
 
+/// The name of the program that copies strings at the exit of system calls.
+pub(super) const LATE_STRINGS: &str = "syscall_late_strings";
+
 /// Why an event's program could not be loaded or attached.
 #[derive(Debug, thiserror::Error)]
 pub enum FastError {
@@ -88,6 +91,8 @@ pub(crate) struct Loader<'a> {
     parts: Parts<'a>,
     enter: &'a [bpf_insn],
     exit: &'a [bpf_insn],
+    /// Copies strings at the exit, where some event has any.
+    late_strings: Option<&'a [bpf_insn]>,
     hooks: Option<Hooks>,
 }
 
@@ -106,12 +111,19 @@ impl Job<'_> {
 }
 
 impl<'a> Loader<'a> {
-    pub(crate) fn new(object: &'a Object, hooks: Option<Hooks>) -> Result<Self, LoadError> {
+    /// `late_strings`: whether strings of system calls may have to be copied at the exit.
+    pub(crate) fn new(
+        object: &'a Object,
+        hooks: Option<Hooks>,
+        late_strings: bool,
+    ) -> Result<Self, LoadError> {
+        let late_strings = late_strings.then(|| object.instructions(LATE_STRINGS)).transpose()?;
         Ok(Self {
             object,
             parts: Parts::of_object(object)?,
             enter: object.instructions("syscall_enter")?,
             exit: object.instructions("syscall_exit")?,
+            late_strings,
             hooks,
         })
     }
@@ -137,9 +149,21 @@ impl<'a> Loader<'a> {
                 }),
             })
             .collect();
+        let late = calls.contains_key(&true).then(|| self.late_strings()).flatten();
+        let late_at = jobs.len();
+        jobs.extend(late);
         let mut links = FastLinks::default();
         let mut loaded: Vec<Option<Result<OwnedFd, FastError>>> =
             side_by_side(&jobs, |job| self.load(job)).into_iter().map(Some).collect();
+        // Before the program that records exits, because what it copies goes to the page that is open.
+        if let (Some(late), Some(&entry)) = (loaded.get_mut(late_at).and_then(Option::take), calls.get(&true))
+        {
+            match late.and_then(|program| sys::attach_tracing(program.as_fd()).map_err(FastError::Attach)) {
+                // It records no events, so what it misses is none of them.
+                Ok(link) => links.links.push(link),
+                Err(error) => loaded[entry] = Some(Err(error)),
+            }
+        }
         let mut attached = vec![false; jobs.len()];
         let mut results = Vec::new();
         for index in job_of {
@@ -168,6 +192,17 @@ impl<'a> Loader<'a> {
             }
             Kind::Call(call) => self.load(&self.calls(*call)),
         })
+    }
+
+    /// The same for the program that copies strings at the exit of system calls; `None` where it is not
+    /// needed.
+    pub(crate) fn try_out_late_strings(&self) -> Option<Result<OwnedFd, FastError>> {
+        self.late_strings().map(|job| self.load(&job))
+    }
+
+    fn late_strings(&self) -> Option<Job<'a>> {
+        let tracepoint = self.hooks.as_ref()?.exit.0;
+        self.late_strings.map(|code| Job::Calls { name: LATE_STRINGS, tracepoint, code })
     }
 
     fn calls(&self, call: Call) -> Job<'a> {

@@ -16,6 +16,10 @@ pub struct KernelLayout {
     pub task_comm: u32,
     /// `task_struct.migration_disabled`.
     pub task_migration: u32,
+    /// `task_struct.mm`.
+    pub task_mm: u32,
+    /// `task_struct.se.nr_migrations`.
+    pub task_nr_migrations: u32,
     /// `task_struct.thread_info.preempt_lazy_count`, which only kernels with the `PREEMPT_RT` patches have.
     pub task_lazy_count: u32,
     /// How to find a CPU's preempt count.
@@ -70,11 +74,18 @@ impl KernelLayout {
         let offset = |path: &str| btf.member_offset(path).unwrap_or(0);
         // Programs read this field as 16 bits (include/linux/sched.h, 5.11 and later).
         let migration = btf.member("task_struct.migration_disabled").ok().filter(|member| member.size == 2);
+        // And these as 64.
+        let word = |path: &str| {
+            let member = btf.member(path).ok().filter(|member| member.size == 8);
+            member.map_or(0, |member| member.offset)
+        };
         Self {
             task_pid: offset("task_struct.pid"),
             task_tgid: offset("task_struct.tgid"),
             task_comm: offset("task_struct.comm"),
             task_migration: migration.map_or(0, |member| member.offset),
+            task_mm: word("task_struct.mm"),
+            task_nr_migrations: word("task_struct.se.nr_migrations"),
             task_lazy_count: offset("task_struct.thread_info.preempt_lazy_count"),
             preempt_count: PreemptCountPath::from_btf(btf),
             any_load: AnyLoad::from_btf(btf),

@@ -118,6 +118,7 @@ pub struct Programs {
     names: Option<NameStream>,
     wake: Vec<WakeStream>,
     slots: usize,
+    late_strings: bool,
 }
 
 /// Names of the programs in the object.
@@ -194,6 +195,7 @@ impl Programs {
             names: Some(names),
             wake,
             slots,
+            late_strings: has_late_strings(options, &calls),
         })
     }
 
@@ -212,7 +214,7 @@ impl Programs {
         events: &[(&str, &FastEvent, u32)],
         hooks: Option<Hooks>,
     ) -> Result<(FastLinks, Vec<Result<(), FastError>>), LoadError> {
-        Ok(Loader::new(&self.object, hooks)?.attach(events))
+        Ok(self.loader(hooks)?.attach(events))
     }
 
     /// Loads and attaches programs of probes. `slots` are those of the recording. Gives the links, and the
@@ -263,7 +265,20 @@ impl Programs {
         events: &[(&str, &FastEvent)],
         hooks: Option<Hooks>,
     ) -> Result<Vec<Result<OwnedFd, FastError>>, LoadError> {
-        Ok(Loader::new(&self.object, hooks)?.try_out(events))
+        Ok(self.loader(hooks)?.try_out(events))
+    }
+
+    /// Loads the program that copies strings at the exit of system calls without attaching it; `None` if
+    /// nothing needs it.
+    pub(crate) fn try_out_late_strings(
+        &self,
+        hooks: Option<Hooks>,
+    ) -> Result<Option<Result<OwnedFd, FastError>>, LoadError> {
+        Ok(self.loader(hooks)?.try_out_late_strings())
+    }
+
+    fn loader(&self, hooks: Option<Hooks>) -> Result<Loader<'_>, LoadError> {
+        Loader::new(&self.object, hooks, self.late_strings)
     }
 
     /// The loaded programs by name, without those of the fast lane and of probes.
@@ -364,6 +379,14 @@ fn calls_of(options: &ProgramOptions) -> Table {
     table
 }
 
+/// Whether strings that are not there at the entry of a call are taken at its exit.
+fn has_late_strings(options: &ProgramOptions, calls: &Table) -> bool {
+    let layout = &options.layout;
+    // Without these nobody knows at an exit what it is the exit of.
+    let is_known = layout.task_pid != 0 && layout.task_mm != 0 && layout.task_nr_migrations != 0;
+    is_known && calls.has_strings() && !options.strings.is_off()
+}
+
 fn set_bit(set: &SharedArray<u64>, tid: u32) {
     if let Some(word) = set.get(tid as usize / 64) {
         // SAFETY: the word is an aligned u64 in the mapping, and the programs change it atomically too.
@@ -443,6 +466,8 @@ fn create_object(
         (globals::TASK_COMM, layout.task_comm),
         (globals::TASK_MIGRATION, layout.task_migration),
         (globals::RAW_MIGRATION, features::tracepoints_are_preemptible().into()),
+        (globals::TASK_MM, layout.task_mm),
+        (globals::TASK_NR_MIGRATIONS, layout.task_nr_migrations),
         (globals::TASK_LAZY_COUNT, layout.task_lazy_count),
         (globals::TASK_STATUS, options.hooks.map_or(0, |hooks| hooks.task_status)),
         (globals::NAMED_ENTER, calls.calls.values().any(|call| call.enter != 0).into()),
@@ -450,6 +475,7 @@ fn create_object(
         (globals::NAMED_FLAGS, named_call_flags()),
         (globals::NAMED_STRINGS, calls.has_strings().into()),
         (globals::STRING_LIMIT, options.strings.bytes()),
+        (globals::LATE_STRINGS, has_late_strings(options, calls).into()),
         (globals::RAW_ENTER, calls.raw_enter.0),
         (globals::RAW_ENTER_ID, calls.raw_enter.1),
         (globals::RAW_EXIT, calls.raw_exit.0),
@@ -478,6 +504,7 @@ fn create_object(
         table("PAGES", pages, globals::PAGES_LEN),
         table("CONTROL", options.possible_cpus, globals::CONTROL_LEN),
         table("LEDGER", ledger, globals::LEDGER_LEN),
+        table("STRING_NOTES", options.possible_cpus, globals::STRING_NOTES_LEN),
     ];
     let sizes = [
         ("PAGE_META", pages),

@@ -173,8 +173,8 @@ pub struct RecordArgs {
     #[arg(long, help_heading = BUFFERS)]
     pub overwrite: bool,
 
-    /// Store what was recorded at most this much later, also where a page of events is not full yet: 1s, 50ms,
-    /// or off
+    /// Store what was recorded at most this much later, also where a page of events is not full yet: 1s,
+    /// 50ms, or off
     #[arg(
         long,
         value_name = "TIME|off",
@@ -246,7 +246,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
 
-    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration and COMMAND can be added
+    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration and COMMAND can be
+    /// added
     #[arg(long, value_name = "FILE", help_heading = SPEC)]
     pub spec: Option<PathBuf>,
 

@@ -1,8 +1,8 @@
 //! The consumer side of the per-CPU page rings that the eBPF programs fill.
 //!
 //! [`agent_ebpf`] describes the memory. Here are its safe views: [`SharedArray`] (a mapped array map),
-//! [`Control`] (a CPU's control block) and [`CpuRing`] (a CPU's pages: in discard mode [claimed](Claim) in order,
-//! in place, in overwrite mode copied out). Beside the pages, the programs have two streams:
+//! [`Control`] (a CPU's control block) and [`CpuRing`] (a CPU's pages: in discard mode [claimed](Claim) in
+//! order, in place, in overwrite mode copied out). Beside the pages, the programs have two streams:
 //! [`NameStream`] and [`WakeStream`].
 
 mod control;

@@ -1,4 +1,5 @@
-//! What to say when a recording cannot be planned: in the words of the options where they said what to record.
+//! What to say when a recording cannot be planned: in the words of the options where they said what to
+//! record.
 
 use super::super::{CliError, error::of_probe, exit::ExitCode};
 use crate::{
