@@ -199,6 +199,8 @@ pub mod switched {
     pub const DONE: i32 = 0;
     /// A program was writing to it.
     pub const BUSY: i32 = 1;
+    /// There is more in the side queue than one run moves.
+    pub const MORE: i32 = 2;
 }
 
 /// What stands before a record in the side queue.
@@ -336,7 +338,7 @@ pub struct SyscallSlot {
 
 /// A record of a system call's entry that has room for strings which could not be read: what the exit needs
 /// to copy them. There is one for each CPU, of its last such record; it belongs to the holder of the CPU's
-/// [`CpuControl::busy`], except that a program at the same thread's next entry may clear `thread`.
+/// [`CpuControl::busy`], except that others may clear `thread`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub struct StringNote {

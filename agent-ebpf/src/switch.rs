@@ -5,22 +5,30 @@ use aya_ebpf::{helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, progra
 
 use crate::{atomic, globals, maps::CONTROL, ring, side};
 
-/// `switch_page`: hands the open page of this CPU to the agent, if it has events. Run by the agent through
-/// `BPF_PROG_TEST_RUN` on the CPU that it means, in the kernel's interrupt for that; never attached. So
-/// nothing that is recorded pays for it. Gives one of [`switched`].
+/// `switch_page`: hands the open page of this CPU to the agent, if it has events, and what interrupts have
+/// left in the side queue before it. Run by the agent through `BPF_PROG_TEST_RUN` on the CPU that it means:
+/// in the kernel's interrupt for that, or directly if the agent runs there. Never attached, so nothing that is
+/// recorded pays for it. Gives one of [`switched`].
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn switch_page(_ctx: RawTracePointContext) -> i32 {
     // SAFETY: the helper takes nothing and gives a number.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let Some(ctl) = CONTROL.get_ptr_mut(cpu, globals::control_len()) else { return switched::DONE };
-    // What interrupts have left belongs to the page.
+    // Once the gate is closed, what is left is for the agent, which may be at it on another CPU.
+    // SAFETY: the map's value, of which this is a member.
+    if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
+        return switched::DONE;
+    }
     side::flush(ctl);
     // An interrupt of the agent's can come while a program writes.
     if !ring::take(ctl) {
         return switched::BUSY;
     }
-    ring::close_open(ctl);
+    let has_more = !side::is_empty(ctl);
+    if !has_more {
+        ring::close_open(ctl);
+    }
     // SAFETY: the map's value, of which this is a member.
     atomic::store(unsafe { &raw mut (*ctl).busy }, 0);
-    switched::DONE
+    if has_more { switched::MORE } else { switched::DONE }
 }

@@ -306,13 +306,13 @@ pub fn compare(
         if depths.0 != depths.1 {
             *tally.depths.entry(depths).or_default() += 1;
         }
-        if reference.bytes.len() != ours.bytes.len() {
+        let event = &events[&reference.id()];
+        if reference.bytes.len() != ours.bytes.len() && !keeps_room(event, reference, ours) {
             tally.lengths += 1;
             let example = || format!("{} and {} bytes", reference.bytes.len(), ours.bytes.len());
             tally.example.get_or_insert_with(example);
             continue;
         }
-        let event = &events[&reference.id()];
         if changed_meanwhile(event, reference, ours) {
             tally.changed += 1;
         } else {
@@ -352,6 +352,15 @@ pub fn values(
     found
 }
 
+/// Whether ours may be longer: it has room for the longest copy of a string that was not resident at the
+/// entry of a call, for the exit to fill. The kernel reads such strings at the entry.
+fn keeps_room(event: &Event, reference: &Record, ours: &Record) -> bool {
+    let mut fields = event.format.fields.iter();
+    event.system == "syscalls"
+        && ours.bytes.len() > reference.bytes.len()
+        && fields.any(|field| field.location == Location::DataLoc)
+}
+
 fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]) {
     let format = &event.format;
     let mut padding = vec![true; reference.len()];
@@ -359,17 +368,22 @@ fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]
     padding[..4].fill(false);
     for field in format.common.iter().chain(&format.fields).filter(|field| field.offset >= 4) {
         let fixed = field.offset as usize..(field.offset + field.size) as usize;
-        let data = match field.location {
-            Location::Inline => None,
-            Location::DataLoc => Some((le_u32(reference, fixed.start), 0)),
-            Location::RelLoc => Some((le_u32(reference, fixed.start), fixed.end)),
-        };
-        let data = data.map(|(word, base)| {
+        let data = |record: &[u8]| {
+            let base = match field.location {
+                Location::Inline => return None,
+                Location::DataLoc => 0,
+                Location::RelLoc => fixed.end,
+            };
+            let word = le_u32(record, fixed.start);
             let start = base + (word & 0xffff) as usize;
-            start..start + (word >> 16) as usize
-        });
-        for range in [Some(fixed), data].into_iter().flatten() {
-            let (mut a, mut b) = (&reference[range.clone()], &ours[range.clone()]);
+            Some(start..start + (word >> 16) as usize)
+        };
+        let data = data(reference).zip(data(ours));
+        // What is after room that only one has is elsewhere.
+        let same_places = data.is_none() || reference.len() == ours.len();
+        padding[fixed.clone()].fill(false);
+        for (range, our_range) in same_places.then(|| (fixed.clone(), fixed)).into_iter().chain(data) {
+            let (mut a, mut b) = (&reference[range.clone()], &ours[our_range]);
             let is_text = field.type_text.trim() == "char"
                 && matches!(field.array, Array::Fixed(_) | Array::Constant(_));
             if is_text && let Some(end) = a.iter().position(|byte| *byte == 0) {

@@ -313,6 +313,19 @@ fn what_cannot_be_recorded_of_a_specification_is_told_with_its_place() {
             2,
             &["channels[0].rules: all of them exclude"],
         ),
+        (
+            r#"{"version": 1, "channels": [{"rules": [{"what": {"events": "sched"}}], "switch_ns": 1}]}"#
+                .to_owned(),
+            &["true"],
+            2,
+            &["channels[0].switch_ns: ", "1 ms or more"],
+        ),
+        (
+            format!(r#"{{"scope": {{"cpus": "0,8191"}}, {}"#, &rules(switch)[1..]),
+            &["true"],
+            2,
+            &["scope.cpus: this machine cannot have a CPU 8191"],
+        ),
         (rules(switch), &["-e", "irq", "true"], 2, &["--event cannot be added", "-o, --duration"]),
         (
             rules(&format!(

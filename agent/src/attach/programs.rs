@@ -383,7 +383,9 @@ fn calls_of(options: &ProgramOptions) -> Table {
 fn has_late_strings(options: &ProgramOptions, calls: &Table) -> bool {
     let layout = &options.layout;
     // Without these nobody knows at an exit what it is the exit of.
-    let is_known = layout.task_pid != 0 && layout.task_mm != 0 && layout.task_nr_migrations != 0;
+    let is_known = [layout.task_pid, layout.task_tgid, layout.task_mm, layout.task_nr_migrations]
+        .iter()
+        .all(|&offset| offset != 0);
     is_known && calls.has_strings() && !options.strings.is_off()
 }
 

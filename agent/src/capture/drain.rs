@@ -217,6 +217,59 @@ impl Drop for Drain {
     }
 }
 
+/// When open pages are to be closed.
+struct SwitchTimer {
+    period: Duration,
+    due: Instant,
+    /// CPUs whose page could not be closed, because a program was writing to it.
+    busy: Vec<u32>,
+    /// When those are tried again.
+    again: Instant,
+}
+
+/// Whose pages are to be closed.
+enum ToClose {
+    /// Those of all CPUs.
+    All,
+    /// Those that could not be closed before.
+    Busy(Vec<u32>),
+}
+
+impl ToClose {
+    fn has(&self, cpu: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::Busy(cpus) => cpus.contains(&cpu),
+        }
+    }
+}
+
+impl SwitchTimer {
+    fn start(period: Duration) -> Self {
+        let due = Instant::now() + period;
+        Self { period, due, busy: Vec::new(), again: due }
+    }
+
+    /// When there is something to do.
+    fn next(&self) -> Instant {
+        if self.busy.is_empty() { self.due } else { self.again.min(self.due) }
+    }
+
+    /// What there is to do now.
+    fn take(&mut self, now: Instant) -> Option<ToClose> {
+        if now < self.next() {
+            return None;
+        }
+        self.again = now + SWITCH_AGAIN;
+        let busy = std::mem::take(&mut self.busy);
+        if now < self.due {
+            return Some(ToClose::Busy(busy));
+        }
+        self.due = now + self.period;
+        Some(ToClose::All)
+    }
+}
+
 /// A reader thread's state.
 struct Worker {
     epoll: OwnedFd,
@@ -257,27 +310,26 @@ impl Worker {
 
     fn read_until_stop(&mut self, cpus: &mut [(CpuRing<'_>, CpuSpool)]) -> Result<(), SpoolError> {
         let deadline = self.options.deadline.unwrap_or(DEADLINE);
-        // A flight recorder's pages stay where they are.
-        let switch = self.options.switch.filter(|_| !self.options.overwrite);
         // Their own times, not that of the last wakeup: a ring that fills slowly must not wait for as long as
         // others wake the reader.
         let mut due = Instant::now() + deadline;
-        let mut switch_due = switch.map(|period| Instant::now() + period);
+        // A flight recorder's pages stay where they are.
+        let period = self.options.switch.filter(|_| !self.options.overwrite);
+        let mut timer = period.map(SwitchTimer::start);
         loop {
-            let next = switch_due.map_or(due, |switch| switch.min(due));
+            let next = timer.as_ref().map_or(due, |timer| timer.next().min(due));
             if self.sleep(next.saturating_duration_since(Instant::now())) {
                 return Ok(());
             }
             let now = Instant::now();
             let mut is_due = now >= due;
-            if let Some(period) = switch.filter(|_| switch_due.is_some_and(|at| now >= at)) {
-                let all_closed = self.close_open_pages(cpus);
-                switch_due = Some(now + if all_closed { period } else { period.min(SWITCH_AGAIN) });
-                is_due = true;
+            if let Some(timer) = &mut timer {
+                is_due |= self.close_open_pages(timer, now, cpus)?;
             }
             if is_due {
                 due = now + deadline;
             }
+            let next = timer.as_ref().map_or(due, |timer| timer.next().min(due));
             // Cleared first: what wakes it from here on makes the next sleep a short one.
             self.wake.clear();
             self.collect_names()?;
@@ -295,7 +347,9 @@ impl Worker {
                 }
                 is_due = false;
                 let wake = u64::from(wake_pages(self.options.ring_pages));
-                if !cpus.iter().any(|(ring, _)| ring.ready() >= wake) || self.is_stopping() {
+                // A ring that fills faster than it is stored must not keep the others from their time.
+                let is_next = Instant::now() >= next;
+                if is_next || !cpus.iter().any(|(ring, _)| ring.ready() >= wake) || self.is_stopping() {
                     break;
                 }
                 self.collect_names()?;
@@ -303,15 +357,27 @@ impl Worker {
         }
     }
 
-    /// Has the pages closed that have events. Gives whether that was possible.
-    fn close_open_pages(&self, cpus: &[(CpuRing<'_>, CpuSpool)]) -> bool {
-        let mut all_closed = true;
-        for (ring, _) in cpus {
-            if ring.control().has_open_page() {
-                all_closed &= self.switch.close_page(ring.cpu());
+    /// Has the pages closed that have events, if it is time. Gives whether some were.
+    fn close_open_pages(
+        &self,
+        timer: &mut SwitchTimer,
+        now: Instant,
+        cpus: &[(CpuRing<'_>, CpuSpool)],
+    ) -> Result<bool, SpoolError> {
+        let Some(asked) = timer.take(now) else { return Ok(false) };
+        let mut closed = false;
+        for (ring, spool) in cpus {
+            let cpu = ring.cpu();
+            if !asked.has(cpu) || !ring.control().has_open_page() {
+                continue;
+            }
+            let is_closed = self.switch.close_page(cpu);
+            match is_closed.map_err(SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir()))? {
+                true => closed = true,
+                false => timer.busy.push(cpu),
             }
         }
-        all_closed
+        Ok(closed || matches!(asked, ToClose::All))
     }
 
     /// What is left in the rings once nothing writes to them any more.
@@ -334,11 +400,12 @@ impl Worker {
                 self.pages.extend_from_slice(run.bytes);
                 events += run.events;
             }
-            claim.commit();
-            if let Some(page) = ring.take_partial(&mut self.pages) {
-                events += u64::from(page.events);
-            }
             self.store(spool, events)?;
+            claim.commit();
+            self.pages.clear();
+            if let Some(page) = ring.take_partial(&mut self.pages) {
+                self.store(spool, page.events.into())?;
+            }
         }
         Ok(())
     }
@@ -367,6 +434,10 @@ impl Worker {
                 && claim.pages() < (capacity / 4).max(1)
             {
                 let run = claim.next_run(chunk.min(ready));
+                if run.pages == 0 {
+                    // Only of counters that make no sense.
+                    ready = 0;
+                }
                 ready -= run.pages;
                 if !run.bytes.is_empty() {
                     spool.append(run.bytes, PAGE_SIZE, run.events, &mut self.compressor)?;

@@ -15,7 +15,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use clap::{ArgMatches, Args};
+use clap::{
+    ArgMatches, Args,
+    builder::{PossibleValuesParser, TypedValueParser as _},
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     process::{Pid, PidfdFlags, pidfd_open},
@@ -109,13 +112,19 @@ pub struct RecordArgs {
     #[arg(short = 'i', long = "ignore-unknown", help_heading = EVENTS)]
     pub ignore_unknown: bool,
 
-    /// Maximum length of the copied strings (paths, names) that system calls are given, or off
+    /// Maximum length of the copied strings (paths, names) that system calls are given, or off [default: 1s, or -s if that is longer]. It does not apply to --overwrite
     #[arg(long, value_name = "BYTES|off", default_value = "63", help_heading = EVENTS)]
     pub strings: StringLimit,
 
     /// Use the specialized programs of events (fast), the one program for all events (generic), or what each
     /// event allows (auto)
-    #[arg(long, value_name = "LANE", default_value = "auto", help_heading = EVENTS)]
+    #[arg(
+        long,
+        value_name = "LANE",
+        default_value = "auto",
+        value_parser = PossibleValuesParser::new(LaneChoice::NAMES.map(|(name, _)| name)).try_map(|name| name.parse::<LaneChoice>()),
+        help_heading = EVENTS
+    )]
     pub lane: LaneChoice,
 
     /// What is wanted of them
@@ -178,11 +187,10 @@ pub struct RecordArgs {
     #[arg(
         long,
         value_name = "TIME|off",
-        default_value = "1s",
         value_parser = units::duration_or_off,
         help_heading = BUFFERS
     )]
-    pub switch_timer: units::DurationOrOff,
+    pub switch_timer: Option<units::DurationOrOff>,
 
     /// Maximum time that a full page of events waits to be stored, in microseconds [default: 1000000]
     #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
@@ -264,7 +272,7 @@ pub(super) fn print_spec(
 ) -> Result<(), CliError> {
     let spec = spec::make(args, matches)?;
     let json = spec.to_json().map_err(|error| CliError::Usage(format!("--print-spec: {error}")))?;
-    writeln!(out, "{json}").and_then(|()| out.flush()).map_err(CliError::system("write the specification"))
+    super::write_all(out, &(json + "\n"))
 }
 
 /// Runs the command. `matches` are the raw arguments of this subcommand, for the order of -e and -v.

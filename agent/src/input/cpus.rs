@@ -216,7 +216,6 @@ impl FromIterator<u32> for CpuSet {
     }
 }
 
-/// Prints the set as a list such as `0-3,8`.
 impl std::str::FromStr for CpuSet {
     type Err = CpuError;
 
@@ -226,6 +225,7 @@ impl std::str::FromStr for CpuSet {
     }
 }
 
+/// Prints the set as a list such as `0-3,8`.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut cpus = self.iter().peekable();

@@ -28,6 +28,10 @@ pub(super) fn choose_cpus(
     let plugged_in: CpuSet = cpus.present.iter().chain(cpus.online.iter()).collect();
     let Some(wanted) = wanted else { return Ok(plugged_in) };
     let chosen: CpuSet = wanted.iter().filter(|&cpu| plugged_in.contains(cpu)).collect();
+    if let Some(unknown) = wanted.iter().find(|&cpu| !cpus.possible.contains(cpu)) {
+        let why = format!("this machine cannot have a CPU {unknown}; possible are {}", cpus.possible);
+        return Err(PlanError::scope("cpus", Why::Wrong(why)));
+    }
     if chosen.is_empty() {
         let why = format!(
             "{wanted} has no CPU that is present; present are {}, online {}",

@@ -51,12 +51,14 @@ impl Asked<'_> {
 }
 
 impl Probes<'_> {
-    /// Adds the probes to what is recorded, in the order of their rules. Gives what of the patterns cannot be
-    /// recorded, for the user.
+    /// Adds the probes to what is recorded, by kind, and those of a kind in the order of their rules. Gives
+    /// what of the patterns cannot be recorded, for the user.
     pub(super) fn add_to(&self, events: &mut EventPlan) -> Result<Vec<String>, PlanError> {
         let mut notes = Vec::new();
         let mut found = Found { probes: self, environment: None, functions: None };
-        for (number, spec, rule) in self.rules.iter() {
+        let mut rules: Vec<_> = self.rules.iter().collect();
+        rules.sort_by_key(|(_, spec, _)| rank(&spec.what));
+        for (number, spec, rule) in rules {
             let asked = Asked { at: self.rules.at, number, spec, rule };
             let planned = self.plan(asked, events, &mut found)?;
             for probe in planned.probes {
@@ -74,6 +76,9 @@ impl Probes<'_> {
         events: &EventPlan,
         found: &mut Found<'_>,
     ) -> Result<Planned, PlanError> {
+        if matches!(asked.spec.what, What::Events(_) | What::Exclude(_)) {
+            return Ok(Planned::default());
+        }
         let filter = asked.rule.filter.as_ref();
         let Asked { rule: EventRule { contexts, .. }, .. } = asked;
         let rule = ProbeRule { filter, contexts, facts: self.facts, id: events.free_id() };
@@ -133,6 +138,23 @@ impl Found<'_> {
             None => functions.insert(kernel::KernelFunctions::read().map_err(|error| asked.refuse(error))?),
         };
         Ok((environment, functions))
+    }
+}
+
+/// The order of kinds. Returns come after entries: a return probe puts an address of its own on the stack, in
+/// the place of the caller's, which programs at entries read.
+fn rank(what: &What) -> u8 {
+    match what {
+        What::Events(_) | What::Exclude(_) => 0,
+        What::Fentry(_) => 1,
+        What::Fexit(_) => 2,
+        What::Kprobe(_) => 3,
+        What::Kretprobe(_) => 4,
+        What::Function(_) => 5,
+        What::FunctionGraph(_) => 6,
+        What::Uprobe(_) => 7,
+        What::Uretprobe(_) => 8,
+        What::Usdt(_) => 9,
     }
 }
 

@@ -74,10 +74,14 @@ pub(super) fn process_maps(scope: &ScopeSpec) -> Vec<Vec<u8>> {
 /// Which threads, by what they are; `None` if every thread is meant.
 pub(super) fn traits(scope: &ScopeSpec) -> Result<Option<Scope>, PlanError> {
     let (mut only, mut except) = (Vec::new(), Vec::new());
-    let named = [&scope.cgroups, &scope.containers, &scope.exclude_cgroups];
-    if named.iter().any(|of| !of.is_empty()) {
+    let named = [
+        ("cgroups", &scope.cgroups),
+        ("containers", &scope.containers),
+        ("exclude_cgroups", &scope.exclude_cgroups),
+    ];
+    if let Some((field, _)) = named.iter().find(|(_, of)| !of.is_empty()) {
         let hierarchy = Hierarchy::find()
-            .map_err(|error| PlanError::scope("cgroups", Why::Unsupported(error.to_string())))?;
+            .map_err(|error| PlanError::scope(field, Why::Unsupported(error.to_string())))?;
         only = find(&scope.cgroups, "cgroups", |path| hierarchy.group(path))?;
         only.extend(find(&scope.containers, "containers", |name| hierarchy.container(name))?);
         except = find(&scope.exclude_cgroups, "exclude_cgroups", |path| hierarchy.group(path))?;

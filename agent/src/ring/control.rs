@@ -62,11 +62,14 @@ impl<'a> Control<'a> {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
 
-    /// Whether the page that programs are filling has events, as far as they have come.
+    /// Whether there are events that no complete page has: in the page that programs are filling, as far as
+    /// they have come, or in the side queue.
     pub fn has_open_page(&self) -> bool {
         // SAFETY: the block outlives the view; an aligned word, which programs change by single stores.
         let offset = unsafe { (&raw const (*self.block.as_ptr()).offset).read_volatile() };
-        offset as usize > agent_ebpf::PAGE_HEADER
+        let queued = atomic!(self.side_tail).load(Ordering::Relaxed)
+            != atomic!(self.side_head).load(Ordering::Relaxed);
+        offset as usize > agent_ebpf::PAGE_HEADER || queued
     }
 
     /// Whether a program is writing in this ring at the moment.

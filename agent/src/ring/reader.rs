@@ -22,8 +22,8 @@ pub struct Rings {
     meta: SharedArray<PageMeta>,
     /// `CONTROL`.
     control: SharedArray<CpuControl>,
-    /// The elements of `PAGES` whose ring has a reader.
-    read: Mutex<Vec<Range<usize>>>,
+    /// The CPUs whose ring has a reader, with its elements of `PAGES`.
+    read: Mutex<Vec<(u32, Range<usize>)>>,
 }
 
 impl Rings {
@@ -41,24 +41,25 @@ impl Rings {
         Control::new(&self.control, cpu)
     }
 
-    /// The ring of `cpu`, which consists of the `pages` elements of `PAGES` from `base` on, for its reader.
+    /// The ring of `cpu`, which consists of the `pages` elements of `PAGES` from `base` on, as its control
+    /// block says, for its reader.
     ///
-    /// `None` if the arrays do not hold such a ring, or if these pages have a reader.
-    pub fn reader(&self, cpu: u32, base: usize, pages: u32) -> Option<CpuRing<'_>> {
+    /// `None` if the arrays do not hold such a ring, or if the CPU or these pages have a reader.
+    pub(crate) fn reader(&self, cpu: u32, base: usize, pages: u32) -> Option<CpuRing<'_>> {
         let control = self.control(cpu)?;
         let end = base.checked_add(pages as usize)?;
         if pages == 0 || end > self.pages.len() || end > self.meta.len() {
             return None;
         }
         let mut read = self.read();
-        if read.iter().any(|other| other.start < end && base < other.end) {
+        if read.iter().any(|(other, pages)| *other == cpu || pages.start < end && base < pages.end) {
             return None;
         }
-        read.push(base..end);
+        read.push((cpu, base..end));
         Some(CpuRing { rings: self, control, cpu, base, pages: pages.into() })
     }
 
-    fn read(&self) -> MutexGuard<'_, Vec<Range<usize>>> {
+    fn read(&self) -> MutexGuard<'_, Vec<(u32, Range<usize>)>> {
         // Nothing panics while it is held.
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,8 +77,8 @@ pub struct CpuRing<'a> {
 
 impl Drop for CpuRing<'_> {
     fn drop(&mut self) {
-        let base = self.base;
-        self.rings.read().retain(|other| other.start != base);
+        let cpu = self.cpu;
+        self.rings.read().retain(|(other, _)| *other != cpu);
     }
 }
 

@@ -209,7 +209,8 @@ fn pages_have_one_reader() {
     for (base, pages) in [(3, 4), (5, 1), (0, 4), (6, 1)] {
         assert!(programs.rings.reader(0, base, pages).is_none(), "{pages} pages from {base} on");
     }
-    assert!(programs.rings.reader(0, 0, 3).is_some(), "the pages before");
+    assert!(programs.rings.reader(1, 0, 3).is_none(), "other pages of the CPU");
+    assert!(programs.rings.reader(0, 0, 3).is_some(), "the pages before, of another CPU");
     drop(ring);
     assert!(programs.rings.reader(0, 3, 4).is_some(), "it is gone");
 }

@@ -2,8 +2,13 @@
 
 use std::fmt;
 
-use super::{ChannelSpec, KEEP_BYTES_MIN, RecordingSpec, RuleSpec, What};
+use super::{ChannelSpec, KEEP_BYTES_MIN, RecordingSpec, RuleSpec, SWITCH_NS_MIN, ScopeSpec, What};
 use crate::input::CpuSet;
+
+/// The most rules of a channel. Each looks at all events.
+const RULES_MAX: usize = 4096;
+/// The most values of each list of the scope.
+const SCOPE_MAX: usize = 65_536;
 
 /// The part of a specification that something is wrong with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +90,9 @@ impl RecordingSpec {
     /// The first of it.
     pub fn check(&self) -> Result<(), Problem> {
         let problem = |at, why| Err(Problem { at, why });
+        if self.version == 0 {
+            return problem(Field::Whole, "there is no version 0; write 1");
+        }
         match self.channels.len() {
             1 => {}
             0 => return problem(Field::Whole, "it has no channel"),
@@ -100,6 +108,9 @@ impl RecordingSpec {
                 "it follows the children of certain processes or of the command; without one of them \
                  everything is recorded anyway",
             );
+        }
+        if longest_list(scope) > SCOPE_MAX {
+            return problem(Field::Whole, "a list of its scope has more than 65 536 values");
         }
         if scope.cpus.as_ref().is_some_and(CpuSet::is_empty) {
             return problem(Field::Scope("cpus"), "there is no CPU in it");
@@ -118,12 +129,23 @@ impl RecordingSpec {
     }
 }
 
+fn longest_list(scope: &ScopeSpec) -> usize {
+    let numbers = [&scope.pids, &scope.uids, &scope.exclude_pids, &scope.exclude_uids];
+    let texts =
+        [&scope.comms, &scope.cgroups, &scope.containers, &scope.exclude_comms, &scope.exclude_cgroups];
+    let lens = numbers.into_iter().map(Vec::len).chain(texts.into_iter().map(Vec::len));
+    lens.max().unwrap_or_default()
+}
+
 fn check_channel(place: usize, channel: &ChannelSpec) -> Result<(), Problem> {
     let problem = |name, why| Err(Problem { at: Field::OfChannel { channel: place, name }, why });
     let mut graphs = 0;
     for (number, rule) in channel.rules.iter().enumerate() {
         check_rule(place, number, rule)?;
         graphs += usize::from(matches!(rule.what, What::FunctionGraph(_)));
+    }
+    if channel.rules.len() > RULES_MAX {
+        return problem("rules", "there are more than 4096 of them; use patterns");
     }
     if !channel.rules.iter().any(|rule| !matches!(rule.what, What::Exclude(_))) {
         let why =
@@ -138,6 +160,12 @@ fn check_channel(place: usize, channel: &ChannelSpec) -> Result<(), Problem> {
     }
     if channel.poll_ns == Some(0) {
         return problem("poll_ns", "0 would poll the rings without a pause; use 1 or more");
+    }
+    if (1..SWITCH_NS_MIN).contains(&channel.switch_ns) {
+        return problem(
+            "switch_ns",
+            "pages would be closed without a pause; use 1 ms or more, or 0 for never",
+        );
     }
     if channel.keep_bytes.is_some_and(|bytes| bytes < KEEP_BYTES_MIN) {
         return problem(

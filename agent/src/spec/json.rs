@@ -38,6 +38,16 @@ impl RecordingSpec {
     /// # Errors
     /// It is not JSON, has a field that is not known, is of a newer version, or contradicts itself.
     pub fn from_json(text: &[u8]) -> Result<Self, SpecError> {
+        let spec = Self::parse(text)?;
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// Reads a specification that is changed before it is checked.
+    ///
+    /// # Errors
+    /// As [`RecordingSpec::from_json`], but for contradictions.
+    pub fn parse(text: &[u8]) -> Result<Self, SpecError> {
         if text.len() > TEXT_MAX {
             return Err(SpecError::Long(text.len()));
         }
@@ -46,9 +56,7 @@ impl RecordingSpec {
         if version > VERSION.into() {
             return Err(SpecError::Newer(version));
         }
-        let spec: Self = serde_json::from_slice(text)?;
-        spec.check()?;
-        Ok(spec)
+        Ok(serde_json::from_slice(text)?)
     }
 
     /// Writes it, with every field that has a value and with line breaks.

@@ -59,6 +59,8 @@ pub const VERSION: u32 = 1;
 pub const RING_BYTES: u64 = 4 << 20;
 /// Nanoseconds that an event waits at most where nothing else is said.
 pub const SWITCH_NS: u64 = 1_000_000_000;
+/// The shortest time of [`ChannelSpec::switch_ns`] that is not 0.
+pub const SWITCH_NS_MIN: u64 = 1_000_000;
 /// The fewest bytes that [`ChannelSpec::keep_bytes`] can ask for: two segments.
 pub const KEEP_BYTES_MIN: u64 = 128 << 10;
 
@@ -98,8 +100,8 @@ impl Default for RecordingSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChannelSpec {
-    /// What is recorded, in this order. Of several rules that select an event, the last one says what is
-    /// wanted of it; an exclusion wins over all others, wherever it stands.
+    /// What is recorded. Of several rules that select an event, the last one says what is wanted of it; an
+    /// exclusion wins over all others, wherever it stands.
     pub rules: Vec<RuleSpec>,
     /// Whether rules that select no event of this kernel are left out instead of being an error.
     pub ignore_unknown: bool,

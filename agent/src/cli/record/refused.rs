@@ -5,7 +5,7 @@ use super::super::{CliError, error::of_probe, exit::ExitCode};
 use crate::{
     compile::typed::TypedError,
     kernel::events::SelectError,
-    plan::{PlanError, Why},
+    plan::{PlanError, StackError, Why},
     spec::Field,
 };
 
@@ -21,7 +21,7 @@ impl Refused {
     pub(super) fn error(PlanError { at, why }: PlanError, by_options: bool) -> CliError {
         // These have words of their own, wherever they come from.
         match *why {
-            Why::Tracefs(source) => CliError::Tracefs { source },
+            Why::Tracefs(source) | Why::Stack(StackError::Tracefs(source)) => CliError::Tracefs { source },
             Why::Output(error) => CliError::Output(error.to_string()),
             why => CliError::Plan(Self { error: PlanError { at, why: Box::new(why) }, by_options }),
         }
@@ -75,6 +75,7 @@ fn option(at: &Field, why: &Why) -> String {
         "children" => "-c: ".to_owned(),
         "cpus" => "-M: ".to_owned(),
         "ring_bytes" => "-b: ".to_owned(),
+        "pids" | "exclude_pids" if matches!(why, Why::Unsupported(_)) => String::new(),
         // The reason begins with the value.
         "pids" => "-P ".to_owned(),
         "exclude_pids" => "--exclude-pid ".to_owned(),

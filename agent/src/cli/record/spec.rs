@@ -5,13 +5,16 @@ use std::{fs::File, io::Read as _, path::Path};
 use clap::{ArgMatches, parser::ValueSource};
 
 use super::{
-    super::{CliError, substitutes},
+    super::{CliError, substitutes, units::DurationOrOff},
     RecordArgs,
     wanted::indices,
 };
 use crate::{
     kernel::cpus::{CpuSet, Cpus},
-    spec::{ChannelSpec, FileSpec, Kallsyms, LimitSpec, RecordingSpec, RuleSpec, ScopeSpec, What},
+    spec::{
+        ChannelSpec, FileSpec, Kallsyms, LimitSpec, RecordingSpec, RuleSpec, SWITCH_NS, SWITCH_NS_MIN,
+        ScopeSpec, What,
+    },
 };
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
@@ -54,6 +57,7 @@ pub(super) fn make(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingS
             if let Some(duration) = args.duration {
                 spec.limits.duration_ns = Some(nanoseconds(duration));
             }
+            spec.check().map_err(|error| CliError::Usage(format!("--spec {}: {error}", path.display())))?;
             if spec.scope.only_command && args.command.is_empty() && !args.print_spec {
                 return Err(CliError::Usage(format!(
                     "{}: scope.only_command records only the command, but there is no command; add it at the end",
@@ -73,7 +77,7 @@ fn read(path: &Path) -> Result<RecordingSpec, CliError> {
     File::open(path)
         .and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut text))
         .map_err(|error| wrong(&error))?;
-    RecordingSpec::from_json(&text).map_err(|error| wrong(&error))
+    RecordingSpec::parse(&text).map_err(|error| wrong(&error))
 }
 
 /// The specification that the options are short for.
@@ -97,7 +101,7 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         ring_bytes: args.ring_kb.saturating_mul(1024),
         overwrite: args.overwrite,
         poll_ns: args.poll_us.map(|us| us.saturating_mul(1000)),
-        switch_ns: args.switch_timer.nanoseconds(),
+        switch_ns: switch_ns(args),
         keep_bytes: args.max_kb.map(|kb| kb.saturating_mul(1024)),
         ..ChannelSpec::default()
     };
@@ -117,6 +121,12 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         },
         ..RecordingSpec::default()
     })
+}
+
+/// Who wants to be woken less than once a second by full pages is not woken by others either.
+fn switch_ns(args: &RecordArgs) -> u64 {
+    let poll_ns = args.poll_us.unwrap_or_default().saturating_mul(1000);
+    args.switch_timer.map_or(SWITCH_NS.max(poll_ns), DurationOrOff::nanoseconds)
 }
 
 /// At most 584 years, which is what the options take.
@@ -171,6 +181,8 @@ fn check_options(args: &RecordArgs) -> Result<(), CliError> {
         "-c follows the children of -P or -F; without one of them everything is recorded anyway"
     } else if args.ring_kb == 0 {
         "-b 0 leaves no room for events; the smallest ring is -b 8"
+    } else if (1..SWITCH_NS_MIN).contains(&switch_ns(args)) {
+        "--switch-timer would close pages without a pause; use 1ms or more, or off"
     } else if args.poll_us == Some(0) {
         "-s 0 would poll the rings without a pause; use 1 or more"
     } else if args.max_kb.is_some_and(|kb| kb < 128) {
@@ -330,6 +342,15 @@ mod tests {
         let missing: Vec<&str> =
             options.filter(|id| !seen.contains(*id) && !SAY_NOTHING.contains(id)).collect();
         assert!(missing.is_empty(), "not tried: {missing:?}");
+    }
+
+    #[test]
+    fn what_is_wanted_of_a_graph_is_refused_wherever_its_options_stand() {
+        let args = ["--function-graph", "a", "-f", "pid == 1", "--function-graph", "b"];
+        let matches = command().get_matches_from(["record", "-e", "sched"].iter().chain(&args));
+        let args = RecordArgs::from_arg_matches(&matches).unwrap();
+        let refused = make(&args, &matches).unwrap_err().to_string();
+        assert!(refused.contains("not to the records of a function tracer"), "{refused}");
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl WantedArgs {
     ) -> Result<(), CliError> {
         let Self { filters, samples, rates, contexts } = self;
         for (text, place) in filters.iter().zip(indices(matches, "filters")) {
-            let rule = rule_before(rules, place, "-f")?;
+            let rule = rule_before(rules, matches, ("-f", place))?;
             // By itself, so that a mistake is shown where it was made.
             Filter::parse_expression(text, Dialect::Ftrace)
                 .map_err(|error| CliError::Usage(format!("-f: {error}")))?;
@@ -183,32 +183,43 @@ impl WantedArgs {
             });
         }
         for (Sample(of), place) in samples.iter().zip(indices(matches, "samples")) {
-            rule_before(rules, place, "--sample")?.sample = Some(*of);
+            rule_before(rules, matches, ("--sample", place))?.sample = Some(*of);
         }
         for (Rate(rate), place) in rates.iter().zip(indices(matches, "rates")) {
-            rule_before(rules, place, "--rate")?.rate = Some(*rate);
+            rule_before(rules, matches, ("--rate", place))?.rate = Some(*rate);
         }
         for (ContextList(contexts), place) in contexts.iter().zip(indices(matches, "contexts")) {
-            rule_before(rules, place, "--context")?.contexts.extend(contexts.iter().cloned());
+            rule_before(rules, matches, ("--context", place))?.contexts.extend(contexts.iter().cloned());
         }
         Ok(())
     }
 }
 
+fn of_a_tracer(option: &str) -> CliError {
+    CliError::Usage(format!(
+        "{option} applies to the events of an -e or of a probe, not to the records of a function tracer, which belong together"
+    ))
+}
+
 /// The last rule before a place.
 fn rule_before<'r>(
     rules: &'r mut [(usize, RuleSpec)],
-    place: usize,
-    option: &str,
+    matches: &ArgMatches,
+    (option, place): (&str, usize),
 ) -> Result<&'r mut RuleSpec, CliError> {
-    let found = rules.iter_mut().rfind(|(at, _)| *at < place).map(|(_, rule)| rule);
-    let rule = found.ok_or_else(|| {
+    let found = rules.iter_mut().rfind(|(at, _)| *at < place);
+    // Several of these options are one rule, which stands at the last of them.
+    let graph = indices(matches, "function_graph").filter(|at| *at < place).last();
+    let is_of_graph = graph > found.as_ref().map(|(at, _)| *at);
+    let rule = found.map(|(_, rule)| rule);
+    let rule = rule.filter(|_| !is_of_graph).ok_or_else(|| {
+        if is_of_graph {
+            return of_a_tracer(option);
+        }
         CliError::Usage(format!("{option} applies to the -e or probe before it, and there is none before it"))
     })?;
     if rule.what.is_tracer() {
-        return Err(CliError::Usage(format!(
-            "{option} applies to the events of an -e or of a probe, not to the records of a function tracer, which belong together"
-        )));
+        return Err(of_a_tracer(option));
     }
     if let What::Exclude(selector) = &rule.what {
         return Err(CliError::Usage(format!(
