@@ -7,8 +7,8 @@ use crate::{atomic, globals, maps::CONTROL, ring, side};
 
 /// `switch_page`: hands the open page of this CPU to the agent, if it has events, and what interrupts have
 /// left in the side queue before it. Run by the agent through `BPF_PROG_TEST_RUN` on the CPU that it means:
-/// in the kernel's interrupt for that, or directly if the agent runs there. Never attached, so nothing that is
-/// recorded pays for it. Gives one of [`switched`].
+/// in the kernel's interrupt for that, or directly if the agent runs there. Never attached, so nothing that
+/// is recorded pays for it. Gives one of [`switched`].
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn switch_page(_ctx: RawTracePointContext) -> i32 {
     // SAFETY: the helper takes nothing and gives a number.

@@ -155,14 +155,17 @@ fn sched() {
 /// and two at once.
 fn calls_with_strings() {
     let long = CString::new(format!("/absent/{}", "x".repeat(200))).unwrap();
-    for path in [c"/absent/one", &long, c"t\t d\x7f e\x80 a\xa0!", c""] {
+    // Not where the program has them, which is a file that may have to be read first.
+    let owned = |text: &CStr| text.to_owned();
+    for path in [owned(c"/absent/one"), long, owned(c"t\t d\x7f e\x80 a\xa0!"), owned(c"")] {
         // SAFETY: a string that ends; there is no such directory.
         assert_eq!(unsafe { libc::chdir(path.as_ptr()) }, -1);
     }
+    let (from, to) = (owned(c"/absent/from"), owned(c"/absent/to"));
     // SAFETY: the kernel refuses the address; the strings end, and there is nothing to rename.
     unsafe {
         libc::syscall(libc::SYS_chdir, 16_u64);
-        libc::rename(c"/absent/from".as_ptr(), c"/absent/to".as_ptr());
+        libc::rename(from.as_ptr(), to.as_ptr());
     }
 }
 

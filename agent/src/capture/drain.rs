@@ -371,10 +371,11 @@ impl Worker {
             if !asked.has(cpu) || !ring.control().has_open_page() {
                 continue;
             }
-            let is_closed = self.switch.close_page(cpu);
-            match is_closed.map_err(SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir()))? {
-                true => closed = true,
-                false => timer.busy.push(cpu),
+            let refused = SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir());
+            if self.switch.close_page(cpu).map_err(refused)? {
+                closed = true;
+            } else {
+                timer.busy.push(cpu);
             }
         }
         Ok(closed || matches!(asked, ToClose::All))

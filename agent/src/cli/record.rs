@@ -112,7 +112,7 @@ pub struct RecordArgs {
     #[arg(short = 'i', long = "ignore-unknown", help_heading = EVENTS)]
     pub ignore_unknown: bool,
 
-    /// Maximum length of the copied strings (paths, names) that system calls are given, or off [default: 1s, or -s if that is longer]. It does not apply to --overwrite
+    /// Maximum length of the copied strings (paths, names) that system calls are given, or off
     #[arg(long, value_name = "BYTES|off", default_value = "63", help_heading = EVENTS)]
     pub strings: StringLimit,
 
@@ -182,8 +182,8 @@ pub struct RecordArgs {
     #[arg(long, help_heading = BUFFERS)]
     pub overwrite: bool,
 
-    /// Store what was recorded at most this much later, also where a page of events is not full yet: 1s,
-    /// 50ms, or off
+    /// Store what was recorded at most this much later, also where a page of events is not full yet: 50ms,
+    /// 10s, or off [default: 1s, or -s if that is longer]. It does not apply to --overwrite
     #[arg(
         long,
         value_name = "TIME|off",
