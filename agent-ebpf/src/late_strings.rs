@@ -36,7 +36,7 @@ use crate::{
     fast::{self, Frame},
     globals,
     maps::{CONTROL, PAGES, STRING_NOTES, SYSCALLS},
-    ring::{clamp_to, take},
+    ring::{clamp_to, give_up, take},
     side, strings, syscalls,
 };
 
@@ -127,8 +127,7 @@ fn at_exit(ctx: *const u64, note: *mut StringNote, current: &Current) {
         // for the thread.
         complete(ctx, ctl, unsafe { &*note }, current);
     }
-    // SAFETY: the map's value, of which this is a member.
-    atomic::store(unsafe { &raw mut (*ctl).busy }, 0);
+    give_up(ctl);
     // Programs that came meanwhile have left their records to the holder.
     if !side::is_empty(ctl) {
         side::flush(ctl);

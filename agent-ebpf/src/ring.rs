@@ -147,8 +147,7 @@ impl Ring {
     /// Lets the next one write. What interrupting programs have left stays until [`Ring::flush_side`].
     #[inline(always)]
     pub fn leave(&mut self) {
-        // SAFETY: the map's value, of which this is a member.
-        atomic::store(unsafe { &raw mut (*self.ctl).busy }, 0);
+        give_up(self.ctl);
     }
 
     /// Moves to the ring what interrupting programs have left. A program has one place for this, after both
@@ -245,6 +244,13 @@ pub fn take(ctl: *mut CpuControl) -> bool {
     }
     atomic::store(busy, 1);
     true
+}
+
+/// Gives up the flag of the writer, for its holder.
+#[inline(always)]
+pub fn give_up(ctl: *mut CpuControl) {
+    // SAFETY: the map's value, of which this is a member.
+    atomic::store(unsafe { &raw mut (*ctl).busy }, 0);
 }
 
 /// The rarer half of [`Ring::room`]: a time extend, another page, time that stepped back. The event's delta

@@ -178,8 +178,7 @@ pub fn flush(ctl: *mut CpuControl) -> u64 {
             break;
         }
     }
-    // SAFETY: the map's value, of which this is a member.
-    atomic::store(unsafe { &raw mut (*ctl).busy }, 0);
+    ring::give_up(ctl);
     0
 }
 

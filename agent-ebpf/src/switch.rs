@@ -28,7 +28,6 @@ pub fn switch_page(_ctx: RawTracePointContext) -> i32 {
     if !has_more {
         ring::close_open(ctl);
     }
-    // SAFETY: the map's value, of which this is a member.
-    atomic::store(unsafe { &raw mut (*ctl).busy }, 0);
+    ring::give_up(ctl);
     if has_more { switched::MORE } else { switched::DONE }
 }

@@ -20,9 +20,9 @@
 //! | `spec` | what is to be recorded, as plain data | no |
 //! | `plan` | from a specification to what a capture does on this kernel | yes |
 //!
-//! Dependencies point down this table's list in reverse: `plan` uses `spec` and `capture`, which uses
-//! `attach` and `ring`; `attach` uses `compile`, which uses `bpf`, `elf` and `kernel`; `export` and `report`
-//! use `event` and `tracedat`. These four know of no running kernel, and are what is left with
+//! Dependencies point down this table's list in reverse: `plan` uses `capture`, which uses `spec`, `attach`
+//! and `ring`; `attach` uses `compile`, which uses `bpf`, `elf` and `kernel`; `export` and `report` use
+//! `event` and `tracedat`. These four know of no running kernel, and are what is left with
 //! `--no-default-features`.
 //!
 //! How many times each CPU switched tasks, in a file of any recorder:

@@ -316,8 +316,11 @@ impl Worker {
         // A flight recorder's pages stay where they are.
         let period = self.options.switch.filter(|_| !self.options.overwrite);
         let mut timer = period.map(SwitchTimer::start);
+        let first = |due: Instant, timer: &Option<SwitchTimer>| {
+            timer.as_ref().map_or(due, |timer| timer.next().min(due))
+        };
+        let mut next = first(due, &timer);
         loop {
-            let next = timer.as_ref().map_or(due, |timer| timer.next().min(due));
             if self.sleep(next.saturating_duration_since(Instant::now())) {
                 return Ok(());
             }
@@ -329,7 +332,7 @@ impl Worker {
             if is_due {
                 due = now + deadline;
             }
-            let next = timer.as_ref().map_or(due, |timer| timer.next().min(due));
+            next = first(due, &timer);
             // Cleared first: what wakes it from here on makes the next sleep a short one.
             self.wake.clear();
             self.collect_names()?;

@@ -33,9 +33,7 @@ mod user_symbols;
 pub use counts::Ending;
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use manifest::Manifest;
-pub use options::{
-    CaptureEvent, CaptureOptions, CaptureProbe, EventFilter, RING_PAGES_MIN, Symbols, TaskFilter,
-};
+pub use options::{CaptureEvent, CaptureOptions, CaptureProbe, EventFilter, RING_PAGES_MIN, TaskFilter};
 pub use recorder::{Capture, CaptureError, LeftOut, Progress, Recorded};
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};

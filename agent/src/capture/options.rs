@@ -16,6 +16,7 @@ use crate::{
     },
     kernel::clock::TraceClock,
     output::Output,
+    spec::Kallsyms,
 };
 
 /// The smallest ring: one page that is written and one that is read.
@@ -74,28 +75,6 @@ pub struct TaskFilter {
     pub follow_fork: bool,
 }
 
-/// When the kernel's symbols are stored. They are the largest part of a small file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Symbols {
-    /// When an event that names kernel functions was recorded.
-    IfPrinted,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
-
-impl Symbols {
-    /// Whether they are wanted, given whether a symbol is printed.
-    pub fn wanted(self, printed: impl FnOnce() -> bool) -> bool {
-        match self {
-            Self::IfPrinted => printed(),
-            Self::Always => true,
-            Self::Never => false,
-        }
-    }
-}
-
 /// What a capture does.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
@@ -135,7 +114,7 @@ pub struct CaptureOptions {
     /// How much is recorded of strings that system calls are given.
     pub strings: StringLimit,
     /// Whether the kernel's symbols are stored.
-    pub symbols: Symbols,
+    pub symbols: Kallsyms,
     /// Where the file goes.
     pub output: Output,
     /// Everything else that the file needs.

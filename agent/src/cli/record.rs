@@ -187,10 +187,10 @@ pub struct RecordArgs {
     #[arg(
         long,
         value_name = "TIME|off",
-        value_parser = units::duration_or_off,
+        value_parser = units::period_or_off,
         help_heading = BUFFERS
     )]
-    pub switch_timer: Option<units::DurationOrOff>,
+    pub switch_timer: Option<u64>,
 
     /// Maximum time that a full page of events waits to be stored, in microseconds [default: 1000000]
     #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
@@ -247,8 +247,8 @@ pub struct RecordArgs {
 
     /// Stop after this time: 10, 1.5, 500ms, 2m, 1h. It starts when recording begins, after all events are
     /// attached
-    #[arg(long, value_name = "TIME", value_parser = units::duration, help_heading = END)]
-    pub duration: Option<Duration>,
+    #[arg(long, value_name = "TIME", value_parser = units::period, help_heading = END)]
+    pub duration: Option<u64>,
 
     /// Exit with code 115 if more than this many events were lost
     #[arg(long, value_name = "EVENTS", help_heading = END)]

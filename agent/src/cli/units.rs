@@ -1,7 +1,5 @@
 //! Numbers as people read and write them.
 
-use std::time::Duration;
-
 /// A count with its thousands apart: `1 234 567`.
 pub(super) fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -56,31 +54,17 @@ pub(super) fn nanoseconds(text: &str) -> Result<u64, String> {
     sum.and_then(|sum| u64::try_from(sum).ok()).ok_or_else(|| "it is longer than 584 years".to_owned())
 }
 
-/// A time that is not nothing.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+/// A time that is not nothing, in nanoseconds.
+pub(super) fn period(text: &str) -> Result<u64, String> {
     match nanoseconds(text)? {
         0 => Err("it must be greater than zero".to_owned()),
-        nanos => Ok(Duration::from_nanos(nanos)),
+        nanos => Ok(nanos),
     }
 }
 
-/// A time that is not nothing, or `off`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DurationOrOff(Option<Duration>);
-
-impl DurationOrOff {
-    /// Nanoseconds; 0 for `off`.
-    pub(super) fn nanoseconds(self) -> u64 {
-        self.0.map_or(0, |duration| u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX))
-    }
-}
-
-/// A time that is not nothing, or `off`.
-pub(super) fn duration_or_off(text: &str) -> Result<DurationOrOff, String> {
-    if text == "off" {
-        return Ok(DurationOrOff(None));
-    }
-    duration(text).map(|duration| DurationOrOff(Some(duration)))
+/// The same, and 0 for `off`.
+pub(super) fn period_or_off(text: &str) -> Result<u64, String> {
+    if text == "off" { Ok(0) } else { period(text) }
 }
 
 /// Bytes: `500K`, `10M`, `2G`, with units of 1024; bare numbers are in units of `bare` bytes.
@@ -131,7 +115,7 @@ mod tests {
         ] {
             assert!(nanoseconds(wrong).is_err(), "{wrong}");
         }
-        assert!(duration("0").is_err());
+        assert!(period("0").is_err());
     }
 
     #[test]

@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     attach::KernelLayout,
-    capture::{CaptureOptions, Manifest, Symbols},
+    capture::{CaptureOptions, Manifest},
     compile::{context::Counters, fast::FastLane, filter::Facts},
     event::{Names, NoNames},
     kernel::{
@@ -95,7 +95,7 @@ impl Plan {
                 KernelLayout::default()
             }
         };
-        let symbols = symbols(file.kallsyms, &events, &mut notes);
+        note_symbols(file.kallsyms, &events, &mut notes);
         let mut manifest = Manifest::of_kernel(&tracefs, file.clock, &output.path(), file.compression)
             .map_err(PlanError::whole)?;
         manifest.cpu_count = possible_cpus;
@@ -123,7 +123,7 @@ impl Plan {
             layout,
             hooks: events.hooks,
             strings: channel.strings,
-            symbols,
+            symbols: file.kallsyms,
             output,
             manifest,
         };
@@ -191,18 +191,12 @@ fn note_unusable(events: &EventPlan, notes: &mut Vec<String>) {
     }
 }
 
-fn symbols(when: Kallsyms, events: &EventPlan, notes: &mut Vec<String>) -> Symbols {
-    let symbols = match when {
-        Kallsyms::Auto => Symbols::IfPrinted,
-        Kallsyms::Full => Symbols::Always,
-        Kallsyms::None => Symbols::Never,
-    };
-    if symbols.wanted(|| events.events.iter().any(|event| event.prints_symbols))
+fn note_symbols(when: Kallsyms, events: &EventPlan, notes: &mut Vec<String>) {
+    if when.wanted(|| events.events.iter().any(|event| event.prints_symbols))
         && let Some(restriction) = crate::kernel::kallsyms::restriction()
     {
         notes.push(format!("no kernel symbols in the file: {restriction}"));
     }
-    symbols
 }
 
 fn without_btf(scope: &ScopeSpec, error: &BtfError, notes: &mut Vec<String>) -> Result<(), PlanError> {

@@ -76,12 +76,10 @@ impl Probes<'_> {
         events: &EventPlan,
         found: &mut Found<'_>,
     ) -> Result<Planned, PlanError> {
-        if matches!(asked.spec.what, What::Events(_) | What::Exclude(_)) {
-            return Ok(Planned::default());
-        }
-        let filter = asked.rule.filter.as_ref();
-        let Asked { rule: EventRule { contexts, .. }, .. } = asked;
-        let rule = ProbeRule { filter, contexts, facts: self.facts, id: events.free_id() };
+        let EventRule { filter, contexts, .. } = asked.rule;
+        // Made for probes only: a free id is looked for among all formats.
+        let rule =
+            || ProbeRule { filter: filter.as_ref(), contexts, facts: self.facts, id: events.free_id() };
         let is_taken = |system: &str, name: &str| events.has_event(system, name);
         let one = |planned: Result<ProbePlan, DynamicError>| planned.map(Planned::from);
         let tracefs = self.tracefs;
@@ -90,10 +88,10 @@ impl Probes<'_> {
             What::Kprobe(text) | What::Kretprobe(text) => {
                 let returns = matches!(asked.spec.what, What::Kretprobe(_));
                 let (environment, functions) = found.functions(asked)?;
-                one(kernel::probe(text, returns, environment, functions, tracefs, &rule))
+                one(kernel::probe(text, returns, environment, functions, tracefs, &rule()))
             }
-            What::Fentry(text) => return self.typed(asked, text, End::Entry, &rule),
-            What::Fexit(text) => return self.typed(asked, text, End::Exit, &rule),
+            What::Fentry(text) => return self.typed(asked, text, End::Entry, &rule()),
+            What::Fexit(text) => return self.typed(asked, text, End::Exit, &rule()),
             What::Function(pattern) => {
                 let (environment, functions) = found.functions(asked)?;
                 one(function::calls(pattern, environment, functions, tracefs))
@@ -102,9 +100,9 @@ impl Probes<'_> {
                 let (environment, functions) = found.functions(asked)?;
                 one(graph::graph(&graph_options(spec), environment, self.btf.ok(), functions, tracefs))
             }
-            What::Uprobe(text) => user::probes(text, false, found.environment(), &rule, &is_taken),
-            What::Uretprobe(text) => user::probes(text, true, found.environment(), &rule, &is_taken),
-            What::Usdt(text) => usdt::probes(text, found.environment(), &rule, &is_taken),
+            What::Uprobe(text) => user::probes(text, false, found.environment(), &rule(), &is_taken),
+            What::Uretprobe(text) => user::probes(text, true, found.environment(), &rule(), &is_taken),
+            What::Usdt(text) => usdt::probes(text, found.environment(), &rule(), &is_taken),
         };
         planned.map_err(|error| asked.refuse(error))
     }

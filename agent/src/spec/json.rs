@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::{Problem, RecordingSpec, VERSION};
 
 /// The longest text that is read as one: far more than anybody writes, and little memory.
-const TEXT_MAX: usize = 16 << 20;
+pub const TEXT_MAX: usize = 16 << 20;
 
 /// Why a text is no specification.
 #[derive(Debug, thiserror::Error)]

@@ -39,7 +39,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use check::{Field, Problem};
-pub use json::SpecError;
+pub use json::{SpecError, TEXT_MAX};
 
 use crate::{
     compile::{
@@ -372,7 +372,7 @@ impl Default for FileSpec {
     }
 }
 
-/// When the kernel's symbols are stored.
+/// When the kernel's symbols are stored. They are the largest part of a small file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kallsyms {
@@ -383,4 +383,15 @@ pub enum Kallsyms {
     Full,
     /// Never.
     None,
+}
+
+impl Kallsyms {
+    /// Whether they are wanted, given whether a symbol is printed.
+    pub fn wanted(self, printed: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Auto => printed(),
+            Self::Full => true,
+            Self::None => false,
+        }
+    }
 }

@@ -5,23 +5,21 @@ use std::{fs::File, io::Read as _, path::Path};
 use clap::{ArgMatches, parser::ValueSource};
 
 use super::{
-    super::{CliError, substitutes, units::DurationOrOff},
+    super::{CliError, substitutes},
     RecordArgs,
     wanted::indices,
 };
 use crate::{
     kernel::cpus::{CpuSet, Cpus},
     spec::{
-        ChannelSpec, FileSpec, Kallsyms, LimitSpec, RecordingSpec, RuleSpec, SWITCH_NS, SWITCH_NS_MIN,
-        ScopeSpec, What,
+        ChannelSpec, Field, FileSpec, Kallsyms, LimitSpec, Problem, RecordingSpec, RuleSpec, SWITCH_NS,
+        ScopeSpec, TEXT_MAX, What,
     },
 };
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
 /// replaces what it says.
 const BESIDE_SPEC: [&str; 6] = ["spec", "print_spec", "quiet", "command", "output", "duration"];
-/// The longest file that is read as a specification.
-const FILE_MAX: u64 = 16 << 20;
 
 /// When the kernel's symbols are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +53,7 @@ pub(super) fn make(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingS
                 spec.file.path.clone_from(&args.output);
             }
             if let Some(duration) = args.duration {
-                spec.limits.duration_ns = Some(nanoseconds(duration));
+                spec.limits.duration_ns = Some(duration);
             }
             spec.check().map_err(|error| CliError::Usage(format!("--spec {}: {error}", path.display())))?;
             if spec.scope.only_command && args.command.is_empty() && !args.print_spec {
@@ -75,7 +73,7 @@ fn read(path: &Path) -> Result<RecordingSpec, CliError> {
         |error: &dyn std::fmt::Display| CliError::Usage(format!("--spec {}: {error}", path.display()));
     let mut text = Vec::new();
     File::open(path)
-        .and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut text))
+        .and_then(|file| file.take(TEXT_MAX as u64 + 1).read_to_end(&mut text))
         .map_err(|error| wrong(&error))?;
     RecordingSpec::parse(&text).map_err(|error| wrong(&error))
 }
@@ -83,7 +81,9 @@ fn read(path: &Path) -> Result<RecordingSpec, CliError> {
 /// The specification that the options are short for.
 fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, CliError> {
     let rules = rules(args, matches)?;
-    check_options(args)?;
+    if args.only_command && args.command.is_empty() && !args.print_spec {
+        return Err(CliError::Usage("-F records only the command, but there is no command".to_owned()));
+    }
     let mut scope = ScopeSpec {
         pids: args.pids.clone(),
         only_command: args.only_command,
@@ -106,10 +106,10 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         ..ChannelSpec::default()
     };
     args.stacks.put_into(&mut channel);
-    Ok(RecordingSpec {
+    let spec = RecordingSpec {
         channels: vec![channel],
         scope,
-        limits: LimitSpec { duration_ns: args.duration.map(nanoseconds), max_lost: args.max_loss },
+        limits: LimitSpec { duration_ns: args.duration, max_lost: args.max_loss },
         file: FileSpec {
             path: args.output.clone(),
             compression: args.compression,
@@ -120,18 +120,15 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
             proc_map: args.proc_map,
         },
         ..RecordingSpec::default()
-    })
+    };
+    spec.check().map_err(|problem| in_options(&problem))?;
+    Ok(spec)
 }
 
 /// Who wants to be woken less than once a second by full pages is not woken by others either.
 fn switch_ns(args: &RecordArgs) -> u64 {
     let poll_ns = args.poll_us.unwrap_or_default().saturating_mul(1000);
-    args.switch_timer.map_or(SWITCH_NS.max(poll_ns), DurationOrOff::nanoseconds)
-}
-
-/// At most 584 years, which is what the options take.
-fn nanoseconds(duration: std::time::Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    args.switch_timer.unwrap_or(SWITCH_NS.max(poll_ns))
 }
 
 fn was_given(matches: &ArgMatches, option: &str) -> bool {
@@ -173,28 +170,33 @@ fn check_command(args: &RecordArgs) -> Result<(), CliError> {
     )))
 }
 
-/// What the parser cannot tell, in the words of the options.
-fn check_options(args: &RecordArgs) -> Result<(), CliError> {
-    let problem = if args.only_command && args.command.is_empty() && !args.print_spec {
-        "-F records only the command, but there is no command"
-    } else if args.children && !args.only_command && args.pids.is_empty() {
-        "-c follows the children of -P or -F; without one of them everything is recorded anyway"
-    } else if args.ring_kb == 0 {
-        "-b 0 leaves no room for events; the smallest ring is -b 8"
-    } else if (1..SWITCH_NS_MIN).contains(&switch_ns(args)) {
-        "--switch-timer would close pages without a pause; use 1ms or more, or off"
-    } else if args.poll_us == Some(0) {
-        "-s 0 would poll the rings without a pause; use 1 or more"
-    } else if args.max_kb.is_some_and(|kb| kb < 128) {
-        "-m keeps two halves of at least 64 KB for each CPU; use 128 or more"
-    } else if args.overwrite && args.max_kb.is_some() {
-        "--overwrite keeps the newest -b KB in memory, -m the newest KB on disk: use one of them"
-    } else if args.output.as_os_str() == "-" {
-        "a trace.dat cannot be written to a pipe, because its header points to parts that are written last; use -o FILE"
-    } else {
-        return Ok(());
+/// What a specification of options is refused for, in their words.
+fn in_options(problem: &Problem) -> CliError {
+    let text = match problem.at {
+        Field::Scope("children") => {
+            "-c follows the children of -P or -F; without one of them everything is recorded anyway"
+        }
+        Field::OfChannel { name: "ring_bytes", .. } => {
+            "-b 0 leaves no room for events; the smallest ring is -b 8"
+        }
+        Field::OfChannel { name: "switch_ns", .. } => {
+            "--switch-timer would close pages without a pause; use 1ms or more, or off"
+        }
+        Field::OfChannel { name: "poll_ns", .. } => {
+            "-s 0 would poll the rings without a pause; use 1 or more"
+        }
+        Field::OfChannel { name: "keep_bytes", .. } => {
+            "-m keeps two halves of at least 64 KB for each CPU; use 128 or more"
+        }
+        Field::OfChannel { name: "overwrite", .. } => {
+            "--overwrite keeps the newest -b KB in memory, -m the newest KB on disk: use one of them"
+        }
+        Field::File("path") => {
+            "a trace.dat cannot be written to a pipe, because its header points to parts that are written last; use -o FILE"
+        }
+        _ => return CliError::Usage(problem.to_string()),
     };
-    Err(CliError::Usage(problem.to_owned()))
+    CliError::Usage(text.to_owned())
 }
 
 /// The rules in the order of the command line: every -e after the first -v excludes.
