@@ -203,6 +203,33 @@ pub mod switched {
     pub const MORE: i32 = 2;
 }
 
+/// What a CPU has counted when one of its pages was complete and the next one not begun: what the program
+/// `mark_border` notes, with the event's rows in `BORDER_ROWS`.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C)]
+pub struct CpuBorder {
+    /// Pages completed since the start: the number of the first page after the border.
+    pub head: u64,
+    /// Events recorded since the start: all of them are in the pages before the border.
+    pub events: u64,
+    /// Events lost since the start, by [`LossCause`].
+    pub lost: [u64; LossCause::COUNT],
+    /// Those of them that are noted in the pages before the border ([`PageMeta::lost`]).
+    pub marked_lost: u64,
+    /// Events that were in pages which overwrite mode reused.
+    pub overwritten: u64,
+    /// Thread names that found the `NAMES` buffer full.
+    pub names_lost: u64,
+    /// The CPU's id and 1: written last, and cleared by the agent before it asks.
+    pub noted: u64,
+}
+
+/// What the program `mark_border` gives back, beside what [`switched`] has.
+pub mod border {
+    /// The CPU's gate is closed: nothing was noted.
+    pub const CLOSED: i32 = 3;
+}
+
 /// What stands before a record in the side queue.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -543,6 +570,7 @@ pub mod globals {
 const _: () = {
     assert!(size_of::<CpuControl>() == 256);
     assert!(core::mem::offset_of!(CpuControl, head) == 128);
+    assert!(size_of::<CpuBorder>() == 48 + 8 * LossCause::COUNT);
     assert!(size_of::<PageMeta>() == 16);
     assert!(size_of::<EventSlot>() == 24 + 4 * DYNAMIC_FIELDS_MAX);
     assert!(size_of::<EventLedger>() == 72);

@@ -10,6 +10,7 @@
 //! | `tasks` | `task_created`, `task_renamed`, `task_freed`: thread names and process following |
 //! | `side` | `flush_side`: empties a side queue, run once per CPU at a stop |
 //! | `switch` | `switch_page`: closes a CPU's open page, run by the agent's timer |
+//! | `border` | `mark_border`: the same, and notes what the CPU has counted there |
 //!
 //! `stack` records what follows an event: the stacks of the kernel and of its process. `ring` is the writer
 //! of the page ring that all recording programs share, `side` what they do when one interrupts another,
@@ -64,6 +65,7 @@
 #![allow(unreachable_pub, clippy::wildcard_imports)]
 
 mod atomic;
+mod border;
 mod context;
 mod fast;
 mod generic;

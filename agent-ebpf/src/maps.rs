@@ -1,8 +1,8 @@
 //! The maps (their contents are documented in `agent_ebpf`). Sizes of 1 are replaced by the agent at load.
 
 use agent_ebpf::{
-    CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES, SYSCALL_SLOTS,
-    StringNote, SyscallSlot, TID_WORDS,
+    CpuBorder, CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES,
+    SYSCALL_SLOTS, StringNote, SyscallSlot, TID_WORDS,
     calls::{CALL_WAYS, CallThread},
 };
 use core::{arch::asm, intrinsics::cold_path};
@@ -78,6 +78,12 @@ pub static EVENTS: Array<EventSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE)
 
 #[map]
 pub static LEDGER: Table<EventLedger> = Table::new();
+
+#[map]
+pub static BORDER: Array<CpuBorder> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static BORDER_ROWS: Array<EventLedger> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub static TRACED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_MMAPABLE);

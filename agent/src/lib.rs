@@ -54,6 +54,7 @@ mod reason;
 pub mod report;
 pub mod terminal;
 pub mod tracedat;
+mod utc;
 
 #[cfg(feature = "record")]
 pub mod attach;

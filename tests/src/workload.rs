@@ -111,6 +111,7 @@ pub fn run(kind: &str, scratch: &Path, switch: Option<&Path>) {
         "calls" => calls_with_strings(),
         "untouched" => calls_with_untouched_strings(scratch),
         "sleeper" => sleeper(),
+        "numbered" => numbered(scratch),
         "storm" => crate::storm::run(scratch, 20_000 * crate::soak() as u32),
         _ => panic!("no workload {kind}"),
     }
@@ -243,6 +244,51 @@ fn map_new(scratch: &Path, bytes: &[u8], address: *mut libc::c_void) -> *const u
     let memory = unsafe { libc::mmap(address, PAGE, libc::PROT_READ, flags, file.as_raw_fd(), 0) };
     assert!(memory != libc::MAP_FAILED && (address.is_null() || memory == address), "{memory:p}");
     memory.cast::<u8>().cast_const()
+}
+
+/// Name of the file that ends `numbered`.
+const ENOUGH: &str = "enough";
+
+/// Tells `numbered` that it has called enough.
+pub fn end_numbered(scratch: &Path) {
+    fs::write(scratch.join(ENOUGH), "").unwrap();
+}
+
+/// How often each thread of `numbered` has called, by its id.
+pub fn numbers_of(scratch: &Path) -> Vec<(u32, u64)> {
+    let text = fs::read_to_string(scratch.join("numbers.txt")).unwrap();
+    let pair = |line: &str| {
+        let (tid, calls) = line.split_once(' ').unwrap();
+        (tid.parse().unwrap(), calls.parse().unwrap())
+    };
+    text.lines().map(pair).collect()
+}
+
+/// Calls of `getppid` on every CPU, each with its number among those of its thread as an argument that the
+/// kernel ignores, until the file `enough` is there.
+fn numbered(scratch: &Path) {
+    let enough = scratch.join(ENOUGH);
+    let call = |cpu: usize| {
+        on_cpu(cpu);
+        note(format!("task {}", tid()));
+        let mut calls: u64 = 0;
+        while !enough.exists() {
+            for _ in 0..2000 {
+                // SAFETY: the call takes no arguments, so that any will do.
+                unsafe { libc::syscall(libc::SYS_getppid, calls) };
+                calls += 1;
+            }
+        }
+        (tid(), calls)
+    };
+    let counts: Vec<(i32, u64)> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..cpus()).map(|cpu| scope.spawn(move || call(cpu))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let lines: Vec<String> = counts.iter().map(|(tid, calls)| format!("{tid} {calls}\n")).collect();
+    // Whole or not at all: somebody may wait for it.
+    fs::write(scratch.join("numbers.new"), lines.concat()).unwrap();
+    fs::rename(scratch.join("numbers.new"), scratch.join("numbers.txt")).unwrap();
 }
 
 /// Sleeps and wakes often, by another name half of the time.

@@ -9,12 +9,14 @@
 //! | [`hook`] | attaching the programs of probes |
 //! | [`tasks`] | attaching the programs that note thread names and follow processes |
 //! | `switch` | closing the pages that programs are filling |
+//! | `border` | where archives of a recording begin and end in the rings |
 //! | [`detach`] | detaching without making anybody wait |
 //! | [`mappings`] | what perf tells of the code that processes map |
 //! | `survey`, [`support`], [`trial`] | what this kernel makes of the programs, without attaching any |
 //!
 //! What is attached where is told by the plans of [`compile`](crate::compile).
 
+mod border;
 pub mod detach;
 pub mod fast;
 pub mod hook;
@@ -30,6 +32,7 @@ pub mod trial;
 
 use std::{io, os::fd::OwnedFd};
 
+pub use border::{Border, Borders};
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
 pub use programs::{ProbeToAttach, ProgramOptions, Programs, RecursionMisses};
 pub use survey::{Outcome, Surveyed, survey};

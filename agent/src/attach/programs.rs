@@ -11,6 +11,7 @@ use std::{
 
 use super::{
     ProbeError,
+    border::Borders,
     fast::{FastError, FastLinks, Loader},
     hook::{self, HookLinks, ToAttach},
     kernel_layout::KernelLayout,
@@ -30,11 +31,11 @@ use crate::{
         hook::HookProgram,
     },
     kernel::{features, version::KernelVersion},
-    ring::{NameStream, Rings, Shared, SharedArray, WakeStream},
+    ring::{CpuCounts, NameStream, Rings, Shared, SharedArray, WakeStream},
 };
 use agent_ebpf::{
-    EventLedger, EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot, TID_WORDS,
-    WAKE_BYTES, begin_flags,
+    CpuBorder, EventLedger, EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot,
+    TID_WORDS, WAKE_BYTES, begin_flags,
     calls::{CALL_BUCKETS, CALL_WAYS},
     globals, slot_flags, user_entry,
 };
@@ -111,7 +112,9 @@ pub struct Programs {
     generic: HashMap<GenericProgram, OwnedFd>,
     /// The page rings.
     pub rings: Arc<Rings>,
-    ledger: SharedArray<EventLedger>,
+    ledger: Arc<SharedArray<EventLedger>>,
+    /// The event's id of each slot.
+    ids: Vec<u16>,
     traced: SharedArray<u64>,
     untraced: SharedArray<u64>,
     scoped: SharedArray<u64>,
@@ -125,6 +128,7 @@ pub struct Programs {
 pub(crate) mod program {
     pub(crate) const FLUSH_SIDE: &str = "flush_side";
     pub(crate) const SWITCH_PAGE: &str = "switch_page";
+    pub(crate) const MARK_BORDER: &str = "mark_border";
     pub(crate) const TASK_CREATED: &str = "task_created";
     pub(crate) const TASK_RENAMED: &str = "task_renamed";
     pub(crate) const TASK_FREED: &str = "task_freed";
@@ -176,7 +180,7 @@ impl Programs {
         let names = NameStream::map(object.take_map("NAMES")?).map_err(failed("NAMES"))?;
         let wake = object.take_inner("WAKE")?.into_iter();
         let wake = wake.map(WakeStream::map).collect::<Result<_, _>>().map_err(failed("WAKE"))?;
-        let ledger = shared(&object, "LEDGER", ledger as usize)?;
+        let ledger = Arc::new(shared(&object, "LEDGER", ledger as usize)?);
         let traced = shared(&object, "TRACED", TID_WORDS)?;
         let untraced = shared(&object, "UNTRACED", TID_WORDS)?;
         let scoped = shared(&object, "SCOPED", TID_WORDS)?;
@@ -189,6 +193,7 @@ impl Programs {
             generic,
             rings,
             ledger,
+            ids: options.slots.iter().map(|slot| slot.id).collect(),
             traced,
             untraced,
             scoped,
@@ -301,6 +306,22 @@ impl Programs {
         self.loaded.remove(program::SWITCH_PAGE).map(PageSwitch::new)
     }
 
+    /// Loads the program that marks borders.
+    pub(super) fn load_marker(&self) -> Result<OwnedFd, LoadError> {
+        self.object.load(ToLoad::plain(program::MARK_BORDER))
+    }
+
+    /// What finds borders between archives.
+    ///
+    /// # Errors
+    /// The kernel refuses the program, as it does if there are more events than it looks at.
+    pub fn borders(&self) -> Result<Borders, LoadError> {
+        let program = self.load_marker()?;
+        let (counts, rows) =
+            (shared(&self.object, "BORDER", 1)?, shared(&self.object, "BORDER_ROWS", self.slots)?);
+        Ok(Borders::new(program, counts, rows, Arc::clone(&self.ledger), self.ids.clone()))
+    }
+
     /// The stream of thread names; the first caller gets it.
     pub fn take_names(&mut self) -> Option<NameStream> {
         self.names.take()
@@ -326,9 +347,21 @@ impl Programs {
         set_bit(&self.untraced, tid);
     }
 
-    /// The counts of event `slot` on `cpu`.
-    pub fn ledger(&self, cpu: u32, slot: usize) -> EventLedger {
-        self.ledger.read(cpu as usize * self.slots + slot).unwrap_or_default()
+    /// What `cpu` has counted. Only after the gates are closed and all programs have returned.
+    pub fn counts(&self, cpu: u32) -> Option<CpuCounts> {
+        let control = self.rings.control(cpu)?.quiescent();
+        let first = cpu as usize * self.slots;
+        let rows = (first..first + self.ids.len()).filter_map(|row| self.ledger.read(row)).collect();
+        let border = CpuBorder {
+            head: control.head,
+            events: control.events,
+            lost: control.lost,
+            marked_lost: control.marked_lost,
+            overwritten: control.overwritten,
+            names_lost: control.names_lost,
+            noted: 0,
+        };
+        Some(CpuCounts::of_border(&border, rows))
     }
 
     /// How often the kernel skipped each program, over all its events and CPUs: a generic one because another
@@ -512,6 +545,7 @@ fn create_object(
         ("PAGE_META", pages),
         ("SIDE", (options.ring_cpus.len() as u32).max(1)),
         ("EVENTS", slots),
+        ("BORDER_ROWS", slots),
         ("RATES", slots),
         ("CALL_OWNERS", if options.tracks_calls { CALL_BUCKETS as u32 } else { 1 }),
         ("CALLS", if options.tracks_calls { (CALL_BUCKETS * CALL_WAYS) as u32 } else { 1 }),

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 
 use agent_ebpf::EventSlot;
 
-use super::{KernelLayout, ProgramOptions, Programs, fast::LATE_STRINGS};
+use super::{KernelLayout, ProgramOptions, Programs, fast::LATE_STRINGS, programs::program};
 use crate::{
     bpf::{LoadError, sys},
     compile::{
@@ -111,6 +111,11 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
             outcome: Outcome::Loaded { verified: verified(program) },
         }),
     );
+    let border = programs.load_marker()?;
+    found.push(Surveyed {
+        name: program::MARK_BORDER.to_owned(),
+        outcome: Outcome::Loaded { verified: verified(border.as_fd()) },
+    });
     let events: Vec<(&str, &FastEvent)> =
         planned.iter().map(|(name, event, _)| (name.as_str(), event)).collect();
     let names = planned.iter().map(|(name, ..)| name.clone());

@@ -8,7 +8,7 @@
 //! | 0 | name and version of the layout |
 //! | 8 | 1 if the recording keeps the newest events only |
 //! | 16 | how far it came: [`Stage`] |
-//! | 64 + 256 i | two notes of the i-th CPU, of 128 bytes each |
+//! | 64 + 384 i | two notes of the i-th CPU, of 192 bytes each |
 //!
 //! A note has a CRC-32 of what follows, and an increasing number. The two notes alternate, so that one that
 //! was cut short leaves the previous one. A note is written *before* the data it counts, so that it never has
@@ -25,20 +25,23 @@ use std::{
 use agent_ebpf::LossCause;
 
 use super::{Spool, SpoolError};
-use crate::{kernel::clock::TraceClock, ring::Control};
+use crate::{
+    kernel::clock::TraceClock,
+    ring::{Control, CpuCounts},
+};
 
 /// Name of the file in the spool.
 const NAME: &str = "counts";
 /// First bytes of the file.
-const MAGIC: u64 = u64::from_le_bytes(*b"TACOUNT1");
+const MAGIC: u64 = u64::from_le_bytes(*b"TACOUNT2");
 const OVERWRITE_AT: usize = 8;
 const STAGE_AT: usize = 16;
 /// Where the notes begin.
 const HEADER: usize = 64;
 /// Bytes that a note has room for.
-const NOTE: usize = 128;
+const NOTE: usize = 192;
 /// Numbers in a note.
-const NUMBERS: usize = 11 + LossCause::COUNT;
+const NUMBERS: usize = 12 + LossCause::COUNT;
 /// More CPUs than any kernel has.
 const MAX_CPUS: usize = 1 << 16;
 
@@ -74,6 +77,8 @@ pub(super) struct Note {
     pub capped: u64,
     /// Events in the last of them.
     pub last_capped: u64,
+    /// Events lost before the first of the data, which its first page is marked with.
+    pub marked_before: u64,
     /// Whether nothing counted any more.
     pub is_final: bool,
 }
@@ -101,10 +106,11 @@ impl Note {
             first_segment,
             capped,
             last_capped,
+            marked_before,
             is_final,
         } = *self;
         let known = [sequence, cpu.into(), time, events, overwritten, names_lost, first_segment, capped];
-        let numbers = known.into_iter().chain([last_capped, is_final.into()]).chain(lost);
+        let numbers = known.into_iter().chain([last_capped, marked_before, is_final.into()]).chain(lost);
         let mut bytes = [0; NOTE];
         for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -131,6 +137,7 @@ impl Note {
             first_segment,
             capped,
             last_capped,
+            marked_before,
             is_final,
             lost @ ..,
         ] = numbers;
@@ -145,6 +152,7 @@ impl Note {
             first_segment,
             capped,
             last_capped,
+            marked_before,
             is_final,
         };
         is_whole.then_some((sequence, u32::try_from(cpu).ok()?, note))
@@ -181,7 +189,8 @@ impl CountsFile {
     pub(super) fn of_cpu(&self, index: usize, cpu: u32) -> CpuNotes {
         let at = (HEADER + index * 2 * NOTE) as u64;
         let Self { file, clock, .. } = self;
-        CpuNotes { file: Arc::clone(file), clock: *clock, at, cpu, sequence: 0, note: Note::default() }
+        let (begin, note) = (Arc::default(), Note::default());
+        CpuNotes { file: Arc::clone(file), clock: *clock, at, cpu, sequence: 0, begin, note }
     }
 
     /// Tells how far the recording is, unless it is further.
@@ -216,20 +225,51 @@ pub(super) struct CpuNotes {
     at: u64,
     cpu: u32,
     sequence: u64,
+    /// What the CPU had counted before: the notes are of what came since.
+    begin: Arc<CpuCounts>,
     note: Note,
 }
 
 impl CpuNotes {
+    /// Says what the CPU had counted before the first of the data.
+    pub(super) fn begin_at(&mut self, counts: &Arc<CpuCounts>) {
+        self.begin = Arc::clone(counts);
+        self.note.marked_before = counts.unmarked;
+    }
+
     /// Notes what the control block says.
     pub(super) fn note(&mut self, control: Control<'_>) {
         // The time first: what fires from here on is not claimed to be counted.
         self.note.time = self.clock.now_ns();
         // Before the events that are overwritten, so that the difference of both is no more than there are.
-        self.note.events = control.events();
-        self.note.lost = LossCause::ALL.map(|cause| control.lost(cause));
-        self.note.overwritten = control.overwritten();
-        self.note.names_lost = control.names_lost();
+        let events = control.events();
+        let counts = CpuCounts {
+            events,
+            lost: LossCause::ALL.map(|cause| control.lost(cause)),
+            overwritten: control.overwritten(),
+            names_lost: control.names_lost(),
+            ..CpuCounts::default()
+        };
+        self.take(&counts);
         self.write();
+    }
+
+    /// Notes what the CPU has counted where the data end.
+    pub(super) fn note_end(&mut self, counts: &CpuCounts) {
+        self.note.time = self.clock.now_ns();
+        self.note.is_final = true;
+        self.take(counts);
+        self.write();
+    }
+
+    fn take(&mut self, counts: &CpuCounts) {
+        let begin = &self.begin;
+        self.note.events = counts.events.saturating_sub(begin.events);
+        self.note.overwritten = counts.overwritten.saturating_sub(begin.overwritten);
+        self.note.names_lost = counts.names_lost.saturating_sub(begin.names_lost);
+        for (lost, (now, before)) in self.note.lost.iter_mut().zip(counts.lost.iter().zip(begin.lost)) {
+            *lost = now.saturating_sub(before);
+        }
     }
 
     /// Notes what the control block says when nothing counts there any more.

@@ -14,7 +14,7 @@ use agent_ebpf::PAGE_SIZE;
 
 use self::moving::{DRAFT, Mover};
 use super::{
-    Manifest, Recorded, Spool, SpoolError, Stats,
+    ArchiveName, Manifest, Recorded, Spool, SpoolError, Stats,
     counts::Noted,
     names::read_journal,
     segment::{Look, SegmentContent, measure},
@@ -111,13 +111,13 @@ pub fn recover(
     stop: &dyn Fn() -> bool,
 ) -> Result<Finished, FinishError> {
     let manifest = Manifest::load(&spool)?;
-    let output = output.map_or_else(|| output_beside(&spool, &manifest), Ok)?;
     // Room for the way back, too.
     spool.release_reserve();
     Mover::undo(&spool)?;
     let cmdlines = read_journal(&spool)?;
     let data = collect(&spool, &manifest, Look::Verify, stop)?;
     let stats = recovered::stats(&data, Noted::load(&spool)?.as_ref());
+    let output = output.map_or_else(|| output_beside(&spool, &manifest, &data), Ok)?;
     let symbols = symbols::load_again(&spool, &manifest.boot_id);
     let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
     extras.make_room(&output, &manifest);
@@ -125,10 +125,23 @@ pub fn recover(
 }
 
 /// The place that belongs to the spool. A link there is replaced: nobody has said that it is to be followed.
-fn output_beside(spool: &Spool, manifest: &Manifest) -> Result<Output, OutputError> {
+fn output_beside(spool: &Spool, manifest: &Manifest, data: &[CpuData]) -> Result<Output, OutputError> {
+    if let Some(archive) = &manifest.archive {
+        return closed_name(archive, manifest, data).replacing(spool.parent());
+    }
     let recorded_to = || manifest.output.file_name().map(OsStr::to_owned);
     let name = spool.output_name().or_else(recorded_to).unwrap_or_else(|| "trace.dat".into());
     Output::in_directory(spool.parent().clone(), name)
+}
+
+/// The name of an archive whose end may not be known: then it is that of its data.
+fn closed_name(archive: &ArchiveName, manifest: &Manifest, data: &[CpuData]) -> ArchiveName {
+    let last = data.iter().flat_map(|cpu| &cpu.segments).filter_map(|(_, content)| content.last_time).max();
+    let of_data = || {
+        let last = last.map_or(archive.begin_ns, |last| last.saturating_add_signed(manifest.realtime_offset));
+        last.max(archive.begin_ns)
+    };
+    ArchiveName { end_ns: Some(archive.end_ns.unwrap_or_else(of_data)), ..*archive }
 }
 
 /// What became known while recording.

@@ -5,7 +5,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Spool, SpoolError};
+use serde::{Deserialize, Serialize};
+
+use super::{ArchiveName, Spool, SpoolError};
 use crate::{
     kernel::{
         clock::TraceClock,
@@ -15,14 +17,14 @@ use crate::{
     tracedat::{Compression, layout},
 };
 
-/// First bytes of the file: name and version of the layout.
-const MAGIC: &[u8; 8] = b"TASPOOL1";
-
 /// Everything about a recording that is known when it starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Where the trace file goes.
+    #[serde(with = "raw::path")]
     pub output: PathBuf,
+    /// What an archive of several is called.
+    pub archive: Option<ArchiveName>,
     /// Boot of the recorded kernel: its symbols' addresses hold for that boot only.
     pub boot_id: String,
     /// tracefs' `events/header_page`.
@@ -34,6 +36,7 @@ pub struct Manifest {
     /// Formats of the other systems.
     pub systems: Vec<(String, Vec<String>)>,
     /// tracefs' `printk_formats`.
+    #[serde(with = "raw")]
     pub printk_formats: Vec<u8>,
     /// Content of the UNAME option.
     pub uname: String,
@@ -52,14 +55,12 @@ pub struct Manifest {
     /// Random number of this recording.
     pub trace_id: u64,
     /// Contents of the PROCMAPS options.
+    #[serde(with = "raw::list")]
     pub proc_maps: Vec<Vec<u8>>,
     /// Compression of the data.
+    #[serde(with = "crate::spec::text")]
     pub compression: Compression,
 }
-
-/// Why a manifest's bytes make no sense.
-#[derive(Debug, PartialEq, Eq)]
-struct Malformed(&'static str);
 
 impl Manifest {
     /// Collects what the running kernel reports about itself. The event formats are for the caller to add.
@@ -73,6 +74,7 @@ impl Manifest {
         let available = tracefs.trace_clock().ok();
         Ok(Self {
             output: output.to_owned(),
+            archive: None,
             boot_id: proc::boot_id().unwrap_or_default(),
             // Our pages have the usual size, whatever the kernel's own buffers were set to.
             header_page: layout::header_page_text(agent_ebpf::PAGE_SIZE as u32),
@@ -95,9 +97,14 @@ impl Manifest {
 
     /// Writes the manifest; complete or not at all.
     pub fn store(&self, spool: &Spool) -> Result<(), SpoolError> {
+        let stored = Stored { version: VERSION, manifest: std::borrow::Cow::Borrowed(self) };
         spool
             .files()
-            .write_whole("manifest", |file| file.write_all(&self.encode()))
+            .write_whole("manifest", |file| {
+                let mut out = std::io::BufWriter::new(file);
+                serde_json::to_writer(&mut out, &stored)?;
+                out.flush()
+            })
             .map_err(SpoolError::io("write", spool.file("manifest")))
     }
 
@@ -105,108 +112,99 @@ impl Manifest {
     pub fn load(spool: &Spool) -> Result<Self, SpoolError> {
         let path = spool.file("manifest");
         let bytes = spool.files().read("manifest").map_err(SpoolError::io("read", &path))?;
-        Self::decode(&bytes).map_err(|Malformed(what)| SpoolError::Damaged { path, what: what.to_owned() })
+        Self::decode(&bytes).map_err(|what| SpoolError::Damaged { path, what })
     }
 
-    fn encode(&self) -> Vec<u8> {
-        // Destructured so that a new field is not forgotten here.
-        let Self {
-            output,
-            boot_id,
-            header_page,
-            header_event,
-            ftrace_events,
-            systems,
-            printk_formats,
-            uname,
-            trace_clock,
-            clock_name,
-            realtime_offset,
-            realtime_uncertainty,
-            wall_time,
-            cpu_count,
-            trace_id,
-            proc_maps,
-            compression,
-        } = self;
-        let mut out = Output(MAGIC.to_vec());
-        out.bytes(path_bytes(output));
-        for text in [boot_id, header_page, header_event, uname, trace_clock, clock_name] {
-            out.bytes(text.as_bytes());
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
+        // A manifest of another version has other members.
+        match serde_json::from_slice(bytes) {
+            Ok(Version { version: VERSION }) => {}
+            Err(error) if error.is_eof() => return Err("it ends too early".to_owned()),
+            _ => return Err("it was not written by this version of tracer-agent".to_owned()),
         }
-        out.bytes(printk_formats);
-        out.list(ftrace_events);
-        out.number(systems.len() as u64);
-        for (name, formats) in systems {
-            out.bytes(name.as_bytes());
-            out.list(formats);
-        }
-        out.number(realtime_offset.cast_unsigned());
-        out.number(*realtime_uncertainty);
-        out.number((*wall_time).into());
-        out.number((*cpu_count).into());
-        out.number(*trace_id);
-        out.list(proc_maps);
-        out.number(match compression {
-            Compression::None => 0,
-            Compression::Zstd { level } => 1 << 32 | u64::from(level.cast_unsigned()),
-        });
-        out.0
+        let stored: Stored<'_> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+        Ok(stored.manifest.into_owned())
+    }
+}
+
+/// The version of the file.
+const VERSION: u32 = 2;
+
+/// What every version has.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+/// The file: a JSON object.
+#[derive(Serialize, Deserialize)]
+struct Stored<'a> {
+    version: u32,
+    manifest: std::borrow::Cow<'a, Manifest>,
+}
+
+/// Bytes that are a text, nearly always: a string in JSON, or else a list of numbers.
+mod raw {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Raw {
+        Text(String),
+        Bytes(Vec<u8>),
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
-        let Some(rest) = bytes.strip_prefix(MAGIC) else {
-            return Err(Malformed(if MAGIC.starts_with(bytes) {
-                "it ends too early"
-            } else {
-                "it was not written by this version of tracer-agent"
-            }));
-        };
-        let mut input = Input(rest);
-        let output = path_from(input.bytes()?);
-        let boot_id = input.text()?;
-        let header_page = input.text()?;
-        let header_event = input.text()?;
-        let uname = input.text()?;
-        let trace_clock = input.text()?;
-        let clock_name = input.text()?;
-        let printk_formats = input.bytes()?.to_vec();
-        let ftrace_events = input.list()?;
-        let mut systems = Vec::new();
-        for _ in 0..input.number()? {
-            systems.push((input.text()?, input.list()?));
+    impl Raw {
+        fn of(bytes: &[u8]) -> Self {
+            String::from_utf8(bytes.to_vec()).map_or_else(|error| Self::Bytes(error.into_bytes()), Self::Text)
         }
-        let realtime_offset = input.number()?.cast_signed();
-        let realtime_uncertainty = input.number()?;
-        let wall_time = input.number()? != 0;
-        let cpu_count =
-            u32::try_from(input.number()?).map_err(|_| Malformed("the CPU count is too large"))?;
-        let trace_id = input.number()?;
-        let proc_maps =
-            (0..input.number()?).map(|_| input.bytes().map(<[u8]>::to_vec)).collect::<Result<_, _>>()?;
-        let compression = match input.number()? {
-            0 => Compression::None,
-            n => Compression::Zstd { level: (n as u32).cast_signed() },
+
+        fn into_bytes(self) -> Vec<u8> {
+            match self {
+                Self::Text(text) => text.into_bytes(),
+                Self::Bytes(bytes) => bytes,
+            }
+        }
+    }
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+        Raw::of(bytes).serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+        Raw::deserialize(from).map(Raw::into_bytes)
+    }
+
+    pub(super) mod list {
+        use super::{Deserialize, Deserializer, Raw, Serializer};
+
+        pub(in super::super) fn serialize<S: Serializer>(all: &[Vec<u8>], to: S) -> Result<S::Ok, S::Error> {
+            to.collect_seq(all.iter().map(|bytes| Raw::of(bytes)))
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Vec<Vec<u8>>, D::Error> {
+            Ok(Vec::<Raw>::deserialize(from)?.into_iter().map(Raw::into_bytes).collect())
+        }
+    }
+
+    pub(super) mod path {
+        use std::{
+            ffi::OsString,
+            os::unix::ffi::{OsStrExt as _, OsStringExt as _},
+            path::{Path, PathBuf},
         };
-        Ok(Self {
-            output,
-            boot_id,
-            header_page,
-            header_event,
-            ftrace_events,
-            systems,
-            printk_formats,
-            uname,
-            trace_clock,
-            clock_name,
-            realtime_offset,
-            realtime_uncertainty,
-            wall_time,
-            cpu_count,
-            trace_id,
-            proc_maps,
-            compression,
-        })
+
+        use super::{Deserialize, Deserializer, Raw, Serialize, Serializer};
+
+        pub(in super::super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+            Raw::of(path.as_os_str().as_bytes()).serialize(to)
+        }
+
+        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+            Ok(PathBuf::from(OsString::from_vec(Raw::deserialize(from)?.into_bytes())))
+        }
     }
 }
 
@@ -216,69 +214,18 @@ fn random_id() -> u64 {
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
 
-fn path_bytes(path: &Path) -> &[u8] {
-    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str())
-}
-
-fn path_from(bytes: &[u8]) -> PathBuf {
-    PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes))
-}
-
-/// Numbers are `u64` little endian; texts are a number of bytes and the bytes; lists are a number and their
-/// texts.
-struct Output(Vec<u8>);
-
-impl Output {
-    fn number(&mut self, value: u64) {
-        self.0.extend_from_slice(&value.to_le_bytes());
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn list(&mut self, texts: &[impl AsRef<[u8]>]) {
-        self.number(texts.len() as u64);
-        for text in texts {
-            self.bytes(text.as_ref());
-        }
-    }
-}
-
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn number(&mut self) -> Result<u64, Malformed> {
-        let (number, rest) = self.0.split_first_chunk().ok_or(Malformed("it ends too early"))?;
-        self.0 = rest;
-        Ok(u64::from_le_bytes(*number))
-    }
-
-    fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
-        let len = usize::try_from(self.number()?).map_err(|_| Malformed("a length is too large"))?;
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or(Malformed("it ends too early"))?;
-        self.0 = rest;
-        Ok(bytes)
-    }
-
-    fn text(&mut self) -> Result<String, Malformed> {
-        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| Malformed("a text is not UTF-8"))
-    }
-
-    fn list(&mut self) -> Result<Vec<String>, Malformed> {
-        // The count is not trusted with an allocation: every entry takes its own bytes from the input.
-        (0..self.number()?).map(|_| self.text()).collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
     use super::*;
 
     fn sample() -> Manifest {
         Manifest {
-            output: "/tmp/a b.dat".into(),
+            output: PathBuf::from(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(
+                b"/tmp/a \xff.dat",
+            )),
+            archive: Some(ArchiveName { begin_ns: 5, end_ns: None, number: 7 }),
             boot_id: "0c2f".into(),
             header_page: "page".into(),
             header_event: "event".into(),
@@ -298,24 +245,31 @@ mod tests {
         }
     }
 
+    fn encoded() -> Vec<u8> {
+        let manifest = std::borrow::Cow::Owned(sample());
+        serde_json::to_vec(&Stored { version: VERSION, manifest }).unwrap()
+    }
+
     #[test]
     fn what_is_stored_is_loaded() {
-        assert_eq!(Manifest::decode(&sample().encode()), Ok(sample()));
+        assert_eq!(Manifest::decode(&encoded()), Ok(sample()));
     }
 
     #[test]
     fn every_truncation_is_an_error() {
-        let bytes = sample().encode();
+        let bytes = encoded();
         for len in 0..bytes.len() {
-            assert!(Manifest::decode(&bytes[..len]).is_err(), "{len} bytes");
+            assert_eq!(Manifest::decode(&bytes[..len]), Err("it ends too early".to_owned()), "{len} bytes");
         }
     }
 
     #[test]
-    fn absurd_counts_do_not_allocate() {
-        let mut bytes = sample().encode();
-        let at = MAGIC.len();
-        bytes[at..at + 8].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert!(Manifest::decode(&bytes).is_err());
+    fn other_versions_are_refused() {
+        for other in [&b"TASPOOL1\x05\0\0"[..], br#"{"version":3,"manifest":{}}"#, b"[]"] {
+            let error = Manifest::decode(other).unwrap_err();
+            assert!(error.contains("this version"), "{error}");
+        }
+        let error = Manifest::decode(br#"{"version":2,"manifest":{}}"#).unwrap_err();
+        assert!(error.contains("missing field"), "{error}");
     }
 }

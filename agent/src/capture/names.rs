@@ -19,20 +19,44 @@ use crate::tracedat::Cmdlines;
 /// Bytes of a journal entry: `u32` thread id, name padded with NULs.
 const ENTRY: usize = 4 + COMM_LEN;
 
+/// The journal of names in a spool.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: BufWriter<File>,
+    path: PathBuf,
+}
+
+impl Journal {
+    /// An empty one in `spool`.
+    pub(super) fn create(spool: &Spool) -> Result<Self, SpoolError> {
+        let path = spool.file("names");
+        let file = spool.files().create("names").map_err(SpoolError::io("create", &path))?;
+        Ok(Self { file: BufWriter::new(file), path })
+    }
+
+    fn append(&mut self, tid: u32, comm: &[u8; COMM_LEN]) -> Result<(), SpoolError> {
+        let mut entry = [0; ENTRY];
+        entry[..4].copy_from_slice(&tid.to_le_bytes());
+        entry[4..].copy_from_slice(comm);
+        self.file.write_all(&entry).map_err(SpoolError::io("write", &self.path))
+    }
+
+    fn flush(&mut self) -> Result<(), SpoolError> {
+        self.file.flush().map_err(SpoolError::io("write", &self.path))
+    }
+}
+
 /// The names, and their journal in the spool.
 #[derive(Debug)]
 pub(super) struct NameTable {
     names: BTreeMap<u32, [u8; COMM_LEN]>,
-    journal: BufWriter<File>,
-    path: PathBuf,
+    journal: Journal,
 }
 
 impl NameTable {
     /// An empty table with its journal in `spool`.
     pub(super) fn create(spool: &Spool) -> Result<Self, SpoolError> {
-        let path = spool.file("names");
-        let journal = spool.files().create("names").map_err(SpoolError::io("create", &path))?;
-        Ok(Self { names: BTreeMap::new(), journal: BufWriter::new(journal), path })
+        Ok(Self { names: BTreeMap::new(), journal: Journal::create(spool)? })
     }
 
     /// Notes a thread's name. The journal is written by [`NameTable::flush`].
@@ -41,10 +65,18 @@ impl NameTable {
         if self.names.insert(tid, comm) == Some(comm) {
             return Ok(());
         }
-        let mut entry = [0; ENTRY];
-        entry[..4].copy_from_slice(&tid.to_le_bytes());
-        entry[4..].copy_from_slice(&comm);
-        self.journal.write_all(&entry).map_err(SpoolError::io("write", &self.path))
+        self.journal.append(tid, &comm)
+    }
+
+    /// Goes over to another journal, which gets all names, and gives them as a file has them.
+    pub(super) fn go_over(&mut self, mut journal: Journal) -> Result<Cmdlines, SpoolError> {
+        self.flush()?;
+        for (&tid, comm) in &self.names {
+            journal.append(tid, comm)?;
+        }
+        journal.flush()?;
+        self.journal = journal;
+        Ok(cmdlines(self.names.clone()))
     }
 
     /// Notes a name that may only fill a gap: one from /proc must not replace a newer one.
@@ -54,7 +86,7 @@ impl NameTable {
 
     /// Brings the journal to the file.
     pub(super) fn flush(&mut self) -> Result<(), SpoolError> {
-        self.journal.flush().map_err(SpoolError::io("write", &self.path))
+        self.journal.flush()
     }
 
     /// The table as a file has it.

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use agent_ebpf::EventSlot;
 
-use super::Manifest;
+use super::{Destination, Manifest};
 use crate::{
     attach::KernelLayout,
     compile::{
@@ -15,7 +15,6 @@ use crate::{
         scope::Scope,
     },
     kernel::clock::TraceClock,
-    output::Output,
     spec::Kallsyms,
 };
 
@@ -75,6 +74,17 @@ pub struct TaskFilter {
     pub follow_fork: bool,
 }
 
+/// When an archive is closed and the next one begun, beside when the session's owner says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// When it has so many bytes of data.
+    pub bytes: Option<u64>,
+    /// When it is so old.
+    pub period: Option<Duration>,
+    /// How many files are kept; the oldest go first. All where nothing is said.
+    pub keep: Option<usize>,
+}
+
 /// What a capture does.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
@@ -115,8 +125,10 @@ pub struct CaptureOptions {
     pub strings: StringLimit,
     /// Whether the kernel's symbols are stored.
     pub symbols: Kallsyms,
-    /// Where the file goes.
-    pub output: Output,
+    /// Where the file or files go.
+    pub destination: Destination,
+    /// When an archive is closed and the next one begun; only for a [`Destination::Directory`].
+    pub rotation: Option<Rotation>,
     /// Everything else that the file needs.
     pub manifest: Manifest,
 }

@@ -1,12 +1,13 @@
 //! The loss ledger: what was recorded, what was lost, where and why.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use agent_ebpf::LossCause;
+use agent_ebpf::{EventLedger, LossCause};
 
-use super::spool::SpoolTotals;
+use super::{options::CaptureOptions, readers::Stored, spool::SpoolTotals};
 use crate::{
     attach::RecursionMisses,
+    ring::CpuCounts,
     tracedat::ledger::{
         self, Covered, Ledger, LedgerCpu, LedgerEvent, LedgerProgram, Losses, Missing, Recovered,
     },
@@ -286,6 +287,80 @@ impl Stats {
 fn losses(lost: &[u64; LossCause::COUNT]) -> Losses {
     let of = |cause: LossCause| (cause_name(cause).to_owned(), lost[cause as usize]);
     Losses(LossCause::ALL.into_iter().map(of).collect())
+}
+
+/// What the events have counted, over all CPUs, since the archive of each CPU began.
+pub(super) fn event_stats(cpus: &[(Stored, Arc<CpuCounts>)], options: &CaptureOptions) -> Vec<EventStats> {
+    let mut stats = Vec::with_capacity(options.events.len());
+    let differences: Vec<(u32, CpuCounts)> =
+        cpus.iter().map(|(stored, end)| (stored.cpu, end.since(&stored.begin))).collect();
+    for (index, event) in options.events.iter().enumerate() {
+        let mut sum = EventLedger::default();
+        let mut sampled_out = 0;
+        let mut lost_on = Vec::new();
+        for (cpu, counts) in &differences {
+            let row = counts.rows.get(index).copied().unwrap_or_default();
+            sum.recorded += row.recorded;
+            sum.cut += row.cut;
+            sum.filtered += row.filtered;
+            if row.lost.iter().any(|&lost| lost != 0) {
+                lost_on.push((*cpu, row.lost));
+            }
+            for (total, lost) in sum.lost.iter_mut().zip(row.lost) {
+                *total += lost;
+            }
+        }
+        // One of each group is kept, the first; groups do not end with the archives.
+        let group = u64::from(event.slot.sample.max(1));
+        let left = |counts: &CpuCounts| {
+            let arrived = counts.rows.get(index).map_or(0, |row| row.arrived);
+            arrived - arrived.div_ceil(group)
+        };
+        for (stored, end) in cpus {
+            sampled_out += left(end).saturating_sub(left(&stored.begin));
+        }
+        stats.push(EventStats {
+            name: event.name.clone(),
+            id: event.slot.id,
+            recorded: sum.recorded,
+            filtered: sum.filtered,
+            sampled_out,
+            filter: event.filter.as_ref().map(|filter| filter.text.clone()),
+            lost: sum.lost,
+            lost_on,
+            cut: sum.cut,
+            lane: event.lane.name(),
+            lane_note: event.lane_note.clone(),
+        });
+    }
+    stats
+}
+
+/// What a CPU has counted since its archive began.
+pub(super) fn cpu_stats(stored: &Stored, counts: &CpuCounts) -> CpuStats {
+    CpuStats {
+        cpu: stored.cpu,
+        events: counts.events,
+        stored: stored.totals,
+        lost: counts.lost,
+        overwritten: counts.overwritten,
+        filtered: counts.rows.iter().map(|row| row.filtered).sum(),
+        ..CpuStats::default()
+    }
+}
+
+/// How often the kernel has skipped programs since `earlier`. A program that was not there then has all of
+/// it.
+pub(super) fn misses_since(now: &[RecursionMisses], earlier: &[RecursionMisses]) -> Vec<RecursionMisses> {
+    let mut before: Vec<Option<&RecursionMisses>> = earlier.iter().map(Some).collect();
+    let mut since = |of: &RecursionMisses| {
+        // Programs of one name are in the same order.
+        let same = before.iter_mut().find(|before| before.is_some_and(|before| before.program == of.program));
+        let before = same.and_then(Option::take).and_then(|before| before.misses).unwrap_or_default();
+        let misses = of.misses.map(|now| now.saturating_sub(before));
+        RecursionMisses { program: of.program.clone(), misses }
+    };
+    now.iter().map(&mut since).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@
 //! the file is made.
 
 use std::{
-    io::{self, Read as _, Write as _},
+    fs::File,
+    io::{self, Read as _, Seek as _, Write as _},
     thread::JoinHandle,
 };
 
@@ -26,7 +27,13 @@ const TEXT_MAX: u64 = 256 << 20;
 
 /// Reads the symbols in a thread of its own.
 #[derive(Debug)]
-pub(super) struct SymbolReader(Option<JoinHandle<()>>);
+pub(super) struct SymbolReader {
+    thread: Option<JoinHandle<()>>,
+    /// The spool that they are stored in.
+    files: Directory,
+    /// The stored symbols, opened when they are first asked for: the spool may go.
+    stored: Option<io::Result<File>>,
+}
 
 impl SymbolReader {
     /// Starts reading into `spool`. A failure leaves no file, and then the trace file has no symbols.
@@ -37,17 +44,43 @@ impl SymbolReader {
                 store(&files, &symbols.with_sentinel());
             }
         });
-        Self(thread.ok())
+        Self { thread: thread.ok(), files: spool.files().clone(), stored: None }
+    }
+
+    /// Puts the same symbols into another spool: what the first one has, or that the kernel has them.
+    pub(super) fn put_into(&mut self, spool: &Spool) {
+        self.join();
+        let files = spool.files();
+        let stored = self.stored.get_or_insert_with(|| self.files.open_file(NAME));
+        let copied = stored.as_mut().is_ok_and(|stored| {
+            let len = stored.metadata().map_or(0, |meta| meta.len());
+            len != 0
+                && has_room_for(files, len)
+                && files
+                    .write_whole(NAME, |to| {
+                        stored.rewind()?;
+                        io::copy(stored, to).map(drop)
+                    })
+                    .is_ok()
+        });
+        if !copied {
+            // Without it the symbols are read again only if this process makes the file.
+            let _ = files.write_whole(NAME, |_| Ok(()));
+        }
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            // A panic has been printed; the trace file then has no symbols.
+            let _ = thread.join();
+        }
     }
 }
 
 /// Waits until the file is there, or will not come: the spool must not be used up or removed before.
 impl Drop for SymbolReader {
     fn drop(&mut self) {
-        if let Some(thread) = self.0.take() {
-            // A panic has been printed; the trace file then has no symbols.
-            let _ = thread.join();
-        }
+        self.join();
     }
 }
 

@@ -224,7 +224,7 @@ fn of_capture(error: &CaptureError) -> ExitCode {
     match error {
         _ if is_permission(error) => ExitCode::NotPermitted,
         CaptureError::Spool(error) if error.is_disk_full() => ExitCode::DiskFull,
-        CaptureError::Spool(_) => ExitCode::OutputNotWritable,
+        CaptureError::Spool(_) | CaptureError::Output(_) => ExitCode::OutputNotWritable,
         CaptureError::Memory { .. }
         | CaptureError::Scope(_)
         | CaptureError::Probe(ProbeError::Load(LoadError::TooManyPages { .. })) => ExitCode::Usage,

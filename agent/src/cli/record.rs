@@ -2,6 +2,7 @@
 
 mod probes;
 mod refused;
+mod rotation;
 mod spec;
 mod stacks;
 mod wanted;
@@ -25,7 +26,10 @@ use rustix::{
 };
 
 pub use self::refused::Refused;
-use self::wanted::{ScopeArgs, WantedArgs};
+use self::{
+    rotation::{RotateArgs, Rotating},
+    wanted::{ScopeArgs, WantedArgs},
+};
 use super::{
     CliError,
     command::{self, Inherit, Waiting},
@@ -34,7 +38,7 @@ use super::{
     summary, units,
 };
 use crate::{
-    capture::{Capture, Ending, Recorded, finish},
+    capture::{Ending, Recorded, Session, Stats, finish},
     cli::exit::{ExitCode, of_command},
     compile::fast::{LaneChoice, StringLimit},
     kernel::{clock::TraceClock, events::EventSelector},
@@ -196,7 +200,7 @@ pub struct RecordArgs {
     #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
     pub poll_us: Option<u64>,
 
-    /// File to write
+    /// File to write; with --rotate-size or --rotate-time the directory of the files [default then: traces]
     #[arg(
         short = 'o',
         long = "output",
@@ -215,6 +219,10 @@ pub struct RecordArgs {
         help_heading = OUTPUT
     )]
     pub max_kb: Option<u64>,
+
+    /// Files that are closed while recording goes on.
+    #[command(flatten)]
+    pub rotate: RotateArgs,
 
     /// Compression: none, zstd, or zstd:LEVEL
     #[arg(
@@ -300,12 +308,13 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let Plan { options, followed, .. } = plan;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
+    let mut rotating = options.rotation.map(|rotation| Rotating::start(rotation, args.quiet)).transpose()?;
     let mut line = ProgressLine::new(shows_progress(args));
-    let prepared = Capture::prepare(options, &mut |done, all| line.attaching(done, all));
+    let created = Session::create(options, &mut |done, all| line.attaching(done, all));
     // What is said next begins a line.
     drop(line);
-    let mut capture = prepared?;
-    if let Some(kept) = capture.kept_spool() {
+    let mut session = created?;
+    if let Some(kept) = session.kept_spool() {
         let kept = kept.display();
         say(format!(
             "tracer-agent: an unfinished recording to the same file is kept as {kept}; \
@@ -313,27 +322,28 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         ));
     }
     // Who asked for an event and for no progress wants to know that it is not there.
-    for left_out in capture.left_out() {
+    for left_out in session.left_out() {
         super::tell(&format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
     }
-    let spool_dir = capture.spool_dir().to_owned();
 
-    let started = start(&mut capture, program.as_deref(), args, (&spec, inherit));
+    let started = start(&mut session, program.as_deref(), args, (&spec, inherit));
     let mut command = match started {
         Ok(command) => command,
         Err(error) => {
-            let recorded = capture.stop();
-            // Nothing was recorded that anybody could want.
-            let _ = recorded.spool.remove();
+            for recorded in session.stop() {
+                // Nothing was recorded that anybody could want.
+                let _ = recorded.spool.remove();
+            }
             return Err(error);
         }
     };
-    let end = wait_for_end(&capture, &signals, &mut command, followed, (args, &spec))?;
+    let end =
+        wait_for_end((&mut session, rotating.as_mut()), &signals, &mut command, followed, (args, &spec))?;
 
-    let ending = capture.ending();
+    let (ending, spool_dir) = (session.ending(), session.spool_dir().to_owned());
     std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir));
-    let recorded = capture.stop();
-    conclude((args, &spec), recorded, end, command.map(|running| running.child))
+    let recorded = session.stop();
+    conclude((args, &spec), (recorded, rotating), end, command.map(|running| running.child))
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
@@ -373,13 +383,13 @@ struct Running {
 
 /// Opens the gates, and starts the command when no event of it can be missed.
 fn start(
-    capture: &mut Capture,
+    session: &mut Session,
     program: Option<&std::path::Path>,
     args: &RecordArgs,
     (spec, inherit): (&RecordingSpec, Inherit),
 ) -> Result<Option<Running>, CliError> {
     let Some(program) = program else {
-        capture.open_gates();
+        session.start();
         return Ok(None);
     };
     let waiting = Waiting::create(program, &args.command, inherit)?;
@@ -388,9 +398,9 @@ fn start(
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
         .map_err(|error| CliError::system("watch the command")(error.into()))?;
     if spec.scope.only_command {
-        capture.trace_thread(waiting.pid());
+        session.trace_thread(waiting.pid());
     }
-    capture.open_gates();
+    session.start();
     Ok(Some(Running { child: waiting.start()?, ended }))
 }
 
@@ -431,7 +441,7 @@ enum End {
 }
 
 fn wait_for_end(
-    capture: &Capture,
+    (session, mut rotating): (&mut Session, Option<&mut Rotating>),
     signals: &Signals,
     command: &mut Option<Running>,
     mut followed: Vec<OwnedFd>,
@@ -439,26 +449,33 @@ fn wait_for_end(
 ) -> Result<End, CliError> {
     // Attaching, which takes seconds with thousands of events, is no part of it.
     let duration = spec.limits.duration_ns.map(Duration::from_nanos);
-    let deadline = duration.zip(capture.began()).map(|(duration, began)| began + duration);
+    let deadline = duration.zip(session.began()).map(|(duration, began)| began + duration);
     let waits_for_followed = !followed.is_empty() && command.is_none();
     let mut progress = ProgressLine::new(shows_progress(args));
     if !args.quiet {
         progress.begin(begun(args, duration, waits_for_followed));
     }
+    if let Some(rotating) = &mut rotating {
+        rotating.begin(session.began());
+    }
     loop {
-        progress.show(capture.progress());
+        progress.show(session.progress());
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
             return Ok(End::Asked);
         }
         let until_deadline = deadline.map(|deadline| deadline - now);
         let tick = if progress.is_on() { Some(TICK) } else { None };
-        let timeout = [until_deadline, tick].into_iter().flatten().min();
+        let until_rotation = rotating.as_ref().and_then(|rotating| rotating.next());
+        let until_rotation = until_rotation.map(|next| next.saturating_duration_since(now));
+        let timeout = [until_deadline, until_rotation, tick].into_iter().flatten().min();
 
         let mut fds = vec![
             PollFd::new(signals, PollFlags::IN),
-            PollFd::from_borrowed_fd(capture.failed(), PollFlags::IN),
+            PollFd::from_borrowed_fd(session.failed(), PollFlags::IN),
         ];
+        let of_rotation = rotating.iter().flat_map(|rotating| [session.is_large(), rotating.is_done()]);
+        fds.extend(of_rotation.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         fds.extend(command.iter().map(|running| PollFd::new(&running.ended, PollFlags::IN)));
         fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         wait(&mut fds, timeout)?;
@@ -468,17 +485,24 @@ fn wait_for_end(
         if ready[1] {
             return Ok(End::Failure);
         }
+        let mut rest = ready[2..].iter();
+        if let Some(rotating) = &mut rotating {
+            let is_large = rest.next() == Some(&true);
+            if rest.next() == Some(&true) {
+                rotating.tell_done(&mut progress);
+            }
+            rotating.rotate_if_due(session, is_large, &mut progress);
+        }
         while let Some(asked) = signals.take() {
             match asked {
                 Asked::End(signal) => {
                     forward(signal, command.as_ref().map(|running| &running.child));
                     return Ok(End::Asked);
                 }
-                Asked::Progress => progress.say(&progress::text(capture.progress())),
+                Asked::Progress => progress.say(&progress::text(session.progress())),
                 Asked::Snapshot => progress.say(NO_SNAPSHOT),
             }
         }
-        let mut rest = ready[2..].iter();
         if let Some(running) = command
             && rest.next() == Some(&true)
         {
@@ -511,32 +535,31 @@ fn forward(signal: i32, child: Option<&Child>) {
     }
 }
 
-/// Finishes the file, tells what is in it and decides the exit code.
+/// Finishes the files, tells what is in them and decides the exit code.
 fn conclude(
     (args, spec): (&RecordArgs, &RecordingSpec),
-    recorded: Recorded,
+    (mut recorded, rotating): (Vec<Recorded>, Option<Rotating>),
     end: End,
     child: Option<Child>,
 ) -> Result<u8, CliError> {
-    let disk_full = recorded.failure.as_ref().is_some_and(crate::capture::SpoolError::is_disk_full);
-    let failure = recorded.failure.as_ref().map(ToString::to_string);
-    let spool = recorded.spool.dir().to_owned();
-    let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
-    if !args.quiet {
-        super::tell(summary::text(&finished, is_filtered(spec)).trim_end());
-    }
+    let failure = recorded.iter_mut().find_map(|recorded| recorded.failure.take());
+    let finished = match rotating {
+        None => finish_one(args, spec, recorded)?,
+        Some(rotating) => finish_all(args, rotating, recorded)?,
+    };
     if let Some(failure) = failure {
         super::tell(&format!(
             "tracer-agent: recording ended early: {failure}\n\
              tracer-agent: {} contains everything up to then",
             finished.path.display()
         ));
-        return Ok(if disk_full { ExitCode::DiskFull } else { ExitCode::Failure }.code());
+        let code = if failure.is_disk_full() { ExitCode::DiskFull } else { ExitCode::Failure };
+        return Ok(code.code());
     }
     if let Some(max) = spec.limits.max_lost
-        && finished.stats.missing_total() > max
+        && finished.missing > max
     {
-        super::tell(summary::too_much_lost(&finished.stats, max).trim_end());
+        super::tell(summary::too_much_lost(finished.missing, max, finished.stats.as_ref()).trim_end());
         return Ok(ExitCode::TooMuchLost.code());
     }
     let command = match (end, child) {
@@ -546,4 +569,42 @@ fn conclude(
         _ => None,
     };
     Ok(command.unwrap_or(ExitCode::Ok.code()))
+}
+
+/// What a recording has come to.
+struct Ended {
+    /// The file, or the directory of the files.
+    path: PathBuf,
+    /// Events that fired and are not there.
+    missing: u64,
+    /// What is known of the one file.
+    stats: Option<Stats>,
+}
+
+fn finish_one(
+    args: &RecordArgs,
+    spec: &RecordingSpec,
+    mut recorded: Vec<Recorded>,
+) -> Result<Ended, CliError> {
+    // Without a rotation there is one.
+    let recorded = recorded.pop().ok_or_else(|| CliError::Usage("nothing was recorded".to_owned()))?;
+    let spool = recorded.spool.dir().to_owned();
+    let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
+    if !args.quiet {
+        super::tell(summary::text(&finished, is_filtered(spec)).trim_end());
+    }
+    let missing = finished.stats.missing_total();
+    Ok(Ended { path: finished.path, missing, stats: Some(finished.stats) })
+}
+
+fn finish_all(args: &RecordArgs, rotating: Rotating, last: Vec<Recorded>) -> Result<Ended, CliError> {
+    let files = rotating.finish(last);
+    let path = files.directory().unwrap_or_else(|| args.output.clone());
+    if !args.quiet {
+        super::tell(summary::of_files(&path, files.count, files.events, files.missing).trim_end());
+    }
+    match files.failed {
+        Some(error) => Err(error),
+        None => Ok(Ended { path, missing: files.missing, stats: None }),
+    }
 }

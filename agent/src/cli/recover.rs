@@ -1,6 +1,9 @@
 //! `tracer-agent recover`: a trace.dat from what a killed recording left behind.
 
-use std::{path::PathBuf, sync::atomic::Ordering};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
 
 use clap::Args;
 
@@ -15,9 +18,11 @@ use crate::{
 /// While it runs, a recording keeps its data in a directory next to the output, FILE.spool, which remains
 /// when the recorder is killed. What had been stored there by then becomes the file; what was still in the
 /// kernel's ring buffers is lost. The directory is removed when the file is complete, unless it is damaged.
+///
+/// Of a recording of several files, the directory of the files can be given: each spool in it becomes a file.
 #[derive(Args, Debug)]
 pub struct RecoverArgs {
-    /// The spool directory, or the trace file that was to be written
+    /// The spool directory, or the trace file that was to be written, or a directory of spools
     #[arg(value_name = "DIR|FILE")]
     pub path: PathBuf,
 
@@ -31,14 +36,29 @@ pub struct RecoverArgs {
 }
 
 pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
+    let of_spool = |error| CliError::Recover(FinishError::Spool(error));
+    let several = Spool::all_in(&args.path).map_err(of_spool)?;
     let output = args.output.as_deref().map(Output::at).transpose();
     let output = output.map_err(|error| CliError::Recover(FinishError::Output(error)))?;
-    let spool = Spool::open(&args.path).map_err(|error| CliError::Recover(FinishError::Spool(error)))?;
+    if output.is_some() && several.as_ref().is_some_and(|spools| spools.len() > 1) {
+        return Err(CliError::Usage(format!(
+            "{} has more than one recording, and -o names one file; name one of the spools in it",
+            args.path.display()
+        )));
+    }
+    for path in several.unwrap_or_else(|| vec![args.path.clone()]) {
+        recover_one(&path, output.clone(), args.quiet)?;
+    }
+    Ok(ExitCode::Ok.code())
+}
+
+fn recover_one(path: &Path, output: Option<Output>, quiet: bool) -> Result<(), CliError> {
+    let spool = Spool::open(path).map_err(|error| CliError::Recover(FinishError::Spool(error)))?;
     let finished = rewriting::stoppable(|stopped| {
         recover(spool, output, &|| stopped.load(Ordering::Relaxed)).map_err(CliError::Recover)
     })?;
-    if !args.quiet {
+    if !quiet {
         super::tell(summary::text(&finished, true).trim_end());
     }
-    Ok(ExitCode::Ok.code())
+    Ok(())
 }

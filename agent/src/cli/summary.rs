@@ -78,6 +78,36 @@ pub(super) fn text(finished: &Finished, filtered: bool) -> String {
     text
 }
 
+/// One of several files, on a line.
+pub(super) fn line(finished: &Finished) -> String {
+    let Finished { path, file_bytes, stats, notes } = finished;
+    let lost = match stats.missing_total() {
+        0 => "none lost".to_owned(),
+        missing => format!("{} LOST", count(missing)),
+    };
+    let mut text = format!(
+        "{}: {} events in {:.3} s, {}, {lost}\n",
+        path.display(),
+        count(stats.stored_events()),
+        stats.duration.as_secs_f64(),
+        bytes(*file_bytes),
+    );
+    for note in notes {
+        let _ = writeln!(text, "{note}");
+    }
+    text
+}
+
+/// All files of a recording.
+pub(super) fn of_files(dir: &std::path::Path, files: u64, events: u64, missing: u64) -> String {
+    let lost = match missing {
+        0 => "none lost".to_owned(),
+        missing => format!("{} LOST; `tracer-agent info FILE` tells where and why", count(missing)),
+    };
+    let plural = if files == 1 { "" } else { "s" };
+    format!("{}: {} file{plural}, {} events, {lost}\n", dir.display(), count(files), count(events))
+}
+
 fn unstored(text: &mut String, stats: &Stats) {
     if stats.unstored() != 0 {
         let _ = writeln!(
@@ -207,12 +237,10 @@ fn total(cpus: &[CpuStats]) -> CpuStats {
 }
 
 /// Says that more was lost than the user allows: where, and of what.
-pub(super) fn too_much_lost(stats: &Stats, max: u64) -> String {
-    let mut text = format!(
-        "tracer-agent: {} events were lost, --max-loss allows {}\n",
-        count(stats.missing_total()),
-        count(max)
-    );
+pub(super) fn too_much_lost(missing: u64, max: u64, stats: Option<&Stats>) -> String {
+    let mut text =
+        format!("tracer-agent: {} events were lost, --max-loss allows {}\n", count(missing), count(max));
+    let Some(stats) = stats else { return text };
     for cpu in stats.cpus.iter().filter(|cpu| cpu.lost_total() + cpu.unstored() != 0) {
         let _ = write!(text, "tracer-agent: CPU {}:", cpu.cpu);
         for cause in LossCause::ALL.into_iter().filter(|&cause| cpu.lost[cause as usize] != 0) {

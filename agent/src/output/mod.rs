@@ -60,6 +60,12 @@ pub enum OutputError {
         /// The directory.
         path: PathBuf,
     },
+    /// Something else has the name of a directory that is to be used.
+    #[error("{path} is not a directory, and the files of a recording that rotates go into one; name another with -o", path = .path.display())]
+    NotADirectory {
+        /// What is there.
+        path: PathBuf,
+    },
     /// A device, a pipe or the like has the name.
     #[error("{path} is not a regular file, and the finished one takes its place; name another file with -o", path = .path.display())]
     NotRegular {

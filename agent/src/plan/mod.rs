@@ -35,7 +35,7 @@ use self::{
 };
 use crate::{
     attach::KernelLayout,
-    capture::{CaptureOptions, Manifest},
+    capture::{CaptureOptions, Destination, Manifest, Rotation},
     compile::{context::Counters, fast::FastLane, filter::Facts},
     event::{Names, NoNames},
     kernel::{
@@ -45,7 +45,7 @@ use crate::{
         tracefs::Tracefs,
     },
     output::Output,
-    spec::{ChannelSpec, FileSpec, Kallsyms, RecordingSpec, ScopeSpec},
+    spec::{ChannelSpec, FileSpec, Kallsyms, RecordingSpec, RotationSpec, ScopeSpec},
 };
 
 /// A recording that is ready to start.
@@ -67,12 +67,17 @@ impl Plan {
     /// this process cannot do.
     pub fn make(spec: &RecordingSpec) -> Result<Self, PlanError> {
         spec.check()?;
-        let RecordingSpec { version: _, channels, scope, limits: _, file } = spec;
+        let RecordingSpec { version: _, channels, scope, limits: _, file, rotation } = spec;
         let [channel] = &channels[..] else {
             // `check` lets nothing else through.
             return Err(PlanError::whole("recordings have one channel"));
         };
-        let output = Output::at(&file.path).map_err(|error| PlanError::file("path", error))?;
+        let destination = match rotation {
+            None => Output::at(&file.path)
+                .map(Destination::File)
+                .map_err(|error| PlanError::file("path", error))?,
+            Some(_) => Destination::Directory(file.path.clone()),
+        };
         let followed = scope::open_processes(scope)?;
         let sees_kernel_pids = scope::check_pid_namespace(scope)?;
         let ring_pages = buffers::ring_pages(InChannel(0), channel.ring_bytes)?;
@@ -96,7 +101,7 @@ impl Plan {
             }
         };
         note_symbols(file.kallsyms, &events, &mut notes);
-        let mut manifest = Manifest::of_kernel(&tracefs, file.clock, &output.path(), file.compression)
+        let mut manifest = Manifest::of_kernel(&tracefs, file.clock, &file.path, file.compression)
             .map_err(PlanError::whole)?;
         manifest.cpu_count = possible_cpus;
         manifest.systems = events.systems;
@@ -124,10 +129,20 @@ impl Plan {
             hooks: events.hooks,
             strings: channel.strings,
             symbols: file.kallsyms,
-            output,
+            destination,
+            rotation: rotation.map(rotation_of),
             manifest,
         };
         Ok(Self { options, followed, notes })
+    }
+}
+
+fn rotation_of(spec: RotationSpec) -> Rotation {
+    let RotationSpec { size_bytes, period_ns, keep } = spec;
+    Rotation {
+        bytes: size_bytes,
+        period: period_ns.map(Duration::from_nanos),
+        keep: keep.map(|keep| usize::try_from(keep).unwrap_or(usize::MAX)),
     }
 }
 

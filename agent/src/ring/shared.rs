@@ -2,7 +2,7 @@
 
 use std::{io, marker::PhantomData, os::fd::AsFd, os::fd::AsRawFd as _, ptr::NonNull};
 
-use agent_ebpf::{CpuControl, EventLedger, EventSlot, PAGE_SIZE, PageMeta, SyscallSlot};
+use agent_ebpf::{CpuBorder, CpuControl, EventLedger, EventSlot, PAGE_SIZE, PageMeta, SyscallSlot};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// Types that any bytes are a valid value of, and that agree with their eBPF side in size and layout.
@@ -18,6 +18,8 @@ unsafe impl Shared for u64 {}
 unsafe impl Shared for [u8; PAGE_SIZE] {}
 // SAFETY: as above.
 unsafe impl Shared for CpuControl {}
+// SAFETY: as above.
+unsafe impl Shared for CpuBorder {}
 // SAFETY: as above.
 unsafe impl Shared for PageMeta {}
 // SAFETY: as above.

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::{ChannelSpec, KEEP_BYTES_MIN, RecordingSpec, RuleSpec, SWITCH_NS_MIN, ScopeSpec, What};
+use super::{
+    ChannelSpec, KEEP_BYTES_MIN, ROTATION_BYTES_MIN, ROTATION_NS_MIN, RecordingSpec, RotationSpec, RuleSpec,
+    SWITCH_NS_MIN, ScopeSpec, What,
+};
 use crate::input::CpuSet;
 
 /// The most rules of a channel. Each looks at all events.
@@ -48,6 +51,8 @@ pub enum Field {
     Limits(&'static str),
     /// A field of the file.
     File(&'static str),
+    /// A field of the rotation.
+    Rotation(&'static str),
 }
 
 impl Field {
@@ -69,6 +74,7 @@ impl fmt::Display for Field {
             Self::Scope(name) => write!(f, "scope.{name}"),
             Self::Limits(name) => write!(f, "limits.{name}"),
             Self::File(name) => write!(f, "file.{name}"),
+            Self::Rotation(name) => write!(f, "rotation.{name}"),
         }
     }
 }
@@ -118,6 +124,9 @@ impl RecordingSpec {
         if self.limits.duration_ns == Some(0) {
             return problem(Field::Limits("duration_ns"), "it must be greater than zero");
         }
+        if let Some(rotation) = &self.rotation {
+            check_rotation(rotation, &self.channels)?;
+        }
         if self.file.path.as_os_str() == "-" {
             return problem(
                 Field::File("path"),
@@ -127,6 +136,36 @@ impl RecordingSpec {
         }
         Ok(())
     }
+}
+
+fn check_rotation(rotation: &RotationSpec, channels: &[ChannelSpec]) -> Result<(), Problem> {
+    let problem = |name, why| Err(Problem { at: Field::Rotation(name), why });
+    let RotationSpec { size_bytes, period_ns, keep } = *rotation;
+    if size_bytes.is_none() && period_ns.is_none() {
+        return problem("keep", "nothing says when a file is closed; give a size or a time");
+    }
+    if size_bytes.is_some_and(|bytes| bytes < ROTATION_BYTES_MIN) {
+        return problem("size_bytes", "it must be two pages, 8192 bytes, at least");
+    }
+    if period_ns.is_some_and(|ns| ns < ROTATION_NS_MIN) {
+        return problem("period_ns", "it must be 10 ms at least");
+    }
+    if keep == Some(0) {
+        return problem("keep", "it must be 1 at least; the file that is recorded to does not count");
+    }
+    for (channel, spec) in channels.iter().enumerate() {
+        let of_channel = |name, why| Err(Problem { at: Field::OfChannel { channel, name }, why });
+        if spec.overwrite {
+            return of_channel(
+                "overwrite",
+                "a channel that overwrites stores nothing before the end, so its files cannot be rotated",
+            );
+        }
+        if spec.keep_bytes.is_some() {
+            return of_channel("keep_bytes", "with a rotation, its own count of files says what is kept");
+        }
+    }
+    Ok(())
 }
 
 fn longest_list(scope: &ScopeSpec) -> usize {

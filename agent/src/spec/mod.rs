@@ -32,7 +32,7 @@
 
 mod check;
 mod json;
-mod text;
+pub(crate) mod text;
 
 use std::path::PathBuf;
 
@@ -61,6 +61,10 @@ pub const RING_BYTES: u64 = 4 << 20;
 pub const SWITCH_NS: u64 = 1_000_000_000;
 /// The shortest time of [`ChannelSpec::switch_ns`] that is not 0.
 pub const SWITCH_NS_MIN: u64 = 1_000_000;
+/// The fewest bytes of [`RotationSpec::size_bytes`]: two pages.
+pub const ROTATION_BYTES_MIN: u64 = 2 * agent_ebpf::PAGE_SIZE as u64;
+/// The shortest time of [`RotationSpec::period_ns`].
+pub const ROTATION_NS_MIN: u64 = 10_000_000;
 /// The fewest bytes that [`ChannelSpec::keep_bytes`] can ask for: two segments.
 pub const KEEP_BYTES_MIN: u64 = 128 << 10;
 
@@ -81,6 +85,9 @@ pub struct RecordingSpec {
     /// The file that is made of it.
     #[serde(default)]
     pub file: FileSpec,
+    /// When a file is closed and the next one begun; never where nothing is said, and there is one file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rotation: Option<RotationSpec>,
 }
 
 impl Default for RecordingSpec {
@@ -92,6 +99,7 @@ impl Default for RecordingSpec {
             scope: ScopeSpec::default(),
             limits: LimitSpec::default(),
             file: FileSpec::default(),
+            rotation: None,
         }
     }
 }
@@ -336,11 +344,25 @@ pub struct LimitSpec {
     pub max_lost: Option<u64>,
 }
 
+/// When a file is closed and the next one begun. Each is complete, and named by the times of its begin and
+/// end and its number (`20260302T101500+0000-20260302T101600+0000-1.dat`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RotationSpec {
+    /// When so many bytes of data are stored.
+    pub size_bytes: Option<u64>,
+    /// After so many nanoseconds.
+    pub period_ns: Option<u64>,
+    /// How many of the newest files are kept; all where nothing is said.
+    pub keep: Option<u64>,
+}
+
 /// The file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileSpec {
-    /// Where it goes.
+    /// Where it goes. With a [rotation](RecordingSpec::rotation) it is the directory of the files, which is
+    /// created if it is not there.
     pub path: PathBuf,
     /// `none`, `zstd` or `zstd:LEVEL`.
     #[serde(with = "text")]

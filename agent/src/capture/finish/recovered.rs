@@ -49,8 +49,10 @@ fn row(cpu: &CpuData, note: Option<&Note>, end: End) -> CpuStats {
     row.capped_unknown = capped.is_none();
     if let Some(note) = note {
         row.lost = note.lost;
-        // A flight recorder's first page is marked with what was overwritten before it.
-        let explained = note.lost.iter().fold(note.overwritten, |sum, lost| sum.saturating_add(*lost));
+        // A flight recorder's first page is marked with what was overwritten before it, and that of an
+        // archive with what was lost right before its border.
+        let marked = note.overwritten.saturating_add(note.marked_before);
+        let explained = note.lost.iter().fold(marked, |sum, lost| sum.saturating_add(*lost));
         row.lost_unexplained = row.lost_unexplained.saturating_sub(explained);
         row.overwritten = note.overwritten;
     }

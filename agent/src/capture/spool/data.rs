@@ -4,10 +4,16 @@ use std::{
     fs::File,
     io::{self, Write as _},
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use super::{Spool, SpoolError};
-use crate::{capture::counts::CpuNotes, output::Directory, ring::Control, tracedat::ChunkCompressor};
+use crate::{
+    capture::{archive::ArchiveState, counts::CpuNotes},
+    output::Directory,
+    ring::{Control, CpuCounts},
+    tracedat::ChunkCompressor,
+};
 
 /// A data file of a CPU.
 #[derive(Clone, Debug)]
@@ -39,8 +45,10 @@ pub(in crate::capture) struct CpuSpool {
     previous: Option<Segment>,
     next_index: u64,
     totals: SpoolTotals,
-    /// Bytes of them that [`CpuSpool::take_growth`] has reported.
-    told_bytes: u64,
+    /// The archive that it is part of.
+    archive: Arc<ArchiveState>,
+    /// What the CPU had counted where the archive begins.
+    begin: Arc<CpuCounts>,
     notes: CpuNotes,
     /// Whole chunks that are not in the file yet.
     pending: Vec<u8>,
@@ -79,6 +87,7 @@ impl CpuSpool {
         spool: &Spool,
         cpu: u32,
         cap: Option<u64>,
+        archive: &Arc<ArchiveState>,
         notes: CpuNotes,
     ) -> Result<Self, SpoolError> {
         let current = Segment::create(spool.files(), cpu, 0)?;
@@ -90,7 +99,8 @@ impl CpuSpool {
             previous: None,
             next_index: 1,
             totals: SpoolTotals::default(),
-            told_bytes: 0,
+            archive: Arc::clone(archive),
+            begin: Arc::default(),
             notes,
             pending: Vec::new(),
             pending_pages: 0,
@@ -139,12 +149,39 @@ impl CpuSpool {
         self.totals.pages += pages;
         self.totals.events += events;
         self.totals.bytes += bytes;
+        self.archive.grow(bytes);
         Ok(())
     }
 
-    /// By how many bytes it has grown since this was asked; wraps when it became smaller.
-    pub(in crate::capture) fn take_growth(&mut self) -> u64 {
-        self.totals.bytes.wrapping_sub(std::mem::replace(&mut self.told_bytes, self.totals.bytes))
+    /// The CPU.
+    pub(in crate::capture) fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// The number of the archive that it is part of.
+    pub(in crate::capture) fn archive(&self) -> u64 {
+        self.archive.number
+    }
+
+    /// Bytes of the archive, over all CPUs, when what waits is flushed.
+    pub(in crate::capture) fn archive_bytes_then(&self) -> u64 {
+        self.archive.bytes().saturating_add(self.pending.len() as u64)
+    }
+
+    /// What the CPU had counted where the archive begins.
+    pub(in crate::capture) fn begin(&self) -> Arc<CpuCounts> {
+        Arc::clone(&self.begin)
+    }
+
+    /// Says what the CPU had counted where the archive begins, before anything is stored.
+    pub(in crate::capture) fn begin_at(&mut self, counts: Arc<CpuCounts>) {
+        self.notes.begin_at(&counts);
+        self.begin = counts;
+    }
+
+    /// Notes what the CPU has counted where the archive ends. To be called before the last data come.
+    pub(in crate::capture) fn note_end(&mut self, counts: &CpuCounts) {
+        self.notes.note_end(counts);
     }
 
     /// Where the spool is, for messages.
@@ -179,6 +216,7 @@ impl CpuSpool {
             self.totals.pages -= old.pages;
             self.totals.events -= old.events;
             self.totals.bytes -= old.len;
+            self.archive.shrink(old.len);
             self.totals.capped_events += old.events;
         }
         Ok(())

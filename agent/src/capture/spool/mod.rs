@@ -202,6 +202,31 @@ impl Spool {
         Ok(Self { parent, name, files, lock })
     }
 
+    /// The spools in a directory that is none itself, by name: those of a recording of several files. `None`
+    /// if `path` names no such directory.
+    ///
+    /// # Errors
+    /// The path leads nowhere, or the directory cannot be read.
+    pub fn all_in(path: &Path) -> Result<Option<Vec<PathBuf>>, SpoolError> {
+        let failed = || SpoolError::io("find recordings in", path);
+        let Place { dir, name } = resolve(path, Links::Follow)?;
+        let dir = match name {
+            None => dir,
+            Some(name) => match dir.open_dir(&name) {
+                Ok(dir) => dir,
+                // What it is then is told by who opens it.
+                Err(_) => return Ok(None),
+            },
+        };
+        if dir.look(OsStr::new("manifest")).map_err(failed())?.is_some() {
+            return Ok(None);
+        }
+        let mut names = dir.names().map_err(failed())?;
+        names.retain(|name| output_of(name).is_some());
+        names.sort();
+        Ok((!names.is_empty()).then(|| names.iter().map(|name| dir.join(name)).collect()))
+    }
+
     /// The directory's path, for messages.
     pub fn dir(&self) -> &Path {
         self.files.path()

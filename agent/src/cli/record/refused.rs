@@ -66,6 +66,7 @@ fn option(at: &Field, why: &Why) -> String {
         | Field::OfChannel { name, .. }
         | Field::Scope(name)
         | Field::Limits(name)
+        | Field::Rotation(name)
         | Field::File(name) => *name,
     };
     match name {

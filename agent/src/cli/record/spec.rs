@@ -1,12 +1,16 @@
 //! From the options of `record` to a specification, and what to say of one in the words of the options.
 
-use std::{fs::File, io::Read as _, path::Path};
+use std::{
+    fs::File,
+    io::Read as _,
+    path::{Path, PathBuf},
+};
 
 use clap::{ArgMatches, parser::ValueSource};
 
 use super::{
     super::{CliError, substitutes},
-    RecordArgs,
+    RecordArgs, rotation,
     wanted::indices,
 };
 use crate::{
@@ -110,8 +114,9 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         channels: vec![channel],
         scope,
         limits: LimitSpec { duration_ns: args.duration, max_lost: args.max_loss },
+        rotation: args.rotate.spec(),
         file: FileSpec {
-            path: args.output.clone(),
+            path: output(args, matches),
             compression: args.compression,
             clock: args.clock,
             date: args.date,
@@ -123,6 +128,12 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
     };
     spec.check().map_err(|problem| in_options(&problem))?;
     Ok(spec)
+}
+
+/// Several files need a directory, which has a name of its own.
+fn output(args: &RecordArgs, matches: &ArgMatches) -> PathBuf {
+    let is_default = args.rotate.spec().is_some() && !was_given(matches, "output");
+    if is_default { rotation::DIRECTORY.into() } else { args.output.clone() }
 }
 
 /// Who wants to be woken less than once a second by full pages is not woken by others either.
@@ -184,6 +195,18 @@ fn in_options(problem: &Problem) -> CliError {
         }
         Field::OfChannel { name: "poll_ns", .. } => {
             "-s 0 would poll the rings without a pause; use 1 or more"
+        }
+        Field::Rotation("size_bytes") => "--rotate-size needs room for two pages; use 8 (KB) or more",
+        Field::Rotation("period_ns") => "--rotate-time would make files without a pause; use 10ms or more",
+        Field::Rotation("keep") if problem.why.starts_with("nothing") => {
+            "--keep says how many files are kept; --rotate-size or --rotate-time says when one is closed"
+        }
+        Field::Rotation(_) => "--keep 0 would keep no file; use 1 or more",
+        Field::OfChannel { name: "overwrite", .. } if problem.why.contains("rotated") => {
+            "--overwrite stores nothing before the end, so there is nothing to rotate; use only one of them"
+        }
+        Field::OfChannel { name: "keep_bytes", .. } if problem.why.contains("rotation") => {
+            "-m keeps the newest data of one file; with --rotate-size and --rotate-time use --keep"
         }
         Field::OfChannel { name: "keep_bytes", .. } => {
             "-m keeps two halves of at least 64 KB for each CPU; use 128 or more"
@@ -311,8 +334,16 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 5] =
-        [&["--date"], &["-a"], &["--proc-map"], &["--duration", "1.5s"], &["--max-loss", "9"]];
+    const MORE: [&[&str]; 8] = [
+        &["--date"],
+        &["-a"],
+        &["--proc-map"],
+        &["--duration", "1.5s"],
+        &["--max-loss", "9"],
+        &["--rotate-size", "1M"],
+        &["--rotate-time", "10s", "--keep", "3"],
+        &["--rotate-time", "10s", "-o", "trace.dat"],
+    ];
     /// What is the default, or says nothing about the recording.
     const SAY_NOTHING: [&str; 5] = ["quiet", "command", "no_self", "spec", "print_spec"];
 

@@ -20,6 +20,7 @@ use super::types::{Integer, Type};
 use crate::event::{Printer, RecordReader, context};
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
+use crate::utc;
 
 pub(super) use state::{channel as state_channel, write as write_state};
 pub(super) use texts::behind as text_behind;
@@ -226,28 +227,7 @@ pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Ve
 /// Wall time of the first record, as `20260131T120000+0000`.
 fn creation(recording: &Recording<'_>) -> Option<String> {
     let (first, _) = recording.span()?;
-    let seconds = first.checked_add_signed(recording.wall_offset()?)? / 1_000_000_000;
-    let (days, second) = (seconds / 86400, seconds % 86400);
-    let (year, month, day) = civil(days);
-    Some(format!(
-        "{year:04}{month:02}{day:02}T{:02}{:02}{:02}+0000",
-        second / 3600,
-        second / 60 % 60,
-        second % 60
-    ))
-}
-
-/// Year, month and day so many days after 1970-01-01, in the Gregorian calendar: years begin in March, and
-/// 400 of them have 146 097 days.
-fn civil(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year + year / 4 - year / 100);
-    let month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    (era * 400 + year + u64::from(month <= 2), month, day)
+    Some(utc::compact(first.checked_add_signed(recording.wall_offset()?)?))
 }
 
 #[cfg(test)]
@@ -272,14 +252,5 @@ mod tests {
         for letters in ["", "X", "WX", "E"] {
             assert_eq!(operation_bits(letters.as_bytes()), None, "{letters}");
         }
-    }
-
-    #[test]
-    fn days_become_dates() {
-        assert_eq!(civil(0), (1970, 1, 1));
-        assert_eq!(civil(11_016), (2000, 2, 29));
-        assert_eq!(civil(20_514), (2026, 3, 2));
-        assert_eq!(civil(47_540), (2100, 2, 28));
-        assert_eq!(civil(47_541), (2100, 3, 1));
     }
 }

@@ -1,109 +1,38 @@
-//! The reader threads: from the rings through the compressor into the spool.
-//!
-//! A thread serves a few CPUs. It sleeps until one of their rings is filled to a quarter, which the programs
-//! signal once, or until a deadline passes. Woken, it moves whole chunks; at the deadline all pages that are
-//! complete, however few. At the ticks of the switch timer it has the pages closed that programs are filling,
-//! and moves everything. So what fired is in the spool a period of that timer and a round of the reader later
-//! at most.
-//!
-//! A page's memory is released only after its bytes are in the spool.
+//! One reader thread.
 
 use std::{
     os::fd::{AsFd, OwnedFd},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread::JoinHandle,
+    sync::{Arc, mpsc::Sender},
     time::{Duration, Instant},
 };
 
 use agent_ebpf::PAGE_SIZE;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::{
-    Spool, SpoolError,
-    counts::CountsFile,
-    names::NameTable,
-    spool::{CpuSpool, SpoolTotals},
+    Answer, Border, Command, Mailbox, ReaderOptions, Shared, Stored,
+    timer::{SwitchTimer, ToClose},
 };
 use crate::{
-    attach::PageSwitch,
-    ring::{CpuRing, NameStream, Rings, WakeStream},
-    tracedat::{ChunkCompressor, Compression, Endian, layout},
+    attach::{self, Borders, PageSwitch},
+    capture::{Spool, SpoolError, names::NameTable, spool::CpuSpool},
+    ring::{CpuCounts, CpuRing, NameStream, Rings, WakeStream},
+    tracedat::{ChunkCompressor, Endian, layout},
 };
 
 /// Pages compressed together. Readers of trace files decompress a chunk at a time and the best of them cache
 /// few, so 10 to 64 pages are the sizes that serve both.
 const CHUNK_PAGES: u64 = layout::CHUNK_PAGES as u64;
-/// CPUs served by one thread.
-pub(super) const CPUS_PER_THREAD: usize = 4;
 /// How long a complete page waits at most before it is stored, unless the user chooses a time, and all that
 /// an idle machine notices of the reader.
 const DEADLINE: Duration = Duration::from_secs(1);
-/// When a page is tried again that could not be closed, because a program was writing to it.
-const SWITCH_AGAIN: Duration = Duration::from_millis(10);
+/// When a border is looked for again that could not be found, because a program was writing to the page.
+const BORDER_AGAIN: Duration = Duration::from_millis(1);
 /// Compressed bytes that are written at once. Writes of a chunk each would make the file system clear the
 /// rest of a page of its cache every time.
 const WRITE_BYTES: usize = 128 << 10;
-
-/// What the threads of a recording share.
-#[derive(Debug)]
-pub(super) struct DrainShared {
-    /// Written once to make every thread finish.
-    stop: OwnedFd,
-    /// Written by a thread that failed.
-    failed: OwnedFd,
-    /// The first failure.
-    failure: Mutex<Option<SpoolError>>,
-    /// Bytes in the spool.
-    bytes: AtomicU64,
-}
-
-/// How the rings are read.
-#[derive(Clone, Debug)]
-pub(super) struct DrainOptions {
-    /// The CPUs with a ring, in the order of their pages.
-    pub cpus: Vec<u32>,
-    /// Pages in each ring.
-    pub ring_pages: u32,
-    /// Compression of the chunks.
-    pub compression: Compression,
-    /// Bytes of pages kept for each CPU.
-    pub cap: Option<u64>,
-    /// How long a complete page may wait, if the user chose a time.
-    pub deadline: Option<Duration>,
-    /// How long an event may wait in a page that is not complete; `None` for as long as it takes.
-    pub switch: Option<Duration>,
-    /// Overwrite mode: nothing is read before the end.
-    pub overwrite: bool,
-    /// Bytes that the spool may have, as the trace file could not be larger (`ulimit -f`).
-    pub most_bytes: Option<u64>,
-}
-
 /// The most favoured of the ordinary priorities.
 const NICE_FIRST: i32 = -20;
-
-/// One CPU's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Drained {
-    pub cpu: u32,
-    pub totals: SpoolTotals,
-}
-
-/// The running reader threads.
-#[derive(Debug)]
-pub(super) struct Drain {
-    shared: Arc<DrainShared>,
-    threads: Vec<JoinHandle<Finished>>,
-}
-
-/// What a thread leaves when it ends.
-#[derive(Debug, Default)]
-struct Finished {
-    drained: Vec<Drained>,
-    names: Option<(NameStream, NameTable)>,
-}
 
 /// Lets this thread go before all ordinary ones: on a machine that is busy, a reader that has to wait for its
 /// turn loses events. What it does has to be done in any case, so the others lose nothing by its doing it at
@@ -113,202 +42,106 @@ fn go_first() {
     let _not_allowed = rustix::process::setpriority_process(None, NICE_FIRST);
 }
 
-impl Drain {
-    /// Starts the threads, each with what wakes it. The first of them also collects thread names.
-    pub(super) fn start(
-        spool: &Spool,
-        rings: &Arc<Rings>,
-        (wake, switch): (Vec<WakeStream>, &PageSwitch),
-        names: (NameStream, NameTable),
-        counts: &CountsFile,
-        options: &DrainOptions,
-    ) -> Result<Self, SpoolError> {
-        let event_fd = || {
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(|e| SpoolError::io("create an eventfd for", spool.dir())(e.into()))
-        };
-        let shared = Arc::new(DrainShared {
-            stop: event_fd()?,
-            failed: event_fd()?,
-            failure: Mutex::new(None),
-            bytes: AtomicU64::new(0),
-        });
-        let mut names = Some(names);
-        let mut threads = Vec::new();
-        let indexed: Vec<(usize, u32)> = options.cpus.iter().copied().enumerate().collect();
-        for ((number, group), wake) in indexed.chunks(CPUS_PER_THREAD).enumerate().zip(wake) {
-            let mut spools = Vec::new();
-            for &(index, cpu) in group {
-                let base = index * options.ring_pages as usize;
-                let notes = counts.of_cpu(index, cpu);
-                spools.push((base, cpu, CpuSpool::create(spool, cpu, options.cap, notes)?));
-            }
-            let names = names.take();
-            let epoll = watch(&shared.stop, &wake, names.as_ref().map(|(stream, _)| stream))
-                .map_err(|e| SpoolError::io("watch the rings for", spool.dir())(e.into()))?;
-            let worker = Worker {
-                epoll,
-                wake,
-                switch: switch.clone(),
-                rings: Arc::clone(rings),
-                shared: Arc::clone(&shared),
-                compressor: ChunkCompressor::new(options.compression, Endian::Little)?,
-                options: options.clone(),
-                names,
-                pages: Vec::with_capacity(CHUNK_PAGES as usize * PAGE_SIZE),
-            };
-            let thread = std::thread::Builder::new()
-                .name(format!("reader-{number}"))
-                .spawn(move || worker.run(spools))
-                .map_err(SpoolError::io("start a reader thread for", spool.dir()))?;
-            threads.push(thread);
-        }
-        Ok(Self { shared, threads })
-    }
-
-    /// Becomes readable when a thread has failed.
-    pub(super) fn failed(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.shared.failed.as_fd()
-    }
-
-    /// Bytes in the spool so far.
-    pub(super) fn bytes(&self) -> u64 {
-        self.shared.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Empties the rings and ends the threads. Only after the gates are closed and all programs have
-    /// returned.
-    ///
-    /// Gives what is in the spool even when something failed on the way.
-    pub(super) fn finish(mut self) -> (Vec<Drained>, Option<(NameStream, NameTable)>, Option<SpoolError>) {
-        self.tell_to_stop();
-        let mut drained = Vec::new();
-        let mut names = None;
-        for thread in std::mem::take(&mut self.threads) {
-            match thread.join() {
-                Ok(finished) => {
-                    drained.extend(finished.drained);
-                    names = names.or(finished.names);
-                }
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        drained.sort_by_key(|d| d.cpu);
-        let failure = self.shared.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-        (drained, names, failure)
-    }
+/// What a thread gets that is not its options.
+pub(super) struct Outside {
+    pub(super) rings: Arc<Rings>,
+    pub(super) wake: WakeStream,
+    pub(super) switch: PageSwitch,
+    pub(super) names: Option<(NameStream, NameTable)>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) answer: Sender<Answer>,
 }
 
-impl Drain {
-    fn tell_to_stop(&self) {
-        // An eventfd takes a first small number without blocking.
-        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
-    }
+/// What a thread leaves when it ends.
+#[derive(Debug, Default)]
+pub(super) struct Finished {
+    pub(super) stored: Vec<Stored>,
+    pub(super) names: Option<(NameStream, NameTable)>,
 }
 
-/// Threads of a capture that comes to nothing must not go on with its rings and its spool.
-impl Drop for Drain {
-    fn drop(&mut self) {
-        self.tell_to_stop();
-        for thread in self.threads.drain(..) {
-            // A panic of theirs has been printed; this one is on its way out already.
-            let _ = thread.join();
+/// A CPU: its ring, and where that is stored.
+struct Served<'r> {
+    ring: CpuRing<'r>,
+    spool: CpuSpool,
+    /// Where it is stored from the next border on.
+    next: Option<(CpuSpool, Arc<Borders>)>,
+}
+
+impl Served<'_> {
+    fn stored(&self) -> Stored {
+        Stored {
+            cpu: self.ring.cpu(),
+            archive: self.spool.archive(),
+            totals: self.spool.totals(),
+            begin: self.spool.begin(),
         }
-    }
-}
-
-/// When open pages are to be closed.
-struct SwitchTimer {
-    period: Duration,
-    due: Instant,
-    /// CPUs whose page could not be closed, because a program was writing to it.
-    busy: Vec<u32>,
-    /// When those are tried again.
-    again: Instant,
-}
-
-/// Whose pages are to be closed.
-enum ToClose {
-    /// Those of all CPUs.
-    All,
-    /// Those that could not be closed before.
-    Busy(Vec<u32>),
-}
-
-impl ToClose {
-    fn has(&self, cpu: u32) -> bool {
-        match self {
-            Self::All => true,
-            Self::Busy(cpus) => cpus.contains(&cpu),
-        }
-    }
-}
-
-impl SwitchTimer {
-    fn start(period: Duration) -> Self {
-        let due = Instant::now() + period;
-        Self { period, due, busy: Vec::new(), again: due }
-    }
-
-    /// When there is something to do.
-    fn next(&self) -> Instant {
-        if self.busy.is_empty() { self.due } else { self.again.min(self.due) }
-    }
-
-    /// What there is to do now.
-    fn take(&mut self, now: Instant) -> Option<ToClose> {
-        if now < self.next() {
-            return None;
-        }
-        self.again = now + SWITCH_AGAIN;
-        let busy = std::mem::take(&mut self.busy);
-        if now < self.due {
-            return Some(ToClose::Busy(busy));
-        }
-        self.due = now + self.period;
-        Some(ToClose::All)
     }
 }
 
 /// A reader thread's state.
-struct Worker {
+pub(super) struct Worker {
     epoll: OwnedFd,
     wake: WakeStream,
     switch: PageSwitch,
     rings: Arc<Rings>,
-    shared: Arc<DrainShared>,
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox>,
+    answer: Sender<Answer>,
     compressor: ChunkCompressor,
-    options: DrainOptions,
+    options: ReaderOptions,
     names: Option<(NameStream, NameTable)>,
     /// Buffer for one chunk's pages.
     pages: Vec<u8>,
 }
 
 impl Worker {
-    fn run(mut self, spools: Vec<(usize, u32, CpuSpool)>) -> Finished {
+    pub(super) fn new(outside: Outside, options: &ReaderOptions, spool: &Spool) -> Result<Self, SpoolError> {
+        let Outside { rings, wake, switch, names, shared, mailbox, answer } = outside;
+        let epoll = watch(&shared.stop, &mailbox.wake, &wake, names.as_ref().map(|(stream, _)| stream))
+            .map_err(|e| SpoolError::io("watch the rings for", spool.dir())(e.into()))?;
+        Ok(Self {
+            epoll,
+            wake,
+            switch,
+            rings,
+            shared,
+            mailbox,
+            answer,
+            compressor: ChunkCompressor::new(options.compression, Endian::Little)?,
+            options: options.clone(),
+            names,
+            pages: Vec::with_capacity(CHUNK_PAGES as usize * PAGE_SIZE),
+        })
+    }
+
+    pub(super) fn run(mut self, spools: Vec<(usize, CpuSpool)>) -> Finished {
         go_first();
         let rings = Arc::clone(&self.rings);
-        let mut cpus: Vec<(CpuRing<'_>, CpuSpool)> = spools
+        let pages = self.options.ring_pages;
+        let mut cpus: Vec<Served<'_>> = spools
             .into_iter()
-            .filter_map(|(base, cpu, spool)| Some((rings.reader(cpu, base, self.options.ring_pages)?, spool)))
+            .filter_map(|(index, spool)| {
+                let ring = rings.reader(spool.cpu(), index * pages as usize, pages)?;
+                Some(Served { ring, spool, next: None })
+            })
             .collect();
         let until_stop = self.read_until_stop(&mut cpus);
         let failed = until_stop.map_err(|error| self.fail(error)).is_err();
         if failed {
             self.wait_for_stop();
         }
-        for (ring, spool) in &mut cpus {
-            spool.note_final(ring.control());
+        for cpu in &mut cpus {
+            cpu.spool.note_final(cpu.ring.control());
         }
         if !failed && let Err(error) = self.read_rest(&mut cpus) {
             self.fail(error);
         }
-        let drained =
-            cpus.iter().map(|(ring, spool)| Drained { cpu: ring.cpu(), totals: spool.totals() }).collect();
-        Finished { drained, names: self.names.take() }
+        let stored = cpus.iter().map(Served::stored).collect();
+        Finished { stored, names: self.names.take() }
     }
 
-    fn read_until_stop(&mut self, cpus: &mut [(CpuRing<'_>, CpuSpool)]) -> Result<(), SpoolError> {
+    fn read_until_stop(&mut self, cpus: &mut [Served<'_>]) -> Result<(), SpoolError> {
         let deadline = self.options.deadline.unwrap_or(DEADLINE);
         // Their own times, not that of the last wakeup: a ring that fills slowly must not wait for as long as
         // others wake the reader.
@@ -321,7 +154,11 @@ impl Worker {
         };
         let mut next = first(due, &timer);
         loop {
-            if self.sleep(next.saturating_duration_since(Instant::now())) {
+            let mut patience = next.saturating_duration_since(Instant::now());
+            if cpus.iter().any(|cpu| cpu.next.is_some()) {
+                patience = patience.min(BORDER_AGAIN);
+            }
+            if self.sleep(patience) {
                 return Ok(());
             }
             let now = Instant::now();
@@ -336,15 +173,19 @@ impl Worker {
             // Cleared first: what wakes it from here on makes the next sleep a short one.
             self.wake.clear();
             self.collect_names()?;
+            self.obey(cpus)?;
+            for cpu in cpus.iter_mut() {
+                self.go_over(cpu)?;
+            }
             if self.options.overwrite {
                 // Nothing is read; only names arrive.
-                for (ring, spool) in cpus.iter_mut().filter(|_| is_due) {
-                    spool.note(ring.control());
+                for cpu in cpus.iter_mut().filter(|_| is_due) {
+                    cpu.spool.note(cpu.ring.control());
                 }
                 continue;
             }
             loop {
-                for (ring, spool) in cpus.iter_mut() {
+                for Served { ring, spool, .. } in cpus.iter_mut() {
                     ring.control().listen();
                     self.move_ready(ring, spool, is_due)?;
                 }
@@ -352,7 +193,8 @@ impl Worker {
                 let wake = u64::from(wake_pages(self.options.ring_pages));
                 // A ring that fills faster than it is stored must not keep the others from their time.
                 let is_next = Instant::now() >= next;
-                if is_next || !cpus.iter().any(|(ring, _)| ring.ready() >= wake) || self.is_stopping() {
+                let is_full = cpus.iter().any(|cpu| cpu.ring.ready() >= wake);
+                if is_next || !is_full || self.is_stopping() || self.mailbox.has_some() {
                     break;
                 }
                 self.collect_names()?;
@@ -360,16 +202,59 @@ impl Worker {
         }
     }
 
+    /// Does what the recording asks for.
+    fn obey(&mut self, cpus: &mut [Served<'_>]) -> Result<(), SpoolError> {
+        while let Some(command) = self.mailbox.take() {
+            match command {
+                Command::Rotate(spools, borders) => {
+                    for spool in spools {
+                        if let Some(cpu) = cpus.iter_mut().find(|cpu| cpu.ring.cpu() == spool.cpu()) {
+                            cpu.next = Some((spool, Arc::clone(&borders)));
+                        }
+                    }
+                }
+                Command::Names(journal) => {
+                    self.collect_names()?;
+                    if let Some((_, table)) = &mut self.names {
+                        let names = table.go_over(journal)?;
+                        // Who does not wait for the answer has stopped the recording.
+                        let _ = self.answer.send(Answer::Names(names));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a CPU over to its spool in the next archive, if there is one and its border can be found now.
+    fn go_over(&mut self, cpu: &mut Served<'_>) -> Result<(), SpoolError> {
+        let Some((mut next, borders)) = cpu.next.take() else { return Ok(()) };
+        let Some(end) = border_of(&cpu.ring, &borders, &cpu.spool)? else {
+            cpu.next = Some((next, borders));
+            return Ok(());
+        };
+        let end = Arc::new(end);
+        // Before the data that it counts.
+        cpu.spool.note_end(&end);
+        let before = end.head.wrapping_sub(cpu.ring.control().consumed()).min(cpu.ring.capacity());
+        self.move_pages(&mut cpu.ring, &mut cpu.spool, before, 1)?;
+        let stored = cpu.stored();
+        next.begin_at(Arc::clone(&end));
+        cpu.spool = next;
+        let _ = self.answer.send(Answer::Border(Border { stored, end }));
+        Ok(())
+    }
+
     /// Has the pages closed that have events, if it is time. Gives whether some were.
     fn close_open_pages(
         &self,
         timer: &mut SwitchTimer,
         now: Instant,
-        cpus: &[(CpuRing<'_>, CpuSpool)],
+        cpus: &[Served<'_>],
     ) -> Result<bool, SpoolError> {
         let Some(asked) = timer.take(now) else { return Ok(false) };
         let mut closed = false;
-        for (ring, spool) in cpus {
+        for Served { ring, spool, .. } in cpus {
             let cpu = ring.cpu();
             if !asked.has(cpu) || !ring.control().has_open_page() {
                 continue;
@@ -385,9 +270,9 @@ impl Worker {
     }
 
     /// What is left in the rings once nothing writes to them any more.
-    fn read_rest(&mut self, cpus: &mut [(CpuRing<'_>, CpuSpool)]) -> Result<(), SpoolError> {
+    fn read_rest(&mut self, cpus: &mut [Served<'_>]) -> Result<(), SpoolError> {
         self.collect_names()?;
-        for (ring, spool) in cpus.iter_mut() {
+        for Served { ring, spool, .. } in cpus.iter_mut() {
             if self.options.overwrite {
                 self.move_newest(ring, spool)?;
                 continue;
@@ -422,14 +307,25 @@ impl Worker {
         spool: &mut CpuSpool,
         all: bool,
     ) -> Result<(), SpoolError> {
-        let (capacity, chunk) = (ring.capacity(), chunk_pages(ring.capacity()));
-        let least = if all { 1 } else { chunk };
+        let least = if all { 1 } else { chunk_pages(ring.capacity()) };
         // No more than waits now: that much is in the note, and what comes from here on is for the next
         // round.
-        let mut ready = ring.ready();
+        let ready = ring.ready();
         if all || ready >= least {
             spool.note(ring.control());
         }
+        self.move_pages(ring, spool, ready, least)
+    }
+
+    /// Moves the first `ready` pages that wait, as long as there are `least` of them.
+    fn move_pages(
+        &mut self,
+        ring: &mut CpuRing<'_>,
+        spool: &mut CpuSpool,
+        mut ready: u64,
+        least: u64,
+    ) -> Result<(), SpoolError> {
+        let (capacity, chunk) = (ring.capacity(), chunk_pages(ring.capacity()));
         while ready >= least {
             let mut claim = ring.claim();
             // A small ring has no pages to spare for a large write.
@@ -485,15 +381,11 @@ impl Worker {
     }
 
     fn flush(&self, spool: &mut CpuSpool) -> Result<(), SpoolError> {
-        let after = self.shared.bytes.load(Ordering::Relaxed).saturating_add(spool.pending_bytes() as u64);
-        if self.options.most_bytes.is_some_and(|most| after > most) {
+        if self.options.most_bytes.is_some_and(|most| spool.archive_bytes_then() > most) {
             let error = std::io::Error::from_raw_os_error(libc::EFBIG);
             return Err(SpoolError::io("make a larger trace file (ulimit -f) of", spool.dir())(error));
         }
-        let written = spool.flush();
-        // What a size cap removed makes it less: the sum wraps.
-        self.shared.bytes.fetch_add(spool.take_growth(), Ordering::Relaxed);
-        written
+        spool.flush()
     }
 
     fn collect_names(&mut self) -> Result<(), SpoolError> {
@@ -529,10 +421,24 @@ impl Worker {
     }
 
     fn fail(&self, error: SpoolError) {
-        let mut failure = self.shared.failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        failure.get_or_insert(error);
+        self.shared.failure().get_or_insert(error);
         let _ = rustix::io::write(&self.shared.failed, &1_u64.to_ne_bytes());
+        let _ = self.answer.send(Answer::Failed);
     }
+}
+
+/// The border of a CPU, if it can be found now.
+fn border_of(
+    ring: &CpuRing<'_>,
+    borders: &Borders,
+    spool: &CpuSpool,
+) -> Result<Option<CpuCounts>, SpoolError> {
+    let refused = SpoolError::io("find where the next file begins for (BPF_PROG_TEST_RUN)", spool.dir());
+    Ok(match borders.mark(ring.cpu()).map_err(refused)? {
+        attach::Border::Marked(counts) => Some(counts),
+        attach::Border::Busy => None,
+        attach::Border::Offline => borders.of_offline(ring),
+    })
 }
 
 /// How many pages are moved at once: a full chunk, or a quarter of a small ring.
@@ -542,7 +448,7 @@ fn chunk_pages(capacity: u64) -> u64 {
 
 /// How many waiting pages wake the reader of a ring: a quarter of it. While the reader gets up, the rest
 /// takes what comes.
-pub(super) fn wake_pages(ring_pages: u32) -> u32 {
+pub(in crate::capture) fn wake_pages(ring_pages: u32) -> u32 {
     (ring_pages / 4).max(1)
 }
 
@@ -552,11 +458,17 @@ const STOP: u64 = 0;
 const DATA: u64 = 1;
 
 /// What a thread waits for.
-fn watch(stop: &OwnedFd, wake: &WakeStream, names: Option<&NameStream>) -> rustix::io::Result<OwnedFd> {
+fn watch(
+    stop: &OwnedFd,
+    asked: &OwnedFd,
+    wake: &WakeStream,
+    names: Option<&NameStream>,
+) -> rustix::io::Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let add = |fd, data, flags| epoll::add(&epoll, fd, epoll::EventData::new_u64(data), flags);
     add(stop.as_fd(), STOP, epoll::EventFlags::IN)?;
     add(wake.as_fd(), DATA, epoll::EventFlags::IN)?;
+    add(asked.as_fd(), DATA, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
     if let Some(names) = names {
         // There are nearly always some; only a wakeup says that they are many.
         add(names.as_fd(), DATA, epoll::EventFlags::IN | epoll::EventFlags::ET)?;

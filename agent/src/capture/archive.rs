@@ -1,0 +1,278 @@
+//! An archive: what a recording stores from one rotation to the next, and what becomes one trace file. A
+//! recording that is never rotated has one.
+
+use std::{
+    ffi::OsString,
+    io,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    Ending, Manifest, Spool, SpoolError, counts::CountsFile, spool::CpuSpool, state::StateReader,
+    user_symbols::MappingReader,
+};
+use crate::{
+    kernel::clock::TraceClock,
+    output::{Directory, Links, Output, OutputError, Place, resolve},
+    utc,
+};
+
+/// Where the file or the files of a recording go.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// One file. There is no rotation.
+    File(Output),
+    /// A directory, which gets a file for each archive. It is created if it is not there.
+    Directory(PathBuf),
+}
+
+impl Destination {
+    /// The file, if there is one, or the opened directory.
+    pub(super) fn open(&self) -> Result<Opened, OutputError> {
+        match self {
+            Self::File(output) => Ok(Opened::File(output.clone())),
+            Self::Directory(path) => open_directory(path).map(Opened::Directory),
+        }
+    }
+}
+
+/// A [`Destination`] that is there.
+#[derive(Clone, Debug)]
+pub(super) enum Opened {
+    File(Output),
+    Directory(Directory),
+}
+
+impl Opened {
+    /// Where an archive goes that is recorded.
+    pub(super) fn begin(
+        &self,
+        number: u64,
+        begin_ns: u64,
+    ) -> Result<(Output, Option<ArchiveName>), OutputError> {
+        match self {
+            Self::File(output) => Ok((output.clone(), None)),
+            Self::Directory(dir) => {
+                let name = ArchiveName { begin_ns, end_ns: None, number };
+                Ok((Output::in_directory(dir.clone(), name.file_name(""))?, Some(name)))
+            }
+        }
+    }
+}
+
+fn open_directory(path: &Path) -> Result<Directory, OutputError> {
+    let failed = |action| OutputError::io(action, path);
+    let Place { dir, name } = resolve(path, Links::Follow)?;
+    let Some(name) = name else { return Ok(dir) };
+    match dir.open_dir(&name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            dir.create_dir(&name).map_err(failed("create"))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+            Err(OutputError::NotADirectory { path: path.to_owned() })
+        }
+        opened => opened.map_err(failed("open")),
+    }
+}
+
+/// What an archive's file is called, as LTTng calls those of its rotations: `BEGIN-END-NUMBER`, both times in
+/// UTC (`20260302T101500+0000`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveName {
+    /// When it began, in nanoseconds since 1970.
+    pub begin_ns: u64,
+    /// When it ended, which is known then.
+    pub end_ns: Option<u64>,
+    /// Its place in the recording, from 1 on.
+    pub number: u64,
+}
+
+impl ArchiveName {
+    /// The name of the file. `more` tells it from others: two recordings of one moment would have the same.
+    pub(super) fn file_name(&self, more: &str) -> OsString {
+        let begin = utc::compact(self.begin_ns);
+        let end = self.end_ns.map(|end| format!("-{}", utc::compact(end))).unwrap_or_default();
+        format!("{begin}{end}-{}{more}.dat", self.number).into()
+    }
+
+    /// The place in `dir` for a file of this name, which replaces what a recovery has made before.
+    pub(super) fn replacing(&self, dir: &Directory) -> Result<Output, OutputError> {
+        Output::in_directory(dir.clone(), self.file_name(""))
+    }
+
+    /// The place in `dir` for a file of this name that replaces no other one.
+    pub(super) fn place_in(&self, dir: &Directory) -> Result<Output, OutputError> {
+        let mut output = Output::in_directory(dir.clone(), self.file_name(""))?;
+        for other in 2_u32.. {
+            if !output.is_taken() {
+                break;
+            }
+            output = Output::in_directory(dir.clone(), self.file_name(&format!(".{other}")))?;
+        }
+        Ok(output)
+    }
+}
+
+/// What everybody who stores something in an archive knows of it.
+#[derive(Debug)]
+pub(super) struct ArchiveState {
+    /// Its place in the recording, from 1 on.
+    pub(super) number: u64,
+    /// Bytes of data in its spool.
+    bytes: AtomicU64,
+    /// How many are enough, and whom to tell.
+    enough: Option<(AtomicU64, Arc<Reached>)>,
+}
+
+impl ArchiveState {
+    /// One without data. With `enough` bytes of them, it says so.
+    pub(super) fn new(number: u64, enough: Option<(u64, Arc<Reached>)>) -> Arc<Self> {
+        let enough = enough.map(|(bytes, reached)| (AtomicU64::new(bytes), reached));
+        Arc::new(Self { number, bytes: AtomicU64::new(0), enough })
+    }
+
+    /// Bytes of data.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn grow(&self, bytes: u64) {
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        if let Some((enough, reached)) = &self.enough {
+            let enough = enough.load(Ordering::Relaxed);
+            if before < enough && before.saturating_add(bytes) >= enough {
+                reached.tell();
+            }
+        }
+    }
+
+    pub(super) fn shrink(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Asks to be told again when so many more bytes are there.
+    pub(super) fn want_more(&self, bytes: u64) {
+        if let Some((enough, _)) = &self.enough {
+            enough.store(self.bytes().saturating_add(bytes), Ordering::Relaxed);
+        }
+    }
+}
+
+/// A descriptor that becomes readable when an archive has as many bytes as are wanted.
+#[derive(Debug)]
+pub(super) struct Reached(OwnedFd);
+
+impl Reached {
+    pub(super) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    fn tell(&self) {
+        // The counter of an eventfd takes one.
+        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable until it is told again.
+    pub(super) fn clear(&self) {
+        // There may be nothing to read.
+        let _ = rustix::io::read(&self.0, &mut [0_u8; 8][..]);
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// An archive that is recorded to.
+#[derive(Debug)]
+pub(super) struct Archive {
+    pub(super) shared: Arc<ArchiveState>,
+    /// What writes to the spool while it is recorded to. It ends before the spool is used.
+    pub(super) writers: Writers,
+    pub(super) spool: Spool,
+    pub(super) counts: CountsFile,
+    pub(super) manifest: Manifest,
+    pub(super) output: Output,
+    /// When it began.
+    pub(super) began: Option<Instant>,
+    /// From when on everything that fires is in it, by the recording's clock.
+    pub(super) covered_from: Option<u64>,
+}
+
+/// What collects facts beside the data.
+#[derive(Debug, Default)]
+pub(super) struct Writers {
+    pub(super) state: Option<StateReader>,
+    pub(super) mappings: Option<MappingReader>,
+}
+
+/// What archives of one recording have in common.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ArchiveOptions<'a> {
+    pub(super) cpus: &'a [u32],
+    pub(super) overwrite: bool,
+    pub(super) clock: TraceClock,
+    pub(super) cap: Option<u64>,
+    /// Space that is set aside for what is not data.
+    pub(super) reserve: u64,
+}
+
+impl Archive {
+    /// Creates the spool and what is in it from the beginning. What an earlier recording has left there under
+    /// the same name is kept under another one, which is the second value.
+    pub(super) fn create(
+        shared: Arc<ArchiveState>,
+        (output, name): (Output, Option<ArchiveName>),
+        manifest: Manifest,
+        options: ArchiveOptions<'_>,
+    ) -> Result<(Self, Option<PathBuf>), SpoolError> {
+        let (spool, kept) = Spool::create(&output)?;
+        let manifest = Manifest { output: output.path(), archive: name, ..manifest };
+        let filled = manifest.store(&spool).and_then(|()| {
+            spool.reserve(options.reserve)?;
+            CountsFile::create(&spool, options.cpus.len(), options.overwrite, options.clock)
+        });
+        match filled {
+            Ok(counts) => {
+                let writers = Writers::default();
+                let (began, covered_from) = (None, None);
+                Ok((Self { shared, writers, spool, counts, manifest, output, began, covered_from }, kept))
+            }
+            Err(error) => {
+                // There is nothing in it; the error at hand says more than one about cleaning up.
+                let _ = spool.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// The spools of the CPUs, in their order.
+    pub(super) fn cpu_spools(&self, options: ArchiveOptions<'_>) -> Result<Vec<CpuSpool>, SpoolError> {
+        let of = |(index, &cpu): (usize, &u32)| {
+            let notes = self.counts.of_cpu(index, cpu);
+            CpuSpool::create(&self.spool, cpu, options.cap, &self.shared, notes)
+        };
+        options.cpus.iter().enumerate().map(of).collect()
+    }
+
+    /// What marks in the spool that the end did not come by itself.
+    pub(super) fn ending(&self) -> Ending {
+        Ending(self.counts.clone())
+    }
+
+    /// Gives it up.
+    pub(super) fn remove(self) {
+        drop(self.writers);
+        // What cannot be removed has nothing in it.
+        let _ = self.spool.remove();
+    }
+}

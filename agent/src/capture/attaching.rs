@@ -1,0 +1,182 @@
+//! Attaching a recording's programs, and what must be known before the first event.
+
+use std::collections::BTreeSet;
+
+use agent_ebpf::{EventSlot, NameRecord};
+
+use super::{
+    CaptureError, LeftOut, Spool,
+    names::NameTable,
+    options::{CaptureEvent, CaptureOptions, CaptureProbe},
+    session::Links,
+};
+use crate::{
+    attach::{
+        ProbeError, ProbeToAttach, Programs, detach::AttachTurn, fast::FastLinks, hook::HookLinks, tracepoint,
+    },
+    compile::fast::Lane,
+    kernel::proc,
+    tracedat::Cmdlines,
+};
+
+/// The names of the threads that there are, in a table with its journal in `spool`; and which of them are
+/// within the scope of the recording.
+pub(super) fn names_of_threads(
+    spool: &Spool,
+    programs: &Programs,
+    options: &CaptureOptions,
+) -> Result<NameTable, CaptureError> {
+    // Threads that are born while /proc is read announce themselves; these names must not replace theirs.
+    let mut names = NameTable::create(spool)?;
+    for thread in proc::threads().map_err(CaptureError::Threads)? {
+        names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) })?;
+        if options.scope.as_ref().is_some_and(|scope| scope.takes(&thread)) {
+            programs.note_in_scope(thread.tid);
+        }
+    }
+    names.flush()?;
+    Ok(names)
+}
+
+/// The names at the end of a recording, in which names were lost if `lost` says so: then those of threads
+/// that there still are fill the gaps.
+pub(super) fn last_names(mut names: NameTable, lost: bool) -> Cmdlines {
+    if lost {
+        for thread in proc::threads().unwrap_or_default() {
+            // A failure to journal does not matter any more: the table itself is what is used from here on.
+            let _ = names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) });
+        }
+    }
+    names.into_cmdlines()
+}
+
+/// Attaches everything. Gives what the kernel refused and the recording can do without.
+pub(super) fn attach(
+    programs: &mut Programs,
+    links: &mut Links,
+    options: &mut CaptureOptions,
+    attaching: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<LeftOut>, CaptureError> {
+    let mut left_out = Vec::new();
+    attaching(0, options.events.len());
+    let turn = AttachTurn::take();
+    links.fast = attach_fast(programs, options)?;
+    for (index, event) in options.events.iter().enumerate() {
+        attaching(index, options.events.len());
+        if !matches!(event.lane, Lane::Generic) || event.own.is_some() {
+            continue;
+        }
+        let filter = event.filter.as_ref().map(|filter| &filter.program);
+        match tracepoint::attach(programs, &event.name, &event.slot, filter, index as u32) {
+            Ok(link) => links.events.push(link),
+            Err(error) if event.required => return Err(error.into()),
+            Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
+        }
+    }
+    links.probes = attach_probes(programs, options, &mut left_out)?;
+    links.probes.append(attach_own(programs, options, &mut left_out)?);
+    drop(turn);
+    if links.events.is_empty()
+        && links.fast.is_empty()
+        && links.probes.is_empty()
+        && let Some(LeftOut { reason, .. }) = left_out.pop()
+    {
+        return Err(reason.into());
+    }
+    Ok(left_out)
+}
+
+/// Attaches the fast events. One that the kernel refuses goes to the generic lane.
+fn attach_fast(programs: &Programs, options: &mut CaptureOptions) -> Result<FastLinks, ProbeError> {
+    let mut fast = Vec::new();
+    for (index, event) in options.events.iter().enumerate() {
+        if let Lane::Fast(program) = &event.lane {
+            fast.push((event.name.as_str(), program, index as u32));
+        }
+    }
+    if fast.is_empty() {
+        return Ok(FastLinks::default());
+    }
+    let slots: Vec<u32> = fast.iter().map(|&(.., slot)| slot).collect();
+    let (links, results) = programs.attach_fast(&fast, options.hooks)?;
+    for (slot, result) in slots.into_iter().zip(results) {
+        let Err(error) = result else { continue };
+        let event = &mut options.events[slot as usize];
+        if event.only_fast {
+            return Err(ProbeError::Fast(error));
+        }
+        event.lane = Lane::Generic;
+        event.lane_note = Some(error.to_string());
+    }
+    Ok(links)
+}
+
+/// Attaches the probes. Places that the kernel refuses are left out where a probe has many of them.
+fn attach_probes(
+    programs: &Programs,
+    options: &CaptureOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<HookLinks, ProbeError> {
+    let mut to_attach = Vec::new();
+    for CaptureProbe { name, first_slot, programs } in &options.probes {
+        let of = |program| ProbeToAttach { event: name, first_slot: *first_slot, program };
+        to_attach.extend(programs.iter().map(of));
+    }
+    if to_attach.is_empty() {
+        return Ok(HookLinks::default());
+    }
+    let slots: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
+    let (links, refused) = programs.attach_probes(&to_attach, &slots)?;
+    left_out.extend(refused.into_iter().map(|(event, reason)| LeftOut { event, reason }));
+    Ok(links)
+}
+
+/// Attaches the events of the generic lane that have programs of their own.
+fn attach_own(
+    programs: &Programs,
+    options: &CaptureOptions,
+    left_out: &mut Vec<LeftOut>,
+) -> Result<HookLinks, ProbeError> {
+    let slots: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
+    let mut to_attach: Vec<(&CaptureEvent, ProbeToAttach<'_>)> = Vec::new();
+    for (slot, event) in options.events.iter().enumerate() {
+        if let (Lane::Generic, Some(program)) = (&event.lane, &event.own) {
+            to_attach.push((event, ProbeToAttach { event: &event.name, first_slot: slot as u32, program }));
+        }
+    }
+    let (events, to_attach): (Vec<_>, Vec<_>) = to_attach.into_iter().unzip();
+    let mut links = HookLinks::default();
+    for (event, attached) in events.into_iter().zip(programs.attach_each(&to_attach, &slots)) {
+        match attached {
+            Ok(more) => links.append(more),
+            Err(error) if event.required => return Err(error),
+            Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
+        }
+    }
+    Ok(links)
+}
+
+/// Traces every thread of a process. The programs add what its traced threads create from now on; a thread
+/// that one of the others creates while /proc is read shows in the next look.
+pub(super) fn trace_process(programs: &Programs, process: u32) {
+    let mut known = BTreeSet::new();
+    loop {
+        // A process that has ended has no threads; its pidfd ends the recording.
+        let threads = proc::threads_of(process).unwrap_or_default();
+        let before = known.len();
+        for tid in threads {
+            programs.trace_thread(tid);
+            known.insert(tid);
+        }
+        if known.len() == before {
+            return;
+        }
+    }
+}
+
+fn padded(name: &[u8]) -> [u8; agent_ebpf::COMM_LEN] {
+    let mut comm = [0; agent_ebpf::COMM_LEN];
+    let len = name.len().min(comm.len() - 1);
+    comm[..len].copy_from_slice(&name[..len]);
+    comm
+}

@@ -1,0 +1,130 @@
+//! Making the files of closed archives while the next ones are recorded.
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    path::PathBuf,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::JoinHandle,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::{FinishError, Finished, Recorded, finish};
+use crate::output::Output;
+
+/// How far the thread steps back behind others: what is recorded needs the processor first.
+const NICE: i32 = 10;
+
+/// What has become of an archive.
+#[derive(Debug)]
+pub enum Done {
+    /// It is a file.
+    File(Box<Finished>),
+    /// It is still in its spool.
+    Failed {
+        /// Why.
+        error: FinishError,
+        /// Where that is.
+        spool: PathBuf,
+    },
+}
+
+/// Makes files in a thread of its own, one after the other.
+#[derive(Debug)]
+pub struct Finisher {
+    jobs: Option<Sender<Recorded>>,
+    done: Receiver<Done>,
+    /// Readable when something is done.
+    wake: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Finisher {
+    /// Starts the thread. It keeps the newest `keep` of its files, and removes the others as newer ones come.
+    ///
+    /// # Errors
+    /// There are no descriptors or threads left.
+    pub fn start(keep: Option<usize>) -> std::io::Result<Self> {
+        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let (jobs, received) = mpsc::channel::<Recorded>();
+        let (tell, done) = mpsc::channel();
+        let waker = Arc::clone(&wake);
+        let thread = std::thread::Builder::new().name("finisher".into()).spawn(move || {
+            // The nice value of the calling thread only (sched(7)). Without the right to, it stays as it is.
+            let _ = rustix::process::setpriority_process(None, NICE);
+            let mut files = VecDeque::new();
+            for recorded in received {
+                let (output, spool) = (recorded.output.clone(), recorded.spool.dir().to_owned());
+                let result = match finish(recorded) {
+                    Ok(finished) => {
+                        files.push_back(output);
+                        Done::File(Box::new(finished))
+                    }
+                    Err(error) => Done::Failed { error, spool },
+                };
+                remove_oldest(&mut files, keep);
+                // Who no longer asks has no use for it.
+                let _ = tell.send(result);
+                let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
+            }
+        })?;
+        Ok(Self { jobs: Some(jobs), done, wake, thread: Some(thread) })
+    }
+
+    /// Makes the file of an archive when its turn comes.
+    pub fn add(&self, recorded: Recorded) {
+        if let Some(jobs) = &self.jobs {
+            // The thread ends only when nothing can be added any more.
+            let _ = jobs.send(recorded);
+        }
+    }
+
+    /// Becomes readable when [`Finisher::next_done`] has something.
+    pub fn is_done(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// What is done and has not been told.
+    pub fn next_done(&self) -> Option<Done> {
+        // Cleared first, so that what comes meanwhile makes it readable again.
+        let _ = rustix::io::read(&*self.wake, &mut [0_u8; 8][..]);
+        self.done.try_recv().ok()
+    }
+
+    /// Waits until all files are made. Gives what has not been told.
+    pub fn finish(mut self) -> Vec<Done> {
+        self.join();
+        self.done.try_iter().collect()
+    }
+
+    fn join(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take()
+            && let Err(panic) = thread.join()
+            && !std::thread::panicking()
+        {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+/// Waits for the files that are being made: half of one is of no use.
+impl Drop for Finisher {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+fn remove_oldest(files: &mut VecDeque<Output>, keep: Option<usize>) {
+    let Some(keep) = keep else { return };
+    while files.len() > keep {
+        if let Some(oldest) = files.pop_front() {
+            // Somebody may have taken it away already.
+            let _ = oldest.directory().remove(oldest.name());
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The reader threads: from the rings through the compressor into the spools of the archives.
+//!
+//! A thread serves a few CPUs. It sleeps until one of their rings is filled to a quarter, which the programs
+//! signal once, or until a deadline passes. Woken, it moves whole chunks; at the deadline all pages that are
+//! complete, however few. At the ticks of the switch timer it has the pages closed that programs are filling,
+//! and moves everything. So what fired is in the spool a period of that timer and a round of the reader later
+//! at most.
+//!
+//! A page's memory is released only after its bytes are in the spool.
+//!
+//! At a rotation each reader gets the spools of the next archive. Of each of its CPUs it finds the border,
+//! moves the pages before it, goes over to the next spool, and acknowledges that with what the CPU had
+//! counted at the border. It waits for nobody else, and recording goes on meanwhile.
+
+mod timer;
+mod worker;
+
+use std::{
+    collections::VecDeque,
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, Receiver},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use rustix::event::{EventfdFlags, eventfd};
+
+use self::worker::{Finished, Worker};
+use super::{
+    Spool, SpoolError,
+    names::{Journal, NameTable},
+    spool::{CpuSpool, SpoolTotals},
+};
+use crate::{
+    attach::{Borders, PageSwitch},
+    ring::{CpuCounts, NameStream, Rings, WakeStream},
+    tracedat::{Cmdlines, Compression},
+};
+
+pub(super) use self::worker::wake_pages;
+
+/// CPUs served by one thread.
+pub(super) const CPUS_PER_THREAD: usize = 4;
+
+/// How the rings are read.
+#[derive(Clone, Debug)]
+pub(super) struct ReaderOptions {
+    /// Pages in each ring.
+    pub ring_pages: u32,
+    /// Compression of the chunks.
+    pub compression: Compression,
+    /// How long a complete page may wait, if the user chose a time.
+    pub deadline: Option<Duration>,
+    /// How long an event may wait in a page that is not complete; `None` for as long as it takes.
+    pub switch: Option<Duration>,
+    /// Overwrite mode: nothing is read before the end.
+    pub overwrite: bool,
+    /// Bytes that an archive may have, as the trace file could not be larger (`ulimit -f`).
+    pub most_bytes: Option<u64>,
+}
+
+/// What readers need of the programs that fill the rings.
+pub(super) struct Sources<'a> {
+    pub rings: &'a Arc<Rings>,
+    /// What wakes each thread.
+    pub wake: Vec<WakeStream>,
+    pub switch: &'a PageSwitch,
+    pub names: NameStream,
+}
+
+/// What one CPU has stored in an archive.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub cpu: u32,
+    /// The archive's number.
+    pub archive: u64,
+    pub totals: SpoolTotals,
+    /// What the CPU had counted where the archive begins.
+    pub begin: Arc<CpuCounts>,
+}
+
+/// A CPU that has gone over to the next archive.
+#[derive(Clone, Debug)]
+pub(super) struct Border {
+    pub stored: Stored,
+    /// What the CPU had counted where the archive ends.
+    pub end: Arc<CpuCounts>,
+}
+
+/// What a reader is asked to do.
+enum Command {
+    /// To go over to these spools.
+    Rotate(Vec<CpuSpool>, Arc<Borders>),
+    /// To go over to the next journal of thread names.
+    Names(Journal),
+}
+
+/// What a reader says.
+enum Answer {
+    Border(Border),
+    Names(Cmdlines),
+    /// It has failed, and answers no more.
+    Failed,
+}
+
+/// What the threads of a recording share.
+#[derive(Debug)]
+struct Shared {
+    /// Written once to make every thread finish.
+    stop: OwnedFd,
+    /// Written by a thread that failed.
+    failed: OwnedFd,
+    /// The first failure.
+    failure: Mutex<Option<SpoolError>>,
+}
+
+impl Shared {
+    fn failure(&self) -> std::sync::MutexGuard<'_, Option<SpoolError>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What one thread is asked, and what wakes it for that.
+struct Mailbox {
+    wake: OwnedFd,
+    commands: Mutex<VecDeque<Command>>,
+}
+
+impl Mailbox {
+    fn put(&self, command: Command) {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
+        // The counter of an eventfd takes one.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    fn take(&self) -> Option<Command> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    }
+
+    fn has_some(&self) -> bool {
+        !self.commands.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+}
+
+/// A running reader thread.
+struct Reader {
+    thread: JoinHandle<Finished>,
+    mailbox: Arc<Mailbox>,
+    cpus: Vec<u32>,
+}
+
+/// The running reader threads.
+pub(super) struct ReaderPool {
+    shared: Arc<Shared>,
+    readers: Vec<Reader>,
+    answers: Receiver<Answer>,
+}
+
+impl std::fmt::Debug for ReaderPool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReaderPool").field("readers", &self.readers.len()).finish_non_exhaustive()
+    }
+}
+
+/// What the threads leave when they end.
+#[derive(Debug, Default)]
+pub(super) struct Drained {
+    /// What each CPU has stored in the archive that it was at.
+    pub stored: Vec<Stored>,
+    /// Borders that nobody has waited for.
+    pub borders: Vec<Border>,
+    pub names: Option<(NameStream, NameTable)>,
+    /// What a thread failed with.
+    pub failure: Option<SpoolError>,
+}
+
+/// A reader has failed: the recording cannot go on.
+#[derive(Debug)]
+pub(super) struct ReaderFailed {
+    /// Borders that were found before.
+    pub borders: Vec<Border>,
+}
+
+impl ReaderPool {
+    /// Starts the threads. The first of them also collects thread names. `spools` are of the CPUs in their
+    /// order.
+    pub(super) fn start(
+        spool: &Spool,
+        sources: Sources<'_>,
+        names: NameTable,
+        spools: Vec<CpuSpool>,
+        options: &ReaderOptions,
+    ) -> Result<Self, SpoolError> {
+        let event_fd = || {
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+                .map_err(|e| SpoolError::io("create an eventfd for", spool.dir())(e.into()))
+        };
+        let shared = Arc::new(Shared { stop: event_fd()?, failed: event_fd()?, failure: Mutex::new(None) });
+        let (answer, answers) = mpsc::channel();
+        let Sources { rings, wake, switch, names: stream } = sources;
+        let mut names = Some((stream, names));
+        let mut pool = Self { shared, readers: Vec::new(), answers };
+        let mut spools = spools.into_iter().enumerate();
+        for (number, wake) in wake.into_iter().enumerate() {
+            let spools: Vec<(usize, CpuSpool)> = spools.by_ref().take(CPUS_PER_THREAD).collect();
+            let cpus = spools.iter().map(|(_, spool)| spool.cpu()).collect();
+            let mailbox = Arc::new(Mailbox { wake: event_fd()?, commands: Mutex::default() });
+            let outside = worker::Outside {
+                rings: Arc::clone(rings),
+                wake,
+                switch: switch.clone(),
+                names: names.take(),
+                shared: Arc::clone(&pool.shared),
+                mailbox: Arc::clone(&mailbox),
+                answer: answer.clone(),
+            };
+            let worker = Worker::new(outside, options, spool)?;
+            let thread = std::thread::Builder::new()
+                .name(format!("reader-{number}"))
+                .spawn(move || worker.run(spools))
+                .map_err(SpoolError::io("start a reader thread for", spool.dir()))?;
+            pool.readers.push(Reader { thread, mailbox, cpus });
+        }
+        Ok(pool)
+    }
+
+    /// Becomes readable when a thread has failed.
+    pub(super) fn failed(&self) -> BorrowedFd<'_> {
+        self.shared.failed.as_fd()
+    }
+
+    /// Has every CPU go over to its spool in the next archive, and waits until all have. Those of CPUs that
+    /// have no ring are dropped.
+    pub(super) fn rotate(
+        &self,
+        spools: Vec<CpuSpool>,
+        borders: &Arc<Borders>,
+    ) -> Result<Vec<Border>, ReaderFailed> {
+        let mut waiting = 0;
+        let mut left = spools;
+        for reader in &self.readers {
+            let (own, others) = left.into_iter().partition(|spool| reader.cpus.contains(&spool.cpu()));
+            left = others;
+            waiting += reader.cpus.len();
+            reader.mailbox.put(Command::Rotate(own, Arc::clone(borders)));
+        }
+        let mut found = Vec::new();
+        while found.len() < waiting {
+            match self.answers.recv() {
+                Ok(Answer::Border(border)) => found.push(border),
+                Ok(Answer::Names(_)) => {}
+                Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(ReaderFailed { borders: found }),
+            }
+        }
+        Ok(found)
+    }
+
+    /// Has the names that come from now on go to the next archive's journal, and gives those until now.
+    pub(super) fn rotate_names(&self, journal: Journal) -> Result<Cmdlines, ReaderFailed> {
+        let failed = || ReaderFailed { borders: Vec::new() };
+        self.readers.first().ok_or_else(failed)?.mailbox.put(Command::Names(journal));
+        loop {
+            match self.answers.recv() {
+                Ok(Answer::Names(names)) => return Ok(names),
+                Ok(Answer::Border(_)) => {}
+                Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(failed()),
+            }
+        }
+    }
+
+    /// Empties the rings and ends the threads. Only after the gates are closed and all programs have
+    /// returned.
+    ///
+    /// Gives what is in the spools even when something failed on the way.
+    pub(super) fn finish(mut self) -> Drained {
+        self.tell_to_stop();
+        let mut drained = Drained::default();
+        for reader in std::mem::take(&mut self.readers) {
+            match reader.thread.join() {
+                Ok(finished) => {
+                    drained.stored.extend(finished.stored);
+                    drained.names = drained.names.or(finished.names);
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        drained.stored.sort_by_key(|stored| stored.cpu);
+        for answer in self.answers.try_iter() {
+            if let Answer::Border(border) = answer {
+                drained.borders.push(border);
+            }
+        }
+        drained.failure = self.shared.failure().take();
+        drained
+    }
+
+    fn tell_to_stop(&self) {
+        // An eventfd takes a first small number without blocking.
+        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Threads of a recording that comes to nothing must not go on with its rings and its spool.
+impl Drop for ReaderPool {
+    fn drop(&mut self) {
+        self.tell_to_stop();
+        for reader in self.readers.drain(..) {
+            // A panic of theirs has been printed; this one is on its way out already.
+            let _ = reader.thread.join();
+        }
+    }
+}

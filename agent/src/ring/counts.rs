@@ -1,0 +1,66 @@
+//! What a CPU has counted, which can be subtracted: the difference of two such counts is the ledger of what
+//! was recorded between them.
+
+use agent_ebpf::{CpuBorder, EventLedger, LossCause};
+
+/// A CPU's counts since the start of a recording, where one of its pages ends.
+#[derive(Clone, Debug, Default)]
+pub struct CpuCounts {
+    /// Pages completed: the number of the first page after these counts.
+    pub head: u64,
+    /// Events written to the pages before.
+    pub events: u64,
+    /// Events lost, by [`LossCause`].
+    pub lost: [u64; LossCause::COUNT],
+    /// Those of them that the next page will be marked with, as it follows them.
+    pub unmarked: u64,
+    /// Events in pages that overwrite mode reused.
+    pub overwritten: u64,
+    /// Thread names that were not noted because the agent did not read them in time.
+    pub names_lost: u64,
+    /// The counts of each event, by slot.
+    pub rows: Vec<EventLedger>,
+}
+
+impl CpuCounts {
+    /// What a program has noted.
+    pub(crate) fn of_border(border: &CpuBorder, rows: Vec<EventLedger>) -> Self {
+        let CpuBorder { head, events, lost, marked_lost, overwritten, names_lost, noted: _ } = *border;
+        let lost_total: u64 = lost.iter().sum();
+        let unmarked = lost_total.saturating_sub(marked_lost);
+        Self { head, events, lost, unmarked, overwritten, names_lost, rows }
+    }
+
+    /// What was counted since `earlier` counts of the same CPU. The number of the page and what is not marked
+    /// stay what they are.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let row = |slot: usize, now: &EventLedger| {
+            let before = earlier.rows.get(slot).copied().unwrap_or_default();
+            EventLedger {
+                recorded: now.recorded.saturating_sub(before.recorded),
+                filtered: now.filtered.saturating_sub(before.filtered),
+                arrived: now.arrived.saturating_sub(before.arrived),
+                lost: difference(now.lost, before.lost),
+                cut: now.cut.saturating_sub(before.cut),
+            }
+        };
+        Self {
+            head: self.head,
+            events: self.events.saturating_sub(earlier.events),
+            lost: difference(self.lost, earlier.lost),
+            unmarked: self.unmarked,
+            overwritten: self.overwritten.saturating_sub(earlier.overwritten),
+            names_lost: self.names_lost.saturating_sub(earlier.names_lost),
+            rows: self.rows.iter().enumerate().map(|(slot, now)| row(slot, now)).collect(),
+        }
+    }
+}
+
+fn difference(now: [u64; LossCause::COUNT], before: [u64; LossCause::COUNT]) -> [u64; LossCause::COUNT] {
+    let mut left = now;
+    for (left, before) in left.iter_mut().zip(before) {
+        *left = left.saturating_sub(before);
+    }
+    left
+}

@@ -1,0 +1,328 @@
+//! Recordings of several files: all of them together have every event once, whatever happens in between.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+};
+
+use integration_tests::{
+    dat::Dat,
+    harness::{
+        Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, files, is_getppid, run, wait_for,
+    },
+    soak, workload,
+};
+
+/// How many files the storms have.
+const FILES: usize = 100;
+
+/// A recording of `numbered` calls into the directory `out`.
+struct Storm {
+    dir: tempfile::TempDir,
+    agent: Running,
+}
+
+impl Storm {
+    fn start(options: &[&str]) -> Self {
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut command =
+            agent(dir.path(), ["record", "-e", "raw_syscalls:sys_enter", "-f", "id == 110", "-o", "out"]);
+        command
+            .args(["-b", "32M", "--compression", "none"])
+            .args(options)
+            .args(workload::command("numbered", dir.path()));
+        let agent = Running::start(&mut command);
+        Self { dir, agent }
+    }
+
+    fn out(&self) -> PathBuf {
+        self.dir.path().join("out")
+    }
+
+    /// Waits until so many files were begun: making them may take longer than recording.
+    fn wait_for_files(&self, count: usize) {
+        let number = |name: &String| -> Option<usize> {
+            let name = name.strip_suffix(".spool").unwrap_or(name).strip_suffix(".dat")?;
+            name.rsplit('-').next()?.parse().ok()
+        };
+        wait_for("the files", || {
+            let there = if self.out().exists() { files(&self.out()) } else { Vec::new() };
+            (there.iter().filter_map(number).max()? > count).then_some(())
+        });
+    }
+
+    /// How often each thread has called.
+    fn calls(&self) -> BTreeMap<u32, u64> {
+        let said = self.dir.path().join("numbers.txt");
+        wait_for("the end of the calls", || said.exists().then_some(()));
+        workload::numbers_of(self.dir.path()).into_iter().collect()
+    }
+}
+
+/// The files in a directory that are no spools, in the order of their numbers.
+fn closed(dir: &Path) -> Vec<PathBuf> {
+    let names = if dir.exists() { files(dir) } else { Vec::new() };
+    let mut found: Vec<(u64, PathBuf)> = names
+        .into_iter()
+        .filter_map(|name| {
+            let base = name.strip_suffix(".dat")?;
+            let [begin, end, number] = base.split('-').collect::<Vec<_>>()[..] else { return None };
+            assert!(is_time(begin) && is_time(end) && begin <= end, "{name}");
+            Some((number.parse().unwrap(), dir.join(&name)))
+        })
+        .collect();
+    found.sort();
+    found.into_iter().map(|(_, path)| path).collect()
+}
+
+/// `20260302T101500+0000`
+fn is_time(text: &str) -> bool {
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    shape == "00000000T000000+0000"
+}
+
+/// The numbered calls of a file, by thread in the order of the file: each CPU has threads of its own. Their
+/// ledger must say as many.
+fn numbered(file: &Path) -> BTreeMap<u32, Vec<u64>> {
+    let mut calls: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    let records = Dat::open(file).records();
+    let ledger = Ledger::of(file);
+    let count = records.len() as u64;
+    assert_eq!([ledger.cpus("stored"), ledger.cpus("recorded"), ledger.events("recorded")], [count; 3]);
+    for record in records {
+        calls
+            .entry(record.pid())
+            .or_default()
+            .push(u64::from_le_bytes(record.bytes[16..24].try_into().unwrap()));
+    }
+    calls
+}
+
+/// That the files, one after the other, have the calls of these threads from the first one on, each once and in
+/// order, but for the lost ones. Gives how many each thread has.
+fn check_order(files: &[PathBuf], threads: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
+    let mut next: BTreeMap<u32, u64> = BTreeMap::new();
+    let (mut lost, mut missing) = (0, 0);
+    for file in files {
+        for (tid, calls) in numbered(file) {
+            // The helper's own call when it starts has a number by chance.
+            if !threads.contains_key(&tid) {
+                continue;
+            }
+            let next = next.entry(tid).or_default();
+            for call in calls {
+                assert!(call >= *next, "{}: call {call} of {tid} after {next}", file.display());
+                missing += call - *next;
+                *next = call + 1;
+            }
+        }
+        lost += Ledger::of(file).lost();
+    }
+    assert!(missing <= lost, "{missing} calls are missing, {lost} are counted as lost");
+    next
+}
+
+#[test]
+fn a_storm_is_all_there_in_a_hundred_files() {
+    let storm = Storm::start(&["--rotate-time", "10ms"]);
+    storm.wait_for_files(FILES * soak());
+    workload::end_numbered(storm.dir.path());
+    let (calls, out) = (storm.calls(), storm.out());
+    let ended = storm.agent.wait().expect(0).says(&["files,"]);
+    let files = closed(&out);
+    assert_eq!(integration_tests::harness::files(&out).len(), files.len(), "nothing else is there");
+    let found = check_order(&files, &calls);
+    let lost: u64 = files.iter().map(|file| Ledger::of(file).lost()).sum();
+    for (tid, calls) in &calls {
+        // What a thread lost at its end is not followed by another call of it.
+        assert!(found[tid] == *calls || found[tid] + lost >= *calls, "{tid}: {} of {calls}", found[tid]);
+    }
+    let stored: u64 = files.iter().map(|file| Ledger::of(file).cpus("stored")).sum();
+    println!("{stored} events in {} files, {lost} lost", files.len());
+    assert!(stored > 100_000, "{stored} events are no storm: {}", ended.err);
+
+    // Each is a file for stock readers; all of them together are one recording again.
+    for file in [files.first(), files.get(files.len() / 2), files.last()].into_iter().flatten() {
+        let count = Ledger::of(file).cpus("stored");
+        assert_eq!(Report::of(file).events.len() as u64, count);
+        run(agent(&out, ["check"]).arg(file)).expect(0);
+    }
+    run(agent(&out, ["merge", "-o", "all.dat"]).args(&files)).expect(0);
+    let all = Dat::open(&out.join("all.dat")).records();
+    assert_eq!(all.len() as u64, stored);
+    for pair in all.windows(2) {
+        assert!(pair[0].cpu != pair[1].cpu || pair[0].time <= pair[1].time, "time goes back on a CPU");
+    }
+}
+
+#[test]
+fn a_killed_recording_has_its_files_and_the_rest_in_spools() {
+    let mut storm = Storm::start(&["--rotate-time", "10ms"]);
+    storm.wait_for_files(10);
+    storm.agent.signal(libc::SIGKILL);
+    wait_for("its end", || storm.agent.has_ended().then_some(()));
+    workload::end_numbered(storm.dir.path());
+    let (calls, out) = (storm.calls(), storm.out());
+    let spools = || files(&out).into_iter().filter(|name| name.contains(".spool")).collect::<Vec<_>>();
+    assert_ne!(spools(), [""; 0]);
+    run(agent(&out, ["recover", "-q"]).arg(&out)).expect(0);
+    assert_eq!(spools(), [""; 0]);
+    let mut next: BTreeMap<u32, u64> = BTreeMap::new();
+    for file in closed(&out) {
+        run(agent(&out, ["check"]).arg(&file)).expect(0);
+        for record in Dat::open(&file).records() {
+            let call = u64::from_le_bytes(record.bytes[16..24].try_into().unwrap());
+            if calls.contains_key(&record.pid()) {
+                let next = next.entry(record.pid()).or_default();
+                assert_eq!(call, *next, "{}: thread {}", file.display(), record.pid());
+                *next += 1;
+            }
+        }
+    }
+    assert!(next.values().sum::<u64>() > 10_000, "{next:?}");
+}
+
+#[test]
+fn the_newest_files_are_kept() {
+    let storm = Storm::start(&["--rotate-time", "20ms", "--keep", "2"]);
+    let number = |path: &PathBuf| -> u64 {
+        path.file_stem().unwrap().to_str().unwrap().rsplit('-').next().unwrap().parse().unwrap()
+    };
+    wait_for("the fifth file", || (closed(&storm.out()).last().map(number)? >= 5).then_some(()));
+    workload::end_numbered(storm.dir.path());
+    let (calls, out) = (storm.calls(), storm.out());
+    storm.agent.wait().expect(0);
+    let kept = closed(&out);
+    let numbers: Vec<u64> = kept.iter().map(number).collect();
+    assert_eq!(numbers.len(), 2);
+    assert_eq!(numbers[0] + 1, numbers[1], "the last two");
+    // From the first of them on nothing is missing.
+    let mut next: BTreeMap<u32, u64> = BTreeMap::new();
+    for file in &kept {
+        for (tid, found) in numbered(file).into_iter().filter(|(tid, _)| calls.contains_key(tid)) {
+            for call in found {
+                assert_eq!(call, *next.entry(tid).or_insert(call));
+                next.insert(tid, call + 1);
+            }
+        }
+    }
+    // Files of the end may be of the time after the last call.
+    assert!(next.iter().all(|(tid, next)| next == &calls[tid]), "{next:?} of {calls:?}");
+}
+
+#[test]
+fn files_are_closed_when_they_are_large() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let options =
+        ["-e", "raw_syscalls:sys_enter", "-P", &pid, "--compression", "none", "--rotate-size", "1M"];
+    let recording = Marked::start_in(dir.path(), &options, dir.path().join("mark"));
+    let out = dir.path().join("traces");
+    wait_for("three files", || {
+        caller.call(5_000);
+        (closed(&out).len() >= 3).then_some(())
+    });
+    recording.finish().expect(0);
+    let files = closed(&out);
+    for file in &files[..files.len() - 1] {
+        let pages = Ledger::of(file).cpus("pages");
+        // How many more come until it is closed is a matter of how busy the machine is.
+        assert!(pages >= 256, "{pages} pages in {}", file.display());
+    }
+    let found: u64 = files.iter().map(|file| Report::of(file).count(is_getppid)).sum();
+    assert_eq!(found, caller.calls());
+}
+
+#[test]
+fn counts_of_several_events_are_those_of_each_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = agent(
+        dir.path(),
+        [
+            "record",
+            "-o",
+            "out",
+            "--rotate-time",
+            "100ms",
+            "--compression",
+            "none",
+            "-e",
+            "sched",
+            "-e",
+            "irq",
+        ],
+    );
+    let script = "for i in 1 2 3 4 5 6; do ls -R /usr/share/doc >/dev/null; sleep 0.08; done";
+    run(command
+        .args(["-e", "syscalls", "-f", "fd > 2", "-e", "timer", "--sample", "1/3", "sh", "-c", script]))
+    .expect(0);
+    let files = closed(&dir.path().join("out"));
+    assert!(files.len() > 3, "{files:?}");
+    for file in &files {
+        let mut by_id: BTreeMap<u16, u64> = BTreeMap::new();
+        for record in Dat::open(file).records() {
+            *by_id.entry(record.id()).or_default() += 1;
+        }
+        let said = run(agent(dir.path(), ["info", "--json"]).arg(file)).expect(0).out;
+        let info: serde_json::Value = serde_json::from_str(&said).unwrap();
+        let events = info["ledger"]["events"].as_array().unwrap_or_else(|| panic!("{info}"));
+        let told: BTreeMap<u16, u64> = events
+            .iter()
+            .map(|event| (event["id"].as_u64().unwrap() as u16, event["recorded"].as_u64().unwrap()))
+            .filter(|(_, recorded)| *recorded != 0)
+            .collect();
+        assert_eq!(told, by_id, "{}", file.display());
+    }
+}
+
+/// Calls until the recording ends by itself.
+fn until_full(dir: &Path, options: &[&str]) -> (Ended, u64) {
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let mut command = agent(dir, ["record", "-o", "out", "-e", "raw_syscalls:sys_enter", "-P", &pid]);
+    let mut recording = Running::start(command.args(options));
+    wait_for("a full disk", || {
+        caller.call(20_000);
+        recording.has_ended().then_some(())
+    });
+    (recording.wait(), caller.calls())
+}
+
+#[test]
+fn a_full_disk_leaves_whole_files() {
+    let disk = Tmpfs::mount("size=24m");
+    let (ended, calls) = until_full(disk.path(), &["--compression", "none", "--rotate-size", "1M"]);
+    let ended = ended.expect(113).says(&["No space left"]);
+    let out = disk.path().join("out");
+    let there = files(&out);
+    assert_eq!(there.len(), closed(&out).len(), "nothing else is left: {there:?}\n{}", ended.err);
+    let mut found = 0;
+    for file in closed(&out) {
+        run(agent(&out, ["check"]).arg(&file)).expect(0);
+        found += Report::of(&file).count(is_getppid);
+    }
+    assert!(found > 50_000 && found < calls, "{found} of {calls}: {}", ended.err);
+}
+
+#[test]
+fn what_cannot_be_rotated_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("file"), "x").unwrap();
+    for (options, code, said) in [
+        (&["--rotate-size", "4"][..], 2, "two pages"),
+        (&["--rotate-time", "1ms"], 2, "10ms"),
+        (&["--keep", "3"], 2, "--rotate-size or --rotate-time"),
+        (&["--rotate-time", "1s", "--keep", "0"], 2, "--keep 0"),
+        (&["--rotate-time", "1s", "--overwrite"], 2, "--overwrite"),
+        (&["--rotate-time", "1s", "-m", "1024"], 2, "--keep"),
+        (&["--rotate-time", "1s", "-o", "file"], 114, "not a directory"),
+    ] {
+        let mut command = agent(dir.path(), ["record", "-e", "sched:sched_switch"]);
+        let ended = run(command.args(options).args(["touch", "ran"]));
+        ended.expect(code).says(&[said]);
+        assert_eq!(files(dir.path()), ["file"], "{options:?}: nothing was begun");
+    }
+}
