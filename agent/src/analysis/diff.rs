@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::{Pace, Watch};
+use serde::Serialize;
+
+use super::{Pace, Watch, json};
 use crate::event::{Format, Printer};
 use crate::report::TraceFile;
 use crate::tracedat::reader::{ReadError, Source};
@@ -46,7 +48,7 @@ pub type Both = (u64, u64);
 type Waiting = VecDeque<Box<[u8]>>;
 
 /// The differences. Events are named `system:name`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Diff {
     /// Events only in the first recording.
     pub only_first: Vec<String>,
@@ -57,12 +59,15 @@ pub struct Diff {
     /// Events with different counts.
     pub counts: BTreeMap<String, Both>,
     /// Buffers and CPUs with different numbers of events.
+    #[serde(serialize_with = "json::cpus")]
     pub cpus: BTreeMap<(String, u32), Both>,
     /// Buffers and CPUs with different numbers of lost events.
+    #[serde(serialize_with = "json::cpus")]
     pub losses: BTreeMap<(String, u32), Both>,
     /// Pairs of records that were compared.
     pub pairs: u64,
     /// Pairs that differ in a field, by event and field, and the first of them.
+    #[serde(serialize_with = "json::values")]
     pub values: BTreeMap<(String, String), (u64, String)>,
     /// Records without a counterpart: of the first recording and of the second.
     pub alone: BTreeMap<String, Both>,

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
+
 use super::buckets::Buckets;
 use super::groups::{self, Groups};
 use super::key::{Key, ResolvedKey};
@@ -26,18 +28,20 @@ pub struct Question {
 }
 
 /// The answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Latency {
     /// The times, in the units of the clock: nanoseconds for the usual ones.
+    #[serde(flatten)]
     pub times: Buckets,
     /// What was not measured.
+    #[serde(flatten)]
     pub unpaired: Unpaired,
     /// Pages and chunks that could not be read.
     pub damaged: u64,
 }
 
 /// Events that are part of no measured time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unpaired {
     /// First events that were followed by another first event before a second one.
     pub restarted: u64,
