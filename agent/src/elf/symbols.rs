@@ -1,20 +1,23 @@
 //! The functions of a binary, by name.
 
+mod collect;
+mod names;
+
 use std::collections::{HashMap, HashSet};
-use std::fmt::{self, Write as _};
-use std::hash::{BuildHasher as _, RandomState};
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use object::{
-    Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolFlags, SymbolSection, elf,
-};
+use object::Object as _;
 
+use self::collect::Collector;
+pub(crate) use self::names::nearest_names;
+use self::names::{demangle, without_parameters};
 use super::{
     BinaryError, debug_file,
-    file::{Machine, Parsed, Segments, with_binary, with_elf},
+    file::{Machine, with_binary},
 };
-use crate::input::{glob, nearest};
+use crate::input::glob;
 
 /// The table that a function was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -343,194 +346,4 @@ fn by_place(mut functions: Vec<&Function>) -> Vec<&Function> {
     });
     functions.dedup_by_key(|function| function.offset);
     functions
-}
-
-/// `ns::function(int, char)` without its parameters. A name such as `operator()(int)` keeps its own
-/// parentheses.
-fn without_parameters(name: &str) -> &str {
-    let name = name.strip_suffix(" const").unwrap_or(name);
-    if !name.ends_with(')') {
-        return name;
-    }
-    let mut depth = 0_u32;
-    for (place, byte) in name.bytes().enumerate().rev() {
-        match byte {
-            b')' => depth += 1,
-            b'(' if depth == 1 => return &name[..place],
-            b'(' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    name
-}
-
-/// The longest name that is demangled. Names refer to their own parts, so that some hundred bytes can stand
-/// for gigabytes.
-const DEMANGLED_MAX: usize = 8 << 10;
-
-/// A text that takes no more than [`DEMANGLED_MAX`].
-#[derive(Default)]
-struct Bounded(String);
-
-impl fmt::Write for Bounded {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        if self.0.len() + part.len() > DEMANGLED_MAX {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(part);
-        Ok(())
-    }
-}
-
-/// The name that a Rust or C++ compiler made a symbol of. `None` if it is none of these, or too long.
-fn demangle(name: &str) -> Option<String> {
-    let mut demangled = Bounded::default();
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        // The alternate form leaves the hash out.
-        write!(demangled, "{rust:#}").ok()?;
-    } else if name.starts_with("_Z") {
-        let symbol = cpp_demangle::Symbol::new(name).ok()?;
-        symbol.structured_demangle(&mut demangled, &cpp_demangle::DemangleOptions::default()).ok()?;
-    } else {
-        return None;
-    }
-    Some(demangled.0)
-}
-
-/// At most five of `names` that are most like `wanted`, best first.
-pub(crate) fn nearest_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut scored: Vec<(usize, &str)> =
-        names.filter_map(|name| Some((nearest::score(wanted, name)?, name))).collect();
-    scored.sort_unstable();
-    scored.dedup();
-    let best = scored.first().map_or(0, |(best, _)| *best);
-    scored
-        .into_iter()
-        .take_while(|(score, _)| *score <= best + 2)
-        .take(5)
-        .map(|(_, name)| name.to_owned())
-        .collect()
-}
-
-struct Collector<'a> {
-    segments: &'a Segments,
-    functions: Vec<Function>,
-    others: HashMap<String, NotCode>,
-    /// Names as hashes with a key of their own: they are only compared.
-    seen: HashSet<(u64, u64)>,
-    hasher: RandomState,
-    /// Bytes that names may still take.
-    left: usize,
-}
-
-/// Bytes that the names of a binary's symbols may take. They can overlap in the file, so that its size is no
-/// bound; those of a browser with debug information take some 200 MB.
-const NAMES_MAX: usize = 512 << 20;
-
-impl<'a> Collector<'a> {
-    fn new(segments: &'a Segments) -> Self {
-        Self {
-            segments,
-            functions: Vec::new(),
-            others: HashMap::new(),
-            seen: HashSet::new(),
-            hasher: RandomState::new(),
-            left: NAMES_MAX,
-        }
-    }
-
-    fn take_debug_file(&mut self, root: &Path, path: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
-        let found = debug_file::separate(path, root, file)?;
-        let before = self.functions.len();
-        with_elf(&found, |debug| {
-            self.take(debug, debug.symbols(), SymbolTable::DebugFile);
-            Ok(())
-        })
-        // A debug file that cannot be read adds nothing; the binary's own names are still good.
-        .ok()?;
-        (self.functions.len() > before).then_some(found)
-    }
-
-    /// Takes the functions of a table of `file`. File offsets are those of the binary itself: the segments of
-    /// a debug file have the same addresses and none of the contents.
-    fn take<'data, R: object::ReadRef<'data>>(
-        &mut self,
-        file: &object::File<'data, R>,
-        symbols: object::SymbolIterator<'data, '_, R>,
-        table: SymbolTable,
-    ) {
-        for symbol in symbols {
-            let SymbolFlags::Elf { st_info, .. } = symbol.flags() else { continue };
-            let kind = st_info & 0xf;
-            let Ok(name) = symbol.name() else { continue };
-            if name.is_empty() || matches!(kind, elf::STT_SECTION | elf::STT_FILE | elf::STT_TLS) {
-                continue;
-            }
-            // A symbol itself takes some, however short its name.
-            let Some(left) = self.left.checked_sub(name.len() + size_of::<Function>()) else { break };
-            self.left = left;
-            match self.place(file, &symbol) {
-                Ok(offset) if matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC) => {
-                    if self.seen.insert((self.hasher.hash_one(name), offset)) {
-                        self.functions.push(Function {
-                            name: name.to_owned(),
-                            address: symbol.address(),
-                            offset,
-                            size: symbol.size(),
-                            table,
-                            indirect: kind == elf::STT_GNU_IFUNC,
-                        });
-                    }
-                }
-                // A label of hand-written code: no function, and no data either.
-                Ok(_) => {}
-                Err(reason) => {
-                    self.others.entry(name.to_owned()).or_insert(reason);
-                }
-            }
-        }
-        self.functions.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
-    }
-
-    /// The file offset of a symbol of code.
-    fn place<'data, R: object::ReadRef<'data>>(
-        &self,
-        file: &object::File<'data, R>,
-        symbol: &object::Symbol<'data, '_, R>,
-    ) -> Result<u64, NotCode> {
-        let SymbolSection::Section(index) = symbol.section() else { return Err(NotCode::Undefined) };
-        let section = file.section_by_index(index);
-        let executable = section.as_ref().is_ok_and(|section| match section.flags() {
-            SectionFlags::Elf { sh_flags } => sh_flags & u64::from(elf::SHF_EXECINSTR) != 0,
-            _ => false,
-        });
-        let name = || {
-            let name = section.as_ref().ok().and_then(|section| section.name().ok()).unwrap_or("?");
-            NotCode::Section(name.to_owned())
-        };
-        if !executable {
-            return Err(name());
-        }
-        self.segments.code_offset(symbol.address()).ok_or_else(name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use super::*;
-
-    #[test]
-    fn names_that_stand_for_much_more_than_they_are_stay_as_they_are() {
-        assert_eq!(demangle("_ZN5space3fooEibc").unwrap(), "space::foo(int, bool, char)");
-        assert_eq!(demangle("main"), None);
-        // Pairs of pairs: each doubles what the one before stands for, which is the second part since then.
-        let mut name = "_Z1f1AIiiE".to_owned();
-        for round in 0..18 {
-            let last = char::from_digit(2 * round, 36).unwrap().to_ascii_uppercase();
-            name += &format!("1AIS{last}_S{last}_E");
-        }
-        assert_eq!(demangle(&name), None, "{name}");
-    }
 }
