@@ -18,6 +18,7 @@ use std::{ffi::CString, fmt};
 
 use crate::{
     bpf::{preemption::Preemption, program::Body, relocation::Part, unit::Unit},
+    elf::OpenBinary,
     kernel::btf::TypeId,
 };
 
@@ -51,8 +52,8 @@ pub enum Hook {
     },
     /// In a binary.
     User {
-        /// The file, for the kernel to open.
-        path: CString,
+        /// The file.
+        path: OpenBinary,
         /// Offset in the file.
         offset: u64,
         /// Offset in the file of a 16-bit counter that the kernel raises while the probe is there; 0 if there
@@ -63,8 +64,8 @@ pub enum Hook {
     },
     /// At places in a binary, one or many.
     UserPlaces {
-        /// The file, for the kernel to open.
-        path: CString,
+        /// The file.
+        path: OpenBinary,
         /// Offsets in the file.
         offsets: Vec<u64>,
         /// As of [`Hook::User`], for each offset; or none.
@@ -110,8 +111,8 @@ impl Hook {
 impl fmt::Display for Hook {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let returns = |returns: &bool| if *returns { "the return of " } else { "" };
-        let user_place = |out: &mut fmt::Formatter<'_>, at, path: &CString, offset: u64| {
-            write!(out, "{}{}:{offset:#x}", returns(at), path.to_string_lossy())
+        let user_place = |out: &mut fmt::Formatter<'_>, at, binary: &OpenBinary, offset: u64| {
+            write!(out, "{}{}:{offset:#x}", returns(at), binary.path().display())
         };
         match self {
             Self::Kernel { symbol, offset, returns: at, .. } => {
@@ -125,7 +126,7 @@ impl fmt::Display for Hook {
             Self::User { path, offset, returns: at, .. } => user_place(out, at, path, *offset),
             Self::UserPlaces { path, offsets, returns: at, .. } => match offsets.as_slice() {
                 [offset] => user_place(out, at, path, *offset),
-                _ => write!(out, "{}{} places of {}", returns(at), offsets.len(), path.to_string_lossy()),
+                _ => write!(out, "{}{} places of {}", returns(at), offsets.len(), path.path().display()),
             },
             Self::Tracepoint { id } => write!(out, "the tracepoint of event {id}"),
             Self::Entry { .. } => out.write_str("the function's entry"),

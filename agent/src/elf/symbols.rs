@@ -14,7 +14,7 @@ use self::collect::Collector;
 pub(crate) use self::names::nearest_names;
 use self::names::{demangle, without_parameters};
 use super::{
-    BinaryError, debug_file,
+    BinaryError, OpenBinary, debug_file,
     file::{Machine, with_binary},
 };
 use crate::input::glob;
@@ -219,20 +219,25 @@ fn advice(stripped: bool, nearest: &[String]) -> String {
 impl Functions {
     /// Reads the functions of the binary at `path`, from all tables.
     pub fn of(path: &Path) -> Result<Self, BinaryError> {
-        Self::below(Path::new("/"), path)
+        Self::of_binary(&OpenBinary::open(path)?)
     }
 
     /// The same for a binary of another file system, such as a container's `/proc/PID/root`, where debug
     /// files are looked for, too. `path` begins with `root`.
     pub fn below(root: &Path, path: &Path) -> Result<Self, BinaryError> {
-        with_binary(path, |file, segments| {
+        Self::of_binary(&OpenBinary::below(root, path.strip_prefix(root).unwrap_or(path))?)
+    }
+
+    /// The same for a binary that is open.
+    pub fn of_binary(binary: &OpenBinary) -> Result<Self, BinaryError> {
+        with_binary(binary, |file, segments| {
             let mut collector = Collector::new(segments);
             collector.take(file, file.symbols(), SymbolTable::Symtab);
             let stripped = collector.functions.is_empty();
             collector.take(file, file.dynamic_symbols(), SymbolTable::Dynsym);
             let mut debug_file = None;
             if stripped {
-                debug_file = collector.take_debug_file(root, path, file);
+                debug_file = collector.take_debug_file(binary, file);
                 if let Some(unpacked) = debug_file::mini(file)
                     && let Ok(mini) = object::File::parse(unpacked.as_slice())
                 {
@@ -242,7 +247,7 @@ impl Functions {
             let complete = collector.functions.iter().any(|function| function.table != SymbolTable::Dynsym);
             let machine = super::file::machine_of(file);
             let Collector { functions, others, .. } = collector;
-            let path = path.to_owned();
+            let path = binary.path().to_owned();
             let build_id = debug_file::hex(file.build_id().ok().flatten().unwrap_or_default());
             let (entries, stripped, code) = (functions, !complete, segments.code());
             Ok(Self { path, machine, entries, others, debug_file, build_id, stripped, code })

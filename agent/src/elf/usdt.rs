@@ -24,7 +24,7 @@ use object::{Endianness, Object as _, ObjectSection as _};
 pub use argument::{Argument, ArgumentError, Operand};
 
 use super::{
-    BinaryError,
+    BinaryError, OpenBinary,
     file::{Machine, Parsed, Segments, machine_of, malformed, with_binary},
 };
 
@@ -77,8 +77,13 @@ impl Markers {
     /// Reads the markers of the binary at `path`, ordered by provider, name and address. Most binaries have
     /// none.
     pub fn of(path: &Path) -> Result<Self, BinaryError> {
-        with_binary(path, |file, segments| {
-            let mut markers = read_notes(path, file, segments)?;
+        Self::of_binary(&OpenBinary::open(path)?)
+    }
+
+    /// The same of a binary that is open.
+    pub fn of_binary(binary: &OpenBinary) -> Result<Self, BinaryError> {
+        with_binary(binary, |file, segments| {
+            let mut markers = read_notes(binary.path(), file, segments)?;
             markers.sort_by(|a, b| (&a.provider, &a.name, a.address).cmp(&(&b.provider, &b.name, b.address)));
             Ok(Self { machine: machine_of(file), markers })
         })

@@ -1,9 +1,6 @@
 //! USDT markers: their arguments are what the compiler wrote down.
 
-use std::{
-    ffi::CString,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use super::{
     DynamicError, EVENTS_MAX, Environment, FreeNames, IsTaken, Planned, ProbePlan, TooManyMatches,
@@ -12,7 +9,7 @@ use super::{
     kernel::layout,
     plan, registers,
     spec::{self, At, Side, Spec, SpecErrorKind, name_from},
-    user::{has_file_offset, kernel_path, relate, split_path},
+    user::{has_file_offset, relate, split_path},
 };
 use crate::{
     compile::{
@@ -20,7 +17,7 @@ use crate::{
         probe_filter::ProbeRule,
     },
     elf::{
-        Machine,
+        Machine, OpenBinary,
         symbols::nearest_names,
         usdt::{self, ArgumentError, Marker, Markers, Operand},
     },
@@ -103,16 +100,15 @@ pub fn probes(
     let Some((provider, name)) = marker.split_once(':') else {
         return Err(spec.place_error(SpecErrorKind::NoMarker).into());
     };
-    let markers = Markers::of(&binary.path)?;
-    let path = kernel_path(&spec, &binary.path)?;
-    let target = Target { spec: &spec, path: &path, machine: markers.machine(), environment, rule };
+    let markers = Markers::of_binary(&binary)?;
+    let target = Target { spec: &spec, binary: &binary, machine: markers.machine(), environment, rule };
     let found = find(&markers, provider, name);
     if !is_pattern(&marker) {
-        let sites = found.first().ok_or_else(|| not_found(&markers, binary.path, &marker))?;
+        let sites = found.first().ok_or_else(|| not_found(&markers, binary.path().to_owned(), &marker))?;
         let name = spec.name.clone().unwrap_or_else(|| name_from(name));
         return target.probe(sites, &name, None).map(Planned::from);
     }
-    check_count(&spec, &binary.path, &marker, found.len())?;
+    check_count(&spec, binary.path(), &marker, found.len())?;
     let mut names = FreeNames::new(is_taken);
     let mut planned = Planned::default();
     for sites in found {
@@ -165,7 +161,7 @@ fn check_count(spec: &Spec, path: &Path, pattern: &str, found: usize) -> Result<
 /// What the probes of one text have in common.
 struct Target<'a> {
     spec: &'a Spec,
-    path: &'a CString,
+    binary: &'a OpenBinary,
     machine: Machine,
     environment: &'a Environment,
     rule: &'a ProbeRule<'a>,
@@ -185,7 +181,7 @@ impl Target<'_> {
         event: &str,
         on_refusal: Option<OnRefusal>,
     ) -> Result<ProbePlan, DynamicError> {
-        let Self { path, machine, environment, rule, .. } = *self;
+        let Self { binary, machine, environment, rule, .. } = *self;
         let marker = sites.first().map(|site| format!("{}:{}", site.provider, site.name)).unwrap_or_default();
         let places = sites
             .iter()
@@ -203,7 +199,7 @@ impl Target<'_> {
         let layout = layout(&spec, &self.group(sites), event, (false, false), rule)?;
         let mut programs = Vec::new();
         for Group { arguments, offsets, counters } in groups(&spec, &marker, sites, &places, &types)? {
-            let hooks = environment.user_hooks(path, &offsets, &counters, false);
+            let hooks = environment.user_hooks(binary, &offsets, &counters, false);
             let program = environment.program(&layout, rule, &arguments, hooks)?;
             programs.push(program.on_refusal(on_refusal));
         }

@@ -2,9 +2,7 @@
 
 use std::{
     collections::HashSet,
-    ffi::{CString, OsStr},
-    os::unix::ffi::OsStrExt as _,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use agent_ebpf::slot_flags;
@@ -24,7 +22,7 @@ use crate::{
         probe_filter::ProbeRule,
     },
     elf::{
-        Machine,
+        Machine, OpenBinary,
         symbols::{Function, Functions},
     },
 };
@@ -34,16 +32,6 @@ const GROUP: &str = "uprobes";
 /// Where a library without a path is looked for, after where a program is.
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
-/// As many as the kernel follows (`MAXSYMLINKS`, include/linux/namei.h).
-const LINKS_MAX: u32 = 40;
-
-/// A binary as a probe names it.
-#[derive(Clone, Debug)]
-pub(super) struct Binary {
-    /// Below what its debug files are.
-    pub(super) root: PathBuf,
-    pub(super) path: PathBuf,
-}
 
 /// The probes that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with
 /// `0xOFFSET` in the file instead of the function. A pattern without a name is an event for each function,
@@ -58,9 +46,8 @@ pub fn probes(
     let spec = spec::parse(text, At { side: Side::User, returns })?;
     hook::check_uprobes()?;
     let (binary, place) = split_path(&spec)?;
-    let functions = Functions::below(&binary.root, &binary.path)?;
+    let functions = Functions::of_binary(&binary)?;
     let places = places(&spec, &functions, &place, returns)?;
-    let path = kernel_path(&spec, &binary.path)?;
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let entries = if returns { HashSet::new() } else { at_entries(&functions) };
     let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
@@ -68,7 +55,7 @@ pub fn probes(
         let at_entry = offsets.iter().all(|offset| entries.contains(offset));
         let mut programs = Vec::new();
         for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
-            let hooks = environment.user_hooks(&path, &offsets, &[], returns);
+            let hooks = environment.user_hooks(&binary, &offsets, &[], returns);
             let program = environment.program(&layout, rule, &arguments, hooks)?;
             programs.push(program.on_refusal(on_refusal));
         }
@@ -89,7 +76,7 @@ pub fn probes(
         places => {
             let offsets = places.offsets();
             let name =
-                spec.name.clone().unwrap_or_else(|| default_name(&binary.path, &place, &offsets, returns));
+                spec.name.clone().unwrap_or_else(|| default_name(binary.path(), &place, &offsets, returns));
             add(&name, offsets, None).map(Planned::from)
         }
     }
@@ -130,12 +117,12 @@ impl Environment {
     /// does, also for one.
     pub(super) fn user_hooks(
         &self,
-        path: &CString,
+        binary: &OpenBinary,
         offsets: &[u64],
         reference_counters: &[u64],
         returns: bool,
     ) -> Vec<Hook> {
-        let path = path.clone();
+        let path = binary.clone();
         let (offsets, reference_counters) = (offsets.to_vec(), reference_counters.to_vec());
         if self.version >= UPROBE_MULTI_SINCE {
             return vec![Hook::UserPlaces { path, offsets, reference_counters, returns }];
@@ -152,90 +139,39 @@ impl Environment {
 
 /// Splits a place into its file and what follows the colon: the first colon before which there is a path that
 /// exists, because paths and functions have colons too.
-pub(super) fn split_path(spec: &Spec) -> Result<(Binary, String), DynamicError> {
+pub(super) fn split_path(spec: &Spec) -> Result<(OpenBinary, String), DynamicError> {
     let colons: Vec<usize> = spec.place.match_indices(':').map(|(at, _)| at).collect();
     let split = |at: usize| (&spec.place[..at], &spec.place[at + 1..]);
-    let Some(&first) = colons.first() else { return Err(spec.place_error(SpecErrorKind::NoPath).into()) };
-    let found = colons.iter().map(|&at| split(at)).find_map(|(path, place)| Some((find(path)?, place)));
-    // One that is not there is told by whoever opens it.
-    let (binary, place) = found.unwrap_or_else(|| {
-        let (path, place) = split(first);
-        (Binary { root: PathBuf::from("/"), path: PathBuf::from(path) }, place)
-    });
-    if place.is_empty() || binary.path.as_os_str().is_empty() {
-        return Err(spec.place_error(SpecErrorKind::NoPath).into());
+    let no_path = || spec.place_error(SpecErrorKind::NoPath);
+    let Some(&first) = colons.first() else { return Err(no_path().into()) };
+    let found = colons.iter().map(|&at| split(at)).find_map(|(path, rest)| Some((find(path)?, rest)));
+    let (binary, rest) = match found {
+        Some(found) => found,
+        None => match split(first) {
+            ("", _) | (_, "") => return Err(no_path().into()),
+            // The reason why it cannot be opened.
+            (path, rest) => (OpenBinary::open(Path::new(path))?, rest),
+        },
+    };
+    if rest.is_empty() {
+        return Err(no_path().into());
     }
-    Ok((binary, place.to_owned()))
+    Ok((binary, rest.to_owned()))
 }
 
 /// The program or library that a name without a slash means to probes: in PATH, then where libraries are.
-pub fn find_by_name(name: &str) -> Option<PathBuf> {
-    if name.contains('/') { None } else { find(name).map(|binary| binary.path) }
+pub fn find_by_name(name: &str) -> Option<OpenBinary> {
+    if name.contains('/') { None } else { find(name) }
 }
 
 /// The file that a path or a bare name means.
-fn find(path: &str) -> Option<Binary> {
-    let at_home = |path: PathBuf| path.is_file().then(|| Binary { root: PathBuf::from("/"), path });
+fn find(path: &str) -> Option<OpenBinary> {
     if path.contains('/') {
-        if let Some(binary) = in_process_root(Path::new(path)) {
-            return Some(binary);
-        }
-        return at_home(std::fs::canonicalize(path).ok()?);
+        return OpenBinary::open(Path::new(path)).ok();
     }
     let programs = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&programs).chain(LIBRARIES.iter().map(PathBuf::from));
-    folders.filter_map(|folder| std::fs::canonicalize(folder.join(path)).ok()).find_map(at_home)
-}
-
-/// A file below `/proc/PID/root`: a container's. Its symbolic links are followed as its processes would.
-fn in_process_root(path: &Path) -> Option<Binary> {
-    let mut components = path.components();
-    let mut root = PathBuf::new();
-    for _ in 0..4 {
-        root.push(components.next()?);
-    }
-    if !root.starts_with("/proc") || root.file_name() != Some(OsStr::new("root")) {
-        return None;
-    }
-    let mut left: Vec<PathBuf> = vec![components.as_path().to_owned()];
-    let mut inside = PathBuf::new();
-    let mut links = 0;
-    while let Some(part) = left.pop() {
-        let mut components = part.components();
-        let Some(first) = components.next() else { continue };
-        let rest = components.as_path().to_owned();
-        if !rest.as_os_str().is_empty() {
-            left.push(rest);
-        }
-        match first {
-            Component::RootDir | Component::Prefix(_) => inside = PathBuf::new(),
-            Component::CurDir => {}
-            Component::ParentDir => {
-                inside.pop();
-            }
-            Component::Normal(name) => {
-                let here = inside.join(name);
-                match std::fs::read_link(root.join(&here)) {
-                    Ok(target) => {
-                        links += 1;
-                        if links > LINKS_MAX {
-                            return None;
-                        }
-                        left.push(target);
-                    }
-                    Err(_) => inside = here,
-                }
-            }
-        }
-    }
-    let path = root.join(inside);
-    path.is_file().then_some(Binary { root, path })
-}
-
-/// The path as the kernel takes it.
-pub(super) fn kernel_path(spec: &Spec, path: &Path) -> Result<CString, DynamicError> {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| spec.place_error(SpecErrorKind::NoPath).into())
+    folders.map(|folder| folder.join(path)).find_map(|path| OpenBinary::open(&path).ok())
 }
 
 /// What a place means in its file.

@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher as _, RandomState};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use object::{
     Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolFlags, SymbolSection, elf,
 };
 
-use super::super::debug_file;
 use super::super::file::{Parsed, Segments, with_elf};
+use super::super::{OpenBinary, debug_file};
 use super::{Function, NotCode, SymbolTable};
 
 pub(super) struct Collector<'a> {
@@ -39,16 +39,16 @@ impl<'a> Collector<'a> {
         }
     }
 
-    pub(super) fn take_debug_file(&mut self, root: &Path, path: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
-        let found = debug_file::separate(path, root, file)?;
+    pub(super) fn take_debug_file(&mut self, binary: &OpenBinary, file: &Parsed<'_>) -> Option<PathBuf> {
+        let found = debug_file::separate(binary, file)?;
         let before = self.functions.len();
-        with_elf(&found, |debug| {
+        with_elf(found.file, &found.path, |debug| {
             self.take(debug, debug.symbols(), SymbolTable::DebugFile);
             Ok(())
         })
         // A debug file that cannot be read adds nothing; the binary's own names are still good.
         .ok()?;
-        (self.functions.len() > before).then_some(found)
+        (self.functions.len() > before).then_some(found.path)
     }
 
     /// Takes the functions of a table of `file`. File offsets are those of the binary itself: the segments of
