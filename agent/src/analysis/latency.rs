@@ -151,7 +151,7 @@ impl Sides {
         Ok(Self { from, to, from_keys, to_keys, by })
     }
 
-    /// Writes the values of the fields of one event that times are told apart by, each with its place.
+    /// Writes the values of the fields of one event that times are told apart by, each with its separator.
     fn write_by(
         &self,
         side: Side,
@@ -225,8 +225,8 @@ impl Sides {
         let is_end = |byte: &u8| *byte == SEPARATOR;
         let (mut first, mut second) = (first.split(is_end), second.split(is_end));
         let mut all = Vec::new();
-        for (place, (side, _)) in self.by.iter().enumerate() {
-            if place > 0 {
+        for (index, (side, _)) in self.by.iter().enumerate() {
+            if index > 0 {
                 all.push(SEPARATOR);
             }
             let value = if *side == Side::First { first.next() } else { second.next() };

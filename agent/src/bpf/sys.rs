@@ -11,7 +11,7 @@ use std::{
 use aya_obj::generated::bpf_insn;
 
 pub(crate) use self::perf::{
-    ProbeEvent, ProbePlace, open_counter, open_mapping_events, open_probe, open_tracepoint,
+    ProbeEvent, ProbeLocation, open_counter, open_mapping_events, open_probe, open_tracepoint,
 };
 
 // include/uapi/linux/bpf.h, enum bpf_cmd and enum bpf_attach_type.
@@ -27,7 +27,7 @@ const BPF_PERF_EVENT: u32 = 41;
 /// The attach types of programs of type "tracing" at the entry and the exit of a function.
 pub(crate) const BPF_TRACE_FENTRY: u32 = 24;
 pub(crate) const BPF_TRACE_FEXIT: u32 = 25;
-/// The attach types of kprobe programs that one link ties to many places (5.18, 6.6).
+/// The attach types of kprobe programs that one link ties to many attach points (5.18, 6.6).
 pub(crate) const BPF_TRACE_KPROBE_MULTI: u32 = 42;
 pub(crate) const BPF_TRACE_UPROBE_MULTI: u32 = 48;
 /// The same at entries and returns (6.10).
@@ -274,7 +274,7 @@ pub(crate) struct Program<'a> {
     pub name: &'a str,
     pub license: &'a CStr,
     pub instructions: &'a [bpf_insn],
-    /// `enum bpf_attach_type`, for [`ProgramKind::Tracing`] and programs at many places.
+    /// `enum bpf_attach_type`, for [`ProgramKind::Tracing`] and programs at many attach points.
     pub expected_attach: u32,
     /// The hook's type in the kernel's BTF, for [`ProgramKind::Tracing`].
     pub attach_btf_id: u32,
@@ -339,7 +339,7 @@ pub(crate) fn link_kprobes(
     bpf(BPF_LINK_CREATE, &mut attr).map(owned)
 }
 
-/// Attaches a program to many places of a file. `reference_counters` is empty or as long as `offsets`, which
+/// Attaches a program to many offsets of a file. `reference_counters` is empty or as long as `offsets`, which
 /// the caller has made sure of.
 pub(crate) fn link_uprobes(
     program: BorrowedFd<'_>,

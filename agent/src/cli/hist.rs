@@ -254,9 +254,9 @@ fn count_events(
     if !args.by.is_empty() {
         return spread(args, file, events, fields, watch);
     }
-    for (place, field) in fields.iter().enumerate() {
+    for (index, field) in fields.iter().enumerate() {
         if stack_tree::wants(file, &events, field)? {
-            return stacks(args, file, events, fields, place, watch);
+            return stacks(args, file, events, fields, index, watch);
         }
     }
     table(args, file, events, fields, watch)
@@ -287,16 +287,16 @@ fn table(
     Ok((Printed::Text(text), answer.damaged))
 }
 
-/// Counts stacks. The key at `place` stands for them.
+/// Counts stacks. The key with that `index` stands for them.
 fn stacks(
     args: &Args,
     file: &TraceFile<File>,
     events: Filter,
     mut keys: Vec<Key>,
-    place: usize,
+    index: usize,
     watch: Watch<'_>,
 ) -> Result<Answer, CliError> {
-    let stack = keys.remove(place);
+    let stack = keys.remove(index);
     if keys.iter().any(Key::is_stack) {
         return Err(CliError::usage(format!("{}: one stack is enough", stack.text())));
     }
@@ -354,7 +354,7 @@ fn spread(
 }
 
 fn order(text: &str, values: &[Key]) -> Result<Order, CliError> {
-    let place = |field: &str| values.iter().position(|value| value.field == field);
+    let index = |field: &str| values.iter().position(|value| value.field == field);
     match text {
         "count" | "hitcount" => return Ok(Order::Count),
         "key" | "keys" => return Ok(Order::Keys),
@@ -365,7 +365,7 @@ fn order(text: &str, values: &[Key]) -> Result<Order, CliError> {
         Some((field, "max")) => (field, Order::Most),
         _ => (text, Order::Sum),
     };
-    place(field).map(order).ok_or_else(|| {
+    index(field).map(order).ok_or_else(|| {
         CliError::usage(format!(
             "--sort {text}: sort by count, by key, or by a field that --value names, or its .avg or .max"
         ))

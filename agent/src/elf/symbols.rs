@@ -127,7 +127,7 @@ pub struct Functions {
     code: Vec<Range<u64>>,
 }
 
-/// Why a symbol that exists is no place for a probe.
+/// Why a symbol that exists cannot have a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotCode {
@@ -176,7 +176,7 @@ pub enum LookupError {
         /// Whether the binary has no table but the dynamic linker's.
         stripped: bool,
     },
-    /// A place in the file where no code is.
+    /// An offset in the file where no code is.
     #[error("{offset:#x} is outside the code of {}, whose offsets in the file are {}", path.display(), ranges(code))]
     OutsideCode {
         /// The binary.
@@ -209,7 +209,7 @@ fn advice(stripped: bool, nearest: &[String]) -> String {
         Some((last, others)) => format!("; did you mean {} or {last}?", others.join(", ")),
     };
     let reason = if stripped {
-        ". It was stripped of its symbols: install its debug file, or give the place as an offset into the file"
+        ". It was stripped of its symbols: install its debug file, or give an offset in the file"
     } else {
         ""
     };
@@ -298,13 +298,13 @@ impl Functions {
 
     /// The functions that a name or a pattern with `*`, `?` and `[]` means: as the table has it, or
     /// demangled, with or without the parameters that C++ names carry. Several functions may share a name;
-    /// aliases of one place count once, under the plainest name that is meant (`open`, not `__open64`).
-    /// Ordered by place.
+    /// aliases of one offset count once, under the plainest name that is meant (`open`, not `__open64`).
+    /// Ordered by offset.
     pub fn find(&self, name: &str) -> Result<Vec<&Function>, LookupError> {
         // The name of the table is exact, and looking at it costs nothing.
         let exact: Vec<_> = self.entries.iter().filter(|function| function.name == name).collect();
         if !exact.is_empty() {
-            return Ok(by_place(exact));
+            return Ok(by_offset(exact));
         }
         let fit = |function| Some((function, Function::fits(function, name)?));
         let mut fitting: Vec<(&Function, Fit)> = self.entries.iter().filter_map(fit).collect();
@@ -313,7 +313,7 @@ impl Functions {
         if fitting.is_empty() {
             return Err(self.no(name));
         }
-        Ok(by_place(fitting.into_iter().map(|(function, _)| function).collect()))
+        Ok(by_offset(fitting.into_iter().map(|(function, _)| function).collect()))
     }
 
     /// Makes sure that there is code at an offset in the file.
@@ -343,8 +343,8 @@ impl Functions {
     }
 }
 
-/// One function of each place, under its plainest name.
-fn by_place(mut functions: Vec<&Function>) -> Vec<&Function> {
+/// One function of each offset, under its plainest name.
+fn by_offset(mut functions: Vec<&Function>) -> Vec<&Function> {
     functions.sort_by_cached_key(|function| {
         let underscores = function.name.bytes().take_while(|byte| *byte == b'_').count();
         (function.offset, underscores, function.name.len(), function.name.as_str())

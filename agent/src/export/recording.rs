@@ -61,19 +61,19 @@ impl<'r> Recording<'r> {
             job.tolerate(format!("what cannot be read: {text}"), 1, damaged)?;
         }
         let mut parts: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
-        for (place, info) in file.buffers().iter().enumerate() {
-            // The place of the first buffer of this name, so that channels keep the order of the file.
-            let first = file.buffers().iter().position(|other| other.name == info.name).unwrap_or(place);
+        for (buffer, info) in file.buffers().iter().enumerate() {
+            // The buffer of the first buffer of this name, so that channels keep the order of the file.
+            let first = file.buffers().iter().position(|other| other.name == info.name).unwrap_or(buffer);
             for extent in &info.cpus {
-                parts.entry((first, extent.cpu)).or_default().push(place);
+                parts.entry((first, extent.cpu)).or_default().push(buffer);
             }
         }
         let parts: Vec<_> = parts.into_iter().collect();
-        let mut lanes = job.parallel(&parts, |((first, cpu), places)| {
+        let mut lanes = job.parallel(&parts, |((first, cpu), buffers)| {
             let channel = file.buffers().get(*first).map_or("", |info| &info.name).to_owned();
-            let mut lane = Lane::empty(channel, *cpu, places.clone());
-            for place in places {
-                lane.add(&file.count_cpu(*place, *cpu), job)?;
+            let mut lane = Lane::empty(channel, *cpu, buffers.clone());
+            for buffer in buffers {
+                lane.add(&file.count_cpu(*buffer, *cpu), job)?;
             }
             job.advance(0)?;
             Ok(lane)
@@ -126,7 +126,7 @@ impl<'r> Recording<'r> {
     /// # Errors
     /// Its data cannot be read at all.
     pub fn records(&self, lane: &Lane) -> Result<Records<'r>, ExportError> {
-        let open = |place: &usize| self.file.cpu_records(*place, lane.cpu);
+        let open = |buffer: &usize| self.file.cpu_records(*buffer, lane.cpu);
         Ok(Records::merge(lane.parts.iter().map(open).collect::<Result<_, _>>()?))
     }
 
@@ -166,7 +166,7 @@ impl<'r> Recording<'r> {
 }
 
 impl Lane {
-    /// The buffers that it is in, by their places in the file.
+    /// The buffers that it is in, by their indices in the file.
     pub fn parts(&self) -> &[usize] {
         &self.parts
     }

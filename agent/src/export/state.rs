@@ -93,7 +93,7 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Teller {
     kind: Kind,
-    /// Places of the fields.
+    /// Indices of the fields.
     fields: [usize; 3],
 }
 
@@ -119,8 +119,8 @@ impl Teller {
             _ => return None,
         };
         let mut fields = [0; 3];
-        for (place, name) in fields.iter_mut().zip(names) {
-            *place = printer.field_index(name)?;
+        for (index, name) in fields.iter_mut().zip(names) {
+            *index = printer.field_index(name)?;
         }
         Some(Self { kind, fields })
     }

@@ -3,7 +3,7 @@
 //!
 //! Programs written in Rust carry no relocations for the kernel's structures, so what they need is looked up
 //! here at start and handed to them as constants: a few dozen members of a few structures. Hence this reader
-//! keeps the blob as it is, plus one table with the place of each type, and a lookup by name is a scan.
+//! keeps the blob as it is, plus one table with the offset of each type, and a lookup by name is a scan.
 //! Building that table takes a millisecond for the 130 000 types of a kernel, each scan about as long;
 //! parsing everything into maps would take a hundred times that.
 //!
@@ -352,8 +352,8 @@ impl Btf {
             kind::ENUM64 => 12,
             _ => return Ok(None),
         };
-        for place in 0..head.vlen {
-            let at = head.body + place * entry;
+        for index in 0..head.vlen {
+            let at = head.body + index * entry;
             if !self.string_is(self.word(at)?, name) {
                 continue;
             }
@@ -398,7 +398,7 @@ impl Btf {
         if head.kind != kind::FUNC_PROTO {
             return Err(missing());
         }
-        let args = (1..head.vlen).map(|place| Ok(TypeId(self.word(head.body + place * 8 + 4)?)));
+        let args = (1..head.vlen).map(|index| Ok(TypeId(self.word(head.body + index * 8 + 4)?)));
         Ok(RawTracepoint { id, args: args.collect::<Result<_, BtfError>>()? })
     }
 
@@ -407,8 +407,8 @@ impl Btf {
         let missing = || BtfError::NoVariable { section: section.to_owned(), name: name.to_owned() };
         let section_id = self.find(section, |kind| kind == kind::DATASEC).ok_or_else(missing)?;
         let head = self.head(section_id)?;
-        for place in 0..head.vlen {
-            let entry = head.body + place * 12;
+        for index in 0..head.vlen {
+            let entry = head.body + index * 12;
             let id = TypeId(self.word(entry)?);
             let variable = self.head(id)?;
             if variable.kind == kind::VAR && self.string(variable.name) == name.as_bytes() {
@@ -446,7 +446,7 @@ impl Btf {
         if name.is_empty() {
             return None;
         }
-        let place = self.types.iter().position(|&at| {
+        let index = self.types.iter().position(|&at| {
             // The kind comes first: it is next to the name's offset, while the name is anywhere in the
             // strings.
             let at = at as usize;
@@ -454,7 +454,7 @@ impl Btf {
             kind.is_some_and(&wanted)
                 && word_at(&self.data, at).is_some_and(|offset| self.string_is(offset, name))
         })?;
-        Some(TypeId(place as u32 + 1))
+        Some(TypeId(index as u32 + 1))
     }
 
     fn string_is(&self, offset: u32, name: &str) -> bool {
@@ -477,8 +477,8 @@ impl Btf {
     }
 
     fn head(&self, type_id: TypeId) -> Result<Head, BtfError> {
-        let place = (type_id.0 as usize).checked_sub(1);
-        let at = place.and_then(|place| self.types.get(place)).copied();
+        let index = (type_id.0 as usize).checked_sub(1);
+        let at = index.and_then(|index| self.types.get(index)).copied();
         let at = at.ok_or(BtfError::Malformed { at: 0, what: "a type refers to one that does not exist" })?
             as usize;
         head_at(&self.data, at)
@@ -516,11 +516,11 @@ impl Btf {
         if depth > MAX_DEPTH {
             return Err(self.malformed(head, "anonymous members are nested too deep"));
         }
-        for place in 0..head.vlen {
+        for index in 0..head.vlen {
             *budget = budget
                 .checked_sub(1)
                 .ok_or_else(|| self.malformed(head, "there are too many anonymous members"))?;
-            let at = head.body + place * 12;
+            let at = head.body + index * 12;
             let (member_name, type_id, offset) =
                 (self.word(at)?, TypeId(self.word(at + 4)?), self.word(at + 8)?);
             // With the kind flag the upper byte of the offset is the size of a bit field.

@@ -205,8 +205,8 @@ impl Catalogue {
 
     /// The event of this name.
     pub fn get(&self, name: &EventName) -> Option<&Entry> {
-        let place = self.entries.binary_search_by(|entry| entry.name.cmp(name)).ok()?;
-        self.entries.get(place)
+        let index = self.entries.binary_search_by(|entry| entry.name.cmp(name)).ok()?;
+        self.entries.get(index)
     }
 
     /// The events that a selector means, also those that cannot be recorded.

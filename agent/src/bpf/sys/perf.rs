@@ -96,12 +96,12 @@ pub(crate) struct ProbeEvent<'a> {
     /// Flags, and the file offset of a reference counter, as the unit's `format` places them.
     pub config: u64,
     /// Where it is.
-    pub place: ProbePlace<'a>,
+    pub location: ProbeLocation<'a>,
 }
 
 /// Where a [`ProbeEvent`] is.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum ProbePlace<'a> {
+pub(crate) enum ProbeLocation<'a> {
     /// `kprobe_func` or `uprobe_path`, and `probe_offset`.
     Named(&'a CStr, u64),
     /// `kprobe_addr`, which is what `probe_offset` is where `kprobe_func` is 0 (`perf_kprobe_init`,
@@ -112,9 +112,9 @@ pub(crate) enum ProbePlace<'a> {
 /// Opens a perf event for a probe of its own, as a handle to attach a program to. It is not enabled, and so
 /// counts nothing.
 pub(crate) fn open_probe(probe: &ProbeEvent<'_>) -> io::Result<OwnedFd> {
-    let (config1, config2) = match probe.place {
-        ProbePlace::Named(name, offset) => (name.as_ptr() as u64, offset),
-        ProbePlace::Address(address) => (0, address),
+    let (config1, config2) = match probe.location {
+        ProbeLocation::Named(name, offset) => (name.as_ptr() as u64, offset),
+        ProbeLocation::Address(address) => (0, address),
     };
     let mut attr = PerfEventAttr {
         kind: probe.kind,

@@ -87,7 +87,7 @@ pub(super) fn list_markers(path: &Path, args: &Args, out: &mut impl Write) -> Re
     if let (Some(pattern), true) = (&args.pattern, chosen.is_empty()) {
         let count = markers.all().len();
         return Err(ListError::Usage(format!(
-            "{} has no marker {pattern}; it has {count} places of markers, see: tracer-agent list --usdt {0}",
+            "{} has no marker {pattern}; it has {count} markers, see: tracer-agent list --usdt {0}",
             path.display()
         )));
     }

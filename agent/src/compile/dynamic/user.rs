@@ -45,9 +45,9 @@ pub fn probes(
 ) -> Result<Planned, DynamicError> {
     let spec = spec::parse(text, At { side: Side::User, returns })?;
     hook::check_uprobes()?;
-    let (binary, place) = split_path(&spec)?;
+    let (binary, point) = split_path(&spec)?;
     let functions = Functions::of_binary(&binary)?;
-    let places = places(&spec, &functions, &place, returns)?;
+    let points = points(&spec, &functions, &point, returns)?;
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let entries = if returns { HashSet::new() } else { at_entries(&functions) };
     let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
@@ -62,9 +62,9 @@ pub fn probes(
         let slot_flags = if at_entry { slot_flags::FUNCTION_ENTRY } else { 0 };
         Ok(ProbePlan { slot_flags, ..plan(&layout, programs) })
     };
-    match places {
-        Places::Matching(functions) if spec.name.is_none() => {
-            check_count(&place, functions.len())?;
+    match points {
+        AttachPoints::Matching(functions) if spec.name.is_none() => {
+            check_count(&point, functions.len())?;
             let mut names = FreeNames::new(is_taken);
             let event = |function: Function| {
                 let name = names.take(group, &name_of(&function, returns));
@@ -73,10 +73,10 @@ pub fn probes(
             let probes = functions.into_iter().map(event).collect::<Result<_, _>>()?;
             Ok(Planned { probes, left_out: Vec::new() })
         }
-        places => {
-            let offsets = places.offsets();
+        points => {
+            let offsets = points.offsets();
             let name =
-                spec.name.clone().unwrap_or_else(|| default_name(binary.path(), &place, &offsets, returns));
+                spec.name.clone().unwrap_or_else(|| default_name(binary.path(), &point, &offsets, returns));
             add(&name, offsets, None).map(Planned::from)
         }
     }
@@ -95,15 +95,15 @@ fn check_count(pattern: &str, found: usize) -> Result<(), TooManyMatches> {
     Err(TooManyMatches { pattern: pattern.to_owned(), found, what: "functions", advice })
 }
 
-/// What a place means.
-enum Places {
-    /// One function, of which there may be several of the same name, or a place in one.
+/// What an attach point means.
+enum AttachPoints {
+    /// One function, of which there may be several of the same name, or an offset in one.
     Named(Vec<u64>),
     /// Each function that a pattern matches.
     Matching(Vec<Function>),
 }
 
-impl Places {
+impl AttachPoints {
     fn offsets(self) -> Vec<u64> {
         match self {
             Self::Named(offsets) => offsets,
@@ -113,7 +113,7 @@ impl Places {
 }
 
 impl Environment {
-    /// Hooks at these offsets of a file. The link for many places costs an event less than perf's uprobe
+    /// Hooks at these offsets of a file. The link for many offsets costs an event less than perf's uprobe
     /// does, also for one.
     pub(super) fn user_hooks(
         &self,
@@ -125,7 +125,7 @@ impl Environment {
         let path = binary.clone();
         let (offsets, reference_counters) = (offsets.to_vec(), reference_counters.to_vec());
         if self.version >= UPROBE_MULTI_SINCE {
-            return vec![Hook::UserPlaces { path, offsets, reference_counters, returns }];
+            return vec![Hook::UserOffsets { path, offsets, reference_counters, returns }];
         }
         let hook = |(index, offset)| Hook::User {
             path: path.clone(),
@@ -137,12 +137,12 @@ impl Environment {
     }
 }
 
-/// Splits a place into its file and what follows the colon: the first colon before which there is a path that
+/// Splits an attach point into its file and what follows the colon: the first colon before which there is a path that
 /// exists, because paths and functions have colons too.
 pub(super) fn split_path(spec: &Spec) -> Result<(OpenBinary, String), DynamicError> {
-    let colons: Vec<usize> = spec.place.match_indices(':').map(|(at, _)| at).collect();
-    let split = |at: usize| (&spec.place[..at], &spec.place[at + 1..]);
-    let no_path = || spec.place_error(SpecErrorKind::NoPath);
+    let colons: Vec<usize> = spec.point.match_indices(':').map(|(at, _)| at).collect();
+    let split = |at: usize| (&spec.point[..at], &spec.point[at + 1..]);
+    let no_path = || spec.point_error(SpecErrorKind::NoPath);
     let Some(&first) = colons.first() else { return Err(no_path().into()) };
     let found = colons.iter().map(|&at| split(at)).find_map(|(path, rest)| Some((find(path)?, rest)));
     let (binary, rest) = match found {
@@ -174,35 +174,42 @@ fn find(path: &str) -> Option<OpenBinary> {
     folders.map(|folder| folder.join(path)).find_map(|path| OpenBinary::open(&path).ok())
 }
 
-/// What a place means in its file.
-fn places(spec: &Spec, functions: &Functions, place: &str, returns: bool) -> Result<Places, DynamicError> {
-    if let Some(offset) = number(place) {
+/// What an attach point means in its file.
+fn points(
+    spec: &Spec,
+    functions: &Functions,
+    point: &str,
+    returns: bool,
+) -> Result<AttachPoints, DynamicError> {
+    if let Some(offset) = number(point) {
         functions.check_offset(offset)?;
-        return Ok(Places::Named(vec![offset]));
+        return Ok(AttachPoints::Named(vec![offset]));
     }
     // A name may have a `+` of its own (`operator+`), or what looks like a pattern (`operator*`).
-    if let Ok(found) = functions.find(place) {
-        if is_pattern(place) && !found.iter().all(|function| function.is_called(place)) {
+    if let Ok(found) = functions.find(point) {
+        if is_pattern(point) && !found.iter().all(|function| function.is_called(point)) {
             let entries: Vec<_> = found.iter().filter(|function| !function.is_cold_part()).collect();
             // Unless it is those that are meant.
             let matching = if entries.is_empty() { found.iter().collect() } else { entries };
-            return Ok(Places::Matching(matching.into_iter().map(|&function| function.clone()).collect()));
+            return Ok(AttachPoints::Matching(
+                matching.into_iter().map(|&function| function.clone()).collect(),
+            ));
         }
-        return Ok(Places::Named(found.into_iter().map(|function| function.offset).collect()));
+        return Ok(AttachPoints::Named(found.into_iter().map(|function| function.offset).collect()));
     }
-    let (name, offset) = split_offset(place).ok_or_else(|| spec.place_error(SpecErrorKind::Number))?;
+    let (name, offset) = split_offset(point).ok_or_else(|| spec.point_error(SpecErrorKind::Number))?;
     if returns && offset != 0 {
-        return Err(spec.place_error(SpecErrorKind::ReturnOffset).into());
+        return Err(spec.point_error(SpecErrorKind::ReturnOffset).into());
     }
     let found = functions.find(name)?;
     if offset != 0 && found.len() > 1 {
-        return Err(spec.place_error(SpecErrorKind::PatternOffset).into());
+        return Err(spec.point_error(SpecErrorKind::PatternOffset).into());
     }
-    let place = |function: &Function| {
-        let place = function.offset.saturating_add(offset);
-        functions.check_offset(place).map(|()| place)
+    let point = |function: &Function| {
+        let point = function.offset.saturating_add(offset);
+        functions.check_offset(point).map(|()| point)
     };
-    Ok(Places::Named(found.into_iter().map(place).collect::<Result<_, _>>()?))
+    Ok(AttachPoints::Named(found.into_iter().map(point).collect::<Result<_, _>>()?))
 }
 
 /// The event of a function that a pattern matches, as `perf probe` names it.
@@ -216,17 +223,17 @@ fn name_of(function: &Function, returns: bool) -> String {
 
 /// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the
 /// function where several have its name.
-fn default_name(path: &Path, place: &str, offsets: &[u64], returns: bool) -> String {
+fn default_name(path: &Path, point: &str, offsets: &[u64], returns: bool) -> String {
     let letter = if returns { 'r' } else { 'p' };
     let [offset] = offsets else {
-        return name_from(&format!("{letter}_{place}"));
+        return name_from(&format!("{letter}_{point}"));
     };
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let front = file.split(['.', '-', '_']).next().unwrap_or_default();
     name_from(&format!("{letter}_{front}_{offset:#x}"))
 }
 
-/// Places that a program suits: all of them, unless a place in the file has to be found from the probe's own.
+/// Offsets that a program suits: all of them, unless one in the file has to be found from the probe's own.
 fn by_arguments(arguments: &[Argument], offsets: Vec<u64>) -> Vec<(Vec<Argument>, Vec<u64>)> {
     if !arguments.iter().any(|argument| has_file_offset(&argument.fetch)) {
         return vec![(arguments.to_vec(), offsets)];

@@ -66,7 +66,7 @@ enum Staged {
     Fields,
     /// All of it: what is behind the fixed part is where the strings before it end.
     Whole,
-    /// Fields in another place than in the record.
+    /// Fields at other offsets than in the record.
     Apart,
 }
 
@@ -276,7 +276,7 @@ impl<'a> Compiler<'a> {
             .any(|(name, value)| !fields::is_empty_text(value) && texts.iter().any(|(text, _)| text == name))
     }
 
-    /// Copies bytes of the record from the stack to its place.
+    /// Copies bytes of the record from the stack to its offset.
     fn unstage(&mut self, from: u32, to: u32, max: u32) {
         let mut at = from;
         while at < to {
@@ -386,7 +386,7 @@ fn stage(max: u32) -> i16 {
     -CUT - max.next_multiple_of(8) as i16
 }
 
-/// The widest access at this place of at most so many bytes; those to the stack have to be aligned.
+/// The widest access at this offset of at most so many bytes; those to the stack have to be aligned.
 fn aligned_step(at: u32, bytes: u32) -> u32 {
     [8, 4, 2].into_iter().find(|step| *step <= bytes && at.is_multiple_of(*step)).unwrap_or(1)
 }

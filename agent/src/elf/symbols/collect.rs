@@ -69,7 +69,7 @@ impl<'a> Collector<'a> {
             // A symbol itself takes some, however short its name.
             let Some(left) = self.left.checked_sub(name.len() + size_of::<Function>()) else { break };
             self.left = left;
-            match self.place(file, &symbol) {
+            match self.code_offset(file, &symbol) {
                 Ok(offset) if matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC) => {
                     if self.seen.insert((self.hasher.hash_one(name), offset)) {
                         self.functions.push(Function {
@@ -93,7 +93,7 @@ impl<'a> Collector<'a> {
     }
 
     /// The file offset of a symbol of code.
-    fn place<'data, R: object::ReadRef<'data>>(
+    fn code_offset<'data, R: object::ReadRef<'data>>(
         &self,
         file: &object::File<'data, R>,
         symbol: &object::Symbol<'data, '_, R>,

@@ -12,10 +12,10 @@ pub(super) fn without_parameters(name: &str) -> &str {
         return name;
     }
     let mut depth = 0_u32;
-    for (place, byte) in name.bytes().enumerate().rev() {
+    for (index, byte) in name.bytes().enumerate().rev() {
         match byte {
             b')' => depth += 1,
-            b'(' if depth == 1 => return &name[..place],
+            b'(' if depth == 1 => return &name[..index],
             b'(' => depth = depth.saturating_sub(1),
             _ => {}
         }

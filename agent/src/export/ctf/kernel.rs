@@ -53,8 +53,8 @@ fn common(printer: &Printer, machine: Machine) -> Vec<(String, Type)> {
     let fields = printer.format().common.iter().enumerate();
     fields
         .filter(|(_, field)| field.name != "common_type")
-        .filter_map(|(place, field)| {
-            Some((identifier(&field.name), Type::of_kernel(reader.kind(place)?, None)))
+        .filter_map(|(index, field)| {
+            Some((identifier(&field.name), Type::of_kernel(reader.kind(index)?, None)))
         })
         .collect()
 }
@@ -67,20 +67,20 @@ pub(super) fn fields(
 ) -> Vec<Field> {
     let Format { fields, .. } = printer.format();
     let stack = printer.is_kernel_stack();
-    let field = |(place, field): (usize, &crate::event::Field)| {
-        let place = reader.common() + place;
+    let field = |(index, field): (usize, &crate::event::Field)| {
+        let index = reader.common() + index;
         let (ty, source) = if stack && field.name == "caller" {
             (Type::Sequence { element: Integer::hex(8) }, Source::Stack)
         } else {
-            (Type::of_kernel(reader.kind(place)?, array_len(field)), Source::Record(place))
+            (Type::of_kernel(reader.kind(index)?, array_len(field)), Source::Record(index))
         };
         Some(Field { name: field.name.clone(), ty, source })
     };
     let mut fields: Vec<Field> = fields.iter().enumerate().filter_map(field).collect();
-    for place in 0..fields.len() {
-        let name = identifier(&fields[place].name);
-        let taken = fields[..place].iter().any(|other| other.name == name);
-        fields[place].name = if taken { format!("{name}_{place}") } else { name };
+    for index in 0..fields.len() {
+        let name = identifier(&fields[index].name);
+        let taken = fields[..index].iter().any(|other| other.name == name);
+        fields[index].name = if taken { format!("{name}_{index}") } else { name };
     }
     fields
 }

@@ -145,9 +145,9 @@ impl Ctf {
     fn uuid(self, recording: &Recording<'_>) -> [u8; 16] {
         let file = recording.file();
         let mut uuid = [0; 16];
-        for (place, half) in uuid.chunks_exact_mut(8).enumerate() {
+        for (index, half) in uuid.chunks_exact_mut(8).enumerate() {
             let mut hasher = DefaultHasher::new();
-            (place, self, file.file_len(), recording.span()).hash(&mut hasher);
+            (index, self, file.file_len(), recording.span()).hash(&mut hasher);
             for lane in recording.lanes() {
                 (&lane.channel, lane.cpu, &lane.by_id, lane.counts.first).hash(&mut hasher);
             }

@@ -318,7 +318,7 @@ fn file_names(recording: &Recording<'_>, flight_recorder: bool) -> Vec<String> {
     let mut names = Vec::new();
     for Lane { channel, cpu, .. } in recording.lanes() {
         let known = channels.iter().position(|(name, _)| name == channel);
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             let mut name: String =
                 channel.chars().map(|c| if c == '/' || c == '\0' { '_' } else { c }).collect();
             let taken = |name: &str| {
@@ -330,7 +330,7 @@ fn file_names(recording: &Recording<'_>, flight_recorder: bool) -> Vec<String> {
             channels.push((channel, name));
             channels.len() - 1
         });
-        names.push(format!("{prefix}{}_{cpu}", channels[place].1));
+        names.push(format!("{prefix}{}_{cpu}", channels[index].1));
     }
     names
 }

@@ -131,7 +131,7 @@ impl Rule {
 pub struct Selected {
     /// Which event.
     pub name: EventName,
-    /// The places, in the list of rules, of the rules that asked for it: a filter belongs to the `-e` before
+    /// The indices, in the list of rules, of the rules that asked for it: a filter belongs to the `-e` before
     /// it.
     pub rules: Vec<usize>,
 }
@@ -237,7 +237,7 @@ impl Catalogue {
         let mut unknown = Vec::new();
         let mut refused = None;
 
-        for (place, rule) in rules.iter().enumerate().filter(|(_, rule)| !rule.exclude) {
+        for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| !rule.exclude) {
             let selector = &rule.selector;
             let mut found = false;
             let mut recordable = false;
@@ -247,7 +247,7 @@ impl Catalogue {
                 match *refusal {
                     None => {
                         recordable = true;
-                        chosen.entry(name).or_default().push(place);
+                        chosen.entry(name).or_default().push(index);
                     }
                     Some(reason) => {
                         if selector.names(name) {

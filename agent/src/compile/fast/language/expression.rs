@@ -52,13 +52,13 @@ fn put_in<'t>(body: &Expr<'t>, params: &[&str], args: &[Expr<'t>]) -> Expr<'t> {
     let inner = |expr: &Expr<'t>| Box::new(put_in(expr, params, args));
     match body {
         Expr::Name(name) => {
-            let place = params.iter().position(|param| param == name);
-            place.and_then(|place| args.get(place)).unwrap_or(body).clone()
+            let index = params.iter().position(|param| param == name);
+            index.and_then(|index| args.get(index)).unwrap_or(body).clone()
         }
         Expr::Number(_) => body.clone(),
         Expr::Member(outer, name, arrow) => {
             // A parameter can be a member, too.
-            let member = params.iter().position(|param| param == name).and_then(|place| args.get(place));
+            let member = params.iter().position(|param| param == name).and_then(|index| args.get(index));
             let name = if let Some(Expr::Name(member)) = member { member } else { name };
             Expr::Member(inner(outer), name, *arrow)
         }
@@ -108,7 +108,7 @@ impl std::fmt::Display for Token<'_> {
     }
 }
 
-/// The tokens, each with its place.
+/// The tokens, each with its offset.
 fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, ExprError> {
     let mut tokens = Vec::new();
     let mut rest = text;

@@ -45,7 +45,7 @@ fn a_description_has_its_parts() {
 }
 
 #[test]
-fn errors_in_expressions_have_their_place() {
+fn errors_in_expressions_have_their_position() {
     for (text, at) in [
         ("a+", 2),
         ("a + )", 4),
