@@ -240,8 +240,8 @@ fn words(text: &str) -> Vec<Range<usize>> {
 
 type Named = (Option<String>, Option<String>, Range<usize>);
 
-/// Splits `GROUP/NAME=` off. What is in front of a `=` that cannot be a name's belongs to the attach point: file
-/// names may have one.
+/// Splits `GROUP/NAME=` off. What is in front of a `=` that cannot be a name's belongs to the attach point:
+/// file names may have one.
 fn split_name(text: &str, word: &Range<usize>) -> Result<Named, Range<usize>> {
     let first = &text[word.clone()];
     let Some((front, _)) = first.split_once('=').filter(|(front, _)| !front.starts_with(['/', '.'])) else {

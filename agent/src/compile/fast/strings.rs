@@ -2,8 +2,8 @@
 //!
 //! From 6.19 on formats of `syscalls:sys_enter_*` have a field `__ARGUMENT_val` for each argument that the
 //! kernel copies (`check_faultable_syscall`, kernel/trace/trace_syscalls.c). Where a kernel's have none, the
-//! recorder gives formats the same fields, at the same offsets and with the same text, so that readers see one
-//! shape.
+//! recorder gives formats the same fields, at the same offsets and with the same text, so that readers see
+//! one shape.
 
 use std::{
     fmt::{self, Write as _},

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{ExportError, Job, Lane, NotCarried, Recording};
+use super::super::{CpuStream, ExportError, Job, NotCarried, Recording};
 use super::schema::{Birth, Choice, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
@@ -14,10 +14,10 @@ const STEP: u64 = 1 << 14;
 /// `CLONE_THREAD` of include/uapi/linux/sched.h.
 const CLONE_THREAD: u64 = 0x10000;
 
-/// Writes the records of a lane.
-pub(super) fn lane(
+/// Writes the records of a stream.
+pub(super) fn cpu_stream(
     recording: &Recording<'_>,
-    lane: &Lane,
+    cpu_stream: &CpuStream,
     trace: &Trace,
     channel: usize,
     state: Option<&InitialState>,
@@ -25,7 +25,7 @@ pub(super) fn lane(
     job: &Job<'_>,
 ) -> Result<(), ExportError> {
     let channel = &trace.channels[channel];
-    let mut records = recording.records(lane)?;
+    let mut records = recording.records(cpu_stream)?;
     let mut converter = Converter::new(state);
     let mut done = 0;
     loop {

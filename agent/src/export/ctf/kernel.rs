@@ -1,6 +1,6 @@
 //! The schema with the kernel's own names: format `ctf`.
 
-use super::super::{Lane, Recording, recording::full_name};
+use super::super::{CpuStream, Recording, recording::full_name};
 use super::metadata::quoted;
 use super::schema::{Channel, Choice, Event, Field, Rule, Rules, Source};
 use super::types::{Integer, Type};
@@ -8,9 +8,9 @@ use crate::event::{Array, Format, Location, Machine, Printer, RecordReader};
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::{Host, InitialState};
 
-/// A channel with the events of these lanes. Fields that all events have become the context.
-pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
-    let printers = printers(recording, lanes);
+/// A channel with the events of these streams. Fields that all events have become the context.
+pub(super) fn channel(recording: &Recording<'_>, cpu_streams: &[&CpuStream]) -> Channel {
+    let printers = printers(recording, cpu_streams);
     let context = printers.first().map_or_else(Vec::new, |printer| common(printer, recording.machine()));
     let mut rules = Rules::default();
     let mut events = Vec::new();
@@ -27,9 +27,10 @@ pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
     Channel { buffer: String::new(), name: String::new(), context, events, rules }
 }
 
-/// The events of these lanes, in the order of their numbers.
-pub(super) fn printers<'r>(recording: &'r Recording<'_>, lanes: &[&Lane]) -> Vec<&'r Printer> {
-    let mut ids: Vec<u16> = lanes.iter().flat_map(|lane| &lane.by_id).map(|(id, _)| *id).collect();
+/// The events of these streams, in the order of their numbers.
+pub(super) fn printers<'r>(recording: &'r Recording<'_>, cpu_streams: &[&CpuStream]) -> Vec<&'r Printer> {
+    let mut ids: Vec<u16> =
+        cpu_streams.iter().flat_map(|cpu_stream| &cpu_stream.by_id).map(|(id, _)| *id).collect();
     ids.sort_unstable();
     ids.dedup();
     ids.into_iter().filter_map(|id| recording.events().get(id)).collect()

@@ -12,7 +12,7 @@ mod state;
 mod syscalls;
 mod texts;
 
-use super::super::{Lane, Recording};
+use super::super::{CpuStream, Recording};
 use super::kernel::{self, inline_text, recorder};
 use super::metadata::quoted;
 use super::schema::{Birth, Channel, Choice, Event, Field, Rules, Source};
@@ -31,9 +31,9 @@ const VERSION: [u32; 3] = [2, 13, 9];
 /// (include/linux/sched/prio.h).
 const MAX_RT_PRIO: i64 = 100;
 
-/// A channel with the events of these lanes.
-pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
-    let printers = kernel::printers(recording, lanes);
+/// A channel with the events of these streams.
+pub(super) fn channel(recording: &Recording<'_>, cpu_streams: &[&CpuStream]) -> Channel {
+    let printers = kernel::printers(recording, cpu_streams);
     let machine = recording.machine();
     let has_system = |system: &str| printers.iter().any(|printer| printer.system() == system);
     // With both, each system call would be there twice.
