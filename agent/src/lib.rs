@@ -50,6 +50,7 @@ pub mod event;
 pub mod export;
 pub mod input;
 pub mod output;
+mod parallel;
 mod reason;
 pub mod report;
 pub mod terminal;

@@ -415,7 +415,7 @@ fn what_cannot_be_probed_is_told() {
     uprobe(&format!("{file}:work n=%di:string"), USAGE, &["+0(...)"]);
     uprobe(&format!("1x={file}:work"), USAGE, &["`1x`", "does not begin with a digit"]);
     uprobe("work", USAGE, &["PATH:FUNCTION"]);
-    uprobe("", USAGE, &["a place is missing"]);
+    uprobe("", USAGE, &["an attach point is missing"]);
     refused(dir, "--uretprobe", &format!("{file}:work+4"), USAGE, &["omit the offset"]);
     refused(
         dir,

@@ -100,8 +100,8 @@ fn numbered(file: &Path) -> BTreeMap<u32, Vec<u64>> {
     calls
 }
 
-/// That the files, one after the other, have the calls of these threads from the first one on, each once and in
-/// order, but for the lost ones. Gives how many each thread has.
+/// That the files, one after the other, have the calls of these threads from the first one on, each once and
+/// in order, but for the lost ones. Gives how many each thread has.
 fn check_order(files: &[PathBuf], threads: &BTreeMap<u32, u64>) -> BTreeMap<u32, u64> {
     let mut next: BTreeMap<u32, u64> = BTreeMap::new();
     let (mut lost, mut missing) = (0, 0);

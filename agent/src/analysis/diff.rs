@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
-use super::{Pace, Watch};
+use serde::Serialize;
+
+use super::{Pace, Watch, json};
 use crate::event::{Format, Printer};
 use crate::report::TraceFile;
 use crate::tracedat::reader::{ReadError, Source};
@@ -46,7 +48,7 @@ pub type Both = (u64, u64);
 type Waiting = VecDeque<Box<[u8]>>;
 
 /// The differences. Events are named `system:name`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Diff {
     /// Events only in the first recording.
     pub only_first: Vec<String>,
@@ -57,12 +59,15 @@ pub struct Diff {
     /// Events with different counts.
     pub counts: BTreeMap<String, Both>,
     /// Buffers and CPUs with different numbers of events.
+    #[serde(serialize_with = "json::cpus")]
     pub cpus: BTreeMap<(String, u32), Both>,
     /// Buffers and CPUs with different numbers of lost events.
+    #[serde(serialize_with = "json::cpus")]
     pub losses: BTreeMap<(String, u32), Both>,
     /// Pairs of records that were compared.
     pub pairs: u64,
     /// Pairs that differ in a field, by event and field, and the first of them.
+    #[serde(serialize_with = "json::values")]
     pub values: BTreeMap<(String, String), (u64, String)>,
     /// Records without a counterpart: of the first recording and of the second.
     pub alone: BTreeMap<String, Both>,
@@ -146,8 +151,8 @@ impl Diff {
         let mut losses: BTreeMap<(String, u32), Both> = BTreeMap::new();
         let sides: [fn(&mut Both) -> &mut u64; 2] = [|both| &mut both.0, |both| &mut both.1];
         for (file, side) in [first, second].into_iter().zip(sides) {
-            for (place, buffer) in file.reader().buffers().iter().enumerate() {
-                let counts = file.reader().count(place);
+            for (index, buffer) in file.reader().buffers().iter().enumerate() {
+                let counts = file.reader().count(index);
                 for (id, count) in counts.by_id {
                     *side(events.entry(event_name(file, id)).or_default()) += count;
                 }
@@ -179,20 +184,20 @@ impl Diff {
         let names = |file: &TraceFile<S>| -> BTreeMap<(String, u32), usize> {
             let buffers = file.reader().buffers().iter().enumerate();
             buffers
-                .flat_map(|(place, buffer)| {
-                    buffer.cpus.iter().map(move |cpu| ((buffer.name.clone(), cpu.cpu), place))
+                .flat_map(|(index, buffer)| {
+                    buffer.cpus.iter().map(move |cpu| ((buffer.name.clone(), cpu.cpu), index))
                 })
                 .collect()
         };
         let (firsts, seconds) = (names(first), names(second));
         let all: BTreeSet<_> = firsts.keys().chain(seconds.keys()).cloned().collect();
         let events = (by_name(first), by_name(second));
-        for place in all {
+        for stream in all {
             let files = [first, second];
             let mut streams = [None, None];
-            for (side, places) in [&firsts, &seconds].into_iter().enumerate() {
-                if let Some(buffer) = places.get(&place) {
-                    streams[side] = Some(files[side].reader().cpu_records(*buffer, place.1)?);
+            for (side, buffers) in [&firsts, &seconds].into_iter().enumerate() {
+                if let Some(buffer) = buffers.get(&stream) {
+                    streams[side] = Some(files[side].reader().cpu_records(*buffer, stream.1)?);
                 }
             }
             let mut waiting: HashMap<(String, u32), [Waiting; 2]> = HashMap::new();

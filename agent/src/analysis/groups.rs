@@ -75,10 +75,10 @@ impl Groups {
         let exact = EXACT / (order.len() + 1);
         let mut numbers: Vec<_> = order.iter().map(|_| Buckets::with_exact(exact)).collect();
         let mut others = Buckets::with_exact(exact);
-        let places: HashMap<&[u8], usize> =
-            order.iter().enumerate().map(|(place, (key, _))| (&**key, place)).collect();
+        let indices: HashMap<&[u8], usize> =
+            order.iter().enumerate().map(|(index, (key, _))| (&**key, index)).collect();
         let result = each(&mut |key, number| {
-            let row = places.get(key).and_then(|place| numbers.get_mut(*place));
+            let row = indices.get(key).and_then(|index| numbers.get_mut(*index));
             row.unwrap_or(&mut others).add(number);
         })?;
         let rows = order.iter().zip(numbers).map(|((text, _), numbers)| Group { key: values(text), numbers });

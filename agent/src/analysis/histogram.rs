@@ -69,11 +69,11 @@ pub enum Order {
     Count,
     /// The keys, numbers by size.
     Keys,
-    /// The sum of the value at a place, most first.
+    /// The sum of the value with an index, most first.
     Sum(usize),
-    /// The mean of the value at a place, most first.
+    /// The mean of the value with an index, most first.
     Average(usize),
-    /// The largest of the value at a place, most first.
+    /// The largest of the value with an index, most first.
     Most(usize),
 }
 
@@ -104,8 +104,8 @@ impl Histogram {
             }
             text.clear();
             numbers.clear();
-            for (place, key) in keys.iter().enumerate() {
-                if place > 0 {
+            for (index, key) in keys.iter().enumerate() {
+                if index > 0 {
                     text.push(SEPARATOR);
                 }
                 numbers.push(key.write(events, event, record, origin, &mut text));
@@ -136,13 +136,13 @@ impl Histogram {
         self.rows.sort_by(|a, b| {
             let by_key = || (&a.numbers, &a.keys).cmp(&(&b.numbers, &b.keys));
             let descending = |value: &dyn Fn(&Row) -> i128| Reverse(value(a)).cmp(&Reverse(value(b)));
-            let value = |row: &Row, place: usize| row.values.get(place).copied().unwrap_or_default();
+            let value = |row: &Row, index: usize| row.values.get(index).copied().unwrap_or_default();
             let ordering = match order {
                 Order::Count => descending(&|row| row.count.into()),
                 Order::Keys => std::cmp::Ordering::Equal,
-                Order::Sum(place) => descending(&|row| value(row, place).sum),
-                Order::Average(place) => descending(&|row| value(row, place).average()),
-                Order::Most(place) => descending(&|row| value(row, place).most),
+                Order::Sum(index) => descending(&|row| value(row, index).sum),
+                Order::Average(index) => descending(&|row| value(row, index).average()),
+                Order::Most(index) => descending(&|row| value(row, index).most),
             };
             let ordering = ordering.then_with(by_key);
             if reversed { ordering.reverse() } else { ordering }

@@ -106,7 +106,7 @@ impl Key {
 
 /// Where a key's value is in the records of one event.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum Location {
     Field {
         index: usize,
         /// What prints the names of its values.
@@ -121,7 +121,7 @@ enum Place {
 #[derive(Clone, Debug)]
 pub(super) struct ResolvedKey {
     key: Key,
-    places: BTreeMap<u16, Place>,
+    locations: BTreeMap<u16, Location>,
     syscalls: Option<SyscallTable>,
 }
 
@@ -144,28 +144,28 @@ impl ResolvedKey {
                 key.field
             )));
         }
-        let mut places = BTreeMap::new();
+        let mut locations = BTreeMap::new();
         let mut names = BTreeSet::new();
         for id in ids {
             let Some(event) = events.get(id) else { continue };
-            let place = match (event.field_index(&key.field), key.field.as_str()) {
+            let location = match (event.field_index(&key.field), key.field.as_str()) {
                 (Some(index), _) => {
                     let named = event.format().field(&key.field).and_then(|field| event.named(field));
-                    Some(Place::Field { index, named })
+                    Some(Location::Field { index, named })
                 }
-                (None, "COMM" | "comm" | "common_comm") => Some(Place::Comm),
-                (None, "CPU" | "cpu" | "common_cpu") => Some(Place::Cpu),
-                (None, "event") => Some(Place::Event),
+                (None, "COMM" | "comm" | "common_comm") => Some(Location::Comm),
+                (None, "CPU" | "cpu" | "common_cpu") => Some(Location::Cpu),
+                (None, "event") => Some(Location::Event),
                 (None, _) => None,
             };
-            if let Some(place) = place {
-                places.insert(id, place);
+            if let Some(location) = location {
+                locations.insert(id, location);
             } else {
                 let fields = event.format().fields.iter().chain(&event.format().common);
                 names.extend(fields.map(|field| field.name.clone()));
             }
         }
-        if places.is_empty() {
+        if locations.is_empty() {
             let mut near: Vec<_> = names
                 .iter()
                 .filter_map(|name| Some((nearest::score(&key.field, name)?, name.as_str())))
@@ -182,7 +182,7 @@ impl ResolvedKey {
                 key.field
             )));
         }
-        Ok(Self { key: key.clone(), places, syscalls })
+        Ok(Self { key: key.clone(), locations, syscalls })
     }
 
     /// Finds the key in these events, and shows its values by name where it has no modifier and they have
@@ -197,11 +197,11 @@ impl ResolvedKey {
     ) -> Result<Self, AnalysisError> {
         let mut found = Self::new(key, ids, file)?;
         if key.modifier == Modifier::Plain {
-            let events = || found.places.keys().filter_map(|id| file.events().get(*id));
+            let events = || found.locations.keys().filter_map(|id| file.events().get(*id));
             let is_number = events().any(|event| syscalls::is_number(event.system(), &key.field));
             let has_names = || {
-                let named = |place: &Place| matches!(place, Place::Field { named: Some(_), .. });
-                found.places.values().any(named)
+                let named = |location: &Location| matches!(location, Location::Field { named: Some(_), .. });
+                found.locations.values().any(named)
             };
             let field = key.field.as_str();
             found.key.modifier = if is_number && found.syscalls.is_some() {
@@ -224,14 +224,14 @@ impl ResolvedKey {
 
     /// The value as a number; `None` if it is none or not there.
     pub(super) fn number(&self, events: &EventTable, id: u16, record: &Record<'_>) -> Option<i128> {
-        match self.places.get(&id)? {
-            Place::Field { index, .. } => match events.get(id)?.value(*index, record.data)?.ok()? {
+        match self.locations.get(&id)? {
+            Location::Field { index, .. } => match events.get(id)?.value(*index, record.data)?.ok()? {
                 Value::Signed(value) => Some(value.into()),
                 Value::Unsigned(value) | Value::Pointer(value) => Some(value.into()),
                 _ => None,
             },
-            Place::Cpu => Some(record.cpu.into()),
-            Place::Comm | Place::Event => None,
+            Location::Cpu => Some(record.cpu.into()),
+            Location::Comm | Location::Event => None,
         }
     }
 
@@ -295,8 +295,8 @@ impl ResolvedKey {
                 return Some(start);
             }
             (Modifier::Name, Some(number)) => {
-                let named = match self.places.get(&id) {
-                    Some(Place::Field { named, .. }) => *named,
+                let named = match self.locations.get(&id) {
+                    Some(Location::Field { named, .. }) => *named,
                     _ => None,
                 };
                 let event = events.get(id);
@@ -326,11 +326,11 @@ impl ResolvedKey {
         origin: &Origin<'_>,
         out: &mut Vec<u8>,
     ) {
-        let value = match self.places.get(&id) {
-            Some(Place::Field { index, .. }) => {
+        let value = match self.locations.get(&id) {
+            Some(Location::Field { index, .. }) => {
                 events.get(id).and_then(|event| event.value(*index, record.data)?.ok())
             }
-            Some(Place::Comm) => {
+            Some(Location::Comm) => {
                 let pid = events.get(id).and_then(|event| {
                     match event.value(event.field_index("common_pid")?, record.data)?.ok()? {
                         Value::Signed(pid) => u32::try_from(pid).ok(),
@@ -340,8 +340,8 @@ impl ResolvedKey {
                 let comm = pid.and_then(|pid| origin.tasks.comm(pid));
                 return out.extend_from_slice(comm.unwrap_or(b"-"));
             }
-            Some(Place::Cpu) => Some(Value::Unsigned(record.cpu.into())),
-            Some(Place::Event) => {
+            Some(Location::Cpu) => Some(Value::Unsigned(record.cpu.into())),
+            Some(Location::Event) => {
                 let name = events.get(id).map_or("-", |event| event.name());
                 return out.extend_from_slice(name.as_bytes());
             }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use serde::Serialize;
+
 use super::buckets::Buckets;
 use super::groups::{self, Groups};
 use super::key::{Key, ResolvedKey};
@@ -26,18 +28,20 @@ pub struct Question {
 }
 
 /// The answer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Latency {
     /// The times, in the units of the clock: nanoseconds for the usual ones.
+    #[serde(flatten)]
     pub times: Buckets,
     /// What was not measured.
+    #[serde(flatten)]
     pub unpaired: Unpaired,
     /// Pages and chunks that could not be read.
     pub damaged: u64,
 }
 
 /// Events that are part of no measured time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unpaired {
     /// First events that were followed by another first event before a second one.
     pub restarted: u64,
@@ -147,7 +151,7 @@ impl Sides {
         Ok(Self { from, to, from_keys, to_keys, by })
     }
 
-    /// Writes the values of the fields of one event that times are told apart by, each with its place.
+    /// Writes the values of the fields of one event that times are told apart by, each with its separator.
     fn write_by(
         &self,
         side: Side,
@@ -221,8 +225,8 @@ impl Sides {
         let is_end = |byte: &u8| *byte == SEPARATOR;
         let (mut first, mut second) = (first.split(is_end), second.split(is_end));
         let mut all = Vec::new();
-        for (place, (side, _)) in self.by.iter().enumerate() {
-            if place > 0 {
+        for (index, (side, _)) in self.by.iter().enumerate() {
+            if index > 0 {
                 all.push(SEPARATOR);
             }
             let value = if *side == Side::First { first.next() } else { second.next() };

@@ -10,6 +10,7 @@
 //! | `stack_tree` | records counted by their stacks, as a tree |
 //! | `buckets` | numbers counted by size, and percentiles |
 //! | `diff` | differences of two recordings |
+//! | `json` | the answers as JSON |
 //!
 //! Memory is bounded, whatever is in the file: what does not fit is counted and reported.
 
@@ -17,6 +18,7 @@ pub mod buckets;
 pub mod diff;
 pub mod groups;
 pub mod histogram;
+pub mod json;
 pub mod key;
 pub mod latency;
 pub mod spread;

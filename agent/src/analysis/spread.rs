@@ -73,8 +73,8 @@ impl Spread {
                     return;
                 };
                 text.clear();
-                for (place, key) in by.iter().enumerate() {
-                    if place > 0 {
+                for (index, key) in by.iter().enumerate() {
+                    if index > 0 {
                         text.push(SEPARATOR);
                     }
                     key.write(events, event, record, origin, &mut text);

@@ -11,7 +11,7 @@ use crate::report::TraceFile;
 use crate::report::stacks::{Origin, Stack, Stacks, flags, function};
 use crate::tracedat::reader::Source;
 
-/// What a frame needs beside its text, about: a string, and a place in a list.
+/// What a frame needs beside its text, about: a string, and an index in a list.
 const FRAME_OVERHEAD: usize = 48;
 
 /// What is counted.
@@ -48,7 +48,7 @@ pub struct StackCounts {
 pub struct Branch {
     /// Its name.
     pub name: String,
-    /// What the stacks count that it is in at this place.
+    /// What the stacks count that it is in at this point of the tree.
     pub total: u128,
     /// What it calls, the largest first.
     pub calls: Vec<Branch>,
@@ -102,10 +102,10 @@ impl StackCounts {
                 }
             }
             let Some(printer) = printer else { return };
-            let place = Origin { stream, flags: flags(printer, record.data) };
+            let stack_of = Origin { stream, flags: flags(printer, record.data) };
             if printer.is_stack() && !by_themselves {
                 // It belongs to the event before it, also where the filter has a pattern for its own name.
-                return waiting.stack(place, printer, record.data);
+                return waiting.stack(stack_of, printer, record.data);
             }
             let event = filter.matches(id, record.data, origin).then(|| {
                 let mut text = Vec::new();
@@ -127,7 +127,7 @@ impl StackCounts {
                 stack.add(printer, record.data);
                 Some((event, stack))
             } else {
-                waiting.event(place, event)
+                waiting.event(stack_of, event)
             };
             if let Some((event, stack)) = complete {
                 counting.add(event.as_ref(), &stack, file);

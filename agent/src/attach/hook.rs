@@ -24,7 +24,7 @@ impl Hook {
             Self::Kernel { .. } | Self::User { .. } => (sys::ProgramKind::Kprobe, 0, 0),
             Self::KernelFunctions { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_KPROBE_MULTI, 0),
             Self::KernelCalls { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_KPROBE_SESSION, 0),
-            Self::UserPlaces { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_UPROBE_MULTI, 0),
+            Self::UserOffsets { .. } => (sys::ProgramKind::Kprobe, sys::BPF_TRACE_UPROBE_MULTI, 0),
             Self::Tracepoint { .. } => (sys::ProgramKind::Tracepoint, 0, 0),
             Self::Entry { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FENTRY, function.0),
             Self::Exit { function } => (sys::ProgramKind::Tracing, sys::BPF_TRACE_FEXIT, function.0),
@@ -47,7 +47,7 @@ impl Hook {
                 "; several functions have this name: use a pattern, such as NAM[E]"
             }
             (
-                Self::User { .. } | Self::UserPlaces { .. },
+                Self::User { .. } | Self::UserOffsets { .. },
                 Some(libc::EINVAL | libc::EOPNOTSUPP | NOT_SUPPORTED),
             ) => {
                 "; the kernel cannot single-step the instruction there: the offset may be inside an instruction, or beyond the end of the file"
@@ -74,14 +74,14 @@ impl Hook {
             Self::Kernel { symbol, address, offset, returns } => {
                 let unit = Unit::kprobe().ok_or(NoSuchHook::Kprobes)?;
                 let place = match address {
-                    Some(address) => sys::ProbePlace::Address(address.wrapping_add(*offset)),
-                    None => sys::ProbePlace::Named(symbol, *offset),
+                    Some(address) => sys::ProbeLocation::Address(address.wrapping_add(*offset)),
+                    None => sys::ProbeLocation::Named(symbol, *offset),
                 };
                 return link_probe(program, unit.open(place, 0, *returns)).map(alone);
             }
             Self::User { path, offset, reference_counter, returns } => {
                 let unit = Unit::uprobe().ok_or(NoSuchHook::Uprobes)?;
-                let place = sys::ProbePlace::Named(path, *offset);
+                let place = sys::ProbeLocation::Named(path, *offset);
                 return link_probe(program, unit.open(place, *reference_counter, *returns)).map(alone);
             }
             Self::KernelFunctions { addresses, returns } => {
@@ -91,7 +91,7 @@ impl Hook {
             Self::KernelCalls { addresses } => {
                 (link, sys::link_kprobes(program, addresses, FunctionEnd::Both))
             }
-            Self::UserPlaces { path, offsets, reference_counters, returns } => {
+            Self::UserOffsets { path, offsets, reference_counters, returns } => {
                 (link, sys::link_uprobes(program, path, offsets, reference_counters, *returns))
             }
             Self::Tracepoint { id } => {

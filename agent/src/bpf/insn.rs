@@ -180,7 +180,7 @@ fn size_bits(size: u32) -> u8 {
 /// The instructions that are filled in when the program is loaded, and with what.
 pub(crate) type Relocations = Vec<(usize, Relocation)>;
 
-/// A place that jumps go to.
+/// A target of jumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Label(usize);
 
@@ -302,7 +302,7 @@ impl Assembler {
         self.alu_imm(Alu::Mov, to, 0);
     }
 
-    /// Calls a function that is appended later; gives the place of the call.
+    /// Calls a function that is appended later; gives the index of the call.
     pub(crate) fn call_appended(&mut self) -> usize {
         self.push(CALL, R0, Reg(PSEUDO_CALL), 0, 0);
         self.code.len() - 1
@@ -314,7 +314,7 @@ impl Assembler {
     }
 
     /// As [`Assembler::finish`] for code that leaves nothing for later, without what can never run, which the
-    /// verifier refuses, and without jumps to what comes next. Places of instructions from before are no
+    /// verifier refuses, and without jumps to what comes next. Indices of instructions from before are no
     /// longer valid.
     pub(crate) fn finish_reachable(mut self) -> Option<Vec<Insn>> {
         let targets: BTreeMap<usize, usize> =
@@ -346,12 +346,12 @@ impl Assembler {
                 next = at;
             }
         }
-        let place = |target: usize| used[..target].iter().filter(|used| **used).count();
+        let new_index = |target: usize| used[..target].iter().filter(|used| **used).count();
         for label in self.labels.iter_mut().flatten() {
-            *label = place(*label);
+            *label = new_index(*label);
         }
         let jumps = self.jumps.iter().filter(|(at, _)| used[*at]);
-        self.jumps = jumps.map(|(at, label)| (place(*at), *label)).collect();
+        self.jumps = jumps.map(|(at, label)| (new_index(*at), *label)).collect();
         let mut kept = used.iter();
         self.code.retain(|_| kept.next() == Some(&true));
         self.finish().map(|(code, _)| code)

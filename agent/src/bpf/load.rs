@@ -9,7 +9,6 @@ use std::{
     ffi::CString,
     io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd},
-    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use aya_obj::{
@@ -22,7 +21,7 @@ use super::{
     simplify::Constants,
     sys,
 };
-use crate::{kernel::btf::TypeId, reason};
+use crate::{kernel::btf::TypeId, parallel, reason};
 
 /// Lines of the verifier's log in an error: the reason is at its end, and the whole has thousands.
 const LOG_LINES: usize = 12;
@@ -352,28 +351,7 @@ impl Refused {
 /// Does `work` for each item, on all CPUs at once: the verifier takes milliseconds for a program, and works
 /// on many side by side. The results are in the order of the items.
 pub(crate) fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
-    let next = AtomicUsize::new(0);
-    let thread = || -> Vec<(usize, R)> {
-        let take = || {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            items.get(index).map(|item| (index, work(item)))
-        };
-        std::iter::from_fn(take).collect()
-    };
-    let mut done = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(thread)).collect();
-        let mut done = thread();
-        for other in others {
-            match other.join() {
-                Ok(more) => done.extend(more),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        done
-    });
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
+    parallel::map(items, parallel::available(), work)
 }
 
 /// The last lines of a verifier's log, which ends with NULs.

@@ -40,16 +40,16 @@ pub(crate) struct Recorded {
 
 /// What bodies have in common. R6 is the program's context, R7 the record.
 impl Assembler {
-    /// Takes the place for a record of the body's event `event`, of at most `max` bytes, to R7, and goes to
+    /// Takes space for a record of the body's event `event`, of at most `max` bytes, to R7, and goes to
     /// `out` if there is none. R4 names another thread that the event is about, or is -1.
     pub(crate) fn begin_record(&mut self, event: usize, flags: u32, max: u32, out: Label) {
         self.relocated_imm(R1, Relocation::Slot(event));
         self.relocated_imm(R2, Relocation::Id(event, flags));
-        self.take_place(max, out);
+        self.take_space(max, out);
     }
 
     /// The same for the event whose slot is in R1, and whose id with its flags is in R2.
-    pub(crate) fn take_place(&mut self, max: u32, out: Label) {
+    pub(crate) fn take_space(&mut self, max: u32, out: Label) {
         self.load_imm(R3, max.into());
         self.address(R5, FP, -i32::from(FRAME));
         self.call(Part::Begin);

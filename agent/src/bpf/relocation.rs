@@ -3,7 +3,7 @@
 /// A function of the object that bodies call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// `fast_begin`: takes the place for a record.
+    /// `fast_begin`: takes space for a record.
     Begin,
     /// `fast_end`: makes the record part of the ring.
     End,

@@ -30,8 +30,13 @@ impl Unit {
     }
 
     /// Opens the event of a probe. `counter` is the offset of its reference counter in the file, or 0.
-    pub(crate) fn open(self, place: sys::ProbePlace<'_>, counter: u64, returns: bool) -> io::Result<OwnedFd> {
+    pub(crate) fn open(
+        self,
+        location: sys::ProbeLocation<'_>,
+        counter: u64,
+        returns: bool,
+    ) -> io::Result<OwnedFd> {
         let config = counter << Self::COUNTER_SHIFT | if returns { Self::RETURN } else { 0 };
-        sys::open_probe(&sys::ProbeEvent { kind: self.0, config, place })
+        sys::open_probe(&sys::ProbeEvent { kind: self.0, config, location })
     }
 }

@@ -1,8 +1,8 @@
 //! A recording, from start to finished file.
 //!
 //! A [`Session`] attaches the programs and runs the reader threads, which store the rings' pages in a
-//! [`Spool`] beside the output. Stopping closes the gates, stores the rest and gives [`Recorded`]; [`finish()`] makes
-//! the trace file of it. After a crash [`recover`] does the same with what the spool holds. A rotation does
+//! [`Spool`] beside the output. Stopping closes the gates, stores the rest and gives [`Recorded`];
+//! [`finish()`] makes the trace file of it. After a crash [`recover`] does the same with what the spool holds. A rotation does
 //! it for what is stored by then, while recording goes on in the next archive.
 //!
 //! | file | subject |

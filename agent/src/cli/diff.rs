@@ -4,13 +4,12 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 
-use serde_json::{Value, json};
-
 use super::error::CliError;
 use super::exit::ExitCode;
 use super::progress::ReadingLine;
-use super::{json_line, open_trace, write_all};
+use super::{open_trace, sorted_json_line, write_all};
 use crate::analysis::diff::{Both, Diff, Options};
+use crate::analysis::json::DiffJson;
 use crate::terminal;
 
 /// Compare two trace.dat files
@@ -78,7 +77,7 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         .map_err(|error| CliError::Failed(error.to_string()))?;
     drop(line);
     if !args.quiet {
-        write_all(out, &if args.json { json_line(&json(&diff))? } else { text(&diff) })?;
+        write_all(out, &if args.json { sorted_json_line(&DiffJson::new(&diff))? } else { text(&diff) })?;
     }
     Ok(if diff.is_empty() { ExitCode::Ok } else { ExitCode::Failure })
 }
@@ -150,29 +149,4 @@ fn text(diff: &Diff) -> String {
     }
     // Names and values come from the files.
     terminal::lines(&text)
-}
-
-fn json(diff: &Diff) -> Value {
-    let both = |(one, other): &Both| json!([one, other]);
-    let events = |map: &std::collections::BTreeMap<String, Both>| -> serde_json::Map<_, _> {
-        map.iter().map(|(name, numbers)| (name.clone(), both(numbers))).collect()
-    };
-    let cpus = |map: &std::collections::BTreeMap<(String, u32), Both>| -> Vec<_> {
-        map.iter()
-            .map(|((buffer, cpu), (one, other))| json!({ "buffer": buffer, "cpu": cpu, "first": one, "second": other }))
-            .collect()
-    };
-    let values: Vec<_> = diff
-        .values
-        .iter()
-        .map(|((event, field), (count, example))| {
-            json!({ "event": event, "field": field, "pairs": count, "example": example })
-        })
-        .collect();
-    json!({
-        "same": diff.is_empty(), "only_first": diff.only_first, "only_second": diff.only_second,
-        "formats": diff.formats, "counts": events(&diff.counts), "cpus": cpus(&diff.cpus),
-        "losses": cpus(&diff.losses), "pairs": diff.pairs, "values": values, "alone": events(&diff.alone),
-        "not_compared": diff.not_compared, "damaged": diff.damaged,
-    })
 }

@@ -1,6 +1,5 @@
 //! `tracer-agent hist`: counts, sums, latencies and distributions.
 
-mod json;
 mod text;
 mod tree;
 
@@ -15,10 +14,11 @@ use super::examples;
 use super::exit::ExitCode;
 use super::progress::ReadingLine;
 use super::units::count;
-use super::{json_line, tell, write_all};
+use super::{sorted_json_line, tell, write_all};
 use crate::analysis::Watch;
 use crate::analysis::groups::Limits;
 use crate::analysis::histogram::{self, Histogram, Order};
+use crate::analysis::json::{HistogramJson, LatencyByJson, SpreadJson, StacksJson};
 use crate::analysis::key::Key;
 use crate::analysis::latency::{self, Latency, LatencyBy};
 use crate::analysis::spread::{self, Spread};
@@ -254,9 +254,9 @@ fn count_events(
     if !args.by.is_empty() {
         return spread(args, file, events, fields, watch);
     }
-    for (place, field) in fields.iter().enumerate() {
+    for (index, field) in fields.iter().enumerate() {
         if stack_tree::wants(file, &events, field)? {
-            return stacks(args, file, events, fields, place, watch);
+            return stacks(args, file, events, fields, index, watch);
         }
     }
     table(args, file, events, fields, watch)
@@ -280,23 +280,23 @@ fn table(
     answer.sort(order, args.reverse);
     let rows = args.limit.unwrap_or(usize::MAX).min(answer.rows.len());
     let text = if args.json {
-        json_line(&json::histogram(&question, &answer, rows))?
+        sorted_json_line(&HistogramJson::new(&question, &answer, rows))?
     } else {
         text::histogram(&question, &answer, rows)
     };
     Ok((Printed::Text(text), answer.damaged))
 }
 
-/// Counts stacks. The key at `place` stands for them.
+/// Counts stacks. The key with that `index` stands for them.
 fn stacks(
     args: &Args,
     file: &TraceFile<File>,
     events: Filter,
     mut keys: Vec<Key>,
-    place: usize,
+    index: usize,
     watch: Watch<'_>,
 ) -> Result<Answer, CliError> {
-    let stack = keys.remove(place);
+    let stack = keys.remove(index);
     if keys.iter().any(Key::is_stack) {
         return Err(CliError::usage(format!("{}: one stack is enough", stack.text())));
     }
@@ -314,7 +314,7 @@ fn stacks(
     let limit = args.limit.unwrap_or(usize::MAX);
     let damaged = answer.damaged;
     let printed = if args.json {
-        Printed::Text(json_line(&json::stacks(&question, &answer, limit))?)
+        Printed::Text(sorted_json_line(&StacksJson::new(&question, &answer, limit))?)
     } else {
         Printed::Tree(Box::new((question, answer)), limit)
     };
@@ -345,12 +345,16 @@ fn spread(
     }
     let question = spread::Question { events, value, by: by(args)? };
     let answer = Spread::of(file, &question, limits(args), watch)?;
-    let text = if args.json { json_line(&json::spread(&question, &answer))? } else { text::spread(&answer) };
+    let text = if args.json {
+        sorted_json_line(&SpreadJson::new(&question, &answer))?
+    } else {
+        text::spread(&answer)
+    };
     Ok((Printed::Text(text), answer.damaged))
 }
 
 fn order(text: &str, values: &[Key]) -> Result<Order, CliError> {
-    let place = |field: &str| values.iter().position(|value| value.field == field);
+    let index = |field: &str| values.iter().position(|value| value.field == field);
     match text {
         "count" | "hitcount" => return Ok(Order::Count),
         "key" | "keys" => return Ok(Order::Keys),
@@ -361,7 +365,7 @@ fn order(text: &str, values: &[Key]) -> Result<Order, CliError> {
         Some((field, "max")) => (field, Order::Most),
         _ => (text, Order::Sum),
     };
-    place(field).map(order).ok_or_else(|| {
+    index(field).map(order).ok_or_else(|| {
         CliError::usage(format!(
             "--sort {text}: sort by count, by key, or by a field that --value names, or its .avg or .max"
         ))
@@ -405,13 +409,12 @@ fn measure(
     let nanoseconds = file.counts_nanoseconds();
     if args.by.is_empty() {
         let answer = Latency::of(file, &question, watch)?;
-        let text =
-            if args.json { json_line(&json::latency(&answer))? } else { text::latency(&answer, nanoseconds) };
+        let text = if args.json { sorted_json_line(&answer)? } else { text::latency(&answer, nanoseconds) };
         return Ok((Printed::Text(text), answer.damaged));
     }
     let answer = LatencyBy::of(file, &question, &by(args)?, limits(args), watch)?;
     let text = if args.json {
-        json_line(&json::latency_by(&answer, nanoseconds))?
+        sorted_json_line(&LatencyByJson::new(&answer, nanoseconds))?
     } else {
         text::latency_by(&answer, nanoseconds)
     };

@@ -152,8 +152,8 @@ impl<'a> Report<'a> {
         let mut counts = Counts::default();
         let mut table = vec![0_u64; 1 << 16];
         let mut buffers = Vec::new();
-        for (place, info) in reader.buffers().iter().enumerate() {
-            let found = reader.count(place);
+        for (index, info) in reader.buffers().iter().enumerate() {
+            let found = reader.count(index);
             // Data that a cut file has not were told of above.
             damage.extend(
                 found

@@ -235,6 +235,13 @@ fn json_line(answer: &impl serde::Serialize) -> Result<String, CliError> {
     json_writer::text(answer, json_writer::Lines::One).map_err(CliError::system("write the report"))
 }
 
+/// The same with the members of each object in the order of their names: where parts are flattened into an
+/// object, those of its definition would not be together.
+fn sorted_json_line(answer: &impl serde::Serialize) -> Result<String, CliError> {
+    let answer = serde_json::to_value(answer).map_err(|error| CliError::Failed(error.to_string()))?;
+    json_line(&answer)
+}
+
 /// Writes a text to the output. A reader that has seen enough is no error.
 fn write_all(out: &mut dyn std::io::Write, text: &str) -> Result<(), CliError> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {

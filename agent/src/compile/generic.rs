@@ -2,7 +2,7 @@
 //! one length.
 //!
 //! The kernel hands the record to the program as its context. Loads from there cost next to nothing, where a
-//! helper takes longer than the rest of the program does; but they need constant places, and the kernel lets
+//! helper takes longer than the rest of the program does; but they need constant offsets, and the kernel lets
 //! a program be attached only to events whose fields reach as far as its furthest load
 //! (`perf_event_set_bpf_prog`, kernel/events/core.c). So there is a program for each length, which all events
 //! of this length share. Events with dynamic fields have a length of their own each time, and the kernel's
@@ -119,7 +119,7 @@ impl Shape {
         if self.other_tid != 0 {
             code.load(4, R4, R6, self.other_tid.cast_signed());
         }
-        code.take_place(self.len.into(), out);
+        code.take_space(self.len.into(), out);
         copy_fields(&mut code, self.fields_end.into(), self.len.into());
         code.load_imm(R2, self.len.into());
         code.end_record();
@@ -211,9 +211,9 @@ mod tests {
             for padded_end in [end, end.next_multiple_of(8), end + 20] {
                 let (loads, stores) = accesses(end, padded_end);
                 let mut at = COMMON_LEN;
-                for (place, size) in &loads {
-                    assert_eq!(*place, at, "{end}");
-                    assert!(place.is_multiple_of(*size), "{end}: {size} bytes at {place}");
+                for (offset, size) in &loads {
+                    assert_eq!(*offset, at, "{end}");
+                    assert!(offset.is_multiple_of(*size), "{end}: {size} bytes at {offset}");
                     at += size;
                 }
                 assert_eq!(at, end);

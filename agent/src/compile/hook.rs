@@ -1,12 +1,12 @@
-//! Places that programs compiled for one event are attached to: functions of the kernel and of user space.
+//! Attach points of programs compiled for one event: functions of the kernel and of user space.
 //!
 //! | hook | way | since |
 //! |---|---|---|
-//! | a place in a kernel function, or its return | perf event of the unit `kprobe` | 5.15 (cookies) |
+//! | an offset in a kernel function, or its return | perf event of the unit `kprobe` | 5.15 (cookies) |
 //! | entries or returns of kernel functions, one or many | `kprobe.multi` | 5.18 |
 //! | both, and the program at an entry tells whether it wants the return | `kprobe.session` | 6.10 |
-//! | a place in a binary, or the return from there | perf event of the unit `uprobe` | 5.15 |
-//! | places in a binary, one or many | `uprobe.multi` | 6.6 |
+//! | an offset in a binary, or the return from there | perf event of the unit `uprobe` | 5.15 |
+//! | offsets in a binary, one or many | `uprobe.multi` | 6.6 |
 //! | entry or exit of a kernel function with typed arguments | trampoline (`fentry`, `fexit`) | 5.15 |
 //!
 //! Programs at uprobes and trampolines run with migration disabled and preemption enabled
@@ -18,10 +18,11 @@ use std::{ffi::CString, fmt};
 
 use crate::{
     bpf::{preemption::Preemption, program::Body, relocation::Part, unit::Unit},
+    elf::OpenBinary,
     kernel::btf::TypeId,
 };
 
-/// A place that a program is attached to.
+/// An attach point of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hook {
     /// In a function of the kernel.
@@ -34,7 +35,7 @@ pub enum Hook {
         address: Option<u64>,
         /// Bytes after its beginning.
         offset: u64,
-        /// The function's return instead of the place.
+        /// The function's return instead of the offset.
         returns: bool,
     },
     /// At many functions of the kernel.
@@ -51,8 +52,8 @@ pub enum Hook {
     },
     /// In a binary.
     User {
-        /// The file, for the kernel to open.
-        path: CString,
+        /// The file.
+        path: OpenBinary,
         /// Offset in the file.
         offset: u64,
         /// Offset in the file of a 16-bit counter that the kernel raises while the probe is there; 0 if there
@@ -61,10 +62,10 @@ pub enum Hook {
         /// The return from the function that begins there.
         returns: bool,
     },
-    /// At places in a binary, one or many.
-    UserPlaces {
-        /// The file, for the kernel to open.
-        path: CString,
+    /// At offsets in a binary, one or many.
+    UserOffsets {
+        /// The file.
+        path: OpenBinary,
         /// Offsets in the file.
         offsets: Vec<u64>,
         /// As of [`Hook::User`], for each offset; or none.
@@ -110,8 +111,8 @@ impl Hook {
 impl fmt::Display for Hook {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let returns = |returns: &bool| if *returns { "the return of " } else { "" };
-        let user_place = |out: &mut fmt::Formatter<'_>, at, path: &CString, offset: u64| {
-            write!(out, "{}{}:{offset:#x}", returns(at), path.to_string_lossy())
+        let user_offset = |out: &mut fmt::Formatter<'_>, at, binary: &OpenBinary, offset: u64| {
+            write!(out, "{}{}:{offset:#x}", returns(at), binary.path().display())
         };
         match self {
             Self::Kernel { symbol, offset, returns: at, .. } => {
@@ -122,10 +123,10 @@ impl fmt::Display for Hook {
                 write!(out, "{}{} functions", returns(at), addresses.len())
             }
             Self::KernelCalls { addresses } => write!(out, "{} functions", addresses.len()),
-            Self::User { path, offset, returns: at, .. } => user_place(out, at, path, *offset),
-            Self::UserPlaces { path, offsets, returns: at, .. } => match offsets.as_slice() {
-                [offset] => user_place(out, at, path, *offset),
-                _ => write!(out, "{}{} places of {}", returns(at), offsets.len(), path.to_string_lossy()),
+            Self::User { path, offset, returns: at, .. } => user_offset(out, at, path, *offset),
+            Self::UserOffsets { path, offsets, returns: at, .. } => match offsets.as_slice() {
+                [offset] => user_offset(out, at, path, *offset),
+                _ => write!(out, "{}{} offsets of {}", returns(at), offsets.len(), path.path().display()),
             },
             Self::Tracepoint { id } => write!(out, "the tracepoint of event {id}"),
             Self::Entry { .. } => out.write_str("the function's entry"),
@@ -174,31 +175,31 @@ pub struct HookProgram {
     pub name: String,
     /// The code.
     pub(crate) body: Body,
-    /// Places of one kind, so that one program suits them.
+    /// Attach points of one kind, so that one program suits them.
     pub hooks: Vec<Hook>,
     /// Whether it runs with preemption on.
     pub(crate) preemption: Preemption,
     /// Whether it may wait for memory that is not there.
     pub(crate) sleepable: bool,
-    /// What becomes of a place that the kernel refuses.
+    /// What becomes of an attach point that the kernel refuses.
     pub on_refusal: OnRefusal,
 }
 
-/// What becomes of a place that the kernel refuses a program at.
+/// What becomes of an attach point that the kernel refuses a program at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnRefusal {
     /// The recording does not start.
     Fail,
-    /// The place is left out, as long as the program has another.
-    LeaveOutPlace,
-    /// The place is left out: the event is one of several that a pattern means.
+    /// The attach point is left out, as long as the program has another.
+    LeaveOutAttachPoint,
+    /// The attach point is left out: the event is one of several that a pattern means.
     LeaveOutEvent,
 }
 
 impl OnRefusal {
-    /// For a program at so many places.
+    /// For a program at so many attach points.
     pub(crate) fn of_places(count: usize) -> Self {
-        if count > 1 { Self::LeaveOutPlace } else { Self::Fail }
+        if count > 1 { Self::LeaveOutAttachPoint } else { Self::Fail }
     }
 }
 
@@ -208,7 +209,7 @@ impl HookProgram {
         self.preemption == Preemption::On
     }
 
-    /// The same with this for places that the kernel refuses, if it is given.
+    /// The same with this for attach points that the kernel refuses, if it is given.
     pub(crate) fn on_refusal(self, given: Option<OnRefusal>) -> Self {
         Self { on_refusal: given.unwrap_or(self.on_refusal), ..self }
     }

@@ -3,7 +3,7 @@
 //! | file | subject |
 //! |---|---|
 //! | [`plan`] | what a probe adds to a recording: events, and the programs that record them |
-//! | [`hook`] | these programs, and the places that they are for |
+//! | [`hook`] | these programs, and the attach points that they are for |
 //! | [`shape`] | events of our own, described as tracefs describes the kernel's |
 //! | [`slot`] | what programs get to know of an event of the kernel |
 //! | `generic` | the programs of the generic lane |

@@ -1,12 +1,15 @@
 //! Symbols that a distribution took out of a binary: a separate debug file, or a compressed table inside it.
 
-use std::io::{self, Read as _};
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use object::{Object as _, ObjectSection as _};
 
-use super::file::{Parsed, open_regular};
+use super::OpenBinary;
+use super::file::Parsed;
+use super::open::Found;
 
 /// Where distributions install debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
@@ -18,17 +21,15 @@ const MAX_UNPACKED: u64 = 256 << 20;
 const MAX_DICTIONARY_KIB: u32 = 128 << 10;
 
 /// The separate debug file of a binary, found as gdb finds it: by build id, then by the name and checksum of
-/// `.gnu_debuglink` (gdb manual, "Debugging Information in Separate Files"). `root` is where the binary's own
-/// file system begins.
-pub(super) fn separate(path: &Path, root: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
-    by_build_id(root, file).or_else(|| by_link(path, root, file))
+/// `.gnu_debuglink` (gdb manual, "Debugging Information in Separate Files").
+pub(super) fn separate(binary: &OpenBinary, file: &Parsed<'_>) -> Option<Found> {
+    by_build_id(binary, file).or_else(|| by_link(binary, file))
 }
 
-fn by_build_id(root: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
+fn by_build_id(binary: &OpenBinary, file: &Parsed<'_>) -> Option<Found> {
     let id = hex(file.build_id().ok()??);
     let (first, rest) = id.split_at_checked(2)?;
-    let found = below(root, Path::new(DEBUG_ROOT)).join(format!(".build-id/{first}/{rest}.debug"));
-    found.is_file().then_some(found)
+    binary.root().open_regular(&Path::new(DEBUG_ROOT).join(format!(".build-id/{first}/{rest}.debug")))
 }
 
 /// Bytes as hexadecimal digits.
@@ -42,41 +43,35 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     text
 }
 
-fn by_link(path: &Path, root: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
+fn by_link(binary: &OpenBinary, file: &Parsed<'_>) -> Option<Found> {
     let (name, checksum) = file.gnu_debuglink().ok()??;
     let name = Path::new(std::ffi::OsStr::from_bytes(name));
     // A name, not a path: the file is untrusted and shall not choose a directory.
     if name.file_name() != Some(name.as_os_str()) {
         return None;
     }
-    let canonical = path.canonicalize().ok()?;
-    let dir = canonical.parent()?;
-    let inside = dir.strip_prefix(root).unwrap_or(dir);
-    let candidates = [dir.join(name), dir.join(".debug").join(name), {
-        below(&below(root, Path::new(DEBUG_ROOT)), inside).join(name)
-    }];
-    candidates.into_iter().find(|candidate| {
-        candidate.canonicalize().is_ok_and(|found| found != canonical)
-            && checksum_of(candidate).is_ok_and(|found| found == checksum)
+    let dir = binary.dir_inside()?;
+    let installed = Path::new(DEBUG_ROOT).join(dir.strip_prefix("/").unwrap_or(&dir));
+    let candidates = [dir.join(name), dir.join(".debug").join(name), installed.join(name)];
+    candidates.iter().find_map(|candidate| {
+        let mut found = binary.root().open_regular(candidate)?;
+        let is_it = found.identity != binary.identity() && checksum_of(&mut found.file).ok()? == checksum;
+        is_it.then_some(found)
     })
 }
 
-/// `path` as seen from a root directory that is not necessarily this process's.
-pub(super) fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
-}
-
-/// The CRC that `.gnu_debuglink` holds, which is zlib's.
-fn checksum_of(path: &Path) -> io::Result<u32> {
-    let Some(mut file) = open_regular(path)? else { return Err(io::ErrorKind::InvalidInput.into()) };
+/// The CRC that `.gnu_debuglink` holds, which is zlib's. The file is at its beginning before and after.
+fn checksum_of(file: &mut File) -> io::Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
         match file.read(&mut buffer)? {
-            0 => return Ok(hasher.finalize()),
+            0 => break,
             count => hasher.update(&buffer[..count]),
         }
     }
+    file.rewind()?;
+    Ok(hasher.finalize())
 }
 
 /// The ELF file inside `.gnu_debugdata` (gdb manual, "MiniDebugInfo"): the functions that `.dynsym` has not.
@@ -92,17 +87,16 @@ pub(super) fn mini(file: &Parsed<'_>) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     #[test]
-    fn a_pipe_in_the_place_of_a_debug_file_is_not_waited_for() {
-        let dir = tempfile::tempdir().unwrap();
-        let pipe = dir.path().join("x.debug");
-        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
-        assert_eq!(checksum_of(&pipe).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        assert_eq!(checksum_of(dir.path()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        std::fs::write(dir.path().join("file"), "123456789").unwrap();
-        // The check value of zlib's CRC.
-        assert_eq!(checksum_of(&dir.path().join("file")).unwrap(), 0xcbf4_3926);
+    fn checksums_are_those_of_zlib() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"123456789").unwrap();
+        file.rewind().unwrap();
+        // The check value of zlib's CRC, twice: the file is at its beginning again.
+        assert_eq!([checksum_of(&mut file).unwrap(), checksum_of(&mut file).unwrap()], [0xcbf4_3926; 2]);
     }
 }

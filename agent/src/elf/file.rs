@@ -4,13 +4,12 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _};
 use std::ops::Range;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use object::read::elf::ElfFile;
 use object::{Architecture, Object as _, ObjectKind, ObjectSegment as _, ReadCache, SegmentFlags, elf};
 
-use super::BinaryError;
+use super::{BinaryError, OpenBinary};
 
 /// The processor that a binary is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -108,12 +107,13 @@ impl Segments {
     }
 }
 
-/// Opens the binary at `path`, checks that this machine can run it, and hands its structures to `look`.
+/// Checks that this machine can run a binary, and hands its structures to `look`.
 pub(super) fn with_binary<T>(
-    path: &Path,
+    binary: &OpenBinary,
     look: impl FnOnce(&Parsed<'_>, &Segments) -> Result<T, BinaryError>,
 ) -> Result<T, BinaryError> {
-    with_elf(path, |file| {
+    let path = binary.path();
+    with_elf(binary.reopen()?, path, |file| {
         if let Some(what) = not_runnable(file) {
             return Err(BinaryError::NotRunnable { path: path.to_owned(), what });
         }
@@ -126,15 +126,13 @@ pub(super) fn with_binary<T>(
     })
 }
 
-/// Opens an ELF file of any kind and hands its structures to `look`.
+/// Reads an ELF file of any kind and hands its structures to `look`. `path` is for errors.
 pub(super) fn with_elf<T>(
+    mut file: File,
     path: &Path,
     look: impl FnOnce(&Parsed<'_>) -> Result<T, BinaryError>,
 ) -> Result<T, BinaryError> {
     let failed = |source| BinaryError::Io { path: path.to_owned(), source };
-    let Some(mut file) = open_regular(path).map_err(failed)? else {
-        return Err(BinaryError::NotRegular { path: path.to_owned() });
-    };
     let mut head = Vec::with_capacity(256);
     (&mut file).take(256).read_to_end(&mut head).map_err(failed)?;
     if !head.starts_with(&elf::ELFMAG) {
@@ -144,15 +142,6 @@ pub(super) fn with_elf<T>(
     let bytes = ReadCache::new(file);
     let parsed = object::File::parse(&bytes).map_err(|reason| malformed(path, &reason))?;
     look(&parsed)
-}
-
-/// Opens a regular file; `None` for anything else. Its owner may put a pipe in its place at any moment, and
-/// opening that would wait for somebody to write to it: so it is opened without waiting, and what was opened
-/// is looked at.
-pub(super) fn open_regular(path: &Path) -> io::Result<Option<File>> {
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    let is_regular = file.metadata()?.is_file();
-    Ok(is_regular.then_some(file))
 }
 
 pub(super) fn malformed(path: &Path, reason: &dyn fmt::Display) -> BinaryError {

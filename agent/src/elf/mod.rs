@@ -17,6 +17,7 @@
 
 mod debug_file;
 mod file;
+mod open;
 pub mod symbols;
 pub mod usdt;
 
@@ -28,6 +29,7 @@ use std::path::PathBuf;
 
 pub(crate) use debug_file::hex;
 pub use file::Machine;
+pub use open::OpenBinary;
 
 /// Why a binary cannot be probed.
 #[derive(Debug, thiserror::Error)]

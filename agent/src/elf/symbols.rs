@@ -1,20 +1,23 @@
 //! The functions of a binary, by name.
 
+mod collect;
+mod names;
+
 use std::collections::{HashMap, HashSet};
-use std::fmt::{self, Write as _};
-use std::hash::{BuildHasher as _, RandomState};
+use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use object::{
-    Object as _, ObjectSection as _, ObjectSymbol as _, SectionFlags, SymbolFlags, SymbolSection, elf,
-};
+use object::Object as _;
 
+use self::collect::Collector;
+pub(crate) use self::names::nearest_names;
+use self::names::{demangle, without_parameters};
 use super::{
-    BinaryError, debug_file,
-    file::{Machine, Parsed, Segments, with_binary, with_elf},
+    BinaryError, OpenBinary, debug_file,
+    file::{Machine, with_binary},
 };
-use crate::input::{glob, nearest};
+use crate::input::glob;
 
 /// The table that a function was found in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -124,7 +127,7 @@ pub struct Functions {
     code: Vec<Range<u64>>,
 }
 
-/// Why a symbol that exists is no place for a probe.
+/// Why a symbol that exists cannot have a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotCode {
@@ -173,7 +176,7 @@ pub enum LookupError {
         /// Whether the binary has no table but the dynamic linker's.
         stripped: bool,
     },
-    /// A place in the file where no code is.
+    /// An offset in the file where no code is.
     #[error("{offset:#x} is outside the code of {}, whose offsets in the file are {}", path.display(), ranges(code))]
     OutsideCode {
         /// The binary.
@@ -206,7 +209,7 @@ fn advice(stripped: bool, nearest: &[String]) -> String {
         Some((last, others)) => format!("; did you mean {} or {last}?", others.join(", ")),
     };
     let reason = if stripped {
-        ". It was stripped of its symbols: install its debug file, or give the place as an offset into the file"
+        ". It was stripped of its symbols: install its debug file, or give an offset in the file"
     } else {
         ""
     };
@@ -216,20 +219,25 @@ fn advice(stripped: bool, nearest: &[String]) -> String {
 impl Functions {
     /// Reads the functions of the binary at `path`, from all tables.
     pub fn of(path: &Path) -> Result<Self, BinaryError> {
-        Self::below(Path::new("/"), path)
+        Self::of_binary(&OpenBinary::open(path)?)
     }
 
     /// The same for a binary of another file system, such as a container's `/proc/PID/root`, where debug
     /// files are looked for, too. `path` begins with `root`.
     pub fn below(root: &Path, path: &Path) -> Result<Self, BinaryError> {
-        with_binary(path, |file, segments| {
+        Self::of_binary(&OpenBinary::below(root, path.strip_prefix(root).unwrap_or(path))?)
+    }
+
+    /// The same for a binary that is open.
+    pub fn of_binary(binary: &OpenBinary) -> Result<Self, BinaryError> {
+        with_binary(binary, |file, segments| {
             let mut collector = Collector::new(segments);
             collector.take(file, file.symbols(), SymbolTable::Symtab);
             let stripped = collector.functions.is_empty();
             collector.take(file, file.dynamic_symbols(), SymbolTable::Dynsym);
             let mut debug_file = None;
             if stripped {
-                debug_file = collector.take_debug_file(root, path, file);
+                debug_file = collector.take_debug_file(binary, file);
                 if let Some(unpacked) = debug_file::mini(file)
                     && let Ok(mini) = object::File::parse(unpacked.as_slice())
                 {
@@ -239,7 +247,7 @@ impl Functions {
             let complete = collector.functions.iter().any(|function| function.table != SymbolTable::Dynsym);
             let machine = super::file::machine_of(file);
             let Collector { functions, others, .. } = collector;
-            let path = path.to_owned();
+            let path = binary.path().to_owned();
             let build_id = debug_file::hex(file.build_id().ok().flatten().unwrap_or_default());
             let (entries, stripped, code) = (functions, !complete, segments.code());
             Ok(Self { path, machine, entries, others, debug_file, build_id, stripped, code })
@@ -290,13 +298,13 @@ impl Functions {
 
     /// The functions that a name or a pattern with `*`, `?` and `[]` means: as the table has it, or
     /// demangled, with or without the parameters that C++ names carry. Several functions may share a name;
-    /// aliases of one place count once, under the plainest name that is meant (`open`, not `__open64`).
-    /// Ordered by place.
+    /// aliases of one offset count once, under the plainest name that is meant (`open`, not `__open64`).
+    /// Ordered by offset.
     pub fn find(&self, name: &str) -> Result<Vec<&Function>, LookupError> {
         // The name of the table is exact, and looking at it costs nothing.
         let exact: Vec<_> = self.entries.iter().filter(|function| function.name == name).collect();
         if !exact.is_empty() {
-            return Ok(by_place(exact));
+            return Ok(by_offset(exact));
         }
         let fit = |function| Some((function, Function::fits(function, name)?));
         let mut fitting: Vec<(&Function, Fit)> = self.entries.iter().filter_map(fit).collect();
@@ -305,7 +313,7 @@ impl Functions {
         if fitting.is_empty() {
             return Err(self.no(name));
         }
-        Ok(by_place(fitting.into_iter().map(|(function, _)| function).collect()))
+        Ok(by_offset(fitting.into_iter().map(|(function, _)| function).collect()))
     }
 
     /// Makes sure that there is code at an offset in the file.
@@ -335,202 +343,12 @@ impl Functions {
     }
 }
 
-/// One function of each place, under its plainest name.
-fn by_place(mut functions: Vec<&Function>) -> Vec<&Function> {
+/// One function of each offset, under its plainest name.
+fn by_offset(mut functions: Vec<&Function>) -> Vec<&Function> {
     functions.sort_by_cached_key(|function| {
         let underscores = function.name.bytes().take_while(|byte| *byte == b'_').count();
         (function.offset, underscores, function.name.len(), function.name.as_str())
     });
     functions.dedup_by_key(|function| function.offset);
     functions
-}
-
-/// `ns::function(int, char)` without its parameters. A name such as `operator()(int)` keeps its own
-/// parentheses.
-fn without_parameters(name: &str) -> &str {
-    let name = name.strip_suffix(" const").unwrap_or(name);
-    if !name.ends_with(')') {
-        return name;
-    }
-    let mut depth = 0_u32;
-    for (place, byte) in name.bytes().enumerate().rev() {
-        match byte {
-            b')' => depth += 1,
-            b'(' if depth == 1 => return &name[..place],
-            b'(' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-    }
-    name
-}
-
-/// The longest name that is demangled. Names refer to their own parts, so that some hundred bytes can stand
-/// for gigabytes.
-const DEMANGLED_MAX: usize = 8 << 10;
-
-/// A text that takes no more than [`DEMANGLED_MAX`].
-#[derive(Default)]
-struct Bounded(String);
-
-impl fmt::Write for Bounded {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        if self.0.len() + part.len() > DEMANGLED_MAX {
-            return Err(fmt::Error);
-        }
-        self.0.push_str(part);
-        Ok(())
-    }
-}
-
-/// The name that a Rust or C++ compiler made a symbol of. `None` if it is none of these, or too long.
-fn demangle(name: &str) -> Option<String> {
-    let mut demangled = Bounded::default();
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        // The alternate form leaves the hash out.
-        write!(demangled, "{rust:#}").ok()?;
-    } else if name.starts_with("_Z") {
-        let symbol = cpp_demangle::Symbol::new(name).ok()?;
-        symbol.structured_demangle(&mut demangled, &cpp_demangle::DemangleOptions::default()).ok()?;
-    } else {
-        return None;
-    }
-    Some(demangled.0)
-}
-
-/// At most five of `names` that are most like `wanted`, best first.
-pub(crate) fn nearest_names<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut scored: Vec<(usize, &str)> =
-        names.filter_map(|name| Some((nearest::score(wanted, name)?, name))).collect();
-    scored.sort_unstable();
-    scored.dedup();
-    let best = scored.first().map_or(0, |(best, _)| *best);
-    scored
-        .into_iter()
-        .take_while(|(score, _)| *score <= best + 2)
-        .take(5)
-        .map(|(_, name)| name.to_owned())
-        .collect()
-}
-
-struct Collector<'a> {
-    segments: &'a Segments,
-    functions: Vec<Function>,
-    others: HashMap<String, NotCode>,
-    /// Names as hashes with a key of their own: they are only compared.
-    seen: HashSet<(u64, u64)>,
-    hasher: RandomState,
-    /// Bytes that names may still take.
-    left: usize,
-}
-
-/// Bytes that the names of a binary's symbols may take. They can overlap in the file, so that its size is no
-/// bound; those of a browser with debug information take some 200 MB.
-const NAMES_MAX: usize = 512 << 20;
-
-impl<'a> Collector<'a> {
-    fn new(segments: &'a Segments) -> Self {
-        Self {
-            segments,
-            functions: Vec::new(),
-            others: HashMap::new(),
-            seen: HashSet::new(),
-            hasher: RandomState::new(),
-            left: NAMES_MAX,
-        }
-    }
-
-    fn take_debug_file(&mut self, root: &Path, path: &Path, file: &Parsed<'_>) -> Option<PathBuf> {
-        let found = debug_file::separate(path, root, file)?;
-        let before = self.functions.len();
-        with_elf(&found, |debug| {
-            self.take(debug, debug.symbols(), SymbolTable::DebugFile);
-            Ok(())
-        })
-        // A debug file that cannot be read adds nothing; the binary's own names are still good.
-        .ok()?;
-        (self.functions.len() > before).then_some(found)
-    }
-
-    /// Takes the functions of a table of `file`. File offsets are those of the binary itself: the segments of
-    /// a debug file have the same addresses and none of the contents.
-    fn take<'data, R: object::ReadRef<'data>>(
-        &mut self,
-        file: &object::File<'data, R>,
-        symbols: object::SymbolIterator<'data, '_, R>,
-        table: SymbolTable,
-    ) {
-        for symbol in symbols {
-            let SymbolFlags::Elf { st_info, .. } = symbol.flags() else { continue };
-            let kind = st_info & 0xf;
-            let Ok(name) = symbol.name() else { continue };
-            if name.is_empty() || matches!(kind, elf::STT_SECTION | elf::STT_FILE | elf::STT_TLS) {
-                continue;
-            }
-            // A symbol itself takes some, however short its name.
-            let Some(left) = self.left.checked_sub(name.len() + size_of::<Function>()) else { break };
-            self.left = left;
-            match self.place(file, &symbol) {
-                Ok(offset) if matches!(kind, elf::STT_FUNC | elf::STT_GNU_IFUNC) => {
-                    if self.seen.insert((self.hasher.hash_one(name), offset)) {
-                        self.functions.push(Function {
-                            name: name.to_owned(),
-                            address: symbol.address(),
-                            offset,
-                            size: symbol.size(),
-                            table,
-                            indirect: kind == elf::STT_GNU_IFUNC,
-                        });
-                    }
-                }
-                // A label of hand-written code: no function, and no data either.
-                Ok(_) => {}
-                Err(reason) => {
-                    self.others.entry(name.to_owned()).or_insert(reason);
-                }
-            }
-        }
-        self.functions.sort_by(|a, b| (a.address, &a.name).cmp(&(b.address, &b.name)));
-    }
-
-    /// The file offset of a symbol of code.
-    fn place<'data, R: object::ReadRef<'data>>(
-        &self,
-        file: &object::File<'data, R>,
-        symbol: &object::Symbol<'data, '_, R>,
-    ) -> Result<u64, NotCode> {
-        let SymbolSection::Section(index) = symbol.section() else { return Err(NotCode::Undefined) };
-        let section = file.section_by_index(index);
-        let executable = section.as_ref().is_ok_and(|section| match section.flags() {
-            SectionFlags::Elf { sh_flags } => sh_flags & u64::from(elf::SHF_EXECINSTR) != 0,
-            _ => false,
-        });
-        let name = || {
-            let name = section.as_ref().ok().and_then(|section| section.name().ok()).unwrap_or("?");
-            NotCode::Section(name.to_owned())
-        };
-        if !executable {
-            return Err(name());
-        }
-        self.segments.code_offset(symbol.address()).ok_or_else(name)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-    use super::*;
-
-    #[test]
-    fn names_that_stand_for_much_more_than_they_are_stay_as_they_are() {
-        assert_eq!(demangle("_ZN5space3fooEibc").unwrap(), "space::foo(int, bool, char)");
-        assert_eq!(demangle("main"), None);
-        // Pairs of pairs: each doubles what the one before stands for, which is the second part since then.
-        let mut name = "_Z1f1AIiiE".to_owned();
-        for round in 0..18 {
-            let last = char::from_digit(2 * round, 36).unwrap().to_ascii_uppercase();
-            name += &format!("1AIS{last}_S{last}_E");
-        }
-        assert_eq!(demangle(&name), None, "{name}");
-    }
 }

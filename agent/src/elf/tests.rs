@@ -69,7 +69,7 @@ fn operands_of_arm64_are_understood() {
 }
 
 #[test]
-fn what_is_no_argument_is_named_with_its_place() {
+fn what_is_no_argument_is_named_with_its_position() {
     let error = |text| parsed(text, Machine::X86_64).unwrap_err();
     assert_eq!(error("4@$1 3@%eax"), "argument 2 (`3@%eax`) is not understood: its size is not 1, 2, 4 or 8");
     assert!(error("4@(%rax").ends_with("a bracket is not closed"));

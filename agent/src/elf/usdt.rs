@@ -24,7 +24,7 @@ use object::{Endianness, Object as _, ObjectSection as _};
 pub use argument::{Argument, ArgumentError, Operand};
 
 use super::{
-    BinaryError,
+    BinaryError, OpenBinary,
     file::{Machine, Parsed, Segments, machine_of, malformed, with_binary},
 };
 
@@ -33,7 +33,7 @@ const NOTE_TYPE: u32 = 3;
 const SECTION: &str = ".note.stapsdt";
 const BASE_SECTION: &str = ".stapsdt.base";
 
-/// One place in the code where a marker stands. An inlined or repeated marker has several.
+/// One site in the code where a marker stands. An inlined or repeated marker has several.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     /// Who declared it, such as `libc`.
@@ -46,7 +46,7 @@ pub struct Marker {
     pub offset: u64,
     /// Its semaphore, where it has one.
     pub semaphore: Option<Semaphore>,
-    /// Where its arguments are at this place, in the assembler's words.
+    /// Where its arguments are at this site, in the assembler's words.
     pub arguments: String,
 }
 
@@ -77,8 +77,13 @@ impl Markers {
     /// Reads the markers of the binary at `path`, ordered by provider, name and address. Most binaries have
     /// none.
     pub fn of(path: &Path) -> Result<Self, BinaryError> {
-        with_binary(path, |file, segments| {
-            let mut markers = read_notes(path, file, segments)?;
+        Self::of_binary(&OpenBinary::open(path)?)
+    }
+
+    /// The same of a binary that is open.
+    pub fn of_binary(binary: &OpenBinary) -> Result<Self, BinaryError> {
+        with_binary(binary, |file, segments| {
+            let mut markers = read_notes(binary.path(), file, segments)?;
             markers.sort_by(|a, b| (&a.provider, &a.name, a.address).cmp(&(&b.provider, &b.name, b.address)));
             Ok(Self { machine: machine_of(file), markers })
         })
@@ -89,7 +94,7 @@ impl Markers {
         self.machine
     }
 
-    /// All places of all markers.
+    /// All sites of all markers.
     pub fn all(&self) -> &[Marker] {
         &self.markers
     }
@@ -101,10 +106,10 @@ fn read_notes(path: &Path, file: &Parsed<'_>, segments: &Segments) -> Result<Vec
     let base = file.section_by_name(BASE_SECTION).map(|section| section.address());
     let words = Words { endian: file.endianness(), wide: file.is_64() };
     let mut markers = Vec::new();
-    let mut cursor = Cursor { bytes: notes, place: 0 };
-    while cursor.place < notes.len() {
-        let place = cursor.place;
-        let cut = |what: &str| malformed(path, &format!("the note at {place:#x} of {SECTION} {what}"));
+    let mut cursor = Cursor { bytes: notes, offset: 0 };
+    while cursor.offset < notes.len() {
+        let offset = cursor.offset;
+        let cut = |what: &str| malformed(path, &format!("the note at {offset:#x} of {SECTION} {what}"));
         let (owner, kind, description) =
             cursor.note(words.endian).ok_or_else(|| cut("ends beyond the section"))?;
         if owner.strip_suffix(b"\0").unwrap_or(owner) == OWNER && kind == NOTE_TYPE {
@@ -149,7 +154,7 @@ struct Note {
 
 impl Note {
     fn read(description: &[u8], words: Words) -> Option<Self> {
-        let mut cursor = Cursor { bytes: description, place: 0 };
+        let mut cursor = Cursor { bytes: description, offset: 0 };
         let address = cursor.word(words)?;
         let base = cursor.word(words)?;
         let semaphore = cursor.word(words)?;
@@ -162,13 +167,13 @@ impl Note {
 
 struct Cursor<'a> {
     bytes: &'a [u8],
-    place: usize,
+    offset: usize,
 }
 
 impl<'a> Cursor<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
-        let taken = self.bytes.get(self.place..self.place.checked_add(count)?)?;
-        self.place += count;
+        let taken = self.bytes.get(self.offset..self.offset.checked_add(count)?)?;
+        self.offset += count;
         Some(taken)
     }
 
@@ -192,9 +197,9 @@ impl<'a> Cursor<'a> {
     }
 
     fn text(&mut self) -> Option<String> {
-        let rest = self.bytes.get(self.place..)?;
+        let rest = self.bytes.get(self.offset..)?;
         let length = rest.iter().position(|&byte| byte == 0)?;
-        self.place += length + 1;
+        self.offset += length + 1;
         Some(String::from_utf8_lossy(&rest[..length]).into_owned())
     }
 
@@ -211,7 +216,7 @@ impl<'a> Cursor<'a> {
     fn padded(&mut self, count: usize) -> Option<&'a [u8]> {
         let taken = self.take(count)?;
         // The last note's padding may be missing.
-        self.place = self.place.checked_next_multiple_of(4)?;
+        self.offset = self.offset.checked_next_multiple_of(4)?;
         Some(taken)
     }
 }

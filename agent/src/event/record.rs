@@ -288,19 +288,19 @@ impl RecordReader {
         self.common
     }
 
-    /// The value of a field, by its place in the format. `None` if there is no such field.
+    /// The value of a field, by its index in the format. `None` if there is no such field.
     pub fn value<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<Value<'r>, FieldError>> {
         self.slots.get(index).map(|slot| slot.value(record, self.machine))
     }
 
-    /// The bytes of a field, by its place in the format, or of the data that it points to: a text with its
+    /// The bytes of a field, by its index in the format, or of the data that it points to: a text with its
     /// NUL, which an empty one has and one that was not recorded has not. `None` if there is no such field.
     pub fn bytes<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<&'r [u8], FieldError>> {
         let Slot { offset, size, location, .. } = *self.slots.get(index)?;
         Some(bytes(record, offset, size, location, self.machine))
     }
 
-    /// What the values of a field are, by its place in the format. `None` if there is no such field.
+    /// What the values of a field are, by its index in the format. `None` if there is no such field.
     pub fn kind(&self, index: usize) -> Option<FieldKind> {
         self.slots.get(index).map(Slot::kind)
     }

@@ -68,18 +68,18 @@ impl SymbolTable {
 
     /// All symbols by address.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &str)> {
-        self.addresses.iter().copied().zip((0..self.names.len()).map(|place| self.name(place)))
+        self.addresses.iter().copied().zip((0..self.names.len()).map(|index| self.name(index)))
     }
 
-    fn name(&self, place: usize) -> &str {
-        let range = self.names.get(place).map(|&(at, len)| at as usize..at as usize + usize::from(len));
+    fn name(&self, index: usize) -> &str {
+        let range = self.names.get(index).map(|&(at, len)| at as usize..at as usize + usize::from(len));
         let bytes = range.and_then(|range| self.text.get(range)).unwrap_or_default();
         std::str::from_utf8(bytes).unwrap_or("?")
     }
 
     /// A binary search that meets the elements in the order of C's `bsearch`: of several symbols at one
     /// address it decides which one is found.
-    fn place(&self, address: u64) -> Option<usize> {
+    fn index_of(&self, address: u64) -> Option<usize> {
         let (mut low, mut high) = (0, self.addresses.len());
         while low < high {
             let middle = usize::midpoint(low, high);
@@ -98,9 +98,9 @@ impl SymbolTable {
 
 impl Symbols for SymbolTable {
     fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
-        let place = self.place(address)?;
-        let offset = address - self.addresses[place];
-        Some(Symbol { name: self.name(place), offset, size: None, module: None })
+        let index = self.index_of(address)?;
+        let offset = address - self.addresses[index];
+        Some(Symbol { name: self.name(index), offset, size: None, module: None })
     }
 
     fn text_at(&self, address: u64) -> Option<&str> {

@@ -13,9 +13,9 @@ use super::symbols::{Names, Symbols};
 /// The field of the events `ftrace:kernel_stack` and `ftrace:user_stack` that has the addresses.
 pub const STACK_FIELD: &str = "caller";
 
-/// What the names of fields begin with in which probes keep the places that they were hit at
+/// What the names of fields begin with in which probes keep the addresses that they were hit at
 /// (kernel/trace/trace_probe.h, `FIELD_STRING_IP` and others).
-const PROBE_PLACE: &str = "__probe_";
+const PROBE_ADDRESS: &str = "__probe_";
 
 /// Everything about one event that printing its records needs.
 #[derive(Clone, Debug)]
@@ -117,10 +117,11 @@ impl Printer {
     }
 
     /// Whether a field of the event's own is an address, or an array of them, by its type, by the conversion
-    /// that prints it, or because it is a place that a probe or a stack has. `None` for other fields.
+    /// that prints it, or because it is an address of a probe or a stack. `None` for other fields.
     pub fn address(&self, field: &Field) -> Option<AddressKind> {
-        let is_place = self.is_stack() && field.name == STACK_FIELD || field.name.starts_with(PROBE_PLACE);
-        if is_place && field.element_size().is_none_or(|size| size == u32::from(self.machine.long_size)) {
+        let is_address =
+            self.is_stack() && field.name == STACK_FIELD || field.name.starts_with(PROBE_ADDRESS);
+        if is_address && field.element_size().is_none_or(|size| size == u32::from(self.machine.long_size)) {
             return Some(AddressKind::Symbol);
         }
         let printed = self.print_fmt.as_ref().ok().and_then(|print_fmt| print_fmt.address(field));
@@ -216,17 +217,17 @@ impl Printer {
             .filter_map(move |(index, field)| Some((field, self.reader.value(index, record)?)))
     }
 
-    /// The place of a field, for [`value`](Self::value).
+    /// The index of a field, for [`value`](Self::value).
     pub fn field_index(&self, name: &str) -> Option<usize> {
         self.format.common.iter().chain(&self.format.fields).position(|field| field.name == name)
     }
 
-    /// The value of a field by its place, common fields first. `None` if there is no such field.
+    /// The value of a field by its index, common fields first. `None` if there is no such field.
     pub fn value<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<Value<'r>, FieldError>> {
         self.reader.value(index, record)
     }
 
-    /// What the values of a field are, by its place, common fields first. `None` if there is no such field.
+    /// What the values of a field are, by its index, common fields first. `None` if there is no such field.
     pub fn kind(&self, index: usize) -> Option<FieldKind> {
         self.reader.kind(index)
     }
@@ -329,7 +330,7 @@ fn write_lossy(f: &mut fmt::Formatter<'_>, text: &[u8]) -> fmt::Result {
 pub struct EventTable {
     machine: Machine,
     printers: Vec<Printer>,
-    /// Place of the printer of each number, plus one.
+    /// Index of the printer of each number, plus one.
     by_id: Vec<u32>,
     pointers: PointerStyle,
 }
@@ -382,9 +383,9 @@ impl EventTable {
                 self.by_id[id] = self.printers.len() as u32;
                 self.printers.len() - 1
             }
-            place => {
-                self.printers[place - 1] = printer;
-                place - 1
+            index => {
+                self.printers[index - 1] = printer;
+                index - 1
             }
         };
         Ok(&self.printers[at])
@@ -392,8 +393,8 @@ impl EventTable {
 
     /// The printer of an event number.
     pub fn get(&self, id: u16) -> Option<&Printer> {
-        let place = *self.by_id.get(usize::from(id))? as usize;
-        self.printers.get(place.checked_sub(1)?)
+        let index = *self.by_id.get(usize::from(id))? as usize;
+        self.printers.get(index.checked_sub(1)?)
     }
 
     /// All printers, in the order in which they were added.

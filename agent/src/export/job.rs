@@ -4,10 +4,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::error::ExportError;
+use crate::parallel;
 
 /// How far an export is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,32 +170,17 @@ impl<'a> Job<'a> {
         items: &[T],
         work: impl Fn(&T) -> Result<R, ExportError> + Sync,
     ) -> Result<Vec<R>, ExportError> {
-        let next = AtomicUsize::new(0);
         let failed = AtomicBool::new(false);
-        let worker = || {
-            let mut done = Vec::new();
-            while !failed.load(Ordering::Relaxed) {
-                let index = next.fetch_add(1, Ordering::Relaxed);
-                let Some(item) = items.get(index) else { break };
-                let result = work(item);
-                failed.fetch_or(result.is_err(), Ordering::Relaxed);
-                done.push((index, result));
+        let done = parallel::map(items, self.threads, |item| {
+            // What comes after an error is not begun any more.
+            if failed.load(Ordering::Relaxed) {
+                return None;
             }
-            done
-        };
-        let mut done = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..self.threads.min(items.len())).map(|_| scope.spawn(worker)).collect();
-            let mut done = worker();
-            for other in others {
-                match other.join() {
-                    Ok(part) => done.extend(part),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            done
+            let result = work(item);
+            failed.fetch_or(result.is_err(), Ordering::Relaxed);
+            Some(result)
         });
-        done.sort_by_key(|(index, _)| *index);
-        done.into_iter().map(|(_, result)| result).collect()
+        done.into_iter().flatten().collect()
     }
 }
 

@@ -28,7 +28,7 @@ use std::path::PathBuf;
 
 pub use error::ExportError;
 pub use job::{Job, NotCarried, Progress};
-pub use recording::{Lane, Recording, TraceFile, full_name};
+pub use recording::{CpuStream, Recording, TraceFile, full_name};
 
 use crate::output::Directory;
 

@@ -93,7 +93,7 @@ pub(super) fn elements(value: Option<Value<'_>>) -> impl Iterator<Item = u64> {
     numbers.into_iter().flat_map(|numbers| numbers.iter()).map(|number| number_of(&number))
 }
 
-/// The value of a field of a record, by its place in the event's format.
+/// The value of a field of a record, by its index in the event's format.
 pub(super) fn value_of<'r>(
     printer: &Printer,
     index: usize,

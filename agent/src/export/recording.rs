@@ -20,7 +20,7 @@ pub struct Recording<'r> {
     file: &'r TraceFile,
     machine: Machine,
     events: EventTable,
-    lanes: Vec<Lane>,
+    cpu_streams: Vec<CpuStream>,
     wall_offset: Option<i64>,
     overwritten: bool,
 }
@@ -28,7 +28,7 @@ pub struct Recording<'r> {
 /// The records of one CPU in one channel. A channel is a buffer, or several parts of one that have the same
 /// name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lane {
+pub struct CpuStream {
     /// Name of the buffer, empty for the top one.
     pub channel: String,
     /// The CPU.
@@ -61,42 +61,42 @@ impl<'r> Recording<'r> {
             job.tolerate(format!("what cannot be read: {text}"), 1, damaged)?;
         }
         let mut parts: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
-        for (place, info) in file.buffers().iter().enumerate() {
-            // The place of the first buffer of this name, so that channels keep the order of the file.
-            let first = file.buffers().iter().position(|other| other.name == info.name).unwrap_or(place);
+        for (buffer, info) in file.buffers().iter().enumerate() {
+            // The buffer of the first buffer of this name, so that channels keep the order of the file.
+            let first = file.buffers().iter().position(|other| other.name == info.name).unwrap_or(buffer);
             for extent in &info.cpus {
-                parts.entry((first, extent.cpu)).or_default().push(place);
+                parts.entry((first, extent.cpu)).or_default().push(buffer);
             }
         }
         let parts: Vec<_> = parts.into_iter().collect();
-        let mut lanes = job.parallel(&parts, |((first, cpu), places)| {
+        let mut cpu_streams = job.parallel(&parts, |((first, cpu), buffers)| {
             let channel = file.buffers().get(*first).map_or("", |info| &info.name).to_owned();
-            let mut lane = Lane::empty(channel, *cpu, places.clone());
-            for place in places {
-                lane.add(&file.count_cpu(*place, *cpu), job)?;
+            let mut cpu_stream = CpuStream::empty(channel, *cpu, buffers.clone());
+            for buffer in buffers {
+                cpu_stream.add(&file.count_cpu(*buffer, *cpu), job)?;
             }
             job.advance(0)?;
-            Ok(lane)
+            Ok(cpu_stream)
         })?;
         let ledger = ledger(file);
         let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
-        for lane in lanes.iter_mut().filter(|lane| lane.channel.is_empty()) {
-            let Some(LostOfCpu { events, cut_short }) = lost.get(&lane.cpu) else { continue };
-            lane.lost_at_end = events.saturating_sub(lane.counts.missed_events);
-            lane.cut_short = *cut_short;
+        for cpu_stream in cpu_streams.iter_mut().filter(|cpu_stream| cpu_stream.channel.is_empty()) {
+            let Some(LostOfCpu { events, cut_short }) = lost.get(&cpu_stream.cpu) else { continue };
+            cpu_stream.lost_at_end = events.saturating_sub(cpu_stream.counts.missed_events);
+            cpu_stream.cut_short = *cut_short;
         }
         // No layout has a place for a loss of which only the least is known.
-        let cut_short = lanes.iter().filter(|lane| lane.cut_short).count() as u64;
+        let cut_short = cpu_streams.iter().filter(|cpu_stream| cpu_stream.cut_short).count() as u64;
         job.not_carried(
             "CPUs at whose end more events may be missing: the recording was cut short",
             cut_short,
         );
         let machine = Machine { endian: file.header().endian, long_size: file.layout().long_size };
-        let events = event_table(file, machine, &lanes, job)?;
-        job.set_total(lanes.iter().map(|lane| lane.counts.events).sum());
+        let events = event_table(file, machine, &cpu_streams, job)?;
+        job.set_total(cpu_streams.iter().map(|cpu_stream| cpu_stream.counts.events).sum());
         let wall_offset = wall_offset(file, ledger.as_ref());
         let overwritten = overwritten(file, ledger.as_ref());
-        Ok(Self { file, machine, events, lanes, wall_offset, overwritten })
+        Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten })
     }
 
     /// The file.
@@ -116,18 +116,18 @@ impl<'r> Recording<'r> {
 
     /// The records, by channel in the order of the file, then by CPU. A CPU without any records may be among
     /// them.
-    pub fn lanes(&self) -> &[Lane] {
-        &self.lanes
+    pub fn cpu_streams(&self) -> &[CpuStream] {
+        &self.cpu_streams
     }
 
-    /// The records of a lane, by time. Those of events that are not in [`events`](Self::events) were found by
-    /// the survey, and are to be skipped; so are errors, which were counted by it.
+    /// The records of a stream, by time. Those of events that are not in [`events`](Self::events) were found
+    /// by the survey, and are to be skipped; so are errors, which were counted by it.
     ///
     /// # Errors
     /// Its data cannot be read at all.
-    pub fn records(&self, lane: &Lane) -> Result<Records<'r>, ExportError> {
-        let open = |place: &usize| self.file.cpu_records(*place, lane.cpu);
-        Ok(Records::merge(lane.parts.iter().map(open).collect::<Result<_, _>>()?))
+    pub fn records(&self, cpu_stream: &CpuStream) -> Result<Records<'r>, ExportError> {
+        let open = |buffer: &usize| self.file.cpu_records(*buffer, cpu_stream.cpu);
+        Ok(Records::merge(cpu_stream.parts.iter().map(open).collect::<Result<_, _>>()?))
     }
 
     /// Nanoseconds to add to the times of records to get those since 1970. `None` if unknown.
@@ -159,14 +159,14 @@ impl<'r> Recording<'r> {
 
     /// Times of the first and the last record.
     pub fn span(&self) -> Option<(u64, u64)> {
-        let first = self.lanes.iter().filter_map(|lane| lane.counts.first).min()?;
-        let last = self.lanes.iter().filter_map(|lane| lane.counts.last).max()?;
+        let first = self.cpu_streams.iter().filter_map(|cpu_stream| cpu_stream.counts.first).min()?;
+        let last = self.cpu_streams.iter().filter_map(|cpu_stream| cpu_stream.counts.last).max()?;
         Some((first, last))
     }
 }
 
-impl Lane {
-    /// The buffers that it is in, by their places in the file.
+impl CpuStream {
+    /// The buffers that it is in, by their indices in the file.
     pub fn parts(&self) -> &[usize] {
         &self.parts
     }
@@ -211,11 +211,11 @@ impl Lane {
 fn event_table(
     file: &TraceFile,
     machine: Machine,
-    lanes: &[Lane],
+    cpu_streams: &[CpuStream],
     job: &Job<'_>,
 ) -> Result<EventTable, ExportError> {
     let mut records: BTreeMap<u16, u64> = BTreeMap::new();
-    for (id, events) in lanes.iter().flat_map(|lane| &lane.by_id) {
+    for (id, events) in cpu_streams.iter().flat_map(|cpu_stream| &cpu_stream.by_id) {
         *records.entry(*id).or_default() += events;
     }
     let mut table = EventTable::new(machine);

@@ -4,7 +4,7 @@
 //! the exports write these beside the recorded events.
 
 use super::payload::{number_of, value_of};
-use super::recording::{Lane, Recording};
+use super::recording::{CpuStream, Recording};
 use crate::event::{Printer, Value};
 
 /// System calls have lower numbers; viewers make a table of all numbers up to the one they see.
@@ -93,7 +93,7 @@ enum Kind {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Teller {
     kind: Kind,
-    /// Places of the fields.
+    /// Indices of the fields.
     fields: [usize; 3],
 }
 
@@ -119,8 +119,8 @@ impl Teller {
             _ => return None,
         };
         let mut fields = [0; 3];
-        for (place, name) in fields.iter_mut().zip(names) {
-            *place = printer.field_index(name)?;
+        for (index, name) in fields.iter_mut().zip(names) {
+            *index = printer.field_index(name)?;
         }
         Some(Self { kind, fields })
     }
@@ -177,35 +177,35 @@ impl Tellers {
         for printer in recording.events().iter().filter(|printer| !raw || printer.system() != "syscalls") {
             let id = printer.format().id;
             let has = |by_id: &[(u16, u64)]| by_id.iter().any(|(recorded, _)| *recorded == id);
-            let lane = recording.lanes().iter().find(|lane| has(&lane.by_id));
-            if let (Some(lane), Some(teller)) = (lane, Teller::of(printer)) {
-                chosen.push((id, lane.channel.clone(), teller));
+            let cpu_stream = recording.cpu_streams().iter().find(|cpu_stream| has(&cpu_stream.by_id));
+            if let (Some(cpu_stream), Some(teller)) = (cpu_stream, Teller::of(printer)) {
+                chosen.push((id, cpu_stream.channel.clone(), teller));
             }
         }
         Self { chosen }
     }
 
-    /// How the records of a lane are read, except what another channel describes.
-    pub(super) fn of_lane(&self, lane: &Lane) -> LaneTellers {
+    /// How the records of a stream are read, except what another channel describes.
+    pub(super) fn of_stream(&self, cpu_stream: &CpuStream) -> StreamTellers {
         let mut by_id = Vec::new();
         for (id, channel, teller) in &self.chosen {
             let at = usize::from(*id);
-            if *channel == lane.channel {
+            if *channel == cpu_stream.channel {
                 by_id.resize(by_id.len().max(at + 1), None);
                 by_id[at] = Some(*teller);
             }
         }
-        LaneTellers { by_id }
+        StreamTellers { by_id }
     }
 }
 
-/// How the records of one lane describe changes.
+/// How the records of one stream describe changes.
 #[derive(Clone, Debug)]
-pub(super) struct LaneTellers {
+pub(super) struct StreamTellers {
     by_id: Vec<Option<Teller>>,
 }
 
-impl LaneTellers {
+impl StreamTellers {
     /// How the records of an event are read; `None` if they describe nothing.
     pub(super) fn get(&self, id: u16) -> Option<&Teller> {
         self.by_id.get(usize::from(id))?.as_ref()

@@ -94,12 +94,12 @@ impl CpuSet {
 
     /// The CPUs, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.words.iter().enumerate().flat_map(|(place, &word)| {
+        self.words.iter().enumerate().flat_map(|(index, &word)| {
             let mut rest = word;
             std::iter::from_fn(move || {
                 let bit = (rest != 0).then(|| rest.trailing_zeros())?;
                 rest &= rest - 1;
-                Some(place as u32 * 64 + bit)
+                Some(index as u32 * 64 + bit)
             })
         })
     }
@@ -153,11 +153,11 @@ impl CpuSet {
             set.insert_hex(whole, 0).map_err(bad)?;
             return Ok(set);
         }
-        for (place, group) in groups.iter().rev().enumerate() {
+        for (index, group) in groups.iter().rev().enumerate() {
             if group.len() > 8 {
                 return Err(bad("between commas there are at most eight hexadecimal digits"));
             }
-            set.insert_hex(group, place as u32 * 32).map_err(bad)?;
+            set.insert_hex(group, index as u32 * 32).map_err(bad)?;
         }
         Ok(set)
     }
@@ -166,11 +166,11 @@ impl CpuSet {
         if digits.is_empty() {
             return Err("a group of the mask has no digits");
         }
-        for (place, digit) in digits.chars().rev().enumerate() {
+        for (index, digit) in digits.chars().rev().enumerate() {
             let value = digit.to_digit(16).ok_or("a mask has hexadecimal digits only")?;
             for bit in (0..4).filter(|bit| value & 1 << bit != 0) {
                 let cpu =
-                    u32::try_from(place).ok().and_then(|place| place.checked_mul(4)?.checked_add(base + bit));
+                    u32::try_from(index).ok().and_then(|index| index.checked_mul(4)?.checked_add(base + bit));
                 match cpu {
                     Some(cpu) if cpu < MOST_CPUS => self.insert(cpu),
                     _ => return Err("the mask is longer than any kernel supports"),

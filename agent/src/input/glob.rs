@@ -84,7 +84,7 @@ pub(crate) fn elements(pattern: &[u8]) -> Vec<Element> {
     found
 }
 
-/// The place after the element at `p`, which is no star.
+/// The offset after the element at `p`, which is no star.
 #[cfg(feature = "record")]
 fn end(pattern: &[u8], p: usize) -> usize {
     match pattern[p] {
@@ -94,7 +94,7 @@ fn end(pattern: &[u8], p: usize) -> usize {
     }
 }
 
-/// Matches one byte with the pattern's element at `p`, and gives the place after that element.
+/// Matches one byte with the pattern's element at `p`, and gives the offset after that element.
 fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
     match *pattern.get(p)? {
         b'?' => Some(p + 1),
@@ -109,7 +109,7 @@ fn one(pattern: &[u8], p: usize, byte: u8) -> Option<usize> {
     }
 }
 
-/// Whether `byte` is in the class that begins at `p`, and the place after its closing bracket.
+/// Whether `byte` is in the class that begins at `p`, and the offset after its closing bracket.
 fn class(pattern: &[u8], mut p: usize, byte: u8) -> Option<(bool, usize)> {
     let negated = matches!(pattern.get(p), Some(b'!' | b'^'));
     if negated {

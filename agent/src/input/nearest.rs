@@ -5,23 +5,9 @@ pub(crate) fn distance(a: &str, b: &str) -> usize {
     // Names are ASCII in practice. A long argument from a command line must not cost quadratic memory or
     // time.
     const LONGEST: usize = 128;
-    let a: Vec<char> = a.chars().take(LONGEST).flat_map(char::to_lowercase).collect();
-    let b: Vec<char> = b.chars().take(LONGEST).flat_map(char::to_lowercase).collect();
-    let mut before_last: Vec<usize> = Vec::new();
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let same = usize::from(a[i - 1] != b[j - 1]);
-            let mut best = (last[j] + 1).min(row[j - 1] + 1).min(last[j - 1] + same);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(before_last[j - 2] + 1);
-            }
-            row[j] = best;
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last[b.len()]
+    let [a, b] =
+        [a, b].map(|name| -> String { name.chars().take(LONGEST).flat_map(char::to_lowercase).collect() });
+    strsim::osa_distance(&a, &b)
 }
 
 /// How far `candidate` is from `wanted`, or `None` when nobody would take the one for the other.

@@ -3,53 +3,32 @@
 //!
 //! Programs written in Rust carry no relocations for the kernel's structures, so what they need is looked up
 //! here at start and handed to them as constants: a few dozen members of a few structures. Hence this reader
-//! keeps the blob as it is, plus one table with the place of each type, and a lookup by name is a scan.
+//! keeps the blob as it is, plus one table with the offset of each type, and a lookup by name is a scan.
 //! Building that table takes a millisecond for the 130 000 types of a kernel, each scan about as long;
 //! parsing everything into maps would take a hundred times that.
 //!
 //! The blob may be damaged, or written by someone else: no count, offset or reference in it is trusted, and
 //! chains of references have an end.
 
+mod blob;
 pub mod describe;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::path::Path;
 
+use self::blob::{HEADER_LEN, Head, MAGIC, head_at, index, kind, kind_of, word_at};
 use super::read;
 
 /// The kernel's own BTF.
 pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 
-const MAGIC: u16 = 0xeb9f;
-const HEADER_LEN: usize = 24;
 /// How many typedefs, qualifiers or nested anonymous members are followed before the blob is taken for a
 /// circle. The verifier's limit is 32 (`MAX_RESOLVE_DEPTH` in `kernel/bpf/btf.c`).
 const MAX_DEPTH: usize = 32;
 /// How many members one lookup looks at: far more than the largest structure has.
 const MAX_MEMBERS: usize = 1 << 20;
-
-/// `BTF_KIND_*` of `include/uapi/linux/btf.h`.
-mod kind {
-    pub(super) const INT: u32 = 1;
-    pub(super) const PTR: u32 = 2;
-    pub(super) const ARRAY: u32 = 3;
-    pub(super) const STRUCT: u32 = 4;
-    pub(super) const UNION: u32 = 5;
-    pub(super) const ENUM: u32 = 6;
-    pub(super) const FWD: u32 = 7;
-    pub(super) const TYPEDEF: u32 = 8;
-    pub(super) const VOLATILE: u32 = 9;
-    pub(super) const CONST: u32 = 10;
-    pub(super) const RESTRICT: u32 = 11;
-    pub(super) const FUNC: u32 = 12;
-    pub(super) const FUNC_PROTO: u32 = 13;
-    pub(super) const VAR: u32 = 14;
-    pub(super) const DATASEC: u32 = 15;
-    pub(super) const FLOAT: u32 = 16;
-    pub(super) const DECL_TAG: u32 = 17;
-    pub(super) const TYPE_TAG: u32 = 18;
-    pub(super) const ENUM64: u32 = 19;
-}
 
 /// Why something cannot be read from BTF.
 #[derive(Debug, thiserror::Error)]
@@ -176,18 +155,6 @@ pub struct Btf {
     /// Where each type begins; the type with number 1 is the first.
     types: Vec<u32>,
     strings: std::ops::Range<usize>,
-}
-
-/// The fixed part of a type's description.
-#[derive(Debug, Clone, Copy)]
-struct Head {
-    /// Behind the fixed part.
-    body: usize,
-    name: u32,
-    kind: u32,
-    vlen: usize,
-    kind_flag: bool,
-    size_or_type: u32,
 }
 
 impl Btf {
@@ -385,8 +352,8 @@ impl Btf {
             kind::ENUM64 => 12,
             _ => return Ok(None),
         };
-        for place in 0..head.vlen {
-            let at = head.body + place * entry;
+        for index in 0..head.vlen {
+            let at = head.body + index * entry;
             if !self.string_is(self.word(at)?, name) {
                 continue;
             }
@@ -431,7 +398,7 @@ impl Btf {
         if head.kind != kind::FUNC_PROTO {
             return Err(missing());
         }
-        let args = (1..head.vlen).map(|place| Ok(TypeId(self.word(head.body + place * 8 + 4)?)));
+        let args = (1..head.vlen).map(|index| Ok(TypeId(self.word(head.body + index * 8 + 4)?)));
         Ok(RawTracepoint { id, args: args.collect::<Result<_, BtfError>>()? })
     }
 
@@ -440,8 +407,8 @@ impl Btf {
         let missing = || BtfError::NoVariable { section: section.to_owned(), name: name.to_owned() };
         let section_id = self.find(section, |kind| kind == kind::DATASEC).ok_or_else(missing)?;
         let head = self.head(section_id)?;
-        for place in 0..head.vlen {
-            let entry = head.body + place * 12;
+        for index in 0..head.vlen {
+            let entry = head.body + index * 12;
             let id = TypeId(self.word(entry)?);
             let variable = self.head(id)?;
             if variable.kind == kind::VAR && self.string(variable.name) == name.as_bytes() {
@@ -479,7 +446,7 @@ impl Btf {
         if name.is_empty() {
             return None;
         }
-        let place = self.types.iter().position(|&at| {
+        let index = self.types.iter().position(|&at| {
             // The kind comes first: it is next to the name's offset, while the name is anywhere in the
             // strings.
             let at = at as usize;
@@ -487,7 +454,7 @@ impl Btf {
             kind.is_some_and(&wanted)
                 && word_at(&self.data, at).is_some_and(|offset| self.string_is(offset, name))
         })?;
-        Some(TypeId(place as u32 + 1))
+        Some(TypeId(index as u32 + 1))
     }
 
     fn string_is(&self, offset: u32, name: &str) -> bool {
@@ -510,8 +477,8 @@ impl Btf {
     }
 
     fn head(&self, type_id: TypeId) -> Result<Head, BtfError> {
-        let place = (type_id.0 as usize).checked_sub(1);
-        let at = place.and_then(|place| self.types.get(place)).copied();
+        let index = (type_id.0 as usize).checked_sub(1);
+        let at = index.and_then(|index| self.types.get(index)).copied();
         let at = at.ok_or(BtfError::Malformed { at: 0, what: "a type refers to one that does not exist" })?
             as usize;
         head_at(&self.data, at)
@@ -549,11 +516,11 @@ impl Btf {
         if depth > MAX_DEPTH {
             return Err(self.malformed(head, "anonymous members are nested too deep"));
         }
-        for place in 0..head.vlen {
+        for index in 0..head.vlen {
             *budget = budget
                 .checked_sub(1)
                 .ok_or_else(|| self.malformed(head, "there are too many anonymous members"))?;
-            let at = head.body + place * 12;
+            let at = head.body + index * 12;
             let (member_name, type_id, offset) =
                 (self.word(at)?, TypeId(self.word(at + 4)?), self.word(at + 8)?);
             // With the kind flag the upper byte of the offset is the size of a bit field.
@@ -590,283 +557,4 @@ struct Bits {
     bit_offset: u32,
     bit_size: u32,
     type_id: TypeId,
-}
-
-fn word_at(data: &[u8], at: usize) -> Option<u32> {
-    let bytes = data.get(at..at.checked_add(4)?)?;
-    Some(u32::from_ne_bytes(bytes.try_into().ok()?))
-}
-
-/// The kind in a type's second word, whose bits 24 to 28 it is.
-fn kind_of(info: u32) -> u32 {
-    info >> 24 & 0x1f
-}
-
-fn head_at(data: &[u8], at: usize) -> Result<Head, BtfError> {
-    let words = || {
-        let info = word_at(data, at + 4)?;
-        Some(Head {
-            body: at + 12,
-            name: word_at(data, at)?,
-            kind: kind_of(info),
-            vlen: (info & 0xffff) as usize,
-            kind_flag: info >> 31 != 0,
-            size_or_type: word_at(data, at + 8)?,
-        })
-    };
-    words().ok_or(BtfError::Malformed { at, what: "it ends inside a type" })
-}
-
-/// Finds where each type begins. `data` ends with the types.
-fn index(data: &[u8], start: usize) -> Result<Vec<u32>, BtfError> {
-    if u32::try_from(data.len()).is_err() {
-        return Err(BtfError::Malformed { at: 0, what: "it is larger than 4 GiB" });
-    }
-    // Twelve bytes is the shortest type, and most are not much longer.
-    let mut types = Vec::with_capacity((data.len() - start) / 24);
-    let mut at = start;
-    while at < data.len() {
-        let head = head_at(data, at)?;
-        let tail = match head.kind {
-            kind::PTR
-            | kind::FWD
-            | kind::TYPEDEF
-            | kind::VOLATILE
-            | kind::CONST
-            | kind::RESTRICT
-            | kind::FUNC
-            | kind::FLOAT
-            | kind::TYPE_TAG => 0,
-            kind::INT | kind::VAR | kind::DECL_TAG => 4,
-            kind::ARRAY => 12,
-            kind::STRUCT | kind::UNION | kind::DATASEC | kind::ENUM64 => head.vlen * 12,
-            kind::ENUM | kind::FUNC_PROTO => head.vlen * 8,
-            // Without knowing its length nothing after it can be found.
-            _ => return Err(BtfError::Malformed { at, what: "a type is of an unknown kind" }),
-        };
-        types.push(at as u32);
-        at = head.body + tail;
-        if at > data.len() {
-            return Err(BtfError::Malformed { at: head.body, what: "it ends inside a type" });
-        }
-    }
-    Ok(types)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Writes blobs for the tests.
-    #[derive(Default)]
-    pub(super) struct Builder {
-        types: Vec<u8>,
-        strings: Vec<u8>,
-        count: u32,
-    }
-
-    impl Builder {
-        pub(super) fn new() -> Self {
-            Self { strings: vec![0], ..Self::default() }
-        }
-
-        pub(super) fn name(&mut self, name: &str) -> u32 {
-            if name.is_empty() {
-                return 0;
-            }
-            let at = self.strings.len() as u32;
-            self.strings.extend_from_slice(name.as_bytes());
-            self.strings.push(0);
-            at
-        }
-
-        pub(super) fn add(
-            &mut self,
-            name: &str,
-            kind: u32,
-            vlen: u32,
-            flag: bool,
-            size_or_type: u32,
-            body: &[u32],
-        ) -> u32 {
-            let name = self.name(name);
-            let info = u32::from(flag) << 31 | kind << 24 | vlen;
-            for word in [name, info, size_or_type].iter().chain(body) {
-                self.types.extend_from_slice(&word.to_ne_bytes());
-            }
-            self.count += 1;
-            self.count
-        }
-
-        pub(super) fn int(&mut self, name: &str, size: u32) -> u32 {
-            self.add(name, kind::INT, 0, false, size, &[(1 << 24) | 32])
-        }
-
-        pub(super) fn fields(
-            &mut self,
-            kind: u32,
-            name: &str,
-            size: u32,
-            flag: bool,
-            members: &[(&str, u32, u32)],
-        ) -> u32 {
-            let mut body = Vec::new();
-            for &(name, type_id, bits) in members {
-                body.extend([self.name(name), type_id, bits]);
-            }
-            self.add(name, kind, members.len() as u32, flag, size, &body)
-        }
-
-        pub(super) fn blob(&self) -> Vec<u8> {
-            let mut blob = MAGIC.to_ne_bytes().to_vec();
-            blob.extend([1, 0]);
-            let types = self.types.len() as u32;
-            for word in [HEADER_LEN as u32, 0, types, types, self.strings.len() as u32] {
-                blob.extend(word.to_ne_bytes());
-            }
-            blob.extend(&self.types);
-            blob.extend(&self.strings);
-            blob
-        }
-    }
-
-    fn sample() -> Vec<u8> {
-        let mut b = Builder::new();
-        let int = b.int("int", 4); // 1
-        let comm = b.add("", kind::ARRAY, 0, false, 0, &[int, int, 4]); // 2: int[4]
-        let rq = b.fields(kind::STRUCT, "rq", 16, false, &[("pad", int, 0), ("cpu", int, 96)]); // 3
-        let constant = b.add("", kind::CONST, 0, false, rq, &[]);
-        let pointer = b.add("", kind::PTR, 0, false, constant, &[]); // 5
-        let anonymous = b.fields(kind::UNION, "", 8, false, &[("deep", int, 0), ("wide", pointer, 0)]);
-        let entity =
-            b.fields(kind::STRUCT, "entity", 24, false, &[("", anonymous, 64), ("rq", pointer, 128)]);
-        let entity_t = b.add("entity_t", kind::TYPEDEF, 0, false, entity, &[]);
-        b.fields(
-            kind::STRUCT,
-            "task",
-            64,
-            true,
-            &[("bit", int, 3 << 24 | 5), ("comm", comm, 32), ("se", entity_t, 256)],
-        );
-        let runqueues = b.add("runqueues", kind::VAR, 0, false, rq, &[1]);
-        let other = b.add("other", kind::VAR, 0, false, int, &[1]);
-        b.add(".data..percpu", kind::DATASEC, 2, false, 4096, &[other, 0, 4, runqueues, 192, 16]);
-        let arg = b.name("arg");
-        let proto = b.add("", kind::FUNC_PROTO, 3, false, 0, &[0, 0, arg, int, arg, pointer]);
-        let proto_pointer = b.add("", kind::PTR, 0, false, proto, &[]);
-        b.add("btf_trace_sample", kind::TYPEDEF, 0, false, proto_pointer, &[]);
-        b.add("do_sample", kind::FUNC, 1, false, proto, &[]);
-        b.add("tag", kind::DECL_TAG, 0, false, int, &[u32::MAX]);
-        b.add("e64", kind::ENUM64, 1, false, 8, &[arg, 1, 0]);
-        b.blob()
-    }
-
-    #[test]
-    fn members_are_found_through_embedded_and_anonymous_structures() {
-        let btf = Btf::parse(sample()).unwrap();
-        assert_eq!(btf.member("task.comm").unwrap(), Member { offset: 4, size: 16, type_id: TypeId(2) });
-        assert_eq!(btf.member_offset("task.se").unwrap(), 32);
-        assert_eq!(btf.member_offset("task.se.deep").unwrap(), 40);
-        assert_eq!(btf.member_offset("task.se.wide").unwrap(), 40);
-        let rq = btf.member("task.se.rq").unwrap();
-        assert_eq!((rq.offset, rq.size), (48, 8));
-        assert_eq!(btf.member_offset("entity_t.rq").unwrap(), 16);
-        let target = btf.pointer_target(rq.type_id).unwrap().unwrap();
-        assert_eq!(btf.type_name(target).unwrap(), "rq");
-        assert_eq!(btf.shape(target).unwrap(), Shape::Struct);
-        assert_eq!(btf.member("rq").unwrap().size, 16);
-        assert_eq!(btf.pointer_target(TypeId(1)).unwrap(), None);
-    }
-
-    #[test]
-    fn what_has_no_offset_is_told_apart() {
-        let btf = Btf::parse(sample()).unwrap();
-        let message = |path: &str| btf.member(path).unwrap_err().to_string();
-        assert_eq!(message("nothing.at"), "this kernel has no type nothing");
-        assert_eq!(message("task.se.none"), "task.se has no member none on this kernel");
-        assert_eq!(
-            message("task.se.rq.cpu"),
-            "task.se.rq is no structure that lies inside another, so nothing in it has an offset"
-        );
-        assert_eq!(message("task.bit"), "task.bit is a bit field");
-        assert!(btf.member("").is_err() && btf.member("task.").is_err());
-    }
-
-    #[test]
-    fn variables_functions_and_tracepoints_are_found() {
-        let btf = Btf::parse(sample()).unwrap();
-        let runqueues = btf.percpu_variable("runqueues").unwrap();
-        assert_eq!(runqueues, Variable { id: TypeId(10), offset: 192, size: 16, type_id: TypeId(3) });
-        assert!(btf.percpu_variable("pcpu_hot").is_err());
-        assert!(btf.variable(".bss", "runqueues").is_err());
-        assert!(btf.has_function("do_sample") && !btf.has_function("do_samp") && !btf.has_function("rq"));
-        assert!(btf.has_struct("rq") && !btf.has_struct("int") && !btf.has_struct(""));
-        assert_eq!(btf.raw_tracepoint("sample").unwrap().args, [TypeId(1), TypeId(5)]);
-        assert!(btf.raw_tracepoint("none").is_err());
-        assert_eq!(btf.shape(TypeId(1)).unwrap(), Shape::Int { size: 4, signed: true });
-        assert_eq!(btf.shape(TypeId(0)).unwrap(), Shape::Void);
-        assert_eq!(btf.shape(TypeId(2)).unwrap(), Shape::Array { element: TypeId(1), len: 4 });
-    }
-
-    #[test]
-    fn circles_and_floods_end() {
-        let mut b = Builder::new();
-        b.add("a", kind::TYPEDEF, 0, false, 2, &[]);
-        b.add("b", kind::TYPEDEF, 0, false, 1, &[]);
-        b.fields(kind::STRUCT, "self", 8, false, &[("", 3, 0), ("", 3, 0)]);
-        b.add("", kind::ARRAY, 0, false, 0, &[4, 4, 1]);
-        b.add("", kind::ARRAY, 0, false, 0, &[6, 6, u32::MAX]);
-        b.int("int", u32::MAX);
-        b.fields(kind::STRUCT, "high", 8, false, &[("inner", 8, u32::MAX - 7), ("", 8, u32::MAX - 7)]);
-        b.fields(kind::STRUCT, "in", 8, false, &[("x", 6, u32::MAX - 7), ("y", 99, 0)]);
-        // Each level has two anonymous members of the next: 2^30 paths through 30 types.
-        for level in 9..40 {
-            b.fields(kind::STRUCT, &format!("l{level}"), 8, false, &[("", level + 1, 0), ("", level + 1, 0)]);
-        }
-        let btf = Btf::parse(b.blob()).unwrap();
-        assert!(btf.member("a.x").is_err());
-        assert!(btf.member("self.x").is_err());
-        assert!(btf.size_of(TypeId(4)).is_err());
-        assert!(btf.size_of(TypeId(5)).is_err());
-        assert!(btf.member("high.x").is_err());
-        assert!(btf.member("in.y").is_err());
-        assert!(btf.member("l9.x").is_err());
-        assert!(btf.type_name(TypeId(u32::MAX)).is_err());
-    }
-
-    #[test]
-    fn damaged_blobs_are_errors_and_never_panics() {
-        let good = sample();
-        for len in 0..good.len() {
-            assert!(Btf::parse(good[..len].to_vec()).is_err(), "{len}");
-        }
-        // Every byte replaced in turn: whatever is still accepted must answer lookups without a panic.
-        for at in 0..good.len() {
-            for value in [0, 1, 0x7f, 0xff, good[at] ^ 0x80] {
-                let mut blob = good.clone();
-                blob[at] = value;
-                if let Ok(btf) = Btf::parse(blob) {
-                    for path in ["task.comm", "task.se.deep", "task.se.rq", "task.bit", "entity_t.rq", "rq"] {
-                        let _ = btf.member(path);
-                    }
-                    let _ = btf.percpu_variable("runqueues");
-                    let _ = btf.raw_tracepoint("sample");
-                    for id in 0..=btf.type_count() as u32 + 1 {
-                        let _ = btf.size_of(TypeId(id));
-                        let _ = btf.shape(TypeId(id));
-                        let _ = btf.type_name(TypeId(id));
-                    }
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn foreign_bytes_are_named() {
-        let mut blob = sample();
-        blob[..2].reverse();
-        assert!(Btf::parse(blob.clone()).unwrap_err().to_string().contains("other byte order"));
-        blob[0] = 0;
-        assert!(Btf::parse(blob).unwrap_err().to_string().contains("magic"));
-    }
 }

@@ -1,9 +1,14 @@
 //! The threads, address maps and limits of this machine, from `/proc`.
+//!
+//! The crate procfs reads what is the machine's. What is a thread's is read here: procfs takes lines for
+//! UTF-8 and gives up on the whole file where one is not, and threads, files and mount points have the names
+//! that their users chose; and it opens and parses several files for each thread, of which there may be a
+//! hundred thousand.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
 
+use procfs::{Current as _, Meminfo, ProcError};
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
 
 use super::read;
@@ -228,34 +233,24 @@ pub fn in_initial_pid_namespace() -> bool {
 
 /// A text that is different after each boot.
 pub fn boot_id() -> io::Result<String> {
-    read::trimmed("/proc/sys/kernel/random/boot_id")
+    procfs::sys::kernel::random::boot_id().map_err(failed)
 }
 
 /// How many bytes can be had without swapping: `MemAvailable` of `/proc/meminfo`.
 pub fn memory_available() -> io::Result<u64> {
-    meminfo(&read::file("/proc/meminfo")?, "MemAvailable:").ok_or_else(|| missing("MemAvailable"))
+    let missing = || io::Error::new(io::ErrorKind::InvalidData, "/proc/meminfo has no MemAvailable");
+    Meminfo::current().map_err(failed)?.mem_available.ok_or_else(missing)
 }
 
-/// How many bytes this machine has: `MemTotal` of `/proc/meminfo`.
-pub fn memory_total() -> io::Result<u64> {
-    meminfo(&read::file("/proc/meminfo")?, "MemTotal:").ok_or_else(|| missing("MemTotal"))
-}
-
-fn missing(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, format!("/proc/meminfo has no {what}"))
-}
-
-fn meminfo(text: &[u8], key: &str) -> Option<u64> {
-    let text = std::str::from_utf8(text).ok()?;
-    let value = text.lines().find_map(|line| line.strip_prefix(key))?;
-    let kib: u64 = value.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024)
-}
-
-/// One more than the highest number a thread can have.
-pub fn pid_max() -> io::Result<u32> {
-    let path = Path::new("/proc/sys/kernel/pid_max");
-    read::trimmed(path)?.parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+/// The system's reason, if it is one, with the file that it is about.
+fn failed(error: ProcError) -> io::Error {
+    let kind = match &error {
+        ProcError::PermissionDenied(_) => io::ErrorKind::PermissionDenied,
+        ProcError::NotFound(_) => io::ErrorKind::NotFound,
+        ProcError::Io(source, _) => source.kind(),
+        _ => io::ErrorKind::InvalidData,
+    };
+    io::Error::new(kind, error)
 }
 
 #[cfg(test)]
@@ -297,14 +292,5 @@ mod tests {
             7ffc0000 7ffc1000 [vdso]\n"
         );
         assert_eq!(maps_text(2, b"kthreadd", b""), b"2 0 kthreadd\n");
-    }
-
-    #[test]
-    fn memory_is_read_in_bytes() {
-        let text = b"MemTotal:        8039220 kB\nMemAvailable:    7000000 kB\nBad: x kB\n";
-        assert_eq!(meminfo(text, "MemAvailable:"), Some(7_000_000 * 1024));
-        assert_eq!(meminfo(text, "Bad:"), None);
-        assert_eq!(meminfo(text, "None:"), None);
-        assert_eq!(meminfo(b"A: 99999999999999999999 kB\n", "A:"), None);
     }
 }

@@ -125,7 +125,7 @@ pub struct Tracefs {
 impl Tracefs {
     /// Finds tracefs, or mounts it where no other process sees it.
     pub fn open() -> Result<Self, TracefsError> {
-        // Mounts at unusual places come before debugfs, which would mount tracefs just because it was looked
+        // Mounts at unusual paths come before debugfs, which would mount tracefs just because it was looked
         // at.
         let mounts = read::file("/proc/self/mounts").unwrap_or_default();
         let mounted = mount_points(&mounts);

@@ -1,5 +1,8 @@
 //! A file under a temporary name, which is renamed when it is complete, so that no partial file ever has the
 //! final name.
+//!
+//! The crate tempfile works on paths, which would be walked again for each step; here the directory is a
+//! descriptor (`super::resolve`).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -2,8 +2,8 @@
 //!
 //! [`agent_ebpf`] describes the memory. Here are its safe views: [`SharedArray`] (a mapped array map),
 //! [`Control`] (a CPU's control block) and [`CpuRing`] (a CPU's pages: in discard mode [claimed](Claim) in
-//! order, in place, in overwrite mode copied out). [`CpuCounts`] are the counts of a CPU at the end of a page.
-//! Beside the pages, the programs have two streams: [`NameStream`] and [`WakeStream`].
+//! order, in place, in overwrite mode copied out). [`CpuCounts`] are the counts of a CPU at the end of a
+//! page. Beside the pages, the programs have two streams: [`NameStream`] and [`WakeStream`].
 
 mod control;
 mod counts;

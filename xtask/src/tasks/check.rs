@@ -1,13 +1,13 @@
 //! `cargo xtask check`
 
 use super::setup::{Purpose, setup};
-use super::{Task, comments, dependencies, docs, no_arguments};
+use super::{Task, comments, dependencies, docs, layers, no_arguments};
 use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "check",
     args: "",
-    about: "Formatting, clippy, documentation, dependencies: what CI wants before it tests\n\
+    about: "Formatting, clippy, floors, documentation, dependencies: what CI wants before it tests\n\
             Also checks the library without the feature `record`, as a parser of trace files alone.",
     run: check,
 };
@@ -32,6 +32,7 @@ fn check(args: &[String]) -> Result {
         process::run(&mut process::cargo(step))?;
     }
     comments::check()?;
+    layers::check()?;
     docs::docs()?;
     dependencies::check()
 }

@@ -9,6 +9,7 @@ mod dist;
 mod docs;
 mod fuzz;
 mod golden;
+mod layers;
 mod run;
 mod setup;
 mod soak;

@@ -4,7 +4,7 @@
 use super::{
     Next, Program, REGISTERS,
     decode::{ALU32, JMP, JMP32, LDX, MOV, PSEUDO_FUNC, ST, STX},
-    stack::Place,
+    stack::StackRange,
 };
 use crate::bpf::insn::{ALU64, Alu, CALL, EXIT, GOTO, Insn, LD_IMM64, PSEUDO_MAP_VALUE, X};
 
@@ -20,7 +20,7 @@ pub(super) enum Value {
         map: i32,
         offset: u64,
     },
-    /// What is on the stack there, 8 bytes from this place on.
+    /// What is on the stack there, 8 bytes from this offset on.
     Held(i16),
 }
 
@@ -48,14 +48,14 @@ impl Value {
     }
 }
 
-/// What is known of a place on the stack.
+/// What is known of a range of the stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
-    place: Place,
+    range: StackRange,
     value: Value,
 }
 
-/// Of how many places on the stack something is remembered. Compilers keep few constants there.
+/// Of how many ranges of the stack something is remembered. Compilers keep few constants there.
 const SLOTS: usize = 12;
 
 /// What is known in front of an instruction.
@@ -82,38 +82,38 @@ impl State {
     }
 
     /// A store, from a register if it is from one.
-    fn store(&mut self, place: Place, value: Value, from: Option<usize>) {
+    fn store(&mut self, range: StackRange, value: Value, from: Option<usize>) {
         let is_held = |value: &Value| match value {
-            Value::Held(offset) => Place { offset: *offset, size: 8 }.overlaps(place),
+            Value::Held(offset) => StackRange { offset: *offset, size: 8 }.overlaps(range),
             _ => false,
         };
         for slot in &mut self.slots {
-            *slot = slot.filter(|slot| !slot.place.overlaps(place) && !is_held(&slot.value));
+            *slot = slot.filter(|slot| !slot.range.overlaps(range) && !is_held(&slot.value));
         }
         for register in self.registers.iter_mut().filter(|value| is_held(value)) {
             *register = Value::Unknown;
         }
         if value == Value::Unknown || is_held(&value) {
             if let Some(register) = from.and_then(|from| self.registers.get_mut(from))
-                && place.size == 8
+                && range.size == 8
             {
-                *register = Value::Held(place.offset);
+                *register = Value::Held(range.offset);
             }
         } else if let Some(free) = self.slots.iter_mut().find(|slot| slot.is_none()) {
-            *free = Some(Slot { place, value });
+            *free = Some(Slot { range, value });
         }
     }
 
     /// What a load gives.
-    fn load(&self, place: Place) -> Value {
-        let holds = |slot: &&Slot| slot.place.offset <= place.offset && place.end() <= slot.place.end();
-        let unknown = if place.size == 8 { Value::Held(place.offset) } else { Value::Word };
+    fn load(&self, range: StackRange) -> Value {
+        let holds = |slot: &&Slot| slot.range.offset <= range.offset && range.end() <= slot.range.end();
+        let unknown = if range.size == 8 { Value::Held(range.offset) } else { Value::Word };
         match self.slots.iter().flatten().find(holds) {
-            Some(Slot { place: whole, value: Value::Number(number) }) => {
-                let number = number >> (8 * (place.offset - whole.offset));
-                Value::Number(if place.size < 8 { number & ((1 << (8 * place.size)) - 1) } else { number })
+            Some(Slot { range: whole, value: Value::Number(number) }) => {
+                let number = number >> (8 * (range.offset - whole.offset));
+                Value::Number(if range.size < 8 { number & ((1 << (8 * range.size)) - 1) } else { number })
             }
-            Some(Slot { place: whole, value }) if *whole == place && place.size == 8 => *value,
+            Some(Slot { range: whole, value }) if *whole == range && range.size == 8 => *value,
             _ => unknown,
         }
     }
@@ -194,8 +194,8 @@ impl Program<'_> {
                 } else {
                     *state.registers.get(from)?
                 };
-                if let Some(place) = self.stack.place(at, insn) {
-                    state.store(place, value, (insn.class() == STX).then_some(from));
+                if let Some(range) = self.stack.range(at, insn) {
+                    state.store(range, value, (insn.class() == STX).then_some(from));
                 }
             }
             // Atomic operations: what they fetch goes to the source, or to R0.
@@ -222,8 +222,8 @@ impl Program<'_> {
     /// What a load gives.
     fn loaded(&self, at: usize, insn: Insn, state: &State) -> Option<Value> {
         let base = *state.registers.get(insn.src())?;
-        Some(match self.stack.place(at, insn) {
-            Some(place) => state.load(place),
+        Some(match self.stack.range(at, insn) {
+            Some(range) => state.load(range),
             None => self.constant(insn, base).map_or(Value::of_size(insn.size()), Value::Number),
         })
     }
@@ -253,7 +253,7 @@ impl Program<'_> {
                 }
                 if insn.code == LDX | 0x78
                     && let Value::Held(off) = *after.registers.get(to)?
-                    && self.stack.place(at, *insn).is_some()
+                    && self.stack.range(at, *insn).is_some()
                 {
                     let is_there = *state.registers.get(to)? == Value::Held(off);
                     *insn = if is_there { Insn::NOTHING } else { Insn { off, ..*insn } };

@@ -78,7 +78,7 @@ impl Program<'_> {
                     live[at].registers & 1 << insn.dst() == 0 || insn.is_copy() && insn.dst() == insn.src()
                 }
                 ST | STX if insn.is_plain_access() => {
-                    self.stack.place(at, insn).is_some_and(|place| live[at].stack & place.touched() == 0)
+                    self.stack.range(at, insn).is_some_and(|range| live[at].stack & range.touched() == 0)
                 }
                 JMP | JMP32 if insn.code == GOTO || insn.is_jump() => {
                     let target = insn.target(at)?;
@@ -135,9 +135,9 @@ impl Program<'_> {
                         reads &= before.get(function)?.registers;
                     }
                     let registers = live.registers & !writes | reads;
-                    let stack = match self.stack.place(at, insn) {
-                        Some(place) if insn.class() == LDX => live.stack | place.touched(),
-                        Some(place) if insn.is_plain_access() => live.stack & !place.filled(),
+                    let stack = match self.stack.range(at, insn) {
+                        Some(range) if insn.class() == LDX => live.stack | range.touched(),
+                        Some(range) if insn.is_plain_access() => live.stack & !range.filled(),
                         _ => live.stack,
                     };
                     (live, Live { registers, stack })
@@ -157,14 +157,14 @@ impl Program<'_> {
 
     /// The used instructions, with the distances between them set right.
     pub(super) fn compact(&self, used: &[bool]) -> Option<Vec<Insn>> {
-        let mut places = Vec::with_capacity(self.code.len() + 1);
-        let mut place = 0usize;
+        let mut positions = Vec::with_capacity(self.code.len() + 1);
+        let mut position = 0usize;
         for at in 0..self.code.len() {
-            places.push(place);
-            place += usize::from(used[at] || self.is_upper_half(at) && used[at - 1]);
+            positions.push(position);
+            position += usize::from(used[at] || self.is_upper_half(at) && used[at - 1]);
         }
-        places.push(place);
-        let mut code = Vec::with_capacity(place);
+        positions.push(position);
+        let mut code = Vec::with_capacity(position);
         for at in 0..self.code.len() {
             if self.is_upper_half(at) {
                 if used[at - 1] {
@@ -176,7 +176,7 @@ impl Program<'_> {
                 continue;
             }
             let mut insn = self.code[at];
-            let distance = |target: usize| Some(*places.get(target)? as i64 - places[at] as i64 - 1);
+            let distance = |target: usize| Some(*positions.get(target)? as i64 - positions[at] as i64 - 1);
             if let Some(function) = insn.called(at) {
                 insn.imm = i32::try_from(distance(function)?).ok()?;
             } else if insn.code == GOTO || insn.is_jump() {

@@ -18,13 +18,13 @@ pub(super) type Words = u128;
 
 /// Bytes of the stack that only loads and stores through the frame pointer reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct StackRange {
     /// Relative to the frame pointer.
     pub(super) offset: i16,
     pub(super) size: u8,
 }
 
-impl Place {
+impl StackRange {
     /// Where it ends.
     pub(super) fn end(self) -> i16 {
         self.offset + i16::from(self.size)
@@ -69,23 +69,23 @@ impl Stack {
         Self { functions: functions.collect() }
     }
 
-    /// The place that the load or store `insn` at `at` is about.
-    pub(super) fn place(&self, at: usize, insn: Insn) -> Option<Place> {
+    /// The range that the load or store `insn` at `at` is about.
+    pub(super) fn range(&self, at: usize, insn: Insn) -> Option<StackRange> {
         let function = self.functions.partition_point(|(start, _)| *start <= at).checked_sub(1)?;
         let (_, lowest) = *self.functions.get(function)?;
-        own_place(insn).filter(|place| place.end() <= lowest)
+        own_range(insn).filter(|range| range.end() <= lowest)
     }
 }
 
 /// What a load or store through the frame pointer is about.
-fn own_place(insn: Insn) -> Option<Place> {
+fn own_range(insn: Insn) -> Option<StackRange> {
     let base = match insn.class() {
         LDX => insn.src(),
         ST | STX => insn.dst(),
         _ => return None,
     };
     let is_own = base == FRAME && (-BYTES..0).contains(&insn.off);
-    is_own.then_some(Place { offset: insn.off, size: insn.size() as u8 })
+    is_own.then_some(StackRange { offset: insn.off, size: insn.size() as u8 })
 }
 
 /// The lowest address that is taken in a function, or the lowest one of what is loaded or stored across that.
@@ -95,9 +95,9 @@ fn lowest_taken(function: &[Insn]) -> i16 {
     loop {
         let across = function
             .iter()
-            .filter_map(|insn| own_place(*insn))
-            .filter(|place| place.offset < lowest && place.end() > lowest);
-        match across.map(|place| place.offset).min() {
+            .filter_map(|insn| own_range(*insn))
+            .filter(|range| range.offset < lowest && range.end() > lowest);
+        match across.map(|range| range.offset).min() {
             Some(offset) => lowest = offset,
             None => return lowest,
         }

@@ -25,7 +25,7 @@ fn call(code: &[Insn], constants: &Constants, start: usize, arguments: [u64; 6])
     for _ in 0..10_000 {
         let insn = code[at];
         let (to, from) = (insn.dst(), insn.src());
-        let place = |base: u64| base.wrapping_add_signed(insn.off.into());
+        let effective = |base: u64| base.wrapping_add_signed(insn.off.into());
         match insn.class() {
             _ if insn.code == LD_IMM64 => {
                 r[to] = if from == 0 {
@@ -44,7 +44,7 @@ fn call(code: &[Insn], constants: &Constants, start: usize, arguments: [u64; 6])
                 r[1..6].fill(0xdead);
             }
             1 => {
-                let address = place(r[from]);
+                let address = effective(r[from]);
                 let bytes = if address >= DATA {
                     &constants[0].1[(address - DATA) as usize..]
                 } else {
@@ -55,7 +55,7 @@ fn call(code: &[Insn], constants: &Constants, start: usize, arguments: [u64; 6])
                 r[to] = u64::from_le_bytes(number);
             }
             2 | 3 => {
-                let address = (place(r[to]) - STACK) as usize;
+                let address = (effective(r[to]) - STACK) as usize;
                 let value = if insn.class() == 3 { r[from] } else { i64::from(insn.imm) as u64 };
                 stack[address..address + insn.size()].copy_from_slice(&value.to_le_bytes()[..insn.size()]);
             }

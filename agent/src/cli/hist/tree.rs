@@ -48,8 +48,8 @@ struct Indent {
 
 /// What a function calls, one branch each, with its share of all.
 fn branches(out: &mut dyn Write, indent: &Indent, calls: &[Branch], total: u128) -> io::Result<()> {
-    for (place, branch) in calls.iter().enumerate() {
-        let is_last = place + 1 == calls.len();
+    for (index, branch) in calls.iter().enumerate() {
+        let is_last = index + 1 == calls.len();
         writeln!(out, "{}|", indent.text)?;
         let share = branch.total as f64 * 100.0 / total.max(1) as f64;
         let head = format!("--{share:.2}%--");

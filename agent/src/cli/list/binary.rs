@@ -1,6 +1,5 @@
 //! What a program or shared library offers to probes, as text and as JSON.
 
-use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
 
@@ -11,18 +10,19 @@ use super::{Args, Lines, ListError, array};
 use crate::compile::dynamic::user::find_by_name;
 use crate::elf::symbols::{Function, Functions};
 use crate::elf::usdt::{Argument, Marker, Markers, Semaphore};
+use crate::elf::{BinaryError, OpenBinary};
 use crate::input::glob;
 
 /// The file that an argument names: the one at that path, or, of a name without a slash, what
 /// `record --uprobe` takes it for.
-fn file(path: &Path) -> Cow<'_, Path> {
+fn open(path: &Path) -> Result<OpenBinary, BinaryError> {
     let by_name = || path.to_str().and_then(find_by_name);
-    if path.exists() { Cow::Borrowed(path) } else { by_name().map_or(Cow::Borrowed(path), Cow::Owned) }
+    OpenBinary::open(path).or_else(|error| by_name().ok_or(error))
 }
 
 /// `--symbols PATH`
 pub(super) fn list_functions(path: &Path, args: &Args, out: &mut impl Write) -> Result<(), ListError> {
-    let functions = Functions::of(&file(path))?;
+    let functions = Functions::of_binary(&open(path)?)?;
     let chosen: Vec<&Function> = match &args.pattern {
         Some(pattern) => functions.find(pattern)?,
         None => functions.all().iter().collect(),
@@ -71,8 +71,8 @@ impl<'a> ListedFunction<'a> {
 
 /// `--usdt PATH`
 pub(super) fn list_markers(path: &Path, args: &Args, out: &mut impl Write) -> Result<(), ListError> {
-    let path = &*file(path);
-    let markers = Markers::of(path)?;
+    let binary = open(path)?;
+    let (path, markers) = (binary.path(), Markers::of_binary(&binary)?);
     if markers.all().is_empty() {
         tell(&format!("tracer-agent: {} has no USDT markers", path.display()));
     }
@@ -87,7 +87,7 @@ pub(super) fn list_markers(path: &Path, args: &Args, out: &mut impl Write) -> Re
     if let (Some(pattern), true) = (&args.pattern, chosen.is_empty()) {
         let count = markers.all().len();
         return Err(ListError::Usage(format!(
-            "{} has no marker {pattern}; it has {count} places of markers, see: tracer-agent list --usdt {0}",
+            "{} has no marker {pattern}; it has {count} markers, see: tracer-agent list --usdt {0}",
             path.display()
         )));
     }

@@ -61,7 +61,7 @@ pub(super) fn list_types(pattern: &str, args: &Args, out: &mut impl Write) -> Re
     Ok(())
 }
 
-/// The members with their places; those of anonymous structures indented below them. The values of an
+/// The members with their offsets; those of anonymous structures indented below them. The values of an
 /// enumeration.
 fn list_members(
     btf: &Btf,

@@ -135,7 +135,7 @@ pub enum ContextError {
     Counter(#[from] CounterError),
 }
 
-/// Contexts with the places of their fields.
+/// Contexts with the offsets of their fields.
 #[derive(Clone, Debug, Default)]
 pub struct Placed {
     fields: Vec<(Context, u32)>,
@@ -193,7 +193,7 @@ impl Contexts {
         Ok(())
     }
 
-    /// Their places after byte `from` of a record, each at a multiple of its size if `aligned`.
+    /// Their offsets after byte `from` of a record, each at a multiple of its size if `aligned`.
     pub(crate) fn place(&self, from: u32, aligned: bool, facts: &Facts) -> Placed {
         let mut end = from;
         let mut fields = Vec::new();

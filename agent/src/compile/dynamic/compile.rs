@@ -91,7 +91,7 @@ pub(super) enum FunctionAddress {
 #[derive(Debug)]
 pub(super) struct Program<'a> {
     pub(super) layout: &'a Layout,
-    /// As the layout's, with this place's values.
+    /// As the layout's, with this attach point's values.
     pub(super) arguments: &'a [Argument],
     pub(super) preemption: Preemption,
     /// Whether addresses are those of user space.
@@ -351,7 +351,7 @@ impl Compiler<'_> {
                 self.read_long(i64::from(*slot) * 8, false, failed);
             }
             Fetch::FileOffset(offset) => {
-                // The probe's own place in memory; its place in the file is taken off `offset` already.
+                // The probe's own address in memory; its offset in the file is taken off `offset` already.
                 if self.program.layout.returns {
                     self.function_address();
                 } else {
@@ -413,14 +413,14 @@ impl Compiler<'_> {
         self.code.call_helper(helper);
     }
 
-    /// A text after the fixed part: its length and place in the word at `at`.
+    /// A text after the fixed part: its length and offset in the word at `at`.
     fn text(&mut self, argument: &Argument, at: i16, room: u32, user: bool) -> Result<(), CompileError> {
         let (fault, cut, store) = (self.code.label(), self.code.label(), self.code.label());
         match &argument.fetch {
             Fetch::Text(text) => {
                 self.text_address(R1);
-                for (place, byte) in text.bytes().chain([0]).enumerate() {
-                    self.code.store_imm(1, R1, place as i16, byte.into());
+                for (index, byte) in text.bytes().chain([0]).enumerate() {
+                    self.code.store_imm(1, R1, index as i16, byte.into());
                 }
                 self.code.load_imm(R0, i64::from(room));
             }
@@ -485,8 +485,8 @@ impl Compiler<'_> {
                 Elsewhere::Fault { here, back } => {
                     self.code.place(here);
                     self.text_address(R1);
-                    for (place, byte) in FAULT_TEXT.into_iter().enumerate() {
-                        self.code.store_imm(1, R1, place as i16, byte.into());
+                    for (index, byte) in FAULT_TEXT.into_iter().enumerate() {
+                        self.code.store_imm(1, R1, index as i16, byte.into());
                     }
                     self.code.load_imm(R0, FAULT_TEXT.len() as i64);
                     self.code.goto(back);

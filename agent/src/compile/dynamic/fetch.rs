@@ -45,7 +45,7 @@ pub(super) enum Fetch {
         index: Register,
         scale: u8,
     },
-    /// Argument `N` of a marker, from 1, wherever it is at a place of it.
+    /// Argument `N` of a marker, from 1, wherever it is at a site of it.
     Marker(u32),
     /// The current thread's name.
     Comm,
@@ -234,7 +234,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Behind `@`: an address, a symbol with an offset, or the place of a file offset; what is there in
+    /// Behind `@`: an address, a symbol with an offset, or the address of a file offset; what is there in
     /// memory.
     fn absolute(&self, at: Range<usize>) -> Result<Fetch, Failed> {
         let word = &self.text[at.clone()];

@@ -324,7 +324,7 @@ impl Bodies {
         let mut programs = Vec::new();
         let mut add = |at, root, functions: &[(String, u64)]| {
             if !functions.is_empty() {
-                programs.push(self.program(at, root, places(hooks, at, functions)?)?);
+                programs.push(self.program(at, root, attach_points(hooks, at, functions)?)?);
             }
             Some(())
         };
@@ -440,24 +440,24 @@ impl Bodies {
     /// Writes down what is known of the call.
     fn event(&self, code: &mut Assembler, root: bool) {
         use std::mem::offset_of;
-        let place = |offset: usize| EVENT + offset as i16;
+        let slot = |offset: usize| EVENT + offset as i16;
         code.load(8, R1, R6, self.stack_pointer);
-        code.store(8, FP, place(offset_of!(CallEvent, stack)), R1);
-        code.store_imm(8, FP, place(offset_of!(CallEvent, function)), 0);
+        code.store(8, FP, slot(offset_of!(CallEvent, stack)), R1);
+        code.store_imm(8, FP, slot(offset_of!(CallEvent, function)), 0);
         for (index, trampoline) in self.trampolines.iter().enumerate() {
             code.load_imm(R1, trampoline.cast_signed());
-            code.store(8, FP, place(offset_of!(CallEvent, trampolines)) + 8 * index as i16, R1);
+            code.store(8, FP, slot(offset_of!(CallEvent, trampolines)) + 8 * index as i16, R1);
         }
-        code.store_imm(8, FP, place(offset_of!(CallEvent, slack)), self.slack as i32);
-        code.store_imm(4, FP, place(offset_of!(CallEvent, task_stack)), self.task_stack as i32);
-        code.store_imm(4, FP, place(offset_of!(CallEvent, stack_size)), self.stack_size as i32);
-        code.store_imm(4, FP, place(offset_of!(CallEvent, root)), root.into());
-        code.store_imm(4, FP, place(offset_of!(CallEvent, max_depth)), self.max_depth as i32);
+        code.store_imm(8, FP, slot(offset_of!(CallEvent, slack)), self.slack as i32);
+        code.store_imm(4, FP, slot(offset_of!(CallEvent, task_stack)), self.task_stack as i32);
+        code.store_imm(4, FP, slot(offset_of!(CallEvent, stack_size)), self.stack_size as i32);
+        code.store_imm(4, FP, slot(offset_of!(CallEvent, root)), root.into());
+        code.store_imm(4, FP, slot(offset_of!(CallEvent, max_depth)), self.max_depth as i32);
     }
 }
 
 /// The hooks of a program.
-fn places(hooks: GraphHooks, at: At, functions: &[(String, u64)]) -> Option<Vec<Hook>> {
+fn attach_points(hooks: GraphHooks, at: At, functions: &[(String, u64)]) -> Option<Vec<Hook>> {
     let returns = at == At::Return;
     let addresses = || functions.iter().map(|(_, address)| *address).collect();
     match hooks {
@@ -467,7 +467,7 @@ fn places(hooks: GraphHooks, at: At, functions: &[(String, u64)]) -> Option<Vec<
     }
 }
 
-/// Takes the place for a record of `len` bytes, to R7, and fills it with zeros after the common fields.
+/// Takes space for a record of `len` bytes, to R7, and fills it with zeros after the common fields.
 fn begin(code: &mut Assembler, event: usize, len: u32, out: Label) {
     code.load_imm(R4, -1);
     code.begin_record(event, Preemption::Off.begin_flags() | begin_flags::REGISTERS, len, out);

@@ -239,7 +239,7 @@ pub fn probe(
     for argument in &mut spec.arguments {
         resolve(&mut argument.fetch, functions)?;
     }
-    let is_pattern = spec.place.contains(['*', '?', '[']);
+    let is_pattern = spec.point.contains(['*', '?', '[']);
     let target = Target { spec: &spec, returns, environment, functions, tracefs };
     let (hooks, default_name) = if is_pattern { target.many()? } else { target.one()? };
     let group = spec.group.as_deref().unwrap_or(GROUP);
@@ -285,10 +285,10 @@ impl Target<'_> {
     /// Hooks and name of a probe at one function.
     fn one(&self) -> Result<(Vec<Hook>, String), DynamicError> {
         let Self { spec, returns, functions, .. } = *self;
-        let number = || spec.place_error(SpecErrorKind::Number);
-        let (symbol, offset) = split_offset(&spec.place).ok_or_else(number)?;
+        let number = || spec.point_error(SpecErrorKind::Number);
+        let (symbol, offset) = split_offset(&spec.point).ok_or_else(number)?;
         if returns && offset != 0 {
-            return Err(spec.place_error(SpecErrorKind::ReturnOffset).into());
+            return Err(spec.point_error(SpecErrorKind::ReturnOffset).into());
         }
         functions.check(symbol)?;
         let name = self.name(&format!("{symbol}_{offset}"));
@@ -300,17 +300,17 @@ impl Target<'_> {
             return Ok((vec![Hook::KernelFunctions { addresses: vec![address], returns }], name));
         }
         let address = functions.only_address(symbol);
-        let symbol = CString::new(symbol).map_err(|_| spec.place_error(SpecErrorKind::NoPlace))?;
+        let symbol = CString::new(symbol).map_err(|_| spec.point_error(SpecErrorKind::NoAttachPoint))?;
         Ok((vec![Hook::Kernel { symbol, address, offset, returns }], name))
     }
 
     /// The same at all functions that a pattern means.
     fn many(&self) -> Result<(Vec<Hook>, String), DynamicError> {
         let Self { spec, returns, .. } = *self;
-        if spec.place.contains('+') {
-            return Err(spec.place_error(SpecErrorKind::PatternOffset).into());
+        if spec.point.contains('+') {
+            return Err(spec.point_error(SpecErrorKind::PatternOffset).into());
         }
-        let found = self.functions.matching(&spec.place, self.tracefs)?;
+        let found = self.functions.matching(&spec.point, self.tracefs)?;
         let hooks = if self.suits_many() {
             vec![Hook::KernelFunctions {
                 addresses: found.into_iter().map(|(_, address)| address).collect(),
@@ -319,12 +319,12 @@ impl Target<'_> {
         } else {
             found.iter().filter_map(|function| one_of_many(function, returns)).collect()
         };
-        Ok((hooks, self.name(&spec.place.replace(['*', '?'], ""))))
+        Ok((hooks, self.name(&spec.point.replace(['*', '?'], ""))))
     }
 
     /// The event's name unless it is given.
-    fn name(&self, place: &str) -> String {
-        name_from(&format!("{}_{place}", if self.returns { 'r' } else { 'p' }))
+    fn name(&self, point: &str) -> String {
+        name_from(&format!("{}_{point}", if self.returns { 'r' } else { 'p' }))
     }
 
     /// Whether a program at many functions can make the event. Since 6.14 it gets only the registers that

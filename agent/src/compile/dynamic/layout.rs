@@ -140,10 +140,10 @@ impl Layout {
         });
         for Argument { name, kind, count, .. } in &self.arguments {
             let conversion = conversion(*kind);
-            let one = |place: &str| match kind {
-                Kind::Text { .. } => format!(", __get_str({name}{place})"),
-                Kind::Symbol => format!(", (void *)REC->{name}{place}"),
-                _ => format!(", REC->{name}{place}"),
+            let one = |element: &str| match kind {
+                Kind::Text { .. } => format!(", __get_str({name}{element})"),
+                Kind::Symbol => format!(", (void *)REC->{name}{element}"),
+                _ => format!(", REC->{name}{element}"),
             };
             match count {
                 None => {

@@ -2,11 +2,11 @@
 //!
 //! What is recorded is written in the language of tracefs' `kprobe_events` and `uprobe_events`
 //! (Documentation/trace/kprobetrace.rst, uprobetracer.rst), and the events look as the kernel's own would:
-//! the same fields at the same places, the same `print fmt`.
+//! the same fields at the same offsets, the same `print fmt`.
 //!
 //! | module | subject |
 //! |---|---|
-//! | `spec` | the text of a probe: its name, its place, its arguments |
+//! | `spec` | the text of a probe: its name, its attach point, its arguments |
 //! | `fetch` | the text of an argument: what to fetch and how to show it |
 //! | `registers` | what registers are called, and where programs find them |
 //! | `layout` | the event's record, as readers are told |
@@ -196,9 +196,9 @@ impl<'a> FreeNames<'a> {
     }
 }
 
-/// Whether a place is a pattern.
-fn is_pattern(place: &str) -> bool {
-    place.contains(['*', '?', '['])
+/// Whether an attach point is a pattern.
+fn is_pattern(point: &str) -> bool {
+    point.contains(['*', '?', '['])
 }
 
 /// What probes need to know of the running kernel.
@@ -214,9 +214,9 @@ pub struct Environment {
 
 /// From here on a program at the return of a user function can ask where the function is (`bpf_get_func_ip`).
 const USER_FUNCTION_SINCE: KernelVersion = KernelVersion::new(6, 7, 0);
-/// From here on a program at a place in user space may wait for memory.
+/// From here on a program at an offset in user space may wait for memory.
 const SLEEPABLE_SINCE: KernelVersion = KernelVersion::new(6, 0, 0);
-/// From here on one link ties a program to many places of a binary.
+/// From here on one link ties a program to many offsets of a binary.
 const UPROBE_MULTI_SINCE: KernelVersion = KernelVersion::new(6, 6, 0);
 /// From here on one link ties a program to many functions of the kernel.
 const KPROBE_MULTI_SINCE: KernelVersion = KernelVersion::new(5, 18, 0);
@@ -237,7 +237,7 @@ impl Environment {
         }
     }
 
-    /// How a program at such a place finds the address of its function.
+    /// How a program at such an attach point finds the address of its function.
     fn function_address(&self, hook: &Hook) -> compile::FunctionAddress {
         match (hook, self.utask) {
             (Hook::User { .. }, Some((utask, vaddr))) if self.version < USER_FUNCTION_SINCE => {
@@ -263,7 +263,7 @@ impl Environment {
         };
         let preemptible = hooks.first().is_some_and(Hook::is_preemptible);
         let preemption = Preemption::at(preemptible, self.guard);
-        let user = matches!(hooks.first(), Some(Hook::User { .. } | Hook::UserPlaces { .. }));
+        let user = matches!(hooks.first(), Some(Hook::User { .. } | Hook::UserOffsets { .. }));
         let sleepable = user
             && self.version >= SLEEPABLE_SINCE
             // Programs that may wait cannot have maps of counters (`check_map_prog_compatibility`,

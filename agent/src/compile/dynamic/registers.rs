@@ -1,6 +1,6 @@
 //! Registers: what they are called, and where they are in a program's context.
 
-/// A register's place in `struct pt_regs`, in bytes.
+/// A register's offset in `struct pt_regs`, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Register(pub(super) u16);
 

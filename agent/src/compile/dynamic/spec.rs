@@ -38,9 +38,9 @@ pub(super) struct Spec {
     pub(super) text: String,
     pub(super) group: Option<String>,
     pub(super) name: Option<String>,
-    /// What stands for the place, and where in the text.
-    pub(super) place: String,
-    pub(super) place_at: Range<usize>,
+    /// What stands for the attach point, and where in the text.
+    pub(super) point: String,
+    pub(super) point_at: Range<usize>,
     pub(super) arguments: Vec<Argument>,
 }
 
@@ -60,8 +60,8 @@ pub struct SpecError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecErrorKind {
     /// There is nothing.
-    #[error("a place is missing: write [NAME=]FUNCTION, or [NAME=]PATH:FUNCTION for a program")]
-    NoPlace,
+    #[error("an attach point is missing: write [NAME=]FUNCTION, or [NAME=]PATH:FUNCTION for a program")]
+    NoAttachPoint,
     /// It is no name.
     #[error("a name consists of at most {NAME_MAX} letters, digits and _, and does not begin with a digit")]
     Name,
@@ -138,7 +138,7 @@ pub enum SpecErrorKind {
     /// One name for several markers.
     #[error("one name cannot be used for {0} markers: omit NAME=, and each event is named after its marker")]
     NameOfMany(usize),
-    /// A place in a file.
+    /// An attach point in a file.
     #[error("@+OFFSET is an offset in a program's file; for the kernel write @ADDRESS or @SYMBOL")]
     FileOffset,
     /// A name in a program.
@@ -150,10 +150,10 @@ pub enum SpecErrorKind {
     /// Too many arguments.
     #[error("a probe has at most {ARGUMENTS_MAX} arguments")]
     Arguments,
-    /// The place has no path.
-    #[error("a place in a program is PATH:FUNCTION[+OFFSET] or PATH:0xOFFSET")]
+    /// The attach point has no path.
+    #[error("an attach point in a program is PATH:FUNCTION[+OFFSET] or PATH:0xOFFSET")]
     NoPath,
-    /// The place of a marker.
+    /// The attach point of a marker.
     #[error("a marker is PATH:PROVIDER:NAME; `tracer-agent list --usdt PATH` shows them")]
     NoMarker,
     /// A return probe inside of a function.
@@ -179,10 +179,10 @@ fn located(text: &str, at: &Range<usize>) -> String {
 pub(super) fn parse(text: &str, at: At) -> Result<Spec, SpecError> {
     let error = |at: Range<usize>, kind| SpecError { text: text.to_owned(), at, kind };
     let mut words = words(text).into_iter();
-    let Some(first) = words.next() else { return Err(error(0..text.len(), SpecErrorKind::NoPlace)) };
-    let (group, name, place_at) = split_name(text, &first).map_err(|at| error(at, SpecErrorKind::Name))?;
-    if place_at.is_empty() {
-        return Err(error(first, SpecErrorKind::NoPlace));
+    let Some(first) = words.next() else { return Err(error(0..text.len(), SpecErrorKind::NoAttachPoint)) };
+    let (group, name, point_at) = split_name(text, &first).map_err(|at| error(at, SpecErrorKind::Name))?;
+    if point_at.is_empty() {
+        return Err(error(first, SpecErrorKind::NoAttachPoint));
     }
     let mut arguments: Vec<Argument> = Vec::new();
     for word in words {
@@ -201,16 +201,16 @@ pub(super) fn parse(text: &str, at: At) -> Result<Spec, SpecError> {
         text: text.to_owned(),
         group,
         name,
-        place: text[place_at.clone()].to_owned(),
-        place_at,
+        point: text[point_at.clone()].to_owned(),
+        point_at,
         arguments,
     })
 }
 
 impl Spec {
-    /// An error about the place.
-    pub(super) fn place_error(&self, kind: SpecErrorKind) -> SpecError {
-        SpecError { text: self.text.clone(), at: self.place_at.clone(), kind }
+    /// An error about the attach point.
+    pub(super) fn point_error(&self, kind: SpecErrorKind) -> SpecError {
+        SpecError { text: self.text.clone(), at: self.point_at.clone(), kind }
     }
 }
 
@@ -240,14 +240,14 @@ fn words(text: &str) -> Vec<Range<usize>> {
 
 type Named = (Option<String>, Option<String>, Range<usize>);
 
-/// Splits `GROUP/NAME=` off. What is in front of a `=` that cannot be a name's belongs to the place: file
-/// names may have one.
+/// Splits `GROUP/NAME=` off. What is in front of a `=` that cannot be a name's belongs to the attach point:
+/// file names may have one.
 fn split_name(text: &str, word: &Range<usize>) -> Result<Named, Range<usize>> {
     let first = &text[word.clone()];
     let Some((front, _)) = first.split_once('=').filter(|(front, _)| !front.starts_with(['/', '.'])) else {
         return Ok((None, None, word.clone()));
     };
-    let place = word.start + front.len() + 1..word.end;
+    let point = word.start + front.len() + 1..word.end;
     let (group, name, name_at) = match front.split_once('/') {
         Some((group, name)) => (Some(group), name, word.start + group.len() + 1),
         None => (None, front, word.start),
@@ -258,7 +258,7 @@ fn split_name(text: &str, word: &Range<usize>) -> Result<Named, Range<usize>> {
     if !is_name(name) {
         return Err(name_at..name_at + name.len());
     }
-    Ok((group.map(str::to_owned), Some(name.to_owned()), place))
+    Ok((group.map(str::to_owned), Some(name.to_owned()), point))
 }
 
 /// Whether the kernel would take it for an event's or an argument's name (`is_good_name`,
@@ -292,9 +292,9 @@ pub(super) fn number(text: &str) -> Option<u64> {
 }
 
 /// Splits `+OFFSET` off a function's name.
-pub(super) fn split_offset(place: &str) -> Option<(&str, u64)> {
-    match place.rsplit_once('+') {
+pub(super) fn split_offset(point: &str) -> Option<(&str, u64)> {
+    match point.rsplit_once('+') {
         Some((name, offset)) if !name.is_empty() && number(offset).is_some() => Some((name, number(offset)?)),
-        _ => Some((place, 0)),
+        _ => Some((point, 0)),
     }
 }

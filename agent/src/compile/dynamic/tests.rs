@@ -58,9 +58,9 @@ fn layout(text: &str, wanted: &Wanted) -> Layout {
 fn a_text_is_taken_apart() {
     let text = "grp/name=do_it+0x10 n=%di:s32 +8(+u4($arg2)):u16[3] who=$comm path=+0(%si):ustring \
         low=%cx:b4@4/32 five=\\-5:s8 said=\\\"a:b\" slot=$stack2";
-    let Spec { group, name, place, arguments, .. } = spec(text);
+    let Spec { group, name, point, arguments, .. } = spec(text);
     assert_eq!(
-        (group.as_deref(), name.as_deref(), place.as_str()),
+        (group.as_deref(), name.as_deref(), point.as_str()),
         (Some("grp"), Some("name"), "do_it+0x10")
     );
     let number = |size, style| Kind::Number { size, style };
@@ -85,18 +85,18 @@ fn a_text_is_taken_apart() {
     assert_eq!(arguments[7].fetch, Fetch::StackSlot(2));
     // Names of C++ have blanks, and paths may have a `=`.
     assert_eq!(
-        spec("std::map<int, long>::at(int const&) n=%di").place,
+        spec("std::map<int, long>::at(int const&) n=%di").point,
         "std::map<int, long>::at(int const&)"
     );
-    assert_eq!(spec("/opt/a=b:main").place, "/opt/a=b:main");
+    assert_eq!(spec("/opt/a=b:main").point, "/opt/a=b:main");
 }
 
 #[test]
 fn a_mistake_is_told_with_its_place() {
     let mut different = Vec::new();
     for (text, part, said) in [
-        ("", "", "a place is missing"),
-        ("name=", "name=", "a place is missing"),
+        ("", "", "an attach point is missing"),
+        ("name=", "name=", "an attach point is missing"),
         ("1st=do_it", "1st", "a name consists of"),
         ("g-1/name=do_it", "g-1", "a name consists of"),
         ("do_it a=%di a=%si", "a=%si", "another argument with this name"),
@@ -183,8 +183,8 @@ fn contexts_stand_between_arguments_and_texts() {
     let layout = layout("do_it byte=%di:u8 path=+0(%dx):string", &wanted);
     assert_eq!(layout.fixed, 8 + 8 + 1 + 4 + 16 + 4);
     let format = Format::parse(&layout.recorded_shape().text(20_000)).unwrap();
-    let place = |name: &str| format.field(name).map(|field| (field.offset, field.size));
-    assert_eq!((place("ctx_comm"), place("ctx_pid")), (Some((21, 16)), Some((37, 4))));
+    let point = |name: &str| format.field(name).map(|field| (field.offset, field.size));
+    assert_eq!((point("ctx_comm"), point("ctx_pid")), (Some((21, 16)), Some((37, 4))));
     let text = layout.recorded_shape().print_fmt;
     assert!(text.contains("path=\\\"%s\\\" ctx_comm=%s ctx_pid=%d\", "), "{text}");
     assert!(text.ends_with("__get_str(path), REC->ctx_comm, REC->ctx_pid"), "{text}");
@@ -196,9 +196,9 @@ fn a_filter_sees_only_what_it_asks_for() {
     let wanted = Wanted::new("n > 1 && path == \"x\" && small != 3", &[]);
     let layout_of_all = layout(text, &wanted);
     let stage = Stage::new(&layout_of_all, &wanted.rule()).unwrap().unwrap();
-    let places: Vec<_> = stage.arguments.iter().map(|one| (one.index, one.offset)).collect();
+    let points: Vec<_> = stage.arguments.iter().map(|one| (one.index, one.offset)).collect();
     // At multiples of their sizes, as the stack is accessed.
-    assert_eq!((places, stage.addresses.len()), (vec![(1, 8), (2, 16), (4, 20)], 0));
+    assert_eq!((points, stage.addresses.len()), (vec![(1, 8), (2, 16), (4, 20)], 0));
     assert_eq!((stage.arguments[1].text_at, stage.size % 8), (22, 0));
     let all = Wanted::new("t0 ~ \"*a*\" && t1 ~ \"*a*\" && t2 ~ \"*a*\" && t3 ~ \"*a*\"", &[]);
     let many = layout("do_it t0=+0(%di):string t1=+0(%di):string t2=+0(%di):string t3=+0(%di):string", &all);

@@ -1,9 +1,6 @@
 //! USDT markers: their arguments are what the compiler wrote down.
 
-use std::{
-    ffi::CString,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use super::{
     DynamicError, EVENTS_MAX, Environment, FreeNames, IsTaken, Planned, ProbePlan, TooManyMatches,
@@ -12,7 +9,7 @@ use super::{
     kernel::layout,
     plan, registers,
     spec::{self, At, Side, Spec, SpecErrorKind, name_from},
-    user::{has_file_offset, kernel_path, relate, split_path},
+    user::{has_file_offset, relate, split_path},
 };
 use crate::{
     compile::{
@@ -20,7 +17,7 @@ use crate::{
         probe_filter::ProbeRule,
     },
     elf::{
-        Machine,
+        Machine, OpenBinary,
         symbols::nearest_names,
         usdt::{self, ArgumentError, Marker, Markers, Operand},
     },
@@ -68,12 +65,12 @@ pub enum MarkerError {
         /// Where it is.
         operand: String,
     },
-    /// Places of one marker disagree.
-    #[error("{name} has {first} arguments at one place and {other} at another; its notes are inconsistent")]
+    /// Sites of one marker disagree.
+    #[error("{name} has {first} arguments at one site and {other} at another; its notes are inconsistent")]
     Counts {
         /// `PROVIDER:NAME`.
         name: String,
-        /// At its first place.
+        /// At its first site.
         first: usize,
         /// At another.
         other: usize,
@@ -101,18 +98,17 @@ pub fn probes(
     hook::check_uprobes()?;
     let (binary, marker) = split_path(&spec)?;
     let Some((provider, name)) = marker.split_once(':') else {
-        return Err(spec.place_error(SpecErrorKind::NoMarker).into());
+        return Err(spec.point_error(SpecErrorKind::NoMarker).into());
     };
-    let markers = Markers::of(&binary.path)?;
-    let path = kernel_path(&spec, &binary.path)?;
-    let target = Target { spec: &spec, path: &path, machine: markers.machine(), environment, rule };
+    let markers = Markers::of_binary(&binary)?;
+    let target = Target { spec: &spec, binary: &binary, machine: markers.machine(), environment, rule };
     let found = find(&markers, provider, name);
     if !is_pattern(&marker) {
-        let sites = found.first().ok_or_else(|| not_found(&markers, binary.path, &marker))?;
+        let sites = found.first().ok_or_else(|| not_found(&markers, binary.path().to_owned(), &marker))?;
         let name = spec.name.clone().unwrap_or_else(|| name_from(name));
         return target.probe(sites, &name, None).map(Planned::from);
     }
-    check_count(&spec, &binary.path, &marker, found.len())?;
+    check_count(&spec, binary.path(), &marker, found.len())?;
     let mut names = FreeNames::new(is_taken);
     let mut planned = Planned::default();
     for sites in found {
@@ -131,7 +127,7 @@ pub fn probes(
     Ok(planned)
 }
 
-/// The places of each marker whose provider and name are, or match, these.
+/// The sites of each marker whose provider and name are, or match, these.
 fn find<'m>(markers: &'m Markers, provider: &str, name: &str) -> Vec<&'m [Marker]> {
     let is_same = |one: &Marker, next: &Marker| (&one.provider, &one.name) == (&next.provider, &next.name);
     let is_meant = |sites: &&[Marker]| {
@@ -153,7 +149,7 @@ fn not_found(markers: &Markers, path: PathBuf, name: &str) -> MarkerError {
 fn check_count(spec: &Spec, path: &Path, pattern: &str, found: usize) -> Result<(), DynamicError> {
     match found {
         0 => Err(MarkerError::NoMatch { path: path.to_owned(), pattern: pattern.to_owned() }.into()),
-        2.. if spec.name.is_some() => Err(spec.place_error(SpecErrorKind::NameOfMany(found)).into()),
+        2.. if spec.name.is_some() => Err(spec.point_error(SpecErrorKind::NameOfMany(found)).into()),
         1..=EVENTS_MAX => Ok(()),
         _ => {
             let advice = "narrow it";
@@ -165,7 +161,7 @@ fn check_count(spec: &Spec, path: &Path, pattern: &str, found: usize) -> Result<
 /// What the probes of one text have in common.
 struct Target<'a> {
     spec: &'a Spec,
-    path: &'a CString,
+    binary: &'a OpenBinary,
     machine: Machine,
     environment: &'a Environment,
     rule: &'a ProbeRule<'a>,
@@ -178,21 +174,21 @@ impl Target<'_> {
         self.spec.group.clone().or_else(of_provider).unwrap_or_default()
     }
 
-    /// The probe of the marker that has these places.
+    /// The probe of the marker that has these sites.
     fn probe(
         &self,
         sites: &[Marker],
         event: &str,
         on_refusal: Option<OnRefusal>,
     ) -> Result<ProbePlan, DynamicError> {
-        let Self { path, machine, environment, rule, .. } = *self;
+        let Self { binary, machine, environment, rule, .. } = *self;
         let marker = sites.first().map(|site| format!("{}:{}", site.provider, site.name)).unwrap_or_default();
-        let places = sites
+        let by_site = sites
             .iter()
             .map(|site| site.parse_arguments(machine))
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| MarkerError::Argument { name: marker.clone(), error })?;
-        let types = types(&marker, &places)?;
+        let types = types(&marker, &by_site)?;
         let mut spec = self.spec.clone();
         if spec.arguments.is_empty() {
             spec.arguments = types.iter().enumerate().map(whole_argument).collect();
@@ -202,8 +198,8 @@ impl Target<'_> {
         }
         let layout = layout(&spec, &self.group(sites), event, (false, false), rule)?;
         let mut programs = Vec::new();
-        for Group { arguments, offsets, counters } in groups(&spec, &marker, sites, &places, &types)? {
-            let hooks = environment.user_hooks(path, &offsets, &counters, false);
+        for Group { arguments, offsets, counters } in groups(&spec, &marker, sites, &by_site, &types)? {
+            let hooks = environment.user_hooks(binary, &offsets, &counters, false);
             let program = environment.program(&layout, rule, &arguments, hooks)?;
             programs.push(program.on_refusal(on_refusal));
         }
@@ -214,11 +210,11 @@ impl Target<'_> {
 /// Size and sign of a marker's argument.
 type ArgumentType = (u32, bool);
 
-/// The types of a marker's arguments: places may have them in different sizes, of which the largest holds
+/// The types of a marker's arguments: sites may have them in different sizes, of which the largest holds
 /// all.
-fn types(name: &str, places: &[Vec<usdt::Argument>]) -> Result<Vec<ArgumentType>, MarkerError> {
+fn types(name: &str, by_site: &[Vec<usdt::Argument>]) -> Result<Vec<ArgumentType>, MarkerError> {
     let mut types: Vec<ArgumentType> = Vec::new();
-    for (index, arguments) in places.iter().enumerate() {
+    for (index, arguments) in by_site.iter().enumerate() {
         if index == 0 {
             types = arguments.iter().map(|argument| (argument.size.into(), argument.signed)).collect();
         }
@@ -260,7 +256,7 @@ fn check(text: &str, marker: &str, argument: &Argument, types: &[ArgumentType]) 
     }
 }
 
-/// Places that one program suits.
+/// Sites that one program suits.
 struct Group {
     arguments: Vec<Argument>,
     offsets: Vec<u64>,
@@ -271,14 +267,14 @@ fn groups(
     spec: &Spec,
     name: &str,
     sites: &[Marker],
-    places: &[Vec<usdt::Argument>],
+    by_site: &[Vec<usdt::Argument>],
     types: &[ArgumentType],
 ) -> Result<Vec<Group>, DynamicError> {
     let mut groups: Vec<Group> = Vec::new();
-    for (site, place) in sites.iter().zip(places) {
+    for (site, site_arguments) in sites.iter().zip(by_site) {
         let mut arguments = spec.arguments.clone();
         for argument in &mut arguments {
-            at_place(argument, name, place, types)?;
+            at_site(argument, name, site_arguments, types)?;
             if has_file_offset(&argument.fetch) {
                 relate(&mut argument.fetch, site.offset);
             }
@@ -295,27 +291,27 @@ fn groups(
     Ok(groups)
 }
 
-/// Puts the operand at a place where the argument names it.
-fn at_place(
+/// Puts the operand at a site where the argument names it.
+fn at_site(
     argument: &mut Argument,
     name: &str,
-    place: &[usdt::Argument],
+    site_arguments: &[usdt::Argument],
     types: &[ArgumentType],
 ) -> Result<(), MarkerError> {
     if let (Fetch::Marker(number), Kind::Number { size, style }) = (&argument.fetch, argument.kind)
-        && let Some(here) = place.get(*number as usize - 1)
+        && let Some(here) = site_arguments.get(*number as usize - 1)
         && u32::from(here.size) < size
     {
         // Narrower here than elsewhere: what is above it is not part of it.
         let signed = types.get(*number as usize - 1).is_some_and(|known| known.1) && style == Style::Signed;
         argument.kind = Kind::Bits { width: u32::from(here.size) * 8, offset: 0, size, signed };
     }
-    substitute(&mut argument.fetch, name, place)
+    substitute(&mut argument.fetch, name, site_arguments)
 }
 
-fn substitute(fetch: &mut Fetch, name: &str, place: &[usdt::Argument]) -> Result<(), MarkerError> {
+fn substitute(fetch: &mut Fetch, name: &str, site_arguments: &[usdt::Argument]) -> Result<(), MarkerError> {
     match fetch {
-        Fetch::Memory { of, .. } => substitute(of, name, place),
+        Fetch::Memory { of, .. } => substitute(of, name, site_arguments),
         Fetch::Marker(number) => {
             let number = *number as usize;
             let unreadable = |operand: &Operand| MarkerError::Unreadable {
@@ -324,7 +320,7 @@ fn substitute(fetch: &mut Fetch, name: &str, place: &[usdt::Argument]) -> Result
                 operand: format!("{operand:?}"),
             };
             // The number was checked.
-            let Some(argument) = number.checked_sub(1).and_then(|index| place.get(index)) else {
+            let Some(argument) = number.checked_sub(1).and_then(|index| site_arguments.get(index)) else {
                 return Ok(());
             };
             *fetch = operand(&argument.operand)

@@ -2,9 +2,7 @@
 
 use std::{
     collections::HashSet,
-    ffi::{CString, OsStr},
-    os::unix::ffi::OsStrExt as _,
-    path::{Component, Path, PathBuf},
+    path::{Path, PathBuf},
 };
 
 use agent_ebpf::slot_flags;
@@ -24,7 +22,7 @@ use crate::{
         probe_filter::ProbeRule,
     },
     elf::{
-        Machine,
+        Machine, OpenBinary,
         symbols::{Function, Functions},
     },
 };
@@ -34,16 +32,6 @@ const GROUP: &str = "uprobes";
 /// Where a library without a path is looked for, after where a program is.
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
-/// As many as the kernel follows (`MAXSYMLINKS`, include/linux/namei.h).
-const LINKS_MAX: u32 = 40;
-
-/// A binary as a probe names it.
-#[derive(Clone, Debug)]
-pub(super) struct Binary {
-    /// Below what its debug files are.
-    pub(super) root: PathBuf,
-    pub(super) path: PathBuf,
-}
 
 /// The probes that `text` describes: `[[GROUP/]NAME=]PATH:FUNCTION[+OFFSET] [ARGUMENT...]`, or with
 /// `0xOFFSET` in the file instead of the function. A pattern without a name is an event for each function,
@@ -57,10 +45,9 @@ pub fn probes(
 ) -> Result<Planned, DynamicError> {
     let spec = spec::parse(text, At { side: Side::User, returns })?;
     hook::check_uprobes()?;
-    let (binary, place) = split_path(&spec)?;
-    let functions = Functions::below(&binary.root, &binary.path)?;
-    let places = places(&spec, &functions, &place, returns)?;
-    let path = kernel_path(&spec, &binary.path)?;
+    let (binary, point) = split_path(&spec)?;
+    let functions = Functions::of_binary(&binary)?;
+    let points = points(&spec, &functions, &point, returns)?;
     let group = spec.group.as_deref().unwrap_or(GROUP);
     let entries = if returns { HashSet::new() } else { at_entries(&functions) };
     let add = |name: &str, offsets: Vec<u64>, on_refusal: Option<OnRefusal>| {
@@ -68,16 +55,16 @@ pub fn probes(
         let at_entry = offsets.iter().all(|offset| entries.contains(offset));
         let mut programs = Vec::new();
         for (arguments, offsets) in by_arguments(&spec.arguments, offsets) {
-            let hooks = environment.user_hooks(&path, &offsets, &[], returns);
+            let hooks = environment.user_hooks(&binary, &offsets, &[], returns);
             let program = environment.program(&layout, rule, &arguments, hooks)?;
             programs.push(program.on_refusal(on_refusal));
         }
         let slot_flags = if at_entry { slot_flags::FUNCTION_ENTRY } else { 0 };
         Ok(ProbePlan { slot_flags, ..plan(&layout, programs) })
     };
-    match places {
-        Places::Matching(functions) if spec.name.is_none() => {
-            check_count(&place, functions.len())?;
+    match points {
+        AttachPoints::Matching(functions) if spec.name.is_none() => {
+            check_count(&point, functions.len())?;
             let mut names = FreeNames::new(is_taken);
             let event = |function: Function| {
                 let name = names.take(group, &name_of(&function, returns));
@@ -86,10 +73,10 @@ pub fn probes(
             let probes = functions.into_iter().map(event).collect::<Result<_, _>>()?;
             Ok(Planned { probes, left_out: Vec::new() })
         }
-        places => {
-            let offsets = places.offsets();
+        points => {
+            let offsets = points.offsets();
             let name =
-                spec.name.clone().unwrap_or_else(|| default_name(&binary.path, &place, &offsets, returns));
+                spec.name.clone().unwrap_or_else(|| default_name(binary.path(), &point, &offsets, returns));
             add(&name, offsets, None).map(Planned::from)
         }
     }
@@ -108,15 +95,15 @@ fn check_count(pattern: &str, found: usize) -> Result<(), TooManyMatches> {
     Err(TooManyMatches { pattern: pattern.to_owned(), found, what: "functions", advice })
 }
 
-/// What a place means.
-enum Places {
-    /// One function, of which there may be several of the same name, or a place in one.
+/// What an attach point means.
+enum AttachPoints {
+    /// One function, of which there may be several of the same name, or an offset in one.
     Named(Vec<u64>),
     /// Each function that a pattern matches.
     Matching(Vec<Function>),
 }
 
-impl Places {
+impl AttachPoints {
     fn offsets(self) -> Vec<u64> {
         match self {
             Self::Named(offsets) => offsets,
@@ -126,19 +113,19 @@ impl Places {
 }
 
 impl Environment {
-    /// Hooks at these offsets of a file. The link for many places costs an event less than perf's uprobe
+    /// Hooks at these offsets of a file. The link for many offsets costs an event less than perf's uprobe
     /// does, also for one.
     pub(super) fn user_hooks(
         &self,
-        path: &CString,
+        binary: &OpenBinary,
         offsets: &[u64],
         reference_counters: &[u64],
         returns: bool,
     ) -> Vec<Hook> {
-        let path = path.clone();
+        let path = binary.clone();
         let (offsets, reference_counters) = (offsets.to_vec(), reference_counters.to_vec());
         if self.version >= UPROBE_MULTI_SINCE {
-            return vec![Hook::UserPlaces { path, offsets, reference_counters, returns }];
+            return vec![Hook::UserOffsets { path, offsets, reference_counters, returns }];
         }
         let hook = |(index, offset)| Hook::User {
             path: path.clone(),
@@ -150,123 +137,79 @@ impl Environment {
     }
 }
 
-/// Splits a place into its file and what follows the colon: the first colon before which there is a path that
-/// exists, because paths and functions have colons too.
-pub(super) fn split_path(spec: &Spec) -> Result<(Binary, String), DynamicError> {
-    let colons: Vec<usize> = spec.place.match_indices(':').map(|(at, _)| at).collect();
-    let split = |at: usize| (&spec.place[..at], &spec.place[at + 1..]);
-    let Some(&first) = colons.first() else { return Err(spec.place_error(SpecErrorKind::NoPath).into()) };
-    let found = colons.iter().map(|&at| split(at)).find_map(|(path, place)| Some((find(path)?, place)));
-    // One that is not there is told by whoever opens it.
-    let (binary, place) = found.unwrap_or_else(|| {
-        let (path, place) = split(first);
-        (Binary { root: PathBuf::from("/"), path: PathBuf::from(path) }, place)
-    });
-    if place.is_empty() || binary.path.as_os_str().is_empty() {
-        return Err(spec.place_error(SpecErrorKind::NoPath).into());
+/// Splits an attach point into its file and what follows the colon: the first colon before which there is a path
+/// that exists, because paths and functions have colons too.
+pub(super) fn split_path(spec: &Spec) -> Result<(OpenBinary, String), DynamicError> {
+    let colons: Vec<usize> = spec.point.match_indices(':').map(|(at, _)| at).collect();
+    let split = |at: usize| (&spec.point[..at], &spec.point[at + 1..]);
+    let no_path = || spec.point_error(SpecErrorKind::NoPath);
+    let Some(&first) = colons.first() else { return Err(no_path().into()) };
+    let found = colons.iter().map(|&at| split(at)).find_map(|(path, rest)| Some((find(path)?, rest)));
+    let (binary, rest) = match found {
+        Some(found) => found,
+        None => match split(first) {
+            ("", _) | (_, "") => return Err(no_path().into()),
+            // The reason why it cannot be opened.
+            (path, rest) => (OpenBinary::open(Path::new(path))?, rest),
+        },
+    };
+    if rest.is_empty() {
+        return Err(no_path().into());
     }
-    Ok((binary, place.to_owned()))
+    Ok((binary, rest.to_owned()))
 }
 
 /// The program or library that a name without a slash means to probes: in PATH, then where libraries are.
-pub fn find_by_name(name: &str) -> Option<PathBuf> {
-    if name.contains('/') { None } else { find(name).map(|binary| binary.path) }
+pub fn find_by_name(name: &str) -> Option<OpenBinary> {
+    if name.contains('/') { None } else { find(name) }
 }
 
 /// The file that a path or a bare name means.
-fn find(path: &str) -> Option<Binary> {
-    let at_home = |path: PathBuf| path.is_file().then(|| Binary { root: PathBuf::from("/"), path });
+fn find(path: &str) -> Option<OpenBinary> {
     if path.contains('/') {
-        if let Some(binary) = in_process_root(Path::new(path)) {
-            return Some(binary);
-        }
-        return at_home(std::fs::canonicalize(path).ok()?);
+        return OpenBinary::open(Path::new(path)).ok();
     }
     let programs = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&programs).chain(LIBRARIES.iter().map(PathBuf::from));
-    folders.filter_map(|folder| std::fs::canonicalize(folder.join(path)).ok()).find_map(at_home)
+    folders.map(|folder| folder.join(path)).find_map(|path| OpenBinary::open(&path).ok())
 }
 
-/// A file below `/proc/PID/root`: a container's. Its symbolic links are followed as its processes would.
-fn in_process_root(path: &Path) -> Option<Binary> {
-    let mut components = path.components();
-    let mut root = PathBuf::new();
-    for _ in 0..4 {
-        root.push(components.next()?);
-    }
-    if !root.starts_with("/proc") || root.file_name() != Some(OsStr::new("root")) {
-        return None;
-    }
-    let mut left: Vec<PathBuf> = vec![components.as_path().to_owned()];
-    let mut inside = PathBuf::new();
-    let mut links = 0;
-    while let Some(part) = left.pop() {
-        let mut components = part.components();
-        let Some(first) = components.next() else { continue };
-        let rest = components.as_path().to_owned();
-        if !rest.as_os_str().is_empty() {
-            left.push(rest);
-        }
-        match first {
-            Component::RootDir | Component::Prefix(_) => inside = PathBuf::new(),
-            Component::CurDir => {}
-            Component::ParentDir => {
-                inside.pop();
-            }
-            Component::Normal(name) => {
-                let here = inside.join(name);
-                match std::fs::read_link(root.join(&here)) {
-                    Ok(target) => {
-                        links += 1;
-                        if links > LINKS_MAX {
-                            return None;
-                        }
-                        left.push(target);
-                    }
-                    Err(_) => inside = here,
-                }
-            }
-        }
-    }
-    let path = root.join(inside);
-    path.is_file().then_some(Binary { root, path })
-}
-
-/// The path as the kernel takes it.
-pub(super) fn kernel_path(spec: &Spec, path: &Path) -> Result<CString, DynamicError> {
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| spec.place_error(SpecErrorKind::NoPath).into())
-}
-
-/// What a place means in its file.
-fn places(spec: &Spec, functions: &Functions, place: &str, returns: bool) -> Result<Places, DynamicError> {
-    if let Some(offset) = number(place) {
+/// What an attach point means in its file.
+fn points(
+    spec: &Spec,
+    functions: &Functions,
+    point: &str,
+    returns: bool,
+) -> Result<AttachPoints, DynamicError> {
+    if let Some(offset) = number(point) {
         functions.check_offset(offset)?;
-        return Ok(Places::Named(vec![offset]));
+        return Ok(AttachPoints::Named(vec![offset]));
     }
     // A name may have a `+` of its own (`operator+`), or what looks like a pattern (`operator*`).
-    if let Ok(found) = functions.find(place) {
-        if is_pattern(place) && !found.iter().all(|function| function.is_called(place)) {
+    if let Ok(found) = functions.find(point) {
+        if is_pattern(point) && !found.iter().all(|function| function.is_called(point)) {
             let entries: Vec<_> = found.iter().filter(|function| !function.is_cold_part()).collect();
             // Unless it is those that are meant.
             let matching = if entries.is_empty() { found.iter().collect() } else { entries };
-            return Ok(Places::Matching(matching.into_iter().map(|&function| function.clone()).collect()));
+            return Ok(AttachPoints::Matching(
+                matching.into_iter().map(|&function| function.clone()).collect(),
+            ));
         }
-        return Ok(Places::Named(found.into_iter().map(|function| function.offset).collect()));
+        return Ok(AttachPoints::Named(found.into_iter().map(|function| function.offset).collect()));
     }
-    let (name, offset) = split_offset(place).ok_or_else(|| spec.place_error(SpecErrorKind::Number))?;
+    let (name, offset) = split_offset(point).ok_or_else(|| spec.point_error(SpecErrorKind::Number))?;
     if returns && offset != 0 {
-        return Err(spec.place_error(SpecErrorKind::ReturnOffset).into());
+        return Err(spec.point_error(SpecErrorKind::ReturnOffset).into());
     }
     let found = functions.find(name)?;
     if offset != 0 && found.len() > 1 {
-        return Err(spec.place_error(SpecErrorKind::PatternOffset).into());
+        return Err(spec.point_error(SpecErrorKind::PatternOffset).into());
     }
-    let place = |function: &Function| {
-        let place = function.offset.saturating_add(offset);
-        functions.check_offset(place).map(|()| place)
+    let point = |function: &Function| {
+        let point = function.offset.saturating_add(offset);
+        functions.check_offset(point).map(|()| point)
     };
-    Ok(Places::Named(found.into_iter().map(place).collect::<Result<_, _>>()?))
+    Ok(AttachPoints::Named(found.into_iter().map(point).collect::<Result<_, _>>()?))
 }
 
 /// The event of a function that a pattern matches, as `perf probe` names it.
@@ -280,17 +223,17 @@ fn name_of(function: &Function, returns: bool) -> String {
 
 /// As the kernel calls it where nobody has (`__trace_uprobe_create`, kernel/trace/trace_uprobe.c); after the
 /// function where several have its name.
-fn default_name(path: &Path, place: &str, offsets: &[u64], returns: bool) -> String {
+fn default_name(path: &Path, point: &str, offsets: &[u64], returns: bool) -> String {
     let letter = if returns { 'r' } else { 'p' };
     let [offset] = offsets else {
-        return name_from(&format!("{letter}_{place}"));
+        return name_from(&format!("{letter}_{point}"));
     };
     let file = path.file_name().unwrap_or_default().to_string_lossy();
     let front = file.split(['.', '-', '_']).next().unwrap_or_default();
     name_from(&format!("{letter}_{front}_{offset:#x}"))
 }
 
-/// Places that a program suits: all of them, unless a place in the file has to be found from the probe's own.
+/// Offsets that a program suits: all of them, unless one in the file has to be found from the probe's own.
 fn by_arguments(arguments: &[Argument], offsets: Vec<u64>) -> Vec<(Vec<Argument>, Vec<u64>)> {
     if !arguments.iter().any(|argument| has_file_offset(&argument.fetch)) {
         return vec![(arguments.to_vec(), offsets)];

@@ -2,8 +2,8 @@
 //!
 //! From 6.19 on formats of `syscalls:sys_enter_*` have a field `__ARGUMENT_val` for each argument that the
 //! kernel copies (`check_faultable_syscall`, kernel/trace/trace_syscalls.c). Where a kernel's have none, the
-//! recorder gives formats the same fields, in the same places and with the same text, so that readers see one
-//! shape.
+//! recorder gives formats the same fields, at the same offsets and with the same text, so that readers see
+//! one shape.
 
 use std::{
     fmt::{self, Write as _},
@@ -100,17 +100,17 @@ pub(super) fn copies(call: &str, format: &Format) -> Result<Copies, Mismatch> {
     let (inline, copied): (Vec<_>, Vec<_>) =
         format.fields.iter().partition(|field| field.location == Location::Inline);
     let mut copies = Copies::default();
-    for (place, field) in copied.into_iter().enumerate() {
+    for (index, field) in copied.into_iter().enumerate() {
         let wrong = || Mismatch::FieldType(field.name.clone());
         let position = copied_argument(&field.name)
             .and_then(|name| inline.iter().skip(1).position(|field| field.name == name))
             .ok_or_else(wrong)?;
-        *copies.positions.get_mut(place).ok_or_else(wrong)? = position as u8 + 1;
+        *copies.positions.get_mut(index).ok_or_else(wrong)? = position as u8 + 1;
         // What is printed as an array has a length somewhere.
         let is_array = format.print_fmt.contains(&format!("__print_dynamic_array({},", field.name));
         let known = WITH_LENGTH.iter().find(|known| known.0 == call);
         match known {
-            Some(&(_, argument, length)) if place == 0 && usize::from(argument) == position => {
+            Some(&(_, argument, length)) if index == 0 && usize::from(argument) == position => {
                 copies.length = length + 1;
             }
             None if !is_array => {}
@@ -139,7 +139,7 @@ pub(crate) fn extend_text(name: &str, text: &str, format: &Format) -> Option<Str
         let copy = copy_of(argument);
         let _ = writeln!(fields, "\tfield:__data_loc char[] {copy};\toffset:{at};\tsize:4;\tsigned:0;");
         at += 4;
-        // As the kernel's own (`__set_enter_print_fmt`); without these places the field is there all the
+        // As the kernel's own (`__set_enter_print_fmt`); without these offsets the field is there all the
         // same.
         let value = format!("((unsigned long)(REC->{argument}))");
         let conversion = format!("{argument}: 0x%08lx");

@@ -123,12 +123,12 @@ pub(super) fn plan(system: &str, name: &str, format: &Format) -> Result<Call, Mi
     let (args, words) = shape.split_at(count);
     let args = &args[1..];
     fits(args.len() <= ARGS_MAX)?;
-    for (place, &(_, offset, size)) in args.iter().enumerate() {
-        fits((offset, size) == (ARGS + 8 * place as u32, 8))?;
+    for (index, &(_, offset, size)) in args.iter().enumerate() {
+        fits((offset, size) == (ARGS + 8 * index as u32, 8))?;
     }
     let len = ARGS + 8 * args.len() as u32;
-    for (place, &(_, offset, size)) in words.iter().enumerate() {
-        fits((offset, size) == (len + 4 * place as u32, 4))?;
+    for (index, &(_, offset, size)) in words.iter().enumerate() {
+        fits((offset, size) == (len + 4 * index as u32, 4))?;
     }
     let copies = strings::copies(call, format)?;
     Ok(Call::Enter { nr, len: len as u16, copies })

@@ -65,17 +65,17 @@ impl<'a> Emitter<'a> {
         Self { code, id, facts, text_max, room, reads: BTreeSet::new() }
     }
 
-    /// A place to jump to.
+    /// A target of jumps.
     pub(crate) fn label(&mut self) -> Label {
         self.code.label()
     }
 
-    /// Puts a place here.
+    /// Puts a target here.
     pub(crate) fn place(&mut self, label: Label) {
         self.code.place(label);
     }
 
-    /// Goes on at another place.
+    /// Goes on at another target.
     pub(crate) fn goto(&mut self, label: Label) {
         self.code.goto(label);
     }

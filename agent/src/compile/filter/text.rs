@@ -185,11 +185,11 @@ impl Emitter<'_> {
         }
         let mut done = 0;
         while done < bytes.len() {
-            let place = at.checked_add(done as i16).ok_or(Uncompiled::TooLong)?;
-            let step = step(place, bytes.len() - done);
+            let offset = at.checked_add(done as i16).ok_or(Uncompiled::TooLong)?;
+            let step = step(offset, bytes.len() - done);
             let mut word = [0; 8];
             word[..step].copy_from_slice(&bytes[done..done + step]);
-            self.code.load(step as u32, R0, base, place);
+            self.code.load(step as u32, R0, base, offset);
             let value = i64::from_le_bytes(word);
             if let Ok(short) = i32::try_from(value) {
                 self.code.jump_imm(Jump::NotEqual, R0, short, is_not);
@@ -359,7 +359,7 @@ impl Emitter<'_> {
     }
 }
 
-/// The widest load at this place of at most so many bytes.
+/// The widest load at this offset of at most so many bytes.
 fn step(at: i16, bytes: usize) -> usize {
     [8, 4, 2].into_iter().find(|&step| step <= bytes && at.rem_euclid(step as i16) == 0).unwrap_or(1)
 }

@@ -9,7 +9,7 @@ use std::fmt;
 
 use super::Machine;
 
-/// One argument of a marker at one place.
+/// One argument of a marker at one site.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Argument {
     /// Its size in bytes: 1, 2, 4 or 8.
@@ -68,15 +68,15 @@ pub struct ArgumentError {
 
 /// The arguments of a note's text.
 pub(super) fn parse_all(text: &str, machine: Machine) -> Result<Vec<Argument>, ArgumentError> {
-    let failed = |(place, text): (usize, &str), reason| ArgumentError {
-        number: place + 1,
+    let failed = |(index, text): (usize, &str), reason| ArgumentError {
+        number: index + 1,
         text: text.to_owned(),
         reason,
     };
     split(text)
         .into_iter()
         .enumerate()
-        .map(|(place, word)| parse(word, machine).map_err(|reason| failed((place, word), reason)))
+        .map(|(index, word)| parse(word, machine).map_err(|reason| failed((index, word), reason)))
         .collect()
 }
 
@@ -160,7 +160,7 @@ fn address(text: &str) -> Result<(Option<String>, i64), &'static str> {
         return Ok((None, number));
     }
     let sign = text.char_indices().skip(1).find(|(_, character)| matches!(character, '+' | '-'));
-    let (symbol, rest) = text.split_at(sign.map_or(text.len(), |(place, _)| place));
+    let (symbol, rest) = text.split_at(sign.map_or(text.len(), |(at, _)| at));
     let displacement = match rest {
         "" => 0,
         rest => number(rest.strip_prefix('+').unwrap_or(rest)).ok_or("its displacement is no number")?,

@@ -7,7 +7,7 @@ use super::ast::Span;
 
 /// A filter that cannot be understood, or not be used for these events.
 ///
-/// Printed, it shows the text with the place marked below it.
+/// Printed, it shows the text with the position marked below it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct FilterError {
     /// The filter's text.
@@ -40,7 +40,7 @@ pub enum FilterErrorKind {
         /// How many events it is for.
         events: usize,
     },
-    /// Something else stands in a place than what is possible there.
+    /// Something else stands at a position than what is possible there.
     #[error("{expected} expected{}", instead(.found))]
     Expected {
         /// What could stand there.
@@ -138,14 +138,14 @@ fn nearest_or(names: &[String], fields: &str) -> String {
 }
 
 impl FilterError {
-    /// The error for a place in a text, of which it keeps no more than a filter can have.
+    /// The error for a position in a text, of which it keeps no more than a filter can have.
     pub(super) fn new(text: &str, (span, kind): (Span, FilterErrorKind)) -> Self {
         let text = text[..text.floor_char_boundary(MAX_TEXT)].to_owned();
         Self { text, span, kind: Box::new(kind) }
     }
 }
 
-/// Characters of the filter that are shown before and after the place.
+/// Characters of the filter that are shown before and after the position.
 const SHOWN: usize = 60;
 
 impl fmt::Display for FilterError {
@@ -153,7 +153,7 @@ impl fmt::Display for FilterError {
         let Self { text, span, kind } = self;
         let start = text.floor_char_boundary(span.start);
         let end = text.ceil_char_boundary(span.end.max(start));
-        // One column each, so that the mark is below its place.
+        // One column each, so that the mark is below its position.
         let plain = |text: &str| -> Vec<char> {
             text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
         };

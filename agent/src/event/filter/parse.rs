@@ -32,7 +32,7 @@ const COMPARISONS: [(&str, Op); 6] =
 const MATCHES: [(&str, MatchOp); 3] =
     [("~", MatchOp::Glob), ("=~", MatchOp::Regex), ("!~", MatchOp::NotRegex)];
 
-/// Splits a filter into its events and the place where the expression starts; `None` if there is none.
+/// Splits a filter into its events and the offset where the expression starts; `None` if there is none.
 ///
 /// The first colon ends the events, unless there is another one before any quote or brace:
 /// `sched:sched_switch: prio > 1`, for no expression has a colon. Without another one, and without a slash
@@ -89,7 +89,7 @@ pub(super) fn expression(text: &str, at: usize, dialect: Dialect) -> Result<Expr
 
 pub(super) struct Parser<'t> {
     tokens: Tokens<'t>,
-    /// The word at the place.
+    /// The word at the current position.
     next: Token<'t>,
     dialect: Dialect,
     /// Levels of recursion.

@@ -199,7 +199,7 @@ fn events_are_named_in_many_ways() {
 }
 
 #[test]
-fn mistakes_are_shown_in_their_place() {
+fn mistakes_are_shown_at_their_position() {
     for (text, expected) in [
         (
             "first: vecc == 1",

@@ -47,7 +47,7 @@ const PARTS: [&str; 2] = ["->", "["];
 const NOT_OF_LTTNG: [&str; 2] = ["=~", "!~"];
 
 impl<'t> Tokens<'t> {
-    /// The words from a place on.
+    /// The words from an offset on.
     pub(super) fn new(text: &'t str, at: usize, dialect: Dialect) -> Self {
         Self { text, at, dialect }
     }

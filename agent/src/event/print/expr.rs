@@ -6,7 +6,7 @@ use super::ctype::IntType;
 use super::spec::Spec;
 pub(super) use crate::event::int::Op;
 
-/// Places for variables of statement expressions.
+/// Slots for variables of statement expressions.
 pub(super) const LOCALS: usize = 8;
 
 /// Part of the text of a record.

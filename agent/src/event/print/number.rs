@@ -65,7 +65,7 @@ impl Shape {
 const LOWER: &[u8; 16] = b"0123456789abcdef";
 const UPPER: &[u8; 16] = b"0123456789ABCDEF";
 
-/// The digits of a number, at the end of a buffer of 64.
+/// The digits of a number in base 16 or 8, at the end of a buffer of 64.
 #[inline]
 fn digits(buffer: &mut [u8; 64], mut value: u64, base: u8, upper: bool) -> &[u8] {
     let mut at = buffer.len();
@@ -79,18 +79,10 @@ fn digits(buffer: &mut [u8; 64], mut value: u64, base: u8, upper: bool) -> &[u8]
                 break;
             }
         },
-        8 => loop {
+        _ => loop {
             at -= 1;
             buffer[at] = digits[(value & 7) as usize];
             value >>= 3;
-            if value == 0 {
-                break;
-            }
-        },
-        _ => loop {
-            at -= 1;
-            buffer[at] = digits[(value % 10) as usize];
-            value /= 10;
             if value == 0 {
                 break;
             }
@@ -137,8 +129,11 @@ fn number<O: Output + ?Sized>(
     base: u8,
     upper: bool,
 ) {
-    let mut buffer = [0; 64];
-    let digits = digits(&mut buffer, value, base, upper);
+    let (mut decimal, mut buffer) = (itoa::Buffer::new(), [0; 64]);
+    let digits = match base {
+        10 => decimal.format(value).as_bytes(),
+        _ => digits(&mut buffer, value, base, upper),
+    };
     let prefix: &[u8] = match base {
         16 if shape.alternate && upper => b"0X",
         16 if shape.alternate => b"0x",

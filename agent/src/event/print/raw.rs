@@ -118,12 +118,12 @@ impl Form {
 /// The first conversion from `start` on, round to it again, whose argument is the field.
 fn conversion(pieces: &[Piece], start: usize, field: &Field) -> Option<(usize, bool)> {
     let mut hex = false;
-    for place in (start..pieces.len()).chain(0..start) {
-        match &pieces[place] {
+    for index in (start..pieces.len()).chain(0..start) {
+        match &pieces[index] {
             Piece::Text(text) => hex = text.ends_with(b"0x"),
             Piece::Argument { value, .. } => {
                 if is_field(value, field) {
-                    return Some((place, hex));
+                    return Some((index, hex));
                 }
                 hex = false;
             }

@@ -22,7 +22,7 @@ enum Kind {
     Value(u8, Type),
     /// A list of strings.
     Texts(Arc<[Box<[u8]>]>),
-    /// The place in the trace_seq where text will stand.
+    /// The offset in the trace_seq where text will stand.
     Sequence,
     /// A union with bit fields, whose word is in a slot once that was assigned.
     Union(&'static [(&'static str, u8, u8)], Option<u8>),

@@ -320,7 +320,7 @@ fn a_name_is_all_that_is_printed_of_its_field_in_one_piece() {
 }
 
 #[test]
-fn errors_tell_the_place_and_the_reason() {
+fn errors_tell_the_position_and_the_reason() {
     use PrintFmtErrorKind as Kind;
     for (print_fmt, at, kind) in [
         ("", 0, Kind::Empty),
@@ -405,7 +405,7 @@ fn short_records_are_survived() {
     let mut text = String::new();
     compiled.print(&[], &Known, &mut text);
     assert_eq!(text, "? ?  ? ? ?  \0");
-    // Dynamic data at any place of any length.
+    // Dynamic data at any offset, of any length.
     let mut damaged = whole.clone();
     for word in [0, 0xffff_ffff, 0xffff_0000, 0x0000_ffff, 0x0001_0083, 0x8000_0010] {
         for at in [64, 68, 72] {

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_tell_the_place() {
+    fn errors_tell_the_position() {
         let error = |text| tokens(text, 8).unwrap_err();
         assert_eq!(error("a \"b"), PrintFmtError { at: 2, kind: PrintFmtErrorKind::Quotes });
         assert_eq!(error("a \"b\\"), PrintFmtError { at: 2, kind: PrintFmtErrorKind::Quotes });

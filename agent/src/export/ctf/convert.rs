@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{ExportError, Job, Lane, NotCarried, Recording};
+use super::super::{CpuStream, ExportError, Job, NotCarried, Recording};
 use super::schema::{Birth, Choice, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
@@ -14,10 +14,10 @@ const STEP: u64 = 1 << 14;
 /// `CLONE_THREAD` of include/uapi/linux/sched.h.
 const CLONE_THREAD: u64 = 0x10000;
 
-/// Writes the records of a lane.
-pub(super) fn lane(
+/// Writes the records of a stream.
+pub(super) fn cpu_stream(
     recording: &Recording<'_>,
-    lane: &Lane,
+    cpu_stream: &CpuStream,
     trace: &Trace,
     channel: usize,
     state: Option<&InitialState>,
@@ -25,7 +25,7 @@ pub(super) fn lane(
     job: &Job<'_>,
 ) -> Result<(), ExportError> {
     let channel = &trace.channels[channel];
-    let mut records = recording.records(lane)?;
+    let mut records = recording.records(cpu_stream)?;
     let mut converter = Converter::new(state);
     let mut done = 0;
     loop {
@@ -53,8 +53,8 @@ pub(super) fn lane(
         let id = rule.choose(record.data);
         let Some(event) = channel.events.get(id as usize) else { continue };
         let out = stream.event(id, time)?;
-        for (place, (_, ty)) in rule.context.iter().zip(&channel.context) {
-            let value = place.and_then(|place| rule.reader.value(place, record.data)?.ok());
+        for (field_index, (_, ty)) in rule.context.iter().zip(&channel.context) {
+            let value = field_index.and_then(|field_index| rule.reader.value(field_index, record.data)?.ok());
             ty.encode(value, out);
         }
         converter.fields(rule, event, record.data, out);
@@ -78,8 +78,8 @@ fn words(bytes: &[u8], machine: Machine) -> impl Iterator<Item = u64> {
 }
 
 impl Rule {
-    fn number(&self, place: usize, record: &[u8]) -> Option<i64> {
-        match self.reader.value(place, record)?.ok()? {
+    fn number(&self, field_index: usize, record: &[u8]) -> Option<i64> {
+        match self.reader.value(field_index, record)?.ok()? {
             Value::Signed(number) => Some(number),
             Value::Unsigned(number) | Value::Pointer(number) => Some(number as i64),
             _ => None,
@@ -126,22 +126,22 @@ impl Converter {
 
     fn fields(&mut self, rule: &Rule, event: &Event, record: &[u8], out: &mut Vec<u8>) {
         for field in &event.fields {
-            let value = |place: usize| rule.reader.value(place, record).and_then(Result::ok);
+            let value = |field_index: usize| rule.reader.value(field_index, record).and_then(Result::ok);
             let fits = match field.source {
-                Source::Record(place) => field.ty.encode(value(place), out),
-                Source::Less(place, less) => {
-                    let number = rule.number(place, record).map(|number| Value::Signed(number - less));
+                Source::Record(field_index) => field.ty.encode(value(field_index), out),
+                Source::Less(field_index, less) => {
+                    let number = rule.number(field_index, record).map(|number| Value::Signed(number - less));
                     field.ty.encode(number, out)
                 }
-                Source::OperationBits(place) => {
-                    let bits = match value(place) {
+                Source::OperationBits(field_index) => {
+                    let bits = match value(field_index) {
                         Some(Value::Text(letters)) => super::lttng::operation_bits(letters),
                         _ => None,
                     };
                     field.ty.encode(bits.map(|bits| Value::Unsigned(bits.into())), out)
                 }
-                Source::Element(place, index) => {
-                    let element = match value(place) {
+                Source::Element(field_index, index) => {
+                    let element = match value(field_index) {
                         Some(Value::Array(numbers)) => numbers.iter().nth(index),
                         _ => None,
                     };
@@ -155,12 +155,12 @@ impl Converter {
                         _ => field.ty.encode(value(copy), out),
                     }
                 }
-                Source::TextBehind(place) => {
-                    let address = rule.number(place, record);
+                Source::TextBehind(field_index) => {
+                    let address = rule.number(field_index, record);
                     self.text_behind(address.map(|address| address as u64), field, out)
                 }
-                Source::TextBehindElement(place, index) => {
-                    let address = match value(place) {
+                Source::TextBehindElement(field_index, index) => {
+                    let address = match value(field_index) {
                         Some(Value::Array(numbers)) => match numbers.iter().nth(index) {
                             Some(Value::Signed(address)) => Some(address as u64),
                             Some(Value::Unsigned(address)) => Some(address),
@@ -178,12 +178,12 @@ impl Converter {
                     }
                     None => field.ty.encode(None, out),
                 },
-                Source::ProcessOf(place) => {
-                    let thread = rule.number(place, record);
+                Source::ProcessOf(field_index) => {
+                    let thread = rule.number(field_index, record);
                     field.ty.encode(thread.map(|thread| Value::Signed(self.process_of(thread))), out)
                 }
-                Source::ProcessOfNew(place) => {
-                    let thread = rule.number(place, record);
+                Source::ProcessOfNew(field_index) => {
+                    let thread = rule.number(field_index, record);
                     let process = thread.map(|thread| Value::Signed(self.process_of_new(thread)));
                     field.ty.encode(process, out)
                 }

@@ -1,6 +1,6 @@
 //! The schema with the kernel's own names: format `ctf`.
 
-use super::super::{Lane, Recording, recording::full_name};
+use super::super::{CpuStream, Recording, recording::full_name};
 use super::metadata::quoted;
 use super::schema::{Channel, Choice, Event, Field, Rule, Rules, Source};
 use super::types::{Integer, Type};
@@ -8,9 +8,9 @@ use crate::event::{Array, Format, Location, Machine, Printer, RecordReader};
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::{Host, InitialState};
 
-/// A channel with the events of these lanes. Fields that all events have become the context.
-pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
-    let printers = printers(recording, lanes);
+/// A channel with the events of these streams. Fields that all events have become the context.
+pub(super) fn channel(recording: &Recording<'_>, cpu_streams: &[&CpuStream]) -> Channel {
+    let printers = printers(recording, cpu_streams);
     let context = printers.first().map_or_else(Vec::new, |printer| common(printer, recording.machine()));
     let mut rules = Rules::default();
     let mut events = Vec::new();
@@ -27,9 +27,10 @@ pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
     Channel { buffer: String::new(), name: String::new(), context, events, rules }
 }
 
-/// The events of these lanes, in the order of their numbers.
-pub(super) fn printers<'r>(recording: &'r Recording<'_>, lanes: &[&Lane]) -> Vec<&'r Printer> {
-    let mut ids: Vec<u16> = lanes.iter().flat_map(|lane| &lane.by_id).map(|(id, _)| *id).collect();
+/// The events of these streams, in the order of their numbers.
+pub(super) fn printers<'r>(recording: &'r Recording<'_>, cpu_streams: &[&CpuStream]) -> Vec<&'r Printer> {
+    let mut ids: Vec<u16> =
+        cpu_streams.iter().flat_map(|cpu_stream| &cpu_stream.by_id).map(|(id, _)| *id).collect();
     ids.sort_unstable();
     ids.dedup();
     ids.into_iter().filter_map(|id| recording.events().get(id)).collect()
@@ -53,8 +54,8 @@ fn common(printer: &Printer, machine: Machine) -> Vec<(String, Type)> {
     let fields = printer.format().common.iter().enumerate();
     fields
         .filter(|(_, field)| field.name != "common_type")
-        .filter_map(|(place, field)| {
-            Some((identifier(&field.name), Type::of_kernel(reader.kind(place)?, None)))
+        .filter_map(|(index, field)| {
+            Some((identifier(&field.name), Type::of_kernel(reader.kind(index)?, None)))
         })
         .collect()
 }
@@ -67,20 +68,20 @@ pub(super) fn fields(
 ) -> Vec<Field> {
     let Format { fields, .. } = printer.format();
     let stack = printer.is_kernel_stack();
-    let field = |(place, field): (usize, &crate::event::Field)| {
-        let place = reader.common() + place;
+    let field = |(index, field): (usize, &crate::event::Field)| {
+        let index = reader.common() + index;
         let (ty, source) = if stack && field.name == "caller" {
             (Type::Sequence { element: Integer::hex(8) }, Source::Stack)
         } else {
-            (Type::of_kernel(reader.kind(place)?, array_len(field)), Source::Record(place))
+            (Type::of_kernel(reader.kind(index)?, array_len(field)), Source::Record(index))
         };
         Some(Field { name: field.name.clone(), ty, source })
     };
     let mut fields: Vec<Field> = fields.iter().enumerate().filter_map(field).collect();
-    for place in 0..fields.len() {
-        let name = identifier(&fields[place].name);
-        let taken = fields[..place].iter().any(|other| other.name == name);
-        fields[place].name = if taken { format!("{name}_{place}") } else { name };
+    for index in 0..fields.len() {
+        let name = identifier(&fields[index].name);
+        let taken = fields[..index].iter().any(|other| other.name == name);
+        fields[index].name = if taken { format!("{name}_{index}") } else { name };
     }
     fields
 }

@@ -180,8 +180,8 @@ pub(super) fn quoted(text: &str) -> String {
 /// `01234567-89ab-...`
 pub(super) fn uuid_text(uuid: [u8; 16]) -> String {
     let mut text = String::new();
-    for (place, byte) in uuid.iter().enumerate() {
-        let dash = if matches!(place, 4 | 6 | 8 | 10) { "-" } else { "" };
+    for (index, byte) in uuid.iter().enumerate() {
+        let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
         let _ = write!(text, "{dash}{byte:02x}");
     }
     text

@@ -31,7 +31,7 @@ use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::staging::create_dir;
-use super::{ExportError, Format, Job, Lane, Recording};
+use super::{CpuStream, ExportError, Format, Job, Recording};
 use crate::output::Directory;
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
@@ -69,14 +69,15 @@ impl Format for Ctf {
         let text = metadata::text(&trace);
         let packets = metadata::packets(&text, trace.uuid);
         dir.write("metadata", &packets).map_err(ExportError::io("write", dir.join("metadata")))?;
-        job.parallel(recording.lanes(), |lane| {
-            let Some(id) = trace.channels.iter().position(|channel| channel.buffer == lane.channel) else {
+        job.parallel(recording.cpu_streams(), |cpu_stream| {
+            let Some(id) = trace.channels.iter().position(|channel| channel.buffer == cpu_stream.channel)
+            else {
                 return Ok(());
             };
-            let mut stream = trace.stream(&dir, id, lane.cpu)?;
-            convert::lane(recording, lane, &trace, id, state.as_ref(), &mut stream, job)?;
+            let mut stream = trace.stream(&dir, id, cpu_stream.cpu)?;
+            convert::cpu_stream(recording, cpu_stream, &trace, id, state.as_ref(), &mut stream, job)?;
             // As everywhere, a loss of unknown size counts as one event at least.
-            let lost = lane.lost_at_end.max(lane.cut_short.into());
+            let lost = cpu_stream.lost_at_end.max(cpu_stream.cut_short.into());
             if lost > 0 {
                 stream.lost(lost, trace.span.1)?;
             }
@@ -103,18 +104,18 @@ impl Ctf {
     fn trace(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Trace {
         let mut names = BTreeSet::new();
         let mut channels: Vec<Channel> = Vec::new();
-        for lane in recording.lanes() {
-            if channels.iter().any(|channel| channel.buffer == lane.channel) {
+        for cpu_stream in recording.cpu_streams() {
+            if channels.iter().any(|channel| channel.buffer == cpu_stream.channel) {
                 continue;
             }
-            let lanes: Vec<&Lane> =
-                recording.lanes().iter().filter(|other| other.channel == lane.channel).collect();
+            let cpu_streams: Vec<&CpuStream> =
+                recording.cpu_streams().iter().filter(|other| other.channel == cpu_stream.channel).collect();
             let mut channel = match self {
-                Self::Kernel => kernel::channel(recording, &lanes),
-                Self::Lttng => lttng::channel(recording, &lanes),
+                Self::Kernel => kernel::channel(recording, &cpu_streams),
+                Self::Lttng => lttng::channel(recording, &cpu_streams),
             };
-            channel.buffer.clone_from(&lane.channel);
-            channel.name = file_name(&lane.channel, &mut names);
+            channel.buffer.clone_from(&cpu_stream.channel);
+            channel.name = file_name(&cpu_stream.channel, &mut names);
             channels.push(channel);
         }
         if self == Self::Lttng && state.is_some() {
@@ -145,11 +146,12 @@ impl Ctf {
     fn uuid(self, recording: &Recording<'_>) -> [u8; 16] {
         let file = recording.file();
         let mut uuid = [0; 16];
-        for (place, half) in uuid.chunks_exact_mut(8).enumerate() {
+        for (index, half) in uuid.chunks_exact_mut(8).enumerate() {
             let mut hasher = DefaultHasher::new();
-            (place, self, file.file_len(), recording.span()).hash(&mut hasher);
-            for lane in recording.lanes() {
-                (&lane.channel, lane.cpu, &lane.by_id, lane.counts.first).hash(&mut hasher);
+            (index, self, file.file_len(), recording.span()).hash(&mut hasher);
+            for cpu_stream in recording.cpu_streams() {
+                (&cpu_stream.channel, cpu_stream.cpu, &cpu_stream.by_id, cpu_stream.counts.first)
+                    .hash(&mut hasher);
             }
             for fact in file.facts() {
                 if let FileOption::TraceId(id) = fact {
@@ -239,6 +241,7 @@ fn not_carried(recording: &Recording<'_>, job: &Job<'_>) {
         let clock = recording.clock_name();
         job.not_carried(format!("the unit of clock {clock}: its ticks are written as nanoseconds"), 1);
     }
-    let unknown: u64 = recording.lanes().iter().map(|lane| lane.counts.missed_unknown).sum();
+    let unknown: u64 =
+        recording.cpu_streams().iter().map(|cpu_stream| cpu_stream.counts.missed_unknown).sum();
     job.not_carried("losses of unknown size, counted as one event each", unknown);
 }

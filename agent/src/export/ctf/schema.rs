@@ -71,20 +71,20 @@ pub(super) struct Field {
 /// Where the value of a field comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The field at this place of the record.
+    /// The field with this index in the record.
     Record(usize),
     /// The same, less a number.
     Less(usize, i64),
     /// The same, a text of block operation letters, as LTTng's bits.
     OperationBits(usize),
-    /// The element of an array at this place of the record.
+    /// The element of an array, by the index of its field.
     Element(usize, usize),
-    /// What is known of a text by its address, which is the field at this place of the record.
+    /// What is known of a text by its address, which is the field with this index in the record.
     TextBehind(usize),
     /// The copy of a text in the first field, or what is known of it by its address in the second, if the
     /// recorder had none.
     Copy(usize, usize),
-    /// What is known of a text by its address, which is an element of an array at this place.
+    /// What is known of a text by its address, which is an element of an array, by the index of its field.
     TextBehindElement(usize, usize),
     /// The addresses of a stack, which reach to the end of the record.
     Stack,
@@ -106,7 +106,7 @@ pub(super) struct Rule {
     pub(super) reader: RecordReader,
     /// Where the addresses begin, of an event that is a stack, and the machine that wrote them.
     pub(super) stack: Option<(usize, Machine)>,
-    /// Places of the context's fields.
+    /// Indices of the context's fields.
     pub(super) context: Vec<Option<usize>>,
     pub(super) choice: Choice,
     /// What the record says of new threads.
@@ -118,9 +118,9 @@ pub(super) struct Rule {
 pub(super) enum Choice {
     /// Always this one.
     One(u32),
-    /// The one for a system call, by the number in the field at a place.
+    /// The one for a system call, by the number in a field.
     SystemCall {
-        /// Place of the number.
+        /// Index of the number.
         number: usize,
         /// Event by number.
         events: Vec<Option<u32>>,
@@ -129,7 +129,7 @@ pub(super) enum Choice {
     },
 }
 
-/// Places of the fields of `task:task_newtask`.
+/// Indices of the fields of `task:task_newtask`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Birth {
     /// The new thread.

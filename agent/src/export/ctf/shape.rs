@@ -216,8 +216,8 @@ mod tests {
             .to_owned();
         Type::Integer(Integer::new(4, true)).declare("pid", 2, &mut text);
         text += "\t};\n};\n\nevent {\n\tname = \"a:b\";\n\tid = 0;\n\tstream_id = 0;\n\tfields := struct {\n";
-        for (place, field) in fields.iter().enumerate() {
-            field.declare(&format!("f{place}"), 2, &mut text);
+        for (index, field) in fields.iter().enumerate() {
+            field.declare(&format!("f{index}"), 2, &mut text);
         }
         text + "\t};\n};\n"
     }

@@ -63,7 +63,7 @@ impl Prefix {
     pub(super) fn parse(bytes: &[u8; PREFIX]) -> Option<Self> {
         let magic = bytes.first_chunk().map(|magic| u32::from_le_bytes(*magic));
         // Behind magic, UUID, stream and instance.
-        let word = |place: usize| Some(u64::from_le_bytes(*bytes.get(32 + place * 8..)?.first_chunk()?));
+        let word = |index: usize| Some(u64::from_le_bytes(*bytes.get(32 + index * 8..)?.first_chunk()?));
         let (content, size) = (word(2)? / 8, word(3)? / 8);
         let half = |at: usize| Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?));
         let (stream, cpu) = (half(20)?, half(80)?);

@@ -121,12 +121,12 @@ impl Facilities {
                 types.push(parts);
             }
             let base = load(facility)?;
-            for (place, (printer, parts)) in (base..).zip(printers.into_iter().zip(types)) {
+            for (code, (printer, parts)) in (base..).zip(printers.into_iter().zip(types)) {
                 let at = usize::from(printer.format().id);
                 if events.len() <= at {
                     events.resize(at + 1, None);
                 }
-                events[at] = Some(EventType { code: place as u16, parts });
+                events[at] = Some(EventType { code: code as u16, parts });
             }
         }
         Ok(Self { numbers, loaded, state, events })
@@ -211,8 +211,8 @@ fn describe(printer: &Printer, literal: bool) -> (Event, Vec<(usize, Part)>, Vec
             part(printer.kind(index), &field.name, &labels)
         };
         parts.push((index, part));
-        let place = if index < format.common.len() { &mut common } else { &mut fields };
-        place.push(Field::new(field.name.clone(), of));
+        let list = if index < format.common.len() { &mut common } else { &mut fields };
+        list.push(Field::new(field.name.clone(), of));
     }
     let name = printer.name().to_owned();
     let description = format!("{}:{name}", printer.system());

@@ -51,7 +51,8 @@ pub(super) fn system_xml(recording: &Recording<'_>, layout: &Layout) -> String {
         FileOption::CpuCount(count) => Some(*count),
         _ => None,
     });
-    let highest = recording.lanes().iter().map(|lane| lane.cpu.saturating_add(1)).max().unwrap_or(1);
+    let highest =
+        recording.cpu_streams().iter().map(|cpu_stream| cpu_stream.cpu.saturating_add(1)).max().unwrap_or(1);
     let endian = match (layout.endian, layout.literal) {
         (Endian::Little, true) => "little",
         (Endian::Big, true) => "big",

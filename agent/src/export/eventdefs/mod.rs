@@ -32,9 +32,9 @@ use super::error::ExportError;
 use super::job::{Job, NotCarried};
 use super::ltt2008::check_block_size;
 use super::payload::{Payload, value_of};
-use super::recording::{Lane, Recording};
+use super::recording::{CpuStream, Recording};
 use super::staging::{create_dir, create_file};
-use super::state::{Change, LaneTellers, Tellers};
+use super::state::{Change, StreamTellers, Tellers};
 use super::{Format, full_name};
 use crate::event::{Printer, Value};
 use crate::output::Directory;
@@ -141,7 +141,7 @@ struct Trace<'t> {
 /// A CPU and where its records are: of every buffer that it has records in.
 struct Cpu<'t> {
     number: u32,
-    lanes: Vec<&'t Lane>,
+    cpu_streams: Vec<&'t CpuStream>,
 }
 
 impl Trace<'_> {
@@ -183,19 +183,21 @@ impl Trace<'_> {
     /// The CPUs that have records.
     fn cpus(&self) -> Vec<Cpu<'_>> {
         let mut cpus: Vec<Cpu<'_>> = Vec::new();
-        for lane in self.recording.lanes() {
-            self.job.not_carried("events lost behind the last record of a CPU", lane.lost_at_end);
-            if lane.counts.events == 0 {
+        for cpu_stream in self.recording.cpu_streams() {
+            self.job.not_carried("events lost behind the last record of a CPU", cpu_stream.lost_at_end);
+            if cpu_stream.counts.events == 0 {
                 continue;
             }
-            if !lane.channel.is_empty() {
-                let what =
-                    format!("buffer of records: those of {} are among the others of their CPU", lane.channel);
-                self.job.not_carried(what, lane.counts.events);
+            if !cpu_stream.channel.is_empty() {
+                let what = format!(
+                    "buffer of records: those of {} are among the others of their CPU",
+                    cpu_stream.channel
+                );
+                self.job.not_carried(what, cpu_stream.counts.events);
             }
-            match cpus.iter_mut().find(|cpu| cpu.number == lane.cpu) {
-                Some(cpu) => cpu.lanes.push(lane),
-                None => cpus.push(Cpu { number: lane.cpu, lanes: vec![lane] }),
+            match cpus.iter_mut().find(|cpu| cpu.number == cpu_stream.cpu) {
+                Some(cpu) => cpu.cpu_streams.push(cpu_stream),
+                None => cpus.push(Cpu { number: cpu_stream.cpu, cpu_streams: vec![cpu_stream] }),
             }
         }
         cpus
@@ -215,11 +217,11 @@ impl Trace<'_> {
         let failed = |error| ExportError::io("write", &path)(error);
         let mut streams = Vec::new();
         // Tellers by buffer, for a record says which one it comes from.
-        let mut tellers: Vec<(usize, LaneTellers)> = Vec::new();
-        for lane in &cpu.lanes {
-            let lane_tellers = self.tellers.of_lane(lane);
-            tellers.extend(lane.parts().iter().map(|part| (*part, lane_tellers.clone())));
-            streams.extend(self.recording.records(lane)?.into_streams());
+        let mut tellers: Vec<(usize, StreamTellers)> = Vec::new();
+        for cpu_stream in &cpu.cpu_streams {
+            let stream_tellers = self.tellers.of_stream(cpu_stream);
+            tellers.extend(cpu_stream.parts().iter().map(|part| (*part, stream_tellers.clone())));
+            streams.extend(self.recording.records(cpu_stream)?.into_streams());
         }
         let mut records = Records::merge(streams);
         let (mut since, mut last) = (0, None);
@@ -265,7 +267,7 @@ impl CpuWriter<'_> {
         id: u16,
         time: u64,
         record: &[u8],
-        tellers: Option<&LaneTellers>,
+        tellers: Option<&StreamTellers>,
     ) -> std::io::Result<()> {
         let events = self.trace.recording.events();
         let (Some(of), Some(printer)) = (self.trace.facilities.event(id), events.get(id)) else {

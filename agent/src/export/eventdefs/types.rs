@@ -86,7 +86,7 @@ pub struct Facility {
     pub name: String,
     /// What it is, in words.
     pub description: String,
-    /// Its event types; the place of each is its number in the facility.
+    /// Its event types; the index of each is its number in the facility.
     pub events: Vec<Event>,
     /// Types with names, all of them structs.
     pub types: Vec<(String, Type)>,
@@ -130,8 +130,8 @@ impl Facility {
 
     fn type_checksum(&self, crc: u32, of: &Type) -> u32 {
         let number = |unsigned: &str, size: u8| format!("{unsigned}int{}_t", u32::from(size) * 8);
-        // Sizes are the places of sizes in the reader's table.
-        let place = |size: u8| size.trailing_zeros();
+        // Sizes are indices into the reader's table.
+        let index = |size: u8| size.trailing_zeros();
         match of {
             Type::Int(size) => crc32(crc, number("", *size).as_bytes()),
             Type::Uint(size) => crc32(crc, number("u", *size).as_bytes()),
@@ -150,7 +150,7 @@ impl Facility {
                 self.type_checksum(crc32(crc, format!("array {count}").as_bytes()), of)
             }
             Type::Sequence { length_size, of } => {
-                let text = format!("sequence {}", place(*length_size));
+                let text = format!("sequence {}", index(*length_size));
                 self.type_checksum(crc32(crc, text.as_bytes()), of)
             }
             Type::Struct(fields) => self.fields_checksum(crc32(crc, b"struct"), fields),

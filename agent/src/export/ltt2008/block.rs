@@ -31,7 +31,7 @@ impl<'l, W: Write> Tracefile<'l, W> {
 
     /// Bytes of a block that has nothing but an event with such a payload.
     pub(super) fn block_of(layout: &Layout, payload: usize) -> usize {
-        layout.places(layout.headers()).1 + payload
+        layout.offsets(layout.headers()).1 + payload
     }
 
     /// Adds an event. `false` if it is too long for a block.
@@ -77,13 +77,13 @@ impl<'l, W: Write> Tracefile<'l, W> {
 
     /// Adds an event if the block has room for it.
     fn push(&mut self, cycles: u64, id: [u8; 2], payload: &[u8]) -> bool {
-        let (header, data) = self.layout.places(self.at);
+        let (header, data) = self.layout.offsets(self.at);
         let end = data + payload.len();
-        let Some(place) = self.block.get_mut(self.at..end) else { return false };
+        let Some(room) = self.block.get_mut(self.at..end) else { return false };
         // Padding may hold what the block before had there.
-        place[..header - self.at].fill(0);
-        let place = &mut place[header - self.at..];
-        let (head, body) = place.split_at_mut(data - header);
+        room[..header - self.at].fill(0);
+        let room = &mut room[header - self.at..];
+        let (head, body) = room.split_at_mut(data - header);
         head.fill(0);
         self.layout.put_event_header(head, cycles, id, payload.len());
         body.copy_from_slice(payload);

@@ -77,7 +77,7 @@ impl<'t> ControlFile<'t> {
 /// Writes the directory `control`.
 pub(super) fn write(trace: &Trace<'_>, start: &Start, dir: &Directory) -> Result<(), ExportError> {
     let dir = create_dir(dir, "control")?;
-    let highest = trace.recording.lanes().iter().map(|lane| lane.cpu).max().unwrap_or(0);
+    let highest = trace.recording.cpu_streams().iter().map(|cpu_stream| cpu_stream.cpu).max().unwrap_or(0);
     let declared = trace.markers.declared();
     let snapshot = Snapshot::of(trace.recording, trace.job);
     // Viewers take the state as that at the time of its events.

@@ -101,7 +101,7 @@ impl Layout {
     }
 
     /// Where the payload of an event that follows `at` begins, and where its header does.
-    pub(super) fn places(&self, at: usize) -> (usize, usize) {
+    pub(super) fn offsets(&self, at: usize) -> (usize, usize) {
         let header = at.next_multiple_of(self.header_alignment);
         let stamp = if self.heartbeat { 4 } else { 8 };
         (header, (header + stamp + 4).next_multiple_of(self.payload_alignment))

@@ -256,12 +256,12 @@ impl Ids {
         }
         // A facility has numbers for 256 events; one that has more gets another number.
         let open = self.facilities.iter().rposition(|(name, events)| name == facility && *events < 256);
-        let place = open.unwrap_or_else(|| {
+        let index = open.unwrap_or_else(|| {
             self.facilities.push((facility.to_owned(), 0));
             self.facilities.len() - 1
         });
-        let number = u8::try_from(place + 1).map_err(|_| too_many())?;
-        let events = &mut self.facilities[place].1;
+        let number = u8::try_from(index + 1).map_err(|_| too_many())?;
+        let events = &mut self.facilities[index].1;
         *events += 1;
         Ok([number, (*events - 1) as u8])
     }

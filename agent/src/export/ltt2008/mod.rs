@@ -27,9 +27,9 @@ use self::marker::{Markers, StateMarker};
 use super::error::ExportError;
 use super::job::{Job, NotCarried};
 use super::payload::Payload;
-use super::recording::{Lane, Recording};
+use super::recording::{CpuStream, Recording};
 use super::staging::create_file;
-use super::state::{Change, LaneTellers, Tellers};
+use super::state::{Change, StreamTellers, Tellers};
 use super::{Format, full_name};
 use crate::output::Directory;
 use crate::tracedat::{Endian, FileOption};
@@ -151,8 +151,8 @@ impl Format for Lttng2008 {
         };
         control::write(&trace, &start, dir)?;
         let names = file_names(recording, start.flight_recorder);
-        let lanes: Vec<_> = recording.lanes().iter().zip(&names).collect();
-        job.parallel(&lanes, |(lane, name)| trace.lane(lane, dir, name))?;
+        let cpu_streams: Vec<_> = recording.cpu_streams().iter().zip(&names).collect();
+        job.parallel(&cpu_streams, |(cpu_stream, name)| trace.cpu_stream(cpu_stream, dir, name))?;
         Ok(())
     }
 }
@@ -169,22 +169,22 @@ struct Trace<'t> {
 
 impl Trace<'_> {
     /// Writes the records of a CPU. A CPU without any has no file.
-    fn lane(&self, lane: &Lane, dir: &Directory, name: &str) -> Result<(), ExportError> {
-        self.job.not_carried("events lost behind the last record of a CPU", lane.lost_at_end);
-        if lane.counts.events == 0 {
+    fn cpu_stream(&self, cpu_stream: &CpuStream, dir: &Directory, name: &str) -> Result<(), ExportError> {
+        self.job.not_carried("events lost behind the last record of a CPU", cpu_stream.lost_at_end);
+        if cpu_stream.counts.events == 0 {
             return Ok(());
         }
         let (out, path) = create_file(dir, name)?;
         let heartbeat = self.markers.core(marker::CORE_HEARTBEAT);
-        let mut writer = LaneWriter {
+        let mut writer = StreamWriter {
             trace: self,
             file: Tracefile::new(self.layout, out, self.block_size, heartbeat),
             payload: Payload::new(self.layout.endian, self.layout.field_alignment),
-            tellers: self.tellers.of_lane(lane),
+            tellers: self.tellers.of_stream(cpu_stream),
             not_carried: NotCarried::default(),
         };
         let failed = |error| ExportError::io("write", &path)(error);
-        let mut records = self.recording.records(lane)?;
+        let mut records = self.recording.records(cpu_stream)?;
         let mut since = 0;
         loop {
             // Errors were counted when the recording was looked through.
@@ -212,15 +212,15 @@ impl Trace<'_> {
 }
 
 /// A CPU's file that is written.
-struct LaneWriter<'t> {
+struct StreamWriter<'t> {
     trace: &'t Trace<'t>,
     file: Tracefile<'t, File>,
     payload: Payload,
-    tellers: LaneTellers,
+    tellers: StreamTellers,
     not_carried: NotCarried,
 }
 
-impl LaneWriter<'_> {
+impl StreamWriter<'_> {
     /// Writes a record, and the changes of state that it describes.
     fn record(&mut self, id: u16, time: u64, record: &[u8]) -> std::io::Result<()> {
         let events = self.trace.recording.events();
@@ -310,15 +310,15 @@ impl LaneWriter<'_> {
     }
 }
 
-/// The name of each lane's file. The top buffer's are `cpu_N`, those of others have their name; readers take
-/// `compact_N` for something else.
+/// The name of each stream's file. The top buffer's are `cpu_N`, those of others have their name; readers
+/// take `compact_N` for something else.
 fn file_names(recording: &Recording<'_>, flight_recorder: bool) -> Vec<String> {
     let prefix = if flight_recorder { "flight-" } else { "" };
     let mut channels: Vec<(&str, String)> = vec![("", "cpu".to_owned())];
     let mut names = Vec::new();
-    for Lane { channel, cpu, .. } in recording.lanes() {
+    for CpuStream { channel, cpu, .. } in recording.cpu_streams() {
         let known = channels.iter().position(|(name, _)| name == channel);
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             let mut name: String =
                 channel.chars().map(|c| if c == '/' || c == '\0' { '_' } else { c }).collect();
             let taken = |name: &str| {
@@ -330,7 +330,7 @@ fn file_names(recording: &Recording<'_>, flight_recorder: bool) -> Vec<String> {
             channels.push((channel, name));
             channels.len() - 1
         });
-        names.push(format!("{prefix}{}_{cpu}", channels[place].1));
+        names.push(format!("{prefix}{}_{cpu}", channels[index].1));
     }
     names
 }

@@ -88,8 +88,8 @@ impl Btf {
             return Err(self.malformed(head, "a function has no prototype"));
         }
         let mut arguments = Vec::new();
-        for place in 0..proto.vlen {
-            let at = proto.body + place * 8;
+        for index in 0..proto.vlen {
+            let at = proto.body + index * 8;
             arguments.push(Named { name: self.text(self.word(at)?)?, type_id: TypeId(self.word(at + 4)?) });
         }
         // The last argument of a variadic function has neither name nor type.
@@ -108,8 +108,8 @@ impl Btf {
             return Ok(Vec::new());
         }
         let mut members = Vec::with_capacity(head.vlen);
-        for place in 0..head.vlen {
-            let at = head.body + place * 12;
+        for index in 0..head.vlen {
+            let at = head.body + index * 12;
             let offset = self.word(at + 8)?;
             let (bit_offset, bit_size) =
                 if head.kind_flag { (offset & 0x00ff_ffff, offset >> 24) } else { (offset, 0) };
@@ -161,15 +161,15 @@ impl Btf {
     /// without; nothing for other types.
     fn values(&self, head: &Head, signed: bool) -> Result<Vec<(&str, i64)>, BtfError> {
         let mut found = Vec::new();
-        for place in 0..head.vlen {
+        for index in 0..head.vlen {
             let (name, value) = match head.kind {
                 kind::ENUM => {
-                    let at = head.body + place * 8;
+                    let at = head.body + index * 8;
                     let value = self.word(at + 4)?;
                     (self.word(at)?, if signed { value.cast_signed().into() } else { value.into() })
                 }
                 kind::ENUM64 => {
-                    let at = head.body + place * 12;
+                    let at = head.body + index * 12;
                     let value = u64::from(self.word(at + 8)?) << 32 | u64::from(self.word(at + 4)?);
                     (self.word(at)?, value.cast_signed())
                 }
@@ -231,9 +231,9 @@ impl Btf {
             }
             kind::FUNC_PROTO => {
                 let mut arguments = String::new();
-                for place in 0..head.vlen {
-                    let argument = TypeId(self.word(head.body + place * 8 + 4)?);
-                    let comma = if place == 0 { "" } else { ", " };
+                for index in 0..head.vlen {
+                    let argument = TypeId(self.word(head.body + index * 8 + 4)?);
+                    let comma = if index == 0 { "" } else { ", " };
                     let text = match argument.0 {
                         0 => "...".to_owned(),
                         _ => self.declare(argument, String::new(), depth + 1)?,

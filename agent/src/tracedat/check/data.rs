@@ -1,9 +1,6 @@
 //! Trace data: chunks, pages, events and records. The data of each CPU are checked separately.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use super::super::endian::Endian;
 use super::super::page::{EventCursor, MISSED_EVENTS, MISSED_STORED, PageError, PageLayout, Step};
@@ -15,6 +12,7 @@ use super::report::{At, Checked, Faults};
 use super::rule::Rule;
 use super::{Check, buffer_name};
 use crate::event::Location;
+use crate::parallel;
 
 /// The bits of a commit word that mean something: the length of the data and the two marks of lost events.
 const KNOWN_COMMIT_BITS: u64 = super::super::page::DATA_LEN_MASK | MISSED_EVENTS | MISSED_STORED;
@@ -40,27 +38,15 @@ pub(super) fn check<S: Source>(
         info.cpus.iter().map(|extent| (buffer, *extent)).collect::<Vec<_>>()
     };
     let jobs: Vec<(usize, CpuExtent)> = reader.buffers().iter().enumerate().flat_map(cpus).collect();
-    let threads = threads.or_else(|| thread::available_parallelism().ok()).map_or(1, NonZeroUsize::get);
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new());
+    let threads = threads.map_or_else(parallel::available, NonZeroUsize::get);
     let events = &check.events;
     let table = events.table();
-    let work = || {
-        while let Some((buffer, extent)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut job = Job::new(reader, *buffer, *extent, events, &table);
-            job.run();
-            let Job { faults, checked, found, .. } = job;
-            // A thread that panicked has nothing in there that is half done.
-            results.lock().unwrap_or_else(PoisonError::into_inner).push((*extent, faults, checked, found));
-        }
-    };
-    thread::scope(|scope| {
-        for _ in 1..threads.min(jobs.len()) {
-            scope.spawn(work);
-        }
-        work();
+    let mut results = parallel::map(&jobs, threads, |(buffer, extent)| {
+        let mut job = Job::new(reader, *buffer, *extent, events, &table);
+        job.run();
+        let Job { faults, checked, found, .. } = job;
+        (*extent, faults, checked, found)
     });
-    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.sort_by_key(|(extent, ..)| extent.offset);
     let mut all = Vec::new();
     for (_, faults, Checked { chunks, pages, events, .. }, found) in results {

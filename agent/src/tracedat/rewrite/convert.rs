@@ -8,7 +8,7 @@ use super::super::reader::{Reader, Source};
 use super::error::RewriteError;
 use super::head::Head;
 use super::output::{Beginning, BufferPlan, Inputs, write_file};
-use super::stream::{Change, Piece, Place};
+use super::stream::{Change, Piece, Position};
 use super::{Rewritten, Target, Watch};
 
 /// What of a file is kept: everything, unless said otherwise.
@@ -44,8 +44,8 @@ impl Selection {
 
     /// The buffers of a reader as they are to be written.
     pub(super) fn plan<S: Source>(&self, reader: &Reader<S>) -> Vec<BufferPlan> {
-        let (from, to) = self.pages.as_ref().map_or((Place::START, Place::END), |pages| {
-            (Place::of_page(pages.start), Place::of_page(pages.end))
+        let (from, to) = self.pages.as_ref().map_or((Position::START, Position::END), |pages| {
+            (Position::of_page(pages.start), Position::of_page(pages.end))
         });
         let buffers = reader.buffers().iter().enumerate();
         let kept = buffers.filter(|(_, info)| self.has_buffer(&info.name));

@@ -257,7 +257,7 @@ fn plan<S: Source>(
     for recording in recordings {
         for &input in &recording.inputs {
             let reader = inputs[input].reader;
-            for (place, info) in reader.buffers().iter().enumerate() {
+            for (buffer_index, info) in reader.buffers().iter().enumerate() {
                 let name = buffer_name(recording, single, &info.name);
                 let index = plan.iter().position(|plan| plan.name == name).unwrap_or_else(|| {
                     let layout = if name.is_empty() { top } else { info.layout };
@@ -270,7 +270,11 @@ fn plan<S: Source>(
                     buffer.layout = info.layout;
                 }
                 for extent in &info.cpus {
-                    buffer.cpus.entry(extent.cpu).or_default().push(Piece::all(input, place, extent.cpu));
+                    buffer.cpus.entry(extent.cpu).or_default().push(Piece::all(
+                        input,
+                        buffer_index,
+                        extent.cpu,
+                    ));
                 }
             }
         }

@@ -74,7 +74,7 @@ impl Beginning {
         if target.version == FileVersion::V6 {
             head.without_others("version 6 has no place for it");
             let top = buffers.iter().position(|buffer| buffer.name.is_empty());
-            let top = top.map(|place| buffers.remove(place));
+            let top = top.map(|index| buffers.remove(index));
             let clock = String::new();
             let empty = BufferPlan { name: String::new(), clock, layout: head.layout, cpus: BTreeMap::new() };
             buffers.insert(0, top.unwrap_or(empty));

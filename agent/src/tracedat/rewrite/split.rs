@@ -10,7 +10,7 @@ use super::convert::Selection;
 use super::error::RewriteError;
 use super::head::Head;
 use super::output::{Beginning, BufferPlan, Inputs, compression, write_file};
-use super::stream::{Change, Piece, Place};
+use super::stream::{Change, Piece, Position};
 use super::{FileVersion, Rewritten, Target, Watch};
 
 /// After how much a part ends.
@@ -52,7 +52,7 @@ pub struct Split {
 #[derive(Clone, Debug)]
 pub struct Part {
     /// One for each stream: from where to where.
-    pieces: Vec<(Place, Place)>,
+    pieces: Vec<(Position, Position)>,
 }
 
 /// The data of a CPU that are being split.
@@ -61,8 +61,8 @@ struct Stream {
     buffer: usize,
     cpu: u32,
     /// Where the next part begins.
-    at: Place,
-    end: Place,
+    at: Position,
+    end: Position,
     /// Where parts of a duration begin, if each CPU has its own.
     zero: Option<u64>,
 }
@@ -126,15 +126,15 @@ impl<'r, S: Source> Splitter<'r, S> {
         };
         for index in 0..splitter.streams.len() {
             let Stream { at, end, .. } = splitter.streams[index];
-            let place = |time: Option<u64>, otherwise: Place| match time {
-                Some(time) => splitter.place_of_time(index, time),
+            let position = |time: Option<u64>, otherwise: Position| match time {
+                Some(time) => splitter.position_of_time(index, time),
                 None => Ok(otherwise),
             };
-            let at = place(split.range.start, at)?.max(at);
+            let at = position(split.range.start, at)?.max(at);
             // The last time is included.
             let end = match split.range.end {
                 Some(u64::MAX) => end,
-                last => place(last.map(|last| last + 1), end)?.min(end),
+                last => position(last.map(|last| last + 1), end)?.min(end),
             };
             splitter.streams[index].at = at;
             splitter.streams[index].end = end;
@@ -155,14 +155,14 @@ impl<'r, S: Source> Splitter<'r, S> {
             Some(Every::Events(events)) if self.split.per_cpu => self.cut_each_by_events(events)?,
             Some(Every::Events(events)) => self.cut_by_events(events)?,
             Some(Every::Pages(pages)) => {
-                let cut = |stream: &Stream| Place::of_page(stream.at.page.saturating_add(pages));
+                let cut = |stream: &Stream| Position::of_page(stream.at.page.saturating_add(pages));
                 self.streams.iter().map(cut).collect()
             }
             Some(Every::Bytes(bytes)) => self.cut_by_size(bytes)?,
         };
         let mut pieces = Vec::new();
         for (stream, cut) in self.streams.iter_mut().zip(cuts) {
-            let cut: Place = cut;
+            let cut: Position = cut;
             let to = cut.max(stream.at).min(stream.end);
             pieces.push((stream.at, to));
             stream.at = to;
@@ -197,16 +197,16 @@ impl<'r, S: Source> Splitter<'r, S> {
         Ok(records)
     }
 
-    fn place_of_time(&self, stream: usize, time: u64) -> Result<Place, RewriteError> {
+    fn position_of_time(&self, stream: usize, time: u64) -> Result<Position, RewriteError> {
         let Stream { buffer, cpu, .. } = self.streams[stream];
         let mut records = self.reader.cpu_records(buffer, cpu)?;
         records.seek(time);
-        Ok(place(&records))
+        Ok(position(&records))
     }
 
-    /// Places of a time in all streams.
-    fn places_of_time(&self, time: u64) -> Result<Vec<Place>, RewriteError> {
-        (0..self.streams.len()).map(|stream| self.place_of_time(stream, time)).collect()
+    /// Positions of a time in all streams.
+    fn positions_of_time(&self, time: u64) -> Result<Vec<Position>, RewriteError> {
+        (0..self.streams.len()).map(|stream| self.position_of_time(stream, time)).collect()
     }
 
     /// Time of the next record of each stream that has one.
@@ -219,7 +219,7 @@ impl<'r, S: Source> Splitter<'r, S> {
             let time = records.next_record()?.map(|record| record.timestamp);
             // It may be after empty pages, and the end among these.
             let (page, before) = records.place();
-            let is_before = Place { page, record: before } <= stream.end;
+            let is_before = Position { page, record: before } <= stream.end;
             Ok(time.filter(|_| is_before))
         };
         self.streams.iter().map(first).collect()
@@ -230,7 +230,7 @@ impl<'r, S: Source> Splitter<'r, S> {
         nanos: u64,
         first: u64,
         firsts: &[Option<u64>],
-    ) -> Result<Vec<Place>, RewriteError> {
+    ) -> Result<Vec<Position>, RewriteError> {
         // The end of the stretch that a time is in.
         let end = |zero: u64, time: u64| {
             let stretches = time.saturating_sub(zero) / nanos + 1;
@@ -239,7 +239,7 @@ impl<'r, S: Source> Splitter<'r, S> {
         let start = self.split.range.start;
         if !self.split.per_cpu {
             let zero = *self.zero.get_or_insert(start.unwrap_or(first));
-            return self.places_of_time(end(zero, first));
+            return self.positions_of_time(end(zero, first));
         }
         let mut cuts = Vec::new();
         for (index, first) in firsts.iter().enumerate() {
@@ -247,14 +247,14 @@ impl<'r, S: Source> Splitter<'r, S> {
                 None => self.streams[index].end,
                 Some(first) => {
                     let zero = *self.streams[index].zero.get_or_insert(start.unwrap_or(first));
-                    self.place_of_time(index, end(zero, first))?
+                    self.position_of_time(index, end(zero, first))?
                 }
             });
         }
         Ok(cuts)
     }
 
-    fn cut_by_events(&self, events: u64) -> Result<Vec<Place>, RewriteError> {
+    fn cut_by_events(&self, events: u64) -> Result<Vec<Position>, RewriteError> {
         let streams: Result<Vec<_>, _> = self.streams.iter().map(|stream| self.records(stream)).collect();
         let mut records = Records::merge(streams?);
         let mut counted = 0;
@@ -268,10 +268,10 @@ impl<'r, S: Source> Splitter<'r, S> {
         if counted < events {
             return Ok(self.streams.iter().map(|stream| stream.end).collect());
         }
-        Ok(records.into_streams().iter().map(place).collect())
+        Ok(records.into_streams().iter().map(position).collect())
     }
 
-    fn cut_each_by_events(&self, events: u64) -> Result<Vec<Place>, RewriteError> {
+    fn cut_each_by_events(&self, events: u64) -> Result<Vec<Position>, RewriteError> {
         let cut = |stream: &Stream| {
             let mut records = self.records(stream)?;
             let mut counted = 0;
@@ -279,14 +279,14 @@ impl<'r, S: Source> Splitter<'r, S> {
                 let Some(record) = records.next_record()? else { return Ok(stream.end) };
                 counted += u64::from(record.event_id().is_some_and(|id| self.change.id(id).is_some()));
             }
-            Ok(place(&records))
+            Ok(position(&records))
         };
         self.streams.iter().map(cut).collect()
     }
 
     /// Takes pages in the order of their times until they are as long as wanted; the part ends where the next
     /// one begins.
-    fn cut_by_size(&mut self, bytes: u64) -> Result<Vec<Place>, RewriteError> {
+    fn cut_by_size(&mut self, bytes: u64) -> Result<Vec<Position>, RewriteError> {
         let overhead = self.overhead()?;
         if bytes <= overhead {
             return Err(RewriteError::Nothing(format!(
@@ -317,21 +317,21 @@ impl<'r, S: Source> Splitter<'r, S> {
                 None => pages.layout().page_size.into(),
             };
             if taken > 0 && cost > budget {
-                let cuts = self.places_of_time(time)?;
+                let cuts = self.positions_of_time(time)?;
                 let moves = self.streams.iter().zip(&cuts).any(|(stream, cut)| *cut > stream.at);
                 if moves {
                     return Ok(cuts);
                 }
                 // All pages begin at one time, so that only their order can tell them apart.
                 let cut = |(other, stream): (usize, &Stream)| {
-                    if other == index { Place::of_page(stream.at.page + 1) } else { stream.at }
+                    if other == index { Position::of_page(stream.at.page + 1) } else { stream.at }
                 };
                 return Ok(self.streams.iter().enumerate().map(cut).collect());
             }
             taken += 1;
             budget = budget.saturating_sub(cost);
             let next = number + 1;
-            if Place::of_page(next) < stream.end
+            if Position::of_page(next) < stream.end
                 && next < streams[index].pages().len()
                 && let Some(time) = streams[index].page_time(next)
             {
@@ -352,7 +352,7 @@ impl<'r, S: Source> Splitter<'r, S> {
             Inputs { readers: &[self.reader], changes: std::slice::from_ref(&self.change), tolerant: false };
         let out = Cursor::new(Vec::new());
         let (out, _) = write_file(out, &self.beginning, &plan, &inputs, &mut |_| true)?;
-        // Each CPU has a place in its buffer's list.
+        // Each CPU has an entry in its buffer's list.
         let list = if self.target.version == FileVersion::V6 { 0 } else { 20 };
         let overhead = out.into_inner().len() as u64 + self.streams.len() as u64 * list;
         self.overhead = Some(overhead);
@@ -360,7 +360,7 @@ impl<'r, S: Source> Splitter<'r, S> {
     }
 }
 
-fn place(records: &CpuRecords<'_>) -> Place {
+fn position(records: &CpuRecords<'_>) -> Position {
     let (page, record) = records.place();
-    Place { page, record }
+    Position { page, record }
 }

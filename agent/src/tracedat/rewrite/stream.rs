@@ -15,15 +15,15 @@ const MAX_COPY: u64 = 64 << 20;
 /// Records between two reports of the progress.
 const LOOK_UP: u32 = 4096;
 
-/// A place between two records of a CPU.
+/// A position between two records of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct Position {
     pub(super) page: u64,
     /// Records of the page that are before it.
     pub(super) record: usize,
 }
 
-impl Place {
+impl Position {
     pub(super) const START: Self = Self { page: 0, record: 0 };
     pub(super) const END: Self = Self { page: u64::MAX, record: 0 };
 
@@ -33,20 +33,20 @@ impl Place {
     }
 }
 
-/// Data of a CPU of one reader, from one place to another.
+/// Data of a CPU of one reader, from one position to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
     pub(super) reader: usize,
     pub(super) buffer: usize,
     pub(super) cpu: u32,
-    pub(super) from: Place,
-    pub(super) to: Place,
+    pub(super) from: Position,
+    pub(super) to: Position,
 }
 
 impl Piece {
     /// All data of a CPU.
     pub(super) const fn all(reader: usize, buffer: usize, cpu: u32) -> Self {
-        Self { reader, buffer, cpu, from: Place::START, to: Place::END }
+        Self { reader, buffer, cpu, from: Position::START, to: Position::END }
     }
 }
 
@@ -204,8 +204,8 @@ impl<'b, 'w, W: Write + Seek> CpuStream<'b, 'w, W> {
         self.chunks
             && chunk.pages.start == page
             && chunk.len <= MAX_COPY
-            && from.piece.from <= Place::of_page(page)
-            && Place::of_page(chunk.pages.end) <= from.piece.to
+            && from.piece.from <= Position::of_page(page)
+            && Position::of_page(chunk.pages.end) <= from.piece.to
             && pages.layout() == self.layout
             && from.change.is_none()
             && !self.builder.has_missed()

@@ -72,9 +72,9 @@ fn table(events: u64, bytes: u64, rounds: &[Round]) -> String {
     let head =
         ["median (min .. max)", "10^6 events/s", "x trace-cmd report", "x babeltrace2", "CPU, s", "MB"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for (place, (format, _)) in FORMATS.iter().enumerate() {
+    for (index, (format, _)) in FORMATS.iter().enumerate() {
         let cell = |value: &dyn Fn(&Round, &Row) -> Option<f64>| {
-            spread(rounds, place, value).map_or_else(|| "-".to_owned(), Spread::cell)
+            spread(rounds, index, value).map_or_else(|| "-".to_owned(), Spread::cell)
         };
         rows.push(vec![
             (*format).to_owned(),
@@ -92,13 +92,13 @@ fn json(events: u64, bytes: u64, rounds: &[Round]) -> Value {
     let formats: Vec<Value> = FORMATS
         .iter()
         .enumerate()
-        .map(|(place, (format, _))| {
+        .map(|(index, (format, _))| {
             let row = |round: &Round| {
-                let row = round.rows.get(place)?;
+                let row = round.rows.get(index)?;
                 let babeltrace = row.babeltrace.as_ref().map(Run::json);
                 Some(json!({ OURS: row.export.json(), "trace-cmd": round.stock.json(), "babeltrace2": babeltrace }))
             };
-            let rate = spread(rounds, place, |_, row| Some(events as f64 / row.export.seconds()));
+            let rate = spread(rounds, index, |_, row| Some(events as f64 / row.export.seconds()));
             json!({
                 "name": format, "events_per_second": rate.map(Spread::json),
                 "rounds": rounds.iter().filter_map(row).collect::<Vec<_>>(),

@@ -35,13 +35,13 @@ pub(super) fn option(event: &str) -> Result<[OsString; 2]> {
         .iter()
         .find(|(known, _)| *known == name)
         .ok_or_else(|| format!("no probe is called {name}"))?;
-    let (file, offset) = place()?;
+    let (file, offset) = attach_point()?;
     let probe = format!("{GROUP}/{name}={}:{offset:#x} {arguments}", file.display());
     Ok(["--uprobe".into(), probe.into()])
 }
 
 /// This program's file, and where the function is in it.
-fn place() -> io::Result<(PathBuf, u64)> {
+fn attach_point() -> io::Result<(PathBuf, u64)> {
     let address = probed as extern "C" fn(u64, *const u8) -> u64 as usize as u64;
     let maps = fs::read_to_string("/proc/self/maps")?;
     let offset = maps.lines().find_map(|line| {
@@ -61,7 +61,7 @@ pub(super) struct Defined(());
 
 impl Defined {
     pub(super) fn define() -> Result<Self> {
-        let (file, offset) = place()?;
+        let (file, offset) = attach_point()?;
         let defined = Self(());
         for (name, arguments) in PROBES {
             let text = format!("p:{GROUP}/{name} {}:{offset:#x} {arguments}", file.display());
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn the_function_is_in_this_file() {
-        let (file, offset) = place().unwrap();
+        let (file, offset) = attach_point().unwrap();
         // It is code that the compiler made: the same in the file as in memory.
         let at = probed as extern "C" fn(u64, *const u8) -> u64 as *const u8;
         // SAFETY: the first bytes of a function of this program.

@@ -245,16 +245,16 @@ fn table(events: u64, bytes: u64, rounds: &[Vec<Pair>]) -> String {
     let head =
         ["median (min .. max)", "tracer-agent, s", "trace-cmd, s", "times as fast", "MB", "MB of trace-cmd"];
     let mut rows = vec![head.map(str::to_owned).to_vec()];
-    for (place, job) in JOBS.iter().enumerate() {
+    for (index, job) in JOBS.iter().enumerate() {
         let spread = |value: &dyn Fn(&Pair) -> Option<f64>| {
-            Spread::of(rounds.iter().filter_map(|runs| value(runs.get(place)?)))
+            Spread::of(rounds.iter().filter_map(|runs| value(runs.get(index)?)))
                 .map_or_else(|| "-".to_owned(), Spread::cell)
         };
         rows.push(vec![
             job.name.to_owned(),
             spread(&|(ours, _)| Some(ours.seconds())),
             spread(&|(_, theirs)| Some((*theirs)?.seconds())),
-            ratio(rounds, place).map_or_else(|| "-".to_owned(), Spread::cell),
+            ratio(rounds, index).map_or_else(|| "-".to_owned(), Spread::cell),
             spread(&|(ours, _)| Some(ours.usage.peak_bytes as f64 / 1e6)),
             spread(&|(_, theirs)| Some((*theirs)?.usage.peak_bytes as f64 / 1e6)),
         ]);
@@ -266,12 +266,12 @@ fn json(events: u64, bytes: u64, rounds: &[Vec<Pair>]) -> Value {
     let jobs: Vec<Value> = JOBS
         .iter()
         .enumerate()
-        .map(|(place, job)| {
-            let runs = rounds.iter().filter_map(|runs| runs.get(place));
+        .map(|(index, job)| {
+            let runs = rounds.iter().filter_map(|runs| runs.get(index));
             let runs: Vec<Value> = runs
                 .map(|(ours, theirs)| json!({ OURS: ours.json(), "trace-cmd": theirs.as_ref().map(Run::json) }))
                 .collect();
-            json!({ "name": job.name, "times_as_fast": ratio(rounds, place).map(Spread::json), "rounds": runs })
+            json!({ "name": job.name, "times_as_fast": ratio(rounds, index).map(Spread::json), "rounds": runs })
         })
         .collect();
     json!({ "version": 1, "events": events, "file_bytes": bytes, "jobs": jobs })

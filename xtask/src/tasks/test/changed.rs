@@ -1,6 +1,7 @@
 //! Which tests can fail because of what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::Command;
 
 use super::SUITES;
@@ -103,9 +104,10 @@ impl Selection {
         let program = match program {
             Some("*") => {
                 let mut parts = path.split('/').skip(2);
-                // A file in a folder belongs to several programs.
-                match (parts.next().and_then(|file| file.strip_suffix(".rs")), parts.next()) {
-                    (Some(name), None) => Some(name),
+                // A folder is a program, or belongs to several.
+                match (parts.next(), parts.next()) {
+                    (Some(file), None) => file.strip_suffix(".rs"),
+                    (Some(folder), Some(_)) => Some(folder).filter(|_| is_program(path, folder)),
                     _ => None,
                 }
             }
@@ -136,6 +138,12 @@ impl Selection {
     }
 }
 
+/// Whether the folder that a path of tests leads into is the source of one program.
+fn is_program(path: &str, folder: &str) -> bool {
+    let dir: PathBuf = path.split('/').take_while(|part| *part != folder).collect();
+    workspace::root().join(dir).join(folder).join("main.rs").exists()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,6 +164,8 @@ mod tests {
         // A suite that is run whole stays so.
         assert!(of(&["agent/src/cli/record.rs", "tests/tests/stop.rs"]).has_program("live", "loss"));
         assert!(of(&["agent/tests/common/mod.rs"]).has_program("files", "check"));
+        let folder = of(&["tests/tests/recover/counts.rs"]);
+        assert!(folder.has_program("live", "recover") && !folder.has_program("live", "stop"));
         let all = of(&["docs/design.md", "Cargo.lock"]);
         assert!(SUITES.iter().all(|suite| all.has_suite(suite)), "{all:?}");
     }
@@ -173,8 +183,9 @@ mod tests {
                     "vm" => "vm-tests/tests",
                     _ => "tests/tests",
                 };
-                let file = workspace::root().join(dir).join(format!("{program}.rs"));
-                assert!(program == "*" || file.exists(), "{test}");
+                let dir = workspace::root().join(dir);
+                let (file, folder) = (dir.join(format!("{program}.rs")), dir.join(program).join("main.rs"));
+                assert!(program == "*" || file.exists() || folder.exists(), "{test}");
             }
         }
     }

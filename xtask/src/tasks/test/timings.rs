@@ -87,8 +87,8 @@ fn load() -> BTreeMap<String, u128> {
 pub(super) fn longest_first(jobs: &mut [Job]) {
     let known = load();
     let guess = |job: &Job| {
-        let place = LONG.iter().position(|long| job.suite == "vm" && *long == job.program);
-        place.map_or(0, |place| (LONG.len() - place) as u128 * 10_000)
+        let index = LONG.iter().position(|long| job.suite == "vm" && *long == job.program);
+        index.map_or(0, |index| (LONG.len() - index) as u128 * 10_000)
     };
     jobs.sort_by_cached_key(|job| {
         let took = known.get(&key(&job.suite, &job.program, job.test.as_deref()));

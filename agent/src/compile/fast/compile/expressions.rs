@@ -1,4 +1,4 @@
-//! Expressions as instructions: their values, and the places in memory that they name.
+//! Expressions as instructions: their values, and the locations in memory that they name.
 
 use super::{Access, COPIED, Compiler, HELPER_PROBE_READ_KERNEL, Mismatch, SAVED, to_i16};
 use crate::{
@@ -28,21 +28,21 @@ pub(super) const LONG: Type = Type::Number { size: 8, signed: true };
 
 /// Something in memory: what `register + offset` points to.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
+pub(super) struct Location {
     pub(super) offset: u32,
     pub(super) type_id: TypeId,
 }
 
 impl Compiler<'_> {
-    /// The place of an expression that is an array or a structure.
-    pub(super) fn array(&mut self, value: &Expr<'_>, depth: u8) -> Result<Option<(Reg, Place)>, Mismatch> {
+    /// The location of an expression that is an array or a structure.
+    pub(super) fn array(&mut self, value: &Expr<'_>, depth: u8) -> Result<Option<(Reg, Location)>, Mismatch> {
         if !matches!(value, Expr::Member(..) | Expr::Index(..)) {
             return Ok(None);
         }
         let mark = self.code.clone();
-        let (base, place) = self.place(value, depth)?;
-        if matches!(self.btf.shape(place.type_id)?, Shape::Array { .. } | Shape::Struct | Shape::Union) {
-            return Ok(Some((base, place)));
+        let (base, location) = self.location(value, depth)?;
+        if matches!(self.btf.shape(location.type_id)?, Shape::Array { .. } | Shape::Struct | Shape::Union) {
+            return Ok(Some((base, location)));
         }
         self.code = mark;
         Ok(None)
@@ -88,9 +88,9 @@ impl Compiler<'_> {
             }
             Expr::Name(name) => self.named(name, to, depth)?,
             Expr::Member(..) | Expr::Index(..) => {
-                let (base, place) = self.place(expr, depth)?;
-                let ty = self.type_of(place.type_id)?;
-                self.load(self.access, ty, to, base, place.offset, depth)?;
+                let (base, location) = self.location(expr, depth)?;
+                let ty = self.type_of(location.type_id)?;
+                self.load(self.access, ty, to, base, location.offset, depth)?;
                 ty
             }
             Expr::Not(inner) => {
@@ -128,8 +128,8 @@ impl Compiler<'_> {
                 let [inner] = args.as_slice() else {
                     return Err(Mismatch::Expression("address takes one argument"));
                 };
-                let (base, place) = self.place(inner, depth)?;
-                self.code.address(to, base, place.offset as i32);
+                let (base, location) = self.location(inner, depth)?;
+                self.code.address(to, base, location.offset as i32);
                 Type::Number { size: 8, signed: false }
             }
             Expr::Call("read64", args) => {
@@ -229,7 +229,7 @@ impl Compiler<'_> {
     }
 
     /// Finds what an expression names in memory. The base is in the register of this depth.
-    pub(super) fn place(&mut self, expr: &Expr<'_>, depth: u8) -> Result<(Reg, Place), Mismatch> {
+    pub(super) fn location(&mut self, expr: &Expr<'_>, depth: u8) -> Result<(Reg, Location), Mismatch> {
         match expr {
             Expr::Member(outer, name, true) => {
                 let (base, ty) = self.value(outer, depth)?;
@@ -237,20 +237,20 @@ impl Compiler<'_> {
                     return Err(Mismatch::Expression("-> behind something that is no pointer"));
                 };
                 let member = self.btf.member_of(target, name)?;
-                Ok((base, Place { offset: member.offset, type_id: member.type_id }))
+                Ok((base, Location { offset: member.offset, type_id: member.type_id }))
             }
             Expr::Member(outer, name, false) => {
-                let (base, place) = self.place(outer, depth)?;
-                let member = self.btf.member_of(place.type_id, name)?;
-                Ok((base, Place { offset: place.offset + member.offset, type_id: member.type_id }))
+                let (base, location) = self.location(outer, depth)?;
+                let member = self.btf.member_of(location.type_id, name)?;
+                Ok((base, Location { offset: location.offset + member.offset, type_id: member.type_id }))
             }
             Expr::Index(outer, index) => {
-                let (base, place) = self.place(outer, depth)?;
-                let Shape::Array { element, .. } = self.btf.shape(place.type_id)? else {
+                let (base, location) = self.location(outer, depth)?;
+                let Shape::Array { element, .. } = self.btf.shape(location.type_id)? else {
                     return Err(Mismatch::Expression("an index behind something that is no array"));
                 };
-                let offset = place.offset + index * self.btf.size_of(element)?;
-                Ok((base, Place { offset, type_id: element }))
+                let offset = location.offset + index * self.btf.size_of(element)?;
+                Ok((base, Location { offset, type_id: element }))
             }
             _ => Err(Mismatch::Expression("a member of something that is not in memory")),
         }

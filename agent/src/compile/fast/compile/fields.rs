@@ -32,7 +32,7 @@ impl<'a> Compiler<'a> {
                 continue;
             }
             let array = self.without_code(|compiler| compiler.array(text_source(value), 1))?;
-            let limit = array.map(|(_, place)| self.btf.size_of(place.type_id)).transpose()?;
+            let limit = array.map(|(_, location)| self.btf.size_of(location.type_id)).transpose()?;
             limits.push((*name, limit.map(|limit| limit + 1)));
         }
         let known: u32 = fixed + limits.iter().filter_map(|(_, limit)| *limit).sum::<u32>();
@@ -83,11 +83,11 @@ impl<'a> Compiler<'a> {
             };
             return self.fixed_text(source, at, field.size);
         }
-        if let Some((base, place)) = self.array(value, 1)? {
-            if self.btf.size_of(place.type_id)? != field.size {
+        if let Some((base, location)) = self.array(value, 1)? {
+            if self.btf.size_of(location.type_id)? != field.size {
                 return Err(wrong());
             }
-            self.copy(base, place.offset, at, field.size)?;
+            self.copy(base, location.offset, at, field.size)?;
             return Ok(());
         }
         if !matches!(field.size, 1 | 2 | 4 | 8) {
@@ -129,9 +129,9 @@ impl<'a> Compiler<'a> {
         if !matches!(each, 1 | 2 | 4 | 8) || each as usize * parts.len() != size as usize {
             return Err(Mismatch::FieldType(name.to_owned()));
         }
-        for (place, part) in parts.iter().enumerate() {
+        for (index, part) in parts.iter().enumerate() {
             self.number(part, 1)?;
-            let at = at + (place as u32 * each) as i16;
+            let at = at + (index as u32 * each) as i16;
             let step = aligned_step(at.cast_unsigned().into(), each);
             for done in (0..each).step_by(step as usize) {
                 if done != 0 {
@@ -197,10 +197,10 @@ impl<'a> Compiler<'a> {
             self.code.alu(Alu::Add, R1, R8);
             self.code.store_imm(1, R1, 0, 0);
             self.code.load_imm(R0, 1);
-            return self.place_text(field);
+            return self.locate_text(field);
         }
-        if let Some((base, place)) = self.array(source, 1)? {
-            self.code.address(R3, base, place.offset as i32);
+        if let Some((base, location)) = self.array(source, 1)? {
+            self.code.address(R3, base, location.offset as i32);
         } else {
             self.value(source, 1)?;
             self.code.alu(Alu::Mov, R3, R1);
@@ -220,8 +220,8 @@ impl<'a> Compiler<'a> {
         self.code.alu(Alu::Add, R1, R8);
         let absent = self.rules.absent;
         let len = absent.iter().position(|&byte| byte == 0).map_or(absent.len(), |end| end + 1);
-        for (place, &byte) in absent[..len].iter().enumerate() {
-            self.code.store_imm(1, R1, place as i16, byte.into());
+        for (index, &byte) in absent[..len].iter().enumerate() {
+            self.code.store_imm(1, R1, index as i16, byte.into());
         }
         self.code.load_imm(R0, len as i64);
         self.code.place(there);
@@ -237,11 +237,11 @@ impl<'a> Compiler<'a> {
             // It may have been cut: nothing that is not whole is recorded.
             self.code.jump_imm(Jump::SignedGreaterEqual, R0, max as i32, failed);
         }
-        self.place_text(field)
+        self.locate_text(field)
     }
 
     /// Notes where the string of R0 bytes is that was written last.
-    fn place_text(&mut self, field: &Field) -> Result<(), Mismatch> {
+    fn locate_text(&mut self, field: &Field) -> Result<(), Mismatch> {
         self.code.alu(Alu::Mov, R1, R0);
         self.code.alu_imm(Alu::Lsh, R1, 16);
         self.code.alu(Alu::Or, R1, R8);

@@ -12,7 +12,7 @@ mod state;
 mod syscalls;
 mod texts;
 
-use super::super::{Lane, Recording};
+use super::super::{CpuStream, Recording};
 use super::kernel::{self, inline_text, recorder};
 use super::metadata::quoted;
 use super::schema::{Birth, Channel, Choice, Event, Field, Rules, Source};
@@ -32,9 +32,9 @@ const VERSION: [u32; 3] = [2, 13, 9];
 /// (include/linux/sched/prio.h).
 const MAX_RT_PRIO: i64 = 100;
 
-/// A channel with the events of these lanes.
-pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
-    let printers = kernel::printers(recording, lanes);
+/// A channel with the events of these streams.
+pub(super) fn channel(recording: &Recording<'_>, cpu_streams: &[&CpuStream]) -> Channel {
+    let printers = kernel::printers(recording, cpu_streams);
     let machine = recording.machine();
     let has_system = |system: &str| printers.iter().any(|printer| printer.system() == system);
     // With both, each system call would be there twice.
@@ -73,8 +73,8 @@ pub(super) fn channel(recording: &Recording<'_>, lanes: &[&Lane]) -> Channel {
             event.contexts = contexts.len();
             event.fields.splice(0..0, contexts.iter().cloned());
         }
-        let places = context_names.iter().map(|(_, kernel)| printer.field_index(kernel)).collect();
-        let mut rule = kernel::rule(printer, reader, machine, places, choice);
+        let indices = context_names.iter().map(|(_, kernel)| printer.field_index(kernel)).collect();
+        let mut rule = kernel::rule(printer, reader, machine, indices, choice);
         rule.births = births(printer);
         rules.insert(printer.format().id, rule);
     }
@@ -89,8 +89,8 @@ fn contexts(fields: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
             others.push(field);
             continue;
         };
-        if let ("prio", Source::Record(place)) = (name.as_str(), field.source) {
-            field.source = Source::Less(place, MAX_RT_PRIO);
+        if let ("prio", Source::Record(field_index)) = (name.as_str(), field.source) {
+            field.source = Source::Less(field_index, MAX_RT_PRIO);
         }
         field.name = name;
         contexts.push(field);
@@ -102,8 +102,12 @@ fn births(printer: &Printer) -> Option<Birth> {
     if (printer.system(), printer.name()) != ("task", "task_newtask") {
         return None;
     }
-    let place = |name| printer.field_index(name);
-    Some(Birth { pid: place("pid")?, clone_flags: place("clone_flags")?, parent: place("common_pid")? })
+    let field_index = |name| printer.field_index(name);
+    Some(Birth {
+        pid: field_index("pid")?,
+        clone_flags: field_index("clone_flags")?,
+        parent: field_index("common_pid")?,
+    })
 }
 
 fn fields(printer: &Printer, reader: &RecordReader) -> Vec<Field> {
@@ -115,11 +119,11 @@ fn fields(printer: &Printer, reader: &RecordReader) -> Vec<Field> {
     for field in &mut fields {
         let kernel_name = std::mem::take(&mut field.name);
         names::field(system, event, &kernel_name).clone_into(&mut field.name);
-        let Source::Record(place) = field.source else { continue };
+        let Source::Record(field_index) = field.source else { continue };
         if names::is_priority(system, &kernel_name) {
-            field.source = Source::Less(place, MAX_RT_PRIO);
+            field.source = Source::Less(field_index, MAX_RT_PRIO);
         } else if system == "block" && kernel_name == "rwbs" {
-            field.source = Source::OperationBits(place);
+            field.source = Source::OperationBits(field_index);
             field.ty = Type::Integer(Integer::new(4, false));
         }
     }
@@ -131,16 +135,16 @@ fn fields(printer: &Printer, reader: &RecordReader) -> Vec<Field> {
     };
     match (system, event) {
         ("sched", "sched_process_fork") => {
-            let place = |name| printer.field_index(name);
-            if let (Some(parent), Some(child)) = (place("parent_pid"), place("child_pid")) {
+            let field_index = |name| printer.field_index(name);
+            if let (Some(parent), Some(child)) = (field_index("parent_pid"), field_index("child_pid")) {
                 add("parent_pid", Source::ProcessOf(parent));
                 add("child_pid", Source::ProcessOfNew(child));
             }
         }
         // What lttng-modules asks the current task for.
         ("block", _) if printer.field_index("comm").is_some() => {
-            if let Some(place) = printer.field_index("common_pid") {
-                add("tid", Source::Record(place));
+            if let Some(field_index) = printer.field_index("common_pid") {
+                add("tid", Source::Record(field_index));
             }
         }
         _ => {}

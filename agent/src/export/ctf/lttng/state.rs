@@ -19,7 +19,7 @@ const HEX64: Type = Type::Integer(Integer::hex(8));
 const ADDRESS: Type = Type::Integer(Integer { size: 4, signed: false, base: 16, network: true });
 const COMM: Type = Type::TextArray { len: 16 };
 
-/// Names and fields; an event's id is its place.
+/// Names and fields; an event's id is its index.
 const EVENTS: &[(&str, &[(&str, Type)])] = &[
     ("start", &[]),
     (

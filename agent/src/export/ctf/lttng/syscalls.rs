@@ -38,7 +38,7 @@ pub(super) fn fields(printer: &Printer, fields: Vec<Field>) -> Vec<Field> {
         .zip(declared)
         .filter(|(field, _)| !exit && field.ty == Type::String)
         .filter_map(|(field, declared)| match field.source {
-            Source::Record(place) => Some((texts::argument_of(&declared.name)?, place)),
+            Source::Record(field_index) => Some((texts::argument_of(&declared.name)?, field_index)),
             _ => None,
         })
         .filter(|(argument, _)| is_argument(argument))
@@ -51,9 +51,12 @@ pub(super) fn fields(printer: &Printer, fields: Vec<Field>) -> Vec<Field> {
         }
         if let (Type::Integer(_), 8) = (&field.ty, declared.size) {
             let copy = copy_of(&declared.name);
-            if let (true, Source::Record(place)) = (copy.is_some() || is_text(&declared.name), field.source) {
+            if let (true, Source::Record(field_index)) =
+                (copy.is_some() || is_text(&declared.name), field.source)
+            {
                 field.ty = Type::String;
-                field.source = copy.map_or(Source::TextBehind(place), |copy| Source::Copy(copy, place));
+                field.source =
+                    copy.map_or(Source::TextBehind(field_index), |copy| Source::Copy(copy, field_index));
             } else {
                 let integer = if exit { Integer::new(8, true) } else { of_type(&declared.type_text) };
                 field.ty = Type::Integer(integer);

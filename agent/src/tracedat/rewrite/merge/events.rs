@@ -85,7 +85,7 @@ pub(super) fn merge<S: Source>(
     Ok(tables.into_iter().map(table).collect())
 }
 
-/// Readers take the places of the common fields from one event and use them for all.
+/// Readers take the offsets of the common fields from one event and use them for all.
 fn check_common<S: Source>(inputs: &[MergeInput<'_, S>]) -> Result<(), RewriteError> {
     let common = |input: &MergeInput<'_, S>| {
         input.reader.metadata().events().find_map(|event| Some(Format::parse(event.format).ok()?.common))
