@@ -59,7 +59,7 @@ pub struct Manifest {
 
 /// Why a manifest's bytes make no sense.
 #[derive(Debug, PartialEq, Eq)]
-struct Malformed(&'static str);
+pub(super) struct Malformed(pub(super) &'static str);
 
 impl Manifest {
     /// Collects what the running kernel reports about itself. The event formats are for the caller to add.
@@ -154,7 +154,7 @@ impl Manifest {
         out.0
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let Some(rest) = bytes.strip_prefix(MAGIC) else {
             return Err(Malformed(if MAGIC.starts_with(bytes) {
                 "it ends too early"

@@ -15,10 +15,12 @@
 //! | `counts` | what is known of the rings of a recording that is killed |
 //! | `stats` | the loss ledger |
 //! | `finish` | spool to trace file |
+//! | `follow` | reading the spool of a recording that goes on |
 
 mod counts;
 mod drain;
 mod finish;
+pub mod follow;
 mod manifest;
 mod names;
 mod options;
