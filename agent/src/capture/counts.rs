@@ -10,6 +10,9 @@
 //! | 16 | how far it came: [`Stage`] |
 //! | 64 + 384 i | two notes of the i-th CPU, of 192 bytes each |
 //!
+//! Whoever follows a recording knows from them up to when it has all events of a CPU: a note that is settled
+//! counts all that are older than it.
+//!
 //! A note has a CRC-32 of what follows, and an increasing number. The two notes alternate, so that one that
 //! was cut short leaves the previous one. A note is written *before* the data it counts, so that it never has
 //! less than the data.
@@ -17,7 +20,7 @@
 use std::{
     collections::BTreeMap,
     fs::File,
-    io::{self, Read as _},
+    io,
     os::unix::fs::FileExt as _,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -81,6 +84,15 @@ pub(super) struct Note {
     pub marked_before: u64,
     /// Whether nothing counted any more.
     pub is_final: bool,
+    /// Whether all events from before `time` are among those counted. Not so while a program is between the
+    /// two, or where records wait in the side queue.
+    pub is_settled: bool,
+}
+
+/// What is true of a note, as bits of one number.
+mod flag {
+    pub(super) const FINAL: u64 = 1;
+    pub(super) const SETTLED: u64 = 1 << 1;
 }
 
 impl Note {
@@ -108,9 +120,12 @@ impl Note {
             last_capped,
             marked_before,
             is_final,
+            is_settled,
         } = *self;
+        let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
+        let flags = flag(is_final, flag::FINAL) | flag(is_settled, flag::SETTLED);
         let known = [sequence, cpu.into(), time, events, overwritten, names_lost, first_segment, capped];
-        let numbers = known.into_iter().chain([last_capped, marked_before, is_final.into()]).chain(lost);
+        let numbers = known.into_iter().chain([last_capped, marked_before, flags]).chain(lost);
         let mut bytes = [0; NOTE];
         for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -138,11 +153,11 @@ impl Note {
             capped,
             last_capped,
             marked_before,
-            is_final,
+            flags,
             lost @ ..,
         ] = numbers;
         let is_whole = sum == u64::from(crc32fast::hash(&bytes[8..])) && sequence != 0;
-        let is_final = is_final == 1;
+        let (is_final, is_settled) = (flags & flag::FINAL != 0, flags & flag::SETTLED != 0);
         let note = Self {
             time,
             events,
@@ -154,6 +169,7 @@ impl Note {
             last_capped,
             marked_before,
             is_final,
+            is_settled,
         };
         is_whole.then_some((sequence, u32::try_from(cpu).ok()?, note))
     }
@@ -241,6 +257,8 @@ impl CpuNotes {
     pub(super) fn note(&mut self, control: Control<'_>) {
         // The time first: what fires from here on is not claimed to be counted.
         self.note.time = self.clock.now_ns();
+        // Between the two: what had its time by then is counted.
+        self.note.is_settled = control.is_settled();
         // Before the events that are overwritten, so that the difference of both is no more than there are.
         let events = control.events();
         let counts = CpuCounts {
@@ -258,6 +276,8 @@ impl CpuNotes {
     pub(super) fn note_end(&mut self, counts: &CpuCounts) {
         self.note.time = self.clock.now_ns();
         self.note.is_final = true;
+        // What comes from here on goes elsewhere.
+        self.note.is_settled = true;
         self.take(counts);
         self.write();
     }
@@ -294,13 +314,17 @@ impl CpuNotes {
     }
 }
 
-/// The file of a recording that is recovered.
+/// The file of a recording that is recovered or followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Noted {
     /// Whether it kept the newest events only.
     pub overwrite: bool,
     /// How far it came.
     pub stage: Stage,
+    /// How many CPUs it has notes of, or will have.
+    pub cpu_count: usize,
+    /// The CPU that the first notes are of. The reader that writes them collects thread names.
+    pub first_cpu: Option<u32>,
     /// The last whole note of each CPU that has one.
     pub cpus: BTreeMap<u32, Note>,
 }
@@ -314,9 +338,14 @@ impl Noted {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             file => file.map_err(SpoolError::io("open", &path))?,
         };
-        let mut bytes = Vec::new();
+        Self::read(&file).map_err(SpoolError::io("read", path))
+    }
+
+    /// Reads the file, which may be written meanwhile. `None` if it makes no sense.
+    pub(super) fn read(file: &File) -> io::Result<Option<Self>> {
         let most = (HEADER + MAX_CPUS * 2 * NOTE) as u64;
-        file.take(most).read_to_end(&mut bytes).map_err(SpoolError::io("read", &path))?;
+        let mut bytes = vec![0; file.metadata()?.len().min(most) as usize];
+        file.read_exact_at(&mut bytes, 0)?;
         Ok(Self::decode(&bytes))
     }
 
@@ -327,14 +356,18 @@ impl Noted {
         }
         let stages = [Stage::Recording, Stage::Stopping, Stage::Interrupted, Stage::Counted];
         let stage = stages.into_iter().find(|stage| *stage as u8 == header[STAGE_AT])?;
-        let mut cpus = BTreeMap::new();
-        for pair in notes.chunks_exact(2 * NOTE) {
+        let (mut cpus, mut first_cpu) = (BTreeMap::new(), None);
+        for (index, pair) in notes.chunks_exact(2 * NOTE).enumerate() {
             let whole = pair.chunks_exact(NOTE).filter_map(|note| Note::decode(note.first_chunk()?));
             if let Some((_, cpu, note)) = whole.max_by_key(|(sequence, ..)| *sequence) {
+                if index == 0 {
+                    first_cpu = Some(cpu);
+                }
                 cpus.insert(cpu, note);
             }
         }
-        Some(Self { overwrite: header[OVERWRITE_AT] == 1, stage, cpus })
+        let cpu_count = notes.len() / (2 * NOTE);
+        Some(Self { overwrite: header[OVERWRITE_AT] == 1, stage, cpu_count, first_cpu, cpus })
     }
 }
 
@@ -356,12 +389,19 @@ mod tests {
         let (_dir, spool) = spool();
         assert_eq!(Noted::load(&spool).unwrap(), None, "an older recorder's spool");
         let file = CountsFile::create(&spool, 2, true, TraceClock::Mono).unwrap();
-        let empty = Noted { overwrite: true, stage: Stage::Recording, cpus: BTreeMap::new() };
+        let empty = Noted {
+            overwrite: true,
+            stage: Stage::Recording,
+            cpu_count: 2,
+            first_cpu: None,
+            cpus: BTreeMap::new(),
+        };
         assert_eq!(Noted::load(&spool).unwrap(), Some(empty));
         let mut notes = file.of_cpu(1, 9);
         for events in 1..=3 {
             notes.note.events = events;
             notes.note.lost[4] = 10 * events;
+            (notes.note.is_settled, notes.note.is_final) = (events % 2 == 0, events == 3);
             notes.write();
             assert_eq!(Noted::load(&spool).unwrap().unwrap().cpus[&9], notes.note);
         }

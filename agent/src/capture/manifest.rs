@@ -115,7 +115,7 @@ impl Manifest {
         Self::decode(&bytes).map_err(|what| SpoolError::Damaged { path, what })
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         // A manifest of another version has other members.
         match serde_json::from_slice(bytes) {
             Ok(Version { version: VERSION }) => {}

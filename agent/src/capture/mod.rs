@@ -2,8 +2,8 @@
 //!
 //! A [`Session`] attaches the programs and runs the reader threads, which store the rings' pages in a
 //! [`Spool`] beside the output. Stopping closes the gates, stores the rest and gives [`Recorded`];
-//! [`finish()`] makes the trace file of it. After a crash [`recover`] does the same with what the spool holds. A rotation does
-//! it for what is stored by then, while recording goes on in the next archive.
+//! [`finish()`] makes the trace file of it. After a crash [`recover`] does the same with what the spool
+//! holds. A rotation does it for what is stored by then, while recording goes on in the next archive.
 //!
 //! | file | subject |
 //! |---|---|
@@ -19,12 +19,14 @@
 //! | `stats` | the loss ledger |
 //! | `finish` | spool to trace file |
 //! | `finisher` | the same for archives, while the next ones are recorded |
+//! | `follow` | reading the spool of a recording that goes on |
 
 mod archive;
 mod attaching;
 mod counts;
 mod finish;
 mod finisher;
+pub mod follow;
 mod manifest;
 mod names;
 mod options;

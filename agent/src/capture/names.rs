@@ -17,7 +17,7 @@ use super::{Spool, SpoolError};
 use crate::tracedat::Cmdlines;
 
 /// Bytes of a journal entry: `u32` thread id, name padded with NULs.
-const ENTRY: usize = 4 + COMM_LEN;
+pub(super) const ENTRY: usize = 4 + COMM_LEN;
 
 /// The journal of names in a spool.
 #[derive(Debug)]
@@ -102,13 +102,15 @@ pub(super) fn read_journal(spool: &Spool) -> Result<Cmdlines, SpoolError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(e) => return Err(SpoolError::io("read", spool.file("names"))(e)),
     };
-    let mut names = BTreeMap::new();
-    for entry in journal.chunks_exact(ENTRY) {
-        if let (Some(tid), Some(comm)) = (entry.first_chunk::<4>(), entry.last_chunk::<COMM_LEN>()) {
-            names.insert(u32::from_le_bytes(*tid), *comm);
-        }
-    }
-    Ok(cmdlines(names))
+    Ok(cmdlines(entries(&journal).collect()))
+}
+
+/// The whole entries of a journal, or of a part of it.
+pub(super) fn entries(journal: &[u8]) -> impl Iterator<Item = (u32, [u8; COMM_LEN])> {
+    journal.chunks_exact(ENTRY).filter_map(|entry| {
+        let (tid, comm) = (entry.first_chunk::<4>()?, entry.last_chunk::<COMM_LEN>()?);
+        Some((u32::from_le_bytes(*tid), *comm))
+    })
 }
 
 /// Thread 0 is left to readers, which call it `<idle>` on every CPU.

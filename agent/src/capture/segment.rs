@@ -10,7 +10,7 @@ use crate::tracedat::{
 };
 
 /// The most that a chunk of ours holds.
-const CHUNK_MAX: usize = CHUNK_PAGES * PAGE_SIZE;
+pub(super) const CHUNK_MAX: usize = CHUNK_PAGES * PAGE_SIZE;
 
 /// What is whole in a segment file. Bytes after it are a chunk that a crash or a full disk cut short.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -164,7 +164,7 @@ pub(super) fn each_page(
 
 /// The compressed and uncompressed size of the chunk at `at`, if it is all there. Zeros are what a power cut
 /// leaves in place of data that never reached the disk.
-fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<(u64, usize)>> {
+pub(super) fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<(u64, usize)>> {
     if left < CHUNK_HEADER as u64 {
         return Ok(None);
     }

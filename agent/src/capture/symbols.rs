@@ -112,14 +112,30 @@ pub(super) fn load(spool: &Spool) -> Vec<u8> {
 }
 
 fn stored(spool: &Spool) -> Vec<u8> {
-    let read = || -> io::Result<Vec<u8>> {
-        let file = spool.files().open_file(NAME)?;
-        let mut text = Vec::new();
-        // The length is not believed: memory grows with what comes out.
-        zstd::stream::read::Decoder::new(file)?.single_frame().take(TEXT_MAX).read_to_end(&mut text)?;
-        Ok(text)
-    };
-    read().unwrap_or_default()
+    stored_in(spool.files()).unwrap_or_default()
+}
+
+fn stored_in(files: &Directory) -> io::Result<Vec<u8>> {
+    let file = files.open_file(NAME)?;
+    let mut text = Vec::new();
+    // The length is not believed: memory grows with what comes out.
+    zstd::stream::read::Decoder::new(file)?.single_frame().take(TEXT_MAX).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// The symbols of a recording that goes on; `None` as long as they are not there.
+pub(super) fn so_far(files: &Directory, boot_id: &str) -> Option<Vec<u8>> {
+    match files.look(NAME.as_ref()) {
+        Ok(None) => None,
+        Ok(Some(there)) if there.st_size == 0 => Some(of_boot(boot_id)),
+        // Without them, addresses are printed as numbers.
+        _ => Some(stored_in(files).unwrap_or_default()),
+    }
+}
+
+/// The kernel's symbols if it is still the same: addresses hold for one boot only.
+fn of_boot(boot_id: &str) -> Vec<u8> {
+    if proc::boot_id().is_ok_and(|now| now == boot_id) { of_kernel() } else { Vec::new() }
 }
 
 fn of_kernel() -> Vec<u8> {
@@ -139,12 +155,7 @@ fn is_given_up(spool: &Spool) -> bool {
     spool.files().open_file(NAME).and_then(|file| file.metadata()).is_ok_and(|file| file.len() == 0)
 }
 
-/// The symbols for a recovery. Those that were given up are read again if the kernel still has the same:
-/// addresses hold for one boot only.
+/// The symbols for a recovery. Those that were given up are read again.
 pub(super) fn load_again(spool: &Spool, boot_id: &str) -> Vec<u8> {
-    match is_given_up(spool) {
-        true if proc::boot_id().is_ok_and(|now| now == boot_id) => of_kernel(),
-        true => Vec::new(),
-        false => stored(spool),
-    }
+    if is_given_up(spool) { of_boot(boot_id) } else { stored(spool) }
 }

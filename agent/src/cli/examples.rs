@@ -20,6 +20,7 @@ pub(super) const REPORT: &str = "EXAMPLES
   tracer-agent report -F 'sched_switch: prev_state == 0 && next_pid != 7' trace.dat
   tracer-agent report --cpu 0,2-4 --comm bash --limit 100
   tracer-agent report --json trace.dat
+  tracer-agent report --follow trace.dat
   tracer-agent report --folded -F kmalloc trace.dat";
 
 pub(super) const HIST: &str = "EXAMPLES

@@ -9,35 +9,84 @@ use super::view::{BufferView, FileView};
 use super::wakeup::{WakeupTimes, Wakeups};
 use super::{Backwards, Damage};
 use crate::event::filter::{Origin, Shown};
-use crate::tracedat::reader::Records;
+use crate::tracedat::reader::{LiveRecords, ReadError, Record, Records};
 
 /// Most functions that are shown in one another.
 const MAX_INDENT: usize = 1000;
 
-/// What needs records in their order.
-pub(super) struct Feed<'a> {
-    records: Records<'a>,
-    pub(super) files: &'a [FileView<'a>],
-    /// Place in `buffers` by file and place in the file.
-    places: Vec<Vec<u32>>,
-    selection: &'a Selection,
-    wants: Wants,
+/// Where records come from.
+pub(super) enum Input<'a> {
+    /// From files, up to their ends.
+    Files(Records<'a>),
+    /// From a recording that goes on: as many as are there.
+    Live(&'a mut dyn LiveRecords),
+}
+
+impl Input<'_> {
+    #[inline]
+    fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
+        match self {
+            Self::Files(records) => records.next_record(),
+            Self::Live(records) => records.next_record(),
+        }
+    }
+
+    fn seek(&mut self, timestamp: u64) {
+        match self {
+            Self::Files(records) => records.seek(timestamp),
+            Self::Live(records) => records.seek(timestamp),
+        }
+    }
+
+    /// Whether there will be more records after those that are there.
+    fn goes_on(&self) -> bool {
+        match self {
+            Self::Files(_) => false,
+            Self::Live(records) => records.goes_on(),
+        }
+    }
+}
+
+/// What is known of the records so far. It outlives the views, which are made anew when names become known.
+#[derive(Debug, Default)]
+pub(super) struct Progressed {
     pub(super) records_read: u64,
     pub(super) shown: u64,
     pub(super) timestamp: u64,
     last_shown: u64,
     wakeups: Wakeups,
-    stacks: HashMap<u32, Vec<&'a str>>,
+    stacks: HashMap<u32, Vec<Box<str>>>,
     /// What filters have let through, for the stacks behind it.
     filtered: Shown,
-    /// Calls that wait for the next record of their buffer.
-    calls: Vec<(u32, usize)>,
+    /// A call whose return may be the next record: its buffer and its bytes.
+    held: Option<(u32, Item, Vec<u8>)>,
     pub(super) damage: Damage,
-    pub(super) backwards: Vec<Backwards>,
     /// Records whose `print fmt` is not understood, by file and event number; records of no known event have
     /// number 65536.
     pub(super) not_understood: HashMap<(usize, u32), u64>,
-    is_done: bool,
+    pub(super) is_done: bool,
+}
+
+impl Progressed {
+    pub(super) fn wakeup_times(&self) -> WakeupTimes {
+        self.wakeups.times
+    }
+}
+
+/// What needs records in their order.
+pub(super) struct Feed<'a> {
+    records: Input<'a>,
+    pub(super) files: &'a [FileView<'a>],
+    /// Place in `buffers` by file and place in the file.
+    places: Vec<Vec<u32>>,
+    selection: &'a Selection,
+    wants: Wants,
+    pub(super) so_far: Progressed,
+    /// Calls that wait for the next record of their buffer.
+    calls: Vec<(u32, usize)>,
+    pub(super) backwards: Vec<Backwards>,
+    /// Whether there are no more records for now.
+    is_empty: bool,
     /// Whether the last record was beyond what is selected by time or number, as all that follow are.
     pub(super) is_past: bool,
 }
@@ -57,12 +106,12 @@ pub(super) struct Wants {
 impl<'a> Feed<'a> {
     /// `buffers` has the place of each buffer in its file beside it.
     pub(super) fn new(
-        mut records: Records<'a>,
+        mut records: Input<'a>,
         files: &'a [FileView<'a>],
         buffers: &[(usize, BufferView<'_>)],
         selection: &'a Selection,
         wants: Wants,
-        damage: Damage,
+        so_far: Progressed,
     ) -> Self {
         let mut places = vec![Vec::new(); files.len()];
         for (number, (place, view)) in buffers.iter().enumerate() {
@@ -81,31 +130,22 @@ impl<'a> Feed<'a> {
             places,
             selection,
             wants,
-            records_read: 0,
-            shown: 0,
-            timestamp: 0,
-            last_shown: 0,
-            wakeups: Wakeups::default(),
-            stacks: HashMap::new(),
-            filtered: Shown::default(),
+            so_far,
             calls: Vec::new(),
-            damage,
             backwards: Vec::new(),
-            not_understood: HashMap::new(),
-            is_done: false,
+            is_empty: false,
             is_past: false,
         }
-    }
-
-    pub(super) fn wakeup_times(&self) -> WakeupTimes {
-        self.wakeups.times
     }
 
     /// Fills a batch with `count` records, or as many as there are. `false` if there are no more.
     pub(super) fn fill(&mut self, batch: &mut Batch, count: usize, bytes: usize) -> bool {
         batch.clear();
         self.calls.clear();
-        while !self.is_done {
+        if let Some((buffer, item, record)) = self.so_far.held.take() {
+            self.calls.push((buffer, batch.push(item, &record)));
+        }
+        while !self.so_far.is_done && !self.is_empty {
             let full = batch.items.len() >= count || batch.data.len() >= bytes;
             // A call stays with its return, unless the other buffers have too much to tell before it.
             if full && (self.calls.is_empty() || batch.items.len() >= count * 2) {
@@ -113,25 +153,41 @@ impl<'a> Feed<'a> {
             }
             self.next(batch);
         }
+        if self.is_empty && !self.so_far.is_done {
+            self.hold_call(batch);
+        }
         !batch.items.is_empty()
+    }
+
+    /// Keeps a call that is the last record back: its line depends on the next one.
+    fn hold_call(&mut self, batch: &mut Batch) {
+        let last = batch.items.len().checked_sub(1);
+        if let Some((buffer, _)) = self.calls.pop_if(|(_, place)| Some(*place) == last)
+            && let Some(item) = batch.items.pop()
+        {
+            self.so_far.held = Some((buffer, item, item.record(&batch.data).to_vec()));
+        }
     }
 
     #[inline]
     fn next(&mut self, batch: &mut Batch) {
         let record = match self.records.next_record() {
             Ok(Some(record)) => record,
-            Ok(None) => return self.is_done = true,
-            Err(error) => return self.damage.add(&error),
+            Ok(None) => {
+                self.so_far.is_done = !self.records.goes_on();
+                return self.is_empty = true;
+            }
+            Err(error) => return self.so_far.damage.add(&error),
         };
         let timestamp = record.timestamp;
         self.is_past = self.selection.until.is_some_and(|until| timestamp > until)
-            || self.selection.limit.is_some_and(|limit| self.shown >= limit);
+            || self.selection.limit.is_some_and(|limit| self.so_far.shown >= limit);
         if self.is_past && !self.wants.stacks {
-            return self.is_done = true;
+            return self.so_far.is_done = true;
         }
-        let number = self.records_read;
-        self.records_read += 1;
-        self.timestamp = timestamp;
+        let number = self.so_far.records_read;
+        self.so_far.records_read += 1;
+        self.so_far.timestamp = timestamp;
         let (Some(file), Some(&buffer)) = (
             self.files.get(record.reader),
             self.places.get(record.reader).and_then(|places| places.get(record.buffer)),
@@ -149,7 +205,7 @@ impl<'a> Feed<'a> {
                     Origin { cpu: record.cpu, timestamp, tasks: file.tasks.listed(), symbols: file.symbols };
                 self.selection.selects(record.reader, file, event, record.event_id(), record.data, &origin)
             };
-            self.shown += u64::from(selected);
+            self.so_far.shown += u64::from(selected);
             let mut item = Item::new(timestamp, number, record.cpu, buffer, record.missed);
             item.selected = selected;
             batch.push(item, record.data);
@@ -164,19 +220,23 @@ impl<'a> Feed<'a> {
             let Some(id) = record.event_id() else { return };
             let tasks = file.tasks.listed();
             let origin = Origin { cpu: record.cpu, timestamp, tasks, symbols: file.symbols };
-            if !filters.wants(id, record.data, buffer as usize, &origin, &mut self.filtered) {
+            if !filters.wants(id, record.data, buffer as usize, &origin, &mut self.so_far.filtered) {
                 return;
             }
         }
         let mut item = Item::new(timestamp, number, record.cpu, buffer, record.missed);
-        self.shown += 1;
-        if self.wants.check_times && self.last_shown > timestamp {
-            self.backwards.push(Backwards { cpu: record.cpu, before: self.last_shown, time: timestamp });
+        self.so_far.shown += 1;
+        if self.wants.check_times && self.so_far.last_shown > timestamp {
+            self.backwards.push(Backwards {
+                cpu: record.cpu,
+                before: self.so_far.last_shown,
+                time: timestamp,
+            });
         }
         if self.wants.differences {
-            item.set_previous(self.last_shown);
+            item.set_previous(self.so_far.last_shown);
         }
-        self.last_shown = timestamp;
+        self.so_far.last_shown = timestamp;
         let is_call = matches!(plugin, Some(Plugin::GraphEntry(_)));
         match (event, plugin) {
             (_, Some(plugin)) => {
@@ -191,20 +251,21 @@ impl<'a> Feed<'a> {
                     let (ip, parent) =
                         (ip.read(record.data, file.machine), parent.read(record.data, file.machine));
                     if let Some(parent) = name(parent) {
-                        item.indent = indent(self.stacks.entry(record.cpu).or_default(), parent, name(ip));
+                        item.indent =
+                            indent(self.so_far.stacks.entry(record.cpu).or_default(), parent, name(ip));
                     }
                 }
             }
             (Some(event), None) if event.printer.error().is_some() => {
                 let id = u32::from(event.printer.format().id);
-                *self.not_understood.entry((record.reader, id)).or_default() += 1;
+                *self.so_far.not_understood.entry((record.reader, id)).or_default() += 1;
             }
-            (None, _) => *self.not_understood.entry((record.reader, 1 << 16)).or_default() += 1,
+            (None, _) => *self.so_far.not_understood.entry((record.reader, 1 << 16)).or_default() += 1,
             _ => {}
         }
         if self.wants.wakeups
             && let Some(event) = event
-            && let Some(latency) = self.wakeups.follow(file, event, record.data, timestamp)
+            && let Some(latency) = self.so_far.wakeups.follow(file, event, record.data, timestamp)
         {
             item.set_latency(latency);
         }
@@ -241,13 +302,15 @@ fn take_return(
 }
 
 /// `add_and_get_index` of plugins/plugin_function.c: how deep the parent is in what was called last.
-fn indent<'a>(stack: &mut Vec<&'a str>, parent: &'a str, child: Option<&'a str>) -> u16 {
-    let found = stack.iter().position(|name| *name == parent);
-    let mut set = |place: usize, name: &'a str| {
-        if place < stack.len() {
-            stack[place] = name;
-        } else if place < MAX_INDENT {
-            stack.push(name);
+fn indent(stack: &mut Vec<Box<str>>, parent: &str, child: Option<&str>) -> u16 {
+    let found = stack.iter().position(|name| **name == *parent);
+    let mut set = |place: usize, name: &str| {
+        if place >= stack.len() {
+            if place < MAX_INDENT {
+                stack.push(name.into());
+            }
+        } else if *stack[place] != *name {
+            stack[place] = name.into();
         }
     };
     let place = found.unwrap_or(0);

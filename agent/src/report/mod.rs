@@ -18,6 +18,7 @@
 //! | `trace_file` | a file, its formats and symbols |
 //! | `view`, `tasks` | per-file and per-event data, looked up once |
 //! | `feed`, `select`, `wakeup` | records in order: which are selected, and state carried from record to record |
+//! | `live` | records of a recording that goes on |
 //! | `batch`, `pipeline` | formatting in several threads |
 //! | `line`, `plugin`, `text` | lines of text |
 //! | `json` | JSON objects |
@@ -30,6 +31,7 @@ mod feed;
 mod folded;
 mod json;
 mod line;
+mod live;
 mod pipeline;
 mod plugin;
 mod select;
@@ -44,12 +46,13 @@ use std::io::{self, Write};
 
 pub use folded::Folded;
 pub use line::Style;
+pub use live::Printed;
 pub use select::Selection;
 pub use trace_file::TraceFile;
 pub use wakeup::{Latencies, WakeupTimes};
 
 use crate::tracedat::reader::{ReadError, Reader, Source};
-use feed::{Feed, Wants};
+use feed::{Feed, Input, Progressed, Wants};
 use plugin::States;
 use view::{FileView, base_name};
 
@@ -229,22 +232,42 @@ impl<'a, S: Source> Report<'a, S> {
     ///
     /// # Errors
     /// Of writing. A closed pipe is none.
-    pub fn run(&self, out: &mut dyn Write, mut notice: impl FnMut(Notice)) -> io::Result<Summary> {
+    pub fn run(&self, out: &mut dyn Write, notice: impl FnMut(Notice)) -> io::Result<Summary> {
+        let mut printed = Printed::default();
+        let records = Input::Files(self.open(&mut printed.so_far.damage));
+        self.print(records, &mut printed, out, notice)?;
+        Ok(self.summary(printed))
+    }
+
+    /// Prints the records that `records` has.
+    fn print(
+        &self,
+        records: Input<'_>,
+        printed: &mut Printed,
+        out: &mut dyn Write,
+        mut notice: impl FnMut(Notice),
+    ) -> io::Result<()> {
         let plugins = !self.style.plain && !self.style.raw && !self.json;
         let states = if self.style.old_states { States::Old } else { States::OfFormat };
-        let views: Vec<_> =
+        let mut views: Vec<_> =
             self.files.iter().map(|file| FileView::new(file, plugins.then_some(states), self.json)).collect();
+        for (view, learned) in views.iter_mut().zip(printed.learned.drain(..)) {
+            view.tasks.set_learned(learned);
+        }
         let buffers = view::buffers(self.files);
-        let mut damage = Damage::default();
-        let records = self.open(&buffers, &mut damage);
         let wants = Wants {
             differences: self.style.differences,
             wakeups: self.wakeups,
             check_times: self.check_times,
             stacks: false,
         };
-        let mut feed = Feed::new(records, &views, &buffers, &self.selection, wants, damage);
-        let mut summary = Summary::default();
+        // For as long as the views.
+        let records = match records {
+            Input::Files(records) => Input::Files(records),
+            Input::Live(records) => Input::Live(&mut *records),
+        };
+        let so_far = std::mem::take(&mut printed.so_far);
+        let mut feed = Feed::new(records, &views, &buffers, &self.selection, wants, so_far);
         let several = self.files.len() > 1;
         let line = |text: &mut Vec<u8>, item: &batch::Item, data: &[u8]| {
             let Some((_, buffer)) = buffers.get(item.buffer as usize) else { return };
@@ -257,22 +280,34 @@ impl<'a, S: Source> Report<'a, S> {
         };
         let result = pipeline::run(&mut feed, self.threads, &line, out, |feed| {
             for backwards in feed.backwards.drain(..) {
-                summary.backwards += 1;
+                printed.backwards += 1;
                 notice(Notice::Backwards(backwards));
             }
-            notice(Notice::Progress(Progress { records: feed.records_read, timestamp: feed.timestamp }));
+            let (records, timestamp) = (feed.so_far.records_read, feed.so_far.timestamp);
+            notice(Notice::Progress(Progress { records, timestamp }));
         });
         match result.and_then(|()| out.flush()) {
             // A reader that has seen enough is no error.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => summary.is_cut_off = true,
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => printed.is_cut_off = true,
             result => result?,
         }
-        summary.records = feed.records_read;
-        summary.shown = feed.shown;
-        summary.wakeups = feed.wakeup_times();
-        summary.not_understood = self.not_understood(&feed);
-        summary.damage = feed.damage;
-        Ok(summary)
+        printed.so_far = feed.so_far;
+        printed.learned = views.into_iter().map(|view| view.tasks.into_learned()).collect();
+        Ok(())
+    }
+
+    /// Statistics of what was printed.
+    pub fn summary(&self, printed: Printed) -> Summary {
+        let Printed { so_far, backwards, is_cut_off, learned: _ } = printed;
+        Summary {
+            records: so_far.records_read,
+            shown: so_far.shown,
+            wakeups: so_far.wakeup_times(),
+            not_understood: self.not_understood(&so_far),
+            damage: so_far.damage,
+            backwards,
+            is_cut_off,
+        }
     }
 
     /// Counts the stacks of the selected events, or adds up one of their fields: the input of flame graphs. A
@@ -281,10 +316,10 @@ impl<'a, S: Source> Report<'a, S> {
     pub fn fold(&self, field: Option<&str>, mut notice: impl FnMut(Notice)) -> (Folded, Summary) {
         let views: Vec<_> = self.files.iter().map(|file| FileView::new(file, None, false)).collect();
         let buffers = view::buffers(self.files);
-        let mut damage = Damage::default();
-        let records = self.open(&buffers, &mut damage);
+        let mut so_far = Progressed::default();
+        let records = Input::Files(self.open(&mut so_far.damage));
         let wants = Wants { stacks: true, ..Wants::default() };
-        let mut feed = Feed::new(records, &views, &buffers, &self.selection, wants, damage);
+        let mut feed = Feed::new(records, &views, &buffers, &self.selection, wants, so_far);
         let mut folding = folded::Folding::new(&views, field);
         let mut batch = batch::Batch::default();
         while feed.fill(&mut batch, pipeline::MAX_BATCH, pipeline::MAX_BYTES) {
@@ -293,25 +328,23 @@ impl<'a, S: Source> Report<'a, S> {
                     folding.record(buffer, item, &batch.data);
                 }
             }
-            notice(Notice::Progress(Progress { records: feed.records_read, timestamp: feed.timestamp }));
+            let (records, timestamp) = (feed.so_far.records_read, feed.so_far.timestamp);
+            notice(Notice::Progress(Progress { records, timestamp }));
             if feed.is_past && !folding.is_waiting() {
                 break;
             }
         }
         let summary = Summary {
-            records: feed.records_read,
-            shown: feed.shown,
-            damage: std::mem::take(&mut feed.damage),
+            records: feed.so_far.records_read,
+            shown: feed.so_far.shown,
+            damage: std::mem::take(&mut feed.so_far.damage),
             ..Summary::default()
         };
         (folding.finish(), summary)
     }
 
-    fn open(
-        &self,
-        buffers: &[(usize, view::BufferView<'_>)],
-        damage: &mut Damage,
-    ) -> crate::tracedat::reader::Records<'a> {
+    fn open(&self, damage: &mut Damage) -> crate::tracedat::reader::Records<'a> {
+        let buffers = view::buffers(self.files);
         let readers: Vec<_> = self.files.iter().map(TraceFile::reader).collect();
         let wanted = buffers.iter().flat_map(|(place, view)| {
             let extents = self.files.get(view.file).and_then(|file| file.reader().buffers().get(*place));
@@ -323,8 +356,8 @@ impl<'a, S: Source> Report<'a, S> {
         Reader::merge_streams(&readers, wanted, |error| damage.add(&error))
     }
 
-    fn not_understood(&self, feed: &Feed<'_>) -> Vec<NotUnderstood> {
-        let mut found: Vec<_> = feed.not_understood.iter().collect();
+    fn not_understood(&self, so_far: &Progressed) -> Vec<NotUnderstood> {
+        let mut found: Vec<_> = so_far.not_understood.iter().collect();
         found.sort_by_key(|(place, records)| (std::cmp::Reverse(**records), **place));
         let event = |file: usize, id: u32| {
             let printer = self.files.get(file)?.events().get(u16::try_from(id).ok()?)?;

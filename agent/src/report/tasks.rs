@@ -26,7 +26,7 @@ pub(super) struct Tasks {
 
 /// A name that an event told.
 #[derive(Debug)]
-struct Learned {
+pub(super) struct Learned {
     /// Number of its record.
     since: u64,
     name: Box<[u8]>,
@@ -74,6 +74,16 @@ impl Tasks {
         if let Ok(mut learned) = self.learned.write() {
             learned.entry(pid).or_insert_with(|| Learned { since: number, name: name.into() });
         }
+    }
+
+    /// The names that events have told.
+    pub(super) fn into_learned(self) -> HashMap<u32, Learned> {
+        self.learned.into_inner().unwrap_or_default()
+    }
+
+    /// Takes over what events have told before.
+    pub(super) fn set_learned(&mut self, learned: HashMap<u32, Learned>) {
+        self.learned = RwLock::new(learned);
     }
 
     /// Prints name and pid as record `number` knows them: `            name-pid   `.

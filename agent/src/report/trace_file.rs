@@ -75,10 +75,21 @@ impl<S: Source> TraceFile<S> {
         &self.unparsed
     }
 
+    /// Adds the name of a task, or replaces the one that the file has.
+    pub fn add_name(&mut self, pid: u32, name: &[u8]) {
+        self.reader.names_mut().insert(pid, name);
+    }
+
     /// Adds symbols to those of the file: lines of `/proc/kallsyms`.
     pub fn add_kallsyms(&mut self, text: &[u8]) {
         self.extra_symbols.extend_from_slice(text);
         self.extra_symbols.push(b'\n');
+        self.symbols = OnceLock::new();
+    }
+
+    /// Replaces all symbols that were added.
+    pub fn set_kallsyms(&mut self, text: Vec<u8>) {
+        self.extra_symbols = text;
         self.symbols = OnceLock::new();
     }
 

@@ -77,6 +77,14 @@ impl<'a> Control<'a> {
         atomic!(self.busy).load(Ordering::Acquire) != 0
     }
 
+    /// Whether all events that have their time by now are counted: no program is writing in this ring, and
+    /// nothing waits in the side queue.
+    pub fn is_settled(&self) -> bool {
+        !self.is_busy()
+            && atomic!(self.side_tail).load(Ordering::Acquire)
+                == atomic!(self.side_head).load(Ordering::Acquire)
+    }
+
     /// Events recorded since the start.
     pub fn events(&self) -> u64 {
         atomic!(self.events).load(Ordering::Relaxed)

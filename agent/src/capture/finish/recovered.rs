@@ -87,7 +87,8 @@ mod tests {
     }
 
     fn noted(stage: Stage, notes: impl IntoIterator<Item = (u32, Note)>) -> Noted {
-        Noted { overwrite: false, stage, cpus: notes.into_iter().collect::<BTreeMap<_, _>>() }
+        let cpus: BTreeMap<_, _> = notes.into_iter().collect();
+        Noted { overwrite: false, stage, cpu_count: cpus.len(), first_cpu: None, cpus }
     }
 
     #[test]

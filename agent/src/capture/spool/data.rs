@@ -29,7 +29,8 @@ pub(in crate::capture) fn segment_name(cpu: u32, index: u64) -> String {
     format!("cpu{cpu}.{index}")
 }
 
-pub(super) fn parse_segment(name: &str) -> Option<(u32, u64)> {
+/// CPU and number of a segment.
+pub(in crate::capture) fn parse_segment(name: &str) -> Option<(u32, u64)> {
     let (cpu, index) = name.strip_prefix("cpu")?.split_once('.')?;
     Some((cpu.parse().ok()?, index.parse().ok()?))
 }

@@ -21,7 +21,7 @@ use super::{ATTEMPTS, SpoolError, Step, output_of};
 use crate::output::{Directory, Identity, MODE_PRIVATE, libc_mode::OTHERS_WRITE, temporary_name};
 
 /// Name of the file that is locked.
-const LOCK: &str = "lock";
+pub(in crate::capture) const LOCK: &str = "lock";
 /// What is in a spool whose recording never got as far as a manifest.
 const STARTED: [&str; 3] = ["reserve", "manifest.new", LOCK];
 

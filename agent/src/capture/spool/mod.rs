@@ -39,11 +39,9 @@ use rustix::{
 };
 
 pub use self::data::SpoolTotals;
-pub(super) use self::data::{CpuSpool, SegmentFile, segment_name};
-use self::{
-    data::parse_segment,
-    lock::{Claim, claim, create_claimed, discard, is_taken, set_aside},
-};
+pub(super) use self::data::{CpuSpool, SegmentFile, parse_segment, segment_name};
+pub(super) use self::lock::LOCK;
+use self::lock::{Claim, claim, create_claimed, discard, is_taken, set_aside};
 use crate::{
     output::{Directory, Links, Output, OutputError, Place, resolve},
     reason,
@@ -317,7 +315,7 @@ fn name_for(output: &OsStr) -> OsString {
 }
 
 /// The directory and the name of the spool that `path` names: its own, or that of its trace file.
-fn find(path: &Path) -> Result<(Directory, OsString), SpoolError> {
+pub(super) fn find(path: &Path) -> Result<(Directory, OsString), SpoolError> {
     let Place { dir, name } = resolve(path, Links::Follow)?;
     let failed = || SpoolError::io("find a recording in", path);
     let Some(name) = name else { return named(&dir).map_err(failed()) };
@@ -343,7 +341,7 @@ fn named(dir: &Directory) -> io::Result<(Directory, OsString)> {
     if parent.has(name, dir.identity()?)? { Ok((parent, name.to_owned())) } else { Err(Errno::NOENT.into()) }
 }
 
-fn output_of(name: &OsStr) -> Option<OsString> {
+pub(super) fn output_of(name: &OsStr) -> Option<OsString> {
     let (base, number) = name.to_str()?.rsplit_once(SUFFIX)?;
     let kept = number.strip_prefix('.').is_some_and(|n| n.parse::<u32>().is_ok());
     let ours = !base.is_empty() && (number.is_empty() || kept);

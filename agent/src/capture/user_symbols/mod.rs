@@ -6,6 +6,7 @@
 //! in the table (`resolve`). Its process may have ended long before.
 
 mod journal;
+mod live;
 mod resolve;
 
 use std::{
@@ -33,6 +34,7 @@ use crate::{
     },
 };
 use journal::{Journal, Processes};
+pub(super) use live::LiveSymbols;
 pub(super) use resolve::UserSymbols;
 
 /// Name of the journal in the spool.
@@ -64,6 +66,8 @@ impl MappingReader {
                     journal.mapped(process, &mapping);
                 }
             }
+            // Whoever follows the recording names stacks by what is there.
+            journal.flush();
             let mut last = false;
             while !last {
                 last = wait(&events, &stopped);

@@ -48,23 +48,61 @@ pub(in crate::capture) struct Binary {
 
 /// Names every one of `frames`, which are addresses with their processes.
 pub(super) fn resolve(processes: &Processes<'_>, frames: &BTreeSet<(u32, u64)>) -> UserSymbols {
-    let mut files: HashMap<(&[u8], &str), File> = HashMap::new();
-    let mut names: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
-    for &(process, address) in frames {
-        let name = match processes.find(process, address) {
-            None => format!("{address:#x}"),
-            Some(mapping) => {
-                let file = files
-                    .entry((mapping.path, mapping.build_id))
-                    .or_insert_with(|| File::read(process, mapping));
-                file.name(address - mapping.start + mapping.offset)
-            }
-        };
-        names.entry(address).or_default().insert(name);
+    let mut resolver = Resolver::default();
+    resolver.add(processes, frames.clone());
+    resolver.finish()
+}
+
+/// Names frames, and remembers the files that they are in.
+#[derive(Debug, Default)]
+pub(in crate::capture) struct Resolver {
+    /// By path and build id.
+    files: HashMap<Vec<u8>, HashMap<String, File>>,
+    names: BTreeMap<u64, BTreeSet<String>>,
+    /// Frames that are in no known mapping.
+    unmapped: BTreeSet<(u32, u64)>,
+}
+
+impl Resolver {
+    /// Names these frames, too, and those that were in no mapping before.
+    pub(super) fn add(&mut self, processes: &Processes<'_>, mut frames: BTreeSet<(u32, u64)>) {
+        frames.append(&mut self.unmapped);
+        for (process, address) in frames {
+            let Some(mapping) = processes.find(process, address) else {
+                self.unmapped.insert((process, address));
+                continue;
+            };
+            let name = self.file(process, mapping).name(address - mapping.start + mapping.offset);
+            self.names.entry(address).or_default().insert(name);
+        }
     }
-    let mut binaries: Vec<Binary> = files.into_values().map(|file| file.binary).collect();
-    binaries.sort();
-    UserSymbols { lines: lines(&names), binaries }
+
+    /// Whether there are frames that are in no known mapping.
+    pub(super) fn has_unmapped(&self) -> bool {
+        !self.unmapped.is_empty()
+    }
+
+    fn file(&mut self, process: u32, mapping: &Mapping<'_>) -> &File {
+        let of_path = self.files.entry(mapping.path.to_vec()).or_default();
+        of_path.entry(mapping.build_id.to_owned()).or_insert_with(|| File::read(process, mapping))
+    }
+
+    /// Lines for the table of symbols, of all frames so far.
+    pub(in crate::capture) fn lines(&self) -> Vec<u8> {
+        let mut names = self.names.clone();
+        for &(_, address) in &self.unmapped {
+            names.entry(address).or_default().insert(format!("{address:#x}"));
+        }
+        lines(&names)
+    }
+
+    fn finish(self) -> UserSymbols {
+        let lines = self.lines();
+        let files = self.files.into_values().flat_map(HashMap::into_values);
+        let mut binaries: Vec<Binary> = files.map(|file| file.binary).collect();
+        binaries.sort();
+        UserSymbols { lines, binaries }
+    }
 }
 
 fn lines(names: &BTreeMap<u64, BTreeSet<String>>) -> Vec<u8> {
@@ -89,6 +127,7 @@ fn lines(names: &BTreeMap<u64, BTreeSet<String>>) -> Vec<u8> {
 }
 
 /// A mapped file and its functions.
+#[derive(Debug)]
 struct File {
     /// For places that are in no function.
     base: String,

@@ -137,8 +137,8 @@ impl Environment {
     }
 }
 
-/// Splits an attach point into its file and what follows the colon: the first colon before which there is a path
-/// that exists, because paths and functions have colons too.
+/// Splits an attach point into its file and what follows the colon: the first colon before which there is a
+/// path that exists, because paths and functions have colons too.
 pub(super) fn split_path(spec: &Spec) -> Result<(OpenBinary, String), DynamicError> {
     let colons: Vec<usize> = spec.point.match_indices(':').map(|(at, _)| at).collect();
     let split = |at: usize| (&spec.point[..at], &spec.point[at + 1..]);

@@ -8,6 +8,7 @@
 //! | `metadata`, `option` | what the file says of events and of the recording |
 //! | `pages` | the pages of a CPU, decompressed when they are asked for |
 //! | `records`, `merged` | records of one CPU, and of all of them by time |
+//! | `live` | the same of a recording that goes on, whose spool others read |
 //! | `salvage` | the same for what is left of a damaged file |
 //! | `time` | from the times on the pages to those that are shown |
 //! | `counts` | how many events of which kind, without looking at them |
@@ -25,6 +26,7 @@ pub(super) mod cursor;
 mod error;
 pub(super) mod file;
 mod kernel;
+mod live;
 mod merged;
 pub(super) mod metadata;
 pub(super) mod option;
@@ -41,11 +43,14 @@ pub use counts::{Counts, CpuCounts};
 pub use error::ReadError;
 pub use file::{BufferInfo, FileHeader, SectionInfo};
 pub use kernel::Module;
+pub use live::LiveRecords;
 pub use merged::Records;
 pub use metadata::{EventText, Metadata, SystemFormats};
 pub use option::{BufferOption, CpuExtent, OptionEntry, OptionValue};
 pub(crate) use pages::PackedChunk;
 pub use pages::{CpuPages, Page};
+#[cfg(feature = "record")]
+pub(crate) use records::sum_of_losses;
 pub use records::{CpuRecords, Record};
 pub use source::Source;
 pub(crate) use time::CpuClock;
@@ -129,6 +134,11 @@ impl<S: Source> Reader<S> {
     /// Formats, task names and what else a reader must know.
     pub fn metadata(&self) -> &Metadata {
         &self.parsed.metadata
+    }
+
+    /// The names of tasks, to add some.
+    pub(crate) fn names_mut(&mut self) -> &mut super::Cmdlines {
+        &mut self.parsed.metadata.cmdlines
     }
 
     /// All options, in the order of the file.

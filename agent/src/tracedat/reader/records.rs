@@ -247,13 +247,14 @@ impl<'r> CpuRecords<'r> {
             let data = self.pages.bytes().get(self.data.clone()).unwrap_or_default();
             match self.cursor.next(data, self.pages.layout().endian) {
                 Ok(Some(event)) => {
-                    let missed = if self.before == 0 { sum(self.carried.take(), self.missed) } else { None };
+                    let missed =
+                        if self.before == 0 { sum_of_losses(self.carried.take(), self.missed) } else { None };
                     self.before += 1;
                     return Ok(Some(self.found(&event, missed)));
                 }
                 Ok(None) => {
                     if self.before == 0 {
-                        self.carried = sum(self.carried, self.missed);
+                        self.carried = sum_of_losses(self.carried, self.missed);
                     }
                     self.page += 1;
                     self.loaded = false;
@@ -335,7 +336,7 @@ impl<'r> CpuRecords<'r> {
 }
 
 /// Two losses as one. 0 is a number that is not known, and so is a sum with one.
-fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
+pub(crate) fn sum_of_losses(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(0), Some(_)) | (Some(_), Some(0)) => Some(0),
         (Some(one), Some(other)) => Some(one.saturating_add(other)),

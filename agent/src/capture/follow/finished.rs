@@ -1,0 +1,94 @@
+//! The file that a followed recording became.
+
+use std::{collections::BTreeSet, ffi::OsStr, fs::File, io, sync::Arc};
+
+use crate::{
+    output::Directory,
+    tracedat::{
+        Cmdlines, FileOption, OptionId,
+        ledger::Ledger,
+        reader::{BufferInfo, Reader, Source},
+    },
+};
+
+/// A finished file, and what tells where in it to go on.
+#[derive(Debug)]
+pub(super) struct FinishedFile {
+    reader: Reader<Shared>,
+    ledger: Option<Ledger>,
+}
+
+/// The data of a CPU in it.
+#[derive(Clone, Debug)]
+pub(super) struct FinishedData {
+    pub(super) file: Arc<File>,
+    /// Where its first chunk or page is.
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// Events that a size limit removed before the first.
+    pub(super) removed: u64,
+}
+
+/// A file that several read.
+#[derive(Clone, Debug)]
+struct Shared(Arc<File>);
+
+impl Source for Shared {
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
+
+    fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        Source::read_exact_at(&*self.0, buffer, offset)
+    }
+}
+
+impl FinishedFile {
+    /// Opens the file `name` if it is that of the recording `trace_id`.
+    pub(super) fn open(dir: &Directory, name: &OsStr, trace_id: u64) -> Option<Self> {
+        let reader = Reader::open(Shared(Arc::new(dir.open_file(name).ok()?))).ok()?;
+        let is_it = reader.facts().any(|fact| matches!(fact, FileOption::TraceId(id) if *id == trace_id));
+        let ledger = reader.facts().find_map(|fact| match fact {
+            FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => Ledger::parse(bytes),
+            _ => None,
+        });
+        is_it.then_some(Self { reader, ledger })
+    }
+
+    /// The names of its threads.
+    pub(super) fn names(&self) -> &Cmdlines {
+        &self.reader.metadata().cmdlines
+    }
+
+    /// Its symbols; none if they are damaged.
+    pub(super) fn symbols(&self) -> Vec<u8> {
+        self.reader.kallsyms().unwrap_or_default()
+    }
+
+    /// The CPUs that have data.
+    pub(super) fn cpus(&self) -> BTreeSet<u32> {
+        self.top().iter().flat_map(|buffer| &buffer.cpus).map(|extent| extent.cpu).collect()
+    }
+
+    fn top(&self) -> Option<&BufferInfo> {
+        self.reader.buffers().iter().find(|buffer| buffer.name.is_empty())
+    }
+
+    /// The data of a CPU; `None` if it has none.
+    pub(super) fn data(&self, cpu: u32) -> Option<FinishedData> {
+        let buffer = self.top()?;
+        let extent = buffer.cpu(cpu)?;
+        // Compressed data begin with the number of chunks.
+        let skip = if buffer.compressed { size_of::<u32>() as u64 } else { 0 };
+        let (start, end) = (extent.offset.checked_add(skip)?, extent.offset.checked_add(extent.size)?);
+        let row = self.ledger.iter().flat_map(|ledger| &ledger.cpus).find(|row| row.cpu == cpu);
+        let removed = row.and_then(|row| row.capped.flatten()).unwrap_or(0);
+        Some(FinishedData { file: Arc::clone(&self.reader.source().0), start, end, removed })
+    }
+
+    /// The file, to be read from its beginning.
+    pub(super) fn into_file(self) -> Option<File> {
+        let Shared(file) = self.reader.source().clone();
+        file.try_clone().ok()
+    }
+}

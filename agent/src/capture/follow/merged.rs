@@ -1,0 +1,211 @@
+//! The records of all CPUs in the order of time, as far as that is known.
+//!
+//! A record is given when every other CPU has a later one, or is known to have none from before it. So a CPU
+//! that nothing is known of holds the others up; their records wait in their files.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap, HashSet},
+};
+
+use agent_ebpf::PAGE_SIZE;
+
+use super::{
+    CpuStream,
+    finished::FinishedFile,
+    stream::{Head, Scratch},
+};
+use crate::{
+    capture::{SpoolError, counts::Noted, segment::CHUNK_MAX, user_symbols::LiveSymbols},
+    output::Directory,
+    tracedat::{
+        Compression, Endian,
+        reader::{Clock, CpuClock, LiveRecords, ReadError, Record},
+    },
+};
+
+/// Bytes of pages that are in memory at one time, of all CPUs together; of very many, one page each.
+const MEMORY: usize = 64 << 20;
+
+/// The CPUs of a recording, each with its next record.
+#[derive(Debug)]
+pub(super) struct Merged {
+    compression: Compression,
+    /// The CPUs that are followed; `None` for all.
+    wanted: Option<HashSet<u32>>,
+    streams: Vec<CpuStream>,
+    heads: Vec<Option<Head>>,
+    /// Times and places of the heads. Of records with one time that of the lowest CPU comes first.
+    order: BinaryHeap<Reverse<(u64, usize)>>,
+    scratch: Scratch,
+    /// The frames of user stacks, if they can have names.
+    pub(super) user: Option<LiveSymbols>,
+    /// Whether there is nothing to wait for any more.
+    has_ended: bool,
+    /// The latest time that was given.
+    latest: u64,
+    /// Events that came after that.
+    pub(super) late: u64,
+}
+
+/// Records of a recording, as far as they are known when this is made.
+#[derive(Debug)]
+pub struct LiveStream<'a> {
+    merged: &'a mut Merged,
+    clocks: Vec<CpuClock<'a>>,
+    /// Records from before this time are given.
+    until: u64,
+    /// Records from before this time are left out.
+    since: u64,
+    /// The ids of events that wait for something, with all that is behind them.
+    held: Option<&'a HashSet<u16>>,
+    /// Places of CPUs whose next record is not known.
+    unread: Vec<usize>,
+    goes_on: bool,
+}
+
+impl Merged {
+    pub(super) fn new(compression: Compression, user: Option<LiveSymbols>) -> Self {
+        Self {
+            compression,
+            user,
+            wanted: None,
+            streams: Vec::new(),
+            heads: Vec::new(),
+            order: BinaryHeap::new(),
+            scratch: Scratch::new(),
+            has_ended: false,
+            latest: 0,
+            late: 0,
+        }
+    }
+
+    /// Follows only these CPUs.
+    pub(super) fn select(&mut self, cpus: HashSet<u32>) {
+        self.wanted = Some(cpus);
+    }
+
+    /// Starts with these CPUs.
+    pub(super) fn start(&mut self, cpus: &BTreeSet<u32>) {
+        let wanted = |cpu: &&u32| self.wanted.as_ref().is_none_or(|wanted| wanted.contains(*cpu));
+        self.streams =
+            (cpus.iter().filter(wanted)).map(|cpu| CpuStream::new(*cpu, self.compression)).collect();
+        self.heads = vec![None; self.streams.len()];
+        let share = MEMORY / PAGE_SIZE / self.streams.len().max(1);
+        self.scratch.keep = share.clamp(1, CHUNK_MAX / PAGE_SIZE);
+    }
+
+    /// Takes what the CPUs' notes say.
+    pub(super) fn go_on(&mut self, files: &Directory, noted: Option<&Noted>) -> Result<(), SpoolError> {
+        for stream in &mut self.streams {
+            stream.go_on(files, noted.and_then(|noted| noted.cpus.get(&stream.cpu)))?;
+        }
+        Ok(())
+    }
+
+    /// What is not in the spool any more is in this file.
+    pub(super) fn continue_in(&mut self, file: &FinishedFile) {
+        for stream in &mut self.streams {
+            stream.continue_in(file.data(stream.cpu));
+        }
+    }
+
+    /// Nothing more comes.
+    pub(super) fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    pub(super) fn fell_behind(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.fell_behind).sum()
+    }
+
+    /// Of so many events of a CPU, those that were not read.
+    pub(super) fn unread(&self, cpu: u32, events: u64) -> u64 {
+        let stream = self.streams.iter().find(|stream| stream.cpu == cpu);
+        stream.map_or(0, |stream| events.saturating_sub(stream.events))
+    }
+
+    /// Whether records wait for the names of their frames.
+    pub(super) fn has_new_frames(&self) -> bool {
+        self.user.as_ref().is_some_and(LiveSymbols::has_new)
+    }
+
+    /// The records from before `until`; of those, as many as are known. Of those with the ids `held`, none.
+    pub(super) fn records<'a>(
+        &'a mut self,
+        clock: &'a Clock,
+        until: u64,
+        held: Option<&'a HashSet<u16>>,
+        goes_on: bool,
+    ) -> LiveStream<'a> {
+        let clocks = self.streams.iter().map(|stream| clock.for_cpu(stream.cpu)).collect();
+        let unread = (0..self.streams.len()).rev().filter(|place| self.heads[*place].is_none()).collect();
+        LiveStream { merged: self, clocks, until, since: 0, held, unread, goes_on }
+    }
+}
+
+impl LiveStream<'_> {
+    /// Whether the next record of a CPU waits for something.
+    fn is_held(&self, place: usize) -> bool {
+        let Some(held) = self.held else { return false };
+        let head = self.merged.heads[place].as_ref();
+        let id = head.and_then(|head| self.merged.streams[place].record(head).first_chunk());
+        id.is_some_and(|id| held.contains(&u16::from_le_bytes(*id)))
+    }
+
+    /// Finds the next record of every CPU.
+    fn fill(&mut self) -> Result<(), ReadError> {
+        let Merged { streams, heads, order, scratch, user, has_ended, .. } = &mut *self.merged;
+        while let Some(&place) = self.unread.last() {
+            let stream = &mut streams[place];
+            let next = stream.advance(scratch);
+            if let Some(user) = user {
+                stream.new_pages().for_each(|page| user.note(page));
+            }
+            match next? {
+                Some(head) => {
+                    order.push(Reverse((head.time, place)));
+                    heads[place] = Some(head);
+                }
+                None if *has_ended => {}
+                None => self.until = self.until.min(stream.known_until()),
+            }
+            self.unread.pop();
+        }
+        Ok(())
+    }
+}
+
+impl LiveRecords for LiveStream<'_> {
+    fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
+        let (place, head, timestamp) = loop {
+            self.fill()?;
+            let merged = &*self.merged;
+            let Some(&Reverse((time, place))) = merged.order.peek() else { return Ok(None) };
+            if time >= self.until || merged.has_new_frames() || self.is_held(place) {
+                return Ok(None);
+            }
+            let merged = &mut *self.merged;
+            merged.order.pop();
+            merged.late += u64::from(time < merged.latest);
+            merged.latest = merged.latest.max(time);
+            self.unread.push(place);
+            let Some(head) = merged.heads[place].take() else { continue };
+            let timestamp = self.clocks[place].correct(time);
+            if timestamp >= self.since {
+                break (place, head, timestamp);
+            }
+        };
+        let stream = &self.merged.streams[place];
+        let (cpu, missed, data) = (stream.cpu, head.missed, stream.record(&head));
+        Ok(Some(Record { reader: 0, buffer: 0, cpu, timestamp, missed, data, endian: Endian::Little }))
+    }
+
+    fn seek(&mut self, timestamp: u64) {
+        self.since = timestamp;
+    }
+
+    fn goes_on(&self) -> bool {
+        self.goes_on || self.merged.has_new_frames()
+    }
+}

@@ -1,0 +1,475 @@
+//! Reading a recording while it goes on, out of its spool.
+//!
+//! Whoever follows only reads: nothing in the spool is created, written or locked, and nobody is woken. The
+//! recorder does not know of it. The spool may be another user's, so that nothing in it is believed, and all
+//! of it is opened below the directory's descriptor.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `stream` | the records of one CPU, as far as they are there |
+//! | `merged` | those of all CPUs in the order of time, as far as that is known |
+//! | `horizon` | up to when the records of a CPU are known |
+//! | `head` | what describes the events: a trace file without data |
+//! | `finished` | the file that the recording became |
+//! | `holder` | whether a recorder holds the spool |
+
+mod finished;
+mod head;
+mod holder;
+mod horizon;
+mod merged;
+mod stream;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashSet},
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::{self, Read as _},
+    os::unix::fs::FileExt as _,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use self::{finished::FinishedFile, holder::is_held, merged::Merged, stream::CpuStream};
+pub use self::{head::HeadError, merged::LiveStream};
+use super::{
+    Manifest, SpoolError,
+    counts::{Noted, Stage},
+    names,
+    spool::{find, output_of, parse_segment},
+    symbols,
+    user_symbols::LiveSymbols,
+};
+use crate::{
+    event::Printer,
+    output::{Directory, Identity},
+    report::TraceFile,
+    tracedat::{Cmdlines, reader::Clock},
+};
+
+/// The longest manifest that is read: many times that of a kernel's formats.
+const MANIFEST_MAX: u64 = 64 << 20;
+/// Most of the journal of names that is read at once.
+const NAMES_STEP: usize = 1 << 20;
+/// Linux has no thread ids above (`PID_MAX_LIMIT` of include/linux/threads.h).
+const PID_MAX: u32 = 4 << 20;
+/// How long nothing changes in the spool before it is asked whether its recorder is still there. Readers note
+/// what they see once a second, unless the user has told them otherwise.
+const QUIET: Duration = Duration::from_secs(2);
+/// How long symbols are waited for that the events print: the kernel needs a while to list them.
+const SYMBOLS_WAIT: Duration = Duration::from_secs(5);
+/// The same for what processes have mapped: the recorder needs a while to note it. Later it is not waited
+/// for, as there are addresses in stacks that are in no mapping.
+const MAPPINGS_WAIT: Duration = Duration::from_secs(2);
+
+/// Why a recording cannot be followed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FollowError {
+    /// A file of the spool.
+    #[error("{source}{}", permission_hint(.source))]
+    Spool {
+        /// The reason.
+        #[from]
+        source: SpoolError,
+    },
+    /// What describes the events.
+    #[error("{path} is damaged: {source}", path = .path.display())]
+    Head {
+        /// The manifest.
+        path: PathBuf,
+        /// What is wrong.
+        source: HeadError,
+    },
+    /// Nobody records there.
+    #[error("{path} has no recording in it, and no recorder", path = .path.display())]
+    Empty {
+        /// The spool.
+        path: PathBuf,
+    },
+}
+
+fn permission_hint(error: &SpoolError) -> &'static str {
+    match error {
+        SpoolError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            "; a spool can be read by the user that records, and by root"
+        }
+        _ => "",
+    }
+}
+
+/// How a recording is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It goes on.
+    Recording,
+    /// It came to its end, and its file is in its place.
+    Finished,
+    /// It came to its end; the file has another place, or none.
+    Gone,
+    /// Its recorder is not there any more, and has left the spool.
+    Left,
+}
+
+/// A recording that is followed.
+#[derive(Debug)]
+pub struct Follower {
+    parent: Directory,
+    name: OsString,
+    files: Directory,
+    identity: Identity,
+    manifest: Manifest,
+    counts: File,
+    is_overwriting: bool,
+    stage: Stage,
+    progress: Progress,
+    changed: Changed,
+    names: Names,
+    opened: Instant,
+    /// The kernel's symbols, once they are there.
+    symbols: Option<Vec<u8>>,
+    /// Ids of the events that print symbols.
+    print_symbols: HashSet<u16>,
+    merged: Merged,
+    /// Whether the CPUs are known.
+    has_cpus: bool,
+    /// Up to when the journal of names has what is to be known of them.
+    named_until: u64,
+    /// When the names were read last that are known to be complete from then on.
+    names_noted: u64,
+    finished: Option<FinishedFile>,
+}
+
+/// When something changed last.
+#[derive(Debug)]
+struct Changed {
+    last: Option<Noted>,
+    at: Instant,
+}
+
+/// The journal of names, as far as it was read.
+#[derive(Debug)]
+struct Names {
+    file: Option<File>,
+    at: u64,
+    new: BTreeMap<u32, Vec<u8>>,
+}
+
+impl Follower {
+    /// Opens the recording that `path` names: its spool, or the file that it will become. `None` if there is
+    /// no spool.
+    ///
+    /// Waits until the recorder has written what describes its events.
+    ///
+    /// # Errors
+    /// The spool cannot be read, or it does not make sense.
+    pub fn open(path: &Path) -> Result<Option<Self>, FollowError> {
+        // What is wrong with a path is for whoever opens the file to say.
+        let Ok((parent, name)) = find(path) else { return Ok(None) };
+        let dir = parent.join(&name);
+        let failed = |action: &'static str| SpoolError::io(action, &dir);
+        let files = match parent.open_dir(&name) {
+            Ok(files) => files,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(None);
+            }
+            Err(error) => return Err(failed("open")(error).into()),
+        };
+        let identity = files.identity().map_err(failed("look at"))?;
+        let is_there = || parent.has(&name, identity).unwrap_or(false);
+        let Some((manifest, counts)) = wait_for_start(&files, is_there)? else {
+            // It ended in the meantime, or never began.
+            return if is_there() { Err(FollowError::Empty { path: dir }) } else { Ok(None) };
+        };
+        let merged = Merged::new(manifest.compression, LiveSymbols::of(&manifest, &files));
+        Ok(Some(Self {
+            parent,
+            name,
+            files,
+            identity,
+            manifest,
+            counts,
+            is_overwriting: false,
+            stage: Stage::Recording,
+            progress: Progress::Recording,
+            changed: Changed { last: None, at: Instant::now() },
+            names: Names { file: None, at: 0, new: BTreeMap::new() },
+            opened: Instant::now(),
+            symbols: None,
+            print_symbols: HashSet::new(),
+            merged,
+            has_cpus: false,
+            named_until: 0,
+            names_noted: 0,
+            finished: None,
+        }))
+    }
+
+    /// The spool's directory, for messages.
+    pub fn dir(&self) -> &Path {
+        self.files.path()
+    }
+
+    /// The events of the recording, in a trace file without data that is in memory.
+    ///
+    /// # Errors
+    /// The manifest does not make sense.
+    pub fn head(&mut self) -> Result<TraceFile<Vec<u8>>, FollowError> {
+        let failed = |source: HeadError| FollowError::Head { path: self.files.join("manifest"), source };
+        let bytes = head::bytes(&self.manifest).map_err(|error| failed(error.into()))?;
+        let name = self.files.path().display().to_string();
+        let file = TraceFile::open(&name, bytes).map_err(|error| failed(error.into()))?;
+        let formats = file.events().iter().map(Printer::format);
+        self.print_symbols =
+            formats.filter(|format| format.prints_symbols()).map(|format| format.id).collect();
+        Ok(file)
+    }
+
+    /// Follows only these CPUs from now on.
+    pub fn select_cpus(&mut self, cpus: HashSet<u32>) {
+        self.merged.select(cpus);
+    }
+
+    /// Whether the recorder keeps the newest events in memory, and stores them when it ends.
+    pub fn is_overwriting(&self) -> bool {
+        self.is_overwriting
+    }
+
+    /// Events that a size limit removed before they could be read.
+    pub fn fell_behind(&self) -> u64 {
+        self.merged.fell_behind()
+    }
+
+    /// Events that came after others with later times had been given.
+    pub fn late(&self) -> u64 {
+        self.merged.late
+    }
+
+    /// Events that were recorded and are in nothing that can be read, as far as the recorder has counted.
+    pub fn unread(&self) -> u64 {
+        let noted = self.changed.last.iter().flat_map(|noted| &noted.cpus);
+        noted.map(|(cpu, note)| self.merged.unread(*cpu, note.events)).sum()
+    }
+
+    /// The finished file, for whoever wants to read it from its beginning.
+    pub fn take_finished(&mut self) -> Option<File> {
+        self.finished.take()?.into_file()
+    }
+
+    /// Looks at what there is by now.
+    ///
+    /// # Errors
+    /// The spool cannot be read.
+    pub fn poll(&mut self) -> Result<Progress, FollowError> {
+        if self.progress != Progress::Recording {
+            return Ok(self.progress);
+        }
+        // First: if it is gone, all that is read from here on is the last.
+        let is_gone = !self.is_there()?;
+        self.read_notes()?;
+        // After the notes, which say how complete they are.
+        self.names.read(&self.files).map_err(SpoolError::io("read", self.files.join("names")))?;
+        if is_gone {
+            return Ok(self.finish());
+        }
+        let is_left = self.changed.at.elapsed() >= QUIET && !self.is_held()? && self.is_there()?;
+        if self.has_cpus {
+            self.merged.go_on(&self.files, self.changed.last.as_ref())?;
+        } else if is_left || !self.is_overwriting {
+            self.find_cpus(is_left)?;
+        }
+        if is_left {
+            self.progress = Progress::Left;
+            self.merged.end();
+        }
+        Ok(self.progress)
+    }
+
+    /// The records that are there by now, in the order of time.
+    pub fn records<'a>(&'a mut self, clock: &'a Clock) -> LiveStream<'a> {
+        let goes_on = self.progress == Progress::Recording;
+        let until = if goes_on && self.stage < Stage::Counted { self.named_until } else { u64::MAX };
+        let unmapped = self.merged.user.as_ref().is_some_and(LiveSymbols::has_unmapped);
+        let since = self.opened.elapsed();
+        let waits = self.symbols.is_none() && since < SYMBOLS_WAIT || unmapped && since < MAPPINGS_WAIT;
+        let waits = waits && goes_on;
+        self.merged.records(clock, until, waits.then_some(&self.print_symbols), goes_on)
+    }
+
+    /// Whether there are more records now, which wait for symbols that can be taken.
+    pub fn has_new_symbols(&self) -> bool {
+        self.merged.has_new_frames()
+    }
+
+    /// Names of threads that became known.
+    pub fn take_names(&mut self) -> BTreeMap<u32, Vec<u8>> {
+        std::mem::take(&mut self.names.new)
+    }
+
+    /// All symbols, if some became known: those of the kernel, and of addresses in user stacks.
+    pub fn take_symbols(&mut self) -> Option<Vec<u8>> {
+        let mut is_new = false;
+        if self.symbols.is_none() {
+            self.symbols = match &self.finished {
+                // It has both.
+                Some(finished) => Some(finished.symbols()),
+                None => symbols::so_far(&self.files, &self.manifest.boot_id),
+            };
+            is_new = self.symbols.is_some();
+        }
+        if let Some(user) = &mut self.merged.user {
+            is_new |= user.resolve(&self.files);
+        }
+        let user = self.merged.user.iter().map(LiveSymbols::lines);
+        is_new.then(|| self.symbols.iter().cloned().chain(user).flatten().collect())
+    }
+
+    fn is_there(&self) -> Result<bool, SpoolError> {
+        self.parent
+            .has(&self.name, self.identity)
+            .map_err(SpoolError::io("look for", self.parent.join(&self.name)))
+    }
+
+    fn is_held(&self) -> Result<bool, SpoolError> {
+        is_held(&self.files).map_err(SpoolError::io("find the recorder of", self.dir()))
+    }
+
+    fn read_notes(&mut self) -> Result<(), SpoolError> {
+        let path = || self.files.join("counts");
+        let noted = Noted::read(&self.counts).map_err(SpoolError::io("read", path()))?;
+        let Some(noted) = noted else {
+            return Err(SpoolError::Damaged { path: path(), what: "it has no notes".to_owned() });
+        };
+        if self.changed.last.as_ref() == Some(&noted) {
+            return Ok(());
+        }
+        self.is_overwriting = noted.overwrite;
+        self.stage = noted.stage;
+        let first = noted.first_cpu.and_then(|cpu| noted.cpus.get(&cpu));
+        if let Some(first) = first
+            && first.time > self.names_noted
+        {
+            // Names are collected between two notes: those from before the first are there by the second.
+            self.named_until = self.names_noted;
+            self.names_noted = first.time;
+        }
+        self.changed = Changed { last: Some(noted), at: Instant::now() };
+        Ok(())
+    }
+
+    /// Finds the CPUs that are recorded, if all of them are there, or `any` will do.
+    fn find_cpus(&mut self, any: bool) -> Result<(), SpoolError> {
+        let mut cpus = BTreeSet::new();
+        for name in self.files.names().map_err(SpoolError::io("list", self.dir()))? {
+            cpus.extend(name.to_str().and_then(parse_segment).map(|(cpu, _)| cpu));
+        }
+        // Each CPU gets its first segment before its reader writes the first note.
+        let noted = self.changed.last.as_ref().filter(|noted| noted.first_cpu.is_some());
+        self.has_cpus = any || noted.is_some_and(|noted| cpus.len() >= noted.cpu_count);
+        if self.has_cpus {
+            let last = self.changed.last.as_ref();
+            self.merged.start(&cpus);
+            self.merged.go_on(&self.files, last)?;
+        }
+        Ok(())
+    }
+
+    /// The spool has lost its name: the file is in its place.
+    fn finish(&mut self) -> Progress {
+        let name = output_of(&self.name);
+        let file = name.and_then(|name| FinishedFile::open(&self.parent, &name, self.manifest.trace_id));
+        if let Some(file) = &file {
+            if !self.is_overwriting {
+                if !self.has_cpus {
+                    self.merged.start(&file.cpus());
+                }
+                self.merged.continue_in(file);
+            }
+            self.names.take(file.names());
+            // Its symbols are those of all stacks.
+            (self.symbols, self.merged.user) = (None, None);
+        }
+        self.progress = if file.is_some() { Progress::Finished } else { Progress::Gone };
+        self.finished = file;
+        self.merged.end();
+        self.progress
+    }
+}
+
+impl Names {
+    /// Reads what has come to the journal.
+    fn read(&mut self, files: &Directory) -> io::Result<()> {
+        if self.file.is_none() {
+            self.file = match files.open_file("names") {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                file => Some(file?),
+            };
+        }
+        let Some(file) = &self.file else { return Ok(()) };
+        let mut bytes = vec![0; NAMES_STEP / names::ENTRY * names::ENTRY];
+        loop {
+            let mut len = 0;
+            while len < bytes.len() {
+                match file.read_at(&mut bytes[len..], self.at + len as u64) {
+                    Ok(0) => break,
+                    Ok(more) => len += more,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            let whole = len / names::ENTRY * names::ENTRY;
+            for (tid, comm) in names::entries(&bytes[..whole]) {
+                // Thread 0 is left to readers, as in the file.
+                if (1..PID_MAX).contains(&tid) {
+                    let len = comm.iter().position(|byte| *byte == 0).unwrap_or(comm.len());
+                    self.new.insert(tid, comm[..len].to_vec());
+                }
+            }
+            self.at += whole as u64;
+            if whole < bytes.len() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn take(&mut self, names: &Cmdlines) {
+        self.new.extend(names.iter().map(|(tid, name)| (tid, name.to_vec())));
+    }
+}
+
+/// Waits until there are a manifest and counts. `None` if there will be none.
+fn wait_for_start(
+    files: &Directory,
+    is_there: impl Fn() -> bool,
+) -> Result<Option<(Manifest, File)>, SpoolError> {
+    /// How often it is looked for them.
+    const AGAIN: Duration = Duration::from_millis(50);
+    loop {
+        // Whoever holds the spool may write them until it ends.
+        let may_come =
+            is_there() && is_held(files).map_err(SpoolError::io("find the recorder of", files.path()))?;
+        if let Some(manifest) = open(files, "manifest")?
+            && let Some(counts) = open(files, "counts")?
+            && counts.metadata().map_err(SpoolError::io("look at", files.join("counts")))?.len() > 0
+        {
+            return Ok(Some((read_manifest(manifest, &files.join("manifest"))?, counts)));
+        }
+        if !may_come {
+            return Ok(None);
+        }
+        std::thread::sleep(AGAIN);
+    }
+}
+
+fn open(files: &Directory, name: &str) -> Result<Option<File>, SpoolError> {
+    match files.open_file(OsStr::new(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => file.map(Some).map_err(SpoolError::io("open", files.join(name))),
+    }
+}
+
+fn read_manifest(file: File, path: &Path) -> Result<Manifest, SpoolError> {
+    let mut bytes = Vec::new();
+    file.take(MANIFEST_MAX).read_to_end(&mut bytes).map_err(SpoolError::io("read", path))?;
+    Manifest::decode(&bytes).map_err(|what| SpoolError::Damaged { path: path.to_owned(), what })
+}
