@@ -241,7 +241,7 @@ mod tests {
             cpu_count: 4,
             trace_id: u64::MAX,
             proc_maps: vec![b"1 1 x\n".to_vec()],
-            compression: Compression::Zstd { level: -3 },
+            compression: Compression::Zstd { level: 3 },
         }
     }
 
@@ -259,7 +259,7 @@ mod tests {
     fn every_truncation_is_an_error() {
         let bytes = encoded();
         for len in 0..bytes.len() {
-            assert_eq!(Manifest::decode(&bytes[..len]), Err("it ends too early".to_owned()), "{len} bytes");
+            assert!(Manifest::decode(&bytes[..len]).is_err(), "{len} bytes");
         }
     }
 

@@ -436,10 +436,16 @@ impl Session {
                 return Err(RotateError::Reader);
             }
         };
+        let now = Instant::now();
+        self.archive.began = Some(now);
         self.archive.covered_from = Some(from);
+        if let Some(name) = &mut self.archive.manifest.archive {
+            name.begin_ns = ended;
+        }
         self.closed_bytes += old.shared.bytes();
         let kept = std::mem::replace(&mut self.misses, misses);
         let closing = Closing {
+            ended: now,
             covered_to: Some(to),
             ended_ns: ended,
             cpus: borders.into_iter().map(|Border { stored, end }| (stored, end)).collect(),
@@ -470,7 +476,6 @@ impl Session {
                     symbols.put_into(&next.spool);
                 }
                 next.writers.state = Some(StateReader::start(&next.spool, self.options.clock));
-                next.began = Some(Instant::now());
                 Ok((next, spools, journal))
             }
             Err(error) => {
@@ -516,7 +521,7 @@ impl Session {
         wait_until_quiet(&rings, &options.cpus);
         programs.flush_side_queues(&options.cpus);
         let misses = misses_since(&programs.recursion_misses(&links.fast, &links.probes), &misses);
-        let ended_ns = wall_ns(&options);
+        let (ended, ended_ns) = (Instant::now(), wall_ns(&options));
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(links);
         let Drained { stored, borders, names, failure } = readers.finish();
@@ -525,10 +530,10 @@ impl Session {
         let names_lost: u64 = controls(&rings, &options.cpus).map(|control| control.names_lost()).sum();
         let cmdlines = names.map(|(_, names)| last_names(names, names_lost != 0)).unwrap_or_default();
         drop(symbols);
-        let ended = |stored: Stored| programs.counts(stored.cpu).map(|end| (stored, Arc::new(end)));
+        let with_end = |stored: Stored| programs.counts(stored.cpu).map(|end| (stored, Arc::new(end)));
         let (last, before): (Vec<Stored>, Vec<Stored>) =
             stored.into_iter().partition(|stored| stored.archive == archive.shared.number);
-        let last = last.into_iter().filter_map(ended).collect();
+        let last = last.into_iter().filter_map(with_end).collect();
         let common = Common {
             options: &options,
             left_out: &left_out,
@@ -539,13 +544,13 @@ impl Session {
         if let Some(HalfRotated { old, borders: found }) = half {
             let borders = found.into_iter().chain(borders);
             let mut cpus: Vec<_> = borders.map(|Border { stored, end }| (stored, end)).collect();
-            cpus.extend(before.into_iter().filter_map(ended));
+            cpus.extend(before.into_iter().filter_map(with_end));
             cpus.sort_by_key(|(stored, _)| stored.cpu);
             let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Vec::new());
-            let closing = Closing { covered_to, ended_ns, cpus, cmdlines, misses, failure: None };
+            let closing = Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None };
             recorded.push(common.close(old, closing));
         }
-        let closing = Closing { covered_to, ended_ns, cpus: last, cmdlines, misses, failure };
+        let closing = Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, failure };
         recorded.push(common.close(archive, closing));
         recorded
     }
@@ -564,7 +569,7 @@ impl Common<'_> {
     fn close(&self, archive: Archive, closing: Closing) -> Recorded {
         let Archive { writers, spool, counts, mut manifest, output, began, covered_from, .. } = archive;
         drop(writers);
-        let Closing { covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
+        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
         let events = event_stats(&cpus, self.options);
         let with_symbols = self.options.symbols.wanted(|| {
             let mut recorded = self.options.events.iter().zip(&events);
@@ -574,7 +579,7 @@ impl Common<'_> {
             cpus.into_iter().map(|(stored, end)| (stored.clone(), end.since(&stored.begin))).collect();
         let names_lost = differences.iter().map(|(_, counts)| counts.names_lost).sum();
         let stats = Stats {
-            duration: began.map(|began| began.elapsed()).unwrap_or_default(),
+            duration: began.map(|began| ended.saturating_duration_since(began)).unwrap_or_default(),
             covered: covered_from.zip(covered_to),
             not_attached: self.left_out.iter().map(|left_out| left_out.event.clone()).collect(),
             cpus: differences.iter().map(|(stored, counts)| cpu_stats(stored, counts)).collect(),
@@ -602,6 +607,7 @@ impl Common<'_> {
 
 /// What is known of an archive when it is closed.
 struct Closing {
+    ended: Instant,
     covered_to: Option<u64>,
     /// By the wall clock, in nanoseconds since 1970.
     ended_ns: u64,

@@ -9,7 +9,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 #[cfg(feature = "spool")]
-use tracer_agent::capture::{Manifest, Spool};
+use tracer_agent::capture::{ArchiveName, Manifest, Spool};
 use tracer_agent::output::Output;
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::{
@@ -217,6 +217,7 @@ fn spool(root: &Path) -> Result {
     ] {
         let manifest = Manifest {
             output: "/nowhere/t.dat".into(),
+            archive: (name == "zstd").then_some(ArchiveName { begin_ns: 9, end_ns: None, number: 3 }),
             boot_id: "none".into(),
             header_page: layout::header_page_text(4096),
             header_event: String::new(),
