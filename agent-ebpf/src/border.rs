@@ -1,6 +1,6 @@
 //! Where one archive of a recording ends and the next one begins, on a CPU.
 
-use agent_ebpf::{LossCause, border, switched};
+use agent_ebpf::{EventLedger, LossCause, border, switched};
 use aya_ebpf::{helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, programs::RawTracePointContext};
 
 use crate::{
@@ -58,9 +58,13 @@ fn note(ctl: *const agent_ebpf::CpuControl, cpu: u32) {
     while slot < slots {
         let from = LEDGER.get_ptr_mut(cpu * slots + slot, globals::ledger_len());
         let (Some(from), Some(to)) = (from, BORDER_ROWS.get_ptr_mut(slot)) else { return };
-        // SAFETY: as above: only programs on this CPU change the rows, and the agent reads the copies after
-        // this program.
-        unsafe { to.write(from.read()) };
+        let (from, to) = (from.cast::<u64>(), to.cast::<u64>());
+        // By words: a copy of the whole is a call of a loop over bytes.
+        for word in 0..size_of::<EventLedger>() / size_of::<u64>() {
+            // SAFETY: as above: only programs on this CPU change the rows, and the agent reads the copies
+            // after this program. A row consists of words.
+            unsafe { to.add(word).write_volatile(from.add(word).read_volatile()) };
+        }
         slot += 1;
     }
     // SAFETY: as above.

@@ -369,7 +369,7 @@ impl Session {
         self.readers.failed()
     }
 
-    /// Becomes readable when the archive is as large as [`Rotation::bytes`] says.
+    /// Becomes readable when the archive is as large as [`Rotation::bytes`](super::Rotation::bytes) says.
     pub fn is_large(&self) -> BorrowedFd<'_> {
         self.reached.fd()
     }
