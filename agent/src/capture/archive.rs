@@ -159,6 +159,11 @@ impl ArchiveState {
         self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Whether there are as many as are wanted.
+    pub(super) fn is_enough(&self) -> bool {
+        self.enough.as_ref().is_some_and(|(enough, _)| self.bytes() >= enough.load(Ordering::Relaxed))
+    }
+
     /// Asks to be told again when so many more bytes are there.
     pub(super) fn want_more(&self, bytes: u64) {
         if let Some((enough, _)) = &self.enough {

@@ -24,6 +24,7 @@ use super::{
 use crate::output::{Directory, Output, OutputError, TempFile, put_in_place};
 use crate::reason;
 use crate::tracedat::initial_state::InitialState;
+use crate::tracedat::reader::Reader;
 use crate::tracedat::{
     Buffer, Cmdlines, Compression, Endian, EventSystem, FileOption, OptionId, Section, Setup, WriteError,
     Writer,
@@ -127,11 +128,23 @@ pub fn recover(
 /// The place that belongs to the spool. A link there is replaced: nobody has said that it is to be followed.
 fn output_beside(spool: &Spool, manifest: &Manifest, data: &[CpuData]) -> Result<Output, OutputError> {
     if let Some(archive) = &manifest.archive {
-        return closed_name(archive, manifest, data).replacing(spool.parent());
+        let name = closed_name(archive, manifest, data);
+        let place = name.replacing(spool.parent())?;
+        // What was made of this very archive before is replaced, and nothing else.
+        let is_other = place.is_taken() && !is_of(&place, manifest.trace_id);
+        return if is_other { name.place_in(spool.parent()) } else { Ok(place) };
     }
     let recorded_to = || manifest.output.file_name().map(OsStr::to_owned);
     let name = spool.output_name().or_else(recorded_to).unwrap_or_else(|| "trace.dat".into());
     Output::in_directory(spool.parent().clone(), name)
+}
+
+/// Whether the file that is there is of the recording `trace_id`.
+fn is_of(place: &Output, trace_id: u64) -> bool {
+    let file = place.directory().open_file(place.name()).ok();
+    let reader = file.and_then(|file| Reader::open(file).ok());
+    let is_it = |fact: &FileOption| matches!(fact, FileOption::TraceId(id) if *id == trace_id);
+    reader.is_some_and(|reader| reader.facts().any(is_it))
 }
 
 /// The name of an archive whose end may not be known: then it is that of its data.
@@ -228,29 +241,13 @@ fn build(
     stop: &dyn Fn() -> bool,
 ) -> Result<Finished, FinishError> {
     let symbols = extras.symbols.len() as u64;
-    let mut mover = if must_move(&spool, output, data, symbols) {
-        let pieces = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.ranges.len()).sum();
-        let mover = Mover::create(&spool, pieces)?;
-        symbols::give_up(&spool);
-        Some(mover)
-    } else {
-        None
-    };
-    let (draft, file) = Draft::create(&spool, output, mover.is_some())?;
-    let result = write_file((&spool, data), file, manifest, extras, &stats, mover.as_mut(), stop)
-        .and_then(|file| draft.put_in_place(&spool, &file, output));
-    let file_bytes = match (result, mover) {
-        (Ok(bytes), _) => bytes,
-        // The draft has the only copy of what was moved. Recovering takes it from there.
-        (Err(error), Some(mover)) if mover.has_moved() => return Err(error),
-        (Err(error), mover) => {
-            // It holds a copy of what is in the spool and takes the space that a second try needs.
-            let _ = spool.files().remove(DRAFT);
-            if let Some(mover) = mover {
-                mover.discard();
-            }
-            return Err(error);
+    let moving = must_move(&spool, output, data, symbols);
+    let file_bytes = match put_together((&spool, data), manifest, extras, &stats, output, moving, stop) {
+        // Somebody took the room that was there for a copy.
+        Err(error) if !moving && error.is_disk_full() && are_together(&spool, output) => {
+            put_together((&spool, data), manifest, extras, &stats, output, true, stop)?
         }
+        result => result?,
     };
     let mut notes = extras.notes.clone();
     if data.iter().flat_map(|cpu| &cpu.segments).any(|(_, content)| content.damaged) {
@@ -265,11 +262,53 @@ fn build(
     Ok(Finished { path: output.path(), file_bytes, stats, notes })
 }
 
+/// Makes the file and puts it in its place; `moving` takes the data out of the spool, which needs no room.
+/// Gives its length.
+fn put_together(
+    (spool, data): (&Spool, &[CpuData]),
+    manifest: &Manifest,
+    extras: &Extras,
+    stats: &Stats,
+    output: &Output,
+    moving: bool,
+    stop: &dyn Fn() -> bool,
+) -> Result<u64, FinishError> {
+    let mut mover = if moving {
+        let pieces = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.ranges.len()).sum();
+        let mover = Mover::create(spool, pieces)?;
+        symbols::give_up(spool);
+        Some(mover)
+    } else {
+        None
+    };
+    let (draft, file) = Draft::create(spool, output, moving)?;
+    let result = write_file((spool, data), file, manifest, extras, stats, mover.as_mut(), stop)
+        .and_then(|file| draft.put_in_place(spool, &file, output));
+    match (result, mover) {
+        (Ok(bytes), _) => Ok(bytes),
+        // The draft has the only copy of what was moved. Recovering takes it from there.
+        (Err(error), Some(mover)) if mover.has_moved() => Err(error),
+        (Err(error), mover) => {
+            // It holds a copy of what is in the spool and takes the space that a second try needs.
+            let _ = spool.files().remove(DRAFT);
+            if let Some(mover) = mover {
+                mover.discard();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Whether the spool and the file are on one file system.
+fn are_together(spool: &Spool, output: &Output) -> bool {
+    let device = |dir: &Directory| dir.identity().map(|identity| identity.dev).ok();
+    device(spool.files()).is_some_and(|spool| device(output.directory()) == Some(spool))
+}
+
 /// Whether the disk has no room for a copy of the data, and moving them makes some.
 fn must_move(spool: &Spool, output: &Output, data: &[CpuData], symbols: u64) -> bool {
     let target = output.directory();
-    let device = |dir: &Directory| dir.identity().map(|identity| identity.dev).ok();
-    if device(spool.files()).is_none_or(|spool| device(target) != Some(spool)) {
+    if !are_together(spool, output) {
         return false;
     }
     let len: u64 = data.iter().flat_map(|cpu| &cpu.segments).map(|(_, content)| content.len()).sum();

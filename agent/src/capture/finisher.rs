@@ -6,6 +6,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc,
+        atomic::{AtomicUsize, Ordering},
         mpsc::{self, Receiver, Sender},
     },
     thread::JoinHandle,
@@ -14,8 +15,10 @@ use std::{
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::{FinishError, Finished, Recorded, finish};
-use crate::output::Output;
+use crate::output::{Identity, Output};
 
+/// How many archives may wait. Each has descriptors and the formats of all its events.
+const WAITING_MAX: usize = 8;
 /// How far the thread steps back behind others: what is recorded needs the processor first.
 const NICE: i32 = 10;
 
@@ -38,6 +41,8 @@ pub enum Done {
 pub struct Finisher {
     jobs: Option<Sender<Recorded>>,
     done: Receiver<Done>,
+    /// Archives that are no files yet.
+    waiting: Arc<AtomicUsize>,
     /// Readable when something is done.
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -53,6 +58,8 @@ impl Finisher {
         let (jobs, received) = mpsc::channel::<Recorded>();
         let (tell, done) = mpsc::channel();
         let waker = Arc::clone(&wake);
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let still_waiting = Arc::clone(&waiting);
         let thread = std::thread::Builder::new().name("finisher".into()).spawn(move || {
             // The nice value of the calling thread only (sched(7)). Without the right to, it stays as it is.
             let _ = rustix::process::setpriority_process(None, NICE);
@@ -61,26 +68,35 @@ impl Finisher {
                 let (output, spool) = (recorded.output.clone(), recorded.spool.dir().to_owned());
                 let result = match finish(recorded) {
                     Ok(finished) => {
-                        files.push_back(output);
+                        let there = output.directory().look(output.name()).ok().flatten();
+                        files.extend(there.map(|there| (Identity::of(&there), output)));
                         Done::File(Box::new(finished))
                     }
                     Err(error) => Done::Failed { error, spool },
                 };
                 remove_oldest(&mut files, keep);
+                still_waiting.fetch_sub(1, Ordering::Relaxed);
                 // Who no longer asks has no use for it.
                 let _ = tell.send(result);
                 let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
             }
         })?;
-        Ok(Self { jobs: Some(jobs), done, wake, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), done, waiting, wake, thread: Some(thread) })
     }
 
     /// Makes the file of an archive when its turn comes.
     pub fn add(&self, recorded: Recorded) {
         if let Some(jobs) = &self.jobs {
+            self.waiting.fetch_add(1, Ordering::Relaxed);
             // The thread ends only when nothing can be added any more.
             let _ = jobs.send(recorded);
         }
+    }
+
+    /// Whether so many archives wait that the next one should be larger instead: the disk or the processor is
+    /// not fast enough for so many files.
+    pub fn is_behind(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) >= WAITING_MAX
     }
 
     /// Becomes readable when [`Finisher::next_done`] has something.
@@ -119,11 +135,13 @@ impl Drop for Finisher {
     }
 }
 
-fn remove_oldest(files: &mut VecDeque<Output>, keep: Option<usize>) {
+fn remove_oldest(files: &mut VecDeque<(Identity, Output)>, keep: Option<usize>) {
     let Some(keep) = keep else { return };
     while files.len() > keep {
-        if let Some(oldest) = files.pop_front() {
-            // Somebody may have taken it away already.
+        // Somebody may have taken it away already, or put another file there.
+        if let Some((identity, oldest)) = files.pop_front()
+            && oldest.directory().has(oldest.name(), identity).unwrap_or(false)
+        {
             let _ = oldest.directory().remove(oldest.name());
         }
     }

@@ -374,6 +374,19 @@ impl Session {
         self.reached.fd()
     }
 
+    /// Whether it is so now. Makes the descriptor unreadable until the archive has become large again.
+    pub fn is_large_now(&self) -> bool {
+        self.reached.clear();
+        self.archive.shared.is_enough()
+    }
+
+    /// Lets the archive become as much larger before it counts as large.
+    pub fn put_off_rotation(&self) {
+        if let Some(bytes) = self.options.rotation.and_then(|rotation| rotation.bytes) {
+            self.archive.shared.want_more(bytes);
+        }
+    }
+
     /// How far it is.
     pub fn progress(&self) -> Progress {
         let bytes = self.closed_bytes + self.archive.shared.bytes();
@@ -402,11 +415,8 @@ impl Session {
     /// There is no next archive, for example because the disk is full, and recording goes on in this one.
     /// After [`RotateError::Reader`] it does not.
     pub fn rotate(&mut self) -> Result<Recorded, RotateError> {
-        self.reached.clear();
-        if let Some(bytes) = self.options.rotation.and_then(|rotation| rotation.bytes) {
-            // If this rotation comes to nothing, the next one comes as much later.
-            self.archive.shared.want_more(bytes);
-        }
+        // If this rotation comes to nothing, the next one comes as much later.
+        self.put_off_rotation();
         if self.half.is_some() {
             return Err(RotateError::Reader);
         }
@@ -425,7 +435,10 @@ impl Session {
         let ended = wall_ns(&self.options);
         let rotated = self.readers.rotate(spools, &borders).and_then(|borders| {
             let from = self.options.clock.now_ns();
-            Ok((borders, from, self.readers.rotate_names(journal)?))
+            match self.readers.rotate_names(journal) {
+                Ok(names) => Ok((borders, from, names)),
+                Err(_) => Err(ReaderFailed { borders }),
+            }
         });
         let misses = self.programs.recursion_misses(&self.links.fast, &self.links.probes);
         let old = std::mem::replace(&mut self.archive, next);
@@ -439,6 +452,8 @@ impl Session {
         let now = Instant::now();
         self.archive.began = Some(now);
         self.archive.covered_from = Some(from);
+        // Of what changed before the borders, the events are in the archive before.
+        self.archive.writers.state = Some(StateReader::start(&self.archive.spool, self.options.clock));
         if let Some(name) = &mut self.archive.manifest.archive {
             name.begin_ns = ended;
         }
@@ -475,7 +490,6 @@ impl Session {
                 if let Some(symbols) = &mut self.symbols {
                     symbols.put_into(&next.spool);
                 }
-                next.writers.state = Some(StateReader::start(&next.spool, self.options.clock));
                 Ok((next, spools, journal))
             }
             Err(error) => {

@@ -341,14 +341,24 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         wait_for_end((&mut session, rotating.as_mut()), &signals, &mut command, followed, (args, &spec))?;
 
     let (ending, spool_dir) = (session.ending(), session.spool_dir().to_owned());
-    std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir));
+    // Of several archives, others may wait there for their turn.
+    let place = match (&rotating, spool_dir.parent()) {
+        (Some(_), Some(parent)) => parent.to_owned(),
+        _ => spool_dir.clone(),
+    };
+    std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &place));
     let recorded = session.stop();
     conclude((args, &spec), (recorded, rotating), end, command.map(|running| running.child))
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
 /// stays.
-fn until_second_signal(signals: &Signals, ending: &Ending, spool: &std::path::Path) -> ! {
+fn until_second_signal(
+    signals: &Signals,
+    ending: &Ending,
+    spool: &std::path::Path,
+    place: &std::path::Path,
+) -> ! {
     loop {
         match signals.wait() {
             // The kernel repeats it every second, so that it is no second signal.
@@ -369,7 +379,7 @@ fn until_second_signal(signals: &Signals, ending: &Ending, spool: &std::path::Pa
     super::tell(&format!(
         "\ntracer-agent: interrupted before the file was finished; the stored part of the recording is in {dir}\n\
          tracer-agent: run `tracer-agent recover {dir}` to make a trace.dat of it",
-        dir = spool.display()
+        dir = place.display()
     ));
     super::exit_now(ExitCode::Interrupted)
 }
@@ -487,7 +497,7 @@ fn wait_for_end(
         }
         let mut rest = ready[2..].iter();
         if let Some(rotating) = &mut rotating {
-            let is_large = rest.next() == Some(&true);
+            let is_large = rest.next() == Some(&true) && session.is_large_now();
             if rest.next() == Some(&true) {
                 rotating.tell_done(&mut progress);
             }
@@ -544,18 +554,23 @@ fn conclude(
 ) -> Result<u8, CliError> {
     let failure = recorded.iter_mut().find_map(|recorded| recorded.failure.take());
     let finished = match rotating {
-        None => finish_one(args, spec, recorded)?,
-        Some(rotating) => finish_all(args, rotating, recorded)?,
+        None => finish_one(args, spec, recorded),
+        Some(rotating) => finish_all(args, rotating, recorded),
     };
     if let Some(failure) = failure {
+        let place = match &finished {
+            Ok(finished) => finished.path.display().to_string(),
+            Err(_) => "what was stored".to_owned(),
+        };
         super::tell(&format!(
             "tracer-agent: recording ended early: {failure}\n\
-             tracer-agent: {} contains everything up to then",
-            finished.path.display()
+             tracer-agent: {place} contains everything up to then",
         ));
+        finished?;
         let code = if failure.is_disk_full() { ExitCode::DiskFull } else { ExitCode::Failure };
         return Ok(code.code());
     }
+    let finished = finished?;
     if let Some(max) = spec.limits.max_lost
         && finished.missing > max
     {

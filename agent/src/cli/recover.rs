@@ -46,10 +46,30 @@ pub(super) fn run(args: &RecoverArgs) -> Result<u8, CliError> {
             args.path.display()
         )));
     }
-    for path in several.unwrap_or_else(|| vec![args.path.clone()]) {
-        recover_one(&path, output.clone(), args.quiet)?;
+    let Some(several) = several else {
+        recover_one(&args.path, output, args.quiet)?;
+        return Ok(ExitCode::Ok.code());
+    };
+    let mut failed = None;
+    for path in several {
+        // The last one may have been killed before it was complete.
+        let recovered = match Spool::remove_started(&path) {
+            Ok(true) => Ok(()),
+            Ok(false) => recover_one(&path, output.clone(), args.quiet),
+            Err(error) => Err(of_spool(error)),
+        };
+        match recovered {
+            Ok(()) => {}
+            Err(error @ CliError::Recover(FinishError::Stopped)) => return Err(error),
+            // The others are not worse for it. The last error ends the program, and is told then.
+            Err(error) => {
+                if let Some(earlier) = failed.replace(error) {
+                    super::tell(&format!("tracer-agent: {earlier}"));
+                }
+            }
+        }
     }
-    Ok(ExitCode::Ok.code())
+    failed.map_or(Ok(ExitCode::Ok.code()), Err)
 }
 
 fn recover_one(path: &Path, output: Option<Output>, quiet: bool) -> Result<(), CliError> {

@@ -81,6 +81,16 @@ pub enum FollowError {
         /// What is wrong.
         source: HeadError,
     },
+    /// An archive of a recording that rotates.
+    #[error(
+        "{path} is one of several files of a recording, which is closed and goes on in the next one: it cannot be followed; \
+         the closed files in its directory can be read",
+        path = .path.display()
+    )]
+    Archive {
+        /// The spool.
+        path: PathBuf,
+    },
     /// Nobody records there.
     #[error("{path} has no recording in it, and no recorder", path = .path.display())]
     Empty {
@@ -181,6 +191,9 @@ impl Follower {
             // It ended in the meantime, or never began.
             return if is_there() { Err(FollowError::Empty { path: dir }) } else { Ok(None) };
         };
+        if manifest.archive.is_some() {
+            return Err(FollowError::Archive { path: dir });
+        }
         let merged = Merged::new(manifest.compression, LiveSymbols::of(&manifest, &files));
         Ok(Some(Self {
             parent,

@@ -118,6 +118,11 @@ struct Shared {
 }
 
 impl Shared {
+    fn tell_failed(&self) {
+        // The counter of an eventfd takes one.
+        let _ = rustix::io::write(&self.failed, &1_u64.to_ne_bytes());
+    }
+
     fn failure(&self) -> std::sync::MutexGuard<'_, Option<SpoolError>> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }

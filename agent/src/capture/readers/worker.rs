@@ -60,6 +60,21 @@ pub(super) struct Finished {
     pub(super) names: Option<(NameStream, NameTable)>,
 }
 
+/// Tells of a thread that panics: whoever waits for its answers must not wait for ever.
+struct ToldIfPanicking {
+    shared: Arc<Shared>,
+    answer: Sender<Answer>,
+}
+
+impl Drop for ToldIfPanicking {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.shared.tell_failed();
+            let _ = self.answer.send(Answer::Failed);
+        }
+    }
+}
+
 /// A CPU: its ring, and where that is stored.
 struct Served<'r> {
     ring: CpuRing<'r>,
@@ -117,6 +132,7 @@ impl Worker {
 
     pub(super) fn run(mut self, spools: Vec<(usize, CpuSpool)>) -> Finished {
         go_first();
+        let _told = ToldIfPanicking { shared: Arc::clone(&self.shared), answer: self.answer.clone() };
         let rings = Arc::clone(&self.rings);
         let pages = self.options.ring_pages;
         let mut cpus: Vec<Served<'_>> = spools
@@ -422,7 +438,7 @@ impl Worker {
 
     fn fail(&self, error: SpoolError) {
         self.shared.failure().get_or_insert(error);
-        let _ = rustix::io::write(&self.shared.failed, &1_u64.to_ne_bytes());
+        self.shared.tell_failed();
         let _ = self.answer.send(Answer::Failed);
     }
 }

@@ -206,8 +206,7 @@ pub(super) fn set_aside(
         return Ok(None);
     }
     step(Step::Claimed);
-    let names = claim.files.names().map_err(failed("list"))?;
-    if names.iter().all(|name| STARTED.iter().any(|ours| name == ours)) {
+    if is_started(&claim)? {
         discard_started(parent, name, claim)?;
         return Ok(None);
     }
@@ -234,6 +233,26 @@ pub(super) fn set_aside(
         }
         number += 1;
     }
+}
+
+/// Whether a recording never got as far as a manifest there.
+fn is_started(claim: &Claim) -> Result<bool, SpoolError> {
+    let names = claim.files.names().map_err(SpoolError::io("list", claim.files.path()))?;
+    Ok(names.iter().all(|name| STARTED.iter().any(|ours| name == ours)))
+}
+
+/// Removes a spool whose recording never got as far as a manifest. Gives whether it was one.
+pub(super) fn remove_started(parent: &Directory, name: &OsStr) -> Result<bool, SpoolError> {
+    let Some(files) = open_ours(parent, name)? else { return Ok(false) };
+    let claim = claim(files)?;
+    let has_name = claim.files.identity().and_then(|identity| parent.has(name, identity));
+    let has_name = has_name.map_err(SpoolError::io("look at", claim.files.path()))?;
+    if !has_name || !is_started(&claim)? {
+        forget_lock(&claim);
+        return Ok(false);
+    }
+    discard_started(parent, name, claim)?;
+    Ok(true)
 }
 
 /// Lets go of a directory, and leaves it as it was.

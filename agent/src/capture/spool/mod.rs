@@ -225,6 +225,16 @@ impl Spool {
         Ok((!names.is_empty()).then(|| names.iter().map(|name| dir.join(name)).collect()))
     }
 
+    /// Removes the spool of a recording that was killed before it had a manifest: nothing was recorded. Gives
+    /// whether it was one.
+    ///
+    /// # Errors
+    /// It belongs to somebody else, or to a recording that runs.
+    pub fn remove_started(path: &Path) -> Result<bool, SpoolError> {
+        let (parent, name) = find(path)?;
+        lock::remove_started(&parent, &name)
+    }
+
     /// The directory's path, for messages.
     pub fn dir(&self) -> &Path {
         self.files.path()

@@ -22,7 +22,8 @@ pub(super) const DIRECTORY: &str = "traces";
 #[command(next_help_heading = "Several files")]
 pub struct RotateArgs {
     /// Record into a directory (-o, by default traces) of files that are complete, each with its own
-    /// statistics, and close one when it has this much data: 100M, 2G; plain numbers are KB
+    /// statistics, and close one when it has this much data: 100M, 2G; plain numbers are KB. Their names are
+    /// the times of begin and end (UTC) and a number
     #[arg(long, value_name = "SIZE", value_parser = units::kilobytes)]
     pub rotate_size: Option<u64>,
 
@@ -115,6 +116,10 @@ impl Rotating {
         if let (Some(period), Some(next)) = (self.period, self.next) {
             self.next = Some(if is_old && next + period > now { next + period } else { now + period });
         }
+        if self.finisher.is_behind() {
+            session.put_off_rotation();
+            return;
+        }
         match session.rotate() {
             Ok(recorded) => self.finisher.add(recorded),
             // That the recording is at its end is seen by who waits for that.
@@ -152,8 +157,12 @@ impl Files {
             }
             Done::Failed { error, spool } => {
                 let error = CliError::Finish { error, spool };
-                super::super::tell(&format!("tracer-agent: {error}"));
-                self.failed.get_or_insert(error);
+                // The first one ends the program, and is told then.
+                if self.failed.is_some() {
+                    super::super::tell(&format!("tracer-agent: {error}"));
+                } else {
+                    self.failed = Some(error);
+                }
             }
         }
     }
