@@ -160,6 +160,9 @@ fn sched() {
 /// Name of the file that ends `numbered`.
 const ENOUGH: &str = "enough";
 
+/// Between two bursts of `numbered`.
+const BURST_PAUSE: Duration = Duration::from_micros(300);
+
 /// Tells `numbered` that it has called enough.
 pub fn end_numbered(scratch: &Path) {
     fs::write(scratch.join(ENOUGH), "").unwrap();
@@ -176,7 +179,8 @@ pub fn numbers_of(scratch: &Path) -> Vec<(u32, u64)> {
 }
 
 /// Calls of `getppid` on every CPU, each with its number among those of its thread as an argument that the
-/// kernel ignores, until the file `enough` is there.
+/// kernel ignores, until the file `enough` is there. In bursts of about a millisecond: a CPU that is never
+/// idle leaves the making of files to chance.
 fn numbered(scratch: &Path) {
     let enough = scratch.join(ENOUGH);
     let call = |cpu: usize| {
@@ -189,6 +193,7 @@ fn numbered(scratch: &Path) {
                 unsafe { libc::syscall(libc::SYS_getppid, calls) };
                 calls += 1;
             }
+            thread::sleep(BURST_PAUSE);
         }
         (tid(), calls)
     };
@@ -250,13 +255,7 @@ fn timer() {
     }
     // Timers of the wheel, which only coarse time-outs use, with busy CPUs for them to interrupt.
     thread::scope(|scope| {
-        for turn in 0..cpus() {
-            scope.spawn(move || {
-                note(format!("task {}", tid()));
-                on_cpu(turn);
-                spin(Duration::from_millis(250));
-            });
-        }
+        keep_cpus_busy(scope);
         let (mut here, _there) = UnixStream::pair().unwrap();
         here.set_read_timeout(Some(Duration::from_millis(4))).unwrap();
         for _ in 0..30 {
@@ -397,6 +396,17 @@ fn touch(length: usize) {
             memory.cast::<u8>().add(at).write_volatile(1);
         }
         assert_eq!(libc::munmap(memory, length), 0);
+    }
+}
+
+/// Gives every CPU something to do for a quarter of a second.
+fn keep_cpus_busy<'scope>(scope: &'scope thread::Scope<'scope, '_>) {
+    for turn in 0..cpus() {
+        scope.spawn(move || {
+            note(format!("task {}", tid()));
+            on_cpu(turn);
+            spin(Duration::from_millis(250));
+        });
     }
 }
 

@@ -5,20 +5,26 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::PathBuf,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
         mpsc::{self, Receiver, Sender},
     },
     thread::JoinHandle,
 };
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::{
+    event::{EventfdFlags, eventfd},
+    process::{Pid, getpriority_process, setpriority_process},
+    thread::gettid,
+};
 
 use super::{FinishError, Finished, Recorded, finish};
 use crate::output::{Identity, Output};
 
 /// How many archives may wait. Each has descriptors and the formats of all its events.
 const WAITING_MAX: usize = 8;
+/// So many waiting archives are no longer those that a busy moment leaves.
+const WAITING_LONG: usize = WAITING_MAX / 2;
 /// How far the thread steps back behind others: what is recorded needs the processor first.
 const NICE: i32 = 10;
 
@@ -43,6 +49,7 @@ pub struct Finisher {
     done: Receiver<Done>,
     /// Archives that are no files yet.
     waiting: Arc<AtomicUsize>,
+    pace: Arc<OnceLock<Pace>>,
     /// Readable when something is done.
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
@@ -60,9 +67,11 @@ impl Finisher {
         let waker = Arc::clone(&wake);
         let waiting = Arc::new(AtomicUsize::new(0));
         let still_waiting = Arc::clone(&waiting);
+        let pace = Arc::new(OnceLock::new());
+        let own_pace = Arc::clone(&pace);
         let thread = std::thread::Builder::new().name("finisher".into()).spawn(move || {
-            // The nice value of the calling thread only (sched(7)). Without the right to, it stays as it is.
-            let _ = rustix::process::setpriority_process(None, NICE);
+            let pace = own_pace.get_or_init(Pace::of_this_thread);
+            pace.step_back();
             let mut files = VecDeque::new();
             for recorded in received {
                 let (output, spool) = (recorded.output.clone(), recorded.spool.dir().to_owned());
@@ -75,19 +84,25 @@ impl Finisher {
                     Err(error) => Done::Failed { error, spool },
                 };
                 remove_oldest(&mut files, keep);
-                still_waiting.fetch_sub(1, Ordering::Relaxed);
+                if still_waiting.fetch_sub(1, Ordering::Relaxed) <= 1 {
+                    pace.step_back();
+                }
                 // Who no longer asks has no use for it.
                 let _ = tell.send(result);
                 let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
             }
         })?;
-        Ok(Self { jobs: Some(jobs), done, waiting, wake, thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), done, waiting, pace, wake, thread: Some(thread) })
     }
 
     /// Makes the file of an archive when its turn comes.
     pub fn add(&self, recorded: Recorded) {
         if let Some(jobs) = &self.jobs {
-            self.waiting.fetch_add(1, Ordering::Relaxed);
+            if self.waiting.fetch_add(1, Ordering::Relaxed) + 1 == WAITING_LONG
+                && let Some(pace) = self.pace.get()
+            {
+                pace.keep_up();
+            }
             // The thread ends only when nothing can be added any more.
             let _ = jobs.send(recorded);
         }
@@ -132,6 +147,36 @@ impl Finisher {
 impl Drop for Finisher {
     fn drop(&mut self) {
         self.join();
+    }
+}
+
+/// How the thread stands among others for the processor.
+///
+/// Behind threads that never sleep it gets a tenth of a processor, and what it has to do grows faster than it
+/// is done. Then each file is larger than the one before, without an end.
+#[derive(Debug)]
+struct Pace {
+    thread: Pid,
+    /// The nice value that the process was given.
+    own: i32,
+}
+
+impl Pace {
+    fn of_this_thread() -> Self {
+        Self { thread: gettid(), own: getpriority_process(None).unwrap_or(0) }
+    }
+
+    fn step_back(&self) {
+        self.set(self.own.saturating_add(NICE));
+    }
+
+    fn keep_up(&self) {
+        self.set(self.own);
+    }
+
+    /// The nice value of this thread only (sched(7)). Without the right to, it stays as it is.
+    fn set(&self, nice: i32) {
+        let _ = setpriority_process(Some(self.thread), nice);
     }
 }
 

@@ -6,13 +6,7 @@ use super::*;
 pub(super) fn irq(scratch: &Path) {
     loopback(400);
     thread::scope(|scope| {
-        for turn in 0..cpus() {
-            scope.spawn(move || {
-                note(format!("task {}", tid()));
-                on_cpu(turn);
-                spin(Duration::from_millis(250));
-            });
-        }
+        keep_cpus_busy(scope);
         direct_io(scratch, 150);
     });
     loopback(200);
