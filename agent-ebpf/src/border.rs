@@ -1,44 +1,27 @@
 //! Where one archive of a recording ends and the next one begins, on a CPU.
 
-use agent_ebpf::{EventLedger, LossCause, border, switched};
-use aya_ebpf::{helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, programs::RawTracePointContext};
+use agent_ebpf::{CpuControl, EventLedger, LossCause, border};
+use aya_ebpf::{macros::raw_tracepoint, programs::RawTracePointContext};
 
 use crate::{
     atomic, globals,
-    maps::{BORDER, BORDER_ROWS, CONTROL, LEDGER},
-    ring, side,
+    maps::{BORDER, BORDER_ROWS, LEDGER},
+    switch::close_page,
 };
 
 /// `mark_border`: closes the open page of this CPU as `switch_page` does, and notes what the CPU has counted
 /// by then, before another event can follow: interrupts that come meanwhile find the writer's flag taken and
 /// go to the side queue. Run by the agent through `BPF_PROG_TEST_RUN` on the CPU that it means, for one CPU
-/// at a time. Gives one of [`switched`] or [`border`]; only [`switched::DONE`] has noted something.
+/// at a time. Gives one of [`agent_ebpf::switched`] or [`border`]; only [`agent_ebpf::switched::DONE`] has
+/// noted something.
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn mark_border(_ctx: RawTracePointContext) -> i32 {
-    // SAFETY: the helper takes nothing and gives a number.
-    let cpu = unsafe { bpf_get_smp_processor_id() };
-    let Some(ctl) = CONTROL.get_ptr_mut(cpu, globals::control_len()) else { return border::CLOSED };
-    // SAFETY: the map's value, of which this is a member.
-    if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
-        return border::CLOSED;
-    }
-    side::flush(ctl);
-    // An interrupt of the agent's can come while a program writes.
-    if !ring::take(ctl) {
-        return switched::BUSY;
-    }
-    let has_more = !side::is_empty(ctl);
-    if !has_more {
-        ring::close_open(ctl);
-        note(ctl, cpu);
-    }
-    ring::give_up(ctl);
-    if has_more { switched::MORE } else { switched::DONE }
+    close_page(note).unwrap_or(border::CLOSED)
 }
 
 /// Copies the counts of the CPU, for the holder of its flag.
 #[inline(always)]
-fn note(ctl: *const agent_ebpf::CpuControl, cpu: u32) {
+fn note(ctl: *mut CpuControl, cpu: u32) {
     let Some(to) = BORDER.get_ptr_mut(0) else { return };
     // SAFETY: the maps' values. What is read belongs to the holder of the flag, but for the counts of losses,
     // which are read one by one as they are changed atomically; what is written is the caller's alone, as the

@@ -1,6 +1,6 @@
 //! Closing the page that is open, so that the agent can store it before it is full.
 
-use agent_ebpf::switched;
+use agent_ebpf::{CpuControl, switched};
 use aya_ebpf::{helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, programs::RawTracePointContext};
 
 use crate::{atomic, globals, maps::CONTROL, ring, side};
@@ -11,23 +11,32 @@ use crate::{atomic, globals, maps::CONTROL, ring, side};
 /// is recorded pays for it. Gives one of [`switched`].
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn switch_page(_ctx: RawTracePointContext) -> i32 {
+    // Once the gate is closed, what is left is for the agent, which may be at it on another CPU.
+    close_page(|_, _| ()).unwrap_or(switched::DONE)
+}
+
+/// Hands the open page of this CPU to the agent, with what is in the side queue, and calls `then` before
+/// another event can follow, with the control block and the CPU. Gives one of [`switched`], of which only
+/// [`switched::DONE`] has done so; `None` if the CPU's gate is closed.
+#[inline(always)]
+pub fn close_page(then: impl FnOnce(*mut CpuControl, u32)) -> Option<i32> {
     // SAFETY: the helper takes nothing and gives a number.
     let cpu = unsafe { bpf_get_smp_processor_id() };
-    let Some(ctl) = CONTROL.get_ptr_mut(cpu, globals::control_len()) else { return switched::DONE };
-    // Once the gate is closed, what is left is for the agent, which may be at it on another CPU.
+    let ctl = CONTROL.get_ptr_mut(cpu, globals::control_len())?;
     // SAFETY: the map's value, of which this is a member.
     if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
-        return switched::DONE;
+        return None;
     }
     side::flush(ctl);
     // An interrupt of the agent's can come while a program writes.
     if !ring::take(ctl) {
-        return switched::BUSY;
+        return Some(switched::BUSY);
     }
     let has_more = !side::is_empty(ctl);
     if !has_more {
         ring::close_open(ctl);
+        then(ctl, cpu);
     }
     ring::give_up(ctl);
-    if has_more { switched::MORE } else { switched::DONE }
+    Some(if has_more { switched::MORE } else { switched::DONE })
 }

@@ -565,6 +565,15 @@ impl Tmpfs {
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
+
+    /// Fills it until so many bytes are left.
+    #[track_caller]
+    pub fn fill_but(&self, left: u64) {
+        let free = rustix::fs::statvfs(self.path()).unwrap_or_else(|error| panic!("no free space: {error}"));
+        let filler = (free.f_bavail * free.f_frsize).saturating_sub(left);
+        let written = std::fs::write(self.path().join("filler"), vec![1; filler as usize]);
+        written.unwrap_or_else(|error| panic!("cannot fill the disk: {error}"));
+    }
 }
 
 impl Drop for Tmpfs {

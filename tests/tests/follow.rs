@@ -172,14 +172,20 @@ fn what_fired_is_printed_while_nothing_else_fires() {
     assert_eq!(follower.wait().expect(0).out, report(dir.path(), &[]));
 }
 
+/// A recording of a process's calls, and who follows it.
+fn followed(compression: &str) -> (tempfile::TempDir, Caller, Marked, Follower) {
+    let dir = tempfile::tempdir().unwrap();
+    let caller = Caller::start();
+    let args = ["--switch-timer", "20ms", "--compression", compression];
+    let recording = record(dir.path(), &[&caller], &args);
+    let follower = Follower::start(dir.path(), 0, &[]);
+    (dir, caller, recording, follower)
+}
+
 #[test]
 fn a_killed_recorder_leaves_what_it_has_stored() {
     for compression in ["zstd", "none"] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut caller = Caller::start();
-        let args = ["--switch-timer", "20ms", "--compression", compression];
-        let recording = record(dir.path(), &[&caller], &args);
-        let follower = Follower::start(dir.path(), 0, &[]);
+        let (dir, mut caller, recording, follower) = followed(compression);
         caller.call(1000);
         follower.wait_for_calls(1000);
         recording.agent.signal(libc::SIGKILL);
@@ -201,11 +207,7 @@ fn a_killed_recorder_leaves_what_it_has_stored() {
 #[test]
 fn one_that_is_stopped_prints_everything_later() {
     for compression in ["zstd", "none"] {
-        let dir = tempfile::tempdir().unwrap();
-        let mut caller = Caller::start();
-        let args = ["--switch-timer", "20ms", "--compression", compression];
-        let recording = record(dir.path(), &[&caller], &args);
-        let follower = Follower::start(dir.path(), 0, &[]);
+        let (dir, mut caller, recording, follower) = followed(compression);
         caller.call(10);
         follower.wait_for_calls(10);
         follower.process.hold();
@@ -235,9 +237,7 @@ fn a_disk_without_room_for_a_copy_hides_nothing() {
         follower.process.hold();
         // What is left is full after a few hundred thousand calls, however small they are stored.
         let left = if compression == "zstd" { 3 << 20 } else { 12 << 20 };
-        let free = rustix::fs::statvfs(disk.path()).unwrap();
-        let filler = (free.f_bavail * free.f_frsize).saturating_sub(left);
-        fs::write(disk.path().join("filler"), vec![1; filler as usize]).unwrap();
+        disk.fill_but(left);
         wait_for("a full disk", || {
             caller.call(50_000);
             recording.agent.has_ended().then_some(())

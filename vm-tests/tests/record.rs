@@ -54,7 +54,7 @@ fn records_and_stock_trace_cmd_reads(kernel: &Kernel) {
     assert!(
         text.lines()
             .any(|line| line.trim_start().starts_with("sleep-") && line.contains("sched_process_exit")),
-        "{text}"
+        "{sched:?}\n{text}"
     );
     assert!(!text.contains("<...>"), "a thread without a name: {text}");
     let text = calls_report.stdout_text();

@@ -8,26 +8,38 @@ use std::{
 
 use agent_ebpf::{CpuBorder, EventLedger, border, switched};
 
+use super::switch;
 use crate::{
-    bpf::sys,
     ring::{CpuCounts, CpuRing, SharedArray},
-    tracedat::{
-        Endian,
-        page::{EventCursor, HEADER_LEN, PageHeader},
-    },
+    tracedat::{Endian, page},
 };
-
-/// The most runs that move what is in a side queue: its size in the shortest entries.
-const RUNS_MAX: usize = 1 << 16;
 
 /// Finds borders in the rings that one set of programs fills.
 #[derive(Debug)]
 pub struct Borders {
     marker: Mutex<Marker>,
-    /// The counts that programs change, by CPU and slot.
-    ledger: Arc<SharedArray<EventLedger>>,
+    events: Arc<EventCounts>,
+}
+
+/// The counts of each event, which programs change.
+#[derive(Debug)]
+pub(super) struct EventCounts {
+    /// `LEDGER`: by CPU and slot.
+    rows: SharedArray<EventLedger>,
     /// The event's id of each slot.
     ids: Vec<u16>,
+}
+
+impl EventCounts {
+    pub(super) fn new(rows: SharedArray<EventLedger>, ids: Vec<u16>) -> Self {
+        Self { rows, ids }
+    }
+
+    /// Those of a CPU, by slot.
+    pub(super) fn of_cpu(&self, cpu: u32) -> Vec<EventLedger> {
+        let first = cpu as usize * self.ids.len();
+        (first..first + self.ids.len()).filter_map(|row| self.rows.read(row)).collect()
+    }
 }
 
 /// The program, and where it notes what it finds: of one CPU at a time.
@@ -54,10 +66,9 @@ impl Borders {
         program: OwnedFd,
         counts: SharedArray<CpuBorder>,
         rows: SharedArray<EventLedger>,
-        ledger: Arc<SharedArray<EventLedger>>,
-        ids: Vec<u16>,
+        events: Arc<EventCounts>,
     ) -> Self {
-        Self { marker: Mutex::new(Marker { program, counts, rows }), ledger, ids }
+        Self { marker: Mutex::new(Marker { program, counts, rows }), events }
     }
 
     /// Closes the open page of a CPU, if it has events, and tells what the CPU has counted there: nothing is
@@ -67,69 +78,39 @@ impl Borders {
     /// The kernel does not run the program, or the CPU's gate is closed.
     pub fn mark(&self, cpu: u32) -> io::Result<Border> {
         let marker = self.marker.lock().unwrap_or_else(PoisonError::into_inner);
-        for _ in 0..RUNS_MAX {
-            marker.counts.write(0, CpuBorder::default());
-            match sys::run_on(marker.program.as_fd(), cpu) {
-                Ok(switched::MORE) => {}
-                Ok(switched::BUSY) => return Ok(Border::Busy),
-                Ok(border::CLOSED) => return Err(io::Error::other("the CPU's gate is closed")),
-                Ok(_) => return Ok(marker.read(cpu).map_or(Border::Busy, Border::Marked)),
-                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(Border::Offline),
-                Err(error) => return Err(error),
-            }
+        marker.counts.write(0, CpuBorder::default());
+        match switch::run_on(marker.program.as_fd(), cpu)? {
+            None => Ok(Border::Offline),
+            Some(border::CLOSED) => Err(io::Error::other("the CPU's gate is closed")),
+            Some(switched::BUSY | switched::MORE) => Ok(Border::Busy),
+            Some(_) => Ok(marker.read(cpu).map_or(Border::Busy, Border::Marked)),
         }
-        Ok(Border::Busy)
     }
 
     /// The border of a CPU that is offline: the end of its last complete page. What is in the page that it
     /// has left open is counted after the border. `None` if it came online meanwhile.
     pub fn of_offline(&self, ring: &CpuRing<'_>) -> Option<CpuCounts> {
-        let first = ring.cpu() as usize * self.ids.len();
         let before = ring.control().quiescent();
-        let mut rows: Vec<EventLedger> =
-            (first..first + self.ids.len()).filter_map(|row| self.ledger.read(row)).collect();
+        let mut counts = CpuCounts::of_control(&before, self.events.of_cpu(ring.cpu()));
         let mut page = Vec::new();
         let open = ring.take_partial(&mut page);
         let after = ring.control().quiescent();
         if after.busy != 0 || (after.events, after.offset) != (before.events, before.offset) {
             return None;
         }
-        let mut border = CpuBorder {
-            head: before.head,
-            events: before.events,
-            lost: before.lost,
-            marked_lost: before.marked_lost,
-            overwritten: before.overwritten,
-            names_lost: before.names_lost,
-            noted: 0,
-        };
         if let Some(open) = open {
-            border.events = before.page_start_events;
-            border.marked_lost = before.marked_lost.saturating_sub(open.lost);
-            for id in ids_of(&page) {
-                if let Some(slot) = self.ids.iter().position(|of| *of == id)
-                    && let Some(row) = rows.get_mut(slot)
-                {
+            counts.events = before.page_start_events;
+            counts.unmarked = counts.unmarked.saturating_add(open.lost);
+            page::each_record(&page, Endian::Little, |record| {
+                let id = record.first_chunk().map(|id| u16::from_le_bytes(*id));
+                let slot = self.events.ids.iter().position(|of| Some(*of) == id);
+                if let Some(row) = slot.and_then(|slot| counts.rows.get_mut(slot)) {
                     row.recorded = row.recorded.saturating_sub(1);
                 }
-            }
+            });
         }
-        Some(CpuCounts::of_border(&border, rows))
+        Some(counts)
     }
-}
-
-/// The ids of a page's events.
-fn ids_of(page: &[u8]) -> Vec<u16> {
-    let mut ids = Vec::new();
-    let Ok(header) = PageHeader::read(page, Endian::Little) else { return ids };
-    let Some(data) = page.get(HEADER_LEN..HEADER_LEN + header.data_len) else { return ids };
-    let mut cursor = EventCursor::new(header.timestamp);
-    while let Ok(Some(event)) = cursor.next(data, Endian::Little) {
-        if let Some(id) = data.get(event.start..).and_then(|record| record.first_chunk()) {
-            ids.push(u16::from_le_bytes(*id));
-        }
-    }
-    ids
 }
 
 impl Marker {

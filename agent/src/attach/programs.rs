@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     ProbeError,
-    border::Borders,
+    border::{Borders, EventCounts},
     fast::{FastError, FastLinks, Loader},
     hook::{self, HookLinks, ToAttach},
     kernel_layout::KernelLayout,
@@ -34,8 +34,8 @@ use crate::{
     ring::{CpuCounts, NameStream, Rings, Shared, SharedArray, WakeStream},
 };
 use agent_ebpf::{
-    CpuBorder, EventLedger, EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot,
-    TID_WORDS, WAKE_BYTES, begin_flags,
+    EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot, TID_WORDS, WAKE_BYTES,
+    begin_flags,
     calls::{CALL_BUCKETS, CALL_WAYS},
     globals, slot_flags, user_entry,
 };
@@ -112,9 +112,7 @@ pub struct Programs {
     generic: HashMap<GenericProgram, OwnedFd>,
     /// The page rings.
     pub rings: Arc<Rings>,
-    ledger: Arc<SharedArray<EventLedger>>,
-    /// The event's id of each slot.
-    ids: Vec<u16>,
+    events: Arc<EventCounts>,
     traced: SharedArray<u64>,
     untraced: SharedArray<u64>,
     scoped: SharedArray<u64>,
@@ -180,7 +178,8 @@ impl Programs {
         let names = NameStream::map(object.take_map("NAMES")?).map_err(failed("NAMES"))?;
         let wake = object.take_inner("WAKE")?.into_iter();
         let wake = wake.map(WakeStream::map).collect::<Result<_, _>>().map_err(failed("WAKE"))?;
-        let ledger = Arc::new(shared(&object, "LEDGER", ledger as usize)?);
+        let ids = options.slots.iter().map(|slot| slot.id).collect();
+        let events_counted = Arc::new(EventCounts::new(shared(&object, "LEDGER", ledger as usize)?, ids));
         let traced = shared(&object, "TRACED", TID_WORDS)?;
         let untraced = shared(&object, "UNTRACED", TID_WORDS)?;
         let scoped = shared(&object, "SCOPED", TID_WORDS)?;
@@ -192,8 +191,7 @@ impl Programs {
             loaded,
             generic,
             rings,
-            ledger,
-            ids: options.slots.iter().map(|slot| slot.id).collect(),
+            events: events_counted,
             traced,
             untraced,
             scoped,
@@ -319,7 +317,7 @@ impl Programs {
         let program = self.load_marker()?;
         let (counts, rows) =
             (shared(&self.object, "BORDER", 1)?, shared(&self.object, "BORDER_ROWS", self.slots)?);
-        Ok(Borders::new(program, counts, rows, Arc::clone(&self.ledger), self.ids.clone()))
+        Ok(Borders::new(program, counts, rows, Arc::clone(&self.events)))
     }
 
     /// The stream of thread names; the first caller gets it.
@@ -350,18 +348,7 @@ impl Programs {
     /// What `cpu` has counted. Only after the gates are closed and all programs have returned.
     pub fn counts(&self, cpu: u32) -> Option<CpuCounts> {
         let control = self.rings.control(cpu)?.quiescent();
-        let first = cpu as usize * self.slots;
-        let rows = (first..first + self.ids.len()).filter_map(|row| self.ledger.read(row)).collect();
-        let border = CpuBorder {
-            head: control.head,
-            events: control.events,
-            lost: control.lost,
-            marked_lost: control.marked_lost,
-            overwritten: control.overwritten,
-            names_lost: control.names_lost,
-            noted: 0,
-        };
-        Some(CpuCounts::of_border(&border, rows))
+        Some(CpuCounts::of_control(&control, self.events.of_cpu(cpu)))
     }
 
     /// How often the kernel skipped each program, over all its events and CPUs: a generic one because another

@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
@@ -33,19 +33,27 @@ impl PageSwitch {
     /// The kernel does not run the program.
     pub fn close_page(&self, cpu: u32) -> io::Result<bool> {
         let Self(program) = self;
-        let mut tries = 0;
-        for _ in 0..RUNS_MAX {
-            match sys::run_on(program.as_fd(), cpu) {
-                Ok(switched::MORE) => {}
-                Ok(switched::BUSY) => tries += 1,
-                Ok(_) => return Ok(true),
-                Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(true),
-                Err(error) => return Err(error),
-            }
-            if tries == TRIES {
-                break;
+        for _ in 0..TRIES {
+            match run_on(program.as_fd(), cpu)? {
+                Some(switched::BUSY) => {}
+                Some(switched::MORE) => break,
+                _ => return Ok(true),
             }
         }
         Ok(false)
     }
+}
+
+/// Runs a program that closes the page of a CPU there, until it has moved what is in the side queue; that it
+/// has not, [`switched::MORE`], only if that is more than a queue can hold. `None` if the CPU is offline.
+pub(super) fn run_on(program: BorrowedFd<'_>, cpu: u32) -> io::Result<Option<i32>> {
+    for _ in 0..RUNS_MAX {
+        match sys::run_on(program, cpu) {
+            Ok(switched::MORE) => {}
+            Ok(code) => return Ok(Some(code)),
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Some(switched::MORE))
 }

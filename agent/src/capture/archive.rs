@@ -222,11 +222,11 @@ pub(super) struct Writers {
 
 /// What archives of one recording have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ArchiveOptions<'a> {
-    pub(super) cpus: &'a [u32],
+pub(super) struct ArchiveOptions {
+    /// How many CPUs are recorded.
+    pub(super) cpus: usize,
     pub(super) overwrite: bool,
     pub(super) clock: TraceClock,
-    pub(super) cap: Option<u64>,
     /// Space that is set aside for what is not data.
     pub(super) reserve: u64,
 }
@@ -238,13 +238,13 @@ impl Archive {
         shared: Arc<ArchiveState>,
         (output, name): (Output, Option<ArchiveName>),
         manifest: Manifest,
-        options: ArchiveOptions<'_>,
+        options: ArchiveOptions,
     ) -> Result<(Self, Option<PathBuf>), SpoolError> {
         let (spool, kept) = Spool::create(&output)?;
         let manifest = Manifest { output: output.path(), archive: name, ..manifest };
         let filled = manifest.store(&spool).and_then(|()| {
             spool.reserve(options.reserve)?;
-            CountsFile::create(&spool, options.cpus.len(), options.overwrite, options.clock)
+            CountsFile::create(&spool, options.cpus, options.overwrite, options.clock)
         });
         match filled {
             Ok(counts) => {
@@ -260,13 +260,13 @@ impl Archive {
         }
     }
 
-    /// The spools of the CPUs, in their order.
-    pub(super) fn cpu_spools(&self, options: ArchiveOptions<'_>) -> Result<Vec<CpuSpool>, SpoolError> {
+    /// The spools of the CPUs, in their order, each with a limit of its size.
+    pub(super) fn cpu_spools(&self, cpus: &[u32], cap: Option<u64>) -> Result<Vec<CpuSpool>, SpoolError> {
         let of = |(index, &cpu): (usize, &u32)| {
             let notes = self.counts.of_cpu(index, cpu);
-            CpuSpool::create(&self.spool, cpu, options.cap, &self.shared, notes)
+            CpuSpool::create(&self.spool, cpu, cap, &self.shared, notes)
         };
-        options.cpus.iter().enumerate().map(of).collect()
+        cpus.iter().enumerate().map(of).collect()
     }
 
     /// What marks in the spool that the end did not come by itself.

@@ -6,7 +6,7 @@ mod recovered;
 use std::{
     ffi::OsStr,
     fs::File,
-    io::{self, Read as _, Seek as _, SeekFrom},
+    io::{self, Read as _, Seek, SeekFrom, Write},
     path::PathBuf,
 };
 
@@ -131,7 +131,7 @@ fn output_beside(spool: &Spool, manifest: &Manifest, data: &[CpuData]) -> Result
         let name = closed_name(archive, manifest, data);
         let place = name.replacing(spool.parent())?;
         // What was made of this very archive before is replaced, and nothing else.
-        let is_other = place.is_taken() && !is_of(&place, manifest.trace_id);
+        let is_other = place.is_taken() && !has_file_of(&place, manifest);
         return if is_other { name.place_in(spool.parent()) } else { Ok(place) };
     }
     let recorded_to = || manifest.output.file_name().map(OsStr::to_owned);
@@ -139,12 +139,10 @@ fn output_beside(spool: &Spool, manifest: &Manifest, data: &[CpuData]) -> Result
     Output::in_directory(spool.parent().clone(), name)
 }
 
-/// Whether the file that is there is of the recording `trace_id`.
-fn is_of(place: &Output, trace_id: u64) -> bool {
+/// Whether the file that is there is of this recording.
+fn has_file_of(place: &Output, manifest: &Manifest) -> bool {
     let file = place.directory().open_file(place.name()).ok();
-    let reader = file.and_then(|file| Reader::open(file).ok());
-    let is_it = |fact: &FileOption| matches!(fact, FileOption::TraceId(id) if *id == trace_id);
-    reader.is_some_and(|reader| reader.facts().any(is_it))
+    file.and_then(|file| Reader::open(file).ok()).is_some_and(|reader| manifest.is_of(&reader))
 }
 
 /// The name of an archive whose end may not be known: then it is that of its data.
@@ -361,20 +359,7 @@ fn write_file(
     let endian = Endian::Little;
     let setup = Setup { endian, page_size: PAGE_SIZE as u32, compression: manifest.compression };
     let mut writer = Writer::create(file, setup)?;
-    writer.section(Section::header_info(endian, &manifest.header_page, &manifest.header_event)?)?;
-    let ftrace: Vec<&str> = manifest.ftrace_events.iter().map(String::as_str).collect();
-    writer.section(Section::ftrace_events(endian, &ftrace)?)?;
-    let formats: Vec<(&str, Vec<&str>)> = manifest
-        .systems
-        .iter()
-        .map(|(name, formats)| (name.as_str(), formats.iter().map(String::as_str).collect()))
-        .collect();
-    let systems: Vec<EventSystem<'_>> =
-        formats.iter().map(|(name, formats)| EventSystem { name, formats }).collect();
-    writer.section(Section::event_formats(endian, &systems)?)?;
-    writer.section(Section::kallsyms(endian, &extras.symbols)?)?;
-    writer.section(Section::printk(endian, &manifest.printk_formats)?)?;
-    writer.section(Section::cmdlines(endian, &extras.cmdlines))?;
+    describe(&mut writer, manifest, &extras.symbols, &extras.cmdlines)?;
     let state = extras
         .state
         .iter()
@@ -403,7 +388,31 @@ fn write_file(
     Ok(file)
 }
 
-fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
+/// Writes what a file has before its options: what describes the events, symbols and names.
+pub(super) fn describe<W: Write + Seek>(
+    writer: &mut Writer<W>,
+    manifest: &Manifest,
+    symbols: &[u8],
+    cmdlines: &Cmdlines,
+) -> Result<(), WriteError> {
+    let endian = Endian::Little;
+    writer.section(Section::header_info(endian, &manifest.header_page, &manifest.header_event)?)?;
+    let ftrace: Vec<&str> = manifest.ftrace_events.iter().map(String::as_str).collect();
+    writer.section(Section::ftrace_events(endian, &ftrace)?)?;
+    let formats: Vec<(&str, Vec<&str>)> = (manifest.systems.iter())
+        .map(|(name, formats)| (name.as_str(), formats.iter().map(String::as_str).collect()))
+        .collect();
+    let systems: Vec<EventSystem<'_>> =
+        formats.iter().map(|(name, formats)| EventSystem { name, formats }).collect();
+    writer.section(Section::event_formats(endian, &systems)?)?;
+    writer.section(Section::kallsyms(endian, symbols)?)?;
+    writer.section(Section::printk(endian, &manifest.printk_formats)?)?;
+    writer.section(Section::cmdlines(endian, cmdlines))?;
+    Ok(())
+}
+
+/// The options of a file that are known of every recording.
+pub(super) fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
     let mut options = vec![
         FileOption::Uname(manifest.uname.clone()),
         FileOption::Version(concat!("tracer-agent ", env!("CARGO_PKG_VERSION")).to_owned()),

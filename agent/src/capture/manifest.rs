@@ -14,7 +14,10 @@ use crate::{
         proc,
         tracefs::{Tracefs, TracefsError},
     },
-    tracedat::{Compression, layout},
+    tracedat::{
+        Compression, FileOption, layout,
+        reader::{Reader, Source},
+    },
 };
 
 /// Everything about a recording that is known when it starts.
@@ -113,6 +116,11 @@ impl Manifest {
         let path = spool.file("manifest");
         let bytes = spool.files().read("manifest").map_err(SpoolError::io("read", &path))?;
         Self::decode(&bytes).map_err(|what| SpoolError::Damaged { path, what })
+    }
+
+    /// Whether a trace file is of this recording.
+    pub(super) fn is_of<S: Source>(&self, file: &Reader<S>) -> bool {
+        file.facts().any(|fact| matches!(fact, FileOption::TraceId(id) if *id == self.trace_id))
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {

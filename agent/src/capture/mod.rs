@@ -9,8 +9,10 @@
 //! |---|---|
 //! | `options` | what is to be recorded |
 //! | `session` | the running recording |
+//! | `needs` | what the options mean for the machine, the programs and the readers |
 //! | `attaching` | attaching its programs |
 //! | `archive` | what becomes one file: from one rotation to the next |
+//! | `closing` | what is known of an archive at its end |
 //! | `readers` | reader threads: ring to spool |
 //! | `spool`, `segment` | data on its way to the file, written and read back |
 //! | `manifest`, `names`, `symbols`, `state` | what the file needs besides the data |
@@ -23,12 +25,14 @@
 
 mod archive;
 mod attaching;
+mod closing;
 mod counts;
 mod finish;
 mod finisher;
 pub mod follow;
 mod manifest;
 mod names;
+mod needs;
 mod options;
 mod readers;
 mod segment;

@@ -7,54 +7,42 @@ use std::{
     time::{Duration, Instant},
 };
 
-use agent_ebpf::{PAGE_SIZE, clock};
-
 use super::{
     Ending, Manifest, Spool, SpoolError,
-    archive::{Archive, ArchiveOptions, ArchiveState, Opened, Reached, Writers},
+    archive::{Archive, ArchiveState, Opened, Reached, Writers},
     attaching::{attach, last_names, names_of_threads, trace_process},
+    closing::{Closing, Common, counted_at},
     counts::Stage,
     names::Journal,
-    options::CaptureOptions,
-    readers::{
-        Border, CPUS_PER_THREAD, Drained, ReaderFailed, ReaderOptions, ReaderPool, Sources, Stored,
-        wake_pages,
+    needs::{
+        archive_options, check_memory, check_open_files, program_options, reader_options, wants_symbols,
     },
-    spool::{CpuSpool, has_room_for},
+    options::CaptureOptions,
+    readers::{Border, Drained, ReaderFailed, ReaderPool, Sources, Stored},
+    spool::CpuSpool,
     state::StateReader,
-    stats::{Stats, cpu_stats, event_stats, misses_since},
+    stats::{Counted, Stats, misses_since},
     symbols::SymbolReader,
     user_symbols::MappingReader,
 };
 use crate::{
     attach::{
-        Attachment, Borders, ProbeError, ProgramOptions, Programs, RecursionMisses,
-        detach::detach_in_background, fast::FastLinks, hook::HookLinks, tasks,
+        Attachment, Borders, ProbeError, Programs, RecursionMisses, detach::detach_in_background,
+        fast::FastLinks, hook::HookLinks, tasks,
     },
     bpf::LoadError,
     compile::{
         fast::{Lane, StackKind},
         filter::Uncompiled,
-        hook::HookProgram,
-        scope::Scope,
     },
-    kernel::{clock::TraceClock, proc},
-    output::{Directory, Output, OutputError},
-    ring::{Control, CpuCounts, Rings},
-    tracedat::{Cmdlines, Compression},
+    kernel::proc,
+    output::{Output, OutputError},
+    ring::{Control, Rings},
+    tracedat::Cmdlines,
 };
 
 /// How long a stop waits for programs that were already running when the gates closed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
-/// Descriptors beside those of events and of CPUs' spools: programs, maps, pipes, and what the agent was
-/// started with.
-const OTHER_FILES: u64 = 48;
-/// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols
-/// themselves.
-const RESERVE_MARGIN: u64 = 1 << 20;
-/// What the kernel's symbols take at most, compressed and as they are.
-const RESERVE_SYMBOLS: (u64, u64) = (2 << 20, 12 << 20);
-
 /// Why a recording cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
@@ -161,7 +149,7 @@ pub struct Session {
     /// A rotation that failed half-way.
     half: Option<HalfRotated>,
     borders: Option<Arc<Borders>>,
-    /// What the kernel had kept from the programs when the archive began.
+    /// What the kernel had kept from the programs when the archive began; nothing of the first one.
     misses: Vec<RecursionMisses>,
     place: Opened,
     reached: Arc<Reached>,
@@ -260,7 +248,6 @@ impl Session {
             Archive::create(shared, begin, options.manifest.clone(), archive_options)?;
         match Self::prepare(&archive, &mut options, attaching) {
             Ok(Prepared { links, programs, readers, symbols, mappings, borders, left_out }) => {
-                let misses = programs.recursion_misses(&links.fast, &links.probes);
                 let writers = Writers { state: None, mappings };
                 Ok(Self {
                     links,
@@ -270,7 +257,7 @@ impl Session {
                     archive: Archive { writers, ..archive },
                     half: None,
                     borders,
-                    misses,
+                    misses: Vec::new(),
                     place,
                     reached,
                     options,
@@ -309,7 +296,7 @@ impl Session {
             switch: &switch,
             names: stream,
         };
-        let spools = archive.cpu_spools(archive_options(options, archive.output.directory()))?;
+        let spools = archive.cpu_spools(&options.cpus, options.cap)?;
         let readers = ReaderPool::start(spool, sources, names, spools, &reader_options(options))?;
         let with_symbols = wants_symbols(options);
         let symbols = with_symbols.then(|| SymbolReader::start(spool));
@@ -463,7 +450,7 @@ impl Session {
             ended: now,
             covered_to: Some(to),
             ended_ns: ended,
-            cpus: borders.into_iter().map(|Border { stored, end }| (stored, end)).collect(),
+            cpus: borders.into_iter().map(counted_at).collect(),
             cmdlines: names,
             misses: misses_since(&self.misses, &kept),
             failure: None,
@@ -479,7 +466,9 @@ impl Session {
         let shared = ArchiveState::new(number, enough(&self.options, &self.reached));
         let options = archive_options(&self.options, begin.0.directory());
         let (mut next, _) = Archive::create(shared, begin, self.options.manifest.clone(), options)?;
-        let filled = next.cpu_spools(options).and_then(|spools| Ok((spools, Journal::create(&next.spool)?)));
+        let filled = next
+            .cpu_spools(&self.options.cpus, self.options.cap)
+            .and_then(|spools| Ok((spools, Journal::create(&next.spool)?)));
         let filled = filled.map_err(RotateError::Next).and_then(|filled| {
             next.writers.mappings =
                 follow_mappings(&next.spool, &self.options).map_err(RotateError::Mappings)?;
@@ -544,7 +533,8 @@ impl Session {
         let names_lost: u64 = controls(&rings, &options.cpus).map(|control| control.names_lost()).sum();
         let cmdlines = names.map(|(_, names)| last_names(names, names_lost != 0)).unwrap_or_default();
         drop(symbols);
-        let with_end = |stored: Stored| programs.counts(stored.cpu).map(|end| (stored, Arc::new(end)));
+        let with_end =
+            |stored: Stored| programs.counts(stored.cpu).map(|end| Counted::new(stored, Arc::new(end)));
         let (last, before): (Vec<Stored>, Vec<Stored>) =
             stored.into_iter().partition(|stored| stored.archive == archive.shared.number);
         let last = last.into_iter().filter_map(with_end).collect();
@@ -557,9 +547,9 @@ impl Session {
         let mut recorded = Vec::new();
         if let Some(HalfRotated { old, borders: found }) = half {
             let borders = found.into_iter().chain(borders);
-            let mut cpus: Vec<_> = borders.map(|Border { stored, end }| (stored, end)).collect();
+            let mut cpus: Vec<Counted> = borders.map(counted_at).collect();
             cpus.extend(before.into_iter().filter_map(with_end));
-            cpus.sort_by_key(|(stored, _)| stored.cpu);
+            cpus.sort_by_key(|cpu| cpu.stored.cpu);
             let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Vec::new());
             let closing = Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None };
             recorded.push(common.close(old, closing));
@@ -568,68 +558,6 @@ impl Session {
         recorded.push(common.close(archive, closing));
         recorded
     }
-}
-
-/// What all archives of a recording have in common.
-struct Common<'a> {
-    options: &'a CaptureOptions,
-    left_out: &'a [LeftOut],
-    place: &'a Opened,
-    skips_uncounted: bool,
-}
-
-impl Common<'_> {
-    /// Gives what was stored in an archive.
-    fn close(&self, archive: Archive, closing: Closing) -> Recorded {
-        let Archive { writers, spool, counts, mut manifest, output, began, covered_from, .. } = archive;
-        drop(writers);
-        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
-        let events = event_stats(&cpus, self.options);
-        let with_symbols = self.options.symbols.wanted(|| {
-            let mut recorded = self.options.events.iter().zip(&events);
-            recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
-        });
-        let differences: Vec<(Stored, CpuCounts)> =
-            cpus.into_iter().map(|(stored, end)| (stored.clone(), end.since(&stored.begin))).collect();
-        let names_lost = differences.iter().map(|(_, counts)| counts.names_lost).sum();
-        let stats = Stats {
-            duration: began.map(|began| ended.saturating_duration_since(began)).unwrap_or_default(),
-            covered: covered_from.zip(covered_to),
-            not_attached: self.left_out.iter().map(|left_out| left_out.event.clone()).collect(),
-            cpus: differences.iter().map(|(stored, counts)| cpu_stats(stored, counts)).collect(),
-            events,
-            recursion_misses: misses,
-            skips_uncounted: self.skips_uncounted,
-            names_lost: Some(names_lost),
-            vanished_cgroups: self.options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
-            recovered: None,
-        };
-        counts.set_stage(Stage::Counted);
-        let mut output = output;
-        if let (Some(name), Opened::Directory(dir)) = (&mut manifest.archive, self.place) {
-            name.end_ns = Some(ended_ns);
-            // Else it keeps the name that it was recorded under.
-            if let Ok(place) = name.place_in(dir) {
-                output = place;
-            }
-            // Who recovers it knows the name, too. If this cannot be written, the end is that of the data.
-            let _ = manifest.store(&spool);
-        }
-        Recorded { spool, output, manifest, cmdlines, with_symbols, stats, failure }
-    }
-}
-
-/// What is known of an archive when it is closed.
-struct Closing {
-    ended: Instant,
-    covered_to: Option<u64>,
-    /// By the wall clock, in nanoseconds since 1970.
-    ended_ns: u64,
-    /// What each CPU has stored, and what it had counted at the end.
-    cpus: Vec<(Stored, Arc<CpuCounts>)>,
-    cmdlines: Cmdlines,
-    misses: Vec<RecursionMisses>,
-    failure: Option<SpoolError>,
 }
 
 /// The parts of a recording that are not its options.
@@ -653,116 +581,11 @@ fn enough(options: &CaptureOptions, reached: &Arc<Reached>) -> Option<(u64, Arc<
     options.rotation?.bytes.map(|bytes| (bytes, Arc::clone(reached)))
 }
 
-fn archive_options<'a>(options: &'a CaptureOptions, dir: &Directory) -> ArchiveOptions<'a> {
-    ArchiveOptions {
-        cpus: &options.cpus,
-        overwrite: options.overwrite,
-        clock: options.clock,
-        cap: options.cap,
-        reserve: reserve(options, dir),
-    }
-}
-
-/// The space that is set aside in the spool.
-fn reserve(options: &CaptureOptions, dir: &Directory) -> u64 {
-    let formats: usize = options.manifest.systems.iter().flat_map(|(_, f)| f).map(String::len).sum();
-    let for_symbols = match (wants_symbols(options), options.manifest.compression) {
-        (false, _) => 0,
-        (true, Compression::None) => RESERVE_SYMBOLS.1,
-        (true, Compression::Zstd { .. }) => RESERVE_SYMBOLS.0,
-    };
-    // What is left of a disk that is nearly full is the data's.
-    let for_symbols = if has_room_for(dir, for_symbols) { for_symbols } else { 0 };
-    RESERVE_MARGIN + for_symbols + formats as u64
-}
-
-fn wants_symbols(options: &CaptureOptions) -> bool {
-    options.symbols.wanted(|| options.events.iter().any(|event| event.prints_symbols))
-}
-
 /// Notes what processes map, if user stacks are recorded.
 fn follow_mappings(spool: &Spool, options: &CaptureOptions) -> std::io::Result<Option<MappingReader>> {
     let with_stacks = options.events.iter().any(|event| matches!(event.lane, Lane::Stack(StackKind::User)));
     let wanted = wants_symbols(options) && with_stacks;
     wanted.then(|| MappingReader::start(spool, options.possible_cpus)).transpose()
-}
-
-fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
-    let ring = u64::from(options.ring_pages) * PAGE_SIZE as u64;
-    let needed = ring.saturating_mul(options.cpus.len() as u64);
-    // The kernel would rather start killing processes than refuse a large map.
-    match proc::memory_available() {
-        Ok(available) if needed > available / 10 * 9 => {
-            Err(CaptureError::Memory { ring_kb: ring >> 10, cpus: options.cpus.len(), needed, available })
-        }
-        _ => Ok(()),
-    }
-}
-
-/// Every attached event is a descriptor. Without enough of them hundreds of events would be refused one by
-/// one, and in the end the command could not be started.
-fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
-    // A link for each event, and its perf event or its program.
-    let places: usize =
-        options.probes.iter().flat_map(|probe| &probe.programs).map(|program| program.hooks.len()).sum();
-    let needed = (2 * (options.events.len() + places) + options.cpus.len()) as u64 + OTHER_FILES;
-    match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        Some(limit) if limit < needed => {
-            Err(CaptureError::OpenFiles { events: options.events.len(), needed, limit })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn program_options(options: &CaptureOptions) -> Result<ProgramOptions, Uncompiled> {
-    Ok(ProgramOptions {
-        clock: match options.clock {
-            TraceClock::Mono => clock::MONO,
-            TraceClock::Boot => clock::BOOT,
-            TraceClock::Tai => clock::TAI,
-        },
-        overwrite: options.overwrite,
-        filter_tasks: options.tasks.is_some(),
-        follow_fork: options.tasks.as_ref().is_some_and(|filter| filter.follow_fork),
-        exclude_tgid: options.exclude_self.then(std::process::id),
-        possible_cpus: options.possible_cpus,
-        ring_cpus: options.cpus.clone(),
-        ring_pages: options.ring_pages,
-        wake_pages: wake_pages(options.ring_pages),
-        cpus_per_reader: CPUS_PER_THREAD,
-        slots: options.events.iter().map(|event| event.slot).collect(),
-        lanes: options.events.iter().map(|event| event.lane.clone()).collect(),
-        filters: options
-            .events
-            .iter()
-            // Programs of events' own have their filters.
-            .map(|event| event.filter.as_ref().filter(|_| event.own.is_none()))
-            .map(|filter| filter.map(|filter| filter.program.clone()))
-            .collect(),
-        scope: options.scope.as_ref().map(Scope::compile).transpose()?,
-        hooks: options.hooks,
-        strings: options.strings,
-        layout: options.layout,
-        preemptible: (options.probes.iter())
-            .flat_map(|probe| &probe.programs)
-            .any(HookProgram::is_preemptible),
-        tracks_calls: (options.probes.iter())
-            .flat_map(|probe| &probe.programs)
-            .any(HookProgram::tracks_calls),
-    })
-}
-
-fn reader_options(options: &CaptureOptions) -> ReaderOptions {
-    ReaderOptions {
-        ring_pages: options.ring_pages,
-        compression: options.manifest.compression,
-        deadline: options.poll_interval,
-        switch: options.switch_period,
-        overwrite: options.overwrite,
-        // A quarter is for what comes to the data.
-        most_bytes: (rustix::process::getrlimit(rustix::process::Resource::Fsize).current)
-            .map(|limit| limit / 4 * 3),
-    }
 }
 
 fn controls<'a>(rings: &'a Rings, cpus: &[u32]) -> impl Iterator<Item = Control<'a>> {

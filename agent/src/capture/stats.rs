@@ -289,22 +289,37 @@ fn losses(lost: &[u64; LossCause::COUNT]) -> Losses {
     Losses(LossCause::ALL.into_iter().map(of).collect())
 }
 
+/// What a CPU has stored in an archive, and what it has counted.
+#[derive(Debug)]
+pub(super) struct Counted {
+    pub(super) stored: Stored,
+    /// Since the start of the recording.
+    pub(super) end: Arc<CpuCounts>,
+    /// Since the archive began.
+    pub(super) since_begin: CpuCounts,
+}
+
+impl Counted {
+    pub(super) fn new(stored: Stored, end: Arc<CpuCounts>) -> Self {
+        let since_begin = end.since(&stored.begin);
+        Self { stored, end, since_begin }
+    }
+}
+
 /// What the events have counted, over all CPUs, since the archive of each CPU began.
-pub(super) fn event_stats(cpus: &[(Stored, Arc<CpuCounts>)], options: &CaptureOptions) -> Vec<EventStats> {
+pub(super) fn event_stats(cpus: &[Counted], options: &CaptureOptions) -> Vec<EventStats> {
     let mut stats = Vec::with_capacity(options.events.len());
-    let differences: Vec<(u32, CpuCounts)> =
-        cpus.iter().map(|(stored, end)| (stored.cpu, end.since(&stored.begin))).collect();
     for (index, event) in options.events.iter().enumerate() {
         let mut sum = EventLedger::default();
         let mut sampled_out = 0;
         let mut lost_on = Vec::new();
-        for (cpu, counts) in &differences {
-            let row = counts.rows.get(index).copied().unwrap_or_default();
+        for Counted { stored, since_begin, .. } in cpus {
+            let row = since_begin.rows.get(index).copied().unwrap_or_default();
             sum.recorded += row.recorded;
             sum.cut += row.cut;
             sum.filtered += row.filtered;
             if row.lost.iter().any(|&lost| lost != 0) {
-                lost_on.push((*cpu, row.lost));
+                lost_on.push((stored.cpu, row.lost));
             }
             for (total, lost) in sum.lost.iter_mut().zip(row.lost) {
                 *total += lost;
@@ -316,7 +331,7 @@ pub(super) fn event_stats(cpus: &[(Stored, Arc<CpuCounts>)], options: &CaptureOp
             let arrived = counts.rows.get(index).map_or(0, |row| row.arrived);
             arrived - arrived.div_ceil(group)
         };
-        for (stored, end) in cpus {
+        for Counted { stored, end, .. } in cpus {
             sampled_out += left(end).saturating_sub(left(&stored.begin));
         }
         stats.push(EventStats {
@@ -337,7 +352,7 @@ pub(super) fn event_stats(cpus: &[(Stored, Arc<CpuCounts>)], options: &CaptureOp
 }
 
 /// What a CPU has counted since its archive began.
-pub(super) fn cpu_stats(stored: &Stored, counts: &CpuCounts) -> CpuStats {
+pub(super) fn cpu_stats(Counted { stored, since_begin: counts, .. }: &Counted) -> CpuStats {
     CpuStats {
         cpu: stored.cpu,
         events: counts.events,

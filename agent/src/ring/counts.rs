@@ -1,7 +1,7 @@
 //! What a CPU has counted, which can be subtracted: the difference of two such counts is the ledger of what
 //! was recorded between them.
 
-use agent_ebpf::{CpuBorder, EventLedger, LossCause};
+use agent_ebpf::{CpuBorder, CpuControl, EventLedger, LossCause};
 
 /// A CPU's counts since the start of a recording, where one of its pages ends.
 #[derive(Clone, Debug, Default)]
@@ -26,8 +26,14 @@ impl CpuCounts {
     /// What a program has noted.
     pub(crate) fn of_border(border: &CpuBorder, rows: Vec<EventLedger>) -> Self {
         let CpuBorder { head, events, lost, marked_lost, overwritten, names_lost, noted: _ } = *border;
-        let lost_total: u64 = lost.iter().sum();
-        let unmarked = lost_total.saturating_sub(marked_lost);
+        let unmarked = unmarked(&lost, marked_lost);
+        Self { head, events, lost, unmarked, overwritten, names_lost, rows }
+    }
+
+    /// What a control block says that nothing changes any more.
+    pub(crate) fn of_control(control: &CpuControl, rows: Vec<EventLedger>) -> Self {
+        let CpuControl { head, events, lost, marked_lost, overwritten, names_lost, .. } = *control;
+        let unmarked = unmarked(&lost, marked_lost);
         Self { head, events, lost, unmarked, overwritten, names_lost, rows }
     }
 
@@ -55,6 +61,10 @@ impl CpuCounts {
             rows: self.rows.iter().enumerate().map(|(slot, now)| row(slot, now)).collect(),
         }
     }
+}
+
+fn unmarked(lost: &[u64; LossCause::COUNT], marked: u64) -> u64 {
+    lost.iter().sum::<u64>().saturating_sub(marked)
 }
 
 fn difference(now: [u64; LossCause::COUNT], before: [u64; LossCause::COUNT]) -> [u64; LossCause::COUNT] {

@@ -47,9 +47,7 @@ fn data_that_was_moved_to_make_room_is_recovered_when_the_file_could_not_be_plac
         fs::create_dir(&file).unwrap();
         // What is left is full after a few hundred thousand calls, however small they are stored.
         let left = if compression == "zstd" { 3 << 20 } else { 12 << 20 };
-        let free = rustix::fs::statvfs(disk.path()).unwrap();
-        let filler = (free.f_bavail * free.f_frsize).saturating_sub(left);
-        fs::write(disk.path().join("filler"), vec![1; filler as usize]).unwrap();
+        disk.fill_but(left);
         wait_for("a full disk", || {
             caller.call(50_000);
             recording.agent.has_ended().then_some(())

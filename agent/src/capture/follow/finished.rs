@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, ffi::OsStr, fs::File, io, sync::Arc};
 
 use crate::{
+    capture::Manifest,
     output::Directory,
     tracedat::{
         Cmdlines, FileOption, OptionId,
@@ -44,10 +45,10 @@ impl Source for Shared {
 }
 
 impl FinishedFile {
-    /// Opens the file `name` if it is that of the recording `trace_id`.
-    pub(super) fn open(dir: &Directory, name: &OsStr, trace_id: u64) -> Option<Self> {
+    /// Opens the file `name` if it is that of the recording.
+    pub(super) fn open(dir: &Directory, name: &OsStr, recording: &Manifest) -> Option<Self> {
         let reader = Reader::open(Shared(Arc::new(dir.open_file(name).ok()?))).ok()?;
-        let is_it = reader.facts().any(|fact| matches!(fact, FileOption::TraceId(id) if *id == trace_id));
+        let is_it = recording.is_of(&reader);
         let ledger = reader.facts().find_map(|fact| match fact {
             FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => Ledger::parse(bytes),
             _ => None,

@@ -390,7 +390,7 @@ impl Follower {
     /// The spool has lost its name: the file is in its place.
     fn finish(&mut self) -> Progress {
         let name = output_of(&self.name);
-        let file = name.and_then(|name| FinishedFile::open(&self.parent, &name, self.manifest.trace_id));
+        let file = name.and_then(|name| FinishedFile::open(&self.parent, &name, &self.manifest));
         if let Some(file) = &file {
             if !self.is_overwriting {
                 if !self.has_cpus {

@@ -28,10 +28,7 @@ use crate::{
     compile::fast::StackKind,
     event::Format,
     kernel::proc,
-    tracedat::{
-        Endian,
-        page::{EventCursor, HEADER_LEN, PageHeader},
-    },
+    tracedat::{Endian, page},
 };
 use journal::{Journal, Processes};
 pub(super) use live::LiveSymbols;
@@ -135,13 +132,9 @@ fn stack_id(manifest: &Manifest) -> Option<u16> {
 /// Adds the frames of a page's user stacks, each with its process. A page that is damaged has them up to the
 /// damage.
 fn frames_of(page: &[u8], id: u16, frames: &mut BTreeSet<(u32, u64)>) {
-    let Ok(header) = PageHeader::read(page, Endian::Little) else { return };
-    let Some(data) = page.get(HEADER_LEN..HEADER_LEN + header.data_len) else { return };
-    let mut cursor = EventCursor::new(header.timestamp);
-    while let Ok(Some(event)) = cursor.next(data, Endian::Little) {
-        let Some(record) = data.get(event.start..event.start + event.len) else { return };
+    page::each_record(page, Endian::Little, |record| {
         if record.len() < FRAMES_AT || record[..2] != id.to_le_bytes() {
-            continue;
+            return;
         }
         let process = u32::from_le_bytes([record[8], record[9], record[10], record[11]]);
         for frame in record[FRAMES_AT..].as_chunks().0 {
@@ -150,7 +143,7 @@ fn frames_of(page: &[u8], id: u16, frames: &mut BTreeSet<(u32, u64)>) {
                 frames.insert((process, address));
             }
         }
-    }
+    });
 }
 
 #[cfg(test)]

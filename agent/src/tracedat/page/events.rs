@@ -2,6 +2,8 @@
 
 use super::super::endian::Endian;
 use super::{DELTA_BITS, PageError, type_len};
+#[cfg(feature = "record")]
+use super::{HEADER_LEN, PageHeader};
 
 /// The 5 bits of an absolute time stamp that do not fit its 59.
 const STAMP_HIGH: u64 = 0xf8 << 56;
@@ -24,6 +26,19 @@ pub struct Event {
     pub start: usize,
     /// Bytes of the record, a multiple of 4.
     pub len: usize,
+}
+
+/// Shows `each` the records of a page in their order, up to where the page is damaged.
+#[cfg(feature = "record")]
+pub(crate) fn each_record(page: &[u8], endian: Endian, mut each: impl FnMut(&[u8])) {
+    let Ok(header) = PageHeader::read(page, endian) else { return };
+    let Some(data) = page.get(HEADER_LEN..HEADER_LEN + header.data_len) else { return };
+    let mut cursor = EventCursor::new(header.timestamp);
+    while let Ok(Some(event)) = cursor.next(data, endian) {
+        if let Some(record) = data.get(event.start..event.start + event.len) {
+            each(record);
+        }
+    }
 }
 
 impl EventCursor {

@@ -25,6 +25,8 @@ mod layout;
 
 pub use builder::{PageBuilder, Push};
 pub(crate) use events::Step;
+#[cfg(feature = "record")]
+pub(crate) use events::each_record;
 pub use events::{Event, EventCursor};
 pub use layout::{LayoutError, PageLayout};
 

@@ -1,0 +1,76 @@
+//! Closing an archive: what was stored in it, and what was counted meanwhile.
+
+use std::time::Instant;
+
+use super::{
+    LeftOut, Recorded, SpoolError,
+    archive::{Archive, Opened},
+    counts::Stage,
+    options::CaptureOptions,
+    readers::Border,
+    stats::{Counted, Stats, cpu_stats, event_stats},
+};
+use crate::{attach::RecursionMisses, compile::scope::Scope, tracedat::Cmdlines};
+
+/// What all archives of a recording have in common.
+pub(super) struct Common<'a> {
+    pub(super) options: &'a CaptureOptions,
+    pub(super) left_out: &'a [LeftOut],
+    pub(super) place: &'a Opened,
+    pub(super) skips_uncounted: bool,
+}
+
+impl Common<'_> {
+    /// Gives what was stored in an archive.
+    pub(super) fn close(&self, archive: Archive, closing: Closing) -> Recorded {
+        let Archive { writers, spool, counts, mut manifest, output, began, covered_from, .. } = archive;
+        drop(writers);
+        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
+        let events = event_stats(&cpus, self.options);
+        let with_symbols = self.options.symbols.wanted(|| {
+            let mut recorded = self.options.events.iter().zip(&events);
+            recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
+        });
+        let names_lost = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
+        let stats = Stats {
+            duration: began.map(|began| ended.saturating_duration_since(began)).unwrap_or_default(),
+            covered: covered_from.zip(covered_to),
+            not_attached: self.left_out.iter().map(|left_out| left_out.event.clone()).collect(),
+            cpus: cpus.iter().map(cpu_stats).collect(),
+            events,
+            recursion_misses: misses,
+            skips_uncounted: self.skips_uncounted,
+            names_lost: Some(names_lost),
+            vanished_cgroups: self.options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
+            recovered: None,
+        };
+        counts.set_stage(Stage::Counted);
+        let mut output = output;
+        if let (Some(name), Opened::Directory(dir)) = (&mut manifest.archive, self.place) {
+            name.end_ns = Some(ended_ns);
+            // Else it keeps the name that it was recorded under.
+            if let Ok(place) = name.place_in(dir) {
+                output = place;
+            }
+            // Who recovers it knows the name, too. If this cannot be written, the end is that of the data.
+            let _ = manifest.store(&spool);
+        }
+        Recorded { spool, output, manifest, cmdlines, with_symbols, stats, failure }
+    }
+}
+
+pub(super) fn counted_at(Border { stored, end }: Border) -> Counted {
+    Counted::new(stored, end)
+}
+
+/// What is known of an archive when it is closed.
+pub(super) struct Closing {
+    pub(super) ended: Instant,
+    pub(super) covered_to: Option<u64>,
+    /// By the wall clock, in nanoseconds since 1970.
+    pub(super) ended_ns: u64,
+    pub(super) cpus: Vec<Counted>,
+    pub(super) cmdlines: Cmdlines,
+    pub(super) misses: Vec<RecursionMisses>,
+    pub(super) failure: Option<SpoolError>,
+}
