@@ -14,6 +14,7 @@ use std::{
     os::unix::process::ExitStatusExt as _,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError},
     thread::JoinHandle,
     time::{Duration, Instant},
 };
@@ -100,8 +101,15 @@ impl Ended {
 #[derive(Debug)]
 pub struct Running {
     child: Child,
-    out: Option<JoinHandle<String>>,
-    err: Option<JoinHandle<String>>,
+    out: Option<Collected>,
+    err: Option<Collected>,
+}
+
+/// What a process says, as it comes.
+#[derive(Debug)]
+struct Collected {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    thread: JoinHandle<()>,
 }
 
 impl Running {
@@ -150,6 +158,31 @@ impl Running {
         });
     }
 
+    /// Sends a signal, and waits until it was taken: another one of its kind is another request then.
+    #[track_caller]
+    pub fn signal_and_wait(&self, signal: i32) {
+        self.signal(signal);
+        let status = format!("/proc/{}/status", self.pid());
+        wait_for("a signal to be taken", || {
+            let status = std::fs::read_to_string(&status).ok()?;
+            let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"))?;
+            let pending = u64::from_str_radix(pending.trim(), 16).ok()?;
+            (pending & 1 << (signal - 1) == 0).then_some(())
+        });
+    }
+
+    /// Waits until it has said something so many times on its standard error output.
+    #[track_caller]
+    pub fn wait_until_said(&mut self, text: &str, times: usize) {
+        wait_for(&format!("the text {text:?}"), || {
+            let has_ended = self.has_ended();
+            let said = self.err.as_ref().map(Collected::text).unwrap_or_default();
+            let is_said = said.matches(text).count() >= times;
+            assert!(is_said || !has_ended, "it ended without saying {text:?}: {said}");
+            is_said.then_some(())
+        });
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))
@@ -171,17 +204,33 @@ impl Drop for Running {
     }
 }
 
-fn collect(mut from: impl std::io::Read + Send + 'static) -> JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
+fn collect(mut from: impl std::io::Read + Send + 'static) -> Collected {
+    let bytes = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&bytes);
+    let thread = std::thread::spawn(move || {
+        let mut part = [0; 4096];
         // What came before an error is still what was said.
-        let _ = from.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+        while let Ok(length @ 1..) = from.read(&mut part) {
+            to.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(&part[..length]);
+        }
+    });
+    Collected { bytes, thread }
 }
 
-fn joined(thread: Option<JoinHandle<String>>) -> String {
-    thread.and_then(|thread| thread.join().ok()).unwrap_or_default()
+impl Collected {
+    fn text(&self) -> String {
+        text_of(&self.bytes)
+    }
+}
+
+fn text_of(bytes: &Mutex<Vec<u8>>) -> String {
+    String::from_utf8_lossy(&bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+}
+
+fn joined(collected: Option<Collected>) -> String {
+    let Some(Collected { bytes, thread }) = collected else { return String::new() };
+    let _ = thread.join();
+    text_of(&bytes)
 }
 
 /// Runs `command` to its end.

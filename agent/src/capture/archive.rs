@@ -2,9 +2,12 @@
 //! recording that is never rotated has one.
 
 use std::{
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     io,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::{
+        fd::{AsFd as _, BorrowedFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -69,6 +72,43 @@ impl Opened {
     }
 }
 
+impl Opened {
+    /// Where a snapshot goes: beside the file, named after it and by the time. It replaces no other file.
+    pub(super) fn snapshot(&self, number: u64, taken_ns: u64) -> Result<Output, OutputError> {
+        let (dir, mut stem) = match self {
+            Self::File(output) => (output.directory(), stem_of(output.name())),
+            Self::Directory(dir) => (dir, OsString::new()),
+        };
+        if !stem.is_empty() {
+            stem.push("-");
+        }
+        let at = |more: &str| {
+            let mut name = stem.clone();
+            name.push(format!("{}-snapshot-{number}{more}.dat", utc::compact(taken_ns)));
+            Output::in_directory(dir.clone(), name)
+        };
+        first_free(at)
+    }
+}
+
+/// A file's name without `.dat`.
+fn stem_of(name: &OsStr) -> OsString {
+    let bytes = name.as_bytes();
+    OsStr::from_bytes(bytes.strip_suffix(b".dat").unwrap_or(bytes)).to_owned()
+}
+
+/// The first place that no file has: `at` is asked for it with nothing more in its name, then with a number.
+fn first_free(at: impl Fn(&str) -> Result<Output, OutputError>) -> Result<Output, OutputError> {
+    let mut output = at("")?;
+    for other in 2_u32.. {
+        if !output.is_taken() {
+            break;
+        }
+        output = at(&format!(".{other}"))?;
+    }
+    Ok(output)
+}
+
 fn open_directory(path: &Path) -> Result<Directory, OutputError> {
     let failed = |action| OutputError::io(action, path);
     let Place { dir, name } = resolve(path, Links::Follow)?;
@@ -111,14 +151,7 @@ impl ArchiveName {
 
     /// The place in `dir` for a file of this name that replaces no other one.
     pub(super) fn place_in(&self, dir: &Directory) -> Result<Output, OutputError> {
-        let mut output = Output::in_directory(dir.clone(), self.file_name(""))?;
-        for other in 2_u32.. {
-            if !output.is_taken() {
-                break;
-            }
-            output = Output::in_directory(dir.clone(), self.file_name(&format!(".{other}")))?;
-        }
-        Ok(output)
+        first_free(|more| Output::in_directory(dir.clone(), self.file_name(more)))
     }
 }
 

@@ -114,6 +114,11 @@ impl Finisher {
         self.waiting.load(Ordering::Relaxed) >= WAITING_MAX
     }
 
+    /// Whether an archive is no file yet.
+    pub fn is_busy(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) != 0
+    }
+
     /// Becomes readable when [`Finisher::next_done`] has something.
     pub fn is_done(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()

@@ -3,12 +3,13 @@
 //! A [`Session`] attaches the programs and runs the reader threads, which store the rings' pages in a
 //! [`Spool`] beside the output. Stopping closes the gates, stores the rest and gives [`Recorded`];
 //! [`finish()`] makes the trace file of it. After a crash [`recover`] does the same with what the spool
-//! holds. A rotation does it for what is stored by then, while recording goes on in the next archive.
+//! holds. A rotation does it for what is stored by then, while recording goes on in the next archive, and a
+//! snapshot for what the rings of a recording hold that overwrites.
 //!
 //! | file | subject |
 //! |---|---|
 //! | `options` | what is to be recorded |
-//! | `session` | the running recording |
+//! | `session` | the running recording, and snapshots of it |
 //! | `needs` | what the options mean for the machine, the programs and the readers |
 //! | `attaching` | attaching its programs |
 //! | `archive` | what becomes one file: from one rotation to the next |
@@ -51,7 +52,7 @@ pub use manifest::Manifest;
 pub use options::{
     CaptureEvent, CaptureOptions, CaptureProbe, EventFilter, RING_PAGES_MIN, Rotation, TaskFilter,
 };
-pub use session::{CaptureError, LeftOut, Progress, Recorded, RotateError, Session};
+pub use session::{CaptureError, LeftOut, Progress, Recorded, RotateError, Session, SnapshotError};
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};
 

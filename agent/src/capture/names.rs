@@ -68,6 +68,11 @@ impl NameTable {
         self.journal.append(tid, &comm)
     }
 
+    /// The names until now, as a file has them.
+    pub(super) fn cmdlines(&self) -> Cmdlines {
+        cmdlines(self.names.clone())
+    }
+
     /// Goes over to another journal, which gets all names, and gives them as a file has them.
     pub(super) fn go_over(&mut self, mut journal: Journal) -> Result<Cmdlines, SpoolError> {
         self.flush()?;
@@ -76,7 +81,7 @@ impl NameTable {
         }
         journal.flush()?;
         self.journal = journal;
-        Ok(cmdlines(self.names.clone()))
+        Ok(self.cmdlines())
     }
 
     /// Notes a name that may only fill a gap: one from /proc must not replace a newer one.
@@ -93,6 +98,19 @@ impl NameTable {
     pub(super) fn into_cmdlines(self) -> Cmdlines {
         cmdlines(self.names)
     }
+}
+
+/// Writes names that change no more to the journal of a spool.
+pub(super) fn write_journal(spool: &Spool, names: &Cmdlines) -> Result<(), SpoolError> {
+    let mut journal = Journal::create(spool)?;
+    for (tid, name) in names.iter() {
+        let mut comm = [0; COMM_LEN];
+        for (to, from) in comm.iter_mut().zip(name) {
+            *to = *from;
+        }
+        journal.append(tid, &comm)?;
+    }
+    journal.flush()
 }
 
 /// Reads the journal of an unfinished recording. An incomplete last entry is dropped.

@@ -1,5 +1,7 @@
 //! A recording while it runs: programs attached, rings filling, reader threads storing.
 
+mod snapshot;
+
 use std::{
     os::fd::{BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
@@ -40,6 +42,8 @@ use crate::{
     ring::{Control, Rings},
     tracedat::Cmdlines,
 };
+
+pub use self::snapshot::SnapshotError;
 
 /// How long a stop waits for programs that were already running when the gates closed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
@@ -160,6 +164,8 @@ pub struct Session {
     started: Option<Instant>,
     /// Bytes of data in the archives before this one.
     closed_bytes: u64,
+    /// How many snapshots there were.
+    snapshots: u64,
 }
 
 /// What a rotation has come to when a reader failed: some CPUs are in the next archive, the others in the old
@@ -265,6 +271,7 @@ impl Session {
                     left_out,
                     started: None,
                     closed_bytes: 0,
+                    snapshots: 0,
                 })
             }
             Err(error) => {
@@ -413,10 +420,7 @@ impl Session {
         if let Opened::File(_) = self.place {
             return Err(RotateError::OneFile);
         }
-        let borders = match &self.borders {
-            Some(borders) => Arc::clone(borders),
-            None => Arc::clone(self.borders.insert(Arc::new(self.programs.borders()?))),
-        };
+        let borders = self.borders()?;
         let (next, spools, journal) = self.next_archive()?;
         let to = self.options.clock.now_ns();
         let ended = wall_ns(&self.options);
@@ -456,6 +460,14 @@ impl Session {
             failure: None,
         };
         Ok(self.common().close(old, closing))
+    }
+
+    /// What finds borders, which not every recording needs.
+    fn borders(&mut self) -> Result<Arc<Borders>, LoadError> {
+        Ok(match &self.borders {
+            Some(borders) => Arc::clone(borders),
+            None => Arc::clone(self.borders.insert(Arc::new(self.programs.borders()?))),
+        })
     }
 
     /// The archive that comes next, with everything that it has from the beginning.

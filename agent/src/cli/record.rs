@@ -3,6 +3,7 @@
 mod probes;
 mod refused;
 mod rotation;
+mod snapshot;
 mod spec;
 mod stacks;
 mod wanted;
@@ -28,6 +29,7 @@ use rustix::{
 pub use self::refused::Refused;
 use self::{
     rotation::{RotateArgs, Rotating},
+    snapshot::Snapshots,
     wanted::{ScopeArgs, WantedArgs},
 };
 use super::{
@@ -49,10 +51,6 @@ use crate::{
 
 /// How often the wait for descriptors is interrupted to show progress.
 const TICK: Duration = Duration::from_millis(500);
-
-/// The answer to SIGUSR2.
-const NO_SNAPSHOT: &str = "tracer-agent: SIGUSR2 requests a snapshot, which recordings do not support; recording continues\n\
-    tracer-agent: SIGUSR1 prints the progress, SIGINT ends the recording and writes the file";
 
 /// Headings of the options in the help text.
 const EVENTS: &str = "Events";
@@ -182,7 +180,8 @@ pub struct RecordArgs {
     )]
     pub ring_kb: u64,
 
-    /// Keep only the newest events that fit the ring buffers (flight recorder), and store them at the end
+    /// Keep only the newest events that fit the ring buffers (flight recorder), and store them at the end. At
+    /// SIGUSR2 store them in a file FILE-TIME-snapshot-N.dat and go on
     #[arg(long, help_heading = BUFFERS)]
     pub overwrite: bool,
 
@@ -337,8 +336,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
-    let end =
-        wait_for_end((&mut session, rotating.as_mut()), &signals, &mut command, followed, (args, &spec))?;
+    let mut snapshots = Snapshots::new(args.quiet);
+    let several = (rotating.as_mut(), &mut snapshots);
+    let end = wait_for_end((&mut session, several), &signals, &mut command, followed, (args, &spec))?;
 
     let (ending, spool_dir) = (session.ending(), session.spool_dir().to_owned());
     // Of several archives, others may wait there for their turn.
@@ -348,6 +348,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     };
     std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &place));
     let recorded = session.stop();
+    snapshots.finish();
     conclude((args, &spec), (recorded, rotating), end, command.map(|running| running.child))
 }
 
@@ -451,7 +452,7 @@ enum End {
 }
 
 fn wait_for_end(
-    (session, mut rotating): (&mut Session, Option<&mut Rotating>),
+    (session, (mut rotating, snapshots)): (&mut Session, (Option<&mut Rotating>, &mut Snapshots)),
     signals: &Signals,
     command: &mut Option<Running>,
     mut followed: Vec<OwnedFd>,
@@ -486,10 +487,13 @@ fn wait_for_end(
         ];
         let of_rotation = rotating.iter().flat_map(|rotating| [session.is_large(), rotating.is_done()]);
         fds.extend(of_rotation.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let of_snapshots = snapshots.is_done();
+        fds.extend(of_snapshots.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         fds.extend(command.iter().map(|running| PollFd::new(&running.ended, PollFlags::IN)));
         fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
         wait(&mut fds, timeout)?;
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let has_snapshots = of_snapshots.is_some();
         drop(fds);
 
         if ready[1] {
@@ -503,6 +507,9 @@ fn wait_for_end(
             }
             rotating.rotate_if_due(session, is_large, &mut progress);
         }
+        if has_snapshots && rest.next() == Some(&true) {
+            snapshots.tell_done(&mut progress);
+        }
         while let Some(asked) = signals.take() {
             match asked {
                 Asked::End(signal) => {
@@ -510,7 +517,7 @@ fn wait_for_end(
                     return Ok(End::Asked);
                 }
                 Asked::Progress => progress.say(&progress::text(session.progress())),
-                Asked::Snapshot => progress.say(NO_SNAPSHOT),
+                Asked::Snapshot => snapshots.take(session, &mut progress),
             }
         }
         if let Some(running) = command

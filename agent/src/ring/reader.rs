@@ -91,6 +91,29 @@ pub struct SealedPage {
     pub lost: u64,
 }
 
+/// The pages that an overwrite-mode ring held at a moment. While programs write, the oldest of them are
+/// reused, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pages: Range<u64>,
+    /// What was in each; anything for a page that was reused before.
+    events: Vec<u32>,
+}
+
+impl Held {
+    /// The numbers of the pages, oldest first.
+    pub fn pages(&self) -> Range<u64> {
+        self.pages.clone()
+    }
+
+    /// How many events there are from page `number` on, if it was [copied](CpuRing::copy) since: then it and
+    /// those after it had not been reused.
+    pub fn events_from(&self, number: u64) -> u64 {
+        let first = number.saturating_sub(self.pages.start) as usize;
+        self.events.iter().skip(first).map(|events| u64::from(*events)).sum()
+    }
+}
+
 /// Complete pages of a ring, taken in their order and still in its memory. They are the reader's until
 /// [`Claim::commit`] gives them back to the programs; a claim that is dropped gives nothing back, so that the
 /// next one begins with the same pages.
@@ -219,10 +242,22 @@ impl<'a> CpuRing<'a> {
         self.copy_page(state.head, Some(open), 0, out)
     }
 
-    /// The numbers of the complete pages that an overwrite-mode ring still holds, oldest first.
-    pub fn newest(&self) -> Range<u64> {
-        let head = self.control.head();
-        head.saturating_sub(self.pages)..head
+    /// The pages that an overwrite-mode ring still holds of those before page `end`.
+    pub fn held(&self, end: u64) -> Held {
+        let pages = end.saturating_sub(self.pages)..end;
+        let events = |number: u64| {
+            let slot = self.base + (number % self.pages) as usize;
+            self.rings.meta.read(slot).map_or(0, |meta| meta.events)
+        };
+        Held { events: pages.clone().map(events).collect(), pages }
+    }
+
+    /// The end of the complete pages once nothing writes any more: the number of the page after them, and
+    /// how many events were recorded in them and in those before.
+    pub fn end_of_complete(&self) -> (u64, u64) {
+        let state = self.control.quiescent();
+        let is_open = state.offset as usize > PAGE_HEADER;
+        (state.head, if is_open { state.page_start_events } else { state.events })
     }
 
     /// Appends page `number` of an overwrite-mode ring, sealed and marked with `missed` lost events more than

@@ -155,7 +155,7 @@ fn events(one: &[u8]) -> u64 {
 /// The flight recorder's pages, the first marked with `missed` events, and what is lost before each.
 fn snapshot(ring: &CpuRing<'_>, mut missed: u64) -> (Vec<u8>, Vec<u64>) {
     let (mut pages, mut lost) = (Vec::new(), Vec::new());
-    for number in ring.newest() {
+    for number in ring.held(ring.control().head()).pages() {
         if let Some(page) = ring.copy(number, missed, &mut pages) {
             lost.push(page.lost);
             missed = 0;
@@ -173,6 +173,12 @@ fn a_flight_recorder_has_the_newest_pages_and_says_what_is_missing_before_them()
     let (pages, lost) = snapshot(&programs.ring(), 2);
     assert_eq!((marks(&pages), lost), (vec![3, 4, 5], vec![2, 0, 0]));
     assert_eq!(PageHeader::read(&pages, Endian::Little).unwrap().missed, Some(2));
+
+    let ring = programs.ring();
+    let held = ring.held(5);
+    assert_eq!((held.pages(), held.events_from(2), held.events_from(4)), (2..5, 3, 1));
+    assert_eq!(ring.end_of_complete().0, 5);
+    drop(ring);
 
     // A sixth page is being written over the third: that one is not whole any more.
     programs.leave_open(6, 1, 0);

@@ -82,7 +82,7 @@ pub(super) struct Stored {
     pub begin: Arc<CpuCounts>,
 }
 
-/// A CPU that has gone over to the next archive.
+/// A CPU that has gone over to the next archive, or whose ring was copied.
 #[derive(Clone, Debug)]
 pub(super) struct Border {
     pub stored: Stored,
@@ -94,13 +94,19 @@ pub(super) struct Border {
 enum Command {
     /// To go over to these spools.
     Rotate(Vec<CpuSpool>, Arc<Borders>),
+    /// To copy what the rings of an overwriting recording hold to these spools.
+    Copy(Vec<CpuSpool>, Arc<Borders>),
     /// To go over to the next journal of thread names.
     Names(Journal),
+    /// To tell the thread names until now.
+    CopyNames,
 }
 
 /// What a reader says.
 enum Answer {
     Border(Border),
+    /// Or why it could not be copied; the recording goes on.
+    Copied(Result<Border, SpoolError>),
     Names(Cmdlines),
     /// It has failed, and answers no more.
     Failed,
@@ -182,6 +188,15 @@ pub(super) struct Drained {
     pub failure: Option<SpoolError>,
 }
 
+/// Why the rings were not copied.
+#[derive(Debug)]
+pub(super) enum CopyFailed {
+    /// What they hold could not be stored.
+    Spool(SpoolError),
+    /// A reader has failed: the recording cannot go on.
+    Reader,
+}
+
 /// A reader has failed: the recording cannot go on.
 #[derive(Debug)]
 pub(super) struct ReaderFailed {
@@ -244,33 +259,71 @@ impl ReaderPool {
         spools: Vec<CpuSpool>,
         borders: &Arc<Borders>,
     ) -> Result<Vec<Border>, ReaderFailed> {
-        let mut waiting = 0;
-        let mut left = spools;
-        for reader in &self.readers {
-            let (own, others) = left.into_iter().partition(|spool| reader.cpus.contains(&spool.cpu()));
-            left = others;
-            waiting += reader.cpus.len();
-            reader.mailbox.put(Command::Rotate(own, Arc::clone(borders)));
-        }
+        let waiting = self.ask_all(spools, |own| Command::Rotate(own, Arc::clone(borders)));
         let mut found = Vec::new();
         while found.len() < waiting {
             match self.answers.recv() {
                 Ok(Answer::Border(border)) => found.push(border),
-                Ok(Answer::Names(_)) => {}
+                Ok(Answer::Copied(_) | Answer::Names(_)) => {}
                 Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(ReaderFailed { borders: found }),
             }
         }
         Ok(found)
     }
 
+    /// Has what the rings of an overwriting recording hold copied to these spools, and waits for it. What is
+    /// recorded meanwhile is not in them.
+    pub(super) fn copy(
+        &self,
+        spools: Vec<CpuSpool>,
+        borders: &Arc<Borders>,
+    ) -> Result<Vec<Border>, CopyFailed> {
+        let waiting = self.ask_all(spools, |own| Command::Copy(own, Arc::clone(borders)));
+        let mut copied = Vec::new();
+        let mut failed = None;
+        // All of them, also after one has failed: nobody writes to the spools any more then.
+        for _ in 0..waiting {
+            match self.answers.recv() {
+                Ok(Answer::Copied(Ok(border))) => copied.push(border),
+                Ok(Answer::Copied(Err(error))) => failed = failed.or(Some(error)),
+                Ok(Answer::Border(_) | Answer::Names(_)) => {}
+                Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(CopyFailed::Reader),
+            }
+        }
+        copied.sort_by_key(|border| border.stored.cpu);
+        failed.map_or(Ok(copied), |error| Err(CopyFailed::Spool(error)))
+    }
+
+    /// Asks each reader something about its CPUs, with the spools for them. Gives how many CPUs answer.
+    fn ask_all(&self, spools: Vec<CpuSpool>, command: impl Fn(Vec<CpuSpool>) -> Command) -> usize {
+        let mut answers = 0;
+        let mut left = spools;
+        for reader in &self.readers {
+            let (own, others) = left.into_iter().partition(|spool| reader.cpus.contains(&spool.cpu()));
+            left = others;
+            answers += reader.cpus.len();
+            reader.mailbox.put(command(own));
+        }
+        answers
+    }
+
     /// Has the names that come from now on go to the next archive's journal, and gives those until now.
     pub(super) fn rotate_names(&self, journal: Journal) -> Result<Cmdlines, ReaderFailed> {
+        self.ask_names(Command::Names(journal))
+    }
+
+    /// The names until now.
+    pub(super) fn names(&self) -> Result<Cmdlines, ReaderFailed> {
+        self.ask_names(Command::CopyNames)
+    }
+
+    fn ask_names(&self, command: Command) -> Result<Cmdlines, ReaderFailed> {
         let failed = || ReaderFailed { borders: Vec::new() };
-        self.readers.first().ok_or_else(failed)?.mailbox.put(Command::Names(journal));
+        self.readers.first().ok_or_else(failed)?.mailbox.put(command);
         loop {
             match self.answers.recv() {
                 Ok(Answer::Names(names)) => return Ok(names),
-                Ok(Answer::Border(_)) => {}
+                Ok(Answer::Border(_) | Answer::Copied(_)) => {}
                 Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(failed()),
             }
         }

@@ -79,17 +79,40 @@ impl Drop for ToldIfPanicking {
 struct Served<'r> {
     ring: CpuRing<'r>,
     spool: CpuSpool,
-    /// Where it is stored from the next border on.
-    next: Option<(CpuSpool, Arc<Borders>)>,
+    /// What is to be done at the next border.
+    asked: Option<Asked>,
+}
+
+/// What is to be done with a CPU as soon as its border can be found.
+struct Asked {
+    borders: Arc<Borders>,
+    spool: CpuSpool,
+    what: AtBorder,
+}
+
+#[derive(Clone, Copy)]
+enum AtBorder {
+    /// It is stored in the spool from there on.
+    GoOver,
+    /// What the ring holds up to there is stored in the spool.
+    Copy,
 }
 
 impl Served<'_> {
     fn stored(&self) -> Stored {
-        Stored {
-            cpu: self.ring.cpu(),
-            archive: self.spool.archive(),
-            totals: self.spool.totals(),
-            begin: self.spool.begin(),
+        stored_in(&self.spool)
+    }
+}
+
+fn stored_in(spool: &CpuSpool) -> Stored {
+    Stored { cpu: spool.cpu(), archive: spool.archive(), totals: spool.totals(), begin: spool.begin() }
+}
+
+/// Hands out what is to be done with CPUs at their borders.
+fn ask(cpus: &mut [Served<'_>], spools: Vec<CpuSpool>, borders: &Arc<Borders>, what: AtBorder) {
+    for spool in spools {
+        if let Some(cpu) = cpus.iter_mut().find(|cpu| cpu.ring.cpu() == spool.cpu()) {
+            cpu.asked = Some(Asked { borders: Arc::clone(borders), spool, what });
         }
     }
 }
@@ -139,7 +162,7 @@ impl Worker {
             .into_iter()
             .filter_map(|(index, spool)| {
                 let ring = rings.reader(spool.cpu(), index * pages as usize, pages)?;
-                Some(Served { ring, spool, next: None })
+                Some(Served { ring, spool, asked: None })
             })
             .collect();
         let until_stop = self.read_until_stop(&mut cpus);
@@ -171,7 +194,7 @@ impl Worker {
         let mut next = first(due, &timer);
         loop {
             let mut patience = next.saturating_duration_since(Instant::now());
-            if cpus.iter().any(|cpu| cpu.next.is_some()) {
+            if cpus.iter().any(|cpu| cpu.asked.is_some()) {
                 patience = patience.min(BORDER_AGAIN);
             }
             if self.sleep(patience) {
@@ -191,7 +214,7 @@ impl Worker {
             self.collect_names()?;
             self.obey(cpus)?;
             for cpu in cpus.iter_mut() {
-                self.go_over(cpu)?;
+                self.do_asked(cpu)?;
             }
             if self.options.overwrite {
                 // Nothing is read; only names arrive.
@@ -222,13 +245,8 @@ impl Worker {
     fn obey(&mut self, cpus: &mut [Served<'_>]) -> Result<(), SpoolError> {
         while let Some(command) = self.mailbox.take() {
             match command {
-                Command::Rotate(spools, borders) => {
-                    for spool in spools {
-                        if let Some(cpu) = cpus.iter_mut().find(|cpu| cpu.ring.cpu() == spool.cpu()) {
-                            cpu.next = Some((spool, Arc::clone(&borders)));
-                        }
-                    }
-                }
+                Command::Rotate(spools, borders) => ask(cpus, spools, &borders, AtBorder::GoOver),
+                Command::Copy(spools, borders) => ask(cpus, spools, &borders, AtBorder::Copy),
                 Command::Names(journal) => {
                     self.collect_names()?;
                     if let Some((_, table)) = &mut self.names {
@@ -237,19 +255,47 @@ impl Worker {
                         let _ = self.answer.send(Answer::Names(names));
                     }
                 }
+                Command::CopyNames => {
+                    self.collect_names()?;
+                    if let Some((_, table)) = &self.names {
+                        let _ = self.answer.send(Answer::Names(table.cmdlines()));
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    /// Brings a CPU over to its spool in the next archive, if there is one and its border can be found now.
-    fn go_over(&mut self, cpu: &mut Served<'_>) -> Result<(), SpoolError> {
-        let Some((mut next, borders)) = cpu.next.take() else { return Ok(()) };
-        let Some(end) = border_of(&cpu.ring, &borders, &cpu.spool)? else {
-            cpu.next = Some((next, borders));
-            return Ok(());
-        };
-        let end = Arc::new(end);
+    /// Does what is asked of a CPU, if something is and its border can be found now.
+    fn do_asked(&mut self, cpu: &mut Served<'_>) -> Result<(), SpoolError> {
+        let Some(asked) = cpu.asked.take() else { return Ok(()) };
+        let found = border_of(&cpu.ring, &asked.borders, &asked.spool);
+        match (asked.what, found) {
+            (_, Ok(None)) => cpu.asked = Some(asked),
+            (AtBorder::GoOver, found) => {
+                if let Some(end) = found? {
+                    self.go_over(cpu, asked.spool, Arc::new(end))?;
+                }
+            }
+            // The recording does not need it.
+            (AtBorder::Copy, Err(error)) => {
+                let _ = self.answer.send(Answer::Copied(Err(error)));
+            }
+            (AtBorder::Copy, Ok(Some(end))) => {
+                let copied = self.copy(&cpu.ring, asked.spool, end);
+                let _ = self.answer.send(Answer::Copied(copied));
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings a CPU over to its spool in the next archive.
+    fn go_over(
+        &mut self,
+        cpu: &mut Served<'_>,
+        mut next: CpuSpool,
+        end: Arc<CpuCounts>,
+    ) -> Result<(), SpoolError> {
         // Before the data that it counts.
         cpu.spool.note_end(&end);
         let before = end.head.wrapping_sub(cpu.ring.control().consumed()).min(cpu.ring.capacity());
@@ -259,6 +305,21 @@ impl Worker {
         cpu.spool = next;
         let _ = self.answer.send(Answer::Border(Border { stored, end }));
         Ok(())
+    }
+
+    /// Stores what the ring holds of the events before its border, while programs go on writing. What they
+    /// overwrite meanwhile counts as overwritten: of all events up to there, it is what is not stored.
+    fn copy(
+        &mut self,
+        ring: &CpuRing<'_>,
+        mut spool: CpuSpool,
+        mut end: CpuCounts,
+    ) -> Result<Border, SpoolError> {
+        spool.note_end(&end);
+        let events = self.copy_newest(ring, &mut spool, (end.head, end.events))?;
+        self.store(&mut spool, events)?;
+        end.overwritten = end.events.saturating_sub(spool.totals().events);
+        Ok(Border { stored: stored_in(&spool), end: Arc::new(end) })
     }
 
     /// Has the pages closed that have events, if it is time. Gives whether some were.
@@ -365,15 +426,43 @@ impl Worker {
         Ok(())
     }
 
-    /// The flight recorder's content, oldest page first.
+    /// The flight recorder's content once nothing writes any more.
     fn move_newest(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
-        let mut missed = ring.control().overwritten();
-        let mut events = 0;
+        let mut events = self.copy_newest(ring, spool, ring.end_of_complete())?;
+        if let Some(page) = ring.take_partial(&mut self.pages) {
+            events += u64::from(page.events);
+        }
+        self.store(spool, events)
+    }
+
+    /// Stores the complete pages before page `end` that the ring still has, oldest first: the first of them
+    /// is marked with the events before it, of the `recorded` ones that there were up to `end`. The last
+    /// pages are left in the buffer; gives how many events are in them.
+    ///
+    /// There is no gap between them. Where programs are faster and reuse a page before it is copied, those
+    /// before it are dropped: they are older than what is missing.
+    fn copy_newest(
+        &mut self,
+        ring: &CpuRing<'_>,
+        spool: &mut CpuSpool,
+        (end, recorded): (u64, u64),
+    ) -> Result<u64, SpoolError> {
+        let held = ring.held(end);
+        let (mut events, mut has_some) = (0, false);
         self.pages.clear();
-        for number in ring.newest() {
-            if let Some(page) = ring.copy(number, missed, &mut self.pages) {
-                events += u64::from(page.events);
-                missed = 0;
+        for number in held.pages() {
+            let missed = if has_some { 0 } else { recorded.saturating_sub(held.events_from(number)) };
+            match ring.copy(number, missed, &mut self.pages) {
+                Some(page) => {
+                    has_some = true;
+                    events += u64::from(page.events);
+                }
+                None if has_some => {
+                    self.pages.clear();
+                    spool.clear()?;
+                    (events, has_some) = (0, false);
+                }
+                None => {}
             }
             if self.pages.len() >= CHUNK_PAGES as usize * PAGE_SIZE {
                 self.store(spool, events)?;
@@ -381,10 +470,7 @@ impl Worker {
                 events = 0;
             }
         }
-        if let Some(page) = ring.take_partial(&mut self.pages) {
-            events += u64::from(page.events);
-        }
-        self.store(spool, events)
+        Ok(events)
     }
 
     /// Stores the pages in the buffer.

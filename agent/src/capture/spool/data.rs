@@ -206,6 +206,19 @@ impl CpuSpool {
         self.totals
     }
 
+    /// Removes all data.
+    pub(in crate::capture) fn clear(&mut self) -> Result<(), SpoolError> {
+        self.pending.clear();
+        (self.pending_pages, self.pending_events) = (0, 0);
+        if let Some(old) = self.previous.take() {
+            self.files.remove(&old.name).map_err(SpoolError::io("remove", &old.path))?;
+        }
+        self.current.clear()?;
+        self.archive.shrink(self.totals.bytes);
+        self.totals = SpoolTotals::default();
+        Ok(())
+    }
+
     fn next_segment(&mut self) -> Result<(), SpoolError> {
         let fresh = Segment::create(&self.files, self.cpu, self.next_index)?;
         self.next_index += 1;
@@ -230,6 +243,13 @@ impl Segment {
         let path = files.join(&name);
         let file = files.create(&name).map_err(SpoolError::io("create", &path))?;
         Ok(Self { name, path, file, pages: 0, events: 0, len: 0 })
+    }
+
+    fn clear(&mut self) -> Result<(), SpoolError> {
+        let cut = self.file.set_len(0).and_then(|()| io::Seek::rewind(&mut self.file));
+        cut.map_err(SpoolError::io("cut", &self.path))?;
+        (self.pages, self.events, self.len) = (0, 0, 0);
+        Ok(())
     }
 
     fn append(&mut self, chunk: &[u8]) -> Result<(), SpoolError> {

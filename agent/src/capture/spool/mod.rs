@@ -262,6 +262,16 @@ impl Spool {
         self.files.join(name)
     }
 
+    /// Copies a file to another spool, if it is there.
+    pub(super) fn copy_file(&self, name: &str, to: &Self) -> Result<(), SpoolError> {
+        let mut file = match self.files.open_file(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened.map_err(SpoolError::io("open", self.file(name)))?,
+        };
+        let copied = to.files.write_whole(name, |copy| io::copy(&mut file, copy).map(drop));
+        copied.map_err(SpoolError::io("write", to.file(name)))
+    }
+
     /// Sets `bytes` of disk space aside for finishing the file. A file system that cannot do so is not an
     /// error, nor is a limit on the size of a file that is smaller: then a full disk may leave the recording
     /// in the spool.

@@ -4,6 +4,11 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use super::*;
+use crate::{
+    capture::{archive::ArchiveState, counts::CountsFile},
+    kernel::clock::TraceClock,
+    tracedat::{ChunkCompressor, Compression, Endian},
+};
 
 fn output(dir: &tempfile::TempDir) -> Output {
     Output::at(&dir.path().join("trace.dat")).unwrap()
@@ -254,4 +259,31 @@ fn only_what_a_recording_starts_with_is_removed() {
         );
         assert!(left.iter().all(|left| names(&dir.path().join(left)) == ["thesis"]));
     }
+}
+
+#[test]
+fn a_cpu_that_was_cleared_begins_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, _) = Spool::create(&output(&dir)).unwrap();
+    let counts = CountsFile::create(&spool, 1, true, TraceClock::Mono).unwrap();
+    let archive = ArchiveState::new(1, None);
+    let mut cpu = CpuSpool::create(&spool, 0, Some(16 << 10), &archive, counts.of_cpu(0, 0)).unwrap();
+    let mut compressor = ChunkCompressor::new(Compression::None, Endian::Little).unwrap();
+    // Two segments, and a page that waits.
+    for page in 1..=4_u8 {
+        cpu.append(&[page; 4096], 4096, 10, &mut compressor).unwrap();
+        if page < 4 {
+            cpu.flush().unwrap();
+        }
+    }
+    assert_eq!((cpu.totals().pages, archive.bytes()), (3, 3 * 4096));
+    cpu.clear().unwrap();
+    assert_eq!((cpu.totals(), archive.bytes(), cpu.pending_bytes()), (SpoolTotals::default(), 0, 0));
+    cpu.append(&[9; 4096], 4096, 10, &mut compressor).unwrap();
+    cpu.flush().unwrap();
+    assert_eq!((cpu.totals().events, archive.bytes()), (10, 4096));
+    let segments: Vec<String> =
+        names(spool.dir()).into_iter().filter(|name| parse_segment(name).is_some()).collect();
+    assert_eq!(segments.len(), 1, "{segments:?}");
+    assert_eq!(fs::read(spool.dir().join(&segments[0])).unwrap(), [9; 4096]);
 }

@@ -15,7 +15,7 @@ use super::{Spool, spool::has_room_for};
 use crate::kernel::clock::TraceClock;
 
 /// Name of the file in the spool.
-const NAME: &str = "state";
+pub(super) const NAME: &str = "state";
 
 /// Collects the state in a thread of its own.
 #[derive(Debug)]

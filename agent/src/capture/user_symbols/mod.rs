@@ -35,7 +35,7 @@ pub(super) use live::LiveSymbols;
 pub(super) use resolve::UserSymbols;
 
 /// Name of the journal in the spool.
-const MAPPINGS: &str = "mappings";
+pub(super) const MAPPINGS: &str = "mappings";
 
 /// Addresses that get names: more than any but the longest recordings have.
 const ADDRESSES_MAX: usize = 1 << 20;

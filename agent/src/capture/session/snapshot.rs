@@ -1,0 +1,103 @@
+//! Snapshots: what a recording that overwrites its oldest events holds at a moment.
+
+use std::{sync::Arc, time::Instant};
+
+use super::{Session, wall_ns};
+use crate::{
+    attach::Borders,
+    bpf::LoadError,
+    capture::{
+        Recorded, SpoolError,
+        archive::{Archive, ArchiveState},
+        closing::{Closing, counted_at},
+        names,
+        needs::archive_options,
+        readers::{CopyFailed, ReaderFailed},
+        state, user_symbols,
+    },
+    output::OutputError,
+};
+
+/// Why there is no snapshot. Recording goes on, unless a reader has failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// It is not a flight recorder.
+    #[error("this recording stores all its events; a snapshot is of one that overwrites the oldest")]
+    Stores,
+    /// The program that finds where the snapshot ends.
+    #[error("cannot find where a snapshot ends: {0}")]
+    Borders(#[from] LoadError),
+    /// What the rings hold cannot be stored.
+    #[error("cannot store a snapshot: {0}")]
+    Store(#[from] SpoolError),
+    /// Its file cannot be created.
+    #[error("cannot store a snapshot: {0}")]
+    Output(#[from] OutputError),
+    /// A reader has failed: the recording is at its end, and says why then.
+    #[error("a reader has failed")]
+    Reader,
+}
+
+impl Session {
+    /// Takes a snapshot of a recording that overwrites its oldest events: gives what its rings hold now, from
+    /// which [`finish`](crate::capture::finish()) makes a file. Recording goes on meanwhile, and nothing
+    /// changes for it.
+    ///
+    /// Of each CPU it has the newest events up to about now, each one once, without a gap. The counts are
+    /// those since the recording began; what is not in the snapshot is counted as overwritten.
+    ///
+    /// # Errors
+    /// There is none, for example because the disk is full, and nothing is left of it.
+    pub fn snapshot(&mut self) -> Result<Recorded, SnapshotError> {
+        if !self.options.overwrite {
+            return Err(SnapshotError::Stores);
+        }
+        let borders = self.borders()?;
+        let number = self.snapshots + 1;
+        let output = self.place.snapshot(number, wall_ns(&self.options))?;
+        let options = archive_options(&self.options, output.directory());
+        let shared = ArchiveState::new(number, None);
+        let (mut copy, _) = Archive::create(shared, (output, None), self.options.manifest.clone(), options)?;
+        copy.began = self.archive.began;
+        copy.covered_from = self.archive.covered_from;
+        match self.copy_to(&copy, &borders) {
+            Ok(closing) => {
+                self.snapshots = number;
+                Ok(self.common().close(copy, closing))
+            }
+            Err(error) => {
+                copy.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Fills a snapshot. Gives what is known of it.
+    fn copy_to(&mut self, copy: &Archive, borders: &Arc<Borders>) -> Result<Closing, SnapshotError> {
+        let spools = copy.cpu_spools(&self.options.cpus, None)?;
+        let to = self.options.clock.now_ns();
+        let cpus = self.readers.copy(spools, borders).map_err(|error| match error {
+            CopyFailed::Spool(error) => SnapshotError::Store(error),
+            CopyFailed::Reader => SnapshotError::Reader,
+        })?;
+        let misses = self.programs.recursion_misses(&self.links.fast, &self.links.probes);
+        let cmdlines = self.readers.names().map_err(|ReaderFailed { .. }| SnapshotError::Reader)?;
+        names::write_journal(&copy.spool, &cmdlines)?;
+        if let Some(symbols) = &mut self.symbols {
+            symbols.put_into(&copy.spool);
+        }
+        // What the rings hold is of the same machine and of the same processes.
+        for name in [state::NAME, user_symbols::MAPPINGS] {
+            self.archive.spool.copy_file(name, &copy.spool)?;
+        }
+        Ok(Closing {
+            ended: Instant::now(),
+            covered_to: Some(to),
+            ended_ns: wall_ns(&self.options),
+            cpus: cpus.into_iter().map(counted_at).collect(),
+            cmdlines,
+            misses,
+            failure: None,
+        })
+    }
+}
