@@ -3,8 +3,13 @@
 
 use std::{
     fs,
+    io::Read as _,
     os::unix::fs::FileExt as _,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use integration_tests::harness::{
@@ -224,6 +229,48 @@ fn one_that_is_stopped_prints_everything_later() {
 }
 
 /// What it has open is emptied when the file is made.
+/// A reader of 1 KB ten times a second holds up the follower, and nobody else.
+#[test]
+fn one_whose_reader_is_slow_prints_everything_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let pipe = dir.path().join("pipe");
+    let name = std::ffi::CString::new(pipe.to_str().unwrap()).unwrap();
+    // SAFETY: the name is a C string that lives longer than the call.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
+    let in_a_hurry = Arc::new(AtomicBool::new(false));
+    let reader = std::thread::spawn({
+        let (pipe, in_a_hurry) = (pipe.clone(), Arc::clone(&in_a_hurry));
+        move || {
+            let (mut pipe, mut text) = (fs::File::open(pipe).unwrap(), Vec::new());
+            let (mut part, mut read_slowly) = ([0; 1024], 0);
+            loop {
+                match pipe.read(&mut part).unwrap() {
+                    0 => return (String::from_utf8(text).unwrap(), read_slowly),
+                    length => text.extend_from_slice(&part[..length]),
+                }
+                if !in_a_hurry.load(Ordering::Relaxed) {
+                    read_slowly = text.len();
+                    std::thread::sleep(std::time::Duration::from_millis(100));
+                }
+            }
+        }
+    });
+    let recording = record(dir.path(), &[&caller], &["--switch-timer", "20ms"]);
+    let follower = Follower::start_to(dir.path(), pipe, &[]);
+    caller.call(50_000);
+    recording.finish().expect(0);
+    let file = dir.path().join("trace.dat");
+    assert_eq!((Ledger::of(&file).cpus("stored"), Ledger::of(&file).lost()), (50_000, 0));
+    let expected = report(dir.path(), &[]);
+    assert_eq!(calls(&expected), caller.calls());
+    in_a_hurry.store(true, Ordering::Relaxed);
+    follower.process.wait().expect(0);
+    let (text, read_slowly) = reader.join().unwrap();
+    assert!(read_slowly < text.len() / 2, "{read_slowly} of {} bytes are not slow", text.len());
+    assert_eq!(text, expected);
+}
+
 #[test]
 fn a_disk_without_room_for_a_copy_hides_nothing() {
     for compression in ["zstd", "none"] {
