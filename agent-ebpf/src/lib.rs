@@ -161,8 +161,14 @@ pub struct CpuControl {
     /// wanted: the switch away from it is recorded then, whatever the thread has become. Used only where the
     /// recording is limited to some threads.
     pub switch_owed: u64,
+    /// The page that a snapshot was asked for in, plus 1: it is not reused, and what has no other page is
+    /// lost. 0 until an event asks: a program sets it then. [`hold::OFF`] while nothing is kept. The agent
+    /// sets it back.
+    pub hold: u64,
+    /// How many events of this CPU that ask for a snapshot were in its pages when the last one was completed.
+    pub asked_seen: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
-    pub agent_line_end: [u64; 8],
+    pub agent_line_end: [u64; 6],
 
     /// Pages completed since the start. The release point of everything in the pages before it.
     pub head: u64,
@@ -191,6 +197,14 @@ pub struct CpuControl {
     pub lost: [u64; LossCause::COUNT],
     /// Thread names that found the `NAMES` buffer full.
     pub names_lost: u64,
+}
+
+/// Values of [`CpuControl::hold`].
+pub mod hold {
+    /// The next event that asks for a snapshot has its page kept.
+    pub const ARMED: u64 = 0;
+    /// No page is kept.
+    pub const OFF: u64 = u64::MAX;
 }
 
 /// What the program `switch_page` gives back.
@@ -473,6 +487,8 @@ pub mod globals {
     pub const CLOCK: &str = "CLOCK";
     /// `u32`: non-zero reuses the oldest page instead of losing the newest event.
     pub const OVERWRITE: &str = "OVERWRITE";
+    /// `u32`: the slot of the event that asks for snapshots, plus 1; 0 if none does.
+    pub const ASKING: &str = "ASKING";
     /// `u32`: non-zero records only threads whose bit is set in `TRACED`.
     pub const FILTER_TASKS: &str = "FILTER_TASKS";
     /// `u32`: non-zero sets the bit of a traced task's new child processes.

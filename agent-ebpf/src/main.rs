@@ -71,6 +71,7 @@ mod fast;
 mod generic;
 mod globals;
 mod graph;
+mod hold;
 mod late_strings;
 mod maps;
 mod parts;

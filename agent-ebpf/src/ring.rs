@@ -18,7 +18,7 @@
 use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_HEADER, PAGE_SIZE};
 
 use crate::{
-    atomic, context, globals,
+    atomic, context, globals, hold,
     maps::{CONTROL, LEDGER, PAGE_META, PAGES, Page},
     side, wake,
 };
@@ -300,9 +300,11 @@ fn close_page(ctl: &mut CpuControl, used: u32) {
     if ctl.slot >= ctl.ring_pages {
         ctl.slot = 0;
     }
-    let head = ctl.head + 1;
+    let number = ctl.head;
+    let head = number + 1;
     atomic::publish(&raw mut ctl.head, head);
     wake::after_page(ctl, head);
+    hold::after_page(ctl, number);
 }
 
 /// Hands the page that is open to the agent, if it has events; for the holder of the flag.
@@ -326,7 +328,7 @@ fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
     };
     let full = ctl.head - atomic::load(&raw const ctl.consumed) >= u64::from(ctl.ring_pages);
     if full {
-        if globals::overwrite() == 0 {
+        if globals::overwrite() == 0 || hold::is_held(ctl, ctl.head - u64::from(ctl.ring_pages)) {
             return 0;
         }
         // SAFETY: the map's value. Of a page that is complete the agent only reads it, and the holder of the
@@ -340,13 +342,13 @@ fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
     unsafe {
         (*meta).lost = lost - ctl.marked_lost;
         (*meta).events = 0;
-        // Whoever copies the page now must notice that it is not whole.
-        (*meta).used = 0;
+        // Whoever copies the page now must notice that it is not whole: before its first byte changes.
+        (&raw mut (*meta).used).write_volatile(0);
     }
     // SAFETY: as for the page's description; the header is at the start of the page, which is aligned.
     unsafe {
-        page.cast::<u64>().write(time);
-        page.cast::<u64>().add(1).write(0);
+        page.cast::<u64>().write_volatile(time);
+        page.cast::<u64>().add(1).write_volatile(0);
     }
     ctl.marked_lost = lost;
     ctl.page_start_events = ctl.events;

@@ -55,8 +55,9 @@ pub fn after_page(ctl: &mut CpuControl, head: u64) {
     }
 }
 
+/// Wakes a reader. `false` if its ring buffer is full.
 #[inline(always)]
-fn wake(reader: u32) -> bool {
+pub fn wake(reader: u32) -> bool {
     let mut record = 0_u32;
     // SAFETY: the loader has put the map there, whose keys are a `u32`.
     let ring = unsafe { bpf_map_lookup_elem(WAKE.0.get().cast(), (&raw const reader).cast()) };

@@ -430,7 +430,8 @@ fn rename(name: &str) {
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) }, 0);
 }
 
-fn cpus() -> usize {
+/// How many CPUs there are.
+pub fn cpus() -> usize {
     thread::available_parallelism().unwrap().get()
 }
 

@@ -35,6 +35,12 @@ impl EventCounts {
         Self { rows, ids }
     }
 
+    /// How many records of an event there are on a CPU.
+    pub(super) fn recorded(&self, cpu: u32, slot: usize) -> u64 {
+        let row = cpu as usize * self.ids.len() + slot;
+        self.rows.read(row).filter(|_| slot < self.ids.len()).map_or(0, |row| row.recorded)
+    }
+
     /// Those of a CPU, by slot.
     pub(super) fn of_cpu(&self, cpu: u32) -> Vec<EventLedger> {
         let first = cpu as usize * self.ids.len();

@@ -54,6 +54,9 @@ pub struct ProgramOptions {
     pub clock: u32,
     /// Reuse the oldest page instead of losing the newest event.
     pub overwrite: bool,
+    /// The event that asks for snapshots, by its slot: its page is kept until
+    /// [told](crate::ring::Control::hold_pages) otherwise.
+    pub asking: Option<u32>,
     /// Record only threads in the traced set.
     pub filter_tasks: bool,
     /// Let new processes of traced ones be traced too.
@@ -351,6 +354,11 @@ impl Programs {
         Some(CpuCounts::of_control(&control, self.events.of_cpu(cpu)))
     }
 
+    /// How many records there are of an event on a CPU, by its slot.
+    pub fn recorded(&self, cpu: u32, slot: usize) -> u64 {
+        self.events.recorded(cpu, slot)
+    }
+
     /// How often the kernel skipped each program, over all its events and CPUs: a generic one because another
     /// tracing program was running on the CPU, one of the fast lane because the same was running.
     pub fn recursion_misses(&self, links: &FastLinks, probes: &HookLinks) -> Vec<RecursionMisses> {
@@ -477,6 +485,7 @@ fn create_object(
     let words = [
         (globals::CLOCK, options.clock),
         (globals::OVERWRITE, options.overwrite.into()),
+        (globals::ASKING, options.asking.map_or(0, |slot| slot + 1)),
         (globals::FILTER_TASKS, options.filter_tasks.into()),
         (globals::FOLLOW_FORK, options.follow_fork.into()),
         (globals::SCOPE, options.scope.is_some().into()),

@@ -29,6 +29,9 @@ use crate::{
     utc,
 };
 
+/// How many names are tried for a file, of which others may have the first.
+const NAMES_MAX: u32 = 1000;
+
 /// Where the file or the files of a recording go.
 #[derive(Clone, Debug)]
 pub enum Destination {
@@ -99,14 +102,17 @@ fn stem_of(name: &OsStr) -> OsString {
 
 /// The first place that no file has: `at` is asked for it with nothing more in its name, then with a number.
 fn first_free(at: impl Fn(&str) -> Result<Output, OutputError>) -> Result<Output, OutputError> {
-    let mut output = at("")?;
-    for other in 2_u32.. {
-        if !output.is_taken() {
-            break;
+    let mut output = at("");
+    for other in 2..=NAMES_MAX {
+        match &output {
+            Ok(output) if output.is_taken() => {}
+            // Something else has the name.
+            Err(OutputError::IsDirectory { .. } | OutputError::NotRegular { .. }) => {}
+            _ => break,
         }
-        output = at(&format!(".{other}"))?;
+        output = at(&format!(".{other}"));
     }
-    Ok(output)
+    output
 }
 
 fn open_directory(path: &Path) -> Result<Directory, OutputError> {

@@ -274,8 +274,13 @@ impl CpuNotes {
 
     /// Notes what the CPU has counted where the data end.
     pub(super) fn note_end(&mut self, counts: &CpuCounts) {
-        self.note.time = self.clock.now_ns();
         self.note.is_final = true;
+        self.note_border(counts);
+    }
+
+    /// The same where more of it may be overwritten before it is stored.
+    pub(super) fn note_border(&mut self, counts: &CpuCounts) {
+        self.note.time = self.clock.now_ns();
         // What comes from here on goes elsewhere.
         self.note.is_settled = true;
         self.take(counts);

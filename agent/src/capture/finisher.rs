@@ -77,8 +77,10 @@ impl Finisher {
                 let (output, spool) = (recorded.output.clone(), recorded.spool.dir().to_owned());
                 let result = match finish(recorded) {
                     Ok(finished) => {
-                        let there = output.directory().look(output.name()).ok().flatten();
-                        files.extend(there.map(|there| (Identity::of(&there), output)));
+                        if keep.is_some() {
+                            let there = output.directory().look(output.name()).ok().flatten();
+                            files.extend(there.map(|there| (Identity::of(&there), output)));
+                        }
                         Done::File(Box::new(finished))
                     }
                     Err(error) => Done::Failed { error, spool },
@@ -139,6 +141,10 @@ impl Finisher {
 
     fn join(&mut self) {
         self.jobs = None;
+        // Somebody waits for it.
+        if let Some(pace) = self.pace.get() {
+            pace.keep_up();
+        }
         if let Some(thread) = self.thread.take()
             && let Err(panic) = thread.join()
             && !std::thread::panicking()

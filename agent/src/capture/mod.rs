@@ -50,7 +50,8 @@ pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, 
 pub use finisher::{Done, Finisher};
 pub use manifest::Manifest;
 pub use options::{
-    CaptureEvent, CaptureOptions, CaptureProbe, EventFilter, RING_PAGES_MIN, Rotation, TaskFilter,
+    CaptureEvent, CaptureOptions, CaptureProbe, EventFilter, RING_PAGES_MIN, Rotation, SnapshotRule,
+    TaskFilter,
 };
 pub use session::{CaptureError, LeftOut, Progress, Recorded, RotateError, Session, SnapshotError};
 pub use spool::{Spool, SpoolError, SpoolTotals};

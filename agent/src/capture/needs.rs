@@ -44,7 +44,9 @@ pub(super) fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureEr
     // A link for each event, and its perf event or its program.
     let places: usize =
         options.probes.iter().flat_map(|probe| &probe.programs).map(|program| program.hooks.len()).sum();
-    let needed = (2 * (options.events.len() + places) + options.cpus.len()) as u64 + OTHER_FILES;
+    // Those of the archive, and of one more: the next one, or a snapshot.
+    let spools = 2 * options.cpus.len();
+    let needed = (2 * (options.events.len() + places) + spools) as u64 + OTHER_FILES;
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
         Some(limit) if limit < needed => {
             Err(CaptureError::OpenFiles { events: options.events.len(), needed, limit })
@@ -61,6 +63,7 @@ pub(super) fn program_options(options: &CaptureOptions) -> Result<ProgramOptions
             TraceClock::Tai => clock::TAI,
         },
         overwrite: options.overwrite,
+        asking: options.snapshot.map(|rule| rule.slot as u32),
         filter_tasks: options.tasks.is_some(),
         follow_fork: options.tasks.as_ref().is_some_and(|filter| filter.follow_fork),
         exclude_tgid: options.exclude_self.then(std::process::id),

@@ -85,6 +85,17 @@ pub struct Rotation {
     pub keep: Option<usize>,
 }
 
+/// When a recording that overwrites asks for a snapshot by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotRule {
+    /// The event each of whose records asks for one, by its place among [`CaptureOptions::events`].
+    pub slot: usize,
+    /// How long after it.
+    pub delay: Duration,
+    /// How many are taken at most.
+    pub limit: Option<u64>,
+}
+
 /// What a capture does.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
@@ -105,6 +116,8 @@ pub struct CaptureOptions {
     pub ring_pages: u32,
     /// Keep the newest pages in the ring and store them at the end, instead of storing all of them meanwhile.
     pub overwrite: bool,
+    /// What asks for snapshots; only where the newest pages are kept.
+    pub snapshot: Option<SnapshotRule>,
     /// `None` records every thread.
     pub tasks: Option<TaskFilter>,
     /// Which threads are recorded, by what they are.

@@ -29,7 +29,7 @@ use rustix::{
 pub use self::refused::Refused;
 use self::{
     rotation::{RotateArgs, Rotating},
-    snapshot::Snapshots,
+    snapshot::{SnapshotArgs, Snapshots},
     wanted::{ScopeArgs, WantedArgs},
 };
 use super::{
@@ -81,6 +81,7 @@ FILTERS
 SIGNALS
   INT, QUIT, TERM, HUP   end the recording and write the file; a second one exits at once, `recover` writes the file
   USR1                   prints the progress
+  USR2                   with --overwrite, stores what the buffers hold in a file of its own and goes on
 
 EXAMPLES
   tracer-agent record -e sched sleep 5
@@ -181,7 +182,7 @@ pub struct RecordArgs {
     pub ring_kb: u64,
 
     /// Keep only the newest events that fit the ring buffers (flight recorder), and store them at the end. At
-    /// SIGUSR2 store them in a file FILE-TIME-snapshot-N.dat and go on
+    /// SIGUSR2 store them in a file of its own (trace-TIME-snapshot-N.dat) and go on
     #[arg(long, help_heading = BUFFERS)]
     pub overwrite: bool,
 
@@ -218,6 +219,10 @@ pub struct RecordArgs {
         help_heading = OUTPUT
     )]
     pub max_kb: Option<u64>,
+
+    /// Files of what a flight recorder holds.
+    #[command(flatten)]
+    pub snapshots: SnapshotArgs,
 
     /// Files that are closed while recording goes on.
     #[command(flatten)]
@@ -307,6 +312,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let Plan { options, followed, .. } = plan;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
+    let mut snapshots = Snapshots::new(options.snapshot, args.quiet);
     let mut rotating = options.rotation.map(|rotation| Rotating::start(rotation, args.quiet)).transpose()?;
     let mut line = ProgressLine::new(shows_progress(args));
     let created = Session::create(options, &mut |done, all| line.attaching(done, all));
@@ -336,14 +342,15 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
-    let mut snapshots = Snapshots::new(args.quiet);
     let several = (rotating.as_mut(), &mut snapshots);
     let end = wait_for_end((&mut session, several), &signals, &mut command, followed, (args, &spec))?;
 
+    snapshots.end(&session);
     let (ending, spool_dir) = (session.ending(), session.spool_dir().to_owned());
     // Of several archives, others may wait there for their turn.
     let place = match (&rotating, spool_dir.parent()) {
         (Some(_), Some(parent)) => parent.to_owned(),
+        (None, Some(parent)) if snapshots.is_busy() => parent.to_owned(),
         _ => spool_dir.clone(),
     };
     std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &place));
@@ -479,11 +486,14 @@ fn wait_for_end(
         let tick = if progress.is_on() { Some(TICK) } else { None };
         let until_rotation = rotating.as_ref().and_then(|rotating| rotating.next());
         let until_rotation = until_rotation.map(|next| next.saturating_duration_since(now));
-        let timeout = [until_deadline, until_rotation, tick].into_iter().flatten().min();
+        snapshots.look(session, &mut progress);
+        let until_snapshot = snapshots.patience(now);
+        let timeout = [until_deadline, until_rotation, until_snapshot, tick].into_iter().flatten().min();
 
         let mut fds = vec![
             PollFd::new(signals, PollFlags::IN),
             PollFd::from_borrowed_fd(session.failed(), PollFlags::IN),
+            PollFd::from_borrowed_fd(session.asks(), PollFlags::IN),
         ];
         let of_rotation = rotating.iter().flat_map(|rotating| [session.is_large(), rotating.is_done()]);
         fds.extend(of_rotation.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -499,7 +509,7 @@ fn wait_for_end(
         if ready[1] {
             return Ok(End::Failure);
         }
-        let mut rest = ready[2..].iter();
+        let mut rest = ready[3..].iter();
         if let Some(rotating) = &mut rotating {
             let is_large = rest.next() == Some(&true) && session.is_large_now();
             if rest.next() == Some(&true) {
@@ -508,6 +518,8 @@ fn wait_for_end(
             rotating.rotate_if_due(session, is_large, &mut progress);
         }
         if has_snapshots && rest.next() == Some(&true) {
+            // Who is told of one may ask for the next one.
+            snapshots.look(session, &mut progress);
             snapshots.tell_done(&mut progress);
         }
         while let Some(asked) = signals.take() {

@@ -5,6 +5,7 @@
 //! | `rules` | what is wanted of events |
 //! | `events` | which events, and the formats to store |
 //! | `probes` | probes and tracers |
+//! | `snapshot` | the event that asks for snapshots |
 //! | `stacks` | stacks that follow events |
 //! | `scope` | whose events |
 //! | `buffers` | rings and their CPUs |
@@ -18,6 +19,7 @@ mod events;
 mod probes;
 mod rules;
 mod scope;
+mod snapshot;
 mod stacks;
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
@@ -93,6 +95,7 @@ impl Plan {
         let btf = Btf::of_kernel();
         let kernel = Kernel { tracefs: &tracefs, btf: btf.as_ref(), counters: &counters };
         let events = kernel.events_of(channel, file, &mut notes)?;
+        let snapshot = snapshot::rule(InChannel(0), channel, &events)?;
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),
             Err(error) => {
@@ -118,6 +121,7 @@ impl Plan {
             possible_cpus: manifest.cpu_count,
             ring_pages,
             overwrite: channel.overwrite,
+            snapshot,
             tasks,
             scope: traits,
             // Elsewhere our id is another process's.
@@ -163,11 +167,12 @@ impl Kernel<'_> {
     ) -> Result<EventPlan, PlanError> {
         let at = InChannel(0);
         let facts = Facts::new(file.clock, self.btf.ok());
-        let rules = Rules::make(at, &channel.rules, (&facts, self.counters))?;
+        let catalogue = Catalogue::read(self.tracefs).map_err(PlanError::whole)?;
+        let specs = snapshot::with_its_event(at, channel, &catalogue)?;
+        let rules = Rules::make(at, &specs, (&facts, self.counters))?;
         let constants = self.btf.map(KernelConstants::new);
         let names: &dyn Names = constants.as_ref().map_or(&NoNames, |constants| constants);
         let wanted = Wanted { rules: &rules, facts: &facts, names, strings: channel.strings };
-        let catalogue = Catalogue::read(self.tracefs).map_err(PlanError::whole)?;
         let selection = catalogue
             .select(&rules.selection(), channel.ignore_unknown)
             .map_err(|error| at.field("rules", error))?;

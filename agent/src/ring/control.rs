@@ -5,7 +5,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use agent_ebpf::{CpuControl, LossCause};
+use agent_ebpf::{CpuControl, LossCause, hold};
 
 /// A view of one [`CpuControl`] with the access each field allows.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,21 @@ impl<'a> Control<'a> {
         !self.is_busy()
             && atomic!(self.side_tail).load(Ordering::Acquire)
                 == atomic!(self.side_head).load(Ordering::Acquire)
+    }
+
+    /// The number of the page that is kept because an event in it asks for a snapshot.
+    pub fn held_page(&self) -> Option<u64> {
+        match atomic!(self.hold).load(Ordering::Acquire) {
+            hold::ARMED | hold::OFF => None,
+            held => Some(held - 1),
+        }
+    }
+
+    /// Lets programs keep the page of the next event that asks for a snapshot, or no page. What they keep now
+    /// may be reused.
+    pub fn hold_pages(&self, hold: bool) {
+        let value = if hold { hold::ARMED } else { hold::OFF };
+        atomic!(self.hold).store(value, Ordering::Release);
     }
 
     /// Events recorded since the start.

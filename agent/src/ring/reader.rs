@@ -13,6 +13,10 @@ use agent_ebpf::{CpuControl, PAGE_HEADER, PAGE_SIZE, PageMeta};
 use super::{Control, SharedArray};
 use crate::tracedat::{Endian, page};
 
+/// How often a program may be found writing while it is asked whether a page was reused: many times as often
+/// as one that writes all the time is in between two records.
+const BUSY_MAX: u32 = 10_000;
+
 /// The mapped arrays that make up the rings of all CPUs.
 #[derive(Debug)]
 pub struct Rings {
@@ -104,6 +108,12 @@ impl Held {
     /// The numbers of the pages, oldest first.
     pub fn pages(&self) -> Range<u64> {
         self.pages.clone()
+    }
+
+    /// How many events there are in page `number`, or were.
+    pub fn events_of(&self, number: u64) -> u64 {
+        let index = number.checked_sub(self.pages.start).and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| self.events.get(index)).copied().unwrap_or_default().into()
     }
 
     /// How many events there are from page `number` on, if it was [copied](CpuRing::copy) since: then it and
@@ -252,6 +262,14 @@ impl<'a> CpuRing<'a> {
         Held { events: pages.clone().map(events).collect(), pages }
     }
 
+    /// The oldest page before page `end` that programs do not reuse before they have written an eighth of the
+    /// ring from now on, or the one that is kept for a snapshot.
+    pub fn safe_from(&self, end: u64) -> u64 {
+        let oldest = self.control.head().saturating_sub(self.pages);
+        let safe = oldest.saturating_add((self.pages / 8).max(1)).min(end);
+        self.control.held_page().map_or(safe, |held| held.min(safe))
+    }
+
     /// The end of the complete pages once nothing writes any more: the number of the page after them, and
     /// how many events were recorded in them and in those before.
     pub fn end_of_complete(&self) -> (u64, u64) {
@@ -269,8 +287,7 @@ impl<'a> CpuRing<'a> {
         let page = self.copy_page(number, None, missed, out);
         // The copy must be complete before the check of what happened meanwhile.
         fence(Ordering::Acquire);
-        // Page `number + pages` takes the same memory. It is opened only after `head` has reached its number,
-        // and then its length is 0 until it is complete.
+        // Page `number + pages` takes the same memory. It is opened only after `head` has reached its number.
         if page.is_none() || self.control.head() >= number + self.pages && self.is_reopened(number) {
             out.truncate(start);
             return None;
@@ -278,12 +295,26 @@ impl<'a> CpuRing<'a> {
         page
     }
 
-    /// Whether the slot of page `number` holds, or may just begin to hold, a newer page.
+    /// Whether the slot of page `number` has held a newer page before this was called.
+    ///
+    /// The length of such a page is 0 from before its first byte is written until it is complete; then `head`
+    /// passes its number. Both come from one program, which is busy in between: so the three are read in this
+    /// order, and a page is the old one if nothing is busy between its length and `head`.
     fn is_reopened(&self, number: u64) -> bool {
-        let state = self.control.quiescent();
         let slot = self.base + (number % self.pages) as usize;
-        let used = self.rings.meta.read(slot).map_or(0, |meta| meta.used);
-        state.head > number + self.pages || used == 0 || state.busy != 0
+        for _ in 0..BUSY_MAX {
+            let used = self.rings.meta.read(slot).map_or(0, |meta| meta.used);
+            fence(Ordering::Acquire);
+            let is_busy = self.control.is_busy();
+            if used == 0 || self.control.head() > number + self.pages {
+                return true;
+            }
+            if !is_busy {
+                return false;
+            }
+            std::hint::spin_loop();
+        }
+        true
     }
 
     /// Copies page `number` and seals the copy: the commit word, the missed-events mark, zeros after the

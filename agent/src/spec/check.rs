@@ -197,6 +197,12 @@ fn check_channel(place: usize, channel: &ChannelSpec) -> Result<(), Problem> {
     if channel.ring_bytes == 0 {
         return problem("ring_bytes", "0 leaves no room for events; the smallest ring has 8 KB");
     }
+    if channel.snapshot.is_some() && !channel.overwrite {
+        return problem("snapshot", "only a channel that overwrites has snapshots; others store all events");
+    }
+    if channel.snapshot.as_ref().is_some_and(|snapshot| snapshot.limit == Some(0)) {
+        return problem("snapshot", "a limit of 0 takes none; use 1 or more");
+    }
     if channel.poll_ns == Some(0) {
         return problem("poll_ns", "0 would poll the rings without a pause; use 1 or more");
     }

@@ -130,6 +130,9 @@ pub struct ChannelSpec {
     /// Keep the newest events in the ring and store them at the end, instead of storing all of them
     /// meanwhile.
     pub overwrite: bool,
+    /// What asks for snapshots of a channel that overwrites; nothing where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotSpec>,
     /// Nanoseconds that a full page waits at most until it is stored; one second where nothing is said.
     pub poll_ns: Option<u64>,
     /// Nanoseconds that an event waits at most until it is stored, also in a page that is not full; 0 for as
@@ -150,11 +153,30 @@ impl Default for ChannelSpec {
             lane: LaneChoice::default(),
             ring_bytes: RING_BYTES,
             overwrite: false,
+            snapshot: None,
             poll_ns: None,
             switch_ns: SWITCH_NS,
             keep_bytes: None,
         }
     }
+}
+
+/// When a snapshot is taken. One is taken at a time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SnapshotSpec {
+    /// The event that asks for it: one of the kernel or of a probe. It is recorded in any case.
+    #[serde(with = "text")]
+    pub when: EventSelector,
+    /// Only records of it that match are recorded, and ask. No rule of the channel selects the event then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
+    /// Nanoseconds from the event to the snapshot, for what comes after it.
+    #[serde(default)]
+    pub delay_ns: u64,
+    /// How many are taken at most; as many as are asked for where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
 }
 
 /// Events, and what is wanted of them.

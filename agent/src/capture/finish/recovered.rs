@@ -19,9 +19,10 @@ pub(super) fn stats(data: &[CpuData], noted: Option<&Noted>) -> Stats {
         // A machine that lost its power may have kept the stage and not the notes.
         Stage::Counted => End::KilledStopping,
     });
+    let overwrites = noted.is_some_and(|noted| noted.overwrite);
     let unreadable = |cpu: &CpuData| cpu.segments.iter().map(|(_, content)| content.unreadable).sum::<u64>();
     Stats {
-        cpus: data.iter().map(|cpu| row(cpu, note_of(cpu), end)).collect(),
+        cpus: data.iter().map(|cpu| row(cpu, note_of(cpu), end, overwrites)).collect(),
         names_lost: noted.and_then(|_| data.iter().map(|cpu| note_of(cpu).map(|note| note.names_lost)).sum()),
         recovered: Some(Recovered {
             unreadable_bytes: data.iter().map(unreadable).sum(),
@@ -32,7 +33,7 @@ pub(super) fn stats(data: &[CpuData], noted: Option<&Noted>) -> Stats {
     }
 }
 
-fn row(cpu: &CpuData, note: Option<&Note>, end: End) -> CpuStats {
+fn row(cpu: &CpuData, note: Option<&Note>, end: End, overwrites: bool) -> CpuStats {
     let mut row = CpuStats { cpu: cpu.cpu, ..CpuStats::default() };
     let mut since = None;
     for (_, content) in &cpu.segments {
@@ -55,6 +56,10 @@ fn row(cpu: &CpuData, note: Option<&Note>, end: End) -> CpuStats {
         let explained = note.lost.iter().fold(marked, |sum, lost| sum.saturating_add(*lost));
         row.lost_unexplained = row.lost_unexplained.saturating_sub(explained);
         row.overwritten = note.overwritten;
+        if overwrites {
+            // All losses before the data are noted by then; what is overwritten may be more when they come.
+            row.overwritten = row.overwritten.saturating_add(std::mem::take(&mut row.lost_unexplained));
+        }
     }
     let kept = row.stored.events.saturating_add(row.stored.capped_events).saturating_add(row.overwritten);
     row.events = note.map_or(kept, |note| note.events.max(kept));
@@ -89,6 +94,16 @@ mod tests {
     fn noted(stage: Stage, notes: impl IntoIterator<Item = (u32, Note)>) -> Noted {
         let cpus: BTreeMap<_, _> = notes.into_iter().collect();
         Noted { overwrite: false, stage, cpu_count: cpus.len(), first_cpu: None, cpus }
+    }
+
+    #[test]
+    fn what_a_flight_recorder_marks_and_has_not_counted_was_overwritten() {
+        let note = Note { time: 60, events: 100, overwritten: 1, ..Note::default() };
+        let noted = Noted { overwrite: true, ..noted(Stage::Recording, [(0, note)]) };
+        let stats = stats(&[cpu(0, &[(0, 10)])], Some(&noted));
+        let row = &stats.cpus[0];
+        assert_eq!((row.overwritten, row.lost_unexplained, row.stored.events), (2, 0, 10));
+        assert_eq!(row.open_end.map(|end| end.counted), Some(Some(60)), "more may be missing");
     }
 
     #[test]

@@ -20,6 +20,7 @@ use std::{
     os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     sync::{
         Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver},
     },
     thread::JoinHandle,
@@ -119,14 +120,23 @@ struct Shared {
     stop: OwnedFd,
     /// Written by a thread that failed.
     failed: OwnedFd,
+    /// Whether one has: it answers once more and then never again.
+    has_failed: AtomicBool,
+    /// Written when a page is kept because an event asks for a snapshot.
+    asked: OwnedFd,
     /// The first failure.
     failure: Mutex<Option<SpoolError>>,
 }
 
 impl Shared {
     fn tell_failed(&self) {
+        self.has_failed.store(true, Ordering::Release);
         // The counter of an eventfd takes one.
         let _ = rustix::io::write(&self.failed, &1_u64.to_ne_bytes());
+    }
+
+    fn tell_asked(&self) {
+        let _ = rustix::io::write(&self.asked, &1_u64.to_ne_bytes());
     }
 
     fn failure(&self) -> std::sync::MutexGuard<'_, Option<SpoolError>> {
@@ -218,7 +228,13 @@ impl ReaderPool {
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
                 .map_err(|e| SpoolError::io("create an eventfd for", spool.dir())(e.into()))
         };
-        let shared = Arc::new(Shared { stop: event_fd()?, failed: event_fd()?, failure: Mutex::new(None) });
+        let shared = Arc::new(Shared {
+            stop: event_fd()?,
+            failed: event_fd()?,
+            has_failed: AtomicBool::new(false),
+            asked: event_fd()?,
+            failure: Mutex::new(None),
+        });
         let (answer, answers) = mpsc::channel();
         let Sources { rings, wake, switch, names: stream } = sources;
         let mut names = Some((stream, names));
@@ -252,6 +268,11 @@ impl ReaderPool {
         self.shared.failed.as_fd()
     }
 
+    /// Becomes readable when an event asks for a snapshot whose page is kept.
+    pub(super) fn asked(&self) -> BorrowedFd<'_> {
+        self.shared.asked.as_fd()
+    }
+
     /// Has every CPU go over to its spool in the next archive, and waits until all have. Those of CPUs that
     /// have no ring are dropped.
     pub(super) fn rotate(
@@ -259,8 +280,11 @@ impl ReaderPool {
         spools: Vec<CpuSpool>,
         borders: &Arc<Borders>,
     ) -> Result<Vec<Border>, ReaderFailed> {
-        let waiting = self.ask_all(spools, |own| Command::Rotate(own, Arc::clone(borders)));
         let mut found = Vec::new();
+        if self.has_failed() {
+            return Err(ReaderFailed { borders: found });
+        }
+        let waiting = self.ask_all(spools, |own| Command::Rotate(own, Arc::clone(borders)));
         while found.len() < waiting {
             match self.answers.recv() {
                 Ok(Answer::Border(border)) => found.push(border),
@@ -278,6 +302,9 @@ impl ReaderPool {
         spools: Vec<CpuSpool>,
         borders: &Arc<Borders>,
     ) -> Result<Vec<Border>, CopyFailed> {
+        if self.has_failed() {
+            return Err(CopyFailed::Reader);
+        }
         let waiting = self.ask_all(spools, |own| Command::Copy(own, Arc::clone(borders)));
         let mut copied = Vec::new();
         let mut failed = None;
@@ -292,6 +319,12 @@ impl ReaderPool {
         }
         copied.sort_by_key(|border| border.stored.cpu);
         failed.map_or(Ok(copied), |error| Err(CopyFailed::Spool(error)))
+    }
+
+    /// Whether a reader has failed, so that it gives no answers. One that fails from here on says so in the
+    /// place of an answer.
+    fn has_failed(&self) -> bool {
+        self.shared.has_failed.load(Ordering::Acquire)
     }
 
     /// Asks each reader something about its CPUs, with the spools for them. Gives how many CPUs answer.
@@ -319,6 +352,9 @@ impl ReaderPool {
 
     fn ask_names(&self, command: Command) -> Result<Cmdlines, ReaderFailed> {
         let failed = || ReaderFailed { borders: Vec::new() };
+        if self.has_failed() {
+            return Err(failed());
+        }
         self.readers.first().ok_or_else(failed)?.mailbox.put(command);
         loop {
             match self.answers.recv() {

@@ -81,6 +81,8 @@ struct Served<'r> {
     spool: CpuSpool,
     /// What is to be done at the next border.
     asked: Option<Asked>,
+    /// Where what the ring holds is to be stored, up to its border.
+    marked: Option<(CpuSpool, CpuCounts)>,
 }
 
 /// What is to be done with a CPU as soon as its border can be found.
@@ -154,7 +156,10 @@ impl Worker {
     }
 
     pub(super) fn run(mut self, spools: Vec<(usize, CpuSpool)>) -> Finished {
-        go_first();
+        // No event waits for the reader of a flight recorder.
+        if !self.options.overwrite {
+            go_first();
+        }
         let _told = ToldIfPanicking { shared: Arc::clone(&self.shared), answer: self.answer.clone() };
         let rings = Arc::clone(&self.rings);
         let pages = self.options.ring_pages;
@@ -162,7 +167,7 @@ impl Worker {
             .into_iter()
             .filter_map(|(index, spool)| {
                 let ring = rings.reader(spool.cpu(), index * pages as usize, pages)?;
-                Some(Served { ring, spool, asked: None })
+                Some(Served { ring, spool, asked: None, marked: None })
             })
             .collect();
         let until_stop = self.read_until_stop(&mut cpus);
@@ -216,7 +221,11 @@ impl Worker {
             for cpu in cpus.iter_mut() {
                 self.do_asked(cpu)?;
             }
+            self.copy_marked(cpus);
             if self.options.overwrite {
+                if cpus.iter().any(|cpu| cpu.ring.control().held_page().is_some()) {
+                    self.shared.tell_asked();
+                }
                 // Nothing is read; only names arrive.
                 for cpu in cpus.iter_mut().filter(|_| is_due) {
                     cpu.spool.note(cpu.ring.control());
@@ -281,12 +290,24 @@ impl Worker {
             (AtBorder::Copy, Err(error)) => {
                 let _ = self.answer.send(Answer::Copied(Err(error)));
             }
-            (AtBorder::Copy, Ok(Some(end))) => {
-                let copied = self.copy(&cpu.ring, asked.spool, end);
+            (AtBorder::Copy, Ok(Some(end))) => cpu.marked = Some((asked.spool, end)),
+        }
+        Ok(())
+    }
+
+    /// Copies the rings whose borders are found, once all that were asked for are: copying takes time, and
+    /// what the CPUs hold should end at one.
+    fn copy_marked(&mut self, cpus: &mut [Served<'_>]) {
+        if cpus.iter().any(|cpu| cpu.asked.is_some()) {
+            return;
+        }
+        for cpu in cpus {
+            if let Some((spool, end)) = cpu.marked.take() {
+                let copied = self.copy(&cpu.ring, spool, end);
+                // Who does not wait for the answer has stopped the recording.
                 let _ = self.answer.send(Answer::Copied(copied));
             }
         }
-        Ok(())
     }
 
     /// Brings a CPU over to its spool in the next archive.
@@ -315,10 +336,12 @@ impl Worker {
         mut spool: CpuSpool,
         mut end: CpuCounts,
     ) -> Result<Border, SpoolError> {
-        spool.note_end(&end);
+        spool.note_border(&end);
         let events = self.copy_newest(ring, &mut spool, (end.head, end.events))?;
         self.store(&mut spool, events)?;
+        // Only now it is known how many there are.
         end.overwritten = end.events.saturating_sub(spool.totals().events);
+        spool.note_end(&end);
         Ok(Border { stored: stored_in(&spool), end: Arc::new(end) })
     }
 
@@ -440,7 +463,8 @@ impl Worker {
     /// pages are left in the buffer; gives how many events are in them.
     ///
     /// There is no gap between them. Where programs are faster and reuse a page before it is copied, those
-    /// before it are dropped: they are older than what is missing.
+    /// before it are dropped, as they are older than what is missing, and some of those after it, as they
+    /// would be reused next.
     fn copy_newest(
         &mut self,
         ring: &CpuRing<'_>,
@@ -449,9 +473,16 @@ impl Worker {
     ) -> Result<u64, SpoolError> {
         let held = ring.held(end);
         let (mut events, mut has_some) = (0, false);
+        let mut from = held.pages().start;
+        // Those from the page at hand on.
+        let mut left = held.events_from(from);
         self.pages.clear();
         for number in held.pages() {
-            let missed = if has_some { 0 } else { recorded.saturating_sub(held.events_from(number)) };
+            let missed = if has_some { 0 } else { recorded.saturating_sub(left) };
+            left = left.saturating_sub(held.events_of(number));
+            if number < from {
+                continue;
+            }
             match ring.copy(number, missed, &mut self.pages) {
                 Some(page) => {
                     has_some = true;
@@ -461,6 +492,7 @@ impl Worker {
                     self.pages.clear();
                     spool.clear()?;
                     (events, has_some) = (0, false);
+                    from = ring.safe_from(end);
                 }
                 None => {}
             }
@@ -491,13 +523,15 @@ impl Worker {
     }
 
     fn collect_names(&mut self) -> Result<(), SpoolError> {
-        if let Some((stream, table)) = &mut self.names {
-            while let Some(record) = stream.next_name() {
-                table.insert(record)?;
-            }
-            table.flush()?;
+        let Some((stream, table)) = &mut self.names else { return Ok(()) };
+        let mut journaled = Ok(());
+        while let Some(record) = stream.next_name() {
+            journaled = journaled.and(table.insert(record));
         }
-        Ok(())
+        journaled = journaled.and(table.flush());
+        // The journal is for whoever recovers the recording. The events of a flight recorder are in memory
+        // until its end, as the names are, so that a full disk is no reason to end it.
+        if self.options.overwrite { Ok(()) } else { journaled }
     }
 
     /// Sleeps until something waits to be read, at most `deadline`. Whether the recording ends.

@@ -1,8 +1,8 @@
 //! Snapshots: what a recording that overwrites its oldest events holds at a moment.
 
-use std::{sync::Arc, time::Instant};
+use std::{os::fd::BorrowedFd, sync::Arc, time::Instant};
 
-use super::{Session, wall_ns};
+use super::{Session, controls, wall_ns};
 use crate::{
     attach::Borders,
     bpf::LoadError,
@@ -72,10 +72,39 @@ impl Session {
         }
     }
 
+    /// How many events have asked for a snapshot ([`SnapshotRule`](crate::capture::SnapshotRule)) since the
+    /// recording began.
+    pub fn snapshots_asked(&self) -> u64 {
+        let slot = self.options.snapshot.map(|rule| rule.slot);
+        let asked = |slot| self.options.cpus.iter().map(|&cpu| self.programs.recorded(cpu, slot)).sum();
+        slot.map_or(0, asked)
+    }
+
+    /// Whether the page of such an event is kept: nothing that came after it is overwritten before
+    /// [`Session::keep_asking`] says so.
+    pub fn is_asked(&self) -> bool {
+        // Cleared first: what comes meanwhile makes it readable again.
+        let _ = rustix::io::read(self.readers.asked(), &mut [0_u8; 8][..]);
+        controls(&self.programs.rings, &self.options.cpus).any(|control| control.held_page().is_some())
+    }
+
+    /// Becomes readable when [`Session::is_asked`] has become true.
+    pub fn asks(&self) -> BorrowedFd<'_> {
+        self.readers.asked()
+    }
+
+    /// Lets the page of the next event that asks for a snapshot be kept, or no page. What is kept now may be
+    /// overwritten from here on.
+    pub fn keep_asking(&self, keep: bool) {
+        for control in controls(&self.programs.rings, &self.options.cpus) {
+            control.hold_pages(keep);
+        }
+    }
+
     /// Fills a snapshot. Gives what is known of it.
     fn copy_to(&mut self, copy: &Archive, borders: &Arc<Borders>) -> Result<Closing, SnapshotError> {
         let spools = copy.cpu_spools(&self.options.cpus, None)?;
-        let to = self.options.clock.now_ns();
+        let (to, ended, ended_ns) = (self.options.clock.now_ns(), Instant::now(), wall_ns(&self.options));
         let cpus = self.readers.copy(spools, borders).map_err(|error| match error {
             CopyFailed::Spool(error) => SnapshotError::Store(error),
             CopyFailed::Reader => SnapshotError::Reader,
@@ -91,9 +120,9 @@ impl Session {
             self.archive.spool.copy_file(name, &copy.spool)?;
         }
         Ok(Closing {
-            ended: Instant::now(),
+            ended,
             covered_to: Some(to),
-            ended_ns: wall_ns(&self.options),
+            ended_ns,
             cpus: cpus.into_iter().map(counted_at).collect(),
             cmdlines,
             misses,

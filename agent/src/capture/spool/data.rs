@@ -185,6 +185,11 @@ impl CpuSpool {
         self.notes.note_end(counts);
     }
 
+    /// Notes what the CPU has counted where a copy of its ring ends. To be called before the copy.
+    pub(in crate::capture) fn note_border(&mut self, counts: &CpuCounts) {
+        self.notes.note_border(counts);
+    }
+
     /// Where the spool is, for messages.
     pub(in crate::capture) fn dir(&self) -> &Path {
         self.files.path()

@@ -1,9 +1,89 @@
-//! Snapshots of a recording with `--overwrite`, which SIGUSR2 asks for.
+//! Snapshots of a recording with `--overwrite`: SIGUSR2 asks for them, and events do.
 
-use std::os::fd::BorrowedFd;
+use std::{
+    os::fd::BorrowedFd,
+    time::{Duration, Instant},
+};
 
-use super::super::{CliError, progress::ProgressLine, summary, units::count};
-use crate::capture::{Done, Finisher, Session, SnapshotError};
+use clap::Args;
+
+use super::super::{CliError, progress::ProgressLine, summary, units, units::count};
+use crate::{
+    capture::{Done, Finisher, Session, SnapshotError, SnapshotRule},
+    kernel::events::EventSelector,
+    spec::SnapshotSpec,
+};
+
+/// How often the counts of the event are looked at. On a CPU that is busy enough to overwrite it, a program
+/// keeps it and says so at once.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What takes snapshots.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Snapshots")]
+pub struct SnapshotArgs {
+    /// With --overwrite, store what the buffers hold in a file of its own (trace-TIME-snapshot-N.dat) when
+    /// this event is recorded, and go on. With FILTER, when it matches; no other option may select the event
+    /// then
+    #[arg(
+        id = "snapshot_when",
+        long = "snapshot-when",
+        value_name = "EVENT[: FILTER]",
+        value_parser = parse_when
+    )]
+    pub when: Option<When>,
+
+    /// Take it this long after the event: 50ms, 10s
+    #[arg(
+        id = "snapshot_delay",
+        long = "snapshot-delay",
+        value_name = "TIME",
+        value_parser = units::period,
+        requires = "snapshot_when"
+    )]
+    pub delay: Option<u64>,
+
+    /// Take this many at most
+    #[arg(id = "snapshot_limit", long = "snapshot-limit", value_name = "N", requires = "snapshot_when")]
+    pub limit: Option<u64>,
+}
+
+/// The value of `--snapshot-when`.
+#[derive(Clone, Debug)]
+pub struct When {
+    event: EventSelector,
+    filter: Option<String>,
+}
+
+/// The event ends where a colon is not followed by a name, or at the second colon.
+fn parse_when(text: &str) -> Result<When, String> {
+    let is_name = |c: char| c.is_alphanumeric() || "_-*?[]!.".contains(c);
+    let name_at = |at: usize| text[at..].find(|c| !is_name(c)).map_or(text.len(), |len| at + len);
+    let first = name_at(0);
+    let end = match text[first..].strip_prefix(':') {
+        Some(_) if name_at(first + 1) > first + 1 => name_at(first + 1),
+        _ => first,
+    };
+    let (event, filter) = text.split_at(end);
+    let filter = match filter.trim() {
+        "" => None,
+        rest => match rest.strip_prefix(':').map(str::trim) {
+            None | Some("") => return Err("write EVENT, or EVENT: FILTER".to_owned()),
+            Some(filter) => Some(filter.to_owned()),
+        },
+    };
+    let event = event.parse().map_err(|error: crate::kernel::events::SelectError| error.to_string())?;
+    Ok(When { event, filter })
+}
+
+impl SnapshotArgs {
+    /// What the options say, if they say something.
+    pub(super) fn spec(&self) -> Option<SnapshotSpec> {
+        let Self { when, delay, limit } = self;
+        let When { event, filter } = when.clone()?;
+        Some(SnapshotSpec { when: event, filter, delay_ns: delay.unwrap_or(0), limit: *limit })
+    }
+}
 
 /// The snapshots of a recording. One is made at a time.
 #[derive(Debug, Default)]
@@ -11,13 +91,38 @@ pub(super) struct Snapshots {
     /// Makes the files, from the first request on.
     finisher: Option<Finisher>,
     quiet: bool,
-    /// Requests that came while one was made.
+    /// Requests by signals that came while one was made.
     left_out: u64,
+    asking: Option<Asking>,
+}
+
+/// The event that asks for snapshots.
+#[derive(Debug)]
+struct Asking {
+    rule: SnapshotRule,
+    /// How many it got.
+    taken: u64,
+    /// How many records of it there are.
+    asked: u64,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// What asks now gets none: one is being made.
+    Busy,
+    /// The next record gets one. There were so many before.
+    Armed(u64),
+    /// One has asked, and gets its snapshot then.
+    Due(Instant),
+    /// There are as many as are wanted.
+    Over,
 }
 
 impl Snapshots {
-    pub(super) fn new(quiet: bool) -> Self {
-        Self { quiet, ..Self::default() }
+    pub(super) fn new(rule: Option<SnapshotRule>, quiet: bool) -> Self {
+        let asking = rule.map(|rule| Asking { rule, taken: 0, asked: 0, state: State::Armed(0) });
+        Self { quiet, asking, ..Self::default() }
     }
 
     /// Becomes readable when a file is made.
@@ -25,17 +130,86 @@ impl Snapshots {
         self.finisher.as_ref().map(Finisher::is_done)
     }
 
-    /// Takes one, or says why there is none.
+    /// How long nothing is to be done at most.
+    pub(super) fn patience(&self, now: Instant) -> Option<Duration> {
+        match self.asking.as_ref()?.state {
+            State::Busy | State::Armed(_) => Some(LOOK),
+            // Another one may be in the making then.
+            State::Due(due) if due <= now => Some(LOOK),
+            State::Due(due) => Some(due - now),
+            State::Over => None,
+        }
+    }
+
+    /// Takes one for a signal, or says why there is none.
     pub(super) fn take(&mut self, session: &mut Session, line: &mut ProgressLine) {
-        if self.finisher.as_ref().is_some_and(Finisher::is_busy) {
+        if self.is_busy() {
             self.left_out += 1;
             if !self.quiet {
                 line.say("tracer-agent: no snapshot for this SIGUSR2: the one before is still being written");
             }
-            return;
+        } else {
+            self.take_now(session, line);
         }
+    }
+
+    /// Takes one if an event has asked for it.
+    pub(super) fn look(&mut self, session: &mut Session, line: &mut ProgressLine) {
+        let is_busy = self.is_busy();
+        let Some(asking) = &mut self.asking else { return };
+        asking.asked = session.snapshots_asked();
+        let is_asked = session.is_asked();
+        let over = asking.rule.limit.is_some_and(|limit| asking.taken >= limit);
+        let now = Instant::now();
+        asking.state = match asking.state {
+            // Also what a program has kept since.
+            State::Over => {
+                session.keep_asking(false);
+                State::Over
+            }
+            State::Due(due) => State::Due(due),
+            _ if over => State::Over,
+            _ if is_busy => {
+                session.keep_asking(false);
+                State::Busy
+            }
+            State::Busy => {
+                session.keep_asking(true);
+                State::Armed(session.snapshots_asked())
+            }
+            State::Armed(before) if is_asked || asking.asked > before => State::Due(now + asking.rule.delay),
+            State::Armed(before) => State::Armed(before),
+        };
+        if let State::Due(due) = asking.state
+            && due <= now
+            && !is_busy
+        {
+            asking.state = State::Busy;
+            if self.take_now(session, line)
+                && let Some(asking) = &mut self.asking
+            {
+                asking.taken += 1;
+            }
+            session.keep_asking(false);
+        }
+    }
+
+    /// Notes what is known of the session before it ends.
+    pub(super) fn end(&mut self, session: &Session) {
+        if let Some(asking) = &mut self.asking {
+            asking.asked = session.snapshots_asked();
+        }
+    }
+
+    /// Whether a file is being made.
+    pub(super) fn is_busy(&self) -> bool {
+        self.finisher.as_ref().is_some_and(Finisher::is_busy)
+    }
+
+    /// Takes one, or says why there is none.
+    fn take_now(&mut self, session: &mut Session, line: &mut ProgressLine) -> bool {
         match self.store(session) {
-            Ok(()) => {}
+            Ok(()) => return true,
             // That the recording is at its end is seen by who waits for that.
             Err(Failed::Snapshot(SnapshotError::Reader)) => {}
             Err(Failed::Snapshot(SnapshotError::Stores)) => line.say(
@@ -48,6 +222,7 @@ impl Snapshots {
             }
             Err(Failed::Thread(error)) => line.say(&format!("tracer-agent: {error}; recording continues")),
         }
+        false
     }
 
     fn store(&mut self, session: &mut Session) -> Result<(), Failed> {
@@ -70,15 +245,25 @@ impl Snapshots {
         }
     }
 
-    /// Waits for the file that is being made.
+    /// Waits for the file that is being made, and tells who got none.
     pub(super) fn finish(mut self) {
         for done in self.finisher.take().map(Finisher::finish).unwrap_or_default() {
             self.tell(done, &mut super::super::tell);
         }
-        if self.left_out != 0 && !self.quiet {
+        if self.quiet {
+            return;
+        }
+        if self.left_out != 0 {
             let requests = count(self.left_out);
             super::super::tell(&format!(
                 "tracer-agent: {requests} SIGUSR2 came while a snapshot was being written, and took none"
+            ));
+        }
+        if let Some(Asking { taken, asked, .. }) = self.asking {
+            super::super::tell(&format!(
+                "tracer-agent: {} events asked for snapshots, {} were taken",
+                count(asked),
+                count(taken)
             ));
         }
     }
@@ -98,4 +283,26 @@ impl Snapshots {
 enum Failed {
     Snapshot(SnapshotError),
     Thread(CliError),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_ends_where_its_filter_begins() {
+        for (text, event, filter) in [
+            ("sched_switch", "sched_switch", None),
+            ("sched:sched_switch", "sched:sched_switch", None),
+            ("sched_switch: prev_pid == 1", "sched_switch", Some("prev_pid == 1")),
+            ("sched:sched_switch: prev_comm ~ \"a:b\"", "sched:sched_switch", Some("prev_comm ~ \"a:b\"")),
+            ("sched:sched_switch:prev_pid == 1", "sched:sched_switch", Some("prev_pid == 1")),
+        ] {
+            let when = parse_when(text).unwrap_or_else(|error| panic!("{text}: {error}"));
+            assert_eq!((when.event.as_str(), when.filter.as_deref()), (event, filter), "{text}");
+        }
+        for text in ["", ": x", "sched_switch:", "sched_switch prev_pid == 1", "a:b:"] {
+            assert!(parse_when(text).is_err(), "{text:?}");
+        }
+    }
 }

@@ -104,6 +104,7 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         lane: args.lane,
         ring_bytes: args.ring_kb.saturating_mul(1024),
         overwrite: args.overwrite,
+        snapshot: args.snapshots.spec(),
         poll_ns: args.poll_us.map(|us| us.saturating_mul(1000)),
         switch_ns: switch_ns(args),
         keep_bytes: args.max_kb.map(|kb| kb.saturating_mul(1024)),
@@ -204,6 +205,12 @@ fn in_options(problem: &Problem) -> CliError {
         Field::Rotation(_) => "--keep 0 would keep no file; use 1 or more",
         Field::OfChannel { name: "overwrite", .. } if problem.why.contains("rotated") => {
             "--overwrite stores nothing before the end, so there is nothing to rotate; use only one of them"
+        }
+        Field::OfChannel { name: "snapshot", .. } if problem.why.contains("limit") => {
+            "--snapshot-limit 0 takes no snapshot; use 1 or more"
+        }
+        Field::OfChannel { name: "snapshot", .. } => {
+            "--snapshot-when is for a recording with --overwrite; others store all their events anyway"
         }
         Field::OfChannel { name: "keep_bytes", .. } if problem.why.contains("rotation") => {
             "-m keeps the newest data of one file; with --rotate-size and --rotate-time use --keep"
@@ -334,7 +341,7 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 8] = [
+    const MORE: [&[&str]; 11] = [
         &["--date"],
         &["-a"],
         &["--proc-map"],
@@ -343,6 +350,9 @@ mod tests {
         &["--rotate-size", "1M"],
         &["--rotate-time", "10s", "--keep", "3"],
         &["--rotate-time", "10s", "-o", "trace.dat"],
+        &["--overwrite", "--snapshot-when", "irq:softirq_entry: vec == 3"],
+        &["--overwrite", "--snapshot-when", "sched_switch", "--snapshot-delay", "50ms"],
+        &["--overwrite", "--snapshot-when", "sched_switch", "--snapshot-limit", "2"],
     ];
     /// What is the default, or says nothing about the recording.
     const SAY_NOTHING: [&str; 5] = ["quiet", "command", "no_self", "spec", "print_spec"];
