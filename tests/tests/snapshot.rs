@@ -246,9 +246,11 @@ fn what_cannot_ask_for_snapshots_is_refused() {
         (&["--overwrite", "--snapshot-limit", "2"], "--snapshot-when"),
         (&["--overwrite", "--snapshot-when", "sched_switch", "--snapshot-limit", "0"], "--snapshot-limit 0"),
         (&["--overwrite", "--snapshot-when", "irq"], "SYSTEM:EVENT"),
-        (&["--overwrite", "--snapshot-when", "no:such"], "there is no event no:such"),
+        (&["--overwrite", "--snapshot-when", "no:such"], "no event no:such is recorded"),
         (&["--overwrite", "--snapshot-when", "sched_switch: next_pid == 1"], "one filter"),
-        (&["--overwrite", "--snapshot-when", "irq_handler_entry: next_pid =="], "filter"),
+        (&["--overwrite", "--snapshot-when", "irq_handler_entry: irq =="], "--snapshot-when: at byte 6"),
+        (&["--overwrite", "--snapshot-when", "irq_handler_entry: none == 1"], "has no field `none`"),
+        (&["-v", "-e", "irq", "--overwrite", "--snapshot-when", "softirq_entry"], "it is excluded"),
     ] {
         let mut command = agent(dir.path(), ["record", "-e", "sched"]);
         let ended = run(command.args(options).args(["touch", "ran"]));

@@ -169,7 +169,8 @@ impl Kernel<'_> {
         let facts = Facts::new(file.clock, self.btf.ok());
         let catalogue = Catalogue::read(self.tracefs).map_err(PlanError::whole)?;
         let specs = snapshot::with_its_event(at, channel, &catalogue)?;
-        let rules = Rules::make(at, &specs, (&facts, self.counters))?;
+        let of_snapshot = |error| snapshot::of_its_rule(channel, error);
+        let rules = Rules::make(at, &specs, (&facts, self.counters)).map_err(of_snapshot)?;
         let constants = self.btf.map(KernelConstants::new);
         let names: &dyn Names = constants.as_ref().map_or(&NoNames, |constants| constants);
         let wanted = Wanted { rules: &rules, facts: &facts, names, strings: channel.strings };
@@ -183,7 +184,8 @@ impl Kernel<'_> {
                 Err(error) => Err(error.to_string()),
             },
         };
-        let mut events = EventPlan::make(self.tracefs, &selection, file.all_formats, lanes, wanted)?;
+        let mut events = EventPlan::make(self.tracefs, &selection, file.all_formats, lanes, wanted)
+            .map_err(of_snapshot)?;
         notes.extend(selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")));
         note_unusable(&events, notes);
         let probes = Probes { rules: &rules, facts: &facts, tracefs: self.tracefs, btf: self.btf };

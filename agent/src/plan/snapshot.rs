@@ -6,7 +6,7 @@ use super::{EventPlan, PlanError, error::InChannel};
 use crate::{
     capture::SnapshotRule,
     kernel::events::{Catalogue, EventName, EventSelector, Rule},
-    spec::{ChannelSpec, RuleSpec, What},
+    spec::{ChannelSpec, Field, RuleSpec, What},
 };
 
 /// The rules of a channel, with one more for the event that asks for snapshots unless another one selects it.
@@ -50,6 +50,18 @@ pub(super) fn with_its_event<'a>(
     }
 }
 
+/// An error about the rule that was added, as one about what it was added for.
+pub(super) fn of_its_rule(channel: &ChannelSpec, error: PlanError) -> PlanError {
+    match error.at {
+        Field::Rule { channel: at, rule, .. } | Field::OfRule { channel: at, rule, .. }
+            if rule == channel.rules.len() =>
+        {
+            PlanError { at: Field::OfChannel { channel: at, name: "snapshot" }, ..error }
+        }
+        _ => error,
+    }
+}
+
 fn selecting(rules: &[RuleSpec]) -> Vec<Rule> {
     let rule = |spec: &RuleSpec| match &spec.what {
         What::Events(selector) => Some(Rule::include(selector.clone())),
@@ -73,7 +85,10 @@ pub(super) fn rule(
         name.split_once(':').is_some_and(|(system, name)| snapshot.when.names(&EventName::new(system, name)))
     };
     let Some(slot) = plan.events.iter().position(|event| is_it(&event.name)) else {
-        let why = format!("there is no event {}; name one as SYSTEM:EVENT", snapshot.when);
+        let why = format!(
+            "no event {} is recorded: there is none, or it is excluded; name one as SYSTEM:EVENT",
+            snapshot.when
+        );
         return Err(at.field("snapshot", &why[..]));
     };
     if snapshot.filter.is_some() && plan.probes.iter().any(|probe| probe.first_slot as usize <= slot) {

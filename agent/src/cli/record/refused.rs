@@ -72,6 +72,7 @@ fn option(at: &Field, why: &Why) -> String {
     match name {
         "filter" => "-f: ".to_owned(),
         "contexts" => "--context: ".to_owned(),
+        "snapshot" => "--snapshot-when: ".to_owned(),
         "only_command" => "-F: ".to_owned(),
         "children" => "-c: ".to_owned(),
         "cpus" => "-M: ".to_owned(),
