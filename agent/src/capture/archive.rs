@@ -4,10 +4,7 @@
 use std::{
     ffi::{OsStr, OsString},
     io,
-    os::{
-        fd::{AsFd as _, BorrowedFd, OwnedFd},
-        unix::ffi::OsStrExt as _,
-    },
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -16,12 +13,11 @@ use std::{
     time::Instant,
 };
 
-use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Ending, Manifest, Spool, SpoolError, counts::CountsFile, spool::CpuSpool, state::StateReader,
-    user_symbols::MappingReader,
+    Ending, Manifest, Spool, SpoolError, counts::CountsFile, notice::Notice, spool::CpuSpool,
+    state::StateReader, user_symbols::MappingReader,
 };
 use crate::{
     kernel::clock::TraceClock,
@@ -73,9 +69,7 @@ impl Opened {
             }
         }
     }
-}
 
-impl Opened {
     /// Where a snapshot goes: beside the file, named after it and by the time. It replaces no other file.
     pub(super) fn snapshot(&self, number: u64, taken_ns: u64) -> Result<Output, OutputError> {
         let (dir, mut stem) = match self {
@@ -169,12 +163,12 @@ pub(super) struct ArchiveState {
     /// Bytes of data in its spool.
     bytes: AtomicU64,
     /// How many are enough, and whom to tell.
-    enough: Option<(AtomicU64, Arc<Reached>)>,
+    enough: Option<(AtomicU64, Arc<Notice>)>,
 }
 
 impl ArchiveState {
     /// One without data. With `enough` bytes of them, it says so.
-    pub(super) fn new(number: u64, enough: Option<(u64, Arc<Reached>)>) -> Arc<Self> {
+    pub(super) fn new(number: u64, enough: Option<(u64, Arc<Notice>)>) -> Arc<Self> {
         let enough = enough.map(|(bytes, reached)| (AtomicU64::new(bytes), reached));
         Arc::new(Self { number, bytes: AtomicU64::new(0), enough })
     }
@@ -208,31 +202,6 @@ impl ArchiveState {
         if let Some((enough, _)) = &self.enough {
             enough.store(self.bytes().saturating_add(bytes), Ordering::Relaxed);
         }
-    }
-}
-
-/// A descriptor that becomes readable when an archive has as many bytes as are wanted.
-#[derive(Debug)]
-pub(super) struct Reached(OwnedFd);
-
-impl Reached {
-    pub(super) fn new() -> io::Result<Self> {
-        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
-    }
-
-    fn tell(&self) {
-        // The counter of an eventfd takes one.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
-    }
-
-    /// Makes it unreadable until it is told again.
-    pub(super) fn clear(&self) {
-        // There may be nothing to read.
-        let _ = rustix::io::read(&self.0, &mut [0_u8; 8][..]);
-    }
-
-    pub(super) fn fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::VecDeque,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd},
     path::PathBuf,
     sync::{
         Arc, OnceLock,
@@ -13,12 +13,11 @@ use std::{
 };
 
 use rustix::{
-    event::{EventfdFlags, eventfd},
     process::{Pid, getpriority_process, setpriority_process},
     thread::gettid,
 };
 
-use super::{FinishError, Finished, Recorded, finish};
+use super::{FinishError, Finished, Recorded, finish, notice::Notice};
 use crate::output::{Identity, Output};
 
 /// How many archives may wait. Each has descriptors and the formats of all its events.
@@ -51,7 +50,7 @@ pub struct Finisher {
     waiting: Arc<AtomicUsize>,
     pace: Arc<OnceLock<Pace>>,
     /// Readable when something is done.
-    wake: Arc<OwnedFd>,
+    wake: Arc<Notice>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -61,7 +60,7 @@ impl Finisher {
     /// # Errors
     /// There are no descriptors or threads left.
     pub fn start(keep: Option<usize>) -> std::io::Result<Self> {
-        let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let wake = Arc::new(Notice::new()?);
         let (jobs, received) = mpsc::channel::<Recorded>();
         let (tell, done) = mpsc::channel();
         let waker = Arc::clone(&wake);
@@ -91,7 +90,7 @@ impl Finisher {
                 }
                 // Who no longer asks has no use for it.
                 let _ = tell.send(result);
-                let _ = rustix::io::write(&*waker, &1_u64.to_ne_bytes());
+                waker.tell();
             }
         })?;
         Ok(Self { jobs: Some(jobs), done, waiting, pace, wake, thread: Some(thread) })
@@ -129,7 +128,7 @@ impl Finisher {
     /// What is done and has not been told.
     pub fn next_done(&self) -> Option<Done> {
         // Cleared first, so that what comes meanwhile makes it readable again.
-        let _ = rustix::io::read(&*self.wake, &mut [0_u8; 8][..]);
+        self.wake.clear();
         self.done.try_recv().ok()
     }
 

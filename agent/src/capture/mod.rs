@@ -13,6 +13,7 @@
 //! | `needs` | what the options mean for the machine, the programs and the readers |
 //! | `attaching` | attaching its programs |
 //! | `archive` | what becomes one file: from one rotation to the next |
+//! | `notice` | what wakes a thread that waits |
 //! | `closing` | what is known of an archive at its end |
 //! | `readers` | reader threads: ring to spool |
 //! | `spool`, `segment` | data on its way to the file, written and read back |
@@ -34,6 +35,7 @@ pub mod follow;
 mod manifest;
 mod names;
 mod needs;
+mod notice;
 mod options;
 mod readers;
 mod segment;

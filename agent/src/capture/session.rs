@@ -3,7 +3,7 @@
 mod snapshot;
 
 use std::{
-    os::fd::{BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
@@ -11,7 +11,7 @@ use std::{
 
 use super::{
     Ending, Manifest, Spool, SpoolError,
-    archive::{Archive, ArchiveState, Opened, Reached, Writers},
+    archive::{Archive, ArchiveState, Opened, Writers},
     attaching::{attach, last_names, names_of_threads, trace_process},
     closing::{Closing, Common, counted_at},
     counts::Stage,
@@ -19,6 +19,7 @@ use super::{
     needs::{
         archive_options, check_memory, check_open_files, program_options, reader_options, wants_symbols,
     },
+    notice::Notice,
     options::CaptureOptions,
     readers::{Border, Drained, ReaderFailed, ReaderPool, Sources, Stored},
     spool::CpuSpool,
@@ -156,7 +157,7 @@ pub struct Session {
     /// What the kernel had kept from the programs when the archive began; nothing of the first one.
     misses: Vec<RecursionMisses>,
     place: Opened,
-    reached: Arc<Reached>,
+    reached: Arc<Notice>,
     options: CaptureOptions,
     kept_spool: Option<PathBuf>,
     left_out: Vec<LeftOut>,
@@ -247,7 +248,7 @@ impl Session {
         let place = options.destination.open()?;
         let begin = place.begin(1, wall_ns(&options))?;
         let failed = SpoolError::io("create an eventfd for", begin.0.path());
-        let reached = Arc::new(Reached::new().map_err(failed)?);
+        let reached = Arc::new(Notice::new().map_err(failed)?);
         let shared = ArchiveState::new(1, enough(&options, &reached));
         let archive_options = archive_options(&options, begin.0.directory());
         let (archive, kept_spool) =
@@ -365,7 +366,7 @@ impl Session {
 
     /// Becomes readable when the archive is as large as [`Rotation::bytes`](super::Rotation::bytes) says.
     pub fn is_large(&self) -> BorrowedFd<'_> {
-        self.reached.fd()
+        self.reached.as_fd()
     }
 
     /// Whether it is so now. Makes the descriptor unreadable until the archive has become large again.
@@ -589,7 +590,7 @@ fn wall_ns(options: &CaptureOptions) -> u64 {
 }
 
 /// When an archive is large, and who is told.
-fn enough(options: &CaptureOptions, reached: &Arc<Reached>) -> Option<(u64, Arc<Reached>)> {
+fn enough(options: &CaptureOptions, reached: &Arc<Notice>) -> Option<(u64, Arc<Notice>)> {
     options.rotation?.bytes.map(|bytes| (bytes, Arc::clone(reached)))
 }
 

@@ -60,8 +60,7 @@ impl<'a> Rules<'a> {
             Ok::<_, PlanError>((spec, EventRule { filter, sample: *sample, rate: *rate, contexts }))
         };
         let all = specs.iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>()?;
-        let selects = |spec: &RuleSpec| matches!(spec.what, What::Events(_) | What::Exclude(_));
-        let selecting = (0..specs.len()).filter(|&number| selects(&specs[number])).collect();
+        let selecting = (0..specs.len()).filter(|&number| selected_by(&specs[number]).is_some()).collect();
         Ok(Self { at, all, selecting })
     }
 
@@ -72,12 +71,7 @@ impl<'a> Rules<'a> {
 
     /// What the [catalogue](crate::kernel::events::Catalogue) is asked to select.
     pub(super) fn selection(&self) -> Vec<Rule> {
-        let rule = |&number: &usize| match &self.all[number].0.what {
-            What::Events(selector) => Some(Rule::include(selector.clone())),
-            What::Exclude(selector) => Some(Rule::exclude(selector.clone())),
-            _ => None,
-        };
-        self.selecting.iter().filter_map(rule).collect()
+        self.selecting.iter().filter_map(|&number| selected_by(self.all[number].0)).collect()
     }
 
     /// How many are part of the [selection](Self::selection).
@@ -101,6 +95,16 @@ impl<'a> Rules<'a> {
             _ => false,
         };
         places.iter().copied().find(names)
+    }
+}
+
+/// What a rule says to the [catalogue](crate::kernel::events::Catalogue), if it is about events of the
+/// kernel.
+pub(super) fn selected_by(spec: &RuleSpec) -> Option<Rule> {
+    match &spec.what {
+        What::Events(selector) => Some(Rule::include(selector.clone())),
+        What::Exclude(selector) => Some(Rule::exclude(selector.clone())),
+        _ => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, time::Duration};
 
-use super::{EventPlan, PlanError, error::InChannel};
+use super::{EventPlan, PlanError, error::InChannel, rules::selected_by};
 use crate::{
     capture::SnapshotRule,
     kernel::events::{Catalogue, EventName, EventSelector, Rule},
@@ -32,7 +32,8 @@ pub(super) fn with_its_event<'a>(
             return Err(wrong(format!("{when} names {count} events; one asks for snapshots: SYSTEM:EVENT")));
         }
     };
-    let is_recorded = select(&selecting(&channel.rules))?.events.iter().any(|event| event.name == *name);
+    let others: Vec<Rule> = channel.rules.iter().filter_map(selected_by).collect();
+    let is_recorded = select(&others)?.events.iter().any(|event| event.name == *name);
     if !is_recorded {
         let selector: EventSelector =
             name.to_string().parse().map_err(|error| at.field("snapshot", error))?;
@@ -60,15 +61,6 @@ pub(super) fn of_its_rule(channel: &ChannelSpec, error: PlanError) -> PlanError 
         }
         _ => error,
     }
-}
-
-fn selecting(rules: &[RuleSpec]) -> Vec<Rule> {
-    let rule = |spec: &RuleSpec| match &spec.what {
-        What::Events(selector) => Some(Rule::include(selector.clone())),
-        What::Exclude(selector) => Some(Rule::exclude(selector.clone())),
-        _ => None,
-    };
-    rules.iter().filter_map(rule).collect()
 }
 
 /// What the capture does about snapshots, once it is known what is recorded.

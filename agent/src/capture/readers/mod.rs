@@ -17,7 +17,7 @@ mod worker;
 
 use std::{
     collections::VecDeque,
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -27,12 +27,11 @@ use std::{
     time::Duration,
 };
 
-use rustix::event::{EventfdFlags, eventfd};
-
 use self::worker::{Finished, Worker};
 use super::{
     Spool, SpoolError,
     names::{Journal, NameTable},
+    notice::Notice,
     spool::{CpuSpool, SpoolTotals},
 };
 use crate::{
@@ -117,13 +116,13 @@ enum Answer {
 #[derive(Debug)]
 struct Shared {
     /// Written once to make every thread finish.
-    stop: OwnedFd,
+    stop: Notice,
     /// Written by a thread that failed.
-    failed: OwnedFd,
+    failed: Notice,
     /// Whether one has: it answers once more and then never again.
     has_failed: AtomicBool,
     /// Written when a page is kept because an event asks for a snapshot.
-    asked: OwnedFd,
+    asked: Notice,
     /// The first failure.
     failure: Mutex<Option<SpoolError>>,
 }
@@ -131,12 +130,7 @@ struct Shared {
 impl Shared {
     fn tell_failed(&self) {
         self.has_failed.store(true, Ordering::Release);
-        // The counter of an eventfd takes one.
-        let _ = rustix::io::write(&self.failed, &1_u64.to_ne_bytes());
-    }
-
-    fn tell_asked(&self) {
-        let _ = rustix::io::write(&self.asked, &1_u64.to_ne_bytes());
+        self.failed.tell();
     }
 
     fn failure(&self) -> std::sync::MutexGuard<'_, Option<SpoolError>> {
@@ -146,15 +140,14 @@ impl Shared {
 
 /// What one thread is asked, and what wakes it for that.
 struct Mailbox {
-    wake: OwnedFd,
+    wake: Notice,
     commands: Mutex<VecDeque<Command>>,
 }
 
 impl Mailbox {
     fn put(&self, command: Command) {
         self.commands.lock().unwrap_or_else(PoisonError::into_inner).push_back(command);
-        // The counter of an eventfd takes one.
-        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+        self.wake.tell();
     }
 
     fn take(&self) -> Option<Command> {
@@ -224,15 +217,12 @@ impl ReaderPool {
         spools: Vec<CpuSpool>,
         options: &ReaderOptions,
     ) -> Result<Self, SpoolError> {
-        let event_fd = || {
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-                .map_err(|e| SpoolError::io("create an eventfd for", spool.dir())(e.into()))
-        };
+        let notice = || Notice::new().map_err(SpoolError::io("create an eventfd for", spool.dir()));
         let shared = Arc::new(Shared {
-            stop: event_fd()?,
-            failed: event_fd()?,
+            stop: notice()?,
+            failed: notice()?,
             has_failed: AtomicBool::new(false),
-            asked: event_fd()?,
+            asked: notice()?,
             failure: Mutex::new(None),
         });
         let (answer, answers) = mpsc::channel();
@@ -243,7 +233,7 @@ impl ReaderPool {
         for (number, wake) in wake.into_iter().enumerate() {
             let spools: Vec<(usize, CpuSpool)> = spools.by_ref().take(CPUS_PER_THREAD).collect();
             let cpus = spools.iter().map(|(_, spool)| spool.cpu()).collect();
-            let mailbox = Arc::new(Mailbox { wake: event_fd()?, commands: Mutex::default() });
+            let mailbox = Arc::new(Mailbox { wake: notice()?, commands: Mutex::default() });
             let outside = worker::Outside {
                 rings: Arc::clone(rings),
                 wake,
@@ -268,9 +258,9 @@ impl ReaderPool {
         self.shared.failed.as_fd()
     }
 
-    /// Becomes readable when an event asks for a snapshot whose page is kept.
-    pub(super) fn asked(&self) -> BorrowedFd<'_> {
-        self.shared.asked.as_fd()
+    /// Told when an event asks for a snapshot whose page is kept.
+    pub(super) fn asked(&self) -> &Notice {
+        &self.shared.asked
     }
 
     /// Has every CPU go over to its spool in the next archive, and waits until all have. Those of CPUs that
@@ -392,8 +382,7 @@ impl ReaderPool {
     }
 
     fn tell_to_stop(&self) {
-        // An eventfd takes a first small number without blocking.
-        let _ = rustix::io::write(&self.shared.stop, &1_u64.to_ne_bytes());
+        self.shared.stop.tell();
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     attach::{self, Borders, PageSwitch},
-    capture::{Spool, SpoolError, names::NameTable, spool::CpuSpool},
+    capture::{Spool, SpoolError, names::NameTable, notice::Notice, spool::CpuSpool},
     ring::{CpuCounts, CpuRing, NameStream, Rings, WakeStream},
     tracedat::{ChunkCompressor, Endian, layout},
 };
@@ -224,7 +224,7 @@ impl Worker {
             self.copy_marked(cpus);
             if self.options.overwrite {
                 if cpus.iter().any(|cpu| cpu.ring.control().held_page().is_some()) {
-                    self.shared.tell_asked();
+                    self.shared.asked.tell();
                 }
                 // Nothing is read; only names arrive.
                 for cpu in cpus.iter_mut().filter(|_| is_due) {
@@ -595,8 +595,8 @@ const DATA: u64 = 1;
 
 /// What a thread waits for.
 fn watch(
-    stop: &OwnedFd,
-    asked: &OwnedFd,
+    stop: &Notice,
+    asked: &Notice,
     wake: &WakeStream,
     names: Option<&NameStream>,
 ) -> rustix::io::Result<OwnedFd> {

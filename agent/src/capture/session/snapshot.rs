@@ -1,6 +1,10 @@
 //! Snapshots: what a recording that overwrites its oldest events holds at a moment.
 
-use std::{os::fd::BorrowedFd, sync::Arc, time::Instant};
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    sync::Arc,
+    time::Instant,
+};
 
 use super::{Session, controls, wall_ns};
 use crate::{
@@ -84,13 +88,13 @@ impl Session {
     /// [`Session::keep_asking`] says so.
     pub fn is_asked(&self) -> bool {
         // Cleared first: what comes meanwhile makes it readable again.
-        let _ = rustix::io::read(self.readers.asked(), &mut [0_u8; 8][..]);
+        self.readers.asked().clear();
         controls(&self.programs.rings, &self.options.cpus).any(|control| control.held_page().is_some())
     }
 
     /// Becomes readable when [`Session::is_asked`] has become true.
     pub fn asks(&self) -> BorrowedFd<'_> {
-        self.readers.asked()
+        self.readers.asked().as_fd()
     }
 
     /// Lets the page of the next event that asks for a snapshot be kept, or no page. What is kept now may be
