@@ -45,7 +45,7 @@ mod soak {
 
     #[test]
     fn all_events_under_load() {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let scratch = dir.path();
         let log = KernelLog::from_now();
 
@@ -79,7 +79,7 @@ mod soak {
     /// Every process by its own exec, its own end and its own name, of more than there are process ids.
     #[test]
     fn every_process_of_many_is_there() {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let mut args: Vec<String> = ["-e", "sched:sched_process_*", "-b", "16384"].map(str::to_owned).into();
         args.extend(workload::command("execs", dir.path()));
         let (recording, memory) = agent::record_and_watch(&dir.path().join("agent.dat"), &args);
@@ -122,7 +122,7 @@ mod soak {
 
 /// Records these events with ftrace during the same work, and prints that.
 fn reference(names: &BTreeSet<String>) -> Printed {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let scratch = dir.path();
     let mut events = tracefs::events(&[]);
     events.retain(|_, event| names.contains(&*event.format.name));

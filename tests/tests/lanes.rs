@@ -8,7 +8,7 @@ use integration_tests::agent;
 
 #[test]
 fn the_fast_lane_can_be_asked_for() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
     let events =
         ["--lane", "fast", "-e", "sched:sched_switch", "-e", "sched:sched_waking", "-e", "raw_syscalls"];
@@ -26,7 +26,7 @@ fn the_fast_lane_can_be_asked_for() {
 
 #[test]
 fn the_generic_lane_can_be_asked_for() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
     let events = ["--lane", "generic", "-e", "raw_syscalls", "-F", "true"];
     agent::record(&file, events);
@@ -35,7 +35,7 @@ fn the_generic_lane_can_be_asked_for() {
 
 #[test]
 fn an_event_without_a_program_is_refused_when_only_the_fast_lane_is_wanted() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
     let mut command = agent::command(["record", "--lane", "fast", "-e", "sched:sched_process_exec", "-o"]);
     let output = command.arg(&file).arg("true").output().unwrap();
@@ -49,7 +49,7 @@ fn an_event_without_a_program_is_refused_when_only_the_fast_lane_is_wanted() {
 
 #[test]
 fn what_takes_the_generic_lane_is_told_in_one_line() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
     // As on a kernel newer than the descriptions: events that have a program in general, and not as they are
     // here.

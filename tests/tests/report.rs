@@ -32,7 +32,7 @@ const SYSTEMS: [&str; 13] = [
 
 #[test]
 fn lines_are_those_of_trace_cmd() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let mut args: Vec<String> =
         SYSTEMS.iter().flat_map(|system| ["-e".to_owned(), (*system).to_owned()]).collect();
     args.extend(workload::command("mixed", dir.path()));
@@ -332,7 +332,7 @@ int main(void) { return (deep_9() + deep_9() + deep_9()) == 0; }
 
 #[test]
 fn folded_stacks_have_processes_before_the_kernel() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("chain.c"), CHAIN).unwrap();
     binaries::tool(dir.path(), "cc", &["-O1", "-fno-omit-frame-pointer", "-o", "chain", "chain.c"]);
     let options = ["-T", "--user-stack", "-e", "syscalls:sys_enter_getppid", "-F"];

@@ -16,7 +16,7 @@ struct Recorded {
 impl Recorded {
     /// Every event while something happens, in several chunks.
     fn of_everything() -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("trace.dat");
         let mut args: Vec<String> = ["-e", "all"].map(str::to_owned).to_vec();
         args.extend(workload::command("mixed", dir.path()));
@@ -26,7 +26,7 @@ impl Recorded {
 
     /// What is left of many events in small rings that keep the newest, and of what came when nobody read.
     fn with_losses(args: &[&str]) -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let mut caller = Caller::start();
         // A loss is marked at the next event of its CPU.
         caller.pin(0);

@@ -26,7 +26,7 @@ struct Storm {
 
 impl Storm {
     fn start(options: &[&str]) -> Self {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let mut command =
             agent(dir.path(), ["record", "-e", "raw_syscalls:sys_enter", "-f", "id == 110", "-o", "out"]);
         command

@@ -67,7 +67,7 @@ fn snapshots_of_a_small_ring_are_whole_and_without_gaps() {
 }
 
 fn take_many(ring: &str) {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let mut recording = storm(dir.path(), scratch.path(), ring, &[]);
     let mut taken = Vec::new();
@@ -141,7 +141,7 @@ fn a_snapshot_has_what_fired_before_it_and_the_recording_goes_on() {
 
 #[test]
 fn one_snapshot_is_taken_at_a_time() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let recording = storm(dir.path(), scratch.path(), "16M", &[]);
     for _ in 0..REQUESTS {
@@ -183,7 +183,7 @@ fn asked_in(file: &Path) -> Vec<(u64, u64)> {
 
 #[test]
 fn the_event_that_asks_for_a_snapshot_is_in_it() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let scratch = tempfile::tempdir().unwrap();
     let mut recording = storm(dir.path(), scratch.path(), "128K", &["--snapshot-when", ASKING]);
     let count = (SNAPSHOTS * soak()) as u64;

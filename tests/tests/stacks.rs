@@ -85,7 +85,7 @@ fn in_order(frames: &[String], names: &[&str]) {
 
 #[test]
 fn a_known_chain_of_calls_has_its_names_in_both_lanes() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), &["-fPIE", "-pie"]);
     for lane in ["fast", "generic"] {
         let file = dir.path().join(format!("{lane}.dat"));
@@ -112,7 +112,7 @@ fn a_known_chain_of_calls_has_its_names_in_both_lanes() {
 
 #[test]
 fn deep_stacks_go_on_in_the_next_record() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     // At a fixed address, where other programs are too.
     let program = program(dir.path(), &["-fno-pie", "-no-pie"]);
     let file = dir.path().join("trace.dat");
@@ -138,7 +138,7 @@ fn deep_stacks_go_on_in_the_next_record() {
 /// At its first instruction a function has no frame, so that a walk along frames misses who called it.
 #[test]
 fn stacks_at_the_entry_of_a_function_have_its_direct_caller() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), &["-fPIE", "-pie"]);
     let file = dir.path().join("trace.dat");
     let probe = |function: &str| format!("{function}={}:{function}", program.display());
@@ -159,7 +159,7 @@ fn stacks_at_the_entry_of_a_function_have_its_direct_caller() {
 
 #[test]
 fn files_of_user_stacks_are_recorded_with_their_build_ids() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let program = program(dir.path(), &[]);
     let notes = binaries::tool(dir.path(), "readelf", &["-n", "chain"]);
     let id =
@@ -175,7 +175,7 @@ fn files_of_user_stacks_are_recorded_with_their_build_ids() {
 
 #[test]
 fn stacks_of_events_that_are_not_recorded_are_refused() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
     let mut command = agent::command(["record", "-e", "sched:sched_switch", "--kernel-stack=irq:*", "-o"]);
     let output = command.arg(&file).arg("true").output().unwrap();

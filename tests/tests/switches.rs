@@ -66,7 +66,7 @@ struct Recorded {
 
 fn record(args: &[&str]) -> Recorded {
     let switches = Switches::find();
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let ftrace = tracefs::Instance::create("switches", 16384);
     ftrace.enable("sched:sched_switch");
     fs::write(ftrace.switch(), "1").unwrap();

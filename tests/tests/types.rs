@@ -22,7 +22,7 @@ fn functions_are_listed_with_their_arguments() {
 #[test]
 fn a_structure_has_the_members_and_places_that_a_compiler_gives_it() {
     // Structures of the kernel's interface to user space, which the C compiler knows too.
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let source = "#include <stddef.h>\n#include <stdio.h>\n#include <linux/io_uring.h>\n#include <linux/bpf.h>\n\
         #define SHOW(type, member) printf(\"%s %s %zu\\n\", #type, #member, offsetof(struct type, member))\n\
         int main(void) { SHOW(bpf_insn, imm); SHOW(bpf_insn, off); SHOW(bpf_prog_info, name); \
@@ -54,7 +54,7 @@ fn json_has_the_same() {
 
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_what_was_meant() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
     for (option, probe, texts) in [
         ("--fentry", "vfs_raed", ["no function vfs_raed", "did you mean vfs_read"]),

@@ -71,7 +71,7 @@ fn events_of(file: &TraceFile) -> EventTable {
 
 /// Exports into a new directory.
 fn exported(file: &TraceFile, format: &dyn Format) -> (tempfile::TempDir, PathBuf, Exported) {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let target = Target { path: dir.path().join("out"), ..Target::default() };
     let done = export(file, format, &target, &Job::new(&|_| {})).unwrap();
     (dir, target.path, done)
@@ -107,7 +107,7 @@ fn fields<'a>(printer: &'a Printer, record: &'a [u8]) -> impl Iterator<Item = (&
 
 #[test]
 fn the_state_that_a_recording_began_with() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("trace.dat");
     run(agent(dir.path(), ["record", "-e", "sched", "-o"]).arg(&path).args(["sleep", "0.1"])).expect(0);
     let file = Reader::open(Box::new(File::open(&path).unwrap()) as Box<dyn Source>).unwrap();
@@ -176,7 +176,7 @@ fn an_event_without_a_format_that_can_be_understood() {
         builder.finish().unwrap().to_vec()
     });
     for format in [&Lttng2008::default() as &dyn Format, &EventDefs::default()] {
-        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let dir = tempfile::tempdir().unwrap();
         let target = Target { path: dir.path().join("out"), ..Target::default() };
         let error = export(&file, format, &target, &Job::new(&|_| {})).unwrap_err();
         assert!(matches!(error, ExportError::UnknownEvent { id: 77, records: 1 }), "{error}");
@@ -188,7 +188,7 @@ fn an_event_without_a_format_that_can_be_understood() {
 
 #[test]
 fn the_command_on_bad_places_and_bad_files() {
-    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
     let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
     let lost = traces.join("k6.12-lost.dat");
     let disk = Tmpfs::mount("size=1m");

@@ -10,6 +10,7 @@ mod docs;
 mod fuzz;
 mod golden;
 mod layers;
+mod room;
 mod run;
 mod setup;
 mod soak;

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use xtask::toolchain::{MIN_RUSTC, Missing, Pair, compilers, linker_install};
 
-use super::{Task, vm};
+use super::{Task, room, vm};
 use crate::workspace::{STATIC_TARGET, target_dir};
 use crate::{Result, process};
 
@@ -95,6 +95,9 @@ const ANALYSES: &str = "lttnganalyses==0.6.1";
 
 /// Installs what is missing. What is only downloaded comes while the linker is compiled.
 pub(super) fn setup(purpose: Purpose) -> Result {
+    if purpose == Purpose::Test {
+        room::warn_if_short()?;
+    }
     install_packages(&missing_packages(purpose)?)?;
     std::thread::scope(|scope| {
         let downloads = (purpose == Purpose::Test).then(|| {

@@ -12,6 +12,7 @@ mod build;
 mod changed;
 mod job;
 mod schedule;
+mod scratch;
 mod timings;
 mod totals;
 
@@ -98,6 +99,9 @@ fn run(args: &[String]) -> Result {
     // What is tested against stock tools needs them.
     let alone = suites.iter().all(|suite| matches!(*suite, "unit" | "doc"));
     setup(if alone { Purpose::Run } else { Purpose::Test })?;
+    if let Err(error) = scratch::sweep() {
+        eprintln!("cannot remove what an earlier run has left: {error}");
+    }
 
     let mut totals = Totals::default();
     let mut timings = Timings::default();

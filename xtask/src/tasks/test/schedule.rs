@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::job::{Job, Runs, Tells};
+use super::scratch::Scratch;
 use super::timings::Timings;
 use super::totals::{Totals, without_colours};
 use crate::{Result, process};
@@ -116,14 +117,16 @@ fn run_one(job: &mut Job) -> Done {
         took: Duration::ZERO,
         tests: Vec::new(),
     };
-    // What it says on both is shown together, in the order in which it came.
-    let spawned = std::io::pipe().and_then(|(reader, writer)| {
+    let spawned = Scratch::new().and_then(|scratch| {
+        job.command.env("TMPDIR", scratch.path());
+        // What it says on both is shown together, in the order in which it came.
+        let (reader, writer) = std::io::pipe()?;
         let child = job.command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).spawn()?;
         // The command keeps copies of the writing end, which would keep the pipe open.
         job.command.stdout(Stdio::null()).stderr(Stdio::null());
-        Ok((reader, child))
+        Ok((scratch, reader, child))
     });
-    done.status = spawned.and_then(|(reader, child)| follow(reader, child, started, &mut done));
+    done.status = spawned.and_then(|(_scratch, reader, child)| follow(reader, child, started, &mut done));
     done.took = started.elapsed();
     done
 }
