@@ -148,13 +148,11 @@ pub fn integration_tests(kernel: &Kernel, wanted: &[(&str, &[&str])]) {
 /// As [`integration_tests`].
 #[track_caller]
 pub fn integration_tests_on_disk(kernel: &Kernel, wanted: &[(&str, &[&str])]) {
-    integration_tests_in(Vm::new(kernel).disk(&scratch().to_string_lossy()), wanted);
+    integration_tests_in(Vm::new(kernel).disk(SCRATCH), wanted);
 }
 
-/// Where the tests were told at compile time to put their files.
-fn scratch() -> PathBuf {
-    target_dir().join("tmp")
-}
+/// Where the tests put their files.
+const SCRATCH: &str = "/scratch";
 
 #[track_caller]
 fn integration_tests_in(vm: Vm<'_>, wanted: &[(&str, &[&str])]) {
@@ -171,8 +169,8 @@ fn integration_tests_in(vm: Vm<'_>, wanted: &[(&str, &[&str])]) {
             }
         }
         let line = format!(
-            "ifconfig lo up && mkdir -p {} && TRACER_AGENT_BIN=/bin/tracer-agent {test} --test-threads=1 --nocapture --exact {}",
-            scratch().display(),
+            "ifconfig lo up && mkdir -p {SCRATCH} && TMPDIR={SCRATCH} TRACER_AGENT_BIN=/bin/tracer-agent {test} \
+             --test-threads=1 --nocapture --exact {}",
             tests.join(" ")
         );
         commands.push(Cmd::sh(&line).timeout(Duration::from_mins(15)));
