@@ -375,6 +375,12 @@ impl Programs {
         generic.chain(fast).chain(probes).collect()
     }
 
+    /// How often the kernel has skipped the programs that note thread names, as far as it says so.
+    pub fn names_skipped(&self) -> u64 {
+        let of = [program::TASK_CREATED, program::TASK_RENAMED].into_iter();
+        of.filter_map(|name| sys::told_of_program(self.fd(name).ok()?, "recursion_misses")).sum()
+    }
+
     /// Whether the kernel may have kept events from programs without counting them.
     ///
     /// While perf handles an event of the generic lane, it leaves out those that fire meanwhile in the same

@@ -39,12 +39,12 @@ pub(super) fn names_of_threads(
 }
 
 /// The names at the end of a recording, in which names were lost if `lost` says so: then those of threads
-/// that there still are fill the gaps.
+/// that there still are replace what is known of them, as none is newer.
 pub(super) fn last_names(mut names: NameTable, lost: bool) -> Cmdlines {
     if lost {
         for thread in proc::threads().unwrap_or_default() {
             // A failure to journal does not matter any more: the table itself is what is used from here on.
-            let _ = names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) });
+            let _ = names.insert(NameRecord { tid: thread.tid, comm: padded(&thread.comm) });
         }
     }
     names.into_cmdlines()

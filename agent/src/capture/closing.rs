@@ -25,13 +25,13 @@ impl Common<'_> {
     pub(super) fn close(&self, archive: Archive, closing: Closing) -> Recorded {
         let Archive { writers, spool, counts, mut manifest, output, began, covered_from, .. } = archive;
         drop(writers);
-        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
+        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, names_skipped, misses, failure } = closing;
         let events = event_stats(&cpus, self.options);
         let with_symbols = self.options.symbols.wanted(|| {
             let mut recorded = self.options.events.iter().zip(&events);
             recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
-        let names_lost = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
+        let names_lost: u64 = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
         let stats = Stats {
             duration: began.map(|began| ended.saturating_duration_since(began)).unwrap_or_default(),
             covered: covered_from.zip(covered_to),
@@ -40,7 +40,7 @@ impl Common<'_> {
             events,
             recursion_misses: misses,
             skips_uncounted: self.skips_uncounted,
-            names_lost: Some(names_lost),
+            names_lost: Some(names_lost.saturating_add(names_skipped)),
             vanished_cgroups: self.options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,
         };
@@ -71,6 +71,8 @@ pub(super) struct Closing {
     pub(super) ended_ns: u64,
     pub(super) cpus: Vec<Counted>,
     pub(super) cmdlines: Cmdlines,
+    /// How often the kernel has skipped programs that note names, since the archive began.
+    pub(super) names_skipped: u64,
     pub(super) misses: Vec<RecursionMisses>,
     pub(super) failure: Option<SpoolError>,
 }

@@ -156,6 +156,8 @@ pub struct Session {
     borders: Option<Arc<Borders>>,
     /// What the kernel had kept from the programs when the archive began; nothing of the first one.
     misses: Vec<RecursionMisses>,
+    /// The same of the programs that note names.
+    names_skipped: u64,
     place: Opened,
     reached: Arc<Notice>,
     options: CaptureOptions,
@@ -265,6 +267,7 @@ impl Session {
                     half: None,
                     borders,
                     misses: Vec::new(),
+                    names_skipped: 0,
                     place,
                     reached,
                     options,
@@ -451,12 +454,15 @@ impl Session {
         }
         self.closed_bytes += old.shared.bytes();
         let kept = std::mem::replace(&mut self.misses, misses);
+        let skipped = self.programs.names_skipped();
+        let names_skipped = skipped.saturating_sub(std::mem::replace(&mut self.names_skipped, skipped));
         let closing = Closing {
             ended: now,
             covered_to: Some(to),
             ended_ns: ended,
             cpus: borders.into_iter().map(counted_at).collect(),
             cmdlines: names,
+            names_skipped,
             misses: misses_since(&self.misses, &kept),
             failure: None,
         };
@@ -522,6 +528,7 @@ impl Session {
             archive,
             half,
             misses,
+            names_skipped,
             place,
             options,
             left_out,
@@ -543,8 +550,11 @@ impl Session {
         let Drained { stored, borders, names, failure } = readers.finish();
         // Also after a failure: what the rings still hold is counted, and stays there.
         archive.counts.set_stage(Stage::Counted);
+        let skipped = programs.names_skipped();
         let names_lost: u64 = controls(&rings, &options.cpus).map(|control| control.names_lost()).sum();
-        let cmdlines = names.map(|(_, names)| last_names(names, names_lost != 0)).unwrap_or_default();
+        let is_lossy = names_lost != 0 || skipped != 0;
+        let cmdlines = names.map(|(_, names)| last_names(names, is_lossy)).unwrap_or_default();
+        let names_skipped = skipped.saturating_sub(names_skipped);
         drop(symbols);
         let with_end =
             |stored: Stored| programs.counts(stored.cpu).map(|end| Counted::new(stored, Arc::new(end)));
@@ -564,10 +574,12 @@ impl Session {
             cpus.extend(before.into_iter().filter_map(with_end));
             cpus.sort_by_key(|cpu| cpu.stored.cpu);
             let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Vec::new());
-            let closing = Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None };
+            let closing =
+                Closing { ended, covered_to, ended_ns, cpus, cmdlines, names_skipped, misses, failure: None };
             recorded.push(common.close(old, closing));
         }
-        let closing = Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, failure };
+        let closing =
+            Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, names_skipped, misses, failure };
         recorded.push(common.close(archive, closing));
         recorded
     }

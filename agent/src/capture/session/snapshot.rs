@@ -129,6 +129,7 @@ impl Session {
             ended_ns,
             cpus: cpus.into_iter().map(counted_at).collect(),
             cmdlines,
+            names_skipped: self.programs.names_skipped(),
             misses,
             failure: None,
         })
