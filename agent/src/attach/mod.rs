@@ -34,7 +34,7 @@ use std::{io, os::fd::OwnedFd};
 
 pub use border::{Border, Borders};
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
-pub use programs::{ProbeToAttach, ProgramOptions, Programs, RecursionMisses};
+pub use programs::{Misses, ProbeToAttach, ProgramOptions, Programs, RecursionMisses};
 pub use survey::{Outcome, Surveyed, survey};
 pub use switch::PageSwitch;
 

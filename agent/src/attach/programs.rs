@@ -361,7 +361,7 @@ impl Programs {
 
     /// How often the kernel skipped each program, over all its events and CPUs: a generic one because another
     /// tracing program was running on the CPU, one of the fast lane because the same was running.
-    pub fn recursion_misses(&self, links: &FastLinks, probes: &HookLinks) -> Vec<RecursionMisses> {
+    pub fn misses(&self, links: &FastLinks, probes: &HookLinks) -> Misses {
         // Earlier kernels show the line for all programs, and for those of tracepoints and kprobes it stays
         // 0.
         let counts_all = KernelVersion::running().is_some_and(|version| version >= TRACEPOINT_MISSES_SINCE);
@@ -372,13 +372,10 @@ impl Programs {
         let generic = self.generics().map(|(name, fd)| read((&name, fd), counts_all));
         let fast = links.programs().map(|program| read(program, true));
         let probes = probes.programs().map(|program| read(program, counts_all || !probes.has_kprobes));
-        generic.chain(fast).chain(probes).collect()
-    }
-
-    /// How often the kernel has skipped the programs that note thread names, as far as it says so.
-    pub fn names_skipped(&self) -> u64 {
-        let of = [program::TASK_CREATED, program::TASK_RENAMED].into_iter();
-        of.filter_map(|name| sys::told_of_program(self.fd(name).ok()?, "recursion_misses")).sum()
+        let of_names = [program::TASK_CREATED, program::TASK_RENAMED].into_iter();
+        let of_names =
+            of_names.filter_map(|name| sys::told_of_program(self.fd(name).ok()?, "recursion_misses"));
+        Misses { programs: generic.chain(fast).chain(probes).collect(), names: of_names.sum() }
     }
 
     /// Whether the kernel may have kept events from programs without counting them.
@@ -390,6 +387,15 @@ impl Programs {
     pub fn skips_uncounted(&self) -> bool {
         !self.generic.is_empty() && features::interrupts_end_with_events()
     }
+}
+
+/// What the kernel kept from the programs of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Misses {
+    /// Events, by the programs that record them.
+    pub programs: Vec<RecursionMisses>,
+    /// Thread names, as far as the kernel says so.
+    pub names: u64,
 }
 
 /// How often the kernel skipped a program.

@@ -10,7 +10,7 @@ use super::{
     readers::Border,
     stats::{Counted, Stats, cpu_stats, event_stats},
 };
-use crate::{attach::RecursionMisses, compile::scope::Scope, tracedat::Cmdlines};
+use crate::{attach::Misses, compile::scope::Scope, tracedat::Cmdlines};
 
 /// What all archives of a recording have in common.
 pub(super) struct Common<'a> {
@@ -25,7 +25,7 @@ impl Common<'_> {
     pub(super) fn close(&self, archive: Archive, closing: Closing) -> Recorded {
         let Archive { writers, spool, counts, mut manifest, output, began, covered_from, .. } = archive;
         drop(writers);
-        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, names_skipped, misses, failure } = closing;
+        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
         let events = event_stats(&cpus, self.options);
         let with_symbols = self.options.symbols.wanted(|| {
             let mut recorded = self.options.events.iter().zip(&events);
@@ -38,9 +38,9 @@ impl Common<'_> {
             not_attached: self.left_out.iter().map(|left_out| left_out.event.clone()).collect(),
             cpus: cpus.iter().map(cpu_stats).collect(),
             events,
-            recursion_misses: misses,
+            recursion_misses: misses.programs,
             skips_uncounted: self.skips_uncounted,
-            names_lost: Some(names_lost.saturating_add(names_skipped)),
+            names_lost: Some(names_lost.saturating_add(misses.names)),
             vanished_cgroups: self.options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,
         };
@@ -71,8 +71,6 @@ pub(super) struct Closing {
     pub(super) ended_ns: u64,
     pub(super) cpus: Vec<Counted>,
     pub(super) cmdlines: Cmdlines,
-    /// How often the kernel has skipped programs that note names, since the archive began.
-    pub(super) names_skipped: u64,
-    pub(super) misses: Vec<RecursionMisses>,
+    pub(super) misses: Misses,
     pub(super) failure: Option<SpoolError>,
 }

@@ -30,8 +30,8 @@ use super::{
 };
 use crate::{
     attach::{
-        Attachment, Borders, ProbeError, Programs, RecursionMisses, detach::detach_in_background,
-        fast::FastLinks, hook::HookLinks, tasks,
+        Attachment, Borders, Misses, ProbeError, Programs, detach::detach_in_background, fast::FastLinks,
+        hook::HookLinks, tasks,
     },
     bpf::LoadError,
     compile::{
@@ -155,9 +155,7 @@ pub struct Session {
     half: Option<HalfRotated>,
     borders: Option<Arc<Borders>>,
     /// What the kernel had kept from the programs when the archive began; nothing of the first one.
-    misses: Vec<RecursionMisses>,
-    /// The same of the programs that note names.
-    names_skipped: u64,
+    misses: Misses,
     place: Opened,
     reached: Arc<Notice>,
     options: CaptureOptions,
@@ -266,8 +264,7 @@ impl Session {
                     archive: Archive { writers, ..archive },
                     half: None,
                     borders,
-                    misses: Vec::new(),
-                    names_skipped: 0,
+                    misses: Misses::default(),
                     place,
                     reached,
                     options,
@@ -435,7 +432,7 @@ impl Session {
                 Err(_) => Err(ReaderFailed { borders }),
             }
         });
-        let misses = self.programs.recursion_misses(&self.links.fast, &self.links.probes);
+        let misses = self.programs.misses(&self.links.fast, &self.links.probes);
         let old = std::mem::replace(&mut self.archive, next);
         let (borders, from, names) = match rotated {
             Ok(rotated) => rotated,
@@ -454,15 +451,12 @@ impl Session {
         }
         self.closed_bytes += old.shared.bytes();
         let kept = std::mem::replace(&mut self.misses, misses);
-        let skipped = self.programs.names_skipped();
-        let names_skipped = skipped.saturating_sub(std::mem::replace(&mut self.names_skipped, skipped));
         let closing = Closing {
             ended: now,
             covered_to: Some(to),
             ended_ns: ended,
             cpus: borders.into_iter().map(counted_at).collect(),
             cmdlines: names,
-            names_skipped,
             misses: misses_since(&self.misses, &kept),
             failure: None,
         };
@@ -528,7 +522,6 @@ impl Session {
             archive,
             half,
             misses,
-            names_skipped,
             place,
             options,
             left_out,
@@ -543,18 +536,17 @@ impl Session {
         archive.counts.set_stage(Stage::Stopping);
         wait_until_quiet(&rings, &options.cpus);
         programs.flush_side_queues(&options.cpus);
-        let misses = misses_since(&programs.recursion_misses(&links.fast, &links.probes), &misses);
+        let all_misses = programs.misses(&links.fast, &links.probes);
+        let misses = misses_since(&all_misses, &misses);
         let (ended, ended_ns) = (Instant::now(), wall_ns(&options));
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(links);
         let Drained { stored, borders, names, failure } = readers.finish();
         // Also after a failure: what the rings still hold is counted, and stays there.
         archive.counts.set_stage(Stage::Counted);
-        let skipped = programs.names_skipped();
         let names_lost: u64 = controls(&rings, &options.cpus).map(|control| control.names_lost()).sum();
-        let is_lossy = names_lost != 0 || skipped != 0;
+        let is_lossy = names_lost != 0 || all_misses.names != 0;
         let cmdlines = names.map(|(_, names)| last_names(names, is_lossy)).unwrap_or_default();
-        let names_skipped = skipped.saturating_sub(names_skipped);
         drop(symbols);
         let with_end =
             |stored: Stored| programs.counts(stored.cpu).map(|end| Counted::new(stored, Arc::new(end)));
@@ -573,13 +565,11 @@ impl Session {
             let mut cpus: Vec<Counted> = borders.map(counted_at).collect();
             cpus.extend(before.into_iter().filter_map(with_end));
             cpus.sort_by_key(|cpu| cpu.stored.cpu);
-            let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Vec::new());
-            let closing =
-                Closing { ended, covered_to, ended_ns, cpus, cmdlines, names_skipped, misses, failure: None };
+            let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Misses::default());
+            let closing = Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None };
             recorded.push(common.close(old, closing));
         }
-        let closing =
-            Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, names_skipped, misses, failure };
+        let closing = Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, failure };
         recorded.push(common.close(archive, closing));
         recorded
     }

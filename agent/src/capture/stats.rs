@@ -6,7 +6,7 @@ use agent_ebpf::{EventLedger, LossCause};
 
 use super::{options::CaptureOptions, readers::Stored, spool::SpoolTotals};
 use crate::{
-    attach::RecursionMisses,
+    attach::{Misses, RecursionMisses},
     ring::CpuCounts,
     tracedat::ledger::{
         self, Covered, Ledger, LedgerCpu, LedgerEvent, LedgerProgram, Losses, Missing, Recovered,
@@ -366,8 +366,8 @@ pub(super) fn cpu_stats(Counted { stored, since_begin: counts, .. }: &Counted) -
 
 /// How often the kernel has skipped programs since `earlier`. A program that was not there then has all of
 /// it.
-pub(super) fn misses_since(now: &[RecursionMisses], earlier: &[RecursionMisses]) -> Vec<RecursionMisses> {
-    let mut before: Vec<Option<&RecursionMisses>> = earlier.iter().map(Some).collect();
+pub(super) fn misses_since(now: &Misses, earlier: &Misses) -> Misses {
+    let mut before: Vec<Option<&RecursionMisses>> = earlier.programs.iter().map(Some).collect();
     let mut since = |of: &RecursionMisses| {
         // Programs of one name are in the same order.
         let same = before.iter_mut().find(|before| before.is_some_and(|before| before.program == of.program));
@@ -375,7 +375,10 @@ pub(super) fn misses_since(now: &[RecursionMisses], earlier: &[RecursionMisses])
         let misses = of.misses.map(|now| now.saturating_sub(before));
         RecursionMisses { program: of.program.clone(), misses }
     };
-    now.iter().map(&mut since).collect()
+    Misses {
+        programs: now.programs.iter().map(&mut since).collect(),
+        names: now.names.saturating_sub(earlier.names),
+    }
 }
 
 #[cfg(test)]

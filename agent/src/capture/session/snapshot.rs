@@ -113,7 +113,7 @@ impl Session {
             CopyFailed::Spool(error) => SnapshotError::Store(error),
             CopyFailed::Reader => SnapshotError::Reader,
         })?;
-        let misses = self.programs.recursion_misses(&self.links.fast, &self.links.probes);
+        let misses = self.programs.misses(&self.links.fast, &self.links.probes);
         let cmdlines = self.readers.names().map_err(|ReaderFailed { .. }| SnapshotError::Reader)?;
         names::write_journal(&copy.spool, &cmdlines)?;
         if let Some(symbols) = &mut self.symbols {
@@ -129,7 +129,6 @@ impl Session {
             ended_ns,
             cpus: cpus.into_iter().map(counted_at).collect(),
             cmdlines,
-            names_skipped: self.programs.names_skipped(),
             misses,
             failure: None,
         })
