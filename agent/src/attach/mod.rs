@@ -34,9 +34,10 @@ use std::{io, os::fd::OwnedFd};
 
 pub use border::{Border, Borders};
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
-pub use programs::{Misses, ProbeToAttach, ProgramOptions, Programs, RecursionMisses};
+pub use programs::{Misses, ProbeToAttach, ProgramOptions, Programs, RecursionMisses, SharedMaps};
 pub use survey::{Outcome, Surveyed, survey};
 pub use switch::PageSwitch;
+pub use tasks::TaskTracker;
 
 use crate::{bpf::LoadError, compile::hook::NoSuchHook};
 

@@ -3,10 +3,7 @@
 use std::{
     collections::{BTreeMap, HashMap},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::Arc,
 };
 
 use super::{
@@ -20,7 +17,7 @@ use super::{
 };
 use crate::{
     bpf::{
-        load::{FlatArray, LoadError, Object, ToLoad, side_by_side},
+        load::{Definitions, FlatArray, LoadError, Object, ToLoad, side_by_side},
         program::Recorded,
         sys,
     },
@@ -31,11 +28,10 @@ use crate::{
         hook::HookProgram,
     },
     kernel::{features, version::KernelVersion},
-    ring::{CpuCounts, NameStream, Rings, Shared, SharedArray, WakeStream},
+    ring::{CpuCounts, Rings, Shared, SharedArray, WakeStream},
 };
 use agent_ebpf::{
-    EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot, TID_WORDS, WAKE_BYTES,
-    begin_flags,
+    EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot, WAKE_BYTES, begin_flags,
     calls::{CALL_BUCKETS, CALL_WAYS},
     globals, slot_flags, user_entry,
 };
@@ -116,14 +112,19 @@ pub struct Programs {
     /// The page rings.
     pub rings: Arc<Rings>,
     events: Arc<EventCounts>,
-    traced: SharedArray<u64>,
-    untraced: SharedArray<u64>,
-    scoped: SharedArray<u64>,
-    names: Option<NameStream>,
     wake: Vec<WakeStream>,
     slots: usize,
     late_strings: bool,
+    tracks_calls: bool,
 }
+
+/// Maps that the programs of all channels of a recording use: the sets of threads, and the streams beside the
+/// pages.
+#[derive(Debug)]
+pub struct SharedMaps(BTreeMap<String, OwnedFd>);
+
+/// Their names.
+const SHARED: [&str; 5] = ["TRACED", "UNTRACED", "SCOPED", "NAMES", "WAKE"];
 
 /// Names of the programs in the object.
 pub(crate) mod program {
@@ -138,8 +139,9 @@ pub(crate) mod program {
 }
 
 impl Programs {
-    /// Creates the maps, loads every program and sets up each CPU's ring, all gates closed.
-    pub fn load(options: &ProgramOptions) -> Result<Self, LoadError> {
+    /// Creates the maps, loads every program and sets up each CPU's ring, all gates closed. `maps` are those
+    /// of programs that belong to the same recording.
+    pub fn load(options: &ProgramOptions, maps: Option<&SharedMaps>) -> Result<Self, LoadError> {
         let slots = options.slots.len().max(1);
         let too_many =
             || LoadError::TooManyPages { pages: options.ring_pages, cpus: options.ring_cpus.len() };
@@ -153,7 +155,7 @@ impl Programs {
             .and_then(|slots| slots.checked_mul(options.possible_cpus))
             .ok_or_else(too_many)?;
         let calls = calls_of(options);
-        let mut object = create_object(options, &calls, pages, ledger, slots as u32)?;
+        let mut object = create_object(options, &calls, [pages, ledger, slots as u32], maps)?;
 
         let rings = Arc::new(Rings::new(
             shared(&object, "PAGES", pages as usize)?,
@@ -177,15 +179,11 @@ impl Programs {
                 control.set_ring(cpu, index as u32, pages, reader, wake);
             }
         }
-        let failed = |map| move |source| LoadError::Mmap { map, source };
-        let names = NameStream::map(object.take_map("NAMES")?).map_err(failed("NAMES"))?;
-        let wake = object.take_inner("WAKE")?.into_iter();
-        let wake = wake.map(WakeStream::map).collect::<Result<_, _>>().map_err(failed("WAKE"))?;
+        let failed = |source| LoadError::Mmap { map: "WAKE", source };
+        let wake = object.take_inner("WAKE").into_iter();
+        let wake = wake.map(WakeStream::map).collect::<Result<_, _>>().map_err(failed)?;
         let ids = options.slots.iter().map(|slot| slot.id).collect();
         let events_counted = Arc::new(EventCounts::new(shared(&object, "LEDGER", ledger as usize)?, ids));
-        let traced = shared(&object, "TRACED", TID_WORDS)?;
-        let untraced = shared(&object, "UNTRACED", TID_WORDS)?;
-        let scoped = shared(&object, "SCOPED", TID_WORDS)?;
         let loaded = object.load_all(&program::ALWAYS.map(ToLoad::plain))?;
         let loaded = program::ALWAYS.into_iter().zip(loaded).collect();
         let generic = load_generic(&object, options)?;
@@ -195,13 +193,10 @@ impl Programs {
             generic,
             rings,
             events: events_counted,
-            traced,
-            untraced,
-            scoped,
-            names: Some(names),
             wake,
             slots,
             late_strings: has_late_strings(options, &calls),
+            tracks_calls: options.tracks_calls,
         })
     }
 
@@ -323,29 +318,41 @@ impl Programs {
         Ok(Borders::new(program, counts, rows, Arc::clone(&self.events)))
     }
 
-    /// The stream of thread names; the first caller gets it.
-    pub fn take_names(&mut self) -> Option<NameStream> {
-        self.names.take()
+    /// The maps that the other channels' programs of the recording share with these.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn shared_maps(&self) -> Result<SharedMaps, LoadError> {
+        let share = |name| {
+            let failed = |source| LoadError::Map { map: str::to_owned(name), source };
+            Ok((name.to_owned(), self.object.map(name)?.try_clone_to_owned().map_err(failed)?))
+        };
+        SHARED.into_iter().map(share).collect::<Result<_, _>>().map(SharedMaps)
     }
 
-    /// What wakes each reader, in the order of the readers; the first caller gets them.
+    /// A map of the programs.
+    pub(super) fn map(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
+        self.object.map(name)
+    }
+
+    /// The elements of a map of the programs.
+    pub(super) fn shared<T: Shared>(
+        &self,
+        name: &'static str,
+        len: usize,
+    ) -> Result<SharedArray<T>, LoadError> {
+        shared(&self.object, name, len)
+    }
+
+    /// Whether some program keeps track of nested calls.
+    pub(super) fn tracks_calls(&self) -> bool {
+        self.tracks_calls
+    }
+
+    /// What wakes each reader, in the order of the readers; the first caller gets them. Programs that were
+    /// loaded with maps of others wake theirs.
     pub fn take_wake(&mut self) -> Vec<WakeStream> {
         std::mem::take(&mut self.wake)
-    }
-
-    /// Adds a thread to the traced set.
-    pub fn trace_thread(&self, tid: u32) {
-        set_bit(&self.traced, tid);
-    }
-
-    /// Notes that a thread is within the scope of the recording, until it is seen running.
-    pub fn note_in_scope(&self, tid: u32) {
-        set_bit(&self.scoped, tid);
-    }
-
-    /// Lets a thread no longer make an event interesting as its other thread.
-    pub fn untrace_thread(&self, tid: u32) {
-        set_bit(&self.untraced, tid);
     }
 
     /// What `cpu` has counted. Only after the gates are closed and all programs have returned.
@@ -398,6 +405,26 @@ pub struct Misses {
     pub names: u64,
 }
 
+impl Misses {
+    /// What has come since `earlier`. A program that was not there then has all of it.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut before: Vec<Option<&RecursionMisses>> = earlier.programs.iter().map(Some).collect();
+        let mut since = |of: &RecursionMisses| {
+            // Programs of one name are in the same order.
+            let same =
+                before.iter_mut().find(|before| before.is_some_and(|before| before.program == of.program));
+            let before = same.and_then(Option::take).and_then(|before| before.misses).unwrap_or_default();
+            let misses = of.misses.map(|now| now.saturating_sub(before));
+            RecursionMisses { program: of.program.clone(), misses }
+        };
+        Self {
+            programs: self.programs.iter().map(&mut since).collect(),
+            names: self.names.saturating_sub(earlier.names),
+        }
+    }
+}
+
 /// How often the kernel skipped a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecursionMisses {
@@ -427,14 +454,6 @@ fn has_late_strings(options: &ProgramOptions, calls: &Table) -> bool {
         .iter()
         .all(|&offset| offset != 0);
     is_known && calls.has_strings() && !options.strings.is_off()
-}
-
-fn set_bit(set: &SharedArray<u64>, tid: u32) {
-    if let Some(word) = set.get(tid as usize / 64) {
-        // SAFETY: the word is an aligned u64 in the mapping, and the programs change it atomically too.
-        let word = unsafe { AtomicU64::from_ptr(word.as_ptr()) };
-        word.fetch_or(1 << (tid % 64), Ordering::SeqCst);
-    }
 }
 
 /// Loads the generic lane's programs of these events.
@@ -484,9 +503,8 @@ fn user_entry(options: &ProgramOptions) -> u32 {
 fn create_object(
     options: &ProgramOptions,
     calls: &Table,
-    pages: u32,
-    ledger: u32,
-    slots: u32,
+    [pages, ledger, slots]: [u32; 3],
+    maps: Option<&SharedMaps>,
 ) -> Result<Object, LoadError> {
     let layout = &options.layout;
     let preemptible = options.preemptible || features::tracepoints_are_preemptible();
@@ -560,8 +578,16 @@ fn create_object(
         ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
     ];
     let cast = layout.any_load.map(|load| load.cast);
-    let values = [("SIDE", side_bytes)];
-    let mut object = Object::create(OBJECT, &constants, &tables, &sizes, &values, WAKE_BYTES, cast)?;
+    let given = maps.map(|SharedMaps(maps)| maps);
+    let definitions = Definitions {
+        globals: &constants,
+        tables: &tables,
+        sizes: &sizes,
+        value_sizes: &[("SIDE", side_bytes)],
+        inner_bytes: WAKE_BYTES,
+        given,
+    };
+    let mut object = Object::create(OBJECT, &definitions, cast)?;
     object.set_scope(options.scope.as_ref().map(|scope| scope.code.clone()));
     Ok(object)
 }

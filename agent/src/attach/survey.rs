@@ -104,7 +104,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         options.filters.push(None);
         options.lanes.push(Lane::Fast(event.clone()));
     }
-    let programs = Programs::load(&options)?;
+    let programs = Programs::load(&options, None)?;
     let verified = |program: BorrowedFd<'_>| sys::told_of_program(program, "verified_insns");
     found.extend(
         programs.loaded().map(|(name, program)| Surveyed {

@@ -1,29 +1,99 @@
-//! Attaching the programs that note thread names and follow processes.
+//! What a recording follows of threads: their names, and whether they are among those recorded.
 
-use std::os::fd::OwnedFd;
+use std::{
+    ffi::CStr,
+    os::fd::OwnedFd,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use agent_ebpf::TID_WORDS;
 
 use super::{
     AttachError, ProbeError,
     programs::{Programs, program},
 };
-use crate::bpf::sys;
+use crate::{
+    bpf::{LoadError, sys},
+    ring::{NameStream, SharedArray},
+};
 
-/// Starts noting thread names, and following traced processes if the programs were loaded for it.
-///
-/// Attached through raw tracepoints, whose detaching takes well under a millisecond.
-pub fn attach(programs: &Programs) -> Result<Vec<OwnedFd>, ProbeError> {
-    let hooks = [
-        (program::TASK_CREATED, c"task_newtask"),
-        (program::TASK_RENAMED, c"task_rename"),
-        (program::TASK_FREED, c"sched_process_free"),
-    ];
-    hooks
-        .into_iter()
-        .map(|(name, hook)| {
-            sys::open_raw_tracepoint(programs.fd(name)?, hook).map_err(|source| {
-                let event = hook.to_string_lossy().into_owned();
-                ProbeError::Attach(AttachError { event, step: "BPF_RAW_TRACEPOINT_OPEN", advice: "", source })
-            })
-        })
-        .collect()
+/// Programs at the births, renames and ends of threads, and the sets of threads that they keep. A recording
+/// has one: it is of the first channel's programs, and the others [share its maps](super::SharedMaps).
+#[derive(Debug)]
+pub struct TaskTracker {
+    _links: Vec<OwnedFd>,
+    traced: SharedArray<u64>,
+    untraced: SharedArray<u64>,
+    scoped: SharedArray<u64>,
+}
+
+impl TaskTracker {
+    /// Starts noting thread names, and following traced processes if the programs were loaded for it. Gives
+    /// the stream of names with it.
+    ///
+    /// Attached through raw tracepoints, whose detaching takes well under a millisecond.
+    ///
+    /// # Errors
+    /// The kernel refuses something.
+    pub fn attach<'p>(
+        first: &Programs,
+        others: impl IntoIterator<Item = &'p Programs>,
+    ) -> Result<(Self, NameStream), ProbeError> {
+        let hooks = [
+            (program::TASK_CREATED, c"task_newtask"),
+            (program::TASK_RENAMED, c"task_rename"),
+            (program::TASK_FREED, FREED),
+        ];
+        let mut links = Vec::new();
+        for (name, hook) in hooks {
+            links.push(open(first, name, hook)?);
+        }
+        for other in others.into_iter().filter(|other| other.tracks_calls()) {
+            // Calls are noted by thread, in a table of the channel's own.
+            links.push(open(other, program::TASK_FREED, FREED)?);
+        }
+        let set = |map| first.shared(map, TID_WORDS);
+        let tracker = Self {
+            _links: links,
+            traced: set("TRACED")?,
+            untraced: set("UNTRACED")?,
+            scoped: set("SCOPED")?,
+        };
+        let failed = |source| LoadError::Mmap { map: "NAMES", source };
+        let names = first.map("NAMES")?.try_clone_to_owned().and_then(NameStream::map).map_err(failed)?;
+        Ok((tracker, names))
+    }
+
+    /// Adds a thread to the traced set.
+    pub fn trace_thread(&self, tid: u32) {
+        set_bit(&self.traced, tid);
+    }
+
+    /// Notes that a thread is within the scope of the recording, until it is seen running.
+    pub fn note_in_scope(&self, tid: u32) {
+        set_bit(&self.scoped, tid);
+    }
+
+    /// Lets a thread no longer make an event interesting as its other thread.
+    pub fn untrace_thread(&self, tid: u32) {
+        set_bit(&self.untraced, tid);
+    }
+}
+
+/// Where the end of a thread is told.
+const FREED: &CStr = c"sched_process_free";
+
+fn open(programs: &Programs, name: &'static str, hook: &CStr) -> Result<OwnedFd, ProbeError> {
+    sys::open_raw_tracepoint(programs.fd(name)?, hook).map_err(|source| {
+        let event = hook.to_string_lossy().into_owned();
+        ProbeError::Attach(AttachError { event, step: "BPF_RAW_TRACEPOINT_OPEN", advice: "", source })
+    })
+}
+
+fn set_bit(set: &SharedArray<u64>, tid: u32) {
+    if let Some(word) = set.get(tid as usize / 64) {
+        // SAFETY: the word is an aligned u64 in the mapping, and the programs change it atomically too.
+        let word = unsafe { AtomicU64::from_ptr(word.as_ptr()) };
+        word.fetch_or(1 << (tid % 64), Ordering::SeqCst);
+    }
 }

@@ -140,6 +140,23 @@ pub(crate) struct FlatArray {
     pub len: &'static str,
 }
 
+/// What an object's maps are to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Definitions<'a> {
+    /// The values of its constants.
+    pub globals: &'a [(&'static str, &'a [u8])],
+    /// Maps that become one value.
+    pub tables: &'a [FlatArray],
+    /// The numbers of elements of others.
+    pub sizes: &'a [(&'static str, u32)],
+    /// The sizes of elements of others.
+    pub value_sizes: &'a [(&'static str, u32)],
+    /// Bytes of each ring buffer in an array of maps.
+    pub inner_bytes: u32,
+    /// Maps that there are already, and are used in the place of new ones.
+    pub given: Option<&'a BTreeMap<String, OwnedFd>>,
+}
+
 /// A program to load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ToLoad<'a> {
@@ -172,19 +189,14 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Reads the object `bytes`, sets its constants `globals`, and creates its maps: `tables`, and others
-    /// with the numbers of elements in `sizes` and the sizes of elements in `value_sizes`. An array of maps
-    /// gets ring buffers of `inner_bytes` each. `cast` is the kernel's function that calls of
+    /// Reads the object `bytes`, and creates its maps. `cast` is the kernel's function that calls of
     /// [`agent_ebpf::CAST_CALL`] mean.
     pub(crate) fn create(
         bytes: &[u8],
-        globals: &[(&'static str, &[u8])],
-        tables: &[FlatArray],
-        sizes: &[(&'static str, u32)],
-        value_sizes: &[(&'static str, u32)],
-        inner_bytes: u32,
+        definitions: &Definitions<'_>,
         cast: Option<TypeId>,
     ) -> Result<Self, LoadError> {
+        let &Definitions { globals, tables, sizes, value_sizes, inner_bytes, given } = definitions;
         let mut code = aya_obj::Object::parse(bytes)?;
         let (mut maps, mut inner) = (BTreeMap::new(), BTreeMap::new());
         let (mut lens, mut values) = (Vec::new(), Vec::new());
@@ -213,7 +225,9 @@ impl Object {
                 continue;
             }
             let failed = |source| LoadError::Map { map: name.clone(), source };
-            if definition.map_type() == sys::BPF_MAP_TYPE_ARRAY_OF_MAPS {
+            if let Some(map) = given.and_then(|given| given.get(name)) {
+                maps.insert(name.clone(), map.try_clone().map_err(failed)?);
+            } else if definition.map_type() == sys::BPF_MAP_TYPE_ARRAY_OF_MAPS {
                 let (map, rings) = create_ring_buffers(name, definition, inner_bytes).map_err(failed)?;
                 maps.insert(name.clone(), map);
                 inner.insert(name.clone(), rings);
@@ -270,14 +284,9 @@ impl Object {
         self.maps.get(name).map(|map| map.as_fd()).ok_or(LoadError::Missing(name))
     }
 
-    /// Takes a map's descriptor out of the object; programs loaded before or after keep the map.
-    pub(crate) fn take_map(&mut self, name: &'static str) -> Result<OwnedFd, LoadError> {
-        self.maps.remove(name).ok_or(LoadError::Missing(name))
-    }
-
-    /// Takes the descriptors of the ring buffers in an array of maps.
-    pub(crate) fn take_inner(&mut self, name: &'static str) -> Result<Vec<OwnedFd>, LoadError> {
-        self.inner.remove(name).ok_or(LoadError::Missing(name))
+    /// Takes the descriptors of the ring buffers in an array of maps; none where the array was given.
+    pub(crate) fn take_inner(&mut self, name: &'static str) -> Vec<OwnedFd> {
+        self.inner.remove(name).unwrap_or_default()
     }
 
     /// Loads programs side by side. The descriptors are in the order of `programs`.

@@ -16,7 +16,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Ending, Manifest, Spool, SpoolError, counts::CountsFile, notice::Notice, spool::CpuSpool,
+    Ending, Manifest, Spool, SpoolError, StreamId, counts::CountsFile, notice::Notice, spool::CpuSpool,
     state::StateReader, user_symbols::MappingReader,
 };
 use crate::{
@@ -231,9 +231,8 @@ pub(super) struct Writers {
 /// What archives of one recording have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ArchiveOptions {
-    /// How many CPUs are recorded.
-    pub(super) cpus: usize,
-    pub(super) overwrite: bool,
+    /// How many streams are recorded.
+    pub(super) streams: usize,
     pub(super) clock: TraceClock,
     /// Space that is set aside for what is not data.
     pub(super) reserve: u64,
@@ -252,7 +251,7 @@ impl Archive {
         let manifest = Manifest { output: output.path(), archive: name, ..manifest };
         let filled = manifest.store(&spool).and_then(|()| {
             spool.reserve(options.reserve)?;
-            CountsFile::create(&spool, options.cpus, options.overwrite, options.clock)
+            CountsFile::create(&spool, options.streams, options.clock)
         });
         match filled {
             Ok(counts) => {
@@ -268,13 +267,16 @@ impl Archive {
         }
     }
 
-    /// The spools of the CPUs, in their order, each with a limit of its size.
-    pub(super) fn cpu_spools(&self, cpus: &[u32], cap: Option<u64>) -> Result<Vec<CpuSpool>, SpoolError> {
-        let of = |(index, &cpu): (usize, &u32)| {
-            let notes = self.counts.of_cpu(index, cpu);
-            CpuSpool::create(&self.spool, cpu, cap, &self.shared, notes)
+    /// The spools of the streams, in their order, each with a limit of its size.
+    pub(super) fn spools(
+        &self,
+        streams: impl IntoIterator<Item = (StreamId, Option<u64>)>,
+    ) -> Result<Vec<CpuSpool>, SpoolError> {
+        let of = |(index, (stream, cap))| {
+            let notes = self.counts.of_stream(index, stream);
+            CpuSpool::create(&self.spool, stream, cap, &self.shared, notes)
         };
-        cpus.iter().enumerate().map(of).collect()
+        streams.into_iter().enumerate().map(of).collect()
     }
 
     /// What marks in the spool that the end did not come by itself.

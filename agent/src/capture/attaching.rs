@@ -6,13 +6,13 @@ use agent_ebpf::{EventSlot, NameRecord};
 
 use super::{
     CaptureError, LeftOut, Spool,
+    channel::Links,
     names::NameTable,
-    options::{CaptureEvent, CaptureOptions, CaptureProbe},
-    session::Links,
+    options::{CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions},
 };
 use crate::{
     attach::{
-        ProbeError, ProbeToAttach, Programs, detach::AttachTurn, fast::FastLinks, hook::HookLinks, tracepoint,
+        ProbeError, ProbeToAttach, Programs, TaskTracker, fast::FastLinks, hook::HookLinks, tracepoint,
     },
     compile::fast::Lane,
     kernel::proc,
@@ -23,7 +23,7 @@ use crate::{
 /// within the scope of the recording.
 pub(super) fn names_of_threads(
     spool: &Spool,
-    programs: &Programs,
+    tasks: &TaskTracker,
     options: &CaptureOptions,
 ) -> Result<NameTable, CaptureError> {
     // Threads that are born while /proc is read announce themselves; these names must not replace theirs.
@@ -31,7 +31,7 @@ pub(super) fn names_of_threads(
     for thread in proc::threads().map_err(CaptureError::Threads)? {
         names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) })?;
         if options.scope.as_ref().is_some_and(|scope| scope.takes(&thread)) {
-            programs.note_in_scope(thread.tid);
+            tasks.note_in_scope(thread.tid);
         }
     }
     names.flush()?;
@@ -50,19 +50,18 @@ pub(super) fn last_names(mut names: NameTable, lost: bool) -> Cmdlines {
     names.into_cmdlines()
 }
 
-/// Attaches everything. Gives what the kernel refused and the recording can do without.
+/// Attaches everything of a channel. Gives what the kernel refused and the recording can do without.
+/// `attaching` is told how many of its events are done.
 pub(super) fn attach(
     programs: &mut Programs,
     links: &mut Links,
-    options: &mut CaptureOptions,
-    attaching: &mut dyn FnMut(usize, usize),
+    options: &mut ChannelOptions,
+    attaching: &mut dyn FnMut(usize),
 ) -> Result<Vec<LeftOut>, CaptureError> {
     let mut left_out = Vec::new();
-    attaching(0, options.events.len());
-    let turn = AttachTurn::take();
     links.fast = attach_fast(programs, options)?;
     for (index, event) in options.events.iter().enumerate() {
-        attaching(index, options.events.len());
+        attaching(index);
         if !matches!(event.lane, Lane::Generic) || event.own.is_some() {
             continue;
         }
@@ -75,7 +74,6 @@ pub(super) fn attach(
     }
     links.probes = attach_probes(programs, options, &mut left_out)?;
     links.probes.append(attach_own(programs, options, &mut left_out)?);
-    drop(turn);
     if links.events.is_empty()
         && links.fast.is_empty()
         && links.probes.is_empty()
@@ -87,7 +85,7 @@ pub(super) fn attach(
 }
 
 /// Attaches the fast events. One that the kernel refuses goes to the generic lane.
-fn attach_fast(programs: &Programs, options: &mut CaptureOptions) -> Result<FastLinks, ProbeError> {
+fn attach_fast(programs: &Programs, options: &mut ChannelOptions) -> Result<FastLinks, ProbeError> {
     let mut fast = Vec::new();
     for (index, event) in options.events.iter().enumerate() {
         if let Lane::Fast(program) = &event.lane {
@@ -114,7 +112,7 @@ fn attach_fast(programs: &Programs, options: &mut CaptureOptions) -> Result<Fast
 /// Attaches the probes. Places that the kernel refuses are left out where a probe has many of them.
 fn attach_probes(
     programs: &Programs,
-    options: &CaptureOptions,
+    options: &ChannelOptions,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<HookLinks, ProbeError> {
     let mut to_attach = Vec::new();
@@ -134,7 +132,7 @@ fn attach_probes(
 /// Attaches the events of the generic lane that have programs of their own.
 fn attach_own(
     programs: &Programs,
-    options: &CaptureOptions,
+    options: &ChannelOptions,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<HookLinks, ProbeError> {
     let slots: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
@@ -158,14 +156,14 @@ fn attach_own(
 
 /// Traces every thread of a process. The programs add what its traced threads create from now on; a thread
 /// that one of the others creates while /proc is read shows in the next look.
-pub(super) fn trace_process(programs: &Programs, process: u32) {
+pub(super) fn trace_process(tasks: &TaskTracker, process: u32) {
     let mut known = BTreeSet::new();
     loop {
         // A process that has ended has no threads; its pidfd ends the recording.
         let threads = proc::threads_of(process).unwrap_or_default();
         let before = known.len();
         for tid in threads {
-            programs.trace_thread(tid);
+            tasks.trace_thread(tid);
             known.insert(tid);
         }
         if known.len() == before {

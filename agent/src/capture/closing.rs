@@ -8,7 +8,7 @@ use super::{
     counts::Stage,
     options::CaptureOptions,
     readers::Border,
-    stats::{Counted, Stats, cpu_stats, event_stats},
+    stats::{Counted, EventStats, Stats, cpu_stats, event_stats, program_stats},
 };
 use crate::{attach::Misses, compile::scope::Scope, tracedat::Cmdlines};
 
@@ -26,9 +26,15 @@ impl Common<'_> {
         let Archive { writers, spool, counts, mut manifest, output, began, covered_from, .. } = archive;
         drop(writers);
         let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
-        let events = event_stats(&cpus, self.options);
+        let channels = manifest
+            .channels
+            .iter()
+            .filter_map(|of| Some((of.number, self.options.channels.get(usize::try_from(of.number).ok()?)?)));
+        let channels: Vec<_> = channels.collect();
+        let events: Vec<EventStats> =
+            channels.iter().flat_map(|&(number, channel)| event_stats(&cpus, number, channel)).collect();
         let with_symbols = self.options.symbols.wanted(|| {
-            let mut recorded = self.options.events.iter().zip(&events);
+            let mut recorded = channels.iter().flat_map(|(_, channel)| &channel.events).zip(&events);
             recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
         let names_lost: u64 = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
@@ -36,11 +42,12 @@ impl Common<'_> {
             duration: began.map(|began| ended.saturating_duration_since(began)).unwrap_or_default(),
             covered: covered_from.zip(covered_to),
             not_attached: self.left_out.iter().map(|left_out| left_out.event.clone()).collect(),
+            channels: manifest.channels.clone(),
             cpus: cpus.iter().map(cpu_stats).collect(),
             events,
-            recursion_misses: misses.programs,
+            recursion_misses: program_stats(&manifest.channels, &misses),
             skips_uncounted: self.skips_uncounted,
-            names_lost: Some(names_lost.saturating_add(misses.names)),
+            names_lost: Some(names_lost.saturating_add(misses.iter().map(|of| of.names).sum())),
             vanished_cgroups: self.options.scope.as_ref().map(Scope::vanished).unwrap_or_default(),
             recovered: None,
         };
@@ -71,6 +78,7 @@ pub(super) struct Closing {
     pub(super) ended_ns: u64,
     pub(super) cpus: Vec<Counted>,
     pub(super) cmdlines: Cmdlines,
-    pub(super) misses: Misses,
+    /// By channel.
+    pub(super) misses: Vec<Misses>,
     pub(super) failure: Option<SpoolError>,
 }

@@ -6,9 +6,8 @@
 //! | at | content |
 //! |---|---|
 //! | 0 | name and version of the layout |
-//! | 8 | 1 if the recording keeps the newest events only |
 //! | 16 | how far it came: [`Stage`] |
-//! | 64 + 384 i | two notes of the i-th CPU, of 192 bytes each |
+//! | 64 + 384 i | two notes of the i-th stream, of 192 bytes each |
 //!
 //! Whoever follows a recording knows from them up to when it has all events of a CPU: a note that is settled
 //! counts all that are older than it.
@@ -27,7 +26,7 @@ use std::{
 
 use agent_ebpf::LossCause;
 
-use super::{Spool, SpoolError};
+use super::{Spool, SpoolError, StreamId};
 use crate::{
     kernel::clock::TraceClock,
     ring::{Control, CpuCounts},
@@ -36,8 +35,7 @@ use crate::{
 /// Name of the file in the spool.
 const NAME: &str = "counts";
 /// First bytes of the file.
-const MAGIC: u64 = u64::from_le_bytes(*b"TACOUNT2");
-const OVERWRITE_AT: usize = 8;
+const MAGIC: u64 = u64::from_le_bytes(*b"TACOUNT3");
 const STAGE_AT: usize = 16;
 /// Where the notes begin.
 const HEADER: usize = 64;
@@ -45,8 +43,8 @@ const HEADER: usize = 64;
 const NOTE: usize = 192;
 /// Numbers in a note.
 const NUMBERS: usize = 12 + LossCause::COUNT;
-/// More CPUs than any kernel has.
-const MAX_CPUS: usize = 1 << 16;
+/// More streams than any recording has.
+const MAX_STREAMS: usize = 1 << 16;
 
 /// How far a recording came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,7 +59,7 @@ pub(super) enum Stage {
     Counted = 3,
 }
 
-/// What a reader noted of a CPU.
+/// What a reader noted of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Note {
     /// When, by the recording's clock.
@@ -107,7 +105,7 @@ impl Note {
         }
     }
 
-    fn encode(&self, sequence: u64, cpu: u32) -> [u8; NOTE] {
+    fn encode(&self, sequence: u64, stream: StreamId) -> [u8; NOTE] {
         // Destructured so that a new field is not forgotten here.
         let Self {
             time,
@@ -124,7 +122,8 @@ impl Note {
         } = *self;
         let flag = |is_set: bool, flag: u64| if is_set { flag } else { 0 };
         let flags = flag(is_final, flag::FINAL) | flag(is_settled, flag::SETTLED);
-        let known = [sequence, cpu.into(), time, events, overwritten, names_lost, first_segment, capped];
+        let known =
+            [sequence, stream.to_number(), time, events, overwritten, names_lost, first_segment, capped];
         let numbers = known.into_iter().chain([last_capped, marked_before, flags]).chain(lost);
         let mut bytes = [0; NOTE];
         for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
@@ -135,8 +134,8 @@ impl Note {
         bytes
     }
 
-    /// The number, the CPU, and the note.
-    fn decode(bytes: &[u8; NOTE]) -> Option<(u64, u32, Self)> {
+    /// The number, the stream, and the note.
+    fn decode(bytes: &[u8; NOTE]) -> Option<(u64, StreamId, Self)> {
         let mut numbers = [0; NUMBERS];
         for (number, place) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
             *number = u64::from_le_bytes(*place.first_chunk()?);
@@ -144,7 +143,7 @@ impl Note {
         let [
             sum,
             sequence,
-            cpu,
+            stream,
             time,
             events,
             overwritten,
@@ -171,7 +170,7 @@ impl Note {
             is_final,
             is_settled,
         };
-        is_whole.then_some((sequence, u32::try_from(cpu).ok()?, note))
+        is_whole.then_some((sequence, StreamId::of_number(stream), note))
     }
 }
 
@@ -184,29 +183,23 @@ pub(super) struct CountsFile {
 }
 
 impl CountsFile {
-    /// Creates the file for `cpus` CPUs, with room for all notes: writing one takes no space that a full disk
-    /// might not have.
-    pub(super) fn create(
-        spool: &Spool,
-        cpus: usize,
-        overwrite: bool,
-        clock: TraceClock,
-    ) -> Result<Self, SpoolError> {
+    /// Creates the file for so many streams, with room for all notes: writing one takes no space that a full
+    /// disk might not have.
+    pub(super) fn create(spool: &Spool, streams: usize, clock: TraceClock) -> Result<Self, SpoolError> {
         let path = spool.file(NAME);
-        let mut bytes = vec![0; HEADER + cpus * 2 * NOTE];
+        let mut bytes = vec![0; HEADER + streams * 2 * NOTE];
         bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
-        bytes[OVERWRITE_AT] = overwrite.into();
         let file = spool.files().create(NAME).map_err(SpoolError::io("create", &path))?;
         file.write_all_at(&bytes, 0).map_err(SpoolError::io("write", &path))?;
         Ok(Self { file: Arc::new(file), stage: Arc::new(Mutex::new(Stage::Recording)), clock })
     }
 
-    /// The notes of the CPU `cpu`, the one number `index` of those recorded.
-    pub(super) fn of_cpu(&self, index: usize, cpu: u32) -> CpuNotes {
+    /// The notes of a stream, the one number `index` of those recorded.
+    pub(super) fn of_stream(&self, index: usize, stream: StreamId) -> CpuNotes {
         let at = (HEADER + index * 2 * NOTE) as u64;
         let Self { file, clock, .. } = self;
         let (begin, note) = (Arc::default(), Note::default());
-        CpuNotes { file: Arc::clone(file), clock: *clock, at, cpu, sequence: 0, begin, note }
+        CpuNotes { file: Arc::clone(file), clock: *clock, at, stream, sequence: 0, begin, note }
     }
 
     /// Tells how far the recording is, unless it is further.
@@ -233,13 +226,13 @@ impl Ending {
     }
 }
 
-/// A CPU's notes while they are written.
+/// A stream's notes while they are written.
 #[derive(Debug)]
 pub(super) struct CpuNotes {
     file: Arc<File>,
     clock: TraceClock,
     at: u64,
-    cpu: u32,
+    stream: StreamId,
     sequence: u64,
     /// What the CPU had counted before: the notes are of what came since.
     begin: Arc<CpuCounts>,
@@ -315,23 +308,21 @@ impl CpuNotes {
         self.sequence += 1;
         let at = self.at + self.sequence % 2 * NOTE as u64;
         // Without this note the one before it holds, which says less and nothing wrong.
-        let _ = self.file.write_all_at(&self.note.encode(self.sequence, self.cpu), at);
+        let _ = self.file.write_all_at(&self.note.encode(self.sequence, self.stream), at);
     }
 }
 
 /// The file of a recording that is recovered or followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Noted {
-    /// Whether it kept the newest events only.
-    pub overwrite: bool,
     /// How far it came.
     pub stage: Stage,
-    /// How many CPUs it has notes of, or will have.
-    pub cpu_count: usize,
-    /// The CPU that the first notes are of. The reader that writes them collects thread names.
-    pub first_cpu: Option<u32>,
-    /// The last whole note of each CPU that has one.
-    pub cpus: BTreeMap<u32, Note>,
+    /// How many streams it has notes of, or will have.
+    pub stream_count: usize,
+    /// The stream that the first notes are of. The reader that writes them collects thread names.
+    pub first: Option<StreamId>,
+    /// The last whole note of each stream that has one.
+    pub notes: BTreeMap<StreamId, Note>,
 }
 
 impl Noted {
@@ -348,7 +339,7 @@ impl Noted {
 
     /// Reads the file, which may be written meanwhile. `None` if it makes no sense.
     pub(super) fn read(file: &File) -> io::Result<Option<Self>> {
-        let most = (HEADER + MAX_CPUS * 2 * NOTE) as u64;
+        let most = (HEADER + MAX_STREAMS * 2 * NOTE) as u64;
         let mut bytes = vec![0; file.metadata()?.len().min(most) as usize];
         file.read_exact_at(&mut bytes, 0)?;
         Ok(Self::decode(&bytes))
@@ -361,18 +352,17 @@ impl Noted {
         }
         let stages = [Stage::Recording, Stage::Stopping, Stage::Interrupted, Stage::Counted];
         let stage = stages.into_iter().find(|stage| *stage as u8 == header[STAGE_AT])?;
-        let (mut cpus, mut first_cpu) = (BTreeMap::new(), None);
+        let (mut found, mut first) = (BTreeMap::new(), None);
         for (index, pair) in notes.chunks_exact(2 * NOTE).enumerate() {
             let whole = pair.chunks_exact(NOTE).filter_map(|note| Note::decode(note.first_chunk()?));
-            if let Some((_, cpu, note)) = whole.max_by_key(|(sequence, ..)| *sequence) {
+            if let Some((_, stream, note)) = whole.max_by_key(|(sequence, ..)| *sequence) {
                 if index == 0 {
-                    first_cpu = Some(cpu);
+                    first = Some(stream);
                 }
-                cpus.insert(cpu, note);
+                found.insert(stream, note);
             }
         }
-        let cpu_count = notes.len() / (2 * NOTE);
-        Some(Self { overwrite: header[OVERWRITE_AT] == 1, stage, cpu_count, first_cpu, cpus })
+        Some(Self { stage, stream_count: notes.len() / (2 * NOTE), first, notes: found })
     }
 }
 
@@ -393,34 +383,32 @@ mod tests {
     fn the_last_whole_note_holds() {
         let (_dir, spool) = spool();
         assert_eq!(Noted::load(&spool).unwrap(), None, "an older recorder's spool");
-        let file = CountsFile::create(&spool, 2, true, TraceClock::Mono).unwrap();
-        let empty = Noted {
-            overwrite: true,
-            stage: Stage::Recording,
-            cpu_count: 2,
-            first_cpu: None,
-            cpus: BTreeMap::new(),
-        };
+        let file = CountsFile::create(&spool, 2, TraceClock::Mono).unwrap();
+        let empty = Noted { stage: Stage::Recording, stream_count: 2, first: None, notes: BTreeMap::new() };
         assert_eq!(Noted::load(&spool).unwrap(), Some(empty));
-        let mut notes = file.of_cpu(1, 9);
+        let stream = StreamId { channel: 2, cpu: 9 };
+        let mut notes = file.of_stream(1, stream);
         for events in 1..=3 {
             notes.note.events = events;
             notes.note.lost[4] = 10 * events;
             (notes.note.is_settled, notes.note.is_final) = (events % 2 == 0, events == 3);
             notes.write();
-            assert_eq!(Noted::load(&spool).unwrap().unwrap().cpus[&9], notes.note);
+            assert_eq!(Noted::load(&spool).unwrap().unwrap().notes[&stream], notes.note);
         }
         // One that was cut short leaves the one before.
         let newest = notes.at + notes.sequence % 2 * NOTE as u64;
         notes.file.write_all_at(&[0xff; 9], newest + 20).unwrap();
         let found = Noted::load(&spool).unwrap().unwrap();
-        assert_eq!((found.cpus[&9].events, found.cpus[&9].lost[4], found.cpus.len()), (2, 20, 1));
+        assert_eq!(
+            (found.notes[&stream].events, found.notes[&stream].lost[4], found.notes.len()),
+            (2, 20, 1)
+        );
     }
 
     #[test]
     fn a_stage_is_never_taken_back() {
         let (_dir, spool) = spool();
-        let file = CountsFile::create(&spool, 1, false, TraceClock::Mono).unwrap();
+        let file = CountsFile::create(&spool, 1, TraceClock::Mono).unwrap();
         let stage = || Noted::load(&spool).unwrap().unwrap().stage;
         file.set_stage(Stage::Stopping);
         Ending(file.clone()).interrupted();
@@ -434,17 +422,18 @@ mod tests {
     #[test]
     fn what_a_cap_removed_is_known_before_and_after_the_removal() {
         let (_dir, spool) = spool();
-        let mut notes = CountsFile::create(&spool, 1, false, TraceClock::Mono).unwrap().of_cpu(0, 0);
+        let mut notes =
+            CountsFile::create(&spool, 1, TraceClock::Mono).unwrap().of_stream(0, StreamId::default());
         notes.note_capped(1, 100);
         notes.note_capped(2, 7);
-        let note = Noted::load(&spool).unwrap().unwrap().cpus[&0];
+        let note = Noted::load(&spool).unwrap().unwrap().notes[&StreamId::default()];
         assert_eq!([0, 1, 2, 3].map(|first| note.capped(first)), [None, Some(100), Some(107), None]);
     }
 
     #[test]
     fn what_is_no_file_of_ours_tells_nothing() {
         let (_dir, spool) = spool();
-        drop(CountsFile::create(&spool, 1, false, TraceClock::Mono).unwrap().of_cpu(0, 0));
+        drop(CountsFile::create(&spool, 1, TraceClock::Mono).unwrap().of_stream(0, StreamId::default()));
         let good = std::fs::read(spool.file(NAME)).unwrap();
         assert!(Noted::decode(&good).is_some());
         for len in 0..HEADER {
@@ -454,6 +443,6 @@ mod tests {
         bad[STAGE_AT] = 4;
         assert_eq!(Noted::decode(&bad), None);
         let absurd = Noted::decode(&[&good[..HEADER], &[0xff; 4 * NOTE][..]].concat()).unwrap();
-        assert_eq!(absurd.cpus, BTreeMap::new());
+        assert_eq!(absurd.notes, BTreeMap::new());
     }
 }

@@ -14,7 +14,7 @@ use agent_ebpf::PAGE_SIZE;
 
 use self::moving::{DRAFT, Mover};
 use super::{
-    ArchiveName, Manifest, Recorded, Spool, SpoolError, Stats,
+    ArchiveName, CpuStats, Manifest, Recorded, RecordedChannel, Spool, SpoolError, Stats, StreamId,
     counts::Noted,
     names::read_journal,
     segment::{Look, SegmentContent, measure},
@@ -117,7 +117,7 @@ pub fn recover(
     Mover::undo(&spool)?;
     let cmdlines = read_journal(&spool)?;
     let data = collect(&spool, &manifest, Look::Verify, stop)?;
-    let stats = recovered::stats(&data, Noted::load(&spool)?.as_ref());
+    let stats = recovered::stats(&data, &manifest, Noted::load(&spool)?.as_ref());
     let output = output.map_or_else(|| output_beside(&spool, &manifest, &data), Ok)?;
     let symbols = symbols::load_again(&spool, &manifest.boot_id);
     let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;
@@ -202,9 +202,9 @@ fn go_on(stop: &dyn Fn() -> bool) -> Result<(), FinishError> {
     if stop() { Err(FinishError::Stopped) } else { Ok(()) }
 }
 
-/// A CPU's segments and what is whole in them.
+/// A stream's segments and what is whole in them.
 struct CpuData {
-    cpu: u32,
+    stream: StreamId,
     segments: Vec<(SegmentFile, SegmentContent)>,
 }
 
@@ -215,7 +215,12 @@ fn collect(
     stop: &dyn Fn() -> bool,
 ) -> Result<Vec<CpuData>, FinishError> {
     let mut data = Vec::new();
-    for (cpu, files) in spool.segments()? {
+    for (stream, files) in spool.segments()? {
+        if manifest.channel(stream.channel).is_none() {
+            let path = files.first().map_or_else(|| spool.dir().to_owned(), |file| spool.file(&file.name));
+            let what = "the manifest has no such channel".to_owned();
+            return Err(SpoolError::Damaged { path, what }.into());
+        }
         let mut segments = Vec::new();
         for segment in files {
             let path = spool.file(&segment.name);
@@ -224,7 +229,7 @@ fn collect(
             go_on(stop)?;
             segments.push((segment, content));
         }
-        data.push(CpuData { cpu, segments });
+        data.push(CpuData { stream, segments });
     }
     Ok(data)
 }
@@ -369,21 +374,24 @@ fn write_file(
     for option in options(manifest, stats).into_iter().chain(state).chain(binaries) {
         writer.option(&option)?;
     }
-    let mut buffer =
-        writer.begin_buffer(Buffer { name: "", clock: &manifest.clock_name, page_size: setup.page_size })?;
-    for cpu in data {
-        let chunks = cpu.segments.iter().map(|(_, content)| content.chunks).sum();
-        buffer
-            .copy_cpu(cpu.cpu, chunks, |out, at| {
-                cpu.segments.iter().try_fold(0, |sum, (segment, content)| {
-                    let from = (spool, cpu.cpu, segment);
-                    let to = (&mut *out, at + sum);
-                    Ok(sum + transfer(from, content, to, mover.as_deref_mut(), stop)?)
+    for (name, channel) in manifest.buffers() {
+        let of = Buffer { name, clock: &manifest.clock_name, page_size: setup.page_size };
+        let mut buffer = writer.begin_buffer(of)?;
+        let is_in = |cpu: &&CpuData| channel.is_some_and(|channel| channel.number == cpu.stream.channel);
+        for CpuData { stream, segments } in data.iter().filter(is_in) {
+            let chunks = segments.iter().map(|(_, content)| content.chunks).sum();
+            buffer
+                .copy_cpu(stream.cpu, chunks, |out, at| {
+                    segments.iter().try_fold(0, |sum, (segment, content)| {
+                        let from = (spool, *stream, segment);
+                        let to = (&mut *out, at + sum);
+                        Ok(sum + transfer(from, content, to, mover.as_deref_mut(), stop)?)
+                    })
                 })
-            })
-            .map_err(|error| if stop() { FinishError::Stopped } else { error.into() })?;
+                .map_err(|error| if stop() { FinishError::Stopped } else { error.into() })?;
+        }
+        buffer.finish()?;
     }
-    buffer.finish()?;
     let file = writer.finish()?;
     Ok(file)
 }
@@ -425,7 +433,7 @@ pub(super) fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
     if manifest.wall_time {
         options.push(FileOption::Offset { nanos: manifest.realtime_offset });
     }
-    options.extend(stats.cpus.iter().map(|cpu| FileOption::CpuStat(cpu.cpustat())));
+    options.extend(manifest.buffers().flat_map(|(name, channel)| cpustat(name, channel, stats)));
     options.extend(manifest.proc_maps.iter().map(|text| {
         let mut bytes = text.clone();
         bytes.push(0);
@@ -436,10 +444,19 @@ pub(super) fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
     options
 }
 
+/// The statistics of a buffer: one of each CPU, and before those of a named buffer its name (as trace-cmd
+/// writes it).
+fn cpustat(name: &str, channel: Option<&RecordedChannel>, stats: &Stats) -> Vec<FileOption> {
+    let title = (!name.is_empty()).then(|| format!("\nBuffer: {name}\n\n"));
+    let is_in = |cpu: &&CpuStats| channel.is_some_and(|channel| channel.number == cpu.channel);
+    let cpus = stats.cpus.iter().filter(is_in).map(CpuStats::cpustat);
+    title.into_iter().chain(cpus).map(FileOption::CpuStat).collect()
+}
+
 /// Brings a segment's data to `at` in `out` and returns their length. A copy may share the blocks of the
 /// disk.
 fn transfer(
-    (spool, cpu, segment): (&Spool, u32, &SegmentFile),
+    (spool, stream, segment): (&Spool, StreamId, &SegmentFile),
     content: &SegmentContent,
     (out, at): (&mut File, u64),
     mover: Option<&mut Mover>,
@@ -453,7 +470,7 @@ fn transfer(
     };
     if let Some(mover) = mover {
         for &(from, len) in &content.ranges {
-            mover.transfer(&source, (cpu, segment.index), (from, len), (out, to))?;
+            mover.transfer(&source, (stream, segment.index), (from, len), (out, to))?;
             to += len;
         }
     } else {

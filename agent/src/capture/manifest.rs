@@ -1,6 +1,7 @@
 //! What a trace file needs besides the data and the thread names, stored so that a crash does not lose it.
 
 use std::{
+    collections::BTreeSet,
     io::Write as _,
     path::{Path, PathBuf},
 };
@@ -21,7 +22,7 @@ use crate::{
 };
 
 /// Everything about a recording that is known when it starts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Where the trace file goes.
     #[serde(with = "raw::path")]
@@ -53,6 +54,8 @@ pub struct Manifest {
     pub realtime_uncertainty: u64,
     /// Whether readers should show wall time.
     pub wall_time: bool,
+    /// The channels that have data, in the order of their numbers.
+    pub channels: Vec<RecordedChannel>,
     /// One more than the highest CPU id.
     pub cpu_count: u32,
     /// Random number of this recording.
@@ -63,6 +66,17 @@ pub struct Manifest {
     /// Compression of the data.
     #[serde(with = "crate::spec::text")]
     pub compression: Compression,
+}
+
+/// A channel of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordedChannel {
+    /// Its place in the recording, which the spool's files are named by.
+    pub number: u32,
+    /// The name of its buffer in the trace file; empty for the buffer that every file has.
+    pub name: String,
+    /// Whether it keeps the newest events only.
+    pub overwrite: bool,
 }
 
 impl Manifest {
@@ -91,6 +105,7 @@ impl Manifest {
             realtime_offset: realtime.offset_ns,
             realtime_uncertainty: realtime.uncertainty_ns,
             wall_time: false,
+            channels: Vec::new(),
             cpu_count: 1,
             trace_id: random_id(),
             proc_maps: Vec::new(),
@@ -118,6 +133,27 @@ impl Manifest {
         Self::decode(&bytes).map_err(|what| SpoolError::Damaged { path, what })
     }
 
+    /// The channel of this number.
+    pub(super) fn channel(&self, number: u32) -> Option<&RecordedChannel> {
+        self.channels.iter().find(|channel| channel.number == number)
+    }
+
+    /// Whether all channels keep the newest events only: then nothing is stored before the end.
+    pub(super) fn overwrites(&self) -> bool {
+        !self.channels.is_empty() && self.channels.iter().all(|channel| channel.overwrite)
+    }
+
+    /// The buffers that the trace file has, in their order, with the channels that are in them. The buffer
+    /// without a name is always the first, as readers expect it.
+    pub(super) fn buffers(&self) -> impl Iterator<Item = (&str, Option<&RecordedChannel>)> {
+        let has_top = self.channels.iter().any(|channel| channel.name.is_empty());
+        let empty = (!has_top).then_some(("", None));
+        let (top, named): (Vec<_>, Vec<_>) =
+            self.channels.iter().partition(|channel| channel.name.is_empty());
+        let channels = top.into_iter().chain(named);
+        empty.into_iter().chain(channels.map(|channel| (channel.name.as_str(), Some(channel))))
+    }
+
     /// Whether a trace file is of this recording.
     pub(super) fn is_of<S: Source>(&self, file: &Reader<S>) -> bool {
         file.facts().any(|fact| matches!(fact, FileOption::TraceId(id) if *id == self.trace_id))
@@ -131,12 +167,18 @@ impl Manifest {
             _ => return Err("it was not written by this version of tracer-agent".to_owned()),
         }
         let stored: Stored<'_> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        Ok(stored.manifest.into_owned())
+        let manifest = stored.manifest.into_owned();
+        let numbers: BTreeSet<u32> = manifest.channels.iter().map(|channel| channel.number).collect();
+        let names: BTreeSet<&str> = manifest.channels.iter().map(|channel| &*channel.name).collect();
+        if numbers.len().min(names.len()) != manifest.channels.len() {
+            return Err("two of its channels have the same number or name".to_owned());
+        }
+        Ok(manifest)
     }
 }
 
 /// The version of the file.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What every version has.
 #[derive(Deserialize)]
@@ -246,6 +288,7 @@ mod tests {
             realtime_offset: -12,
             realtime_uncertainty: 40,
             wall_time: true,
+            channels: vec![RecordedChannel { number: 1, name: "a".into(), overwrite: true }],
             cpu_count: 4,
             trace_id: u64::MAX,
             proc_maps: vec![b"1 1 x\n".to_vec()],
@@ -264,6 +307,32 @@ mod tests {
     }
 
     #[test]
+    fn channels_are_told_apart() {
+        let twice = |number, name: &str| {
+            let mut manifest = sample();
+            manifest.channels.push(RecordedChannel { number, name: name.into(), overwrite: false });
+            let manifest = std::borrow::Cow::Owned(manifest);
+            Manifest::decode(&serde_json::to_vec(&Stored { version: VERSION, manifest }).unwrap()).is_ok()
+        };
+        assert_eq!([twice(2, "b"), twice(1, "b"), twice(2, "a")], [true, false, false]);
+    }
+
+    #[test]
+    fn the_buffer_without_a_name_is_the_first() {
+        let channel = |number, name: &str| RecordedChannel { number, name: name.into(), overwrite: false };
+        let buffers = |channels: Vec<RecordedChannel>| {
+            let manifest = Manifest { channels, ..sample() };
+            let number = |(name, channel): (&str, Option<&RecordedChannel>)| {
+                (name.to_owned(), channel.map(|channel| channel.number))
+            };
+            manifest.buffers().map(number).collect::<Vec<_>>()
+        };
+        let of = |name: &str, number| (name.to_owned(), number);
+        assert_eq!(buffers(vec![channel(0, "a")]), [of("", None), of("a", Some(0))]);
+        assert_eq!(buffers(vec![channel(0, "a"), channel(1, "")]), [of("", Some(1)), of("a", Some(0))]);
+    }
+
+    #[test]
     fn every_truncation_is_an_error() {
         let bytes = encoded();
         for len in 0..bytes.len() {
@@ -273,11 +342,11 @@ mod tests {
 
     #[test]
     fn other_versions_are_refused() {
-        for other in [&b"TASPOOL1\x05\0\0"[..], br#"{"version":3,"manifest":{}}"#, b"[]"] {
+        for other in [&b"TASPOOL1\x05\0\0"[..], br#"{"version":4,"manifest":{}}"#, b"[]"] {
             let error = Manifest::decode(other).unwrap_err();
             assert!(error.contains("this version"), "{error}");
         }
-        let error = Manifest::decode(br#"{"version":2,"manifest":{}}"#).unwrap_err();
+        let error = Manifest::decode(br#"{"version":3,"manifest":{}}"#).unwrap_err();
         assert!(error.contains("missing field"), "{error}");
     }
 }

@@ -11,10 +11,12 @@
 //! | `options` | what is to be recorded |
 //! | `session` | the running recording, and snapshots of it |
 //! | `needs` | what the options mean for the machine, the programs and the readers |
+//! | `channel` | a buffer and the programs that fill it |
 //! | `attaching` | attaching its programs |
 //! | `archive` | what becomes one file: from one rotation to the next |
 //! | `notice` | what wakes a thread that waits |
 //! | `closing` | what is known of an archive at its end |
+//! | `stream` | one CPU's part of a channel |
 //! | `readers` | reader threads: ring to spool |
 //! | `spool`, `segment` | data on its way to the file, written and read back |
 //! | `manifest`, `names`, `symbols`, `state` | what the file needs besides the data |
@@ -27,6 +29,7 @@
 
 mod archive;
 mod attaching;
+mod channel;
 mod closing;
 mod counts;
 mod finish;
@@ -43,6 +46,7 @@ mod session;
 mod spool;
 mod state;
 mod stats;
+mod stream;
 mod symbols;
 mod user_symbols;
 
@@ -50,13 +54,14 @@ pub use archive::{ArchiveName, Destination};
 pub use counts::Ending;
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use finisher::{Done, Finisher};
-pub use manifest::Manifest;
+pub use manifest::{Manifest, RecordedChannel};
 pub use options::{
-    CaptureEvent, CaptureOptions, CaptureProbe, EventFilter, RING_PAGES_MIN, Rotation, SnapshotRule,
-    TaskFilter,
+    CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter, RING_PAGES_MIN, Rotation,
+    SnapshotRule, TaskFilter,
 };
 pub use session::{CaptureError, LeftOut, Progress, Recorded, RotateError, Session, SnapshotError};
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};
+pub use stream::StreamId;
 
 pub use crate::tracedat::ledger::{End, Recovered};

@@ -3,10 +3,10 @@
 use agent_ebpf::{PAGE_SIZE, clock};
 
 use super::{
-    CaptureError,
+    CaptureError, RecordedChannel,
     archive::ArchiveOptions,
-    options::CaptureOptions,
-    readers::{CPUS_PER_THREAD, ReaderOptions, wake_pages},
+    options::{CaptureOptions, ChannelOptions},
+    readers::{CPUS_PER_THREAD, ChannelReading, ReaderOptions, wake_pages},
     spool::has_room_for,
 };
 use crate::{
@@ -19,7 +19,9 @@ use crate::{
 
 /// Descriptors beside those of events and of CPUs' spools: programs, maps, pipes, and what the agent was
 /// started with.
-const OTHER_FILES: u64 = 48;
+const OTHER_FILES: u64 = 16;
+/// Those of them that each channel has.
+const FILES_OF_CHANNEL: u64 = 32;
 /// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols
 /// themselves.
 const RESERVE_MARGIN: u64 = 1 << 20;
@@ -27,7 +29,7 @@ const RESERVE_MARGIN: u64 = 1 << 20;
 const RESERVE_SYMBOLS: (u64, u64) = (2 << 20, 12 << 20);
 
 pub(super) fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
-    let ring = u64::from(options.ring_pages) * PAGE_SIZE as u64;
+    let ring = options.channels.iter().map(|of| u64::from(of.ring_pages) * PAGE_SIZE as u64).sum::<u64>();
     let needed = ring.saturating_mul(options.cpus.len() as u64);
     // The kernel would rather start killing processes than refuse a large map.
     match proc::memory_available() {
@@ -42,39 +44,46 @@ pub(super) fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError>
 /// one, and in the end the command could not be started.
 pub(super) fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
     // A link for each event, and its perf event or its program.
-    let places: usize =
-        options.probes.iter().flat_map(|probe| &probe.programs).map(|program| program.hooks.len()).sum();
+    let places: usize = options.channels.iter().flat_map(programs).map(|program| program.hooks.len()).sum();
+    let events = options.events().count();
     // Those of the archive, and of one more: the next one, or a snapshot.
-    let spools = 2 * options.cpus.len();
-    let needed = (2 * (options.events.len() + places) + spools) as u64 + OTHER_FILES;
+    let spools = 2 * options.cpus.len() * options.channels.len();
+    let others = OTHER_FILES + FILES_OF_CHANNEL * options.channels.len() as u64;
+    let needed = (2 * (events + places) + spools) as u64 + others;
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
-        Some(limit) if limit < needed => {
-            Err(CaptureError::OpenFiles { events: options.events.len(), needed, limit })
-        }
+        Some(limit) if limit < needed => Err(CaptureError::OpenFiles { events, needed, limit }),
         _ => Ok(()),
     }
 }
 
-pub(super) fn program_options(options: &CaptureOptions) -> Result<ProgramOptions, Uncompiled> {
+/// The programs of a channel's probes.
+fn programs(channel: &ChannelOptions) -> impl Iterator<Item = &HookProgram> {
+    channel.probes.iter().flat_map(|probe| &probe.programs)
+}
+
+pub(super) fn program_options(
+    options: &CaptureOptions,
+    channel: &ChannelOptions,
+) -> Result<ProgramOptions, Uncompiled> {
     Ok(ProgramOptions {
         clock: match options.clock {
             TraceClock::Mono => clock::MONO,
             TraceClock::Boot => clock::BOOT,
             TraceClock::Tai => clock::TAI,
         },
-        overwrite: options.overwrite,
-        asking: options.snapshot.map(|rule| rule.slot as u32),
+        overwrite: channel.overwrite,
+        asking: channel.snapshot.map(|rule| rule.slot as u32),
         filter_tasks: options.tasks.is_some(),
         follow_fork: options.tasks.as_ref().is_some_and(|filter| filter.follow_fork),
         exclude_tgid: options.exclude_self.then(std::process::id),
         possible_cpus: options.possible_cpus,
         ring_cpus: options.cpus.clone(),
-        ring_pages: options.ring_pages,
-        wake_pages: wake_pages(options.ring_pages),
+        ring_pages: channel.ring_pages,
+        wake_pages: wake_pages(channel.ring_pages),
         cpus_per_reader: CPUS_PER_THREAD,
-        slots: options.events.iter().map(|event| event.slot).collect(),
-        lanes: options.events.iter().map(|event| event.lane.clone()).collect(),
-        filters: options
+        slots: channel.events.iter().map(|event| event.slot).collect(),
+        lanes: channel.events.iter().map(|event| event.lane.clone()).collect(),
+        filters: channel
             .events
             .iter()
             // Programs of events' own have their filters.
@@ -82,35 +91,38 @@ pub(super) fn program_options(options: &CaptureOptions) -> Result<ProgramOptions
             .map(|filter| filter.map(|filter| filter.program.clone()))
             .collect(),
         scope: options.scope.as_ref().map(Scope::compile).transpose()?,
-        hooks: options.hooks,
-        strings: options.strings,
+        hooks: channel.hooks,
+        strings: channel.strings,
         layout: options.layout,
-        preemptible: (options.probes.iter())
-            .flat_map(|probe| &probe.programs)
-            .any(HookProgram::is_preemptible),
-        tracks_calls: (options.probes.iter())
-            .flat_map(|probe| &probe.programs)
-            .any(HookProgram::tracks_calls),
+        preemptible: programs(channel).any(HookProgram::is_preemptible),
+        tracks_calls: programs(channel).any(HookProgram::tracks_calls),
     })
 }
 
 pub(super) fn reader_options(options: &CaptureOptions) -> ReaderOptions {
+    let reading = |of: &ChannelOptions| ChannelReading {
+        ring_pages: of.ring_pages,
+        deadline: of.poll_interval,
+        switch: of.switch_period,
+        overwrite: of.overwrite,
+    };
     ReaderOptions {
-        ring_pages: options.ring_pages,
+        channels: options.channels.iter().map(reading).collect(),
         compression: options.manifest.compression,
-        deadline: options.poll_interval,
-        switch: options.switch_period,
-        overwrite: options.overwrite,
         // A quarter is for what comes to the data.
         most_bytes: (rustix::process::getrlimit(rustix::process::Resource::Fsize).current)
             .map(|limit| limit / 4 * 3),
     }
 }
 
-pub(super) fn archive_options(options: &CaptureOptions, dir: &Directory) -> ArchiveOptions {
+/// What an archive of these channels needs.
+pub(super) fn archive_options(
+    options: &CaptureOptions,
+    channels: &[RecordedChannel],
+    dir: &Directory,
+) -> ArchiveOptions {
     ArchiveOptions {
-        cpus: options.cpus.len(),
-        overwrite: options.overwrite,
+        streams: options.cpus.len() * channels.len(),
         clock: options.clock,
         reserve: reserve(options, dir),
     }
@@ -130,5 +142,5 @@ fn reserve(options: &CaptureOptions, dir: &Directory) -> u64 {
 }
 
 pub(super) fn wants_symbols(options: &CaptureOptions) -> bool {
-    options.symbols.wanted(|| options.events.iter().any(|event| event.prints_symbols))
+    options.symbols.wanted(|| options.events().any(|event| event.prints_symbols))
 }

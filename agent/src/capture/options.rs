@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use agent_ebpf::EventSlot;
 
-use super::{Destination, Manifest};
+use super::{Destination, Manifest, StreamId};
 use crate::{
     attach::KernelLayout,
     compile::{
@@ -88,7 +88,7 @@ pub struct Rotation {
 /// When a recording that overwrites asks for a snapshot by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotRule {
-    /// The event each of whose records asks for one, by its place among [`CaptureOptions::events`].
+    /// The event each of whose records asks for one, by its place among [`ChannelOptions::events`].
     pub slot: usize,
     /// How long after it.
     pub delay: Duration,
@@ -96,52 +96,94 @@ pub struct SnapshotRule {
     pub limit: Option<u64>,
 }
 
-/// What a capture does.
+/// A buffer of each CPU, and what is recorded into it.
 #[derive(Clone, Debug)]
-pub struct CaptureOptions {
+pub struct ChannelOptions {
+    /// The name of the buffer in the trace file; empty for the one that every file has.
+    pub name: String,
     /// The events.
     pub events: Vec<CaptureEvent>,
     /// The probes after those of them that take the lane [`Lane::Probe`].
     pub probes: Vec<CaptureProbe>,
-    /// The counters that events carry, which programs read as long as they are here.
-    pub counters: Arc<Counters>,
-    /// Clock of the time stamps.
-    pub clock: TraceClock,
-    /// CPUs whose events are recorded; each gets a ring. One that is offline is recorded as soon as it comes
-    /// online.
-    pub cpus: Vec<u32>,
-    /// One more than the highest possible CPU id.
-    pub possible_cpus: u32,
     /// Pages in each CPU's ring; at least [`RING_PAGES_MIN`].
     pub ring_pages: u32,
     /// Keep the newest pages in the ring and store them at the end, instead of storing all of them meanwhile.
     pub overwrite: bool,
-    /// What asks for snapshots; only where the newest pages are kept.
+    /// What asks for snapshots; only where the newest pages are kept, and in one channel at most.
     pub snapshot: Option<SnapshotRule>,
-    /// `None` records every thread.
-    pub tasks: Option<TaskFilter>,
-    /// Which threads are recorded, by what they are.
-    pub scope: Option<Scope>,
-    /// Leave out events of this process's own threads.
-    pub exclude_self: bool,
     /// The maximum polling interval of the rings.
     pub poll_interval: Option<Duration>,
     /// How long an event waits at most in a page that is not full; `None` for as long as it takes.
     pub switch_period: Option<Duration>,
     /// Bytes of pages kept for each CPU.
     pub cap: Option<u64>,
-    /// Where things are in this kernel's structures.
-    pub layout: KernelLayout,
     /// Where the fast lane's system call programs are attached, if an event needs them.
     pub hooks: Option<Hooks>,
     /// How much is recorded of strings that system calls are given.
     pub strings: StringLimit,
+}
+
+/// What a capture does.
+#[derive(Clone, Debug)]
+pub struct CaptureOptions {
+    /// The channels. Each has a name of its own.
+    pub channels: Vec<ChannelOptions>,
+    /// The counters that events carry, which programs read as long as they are here.
+    pub counters: Arc<Counters>,
+    /// Clock of the time stamps.
+    pub clock: TraceClock,
+    /// CPUs whose events are recorded; each gets a ring of each channel. One that is offline is recorded as
+    /// soon as it comes online.
+    pub cpus: Vec<u32>,
+    /// One more than the highest possible CPU id.
+    pub possible_cpus: u32,
+    /// `None` records every thread.
+    pub tasks: Option<TaskFilter>,
+    /// Which threads are recorded, by what they are.
+    pub scope: Option<Scope>,
+    /// Leave out events of this process's own threads.
+    pub exclude_self: bool,
+    /// Where things are in this kernel's structures.
+    pub layout: KernelLayout,
     /// Whether the kernel's symbols are stored.
     pub symbols: Kallsyms,
     /// Where the file or files go.
     pub destination: Destination,
     /// When an archive is closed and the next one begun; only for a [`Destination::Directory`].
     pub rotation: Option<Rotation>,
-    /// Everything else that the file needs.
+    /// Everything else that the file needs. Its channels are those above.
     pub manifest: Manifest,
+}
+
+impl CaptureOptions {
+    /// The channel that asks for snapshots by itself, by its place, and when.
+    pub fn snapshot(&self) -> Option<(usize, SnapshotRule)> {
+        self.channels.iter().enumerate().find_map(|(place, channel)| Some((place, channel.snapshot?)))
+    }
+
+    /// The channels with their numbers.
+    pub(super) fn numbered(&self) -> impl Iterator<Item = (u32, &ChannelOptions)> {
+        (0..).zip(&self.channels)
+    }
+
+    /// The streams of the channels that `wanted` chooses, in their order, each with the limit of its size.
+    pub(super) fn streams(
+        &self,
+        wanted: impl Fn(&ChannelOptions) -> bool,
+    ) -> impl Iterator<Item = (StreamId, Option<u64>)> {
+        let channels = self.numbered().filter(move |(_, channel)| wanted(channel));
+        channels.flat_map(|(number, channel)| {
+            self.cpus.iter().map(move |&cpu| (StreamId { channel: number, cpu }, channel.cap))
+        })
+    }
+
+    /// Whether nothing is stored before the end.
+    pub(super) fn overwrites(&self) -> bool {
+        self.channels.iter().all(|channel| channel.overwrite)
+    }
+
+    /// The events of all channels.
+    pub(super) fn events(&self) -> impl Iterator<Item = &CaptureEvent> {
+        self.channels.iter().flat_map(|channel| &channel.events)
+    }
 }

@@ -3,36 +3,32 @@
 mod snapshot;
 
 use std::{
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
+    os::fd::{AsFd as _, BorrowedFd},
     path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use super::{
-    Ending, Manifest, Spool, SpoolError,
+    Ending, Manifest, RecordedChannel, Spool, SpoolError,
     archive::{Archive, ArchiveState, Opened, Writers},
-    attaching::{attach, last_names, names_of_threads, trace_process},
+    attaching::{last_names, names_of_threads, trace_process},
+    channel::Channel,
     closing::{Closing, Common, counted_at},
     counts::Stage,
     names::Journal,
-    needs::{
-        archive_options, check_memory, check_open_files, program_options, reader_options, wants_symbols,
-    },
+    needs::{archive_options, check_memory, check_open_files, reader_options, wants_symbols},
     notice::Notice,
-    options::CaptureOptions,
-    readers::{Border, Drained, ReaderFailed, ReaderPool, Sources, Stored},
+    options::{CaptureOptions, ChannelOptions},
+    readers::{Border, ChannelSource, Drained, ReaderFailed, ReaderPool, Sources, Stored, ToBorder},
     spool::CpuSpool,
     state::StateReader,
-    stats::{Counted, Stats, misses_since},
+    stats::{Counted, Stats},
     symbols::SymbolReader,
     user_symbols::MappingReader,
 };
 use crate::{
-    attach::{
-        Attachment, Borders, Misses, ProbeError, Programs, detach::detach_in_background, fast::FastLinks,
-        hook::HookLinks, tasks,
-    },
+    attach::{Misses, ProbeError, TaskTracker, detach::AttachTurn},
     bpf::LoadError,
     compile::{
         fast::{Lane, StackKind},
@@ -40,7 +36,7 @@ use crate::{
     },
     kernel::proc,
     output::{Output, OutputError},
-    ring::{Control, Rings},
+    ring::Control,
     tracedat::Cmdlines,
 };
 
@@ -72,6 +68,9 @@ pub enum CaptureError {
         /// Bytes available.
         available: u64,
     },
+    /// There is nothing to record.
+    #[error("a recording has one channel at least")]
+    NoChannel,
     /// More events than descriptors.
     #[error(
         "{events} events need {needed} open files, but the limit of this process is {limit}; \
@@ -121,7 +120,7 @@ pub enum RotateError {
     #[error("this recording is one file; a directory is needed for several")]
     OneFile,
     /// A flight recorder has its events in the rings.
-    #[error("a recording that overwrites stores nothing before its end")]
+    #[error("a channel that overwrites stores nothing before its end")]
     Overwrites,
     /// The program that finds where an archive ends.
     #[error("cannot find where a file ends and the next one begins: {0}")]
@@ -145,17 +144,13 @@ pub enum RotateError {
 /// and goes on in another archive.
 #[derive(Debug)]
 pub struct Session {
-    // The links come first: they are handed over before the programs are dropped.
-    links: Links,
-    programs: Programs,
+    channels: Vec<Channel>,
+    tasks: TaskTracker,
     readers: ReaderPool,
     symbols: Option<SymbolReader>,
     archive: Archive,
     /// A rotation that failed half-way.
     half: Option<HalfRotated>,
-    borders: Option<Arc<Borders>>,
-    /// What the kernel had kept from the programs when the archive began; nothing of the first one.
-    misses: Misses,
     place: Opened,
     reached: Arc<Notice>,
     options: CaptureOptions,
@@ -175,28 +170,6 @@ pub struct Session {
 struct HalfRotated {
     old: Archive,
     borders: Vec<Border>,
-}
-
-/// The descriptors that keep programs attached. However a capture ends, they go to the background detacher:
-/// closing them here would take seconds to minutes.
-#[derive(Debug, Default)]
-pub(super) struct Links {
-    pub(super) events: Vec<Attachment>,
-    pub(super) fast: FastLinks,
-    pub(super) probes: HookLinks,
-    tasks: Vec<OwnedFd>,
-}
-
-impl Drop for Links {
-    fn drop(&mut self) {
-        // Raw tracepoints are detached at once.
-        self.tasks.clear();
-        self.fast = FastLinks::default();
-        let mut attachments = self.probes.take_attachments();
-        attachments.append(&mut self.events);
-        // Without a child process the descriptors are closed right here, which only takes longer.
-        let _ = detach_in_background(attachments);
-    }
 }
 
 /// A moment's state of a recording.
@@ -250,21 +223,20 @@ impl Session {
         let failed = SpoolError::io("create an eventfd for", begin.0.path());
         let reached = Arc::new(Notice::new().map_err(failed)?);
         let shared = ArchiveState::new(1, enough(&options, &reached));
-        let archive_options = archive_options(&options, begin.0.directory());
+        options.manifest.channels = recorded_channels(&options, |_| true);
+        let archive_options = archive_options(&options, &options.manifest.channels, begin.0.directory());
         let (archive, kept_spool) =
             Archive::create(shared, begin, options.manifest.clone(), archive_options)?;
         match Self::prepare(&archive, &mut options, attaching) {
-            Ok(Prepared { links, programs, readers, symbols, mappings, borders, left_out }) => {
+            Ok(Prepared { channels, tasks, readers, symbols, mappings, left_out }) => {
                 let writers = Writers { state: None, mappings };
                 Ok(Self {
-                    links,
-                    programs,
+                    channels,
+                    tasks,
                     readers,
                     symbols,
                     archive: Archive { writers, ..archive },
                     half: None,
-                    borders,
-                    misses: Misses::default(),
                     place,
                     reached,
                     options,
@@ -288,34 +260,37 @@ impl Session {
         attaching: &mut dyn FnMut(usize, usize),
     ) -> Result<Prepared, CaptureError> {
         let spool = &archive.spool;
-        let mut programs = Programs::load(&program_options(options)?)?;
-        let borders = options.rotation.map(|_| programs.borders().map(Arc::new)).transpose()?;
-        let mut links = Links::default();
-        links.tasks = tasks::attach(&programs)?;
+        let mut channels = load_channels(options)?;
+        let (first, others) = channels.split_first_mut().ok_or(CaptureError::NoChannel)?;
+        let (tasks, stream) =
+            TaskTracker::attach(&first.programs, others.iter().map(|other| &other.programs))?;
         for &process in options.tasks.iter().flat_map(|filter| &filter.processes) {
-            trace_process(&programs, process);
+            trace_process(&tasks, process);
         }
-        let names = names_of_threads(spool, &programs, options)?;
-        let stream = programs.take_names().ok_or(LoadError::Missing("map NAMES"))?;
-        let switch = programs.take_page_switch().ok_or(LoadError::Missing("switch_page"))?;
+        let names = names_of_threads(spool, &tasks, options)?;
+        let wake = first.programs.take_wake();
+        let source = |channel: &mut Channel| {
+            let switch = channel.programs.take_page_switch().ok_or(LoadError::Missing("switch_page"))?;
+            Ok::<_, LoadError>(ChannelSource { rings: Arc::clone(&channel.programs.rings), switch })
+        };
         let sources = Sources {
-            rings: &programs.rings.clone(),
-            wake: programs.take_wake(),
-            switch: &switch,
+            channels: channels.iter_mut().map(source).collect::<Result<_, _>>()?,
+            wake,
             names: stream,
         };
-        let spools = archive.cpu_spools(&options.cpus, options.cap)?;
-        let readers = ReaderPool::start(spool, sources, names, spools, &reader_options(options))?;
+        let spools = archive.spools(options.streams(|_| true))?;
+        let readers =
+            ReaderPool::start(spool, sources, names, (&options.cpus, spools), &reader_options(options))?;
         let with_symbols = wants_symbols(options);
         let symbols = with_symbols.then(|| SymbolReader::start(spool));
         let mappings = follow_mappings(spool, options).map_err(CaptureError::Mappings)?;
         if options.exclude_self {
             for tid in proc::own_threads().map_err(CaptureError::Threads)? {
-                programs.untrace_thread(tid);
+                tasks.untrace_thread(tid);
             }
         }
-        let left_out = attach(&mut programs, &mut links, options, attaching)?;
-        Ok(Prepared { links, programs, readers, symbols, mappings, borders, left_out })
+        let left_out = attach_channels(&mut channels, options, attaching)?;
+        Ok(Prepared { channels, tasks, readers, symbols, mappings, left_out })
     }
 
     /// Events that the kernel refused and that were not requested by name.
@@ -335,12 +310,12 @@ impl Session {
 
     /// Adds a thread to the task filter. Takes effect at once.
     pub fn trace_thread(&self, tid: u32) {
-        self.programs.trace_thread(tid);
+        self.tasks.trace_thread(tid);
     }
 
     /// Starts recording on all chosen CPUs.
     pub fn start(&mut self) {
-        for control in controls(&self.programs.rings, &self.options.cpus) {
+        for control in controls(&self.channels, &self.options.cpus) {
             control.set_enabled(true);
         }
         let now = Instant::now();
@@ -386,11 +361,11 @@ impl Session {
     pub fn progress(&self) -> Progress {
         let bytes = self.closed_bytes + self.archive.shared.bytes();
         let mut progress = Progress {
-            bytes: (!self.options.overwrite).then_some(bytes),
+            bytes: (!self.options.overwrites()).then_some(bytes),
             elapsed: self.started.map(|start| start.elapsed()).unwrap_or_default(),
             ..Progress::default()
         };
-        for control in controls(&self.programs.rings, &self.options.cpus) {
+        for control in controls(&self.channels, &self.options.cpus) {
             progress.events += control.events();
             progress.lost += control.lost_total();
         }
@@ -415,24 +390,30 @@ impl Session {
         if self.half.is_some() {
             return Err(RotateError::Reader);
         }
-        if self.options.overwrite {
+        if self.options.channels.iter().any(|channel| channel.overwrite) {
             return Err(RotateError::Overwrites);
         }
         if let Opened::File(_) = self.place {
             return Err(RotateError::OneFile);
         }
-        let borders = self.borders()?;
         let (next, spools, journal) = self.next_archive()?;
+        let spools = match to_borders(&mut self.channels, spools) {
+            Ok(spools) => spools,
+            Err(error) => {
+                next.remove();
+                return Err(error.into());
+            }
+        };
         let to = self.options.clock.now_ns();
         let ended = wall_ns(&self.options);
-        let rotated = self.readers.rotate(spools, &borders).and_then(|borders| {
+        let rotated = self.readers.rotate(spools).and_then(|borders| {
             let from = self.options.clock.now_ns();
             match self.readers.rotate_names(journal) {
                 Ok(names) => Ok((borders, from, names)),
                 Err(_) => Err(ReaderFailed { borders }),
             }
         });
-        let misses = self.programs.misses(&self.links.fast, &self.links.probes);
+        let misses: Vec<Misses> = self.channels.iter().map(Channel::all_misses).collect();
         let old = std::mem::replace(&mut self.archive, next);
         let (borders, from, names) = match rotated {
             Ok(rotated) => rotated,
@@ -450,25 +431,16 @@ impl Session {
             name.begin_ns = ended;
         }
         self.closed_bytes += old.shared.bytes();
-        let kept = std::mem::replace(&mut self.misses, misses);
         let closing = Closing {
             ended: now,
             covered_to: Some(to),
             ended_ns: ended,
             cpus: borders.into_iter().map(counted_at).collect(),
             cmdlines: names,
-            misses: misses_since(&self.misses, &kept),
+            misses: self.channels.iter_mut().zip(misses).map(|(of, until)| of.misses_until(until)).collect(),
             failure: None,
         };
         Ok(self.common().close(old, closing))
-    }
-
-    /// What finds borders, which not every recording needs.
-    fn borders(&mut self) -> Result<Arc<Borders>, LoadError> {
-        Ok(match &self.borders {
-            Some(borders) => Arc::clone(borders),
-            None => Arc::clone(self.borders.insert(Arc::new(self.programs.borders()?))),
-        })
     }
 
     /// The archive that comes next, with everything that it has from the beginning.
@@ -477,10 +449,10 @@ impl Session {
         let begin_ns = wall_ns(&self.options);
         let begin = self.place.begin(number, begin_ns)?;
         let shared = ArchiveState::new(number, enough(&self.options, &self.reached));
-        let options = archive_options(&self.options, begin.0.directory());
+        let options = archive_options(&self.options, &self.options.manifest.channels, begin.0.directory());
         let (mut next, _) = Archive::create(shared, begin, self.options.manifest.clone(), options)?;
         let filled = next
-            .cpu_spools(&self.options.cpus, self.options.cap)
+            .spools(self.options.streams(|_| true))
             .and_then(|spools| Ok((spools, Journal::create(&next.spool)?)));
         let filled = filled.map_err(RotateError::Next).and_then(|filled| {
             next.writers.mappings =
@@ -506,7 +478,7 @@ impl Session {
             options: &self.options,
             left_out: &self.left_out,
             place: &self.place,
-            skips_uncounted: self.programs.skips_uncounted(),
+            skips_uncounted: self.channels.iter().any(|channel| channel.programs.skips_uncounted()),
         }
     }
 
@@ -515,41 +487,44 @@ impl Session {
     /// Gives the last archive, after the one before it if a rotation has failed half-way.
     pub fn stop(self) -> Vec<Recorded> {
         let Self {
-            links,
-            programs,
+            mut channels,
+            tasks,
             readers,
             symbols,
             archive,
             half,
-            misses,
             place,
             options,
             left_out,
             started,
             ..
         } = self;
-        let rings = Arc::clone(&programs.rings);
         let covered_to = started.map(|_| options.clock.now_ns());
-        for control in controls(&rings, &options.cpus) {
+        for control in controls(&channels, &options.cpus) {
             control.set_enabled(false);
         }
         archive.counts.set_stage(Stage::Stopping);
-        wait_until_quiet(&rings, &options.cpus);
-        programs.flush_side_queues(&options.cpus);
-        let all_misses = programs.misses(&links.fast, &links.probes);
-        let misses = misses_since(&all_misses, &misses);
+        wait_until_quiet(&channels, &options.cpus);
+        for channel in &channels {
+            channel.programs.flush_side_queues(&options.cpus);
+        }
+        let names_missed = channels.iter().any(|channel| channel.all_misses().names != 0);
+        let misses: Vec<Misses> = channels.iter().map(Channel::misses).collect();
         let (ended, ended_ns) = (Instant::now(), wall_ns(&options));
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
-        drop(links);
+        drop(tasks);
+        channels.iter_mut().for_each(Channel::detach);
         let Drained { stored, borders, names, failure } = readers.finish();
         // Also after a failure: what the rings still hold is counted, and stays there.
         archive.counts.set_stage(Stage::Counted);
-        let names_lost: u64 = controls(&rings, &options.cpus).map(|control| control.names_lost()).sum();
-        let is_lossy = names_lost != 0 || all_misses.names != 0;
+        let names_lost: u64 = controls(&channels, &options.cpus).map(|control| control.names_lost()).sum();
+        let is_lossy = names_lost != 0 || names_missed;
         let cmdlines = names.map(|(_, names)| last_names(names, is_lossy)).unwrap_or_default();
         drop(symbols);
-        let with_end =
-            |stored: Stored| programs.counts(stored.cpu).map(|end| Counted::new(stored, Arc::new(end)));
+        let with_end = |stored: Stored| {
+            let channel = channels.get(stored.stream.channel as usize)?;
+            channel.programs.counts(stored.stream.cpu).map(|end| Counted::new(stored, Arc::new(end)))
+        };
         let (last, before): (Vec<Stored>, Vec<Stored>) =
             stored.into_iter().partition(|stored| stored.archive == archive.shared.number);
         let last = last.into_iter().filter_map(with_end).collect();
@@ -557,15 +532,15 @@ impl Session {
             options: &options,
             left_out: &left_out,
             place: &place,
-            skips_uncounted: programs.skips_uncounted(),
+            skips_uncounted: channels.iter().any(|channel| channel.programs.skips_uncounted()),
         };
         let mut recorded = Vec::new();
         if let Some(HalfRotated { old, borders: found }) = half {
             let borders = found.into_iter().chain(borders);
             let mut cpus: Vec<Counted> = borders.map(counted_at).collect();
             cpus.extend(before.into_iter().filter_map(with_end));
-            cpus.sort_by_key(|cpu| cpu.stored.cpu);
-            let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Misses::default());
+            cpus.sort_by_key(|cpu| cpu.stored.stream);
+            let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Vec::new());
             let closing = Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None };
             recorded.push(common.close(old, closing));
         }
@@ -577,13 +552,62 @@ impl Session {
 
 /// The parts of a recording that are not its options.
 struct Prepared {
-    links: Links,
-    programs: Programs,
+    channels: Vec<Channel>,
+    tasks: TaskTracker,
     readers: ReaderPool,
     symbols: Option<SymbolReader>,
     mappings: Option<MappingReader>,
-    borders: Option<Arc<Borders>>,
     left_out: Vec<LeftOut>,
+}
+
+/// Loads the programs of all channels, which share the maps of the first.
+fn load_channels(options: &CaptureOptions) -> Result<Vec<Channel>, CaptureError> {
+    let mut channels: Vec<Channel> = Vec::with_capacity(options.channels.len());
+    for channel in &options.channels {
+        let maps = channels.first().map(|first| first.programs.shared_maps()).transpose()?;
+        channels.push(Channel::load(options, channel, maps.as_ref())?);
+    }
+    Ok(channels)
+}
+
+/// Attaches the events of all channels. Gives what the kernel refused and the recording can do without.
+fn attach_channels(
+    channels: &mut [Channel],
+    options: &mut CaptureOptions,
+    attaching: &mut dyn FnMut(usize, usize),
+) -> Result<Vec<LeftOut>, CaptureError> {
+    let (mut left_out, mut before, all) = (Vec::new(), 0, options.events().count());
+    attaching(0, all);
+    let _turn = AttachTurn::take();
+    for (channel, options) in channels.iter_mut().zip(&mut options.channels) {
+        left_out.append(&mut channel.attach(options, &mut |done| attaching(before + done, all))?);
+        before += options.events.len();
+    }
+    Ok(left_out)
+}
+
+/// The channels that `wanted` chooses, for the file.
+fn recorded_channels(
+    options: &CaptureOptions,
+    wanted: impl Fn(&ChannelOptions) -> bool,
+) -> Vec<RecordedChannel> {
+    let channel = |(number, of): (u32, &ChannelOptions)| RecordedChannel {
+        number,
+        name: of.name.clone(),
+        overwrite: of.overwrite,
+    };
+    options.numbered().filter(|(_, of)| wanted(of)).map(channel).collect()
+}
+
+/// What is asked at the borders of streams: to use these spools.
+fn to_borders(channels: &mut [Channel], spools: Vec<CpuSpool>) -> Result<Vec<ToBorder>, LoadError> {
+    let mut asked = Vec::with_capacity(spools.len());
+    for spool in spools {
+        if let Some(channel) = channels.get_mut(spool.stream().channel as usize) {
+            asked.push(ToBorder { borders: channel.borders()?, spool });
+        }
+    }
+    Ok(asked)
 }
 
 /// Now, by the wall clock, in nanoseconds since 1970: as the recording's clock stood to it at the start.
@@ -598,13 +622,14 @@ fn enough(options: &CaptureOptions, reached: &Arc<Notice>) -> Option<(u64, Arc<N
 
 /// Notes what processes map, if user stacks are recorded.
 fn follow_mappings(spool: &Spool, options: &CaptureOptions) -> std::io::Result<Option<MappingReader>> {
-    let with_stacks = options.events.iter().any(|event| matches!(event.lane, Lane::Stack(StackKind::User)));
+    let with_stacks = options.events().any(|event| matches!(event.lane, Lane::Stack(StackKind::User)));
     let wanted = wants_symbols(options) && with_stacks;
     wanted.then(|| MappingReader::start(spool, options.possible_cpus)).transpose()
 }
 
-fn controls<'a>(rings: &'a Rings, cpus: &[u32]) -> impl Iterator<Item = Control<'a>> {
-    cpus.iter().filter_map(|&cpu| rings.control(cpu))
+/// The control blocks of these CPUs in all channels.
+fn controls<'a>(channels: &'a [Channel], cpus: &[u32]) -> impl Iterator<Item = Control<'a>> {
+    channels.iter().flat_map(|channel| channel.controls(cpus))
 }
 
 /// Waits until every program that passed an open gate has returned.
@@ -612,7 +637,7 @@ fn controls<'a>(rings: &'a Rings, cpus: &[u32]) -> impl Iterator<Item = Control<
 /// Programs run with preemption disabled, so a grace period, which `membarrier` waits for
 /// (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command; there the
 /// busy flags and a moment's patience, far longer than any program runs, do the same.
-fn wait_until_quiet(rings: &Rings, cpus: &[u32]) {
+fn wait_until_quiet(channels: &[Channel], cpus: &[u32]) {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes plain numbers.
     let waited = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } == 0;
@@ -620,7 +645,7 @@ fn wait_until_quiet(rings: &Rings, cpus: &[u32]) {
         std::thread::sleep(Duration::from_millis(20));
     }
     let deadline = Instant::now() + QUIET_TIMEOUT;
-    while controls(rings, cpus).any(|control| control.is_busy()) && Instant::now() < deadline {
+    while controls(channels, cpus).any(|control| control.is_busy()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use agent_ebpf::{EventLedger, LossCause};
 
-use super::{options::CaptureOptions, readers::Stored, spool::SpoolTotals};
+use super::{RecordedChannel, options::ChannelOptions, readers::Stored, spool::SpoolTotals};
 use crate::{
     attach::{Misses, RecursionMisses},
     ring::CpuCounts,
@@ -25,13 +25,15 @@ pub struct Stats {
     /// Events that were asked for by a pattern and that the kernel refused to attach: none of their firings
     /// is recorded or counted.
     pub not_attached: Vec<String>,
-    /// By CPU.
+    /// The channels that the counts are of.
+    pub channels: Vec<RecordedChannel>,
+    /// By channel and CPU.
     pub cpus: Vec<CpuStats>,
-    /// By event.
+    /// By channel and event.
     pub events: Vec<EventStats>,
     /// Events that fired while another tracing program ran on their CPU, or the same one, so that the kernel
     /// skipped ours; by program, over all CPUs.
-    pub recursion_misses: Vec<RecursionMisses>,
+    pub recursion_misses: Vec<ProgramStats>,
     /// Whether there may be more of them, which the kernel does not count.
     pub skips_uncounted: bool,
     /// Thread names that could not be noted when they changed. `None` if that is not known.
@@ -58,9 +60,22 @@ pub struct OpenEnd {
     pub is_comparable: bool,
 }
 
-/// One CPU's counts.
+/// A program's counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProgramStats {
+    /// The channel that it writes to.
+    pub channel: u32,
+    /// The event that it is for, or the name of a program for many events.
+    pub program: String,
+    /// How often the kernel skipped it. `None` where the kernel does not say.
+    pub misses: Option<u64>,
+}
+
+/// One CPU's counts in a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuStats {
+    /// The channel, by its number.
+    pub channel: u32,
     /// CPU id.
     pub cpu: u32,
     /// Events written to the ring.
@@ -81,9 +96,11 @@ pub struct CpuStats {
     pub open_end: Option<OpenEnd>,
 }
 
-/// One event's counts over all CPUs.
+/// One event's counts in a channel, over all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventStats {
+    /// The channel, by its number.
+    pub channel: u32,
     /// `system:name`.
     pub name: String,
     /// The kernel's id.
@@ -119,8 +136,9 @@ impl EventStats {
         self.filtered + self.sampled_out
     }
 
-    fn row(&self) -> LedgerEvent {
+    fn row(&self, channel: &str) -> LedgerEvent {
         LedgerEvent {
+            channel: channel.to_owned(),
             event: self.name.clone(),
             id: self.id,
             lane: self.lane.to_owned(),
@@ -175,8 +193,8 @@ impl CpuStats {
         Some(Missing { at_least: at_least.map(|_| self.unstored()), since, counted })
     }
 
-    /// Content of the CPUSTAT option: the lines of tracefs' `per_cpu/cpuN/stats`, with our counts in their
-    /// places.
+    /// Content of the CPUSTAT option of a CPU: the lines of tracefs' `per_cpu/cpuN/stats`, with our counts in
+    /// their places.
     ///
     /// `entries` are events left in the kernel's buffer, which are none; `overrun` are events that overwrite
     /// mode or a size cap gave up; `dropped events` those lost.
@@ -237,8 +255,11 @@ impl Stats {
         let is_complete = self.recovered.is_none();
         let fired =
             self.events.iter().filter(|event| event.recorded + event.lost_total() + event.left_out() != 0);
-        let program =
-            |of: &RecursionMisses| LedgerProgram { program: of.program.clone(), recursion_misses: of.misses };
+        let program = |of: &ProgramStats| LedgerProgram {
+            channel: self.name_of(of.channel).to_owned(),
+            program: of.program.clone(),
+            recursion_misses: of.misses,
+        };
         let nanos = || u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
         Ledger {
             version: ledger::VERSION,
@@ -254,9 +275,15 @@ impl Stats {
             recovered: self.recovered,
             names_lost: self.names_lost,
             cpus: self.cpus.iter().map(|cpu| self.row(cpu)).collect(),
-            events: is_complete.then(|| fired.map(EventStats::row).collect()),
+            events: is_complete.then(|| fired.map(|event| event.row(self.name_of(event.channel))).collect()),
             programs: is_complete.then(|| self.recursion_misses.iter().map(program).collect()),
         }
+    }
+
+    /// The name of a channel; empty for that of the buffer that every file has.
+    pub fn name_of(&self, channel: u32) -> &str {
+        let found = self.channels.iter().find(|of| of.number == channel);
+        found.map_or("", |of| &of.name)
     }
 
     /// A CPU's counts. Where `missing` is known, the others are those of the moment `counted`.
@@ -269,6 +296,7 @@ impl Stats {
             lost.0.push(("unexplained".to_owned(), cpu.lost_unexplained));
         }
         LedgerCpu {
+            channel: self.name_of(cpu.channel).to_owned(),
             cpu: cpu.cpu,
             recorded: is_exact.then_some(cpu.events),
             stored: Some(stored.events),
@@ -306,20 +334,21 @@ impl Counted {
     }
 }
 
-/// What the events have counted, over all CPUs, since the archive of each CPU began.
-pub(super) fn event_stats(cpus: &[Counted], options: &CaptureOptions) -> Vec<EventStats> {
-    let mut stats = Vec::with_capacity(options.events.len());
-    for (index, event) in options.events.iter().enumerate() {
+/// What the events of a channel have counted, over all CPUs, since the archive of each CPU began.
+pub(super) fn event_stats(cpus: &[Counted], number: u32, channel: &ChannelOptions) -> Vec<EventStats> {
+    let cpus: Vec<&Counted> = cpus.iter().filter(|cpu| cpu.stored.stream.channel == number).collect();
+    let mut stats = Vec::with_capacity(channel.events.len());
+    for (index, event) in channel.events.iter().enumerate() {
         let mut sum = EventLedger::default();
         let mut sampled_out = 0;
         let mut lost_on = Vec::new();
-        for Counted { stored, since_begin, .. } in cpus {
+        for Counted { stored, since_begin, .. } in &cpus {
             let row = since_begin.rows.get(index).copied().unwrap_or_default();
             sum.recorded += row.recorded;
             sum.cut += row.cut;
             sum.filtered += row.filtered;
             if row.lost.iter().any(|&lost| lost != 0) {
-                lost_on.push((stored.cpu, row.lost));
+                lost_on.push((stored.stream.cpu, row.lost));
             }
             for (total, lost) in sum.lost.iter_mut().zip(row.lost) {
                 *total += lost;
@@ -331,10 +360,11 @@ pub(super) fn event_stats(cpus: &[Counted], options: &CaptureOptions) -> Vec<Eve
             let arrived = counts.rows.get(index).map_or(0, |row| row.arrived);
             arrived - arrived.div_ceil(group)
         };
-        for Counted { stored, end, .. } in cpus {
+        for Counted { stored, end, .. } in &cpus {
             sampled_out += left(end).saturating_sub(left(&stored.begin));
         }
         stats.push(EventStats {
+            channel: number,
             name: event.name.clone(),
             id: event.slot.id,
             recorded: sum.recorded,
@@ -354,7 +384,8 @@ pub(super) fn event_stats(cpus: &[Counted], options: &CaptureOptions) -> Vec<Eve
 /// What a CPU has counted since its archive began.
 pub(super) fn cpu_stats(Counted { stored, since_begin: counts, .. }: &Counted) -> CpuStats {
     CpuStats {
-        cpu: stored.cpu,
+        channel: stored.stream.channel,
+        cpu: stored.stream.cpu,
         events: counts.events,
         stored: stored.totals,
         lost: counts.lost,
@@ -364,21 +395,18 @@ pub(super) fn cpu_stats(Counted { stored, since_begin: counts, .. }: &Counted) -
     }
 }
 
-/// How often the kernel has skipped programs since `earlier`. A program that was not there then has all of
-/// it.
-pub(super) fn misses_since(now: &Misses, earlier: &Misses) -> Misses {
-    let mut before: Vec<Option<&RecursionMisses>> = earlier.programs.iter().map(Some).collect();
-    let mut since = |of: &RecursionMisses| {
-        // Programs of one name are in the same order.
-        let same = before.iter_mut().find(|before| before.is_some_and(|before| before.program == of.program));
-        let before = same.and_then(Option::take).and_then(|before| before.misses).unwrap_or_default();
-        let misses = of.misses.map(|now| now.saturating_sub(before));
-        RecursionMisses { program: of.program.clone(), misses }
+/// How often the kernel has skipped the programs of these channels; `misses` are those of all channels.
+pub(super) fn program_stats(channels: &[RecordedChannel], misses: &[Misses]) -> Vec<ProgramStats> {
+    let of_channel = |channel: &RecordedChannel| {
+        let number = channel.number;
+        let programs = misses.get(number as usize).map_or(&[][..], |misses| &misses.programs);
+        programs.iter().map(move |RecursionMisses { program, misses }| ProgramStats {
+            channel: number,
+            program: program.clone(),
+            misses: *misses,
+        })
     };
-    Misses {
-        programs: now.programs.iter().map(&mut since).collect(),
-        names: now.names.saturating_sub(earlier.names),
-    }
+    channels.iter().flat_map(of_channel).collect()
 }
 
 #[cfg(test)]
@@ -420,13 +448,16 @@ mod tests {
             ..EventStats::default()
         };
         let stats = Stats {
+            channels: [(0, ""), (1, "x")]
+                .map(|(number, name)| RecordedChannel { number, name: name.into(), overwrite: false })
+                .into(),
             cpus: vec![CpuStats::default()],
             covered: Some((5, 9)),
             not_attached: vec!["c:d".into(), "c:e".into()],
             events: vec![event("a:b", 2), EventStats::default()],
             recursion_misses: vec![
-                RecursionMisses { program: "a:b".into(), misses: Some(2) },
-                RecursionMisses { program: "generic_event".into(), misses: None },
+                ProgramStats { channel: 0, program: "a:b".into(), misses: Some(2) },
+                ProgramStats { channel: 1, program: "generic_event".into(), misses: None },
             ],
             ..Stats::default()
         };
@@ -446,7 +477,7 @@ mod tests {
         assert!(
             text.ends_with(
                 "\"programs\":[{\"program\":\"a:b\",\"recursion_misses\":2},\
-                 {\"program\":\"generic_event\",\"recursion_misses\":null}]}"
+                 {\"channel\":\"x\",\"program\":\"generic_event\",\"recursion_misses\":null}]}"
             ),
             "{text}"
         );

@@ -1,5 +1,6 @@
 //! `tracer-agent record`: a recording from the command line.
 
+mod buffers;
 mod probes;
 mod refused;
 mod rotation;
@@ -18,7 +19,7 @@ use std::{
 };
 
 use clap::{
-    ArgMatches, Args,
+    ArgAction, ArgMatches, Args,
     builder::{PossibleValuesParser, TypedValueParser as _},
 };
 use rustix::{
@@ -91,6 +92,7 @@ EXAMPLES
   tracer-agent record --uprobe 'libc.so.6:pthread_mutex_*' --usdt 'libstdc++.so.6:libstdcxx:*' make
   tracer-agent record -e sched:sched_process_exec --context uid,ppid,cgroup,perf:cpu:cycles make
   tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat
+  tracer-agent record -e irq -B calls -b 16M -e raw_syscalls -B last --overwrite -e sched make
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
@@ -108,8 +110,15 @@ pub struct RecordArgs {
     pub events: Vec<EventSelector>,
 
     /// Exclude the events of the -e options that follow
-    #[arg(short = 'v', long = "exclude-events", action = clap::ArgAction::Count, help_heading = EVENTS)]
-    pub exclude: u8,
+    #[arg(
+        short = 'v',
+        long = "exclude-events",
+        action = ArgAction::Append,
+        num_args = 0,
+        default_missing_value = "true",
+        help_heading = EVENTS
+    )]
+    pub exclude: Vec<bool>,
 
     /// Continue when an -e matches no known event
     #[arg(short = 'i', long = "ignore-unknown", help_heading = EVENTS)]
@@ -170,21 +179,31 @@ pub struct RecordArgs {
     #[arg(long = "self", alias = "no-filter", overrides_with = "no_self", help_heading = TASKS)]
     pub with_self: bool,
 
-    /// Size of each CPU's ring buffer: 8M, 512K; plain numbers are KB
+    /// Record what follows into a buffer of this name, with its own -b, --overwrite, -m, -s, --switch-timer,
+    /// stacks, and --snapshot-when. An event can be in several buffers
+    #[arg(short = 'B', long = "buffer", value_name = "NAME", help_heading = BUFFERS)]
+    pub buffers: Vec<String>,
+
+    /// Size of each CPU's ring buffer: 8M, 512K; plain numbers are KB [default: 4M]
     #[arg(
         short = 'b',
         long = "buffer-size",
         value_name = "SIZE",
-        default_value = "4M",
         value_parser = units::kilobytes,
         help_heading = BUFFERS
     )]
-    pub ring_kb: u64,
+    pub ring_kb: Vec<u64>,
 
     /// Keep only the newest events that fit the ring buffers (flight recorder), and store them at the end. At
     /// SIGUSR2 store them in a file of its own (trace-TIME-snapshot-N.dat) and go on
-    #[arg(long, help_heading = BUFFERS)]
-    pub overwrite: bool,
+    #[arg(
+        long,
+        action = ArgAction::Append,
+        num_args = 0,
+        default_missing_value = "true",
+        help_heading = BUFFERS
+    )]
+    pub overwrite: Vec<bool>,
 
     /// Store what was recorded at most this much later, also where a page of events is not full yet: 50ms,
     /// 10s, or off [default: 1s, or -s if that is longer]. It does not apply to --overwrite
@@ -194,11 +213,11 @@ pub struct RecordArgs {
         value_parser = units::period_or_off,
         help_heading = BUFFERS
     )]
-    pub switch_timer: Option<u64>,
+    pub switch_timer: Vec<u64>,
 
     /// Maximum time that a full page of events waits to be stored, in microseconds [default: 1000000]
     #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
-    pub poll_us: Option<u64>,
+    pub poll_us: Vec<u64>,
 
     /// File to write; with --rotate-size or --rotate-time the directory of the files [default then: traces]
     #[arg(
@@ -218,7 +237,7 @@ pub struct RecordArgs {
         value_parser = units::kilobytes,
         help_heading = OUTPUT
     )]
-    pub max_kb: Option<u64>,
+    pub max_kb: Vec<u64>,
 
     /// Files of what a flight recorder holds.
     #[command(flatten)]
@@ -312,7 +331,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let Plan { options, followed, .. } = plan;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
-    let mut snapshots = Snapshots::new(options.snapshot, args.quiet);
+    let mut snapshots = Snapshots::new(options.snapshot().map(|(_, rule)| rule), args.quiet);
     let mut rotating = options.rotation.map(|rotation| Rotating::start(rotation, args.quiet)).transpose()?;
     let mut line = ProgressLine::new(shows_progress(args));
     let created = Session::create(options, &mut |done, all| line.attaching(done, all));

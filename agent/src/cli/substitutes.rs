@@ -3,7 +3,7 @@
 /// A command, its options, and what to use instead.
 type Substitute = (&'static str, &'static [&'static str], &'static str);
 
-const SUBSTITUTES: [Substitute; 19] = [
+const SUBSTITUTES: [Substitute; 18] = [
     (
         "record",
         &["-p"],
@@ -12,7 +12,6 @@ const SUBSTITUTES: [Substitute; 19] = [
     ("record", &["-l", "--module"], "--function GLOB names the functions"),
     ("record", &["-g"], "--function-graph GLOB names the functions, --graph-filter those below them"),
     ("record", &["-n"], "name the functions that are wanted with --function GLOB"),
-    ("record", &["-B"], "run one recorder for each set of events: they do not disturb each other"),
     ("record", &["-R"], "-f FILTER chooses records, --kernel-stack=EVENT records stacks"),
     ("record", &["-O"], "-T and --user-stack record stacks, --context further fields"),
     ("record", &["-r"], "not needed: the threads that read the rings have nice -20 where permitted"),

@@ -141,17 +141,14 @@ fn how_it_ended(text: &mut String, stats: &Stats, recovered: Recovered) {
     for cpu in &stats.cpus {
         let Some(missing) = cpu.missing() else { continue };
         if stats.cpus.len() <= ALL_CPUS || missing.at_least != Some(0) {
-            let _ = writeln!(text, "CPU {}: {}", cpu.cpu, missing.text(count));
+            let _ = writeln!(text, "{}: {}", cpu_of(stats, cpu), missing.text(count));
         }
     }
     let capped: Vec<_> =
-        stats.cpus.iter().filter(|cpu| cpu.capped_unknown).map(|cpu| cpu.cpu.to_string()).collect();
+        stats.cpus.iter().filter(|cpu| cpu.capped_unknown).map(|cpu| cpu_of(stats, cpu)).collect();
     if !capped.is_empty() {
-        let _ = writeln!(
-            text,
-            "how many events the size limit removed is not known on CPU {}",
-            capped.join(", ")
-        );
+        let _ =
+            writeln!(text, "how many events the size limit removed is not known of {}", capped.join(", "));
     }
     if unreadable_bytes != 0 {
         let _ = writeln!(
@@ -159,6 +156,14 @@ fn how_it_ended(text: &mut String, stats: &Stats, recovered: Recovered) {
             "{} of the data were not readable; an interrupted write leaves some at the end",
             bytes(unreadable_bytes)
         );
+    }
+}
+
+/// A CPU, and the buffer that its counts are of if that has a name.
+fn cpu_of(stats: &Stats, CpuStats { channel, cpu, .. }: &CpuStats) -> String {
+    match stats.name_of(*channel) {
+        "" => format!("CPU {cpu}"),
+        name => format!("CPU {cpu} of buffer {name}"),
     }
 }
 
@@ -193,7 +198,14 @@ fn table(text: &mut String, stats: &Stats) {
         .filter(|&cause| stats.cpus.iter().any(|cpu| cpu.lost[cause as usize] != 0))
         .collect();
     let overwritten = stats.cpus.iter().any(|cpu| cpu.overwritten + cpu.stored.capped_events != 0);
-    let mut header = format!("{:>5} {:>14} {:>12}", "CPU", "events", "size");
+    // The buffer that every file has has no name.
+    let titles: Vec<String> = (stats.channels.iter())
+        .map(|channel| if channel.name.is_empty() { "(top)".to_owned() } else { channel.name.clone() })
+        .collect();
+    let has_names = stats.channels.iter().any(|channel| !channel.name.is_empty());
+    let width = titles.iter().map(|title| title.chars().count()).max().unwrap_or(0).max("buffer".len());
+    let mut header = if has_names { format!("{:<width$} ", "buffer") } else { String::new() };
+    header += &format!("{:>5} {:>14} {:>12}", "CPU", "events", "size");
     if overwritten {
         header += &format!(" {:>14}", "overwritten");
     }
@@ -202,7 +214,10 @@ fn table(text: &mut String, stats: &Stats) {
         header += &format!(" {:>14}", cause_name(*cause));
     }
     let _ = writeln!(text, "{header}");
-    let row = |text: &mut String, name: &str, cpu: &CpuStats| {
+    let row = |text: &mut String, buffer: &str, name: &str, cpu: &CpuStats| {
+        if has_names {
+            let _ = write!(text, "{buffer:<width$} ");
+        }
         let _ = write!(text, "{name:>5} {:>14} {:>12}", count(cpu.stored.events), bytes(cpu.stored.bytes));
         if overwritten {
             let _ = write!(text, " {:>14}", count(cpu.overwritten + cpu.stored.capped_events));
@@ -213,16 +228,21 @@ fn table(text: &mut String, stats: &Stats) {
         }
         text.push('\n');
     };
-    let shown = stats.cpus.iter().filter(|cpu| stats.cpus.len() <= ALL_CPUS || cpu.lost_total() != 0);
-    for cpu in shown {
-        row(text, &cpu.cpu.to_string(), cpu);
+    for (channel, title) in stats.channels.iter().zip(&titles) {
+        let cpus = || stats.cpus.iter().filter(|cpu| cpu.channel == channel.number);
+        for cpu in cpus().filter(|cpu| cpus().count() <= ALL_CPUS || cpu.lost_total() != 0) {
+            row(text, title, &cpu.cpu.to_string(), cpu);
+        }
+        if cpus().count() > 1 {
+            row(text, title, "all", &total(cpus()));
+        }
     }
-    if stats.cpus.len() > 1 {
-        row(text, "all", &total(&stats.cpus));
+    if stats.channels.len() > 1 {
+        row(text, "all", "all", &total(&stats.cpus));
     }
 }
 
-fn total(cpus: &[CpuStats]) -> CpuStats {
+fn total<'s>(cpus: impl IntoIterator<Item = &'s CpuStats>) -> CpuStats {
     let mut sum = CpuStats::default();
     for cpu in cpus {
         sum.stored.events += cpu.stored.events;
@@ -242,7 +262,7 @@ pub(super) fn too_much_lost(missing: u64, max: u64, stats: Option<&Stats>) -> St
         format!("tracer-agent: {} events were lost, --max-loss allows {}\n", count(missing), count(max));
     let Some(stats) = stats else { return text };
     for cpu in stats.cpus.iter().filter(|cpu| cpu.lost_total() + cpu.unstored() != 0) {
-        let _ = write!(text, "tracer-agent: CPU {}:", cpu.cpu);
+        let _ = write!(text, "tracer-agent: {}:", cpu_of(stats, cpu));
         for cause in LossCause::ALL.into_iter().filter(|&cause| cpu.lost[cause as usize] != 0) {
             let _ = write!(text, " {} {}", count(cpu.lost[cause as usize]), cause_name(cause));
         }

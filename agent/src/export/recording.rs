@@ -80,8 +80,11 @@ impl<'r> Recording<'r> {
         })?;
         let ledger = ledger(file);
         let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
-        for cpu_stream in cpu_streams.iter_mut().filter(|cpu_stream| cpu_stream.channel.is_empty()) {
-            let Some(LostOfCpu { events, cut_short }) = lost.get(&cpu_stream.cpu) else { continue };
+        for cpu_stream in &mut cpu_streams {
+            let Some(LostOfCpu { events, cut_short }) = lost.get(&(&*cpu_stream.channel, cpu_stream.cpu))
+            else {
+                continue;
+            };
             cpu_stream.lost_at_end = events.saturating_sub(cpu_stream.counts.missed_events);
             cpu_stream.cut_short = *cut_short;
         }
@@ -253,16 +256,16 @@ struct LostOfCpu {
     cut_short: bool,
 }
 
-/// Events that each CPU lost before they reached the file.
-fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<u32, LostOfCpu> {
-    let row = |cpu: &LedgerCpu| {
+/// Events that each CPU of each buffer lost before they reached the file.
+fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<(&str, u32), LostOfCpu> {
+    fn row(cpu: &LedgerCpu) -> ((&str, u32), LostOfCpu) {
         let unstored = match cpu.missing {
             Some(missing) => missing.at_least,
             None => cpu.unstored,
         };
         let events = cpu.lost.total().saturating_add(unstored.unwrap_or(0));
-        (cpu.cpu, LostOfCpu { events, cut_short: cpu.missing.is_some() })
-    };
+        ((&cpu.channel, cpu.cpu), LostOfCpu { events, cut_short: cpu.missing.is_some() })
+    }
     ledger.cpus.iter().map(row).collect()
 }
 

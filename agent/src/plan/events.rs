@@ -9,6 +9,7 @@ use agent_ebpf::{EventSlot, slot_flags};
 
 use super::{
     PlanError, Why,
+    formats::Earlier,
     rules::{EventRule, Rules},
 };
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
         fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch, StringLimit, strings},
         filter::{Facts, Program, Uncompiled, constant},
         plan::{ProbeEvent, ProbePlan},
+        shape::EventShape,
         slot::{SlotError, plan_slot},
     },
     event::{
@@ -48,6 +50,8 @@ pub struct EventPlan {
     pub hooks: Option<Hooks>,
     /// The probes after the last of the events.
     pub probes: Vec<CaptureProbe>,
+    /// What the channels before this one have.
+    pub(super) earlier: Earlier,
 }
 
 /// Ids of our own events begin here: the kernel counts its events from below, and has some thousands.
@@ -152,8 +156,7 @@ impl EventPlan {
                     if self.has_event(&shape.system, &shape.name) {
                         return Err(NameTaken(name));
                     }
-                    let id = self.free_id();
-                    let text = shape.text(id);
+                    let (id, text) = self.described(&shape).ok_or_else(|| NameTaken(name.clone()))?;
                     // A text that is no format prints no symbols either.
                     let prints_symbols = Format::parse(&text).is_ok_and(|format| format.prints_symbols());
                     self.add_format(&shape.system, text);
@@ -193,6 +196,19 @@ impl EventPlan {
         Ok(())
     }
 
+    /// The id and the format of a probe's event. `None` if a channel before has another event of its name.
+    fn described(&self, shape: &EventShape) -> Option<(u16, String)> {
+        match self.earlier.recorded.get(&(shape.system.clone(), shape.name.clone())) {
+            None => {
+                let id = self.free_id();
+                Some((id, shape.text(id)))
+            }
+            // The same probe, of which there is one description.
+            Some((id, text)) if shape.text(*id) == *text => Some((*id, text.clone())),
+            Some(_) => None,
+        }
+    }
+
     /// Whether there is an event of this name, or only its format.
     pub(super) fn has_event(&self, system: &str, name: &str) -> bool {
         let formats =
@@ -211,7 +227,8 @@ impl EventPlan {
     pub(super) fn free_id(&self) -> u16 {
         let formats = self.systems.iter().flat_map(|(_, formats)| formats);
         let taken: BTreeSet<u32> = formats.filter_map(|text| name_and_id(text)).map(|(_, id)| id).collect();
-        (FIRST_ID..u16::MAX).find(|&id| !taken.contains(&id.into())).unwrap_or(u16::MAX)
+        let is_free = |id: u32| !taken.contains(&id) && !self.earlier.ids.contains(&id);
+        (FIRST_ID..u16::MAX).find(|&id| is_free(id.into())).unwrap_or(u16::MAX)
     }
 
     /// Adds an event. Gives the text of its format if that is not the kernel's, but has contexts or copies of

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `rules` | what is wanted of events |
 //! | `events` | which events, and the formats to store |
+//! | `formats` | those of several channels, in one file |
 //! | `probes` | probes and tracers |
 //! | `snapshot` | the event that asks for snapshots |
 //! | `stacks` | stacks that follow events |
@@ -16,6 +17,7 @@ mod buffers;
 mod constants;
 mod error;
 mod events;
+mod formats;
 mod probes;
 mod rules;
 mod scope;
@@ -32,12 +34,13 @@ use self::{
     constants::KernelConstants,
     error::InChannel,
     events::{Lanes, Wanted},
+    formats::{Earlier, Formats},
     probes::Probes,
     rules::Rules,
 };
 use crate::{
     attach::KernelLayout,
-    capture::{CaptureOptions, Destination, Manifest, Rotation},
+    capture::{CaptureOptions, ChannelOptions, Destination, Manifest, Rotation},
     compile::{context::Counters, fast::FastLane, filter::Facts},
     event::{Names, NoNames},
     kernel::{
@@ -70,10 +73,6 @@ impl Plan {
     pub fn make(spec: &RecordingSpec) -> Result<Self, PlanError> {
         spec.check()?;
         let RecordingSpec { version: _, channels, scope, limits: _, file, rotation } = spec;
-        let [channel] = &channels[..] else {
-            // `check` lets nothing else through.
-            return Err(PlanError::whole("recordings have one channel"));
-        };
         let destination = match rotation {
             None => Output::at(&file.path)
                 .map(Destination::File)
@@ -82,7 +81,6 @@ impl Plan {
         };
         let followed = scope::open_processes(scope)?;
         let sees_kernel_pids = scope::check_pid_namespace(scope)?;
-        let ring_pages = buffers::ring_pages(InChannel(0), channel.ring_bytes)?;
         let cpus = Cpus::read().map_err(|error| PlanError::whole(Why::Unsupported(error.to_string())))?;
         let mut notes = Vec::new();
         let chosen = buffers::choose_cpus(scope.cpus.as_ref(), &cpus, &mut notes)?;
@@ -94,8 +92,14 @@ impl Plan {
         let tracefs = Tracefs::open().map_err(PlanError::whole)?;
         let btf = Btf::of_kernel();
         let kernel = Kernel { tracefs: &tracefs, btf: btf.as_ref(), counters: &counters };
-        let events = kernel.events_of(channel, file, &mut notes)?;
-        let snapshot = snapshot::rule(InChannel(0), channel, &events)?;
+        let mut formats = Formats::default();
+        let mut planned = Vec::with_capacity(channels.len());
+        for (number, channel) in channels.iter().enumerate() {
+            let place = (InChannel(number), formats.earlier());
+            let mut events = kernel.events_of(place, channel, file, &mut notes)?;
+            formats.add(InChannel(number), channel, &mut events)?;
+            planned.push(channel_options(InChannel(number), channel, events)?);
+        }
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),
             Err(error) => {
@@ -103,35 +107,26 @@ impl Plan {
                 KernelLayout::default()
             }
         };
-        note_symbols(file.kallsyms, &events, &mut notes);
+        note_symbols(file.kallsyms, &planned, &mut notes);
         let mut manifest = Manifest::of_kernel(&tracefs, file.clock, &file.path, file.compression)
             .map_err(PlanError::whole)?;
         manifest.cpu_count = possible_cpus;
-        manifest.systems = events.systems;
+        manifest.systems = formats.into_systems();
         manifest.wall_time = file.date;
         if file.proc_map {
             manifest.proc_maps = scope::process_maps(scope);
         }
         let options = CaptureOptions {
-            events: events.events,
-            probes: events.probes,
+            channels: planned,
             counters,
             clock: file.clock,
             cpus: chosen.iter().collect(),
             possible_cpus: manifest.cpu_count,
-            ring_pages,
-            overwrite: channel.overwrite,
-            snapshot,
             tasks,
             scope: traits,
             // Elsewhere our id is another process's.
             exclude_self: !scope.own_threads && sees_kernel_pids,
-            poll_interval: channel.poll_ns.map(Duration::from_nanos),
-            switch_period: Some(Duration::from_nanos(channel.switch_ns)).filter(|period| !period.is_zero()),
-            cap: channel.keep_bytes,
             layout,
-            hooks: events.hooks,
-            strings: channel.strings,
             symbols: file.kallsyms,
             destination,
             rotation: rotation.map(rotation_of),
@@ -139,6 +134,23 @@ impl Plan {
         };
         Ok(Self { options, followed, notes })
     }
+}
+
+/// A channel whose events are planned.
+fn channel_options(at: InChannel, spec: &ChannelSpec, plan: EventPlan) -> Result<ChannelOptions, PlanError> {
+    Ok(ChannelOptions {
+        name: spec.name.clone(),
+        snapshot: snapshot::rule(at, spec, &plan)?,
+        events: plan.events,
+        probes: plan.probes,
+        ring_pages: buffers::ring_pages(at, spec.ring_bytes)?,
+        overwrite: spec.overwrite,
+        poll_interval: spec.poll_ns.map(Duration::from_nanos),
+        switch_period: Some(Duration::from_nanos(spec.switch_ns)).filter(|period| !period.is_zero()),
+        cap: spec.keep_bytes,
+        hooks: plan.hooks,
+        strings: spec.strings,
+    })
 }
 
 fn rotation_of(spec: RotationSpec) -> Rotation {
@@ -158,14 +170,14 @@ struct Kernel<'a> {
 }
 
 impl Kernel<'_> {
-    /// The events, probes and stacks of a channel.
+    /// The events, probes and stacks of a channel, after those of the channels before it.
     fn events_of(
         &self,
+        (at, earlier): (InChannel, Earlier),
         channel: &ChannelSpec,
         file: &FileSpec,
         notes: &mut Vec<String>,
     ) -> Result<EventPlan, PlanError> {
-        let at = InChannel(0);
         let facts = Facts::new(file.clock, self.btf.ok());
         let catalogue = Catalogue::read(self.tracefs).map_err(PlanError::whole)?;
         let specs = snapshot::with_its_event(at, channel, &catalogue)?;
@@ -186,6 +198,7 @@ impl Kernel<'_> {
         };
         let mut events = EventPlan::make(self.tracefs, &selection, file.all_formats, lanes, wanted)
             .map_err(of_snapshot)?;
+        events.earlier = earlier;
         notes.extend(selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")));
         note_unusable(&events, notes);
         let probes = Probes { rules: &rules, facts: &facts, tracefs: self.tracefs, btf: self.btf };
@@ -213,8 +226,9 @@ fn note_unusable(events: &EventPlan, notes: &mut Vec<String>) {
     }
 }
 
-fn note_symbols(when: Kallsyms, events: &EventPlan, notes: &mut Vec<String>) {
-    if when.wanted(|| events.events.iter().any(|event| event.prints_symbols))
+fn note_symbols(when: Kallsyms, channels: &[ChannelOptions], notes: &mut Vec<String>) {
+    let mut events = channels.iter().flat_map(|channel| &channel.events);
+    if when.wanted(|| events.any(|event| event.prints_symbols))
         && let Some(restriction) = crate::kernel::kallsyms::restriction()
     {
         notes.push(format!("no kernel symbols in the file: {restriction}"));

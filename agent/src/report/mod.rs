@@ -346,7 +346,9 @@ impl<'a, S: Source> Report<'a, S> {
     fn open(&self, damage: &mut Damage) -> crate::tracedat::reader::Records<'a> {
         let buffers = view::buffers(self.files);
         let readers: Vec<_> = self.files.iter().map(TraceFile::reader).collect();
-        let wanted = buffers.iter().flat_map(|(place, view)| {
+        let is_wanted = |name: &str| self.selection.buffers.as_ref().is_none_or(|names| names.contains(name));
+        let buffers = buffers.iter().filter(|(_, view)| is_wanted(view.name));
+        let wanted = buffers.flat_map(|(place, view)| {
             let extents = self.files.get(view.file).and_then(|file| file.reader().buffers().get(*place));
             let extents = extents.map_or(&[][..], |buffer| &buffer.cpus);
             extents.iter().map(|extent| (view.file, *place, extent.cpu))

@@ -11,6 +11,8 @@ use crate::event::filter;
 pub struct Selection {
     /// Only these CPUs.
     pub cpus: Option<HashSet<u32>>,
+    /// Only these buffers, by name; the one that every file has has none.
+    pub buffers: Option<HashSet<String>>,
     /// Only events of these tasks, and those that wake or switch to them: `common_pid`, `pid` or `next_pid`.
     pub pids: Option<HashSet<u32>>,
     /// Only what these filters want (`-F`): those of each file, in the order of the files. A file without has

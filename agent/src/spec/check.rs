@@ -1,6 +1,6 @@
 //! What no recording can be made of, whatever the kernel.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use super::{
     ChannelSpec, KEEP_BYTES_MIN, ROTATION_BYTES_MIN, ROTATION_NS_MIN, RecordingSpec, RotationSpec, RuleSpec,
@@ -8,6 +8,10 @@ use super::{
 };
 use crate::input::CpuSet;
 
+/// The most channels. Each has a ring of each CPU, and programs of its own.
+const CHANNELS_MAX: usize = 64;
+/// The longest name of a channel in bytes.
+const NAME_MAX: usize = 200;
 /// The most rules of a channel. Each looks at all events.
 const RULES_MAX: usize = 4096;
 /// The most values of each list of the scope.
@@ -99,13 +103,26 @@ impl RecordingSpec {
         if self.version == 0 {
             return problem(Field::Whole, "there is no version 0; write 1");
         }
-        match self.channels.len() {
-            1 => {}
-            0 => return problem(Field::Whole, "it has no channel"),
-            _ => return problem(Field::Whole, "recordings have one channel"),
+        if self.channels.is_empty() {
+            return problem(Field::Whole, "it has no channel");
         }
+        if self.channels.len() > CHANNELS_MAX {
+            return problem(Field::Whole, "it has more than 64 channels");
+        }
+        let mut names = BTreeSet::new();
+        let mut asks = false;
         for (place, channel) in self.channels.iter().enumerate() {
             check_channel(place, channel)?;
+            let of_channel = |name, why| problem(Field::OfChannel { channel: place, name }, why);
+            if !names.insert(channel.name.as_str()) {
+                return of_channel("name", "another channel has the same name");
+            }
+            if channel.snapshot.is_some() && std::mem::replace(&mut asks, true) {
+                return of_channel(
+                    "snapshot",
+                    "another channel asks for snapshots; one of them is of all channels",
+                );
+            }
         }
         let scope = &self.scope;
         if scope.children && !scope.only_command && scope.pids.is_empty() {
@@ -178,6 +195,12 @@ fn longest_list(scope: &ScopeSpec) -> usize {
 
 fn check_channel(place: usize, channel: &ChannelSpec) -> Result<(), Problem> {
     let problem = |name, why| Err(Problem { at: Field::OfChannel { channel: place, name }, why });
+    if channel.name.len() > NAME_MAX {
+        return problem("name", "it is longer than 200 bytes");
+    }
+    if channel.name.chars().any(|c| c.is_control() || c == '/') {
+        return problem("name", "it has a control character or a slash, which no name of a buffer has");
+    }
     let mut graphs = 0;
     for (number, rule) in channel.rules.iter().enumerate() {
         check_rule(place, number, rule)?;

@@ -108,6 +108,9 @@ impl Default for RecordingSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ChannelSpec {
+    /// The name of the buffer; empty for the one that every file has. No two channels have the same.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// What is recorded. Of several rules that select an event, the last one says what is wanted of it; an
     /// exclusion wins over all others, wherever it stands.
     pub rules: Vec<RuleSpec>,
@@ -130,7 +133,8 @@ pub struct ChannelSpec {
     /// Keep the newest events in the ring and store them at the end, instead of storing all of them
     /// meanwhile.
     pub overwrite: bool,
-    /// What asks for snapshots of a channel that overwrites; nothing where nothing is said.
+    /// What asks for snapshots, which are of all channels that overwrite: this is one of them. One channel
+    /// asks at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<SnapshotSpec>,
     /// Nanoseconds that a full page waits at most until it is stored; one second where nothing is said.
@@ -145,6 +149,7 @@ pub struct ChannelSpec {
 impl Default for ChannelSpec {
     fn default() -> Self {
         Self {
+            name: String::new(),
             rules: Vec::new(),
             ignore_unknown: false,
             kernel_stacks: Vec::new(),

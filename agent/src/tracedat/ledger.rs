@@ -55,9 +55,9 @@ pub struct Ledger {
     /// Thread names that could not be noted when they changed.
     #[serde(default)]
     pub names_lost: Option<u64>,
-    /// By CPU.
+    /// By buffer and CPU.
     pub cpus: Vec<LedgerCpu>,
-    /// By event: those that fired. Not known of a recording that was recovered.
+    /// By buffer and event: those that fired. Not known of a recording that was recovered.
     #[serde(default)]
     pub events: Option<Vec<LedgerEvent>>,
     /// By program.
@@ -180,9 +180,12 @@ fn seconds(nanos: u64) -> String {
     format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
 }
 
-/// What the ledger says of one CPU.
+/// What the ledger says of one CPU in a buffer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerCpu {
+    /// The buffer; empty for the one that every file has.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub channel: String,
     /// The CPU.
     pub cpu: u32,
     /// Events that were written to the ring.
@@ -214,9 +217,12 @@ pub struct LedgerCpu {
     pub missing: Option<Missing>,
 }
 
-/// What the ledger says of one event, over all CPUs.
+/// What the ledger says of one event in a buffer, over all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEvent {
+    /// The buffer; empty for the one that every file has.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub channel: String,
     /// `system:name`.
     pub event: String,
     /// The kernel's number of it.
@@ -250,6 +256,9 @@ pub struct LedgerEvent {
 /// What the ledger says of one program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerProgram {
+    /// The buffer that it writes to; empty for the one that every file has.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub channel: String,
     /// Its name.
     pub program: String,
     /// Events that the kernel's recursion guard kept from it.
@@ -343,7 +352,7 @@ impl Ledger {
         self.recovered.and_then(|recovered| recovered.ended.cut_short())
     }
 
-    /// A count of all CPUs, as far as it is known.
+    /// A count of all CPUs and buffers, as far as it is known.
     pub fn sum(&self, count: impl Fn(&LedgerCpu) -> Option<u64>) -> u64 {
         self.cpus.iter().filter_map(count).fold(0, u64::saturating_add)
     }

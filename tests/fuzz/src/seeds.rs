@@ -9,7 +9,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 #[cfg(feature = "spool")]
-use tracer_agent::capture::{ArchiveName, Manifest, Spool};
+use tracer_agent::capture::{ArchiveName, Manifest, RecordedChannel, Spool};
 use tracer_agent::output::Output;
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::{
@@ -230,6 +230,11 @@ fn spool(root: &Path) -> Result {
             realtime_offset: 5,
             realtime_uncertainty: 1,
             wall_time: true,
+            channels: ["", "named"]
+                .into_iter()
+                .zip(0..)
+                .map(|(name, number)| RecordedChannel { number, name: name.into(), overwrite: number == 1 })
+                .collect(),
             cpu_count: 2,
             trace_id: 7,
             proc_maps: vec![b"1 0 x\n".to_vec()],

@@ -266,7 +266,7 @@ fn ledger(data: &[u8]) {
 /// The files of a spool, in the order of the parts of an input.
 #[cfg(feature = "spool")]
 const SPOOL: [&str; 10] =
-    ["manifest", "names", "state", "cpu0.0", "cpu1.0", "mappings", "kallsyms", "moved", "trace.dat", "cpu0.1"];
+    ["manifest", "names", "state", "cpu0.0", "channel1-cpu1.0", "mappings", "kallsyms", "moved", "trace.dat", "cpu0.1"];
 
 /// The spool of a recording that was killed, with all of its journals. Whatever becomes of it: a file that
 /// was made is whole and has the events that the ledger counts, and a recovery that was refused has cost no
@@ -295,7 +295,7 @@ fn spool(data: &[u8]) {
     let output = dir.path().join("t.dat");
     let (Ok(opened), Ok(place)) = (Spool::open(&spool), Output::at(&output)) else { return };
     let Ok(finished) = recover(opened, Some(place), &|| false) else {
-        let is_segment = |name: &str| name.starts_with("cpu");
+        let is_segment = |name: &str| name.starts_with("cpu") || name.starts_with("channel");
         for (name, bytes) in SPOOL.iter().zip(parts).filter(|(name, _)| is_segment(name)) {
             let left = fs::read(spool.join(name)).unwrap_or_default();
             // What a journal says is in the draft comes back from there.

@@ -165,7 +165,7 @@ fn what_a_size_limit_dropped_is_known_after_a_kill_or_said_to_be_unknown() {
             assert!(capped.unwrap() > 10_000, "{cpu}");
         } else {
             ended.says(&[
-                "how many events the size limit removed is not known on CPU 0",
+                "how many events the size limit removed is not known of CPU 0",
                 "it is not known how many",
             ]);
             assert!(cpu["capped"].is_null() && cpu["missing"]["at_least"].is_null(), "{cpu}");

@@ -15,7 +15,7 @@ use std::{
 
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 
-use super::super::{Spool, SpoolError, spool::segment_name};
+use super::super::{Spool, SpoolError, StreamId, spool::segment_name};
 use crate::output::Directory;
 
 /// Name of the draft of a trace file in the spool.
@@ -36,7 +36,7 @@ const COPY: u64 = 1 << 20;
 /// A part of a segment, and where it goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Row {
-    cpu: u32,
+    stream: StreamId,
     segment: u64,
     /// Offset in the segment.
     from: u64,
@@ -48,9 +48,9 @@ struct Row {
 
 impl Row {
     fn encode(&self) -> [u8; ROW] {
-        let Self { cpu, segment, from, to, moved } = *self;
+        let Self { stream, segment, from, to, moved } = *self;
         let mut bytes = [0; ROW];
-        for (place, number) in bytes.chunks_exact_mut(8).zip([u64::from(cpu), segment, from, to, moved]) {
+        for (place, number) in bytes.chunks_exact_mut(8).zip([stream.to_number(), segment, from, to, moved]) {
             place.copy_from_slice(&number.to_le_bytes());
         }
         bytes
@@ -58,9 +58,9 @@ impl Row {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let mut numbers = bytes.as_chunks::<8>().0.iter().map(|number| u64::from_le_bytes(*number));
-        let cpu = u32::try_from(numbers.next()?).ok()?;
+        let stream = StreamId::of_number(numbers.next()?);
         let (segment, from) = (numbers.next()?, numbers.next()?);
-        Some(Self { cpu, segment, from, to: numbers.next()?, moved: numbers.next()? })
+        Some(Self { stream, segment, from, to: numbers.next()?, moved: numbers.next()? })
     }
 }
 
@@ -100,15 +100,15 @@ impl Mover {
         let _ = self.files.remove(JOURNAL);
     }
 
-    /// Moves `len` bytes at `from` of segment `(cpu, segment)` to `to` in `draft`.
+    /// Moves `len` bytes at `from` of segment `(stream, segment)` to `to` in `draft`.
     pub(super) fn transfer(
         &mut self,
         source: &File,
-        (cpu, segment): (u32, u64),
+        (stream, segment): (StreamId, u64),
         (from, len): (u64, u64),
         (draft, to): (&File, u64),
     ) -> io::Result<()> {
-        self.rows.push(Row { cpu, segment, from, to, moved: 0 });
+        self.rows.push(Row { stream, segment, from, to, moved: 0 });
         let index = self.rows.len() - 1;
         self.note(index, 0)?;
         let step = step(draft);
@@ -175,8 +175,8 @@ impl Mover {
             mover.check(&draft).map_err(SpoolError::io("check", &path))?;
             mover.free_rest(&draft).map_err(SpoolError::io("read", &draft_path))?;
             for index in 0..mover.rows.len() {
-                let Row { cpu, segment, .. } = mover.rows[index];
-                let name = segment_name(cpu, segment);
+                let Row { stream, segment, .. } = mover.rows[index];
+                let name = segment_name(stream, segment);
                 mover
                     .bring_back(index, &draft, &name)
                     .map_err(SpoolError::io("restore", spool.file(&name)))?;
@@ -195,12 +195,12 @@ impl Mover {
     fn check(&self, draft: &File) -> io::Result<()> {
         let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let draft_len = draft.metadata()?.len();
-        let mut segments: HashMap<(u32, u64), u64> = HashMap::new();
+        let mut segments: HashMap<(StreamId, u64), u64> = HashMap::new();
         let mut places = Vec::new();
         for row in self.rows.iter().filter(|row| row.moved != 0) {
-            let Row { cpu, segment, from, to, moved } = *row;
-            let name = segment_name(cpu, segment);
-            let len = match segments.entry((cpu, segment)) {
+            let Row { stream, segment, from, to, moved } = *row;
+            let name = segment_name(stream, segment);
+            let len = match segments.entry((stream, segment)) {
                 Entry::Occupied(len) => *len.get(),
                 // Blocks are freed, but segments keep their length.
                 Entry::Vacant(len) => {
@@ -292,6 +292,7 @@ mod tests {
     use super::*;
     use crate::output::Output;
 
+    const STREAM: StreamId = StreamId { channel: 0, cpu: 3 };
     const LEN: u64 = 3 * STEP + 77;
     const FROM: u64 = 100;
     const TO: u64 = 5000;
@@ -308,7 +309,7 @@ mod tests {
         let source = File::options().read(true).write(true).open(segment).unwrap();
         let draft = File::create(spool.file(DRAFT)).unwrap();
         let mut mover = Mover::create(&spool, 2).unwrap();
-        mover.transfer(&source, (3, 7), (FROM, kill), (&draft, TO)).unwrap();
+        mover.transfer(&source, (STREAM, 7), (FROM, kill), (&draft, TO)).unwrap();
         assert_eq!(mover.has_moved(), kill != 0);
         spool
     }
@@ -336,7 +337,7 @@ mod tests {
         let back = 3 * STEP;
         segment.write_all_at(&content()[(FROM + back) as usize..], FROM + back).unwrap();
         let journal = File::options().write(true).open(spool.file(JOURNAL)).unwrap();
-        let row = Row { cpu: 3, segment: 7, from: FROM, to: TO, moved: back };
+        let row = Row { stream: STREAM, segment: 7, from: FROM, to: TO, moved: back };
         journal.write_all_at(&row.encode(), ROW as u64).unwrap();
         File::options().write(true).open(spool.file(DRAFT)).unwrap().set_len(TO + back).unwrap();
         Mover::undo(&spool).unwrap();
@@ -347,14 +348,14 @@ mod tests {
     fn a_journal_that_cannot_be_true_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let spool = moved(dir.path(), LEN);
-        let good = Row { cpu: 3, segment: 7, from: FROM, to: TO, moved: LEN };
+        let good = Row { stream: STREAM, segment: 7, from: FROM, to: TO, moved: LEN };
         let rows = [
             [Row { moved: u64::MAX, ..good }, Row::default()],
             [Row { from: u64::MAX, ..good }, Row::default()],
             [Row { to: u64::MAX, ..good }, Row::default()],
             [Row { moved: LEN + 1, ..good }, Row::default()],
             [Row { to: TO + 1, ..good }, Row::default()],
-            [Row { cpu: 4, ..good }, Row::default()],
+            [Row { stream: StreamId { cpu: 4, ..STREAM }, ..good }, Row::default()],
             [good, good],
         ];
         let before = ["cpu3.7", DRAFT].map(|name| fs::read(spool.file(name)).unwrap());

@@ -2,13 +2,13 @@
 
 use super::CpuData;
 use crate::capture::{
-    CpuStats, End, OpenEnd, Recovered, Stats,
+    CpuStats, End, Manifest, OpenEnd, Recovered, Stats,
     counts::{Note, Noted, Stage},
 };
 
 /// The counts. `noted` is `None` for the spool of an older recorder, of which only the data are known.
-pub(super) fn stats(data: &[CpuData], noted: Option<&Noted>) -> Stats {
-    let note_of = |cpu: &CpuData| noted?.cpus.get(&cpu.cpu);
+pub(super) fn stats(data: &[CpuData], manifest: &Manifest, noted: Option<&Noted>) -> Stats {
+    let note_of = |cpu: &CpuData| noted?.notes.get(&cpu.stream);
     let end = noted.map_or(End::Unknown, |noted| match noted.stage {
         Stage::Recording => End::Killed,
         Stage::Stopping => End::KilledStopping,
@@ -19,22 +19,23 @@ pub(super) fn stats(data: &[CpuData], noted: Option<&Noted>) -> Stats {
         // A machine that lost its power may have kept the stage and not the notes.
         Stage::Counted => End::KilledStopping,
     });
-    let overwrites = noted.is_some_and(|noted| noted.overwrite);
+    let overwrites = |cpu: &CpuData| manifest.channel(cpu.stream.channel).is_some_and(|of| of.overwrite);
     let unreadable = |cpu: &CpuData| cpu.segments.iter().map(|(_, content)| content.unreadable).sum::<u64>();
     Stats {
-        cpus: data.iter().map(|cpu| row(cpu, note_of(cpu), end, overwrites)).collect(),
+        channels: manifest.channels.clone(),
+        cpus: data.iter().map(|cpu| row(cpu, note_of(cpu), end, overwrites(cpu))).collect(),
         names_lost: noted.and_then(|_| data.iter().map(|cpu| note_of(cpu).map(|note| note.names_lost)).sum()),
         recovered: Some(Recovered {
             unreadable_bytes: data.iter().map(unreadable).sum(),
             ended: end,
-            overwrite: noted.map(|noted| noted.overwrite),
+            overwrite: Some(manifest.overwrites()),
         }),
         ..Stats::default()
     }
 }
 
 fn row(cpu: &CpuData, note: Option<&Note>, end: End, overwrites: bool) -> CpuStats {
-    let mut row = CpuStats { cpu: cpu.cpu, ..CpuStats::default() };
+    let mut row = CpuStats { channel: cpu.stream.channel, cpu: cpu.stream.cpu, ..CpuStats::default() };
     let mut since = None;
     for (_, content) in &cpu.segments {
         row.stored.events += content.events;
@@ -76,7 +77,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::capture::{segment::SegmentContent, spool::SegmentFile};
+    use crate::capture::{RecordedChannel, StreamId, segment::SegmentContent, spool::SegmentFile};
 
     fn cpu(cpu: u32, segments: &[(u64, u64)]) -> CpuData {
         let segment = |&(index, events): &(u64, u64)| {
@@ -88,19 +89,22 @@ mod tests {
             };
             (SegmentFile { index, name: String::new() }, content)
         };
-        CpuData { cpu, segments: segments.iter().map(segment).collect() }
+        CpuData { stream: StreamId { channel: 0, cpu }, segments: segments.iter().map(segment).collect() }
     }
 
     fn noted(stage: Stage, notes: impl IntoIterator<Item = (u32, Note)>) -> Noted {
-        let cpus: BTreeMap<_, _> = notes.into_iter().collect();
-        Noted { overwrite: false, stage, cpu_count: cpus.len(), first_cpu: None, cpus }
+        let of_cpu = |(cpu, note)| (StreamId { channel: 0, cpu }, note);
+        let notes: BTreeMap<_, _> = notes.into_iter().map(of_cpu).collect();
+        Noted { stage, stream_count: notes.len(), first: None, notes }
     }
 
     #[test]
     fn what_a_flight_recorder_marks_and_has_not_counted_was_overwritten() {
         let note = Note { time: 60, events: 100, overwritten: 1, ..Note::default() };
-        let noted = Noted { overwrite: true, ..noted(Stage::Recording, [(0, note)]) };
-        let stats = stats(&[cpu(0, &[(0, 10)])], Some(&noted));
+        let noted = noted(Stage::Recording, [(0, note)]);
+        let channel = RecordedChannel { overwrite: true, ..RecordedChannel::default() };
+        let manifest = Manifest { channels: vec![channel], ..Manifest::default() };
+        let stats = stats(&[cpu(0, &[(0, 10)])], &manifest, Some(&noted));
         let row = &stats.cpus[0];
         assert_eq!((row.overwritten, row.lost_unexplained, row.stored.events), (2, 0, 10));
         assert_eq!(row.open_end.map(|end| end.counted), Some(Some(60)), "more may be missing");
@@ -108,7 +112,7 @@ mod tests {
 
     #[test]
     fn without_notes_what_is_missing_is_unknown() {
-        let stats = stats(&[cpu(0, &[(0, 10)]), cpu(1, &[(3, 10)]), cpu(2, &[])], None);
+        let stats = stats(&[cpu(0, &[(0, 10)]), cpu(1, &[(3, 10)]), cpu(2, &[])], &Manifest::default(), None);
         let ends: Vec<_> = stats.cpus.iter().map(|cpu| cpu.open_end).collect();
         let since = |since| Some(OpenEnd { since, counted: None, is_comparable: true });
         assert_eq!(ends, [since(Some(50)), since(Some(53)), since(None)]);
@@ -121,16 +125,28 @@ mod tests {
     #[test]
     fn notes_tell_what_is_missing_at_least() {
         let note = Note { time: 99, events: 25, lost: [1, 0, 0, 5, 0], ..Note::default() };
-        let killed = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Recording, [(0, note)])));
+        let killed = stats(
+            &[cpu(0, &[(0, 10), (1, 10)])],
+            &Manifest::default(),
+            Some(&noted(Stage::Recording, [(0, note)])),
+        );
         let row = killed.cpus[0];
         assert_eq!(row.open_end, Some(OpenEnd { since: Some(51), counted: Some(99), is_comparable: true }));
         assert_eq!((row.unstored(), row.lost, row.lost_unexplained), (5, note.lost, 0));
         let last = Note { is_final: true, ..note };
-        let counted = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Counted, [(0, last)])));
+        let counted = stats(
+            &[cpu(0, &[(0, 10), (1, 10)])],
+            &Manifest::default(),
+            Some(&noted(Stage::Counted, [(0, last)])),
+        );
         assert_eq!((counted.cpus[0].open_end, counted.cpus[0].unstored()), (None, 5));
         assert_eq!(counted.names_lost, Some(0));
         // The stage without the last notes, as a machine that lost its power may have kept them.
-        let half = stats(&[cpu(0, &[(0, 10), (1, 10)])], Some(&noted(Stage::Counted, [(0, note)])));
+        let half = stats(
+            &[cpu(0, &[(0, 10), (1, 10)])],
+            &Manifest::default(),
+            Some(&noted(Stage::Counted, [(0, note)])),
+        );
         assert_eq!(half.cpus[0].open_end, row.open_end);
         assert_eq!(half.recovered.map(|r| r.ended), Some(End::KilledStopping));
     }

@@ -1,9 +1,9 @@
 //! The file that a followed recording became.
 
-use std::{collections::BTreeSet, ffi::OsStr, fs::File, io, sync::Arc};
+use std::{ffi::OsStr, fs::File, io, sync::Arc};
 
 use crate::{
-    capture::Manifest,
+    capture::{Manifest, RecordedChannel, StreamId},
     output::Directory,
     tracedat::{
         Cmdlines, FileOption, OptionId,
@@ -16,10 +16,11 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct FinishedFile {
     reader: Reader<Shared>,
+    channels: Vec<RecordedChannel>,
     ledger: Option<Ledger>,
 }
 
-/// The data of a CPU in it.
+/// The data of a stream in it.
 #[derive(Clone, Debug)]
 pub(super) struct FinishedData {
     pub(super) file: Arc<File>,
@@ -53,7 +54,8 @@ impl FinishedFile {
             FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => Ledger::parse(bytes),
             _ => None,
         });
-        is_it.then_some(Self { reader, ledger })
+        let channels = recording.channels.clone();
+        is_it.then_some(Self { reader, channels, ledger })
     }
 
     /// The names of its threads.
@@ -66,23 +68,28 @@ impl FinishedFile {
         self.reader.kallsyms().unwrap_or_default()
     }
 
-    /// The CPUs that have data.
-    pub(super) fn cpus(&self) -> BTreeSet<u32> {
-        self.top().iter().flat_map(|buffer| &buffer.cpus).map(|extent| extent.cpu).collect()
+    /// The streams that have data.
+    pub(super) fn streams(&self) -> impl Iterator<Item = StreamId> {
+        self.channels.iter().flat_map(|channel| {
+            let cpus = self.buffer(&channel.name).into_iter().flat_map(|buffer| &buffer.cpus);
+            cpus.map(|extent| StreamId { channel: channel.number, cpu: extent.cpu })
+        })
     }
 
-    fn top(&self) -> Option<&BufferInfo> {
-        self.reader.buffers().iter().find(|buffer| buffer.name.is_empty())
+    fn buffer(&self, name: &str) -> Option<&BufferInfo> {
+        self.reader.buffers().iter().find(|buffer| buffer.name == name)
     }
 
-    /// The data of a CPU; `None` if it has none.
-    pub(super) fn data(&self, cpu: u32) -> Option<FinishedData> {
-        let buffer = self.top()?;
-        let extent = buffer.cpu(cpu)?;
+    /// The data of a stream; `None` if it has none.
+    pub(super) fn data(&self, stream: StreamId) -> Option<FinishedData> {
+        let name = &self.channels.iter().find(|channel| channel.number == stream.channel)?.name;
+        let buffer = self.buffer(name)?;
+        let extent = buffer.cpu(stream.cpu)?;
         // Compressed data begin with the number of chunks.
         let skip = if buffer.compressed { size_of::<u32>() as u64 } else { 0 };
         let (start, end) = (extent.offset.checked_add(skip)?, extent.offset.checked_add(extent.size)?);
-        let row = self.ledger.iter().flat_map(|ledger| &ledger.cpus).find(|row| row.cpu == cpu);
+        let mut rows = self.ledger.iter().flat_map(|ledger| &ledger.cpus);
+        let row = rows.find(|row| row.channel == *name && row.cpu == stream.cpu);
         let removed = row.and_then(|row| row.capped.flatten()).unwrap_or(0);
         Some(FinishedData { file: Arc::clone(&self.reader.source().0), start, end, removed })
     }

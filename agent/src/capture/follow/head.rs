@@ -33,7 +33,9 @@ pub(super) fn bytes(manifest: &Manifest) -> Result<Vec<u8>, WriteError> {
     for option in options(manifest, &Stats::default()) {
         writer.option(&option)?;
     }
-    let buffer = Buffer { name: "", clock: &manifest.clock_name, page_size: PAGE_SIZE as u32 };
-    writer.begin_buffer(buffer)?.finish()?;
+    for (name, _) in manifest.buffers() {
+        let buffer = Buffer { name, clock: &manifest.clock_name, page_size: PAGE_SIZE as u32 };
+        writer.begin_buffer(buffer)?.finish()?;
+    }
     Ok(writer.finish()?.into_inner())
 }

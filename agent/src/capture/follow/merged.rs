@@ -1,11 +1,11 @@
-//! The records of all CPUs in the order of time, as far as that is known.
+//! The records of all streams in the order of time, as far as that is known.
 //!
-//! A record is given when every other CPU has a later one, or is known to have none from before it. So a CPU
-//! that nothing is known of holds the others up; their records wait in their files.
+//! A record is given when every other stream has a later one, or is known to have none from before it. So a
+//! stream that nothing is known of holds the others up; their records wait in their files.
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeSet, BinaryHeap, HashSet},
+    collections::{BinaryHeap, HashSet},
 };
 
 use agent_ebpf::PAGE_SIZE;
@@ -16,7 +16,7 @@ use super::{
     stream::{Head, Scratch},
 };
 use crate::{
-    capture::{SpoolError, counts::Noted, segment::CHUNK_MAX, user_symbols::LiveSymbols},
+    capture::{SpoolError, StreamId, counts::Noted, segment::CHUNK_MAX, user_symbols::LiveSymbols},
     output::Directory,
     tracedat::{
         Compression, Endian,
@@ -27,7 +27,7 @@ use crate::{
 /// Bytes of pages that are in memory at one time, of all CPUs together; of very many, one page each.
 const MEMORY: usize = 64 << 20;
 
-/// The CPUs of a recording, each with its next record.
+/// The streams of a recording, each with its next record.
 #[derive(Debug)]
 pub(super) struct Merged {
     compression: Compression,
@@ -35,7 +35,7 @@ pub(super) struct Merged {
     wanted: Option<HashSet<u32>>,
     streams: Vec<CpuStream>,
     heads: Vec<Option<Head>>,
-    /// Times and places of the heads. Of records with one time that of the lowest CPU comes first.
+    /// Times and places of the heads. Of records with one time that of the first stream comes first.
     order: BinaryHeap<Reverse<(u64, usize)>>,
     scratch: Scratch,
     /// The frames of user stacks, if they can have names.
@@ -59,7 +59,7 @@ pub struct LiveStream<'a> {
     since: u64,
     /// The ids of events that wait for something, with all that is behind them.
     held: Option<&'a HashSet<u16>>,
-    /// Places of CPUs whose next record is not known.
+    /// Places of streams whose next record is not known.
     unread: Vec<usize>,
     goes_on: bool,
 }
@@ -85,20 +85,23 @@ impl Merged {
         self.wanted = Some(cpus);
     }
 
-    /// Starts with these CPUs.
-    pub(super) fn start(&mut self, cpus: &BTreeSet<u32>) {
-        let wanted = |cpu: &&u32| self.wanted.as_ref().is_none_or(|wanted| wanted.contains(*cpu));
-        self.streams =
-            (cpus.iter().filter(wanted)).map(|cpu| CpuStream::new(*cpu, self.compression)).collect();
+    /// Starts with these streams, each in a buffer of the trace file.
+    pub(super) fn start(&mut self, streams: impl IntoIterator<Item = (StreamId, usize)>) {
+        let Self { compression, wanted, .. } = self;
+        let is_wanted = |(stream, _): &(StreamId, usize)| {
+            wanted.as_ref().is_none_or(|wanted| wanted.contains(&stream.cpu))
+        };
+        let open = |(stream, buffer)| CpuStream::new(stream, buffer, *compression);
+        self.streams = streams.into_iter().filter(is_wanted).map(open).collect();
         self.heads = vec![None; self.streams.len()];
         let share = MEMORY / PAGE_SIZE / self.streams.len().max(1);
         self.scratch.keep = share.clamp(1, CHUNK_MAX / PAGE_SIZE);
     }
 
-    /// Takes what the CPUs' notes say.
+    /// Takes what the streams' notes say.
     pub(super) fn go_on(&mut self, files: &Directory, noted: Option<&Noted>) -> Result<(), SpoolError> {
         for stream in &mut self.streams {
-            stream.go_on(files, noted.and_then(|noted| noted.cpus.get(&stream.cpu)))?;
+            stream.go_on(files, noted.and_then(|noted| noted.notes.get(&stream.stream)))?;
         }
         Ok(())
     }
@@ -106,7 +109,7 @@ impl Merged {
     /// What is not in the spool any more is in this file.
     pub(super) fn continue_in(&mut self, file: &FinishedFile) {
         for stream in &mut self.streams {
-            stream.continue_in(file.data(stream.cpu));
+            stream.continue_in(file.data(stream.stream));
         }
     }
 
@@ -119,9 +122,9 @@ impl Merged {
         self.streams.iter().map(|stream| stream.fell_behind).sum()
     }
 
-    /// Of so many events of a CPU, those that were not read.
-    pub(super) fn unread(&self, cpu: u32, events: u64) -> u64 {
-        let stream = self.streams.iter().find(|stream| stream.cpu == cpu);
+    /// Of so many events of a stream, those that were not read.
+    pub(super) fn unread(&self, of: StreamId, events: u64) -> u64 {
+        let stream = self.streams.iter().find(|stream| stream.stream == of);
         stream.map_or(0, |stream| events.saturating_sub(stream.events))
     }
 
@@ -138,14 +141,14 @@ impl Merged {
         held: Option<&'a HashSet<u16>>,
         goes_on: bool,
     ) -> LiveStream<'a> {
-        let clocks = self.streams.iter().map(|stream| clock.for_cpu(stream.cpu)).collect();
+        let clocks = self.streams.iter().map(|stream| clock.for_cpu(stream.stream.cpu)).collect();
         let unread = (0..self.streams.len()).rev().filter(|place| self.heads[*place].is_none()).collect();
         LiveStream { merged: self, clocks, until, since: 0, held, unread, goes_on }
     }
 }
 
 impl LiveStream<'_> {
-    /// Whether the next record of a CPU waits for something.
+    /// Whether the next record of a stream waits for something.
     fn is_held(&self, place: usize) -> bool {
         let Some(held) = self.held else { return false };
         let head = self.merged.heads[place].as_ref();
@@ -153,7 +156,7 @@ impl LiveStream<'_> {
         id.is_some_and(|id| held.contains(&u16::from_le_bytes(*id)))
     }
 
-    /// Finds the next record of every CPU.
+    /// Finds the next record of every stream.
     fn fill(&mut self) -> Result<(), ReadError> {
         let Merged { streams, heads, order, scratch, user, has_ended, .. } = &mut *self.merged;
         while let Some(&place) = self.unread.last() {
@@ -197,8 +200,9 @@ impl LiveRecords for LiveStream<'_> {
             }
         };
         let stream = &self.merged.streams[place];
-        let (cpu, missed, data) = (stream.cpu, head.missed, stream.record(&head));
-        Ok(Some(Record { reader: 0, buffer: 0, cpu, timestamp, missed, data, endian: Endian::Little }))
+        let (buffer, cpu) = (stream.buffer, stream.stream.cpu);
+        let (missed, data) = (head.missed, stream.record(&head));
+        Ok(Some(Record { reader: 0, buffer, cpu, timestamp, missed, data, endian: Endian::Little }))
     }
 
     fn seek(&mut self, timestamp: u64) {

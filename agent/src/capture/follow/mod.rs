@@ -6,8 +6,8 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `stream` | the records of one CPU, as far as they are there |
-//! | `merged` | those of all CPUs in the order of time, as far as that is known |
+//! | `stream` | the records of one CPU in a channel, as far as they are there |
+//! | `merged` | those of all streams in the order of time, as far as that is known |
 //! | `horizon` | up to when the records of a CPU are known |
 //! | `head` | what describes the events: a trace file without data |
 //! | `finished` | the file that the recording became |
@@ -33,7 +33,7 @@ use std::{
 use self::{finished::FinishedFile, holder::is_held, merged::Merged, stream::CpuStream};
 pub use self::{head::HeadError, merged::LiveStream};
 use super::{
-    Manifest, SpoolError,
+    Manifest, RecordedChannel, SpoolError, StreamId,
     counts::{Noted, Stage},
     names,
     spool::{find, output_of, parse_segment},
@@ -130,7 +130,6 @@ pub struct Follower {
     identity: Identity,
     manifest: Manifest,
     counts: File,
-    is_overwriting: bool,
     stage: Stage,
     progress: Progress,
     changed: Changed,
@@ -141,8 +140,10 @@ pub struct Follower {
     /// Ids of the events that print symbols.
     print_symbols: HashSet<u16>,
     merged: Merged,
-    /// Whether the CPUs are known.
-    has_cpus: bool,
+    /// The buffers that are followed; `None` for all.
+    buffers: Option<HashSet<String>>,
+    /// Whether the streams are known.
+    has_streams: bool,
     /// Up to when the journal of names has what is to be known of them.
     named_until: u64,
     /// When the names were read last that are known to be complete from then on.
@@ -202,7 +203,6 @@ impl Follower {
             identity,
             manifest,
             counts,
-            is_overwriting: false,
             stage: Stage::Recording,
             progress: Progress::Recording,
             changed: Changed { last: None, at: Instant::now() },
@@ -211,7 +211,8 @@ impl Follower {
             symbols: None,
             print_symbols: HashSet::new(),
             merged,
-            has_cpus: false,
+            buffers: None,
+            has_streams: false,
             named_until: 0,
             names_noted: 0,
             finished: None,
@@ -243,9 +244,20 @@ impl Follower {
         self.merged.select(cpus);
     }
 
+    /// Follows only these buffers from now on, by name.
+    pub fn select_buffers(&mut self, names: HashSet<String>) {
+        self.buffers = Some(names);
+    }
+
     /// Whether the recorder keeps the newest events in memory, and stores them when it ends.
     pub fn is_overwriting(&self) -> bool {
-        self.is_overwriting
+        self.manifest.overwrites()
+    }
+
+    /// The channels of which it is so, while others are stored meanwhile. Their events are in the file only.
+    pub fn not_followed(&self) -> impl Iterator<Item = &str> {
+        let channels = self.manifest.channels.iter().filter(|channel| channel.overwrite);
+        channels.filter(|_| !self.is_overwriting()).map(|channel| channel.name.as_str())
     }
 
     /// Events that a size limit removed before they could be read.
@@ -260,8 +272,8 @@ impl Follower {
 
     /// Events that were recorded and are in nothing that can be read, as far as the recorder has counted.
     pub fn unread(&self) -> u64 {
-        let noted = self.changed.last.iter().flat_map(|noted| &noted.cpus);
-        noted.map(|(cpu, note)| self.merged.unread(*cpu, note.events)).sum()
+        let noted = self.changed.last.iter().flat_map(|noted| &noted.notes);
+        noted.map(|(stream, note)| self.merged.unread(*stream, note.events)).sum()
     }
 
     /// The finished file, for whoever wants to read it from its beginning.
@@ -286,10 +298,10 @@ impl Follower {
             return Ok(self.finish());
         }
         let is_left = self.changed.at.elapsed() >= QUIET && !self.is_held()? && self.is_there()?;
-        if self.has_cpus {
+        if self.has_streams {
             self.merged.go_on(&self.files, self.changed.last.as_ref())?;
-        } else if is_left || !self.is_overwriting {
-            self.find_cpus(is_left)?;
+        } else if is_left || !self.is_overwriting() {
+            self.find_streams(is_left)?;
         }
         if is_left {
             self.progress = Progress::Left;
@@ -356,9 +368,8 @@ impl Follower {
         if self.changed.last.as_ref() == Some(&noted) {
             return Ok(());
         }
-        self.is_overwriting = noted.overwrite;
         self.stage = noted.stage;
-        let first = noted.first_cpu.and_then(|cpu| noted.cpus.get(&cpu));
+        let first = noted.first.and_then(|stream| noted.notes.get(&stream));
         if let Some(first) = first
             && first.time > self.names_noted
         {
@@ -370,18 +381,18 @@ impl Follower {
         Ok(())
     }
 
-    /// Finds the CPUs that are recorded, if all of them are there, or `any` will do.
-    fn find_cpus(&mut self, any: bool) -> Result<(), SpoolError> {
-        let mut cpus = BTreeSet::new();
+    /// Finds the streams that are recorded, if all of them are there, or `any` will do.
+    fn find_streams(&mut self, any: bool) -> Result<(), SpoolError> {
+        let mut streams = BTreeSet::new();
         for name in self.files.names().map_err(SpoolError::io("list", self.dir()))? {
-            cpus.extend(name.to_str().and_then(parse_segment).map(|(cpu, _)| cpu));
+            streams.extend(name.to_str().and_then(parse_segment).map(|(stream, _)| stream));
         }
-        // Each CPU gets its first segment before its reader writes the first note.
-        let noted = self.changed.last.as_ref().filter(|noted| noted.first_cpu.is_some());
-        self.has_cpus = any || noted.is_some_and(|noted| cpus.len() >= noted.cpu_count);
-        if self.has_cpus {
+        // Each stream gets its first segment before its reader writes the first note.
+        let noted = self.changed.last.as_ref().filter(|noted| noted.first.is_some());
+        self.has_streams = any || noted.is_some_and(|noted| streams.len() >= noted.stream_count);
+        if self.has_streams {
             let last = self.changed.last.as_ref();
-            self.merged.start(&cpus);
+            self.merged.start(followed((&self.manifest, self.buffers.as_ref()), streams));
             self.merged.go_on(&self.files, last)?;
         }
         Ok(())
@@ -392,9 +403,9 @@ impl Follower {
         let name = output_of(&self.name);
         let file = name.and_then(|name| FinishedFile::open(&self.parent, &name, &self.manifest));
         if let Some(file) = &file {
-            if !self.is_overwriting {
-                if !self.has_cpus {
-                    self.merged.start(&file.cpus());
+            if !self.is_overwriting() {
+                if !self.has_streams {
+                    self.merged.start(followed((&self.manifest, self.buffers.as_ref()), file.streams()));
                 }
                 self.merged.continue_in(file);
             }
@@ -407,6 +418,23 @@ impl Follower {
         self.merged.end();
         self.progress
     }
+}
+
+/// The streams that are followed, each with its buffer in the trace file: not those whose events stay in
+/// memory until the end, which would hold up all others.
+fn followed(
+    (manifest, wanted): (&Manifest, Option<&HashSet<String>>),
+    streams: impl IntoIterator<Item = StreamId>,
+) -> impl Iterator<Item = (StreamId, usize)> {
+    let all = manifest.overwrites();
+    streams.into_iter().filter_map(move |stream| {
+        let is_its = |channel: &RecordedChannel| {
+            let is_wanted = wanted.is_none_or(|names| names.contains(&channel.name));
+            channel.number == stream.channel && (all || !channel.overwrite) && is_wanted
+        };
+        let buffer = manifest.buffers().position(|(_, channel)| channel.is_some_and(is_its))?;
+        Some((stream, buffer))
+    })
 }
 
 impl Names {

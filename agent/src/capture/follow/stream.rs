@@ -1,4 +1,4 @@
-//! The records of one CPU, as far as they are in the spool.
+//! The records of one stream, as far as they are in the spool.
 //!
 //! Chunks are read one after the other, and each when it is needed: what is in a file needs no memory.
 
@@ -9,7 +9,7 @@ use agent_ebpf::PAGE_SIZE;
 use super::{finished::FinishedData, horizon::Horizon};
 use crate::{
     capture::{
-        SpoolError,
+        SpoolError, StreamId,
         counts::Note,
         segment::{CHUNK_MAX, chunk_sizes},
         spool::segment_name,
@@ -40,10 +40,12 @@ pub(super) struct Head {
     record: Range<usize>,
 }
 
-/// What is read of a CPU.
+/// What is read of a stream.
 #[derive(Debug)]
 pub(super) struct CpuStream {
-    pub(super) cpu: u32,
+    pub(super) stream: StreamId,
+    /// The buffer of the trace file that it is in.
+    pub(super) buffer: usize,
     compression: Compression,
     files: Option<Directory>,
     place: Option<Place>,
@@ -123,9 +125,10 @@ impl std::fmt::Debug for Scratch {
 }
 
 impl CpuStream {
-    pub(super) fn new(cpu: u32, compression: Compression) -> Self {
+    pub(super) fn new(stream: StreamId, buffer: usize, compression: Compression) -> Self {
         Self {
-            cpu,
+            stream,
+            buffer,
             compression,
             files: None,
             place: None,
@@ -147,7 +150,7 @@ impl CpuStream {
         }
     }
 
-    /// Takes the last note of the CPU, and finds its oldest segment if none was read.
+    /// Takes its last note, and finds its oldest segment if none was read.
     pub(super) fn go_on(&mut self, files: &Directory, note: Option<&Note>) -> Result<(), SpoolError> {
         if let Some(note) = note {
             self.note = *note;
@@ -225,7 +228,7 @@ impl CpuStream {
 
     fn page_error(&self, source: crate::tracedat::page::PageError) -> ReadError {
         let (page, offset) = (self.page_number, self.place.as_ref().map_or(0, |place| place.at));
-        ReadError::Page { cpu: self.cpu, page, offset, source }
+        ReadError::Page { cpu: self.stream.cpu, page, offset, source }
     }
 
     fn begin_page(&mut self) -> Result<(), ReadError> {
@@ -358,7 +361,7 @@ impl CpuStream {
 
     fn open(&self, index: u64) -> io::Result<Option<File>> {
         let Some(files) = &self.files else { return Ok(None) };
-        match files.open_file(segment_name(self.cpu, index)) {
+        match files.open_file(segment_name(self.stream, index)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             file => file.map(Some),
         }

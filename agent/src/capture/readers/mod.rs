@@ -1,14 +1,14 @@
 //! The reader threads: from the rings through the compressor into the spools of the archives.
 //!
-//! A thread serves a few CPUs. It sleeps until one of their rings is filled to a quarter, which the programs
-//! signal once, or until a deadline passes. Woken, it moves whole chunks; at the deadline all pages that are
-//! complete, however few. At the ticks of the switch timer it has the pages closed that programs are filling,
-//! and moves everything. So what fired is in the spool a period of that timer and a round of the reader later
-//! at most.
+//! A thread serves a few CPUs, with their rings of all channels. It sleeps until one of these is filled to a
+//! quarter, which the programs signal once, or until a deadline passes. Woken, it moves whole chunks; at the
+//! deadline all pages that are complete, however few. At the ticks of the switch timer it has the pages
+//! closed that programs are filling, and moves everything. So what fired is in the spool a period of that
+//! timer and a round of the reader later at most.
 //!
 //! A page's memory is released only after its bytes are in the spool.
 //!
-//! At a rotation each reader gets the spools of the next archive. Of each of its CPUs it finds the border,
+//! At a rotation each reader gets the spools of the next archive. Of each of its rings it finds the border,
 //! moves the pages before it, goes over to the next spool, and acknowledges that with what the CPU had
 //! counted at the border. It waits for nobody else, and recording goes on meanwhile.
 
@@ -29,7 +29,7 @@ use std::{
 
 use self::worker::{Finished, Worker};
 use super::{
-    Spool, SpoolError,
+    Spool, SpoolError, StreamId,
     names::{Journal, NameTable},
     notice::Notice,
     spool::{CpuSpool, SpoolTotals},
@@ -48,33 +48,46 @@ pub(super) const CPUS_PER_THREAD: usize = 4;
 /// How the rings are read.
 #[derive(Clone, Debug)]
 pub(super) struct ReaderOptions {
-    /// Pages in each ring.
-    pub ring_pages: u32,
+    /// Those of each channel.
+    pub channels: Vec<ChannelReading>,
     /// Compression of the chunks.
     pub compression: Compression,
+    /// Bytes that an archive may have, as the trace file could not be larger (`ulimit -f`).
+    pub most_bytes: Option<u64>,
+}
+
+/// How the rings of a channel are read.
+#[derive(Clone, Debug)]
+pub(super) struct ChannelReading {
+    /// Pages in each ring.
+    pub ring_pages: u32,
     /// How long a complete page may wait, if the user chose a time.
     pub deadline: Option<Duration>,
     /// How long an event may wait in a page that is not complete; `None` for as long as it takes.
     pub switch: Option<Duration>,
     /// Overwrite mode: nothing is read before the end.
     pub overwrite: bool,
-    /// Bytes that an archive may have, as the trace file could not be larger (`ulimit -f`).
-    pub most_bytes: Option<u64>,
 }
 
 /// What readers need of the programs that fill the rings.
-pub(super) struct Sources<'a> {
-    pub rings: &'a Arc<Rings>,
+pub(super) struct Sources {
+    pub channels: Vec<ChannelSource>,
     /// What wakes each thread.
     pub wake: Vec<WakeStream>,
-    pub switch: &'a PageSwitch,
     pub names: NameStream,
 }
 
-/// What one CPU has stored in an archive.
+/// The same of a channel.
+#[derive(Clone, Debug)]
+pub(super) struct ChannelSource {
+    pub rings: Arc<Rings>,
+    pub switch: PageSwitch,
+}
+
+/// What one stream has stored in an archive.
 #[derive(Clone, Debug)]
 pub(super) struct Stored {
-    pub cpu: u32,
+    pub stream: StreamId,
     /// The archive's number.
     pub archive: u64,
     pub totals: SpoolTotals,
@@ -82,7 +95,7 @@ pub(super) struct Stored {
     pub begin: Arc<CpuCounts>,
 }
 
-/// A CPU that has gone over to the next archive, or whose ring was copied.
+/// A stream that has gone over to the next archive, or whose ring was copied.
 #[derive(Clone, Debug)]
 pub(super) struct Border {
     pub stored: Stored,
@@ -90,12 +103,20 @@ pub(super) struct Border {
     pub end: Arc<CpuCounts>,
 }
 
+/// A spool for what comes before or after the next border of its stream.
+#[derive(Debug)]
+pub(super) struct ToBorder {
+    /// What finds the border.
+    pub borders: Arc<Borders>,
+    pub spool: CpuSpool,
+}
+
 /// What a reader is asked to do.
 enum Command {
     /// To go over to these spools.
-    Rotate(Vec<CpuSpool>, Arc<Borders>),
-    /// To copy what the rings of an overwriting recording hold to these spools.
-    Copy(Vec<CpuSpool>, Arc<Borders>),
+    Rotate(Vec<ToBorder>),
+    /// To copy what the rings of overwriting channels hold to these spools.
+    Copy(Vec<ToBorder>),
     /// To go over to the next journal of thread names.
     Names(Journal),
     /// To tell the thread names until now.
@@ -159,6 +180,14 @@ impl Mailbox {
     }
 }
 
+/// The CPUs that a thread serves.
+#[derive(Clone, Debug)]
+struct Cpus {
+    /// The place of the first of them among all.
+    first: usize,
+    ids: Vec<u32>,
+}
+
 /// A running reader thread.
 struct Reader {
     thread: JoinHandle<Finished>,
@@ -182,7 +211,7 @@ impl std::fmt::Debug for ReaderPool {
 /// What the threads leave when they end.
 #[derive(Debug, Default)]
 pub(super) struct Drained {
-    /// What each CPU has stored in the archive that it was at.
+    /// What each stream has stored in the archive that it was at.
     pub stored: Vec<Stored>,
     /// Borders that nobody has waited for.
     pub borders: Vec<Border>,
@@ -208,13 +237,13 @@ pub(super) struct ReaderFailed {
 }
 
 impl ReaderPool {
-    /// Starts the threads. The first of them also collects thread names. `spools` are of the CPUs in their
-    /// order.
+    /// Starts the threads. The first of them also collects thread names. The CPUs are in the order of their
+    /// rings, and each has a spool of each channel.
     pub(super) fn start(
         spool: &Spool,
-        sources: Sources<'_>,
+        sources: Sources,
         names: NameTable,
-        spools: Vec<CpuSpool>,
+        (cpus, mut spools): (&[u32], Vec<CpuSpool>),
         options: &ReaderOptions,
     ) -> Result<Self, SpoolError> {
         let notice = || Notice::new().map_err(SpoolError::io("create an eventfd for", spool.dir()));
@@ -226,18 +255,17 @@ impl ReaderPool {
             failure: Mutex::new(None),
         });
         let (answer, answers) = mpsc::channel();
-        let Sources { rings, wake, switch, names: stream } = sources;
+        let Sources { channels, wake, names: stream } = sources;
         let mut names = Some((stream, names));
         let mut pool = Self { shared, readers: Vec::new(), answers };
-        let mut spools = spools.into_iter().enumerate();
-        for (number, wake) in wake.into_iter().enumerate() {
-            let spools: Vec<(usize, CpuSpool)> = spools.by_ref().take(CPUS_PER_THREAD).collect();
-            let cpus = spools.iter().map(|(_, spool)| spool.cpu()).collect();
+        for (number, (wake, served)) in wake.into_iter().zip(cpus.chunks(CPUS_PER_THREAD)).enumerate() {
+            let (own, others) = spools.into_iter().partition(|spool| served.contains(&spool.stream().cpu));
+            spools = others;
+            let served = Cpus { first: number * CPUS_PER_THREAD, ids: served.to_vec() };
             let mailbox = Arc::new(Mailbox { wake: notice()?, commands: Mutex::default() });
             let outside = worker::Outside {
-                rings: Arc::clone(rings),
+                channels: channels.clone(),
                 wake,
-                switch: switch.clone(),
                 names: names.take(),
                 shared: Arc::clone(&pool.shared),
                 mailbox: Arc::clone(&mailbox),
@@ -246,9 +274,12 @@ impl ReaderPool {
             let worker = Worker::new(outside, options, spool)?;
             let thread = std::thread::Builder::new()
                 .name(format!("reader-{number}"))
-                .spawn(move || worker.run(spools))
+                .spawn({
+                    let served = served.clone();
+                    move || worker.run(&served, own)
+                })
                 .map_err(SpoolError::io("start a reader thread for", spool.dir()))?;
-            pool.readers.push(Reader { thread, mailbox, cpus });
+            pool.readers.push(Reader { thread, mailbox, cpus: served.ids });
         }
         Ok(pool)
     }
@@ -263,18 +294,13 @@ impl ReaderPool {
         &self.shared.asked
     }
 
-    /// Has every CPU go over to its spool in the next archive, and waits until all have. Those of CPUs that
-    /// have no ring are dropped.
-    pub(super) fn rotate(
-        &self,
-        spools: Vec<CpuSpool>,
-        borders: &Arc<Borders>,
-    ) -> Result<Vec<Border>, ReaderFailed> {
+    /// Has every stream go over to its spool in the next archive, and waits until all have.
+    pub(super) fn rotate(&self, spools: Vec<ToBorder>) -> Result<Vec<Border>, ReaderFailed> {
         let mut found = Vec::new();
         if self.has_failed() {
             return Err(ReaderFailed { borders: found });
         }
-        let waiting = self.ask_all(spools, |own| Command::Rotate(own, Arc::clone(borders)));
+        let waiting = self.ask_all(spools, Command::Rotate);
         while found.len() < waiting {
             match self.answers.recv() {
                 Ok(Answer::Border(border)) => found.push(border),
@@ -285,17 +311,13 @@ impl ReaderPool {
         Ok(found)
     }
 
-    /// Has what the rings of an overwriting recording hold copied to these spools, and waits for it. What is
+    /// Has what the rings of overwriting channels hold copied to these spools, and waits for it. What is
     /// recorded meanwhile is not in them.
-    pub(super) fn copy(
-        &self,
-        spools: Vec<CpuSpool>,
-        borders: &Arc<Borders>,
-    ) -> Result<Vec<Border>, CopyFailed> {
+    pub(super) fn copy(&self, spools: Vec<ToBorder>) -> Result<Vec<Border>, CopyFailed> {
         if self.has_failed() {
             return Err(CopyFailed::Reader);
         }
-        let waiting = self.ask_all(spools, |own| Command::Copy(own, Arc::clone(borders)));
+        let waiting = self.ask_all(spools, Command::Copy);
         let mut copied = Vec::new();
         let mut failed = None;
         // All of them, also after one has failed: nobody writes to the spools any more then.
@@ -307,7 +329,7 @@ impl ReaderPool {
                 Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(CopyFailed::Reader),
             }
         }
-        copied.sort_by_key(|border| border.stored.cpu);
+        copied.sort_by_key(|border| border.stored.stream);
         failed.map_or(Ok(copied), |error| Err(CopyFailed::Spool(error)))
     }
 
@@ -317,14 +339,15 @@ impl ReaderPool {
         self.shared.has_failed.load(Ordering::Acquire)
     }
 
-    /// Asks each reader something about its CPUs, with the spools for them. Gives how many CPUs answer.
-    fn ask_all(&self, spools: Vec<CpuSpool>, command: impl Fn(Vec<CpuSpool>) -> Command) -> usize {
+    /// Asks each reader something about its streams, with the spools for them. Gives how many answers come.
+    fn ask_all(&self, spools: Vec<ToBorder>, command: impl Fn(Vec<ToBorder>) -> Command) -> usize {
         let mut answers = 0;
         let mut left = spools;
         for reader in &self.readers {
-            let (own, others) = left.into_iter().partition(|spool| reader.cpus.contains(&spool.cpu()));
+            let is_own = |of: &ToBorder| reader.cpus.contains(&of.spool.stream().cpu);
+            let (own, others): (Vec<_>, Vec<_>) = left.into_iter().partition(is_own);
             left = others;
-            answers += reader.cpus.len();
+            answers += own.len();
             reader.mailbox.put(command(own));
         }
         answers
@@ -371,7 +394,7 @@ impl ReaderPool {
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        drained.stored.sort_by_key(|stored| stored.cpu);
+        drained.stored.sort_by_key(|stored| stored.stream);
         for answer in self.answers.try_iter() {
             if let Answer::Border(border) = answer {
                 drained.borders.push(border);

@@ -10,13 +10,14 @@ use agent_ebpf::PAGE_SIZE;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::{
-    Answer, Border, Command, Mailbox, ReaderOptions, Shared, Stored,
+    Answer, Border, ChannelReading, ChannelSource, Command, Cpus, Mailbox, ReaderOptions, Shared, Stored,
+    ToBorder,
     timer::{SwitchTimer, ToClose},
 };
 use crate::{
     attach::{self, Borders, PageSwitch},
     capture::{Spool, SpoolError, names::NameTable, notice::Notice, spool::CpuSpool},
-    ring::{CpuCounts, CpuRing, NameStream, Rings, WakeStream},
+    ring::{CpuCounts, CpuRing, NameStream, WakeStream},
     tracedat::{ChunkCompressor, Endian, layout},
 };
 
@@ -44,9 +45,8 @@ fn go_first() {
 
 /// What a thread gets that is not its options.
 pub(super) struct Outside {
-    pub(super) rings: Arc<Rings>,
+    pub(super) channels: Vec<ChannelSource>,
     pub(super) wake: WakeStream,
-    pub(super) switch: PageSwitch,
     pub(super) names: Option<(NameStream, NameTable)>,
     pub(super) shared: Arc<Shared>,
     pub(super) mailbox: Arc<Mailbox>,
@@ -75,21 +75,52 @@ impl Drop for ToldIfPanicking {
     }
 }
 
-/// A CPU: its ring, and where that is stored.
+/// A stream: its ring, and where that is stored.
 struct Served<'r> {
     ring: CpuRing<'r>,
     spool: CpuSpool,
     /// What is to be done at the next border.
-    asked: Option<Asked>,
+    asked: Option<(AtBorder, ToBorder)>,
     /// Where what the ring holds is to be stored, up to its border.
     marked: Option<(CpuSpool, CpuCounts)>,
 }
 
-/// What is to be done with a CPU as soon as its border can be found.
-struct Asked {
-    borders: Arc<Borders>,
-    spool: CpuSpool,
-    what: AtBorder,
+/// The streams of a channel.
+struct Group<'r> {
+    options: &'r ChannelReading,
+    switch: &'r PageSwitch,
+    streams: Vec<Served<'r>>,
+    /// When everything that waits is moved. Its own time, not that of the last wakeup: a ring that fills
+    /// slowly must not wait for as long as others wake the reader.
+    due: Instant,
+    timer: Option<SwitchTimer>,
+    /// Whether the time has come.
+    is_due: bool,
+}
+
+impl Group<'_> {
+    /// When something is to be done.
+    fn next(&self) -> Instant {
+        self.timer.as_ref().map_or(self.due, |timer| timer.next().min(self.due))
+    }
+
+    /// Looks whether the time has come, and has open pages closed if it has.
+    fn look_at(&mut self, now: Instant) -> Result<(), SpoolError> {
+        let deadline = self.options.deadline.unwrap_or(DEADLINE);
+        self.is_due = now >= self.due;
+        if let Some(timer) = &mut self.timer {
+            self.is_due |= close_open_pages(self.switch, timer, now, &self.streams)?;
+        }
+        if self.is_due {
+            self.due = now + deadline;
+        }
+        Ok(())
+    }
+}
+
+/// The streams of all groups.
+fn all<'g, 'r>(groups: &'g mut [Group<'r>]) -> impl Iterator<Item = &'g mut Served<'r>> {
+    groups.iter_mut().flat_map(|group| &mut group.streams)
 }
 
 #[derive(Clone, Copy)]
@@ -107,14 +138,15 @@ impl Served<'_> {
 }
 
 fn stored_in(spool: &CpuSpool) -> Stored {
-    Stored { cpu: spool.cpu(), archive: spool.archive(), totals: spool.totals(), begin: spool.begin() }
+    Stored { stream: spool.stream(), archive: spool.archive(), totals: spool.totals(), begin: spool.begin() }
 }
 
-/// Hands out what is to be done with CPUs at their borders.
-fn ask(cpus: &mut [Served<'_>], spools: Vec<CpuSpool>, borders: &Arc<Borders>, what: AtBorder) {
-    for spool in spools {
-        if let Some(cpu) = cpus.iter_mut().find(|cpu| cpu.ring.cpu() == spool.cpu()) {
-            cpu.asked = Some(Asked { borders: Arc::clone(borders), spool, what });
+/// Hands out what is to be done with streams at their borders.
+fn ask(groups: &mut [Group<'_>], asked: Vec<ToBorder>, what: AtBorder) {
+    for at_border in asked {
+        let stream = at_border.spool.stream();
+        if let Some(served) = all(groups).find(|served| served.spool.stream() == stream) {
+            served.asked = Some((what, at_border));
         }
     }
 }
@@ -123,8 +155,7 @@ fn ask(cpus: &mut [Served<'_>], spools: Vec<CpuSpool>, borders: &Arc<Borders>, w
 pub(super) struct Worker {
     epoll: OwnedFd,
     wake: WakeStream,
-    switch: PageSwitch,
-    rings: Arc<Rings>,
+    channels: Arc<[ChannelSource]>,
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox>,
     answer: Sender<Answer>,
@@ -137,14 +168,13 @@ pub(super) struct Worker {
 
 impl Worker {
     pub(super) fn new(outside: Outside, options: &ReaderOptions, spool: &Spool) -> Result<Self, SpoolError> {
-        let Outside { rings, wake, switch, names, shared, mailbox, answer } = outside;
+        let Outside { channels, wake, names, shared, mailbox, answer } = outside;
         let epoll = watch(&shared.stop, &mailbox.wake, &wake, names.as_ref().map(|(stream, _)| stream))
             .map_err(|e| SpoolError::io("watch the rings for", spool.dir())(e.into()))?;
         Ok(Self {
             epoll,
             wake,
-            switch,
-            rings,
+            channels: channels.into(),
             shared,
             mailbox,
             answer,
@@ -155,107 +185,97 @@ impl Worker {
         })
     }
 
-    pub(super) fn run(mut self, spools: Vec<(usize, CpuSpool)>) -> Finished {
+    /// Whether nothing is stored before the end.
+    fn only_overwrites(&self) -> bool {
+        self.options.channels.iter().all(|channel| channel.overwrite)
+    }
+
+    pub(super) fn run(mut self, cpus: &Cpus, spools: Vec<CpuSpool>) -> Finished {
         // No event waits for the reader of a flight recorder.
-        if !self.options.overwrite {
+        if !self.only_overwrites() {
             go_first();
         }
         let _told = ToldIfPanicking { shared: Arc::clone(&self.shared), answer: self.answer.clone() };
-        let rings = Arc::clone(&self.rings);
-        let pages = self.options.ring_pages;
-        let mut cpus: Vec<Served<'_>> = spools
-            .into_iter()
-            .filter_map(|(index, spool)| {
-                let ring = rings.reader(spool.cpu(), index * pages as usize, pages)?;
-                Some(Served { ring, spool, asked: None, marked: None })
-            })
-            .collect();
-        let until_stop = self.read_until_stop(&mut cpus);
+        let channels = Arc::clone(&self.channels);
+        let options = self.options.channels.clone();
+        let mut groups = groups(&channels, &options, cpus, spools);
+        let until_stop = self.read_until_stop(&mut groups);
         let failed = until_stop.map_err(|error| self.fail(error)).is_err();
         if failed {
             self.wait_for_stop();
         }
-        for cpu in &mut cpus {
-            cpu.spool.note_final(cpu.ring.control());
+        for served in all(&mut groups) {
+            served.spool.note_final(served.ring.control());
         }
-        if !failed && let Err(error) = self.read_rest(&mut cpus) {
+        if !failed && let Err(error) = self.read_rest(&mut groups) {
             self.fail(error);
         }
-        let stored = cpus.iter().map(Served::stored).collect();
+        let stored = groups.iter().flat_map(|group| &group.streams).map(Served::stored).collect();
         Finished { stored, names: self.names.take() }
     }
 
-    fn read_until_stop(&mut self, cpus: &mut [Served<'_>]) -> Result<(), SpoolError> {
-        let deadline = self.options.deadline.unwrap_or(DEADLINE);
-        // Their own times, not that of the last wakeup: a ring that fills slowly must not wait for as long as
-        // others wake the reader.
-        let mut due = Instant::now() + deadline;
-        // A flight recorder's pages stay where they are.
-        let period = self.options.switch.filter(|_| !self.options.overwrite);
-        let mut timer = period.map(SwitchTimer::start);
-        let first = |due: Instant, timer: &Option<SwitchTimer>| {
-            timer.as_ref().map_or(due, |timer| timer.next().min(due))
-        };
-        let mut next = first(due, &timer);
+    fn read_until_stop(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
         loop {
-            let mut patience = next.saturating_duration_since(Instant::now());
-            if cpus.iter().any(|cpu| cpu.asked.is_some()) {
+            let next = groups.iter().map(Group::next).min();
+            let mut patience = next.map_or(DEADLINE, |next| next.saturating_duration_since(Instant::now()));
+            if all(groups).any(|served| served.asked.is_some()) {
                 patience = patience.min(BORDER_AGAIN);
             }
             if self.sleep(patience) {
                 return Ok(());
             }
             let now = Instant::now();
-            let mut is_due = now >= due;
-            if let Some(timer) = &mut timer {
-                is_due |= self.close_open_pages(timer, now, cpus)?;
-            }
-            if is_due {
-                due = now + deadline;
-            }
-            next = first(due, &timer);
+            groups.iter_mut().try_for_each(|group| group.look_at(now))?;
             // Cleared first: what wakes it from here on makes the next sleep a short one.
             self.wake.clear();
             self.collect_names()?;
-            self.obey(cpus)?;
-            for cpu in cpus.iter_mut() {
-                self.do_asked(cpu)?;
+            self.obey(groups)?;
+            for served in all(groups) {
+                self.do_asked(served)?;
             }
-            self.copy_marked(cpus);
-            if self.options.overwrite {
-                if cpus.iter().any(|cpu| cpu.ring.control().held_page().is_some()) {
+            self.copy_marked(groups);
+            for group in groups.iter_mut().filter(|group| group.options.overwrite) {
+                if group.streams.iter().any(|served| served.ring.control().held_page().is_some()) {
                     self.shared.asked.tell();
                 }
                 // Nothing is read; only names arrive.
-                for cpu in cpus.iter_mut().filter(|_| is_due) {
-                    cpu.spool.note(cpu.ring.control());
+                for served in group.streams.iter_mut().filter(|_| group.is_due) {
+                    served.spool.note(served.ring.control());
                 }
-                continue;
             }
-            loop {
-                for Served { ring, spool, .. } in cpus.iter_mut() {
+            self.read(groups)?;
+        }
+    }
+
+    /// Moves what waits in the rings whose pages are stored meanwhile, until it is not much.
+    fn read(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
+        let next = groups.iter().map(Group::next).min();
+        loop {
+            let mut is_full = false;
+            for group in groups.iter_mut().filter(|group| !group.options.overwrite) {
+                let is_due = std::mem::take(&mut group.is_due);
+                for Served { ring, spool, .. } in &mut group.streams {
                     ring.control().listen();
                     self.move_ready(ring, spool, is_due)?;
                 }
-                is_due = false;
-                let wake = u64::from(wake_pages(self.options.ring_pages));
-                // A ring that fills faster than it is stored must not keep the others from their time.
-                let is_next = Instant::now() >= next;
-                let is_full = cpus.iter().any(|cpu| cpu.ring.ready() >= wake);
-                if is_next || !is_full || self.is_stopping() || self.mailbox.has_some() {
-                    break;
-                }
-                self.collect_names()?;
+                let wake = u64::from(wake_pages(group.options.ring_pages));
+                is_full |= group.streams.iter().any(|served| served.ring.ready() >= wake);
             }
+            // A ring that fills faster than it is stored must not keep the others from their time.
+            let is_next = next.is_some_and(|next| Instant::now() >= next);
+            if is_next || !is_full || self.is_stopping() || self.mailbox.has_some() {
+                return Ok(());
+            }
+            self.collect_names()?;
         }
     }
 
     /// Does what the recording asks for.
-    fn obey(&mut self, cpus: &mut [Served<'_>]) -> Result<(), SpoolError> {
+    fn obey(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
         while let Some(command) = self.mailbox.take() {
             match command {
-                Command::Rotate(spools, borders) => ask(cpus, spools, &borders, AtBorder::GoOver),
-                Command::Copy(spools, borders) => ask(cpus, spools, &borders, AtBorder::Copy),
+                Command::Rotate(asked) => ask(groups, asked, AtBorder::GoOver),
+                Command::Copy(asked) => ask(groups, asked, AtBorder::Copy),
                 Command::Names(journal) => {
                     self.collect_names()?;
                     if let Some((_, table)) = &mut self.names {
@@ -275,42 +295,42 @@ impl Worker {
         Ok(())
     }
 
-    /// Does what is asked of a CPU, if something is and its border can be found now.
-    fn do_asked(&mut self, cpu: &mut Served<'_>) -> Result<(), SpoolError> {
-        let Some(asked) = cpu.asked.take() else { return Ok(()) };
-        let found = border_of(&cpu.ring, &asked.borders, &asked.spool);
-        match (asked.what, found) {
-            (_, Ok(None)) => cpu.asked = Some(asked),
+    /// Does what is asked of a stream, if something is and its border can be found now.
+    fn do_asked(&mut self, served: &mut Served<'_>) -> Result<(), SpoolError> {
+        let Some((what, ToBorder { borders, spool })) = served.asked.take() else { return Ok(()) };
+        let found = border_of(&served.ring, &borders, &spool);
+        match (what, found) {
+            (_, Ok(None)) => served.asked = Some((what, ToBorder { borders, spool })),
             (AtBorder::GoOver, found) => {
                 if let Some(end) = found? {
-                    self.go_over(cpu, asked.spool, Arc::new(end))?;
+                    self.go_over(served, spool, Arc::new(end))?;
                 }
             }
             // The recording does not need it.
             (AtBorder::Copy, Err(error)) => {
                 let _ = self.answer.send(Answer::Copied(Err(error)));
             }
-            (AtBorder::Copy, Ok(Some(end))) => cpu.marked = Some((asked.spool, end)),
+            (AtBorder::Copy, Ok(Some(end))) => served.marked = Some((spool, end)),
         }
         Ok(())
     }
 
     /// Copies the rings whose borders are found, once all that were asked for are: copying takes time, and
-    /// what the CPUs hold should end at one.
-    fn copy_marked(&mut self, cpus: &mut [Served<'_>]) {
-        if cpus.iter().any(|cpu| cpu.asked.is_some()) {
+    /// what the streams hold should end at one.
+    fn copy_marked(&mut self, groups: &mut [Group<'_>]) {
+        if all(groups).any(|served| served.asked.is_some()) {
             return;
         }
-        for cpu in cpus {
-            if let Some((spool, end)) = cpu.marked.take() {
-                let copied = self.copy(&cpu.ring, spool, end);
+        for served in all(groups) {
+            if let Some((spool, end)) = served.marked.take() {
+                let copied = self.copy(&served.ring, spool, end);
                 // Who does not wait for the answer has stopped the recording.
                 let _ = self.answer.send(Answer::Copied(copied));
             }
         }
     }
 
-    /// Brings a CPU over to its spool in the next archive.
+    /// Brings a stream over to its spool in the next archive.
     fn go_over(
         &mut self,
         cpu: &mut Served<'_>,
@@ -345,56 +365,40 @@ impl Worker {
         Ok(Border { stored: stored_in(&spool), end: Arc::new(end) })
     }
 
-    /// Has the pages closed that have events, if it is time. Gives whether some were.
-    fn close_open_pages(
-        &self,
-        timer: &mut SwitchTimer,
-        now: Instant,
-        cpus: &[Served<'_>],
-    ) -> Result<bool, SpoolError> {
-        let Some(asked) = timer.take(now) else { return Ok(false) };
-        let mut closed = false;
-        for Served { ring, spool, .. } in cpus {
-            let cpu = ring.cpu();
-            if !asked.has(cpu) || !ring.control().has_open_page() {
-                continue;
-            }
-            let refused = SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir());
-            if self.switch.close_page(cpu).map_err(refused)? {
-                closed = true;
-            } else {
-                timer.busy.push(cpu);
+    /// What is left in the rings once nothing writes to them any more.
+    fn read_rest(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
+        self.collect_names()?;
+        for Group { options, streams, .. } in groups {
+            for Served { ring, spool, .. } in streams {
+                if options.overwrite {
+                    self.move_newest(ring, spool)?;
+                } else {
+                    self.move_all(ring, spool)?;
+                }
             }
         }
-        Ok(closed || matches!(asked, ToClose::All))
+        Ok(())
     }
 
-    /// What is left in the rings once nothing writes to them any more.
-    fn read_rest(&mut self, cpus: &mut [Served<'_>]) -> Result<(), SpoolError> {
-        self.collect_names()?;
-        for Served { ring, spool, .. } in cpus.iter_mut() {
-            if self.options.overwrite {
-                self.move_newest(ring, spool)?;
-                continue;
+    /// Moves all pages, and what is in the one that is not full, once nothing writes any more.
+    fn move_all(&mut self, ring: &mut CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
+        self.move_ready(ring, spool, false)?;
+        self.pages.clear();
+        let mut events = 0;
+        let mut claim = ring.claim();
+        loop {
+            let run = claim.next_run(CHUNK_PAGES);
+            if run.pages == 0 {
+                break;
             }
-            self.move_ready(ring, spool, false)?;
-            self.pages.clear();
-            let mut events = 0;
-            let mut claim = ring.claim();
-            loop {
-                let run = claim.next_run(CHUNK_PAGES);
-                if run.pages == 0 {
-                    break;
-                }
-                self.pages.extend_from_slice(run.bytes);
-                events += run.events;
-            }
-            self.store(spool, events)?;
-            claim.commit();
-            self.pages.clear();
-            if let Some(page) = ring.take_partial(&mut self.pages) {
-                self.store(spool, page.events.into())?;
-            }
+            self.pages.extend_from_slice(run.bytes);
+            events += run.events;
+        }
+        self.store(spool, events)?;
+        claim.commit();
+        self.pages.clear();
+        if let Some(page) = ring.take_partial(&mut self.pages) {
+            self.store(spool, page.events.into())?;
         }
         Ok(())
     }
@@ -531,7 +535,7 @@ impl Worker {
         journaled = journaled.and(table.flush());
         // The journal is for whoever recovers the recording. The events of a flight recorder are in memory
         // until its end, as the names are, so that a full disk is no reason to end it.
-        if self.options.overwrite { Ok(()) } else { journaled }
+        if self.only_overwrites() { Ok(()) } else { journaled }
     }
 
     /// Sleeps until something waits to be read, at most `deadline`. Whether the recording ends.
@@ -563,7 +567,64 @@ impl Worker {
     }
 }
 
-/// The border of a CPU, if it can be found now.
+/// The rings and spools of these CPUs, by channel.
+fn groups<'r>(
+    channels: &'r [ChannelSource],
+    options: &'r [ChannelReading],
+    cpus: &Cpus,
+    mut spools: Vec<CpuSpool>,
+) -> Vec<Group<'r>> {
+    let mut groups = Vec::new();
+    for (number, (source, options)) in channels.iter().zip(options).enumerate() {
+        let (own, others): (Vec<_>, Vec<_>) =
+            spools.into_iter().partition(|spool| spool.stream().channel as usize == number);
+        spools = others;
+        let pages = options.ring_pages;
+        let serve = |spool: CpuSpool| {
+            let place = cpus.ids.iter().position(|cpu| *cpu == spool.stream().cpu)?;
+            let first_page = (cpus.first + place) * pages as usize;
+            let ring = source.rings.reader(spool.stream().cpu, first_page, pages)?;
+            Some(Served { ring, spool, asked: None, marked: None })
+        };
+        // A flight recorder's pages stay where they are.
+        let period = options.switch.filter(|_| !options.overwrite);
+        groups.push(Group {
+            options,
+            switch: &source.switch,
+            streams: own.into_iter().filter_map(serve).collect(),
+            due: Instant::now() + options.deadline.unwrap_or(DEADLINE),
+            timer: period.map(SwitchTimer::start),
+            is_due: false,
+        });
+    }
+    groups
+}
+
+/// Has the pages of a channel closed that have events, if it is time. Gives whether some were.
+fn close_open_pages(
+    switch: &PageSwitch,
+    timer: &mut SwitchTimer,
+    now: Instant,
+    streams: &[Served<'_>],
+) -> Result<bool, SpoolError> {
+    let Some(asked) = timer.take(now) else { return Ok(false) };
+    let mut closed = false;
+    for Served { ring, spool, .. } in streams {
+        let cpu = ring.cpu();
+        if !asked.has(cpu) || !ring.control().has_open_page() {
+            continue;
+        }
+        let refused = SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir());
+        if switch.close_page(cpu).map_err(refused)? {
+            closed = true;
+        } else {
+            timer.busy.push(cpu);
+        }
+    }
+    Ok(closed || matches!(asked, ToClose::All))
+}
+
+/// The border of a CPU's ring, if it can be found now.
 fn border_of(
     ring: &CpuRing<'_>,
     borders: &Borders,

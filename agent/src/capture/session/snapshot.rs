@@ -2,17 +2,16 @@
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
-    sync::Arc,
     time::Instant,
 };
 
-use super::{Session, controls, wall_ns};
+use super::{Session, controls, recorded_channels, to_borders, wall_ns};
 use crate::{
-    attach::Borders,
     bpf::LoadError,
     capture::{
-        Recorded, SpoolError,
+        Manifest, Recorded, SpoolError,
         archive::{Archive, ArchiveState},
+        channel::Channel,
         closing::{Closing, counted_at},
         names,
         needs::archive_options,
@@ -43,8 +42,8 @@ pub enum SnapshotError {
 }
 
 impl Session {
-    /// Takes a snapshot of a recording that overwrites its oldest events: gives what its rings hold now, from
-    /// which [`finish`](crate::capture::finish()) makes a file. Recording goes on meanwhile, and nothing
+    /// Takes a snapshot of the channels that overwrite their oldest events: gives what their rings hold now,
+    /// from which [`finish`](crate::capture::finish()) makes a file. Recording goes on meanwhile, and nothing
     /// changes for it.
     ///
     /// Of each CPU it has the newest events up to about now, each one once, without a gap. The counts are
@@ -53,18 +52,19 @@ impl Session {
     /// # Errors
     /// There is none, for example because the disk is full, and nothing is left of it.
     pub fn snapshot(&mut self) -> Result<Recorded, SnapshotError> {
-        if !self.options.overwrite {
+        let channels = recorded_channels(&self.options, |channel| channel.overwrite);
+        if channels.is_empty() {
             return Err(SnapshotError::Stores);
         }
-        let borders = self.borders()?;
         let number = self.snapshots + 1;
         let output = self.place.snapshot(number, wall_ns(&self.options))?;
-        let options = archive_options(&self.options, output.directory());
+        let options = archive_options(&self.options, &channels, output.directory());
         let shared = ArchiveState::new(number, None);
-        let (mut copy, _) = Archive::create(shared, (output, None), self.options.manifest.clone(), options)?;
+        let manifest = Manifest { channels, ..self.options.manifest.clone() };
+        let (mut copy, _) = Archive::create(shared, (output, None), manifest, options)?;
         copy.began = self.archive.began;
         copy.covered_from = self.archive.covered_from;
-        match self.copy_to(&copy, &borders) {
+        match self.copy_to(&copy) {
             Ok(closing) => {
                 self.snapshots = number;
                 Ok(self.common().close(copy, closing))
@@ -79,9 +79,10 @@ impl Session {
     /// How many events have asked for a snapshot ([`SnapshotRule`](crate::capture::SnapshotRule)) since the
     /// recording began.
     pub fn snapshots_asked(&self) -> u64 {
-        let slot = self.options.snapshot.map(|rule| rule.slot);
-        let asked = |slot| self.options.cpus.iter().map(|&cpu| self.programs.recorded(cpu, slot)).sum();
-        slot.map_or(0, asked)
+        let Some((place, rule)) = self.options.snapshot() else { return 0 };
+        let channel = self.channels.get(place);
+        let asked = |cpu: &u32| channel.map_or(0, |channel| channel.programs.recorded(*cpu, rule.slot));
+        self.options.cpus.iter().map(asked).sum()
     }
 
     /// Whether the page of such an event is kept: nothing that came after it is overwritten before
@@ -89,7 +90,7 @@ impl Session {
     pub fn is_asked(&self) -> bool {
         // Cleared first: what comes meanwhile makes it readable again.
         self.readers.asked().clear();
-        controls(&self.programs.rings, &self.options.cpus).any(|control| control.held_page().is_some())
+        controls(&self.channels, &self.options.cpus).any(|control| control.held_page().is_some())
     }
 
     /// Becomes readable when [`Session::is_asked`] has become true.
@@ -100,20 +101,22 @@ impl Session {
     /// Lets the page of the next event that asks for a snapshot be kept, or no page. What is kept now may be
     /// overwritten from here on.
     pub fn keep_asking(&self, keep: bool) {
-        for control in controls(&self.programs.rings, &self.options.cpus) {
+        for control in controls(&self.channels, &self.options.cpus) {
             control.hold_pages(keep);
         }
     }
 
     /// Fills a snapshot. Gives what is known of it.
-    fn copy_to(&mut self, copy: &Archive, borders: &Arc<Borders>) -> Result<Closing, SnapshotError> {
-        let spools = copy.cpu_spools(&self.options.cpus, None)?;
+    fn copy_to(&mut self, copy: &Archive) -> Result<Closing, SnapshotError> {
+        let streams = self.options.streams(|channel| channel.overwrite);
+        let spools = copy.spools(streams.map(|(stream, _)| (stream, None)))?;
+        let spools = to_borders(&mut self.channels, spools)?;
         let (to, ended, ended_ns) = (self.options.clock.now_ns(), Instant::now(), wall_ns(&self.options));
-        let cpus = self.readers.copy(spools, borders).map_err(|error| match error {
+        let cpus = self.readers.copy(spools).map_err(|error| match error {
             CopyFailed::Spool(error) => SnapshotError::Store(error),
             CopyFailed::Reader => SnapshotError::Reader,
         })?;
-        let misses = self.programs.misses(&self.links.fast, &self.links.probes);
+        let misses = self.channels.iter().map(Channel::all_misses).collect();
         let cmdlines = self.readers.names().map_err(|ReaderFailed { .. }| SnapshotError::Reader)?;
         names::write_journal(&copy.spool, &cmdlines)?;
         if let Some(symbols) = &mut self.symbols {

@@ -9,13 +9,13 @@ use std::{
 
 use super::{Spool, SpoolError};
 use crate::{
-    capture::{archive::ArchiveState, counts::CpuNotes},
+    capture::{StreamId, archive::ArchiveState, counts::CpuNotes},
     output::Directory,
     ring::{Control, CpuCounts},
     tracedat::ChunkCompressor,
 };
 
-/// A data file of a CPU.
+/// A data file of a stream.
 #[derive(Clone, Debug)]
 pub(in crate::capture) struct SegmentFile {
     /// Its number, rising in recording order.
@@ -24,22 +24,32 @@ pub(in crate::capture) struct SegmentFile {
     pub(in crate::capture) name: String,
 }
 
-/// Name of a CPU's segment.
-pub(in crate::capture) fn segment_name(cpu: u32, index: u64) -> String {
-    format!("cpu{cpu}.{index}")
+/// Name of a stream's segment: `cpu0.3`, and of the channels after the first `channel1-cpu0.3`.
+pub(in crate::capture) fn segment_name(StreamId { channel, cpu }: StreamId, index: u64) -> String {
+    match channel {
+        0 => format!("cpu{cpu}.{index}"),
+        _ => format!("channel{channel}-cpu{cpu}.{index}"),
+    }
 }
 
-/// CPU and number of a segment.
-pub(in crate::capture) fn parse_segment(name: &str) -> Option<(u32, u64)> {
-    let (cpu, index) = name.strip_prefix("cpu")?.split_once('.')?;
-    Some((cpu.parse().ok()?, index.parse().ok()?))
+/// Stream and number of a segment.
+pub(in crate::capture) fn parse_segment(name: &str) -> Option<(StreamId, u64)> {
+    let (channel, of_cpu) = match name.strip_prefix("channel") {
+        None => (0, name),
+        Some(rest) => {
+            let (channel, of_cpu) = rest.split_once('-')?;
+            (channel.parse().ok().filter(|channel| *channel != 0)?, of_cpu)
+        }
+    };
+    let (cpu, index) = of_cpu.strip_prefix("cpu")?.split_once('.')?;
+    Some((StreamId { channel, cpu: cpu.parse().ok()? }, index.parse().ok()?))
 }
 
 /// One CPU's data on its way into the spool.
 #[derive(Debug)]
 pub(in crate::capture) struct CpuSpool {
     files: Directory,
-    cpu: u32,
+    stream: StreamId,
     /// Uncompressed bytes after which a segment is full; `None` for a single segment without limit.
     segment_limit: Option<u64>,
     current: Segment,
@@ -82,19 +92,19 @@ struct Segment {
 }
 
 impl CpuSpool {
-    /// The spool of `cpu`. With a `cap`, at most that many bytes of pages are kept: two segments of half the
-    /// size, the older of which goes when the newer is full (as trace-cmd's `-m` does).
+    /// The spool of a stream. With a `cap`, at most that many bytes of pages are kept: two segments of half
+    /// the size, the older of which goes when the newer is full (as trace-cmd's `-m` does).
     pub(in crate::capture) fn create(
         spool: &Spool,
-        cpu: u32,
+        stream: StreamId,
         cap: Option<u64>,
         archive: &Arc<ArchiveState>,
         notes: CpuNotes,
     ) -> Result<Self, SpoolError> {
-        let current = Segment::create(spool.files(), cpu, 0)?;
+        let current = Segment::create(spool.files(), stream, 0)?;
         Ok(Self {
             files: spool.files().clone(),
-            cpu,
+            stream,
             segment_limit: cap.map(|bytes| bytes / 2),
             current,
             previous: None,
@@ -154,9 +164,9 @@ impl CpuSpool {
         Ok(())
     }
 
-    /// The CPU.
-    pub(in crate::capture) fn cpu(&self) -> u32 {
-        self.cpu
+    /// Whose data it has.
+    pub(in crate::capture) fn stream(&self) -> StreamId {
+        self.stream
     }
 
     /// The number of the archive that it is part of.
@@ -225,7 +235,7 @@ impl CpuSpool {
     }
 
     fn next_segment(&mut self) -> Result<(), SpoolError> {
-        let fresh = Segment::create(&self.files, self.cpu, self.next_index)?;
+        let fresh = Segment::create(&self.files, self.stream, self.next_index)?;
         self.next_index += 1;
         let full = std::mem::replace(&mut self.current, fresh);
         if let Some(old) = self.previous.replace(full) {
@@ -243,8 +253,8 @@ impl CpuSpool {
 }
 
 impl Segment {
-    fn create(files: &Directory, cpu: u32, index: u64) -> Result<Self, SpoolError> {
-        let name = segment_name(cpu, index);
+    fn create(files: &Directory, stream: StreamId, index: u64) -> Result<Self, SpoolError> {
+        let name = segment_name(stream, index);
         let path = files.join(&name);
         let file = files.create(&name).map_err(SpoolError::io("create", &path))?;
         Ok(Self { name, path, file, pages: 0, events: 0, len: 0 })

@@ -10,7 +10,7 @@
 //! | `kallsyms` | the kernel's symbols, written while recording, as one zstd frame; empty if the disk had no room for them |
 //! | `state` | the state of the machine at the start |
 //! | `mappings` | what processes map, for the names in user stacks |
-//! | `cpuN.K` | segment K of CPU N's data, exactly as it will be in the trace file: chunks, or bare pages |
+//! | `cpuN.K` | segment K of CPU N's data, exactly as it will be in the trace file: chunks, or bare pages; of the channels after the first, `channelC-cpuN.K` |
 //! | `reserve` | disk space set aside, so that a full disk leaves room to finish the file |
 //! | `trace.dat` | the trace file, until it is complete and goes to its place |
 //! | `moved` | what of the data is in `trace.dat` only, as the disk had no room for a copy |
@@ -27,6 +27,7 @@ mod data;
 mod lock;
 
 use std::{
+    collections::BTreeMap,
     ffi::{OsStr, OsString},
     io,
     os::fd::OwnedFd,
@@ -42,6 +43,7 @@ pub use self::data::SpoolTotals;
 pub(super) use self::data::{CpuSpool, SegmentFile, parse_segment, segment_name};
 pub(super) use self::lock::LOCK;
 use self::lock::{Claim, claim, create_claimed, discard, is_taken, set_aside};
+use super::StreamId;
 use crate::{
     output::{Directory, Links, Output, OutputError, Place, resolve},
     reason,
@@ -292,26 +294,22 @@ impl Spool {
         let _ = self.files.remove("reserve");
     }
 
-    /// The data segments of every CPU, by CPU and in recording order.
-    pub(super) fn segments(&self) -> Result<Vec<(u32, Vec<SegmentFile>)>, SpoolError> {
+    /// The data segments of every stream, by stream and in recording order.
+    pub(super) fn segments(&self) -> Result<BTreeMap<StreamId, Vec<SegmentFile>>, SpoolError> {
         let mut found = Vec::new();
         for name in self.files.names().map_err(SpoolError::io("list", self.dir()))? {
             if let Some(name) = name.to_str()
-                && let Some((cpu, index)) = parse_segment(name)
+                && let Some((stream, index)) = parse_segment(name)
             {
-                found.push((cpu, index, name.to_owned()));
+                found.push((stream, index, name.to_owned()));
             }
         }
         found.sort();
-        let mut cpus: Vec<(u32, Vec<SegmentFile>)> = Vec::new();
-        for (cpu, index, name) in found {
-            let segment = SegmentFile { index, name };
-            match cpus.last_mut() {
-                Some((last, files)) if *last == cpu => files.push(segment),
-                _ => cpus.push((cpu, vec![segment])),
-            }
+        let mut streams: BTreeMap<StreamId, Vec<SegmentFile>> = BTreeMap::new();
+        for (stream, index, name) in found {
+            streams.entry(stream).or_default().push(SegmentFile { index, name });
         }
-        Ok(cpus)
+        Ok(streams)
     }
 
     /// Deletes the spool.

@@ -265,9 +265,16 @@ fn only_what_a_recording_starts_with_is_removed() {
 fn a_cpu_that_was_cleared_begins_again() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, _) = Spool::create(&output(&dir)).unwrap();
-    let counts = CountsFile::create(&spool, 1, true, TraceClock::Mono).unwrap();
+    let counts = CountsFile::create(&spool, 1, TraceClock::Mono).unwrap();
     let archive = ArchiveState::new(1, None);
-    let mut cpu = CpuSpool::create(&spool, 0, Some(16 << 10), &archive, counts.of_cpu(0, 0)).unwrap();
+    let mut cpu = CpuSpool::create(
+        &spool,
+        StreamId::default(),
+        Some(16 << 10),
+        &archive,
+        counts.of_stream(0, StreamId::default()),
+    )
+    .unwrap();
     let mut compressor = ChunkCompressor::new(Compression::None, Endian::Little).unwrap();
     // Two segments, and a page that waits.
     for page in 1..=4_u8 {

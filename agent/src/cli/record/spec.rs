@@ -1,6 +1,7 @@
 //! From the options of `record` to a specification, and what to say of one in the words of the options.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::Read as _,
     path::{Path, PathBuf},
@@ -10,14 +11,15 @@ use clap::{ArgMatches, parser::ValueSource};
 
 use super::{
     super::{CliError, substitutes},
-    RecordArgs, rotation,
-    wanted::indices,
+    RecordArgs,
+    buffers::channels,
+    rotation,
+    wanted::{indices, start_of_buffer},
 };
 use crate::{
     kernel::cpus::{CpuSet, Cpus},
     spec::{
-        ChannelSpec, Field, FileSpec, Kallsyms, LimitSpec, Problem, RecordingSpec, RuleSpec, SWITCH_NS,
-        ScopeSpec, TEXT_MAX, What,
+        Field, FileSpec, Kallsyms, LimitSpec, Problem, RecordingSpec, RuleSpec, ScopeSpec, TEXT_MAX, What,
     },
 };
 
@@ -97,22 +99,8 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         ..ScopeSpec::default()
     };
     args.scope.put_into(&mut scope);
-    let mut channel = ChannelSpec {
-        rules,
-        ignore_unknown: args.ignore_unknown,
-        strings: args.strings,
-        lane: args.lane,
-        ring_bytes: args.ring_kb.saturating_mul(1024),
-        overwrite: args.overwrite,
-        snapshot: args.snapshots.spec(),
-        poll_ns: args.poll_us.map(|us| us.saturating_mul(1000)),
-        switch_ns: switch_ns(args),
-        keep_bytes: args.max_kb.map(|kb| kb.saturating_mul(1024)),
-        ..ChannelSpec::default()
-    };
-    args.stacks.put_into(&mut channel);
     let spec = RecordingSpec {
-        channels: vec![channel],
+        channels: channels(args, matches, &rules)?,
         scope,
         limits: LimitSpec { duration_ns: args.duration, max_lost: args.max_loss },
         rotation: args.rotate.spec(),
@@ -135,12 +123,6 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
 fn output(args: &RecordArgs, matches: &ArgMatches) -> PathBuf {
     let is_default = args.rotate.spec().is_some() && !was_given(matches, "output");
     if is_default { rotation::DIRECTORY.into() } else { args.output.clone() }
-}
-
-/// Who wants to be woken less than once a second by full pages is not woken by others either.
-fn switch_ns(args: &RecordArgs) -> u64 {
-    let poll_ns = args.poll_us.unwrap_or_default().saturating_mul(1000);
-    args.switch_timer.unwrap_or(SWITCH_NS.max(poll_ns))
 }
 
 fn was_given(matches: &ArgMatches, option: &str) -> bool {
@@ -188,8 +170,17 @@ fn in_options(problem: &Problem) -> CliError {
         Field::Scope("children") => {
             "-c follows the children of -P or -F; without one of them everything is recorded anyway"
         }
+        Field::OfChannel { name: "name", .. } if problem.why.contains("another") => {
+            "two -B have the same name; what belongs to one buffer stands behind one -B"
+        }
+        Field::OfChannel { name: "name", .. } => {
+            "-B: the name of a buffer has 200 bytes at most, no slash and no control character"
+        }
         Field::OfChannel { name: "ring_bytes", .. } => {
             "-b 0 leaves no room for events; the smallest ring is -b 8"
+        }
+        Field::OfChannel { name: "rules", .. } if problem.why.contains("exclude") => {
+            "-v precedes every -e of a buffer, so no event of it is left to record"
         }
         Field::OfChannel { name: "switch_ns", .. } => {
             "--switch-timer would close pages without a pause; use 1ms or more, or off"
@@ -229,17 +220,26 @@ fn in_options(problem: &Problem) -> CliError {
     CliError::Usage(text.to_owned())
 }
 
-/// The rules in the order of the command line: every -e after the first -v excludes.
-fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<RuleSpec>, CliError> {
-    let negated_from = indices(matches, "exclude").filter(|_| args.exclude > 0).min();
+/// The rules in the order of the command line, each with its place there: every -e after the first -v of its
+/// buffer excludes.
+fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<(usize, RuleSpec)>, CliError> {
     let mut placed: Vec<(usize, RuleSpec)> = Vec::new();
     for (selector, place) in args.events.iter().cloned().zip(indices(matches, "events")) {
-        let excludes = negated_from.is_some_and(|first| place > first);
+        let from = start_of_buffer(matches, place);
+        let excludes = indices(matches, "exclude").any(|negates| (from..place).contains(&negates));
         let what = if excludes { What::Exclude(selector) } else { What::Events(selector) };
         placed.push((place, RuleSpec::new(what)));
     }
     if !placed.is_empty() && placed.iter().all(|(_, rule)| matches!(rule.what, What::Exclude(_))) {
         return Err(CliError::Usage("-v precedes every -e, so no event is left to record".to_owned()));
+    }
+    let graphs: BTreeSet<usize> =
+        indices(matches, "function_graph").map(|place| start_of_buffer(matches, place)).collect();
+    if graphs.len() > 1 {
+        return Err(CliError::Usage(
+            "all --function-graph together are one graph, which is recorded into one buffer: put them behind one -B"
+                .to_owned(),
+        ));
     }
     placed.extend(
         args.probes.selections(matches).into_iter().map(|(place, what)| (place, RuleSpec::new(what))),
@@ -252,7 +252,7 @@ fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<RuleSpec>, CliEr
     }
     placed.sort_by_key(|(place, _)| *place);
     args.wanted.put_into(&mut placed, matches)?;
-    Ok(placed.into_iter().map(|(_, rule)| rule).collect())
+    Ok(placed)
 }
 
 /// The CPUs of -M.
@@ -286,14 +286,12 @@ fn mask_hint(mask: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use clap::{Args as _, Command, FromArgMatches as _};
 
     use super::*;
 
     /// Every option, with something to say.
-    const OPTIONS: [&[&str]; 46] = [
+    const OPTIONS: [&[&str]; 48] = [
         &["-e", "irq"],
         &["-v", "-e", "sched_wakeup"],
         &["-i"],
@@ -332,6 +330,8 @@ mod tests {
         &["-M", "0-0"],
         &["--self"],
         &["-b", "1M"],
+        &["-B", "x", "-e", "irq"],
+        &["-T", "-B", "x", "-b", "8M", "-T", "-e", "irq", "-B", "y", "--overwrite", "-e", "sched"],
         &["--overwrite"],
         &["-s", "7"],
         &["--switch-timer", "50ms"],
@@ -394,6 +394,51 @@ mod tests {
         let args = RecordArgs::from_arg_matches(&matches).unwrap();
         let refused = make(&args, &matches).unwrap_err().to_string();
         assert!(refused.contains("not to the records of a function tracer"), "{refused}");
+    }
+
+    #[test]
+    fn what_is_excluded_is_so_from_the_first_v_of_its_buffer_on() {
+        let (spec, _) = spec(&["-v", "-e", "a", "-v", "-e", "b", "-B", "x", "-e", "c", "-v", "-e", "d"]);
+        let kinds = |place: usize| {
+            let rules = spec.channels[place].rules.iter();
+            rules.map(|rule| (rule.what.kind(), rule.what.text())).collect::<Vec<_>>()
+        };
+        let rule = |kind, text: &str| (kind, text.to_owned());
+        assert_eq!(kinds(0), [rule("events", "sched"), rule("exclude", "a"), rule("exclude", "b")]);
+        assert_eq!(kinds(1), [rule("events", "c"), rule("exclude", "d")]);
+    }
+
+    #[test]
+    fn a_buffer_has_options_of_its_own() {
+        let (spec, _) = spec(&[
+            "-b",
+            "8M",
+            "-T",
+            "-s",
+            "5",
+            "-B",
+            "x",
+            "-e",
+            "a",
+            "--overwrite",
+            "--snapshot-when",
+            "a",
+            "-B",
+            "y",
+            "--switch-timer",
+            "50ms",
+            "-m",
+            "1M",
+            "--kernel-stack=b,c",
+            "-e",
+            "b",
+        ]);
+        let [top, x, y] = &spec.channels[..] else { panic!("{spec:?}") };
+        assert_eq!((top.ring_bytes, top.kernel_stacks.len(), top.poll_ns), (8 << 20, 1, Some(5000)));
+        assert_eq!((x.ring_bytes, x.overwrite, x.snapshot.is_some()), (crate::spec::RING_BYTES, true, true));
+        assert_eq!((x.kernel_stacks.len(), x.poll_ns, x.keep_bytes), (0, None, None));
+        assert_eq!((y.switch_ns, y.keep_bytes, y.kernel_stacks.len()), (50_000_000, Some(1 << 20), 2));
+        assert_eq!((y.overwrite, y.snapshot.is_none(), top.snapshot.is_none()), (false, true, true));
     }
 
     #[test]

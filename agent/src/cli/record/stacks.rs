@@ -1,16 +1,16 @@
 //! The options of `record` for stacks.
 
-use clap::Args;
+use clap::{ArgAction, Args};
 
-use crate::{kernel::events::EventSelector, spec::ChannelSpec};
+use crate::kernel::events::EventSelector;
 
 /// Which events are followed by stacks.
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Stacks")]
 pub struct StackArgs {
     /// Record the kernel stack of every event
-    #[arg(short = 'T')]
-    pub kernel_stacks: bool,
+    #[arg(short = 'T', action = ArgAction::Append, num_args = 0, default_missing_value = "true")]
+    pub kernel_stacks: Vec<bool>,
 
     /// Record the kernel stack of every event, or of those named:
     /// --kernel-stack=sched:sched_switch,sys_enter_*
@@ -34,13 +34,4 @@ pub struct StackArgs {
         value_delimiter = ','
     )]
     pub user_stack: Vec<EventSelector>,
-}
-
-impl StackArgs {
-    /// Puts them into a channel.
-    pub(super) fn put_into(&self, channel: &mut ChannelSpec) {
-        channel.kernel_stacks.clone_from(&self.kernel_stack);
-        channel.kernel_stacks.extend(self.kernel_stacks.then_some(EventSelector::all()));
-        channel.user_stacks.clone_from(&self.user_stack);
-    }
 }

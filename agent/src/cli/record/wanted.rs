@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use clap::{ArgMatches, Args};
+use clap::{ArgMatches, Args, parser::ValueSource};
 
 use super::super::CliError;
 use crate::{
@@ -207,16 +207,20 @@ fn rule_before<'r>(
     matches: &ArgMatches,
     (option, place): (&str, usize),
 ) -> Result<&'r mut RuleSpec, CliError> {
-    let found = rules.iter_mut().rfind(|(at, _)| *at < place);
+    let from = start_of_buffer(matches, place);
+    let found = rules.iter_mut().rfind(|(at, _)| (from..place).contains(at));
     // Several of these options are one rule, which stands at the last of them.
-    let graph = indices(matches, "function_graph").filter(|at| *at < place).last();
+    let graph = indices(matches, "function_graph").filter(|at| (from..place).contains(at)).last();
     let is_of_graph = graph > found.as_ref().map(|(at, _)| *at);
     let rule = found.map(|(_, rule)| rule);
     let rule = rule.filter(|_| !is_of_graph).ok_or_else(|| {
         if is_of_graph {
             return of_a_tracer(option);
         }
-        CliError::Usage(format!("{option} applies to the -e or probe before it, and there is none before it"))
+        let of_buffer = if from == 0 { "" } else { " in its buffer (-B)" };
+        CliError::Usage(format!(
+            "{option} applies to the -e or probe before it, and there is none before it{of_buffer}"
+        ))
     })?;
     if rule.what.is_tracer() {
         return Err(of_a_tracer(option));
@@ -232,6 +236,17 @@ fn rule_before<'r>(
 /// Where an option stands on the command line, each time.
 pub(super) fn indices<'m>(matches: &'m ArgMatches, option: &str) -> impl Iterator<Item = usize> + use<'m> {
     matches.indices_of(option).into_iter().flatten()
+}
+
+/// Where an option stands on the command line, the last time.
+pub(super) fn index_of_last(matches: &ArgMatches, option: &str) -> Option<usize> {
+    let is_given = matches.value_source(option) == Some(ValueSource::CommandLine);
+    indices(matches, option).last().filter(|_| is_given)
+}
+
+/// Where the options of the buffer begin that an option at this place belongs to.
+pub(super) fn start_of_buffer(matches: &ArgMatches, place: usize) -> usize {
+    indices(matches, "buffers").filter(|at| *at < place).last().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Which records are printed, by the options.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use clap::ArgMatches;
 
@@ -49,6 +49,7 @@ pub(super) fn selection<S: Source>(
     }
     Ok(Selection {
         filters: filters(args, matches, files)?,
+        buffers: Some(buffers(args, files)?).filter(|_| !args.buffers.is_empty()),
         cpus: Some(cpus).filter(|_| !args.cpu.is_empty()),
         pids: Some(pids).filter(|_| !args.pid.is_empty() || !args.comm.is_empty()),
         no_hard_irqs: args.no_hard_irqs,
@@ -57,6 +58,23 @@ pub(super) fn selection<S: Source>(
         until: args.until,
         limit: args.limit,
     })
+}
+
+/// The buffers that are wanted.
+///
+/// # Errors
+/// No file has one of them.
+fn buffers<S: Source>(args: &Args, files: &[TraceFile<S>]) -> Result<HashSet<String>, ReportError> {
+    let known = || files.iter().flat_map(|file| file.reader().buffers()).map(|buffer| buffer.name.as_str());
+    if let Some(missing) = args.buffers.iter().find(|name| !known().any(|of| of == *name)) {
+        let names: BTreeSet<&str> = known().filter(|name| !name.is_empty()).collect();
+        let there = match names.len() {
+            0 => "there is only the one that has no name".to_owned(),
+            _ => format!("there are {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+        };
+        return Err(ReportError::Usage(format!("-B {missing}: there is no such buffer; {there}")));
+    }
+    Ok(args.buffers.iter().cloned().collect())
 }
 
 /// Says that no task has this name.

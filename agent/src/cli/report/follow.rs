@@ -71,12 +71,24 @@ impl Following<'_> {
         if !self.args.cpu.is_empty() {
             self.follower.select_cpus(self.args.cpu.iter().flatten().copied().collect());
         }
+        if !self.args.buffers.is_empty() {
+            // That there are such buffers is known of the events' descriptions, which have all of them.
+            self.follower.select_buffers(self.args.buffers.iter().cloned().collect());
+        }
         let mut progress = self.follower.poll()?;
         if self.follower.is_overwriting() {
             let dir = self.follower.dir().display();
             tell(&format!(
                 "tracer-agent: {dir}: a flight recorder (--overwrite) has its events in memory until it \
                  ends; they are printed then"
+            ));
+        }
+        for buffer in self.follower.not_followed() {
+            let dir = self.follower.dir().display();
+            tell(&format!(
+                "tracer-agent: {dir}: buffer {} has its events in memory until the recording ends \
+                 (--overwrite); they are in its file then, and not printed here",
+                if buffer.is_empty() { "without a name" } else { buffer }
             ));
         }
         let mut printed = Printed::default();

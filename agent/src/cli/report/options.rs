@@ -116,6 +116,10 @@ pub struct Args {
     #[arg(short = 'v', long = "invert")]
     pub invert: bool,
 
+    /// Show only this buffer, one that was recorded with `record -B NAME`; "" is the one that has no name
+    #[arg(short = 'B', long = "buffer", value_name = "NAME")]
+    pub buffers: Vec<String>,
+
     /// Show only these CPUs: `0,2-4`
     #[arg(long, value_name = "LIST", value_parser = cpu_list)]
     pub cpu: Vec<HashSet<u32>>,

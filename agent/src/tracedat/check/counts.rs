@@ -1,7 +1,7 @@
 //! The recorder's counts, compared with the data.
 
 use super::super::layout::OptionId;
-use super::super::ledger::Ledger;
+use super::super::ledger::{Ledger, LedgerCpu};
 use super::super::reader::{Reader, Source};
 use super::Check;
 use super::data::CpuFound;
@@ -54,19 +54,19 @@ pub(super) fn check<S: Source>(
                     for cpu in &ledger.cpus {
                         let detail = || {
                             let missing = cpu.missing.unwrap_or_default().text(|events| events.to_string());
-                            format!("{}; CPU {}: {missing}", cut_short.text(), cpu.cpu)
+                            format!("{}; {}: {missing}", cut_short.text(), cpu_of(cpu))
                         };
                         check.faults.add(Rule::CutShort, option.at, || option.name(), detail);
                     }
                 }
                 for cpu in &ledger.cpus {
-                    let (Some(stored), Some((events, _))) = (cpu.stored, events("", cpu.cpu)) else {
+                    let (Some(stored), Some((events, _))) = (cpu.stored, events(&cpu.channel, cpu.cpu))
+                    else {
                         continue;
                     };
                     if stored != events {
-                        let number = cpu.cpu;
-                        let detail =
-                            || format!("it counts {stored} events of CPU {number}, and there are {events}");
+                        let of = cpu_of(cpu);
+                        let detail = || format!("it counts {stored} events of {of}, and there are {events}");
                         check.faults.add(Rule::LedgerCount, option.at, || option.name(), detail);
                     }
                 }
@@ -74,6 +74,11 @@ pub(super) fn check<S: Source>(
             _ => {}
         }
     }
+}
+
+/// A CPU of the ledger, for messages.
+fn cpu_of(LedgerCpu { channel, cpu, .. }: &LedgerCpu) -> String {
+    if channel.is_empty() { format!("CPU {cpu}") } else { format!("CPU {cpu} of buffer {channel}") }
 }
 
 /// CPU and number of events that tracefs' `per_cpu/cpu<id>/stats` has: those that were read, and those that
