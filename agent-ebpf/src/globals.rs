@@ -24,6 +24,7 @@ global!(FILTER_TASKS, u32, filter_tasks);
 global!(FOLLOW_FORK, u32, follow_fork);
 global!(SCOPE, u32, scope);
 global!(THINNED, u32, thinned);
+global!(CHANGING, u32, changing);
 global!(SELF_TGID, u32, self_tgid);
 global!(SLOTS, u32, slots);
 global!(CONTROL_LEN, u32, control_len);

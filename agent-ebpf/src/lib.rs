@@ -14,6 +14,7 @@
 //! | `CONTROL` | [`CpuControl`] | CPU id | programs and agent, each its own cache lines |
 //! | `SIDE` | [`globals::SIDE_BYTES`] bytes, a side queue of [`SideEntry`] | `CpuControl::side` | programs |
 //! | `EVENTS` | [`EventSlot`] | attach cookie | agent, before attaching |
+//! | `ENABLED` | `u64`, whether the event is recorded now, where events come and go | attach cookie | agent |
 //! | `SYSCALLS` | [`SyscallSlot`] | system call number | agent, before attaching |
 //! | `STRING_NOTES` | [`StringNote`] | CPU id | programs |
 //! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
@@ -498,6 +499,8 @@ pub mod globals {
     pub const SCOPE: &str = "SCOPE";
     /// `u32`: non-zero if some event is sampled or limited.
     pub const THINNED: &str = "THINNED";
+    /// `u32`: non-zero if events come and go, and `ENABLED` says which of them are recorded.
+    pub const CHANGING: &str = "CHANGING";
     /// `u32`: thread group whose events are not recorded (the agent's own), or 0.
     pub const SELF_TGID: &str = "SELF_TGID";
     /// `u32`: number of event slots, the row length of `LEDGER`.

@@ -77,6 +77,9 @@ pub static CONTROL: Table<CpuControl> = Table::new();
 pub static EVENTS: Array<EventSlot> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
+pub static ENABLED: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
 pub static LEDGER: Table<EventLedger> = Table::new();
 
 #[map]

@@ -19,7 +19,7 @@ use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_HEADER, PAGE_SIZE};
 
 use crate::{
     atomic, context, globals, hold,
-    maps::{CONTROL, LEDGER, PAGE_META, PAGES, Page},
+    maps::{CONTROL, ENABLED, LEDGER, PAGE_META, PAGES, Page},
     side, wake,
 };
 
@@ -79,13 +79,22 @@ pub struct Room {
     pub delta: u32,
 }
 
+/// Whether an event is recorded, where events come and go.
+#[inline(always)]
+fn is_enabled(cookie: u32) -> bool {
+    ENABLED.get_ptr(cookie).is_some_and(|enabled| atomic::load(enabled) != 0)
+}
+
 impl Ring {
-    /// The ring of this CPU, if its gate is open.
+    /// The ring of this CPU, if its gate is open and the event is recorded.
     #[inline(always)]
     pub fn open(cpu: u32, cookie: u32) -> Option<Self> {
         let ctl = CONTROL.get_ptr_mut(cpu, globals::control_len())?;
         // SAFETY: the map's value, of which this is a member.
         if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
+            return None;
+        }
+        if globals::changing() != 0 && !is_enabled(cookie) {
             return None;
         }
         Self::at(ctl, cpu, cookie)

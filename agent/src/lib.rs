@@ -44,6 +44,12 @@
 //! println!("{switches:?}");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! A recording, while it goes on (`examples/live.rs`):
+//!
+#![cfg_attr(feature = "record", doc = "```no_run")]
+#![cfg_attr(feature = "record", doc = include_str!("../examples/live.rs"))]
+#![cfg_attr(feature = "record", doc = "```")]
 
 pub mod analysis;
 pub mod event;

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use integration_tests::harness::{Caller, Marked, Report, agent, files, is_getppid, name_of, run};
+use integration_tests::harness::{Caller, Marked, Report, Tmpfs, agent, files, is_getppid, name_of, run};
 use serde_json::Value;
 
 /// System calls of one kind.
@@ -142,6 +142,56 @@ fn a_flight_recorder_beside_others_has_snapshots_of_its_own() {
         stock.count(|line| !is_in(line, "last"))
             <= ledger(&snapshot)["cpus"].as_array().unwrap().len() as u64
     );
+}
+
+/// While what the flight recorder holds is copied, the others are read.
+#[test]
+fn a_snapshot_costs_the_buffers_beside_it_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.dat");
+    let (mut filler, mut steady) = (Caller::start(), Caller::start());
+    let pids = format!("{},{}", filler.pid(), steady.pid());
+    let of_steady = format!("id == 110 && common_pid == {}", steady.pid());
+    let stored = ["-e", "raw_syscalls:sys_enter", "-f", &of_steady, "-b", "1M"];
+    let args = [
+        &["-P", &pids, "-o", "trace.dat"],
+        &stored[..],
+        &["-B", "last", "--overwrite", "-b", "128M"],
+        &CALLS,
+    ];
+    let mut recording = Marked::start(dir.path(), &args.concat());
+    filler.call(2_000_000);
+    recording.agent.signal(libc::SIGUSR2);
+    let mut said = false;
+    while !said {
+        // More in the time that the copy takes than its ring holds.
+        steady.call(200);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        said = files(dir.path()).iter().any(|name| name.ends_with("-snapshot-1.dat"));
+    }
+    recording.agent.wait_until_said("-snapshot-1.dat: ", 1);
+    recording.finish().expect(0);
+    let all = counts(&file, "");
+    assert_eq!((all.recorded, all.stored, all.lost), (steady.calls(), steady.calls(), 0));
+}
+
+#[test]
+fn a_full_disk_leaves_room_for_what_a_flight_recorder_holds() {
+    let dir = Tmpfs::mount("size=24m");
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let last = ["-B", "last", "--overwrite", "-b", "256"];
+    let args =
+        [&["-P", &pid, "-o", "trace.dat", "--compression", "none"], &CALLS[..], &last, &CALLS].concat();
+    let recording = Marked::start(dir.path(), &args);
+    // Three times as much as there is room for.
+    caller.call(1_000_000);
+    recording.finish().expect(113).says(&["recording ended early"]);
+    let file = dir.path().join("trace.dat");
+    let newest = counts(&file, "last");
+    assert!(newest.stored > 1000, "{} events of the newest are there", newest.stored);
+    assert_eq!(newest.stored + newest.overwritten, newest.recorded);
+    run(agent(dir.path(), ["check", "-q"]).arg(&file)).expect(0);
 }
 
 #[test]

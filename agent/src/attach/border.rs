@@ -3,7 +3,10 @@
 use std::{
     io,
     os::fd::{AsFd as _, OwnedFd},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use agent_ebpf::{CpuBorder, EventLedger, border, switched};
@@ -26,13 +29,31 @@ pub struct Borders {
 pub(super) struct EventCounts {
     /// `LEDGER`: by CPU and slot.
     rows: SharedArray<EventLedger>,
-    /// The event's id of each slot.
-    ids: Vec<u16>,
+    /// The event's id of each slot, plus 1; 0 for those without an event.
+    ids: Vec<AtomicU32>,
 }
 
 impl EventCounts {
-    pub(super) fn new(rows: SharedArray<EventLedger>, ids: Vec<u16>) -> Self {
-        Self { rows, ids }
+    /// The counts of events with these ids, of which there can be `slots`.
+    pub(super) fn new(
+        rows: SharedArray<EventLedger>,
+        ids: impl IntoIterator<Item = u16>,
+        slots: usize,
+    ) -> Self {
+        let known = ids.into_iter().map(|id| u32::from(id) + 1).chain(std::iter::repeat(0));
+        Self { rows, ids: known.take(slots).map(AtomicU32::new).collect() }
+    }
+
+    /// Says which event has a slot from now on.
+    pub(super) fn set_id(&self, slot: usize, id: u16) {
+        if let Some(of) = self.ids.get(slot) {
+            of.store(u32::from(id) + 1, Ordering::Relaxed);
+        }
+    }
+
+    /// The last slot that an event of this id has.
+    fn slot_of(&self, id: u16) -> Option<usize> {
+        self.ids.iter().rposition(|of| of.load(Ordering::Relaxed) == u32::from(id) + 1)
     }
 
     /// How many records of an event there are on a CPU.
@@ -109,7 +130,7 @@ impl Borders {
             counts.unmarked = counts.unmarked.saturating_add(open.lost);
             page::each_record(&page, Endian::Little, |record| {
                 let id = record.first_chunk().map(|id| u16::from_le_bytes(*id));
-                let slot = self.events.ids.iter().position(|of| Some(*of) == id);
+                let slot = id.and_then(|id| self.events.slot_of(id));
                 if let Some(row) = slot.and_then(|slot| counts.rows.get_mut(slot)) {
                     row.recorded = row.recorded.saturating_sub(1);
                 }

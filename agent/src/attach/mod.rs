@@ -34,11 +34,12 @@ use std::{io, os::fd::OwnedFd};
 
 pub use border::{Border, Borders};
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
-pub use programs::{Misses, ProbeToAttach, ProgramOptions, Programs, RecursionMisses, SharedMaps};
+pub use programs::{Misses, ProbeToAttach, ProgramOptions, Programs, RecursionMisses};
 pub use survey::{Outcome, Surveyed, survey};
 pub use switch::PageSwitch;
 pub use tasks::TaskTracker;
 
+pub use crate::bpf::SharedMaps;
 use crate::{bpf::LoadError, compile::hook::NoSuchHook};
 
 /// A program on an event.

@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     bpf::{
-        load::{Definitions, FlatArray, LoadError, Object, ToLoad, side_by_side},
+        load::{Definitions, FlatArray, LoadError, Object, SharedMaps, ToLoad, side_by_side},
         program::Recorded,
         sys,
     },
@@ -71,6 +71,8 @@ pub struct ProgramOptions {
     pub cpus_per_reader: usize,
     /// Copying plan of each event; the position is the attach cookie.
     pub slots: Vec<EventSlot>,
+    /// How many more events there can be: those that are added later. With none, events do not come and go.
+    pub spare: usize,
     /// How each event is recorded, by the same position.
     pub lanes: Vec<Lane>,
     /// The filter of each event in the generic lane, by the same position.
@@ -113,6 +115,11 @@ pub struct Programs {
     pub rings: Arc<Rings>,
     events: Arc<EventCounts>,
     wake: Vec<WakeStream>,
+    /// The copying plans of the events.
+    plans: Arc<SharedArray<EventSlot>>,
+    /// Which events are recorded, where they come and go.
+    enabled: Option<Arc<SharedArray<u64>>>,
+    /// How many events there can be.
     slots: usize,
     late_strings: bool,
     tracks_calls: bool,
@@ -120,11 +127,21 @@ pub struct Programs {
 
 /// Maps that the programs of all channels of a recording use: the sets of threads, and the streams beside the
 /// pages.
-#[derive(Debug)]
-pub struct SharedMaps(BTreeMap<String, OwnedFd>);
+const OF_A_RECORDING: [&str; 5] = ["TRACED", "UNTRACED", "SCOPED", "NAMES", "WAKE"];
 
-/// Their names.
-const SHARED: [&str; 5] = ["TRACED", "UNTRACED", "SCOPED", "NAMES", "WAKE"];
+/// Maps that all programs of a channel use beside these: the rings with what belongs to them, and the counts.
+const OF_A_CHANNEL: [&str; 10] = [
+    "PAGES",
+    "PAGE_META",
+    "CONTROL",
+    "SIDE",
+    "EVENTS",
+    "ENABLED",
+    "LEDGER",
+    "BORDER",
+    "BORDER_ROWS",
+    "RATES",
+];
 
 /// Names of the programs in the object.
 pub(crate) mod program {
@@ -142,7 +159,7 @@ impl Programs {
     /// Creates the maps, loads every program and sets up each CPU's ring, all gates closed. `maps` are those
     /// of programs that belong to the same recording.
     pub fn load(options: &ProgramOptions, maps: Option<&SharedMaps>) -> Result<Self, LoadError> {
-        let slots = options.slots.len().max(1);
+        let slots = (options.slots.len() + options.spare).max(1);
         let too_many =
             || LoadError::TooManyPages { pages: options.ring_pages, cpus: options.ring_cpus.len() };
         let pages = u32::try_from(options.ring_cpus.len())
@@ -154,7 +171,7 @@ impl Programs {
             .ok()
             .and_then(|slots| slots.checked_mul(options.possible_cpus))
             .ok_or_else(too_many)?;
-        let calls = calls_of(options);
+        let calls = calls_of(options, |_| true);
         let mut object = create_object(options, &calls, [pages, ledger, slots as u32], maps)?;
 
         let rings = Arc::new(Rings::new(
@@ -162,16 +179,16 @@ impl Programs {
             shared(&object, "PAGE_META", pages as usize)?,
             shared(&object, "CONTROL", options.possible_cpus as usize)?,
         ));
-        let events = shared::<EventSlot>(&object, "EVENTS", slots)?;
+        let plans = shared::<EventSlot>(&object, "EVENTS", slots)?;
+        let enabled =
+            (options.spare != 0).then(|| shared::<u64>(&object, "ENABLED", slots)).transpose()?.map(Arc::new);
         for (index, slot) in options.slots.iter().enumerate() {
-            events.write(index, *slot);
-        }
-        if !calls.calls.is_empty() {
-            let table = shared::<SyscallSlot>(&object, "SYSCALLS", SYSCALL_SLOTS)?;
-            for (&nr, slot) in &calls.calls {
-                table.write(nr as usize, *slot);
+            plans.write(index, *slot);
+            if let Some(enabled) = &enabled {
+                enabled.write(index, 1);
             }
         }
+        write_calls(&object, &calls)?;
         for (index, &cpu) in options.ring_cpus.iter().enumerate() {
             if let Some(control) = rings.control(cpu) {
                 let reader = (index / options.cpus_per_reader.max(1)) as u32;
@@ -182,11 +199,12 @@ impl Programs {
         let failed = |source| LoadError::Mmap { map: "WAKE", source };
         let wake = object.take_inner("WAKE").into_iter();
         let wake = wake.map(WakeStream::map).collect::<Result<_, _>>().map_err(failed)?;
-        let ids = options.slots.iter().map(|slot| slot.id).collect();
-        let events_counted = Arc::new(EventCounts::new(shared(&object, "LEDGER", ledger as usize)?, ids));
+        let ids = options.slots.iter().map(|slot| slot.id);
+        let events_counted =
+            Arc::new(EventCounts::new(shared(&object, "LEDGER", ledger as usize)?, ids, slots));
         let loaded = object.load_all(&program::ALWAYS.map(ToLoad::plain))?;
         let loaded = program::ALWAYS.into_iter().zip(loaded).collect();
-        let generic = load_generic(&object, options)?;
+        let generic = load_generic(&object, options, |_| true)?;
         Ok(Self {
             object,
             loaded,
@@ -194,10 +212,65 @@ impl Programs {
             rings,
             events: events_counted,
             wake,
+            plans: Arc::new(plans),
+            enabled,
             slots,
             late_strings: has_late_strings(options, &calls),
             tracks_calls: options.tracks_calls,
         })
+    }
+
+    /// Loads programs for more events of the same channel, into its rings. `options` are those of the channel
+    /// with these events, which have the slots `added`. They are recorded once they are attached and
+    /// [enabled](Self::set_enabled).
+    ///
+    /// # Errors
+    /// The kernel refuses something, or there are no such slots.
+    pub fn extend(&self, options: &ProgramOptions, added: &[u32]) -> Result<Self, LoadError> {
+        let enabled = self.enabled.clone().ok_or(LoadError::NoSlots)?;
+        if added.iter().any(|&slot| slot as usize >= self.slots) {
+            return Err(LoadError::NoSlots);
+        }
+        let is_added = |slot: u32| added.contains(&slot);
+        let calls = calls_of(options, is_added);
+        let names: Vec<&'static str> = OF_A_RECORDING.into_iter().chain(OF_A_CHANNEL).collect();
+        let maps = self.object.share(&names)?;
+        // The sizes are those of maps that there are.
+        let object = create_object(options, &calls, [1, 1, self.slots as u32], Some(&maps))?;
+        for &slot in added {
+            enabled.write(slot as usize, 0);
+            if let Some(plan) = options.slots.get(slot as usize) {
+                self.plans.write(slot as usize, *plan);
+                self.events.set_id(slot as usize, plan.id);
+            }
+        }
+        write_calls(&object, &calls)?;
+        let generic = load_generic(&object, options, is_added)?;
+        Ok(Self {
+            object,
+            loaded: BTreeMap::new(),
+            generic,
+            rings: Arc::clone(&self.rings),
+            events: Arc::clone(&self.events),
+            wake: Vec::new(),
+            plans: Arc::clone(&self.plans),
+            enabled: Some(enabled),
+            slots: self.slots,
+            late_strings: has_late_strings(options, &calls),
+            tracks_calls: false,
+        })
+    }
+
+    /// Has an event recorded from now on, or not. For programs whose events come and go.
+    pub fn set_enabled(&self, slot: u32, is_enabled: bool) {
+        if let Some(enabled) = &self.enabled {
+            enabled.store(slot as usize, is_enabled.into());
+        }
+    }
+
+    /// How many events there can be.
+    pub fn capacity(&self) -> usize {
+        self.slots
     }
 
     /// A program of the generic lane; loaded, if it is not yet.
@@ -323,11 +396,7 @@ impl Programs {
     /// # Errors
     /// There are no descriptors left.
     pub fn shared_maps(&self) -> Result<SharedMaps, LoadError> {
-        let share = |name| {
-            let failed = |source| LoadError::Map { map: str::to_owned(name), source };
-            Ok((name.to_owned(), self.object.map(name)?.try_clone_to_owned().map_err(failed)?))
-        };
-        SHARED.into_iter().map(share).collect::<Result<_, _>>().map(SharedMaps)
+        self.object.share(&OF_A_RECORDING)
     }
 
     /// A map of the programs.
@@ -406,6 +475,17 @@ pub struct Misses {
 }
 
 impl Misses {
+    /// Adds what was kept from other programs. Those of one name count as one.
+    pub fn add(&mut self, other: Self) {
+        for RecursionMisses { program, misses } in other.programs {
+            match self.programs.iter_mut().find(|of| of.program == program) {
+                Some(of) => of.misses = of.misses.zip(misses).map(|(sum, more)| sum.saturating_add(more)),
+                None => self.programs.push(RecursionMisses { program, misses }),
+            }
+        }
+        self.names = self.names.saturating_add(other.names);
+    }
+
     /// What has come since `earlier`. A program that was not there then has all of it.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -435,11 +515,13 @@ pub struct RecursionMisses {
     pub misses: Option<u64>,
 }
 
-/// The system calls among the events.
-fn calls_of(options: &ProgramOptions) -> Table {
+/// The system calls among the events that `wanted` chooses by their slots.
+fn calls_of(options: &ProgramOptions, wanted: impl Fn(u32) -> bool) -> Table {
     let mut table = Table::default();
     for (index, (lane, slot)) in options.lanes.iter().zip(&options.slots).enumerate() {
-        if let Lane::Fast(FastEvent(Kind::Call(call))) = lane {
+        if let Lane::Fast(FastEvent(Kind::Call(call))) = lane
+            && wanted(index as u32)
+        {
             table.add(index as u32, slot.id, *call);
         }
     }
@@ -456,14 +538,27 @@ fn has_late_strings(options: &ProgramOptions, calls: &Table) -> bool {
     is_known && calls.has_strings() && !options.strings.is_off()
 }
 
-/// Loads the generic lane's programs of these events.
+/// Tells the programs which system calls are recorded.
+fn write_calls(object: &Object, calls: &Table) -> Result<(), LoadError> {
+    if !calls.calls.is_empty() {
+        let table = shared::<SyscallSlot>(object, "SYSCALLS", SYSCALL_SLOTS)?;
+        for (&nr, slot) in &calls.calls {
+            table.write(nr as usize, *slot);
+        }
+    }
+    Ok(())
+}
+
+/// Loads the generic lane's programs of the events that `chosen` takes by their slots.
 fn load_generic(
     object: &Object,
     options: &ProgramOptions,
+    chosen: impl Fn(u32) -> bool,
 ) -> Result<HashMap<GenericProgram, OwnedFd>, LoadError> {
     let mut wanted: Vec<GenericProgram> = Vec::new();
-    for ((slot, lane), filter) in options.slots.iter().zip(&options.lanes).zip(&options.filters) {
-        if !matches!(lane, Lane::Generic) {
+    let events = options.slots.iter().zip(&options.lanes).zip(&options.filters);
+    for (index, ((slot, lane), filter)) in (0..).zip(events) {
+        if !matches!(lane, Lane::Generic) || !chosen(index) {
             continue;
         }
         let program = GenericProgram::of(slot, filter.as_ref().map(|filter| filter.code.as_slice()));
@@ -507,7 +602,9 @@ fn create_object(
     maps: Option<&SharedMaps>,
 ) -> Result<Object, LoadError> {
     let layout = &options.layout;
-    let preemptible = options.preemptible || features::tracepoints_are_preemptible();
+    // What comes later may be so, and the programs of a channel share its side queues.
+    let is_changing = options.spare != 0;
+    let preemptible = options.preemptible || is_changing || features::tracepoints_are_preemptible();
     let preempt = layout.preempt_count.unwrap_or_default();
     let side_bytes = if preemptible { SIDE_BYTES_PREEMPTIBLE } else { SIDE_BYTES } as u32;
     let kernel_stack = stack_slot(options, StackKind::Kernel);
@@ -520,6 +617,7 @@ fn create_object(
         (globals::FOLLOW_FORK, options.follow_fork.into()),
         (globals::SCOPE, options.scope.is_some().into()),
         (globals::THINNED, options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0).into()),
+        (globals::CHANGING, is_changing.into()),
         (globals::SELF_TGID, options.exclude_tgid.unwrap_or(0)),
         (globals::SLOTS, slots),
         (globals::TASK_PID, layout.task_pid),
@@ -571,6 +669,7 @@ fn create_object(
         ("PAGE_META", pages),
         ("SIDE", (options.ring_cpus.len() as u32).max(1)),
         ("EVENTS", slots),
+        ("ENABLED", if is_changing { slots } else { 1 }),
         ("BORDER_ROWS", slots),
         ("RATES", slots),
         ("CALL_OWNERS", if options.tracks_calls { CALL_BUCKETS as u32 } else { 1 }),
@@ -578,14 +677,13 @@ fn create_object(
         ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
     ];
     let cast = layout.any_load.map(|load| load.cast);
-    let given = maps.map(|SharedMaps(maps)| maps);
     let definitions = Definitions {
         globals: &constants,
         tables: &tables,
         sizes: &sizes,
         value_sizes: &[("SIDE", side_bytes)],
         inner_bytes: WAKE_BYTES,
-        given,
+        given: maps,
     };
     let mut object = Object::create(OBJECT, &definitions, cast)?;
     object.set_scope(options.scope.as_ref().map(|scope| scope.code.clone()));

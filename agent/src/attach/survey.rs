@@ -91,6 +91,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         cpus_per_reader: 1,
         slots: vec![any, of_one_length],
         lanes: vec![Lane::Generic, Lane::Generic],
+        spare: 0,
         filters: vec![None, None],
         scope: None,
         hooks,

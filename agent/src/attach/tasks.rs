@@ -1,10 +1,6 @@
 //! What a recording follows of threads: their names, and whether they are among those recorded.
 
-use std::{
-    ffi::CStr,
-    os::fd::OwnedFd,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::{ffi::CStr, os::fd::OwnedFd};
 
 use agent_ebpf::TID_WORDS;
 
@@ -66,17 +62,17 @@ impl TaskTracker {
 
     /// Adds a thread to the traced set.
     pub fn trace_thread(&self, tid: u32) {
-        set_bit(&self.traced, tid);
+        mark(&self.traced, tid);
     }
 
     /// Notes that a thread is within the scope of the recording, until it is seen running.
     pub fn note_in_scope(&self, tid: u32) {
-        set_bit(&self.scoped, tid);
+        mark(&self.scoped, tid);
     }
 
     /// Lets a thread no longer make an event interesting as its other thread.
     pub fn untrace_thread(&self, tid: u32) {
-        set_bit(&self.untraced, tid);
+        mark(&self.untraced, tid);
     }
 }
 
@@ -90,10 +86,6 @@ fn open(programs: &Programs, name: &'static str, hook: &CStr) -> Result<OwnedFd,
     })
 }
 
-fn set_bit(set: &SharedArray<u64>, tid: u32) {
-    if let Some(word) = set.get(tid as usize / 64) {
-        // SAFETY: the word is an aligned u64 in the mapping, and the programs change it atomically too.
-        let word = unsafe { AtomicU64::from_ptr(word.as_ptr()) };
-        word.fetch_or(1 << (tid % 64), Ordering::SeqCst);
-    }
+fn mark(set: &SharedArray<u64>, tid: u32) {
+    set.set_bits(tid as usize / 64, 1 << (tid % 64));
 }

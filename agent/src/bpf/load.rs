@@ -52,6 +52,11 @@ pub enum LoadError {
         /// CPUs that get a ring.
         cpus: usize,
     },
+    /// More events are added to a channel than it has room for.
+    #[error(
+        "there is no room for more events in this channel; give it more spare ones when the recording begins"
+    )]
+    NoSlots,
     /// The verifier or a missing permission.
     #[error("the kernel refused the eBPF program {program}: {source}{}", said(.log))]
     Program {
@@ -154,7 +159,18 @@ pub(crate) struct Definitions<'a> {
     /// Bytes of each ring buffer in an array of maps.
     pub inner_bytes: u32,
     /// Maps that there are already, and are used in the place of new ones.
-    pub given: Option<&'a BTreeMap<String, OwnedFd>>,
+    pub given: Option<&'a SharedMaps>,
+}
+
+/// Maps of an object that others use as well, by name.
+#[derive(Debug)]
+pub struct SharedMaps(BTreeMap<String, SharedMap>);
+
+#[derive(Debug)]
+struct SharedMap {
+    map: OwnedFd,
+    /// How many elements are its only value; 0 where it is an ordinary map.
+    len: u32,
 }
 
 /// A program to load.
@@ -180,6 +196,8 @@ impl ToLoad<'_> {
 pub(crate) struct Object {
     code: aya_obj::Object,
     maps: BTreeMap<String, OwnedFd>,
+    /// How many elements are the only value of a map; 0 for tables that are ordinary maps.
+    flat: BTreeMap<&'static str, u32>,
     /// What is in the maps of maps.
     inner: BTreeMap<String, Vec<OwnedFd>>,
     /// The scope of the recording, which programs ask for.
@@ -199,16 +217,20 @@ impl Object {
         let &Definitions { globals, tables, sizes, value_sizes, inner_bytes, given } = definitions;
         let mut code = aya_obj::Object::parse(bytes)?;
         let (mut maps, mut inner) = (BTreeMap::new(), BTreeMap::new());
-        let (mut lens, mut values) = (Vec::new(), Vec::new());
+        let (mut lens, mut values, mut flat) = (Vec::new(), Vec::new(), BTreeMap::new());
         for table in tables {
             let definition = code.maps.get_mut(table.name).ok_or(LoadError::Missing(table.name))?;
             let failed = |source| LoadError::Map { map: table.name.to_owned(), source };
-            let (map, len) = create_table(table, definition).map_err(failed)?;
+            let (map, len) = match given.and_then(|SharedMaps(maps)| maps.get(table.name)) {
+                Some(SharedMap { map, len }) => (map.try_clone().map_err(failed)?, *len),
+                None => create_table(table, definition).map_err(failed)?,
+            };
             if len != 0 {
                 values.push(map.as_raw_fd());
             }
             maps.insert(table.name.to_owned(), map);
             lens.push((table.len, len.to_ne_bytes()));
+            flat.insert(table.name, len);
         }
         let lens = lens.iter().map(|(name, value)| (*name, value.as_slice()));
         let globals = globals.iter().copied().chain(lens);
@@ -225,7 +247,7 @@ impl Object {
                 continue;
             }
             let failed = |source| LoadError::Map { map: name.clone(), source };
-            if let Some(map) = given.and_then(|given| given.get(name)) {
+            if let Some(SharedMap { map, .. }) = given.and_then(|SharedMaps(maps)| maps.get(name)) {
                 maps.insert(name.clone(), map.try_clone().map_err(failed)?);
             } else if definition.map_type() == sys::BPF_MAP_TYPE_ARRAY_OF_MAPS {
                 let (map, rings) = create_ring_buffers(name, definition, inner_bytes).map_err(failed)?;
@@ -256,7 +278,7 @@ impl Object {
             .filter(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata)
             .filter_map(|(name, map)| Some((maps.get(name)?.as_raw_fd(), map.data().to_vec())))
             .collect();
-        Ok(Self { code, maps, inner, scope: None, constants })
+        Ok(Self { code, maps, flat, inner, scope: None, constants })
     }
 
     /// Limits what the programs record to a scope.
@@ -277,6 +299,20 @@ impl Object {
     /// A program's code with what it asks for.
     pub(crate) fn joined(&self, code: Vec<bpf_insn>, filter: Option<&[Insn]>) -> Vec<bpf_insn> {
         parts::join(code, Written { filter, scope: self.scope() }, &self.constants)
+    }
+
+    /// Some of its maps, for another object.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub(crate) fn share(&self, names: &[&'static str]) -> Result<SharedMaps, LoadError> {
+        let share = |&name: &&'static str| {
+            let failed = |source| LoadError::Map { map: name.to_owned(), source };
+            let map = self.map(name)?.try_clone_to_owned().map_err(failed)?;
+            let len = self.flat.get(name).copied().unwrap_or(0);
+            Ok((name.to_owned(), SharedMap { map, len }))
+        };
+        names.iter().map(share).collect::<Result<_, _>>().map(SharedMaps)
     }
 
     /// The descriptor of a map.

@@ -27,5 +27,5 @@ mod simplify;
 pub(crate) mod sys;
 pub(crate) mod unit;
 
-pub use load::LoadError;
+pub use load::{LoadError, SharedMaps};
 pub use preemption::PreemptionGuard;

@@ -236,6 +236,8 @@ pub(super) struct ArchiveOptions {
     pub(super) clock: TraceClock,
     /// Space that is set aside for what is not data.
     pub(super) reserve: u64,
+    /// The same for what flight recorders hold, where others fill the disk meanwhile.
+    pub(super) reserve_for_rings: u64,
 }
 
 impl Archive {
@@ -251,6 +253,7 @@ impl Archive {
         let manifest = Manifest { output: output.path(), archive: name, ..manifest };
         let filled = manifest.store(&spool).and_then(|()| {
             spool.reserve(options.reserve)?;
+            spool.reserve_for_rings(options.reserve_for_rings)?;
             CountsFile::create(&spool, options.streams, options.clock)
         });
         match filled {

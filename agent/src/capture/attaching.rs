@@ -1,6 +1,6 @@
 //! Attaching a recording's programs, and what must be known before the first event.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, ops::Range};
 
 use agent_ebpf::{EventSlot, NameRecord};
 
@@ -51,29 +51,30 @@ pub(super) fn last_names(mut names: NameTable, lost: bool) -> Cmdlines {
 }
 
 /// Attaches everything of a channel. Gives what the kernel refused and the recording can do without.
-/// `attaching` is told how many of its events are done.
+/// `slots` are those of its events, and `attaching` is told how many are done.
 pub(super) fn attach(
     programs: &mut Programs,
     links: &mut Links,
     options: &mut ChannelOptions,
+    slots: &Range<usize>,
     attaching: &mut dyn FnMut(usize),
 ) -> Result<Vec<LeftOut>, CaptureError> {
     let mut left_out = Vec::new();
-    links.fast = attach_fast(programs, options)?;
-    for (index, event) in options.events.iter().enumerate() {
-        attaching(index);
+    links.fast = attach_fast(programs, options, slots)?;
+    for (index, event) in of(options, slots) {
+        attaching(index - slots.start);
         if !matches!(event.lane, Lane::Generic) || event.own.is_some() {
             continue;
         }
         let filter = event.filter.as_ref().map(|filter| &filter.program);
         match tracepoint::attach(programs, &event.name, &event.slot, filter, index as u32) {
-            Ok(link) => links.events.push(link),
+            Ok(link) => links.events.push((index, link)),
             Err(error) if event.required => return Err(error.into()),
             Err(reason) => left_out.push(LeftOut { event: event.name.clone(), reason }),
         }
     }
-    links.probes = attach_probes(programs, options, &mut left_out)?;
-    links.probes.append(attach_own(programs, options, &mut left_out)?);
+    links.probes = attach_probes(programs, options, slots, &mut left_out)?;
+    links.probes.append(attach_own(programs, options, slots, &mut left_out)?);
     if links.events.is_empty()
         && links.fast.is_empty()
         && links.probes.is_empty()
@@ -84,10 +85,22 @@ pub(super) fn attach(
     Ok(left_out)
 }
 
+/// The events with these slots.
+fn of<'o>(
+    options: &'o ChannelOptions,
+    slots: &Range<usize>,
+) -> impl Iterator<Item = (usize, &'o CaptureEvent)> + use<'o> {
+    options.events.iter().enumerate().skip(slots.start).take(slots.len())
+}
+
 /// Attaches the fast events. One that the kernel refuses goes to the generic lane.
-fn attach_fast(programs: &Programs, options: &mut ChannelOptions) -> Result<FastLinks, ProbeError> {
+fn attach_fast(
+    programs: &Programs,
+    options: &mut ChannelOptions,
+    slots: &Range<usize>,
+) -> Result<FastLinks, ProbeError> {
     let mut fast = Vec::new();
-    for (index, event) in options.events.iter().enumerate() {
+    for (index, event) in of(options, slots) {
         if let Lane::Fast(program) = &event.lane {
             fast.push((event.name.as_str(), program, index as u32));
         }
@@ -95,9 +108,9 @@ fn attach_fast(programs: &Programs, options: &mut ChannelOptions) -> Result<Fast
     if fast.is_empty() {
         return Ok(FastLinks::default());
     }
-    let slots: Vec<u32> = fast.iter().map(|&(.., slot)| slot).collect();
+    let fast_slots: Vec<u32> = fast.iter().map(|&(.., slot)| slot).collect();
     let (links, results) = programs.attach_fast(&fast, options.hooks)?;
-    for (slot, result) in slots.into_iter().zip(results) {
+    for (slot, result) in fast_slots.into_iter().zip(results) {
         let Err(error) = result else { continue };
         let event = &mut options.events[slot as usize];
         if event.only_fast {
@@ -113,18 +126,20 @@ fn attach_fast(programs: &Programs, options: &mut ChannelOptions) -> Result<Fast
 fn attach_probes(
     programs: &Programs,
     options: &ChannelOptions,
+    slots: &Range<usize>,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<HookLinks, ProbeError> {
     let mut to_attach = Vec::new();
-    for CaptureProbe { name, first_slot, programs } in &options.probes {
+    let is_wanted = |probe: &&CaptureProbe| slots.contains(&(probe.first_slot as usize));
+    for CaptureProbe { name, first_slot, programs } in options.probes.iter().filter(is_wanted) {
         let of = |program| ProbeToAttach { event: name, first_slot: *first_slot, program };
         to_attach.extend(programs.iter().map(of));
     }
     if to_attach.is_empty() {
         return Ok(HookLinks::default());
     }
-    let slots: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
-    let (links, refused) = programs.attach_probes(&to_attach, &slots)?;
+    let plans: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
+    let (links, refused) = programs.attach_probes(&to_attach, &plans)?;
     left_out.extend(refused.into_iter().map(|(event, reason)| LeftOut { event, reason }));
     Ok(links)
 }
@@ -133,18 +148,19 @@ fn attach_probes(
 fn attach_own(
     programs: &Programs,
     options: &ChannelOptions,
+    slots: &Range<usize>,
     left_out: &mut Vec<LeftOut>,
 ) -> Result<HookLinks, ProbeError> {
-    let slots: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
+    let plans: Vec<EventSlot> = options.events.iter().map(|event| event.slot).collect();
     let mut to_attach: Vec<(&CaptureEvent, ProbeToAttach<'_>)> = Vec::new();
-    for (slot, event) in options.events.iter().enumerate() {
+    for (slot, event) in of(options, slots) {
         if let (Lane::Generic, Some(program)) = (&event.lane, &event.own) {
             to_attach.push((event, ProbeToAttach { event: &event.name, first_slot: slot as u32, program }));
         }
     }
     let (events, to_attach): (Vec<_>, Vec<_>) = to_attach.into_iter().unzip();
     let mut links = HookLinks::default();
-    for (event, attached) in events.into_iter().zip(programs.attach_each(&to_attach, &slots)) {
+    for (event, attached) in events.into_iter().zip(programs.attach_each(&to_attach, &plans)) {
         match attached {
             Ok(more) => links.append(more),
             Err(error) if event.required => return Err(error),

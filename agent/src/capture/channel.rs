@@ -1,15 +1,17 @@
 //! A channel while it is recorded: a ring of each CPU, and the programs that fill it.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use super::{
     CaptureError, LeftOut,
     attaching::attach,
-    options::{CaptureOptions, ChannelOptions},
+    options::{CaptureEvent, CaptureOptions, ChannelOptions},
 };
 use crate::{
     attach::{
-        Attachment, Borders, Misses, Programs, SharedMaps, detach::detach_in_background, fast::FastLinks,
+        Attachment, Borders, Misses, Programs, SharedMaps,
+        detach::{AttachTurn, detach_in_background},
+        fast::FastLinks,
         hook::HookLinks,
     },
     bpf::LoadError,
@@ -27,13 +29,28 @@ pub(super) struct Channel {
     borders: Option<Arc<Borders>>,
     /// What the kernel had kept from the programs when the archive began; nothing of the first one.
     misses: Misses,
+    /// Programs of events that were added.
+    added: Vec<Added>,
+    /// What the kernel kept from added programs that are gone.
+    gone: Misses,
+}
+
+/// What was added at a time.
+#[derive(Debug)]
+struct Added {
+    // First, as above.
+    links: Links,
+    programs: Programs,
+    /// The slots of its events that are recorded.
+    slots: BTreeSet<usize>,
 }
 
 /// The descriptors that keep programs attached. However a capture ends, they go to the background detacher:
 /// closing them here would take seconds to minutes.
 #[derive(Debug, Default)]
 pub(super) struct Links {
-    pub(super) events: Vec<Attachment>,
+    /// With the slots of their events.
+    pub(super) events: Vec<(usize, Attachment)>,
     pub(super) fast: FastLinks,
     pub(super) probes: HookLinks,
 }
@@ -43,7 +60,7 @@ impl Drop for Links {
         // Raw tracepoints are detached at once.
         self.fast = FastLinks::default();
         let mut attachments = self.probes.take_attachments();
-        attachments.append(&mut self.events);
+        attachments.extend(self.events.drain(..).map(|(_, attachment)| attachment));
         // Without a child process the descriptors are closed right here, which only takes longer.
         let _ = detach_in_background(attachments);
     }
@@ -57,7 +74,14 @@ impl Channel {
         maps: Option<&SharedMaps>,
     ) -> Result<Self, CaptureError> {
         let programs = Programs::load(&program_options(options, channel)?, maps)?;
-        let mut loaded = Self { links: Links::default(), programs, borders: None, misses: Misses::default() };
+        let mut loaded = Self {
+            links: Links::default(),
+            programs,
+            borders: None,
+            misses: Misses::default(),
+            added: Vec::new(),
+            gone: Misses::default(),
+        };
         if options.rotation.is_some() {
             // A kernel that refuses the program says so before anything is recorded.
             loaded.borders()?;
@@ -71,7 +95,58 @@ impl Channel {
         options: &mut ChannelOptions,
         attaching: &mut dyn FnMut(usize),
     ) -> Result<Vec<LeftOut>, CaptureError> {
-        attach(&mut self.programs, &mut self.links, options, attaching)
+        let all = 0..options.events.len();
+        attach(&mut self.programs, &mut self.links, options, &all, attaching)
+    }
+
+    /// Loads and attaches programs for the events with these slots of the channel number `number`, and has
+    /// them recorded. Gives what the kernel refused and the recording can do without.
+    pub(super) fn add(
+        &mut self,
+        (options, number): (&mut CaptureOptions, usize),
+        slots: &Range<usize>,
+    ) -> Result<Vec<LeftOut>, CaptureError> {
+        let channel = options.channels.get(number).ok_or(CaptureError::NoChannel)?;
+        let numbers: Vec<u32> = slots.clone().map(|slot| slot as u32).collect();
+        let mut programs = self.programs.extend(&program_options(options, channel)?, &numbers)?;
+        let mut links = Links::default();
+        let channel = options.channels.get_mut(number).ok_or(CaptureError::NoChannel)?;
+        let left_out = {
+            let _turn = AttachTurn::take();
+            attach(&mut programs, &mut links, channel, slots, &mut |_| ())?
+        };
+        for &slot in &numbers {
+            programs.set_enabled(slot, true);
+        }
+        self.added.push(Added { links, programs, slots: slots.clone().collect() });
+        Ok(left_out)
+    }
+
+    /// Has an event not recorded any more. What it shares with others stays attached until they are gone,
+    /// too, or the recording ends; it records nothing.
+    pub(super) fn remove(&mut self, slot: usize) {
+        self.programs.set_enabled(slot as u32, false);
+        let mut attachments: Vec<Attachment> = Vec::new();
+        let own = self.links.events.extract_if(.., |(of, _)| *of == slot);
+        attachments.extend(own.map(|(_, attachment)| attachment));
+        for added in &mut self.added {
+            added.slots.remove(&slot);
+        }
+        for over in self.added.extract_if(.., |added| added.slots.is_empty()) {
+            let misses = over.programs.misses(&over.links.fast, &over.links.probes);
+            self.gone.add(misses);
+            // Dropping its links detaches them.
+        }
+        let _ = detach_in_background(attachments);
+    }
+
+    /// The first of so many slots that are free, one after the other; `events` are those of the channel.
+    pub(super) fn free_slots(&self, events: &[CaptureEvent], count: usize) -> Option<Range<usize>> {
+        let is_free = |slot: usize| events.get(slot).is_none_or(|event| event.active.is_over);
+        let capacity = self.programs.capacity();
+        (0..=capacity.checked_sub(count)?)
+            .map(|first| first..first + count)
+            .find(|slots| slots.clone().all(is_free))
     }
 
     /// The control blocks of these CPUs.
@@ -89,7 +164,12 @@ impl Channel {
 
     /// What the kernel has kept from the programs since they were attached.
     pub(super) fn all_misses(&self) -> Misses {
-        self.programs.misses(&self.links.fast, &self.links.probes)
+        let mut misses = self.programs.misses(&self.links.fast, &self.links.probes);
+        for added in &self.added {
+            misses.add(added.programs.misses(&added.links.fast, &added.links.probes));
+        }
+        misses.add(self.gone.clone());
+        misses
     }
 
     /// The same since the archive began.
@@ -107,5 +187,6 @@ impl Channel {
     /// Ends attaching; detaching continues in the background.
     pub(super) fn detach(&mut self) {
         drop(std::mem::take(&mut self.links));
+        self.added.clear();
     }
 }

@@ -25,7 +25,8 @@ impl Common<'_> {
     pub(super) fn close(&self, archive: Archive, closing: Closing) -> Recorded {
         let Archive { writers, spool, counts, mut manifest, output, began, covered_from, .. } = archive;
         drop(writers);
-        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
+        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, names_lost_beside, failure } =
+            closing;
         let channels = manifest
             .channels
             .iter()
@@ -37,7 +38,7 @@ impl Common<'_> {
             let mut recorded = channels.iter().flat_map(|(_, channel)| &channel.events).zip(&events);
             recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
-        let names_lost: u64 = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
+        let names_lost = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum::<u64>() + names_lost_beside;
         let stats = Stats {
             duration: began.map(|began| ended.saturating_duration_since(began)).unwrap_or_default(),
             covered: covered_from.zip(covered_to),
@@ -80,5 +81,7 @@ pub(super) struct Closing {
     pub(super) cmdlines: Cmdlines,
     /// By channel.
     pub(super) misses: Vec<Misses>,
+    /// Names lost that no stream of it has counted.
+    pub(super) names_lost_beside: u64,
     pub(super) failure: Option<SpoolError>,
 }

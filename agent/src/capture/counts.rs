@@ -26,7 +26,7 @@ use std::{
 
 use agent_ebpf::LossCause;
 
-use super::{Spool, SpoolError, StreamId};
+use super::{Spool, SpoolError, StreamId, readers::CPUS_PER_THREAD};
 use crate::{
     kernel::clock::TraceClock,
     ring::{Control, CpuCounts},
@@ -319,8 +319,9 @@ pub(super) struct Noted {
     pub stage: Stage,
     /// How many streams it has notes of, or will have.
     pub stream_count: usize,
-    /// The stream that the first notes are of. The reader that writes them collects thread names.
-    pub first: Option<StreamId>,
+    /// The CPUs of the first notes that there are, as many as share a reader at most. The reader that writes
+    /// these collects thread names.
+    pub first_cpus: Vec<u32>,
     /// The last whole note of each stream that has one.
     pub notes: BTreeMap<StreamId, Note>,
 }
@@ -352,17 +353,19 @@ impl Noted {
         }
         let stages = [Stage::Recording, Stage::Stopping, Stage::Interrupted, Stage::Counted];
         let stage = stages.into_iter().find(|stage| *stage as u8 == header[STAGE_AT])?;
-        let (mut found, mut first) = (BTreeMap::new(), None);
+        let (mut found, mut first_cpus) = (BTreeMap::new(), Vec::new());
+        let mut first_channel = None;
         for (index, pair) in notes.chunks_exact(2 * NOTE).enumerate() {
             let whole = pair.chunks_exact(NOTE).filter_map(|note| Note::decode(note.first_chunk()?));
             if let Some((_, stream, note)) = whole.max_by_key(|(sequence, ..)| *sequence) {
-                if index == 0 {
-                    first = Some(stream);
+                if index < CPUS_PER_THREAD && stream.channel == first_channel.unwrap_or(stream.channel) {
+                    first_channel = Some(stream.channel);
+                    first_cpus.push(stream.cpu);
                 }
                 found.insert(stream, note);
             }
         }
-        Some(Self { stage, stream_count: notes.len() / (2 * NOTE), first, notes: found })
+        Some(Self { stage, stream_count: notes.len() / (2 * NOTE), first_cpus, notes: found })
     }
 }
 
@@ -384,7 +387,12 @@ mod tests {
         let (_dir, spool) = spool();
         assert_eq!(Noted::load(&spool).unwrap(), None, "an older recorder's spool");
         let file = CountsFile::create(&spool, 2, TraceClock::Mono).unwrap();
-        let empty = Noted { stage: Stage::Recording, stream_count: 2, first: None, notes: BTreeMap::new() };
+        let empty = Noted {
+            stage: Stage::Recording,
+            stream_count: 2,
+            first_cpus: Vec::new(),
+            notes: BTreeMap::new(),
+        };
         assert_eq!(Noted::load(&spool).unwrap(), Some(empty));
         let stream = StreamId { channel: 2, cpu: 9 };
         let mut notes = file.of_stream(1, stream);

@@ -15,6 +15,7 @@ use crate::{
         proc,
         tracefs::{Tracefs, TracefsError},
     },
+    spec::{CHANNELS_MAX, check_name},
     tracedat::{
         Compression, FileOption, layout,
         reader::{Reader, Source},
@@ -173,6 +174,10 @@ impl Manifest {
         if numbers.len().min(names.len()) != manifest.channels.len() {
             return Err("two of its channels have the same number or name".to_owned());
         }
+        if manifest.channels.len() > CHANNELS_MAX {
+            return Err("it has more channels than any recording".to_owned());
+        }
+        names.into_iter().try_for_each(check_name).map_err(|why| format!("the name of a channel: {why}"))?;
         Ok(manifest)
     }
 }
@@ -315,6 +320,7 @@ mod tests {
             Manifest::decode(&serde_json::to_vec(&Stored { version: VERSION, manifest }).unwrap()).is_ok()
         };
         assert_eq!([twice(2, "b"), twice(1, "b"), twice(2, "a")], [true, false, false]);
+        assert_eq!([twice(2, "\n"), twice(2, &"x".repeat(201)), twice(2, " x")], [false, false, false]);
     }
 
     #[test]

@@ -56,10 +56,10 @@ pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, 
 pub use finisher::{Done, Finisher};
 pub use manifest::{Manifest, RecordedChannel};
 pub use options::{
-    CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter, RING_PAGES_MIN, Rotation,
-    SnapshotRule, TaskFilter,
+    Active, Addition, CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter,
+    RING_PAGES_MIN, Rotation, SnapshotRule, TaskFilter,
 };
-pub use session::{CaptureError, LeftOut, Progress, Recorded, RotateError, Session, SnapshotError};
+pub use session::{AddError, CaptureError, LeftOut, Progress, Recorded, RotateError, Session, SnapshotError};
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};
 pub use stream::StreamId;

@@ -29,13 +29,18 @@ const RESERVE_MARGIN: u64 = 1 << 20;
 const RESERVE_SYMBOLS: (u64, u64) = (2 << 20, 12 << 20);
 
 pub(super) fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
+    // Of all channels together.
     let ring = options.channels.iter().map(|of| u64::from(of.ring_pages) * PAGE_SIZE as u64).sum::<u64>();
     let needed = ring.saturating_mul(options.cpus.len() as u64);
     // The kernel would rather start killing processes than refuse a large map.
     match proc::memory_available() {
-        Ok(available) if needed > available / 10 * 9 => {
-            Err(CaptureError::Memory { ring_kb: ring >> 10, cpus: options.cpus.len(), needed, available })
-        }
+        Ok(available) if needed > available / 10 * 9 => Err(CaptureError::Memory {
+            ring_kb: ring >> 10,
+            channels: options.channels.len(),
+            cpus: options.cpus.len(),
+            needed,
+            available,
+        }),
         _ => Ok(()),
     }
 }
@@ -82,6 +87,7 @@ pub(super) fn program_options(
         wake_pages: wake_pages(channel.ring_pages),
         cpus_per_reader: CPUS_PER_THREAD,
         slots: channel.events.iter().map(|event| event.slot).collect(),
+        spare: channel.spare_events,
         lanes: channel.events.iter().map(|event| event.lane.clone()).collect(),
         filters: channel
             .events
@@ -125,7 +131,25 @@ pub(super) fn archive_options(
         streams: options.cpus.len() * channels.len(),
         clock: options.clock,
         reserve: reserve(options, dir),
+        reserve_for_rings: reserve_for_rings(options, channels, dir),
     }
+}
+
+/// The space that is set aside for what flight recorders hold until the end, beside others.
+fn reserve_for_rings(options: &CaptureOptions, channels: &[RecordedChannel], dir: &Directory) -> u64 {
+    /// Pages are compressed to less than a part of so many, nearly always.
+    const COMPRESSED: u64 = 4;
+    if channels.iter().all(|channel| channel.overwrite) {
+        return 0;
+    }
+    let rings = options.channels.iter().filter(|of| of.overwrite);
+    let pages = rings.map(|of| u64::from(of.ring_pages)).sum::<u64>() * options.cpus.len() as u64;
+    let bytes = pages * PAGE_SIZE as u64;
+    let bytes = match options.manifest.compression {
+        Compression::None => bytes,
+        Compression::Zstd { .. } => bytes / COMPRESSED,
+    };
+    if has_room_for(dir, bytes) { bytes } else { 0 }
 }
 
 /// The space that is set aside in the spool.

@@ -9,12 +9,12 @@ use crate::{
     attach::KernelLayout,
     compile::{
         context::Counters,
-        fast::{Hooks, Lane, StringLimit},
+        fast::{Hooks, Lane, LaneChoice, StackKind, StringLimit},
         filter,
         hook::HookProgram,
         scope::Scope,
     },
-    kernel::clock::TraceClock,
+    kernel::{clock::TraceClock, events::EventSelector},
     spec::Kallsyms,
 };
 
@@ -42,6 +42,19 @@ pub struct CaptureEvent {
     pub filter: Option<EventFilter>,
     /// Its program of the generic lane, if it has one of its own, because it carries contexts.
     pub own: Option<HookProgram>,
+    /// When it is recorded.
+    pub active: Active,
+}
+
+/// When an event is recorded, by the recording's clock in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Active {
+    /// From then on every firing of it is recorded or counted; `None` from the beginning of the recording on.
+    pub since: Option<u64>,
+    /// Up to then; `None` to its end.
+    pub until: Option<u64>,
+    /// Whether that was before the archive that is recorded to: nothing of it comes any more.
+    pub is_over: bool,
 }
 
 /// The filter of an event.
@@ -121,6 +134,30 @@ pub struct ChannelOptions {
     pub hooks: Option<Hooks>,
     /// How much is recorded of strings that system calls are given.
     pub strings: StringLimit,
+    /// How many more events there can be at a time than those above, for
+    /// [`Session::add`](super::Session::add). With none, events do not come and go.
+    pub spare_events: usize,
+    /// The lane of events that are added.
+    pub lane: LaneChoice,
+    /// Which of them are followed by stacks, where others are from the beginning on.
+    pub stacks: [(StackKind, Vec<EventSelector>); 2],
+}
+
+/// Events and probes that are added to a channel while it is recorded; made by
+/// [`Addition::plan`](crate::plan::Addition::plan).
+#[derive(Clone, Debug)]
+pub struct Addition {
+    /// The channel, by its place.
+    pub channel: usize,
+    /// The events.
+    pub events: Vec<CaptureEvent>,
+    /// The probes after those of them that take the lane [`Lane::Probe`]. Their first slots are counted from
+    /// the first of the events.
+    pub probes: Vec<CaptureProbe>,
+    /// Where the fast lane's system call programs are attached, if an event needs them.
+    pub hooks: Option<Hooks>,
+    /// The formats of all events, by system: what the file describes from now on.
+    pub systems: Vec<(String, Vec<String>)>,
 }
 
 /// What a capture does.

@@ -1,5 +1,6 @@
 //! A recording while it runs: programs attached, rings filling, reader threads storing.
 
+mod changes;
 mod snapshot;
 
 use std::{
@@ -40,7 +41,7 @@ use crate::{
     tracedat::Cmdlines,
 };
 
-pub use self::snapshot::SnapshotError;
+pub use self::{changes::AddError, snapshot::SnapshotError};
 
 /// How long a stop waits for programs that were already running when the gates closed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
@@ -55,12 +56,14 @@ pub enum CaptureError {
     Probe(#[from] ProbeError),
     /// The rings would take more memory than is free.
     #[error(
-        "rings of {ring_kb} KB for {cpus} CPUs need {} MB, but only {} MB of memory are available; choose a smaller -b",
-        needed >> 20, available >> 20
+        "rings of {ring_kb} KB{} for {cpus} CPUs need {} MB, but only {} MB of memory are available; choose a smaller -b",
+        if *.channels > 1 { format!(" in {channels} buffers") } else { String::new() }, needed >> 20, available >> 20
     )]
     Memory {
-        /// Size of one ring in KB.
+        /// Size of one ring in KB, or of a CPU's rings of all channels.
         ring_kb: u64,
+        /// Number of channels.
+        channels: usize,
         /// Number of rings.
         cpus: usize,
         /// Bytes needed.
@@ -438,9 +441,12 @@ impl Session {
             cpus: borders.into_iter().map(counted_at).collect(),
             cmdlines: names,
             misses: self.channels.iter_mut().zip(misses).map(|(of, until)| of.misses_until(until)).collect(),
+            names_lost_beside: 0,
             failure: None,
         };
-        Ok(self.common().close(old, closing))
+        let recorded = self.common().close(old, closing);
+        self.free_removed();
+        Ok(recorded)
     }
 
     /// The archive that comes next, with everything that it has from the beginning.
@@ -514,6 +520,7 @@ impl Session {
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(tasks);
         channels.iter_mut().for_each(Channel::detach);
+        archive.spool.release_reserve_for_rings();
         let Drained { stored, borders, names, failure } = readers.finish();
         // Also after a failure: what the rings still hold is counted, and stays there.
         archive.counts.set_stage(Stage::Counted);
@@ -541,10 +548,22 @@ impl Session {
             cpus.extend(before.into_iter().filter_map(with_end));
             cpus.sort_by_key(|cpu| cpu.stored.stream);
             let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Vec::new());
-            let closing = Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None };
+            let names_lost_beside = 0;
+            let closing = Closing {
+                ended,
+                covered_to,
+                ended_ns,
+                cpus,
+                cmdlines,
+                misses,
+                names_lost_beside,
+                failure: None,
+            };
             recorded.push(common.close(old, closing));
         }
-        let closing = Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, failure };
+        let names_lost_beside = 0;
+        let closing =
+            Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, names_lost_beside, failure };
         recorded.push(common.close(archive, closing));
         recorded
     }

@@ -4,7 +4,12 @@ use std::{sync::Arc, time::Duration};
 
 use agent_ebpf::{EventLedger, LossCause};
 
-use super::{RecordedChannel, options::ChannelOptions, readers::Stored, spool::SpoolTotals};
+use super::{
+    RecordedChannel,
+    options::{Active, ChannelOptions},
+    readers::Stored,
+    spool::SpoolTotals,
+};
 use crate::{
     attach::{Misses, RecursionMisses},
     ring::CpuCounts,
@@ -123,6 +128,8 @@ pub struct EventStats {
     pub lane: &'static str,
     /// Why not, though there is one.
     pub lane_note: Option<String>,
+    /// When it was recorded.
+    pub active: Active,
 }
 
 impl EventStats {
@@ -149,6 +156,8 @@ impl EventStats {
             sampled_out: self.sampled_out,
             lost: losses(&self.lost),
             lost_on: self.lost_on.iter().map(|(cpu, lost)| (*cpu, lost.to_vec())).collect(),
+            since_ns: self.active.since,
+            until_ns: self.active.until,
         }
     }
 }
@@ -253,8 +262,10 @@ impl Stats {
     pub fn ledger(&self, clock: &str, realtime_offset: i64, realtime_uncertainty: u64) -> Ledger {
         // Counts by event are kept in the recorder, and gone with it.
         let is_complete = self.recovered.is_none();
-        let fired =
-            self.events.iter().filter(|event| event.recorded + event.lost_total() + event.left_out() != 0);
+        let fired = self.events.iter().filter(|event| {
+            let came_or_went = event.active != Active::default();
+            came_or_went || event.recorded + event.lost_total() + event.left_out() != 0
+        });
         let program = |of: &ProgramStats| LedgerProgram {
             channel: self.name_of(of.channel).to_owned(),
             program: of.program.clone(),
@@ -338,7 +349,8 @@ impl Counted {
 pub(super) fn event_stats(cpus: &[Counted], number: u32, channel: &ChannelOptions) -> Vec<EventStats> {
     let cpus: Vec<&Counted> = cpus.iter().filter(|cpu| cpu.stored.stream.channel == number).collect();
     let mut stats = Vec::with_capacity(channel.events.len());
-    for (index, event) in channel.events.iter().enumerate() {
+    // What is over is in the ledger of an archive before, and another event will have its slot.
+    for (index, event) in channel.events.iter().enumerate().filter(|(_, event)| !event.active.is_over) {
         let mut sum = EventLedger::default();
         let mut sampled_out = 0;
         let mut lost_on = Vec::new();
@@ -376,6 +388,7 @@ pub(super) fn event_stats(cpus: &[Counted], number: u32, channel: &ChannelOption
             cut: sum.cut,
             lane: event.lane.name(),
             lane_note: event.lane_note.clone(),
+            active: event.active,
         });
     }
     stats

@@ -413,8 +413,17 @@ impl<'a> Report<'a> {
         let _ = writeln!(text, "; lost: {lost}");
         for cpu in &ledger.cpus {
             if let Some(missing) = cpu.missing {
-                let _ = writeln!(text, "  CPU {}: {}", cpu.cpu, missing.text(count));
+                let _ = writeln!(text, "  {}: {}", clean(&cpu.title()), missing.text(count));
             }
+        }
+        for event in ledger.events.iter().flatten() {
+            let span = match (event.since_ns, event.until_ns) {
+                (None, None) => continue,
+                (Some(since), None) => format!("from {} on", seconds(since)),
+                (None, Some(until)) => format!("up to {}", seconds(until)),
+                (Some(since), Some(until)) => format!("from {} to {}", seconds(since), seconds(until)),
+            };
+            let _ = writeln!(text, "  {} was recorded {span}", clean(&event.title()));
         }
     }
 }

@@ -1,11 +1,11 @@
 //! The table at the end of a recording.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use agent_ebpf::LossCause;
 
 use super::units::{bytes, count};
-use crate::capture::{CpuStats, Finished, Recovered, Stats, cause_name};
+use crate::capture::{CpuStats, EventStats, Finished, Recovered, Stats, cause_name};
 
 /// More CPUs than this are shown only where something was lost.
 const ALL_CPUS: usize = 16;
@@ -71,7 +71,8 @@ pub(super) fn text(finished: &Finished, filtered: bool) -> String {
     most_lost(&mut text, stats);
     let cut: u64 = stats.events.iter().map(|event| event.cut).sum();
     if cut != 0 {
-        let of = named(stats.events.iter().filter(|event| event.cut != 0).map(|event| &*event.name));
+        let of =
+            named(stats.events.iter().filter(|event| event.cut != 0).map(|event| event_of(stats, event)));
         let _ = writeln!(text, "strings are truncated in {} records of {of}", count(cut));
     }
     generic(&mut text, stats);
@@ -167,10 +168,20 @@ fn cpu_of(stats: &Stats, CpuStats { channel, cpu, .. }: &CpuStats) -> String {
     }
 }
 
+/// An event, and the buffer that its counts are of if that has a name.
+fn event_of(stats: &Stats, EventStats { channel, name, .. }: &EventStats) -> String {
+    match stats.name_of(*channel) {
+        "" => name.clone(),
+        buffer => format!("{name} of buffer {buffer}"),
+    }
+}
+
 /// Which events took the generic lane.
 fn generic(text: &mut String, stats: &Stats) {
     let notes = stats.events.iter().filter_map(|event| Some((&*event.name, event.lane_note.as_ref()?)));
-    let notes: Vec<(&str, &String)> = notes.collect();
+    // An event may be in several buffers.
+    let mut seen = BTreeSet::new();
+    let notes: Vec<(&str, &String)> = notes.filter(|(name, _)| seen.insert(*name)).collect();
     let _ = match &*notes {
         [] => Ok(()),
         [(name, reason)] => writeln!(text, "{name} took the generic lane: {reason}"),
@@ -178,14 +189,14 @@ fn generic(text: &mut String, stats: &Stats) {
             text,
             "{} kinds of events took the generic lane ({}); `tracer-agent doctor` shows why",
             count(notes.len() as u64),
-            named(notes.iter().map(|(name, _)| *name))
+            named(notes.iter().map(|(name, _)| (*name).to_owned()))
         ),
     };
 }
 
 /// The first of these names, and how many more there are.
-fn named<'n>(names: impl Iterator<Item = &'n str>) -> String {
-    let mut names: Vec<&str> = names.collect();
+fn named(names: impl Iterator<Item = String>) -> String {
+    let mut names: Vec<String> = names.collect();
     let more = names.len().saturating_sub(NAMED);
     names.truncate(NAMED);
     let more = if more == 0 { String::new() } else { format!(" and {} more", count(more as u64)) };
@@ -280,7 +291,7 @@ pub(super) fn too_much_lost(missing: u64, max: u64, stats: Option<&Stats>) -> St
             .iter()
             .map(|(cpu, lost)| format!("{} on CPU {cpu}", count(lost.iter().sum::<u64>())))
             .collect();
-        let _ = writeln!(text, "tracer-agent: {}: {}", event.name, cpus.join(", "));
+        let _ = writeln!(text, "tracer-agent: {}: {}", event_of(stats, event), cpus.join(", "));
     }
     text
 }
@@ -305,11 +316,11 @@ fn left_out(text: &mut String, stats: &Stats, filtered: bool) {
 
 /// The events that lost most, so that a user knows what to leave out or which ring to enlarge.
 fn most_lost(text: &mut String, stats: &Stats) {
-    let mut lost: Vec<(u64, &str)> = stats
+    let mut lost: Vec<(u64, String)> = stats
         .events
         .iter()
-        .map(|event| (event.lost_total(), event.name.as_str()))
-        .filter(|&(sum, _)| sum != 0)
+        .map(|event| (event.lost_total(), event_of(stats, event)))
+        .filter(|(sum, _)| *sum != 0)
         .collect();
     lost.sort_by(|a, b| b.cmp(a));
     for (sum, name) in lost.iter().take(5) {
@@ -323,7 +334,6 @@ fn most_lost(text: &mut String, stats: &Stats) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::capture::EventStats;
 
     fn event(name: &str, filtered: u64, cut: u64, note: Option<&str>) -> EventStats {
         let lane_note = note.map(str::to_owned);

@@ -13,7 +13,7 @@ use super::{
     rules::{EventRule, Rules},
 };
 use crate::{
-    capture::{CaptureEvent, CaptureProbe, EventFilter},
+    capture::{Active, CaptureEvent, CaptureProbe, EventFilter},
     compile::{
         context::{self, Placed, TooLong},
         fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch, StringLimit, strings},
@@ -55,12 +55,21 @@ pub struct EventPlan {
 }
 
 /// Ids of our own events begin here: the kernel counts its events from below, and has some thousands.
-const FIRST_ID: u16 = 20_000;
+pub(super) const FIRST_ID: u16 = 20_000;
 
 /// There is another event of a probe's name.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("there is another event {0}; give the probe a name: NAME=...")]
-pub struct NameTaken(pub String);
+pub enum NameTaken {
+    /// One of this channel, or of the kernel.
+    #[error("there is another event {0}; give the probe a name: NAME=...")]
+    Here(String),
+    /// A probe of another channel, or one that was recorded before, with other fields.
+    #[error(
+        "there is a probe {0} with other fields in another buffer, or there was, and a file describes an event once: give it \
+         the same fields, or another name: NAME=..."
+    )]
+    OtherFields(String),
+}
 
 /// Why an event's format keeps it from being recorded.
 #[derive(Debug, thiserror::Error)]
@@ -154,9 +163,10 @@ impl EventPlan {
                 ProbeEvent::Own(shape) => {
                     let name = format!("{}:{}", shape.system, shape.name);
                     if self.has_event(&shape.system, &shape.name) {
-                        return Err(NameTaken(name));
+                        return Err(NameTaken::Here(name));
                     }
-                    let (id, text) = self.described(&shape).ok_or_else(|| NameTaken(name.clone()))?;
+                    let (id, text) =
+                        self.described(&shape).ok_or_else(|| NameTaken::OtherFields(name.clone()))?;
                     // A text that is no format prints no symbols either.
                     let prints_symbols = Format::parse(&text).is_ok_and(|format| format.prints_symbols());
                     self.add_format(&shape.system, text);
@@ -186,6 +196,7 @@ impl EventPlan {
                     program: Program::default(),
                 }),
                 own: None,
+                active: Active::default(),
             });
         }
         self.probes.push(CaptureProbe {
@@ -207,6 +218,25 @@ impl EventPlan {
             Some((id, text)) if shape.text(*id) == *text => Some((*id, text.clone())),
             Some(_) => None,
         }
+    }
+
+    /// Leaves out events that are recorded already.
+    ///
+    /// # Errors
+    /// A rule names one of them.
+    pub(super) fn leave_out(
+        &mut self,
+        recorded: &BTreeSet<String>,
+        rules: &Rules<'_>,
+    ) -> Result<(), PlanError> {
+        if let Some(named) = self.events.iter().find(|event| event.required && recorded.contains(&event.name))
+        {
+            let why =
+                format!("{} is recorded already; remove it first, to record it in another way", named.name);
+            return Err(rules.at.field("rules", Why::Wrong(why)));
+        }
+        self.events.retain(|event| !recorded.contains(&event.name));
+        Ok(())
     }
 
     /// Whether there is an event of this name, or only its format.
@@ -304,6 +334,7 @@ impl EventPlan {
             only_fast: lanes.choice == LaneChoice::Fast,
             filter,
             own,
+            active: Active::default(),
         });
         Ok(extended)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::{EventPlan, NameTaken, PlanError, error::InChannel};
+use super::{EventPlan, NameTaken, PlanError, error::InChannel, events::FIRST_ID};
 use crate::{event::name_and_id, spec::ChannelSpec};
 
 /// The formats of the channels that are planned, each event's once.
@@ -27,19 +27,34 @@ struct Described {
 pub(super) struct Earlier {
     /// Ids of their events.
     pub(super) ids: BTreeSet<u32>,
-    /// The id and the format of those that they record, by system and name.
+    /// The id and the format of those that they record, and of all of our own, by system and name.
     pub(super) recorded: BTreeMap<(String, String), (u16, String)>,
 }
 
 impl Formats {
+    /// Those of a file, with the events that have records in it, each with the channel that it is in.
+    pub(super) fn of(systems: &[(String, Vec<String>)], recorded: &HashMap<&str, &str>) -> Self {
+        let mut formats = Self::default();
+        for (system, texts) in systems {
+            let of = formats.system(system);
+            for text in texts {
+                let (name, id) = identity(text);
+                let into = recorded.get(format!("{system}:{name}").as_str()).map(|&into| into.to_owned());
+                // There is one of each name.
+                let _ = formats.add_one(of, name, Described { id, text: text.clone(), recorded_into: into });
+            }
+        }
+        formats
+    }
+
     /// What there is so far.
     pub(super) fn earlier(&self) -> Earlier {
         let mut earlier = Earlier::default();
         for ((system, name), &(of, at)) in &self.places {
             let Some(known) = self.systems.get(of).and_then(|(_, formats)| formats.get(at)) else { continue };
             earlier.ids.insert(known.id);
-            if known.recorded_into.is_some()
-                && let Ok(id) = u16::try_from(known.id)
+            if let Ok(id) = u16::try_from(known.id)
+                && (known.recorded_into.is_some() || id >= FIRST_ID)
             {
                 earlier.recorded.insert((system.clone(), name.clone()), (id, known.text.clone()));
             }
@@ -61,11 +76,7 @@ impl Formats {
         for (system, formats) in std::mem::take(&mut plan.systems) {
             let of = self.system(&system);
             for text in formats {
-                let (name, id) = match name_and_id(&text) {
-                    Some((name, id)) => (name.to_owned(), id),
-                    // What cannot be understood is stored as it is, once.
-                    None => (text.clone(), u32::MAX),
-                };
+                let (name, id) = identity(&text);
                 let full = format!("{system}:{name}");
                 let into = recorded.contains(full.as_str()).then(|| channel.name.clone());
                 self.add_one(of, name, Described { id, text, recorded_into: into })
@@ -110,6 +121,15 @@ impl Formats {
     }
 }
 
+/// The name and the id of an event.
+fn identity(text: &str) -> (String, u32) {
+    match name_and_id(text) {
+        Some((name, id)) => (name.to_owned(), id),
+        // What cannot be understood is stored as it is, once.
+        None => (text.to_owned(), u32::MAX),
+    }
+}
+
 /// Why an event cannot be described.
 enum Conflict {
     /// Another event has its name.
@@ -121,7 +141,7 @@ enum Conflict {
 impl Conflict {
     fn error(self, at: InChannel, event: &str) -> PlanError {
         match self {
-            Self::Name => at.field("rules", NameTaken(event.to_owned())),
+            Self::Name => at.field("rules", NameTaken::Here(event.to_owned())),
             Self::Fields { other } => {
                 let other = match &*other {
                     "" => "the buffer without a name".to_owned(),
@@ -142,7 +162,10 @@ mod tests {
     use agent_ebpf::EventSlot;
 
     use super::*;
-    use crate::{capture::CaptureEvent, compile::fast::Lane};
+    use crate::{
+        capture::{Active, CaptureEvent},
+        compile::fast::Lane,
+    };
 
     fn text(name: &str, id: u32, more: &str) -> String {
         format!(
@@ -167,6 +190,7 @@ mod tests {
             only_fast: false,
             filter: None,
             own: None,
+            active: Active::default(),
         };
         EventPlan {
             events: vec![event],

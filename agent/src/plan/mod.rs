@@ -5,6 +5,7 @@
 //! | `rules` | what is wanted of events |
 //! | `events` | which events, and the formats to store |
 //! | `formats` | those of several channels, in one file |
+//! | `addition` | more events while it is recorded |
 //! | `probes` | probes and tracers |
 //! | `snapshot` | the event that asks for snapshots |
 //! | `stacks` | stacks that follow events |
@@ -13,6 +14,7 @@
 //! | `constants` | what names in formats stand for |
 //! | `error` | why there is no plan |
 
+mod addition;
 mod buffers;
 mod constants;
 mod error;
@@ -24,8 +26,9 @@ mod scope;
 mod snapshot;
 mod stacks;
 
-use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, os::fd::OwnedFd, sync::Arc, time::Duration};
 
+pub use crate::capture::Addition;
 pub use error::{PlanError, Why};
 pub use events::{EventPlan, NameTaken, UnusableFormat};
 pub use stacks::StackError;
@@ -41,12 +44,16 @@ use self::{
 use crate::{
     attach::KernelLayout,
     capture::{CaptureOptions, ChannelOptions, Destination, Manifest, Rotation},
-    compile::{context::Counters, fast::FastLane, filter::Facts},
+    compile::{
+        context::Counters,
+        fast::{FastLane, StackKind},
+        filter::Facts,
+    },
     event::{Names, NoNames},
     kernel::{
         btf::{Btf, BtfError},
         cpus::Cpus,
-        events::Catalogue,
+        events::{Catalogue, EventSelector},
         tracefs::Tracefs,
     },
     output::Output,
@@ -95,8 +102,8 @@ impl Plan {
         let mut formats = Formats::default();
         let mut planned = Vec::with_capacity(channels.len());
         for (number, channel) in channels.iter().enumerate() {
-            let place = (InChannel(number), formats.earlier());
-            let mut events = kernel.events_of(place, channel, file, &mut notes)?;
+            let before = Before { earlier: formats.earlier(), ..Before::default() };
+            let mut events = kernel.events_of(InChannel(number), before, channel, file, &mut notes)?;
             formats.add(InChannel(number), channel, &mut events)?;
             planned.push(channel_options(InChannel(number), channel, events)?);
         }
@@ -150,6 +157,12 @@ fn channel_options(at: InChannel, spec: &ChannelSpec, plan: EventPlan) -> Result
         cap: spec.keep_bytes,
         hooks: plan.hooks,
         strings: spec.strings,
+        spare_events: spec.spare_events.try_into().unwrap_or(usize::MAX),
+        lane: spec.lane,
+        stacks: [
+            (StackKind::Kernel, spec.kernel_stacks.clone()),
+            (StackKind::User, spec.user_stacks.clone()),
+        ],
     })
 }
 
@@ -162,6 +175,17 @@ fn rotation_of(spec: RotationSpec) -> Rotation {
     }
 }
 
+/// What there is before the events of a plan.
+#[derive(Default)]
+struct Before<'a> {
+    /// The events of other channels.
+    earlier: Earlier,
+    /// Events that are recorded into the channel already.
+    recorded: BTreeSet<String>,
+    /// Which events are followed by stacks, where the channel has them already.
+    stacks: Option<&'a [(StackKind, Vec<EventSelector>)]>,
+}
+
 /// What plans of channels need of the running kernel.
 struct Kernel<'a> {
     tracefs: &'a Tracefs,
@@ -170,10 +194,11 @@ struct Kernel<'a> {
 }
 
 impl Kernel<'_> {
-    /// The events, probes and stacks of a channel, after those of the channels before it.
+    /// The events, probes and stacks of a channel, after those that there are.
     fn events_of(
         &self,
-        (at, earlier): (InChannel, Earlier),
+        at: InChannel,
+        before: Before<'_>,
         channel: &ChannelSpec,
         file: &FileSpec,
         notes: &mut Vec<String>,
@@ -198,12 +223,17 @@ impl Kernel<'_> {
         };
         let mut events = EventPlan::make(self.tracefs, &selection, file.all_formats, lanes, wanted)
             .map_err(of_snapshot)?;
+        let Before { earlier, recorded, stacks } = before;
         events.earlier = earlier;
+        events.leave_out(&recorded, &rules)?;
         notes.extend(selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")));
         note_unusable(&events, notes);
         let probes = Probes { rules: &rules, facts: &facts, tracefs: self.tracefs, btf: self.btf };
         notes.extend(probes.add_to(&mut events)?);
-        stacks::apply(channel, at, self.tracefs, &mut events)?;
+        match stacks {
+            None => stacks::apply(channel, at, self.tracefs, &mut events)?,
+            Some(wanted) => stacks::follow(wanted, &mut events),
+        }
         Ok(events)
     }
 }

@@ -5,14 +5,14 @@ use agent_ebpf::{FRAMES, FRAMES_AT, slot_flags};
 
 use super::{EventPlan, PlanError, UnusableFormat, Why, error::InChannel};
 use crate::{
-    capture::CaptureEvent,
+    capture::{Active, CaptureEvent},
     compile::{
         fast::{Lane, StackKind},
         slot::plan_slot,
     },
     event::Format,
     kernel::{
-        events::EventName,
+        events::{EventName, EventSelector},
         tracefs::{Tracefs, TracefsError},
     },
     spec::ChannelSpec,
@@ -81,6 +81,18 @@ pub(super) fn apply(
     Ok(())
 }
 
+/// Marks the events of a plan that are followed by stacks of the channel that they are added to.
+pub(super) fn follow(wanted: &[(StackKind, Vec<EventSelector>)], plan: &mut EventPlan) {
+    for (kind, selectors) in wanted {
+        for event in &mut plan.events {
+            let name = EventName::parse(&event.name);
+            if name.is_some_and(|name| selectors.iter().any(|selector| selector.matches(&name))) {
+                event.slot.flags |= kind.flag();
+            }
+        }
+    }
+}
+
 impl EventPlan {
     /// Lets stacks follow those of the planned events that `wants` chooses; returns how many that are. The
     /// stack's own event is one more of the plan's if there is any.
@@ -124,6 +136,7 @@ impl EventPlan {
             only_fast: false,
             filter: None,
             own: None,
+            active: Active::default(),
         });
         Ok(chosen)
     }

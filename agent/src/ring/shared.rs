@@ -1,6 +1,12 @@
 //! Memory shared with eBPF programs: a mapped `BPF_F_MMAPABLE` array.
 
-use std::{io, marker::PhantomData, os::fd::AsFd, os::fd::AsRawFd as _, ptr::NonNull};
+use std::{
+    io,
+    marker::PhantomData,
+    os::fd::{AsFd, AsRawFd as _},
+    ptr::NonNull,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use agent_ebpf::{CpuBorder, CpuControl, EventLedger, EventSlot, PAGE_SIZE, PageMeta, SyscallSlot};
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -94,5 +100,23 @@ impl<T: Shared> SharedArray<T> {
             unsafe { p.as_ptr().write_volatile(value) };
             true
         })
+    }
+}
+
+impl SharedArray<u64> {
+    /// Replaces a number that programs read at any time.
+    pub fn store(&self, index: usize, value: u64) {
+        if let Some(word) = self.get(index) {
+            // SAFETY: the word is an aligned u64 in the mapping, and programs read it atomically.
+            unsafe { AtomicU64::from_ptr(word.as_ptr()) }.store(value, Ordering::SeqCst);
+        }
+    }
+
+    /// Sets bits of a number that programs change at any time.
+    pub fn set_bits(&self, index: usize, bits: u64) {
+        if let Some(word) = self.get(index) {
+            // SAFETY: the word is an aligned u64 in the mapping, and programs change it atomically too.
+            unsafe { AtomicU64::from_ptr(word.as_ptr()) }.fetch_or(bits, Ordering::SeqCst);
+        }
     }
 }

@@ -9,7 +9,9 @@ use super::{
 use crate::input::CpuSet;
 
 /// The most channels. Each has a ring of each CPU, and programs of its own.
-const CHANNELS_MAX: usize = 64;
+pub(crate) const CHANNELS_MAX: usize = 64;
+/// The most events that can be added to a channel: each has counts of each CPU.
+const SPARE_MAX: u32 = 4096;
 /// The longest name of a channel in bytes.
 const NAME_MAX: usize = 200;
 /// The most rules of a channel. Each looks at all events.
@@ -193,13 +195,24 @@ fn longest_list(scope: &ScopeSpec) -> usize {
     lens.max().unwrap_or_default()
 }
 
+/// Whether a channel can have this name, which is that of a buffer in files of several kinds.
+pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
+    if name.len() > NAME_MAX {
+        return Err("it is longer than 200 bytes");
+    }
+    if name.chars().any(|c| c.is_control() || c == '/') {
+        return Err("it has a control character or a slash, which no name of a buffer has");
+    }
+    if name.trim() != name {
+        return Err("it begins or ends with a blank");
+    }
+    Ok(())
+}
+
 fn check_channel(place: usize, channel: &ChannelSpec) -> Result<(), Problem> {
     let problem = |name, why| Err(Problem { at: Field::OfChannel { channel: place, name }, why });
-    if channel.name.len() > NAME_MAX {
-        return problem("name", "it is longer than 200 bytes");
-    }
-    if channel.name.chars().any(|c| c.is_control() || c == '/') {
-        return problem("name", "it has a control character or a slash, which no name of a buffer has");
+    if let Err(why) = check_name(&channel.name) {
+        return problem("name", why);
     }
     let mut graphs = 0;
     for (number, rule) in channel.rules.iter().enumerate() {
@@ -225,6 +238,9 @@ fn check_channel(place: usize, channel: &ChannelSpec) -> Result<(), Problem> {
     }
     if channel.snapshot.as_ref().is_some_and(|snapshot| snapshot.limit == Some(0)) {
         return problem("snapshot", "a limit of 0 takes none; use 1 or more");
+    }
+    if channel.spare_events > SPARE_MAX {
+        return problem("spare_events", "there are 4096 at most");
     }
     if channel.poll_ns == Some(0) {
         return problem("poll_ns", "0 would poll the rings without a pause; use 1 or more");

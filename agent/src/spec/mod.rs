@@ -38,6 +38,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use check::{CHANNELS_MAX, check_name};
 pub use check::{Field, Problem};
 pub use json::{SpecError, TEXT_MAX};
 
@@ -144,6 +145,15 @@ pub struct ChannelSpec {
     pub switch_ns: u64,
     /// Bytes of the newest data that are kept of each CPU; everything where nothing is said.
     pub keep_bytes: Option<u64>,
+    /// How many events can be added at a time while the recording goes on (a library does that). With 0, its
+    /// events do not change.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub spare_events: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
 }
 
 impl Default for ChannelSpec {
@@ -162,6 +172,7 @@ impl Default for ChannelSpec {
             poll_ns: None,
             switch_ns: SWITCH_NS,
             keep_bytes: None,
+            spare_events: 0,
         }
     }
 }

@@ -217,6 +217,14 @@ pub struct LedgerCpu {
     pub missing: Option<Missing>,
 }
 
+impl LedgerCpu {
+    /// Which one it is, for a user.
+    pub fn title(&self) -> String {
+        let Self { channel, cpu, .. } = self;
+        if channel.is_empty() { format!("CPU {cpu}") } else { format!("CPU {cpu} of buffer {channel}") }
+    }
+}
+
 /// What the ledger says of one event in a buffer, over all CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerEvent {
@@ -251,6 +259,20 @@ pub struct LedgerEvent {
     /// The same by CPU, for those that lost any: counts in the order of the causes in `lost`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub lost_on: BTreeMap<u32, Vec<u64>>,
+    /// From when on it was recorded, if it was added while the recording went on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_ns: Option<u64>,
+    /// Up to when it was recorded, if it was removed before the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until_ns: Option<u64>,
+}
+
+impl LedgerEvent {
+    /// Which one it is, for a user.
+    pub fn title(&self) -> String {
+        let Self { channel, event, .. } = self;
+        if channel.is_empty() { event.clone() } else { format!("{event} of buffer {channel}") }
+    }
 }
 
 /// What the ledger says of one program.

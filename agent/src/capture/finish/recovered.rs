@@ -20,11 +20,14 @@ pub(super) fn stats(data: &[CpuData], manifest: &Manifest, noted: Option<&Noted>
         Stage::Counted => End::KilledStopping,
     });
     let overwrites = |cpu: &CpuData| manifest.channel(cpu.stream.channel).is_some_and(|of| of.overwrite);
+    // The programs that note names count in the first channel, which a snapshot may not have.
+    let has_first = manifest.channel(0).is_some();
+    let names_lost = |cpu: &CpuData| note_of(cpu).map(|note| note.names_lost);
     let unreadable = |cpu: &CpuData| cpu.segments.iter().map(|(_, content)| content.unreadable).sum::<u64>();
     Stats {
         channels: manifest.channels.clone(),
         cpus: data.iter().map(|cpu| row(cpu, note_of(cpu), end, overwrites(cpu))).collect(),
-        names_lost: noted.and_then(|_| data.iter().map(|cpu| note_of(cpu).map(|note| note.names_lost)).sum()),
+        names_lost: noted.filter(|_| has_first).and_then(|_| data.iter().map(names_lost).sum()),
         recovered: Some(Recovered {
             unreadable_bytes: data.iter().map(unreadable).sum(),
             ended: end,
@@ -95,7 +98,11 @@ mod tests {
     fn noted(stage: Stage, notes: impl IntoIterator<Item = (u32, Note)>) -> Noted {
         let of_cpu = |(cpu, note)| (StreamId { channel: 0, cpu }, note);
         let notes: BTreeMap<_, _> = notes.into_iter().map(of_cpu).collect();
-        Noted { stage, stream_count: notes.len(), first: None, notes }
+        Noted { stage, stream_count: notes.len(), first_cpus: Vec::new(), notes }
+    }
+
+    fn of_one_channel() -> Manifest {
+        Manifest { channels: vec![RecordedChannel::default()], ..Manifest::default() }
     }
 
     #[test]
@@ -112,7 +119,7 @@ mod tests {
 
     #[test]
     fn without_notes_what_is_missing_is_unknown() {
-        let stats = stats(&[cpu(0, &[(0, 10)]), cpu(1, &[(3, 10)]), cpu(2, &[])], &Manifest::default(), None);
+        let stats = stats(&[cpu(0, &[(0, 10)]), cpu(1, &[(3, 10)]), cpu(2, &[])], &of_one_channel(), None);
         let ends: Vec<_> = stats.cpus.iter().map(|cpu| cpu.open_end).collect();
         let since = |since| Some(OpenEnd { since, counted: None, is_comparable: true });
         assert_eq!(ends, [since(Some(50)), since(Some(53)), since(None)]);
@@ -127,7 +134,7 @@ mod tests {
         let note = Note { time: 99, events: 25, lost: [1, 0, 0, 5, 0], ..Note::default() };
         let killed = stats(
             &[cpu(0, &[(0, 10), (1, 10)])],
-            &Manifest::default(),
+            &of_one_channel(),
             Some(&noted(Stage::Recording, [(0, note)])),
         );
         let row = killed.cpus[0];
@@ -136,7 +143,7 @@ mod tests {
         let last = Note { is_final: true, ..note };
         let counted = stats(
             &[cpu(0, &[(0, 10), (1, 10)])],
-            &Manifest::default(),
+            &of_one_channel(),
             Some(&noted(Stage::Counted, [(0, last)])),
         );
         assert_eq!((counted.cpus[0].open_end, counted.cpus[0].unstored()), (None, 5));
@@ -144,7 +151,7 @@ mod tests {
         // The stage without the last notes, as a machine that lost its power may have kept them.
         let half = stats(
             &[cpu(0, &[(0, 10), (1, 10)])],
-            &Manifest::default(),
+            &of_one_channel(),
             Some(&noted(Stage::Counted, [(0, note)])),
         );
         assert_eq!(half.cpus[0].open_end, row.open_end);

@@ -146,8 +146,8 @@ pub struct Follower {
     has_streams: bool,
     /// Up to when the journal of names has what is to be known of them.
     named_until: u64,
-    /// When the names were read last that are known to be complete from then on.
-    names_noted: u64,
+    /// The last notes of the streams whose reader collects names.
+    names_noted: BTreeMap<StreamId, u64>,
     finished: Option<FinishedFile>,
 }
 
@@ -214,7 +214,7 @@ impl Follower {
             buffers: None,
             has_streams: false,
             named_until: 0,
-            names_noted: 0,
+            names_noted: BTreeMap::new(),
             finished: None,
         }))
     }
@@ -256,8 +256,10 @@ impl Follower {
 
     /// The channels of which it is so, while others are stored meanwhile. Their events are in the file only.
     pub fn not_followed(&self) -> impl Iterator<Item = &str> {
+        let is_wanted = |name: &str| self.buffers.as_ref().is_none_or(|names| names.contains(name));
         let channels = self.manifest.channels.iter().filter(|channel| channel.overwrite);
-        channels.filter(|_| !self.is_overwriting()).map(|channel| channel.name.as_str())
+        let channels = channels.filter(|_| !self.is_overwriting()).map(|channel| channel.name.as_str());
+        channels.filter(move |name| is_wanted(name))
     }
 
     /// Events that a size limit removed before they could be read.
@@ -369,13 +371,15 @@ impl Follower {
             return Ok(());
         }
         self.stage = noted.stage;
-        let first = noted.first.and_then(|stream| noted.notes.get(&stream));
-        if let Some(first) = first
-            && first.time > self.names_noted
-        {
-            // Names are collected between two notes: those from before the first are there by the second.
-            self.named_until = self.names_noted;
-            self.names_noted = first.time;
+        let by_first = noted.notes.iter().filter(|(stream, _)| noted.first_cpus.contains(&stream.cpu));
+        for (stream, note) in by_first {
+            let before = self.names_noted.entry(*stream).or_default();
+            if note.time > *before {
+                // Names are collected between two notes of a stream: those from before the first are there by
+                // the second.
+                self.named_until = self.named_until.max(*before);
+                *before = note.time;
+            }
         }
         self.changed = Changed { last: Some(noted), at: Instant::now() };
         Ok(())
@@ -388,7 +392,7 @@ impl Follower {
             streams.extend(name.to_str().and_then(parse_segment).map(|(stream, _)| stream));
         }
         // Each stream gets its first segment before its reader writes the first note.
-        let noted = self.changed.last.as_ref().filter(|noted| noted.first.is_some());
+        let noted = self.changed.last.as_ref().filter(|noted| !noted.first_cpus.is_empty());
         self.has_streams = any || noted.is_some_and(|noted| streams.len() >= noted.stream_count);
         if self.has_streams {
             let last = self.changed.last.as_ref();

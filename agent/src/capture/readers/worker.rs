@@ -1,6 +1,7 @@
 //! One reader thread.
 
 use std::{
+    ops::Range,
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, mpsc::Sender},
     time::{Duration, Instant},
@@ -17,7 +18,7 @@ use super::{
 use crate::{
     attach::{self, Borders, PageSwitch},
     capture::{Spool, SpoolError, names::NameTable, notice::Notice, spool::CpuSpool},
-    ring::{CpuCounts, CpuRing, NameStream, WakeStream},
+    ring::{CpuCounts, CpuRing, Held, NameStream, WakeStream},
     tracedat::{ChunkCompressor, Endian, layout},
 };
 
@@ -83,6 +84,34 @@ struct Served<'r> {
     asked: Option<(AtBorder, ToBorder)>,
     /// Where what the ring holds is to be stored, up to its border.
     marked: Option<(CpuSpool, CpuCounts)>,
+    /// What is moved in this round.
+    left: Left,
+}
+
+/// Pages that are to be moved.
+#[derive(Clone, Copy, Default)]
+struct Left {
+    ready: u64,
+    /// As long as there are so many. 0 for nothing at all.
+    least: u64,
+}
+
+impl Left {
+    /// The whole chunks that wait in a ring now; if `all`, every page.
+    fn now(ring: &CpuRing<'_>, spool: &mut CpuSpool, all: bool) -> Self {
+        let least = if all { 1 } else { chunk_pages(ring.capacity()) };
+        // No more than waits now: that much is in the note, and what comes from here on is for the next
+        // round.
+        let ready = ring.ready();
+        if all || ready >= least {
+            spool.note(ring.control());
+        }
+        Self { ready, least }
+    }
+
+    fn is_enough(self) -> bool {
+        self.least != 0 && self.ready >= self.least
+    }
 }
 
 /// The streams of a channel.
@@ -207,7 +236,9 @@ impl Worker {
         for served in all(&mut groups) {
             served.spool.note_final(served.ring.control());
         }
-        if !failed && let Err(error) = self.read_rest(&mut groups) {
+        if let Err(error) = self.read_rest(&mut groups, failed)
+            && !failed
+        {
             self.fail(error);
         }
         let stored = groups.iter().flat_map(|group| &group.streams).map(Served::stored).collect();
@@ -233,7 +264,7 @@ impl Worker {
             for served in all(groups) {
                 self.do_asked(served)?;
             }
-            self.copy_marked(groups);
+            self.copy_marked(groups)?;
             for group in groups.iter_mut().filter(|group| group.options.overwrite) {
                 if group.streams.iter().any(|served| served.ring.control().held_page().is_some()) {
                     self.shared.asked.tell();
@@ -252,12 +283,8 @@ impl Worker {
         let next = groups.iter().map(Group::next).min();
         loop {
             let mut is_full = false;
-            for group in groups.iter_mut().filter(|group| !group.options.overwrite) {
-                let is_due = std::mem::take(&mut group.is_due);
-                for Served { ring, spool, .. } in &mut group.streams {
-                    ring.control().listen();
-                    self.move_ready(ring, spool, is_due)?;
-                }
+            self.move_round(groups)?;
+            for group in groups.iter().filter(|group| !group.options.overwrite) {
                 let wake = u64::from(wake_pages(group.options.ring_pages));
                 is_full |= group.streams.iter().any(|served| served.ring.ready() >= wake);
             }
@@ -268,6 +295,28 @@ impl Worker {
             }
             self.collect_names()?;
         }
+    }
+
+    /// Moves the whole chunks that wait now, and of groups whose time has come every page: what arrives
+    /// meanwhile waits for the next round. The streams take turns, so that a small ring does not wait until
+    /// a large one is read.
+    fn move_round(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
+        for group in groups.iter_mut().filter(|group| !group.options.overwrite) {
+            let is_due = std::mem::take(&mut group.is_due);
+            for Served { ring, spool, left, .. } in &mut group.streams {
+                ring.control().listen();
+                *left = Left::now(ring, spool, is_due);
+            }
+        }
+        let mut goes_on = true;
+        while goes_on {
+            goes_on = false;
+            for Served { ring, spool, left, .. } in all(groups) {
+                self.move_some(ring, spool, left)?;
+                goes_on |= left.is_enough();
+            }
+        }
+        Ok(())
     }
 
     /// Does what the recording asks for.
@@ -317,17 +366,20 @@ impl Worker {
 
     /// Copies the rings whose borders are found, once all that were asked for are: copying takes time, and
     /// what the streams hold should end at one.
-    fn copy_marked(&mut self, groups: &mut [Group<'_>]) {
+    fn copy_marked(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
         if all(groups).any(|served| served.asked.is_some()) {
-            return;
+            return Ok(());
         }
-        for served in all(groups) {
-            if let Some((spool, end)) = served.marked.take() {
-                let copied = self.copy(&served.ring, spool, end);
-                // Who does not wait for the answer has stopped the recording.
-                let _ = self.answer.send(Answer::Copied(copied));
+        for group in 0..groups.len() {
+            for stream in 0..groups[group].streams.len() {
+                if let Some((spool, end)) = groups[group].streams[stream].marked.take() {
+                    let copied = self.copy(groups, (group, stream), spool, end)?;
+                    // Who does not wait for the answer has stopped the recording.
+                    let _ = self.answer.send(Answer::Copied(copied));
+                }
             }
         }
+        Ok(())
     }
 
     /// Brings a stream over to its spool in the next archive.
@@ -340,7 +392,10 @@ impl Worker {
         // Before the data that it counts.
         cpu.spool.note_end(&end);
         let before = end.head.wrapping_sub(cpu.ring.control().consumed()).min(cpu.ring.capacity());
-        self.move_pages(&mut cpu.ring, &mut cpu.spool, before, 1)?;
+        let mut left = Left { ready: before, least: 1 };
+        while left.is_enough() {
+            self.move_some(&mut cpu.ring, &mut cpu.spool, &mut left)?;
+        }
         let stored = cpu.stored();
         next.begin_at(Arc::clone(&end));
         cpu.spool = next;
@@ -348,31 +403,51 @@ impl Worker {
         Ok(())
     }
 
-    /// Stores what the ring holds of the events before its border, while programs go on writing. What they
+    /// Stores what a ring holds of the events before its border, while programs go on writing. What they
     /// overwrite meanwhile counts as overwritten: of all events up to there, it is what is not stored.
+    ///
+    /// Rings whose pages are stored anyway are read in between, so that they do not have to wait.
+    ///
+    /// # Errors
+    /// Reading those failed. What the copy itself fails with is the result.
     fn copy(
         &mut self,
-        ring: &CpuRing<'_>,
+        groups: &mut [Group<'_>],
+        (group, stream): (usize, usize),
         mut spool: CpuSpool,
         mut end: CpuCounts,
-    ) -> Result<Border, SpoolError> {
+    ) -> Result<Result<Border, SpoolError>, SpoolError> {
         spool.note_border(&end);
-        let events = self.copy_newest(ring, &mut spool, (end.head, end.events))?;
-        self.store(&mut spool, events)?;
+        let mut newest = Newest::before(&groups[group].streams[stream].ring, (end.head, end.events));
+        loop {
+            let stored = self.copy_chunk(&groups[group].streams[stream].ring, &mut spool, &mut newest);
+            match stored.and_then(|events| self.store(&mut spool, events)) {
+                Err(error) => return Ok(Err(error)),
+                Ok(()) if newest.is_over() => break,
+                Ok(()) => {
+                    self.collect_names()?;
+                    self.move_round(groups)?;
+                }
+            }
+        }
         // Only now it is known how many there are.
         end.overwritten = end.events.saturating_sub(spool.totals().events);
         spool.note_end(&end);
-        Ok(Border { stored: stored_in(&spool), end: Arc::new(end) })
+        Ok(Ok(Border { stored: stored_in(&spool), end: Arc::new(end) }))
     }
 
     /// What is left in the rings once nothing writes to them any more.
-    fn read_rest(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
-        self.collect_names()?;
+    /// After a failure only what flight recorders hold, for which there may still be room.
+    fn read_rest(&mut self, groups: &mut [Group<'_>], failed: bool) -> Result<(), SpoolError> {
+        let named = self.collect_names();
+        if !failed {
+            named?;
+        }
         for Group { options, streams, .. } in groups {
             for Served { ring, spool, .. } in streams {
                 if options.overwrite {
                     self.move_newest(ring, spool)?;
-                } else {
+                } else if !failed {
                     self.move_all(ring, spool)?;
                 }
             }
@@ -382,7 +457,10 @@ impl Worker {
 
     /// Moves all pages, and what is in the one that is not full, once nothing writes any more.
     fn move_all(&mut self, ring: &mut CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
-        self.move_ready(ring, spool, false)?;
+        let mut left = Left::now(ring, spool, false);
+        while left.is_enough() {
+            self.move_some(ring, spool, &mut left)?;
+        }
         self.pages.clear();
         let mut events = 0;
         let mut claim = ring.claim();
@@ -403,107 +481,85 @@ impl Worker {
         Ok(())
     }
 
-    /// Moves the whole chunks that wait; if `all`, every page that waits. What arrives meanwhile waits for
-    /// the next round: a ring that fills faster than it is stored must not keep the thread from the others.
-    fn move_ready(
+    /// Moves some of the pages that are to be moved: as much as is written at once.
+    fn move_some(
         &mut self,
         ring: &mut CpuRing<'_>,
         spool: &mut CpuSpool,
-        all: bool,
+        left: &mut Left,
     ) -> Result<(), SpoolError> {
-        let least = if all { 1 } else { chunk_pages(ring.capacity()) };
-        // No more than waits now: that much is in the note, and what comes from here on is for the next
-        // round.
-        let ready = ring.ready();
-        if all || ready >= least {
-            spool.note(ring.control());
+        if !left.is_enough() {
+            return Ok(());
         }
-        self.move_pages(ring, spool, ready, least)
-    }
-
-    /// Moves the first `ready` pages that wait, as long as there are `least` of them.
-    fn move_pages(
-        &mut self,
-        ring: &mut CpuRing<'_>,
-        spool: &mut CpuSpool,
-        mut ready: u64,
-        least: u64,
-    ) -> Result<(), SpoolError> {
         let (capacity, chunk) = (ring.capacity(), chunk_pages(ring.capacity()));
-        while ready >= least {
-            let mut claim = ring.claim();
-            // A small ring has no pages to spare for a large write.
-            while ready >= least
-                && spool.pending_bytes() < WRITE_BYTES
-                && claim.pages() < (capacity / 4).max(1)
-            {
-                let run = claim.next_run(chunk.min(ready));
-                if run.pages == 0 {
-                    // Only of counters that make no sense.
-                    ready = 0;
-                }
-                ready -= run.pages;
-                if !run.bytes.is_empty() {
-                    spool.append(run.bytes, PAGE_SIZE, run.events, &mut self.compressor)?;
-                }
+        let mut claim = ring.claim();
+        // A small ring has no pages to spare for a large write.
+        while left.is_enough() && spool.pending_bytes() < WRITE_BYTES && claim.pages() < (capacity / 4).max(1)
+        {
+            let run = claim.next_run(chunk.min(left.ready));
+            if run.pages == 0 {
+                // Only of counters that make no sense.
+                left.ready = 0;
             }
-            self.flush(spool)?;
-            claim.commit();
+            left.ready -= run.pages;
+            if !run.bytes.is_empty() {
+                spool.append(run.bytes, PAGE_SIZE, run.events, &mut self.compressor)?;
+            }
         }
+        self.flush(spool)?;
+        claim.commit();
         Ok(())
     }
 
     /// The flight recorder's content once nothing writes any more.
     fn move_newest(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
-        let mut events = self.copy_newest(ring, spool, ring.end_of_complete())?;
-        if let Some(page) = ring.take_partial(&mut self.pages) {
-            events += u64::from(page.events);
+        let mut newest = Newest::before(ring, ring.end_of_complete());
+        loop {
+            let mut events = self.copy_chunk(ring, spool, &mut newest)?;
+            if newest.is_over() {
+                if let Some(page) = ring.take_partial(&mut self.pages) {
+                    events += u64::from(page.events);
+                }
+                return self.store(spool, events);
+            }
+            self.store(spool, events)?;
         }
-        self.store(spool, events)
     }
 
-    /// Stores the complete pages before page `end` that the ring still has, oldest first: the first of them
-    /// is marked with the events before it, of the `recorded` ones that there were up to `end`. The last
-    /// pages are left in the buffer; gives how many events are in them.
+    /// Copies the next chunk of the complete pages that a ring still has to the buffer; gives how many events
+    /// are in it. The first page of all is marked with the events before it.
     ///
-    /// There is no gap between them. Where programs are faster and reuse a page before it is copied, those
-    /// before it are dropped, as they are older than what is missing, and some of those after it, as they
-    /// would be reused next.
-    fn copy_newest(
+    /// There is no gap between the pages. Where programs are faster and reuse a page before it is copied,
+    /// those before it are dropped, as they are older than what is missing, and some of those after it, as
+    /// they would be reused next.
+    fn copy_chunk(
         &mut self,
         ring: &CpuRing<'_>,
         spool: &mut CpuSpool,
-        (end, recorded): (u64, u64),
+        newest: &mut Newest,
     ) -> Result<u64, SpoolError> {
-        let held = ring.held(end);
-        let (mut events, mut has_some) = (0, false);
-        let mut from = held.pages().start;
-        // Those from the page at hand on.
-        let mut left = held.events_from(from);
+        let mut events = 0;
         self.pages.clear();
-        for number in held.pages() {
-            let missed = if has_some { 0 } else { recorded.saturating_sub(left) };
-            left = left.saturating_sub(held.events_of(number));
-            if number < from {
+        while self.pages.len() < CHUNK_PAGES as usize * PAGE_SIZE
+            && let Some(number) = newest.pages.next()
+        {
+            let missed = if newest.has_some { 0 } else { newest.recorded.saturating_sub(newest.left) };
+            newest.left = newest.left.saturating_sub(newest.held.events_of(number));
+            if number < newest.from {
                 continue;
             }
             match ring.copy(number, missed, &mut self.pages) {
                 Some(page) => {
-                    has_some = true;
+                    newest.has_some = true;
                     events += u64::from(page.events);
                 }
-                None if has_some => {
+                None if newest.has_some => {
                     self.pages.clear();
                     spool.clear()?;
-                    (events, has_some) = (0, false);
-                    from = ring.safe_from(end);
+                    (events, newest.has_some) = (0, false);
+                    newest.from = ring.safe_from(newest.end);
                 }
                 None => {}
-            }
-            if self.pages.len() >= CHUNK_PAGES as usize * PAGE_SIZE {
-                self.store(spool, events)?;
-                self.pages.clear();
-                events = 0;
             }
         }
         Ok(events)
@@ -567,6 +623,36 @@ impl Worker {
     }
 }
 
+/// The complete pages of an overwriting ring, while they are copied, oldest first.
+struct Newest {
+    held: Held,
+    pages: Range<u64>,
+    /// The page before which the last one is.
+    end: u64,
+    /// Events that there were up to there.
+    recorded: u64,
+    /// Those from the page at hand on.
+    left: u64,
+    /// Pages before this one are not copied.
+    from: u64,
+    /// Whether some page was copied.
+    has_some: bool,
+}
+
+impl Newest {
+    /// Those before page `end`, up to which there were `recorded` events.
+    fn before(ring: &CpuRing<'_>, (end, recorded): (u64, u64)) -> Self {
+        let held = ring.held(end);
+        let pages = held.pages();
+        let left = held.events_from(pages.start);
+        Self { from: pages.start, left, end, recorded, has_some: false, pages, held }
+    }
+
+    fn is_over(&self) -> bool {
+        self.pages.is_empty()
+    }
+}
+
 /// The rings and spools of these CPUs, by channel.
 fn groups<'r>(
     channels: &'r [ChannelSource],
@@ -584,7 +670,7 @@ fn groups<'r>(
             let place = cpus.ids.iter().position(|cpu| *cpu == spool.stream().cpu)?;
             let first_page = (cpus.first + place) * pages as usize;
             let ring = source.rings.reader(spool.stream().cpu, first_page, pages)?;
-            Some(Served { ring, spool, asked: None, marked: None })
+            Some(Served { ring, spool, asked: None, marked: None, left: Left::default() })
         };
         // A flight recorder's pages stay where they are.
         let period = options.switch.filter(|_| !options.overwrite);

@@ -117,6 +117,10 @@ impl Session {
             CopyFailed::Reader => SnapshotError::Reader,
         })?;
         let misses = self.channels.iter().map(Channel::all_misses).collect();
+        // The programs that note names count in the first channel.
+        let first = self.channels.first().filter(|_| !self.options.channels[0].overwrite);
+        let names_lost_beside = first
+            .map_or(0, |first| first.controls(&self.options.cpus).map(|control| control.names_lost()).sum());
         let cmdlines = self.readers.names().map_err(|ReaderFailed { .. }| SnapshotError::Reader)?;
         names::write_journal(&copy.spool, &cmdlines)?;
         if let Some(symbols) = &mut self.symbols {
@@ -133,6 +137,7 @@ impl Session {
             cpus: cpus.into_iter().map(counted_at).collect(),
             cmdlines,
             misses,
+            names_lost_beside,
             failure: None,
         })
     }

@@ -23,7 +23,7 @@ use crate::output::{Directory, Identity, MODE_PRIVATE, libc_mode::OTHERS_WRITE, 
 /// Name of the file that is locked.
 pub(in crate::capture) const LOCK: &str = "lock";
 /// What is in a spool whose recording never got as far as a manifest.
-const STARTED: [&str; 3] = ["reserve", "manifest.new", LOCK];
+const STARTED: [&str; 4] = ["reserve", "reserve-rings", "manifest.new", LOCK];
 
 /// A directory whose lock is held.
 #[derive(Debug)]

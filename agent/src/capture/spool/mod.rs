@@ -12,6 +12,7 @@
 //! | `mappings` | what processes map, for the names in user stacks |
 //! | `cpuN.K` | segment K of CPU N's data, exactly as it will be in the trace file: chunks, or bare pages; of the channels after the first, `channelC-cpuN.K` |
 //! | `reserve` | disk space set aside, so that a full disk leaves room to finish the file |
+//! | `reserve-rings` | the same for what flight recorders hold, where others fill the disk meanwhile |
 //! | `trace.dat` | the trace file, until it is complete and goes to its place |
 //! | `moved` | what of the data is in `trace.dat` only, as the disk had no room for a copy |
 //! | `lock` | locked while the recording runs |
@@ -48,6 +49,10 @@ use crate::{
     output::{Directory, Links, Output, OutputError, Place, resolve},
     reason,
 };
+
+/// Names of the files that keep disk space.
+const RESERVE: &str = "reserve";
+const RESERVE_RINGS: &str = "reserve-rings";
 
 /// Suffix of the spool directory's name.
 const SUFFIX: &str = ".spool";
@@ -278,8 +283,17 @@ impl Spool {
     /// error, nor is a limit on the size of a file that is smaller: then a full disk may leave the recording
     /// in the spool.
     pub fn reserve(&self, bytes: u64) -> Result<(), SpoolError> {
-        let path = self.file("reserve");
-        let file = self.files.create("reserve").map_err(SpoolError::io("create", &path))?;
+        self.set_aside(RESERVE, bytes)
+    }
+
+    /// The same for what flight recorders hold until the end, beside what is stored meanwhile.
+    pub(super) fn reserve_for_rings(&self, bytes: u64) -> Result<(), SpoolError> {
+        if bytes == 0 { Ok(()) } else { self.set_aside(RESERVE_RINGS, bytes) }
+    }
+
+    fn set_aside(&self, name: &str, bytes: u64) -> Result<(), SpoolError> {
+        let path = self.file(name);
+        let file = self.files.create(name).map_err(SpoolError::io("create", &path))?;
         match fallocate(&file, FallocateFlags::empty(), 0, bytes) {
             Err(e) if e == Errno::NOSPC || e == Errno::DQUOT => {
                 Err(SpoolError::io("reserve space in", path)(e.into()))
@@ -291,7 +305,13 @@ impl Spool {
     /// Gives the reserved space back to the file system.
     pub fn release_reserve(&self) {
         // It may never have been there; a failure to remove it shows when the space is needed.
-        let _ = self.files.remove("reserve");
+        let _ = self.files.remove(RESERVE);
+        self.release_reserve_for_rings();
+    }
+
+    /// Gives back what was reserved for flight recorders.
+    pub(super) fn release_reserve_for_rings(&self) {
+        let _ = self.files.remove(RESERVE_RINGS);
     }
 
     /// The data segments of every stream, by stream and in recording order.

@@ -174,7 +174,7 @@ fn in_options(problem: &Problem) -> CliError {
             "two -B have the same name; what belongs to one buffer stands behind one -B"
         }
         Field::OfChannel { name: "name", .. } => {
-            "-B: the name of a buffer has 200 bytes at most, no slash and no control character"
+            "-B: the name of a buffer has 200 bytes at most, no slash, no control character, and no blank at its ends"
         }
         Field::OfChannel { name: "ring_bytes", .. } => {
             "-b 0 leaves no room for events; the smallest ring is -b 8"

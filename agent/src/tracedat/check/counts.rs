@@ -39,8 +39,8 @@ pub(super) fn check<S: Source>(
                     && let Some((events, _)) = events(&buffer, cpu)
                     && events != counted
                 {
-                    let detail =
-                        || format!("it counts {counted} events of CPU {cpu}, and there are {events}");
+                    let of = LedgerCpu { channel: buffer.clone(), cpu, ..LedgerCpu::default() }.title();
+                    let detail = || format!("it counts {counted} events of {of}, and there are {events}");
                     check.faults.add(Rule::CpuStatCount, option.at, || option.name(), detail);
                 }
             }
@@ -54,7 +54,7 @@ pub(super) fn check<S: Source>(
                     for cpu in &ledger.cpus {
                         let detail = || {
                             let missing = cpu.missing.unwrap_or_default().text(|events| events.to_string());
-                            format!("{}; {}: {missing}", cut_short.text(), cpu_of(cpu))
+                            format!("{}; {}: {missing}", cut_short.text(), cpu.title())
                         };
                         check.faults.add(Rule::CutShort, option.at, || option.name(), detail);
                     }
@@ -65,7 +65,7 @@ pub(super) fn check<S: Source>(
                         continue;
                     };
                     if stored != events {
-                        let of = cpu_of(cpu);
+                        let of = cpu.title();
                         let detail = || format!("it counts {stored} events of {of}, and there are {events}");
                         check.faults.add(Rule::LedgerCount, option.at, || option.name(), detail);
                     }
@@ -74,11 +74,6 @@ pub(super) fn check<S: Source>(
             _ => {}
         }
     }
-}
-
-/// A CPU of the ledger, for messages.
-fn cpu_of(LedgerCpu { channel, cpu, .. }: &LedgerCpu) -> String {
-    if channel.is_empty() { format!("CPU {cpu}") } else { format!("CPU {cpu} of buffer {channel}") }
 }
 
 /// CPU and number of events that tracefs' `per_cpu/cpu<id>/stats` has: those that were read, and those that

@@ -1,0 +1,139 @@
+//! Events that come and go while a recording goes on.
+
+use super::Session;
+use crate::capture::{
+    Addition, CaptureError, CaptureEvent, CaptureOptions, LeftOut, SpoolError, needs::wants_symbols,
+    symbols::SymbolReader,
+};
+
+/// Why events are not added or removed. Nothing has changed then.
+#[derive(Debug, thiserror::Error)]
+pub enum AddError {
+    /// The programs.
+    #[error(transparent)]
+    Capture(#[from] CaptureError),
+    /// All slots of the channel are taken.
+    #[error(
+        "the channel has room for {capacity} events at a time, and {wanted} more do not fit: give it more spare events \
+         when the recording begins; those of removed ones are free after the next rotation"
+    )]
+    NoRoom {
+        /// How many events there can be.
+        capacity: usize,
+        /// How many were to be added.
+        wanted: usize,
+    },
+    /// The channel was not given any spare events.
+    #[error("the events of this channel do not change: give it spare ones when the recording begins")]
+    Fixed,
+    /// There is no such channel.
+    #[error("there is no such channel")]
+    NoChannel,
+    /// Nothing records such an event.
+    #[error("no event {event} is recorded into this channel")]
+    NotRecorded {
+        /// `system:name`.
+        event: String,
+    },
+    /// The description of the events cannot be stored for whoever recovers the recording.
+    #[error("cannot describe the events: {0}")]
+    Describe(#[from] SpoolError),
+}
+
+impl Session {
+    /// What is recorded, and how. The events of each channel have the places of their slots; those that are
+    /// over are among them.
+    pub fn options(&self) -> &CaptureOptions {
+        &self.options
+    }
+
+    /// Records more events into a channel that has [room](crate::capture::ChannelOptions::spare_events) for
+    /// them. Nothing that is recorded is lost or disturbed by it. From when this returns on, every firing of
+    /// them is recorded or counted.
+    ///
+    /// Gives what the kernel refused of those that were asked for by a pattern.
+    ///
+    /// # Errors
+    /// There is no room, or the kernel refuses an event that is required.
+    pub fn add(&mut self, addition: Addition) -> Result<Vec<LeftOut>, AddError> {
+        let Addition { channel: number, events, probes, hooks, systems } = addition;
+        let channel = self.channels.get_mut(number).ok_or(AddError::NoChannel)?;
+        let of = self.options.channels.get_mut(number).ok_or(AddError::NoChannel)?;
+        if of.spare_events == 0 {
+            return Err(AddError::Fixed);
+        }
+        if events.is_empty() {
+            return Ok(Vec::new());
+        }
+        let no_room = AddError::NoRoom { capacity: channel.programs.capacity(), wanted: events.len() };
+        let slots = channel.free_slots(&of.events, events.len()).ok_or(no_room)?;
+        // Whoever recovers the recording has to know what its records are.
+        self.archive.manifest.systems.clone_from(&systems);
+        self.archive.manifest.store(&self.archive.spool)?;
+        self.options.manifest.systems = systems;
+        let before = of.clone();
+        let is_over = |first_slot: u32| slots.contains(&(first_slot as usize));
+        of.probes.retain(|probe| !is_over(probe.first_slot));
+        of.probes.extend(probes.into_iter().map(|mut probe| {
+            probe.first_slot += slots.start as u32;
+            probe
+        }));
+        for (slot, event) in slots.clone().zip(events) {
+            if let Some(place) = of.events.get_mut(slot) {
+                *place = event;
+            } else {
+                of.events.push(event);
+            }
+        }
+        of.hooks = hooks.or(of.hooks);
+        let left_out = match channel.add((&mut self.options, number), &slots) {
+            Ok(left_out) => left_out,
+            Err(error) => {
+                if let Some(of) = self.options.channels.get_mut(number) {
+                    *of = before;
+                }
+                return Err(error.into());
+            }
+        };
+        let now = self.options.clock.now_ns();
+        let added = self.options.channels.get_mut(number).and_then(|of| of.events.get_mut(slots));
+        for event in added.into_iter().flatten() {
+            event.active.since = Some(now);
+        }
+        if self.symbols.is_none() && wants_symbols(&self.options) {
+            self.symbols = Some(SymbolReader::start(&self.archive.spool));
+        }
+        Ok(left_out)
+    }
+
+    /// Records an event (`system:name`) of a channel no longer. Nothing else that is recorded is lost or
+    /// disturbed by it. What it has recorded stays, and its counts are in the ledger, with the time up to
+    /// which it was recorded.
+    ///
+    /// # Errors
+    /// It is not recorded into this channel, or the channel was not given any spare events.
+    pub fn remove(&mut self, channel: &str, event: &str) -> Result<(), AddError> {
+        let number = self.options.channels.iter().position(|of| of.name == channel);
+        let number = number.ok_or(AddError::NoChannel)?;
+        let of = self.options.channels.get_mut(number).ok_or(AddError::NoChannel)?;
+        if of.spare_events == 0 {
+            return Err(AddError::Fixed);
+        }
+        let is_it = |of: &CaptureEvent| of.name == event && of.active.until.is_none();
+        let slot = of.events.iter().position(is_it);
+        let slot = slot.ok_or_else(|| AddError::NotRecorded { event: event.to_owned() })?;
+        of.events[slot].active.until = Some(self.options.clock.now_ns());
+        if let Some(channel) = self.channels.get_mut(number) {
+            channel.remove(slot);
+        }
+        Ok(())
+    }
+
+    /// Lets the slots of events be used again that were removed before an archive began, which is recorded to
+    /// now.
+    pub(super) fn free_removed(&mut self) {
+        for event in self.options.channels.iter_mut().flat_map(|channel| &mut channel.events) {
+            event.active.is_over = event.active.until.is_some();
+        }
+    }
+}

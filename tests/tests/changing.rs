@@ -1,0 +1,224 @@
+//! Events that come and go while a recording goes on: what the library can do.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+#[path = "../../agent/examples/live.rs"]
+#[allow(dead_code, reason = "its main is for the example")]
+mod live;
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use integration_tests::{
+    harness::{Caller, Report, agent, files, is_getppid, run},
+    soak,
+};
+use serde_json::Value;
+use tracer_agent::{
+    capture::{Session, finish},
+    plan::{Addition, Plan},
+    spec::{ChannelSpec, RecordingSpec, RotationSpec, RuleSpec, What},
+};
+
+/// The event whose counts are exact, whatever comes and goes beside it.
+const CALLS: &str = "raw_syscalls:sys_enter";
+/// How often something is added or removed.
+const CHANGES: usize = 200;
+/// How many changes there are in a file.
+const IN_A_FILE: usize = 25;
+
+fn events(event: &str) -> RuleSpec {
+    RuleSpec::new(What::Events(event.parse().unwrap()))
+}
+
+fn calls() -> RuleSpec {
+    RuleSpec { filter: Some("id == 110".to_owned()), ..events(CALLS) }
+}
+
+/// What a process does, with room for more events.
+fn spec(path: &Path, caller: &Caller, rules: Vec<RuleSpec>, spare_events: u32) -> RecordingSpec {
+    let channel = ChannelSpec { rules, spare_events, ring_bytes: 32 << 20, ..ChannelSpec::default() };
+    let mut spec = RecordingSpec { channels: vec![channel], ..RecordingSpec::default() };
+    spec.scope.pids = vec![caller.pid()];
+    spec.file.path = path.into();
+    spec
+}
+
+fn start(spec: &RecordingSpec) -> Session {
+    let mut session = Session::create(Plan::make(spec).unwrap().options, &mut |_, _| ()).unwrap();
+    session.start();
+    session
+}
+
+fn add(session: &mut Session, rule: RuleSpec) {
+    let (addition, _) = Addition::plan(session, "", &[rule]).unwrap();
+    assert!(session.add(addition).unwrap().is_empty());
+}
+
+/// Ends a recording. Gives its last file.
+fn stop(session: Session) -> PathBuf {
+    let files: Vec<PathBuf> =
+        session.stop().into_iter().map(|recorded| finish(recorded).unwrap().path).collect();
+    files.into_iter().next_back().unwrap()
+}
+
+/// What the ledger of a file says of an event, each time that it was there.
+fn rows(file: &Path, event: &str) -> Vec<Value> {
+    let info = run(agent(file.parent().unwrap(), ["info", "--json"]).arg(file)).expect(0);
+    let info: Value = serde_json::from_str(&info.out).unwrap();
+    let rows = info["ledger"]["events"].as_array().unwrap();
+    rows.iter().filter(|row| row["event"] == event).cloned().collect()
+}
+
+fn recorded(rows: &[Value]) -> u64 {
+    rows.iter().map(|row| row["recorded"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn an_event_is_recorded_from_when_it_is_added_until_it_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.dat");
+    let mut caller = Caller::start();
+    let mut session = start(&spec(&file, &caller, vec![events("sched:sched_switch")], 4));
+    caller.call(1000);
+    add(&mut session, calls());
+    caller.call(2000);
+    session.remove("", CALLS).unwrap();
+    caller.call(4000);
+    add(&mut session, calls());
+    caller.call(8000);
+    assert_eq!(stop(session), file);
+    let counted: Vec<Value> = rows(&file, CALLS);
+    let counts: Vec<u64> = counted.iter().map(|row| row["recorded"].as_u64().unwrap()).collect();
+    assert_eq!(counts, [2000, 8000]);
+    let spans: Vec<(bool, bool)> =
+        counted.iter().map(|row| (row["since_ns"].is_u64(), row["until_ns"].is_u64())).collect();
+    assert_eq!(spans, [(true, true), (true, false)]);
+    assert!(rows(&file, "sched:sched_switch")[0]["since_ns"].is_null());
+    let stock = Report::of(&file);
+    assert_eq!(stock.count(is_getppid), 10_000);
+    let info = run(agent(dir.path(), ["info", "t.dat"]).args(Vec::<&str>::new())).expect(0);
+    assert!(info.out.contains("raw_syscalls:sys_enter was recorded from "), "{}", info.out);
+}
+
+#[test]
+fn what_comes_and_goes_disturbs_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let mut spec = spec(&dir.path().join("d"), &caller, vec![calls()], 32);
+    spec.rotation = Some(RotationSpec { period_ns: Some(u64::MAX), ..RotationSpec::default() });
+    let mut session = start(&spec);
+    let is_over = AtomicBool::new(false);
+    let fired = thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                caller.call(300);
+                // What it does is to be read again, by a slower reader.
+                thread::sleep(Duration::from_millis(5));
+            }
+            caller.calls()
+        });
+        change(&mut session, CHANGES * soak());
+        is_over.store(true, Ordering::Relaxed);
+        caller.join().unwrap()
+    });
+    stop(session);
+    let all: Vec<PathBuf> =
+        files(&dir.path().join("d")).iter().map(|name| dir.path().join("d").join(name)).collect();
+    assert_eq!(all.len(), CHANGES * soak() / IN_A_FILE, "{all:?}");
+    let mut seen = BTreeSet::new();
+    let (mut counted, mut lines) = (0, 0);
+    for file in &all {
+        counted += recorded(&rows(file, CALLS));
+        let stock = Report::of(file);
+        lines += stock.count(is_getppid);
+        seen.extend(stock.names());
+        assert_eq!(stock.dropped, 0, "{}", file.display());
+        run(agent(dir.path(), ["check", "-q"]).arg(file)).expect(0);
+    }
+    assert_eq!((counted, lines), (fired, fired));
+    for event in ["sched_switch", "sys_exit", "parent", "sys_enter_read"] {
+        assert!(seen.contains(event), "{event} is not among {seen:?}");
+    }
+}
+
+/// Makes a rule.
+type Made = Box<dyn Fn() -> RuleSpec>;
+
+/// Adds and removes events and probes at random, and goes on in another file now and then.
+fn change(session: &mut Session, changes: usize) {
+    let uprobe = || RuleSpec::new(What::Uprobe("parent=libc.so.6:getppid first=$arg1:u64".to_owned()));
+    let filtered = || RuleSpec { filter: Some("first != 1".to_owned()), ..uprobe() };
+    let sampled = || RuleSpec { sample: Some(3), ..events("sched:sched_switch") };
+    let candidates: [(&str, Made); 8] = [
+        ("sched:sched_switch", Box::new(sampled)),
+        ("sched:sched_wakeup", Box::new(|| events("sched:sched_wakeup"))),
+        ("raw_syscalls:sys_exit", Box::new(|| events("raw_syscalls:sys_exit"))),
+        ("syscalls:sys_enter_read", Box::new(|| events("syscalls:sys_enter_read"))),
+        ("syscalls:sys_enter_getppid", Box::new(|| events("syscalls:sys_enter_getppid"))),
+        ("irq:softirq_entry", Box::new(|| events("irq:softirq_entry"))),
+        ("timer:hrtimer_start", Box::new(|| events("timer:hrtimer_start"))),
+        ("uprobes:parent", Box::new(uprobe)),
+    ];
+    let mut there = BTreeSet::new();
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    for number in 1..=changes {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let (event, rule) = &candidates[(random >> 33) as usize % candidates.len()];
+        if there.remove(event) {
+            session.remove("", event).unwrap();
+        } else {
+            let rule =
+                if *event == "uprobes:parent" && random.is_multiple_of(2) { filtered() } else { rule() };
+            add(session, rule);
+            there.insert(*event);
+        }
+        if number.is_multiple_of(IN_A_FILE) && number != changes {
+            finish(session.rotate().unwrap()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_added_or_removed_is_refused_and_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.dat");
+    let mut caller = Caller::start();
+    let mut session = start(&spec(&file, &caller, vec![calls()], 1));
+    let refused = |session: &Session, rule: RuleSpec| {
+        Addition::plan(session, "", &[rule]).expect_err("it is refused").to_string()
+    };
+    assert!(refused(&session, calls()).contains("is recorded already"));
+    assert!(refused(&session, events("sched:no_such_event")).contains("no_such_event"));
+    let tracer = RuleSpec::new(What::Function("vfs_*".to_owned()));
+    assert!(refused(&session, tracer).contains("a function tracer cannot be added"));
+    let missing = Addition::plan(&session, "other", &[calls()]).expect_err("there is no such channel");
+    assert!(missing.to_string().contains("no such channel"), "{missing}");
+    let (two, _) = Addition::plan(&session, "", &[events("sched:sched_wak*")]).unwrap();
+    let no_room = session.add(two).unwrap_err().to_string();
+    assert!(no_room.contains("has room for 2 events at a time"), "{no_room}");
+    let not_there = session.remove("", "sched:sched_switch").unwrap_err().to_string();
+    assert!(not_there.contains("no event sched:sched_switch is recorded"), "{not_there}");
+    caller.call(1000);
+    stop(session);
+    assert_eq!(recorded(&rows(&file, CALLS)), 1000);
+}
+
+#[test]
+fn the_example_records_what_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    live::run(dir.path()).unwrap();
+    let made = files(dir.path());
+    assert_eq!(made.len(), 4, "{made:?}");
+    let names = |at: usize| Report::of(&dir.path().join(&made[at])).names();
+    let both = BTreeSet::from(["sched_switch".to_owned(), "sched_wakeup".to_owned()]);
+    assert_eq!(names(0), both);
+    assert_eq!(rows(&dir.path().join(&made[1]), "sched:sched_switch").len(), 1);
+    assert!(names(2).is_superset(&both) && names(3).is_superset(&both), "{made:?}");
+}
