@@ -14,7 +14,7 @@
 //! | `CONTROL` | [`CpuControl`] | CPU id | programs and agent, each its own cache lines |
 //! | `SIDE` | [`globals::SIDE_BYTES`] bytes, a side queue of [`SideEntry`] | `CpuControl::side` | programs |
 //! | `EVENTS` | [`EventSlot`] | attach cookie | agent, before attaching |
-//! | `ENABLED` | `u64`, whether the event is recorded now, where events come and go | attach cookie | agent |
+//! | `ENABLED` | `u64`, which programs record the event now, where events come and go: their `CHANGING`, or 0 | attach cookie | agent |
 //! | `SYSCALLS` | [`SyscallSlot`] | system call number | agent, before attaching |
 //! | `STRING_NOTES` | [`StringNote`] | CPU id | programs |
 //! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
@@ -499,7 +499,9 @@ pub mod globals {
     pub const SCOPE: &str = "SCOPE";
     /// `u32`: non-zero if some event is sampled or limited.
     pub const THINNED: &str = "THINNED";
-    /// `u32`: non-zero if events come and go, and `ENABLED` says which of them are recorded.
+    /// `u32`: non-zero if events come and go: what `ENABLED` has to say for these programs to record. No
+    /// other programs of the channel have the same, so those of an event that was removed, which may be
+    /// attached still, do not record what its slot is for now.
     pub const CHANGING: &str = "CHANGING";
     /// `u32`: thread group whose events are not recorded (the agent's own), or 0.
     pub const SELF_TGID: &str = "SELF_TGID";

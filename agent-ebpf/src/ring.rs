@@ -79,10 +79,10 @@ pub struct Room {
     pub delta: u32,
 }
 
-/// Whether an event is recorded, where events come and go.
+/// Whether an event is recorded by this program, where events come and go.
 #[inline(always)]
 fn is_enabled(cookie: u32) -> bool {
-    ENABLED.get_ptr(cookie).is_some_and(|enabled| atomic::load(enabled) != 0)
+    ENABLED.get_ptr(cookie).is_some_and(|enabled| atomic::load(enabled) == u64::from(globals::changing()))
 }
 
 impl Ring {

@@ -8,7 +8,10 @@ mod live;
 use std::{
     collections::BTreeSet,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
     time::Duration,
 };
@@ -22,6 +25,7 @@ use tracer_agent::{
     capture::{Session, finish},
     plan::{Addition, Plan},
     spec::{ChannelSpec, RecordingSpec, RotationSpec, RuleSpec, What},
+    tracedat::Compression,
 };
 
 /// The event whose counts are exact, whatever comes and goes beside it.
@@ -44,6 +48,9 @@ fn spec(path: &Path, caller: &Caller, rules: Vec<RuleSpec>, spare_events: u32) -
     let channel = ChannelSpec { rules, spare_events, ring_bytes: 32 << 20, ..ChannelSpec::default() };
     let mut spec = RecordingSpec { channels: vec![channel], ..RecordingSpec::default() };
     spec.scope.pids = vec![caller.pid()];
+    // Rings of two CPUs, also on a large machine.
+    caller.pin(0);
+    spec.scope.cpus = Some("0-1".parse().unwrap());
     spec.file.path = path.into();
     spec
 }
@@ -112,18 +119,21 @@ fn what_comes_and_goes_disturbs_nothing_else() {
     let mut spec = spec(&dir.path().join("d"), &caller, vec![calls()], 32);
     spec.rotation = Some(RotationSpec { period_ns: Some(u64::MAX), ..RotationSpec::default() });
     let mut session = start(&spec);
-    let is_over = AtomicBool::new(false);
     let fired = thread::scope(|scope| {
-        let caller = scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let asked = Arc::clone(&is_over);
+        let caller = scope.spawn(move || {
+            while !asked.load(Ordering::Relaxed) {
                 caller.call(300);
                 // What it does is to be read again, by a slower reader.
                 thread::sleep(Duration::from_millis(5));
             }
             caller.calls()
         });
+        // However the changes end.
+        let over = Over(is_over);
         change(&mut session, CHANGES * soak());
-        is_over.store(true, Ordering::Relaxed);
+        drop(over);
         caller.join().unwrap()
     });
     stop(session);
@@ -143,6 +153,15 @@ fn what_comes_and_goes_disturbs_nothing_else() {
     assert_eq!((counted, lines), (fired, fired));
     for event in ["sched_switch", "sys_exit", "parent", "sys_enter_read"] {
         assert!(seen.contains(event), "{event} is not among {seen:?}");
+    }
+}
+
+/// Ends the load when it is dropped.
+struct Over(Arc<AtomicBool>);
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }
 
@@ -185,6 +204,61 @@ fn change(session: &mut Session, changes: usize) {
     }
 }
 
+/// The programs of the first are attached as long as the recording goes on.
+#[test]
+fn a_place_of_a_removed_event_is_another_ones_after_a_rotation() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let first = RuleSpec::new(What::Uprobe("parent=libc.so.6:getppid".to_owned()));
+    let mut spec = spec(&dir.path().join("d"), &caller, vec![events("raw_syscalls:sys_exit"), first], 1);
+    spec.rotation = Some(RotationSpec { period_ns: Some(u64::MAX), ..RotationSpec::default() });
+    let mut session = start(&spec);
+    caller.call(1000);
+    session.remove("", "raw_syscalls:sys_exit").unwrap();
+    session.remove("", "uprobes:parent").unwrap();
+    let mut made = vec![finish(session.rotate().unwrap()).unwrap().path];
+    for rule in [calls(), events("sched:sched_wakeup"), events("sched:sched_switch")] {
+        add(&mut session, rule);
+    }
+    caller.call(2000);
+    made.push(stop(session));
+    assert_eq!(recorded(&rows(&made[0], "uprobes:parent")), 1000);
+    assert_eq!(recorded(&rows(&made[1], CALLS)), 2000);
+    let stock = Report::of(&made[1]);
+    assert_eq!(stock.count(is_getppid), 2000);
+    let names = stock.names();
+    assert!(!names.contains("sys_exit") && !names.contains("parent"), "{names:?}");
+    assert_eq!(rows(&made[1], "uprobes:parent").len(), 0, "it is over");
+}
+
+#[test]
+fn what_was_added_is_described_in_a_recovered_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.dat");
+    let mut caller = Caller::start();
+    let mut spec = spec(&file, &caller, vec![calls()], 4);
+    spec.channels[0].switch_ns = 1_000_000;
+    spec.file.compression = Compression::None;
+    let mut session = start(&spec);
+    add(&mut session, RuleSpec::new(What::Uprobe("parent=libc.so.6:getppid".to_owned())));
+    caller.call(1000);
+    // What a killed recorder leaves: the spool as it is before the recording ends.
+    let left = dir.path().join("left.dat.spool");
+    integration_tests::harness::wait_for("stored events", || {
+        (session.progress().bytes > Some(20_000)).then_some(())
+    });
+    std::fs::create_dir(&left).unwrap();
+    for name in files(session.spool_dir()) {
+        if name != "lock" {
+            std::fs::copy(session.spool_dir().join(&name), left.join(&name)).unwrap();
+        }
+    }
+    stop(session);
+    run(&mut agent(dir.path(), ["recover", "left.dat.spool"])).expect(0);
+    let names = Report::of(&dir.path().join("left.dat")).names();
+    assert_eq!(names, BTreeSet::from(["parent".to_owned(), "sys_enter".to_owned()]));
+}
+
 #[test]
 fn what_cannot_be_added_or_removed_is_refused_and_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
@@ -202,7 +276,13 @@ fn what_cannot_be_added_or_removed_is_refused_and_changes_nothing() {
     assert!(missing.to_string().contains("no such channel"), "{missing}");
     let (two, _) = Addition::plan(&session, "", &[events("sched:sched_wak*")]).unwrap();
     let no_room = session.add(two).unwrap_err().to_string();
-    assert!(no_room.contains("has room for 2 events at a time"), "{no_room}");
+    assert!(no_room.contains("has room for 2 events"), "{no_room}");
+    let (one, _) = Addition::plan(&session, "", &[events("sched:sched_waking")]).unwrap();
+    let probe = || RuleSpec::new(What::Uprobe("parent=libc.so.6:getppid".to_owned()));
+    add(&mut session, probe());
+    let stale = session.add(one).unwrap_err().to_string();
+    assert!(stale.contains("plan them again"), "{stale}");
+    assert!(refused(&session, probe()).contains("uprobes:parent is recorded already"));
     let not_there = session.remove("", "sched:sched_switch").unwrap_err().to_string();
     assert!(not_there.contains("no event sched:sched_switch is recorded"), "{not_there}");
     caller.call(1000);

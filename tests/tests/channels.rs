@@ -3,7 +3,9 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use integration_tests::harness::{Caller, Marked, Report, Tmpfs, agent, files, is_getppid, name_of, run};
+use integration_tests::harness::{
+    Caller, Marked, Report, Tmpfs, agent, files, is_getppid, name_of, run, wait_for,
+};
 use serde_json::Value;
 
 /// System calls of one kind.
@@ -150,11 +152,14 @@ fn a_snapshot_costs_the_buffers_beside_it_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("trace.dat");
     let (mut filler, mut steady) = (Caller::start(), Caller::start());
+    // Rings of two CPUs, also on a large machine.
+    filler.pin(0);
+    steady.pin(0);
     let pids = format!("{},{}", filler.pid(), steady.pid());
     let of_steady = format!("id == 110 && common_pid == {}", steady.pid());
     let stored = ["-e", "raw_syscalls:sys_enter", "-f", &of_steady, "-b", "1M"];
     let args = [
-        &["-P", &pids, "-o", "trace.dat"],
+        &["-P", &pids, "-M", "0-1", "-o", "trace.dat"],
         &stored[..],
         &["-B", "last", "--overwrite", "-b", "128M"],
         &CALLS,
@@ -162,13 +167,12 @@ fn a_snapshot_costs_the_buffers_beside_it_nothing() {
     let mut recording = Marked::start(dir.path(), &args.concat());
     filler.call(2_000_000);
     recording.agent.signal(libc::SIGUSR2);
-    let mut said = false;
-    while !said {
+    wait_for("the snapshot", || {
         // More in the time that the copy takes than its ring holds.
         steady.call(200);
         std::thread::sleep(std::time::Duration::from_millis(1));
-        said = files(dir.path()).iter().any(|name| name.ends_with("-snapshot-1.dat"));
-    }
+        files(dir.path()).iter().any(|name| name.ends_with("-snapshot-1.dat")).then_some(())
+    });
     recording.agent.wait_until_said("-snapshot-1.dat: ", 1);
     recording.finish().expect(0);
     let all = counts(&file, "");
@@ -181,8 +185,10 @@ fn a_full_disk_leaves_room_for_what_a_flight_recorder_holds() {
     let mut caller = Caller::start();
     let pid = caller.pid().to_string();
     let last = ["-B", "last", "--overwrite", "-b", "256"];
-    let args =
-        [&["-P", &pid, "-o", "trace.dat", "--compression", "none"], &CALLS[..], &last, &CALLS].concat();
+    // Rings of two CPUs, also on a large machine.
+    caller.pin(0);
+    let options = ["-P", &pid, "-M", "0-1", "-o", "trace.dat", "--compression", "none"];
+    let args = [&options[..], &CALLS, &last, &CALLS].concat();
     let recording = Marked::start(dir.path(), &args);
     // Three times as much as there is room for.
     caller.call(1_000_000);

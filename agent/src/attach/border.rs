@@ -51,6 +51,13 @@ impl EventCounts {
         }
     }
 
+    /// Says that no event has a slot.
+    pub(super) fn clear_id(&self, slot: usize) {
+        if let Some(of) = self.ids.get(slot) {
+            of.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// The last slot that an event of this id has.
     fn slot_of(&self, id: u16) -> Option<usize> {
         self.ids.iter().rposition(|of| of.load(Ordering::Relaxed) == u32::from(id) + 1)

@@ -73,6 +73,8 @@ pub struct ProgramOptions {
     pub slots: Vec<EventSlot>,
     /// How many more events there can be: those that are added later. With none, events do not come and go.
     pub spare: usize,
+    /// Where they do, a number that no other programs of the channel have; not 0.
+    pub generation: u32,
     /// How each event is recorded, by the same position.
     pub lanes: Vec<Lane>,
     /// The filter of each event in the generic lane, by the same position.
@@ -119,6 +121,8 @@ pub struct Programs {
     plans: Arc<SharedArray<EventSlot>>,
     /// Which events are recorded, where they come and go.
     enabled: Option<Arc<SharedArray<u64>>>,
+    /// What that says of those that these programs record.
+    generation: u32,
     /// How many events there can be.
     slots: usize,
     late_strings: bool,
@@ -185,7 +189,7 @@ impl Programs {
         for (index, slot) in options.slots.iter().enumerate() {
             plans.write(index, *slot);
             if let Some(enabled) = &enabled {
-                enabled.write(index, 1);
+                enabled.write(index, options.generation.into());
             }
         }
         write_calls(&object, &calls)?;
@@ -214,6 +218,7 @@ impl Programs {
             wake,
             plans: Arc::new(plans),
             enabled,
+            generation: options.generation,
             slots,
             late_strings: has_late_strings(options, &calls),
             tracks_calls: options.tracks_calls,
@@ -222,7 +227,7 @@ impl Programs {
 
     /// Loads programs for more events of the same channel, into its rings. `options` are those of the channel
     /// with these events, which have the slots `added`. They are recorded once they are attached and
-    /// [enabled](Self::set_enabled).
+    /// [enabled](Self::enable).
     ///
     /// # Errors
     /// The kernel refuses something, or there are no such slots.
@@ -237,8 +242,12 @@ impl Programs {
         let maps = self.object.share(&names)?;
         // The sizes are those of maps that there are.
         let object = create_object(options, &calls, [1, 1, self.slots as u32], Some(&maps))?;
+        let rates = self.object.map("RATES")?;
         for &slot in added {
-            enabled.write(slot as usize, 0);
+            enabled.store(slot as usize, 0);
+            // What the event before it had in this second.
+            let failed = |source| LoadError::Map { map: "RATES".to_owned(), source };
+            sys::set_element(rates, slot, &0_u64.to_ne_bytes()).map_err(failed)?;
             if let Some(plan) = options.slots.get(slot as usize) {
                 self.plans.write(slot as usize, *plan);
                 self.events.set_id(slot as usize, plan.id);
@@ -255,17 +264,35 @@ impl Programs {
             wake: Vec::new(),
             plans: Arc::clone(&self.plans),
             enabled: Some(enabled),
+            generation: options.generation,
             slots: self.slots,
             late_strings: has_late_strings(options, &calls),
             tracks_calls: false,
         })
     }
 
-    /// Has an event recorded from now on, or not. For programs whose events come and go.
-    pub fn set_enabled(&self, slot: u32, is_enabled: bool) {
+    /// Gives up what is only needed to attach programs: maps that the programs themselves keep.
+    pub fn release_object(&mut self) {
+        self.object.release_maps();
+    }
+
+    /// Has an event of these programs recorded from now on. For programs whose events come and go.
+    pub fn enable(&self, slot: u32) {
         if let Some(enabled) = &self.enabled {
-            enabled.store(slot as usize, is_enabled.into());
+            enabled.store(slot as usize, self.generation.into());
         }
+    }
+
+    /// Has an event of the channel recorded no longer.
+    pub fn disable(&self, slot: u32) {
+        if let Some(enabled) = &self.enabled {
+            enabled.store(slot as usize, 0);
+        }
+    }
+
+    /// Forgets whose slot it was. Nothing of that event may be in an open page.
+    pub fn forget(&self, slot: usize) {
+        self.events.clear_id(slot);
     }
 
     /// How many events there can be.
@@ -617,7 +644,7 @@ fn create_object(
         (globals::FOLLOW_FORK, options.follow_fork.into()),
         (globals::SCOPE, options.scope.is_some().into()),
         (globals::THINNED, options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0).into()),
-        (globals::CHANGING, is_changing.into()),
+        (globals::CHANGING, if is_changing { options.generation.max(1) } else { 0 }),
         (globals::SELF_TGID, options.exclude_tgid.unwrap_or(0)),
         (globals::SLOTS, slots),
         (globals::TASK_PID, layout.task_pid),

@@ -92,6 +92,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         slots: vec![any, of_one_length],
         lanes: vec![Lane::Generic, Lane::Generic],
         spare: 0,
+        generation: 0,
         filters: vec![None, None],
         scope: None,
         hooks,

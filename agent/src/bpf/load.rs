@@ -301,6 +301,12 @@ impl Object {
         parts::join(code, Written { filter, scope: self.scope() }, &self.constants)
     }
 
+    /// Closes its maps. Programs that are loaded keep theirs, and no more can be loaded.
+    pub(crate) fn release_maps(&mut self) {
+        self.maps.clear();
+        self.inner.clear();
+    }
+
     /// Some of its maps, for another object.
     ///
     /// # Errors

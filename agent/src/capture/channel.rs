@@ -33,7 +33,14 @@ pub(super) struct Channel {
     added: Vec<Added>,
     /// What the kernel kept from added programs that are gone.
     gone: Misses,
+    /// That of the newest programs.
+    generation: u32,
+    /// Whether programs that are gone may have missed events without a count.
+    skipped_uncounted: bool,
 }
+
+/// The generation of the programs that are there from the beginning on.
+const FIRST: u32 = 1;
 
 /// What was added at a time.
 #[derive(Debug)]
@@ -73,7 +80,7 @@ impl Channel {
         channel: &ChannelOptions,
         maps: Option<&SharedMaps>,
     ) -> Result<Self, CaptureError> {
-        let programs = Programs::load(&program_options(options, channel)?, maps)?;
+        let programs = Programs::load(&program_options(options, channel, FIRST)?, maps)?;
         let mut loaded = Self {
             links: Links::default(),
             programs,
@@ -81,6 +88,8 @@ impl Channel {
             misses: Misses::default(),
             added: Vec::new(),
             gone: Misses::default(),
+            generation: FIRST,
+            skipped_uncounted: false,
         };
         if options.rotation.is_some() {
             // A kernel that refuses the program says so before anything is recorded.
@@ -108,24 +117,34 @@ impl Channel {
     ) -> Result<Vec<LeftOut>, CaptureError> {
         let channel = options.channels.get(number).ok_or(CaptureError::NoChannel)?;
         let numbers: Vec<u32> = slots.clone().map(|slot| slot as u32).collect();
-        let mut programs = self.programs.extend(&program_options(options, channel)?, &numbers)?;
+        self.generation += 1;
+        let program_options = program_options(options, channel, self.generation)?;
+        let mut programs = self.programs.extend(&program_options, &numbers)?;
         let mut links = Links::default();
         let channel = options.channels.get_mut(number).ok_or(CaptureError::NoChannel)?;
         let left_out = {
             let _turn = AttachTurn::take();
             attach(&mut programs, &mut links, channel, slots, &mut |_| ())?
         };
-        for &slot in &numbers {
-            programs.set_enabled(slot, true);
+        // A library has few descriptors.
+        programs.release_object();
+        let is_refused = |slot: &usize| {
+            let name = channel.events.get(*slot).map(|event| &event.name);
+            left_out.iter().any(|left_out| Some(&left_out.event) == name)
+        };
+        let slots: BTreeSet<usize> = slots.clone().filter(|slot| !is_refused(slot)).collect();
+        for &slot in &slots {
+            programs.enable(slot as u32);
         }
-        self.added.push(Added { links, programs, slots: slots.clone().collect() });
+        self.added.push(Added { links, programs, slots });
         Ok(left_out)
     }
 
-    /// Has an event not recorded any more. What it shares with others stays attached until they are gone,
-    /// too, or the recording ends; it records nothing.
+    /// Has an event not recorded any more. What it shares with others that came with it stays attached as
+    /// long as they do, and what was there from the beginning, but for programs of the generic lane, until
+    /// the recording ends; none of it records.
     pub(super) fn remove(&mut self, slot: usize) {
-        self.programs.set_enabled(slot as u32, false);
+        self.programs.disable(slot as u32);
         let mut attachments: Vec<Attachment> = Vec::new();
         let own = self.links.events.extract_if(.., |(of, _)| *of == slot);
         attachments.extend(own.map(|(_, attachment)| attachment));
@@ -135,9 +154,17 @@ impl Channel {
         for over in self.added.extract_if(.., |added| added.slots.is_empty()) {
             let misses = over.programs.misses(&over.links.fast, &over.links.probes);
             self.gone.add(misses);
+            self.skipped_uncounted |= over.programs.skips_uncounted();
             // Dropping its links detaches them.
         }
+        // Without a child process the descriptors are closed right here, which only takes longer.
         let _ = detach_in_background(attachments);
+    }
+
+    /// Whether the kernel may have kept events from the programs without counting them.
+    pub(super) fn skips_uncounted(&self) -> bool {
+        let added = self.added.iter().any(|added| added.programs.skips_uncounted());
+        self.skipped_uncounted || added || self.programs.skips_uncounted()
     }
 
     /// The first of so many slots that are free, one after the other; `events` are those of the channel.

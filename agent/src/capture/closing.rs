@@ -16,6 +16,8 @@ use crate::{attach::Misses, compile::scope::Scope, tracedat::Cmdlines};
 pub(super) struct Common<'a> {
     pub(super) options: &'a CaptureOptions,
     pub(super) left_out: &'a [LeftOut],
+    /// Names of events that were refused later.
+    pub(super) refused: &'a [String],
     pub(super) place: &'a Opened,
     pub(super) skips_uncounted: bool,
 }
@@ -35,14 +37,14 @@ impl Common<'_> {
         let events: Vec<EventStats> =
             channels.iter().flat_map(|&(number, channel)| event_stats(&cpus, number, channel)).collect();
         let with_symbols = self.options.symbols.wanted(|| {
-            let mut recorded = channels.iter().flat_map(|(_, channel)| &channel.events).zip(&events);
+            let mut recorded = channels.iter().flat_map(|(_, channel)| channel.current()).zip(&events);
             recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
         let names_lost = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum::<u64>() + names_lost_beside;
         let stats = Stats {
             duration: began.map(|began| ended.saturating_duration_since(began)).unwrap_or_default(),
             covered: covered_from.zip(covered_to),
-            not_attached: self.left_out.iter().map(|left_out| left_out.event.clone()).collect(),
+            not_attached: self.left_out.iter().map(|of| &of.event).chain(self.refused).cloned().collect(),
             channels: manifest.channels.clone(),
             cpus: cpus.iter().map(cpu_stats).collect(),
             events,

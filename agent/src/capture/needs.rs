@@ -22,6 +22,8 @@ use crate::{
 const OTHER_FILES: u64 = 16;
 /// Those of them that each channel has.
 const FILES_OF_CHANNEL: u64 = 32;
+/// Those of an event that is added: its program, link and perf event, and a generic program of its own.
+const FILES_OF_ADDED: usize = 4;
 /// Disk space kept back for the parts of the file that are not trace data, beside the formats and symbols
 /// themselves.
 const RESERVE_MARGIN: u64 = 1 << 20;
@@ -54,7 +56,8 @@ pub(super) fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureEr
     // Those of the archive, and of one more: the next one, or a snapshot.
     let spools = 2 * options.cpus.len() * options.channels.len();
     let others = OTHER_FILES + FILES_OF_CHANNEL * options.channels.len() as u64;
-    let needed = (2 * (events + places) + spools) as u64 + others;
+    let spare: usize = options.channels.iter().map(|of| of.spare_events.saturating_mul(FILES_OF_ADDED)).sum();
+    let needed = (2 * (events + places) + spools).saturating_add(spare) as u64 + others;
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
         Some(limit) if limit < needed => Err(CaptureError::OpenFiles { events, needed, limit }),
         _ => Ok(()),
@@ -69,6 +72,7 @@ fn programs(channel: &ChannelOptions) -> impl Iterator<Item = &HookProgram> {
 pub(super) fn program_options(
     options: &CaptureOptions,
     channel: &ChannelOptions,
+    generation: u32,
 ) -> Result<ProgramOptions, Uncompiled> {
     Ok(ProgramOptions {
         clock: match options.clock {
@@ -88,6 +92,7 @@ pub(super) fn program_options(
         cpus_per_reader: CPUS_PER_THREAD,
         slots: channel.events.iter().map(|event| event.slot).collect(),
         spare: channel.spare_events,
+        generation,
         lanes: channel.events.iter().map(|event| event.lane.clone()).collect(),
         filters: channel
             .events
@@ -149,7 +154,8 @@ fn reserve_for_rings(options: &CaptureOptions, channels: &[RecordedChannel], dir
         Compression::None => bytes,
         Compression::Zstd { .. } => bytes / COMPRESSED,
     };
-    if has_room_for(dir, bytes) { bytes } else { 0 }
+    // Half of the disk at most: what the others store comes to it.
+    if dir.free_bytes().is_ok_and(|free| bytes <= free / 2) { bytes } else { 0 }
 }
 
 /// The space that is set aside in the spool.

@@ -134,7 +134,7 @@ pub struct ChannelOptions {
     pub hooks: Option<Hooks>,
     /// How much is recorded of strings that system calls are given.
     pub strings: StringLimit,
-    /// How many more events there can be at a time than those above, for
+    /// How many more events there can be than those above, for
     /// [`Session::add`](super::Session::add). With none, events do not come and go.
     pub spare_events: usize,
     /// The lane of events that are added.
@@ -143,10 +143,19 @@ pub struct ChannelOptions {
     pub stacks: [(StackKind, Vec<EventSelector>); 2],
 }
 
+impl ChannelOptions {
+    /// The events that have or may have records in the archive that is recorded to.
+    pub(super) fn current(&self) -> impl Iterator<Item = &CaptureEvent> {
+        self.events.iter().filter(|event| !event.active.is_over)
+    }
+}
+
 /// Events and probes that are added to a channel while it is recorded; made by
 /// [`Addition::plan`](crate::plan::Addition::plan).
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Addition {
+    /// How often events had been added or removed when it was planned: it is for that state of the recording.
+    pub changes: u64,
     /// The channel, by its place.
     pub channel: usize,
     /// The events.

@@ -159,6 +159,10 @@ pub struct Session {
     options: CaptureOptions,
     kept_spool: Option<PathBuf>,
     left_out: Vec<LeftOut>,
+    /// The names of events that were refused when they were added.
+    refused: Vec<String>,
+    /// How often events were added or removed.
+    changes: u64,
     /// When recording began.
     started: Option<Instant>,
     /// Bytes of data in the archives before this one.
@@ -245,6 +249,8 @@ impl Session {
                     options,
                     kept_spool,
                     left_out,
+                    refused: Vec::new(),
+                    changes: 0,
                     started: None,
                     closed_bytes: 0,
                     snapshots: 0,
@@ -483,8 +489,9 @@ impl Session {
         Common {
             options: &self.options,
             left_out: &self.left_out,
+            refused: &self.refused,
             place: &self.place,
-            skips_uncounted: self.channels.iter().any(|channel| channel.programs.skips_uncounted()),
+            skips_uncounted: self.channels.iter().any(Channel::skips_uncounted),
         }
     }
 
@@ -502,6 +509,7 @@ impl Session {
             place,
             options,
             left_out,
+            refused,
             started,
             ..
         } = self;
@@ -538,8 +546,9 @@ impl Session {
         let common = Common {
             options: &options,
             left_out: &left_out,
+            refused: &refused,
             place: &place,
-            skips_uncounted: channels.iter().any(|channel| channel.programs.skips_uncounted()),
+            skips_uncounted: channels.iter().any(Channel::skips_uncounted),
         };
         let mut recorded = Vec::new();
         if let Some(HalfRotated { old, borders: found }) = half {
@@ -651,18 +660,23 @@ fn controls<'a>(channels: &'a [Channel], cpus: &[u32]) -> impl Iterator<Item = C
     channels.iter().flat_map(|channel| channel.controls(cpus))
 }
 
-/// Waits until every program that passed an open gate has returned.
-///
-/// Programs run with preemption disabled, so a grace period, which `membarrier` waits for
-/// (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command; there the
-/// busy flags and a moment's patience, far longer than any program runs, do the same.
-fn wait_until_quiet(channels: &[Channel], cpus: &[u32]) {
+/// Waits until every program that runs now has returned.
+fn wait_for_programs() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes plain numbers.
     let waited = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } == 0;
     if !waited {
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Waits until every program that passed an open gate has returned.
+///
+/// Programs run with preemption disabled, so a grace period, which `membarrier` waits for
+/// (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command; there the
+/// busy flags and a moment's patience, far longer than any program runs, do the same.
+fn wait_until_quiet(channels: &[Channel], cpus: &[u32]) {
+    wait_for_programs();
     let deadline = Instant::now() + QUIET_TIMEOUT;
     while controls(channels, cpus).any(|control| control.is_busy()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));

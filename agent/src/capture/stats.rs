@@ -6,7 +6,7 @@ use agent_ebpf::{EventLedger, LossCause};
 
 use super::{
     RecordedChannel,
-    options::{Active, ChannelOptions},
+    options::{Active, CaptureEvent, ChannelOptions},
     readers::Stored,
     spool::SpoolTotals,
 };
@@ -350,7 +350,8 @@ pub(super) fn event_stats(cpus: &[Counted], number: u32, channel: &ChannelOption
     let cpus: Vec<&Counted> = cpus.iter().filter(|cpu| cpu.stored.stream.channel == number).collect();
     let mut stats = Vec::with_capacity(channel.events.len());
     // What is over is in the ledger of an archive before, and another event will have its slot.
-    for (index, event) in channel.events.iter().enumerate().filter(|(_, event)| !event.active.is_over) {
+    let current = |(_, event): &(usize, &CaptureEvent)| !event.active.is_over;
+    for (index, event) in channel.events.iter().enumerate().filter(current) {
         let mut sum = EventLedger::default();
         let mut sampled_out = 0;
         let mut lost_on = Vec::new();

@@ -58,6 +58,7 @@ impl Addition {
             return Err(at.field("rules", Why::Wrong(why)));
         }
         let addition = Self {
+            changes: session.changes(),
             channel: number,
             events: plan.events,
             probes: plan.probes,

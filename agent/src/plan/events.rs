@@ -52,6 +52,8 @@ pub struct EventPlan {
     pub probes: Vec<CaptureProbe>,
     /// What the channels before this one have.
     pub(super) earlier: Earlier,
+    /// Events that the channel records already.
+    pub(super) recorded: BTreeSet<String>,
 }
 
 /// Ids of our own events begin here: the kernel counts its events from below, and has some thousands.
@@ -63,6 +65,9 @@ pub enum NameTaken {
     /// One of this channel, or of the kernel.
     #[error("there is another event {0}; give the probe a name: NAME=...")]
     Here(String),
+    /// The channel records it.
+    #[error("{0} is recorded already; remove it first, to record it in another way")]
+    Recorded(String),
     /// A probe of another channel, or one that was recorded before, with other fields.
     #[error(
         "there is a probe {0} with other fields in another buffer, or there was, and a file describes an event once: give it \
@@ -162,6 +167,9 @@ impl EventPlan {
             let (name, id, prints_symbols) = match event {
                 ProbeEvent::Own(shape) => {
                     let name = format!("{}:{}", shape.system, shape.name);
+                    if self.recorded.contains(&name) {
+                        return Err(NameTaken::Recorded(name));
+                    }
                     if self.has_event(&shape.system, &shape.name) {
                         return Err(NameTaken::Here(name));
                     }
@@ -226,7 +234,7 @@ impl EventPlan {
     /// A rule names one of them.
     pub(super) fn leave_out(
         &mut self,
-        recorded: &BTreeSet<String>,
+        recorded: BTreeSet<String>,
         rules: &Rules<'_>,
     ) -> Result<(), PlanError> {
         if let Some(named) = self.events.iter().find(|event| event.required && recorded.contains(&event.name))
@@ -236,6 +244,7 @@ impl EventPlan {
             return Err(rules.at.field("rules", Why::Wrong(why)));
         }
         self.events.retain(|event| !recorded.contains(&event.name));
+        self.recorded = recorded;
         Ok(())
     }
 

@@ -225,7 +225,7 @@ impl Kernel<'_> {
             .map_err(of_snapshot)?;
         let Before { earlier, recorded, stacks } = before;
         events.earlier = earlier;
-        events.leave_out(&recorded, &rules)?;
+        events.leave_out(recorded, &rules)?;
         notes.extend(selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")));
         note_unusable(&events, notes);
         let probes = Probes { rules: &rules, facts: &facts, tracefs: self.tracefs, btf: self.btf };

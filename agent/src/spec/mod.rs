@@ -145,8 +145,8 @@ pub struct ChannelSpec {
     pub switch_ns: u64,
     /// Bytes of the newest data that are kept of each CPU; everything where nothing is said.
     pub keep_bytes: Option<u64>,
-    /// How many events can be added at a time while the recording goes on (a library does that). With 0, its
-    /// events do not change.
+    /// How many events can be added while the recording goes on, or from one rotation to the next (a library
+    /// does that). With 0, its events do not change.
     #[serde(skip_serializing_if = "is_zero")]
     pub spare_events: u32,
 }

@@ -147,6 +147,12 @@ impl Group<'_> {
     }
 }
 
+/// The streams of the groups that overwrite, or of the others.
+fn of_kind<'g, 'r>(groups: &'g mut [Group<'r>], overwrite: bool) -> impl Iterator<Item = &'g mut Served<'r>> {
+    let chosen = groups.iter_mut().filter(move |group| group.options.overwrite == overwrite);
+    chosen.flat_map(|group| &mut group.streams)
+}
+
 /// The streams of all groups.
 fn all<'g, 'r>(groups: &'g mut [Group<'r>]) -> impl Iterator<Item = &'g mut Served<'r>> {
     groups.iter_mut().flat_map(|group| &mut group.streams)
@@ -264,7 +270,10 @@ impl Worker {
             for served in all(groups) {
                 self.do_asked(served)?;
             }
-            self.copy_marked(groups)?;
+            if self.copy_marked(groups)? {
+                // Between two notes of a stream, as followers rely on it.
+                self.collect_names()?;
+            }
             for group in groups.iter_mut().filter(|group| group.options.overwrite) {
                 if group.streams.iter().any(|served| served.ring.control().held_page().is_some()) {
                     self.shared.asked.tell();
@@ -301,13 +310,7 @@ impl Worker {
     /// meanwhile waits for the next round. The streams take turns, so that a small ring does not wait until
     /// a large one is read.
     fn move_round(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
-        for group in groups.iter_mut().filter(|group| !group.options.overwrite) {
-            let is_due = std::mem::take(&mut group.is_due);
-            for Served { ring, spool, left, .. } in &mut group.streams {
-                ring.control().listen();
-                *left = Left::now(ring, spool, is_due);
-            }
-        }
+        begin_round(groups);
         let mut goes_on = true;
         while goes_on {
             goes_on = false;
@@ -315,6 +318,15 @@ impl Worker {
                 self.move_some(ring, spool, left)?;
                 goes_on |= left.is_enough();
             }
+        }
+        Ok(())
+    }
+
+    /// The first turn of a round.
+    fn move_turn(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
+        begin_round(groups);
+        for Served { ring, spool, left, .. } in all(groups) {
+            self.move_some(ring, spool, left)?;
         }
         Ok(())
     }
@@ -365,21 +377,23 @@ impl Worker {
     }
 
     /// Copies the rings whose borders are found, once all that were asked for are: copying takes time, and
-    /// what the streams hold should end at one.
-    fn copy_marked(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
+    /// what the streams hold should end at one. Gives whether some were.
+    fn copy_marked(&mut self, groups: &mut [Group<'_>]) -> Result<bool, SpoolError> {
+        let mut has_copied = false;
         if all(groups).any(|served| served.asked.is_some()) {
-            return Ok(());
+            return Ok(has_copied);
         }
         for group in 0..groups.len() {
             for stream in 0..groups[group].streams.len() {
                 if let Some((spool, end)) = groups[group].streams[stream].marked.take() {
                     let copied = self.copy(groups, (group, stream), spool, end)?;
+                    has_copied = true;
                     // Who does not wait for the answer has stopped the recording.
                     let _ = self.answer.send(Answer::Copied(copied));
                 }
             }
         }
-        Ok(())
+        Ok(has_copied)
     }
 
     /// Brings a stream over to its spool in the next archive.
@@ -406,7 +420,7 @@ impl Worker {
     /// Stores what a ring holds of the events before its border, while programs go on writing. What they
     /// overwrite meanwhile counts as overwritten: of all events up to there, it is what is not stored.
     ///
-    /// Rings whose pages are stored anyway are read in between, so that they do not have to wait.
+    /// Rings whose pages are stored anyway get a turn after each chunk.
     ///
     /// # Errors
     /// Reading those failed. What the copy itself fails with is the result.
@@ -426,7 +440,9 @@ impl Worker {
                 Ok(()) if newest.is_over() => break,
                 Ok(()) => {
                     self.collect_names()?;
-                    self.move_round(groups)?;
+                    let now = Instant::now();
+                    groups.iter_mut().try_for_each(|group| group.look_at(now))?;
+                    self.move_turn(groups)?;
                 }
             }
         }
@@ -439,20 +455,17 @@ impl Worker {
     /// What is left in the rings once nothing writes to them any more.
     /// After a failure only what flight recorders hold, for which there may still be room.
     fn read_rest(&mut self, groups: &mut [Group<'_>], failed: bool) -> Result<(), SpoolError> {
-        let named = self.collect_names();
-        if !failed {
-            named?;
+        let mut result = self.collect_names();
+        // They come first, for space was set aside for them.
+        for Served { ring, spool, .. } in of_kind(groups, true) {
+            result = result.and(self.move_newest(ring, spool));
         }
-        for Group { options, streams, .. } in groups {
-            for Served { ring, spool, .. } in streams {
-                if options.overwrite {
-                    self.move_newest(ring, spool)?;
-                } else if !failed {
-                    self.move_all(ring, spool)?;
-                }
+        if !failed {
+            for Served { ring, spool, .. } in of_kind(groups, false) {
+                self.move_all(ring, spool)?;
             }
         }
-        Ok(())
+        result
     }
 
     /// Moves all pages, and what is in the one that is not full, once nothing writes any more.
@@ -650,6 +663,17 @@ impl Newest {
 
     fn is_over(&self) -> bool {
         self.pages.is_empty()
+    }
+}
+
+/// Looks at what is to be moved of each stream that is stored meanwhile.
+fn begin_round(groups: &mut [Group<'_>]) {
+    for group in groups.iter_mut().filter(|group| !group.options.overwrite) {
+        let is_due = std::mem::take(&mut group.is_due);
+        for Served { ring, spool, left, .. } in &mut group.streams {
+            ring.control().listen();
+            *left = Left::now(ring, spool, is_due);
+        }
     }
 }
 

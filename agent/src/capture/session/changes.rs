@@ -1,10 +1,11 @@
 //! Events that come and go while a recording goes on.
 
-use super::Session;
+use super::{Session, wait_for_programs};
 use crate::capture::{
-    Addition, CaptureError, CaptureEvent, CaptureOptions, LeftOut, SpoolError, needs::wants_symbols,
+    Active, Addition, CaptureError, CaptureEvent, CaptureOptions, LeftOut, SpoolError, needs::wants_symbols,
     symbols::SymbolReader,
 };
+use crate::compile::fast::Lane;
 
 /// Why events are not added or removed. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
@@ -14,8 +15,8 @@ pub enum AddError {
     Capture(#[from] CaptureError),
     /// All slots of the channel are taken.
     #[error(
-        "the channel has room for {capacity} events at a time, and {wanted} more do not fit: give it more spare events \
-         when the recording begins; those of removed ones are free after the next rotation"
+        "the channel has room for {capacity} events, and has not {wanted} free places in a row: give it more spare events when \
+         the recording begins; those of removed ones are free after the next rotation"
     )]
     NoRoom {
         /// How many events there can be.
@@ -26,6 +27,15 @@ pub enum AddError {
     /// The channel was not given any spare events.
     #[error("the events of this channel do not change: give it spare ones when the recording begins")]
     Fixed,
+    /// Events were added or removed since it was planned.
+    #[error("the recording has changed since these events were planned; plan them again")]
+    Stale,
+    /// Stacks follow events, and go with them.
+    #[error("{event} follows other events, and is recorded as long as they are")]
+    Stacks {
+        /// `system:name`.
+        event: String,
+    },
     /// There is no such channel.
     #[error("there is no such channel")]
     NoChannel,
@@ -56,8 +66,11 @@ impl Session {
     /// # Errors
     /// There is no room, or the kernel refuses an event that is required.
     pub fn add(&mut self, addition: Addition) -> Result<Vec<LeftOut>, AddError> {
-        let Addition { channel: number, events, probes, hooks, systems } = addition;
-        let channel = self.channels.get_mut(number).ok_or(AddError::NoChannel)?;
+        let Addition { changes, channel: number, events, probes, hooks, systems } = addition;
+        if changes != self.changes {
+            return Err(AddError::Stale);
+        }
+        let channel = self.channels.get(number).ok_or(AddError::NoChannel)?;
         let of = self.options.channels.get_mut(number).ok_or(AddError::NoChannel)?;
         if of.spare_events == 0 {
             return Err(AddError::Fixed);
@@ -67,10 +80,6 @@ impl Session {
         }
         let no_room = AddError::NoRoom { capacity: channel.programs.capacity(), wanted: events.len() };
         let slots = channel.free_slots(&of.events, events.len()).ok_or(no_room)?;
-        // Whoever recovers the recording has to know what its records are.
-        self.archive.manifest.systems.clone_from(&systems);
-        self.archive.manifest.store(&self.archive.spool)?;
-        self.options.manifest.systems = systems;
         let before = of.clone();
         let is_over = |first_slot: u32| slots.contains(&(first_slot as usize));
         of.probes.retain(|probe| !is_over(probe.first_slot));
@@ -86,24 +95,49 @@ impl Session {
             }
         }
         of.hooks = hooks.or(of.hooks);
-        let left_out = match channel.add((&mut self.options, number), &slots) {
+        // Before it can have records: whoever recovers the recording has to know what they are.
+        let described = std::mem::replace(&mut self.options.manifest.systems, systems);
+        let added = self.describe().map_err(AddError::from).and_then(|()| {
+            let channel = self.channels.get_mut(number).ok_or(AddError::NoChannel)?;
+            Ok(channel.add((&mut self.options, number), &slots)?)
+        });
+        let left_out = match added {
             Ok(left_out) => left_out,
             Err(error) => {
+                self.options.manifest.systems = described;
                 if let Some(of) = self.options.channels.get_mut(number) {
                     *of = before;
                 }
-                return Err(error.into());
+                // What is described too much does no harm.
+                let _ = self.describe();
+                return Err(error);
             }
         };
+        self.changes += 1;
         let now = self.options.clock.now_ns();
         let added = self.options.channels.get_mut(number).and_then(|of| of.events.get_mut(slots));
         for event in added.into_iter().flatten() {
             event.active.since = Some(now);
+            if left_out.iter().any(|left_out| left_out.event == event.name) {
+                event.active = Active { since: None, until: Some(now), is_over: true };
+            }
         }
+        self.refused.extend(left_out.iter().map(|left_out| left_out.event.clone()));
         if self.symbols.is_none() && wants_symbols(&self.options) {
             self.symbols = Some(SymbolReader::start(&self.archive.spool));
         }
         Ok(left_out)
+    }
+
+    /// Stores what the file describes.
+    fn describe(&mut self) -> Result<(), SpoolError> {
+        self.archive.manifest.systems.clone_from(&self.options.manifest.systems);
+        self.archive.manifest.store(&self.archive.spool)
+    }
+
+    /// How often events were added or removed.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Records an event (`system:name`) of a channel no longer. Nothing else that is recorded is lost or
@@ -122,6 +156,11 @@ impl Session {
         let is_it = |of: &CaptureEvent| of.name == event && of.active.until.is_none();
         let slot = of.events.iter().position(is_it);
         let slot = slot.ok_or_else(|| AddError::NotRecorded { event: event.to_owned() })?;
+        // Their programs do not ask whether they are recorded: the events that they follow are.
+        if matches!(of.events[slot].lane, Lane::Stack(_)) {
+            return Err(AddError::Stacks { event: event.to_owned() });
+        }
+        self.changes += 1;
         of.events[slot].active.until = Some(self.options.clock.now_ns());
         if let Some(channel) = self.channels.get_mut(number) {
             channel.remove(slot);
@@ -132,8 +171,19 @@ impl Session {
     /// Lets the slots of events be used again that were removed before an archive began, which is recorded to
     /// now.
     pub(super) fn free_removed(&mut self) {
-        for event in self.options.channels.iter_mut().flat_map(|channel| &mut channel.events) {
-            event.active.is_over = event.active.until.is_some();
+        let mut is_first = true;
+        for (channel, of) in self.channels.iter().zip(&mut self.options.channels) {
+            for (slot, event) in of.events.iter_mut().enumerate() {
+                if event.active.is_over || event.active.until.is_none() {
+                    continue;
+                }
+                if std::mem::take(&mut is_first) {
+                    // Programs that have looked at `ENABLED` before it was cleared have returned then.
+                    wait_for_programs();
+                }
+                event.active.is_over = true;
+                channel.programs.forget(slot);
+            }
         }
     }
 }
