@@ -146,13 +146,6 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         .map_err(|error| CliError::Failed(format!("cannot open {name}: {error}{}", words.hint(args))))?;
     let file = TraceFile::open(&name, open)
         .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}{}", repair_hint(&error))))?;
-    let with_data = file.reader().buffers().iter().filter(|buffer| !buffer.cpus.is_empty()).count();
-    if with_data > 1 {
-        tell(&format!(
-            "tracer-agent: {name} has {with_data} buffers, and all of them are counted; `tracer-agent convert -B NAME` makes \
-             a file of one"
-        ));
-    }
     let mut line = ReadingLine::new(std::io::stderr().is_terminal(), file.reader().span());
     let watch = &mut |now| line.show(now);
     let (text, damaged) = match (&args.from, &args.to) {

@@ -527,15 +527,15 @@ impl Worker {
     /// The flight recorder's content once nothing writes any more.
     fn move_newest(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
         let mut newest = Newest::before(ring, ring.end_of_complete());
-        loop {
-            let mut events = self.copy_chunk(ring, spool, &mut newest)?;
-            if newest.is_over() {
-                if let Some(page) = ring.take_partial(&mut self.pages) {
-                    events += u64::from(page.events);
-                }
-                return self.store(spool, events);
-            }
+        while !newest.is_over() {
+            let events = self.copy_chunk(ring, spool, &mut newest)?;
             self.store(spool, events)?;
+        }
+        // By itself: with it, the last chunk may be longer than a chunk can be.
+        self.pages.clear();
+        match ring.take_partial(&mut self.pages) {
+            Some(page) => self.store(spool, page.events.into()),
+            None => Ok(()),
         }
     }
 
