@@ -557,6 +557,21 @@ impl Ledger {
     }
 }
 
+/// The ledger of a file, as `info --json` shows it.
+#[track_caller]
+pub fn ledger_in_info(file: &Path) -> serde_json::Value {
+    let dir = file.parent().unwrap_or(Path::new("/"));
+    let info = run(agent(dir, ["info", "--json"]).arg(file)).expect(0);
+    let info: serde_json::Value = match serde_json::from_str(&info.out) {
+        Ok(info) => info,
+        Err(error) => panic!("{error}: {}", info.out),
+    };
+    let ledger =
+        info.pointer("/files/0/ledger").or_else(|| info.get("ledger")).unwrap_or_else(|| panic!("{info}"));
+    assert!(ledger.is_object(), "{ledger}");
+    ledger.clone()
+}
+
 /// The causes of loss in the ledger.
 const CAUSES: [&str; 5] = ["ring_full", "oversize", "read_fault", "nested", "rate_limit"];
 

@@ -17,7 +17,7 @@ use std::{
 };
 
 use integration_tests::{
-    harness::{Caller, Report, agent, files, is_getppid, run},
+    harness::{Caller, Report, agent, files, is_getppid, ledger_in_info, run},
     soak,
 };
 use serde_json::Value;
@@ -75,9 +75,8 @@ fn stop(session: Session) -> PathBuf {
 
 /// What the ledger of a file says of an event, each time that it was there.
 fn rows(file: &Path, event: &str) -> Vec<Value> {
-    let info = run(agent(file.parent().unwrap(), ["info", "--json"]).arg(file)).expect(0);
-    let info: Value = serde_json::from_str(&info.out).unwrap();
-    let rows = info["ledger"]["events"].as_array().unwrap();
+    let ledger = ledger_in_info(file);
+    let rows = ledger["events"].as_array().unwrap();
     rows.iter().filter(|row| row["event"] == event).cloned().collect()
 }
 

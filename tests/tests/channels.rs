@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use integration_tests::harness::{
-    Caller, Marked, Report, Tmpfs, agent, files, is_getppid, name_of, run, wait_for,
+    Caller, Marked, Report, Tmpfs, agent, files, is_getppid, ledger_in_info, name_of, run, wait_for,
 };
 use serde_json::Value;
 
@@ -19,14 +19,8 @@ struct Counts {
     overwritten: u64,
 }
 
-fn ledger(file: &Path) -> Value {
-    let dir = file.parent().unwrap();
-    let info = run(agent(dir, ["info", "--json"]).arg(file)).expect(0);
-    serde_json::from_str::<Value>(&info.out).unwrap()["ledger"].take()
-}
-
 fn counts(file: &Path, buffer: &str) -> Counts {
-    let ledger = ledger(file);
+    let ledger = ledger_in_info(file);
     let rows: Vec<&Value> = (ledger["cpus"].as_array().unwrap().iter())
         .filter(|row| row["channel"].as_str().unwrap_or("") == buffer)
         .collect();
@@ -133,7 +127,7 @@ fn a_flight_recorder_beside_others_has_snapshots_of_its_own() {
     let snapshot = dir.path().join(name);
     let held = counts(&snapshot, "last");
     assert_eq!((held.recorded, held.stored + held.overwritten), (50_000, 50_000));
-    let channels: BTreeSet<String> = (ledger(&snapshot)["cpus"].as_array().unwrap().iter())
+    let channels: BTreeSet<String> = (ledger_in_info(&snapshot)["cpus"].as_array().unwrap().iter())
         .map(|row| row["channel"].as_str().unwrap_or("").to_owned())
         .collect();
     assert_eq!(channels, BTreeSet::from(["last".to_owned()]), "the others store everything anyway");
@@ -142,7 +136,7 @@ fn a_flight_recorder_beside_others_has_snapshots_of_its_own() {
     // trace-cmd writes the name of the buffer once for a mark of missed events and the event after it.
     assert!(
         stock.count(|line| !is_in(line, "last"))
-            <= ledger(&snapshot)["cpus"].as_array().unwrap().len() as u64
+            <= ledger_in_info(&snapshot)["cpus"].as_array().unwrap().len() as u64
     );
 }
 
@@ -242,7 +236,7 @@ fn what_a_killed_recording_stored_is_recovered_into_its_buffers() {
     let said = run(&mut agent(dir.path(), ["recover", "trace.dat.spool"])).expect(0);
     let file = dir.path().join("trace.dat");
     let stock = Report::of(&file);
-    let ledger = ledger(&file);
+    let ledger = ledger_in_info(&file);
     for buffer in ["", "same"] {
         let stored: u64 = (ledger["cpus"].as_array().unwrap().iter())
             .filter(|row| row["channel"].as_str().unwrap_or("") == buffer)
@@ -324,6 +318,7 @@ fn what_makes_no_sense_is_refused() {
         "two -B have the same name",
     );
     refused(&["-b", "1M", "-B", "a", "-e", "irq"], "-b before the first -B");
+    refused(&["-b", "1M", "-B", "a", "-b", "2M", "-e", "irq"], "-b before the first -B");
     refused(&["-e", "irq", "-B", "a"], "no event to record into buffer a");
     refused(
         &["-e", "irq", "-B", "a", "-f", "vec == 1", "-e", "irq"],

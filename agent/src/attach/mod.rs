@@ -2,7 +2,9 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | [`Programs`] | the object's programs and maps, loaded for a recording |
+//! | [`Programs`] | the programs of a channel: loaded, attached, enabled |
+//! | `object` | what the eBPF object is made of for it: constants and maps |
+//! | `misses` | what the kernel kept from programs |
 //! | `kernel_layout` | where the fields that the programs read are in this kernel's structures |
 //! | [`tracepoint`] | attaching the generic lane |
 //! | [`fast`] | attaching the fast lane |
@@ -22,6 +24,8 @@ pub mod fast;
 pub mod hook;
 mod kernel_layout;
 pub mod mappings;
+mod misses;
+mod object;
 mod programs;
 pub mod support;
 mod survey;
@@ -34,7 +38,9 @@ use std::{io, os::fd::OwnedFd};
 
 pub use border::{Border, Borders};
 pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
-pub use programs::{Misses, ProbeToAttach, ProgramOptions, Programs, RecursionMisses};
+pub use misses::{Misses, RecursionMisses};
+pub use object::ProgramOptions;
+pub use programs::{ProbeToAttach, Programs};
 pub use survey::{Outcome, Surveyed, survey};
 pub use switch::PageSwitch;
 pub use tasks::TaskTracker;

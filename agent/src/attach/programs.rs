@@ -1,4 +1,4 @@
-//! The eBPF object: its programs loaded, its maps created and mapped.
+//! The programs of a channel: loaded, attached, enabled, and what they have counted.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -11,87 +11,29 @@ use super::{
     border::{Borders, EventCounts},
     fast::{FastError, FastLinks, Loader},
     hook::{self, HookLinks, ToAttach},
-    kernel_layout::KernelLayout,
+    misses::{Misses, RecursionMisses},
+    object::{ProgramOptions, calls_of, create_object, has_late_strings},
     switch::PageSwitch,
     tracepoint,
 };
 use crate::{
     bpf::{
-        load::{Definitions, FlatArray, LoadError, Object, SharedMaps, ToLoad, side_by_side},
+        load::{LoadError, Object, SharedMaps, ToLoad, side_by_side},
         program::Recorded,
         sys,
     },
     compile::{
-        fast::{FastEvent, Hooks, Kind, Lane, StackKind, StringLimit, Table},
-        filter,
+        fast::{FastEvent, Hooks, Lane, Table},
         generic::GenericProgram,
         hook::HookProgram,
     },
     kernel::{features, version::KernelVersion},
     ring::{CpuCounts, Rings, Shared, SharedArray, WakeStream},
 };
-use agent_ebpf::{
-    EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, SYSCALL_SLOTS, SyscallSlot, WAKE_BYTES, begin_flags,
-    calls::{CALL_BUCKETS, CALL_WAYS},
-    globals, slot_flags, user_entry,
-};
+use agent_ebpf::{EventSlot, SYSCALL_SLOTS, SyscallSlot};
 
 /// From here on tracepoint programs count what the recursion guard keeps from them.
 const TRACEPOINT_MISSES_SINCE: KernelVersion = KernelVersion::new(6, 7, 0);
-
-/// The eBPF programs, compiled from `agent-ebpf`.
-static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("TRACER_AGENT_EBPF"));
-
-/// How the programs record; constants to them.
-#[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
-pub struct ProgramOptions {
-    /// Which clock stamps the events: one of [`agent_ebpf::clock`].
-    pub clock: u32,
-    /// Reuse the oldest page instead of losing the newest event.
-    pub overwrite: bool,
-    /// The event that asks for snapshots, by its slot: its page is kept until
-    /// [told](crate::ring::Control::hold_pages) otherwise.
-    pub asking: Option<u32>,
-    /// Record only threads in the traced set.
-    pub filter_tasks: bool,
-    /// Let new processes of traced ones be traced too.
-    pub follow_fork: bool,
-    /// Thread group that is not recorded.
-    pub exclude_tgid: Option<u32>,
-    /// Possible CPUs: rows of the control and ledger maps.
-    pub possible_cpus: u32,
-    /// The CPUs that get a ring, in the order of their pages.
-    pub ring_cpus: Vec<u32>,
-    /// Pages in each ring.
-    pub ring_pages: u32,
-    /// How many waiting pages wake a ring's reader.
-    pub wake_pages: u32,
-    /// How many of `ring_cpus`, in their order, share a reader.
-    pub cpus_per_reader: usize,
-    /// Copying plan of each event; the position is the attach cookie.
-    pub slots: Vec<EventSlot>,
-    /// How many more events there can be: those that are added later. With none, events do not come and go.
-    pub spare: usize,
-    /// Where they do, a number that no other programs of the channel have; not 0.
-    pub generation: u32,
-    /// How each event is recorded, by the same position.
-    pub lanes: Vec<Lane>,
-    /// The filter of each event in the generic lane, by the same position.
-    pub filters: Vec<Option<filter::Program>>,
-    /// Which threads are recorded, by what they are.
-    pub scope: Option<filter::Program>,
-    /// Where the fast lane's system call programs are attached.
-    pub hooks: Option<Hooks>,
-    /// How much is recorded of strings that system calls are given.
-    pub strings: StringLimit,
-    /// Where things are in this kernel's structures.
-    pub layout: KernelLayout,
-    /// Whether some program writes records with preemption on.
-    pub preemptible: bool,
-    /// Whether some program keeps track of nested calls.
-    pub tracks_calls: bool,
-}
 
 /// A program of probes, and the events that it records.
 #[derive(Clone, Copy, Debug)]
@@ -492,79 +434,6 @@ impl Programs {
     }
 }
 
-/// What the kernel kept from the programs of a recording.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Misses {
-    /// Events, by the programs that record them.
-    pub programs: Vec<RecursionMisses>,
-    /// Thread names, as far as the kernel says so.
-    pub names: u64,
-}
-
-impl Misses {
-    /// Adds what was kept from other programs. Those of one name count as one.
-    pub fn add(&mut self, other: Self) {
-        for RecursionMisses { program, misses } in other.programs {
-            match self.programs.iter_mut().find(|of| of.program == program) {
-                Some(of) => of.misses = of.misses.zip(misses).map(|(sum, more)| sum.saturating_add(more)),
-                None => self.programs.push(RecursionMisses { program, misses }),
-            }
-        }
-        self.names = self.names.saturating_add(other.names);
-    }
-
-    /// What has come since `earlier`. A program that was not there then has all of it.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        let mut before: Vec<Option<&RecursionMisses>> = earlier.programs.iter().map(Some).collect();
-        let mut since = |of: &RecursionMisses| {
-            // Programs of one name are in the same order.
-            let same =
-                before.iter_mut().find(|before| before.is_some_and(|before| before.program == of.program));
-            let before = same.and_then(Option::take).and_then(|before| before.misses).unwrap_or_default();
-            let misses = of.misses.map(|now| now.saturating_sub(before));
-            RecursionMisses { program: of.program.clone(), misses }
-        };
-        Self {
-            programs: self.programs.iter().map(&mut since).collect(),
-            names: self.names.saturating_sub(earlier.names),
-        }
-    }
-}
-
-/// How often the kernel skipped a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecursionMisses {
-    /// The event that it is for, or the name of a program for many events.
-    pub program: String,
-    /// `None` where the kernel does not say: programs at tracepoints and kprobes count it since 6.7
-    /// (`trace_call_bpf`, kernel/trace/bpf_trace.c).
-    pub misses: Option<u64>,
-}
-
-/// The system calls among the events that `wanted` chooses by their slots.
-fn calls_of(options: &ProgramOptions, wanted: impl Fn(u32) -> bool) -> Table {
-    let mut table = Table::default();
-    for (index, (lane, slot)) in options.lanes.iter().zip(&options.slots).enumerate() {
-        if let Lane::Fast(FastEvent(Kind::Call(call))) = lane
-            && wanted(index as u32)
-        {
-            table.add(index as u32, slot.id, *call);
-        }
-    }
-    table
-}
-
-/// Whether strings that are not there at the entry of a call are taken at its exit.
-fn has_late_strings(options: &ProgramOptions, calls: &Table) -> bool {
-    let layout = &options.layout;
-    // Without these nobody knows at an exit what it is the exit of.
-    let is_known = [layout.task_pid, layout.task_tgid, layout.task_mm, layout.task_nr_migrations]
-        .iter()
-        .all(|&offset| offset != 0);
-    is_known && calls.has_strings() && !options.strings.is_off()
-}
-
 /// Tells the programs which system calls are recorded.
 fn write_calls(object: &Object, calls: &Table) -> Result<(), LoadError> {
     if !calls.calls.is_empty() {
@@ -596,131 +465,6 @@ fn load_generic(
     let loaded: Result<Vec<OwnedFd>, _> =
         side_by_side(&wanted, |program| tracepoint::load(program, object)).into_iter().collect();
     Ok(wanted.into_iter().zip(loaded?).collect())
-}
-
-/// Before this version, tracepoints of system calls disable preemption, and ftrace's events of single ones
-/// count that as theirs: those of all others leave it out (`tracing_gen_ctx` in `ftrace_syscall_enter`,
-/// kernel/trace/trace_syscalls.c).
-const CALLS_PREEMPTIBLE_SINCE: KernelVersion = KernelVersion::new(6, 13, 0);
-
-fn named_call_flags() -> u32 {
-    let counts = KernelVersion::running().is_some_and(|version| version < CALLS_PREEMPTIBLE_SINCE);
-    if counts { begin_flags::PREEMPTIBLE } else { 0 }
-}
-
-/// Since this version the kernel's walk along a user stack has the direct caller of some functions at their
-/// entry.
-const ENTRIES_WALKED_SINCE: KernelVersion = KernelVersion::new(6, 11, 0);
-
-fn user_entry(options: &ProgramOptions) -> u32 {
-    let is_entry = |slot: &EventSlot| slot.flags & slot_flags::FUNCTION_ENTRY != 0;
-    // Without the types of the kernel, programs cannot ask for a task's registers.
-    if options.layout.task_pid == 0 || !options.slots.iter().any(is_entry) {
-        return user_entry::NONE;
-    }
-    let walked = KernelVersion::running().is_none_or(|version| version >= ENTRIES_WALKED_SINCE);
-    if walked { user_entry::ADDED_IF_MISSING } else { user_entry::ADDED }
-}
-
-fn create_object(
-    options: &ProgramOptions,
-    calls: &Table,
-    [pages, ledger, slots]: [u32; 3],
-    maps: Option<&SharedMaps>,
-) -> Result<Object, LoadError> {
-    let layout = &options.layout;
-    // What comes later may be so, and the programs of a channel share its side queues.
-    let is_changing = options.spare != 0;
-    let preemptible = options.preemptible || is_changing || features::tracepoints_are_preemptible();
-    let preempt = layout.preempt_count.unwrap_or_default();
-    let side_bytes = if preemptible { SIDE_BYTES_PREEMPTIBLE } else { SIDE_BYTES } as u32;
-    let kernel_stack = stack_slot(options, StackKind::Kernel);
-    let user_stack = stack_slot(options, StackKind::User);
-    let words = [
-        (globals::CLOCK, options.clock),
-        (globals::OVERWRITE, options.overwrite.into()),
-        (globals::ASKING, options.asking.map_or(0, |slot| slot + 1)),
-        (globals::FILTER_TASKS, options.filter_tasks.into()),
-        (globals::FOLLOW_FORK, options.follow_fork.into()),
-        (globals::SCOPE, options.scope.is_some().into()),
-        (globals::THINNED, options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0).into()),
-        (globals::CHANGING, if is_changing { options.generation.max(1) } else { 0 }),
-        (globals::SELF_TGID, options.exclude_tgid.unwrap_or(0)),
-        (globals::SLOTS, slots),
-        (globals::TASK_PID, layout.task_pid),
-        (globals::TASK_TGID, layout.task_tgid),
-        (globals::TASK_COMM, layout.task_comm),
-        (globals::TASK_MIGRATION, layout.task_migration),
-        (globals::RAW_MIGRATION, features::tracepoints_are_preemptible().into()),
-        (globals::TASK_MM, layout.task_mm),
-        (globals::TASK_NR_MIGRATIONS, layout.task_nr_migrations),
-        (globals::TASK_LAZY_COUNT, layout.task_lazy_count),
-        (globals::TASK_STATUS, options.hooks.map_or(0, |hooks| hooks.task_status)),
-        (globals::NAMED_ENTER, calls.calls.values().any(|call| call.enter != 0).into()),
-        (globals::NAMED_EXIT, calls.calls.values().any(|call| call.exit != 0).into()),
-        (globals::NAMED_FLAGS, named_call_flags()),
-        (globals::NAMED_STRINGS, calls.has_strings().into()),
-        (globals::STRING_LIMIT, options.strings.bytes()),
-        (globals::LATE_STRINGS, has_late_strings(options, calls).into()),
-        (globals::RAW_ENTER, calls.raw_enter.0),
-        (globals::RAW_ENTER_ID, calls.raw_enter.1),
-        (globals::RAW_EXIT, calls.raw_exit.0),
-        (globals::RAW_EXIT_ID, calls.raw_exit.1),
-        (globals::PREEMPTIBLE, preemptible.into()),
-        (globals::SIDE_BYTES, side_bytes),
-        (globals::KERNEL_STACK, kernel_stack.0),
-        (globals::KERNEL_STACK_ID, kernel_stack.1),
-        (globals::USER_STACK, user_stack.0),
-        (globals::USER_STACK_ID, user_stack.1),
-        (globals::USER_ENTRY, user_entry(options)),
-        (globals::TASK_CFS_RQ, preempt.task_cfs_rq),
-        (globals::CFS_RQ_RQ, preempt.cfs_rq_rq),
-        (globals::RQ_CPU, preempt.rq_cpu),
-        (globals::INT_HOLDER, layout.any_load.map_or(0, |load| load.int_holder.0)),
-        (globals::FLAG_PREEMPT_RESCHED, layout.flag_preempt_resched),
-        (globals::PREEMPT_NEED_RESCHED, cfg!(any(target_arch = "x86", target_arch = "x86_64")).into()),
-    ];
-    let words = words.map(|(name, value)| (name, value.to_ne_bytes()));
-    let distance = preempt.rq_to_count.to_ne_bytes();
-    let mut constants: Vec<(&'static str, &[u8])> =
-        words.iter().map(|(name, value)| (*name, value.as_slice())).collect();
-    constants.push((globals::RQ_TO_PREEMPT, &distance));
-    let table = |name, elements, len| FlatArray { name, elements, len };
-    let tables = [
-        table("PAGES", pages, globals::PAGES_LEN),
-        table("CONTROL", options.possible_cpus, globals::CONTROL_LEN),
-        table("LEDGER", ledger, globals::LEDGER_LEN),
-        table("STRING_NOTES", options.possible_cpus, globals::STRING_NOTES_LEN),
-    ];
-    let sizes = [
-        ("PAGE_META", pages),
-        ("SIDE", (options.ring_cpus.len() as u32).max(1)),
-        ("EVENTS", slots),
-        ("ENABLED", if is_changing { slots } else { 1 }),
-        ("BORDER_ROWS", slots),
-        ("RATES", slots),
-        ("CALL_OWNERS", if options.tracks_calls { CALL_BUCKETS as u32 } else { 1 }),
-        ("CALLS", if options.tracks_calls { (CALL_BUCKETS * CALL_WAYS) as u32 } else { 1 }),
-        ("WAKE", options.ring_cpus.len().div_ceil(options.cpus_per_reader.max(1)).max(1) as u32),
-    ];
-    let cast = layout.any_load.map(|load| load.cast);
-    let definitions = Definitions {
-        globals: &constants,
-        tables: &tables,
-        sizes: &sizes,
-        value_sizes: &[("SIDE", side_bytes)],
-        inner_bytes: WAKE_BYTES,
-        given: maps,
-    };
-    let mut object = Object::create(OBJECT, &definitions, cast)?;
-    object.set_scope(options.scope.as_ref().map(|scope| scope.code.clone()));
-    Ok(object)
-}
-
-/// The slot of these stacks plus 1, and the event's id; zeros if no event is followed by them.
-fn stack_slot(options: &ProgramOptions, kind: StackKind) -> (u32, u32) {
-    let found = options.lanes.iter().position(|lane| matches!(lane, Lane::Stack(of) if *of == kind));
-    found.map_or((0, 0), |index| (index as u32 + 1, options.slots[index].id.into()))
 }
 
 fn shared<T: Shared>(object: &Object, name: &'static str, len: usize) -> Result<SharedArray<T>, LoadError> {

@@ -145,9 +145,8 @@ impl Channel {
     /// the recording ends; none of it records.
     pub(super) fn remove(&mut self, slot: usize) {
         self.programs.disable(slot as u32);
-        let mut attachments: Vec<Attachment> = Vec::new();
         let own = self.links.events.extract_if(.., |(of, _)| *of == slot);
-        attachments.extend(own.map(|(_, attachment)| attachment));
+        let attachments: Vec<Attachment> = own.map(|(_, attachment)| attachment).collect();
         for added in &mut self.added {
             added.slots.remove(&slot);
         }
@@ -199,16 +198,16 @@ impl Channel {
         misses
     }
 
-    /// The same since the archive began.
-    pub(super) fn misses(&self) -> Misses {
-        self.all_misses().since(&self.misses)
+    /// The same since the archive began, which ends now.
+    pub(super) fn take_misses(&mut self) -> Misses {
+        let now = self.all_misses();
+        let before = std::mem::replace(&mut self.misses, now);
+        self.misses.since(&before)
     }
 
-    /// What the kernel has kept from the programs before an archive, which begins when it has kept `until`.
-    pub(super) fn misses_until(&mut self, until: Misses) -> Misses {
-        let before = until.since(&self.misses);
-        self.misses = until;
-        before
+    /// Whether it has kept the programs from noting names, by the end of the last archive.
+    pub(super) fn has_missed_names(&self) -> bool {
+        self.misses.names != 0
     }
 
     /// Ends attaching; detaching continues in the background.

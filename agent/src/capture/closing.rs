@@ -27,8 +27,7 @@ impl Common<'_> {
     pub(super) fn close(&self, archive: Archive, closing: Closing) -> Recorded {
         let Archive { writers, spool, counts, mut manifest, output, began, covered_from, .. } = archive;
         drop(writers);
-        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, names_lost_beside, failure } =
-            closing;
+        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
         let channels = manifest
             .channels
             .iter()
@@ -40,7 +39,7 @@ impl Common<'_> {
             let mut recorded = channels.iter().flat_map(|(_, channel)| channel.current()).zip(&events);
             recorded.any(|(event, stats)| event.prints_symbols && stats.recorded != 0)
         });
-        let names_lost = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum::<u64>() + names_lost_beside;
+        let names_lost: u64 = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
         let stats = Stats {
             duration: began.map(|began| ended.saturating_duration_since(began)).unwrap_or_default(),
             covered: covered_from.zip(covered_to),
@@ -81,9 +80,7 @@ pub(super) struct Closing {
     pub(super) ended_ns: u64,
     pub(super) cpus: Vec<Counted>,
     pub(super) cmdlines: Cmdlines,
-    /// By channel.
+    /// By channel. Their names are those that no stream has counted.
     pub(super) misses: Vec<Misses>,
-    /// Names lost that no stream of it has counted.
-    pub(super) names_lost_beside: u64,
     pub(super) failure: Option<SpoolError>,
 }

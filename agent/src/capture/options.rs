@@ -1,6 +1,6 @@
 //! What a capture is asked to record, and how.
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use agent_ebpf::EventSlot;
 
@@ -144,6 +144,22 @@ pub struct ChannelOptions {
 }
 
 impl ChannelOptions {
+    /// Puts events with their probes into these slots, which are free or behind the last.
+    pub(super) fn put(&mut self, slots: &Range<usize>, events: Vec<CaptureEvent>, probes: Vec<CaptureProbe>) {
+        self.probes.retain(|probe| !slots.contains(&(probe.first_slot as usize)));
+        self.probes.extend(probes.into_iter().map(|mut probe| {
+            probe.first_slot += slots.start as u32;
+            probe
+        }));
+        for (slot, event) in slots.clone().zip(events) {
+            if let Some(place) = self.events.get_mut(slot) {
+                *place = event;
+            } else {
+                self.events.push(event);
+            }
+        }
+    }
+
     /// The events that have or may have records in the archive that is recorded to.
     pub(super) fn current(&self) -> impl Iterator<Item = &CaptureEvent> {
         self.events.iter().filter(|event| !event.active.is_over)
@@ -221,11 +237,6 @@ impl CaptureOptions {
         channels.flat_map(|(number, channel)| {
             self.cpus.iter().map(move |&cpu| (StreamId { channel: number, cpu }, channel.cap))
         })
-    }
-
-    /// Whether nothing is stored before the end.
-    pub(super) fn overwrites(&self) -> bool {
-        self.channels.iter().all(|channel| channel.overwrite)
     }
 
     /// The events of all channels.

@@ -230,7 +230,7 @@ impl Session {
         let failed = SpoolError::io("create an eventfd for", begin.0.path());
         let reached = Arc::new(Notice::new().map_err(failed)?);
         let shared = ArchiveState::new(1, enough(&options, &reached));
-        options.manifest.channels = recorded_channels(&options, |_| true);
+        options.manifest.channels = recorded_channels(&options);
         let archive_options = archive_options(&options, &options.manifest.channels, begin.0.directory());
         let (archive, kept_spool) =
             Archive::create(shared, begin, options.manifest.clone(), archive_options)?;
@@ -370,7 +370,7 @@ impl Session {
     pub fn progress(&self) -> Progress {
         let bytes = self.closed_bytes + self.archive.shared.bytes();
         let mut progress = Progress {
-            bytes: (!self.options.overwrites()).then_some(bytes),
+            bytes: (!self.options.manifest.overwrites()).then_some(bytes),
             elapsed: self.started.map(|start| start.elapsed()).unwrap_or_default(),
             ..Progress::default()
         };
@@ -422,7 +422,6 @@ impl Session {
                 Err(_) => Err(ReaderFailed { borders }),
             }
         });
-        let misses: Vec<Misses> = self.channels.iter().map(Channel::all_misses).collect();
         let old = std::mem::replace(&mut self.archive, next);
         let (borders, from, names) = match rotated {
             Ok(rotated) => rotated,
@@ -446,8 +445,7 @@ impl Session {
             ended_ns: ended,
             cpus: borders.into_iter().map(counted_at).collect(),
             cmdlines: names,
-            misses: self.channels.iter_mut().zip(misses).map(|(of, until)| of.misses_until(until)).collect(),
-            names_lost_beside: 0,
+            misses: self.channels.iter_mut().map(Channel::take_misses).collect(),
             failure: None,
         };
         let recorded = self.common().close(old, closing);
@@ -522,8 +520,8 @@ impl Session {
         for channel in &channels {
             channel.programs.flush_side_queues(&options.cpus);
         }
-        let names_missed = channels.iter().any(|channel| channel.all_misses().names != 0);
-        let misses: Vec<Misses> = channels.iter().map(Channel::misses).collect();
+        let misses: Vec<Misses> = channels.iter_mut().map(Channel::take_misses).collect();
+        let names_missed = channels.iter().any(Channel::has_missed_names);
         let (ended, ended_ns) = (Instant::now(), wall_ns(&options));
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(tasks);
@@ -557,22 +555,10 @@ impl Session {
             cpus.extend(before.into_iter().filter_map(with_end));
             cpus.sort_by_key(|cpu| cpu.stored.stream);
             let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Vec::new());
-            let names_lost_beside = 0;
-            let closing = Closing {
-                ended,
-                covered_to,
-                ended_ns,
-                cpus,
-                cmdlines,
-                misses,
-                names_lost_beside,
-                failure: None,
-            };
+            let closing = Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None };
             recorded.push(common.close(old, closing));
         }
-        let names_lost_beside = 0;
-        let closing =
-            Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, names_lost_beside, failure };
+        let closing = Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, failure };
         recorded.push(common.close(archive, closing));
         recorded
     }
@@ -614,17 +600,14 @@ fn attach_channels(
     Ok(left_out)
 }
 
-/// The channels that `wanted` chooses, for the file.
-fn recorded_channels(
-    options: &CaptureOptions,
-    wanted: impl Fn(&ChannelOptions) -> bool,
-) -> Vec<RecordedChannel> {
+/// The channels, for the file.
+fn recorded_channels(options: &CaptureOptions) -> Vec<RecordedChannel> {
     let channel = |(number, of): (u32, &ChannelOptions)| RecordedChannel {
         number,
         name: of.name.clone(),
         overwrite: of.overwrite,
     };
-    options.numbered().filter(|(_, of)| wanted(of)).map(channel).collect()
+    options.numbered().map(channel).collect()
 }
 
 /// What is asked at the borders of streams: to use these spools.
@@ -661,6 +644,10 @@ fn controls<'a>(channels: &'a [Channel], cpus: &[u32]) -> impl Iterator<Item = C
 }
 
 /// Waits until every program that runs now has returned.
+///
+/// Programs run with preemption disabled, so a grace period, which `membarrier` waits for
+/// (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command; there a
+/// moment's patience, far longer than any program runs, does the same.
 fn wait_for_programs() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes plain numbers.
@@ -670,11 +657,7 @@ fn wait_for_programs() {
     }
 }
 
-/// Waits until every program that passed an open gate has returned.
-///
-/// Programs run with preemption disabled, so a grace period, which `membarrier` waits for
-/// (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command; there the
-/// busy flags and a moment's patience, far longer than any program runs, do the same.
+/// Waits until every program that passed an open gate has returned, and no CPU says that one is busy.
 fn wait_until_quiet(channels: &[Channel], cpus: &[u32]) {
     wait_for_programs();
     let deadline = Instant::now() + QUIET_TIMEOUT;

@@ -11,6 +11,7 @@ use super::{open_trace, sorted_json_line, write_all};
 use crate::analysis::diff::{Both, Diff, Options};
 use crate::analysis::json::DiffJson;
 use crate::terminal;
+use crate::tracedat::ledger::in_buffer;
 
 /// Compare two trace.dat files
 ///
@@ -125,8 +126,7 @@ fn text(diff: &Diff) -> String {
         }
     };
     let cpu = |((buffer, cpu), both): (&(String, u32), &Both)| {
-        let buffer = if buffer.is_empty() { String::new() } else { format!(" of buffer {buffer}") };
-        (format!("CPU {cpu}{buffer}"), *both)
+        (in_buffer(format_args!("CPU {cpu}"), buffer), *both)
     };
     let named = |(name, both): (&String, &Both)| (name.clone(), *both);
     table("EVENTS by kind", counts.iter().map(named).collect());

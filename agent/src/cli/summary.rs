@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use agent_ebpf::LossCause;
 
 use super::units::{bytes, count};
-use crate::capture::{CpuStats, EventStats, Finished, Recovered, Stats, cause_name};
+use crate::{
+    capture::{CpuStats, EventStats, Finished, Recovered, Stats, cause_name},
+    tracedat::ledger::in_buffer,
+};
 
 /// More CPUs than this are shown only where something was lost.
 const ALL_CPUS: usize = 16;
@@ -162,18 +165,12 @@ fn how_it_ended(text: &mut String, stats: &Stats, recovered: Recovered) {
 
 /// A CPU, and the buffer that its counts are of if that has a name.
 fn cpu_of(stats: &Stats, CpuStats { channel, cpu, .. }: &CpuStats) -> String {
-    match stats.name_of(*channel) {
-        "" => format!("CPU {cpu}"),
-        name => format!("CPU {cpu} of buffer {name}"),
-    }
+    in_buffer(format_args!("CPU {cpu}"), stats.name_of(*channel))
 }
 
 /// An event, and the buffer that its counts are of if that has a name.
 fn event_of(stats: &Stats, EventStats { channel, name, .. }: &EventStats) -> String {
-    match stats.name_of(*channel) {
-        "" => name.clone(),
-        buffer => format!("{name} of buffer {buffer}"),
-    }
+    in_buffer(name, stats.name_of(*channel))
 }
 
 /// Which events took the generic lane.

@@ -24,9 +24,7 @@ impl Addition {
         rules: &[RuleSpec],
     ) -> Result<(Self, Vec<String>), PlanError> {
         let running = session.options();
-        let place = running.channels.iter().position(|of| of.name == channel);
-        let (number, of) = place
-            .and_then(|place| Some((place, running.channels.get(place)?)))
+        let (number, of) = (running.channels.iter().enumerate().find(|(_, of)| of.name == channel))
             .ok_or_else(|| PlanError::whole("the recording has no such channel"))?;
         let at = InChannel(number);
         if let Some((place, rule)) = rules.iter().enumerate().find(|(_, rule)| rule.what.is_tracer()) {
@@ -46,7 +44,7 @@ impl Addition {
         let file = FileSpec { clock: running.clock, ..FileSpec::default() };
         let tracefs = Tracefs::open().map_err(PlanError::whole)?;
         let btf = Btf::of_kernel();
-        let kernel = Kernel { tracefs: &tracefs, btf: btf.as_ref(), counters: &running.counters };
+        let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &running.counters)?;
         let mut formats = described(running);
         let before =
             Before { earlier: formats.earlier(), recorded: recorded_into(of), stacks: Some(&of.stacks) };

@@ -59,13 +59,13 @@ pub struct EventPlan {
 /// Ids of our own events begin here: the kernel counts its events from below, and has some thousands.
 pub(super) const FIRST_ID: u16 = 20_000;
 
-/// There is another event of a probe's name.
+/// There is another event of a name, or the same.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum NameTaken {
     /// One of this channel, or of the kernel.
     #[error("there is another event {0}; give the probe a name: NAME=...")]
     Here(String),
-    /// The channel records it.
+    /// The channel records this event.
     #[error("{0} is recorded already; remove it first, to record it in another way")]
     Recorded(String),
     /// A probe of another channel, or one that was recorded before, with other fields.
@@ -217,7 +217,7 @@ impl EventPlan {
 
     /// The id and the format of a probe's event. `None` if a channel before has another event of its name.
     fn described(&self, shape: &EventShape) -> Option<(u16, String)> {
-        match self.earlier.recorded.get(&(shape.system.clone(), shape.name.clone())) {
+        match self.earlier.own.get(&(shape.system.clone(), shape.name.clone())) {
             None => {
                 let id = self.free_id();
                 Some((id, shape.text(id)))
@@ -239,9 +239,7 @@ impl EventPlan {
     ) -> Result<(), PlanError> {
         if let Some(named) = self.events.iter().find(|event| event.required && recorded.contains(&event.name))
         {
-            let why =
-                format!("{} is recorded already; remove it first, to record it in another way", named.name);
-            return Err(rules.at.field("rules", Why::Wrong(why)));
+            return Err(rules.at.field("rules", NameTaken::Recorded(named.name.clone())));
         }
         self.events.retain(|event| !recorded.contains(&event.name));
         self.recorded = recorded;

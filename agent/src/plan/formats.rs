@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use super::{EventPlan, NameTaken, PlanError, error::InChannel, events::FIRST_ID};
-use crate::{event::name_and_id, spec::ChannelSpec};
+use crate::{event::name_and_id, spec::ChannelSpec, tracedat::ledger::buffer_title};
 
 /// The formats of the channels that are planned, each event's once.
 #[derive(Debug, Default)]
@@ -27,8 +27,8 @@ struct Described {
 pub(super) struct Earlier {
     /// Ids of their events.
     pub(super) ids: BTreeSet<u32>,
-    /// The id and the format of those that they record, and of all of our own, by system and name.
-    pub(super) recorded: BTreeMap<(String, String), (u16, String)>,
+    /// The id and the format of our own, which are those of probes, by system and name.
+    pub(super) own: BTreeMap<(String, String), (u16, String)>,
 }
 
 impl Formats {
@@ -54,9 +54,9 @@ impl Formats {
             let Some(known) = self.systems.get(of).and_then(|(_, formats)| formats.get(at)) else { continue };
             earlier.ids.insert(known.id);
             if let Ok(id) = u16::try_from(known.id)
-                && (known.recorded_into.is_some() || id >= FIRST_ID)
+                && id >= FIRST_ID
             {
-                earlier.recorded.insert((system.clone(), name.clone()), (id, known.text.clone()));
+                earlier.own.insert((system.clone(), name.clone()), (id, known.text.clone()));
             }
         }
         earlier
@@ -143,10 +143,7 @@ impl Conflict {
         match self {
             Self::Name => at.field("rules", NameTaken::Here(event.to_owned())),
             Self::Fields { other } => {
-                let other = match &*other {
-                    "" => "the buffer without a name".to_owned(),
-                    name => format!("buffer {name}"),
-                };
+                let other = buffer_title(&other);
                 let why = format!(
                     "{event} is recorded into {other} as well, with other fields, and a file describes an event once: \
                      give it the same contexts in both, and without copies of strings (--strings off) if only one has a filter"

@@ -98,7 +98,7 @@ impl Plan {
         let counters = Arc::new(Counters::new(cpus.online.iter().collect(), possible_cpus));
         let tracefs = Tracefs::open().map_err(PlanError::whole)?;
         let btf = Btf::of_kernel();
-        let kernel = Kernel { tracefs: &tracefs, btf: btf.as_ref(), counters: &counters };
+        let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &counters)?;
         let mut formats = Formats::default();
         let mut planned = Vec::with_capacity(channels.len());
         for (number, channel) in channels.iter().enumerate() {
@@ -189,11 +189,21 @@ struct Before<'a> {
 /// What plans of channels need of the running kernel.
 struct Kernel<'a> {
     tracefs: &'a Tracefs,
+    catalogue: Catalogue,
     btf: Result<&'a Btf, &'a BtfError>,
     counters: &'a Arc<Counters>,
 }
 
-impl Kernel<'_> {
+impl<'a> Kernel<'a> {
+    fn look_at(
+        tracefs: &'a Tracefs,
+        btf: Result<&'a Btf, &'a BtfError>,
+        counters: &'a Arc<Counters>,
+    ) -> Result<Self, PlanError> {
+        let catalogue = Catalogue::read(tracefs).map_err(PlanError::whole)?;
+        Ok(Self { tracefs, catalogue, btf, counters })
+    }
+
     /// The events, probes and stacks of a channel, after those that there are.
     fn events_of(
         &self,
@@ -204,14 +214,14 @@ impl Kernel<'_> {
         notes: &mut Vec<String>,
     ) -> Result<EventPlan, PlanError> {
         let facts = Facts::new(file.clock, self.btf.ok());
-        let catalogue = Catalogue::read(self.tracefs).map_err(PlanError::whole)?;
-        let specs = snapshot::with_its_event(at, channel, &catalogue)?;
+        let specs = snapshot::with_its_event(at, channel, &self.catalogue)?;
         let of_snapshot = |error| snapshot::of_its_rule(channel, error);
         let rules = Rules::make(at, &specs, (&facts, self.counters)).map_err(of_snapshot)?;
         let constants = self.btf.map(KernelConstants::new);
         let names: &dyn Names = constants.as_ref().map_or(&NoNames, |constants| constants);
         let wanted = Wanted { rules: &rules, facts: &facts, names, strings: channel.strings };
-        let selection = catalogue
+        let selection = self
+            .catalogue
             .select(&rules.selection(), channel.ignore_unknown)
             .map_err(|error| at.field("rules", error))?;
         let lanes = Lanes {

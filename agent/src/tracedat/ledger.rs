@@ -65,6 +65,16 @@ pub struct Ledger {
     pub programs: Option<Vec<LedgerProgram>>,
 }
 
+/// A buffer, for a user. That which every file has has no name.
+pub fn buffer_title(name: &str) -> String {
+    if name.is_empty() { "the buffer without a name".to_owned() } else { format!("buffer {name}") }
+}
+
+/// Something of a buffer, for a user: the buffer that every file has is not mentioned.
+pub fn in_buffer(what: impl fmt::Display, buffer: &str) -> String {
+    if buffer.is_empty() { what.to_string() } else { format!("{what} of {}", buffer_title(buffer)) }
+}
+
 /// A span of time, by the recording's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Covered {
@@ -221,7 +231,7 @@ impl LedgerCpu {
     /// Which one it is, for a user.
     pub fn title(&self) -> String {
         let Self { channel, cpu, .. } = self;
-        if channel.is_empty() { format!("CPU {cpu}") } else { format!("CPU {cpu} of buffer {channel}") }
+        in_buffer(format_args!("CPU {cpu}"), channel)
     }
 }
 
@@ -271,7 +281,7 @@ impl LedgerEvent {
     /// Which one it is, for a user.
     pub fn title(&self) -> String {
         let Self { channel, event, .. } = self;
-        if channel.is_empty() { event.clone() } else { format!("{event} of buffer {channel}") }
+        in_buffer(event, channel)
     }
 }
 

@@ -1,20 +1,11 @@
 //! What a recording that ended badly says of the events that it lacks.
 
+use integration_tests::harness::ledger_in_info;
+
 use super::*;
 
 /// Records getppid alone, so that the workload's own count is all that fires.
 const ONLY_CALLS: [&str; 4] = ["-e", "raw_syscalls:sys_enter", "-f", "id == 110"];
-
-/// The ledger that `info --json` shows.
-fn ledger(file: &Path) -> serde_json::Value {
-    let dir = file.parent().unwrap();
-    let info = run(agent(dir, ["info", "--json"]).arg(file)).expect(0);
-    let info: serde_json::Value = serde_json::from_str(&info.out).unwrap();
-    let ledger =
-        info.pointer("/files/0/ledger").or_else(|| info.get("ledger")).unwrap_or_else(|| panic!("{info}"));
-    assert!(ledger.is_object(), "{ledger}");
-    ledger.clone()
-}
 
 /// The row of CPU 0.
 fn first_cpu(ledger: &serde_json::Value) -> &serde_json::Value {
@@ -61,7 +52,7 @@ fn a_killed_recording_says_what_is_missing_and_since_when() {
     let ended = run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
     let told = ended.says(&["the recorder was killed", "CPU 0: at least ", " events are missing since "]).err;
     assert!(!told.contains("exact"), "{told}");
-    let ledger = ledger(&file);
+    let ledger = ledger_in_info(&file);
     let cpu = first_cpu(&ledger);
     let missing = cpu["missing"]["at_least"].as_u64().unwrap();
     assert!(missing > 0, "the page that was being filled is never stored");
@@ -121,7 +112,7 @@ fn a_recording_that_is_killed_under_load_claims_no_more_than_there_was() {
     recording.end_command();
     recording.agent.wait();
     run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0).says(&["the recorder was killed"]);
-    let ledger = ledger(&dir.path().join("trace.dat"));
+    let ledger = ledger_in_info(&dir.path().join("trace.dat"));
     let cpu = first_cpu(&ledger);
     let lost: u64 = cpu["lost"].as_object().unwrap().values().map(|lost| lost.as_u64().unwrap()).sum();
     let (stored, missing) = (cpu["stored"].as_u64().unwrap(), cpu["missing"]["at_least"].as_u64().unwrap());
@@ -135,7 +126,7 @@ fn a_flight_recorder_that_is_killed_says_that_everything_is_gone() {
     let calls = killed_when_counted(dir.path(), 20_000, &["--overwrite", "-b", "64"]);
     let ended = run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
     ended.says(&["in the rings until it ends, and they are gone", "CPU 0: at least ", "from the start on"]);
-    let ledger = ledger(&dir.path().join("trace.dat"));
+    let ledger = ledger_in_info(&dir.path().join("trace.dat"));
     let cpu = first_cpu(&ledger);
     let (gone, overwritten) =
         (cpu["missing"]["at_least"].as_u64().unwrap(), cpu["overwritten"].as_u64().unwrap());
@@ -155,7 +146,7 @@ fn what_a_size_limit_dropped_is_known_after_a_kill_or_said_to_be_unknown() {
             fs::remove_file(dir.path().join("trace.dat.spool/counts")).unwrap();
         }
         let ended = run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
-        let ledger = ledger(&file);
+        let ledger = ledger_in_info(&file);
         let cpu = first_cpu(&ledger);
         let stored = cpu["stored"].as_u64().unwrap();
         let info = run(&mut agent(dir.path(), ["info", "trace.dat"])).expect(0).out;
@@ -188,7 +179,7 @@ fn a_recording_of_which_only_the_file_was_not_finished_has_exact_counts() {
     recording.finish().expect(1).says(&["tracer-agent recover"]);
     fs::remove_dir(dir.path().join("trace.dat")).unwrap();
     run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0).says(&["the counts are exact"]);
-    let ledger = ledger(&dir.path().join("trace.dat"));
+    let ledger = ledger_in_info(&dir.path().join("trace.dat"));
     let sum = |key: &str| {
         ledger["cpus"].as_array().unwrap().iter().map(|cpu| cpu[key].as_u64().unwrap()).sum::<u64>()
     };
@@ -216,7 +207,7 @@ fn what_a_second_signal_leaves_is_counted_or_said_to_be_unknown() {
     if code == 116 {
         run(&mut agent(dir.path(), ["recover", "trace.dat"])).expect(0);
     }
-    let ledger = ledger(&dir.path().join("trace.dat"));
+    let ledger = ledger_in_info(&dir.path().join("trace.dat"));
     let cpus = ledger["cpus"].as_array().unwrap();
     let sum = |key: &str| cpus.iter().map(|cpu| cpu[key].as_u64().unwrap_or(0)).sum::<u64>();
     match ledger["recovered"]["ended"].as_str() {

@@ -12,6 +12,7 @@
 //! moves the pages before it, goes over to the next spool, and acknowledges that with what the CPU had
 //! counted at the border. It waits for nobody else, and recording goes on meanwhile.
 
+mod streams;
 mod timer;
 mod worker;
 
@@ -40,7 +41,7 @@ use crate::{
     tracedat::{Cmdlines, Compression},
 };
 
-pub(super) use self::worker::wake_pages;
+pub(super) use self::streams::wake_pages;
 
 /// CPUs served by one thread.
 pub(super) const CPUS_PER_THREAD: usize = 4;

@@ -1,7 +1,6 @@
-//! One reader thread.
+//! One reader thread: what it waits for, and how it brings pages from the rings to the spools.
 
 use std::{
-    ops::Range,
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, mpsc::Sender},
     time::{Duration, Instant},
@@ -11,23 +10,19 @@ use agent_ebpf::PAGE_SIZE;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use super::{
-    Answer, Border, ChannelReading, ChannelSource, Command, Cpus, Mailbox, ReaderOptions, Shared, Stored,
-    ToBorder,
-    timer::{SwitchTimer, ToClose},
+    Answer, Border, ChannelSource, Command, Cpus, Mailbox, ReaderOptions, Shared, Stored, ToBorder,
+    streams::{
+        AtBorder, CHUNK_PAGES, DEADLINE, Group, Left, Newest, Served, all, begin_round, chunk_pages, groups,
+        of_kind, stored_in, wake_pages,
+    },
 };
 use crate::{
-    attach::{self, Borders, PageSwitch},
+    attach::{self, Borders},
     capture::{Spool, SpoolError, names::NameTable, notice::Notice, spool::CpuSpool},
-    ring::{CpuCounts, CpuRing, Held, NameStream, WakeStream},
-    tracedat::{ChunkCompressor, Endian, layout},
+    ring::{CpuCounts, CpuRing, NameStream, WakeStream},
+    tracedat::{ChunkCompressor, Endian},
 };
 
-/// Pages compressed together. Readers of trace files decompress a chunk at a time and the best of them cache
-/// few, so 10 to 64 pages are the sizes that serve both.
-const CHUNK_PAGES: u64 = layout::CHUNK_PAGES as u64;
-/// How long a complete page waits at most before it is stored, unless the user chooses a time, and all that
-/// an idle machine notices of the reader.
-const DEADLINE: Duration = Duration::from_secs(1);
 /// When a border is looked for again that could not be found, because a program was writing to the page.
 const BORDER_AGAIN: Duration = Duration::from_millis(1);
 /// Compressed bytes that are written at once. Writes of a chunk each would make the file system clear the
@@ -74,106 +69,6 @@ impl Drop for ToldIfPanicking {
             let _ = self.answer.send(Answer::Failed);
         }
     }
-}
-
-/// A stream: its ring, and where that is stored.
-struct Served<'r> {
-    ring: CpuRing<'r>,
-    spool: CpuSpool,
-    /// What is to be done at the next border.
-    asked: Option<(AtBorder, ToBorder)>,
-    /// Where what the ring holds is to be stored, up to its border.
-    marked: Option<(CpuSpool, CpuCounts)>,
-    /// What is moved in this round.
-    left: Left,
-}
-
-/// Pages that are to be moved.
-#[derive(Clone, Copy, Default)]
-struct Left {
-    ready: u64,
-    /// As long as there are so many. 0 for nothing at all.
-    least: u64,
-}
-
-impl Left {
-    /// The whole chunks that wait in a ring now; if `all`, every page.
-    fn now(ring: &CpuRing<'_>, spool: &mut CpuSpool, all: bool) -> Self {
-        let least = if all { 1 } else { chunk_pages(ring.capacity()) };
-        // No more than waits now: that much is in the note, and what comes from here on is for the next
-        // round.
-        let ready = ring.ready();
-        if all || ready >= least {
-            spool.note(ring.control());
-        }
-        Self { ready, least }
-    }
-
-    fn is_enough(self) -> bool {
-        self.least != 0 && self.ready >= self.least
-    }
-}
-
-/// The streams of a channel.
-struct Group<'r> {
-    options: &'r ChannelReading,
-    switch: &'r PageSwitch,
-    streams: Vec<Served<'r>>,
-    /// When everything that waits is moved. Its own time, not that of the last wakeup: a ring that fills
-    /// slowly must not wait for as long as others wake the reader.
-    due: Instant,
-    timer: Option<SwitchTimer>,
-    /// Whether the time has come.
-    is_due: bool,
-}
-
-impl Group<'_> {
-    /// When something is to be done.
-    fn next(&self) -> Instant {
-        self.timer.as_ref().map_or(self.due, |timer| timer.next().min(self.due))
-    }
-
-    /// Looks whether the time has come, and has open pages closed if it has.
-    fn look_at(&mut self, now: Instant) -> Result<(), SpoolError> {
-        let deadline = self.options.deadline.unwrap_or(DEADLINE);
-        self.is_due = now >= self.due;
-        if let Some(timer) = &mut self.timer {
-            self.is_due |= close_open_pages(self.switch, timer, now, &self.streams)?;
-        }
-        if self.is_due {
-            self.due = now + deadline;
-        }
-        Ok(())
-    }
-}
-
-/// The streams of the groups that overwrite, or of the others.
-fn of_kind<'g, 'r>(groups: &'g mut [Group<'r>], overwrite: bool) -> impl Iterator<Item = &'g mut Served<'r>> {
-    let chosen = groups.iter_mut().filter(move |group| group.options.overwrite == overwrite);
-    chosen.flat_map(|group| &mut group.streams)
-}
-
-/// The streams of all groups.
-fn all<'g, 'r>(groups: &'g mut [Group<'r>]) -> impl Iterator<Item = &'g mut Served<'r>> {
-    groups.iter_mut().flat_map(|group| &mut group.streams)
-}
-
-#[derive(Clone, Copy)]
-enum AtBorder {
-    /// It is stored in the spool from there on.
-    GoOver,
-    /// What the ring holds up to there is stored in the spool.
-    Copy,
-}
-
-impl Served<'_> {
-    fn stored(&self) -> Stored {
-        stored_in(&self.spool)
-    }
-}
-
-fn stored_in(spool: &CpuSpool) -> Stored {
-    Stored { stream: spool.stream(), archive: spool.archive(), totals: spool.totals(), begin: spool.begin() }
 }
 
 /// Hands out what is to be done with streams at their borders.
@@ -311,24 +206,18 @@ impl Worker {
     /// a large one is read.
     fn move_round(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
         begin_round(groups);
-        let mut goes_on = true;
-        while goes_on {
-            goes_on = false;
-            for Served { ring, spool, left, .. } in all(groups) {
-                self.move_some(ring, spool, left)?;
-                goes_on |= left.is_enough();
-            }
-        }
+        while self.take_turns(groups)? {}
         Ok(())
     }
 
-    /// The first turn of a round.
-    fn move_turn(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
-        begin_round(groups);
+    /// Gives each stream a turn. Whether there is more to be moved in this round.
+    fn take_turns(&mut self, groups: &mut [Group<'_>]) -> Result<bool, SpoolError> {
+        let mut is_more = false;
         for Served { ring, spool, left, .. } in all(groups) {
             self.move_some(ring, spool, left)?;
+            is_more |= left.is_enough();
         }
-        Ok(())
+        Ok(is_more)
     }
 
     /// Does what the recording asks for.
@@ -406,10 +295,7 @@ impl Worker {
         // Before the data that it counts.
         cpu.spool.note_end(&end);
         let before = end.head.wrapping_sub(cpu.ring.control().consumed()).min(cpu.ring.capacity());
-        let mut left = Left { ready: before, least: 1 };
-        while left.is_enough() {
-            self.move_some(&mut cpu.ring, &mut cpu.spool, &mut left)?;
-        }
+        self.move_while_enough(&mut cpu.ring, &mut cpu.spool, Left { ready: before, least: 1 })?;
         let stored = cpu.stored();
         next.begin_at(Arc::clone(&end));
         cpu.spool = next;
@@ -442,7 +328,8 @@ impl Worker {
                     self.collect_names()?;
                     let now = Instant::now();
                     groups.iter_mut().try_for_each(|group| group.look_at(now))?;
-                    self.move_turn(groups)?;
+                    begin_round(groups);
+                    self.take_turns(groups)?;
                 }
             }
         }
@@ -452,8 +339,8 @@ impl Worker {
         Ok(Ok(Border { stored: stored_in(&spool), end: Arc::new(end) }))
     }
 
-    /// What is left in the rings once nothing writes to them any more.
-    /// After a failure only what flight recorders hold, for which there may still be room.
+    /// Stores what is left in the rings once nothing writes to them any more. After a failure only what
+    /// flight recorders hold, for which there may still be room.
     fn read_rest(&mut self, groups: &mut [Group<'_>], failed: bool) -> Result<(), SpoolError> {
         let mut result = self.collect_names();
         // They come first, for space was set aside for them.
@@ -470,10 +357,8 @@ impl Worker {
 
     /// Moves all pages, and what is in the one that is not full, once nothing writes any more.
     fn move_all(&mut self, ring: &mut CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
-        let mut left = Left::now(ring, spool, false);
-        while left.is_enough() {
-            self.move_some(ring, spool, &mut left)?;
-        }
+        let whole_chunks = Left::now(ring, spool, false);
+        self.move_while_enough(ring, spool, whole_chunks)?;
         self.pages.clear();
         let mut events = 0;
         let mut claim = ring.claim();
@@ -487,9 +372,28 @@ impl Worker {
         }
         self.store(spool, events)?;
         claim.commit();
+        self.store_partial(ring, spool)
+    }
+
+    /// Stores what is in the page that is not full.
+    fn store_partial(&mut self, ring: &CpuRing<'_>, spool: &mut CpuSpool) -> Result<(), SpoolError> {
+        // By itself: with it, a chunk may be longer than a chunk can be.
         self.pages.clear();
-        if let Some(page) = ring.take_partial(&mut self.pages) {
-            self.store(spool, page.events.into())?;
+        match ring.take_partial(&mut self.pages) {
+            Some(page) => self.store(spool, page.events.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves all pages that are to be moved.
+    fn move_while_enough(
+        &mut self,
+        ring: &mut CpuRing<'_>,
+        spool: &mut CpuSpool,
+        mut left: Left,
+    ) -> Result<(), SpoolError> {
+        while left.is_enough() {
+            self.move_some(ring, spool, &mut left)?;
         }
         Ok(())
     }
@@ -531,12 +435,7 @@ impl Worker {
             let events = self.copy_chunk(ring, spool, &mut newest)?;
             self.store(spool, events)?;
         }
-        // By itself: with it, the last chunk may be longer than a chunk can be.
-        self.pages.clear();
-        match ring.take_partial(&mut self.pages) {
-            Some(page) => self.store(spool, page.events.into()),
-            None => Ok(()),
-        }
+        self.store_partial(ring, spool)
     }
 
     /// Copies the next chunk of the complete pages that a ring still has to the buffer; gives how many events
@@ -636,104 +535,6 @@ impl Worker {
     }
 }
 
-/// The complete pages of an overwriting ring, while they are copied, oldest first.
-struct Newest {
-    held: Held,
-    pages: Range<u64>,
-    /// The page before which the last one is.
-    end: u64,
-    /// Events that there were up to there.
-    recorded: u64,
-    /// Those from the page at hand on.
-    left: u64,
-    /// Pages before this one are not copied.
-    from: u64,
-    /// Whether some page was copied.
-    has_some: bool,
-}
-
-impl Newest {
-    /// Those before page `end`, up to which there were `recorded` events.
-    fn before(ring: &CpuRing<'_>, (end, recorded): (u64, u64)) -> Self {
-        let held = ring.held(end);
-        let pages = held.pages();
-        let left = held.events_from(pages.start);
-        Self { from: pages.start, left, end, recorded, has_some: false, pages, held }
-    }
-
-    fn is_over(&self) -> bool {
-        self.pages.is_empty()
-    }
-}
-
-/// Looks at what is to be moved of each stream that is stored meanwhile.
-fn begin_round(groups: &mut [Group<'_>]) {
-    for group in groups.iter_mut().filter(|group| !group.options.overwrite) {
-        let is_due = std::mem::take(&mut group.is_due);
-        for Served { ring, spool, left, .. } in &mut group.streams {
-            ring.control().listen();
-            *left = Left::now(ring, spool, is_due);
-        }
-    }
-}
-
-/// The rings and spools of these CPUs, by channel.
-fn groups<'r>(
-    channels: &'r [ChannelSource],
-    options: &'r [ChannelReading],
-    cpus: &Cpus,
-    mut spools: Vec<CpuSpool>,
-) -> Vec<Group<'r>> {
-    let mut groups = Vec::new();
-    for (number, (source, options)) in channels.iter().zip(options).enumerate() {
-        let (own, others): (Vec<_>, Vec<_>) =
-            spools.into_iter().partition(|spool| spool.stream().channel as usize == number);
-        spools = others;
-        let pages = options.ring_pages;
-        let serve = |spool: CpuSpool| {
-            let place = cpus.ids.iter().position(|cpu| *cpu == spool.stream().cpu)?;
-            let first_page = (cpus.first + place) * pages as usize;
-            let ring = source.rings.reader(spool.stream().cpu, first_page, pages)?;
-            Some(Served { ring, spool, asked: None, marked: None, left: Left::default() })
-        };
-        // A flight recorder's pages stay where they are.
-        let period = options.switch.filter(|_| !options.overwrite);
-        groups.push(Group {
-            options,
-            switch: &source.switch,
-            streams: own.into_iter().filter_map(serve).collect(),
-            due: Instant::now() + options.deadline.unwrap_or(DEADLINE),
-            timer: period.map(SwitchTimer::start),
-            is_due: false,
-        });
-    }
-    groups
-}
-
-/// Has the pages of a channel closed that have events, if it is time. Gives whether some were.
-fn close_open_pages(
-    switch: &PageSwitch,
-    timer: &mut SwitchTimer,
-    now: Instant,
-    streams: &[Served<'_>],
-) -> Result<bool, SpoolError> {
-    let Some(asked) = timer.take(now) else { return Ok(false) };
-    let mut closed = false;
-    for Served { ring, spool, .. } in streams {
-        let cpu = ring.cpu();
-        if !asked.has(cpu) || !ring.control().has_open_page() {
-            continue;
-        }
-        let refused = SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir());
-        if switch.close_page(cpu).map_err(refused)? {
-            closed = true;
-        } else {
-            timer.busy.push(cpu);
-        }
-    }
-    Ok(closed || matches!(asked, ToClose::All))
-}
-
 /// The border of a CPU's ring, if it can be found now.
 fn border_of(
     ring: &CpuRing<'_>,
@@ -746,17 +547,6 @@ fn border_of(
         attach::Border::Busy => None,
         attach::Border::Offline => borders.of_offline(ring),
     })
-}
-
-/// How many pages are moved at once: a full chunk, or a quarter of a small ring.
-fn chunk_pages(capacity: u64) -> u64 {
-    CHUNK_PAGES.min(capacity / 4).max(1)
-}
-
-/// How many waiting pages wake the reader of a ring: a quarter of it. While the reader gets up, the rest
-/// takes what comes.
-pub(in crate::capture) fn wake_pages(ring_pages: u32) -> u32 {
-    (ring_pages / 4).max(1)
 }
 
 /// Marks the descriptor that ends a thread, among those that it waits for.
@@ -781,21 +571,4 @@ fn watch(
         add(names.as_fd(), DATA, epoll::EventFlags::IN | epoll::EventFlags::ET)?;
     }
     Ok(epoll)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn small_rings_are_read_before_they_are_full() {
-        assert_eq!(chunk_pages(1024), CHUNK_PAGES);
-        assert_eq!(chunk_pages(16), 4);
-        assert_eq!(chunk_pages(2), 1);
-        for pages in [2, 3, 16, 64, 1024] {
-            let wake = u64::from(wake_pages(pages));
-            assert!(wake >= chunk_pages(pages.into()), "a reader that is woken finds a whole chunk");
-            assert!(wake < u64::from(pages));
-        }
-    }
 }

@@ -81,19 +81,7 @@ impl Session {
         let no_room = AddError::NoRoom { capacity: channel.programs.capacity(), wanted: events.len() };
         let slots = channel.free_slots(&of.events, events.len()).ok_or(no_room)?;
         let before = of.clone();
-        let is_over = |first_slot: u32| slots.contains(&(first_slot as usize));
-        of.probes.retain(|probe| !is_over(probe.first_slot));
-        of.probes.extend(probes.into_iter().map(|mut probe| {
-            probe.first_slot += slots.start as u32;
-            probe
-        }));
-        for (slot, event) in slots.clone().zip(events) {
-            if let Some(place) = of.events.get_mut(slot) {
-                *place = event;
-            } else {
-                of.events.push(event);
-            }
-        }
+        of.put(&slots, events, probes);
         of.hooks = hooks.or(of.hooks);
         // Before it can have records: whoever recovers the recording has to know what they are.
         let described = std::mem::replace(&mut self.options.manifest.systems, systems);
@@ -171,16 +159,13 @@ impl Session {
     /// Lets the slots of events be used again that were removed before an archive began, which is recorded to
     /// now.
     pub(super) fn free_removed(&mut self) {
-        let mut is_first = true;
+        let is_removed = |event: &CaptureEvent| event.active.until.is_some() && !event.active.is_over;
+        if self.options.events().any(is_removed) {
+            // Programs that have looked at `ENABLED` before it was cleared have returned then.
+            wait_for_programs();
+        }
         for (channel, of) in self.channels.iter().zip(&mut self.options.channels) {
-            for (slot, event) in of.events.iter_mut().enumerate() {
-                if event.active.is_over || event.active.until.is_none() {
-                    continue;
-                }
-                if std::mem::take(&mut is_first) {
-                    // Programs that have looked at `ENABLED` before it was cleared have returned then.
-                    wait_for_programs();
-                }
+            for (slot, event) in of.events.iter_mut().enumerate().filter(|(_, event)| is_removed(event)) {
                 event.active.is_over = true;
                 channel.programs.forget(slot);
             }

@@ -5,11 +5,11 @@ use std::{
     time::Instant,
 };
 
-use super::{Session, controls, recorded_channels, to_borders, wall_ns};
+use super::{Session, controls, to_borders, wall_ns};
 use crate::{
     bpf::LoadError,
     capture::{
-        Manifest, Recorded, SpoolError,
+        Manifest, Recorded, RecordedChannel, SpoolError,
         archive::{Archive, ArchiveState},
         channel::Channel,
         closing::{Closing, counted_at},
@@ -52,7 +52,8 @@ impl Session {
     /// # Errors
     /// There is none, for example because the disk is full, and nothing is left of it.
     pub fn snapshot(&mut self) -> Result<Recorded, SnapshotError> {
-        let channels = recorded_channels(&self.options, |channel| channel.overwrite);
+        let channels = self.options.manifest.channels.iter().filter(|channel| channel.overwrite);
+        let channels: Vec<RecordedChannel> = channels.cloned().collect();
         if channels.is_empty() {
             return Err(SnapshotError::Stores);
         }
@@ -116,11 +117,15 @@ impl Session {
             CopyFailed::Spool(error) => SnapshotError::Store(error),
             CopyFailed::Reader => SnapshotError::Reader,
         })?;
-        let misses = self.channels.iter().map(Channel::all_misses).collect();
-        // The programs that note names count in the first channel.
-        let first = self.channels.first().filter(|_| !self.options.channels[0].overwrite);
-        let names_lost_beside = first
-            .map_or(0, |first| first.controls(&self.options.cpus).map(|control| control.names_lost()).sum());
+        let mut misses: Vec<_> = self.channels.iter().map(Channel::all_misses).collect();
+        // The programs that note names count in the first channel, whose streams may not be among these.
+        if let (Some(first), Some(of), Some(misses)) =
+            (self.channels.first(), self.options.channels.first(), misses.first_mut())
+            && !of.overwrite
+        {
+            misses.names +=
+                first.controls(&self.options.cpus).map(|control| control.names_lost()).sum::<u64>();
+        }
         let cmdlines = self.readers.names().map_err(|ReaderFailed { .. }| SnapshotError::Reader)?;
         names::write_journal(&copy.spool, &cmdlines)?;
         if let Some(symbols) = &mut self.symbols {
@@ -137,7 +142,6 @@ impl Session {
             cpus: cpus.into_iter().map(counted_at).collect(),
             cmdlines,
             misses,
-            names_lost_beside,
             failure: None,
         })
     }

@@ -17,13 +17,13 @@ use rustix::{
     process::geteuid,
 };
 
-use super::{ATTEMPTS, SpoolError, Step, output_of};
+use super::{ATTEMPTS, RESERVE, RESERVE_RINGS, SpoolError, Step, output_of};
 use crate::output::{Directory, Identity, MODE_PRIVATE, libc_mode::OTHERS_WRITE, temporary_name};
 
 /// Name of the file that is locked.
 pub(in crate::capture) const LOCK: &str = "lock";
 /// What is in a spool whose recording never got as far as a manifest.
-const STARTED: [&str; 4] = ["reserve", "reserve-rings", "manifest.new", LOCK];
+const STARTED: [&str; 4] = [RESERVE, RESERVE_RINGS, "manifest.new", LOCK];
 
 /// A directory whose lock is held.
 #[derive(Debug)]

@@ -4,12 +4,12 @@ use std::ops::Range;
 
 use clap::ArgMatches;
 
-use super::{
-    super::CliError,
-    RecordArgs,
-    wanted::{index_of_last, indices},
+use super::{super::CliError, RecordArgs, wanted::indices};
+use crate::{
+    kernel::events::EventSelector,
+    spec::{ChannelSpec, RING_BYTES, RuleSpec, SWITCH_NS},
+    tracedat::ledger::buffer_title,
 };
-use crate::spec::{ChannelSpec, RING_BYTES, RuleSpec, SWITCH_NS};
 
 /// A part of the command line.
 struct Section<'a> {
@@ -21,6 +21,11 @@ struct Section<'a> {
 }
 
 impl Section<'_> {
+    /// Whether an option stands here.
+    fn has(&self, id: &str) -> bool {
+        indices(self.matches, id).any(|place| self.places.contains(&place))
+    }
+
     /// The values of an option that stand here.
     fn all<T: Clone>(&self, id: &str, values: &[T]) -> Vec<T> {
         let placed = indices(self.matches, id).zip(values);
@@ -32,14 +37,12 @@ impl Section<'_> {
         let mut found = self.all(id, values).into_iter();
         match (found.next(), found.next()) {
             (found, None) => Ok(found),
-            _ => Err(CliError::Usage(format!("{option} is given more than once for {}", title(self.name)))),
+            _ => Err(CliError::Usage(format!(
+                "{option} is given more than once for {}",
+                buffer_title(self.name)
+            ))),
         }
     }
-}
-
-/// A buffer, for messages.
-fn title(name: &str) -> String {
-    if name.is_empty() { "the buffer without a name".to_owned() } else { format!("buffer {name}") }
 }
 
 /// The channels, each with its rules. Those have places on the command line.
@@ -101,10 +104,7 @@ const OF_A_BUFFER: [(&str, &str); 10] = [
 
 /// The first of them that stands in a section.
 fn first_of_buffers(section: &Section<'_>) -> Option<&'static str> {
-    let stands = |(id, _): &&(&str, &str)| {
-        index_of_last(section.matches, id).is_some_and(|place| section.places.contains(&place))
-    };
-    OF_A_BUFFER.iter().find(stands).map(|(_, option)| *option)
+    OF_A_BUFFER.iter().find(|(id, _)| section.has(id)).map(|(_, option)| *option)
 }
 
 fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Result<ChannelSpec, CliError> {
@@ -113,7 +113,7 @@ fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Re
     let max_kb = section.one(("max_kb", "-m"), &args.max_kb)?;
     let switch_ns = section.one(("switch_timer", "--switch-timer"), &args.switch_timer)?;
     let poll_ns = poll_us.map(|us| us.saturating_mul(1000));
-    let asks = index_of_last(section.matches, "snapshot_when");
+    let asks = section.has("snapshot_when");
     let mut channel = ChannelSpec {
         name: section.name.to_owned(),
         rules,
@@ -122,7 +122,7 @@ fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Re
         lane: args.lane,
         ring_bytes: ring_kb.map_or(RING_BYTES, |kb| kb.saturating_mul(1024)),
         overwrite: !section.all("overwrite", &args.overwrite).is_empty(),
-        snapshot: asks.filter(|place| section.places.contains(place)).and_then(|_| args.snapshots.spec()),
+        snapshot: if asks { args.snapshots.spec() } else { None },
         poll_ns,
         // Who wants to be woken less than once a second by full pages is not woken by others either.
         switch_ns: switch_ns.unwrap_or_else(|| SWITCH_NS.max(poll_ns.unwrap_or_default())),
@@ -132,7 +132,7 @@ fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Re
     let stacks = &args.stacks;
     channel.kernel_stacks = section.all("kernel_stack", &stacks.kernel_stack);
     if !section.all("kernel_stacks", &stacks.kernel_stacks).is_empty() {
-        channel.kernel_stacks.push(crate::kernel::events::EventSelector::all());
+        channel.kernel_stacks.push(EventSelector::all());
     }
     channel.user_stacks = section.all("user_stack", &stacks.user_stack);
     Ok(channel)

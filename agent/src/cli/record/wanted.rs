@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use clap::{ArgMatches, Args, parser::ValueSource};
+use clap::{ArgMatches, Args};
 
 use super::super::CliError;
 use crate::{
@@ -236,12 +236,6 @@ fn rule_before<'r>(
 /// Where an option stands on the command line, each time.
 pub(super) fn indices<'m>(matches: &'m ArgMatches, option: &str) -> impl Iterator<Item = usize> + use<'m> {
     matches.indices_of(option).into_iter().flatten()
-}
-
-/// Where an option stands on the command line, the last time.
-pub(super) fn index_of_last(matches: &ArgMatches, option: &str) -> Option<usize> {
-    let is_given = matches.value_source(option) == Some(ValueSource::CommandLine);
-    indices(matches, option).last().filter(|_| is_given)
 }
 
 /// Where the options of the buffer begin that an option at this place belongs to.

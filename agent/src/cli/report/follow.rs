@@ -15,6 +15,7 @@ use super::{Args, Facts, ReportError, Settings, paths, report, tell_backwards};
 use crate::capture::follow::{Follower, Progress};
 use crate::report::{Notice, Printed, TraceFile};
 use crate::terminal::SafeWriter;
+use crate::tracedat::ledger::buffer_title;
 
 /// How often it is looked for new events, in nanoseconds. The recorder does not wake anybody who follows.
 const AGAIN: i64 = 200_000_000;
@@ -86,9 +87,9 @@ impl Following<'_> {
         for buffer in self.follower.not_followed() {
             let dir = self.follower.dir().display();
             tell(&format!(
-                "tracer-agent: {dir}: buffer {} has its events in memory until the recording ends \
-                 (--overwrite); they are in its file then, and not printed here",
-                if buffer.is_empty() { "without a name" } else { buffer }
+                "tracer-agent: {dir}: {} has its events in memory until the recording ends (--overwrite); \
+                 they are in its file then, and not printed here",
+                buffer_title(buffer)
             ));
         }
         let mut printed = Printed::default();

@@ -1,7 +1,7 @@
 //! The recorder's counts, compared with the data.
 
 use super::super::layout::OptionId;
-use super::super::ledger::{Ledger, LedgerCpu};
+use super::super::ledger::{Ledger, in_buffer};
 use super::super::reader::{Reader, Source};
 use super::Check;
 use super::data::CpuFound;
@@ -39,7 +39,7 @@ pub(super) fn check<S: Source>(
                     && let Some((events, _)) = events(&buffer, cpu)
                     && events != counted
                 {
-                    let of = LedgerCpu { channel: buffer.clone(), cpu, ..LedgerCpu::default() }.title();
+                    let of = in_buffer(format_args!("CPU {cpu}"), &buffer);
                     let detail = || format!("it counts {counted} events of {of}, and there are {events}");
                     check.faults.add(Rule::CpuStatCount, option.at, || option.name(), detail);
                 }
