@@ -374,8 +374,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     };
     std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &place));
     let recorded = session.stop();
-    snapshots.finish();
-    conclude((args, &spec), (recorded, rotating), end, command.map(|running| running.child))
+    let without_snapshot = snapshots.finish();
+    let end = (end, command.map(|running| running.child), without_snapshot);
+    conclude((args, &spec), (recorded, rotating), end)
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
@@ -587,8 +588,7 @@ fn forward(signal: i32, child: Option<&Child>) {
 fn conclude(
     (args, spec): (&RecordArgs, &RecordingSpec),
     (mut recorded, rotating): (Vec<Recorded>, Option<Rotating>),
-    end: End,
-    child: Option<Child>,
+    (end, child, without_snapshot): (End, Option<Child>, Option<ExitCode>),
 ) -> Result<u8, CliError> {
     let failure = recorded.iter_mut().find_map(|recorded| recorded.failure.take());
     let finished = match rotating {
@@ -614,6 +614,9 @@ fn conclude(
     {
         super::tell(summary::too_much_lost(finished.missing, max, finished.stats.as_ref()).trim_end());
         return Ok(ExitCode::TooMuchLost.code());
+    }
+    if let Some(code) = without_snapshot {
+        return Ok(code.code());
     }
     let command = match (end, child) {
         (End::Command(code), _) => Some(code),

@@ -10,7 +10,9 @@ use clap::Args;
 use super::super::{CliError, progress::ProgressLine, summary, units, units::count};
 use crate::{
     capture::{Done, Finisher, Session, SnapshotError, SnapshotRule},
+    cli::exit::ExitCode,
     kernel::events::EventSelector,
+    reason,
     spec::SnapshotSpec,
 };
 
@@ -94,6 +96,8 @@ pub(super) struct Snapshots {
     /// Requests by signals that came while one was made.
     left_out: u64,
     asking: Option<Asking>,
+    /// Of the first that was asked for and came to nothing.
+    failed: Option<ExitCode>,
 }
 
 /// The event that asks for snapshots.
@@ -218,9 +222,13 @@ impl Snapshots {
                  tracer-agent: SIGUSR1 prints the progress, SIGINT ends the recording and writes the file",
             ),
             Err(Failed::Snapshot(error)) => {
+                self.failed.get_or_insert(exit_code(&error));
                 line.say(&format!("tracer-agent: {error}; recording continues"));
             }
-            Err(Failed::Thread(error)) => line.say(&format!("tracer-agent: {error}; recording continues")),
+            Err(Failed::Thread(error)) => {
+                self.failed.get_or_insert(error.exit_code());
+                line.say(&format!("tracer-agent: {error}; recording continues"));
+            }
         }
         false
     }
@@ -245,13 +253,14 @@ impl Snapshots {
         }
     }
 
-    /// Waits for the file that is being made, and tells who got none.
-    pub(super) fn finish(mut self) {
+    /// Waits for the file that is being made, and tells who got none. Gives how the program ends if one that
+    /// was asked for came to nothing.
+    pub(super) fn finish(mut self) -> Option<ExitCode> {
         for done in self.finisher.take().map(Finisher::finish).unwrap_or_default() {
             self.tell(done, &mut super::super::tell);
         }
         if self.quiet {
-            return;
+            return self.failed;
         }
         if self.left_out != 0 {
             let requests = count(self.left_out);
@@ -261,21 +270,32 @@ impl Snapshots {
         }
         if let Some(Asking { taken, asked, .. }) = self.asking {
             super::super::tell(&format!(
-                "tracer-agent: {} events asked for snapshots, {} were taken",
+                "tracer-agent: snapshots: {} asked for by events, {} taken",
                 count(asked),
                 count(taken)
             ));
         }
+        self.failed
     }
 
-    fn tell(&self, done: Done, say: &mut dyn FnMut(&str)) {
+    fn tell(&mut self, done: Done, say: &mut dyn FnMut(&str)) {
         match done {
             Done::File(finished) if self.quiet => drop(finished),
             Done::File(finished) => say(summary::line(&finished).trim_end()),
             Done::Failed { error, spool } => {
-                say(&format!("tracer-agent: {}", CliError::Finish { error, spool }));
+                let error = CliError::Finish { error, spool };
+                self.failed.get_or_insert(error.exit_code());
+                say(&format!("tracer-agent: {error}"));
             }
         }
+    }
+}
+
+fn exit_code(error: &SnapshotError) -> ExitCode {
+    match error {
+        _ if reason::is_disk_full(error) => ExitCode::DiskFull,
+        SnapshotError::Store(_) | SnapshotError::Output(_) => ExitCode::OutputNotWritable,
+        _ => ExitCode::Failure,
     }
 }
 
