@@ -55,7 +55,8 @@ mod record {
         // marks the root of its target directory, wherever that is.
         let target_dir =
             out_dir.ancestors().find(|dir| dir.join("CACHEDIR.TAG").exists()).unwrap_or(out_dir).join("ebpf");
-        let object = Build { workspace, target_dir: &target_dir, features: &[] }.run()?;
+        let features: &[&str] = if cfg!(feature = "debug-programs") { &["diagnostics"] } else { &[] };
+        let object = Build { workspace, target_dir: &target_dir, features }.run()?;
         println!("cargo::rerun-if-changed={}", object.pair.compiler.rustc.display());
         println!("cargo::rerun-if-changed={}", object.pair.linker.path.display());
         Ok(object.path)

@@ -5,7 +5,7 @@
 
 use agent_ebpf::{CpuControl, hold};
 
-use crate::{atomic, globals, maps::LEDGER, wake};
+use crate::{atomic, diagnose, globals, maps::LEDGER, wake};
 
 /// Called when page `number` is complete, by the holder of the flag.
 #[inline(always)]
@@ -24,7 +24,9 @@ pub fn after_page(ctl: &mut CpuControl, number: u64) {
     }
     ctl.asked_seen = asked;
     // The agent may set it at the same time.
-    if atomic::replace(&raw mut ctl.hold, hold::ARMED, number + 1) {
+    let is_held = atomic::replace(&raw mut ctl.hold, hold::ARMED, number + 1);
+    diagnose::asked_for_snapshot(ctl.cpu, number, is_held);
+    if is_held {
         // If it cannot be woken, the agent finds the event when it looks the next time.
         wake::wake(ctl.reader);
     }

@@ -15,7 +15,8 @@
 //! `stack` records what follows an event: the stacks of the kernel and of its process. `ring` is the writer
 //! of the page ring that all recording programs share, `side` what they do when one interrupts another,
 //! `wake` tells its reader; `context` rebuilds the common fields, for which `percpu` finds a CPU's preempt
-//! count; `parts` calls what the agent writes, and `thin` samples and limits.
+//! count; `parts` calls what the agent writes, `thin` samples and limits, and `diagnose` says what programs
+//! do, in builds for that.
 //!
 //! # What unsafe code relies on
 //!
@@ -67,6 +68,7 @@
 mod atomic;
 mod border;
 mod context;
+mod diagnose;
 mod fast;
 mod generic;
 mod globals;

@@ -18,7 +18,7 @@
 use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_HEADER, PAGE_SIZE};
 
 use crate::{
-    atomic, context, globals, hold,
+    atomic, context, diagnose, globals, hold,
     maps::{CONTROL, ENABLED, LEDGER, PAGE_META, PAGES, Page},
     side, wake,
 };
@@ -338,6 +338,7 @@ fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
     let full = ctl.head - atomic::load(&raw const ctl.consumed) >= u64::from(ctl.ring_pages);
     if full {
         if globals::overwrite() == 0 || hold::is_held(ctl, ctl.head - u64::from(ctl.ring_pages)) {
+            diagnose::ring_is_full(ctl);
             return 0;
         }
         // SAFETY: the map's value. Of a page that is complete the agent only reads it, and the holder of the
@@ -345,6 +346,9 @@ fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
         ctl.overwritten += u64::from(unsafe { (*meta).events });
     }
     let lost = lost_total(ctl);
+    if lost != ctl.marked_lost {
+        diagnose::page_after_loss(ctl, lost - ctl.marked_lost);
+    }
     // SAFETY: the map's value, of the page that the holder of the flag opens. In discard mode the agent has
     // released the page; in overwrite mode it compares `head` after it has copied one, and drops what was
     // reused.

@@ -15,7 +15,7 @@ use aya_ebpf::{
 };
 
 use crate::{
-    atomic, context, globals,
+    atomic, context, diagnose, globals,
     maps::{CONTROL, SIDE, Side},
     ring::{self, LONG_HEADER, Ring, Room, clamp, clamp_to, put},
     stack,
@@ -127,6 +127,7 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
         let skipped = if size > to_end { to_end } else { 0 };
         let next = tail + u64::from(skipped + size);
         if next - head > u64::from(globals::side_bytes()) {
+            diagnose::side_is_full(ctl, size);
             return u64::MAX;
         }
         let time = context::now();

@@ -3,7 +3,7 @@
 use agent_ebpf::{CpuControl, switched};
 use aya_ebpf::{helpers::bpf_get_smp_processor_id, macros::raw_tracepoint, programs::RawTracePointContext};
 
-use crate::{atomic, globals, maps::CONTROL, ring, side};
+use crate::{atomic, diagnose, globals, maps::CONTROL, ring, side};
 
 /// `switch_page`: hands the open page of this CPU to the agent, if it has events, and what interrupts have
 /// left in the side queue before it. Run by the agent through `BPF_PROG_TEST_RUN` on the CPU that it means:
@@ -30,13 +30,18 @@ pub fn close_page(then: impl FnOnce(*mut CpuControl, u32)) -> Option<i32> {
     side::flush(ctl);
     // An interrupt of the agent's can come while a program writes.
     if !ring::take(ctl) {
+        diagnose::page_switched(cpu, 0, switched::BUSY);
         return Some(switched::BUSY);
     }
     let has_more = !side::is_empty(ctl);
+    // SAFETY: the map's value, of which this is a member; the caller has the flag of the writer.
+    let used = unsafe { (*ctl).offset };
     if !has_more {
         ring::close_open(ctl);
         then(ctl, cpu);
     }
     ring::give_up(ctl);
-    Some(if has_more { switched::MORE } else { switched::DONE })
+    let outcome = if has_more { switched::MORE } else { switched::DONE };
+    diagnose::page_switched(cpu, used, outcome);
+    Some(outcome)
 }

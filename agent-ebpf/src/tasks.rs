@@ -16,7 +16,7 @@ use aya_ebpf::{
 use crate::{
     atomic,
     context::{self, Current},
-    globals, graph,
+    diagnose, globals, graph,
     maps::{CONTROL, NAMES, SCOPED, TRACED, UNTRACED},
     parts,
 };
@@ -198,13 +198,21 @@ fn note_name(tid: u32, comm: *const u8) {
         let cpu = context::cpu();
         let many = NAMES.query(BPF_RB_AVAIL_DATA.into()) >= NAMES_WAKE;
         let wakeup = if many { BPF_RB_FORCE_WAKEUP } else { BPF_RB_NO_WAKEUP };
-        if NAMES.output::<NameRecord>(&record, u64::from(wakeup)).is_err()
-            && let Some(ctl) = CONTROL.get_ptr_mut(cpu, globals::control_len())
-        {
-            // The agent then reads the names from /proc, for as long as the threads live. Atomic, as programs
-            // of two threads can be on their way here on one CPU.
-            // SAFETY: the map's value, of which this is a member.
-            atomic::increment(unsafe { &raw mut (*ctl).names_lost });
+        if NAMES.output::<NameRecord>(&record, u64::from(wakeup)).is_ok() {
+            diagnose::name_noted(tid);
+        } else {
+            diagnose::name_lost(tid);
+            count_lost_name(cpu);
         }
+    }
+}
+
+/// The agent then reads the names from /proc, for as long as the threads live.
+#[inline(always)]
+fn count_lost_name(cpu: u32) {
+    if let Some(ctl) = CONTROL.get_ptr_mut(cpu, globals::control_len()) {
+        // Atomic, as programs of two threads can be on their way here on one CPU.
+        // SAFETY: the map's value, of which this is a member.
+        atomic::increment(unsafe { &raw mut (*ctl).names_lost });
     }
 }

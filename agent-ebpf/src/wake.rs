@@ -11,7 +11,7 @@ use aya_ebpf::{
     macros::map,
 };
 
-use crate::{atomic, globals};
+use crate::{atomic, diagnose, globals};
 
 /// Ring buffers by reader. The agent makes them when it loads the object.
 #[repr(transparent)]
@@ -49,6 +49,7 @@ pub fn after_page(ctl: &mut CpuControl, head: u64) {
     // the two rely on.
     unsafe { (&raw mut ctl.wake_asked).write_volatile(1) };
     if !wake(ctl.reader) {
+        diagnose::not_woken(ctl.reader);
         // The next page tries again; at last there is the reader's deadline.
         // SAFETY: as above.
         unsafe { (&raw mut ctl.wake_asked).write_volatile(0) };

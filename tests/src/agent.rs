@@ -16,7 +16,7 @@ use crate::harness::Running;
 pub const ENV_BIN: &str = "TRACER_AGENT_BIN";
 
 /// A program beside the test's own directory: `target/PROFILE/NAME`.
-pub(crate) fn beside_test(name: &str) -> PathBuf {
+pub fn beside_test(name: &str) -> PathBuf {
     // target/PROFILE/deps/TEST
     let test = env::current_exe().expect("the path of this test");
     test.ancestors().nth(2).expect("a test lies two levels below its profile's directory").join(name)

@@ -315,10 +315,16 @@ impl Marked {
     /// The same with a mark of the caller's choice, for several recordings in one directory.
     #[track_caller]
     pub fn start_in(dir: &Path, args: &[&str], mark: PathBuf) -> Self {
-        let script = r#": >"$1"; while [ -e "$1" ]; do sleep 0.05; done"#;
         let mut command = agent(dir, ["record"]);
-        command.args(args).args(["sh", "-c", script, "sh"]).arg(&mark);
-        let mut agent = Running::start(&mut command);
+        Self::start_as(command.args(args), mark)
+    }
+
+    /// The same of a command line that has everything but the command that is run.
+    #[track_caller]
+    pub fn start_as(command: &mut Command, mark: PathBuf) -> Self {
+        let script = r#": >"$1"; while [ -e "$1" ]; do sleep 0.05; done"#;
+        command.args(["sh", "-c", script, "sh"]).arg(&mark);
+        let mut agent = Running::start(command);
         wait_for("the start of a recording", || (mark.exists() || agent.has_ended()).then_some(()));
         assert!(mark.exists(), "the recording did not start: {:?}", agent.wait());
         Self { agent, mark }

@@ -71,7 +71,7 @@ pub struct Object {
 pub struct Build<'a> {
     /// The root of the workspace.
     pub workspace: &'a Path,
-    /// Where the inner cargo works; a directory per pair is made in it.
+    /// Where the inner cargo works; a directory for each pair and set of features is made in it.
     pub target_dir: &'a Path,
     /// Features of the package beside `bpf`.
     pub features: &'a [&'a str],
@@ -81,9 +81,10 @@ impl Build<'_> {
     /// Builds the object, or finds it up to date.
     pub fn run(&self) -> Result<Object, BuildError> {
         let pair = Pair::find().map_err(BuildError::Toolchain)?;
-        // Cargo does not notice another linker, so every pair has its own directory.
+        // Cargo does not notice another linker, and the object has one name whatever its features are: so
+        // each has its own directory.
         let mut hasher = DefaultHasher::new();
-        pair.stamp().hash(&mut hasher);
+        (pair.stamp(), self.features).hash(&mut hasher);
         let target_dir = self.target_dir.join(format!("{:016x}", hasher.finish()));
         let features = ["bpf"].iter().chain(self.features).copied().collect::<Vec<_>>().join(",");
 

@@ -181,6 +181,11 @@ pub(super) fn create_object(
     let mut constants: Vec<(&'static str, &[u8])> =
         words.iter().map(|(name, value)| (*name, value.as_slice())).collect();
     constants.push((globals::RQ_TO_PREEMPT, &distance));
+    // The levels of both crates have the same numbers (`Level` of aya-log-common).
+    #[cfg(feature = "debug-programs")]
+    let level = [log::max_level() as u8];
+    #[cfg(feature = "debug-programs")]
+    constants.push((aya_log::LEVEL, &level));
     let table = |name, elements, len| FlatArray { name, elements, len };
     let tables = [
         table("PAGES", pages, globals::PAGES_LEN),

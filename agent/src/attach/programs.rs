@@ -73,7 +73,15 @@ pub struct Programs {
 
 /// Maps that the programs of all channels of a recording use: the sets of threads, and the streams beside the
 /// pages.
-const OF_A_RECORDING: [&str; 5] = ["TRACED", "UNTRACED", "SCOPED", "NAMES", "WAKE"];
+const OF_A_RECORDING: &[&str] = &[
+    "TRACED",
+    "UNTRACED",
+    "SCOPED",
+    "NAMES",
+    "WAKE",
+    #[cfg(feature = "debug-programs")]
+    "AYA_LOGS",
+];
 
 /// Maps that all programs of a channel use beside these: the rings with what belongs to them, and the counts.
 const OF_A_CHANNEL: [&str; 10] = [
@@ -180,7 +188,7 @@ impl Programs {
         }
         let is_added = |slot: u32| added.contains(&slot);
         let calls = calls_of(options, is_added);
-        let names: Vec<&'static str> = OF_A_RECORDING.into_iter().chain(OF_A_CHANNEL).collect();
+        let names: Vec<&'static str> = OF_A_RECORDING.iter().copied().chain(OF_A_CHANNEL).collect();
         let maps = self.object.share(&names)?;
         // The sizes are those of maps that there are.
         let object = create_object(options, &calls, [1, 1, self.slots as u32], Some(&maps))?;
@@ -339,6 +347,23 @@ impl Programs {
         self.loaded.get(name).map(|program| program.as_fd()).ok_or(LoadError::Missing(name))
     }
 
+    /// What reads the messages of these programs and of all that share their maps, and hands them to whatever
+    /// takes those of the crate `log`.
+    ///
+    /// # Errors
+    /// There is no such map, or no memory for it.
+    #[cfg(feature = "debug-programs")]
+    pub fn messages(&self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, LoadError> {
+        let failed = |error: &dyn std::fmt::Display| LoadError::Mmap {
+            map: "AYA_LOGS",
+            source: std::io::Error::other(error.to_string()),
+        };
+        // The kernel knows which maps a program uses; this one says something at every level.
+        let program = self.fd(program::TASK_RENAMED)?.try_clone_to_owned().map_err(|error| failed(&error))?;
+        let id = sys::told_of_program(program.as_fd(), "prog_id").ok_or(LoadError::Missing("prog_id"))?;
+        aya_log::EbpfLogger::init_from_id(id as u32).map_err(|error| failed(&error))
+    }
+
     /// What closes open pages; the first caller gets it.
     pub fn take_page_switch(&mut self) -> Option<PageSwitch> {
         self.loaded.remove(program::SWITCH_PAGE).map(PageSwitch::new)
@@ -365,7 +390,7 @@ impl Programs {
     /// # Errors
     /// There are no descriptors left.
     pub fn shared_maps(&self) -> Result<SharedMaps, LoadError> {
-        self.object.share(&OF_A_RECORDING)
+        self.object.share(OF_A_RECORDING)
     }
 
     /// A map of the programs.

@@ -40,6 +40,8 @@ mod names;
 mod needs;
 mod notice;
 mod options;
+#[cfg(feature = "debug-programs")]
+mod program_log;
 mod readers;
 mod segment;
 mod session;

@@ -10,6 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+#[cfg(feature = "debug-programs")]
+use super::program_log::ProgramLog;
 use super::{
     Ending, Manifest, RecordedChannel, Spool, SpoolError,
     archive::{Archive, ArchiveState, Opened, Writers},
@@ -169,6 +171,8 @@ pub struct Session {
     closed_bytes: u64,
     /// How many snapshots there were.
     snapshots: u64,
+    #[cfg(feature = "debug-programs")]
+    _program_log: Option<ProgramLog>,
 }
 
 /// What a rotation has come to when a reader failed: some CPUs are in the next archive, the others in the old
@@ -235,7 +239,8 @@ impl Session {
         let (archive, kept_spool) =
             Archive::create(shared, begin, options.manifest.clone(), archive_options)?;
         match Self::prepare(&archive, &mut options, attaching) {
-            Ok(Prepared { channels, tasks, readers, symbols, mappings, left_out }) => {
+            Ok(prepared) => {
+                let Prepared { channels, tasks, readers, symbols, mappings, left_out, .. } = prepared;
                 let writers = Writers { state: None, mappings };
                 Ok(Self {
                     channels,
@@ -254,6 +259,8 @@ impl Session {
                     started: None,
                     closed_bytes: 0,
                     snapshots: 0,
+                    #[cfg(feature = "debug-programs")]
+                    _program_log: prepared.program_log,
                 })
             }
             Err(error) => {
@@ -271,6 +278,8 @@ impl Session {
         let spool = &archive.spool;
         let mut channels = load_channels(options)?;
         let (first, others) = channels.split_first_mut().ok_or(CaptureError::NoChannel)?;
+        #[cfg(feature = "debug-programs")]
+        let program_log = ProgramLog::start(first, spool)?;
         let (tasks, stream) =
             TaskTracker::attach(&first.programs, others.iter().map(|other| &other.programs))?;
         for &process in options.tasks.iter().flat_map(|filter| &filter.processes) {
@@ -299,7 +308,16 @@ impl Session {
             }
         }
         let left_out = attach_channels(&mut channels, options, attaching)?;
-        Ok(Prepared { channels, tasks, readers, symbols, mappings, left_out })
+        Ok(Prepared {
+            channels,
+            tasks,
+            readers,
+            symbols,
+            mappings,
+            left_out,
+            #[cfg(feature = "debug-programs")]
+            program_log,
+        })
     }
 
     /// Events that the kernel refused and that were not requested by name.
@@ -572,6 +590,8 @@ struct Prepared {
     symbols: Option<SymbolReader>,
     mappings: Option<MappingReader>,
     left_out: Vec<LeftOut>,
+    #[cfg(feature = "debug-programs")]
+    program_log: Option<ProgramLog>,
 }
 
 /// Loads the programs of all channels, which share the maps of the first.

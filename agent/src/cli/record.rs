@@ -1,6 +1,7 @@
 //! `tracer-agent record`: a recording from the command line.
 
 mod buffers;
+mod debug;
 mod probes;
 mod refused;
 mod rotation;
@@ -290,6 +291,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "FILE", help_heading = SPEC)]
     pub spec: Option<PathBuf>,
 
+    /// Print what the eBPF programs say of themselves, if they were built to do so
+    #[arg(long, hide = cfg!(not(feature = "debug-programs")))]
+    pub debug_programs: bool,
+
     /// Print what the other options specify as JSON, and record nothing
     #[arg(long, help_heading = SPEC)]
     pub print_spec: bool,
@@ -308,6 +313,9 @@ pub(super) fn print_spec(
 
 /// Runs the command. `matches` are the raw arguments of this subcommand, for the order of -e and -v.
 pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliError> {
+    if args.debug_programs {
+        debug::print_messages()?;
+    }
     let spec = spec::make(args, matches)?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),

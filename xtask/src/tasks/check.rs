@@ -15,7 +15,16 @@ pub(super) const TASK: Task = Task {
 fn check(args: &[String]) -> Result {
     const STEPS: [&[&str]; 3] = [
         &["fmt", "--all", "--check"],
-        &["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"],
+        // With what is not built otherwise.
+        &[
+            "clippy",
+            "--workspace",
+            "--all-targets",
+            "--features",
+            "tracer-agent/debug-programs",
+            "--",
+            "-Dwarnings",
+        ],
         &[
             "clippy",
             "--package",

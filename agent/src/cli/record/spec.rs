@@ -25,7 +25,8 @@ use crate::{
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
 /// replaces what it says.
-const BESIDE_SPEC: [&str; 6] = ["spec", "print_spec", "quiet", "command", "output", "duration"];
+const BESIDE_SPEC: [&str; 7] =
+    ["spec", "print_spec", "debug_programs", "quiet", "command", "output", "duration"];
 
 /// When the kernel's symbols are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,7 +356,7 @@ mod tests {
         &["--overwrite", "--snapshot-when", "sched_switch", "--snapshot-limit", "2"],
     ];
     /// What is the default, or says nothing about the recording.
-    const SAY_NOTHING: [&str; 5] = ["quiet", "command", "no_self", "spec", "print_spec"];
+    const SAY_NOTHING: [&str; 6] = ["quiet", "command", "no_self", "spec", "debug_programs", "print_spec"];
 
     fn command() -> Command {
         RecordArgs::augment_args(Command::new("record"))

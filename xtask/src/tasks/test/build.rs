@@ -66,7 +66,19 @@ pub(super) fn build(suites: &[&str]) -> Result<Built> {
     if suites.iter().any(|suite| matches!(*suite, "live" | "vm")) {
         built.statics = Some(static_programs()?);
     }
+    if suites.contains(&"live") {
+        process::run(&mut with_messages())?;
+    }
     Ok(built)
+}
+
+/// Builds the command with programs that say what they do, for the test of that: only itself again, which
+/// without optimisation takes a third of the time.
+fn with_messages() -> Command {
+    let mut cargo = process::cargo(["build", "--locked", "--workspace", "--example", "debug_programs"]);
+    cargo.args(["--features", "tracer-agent/debug-programs"]);
+    cargo.args(["--config", "profile.dev.package.tracer-agent.opt-level=0"]);
+    cargo
 }
 
 /// The recorder as users get it, and what runs in guests: one build for all.
