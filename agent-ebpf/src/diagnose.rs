@@ -5,7 +5,9 @@
 //! messages go through aya-log's ring buffer; what has no room in that is not said. The agent sets the level
 //! as it does its constants, and of what is above it nothing is loaded either.
 
-use agent_ebpf::{CpuControl, LossCause, switched};
+use agent_ebpf::CpuControl;
+#[cfg(feature = "diagnostics")]
+use agent_ebpf::{LossCause, PAGE_HEADER, switched};
 
 /// Defines a message. Each is a function of its own, with a frame of its own.
 macro_rules! message {
@@ -28,16 +30,30 @@ macro_rules! message {
 }
 
 #[cfg(feature = "diagnostics")]
+use crate::atomic;
+#[cfg(feature = "diagnostics")]
 use aya_log_ebpf::{debug, info, warn};
 
 message! {
     /// An event is about to be lost because no page is free; `ctl` is the holder's of the flag.
     ring_is_full(ctl: *const CpuControl) {
         // SAFETY: the map's value, of which these are members; the caller has the flag of the writer.
-        let (cpu, lost, head, consumed) =
-            unsafe { ((*ctl).cpu, (*ctl).lost[LossCause::RingFull as usize], (*ctl).head, (*ctl).consumed) };
+        let (cpu, lost, head) = unsafe { ((*ctl).cpu, (*ctl).lost[LossCause::RingFull as usize], (*ctl).head) };
+        // SAFETY: the map's value, of which this is a member; the agent writes it.
+        let consumed = atomic::load(unsafe { &raw const (*ctl).consumed });
         if lost & lost.wrapping_sub(1) == 0 {
             warn!(&(), "CPU {}: no page is free: {} wait for the reader; {} events were lost so far", cpu, head - consumed, lost);
+        }
+    }
+}
+
+message! {
+    /// An event is about to be lost because the page that is due has one that asks for a snapshot.
+    page_is_kept(ctl: *const CpuControl) {
+        // SAFETY: as above.
+        let (cpu, lost) = unsafe { ((*ctl).cpu, (*ctl).lost[LossCause::RingFull as usize]) };
+        if lost & lost.wrapping_sub(1) == 0 {
+            warn!(&(), "CPU {}: the page that is due is kept for a snapshot; {} events were lost so far", cpu, lost);
         }
     }
 }
@@ -75,7 +91,8 @@ message! {
         match outcome {
             switched::BUSY => debug!(&(), "CPU {}: the open page stays: a program is writing", cpu),
             switched::MORE => debug!(&(), "CPU {}: the open page stays: more in the side queue", cpu),
-            _ => debug!(&(), "CPU {}: the open page was closed at {} bytes", cpu, used),
+            _ if used > PAGE_HEADER as u32 => debug!(&(), "CPU {}: the open page was closed at {} bytes", cpu, used),
+            _ => debug!(&(), "CPU {}: no page with events is open", cpu),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The memory that the eBPF programs and the agent share, as plain `repr(C)` types.
 //!
 //! Everything here is mapped into user space through `BPF_F_MMAPABLE` arrays, so that recording needs no
-//! `bpf(2)` call: map syscalls raise the kernel's per-CPU instrumentation guard
+//! map system call: those raise the kernel's per-CPU instrumentation guard
 //! (`bpf_disable_instrumentation`, include/linux/bpf.h) and every tracepoint program that fires meanwhile on
 //! that CPU is skipped.
 //!
@@ -18,6 +18,7 @@
 //! | `SYSCALLS` | [`SyscallSlot`] | system call number | agent, before attaching |
 //! | `STRING_NOTES` | [`StringNote`] | CPU id | programs |
 //! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
+//! | `BORDER`, `BORDER_ROWS` | [`CpuBorder`] and [`EventLedger`], what a CPU had counted where one of its pages ends | 0; attach cookie | `mark_border`, for one CPU at a time |
 //! | `RATES` | `u64`, a [`rate`] window | attach cookie | programs, atomically |
 //! | `CALL_OWNERS`, `CALLS` | [`calls`]: the nested calls of threads in a call graph | see there | programs |
 //! | `TRACED`, `UNTRACED`, `SCOPED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |

@@ -98,7 +98,7 @@ pub static UNTRACED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_
 pub static SCOPED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_MMAPABLE);
 
 #[map]
-pub static RATES: Array<u64> = Array::with_max_entries(1, 0);
+pub static RATES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub static CALL_OWNERS: Array<[u64; CALL_WAYS]> = Array::with_max_entries(1, 0);

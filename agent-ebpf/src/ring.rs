@@ -337,8 +337,12 @@ fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
     };
     let full = ctl.head - atomic::load(&raw const ctl.consumed) >= u64::from(ctl.ring_pages);
     if full {
-        if globals::overwrite() == 0 || hold::is_held(ctl, ctl.head - u64::from(ctl.ring_pages)) {
+        if globals::overwrite() == 0 {
             diagnose::ring_is_full(ctl);
+            return 0;
+        }
+        if hold::is_held(ctl, ctl.head - u64::from(ctl.ring_pages)) {
+            diagnose::page_is_kept(ctl);
             return 0;
         }
         // SAFETY: the map's value. Of a page that is complete the agent only reads it, and the holder of the

@@ -112,7 +112,39 @@ fn an_event_is_recorded_from_when_it_is_added_until_it_is_removed() {
 }
 
 #[test]
+fn counts_of_a_recording_that_goes_on_can_be_subtracted() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.dat");
+    let mut caller = Caller::start();
+    let session = start(&spec(&file, &caller, vec![calls()], 0));
+    let begin = session.ledger();
+    caller.call(1000);
+    let middle = session.ledger();
+    caller.call(500);
+    let end = session.ledger();
+    assert!(begin.time_ns < middle.time_ns && middle.time_ns < end.time_ns);
+    let counted = [middle.since(&begin), end.since(&middle), end.clone()];
+    assert_eq!(
+        counted.map(|counted| (counted.recorded(0, 0), counted.lost())),
+        [(1000, 0), (500, 0), (1500, 0)]
+    );
+    let events: u64 = end.streams.values().map(|counts| counts.events).sum();
+    assert_eq!(events, 1500, "the streams have counted the same");
+    stop(session);
+    assert_eq!(recorded(&rows(&file, CALLS)), 1500);
+}
+
+/// Trials whose length `cargo xtask soak` sets.
+mod soak {
+    #[test]
+    fn what_comes_and_goes_disturbs_nothing_else() {
+        super::what_comes_and_goes_disturbs_nothing_else();
+    }
+}
+
 fn what_comes_and_goes_disturbs_nothing_else() {
+    // A few changes take as long as other trials.
+    let changes = CHANGES * soak().div_ceil(5);
     let dir = tempfile::tempdir().unwrap();
     let mut caller = Caller::start();
     let mut spec = spec(&dir.path().join("d"), &caller, vec![calls()], 32);
@@ -131,14 +163,14 @@ fn what_comes_and_goes_disturbs_nothing_else() {
         });
         // However the changes end.
         let over = Over(is_over);
-        change(&mut session, CHANGES * soak());
+        change(&mut session, changes);
         drop(over);
         caller.join().unwrap()
     });
     stop(session);
     let all: Vec<PathBuf> =
         files(&dir.path().join("d")).iter().map(|name| dir.path().join("d").join(name)).collect();
-    assert_eq!(all.len(), CHANGES * soak() / IN_A_FILE, "{all:?}");
+    assert_eq!(all.len(), changes / IN_A_FILE, "{all:?}");
     let mut seen = BTreeSet::new();
     let (mut counted, mut lines) = (0, 0);
     for file in &all {
@@ -284,8 +316,20 @@ fn what_cannot_be_added_or_removed_is_refused_and_changes_nothing() {
     assert!(refused(&session, probe()).contains("uprobes:parent is recorded already"));
     let not_there = session.remove("", "sched:sched_switch").unwrap_err().to_string();
     assert!(not_there.contains("no event sched:sched_switch is recorded"), "{not_there}");
+    let nowhere = session.remove("other", CALLS).unwrap_err().to_string();
+    assert!(nowhere.contains("no such channel"), "{nowhere}");
     caller.call(1000);
     stop(session);
+    assert_eq!(recorded(&rows(&file, CALLS)), 1000);
+
+    let mut fixed = start(&spec(&file, &caller, vec![calls()], 0));
+    let refused = fixed.remove("", CALLS).unwrap_err().to_string();
+    assert!(refused.contains("do not change"), "{refused}");
+    let (more, _) = Addition::plan(&fixed, "", &[events("sched:sched_waking")]).unwrap();
+    let refused = fixed.add(more).unwrap_err().to_string();
+    assert!(refused.contains("do not change"), "{refused}");
+    caller.call(1000);
+    stop(fixed);
     assert_eq!(recorded(&rows(&file, CALLS)), 1000);
 }
 

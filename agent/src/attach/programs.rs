@@ -192,12 +192,11 @@ impl Programs {
         let maps = self.object.share(&names)?;
         // The sizes are those of maps that there are.
         let object = create_object(options, &calls, [1, 1, self.slots as u32], Some(&maps))?;
-        let rates = self.object.map("RATES")?;
+        let rates = shared::<u64>(&self.object, "RATES", self.slots)?;
         for &slot in added {
             enabled.store(slot as usize, 0);
             // What the event before it had in this second.
-            let failed = |source| LoadError::Map { map: "RATES".to_owned(), source };
-            sys::set_element(rates, slot, &0_u64.to_ne_bytes()).map_err(failed)?;
+            rates.store(slot as usize, 0);
             if let Some(plan) = options.slots.get(slot as usize) {
                 self.plans.write(slot as usize, *plan);
                 self.events.set_id(slot as usize, plan.id);
@@ -350,18 +349,18 @@ impl Programs {
     /// What reads the messages of these programs and of all that share their maps, and hands them to whatever
     /// takes those of the crate `log`.
     ///
+    /// They say nothing below the level [`log::LevelFilter::Warn`], for which they were loaded if that was
+    /// the crate's [`log::max_level`] then.
+    ///
     /// # Errors
-    /// There is no such map, or no memory for it.
+    /// aya-log does not find their map, for which it looks through all programs of the kernel: that needs
+    /// `CAP_SYS_ADMIN`.
     #[cfg(feature = "debug-programs")]
     pub fn messages(&self) -> Result<aya_log::EbpfLogger<&'static dyn log::Log>, LoadError> {
-        let failed = |error: &dyn std::fmt::Display| LoadError::Mmap {
-            map: "AYA_LOGS",
-            source: std::io::Error::other(error.to_string()),
-        };
-        // The kernel knows which maps a program uses; this one says something at every level.
-        let program = self.fd(program::TASK_RENAMED)?.try_clone_to_owned().map_err(|error| failed(&error))?;
-        let id = sys::told_of_program(program.as_fd(), "prog_id").ok_or(LoadError::Missing("prog_id"))?;
-        aya_log::EbpfLogger::init_from_id(id as u32).map_err(|error| failed(&error))
+        // The kernel knows which maps a program uses; this one has a warning.
+        let program = self.fd(program::TASK_RENAMED)?;
+        let id = sys::told_of_program(program, "prog_id").ok_or(LoadError::Missing("prog_id"))?;
+        aya_log::EbpfLogger::init_from_id(id as u32).map_err(|error| LoadError::Messages(error.to_string()))
     }
 
     /// What closes open pages; the first caller gets it.
@@ -418,7 +417,8 @@ impl Programs {
         std::mem::take(&mut self.wake)
     }
 
-    /// What `cpu` has counted. Only after the gates are closed and all programs have returned.
+    /// What `cpu` has counted. Unless the gates are closed and all programs have returned, each of the
+    /// numbers is of another moment during this call.
     pub fn counts(&self, cpu: u32) -> Option<CpuCounts> {
         let control = self.rings.control(cpu)?.quiescent();
         Some(CpuCounts::of_control(&control, self.events.of_cpu(cpu)))

@@ -94,6 +94,10 @@ pub enum LoadError {
     /// The object and this binary do not fit together: a defect of the build.
     #[error("the embedded eBPF object has no usable {0}; rebuild the agent")]
     Missing(&'static str),
+    /// What the programs say of themselves cannot be read.
+    #[cfg(feature = "debug-programs")]
+    #[error("cannot read the messages of the eBPF programs: {0}; that needs CAP_SYS_ADMIN")]
+    Messages(String),
     /// Mapping a map's memory.
     #[error("cannot map the memory of the eBPF map {map}: {source}")]
     Mmap {
@@ -464,6 +468,7 @@ fn create_table(table: &FlatArray, definition: &mut aya_obj::Map) -> io::Result<
 }
 
 fn create_map(name: &str, definition: &aya_obj::Map, inner: Option<BorrowedFd<'_>>) -> io::Result<OwnedFd> {
+    let data = definition.data();
     let map = sys::create_map(&sys::MapDefinition {
         kind: definition.map_type(),
         key_size: definition.key_size(),
@@ -474,11 +479,12 @@ fn create_map(name: &str, definition: &aya_obj::Map, inner: Option<BorrowedFd<'_
         name: &CString::new(name)?,
         inner,
     })?;
-    let data = definition.data();
     if !data.is_empty() {
         if data.len() != definition.value_size() as usize {
             return Err(io::ErrorKind::InvalidData.into());
         }
+        // The kernel does not let such a map be written through memory (`bpf_map_mmap`,
+        // kernel/bpf/syscall.c).
         sys::set_element(map.as_fd(), 0, data)?;
     }
     if definition.section_kind() == EbpfSectionKind::Rodata {

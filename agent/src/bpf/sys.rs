@@ -220,7 +220,9 @@ pub(crate) fn create_map(definition: &MapDefinition<'_>) -> io::Result<OwnedFd> 
     bpf(BPF_MAP_CREATE, &mut attr).map(owned)
 }
 
-/// Sets element `key` of an array map. `value` has the size of an element, which the caller has made sure of.
+/// Sets element `key` of an array map. Programs that fire meanwhile on this CPU are not run
+/// (`bpf_disable_instrumentation`, include/linux/bpf.h). `value` has the size of an element, which the caller
+/// has made sure of.
 pub(crate) fn set_element(map: BorrowedFd<'_>, key: u32, value: &[u8]) -> io::Result<()> {
     let mut attr = MapUpdate {
         map_fd: map.as_raw_fd() as u32,

@@ -23,6 +23,8 @@
 //! | `user_symbols` | names for user stacks |
 //! | `counts` | what is known of the rings of a recording that is killed |
 //! | `stats` | the loss ledger |
+//! | `ledger` | the counts of a recording that goes on |
+//! | `program_log` | what programs say of themselves, in builds for that |
 //! | `finish` | spool to trace file |
 //! | `finisher` | the same for archives, while the next ones are recorded |
 //! | `follow` | reading the spool of a recording that goes on |
@@ -35,6 +37,7 @@ mod counts;
 mod finish;
 mod finisher;
 pub mod follow;
+mod ledger;
 mod manifest;
 mod names;
 mod needs;
@@ -56,6 +59,7 @@ pub use archive::{ArchiveName, Destination};
 pub use counts::Ending;
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use finisher::{Done, Finisher};
+pub use ledger::LedgerSnapshot;
 pub use manifest::{Manifest, RecordedChannel};
 pub use options::{
     Active, Addition, CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter,

@@ -21,14 +21,16 @@ pub(super) struct ProgramLog {
 impl ProgramLog {
     /// Begins with them, if somebody takes them: the programs have been loaded to say nothing otherwise.
     pub(super) fn start(channel: &Channel, spool: &Spool) -> Result<Option<Self>, CaptureError> {
-        if log::max_level() == log::LevelFilter::Off {
+        // No program has an error to tell.
+        if log::max_level() < log::LevelFilter::Warn {
             return Ok(None);
         }
         let mut messages = channel.programs.messages()?;
         let failed = SpoolError::io("create an eventfd for", spool.dir());
         let stop = Arc::new(Notice::new().map_err(failed)?);
         let stopped = Arc::clone(&stop);
-        let thread = thread::spawn(move || {
+        let thread = thread::Builder::new().name("program-log".to_owned());
+        let thread = thread.spawn(move || {
             loop {
                 let mut waited = [
                     PollFd::from_borrowed_fd(messages.as_fd(), PollFlags::IN),
@@ -43,6 +45,7 @@ impl ProgramLog {
                 }
             }
         });
+        let thread = thread.map_err(SpoolError::io("start a thread for", spool.dir()))?;
         Ok(Some(Self { stop, thread: Some(thread) }))
     }
 }

@@ -13,7 +13,7 @@ use std::{
 #[cfg(feature = "debug-programs")]
 use super::program_log::ProgramLog;
 use super::{
-    Ending, Manifest, RecordedChannel, Spool, SpoolError,
+    Ending, LedgerSnapshot, Manifest, RecordedChannel, Spool, SpoolError, StreamId,
     archive::{Archive, ArchiveState, Opened, Writers},
     attaching::{last_names, names_of_threads, trace_process},
     channel::Channel,
@@ -399,6 +399,17 @@ impl Session {
         progress
     }
 
+    /// What it has counted by now.
+    pub fn ledger(&self) -> LedgerSnapshot {
+        let time_ns = self.options.clock.now_ns();
+        let count = |(number, channel): (u32, &Channel)| {
+            let counts =
+                |&cpu: &u32| Some((StreamId { channel: number, cpu }, channel.programs.counts(cpu)?));
+            self.options.cpus.iter().filter_map(counts).collect::<Vec<_>>()
+        };
+        LedgerSnapshot { time_ns, streams: (0..).zip(&self.channels).flat_map(count).collect() }
+    }
+
     /// What marks in the spool that the end did not come by itself.
     pub fn ending(&self) -> Ending {
         self.archive.ending()
@@ -424,6 +435,7 @@ impl Session {
             return Err(RotateError::OneFile);
         }
         let (next, spools, journal) = self.next_archive()?;
+        self.wait_for_removed();
         let spools = match to_borders(&mut self.channels, spools) {
             Ok(spools) => spools,
             Err(error) => {
@@ -665,9 +677,10 @@ fn controls<'a>(channels: &'a [Channel], cpus: &[u32]) -> impl Iterator<Item = C
 
 /// Waits until every program that runs now has returned.
 ///
-/// Programs run with preemption disabled, so a grace period, which `membarrier` waits for
-/// (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command; there a
-/// moment's patience, far longer than any program runs, does the same.
+/// Programs run in a read-side critical section of RCU, preemptible or not (`__bpf_trace_run` and
+/// `trace_call_bpf`, kernel/trace/bpf_trace.c; `uprobe_prog_run`), so a grace period, which `membarrier`
+/// waits for (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command;
+/// there a moment's patience, far longer than any program runs, does the same.
 fn wait_for_programs() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes plain numbers.

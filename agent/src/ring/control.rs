@@ -128,8 +128,9 @@ impl<'a> Control<'a> {
         LossCause::ALL.iter().map(|&cause| self.lost(cause)).sum()
     }
 
-    /// The whole block, for the fields that change only while programs run. Meaningful after the gate is
-    /// closed and all programs have returned.
+    /// The whole block, for the fields that change only while programs run. They fit together after the gate
+    /// is closed and all programs have returned; before, each of them is what it was at a moment during this
+    /// call.
     pub fn quiescent(&self) -> CpuControl {
         // SAFETY: the block outlives the view and any bytes are a valid value.
         unsafe { self.block.as_ptr().read_volatile() }

@@ -15,7 +15,7 @@ pub enum AddError {
     Capture(#[from] CaptureError),
     /// All slots of the channel are taken.
     #[error(
-        "the channel has room for {capacity} events, and has not {wanted} free places in a row: give it more spare events when \
+        "the channel has room for {capacity} events, and has not {wanted} free slots in a row: give it more spare events when \
          the recording begins; those of removed ones are free after the next rotation"
     )]
     NoRoom {
@@ -51,15 +51,16 @@ pub enum AddError {
 }
 
 impl Session {
-    /// What is recorded, and how. The events of each channel have the places of their slots; those that are
+    /// What is recorded, and how. The index of an event in its channel is its slot; those that are
     /// over are among them.
     pub fn options(&self) -> &CaptureOptions {
         &self.options
     }
 
     /// Records more events into a channel that has [room](crate::capture::ChannelOptions::spare_events) for
-    /// them. Nothing that is recorded is lost or disturbed by it. From when this returns on, every firing of
-    /// them is recorded or counted.
+    /// them. Nothing that is recorded is disturbed by it, but for a few microseconds on the CPU that this
+    /// runs on, in which the kernel runs no program of the generic lane: while it stores the constants of the
+    /// new programs. From when this returns on, every firing of them is recorded or counted.
     ///
     /// Gives what the kernel refused of those that were asked for by a pattern.
     ///
@@ -156,14 +157,17 @@ impl Session {
         Ok(())
     }
 
-    /// Lets the slots of events be used again that were removed before an archive began, which is recorded to
-    /// now.
-    pub(super) fn free_removed(&mut self) {
-        let is_removed = |event: &CaptureEvent| event.active.until.is_some() && !event.active.is_over;
+    /// Waits until nothing more comes of events that were removed: programs that have looked at `ENABLED`
+    /// before it was cleared have returned then.
+    pub(super) fn wait_for_removed(&self) {
         if self.options.events().any(is_removed) {
-            // Programs that have looked at `ENABLED` before it was cleared have returned then.
             wait_for_programs();
         }
+    }
+
+    /// Lets the slots of events be used again that were removed before an archive began, which is recorded to
+    /// now, and of which all records are before it.
+    pub(super) fn free_removed(&mut self) {
         for (channel, of) in self.channels.iter().zip(&mut self.options.channels) {
             for (slot, event) in of.events.iter_mut().enumerate().filter(|(_, event)| is_removed(event)) {
                 event.active.is_over = true;
@@ -171,4 +175,9 @@ impl Session {
             }
         }
     }
+}
+
+/// Whether an event was removed in the archive that is recorded to.
+fn is_removed(event: &CaptureEvent) -> bool {
+    event.active.until.is_some() && !event.active.is_over
 }

@@ -96,7 +96,7 @@ pub(super) struct Snapshots {
     /// Requests by signals that came while one was made.
     left_out: u64,
     asking: Option<Asking>,
-    /// Of the first that was asked for and came to nothing.
+    /// Of the first that could not be stored.
     failed: Option<ExitCode>,
 }
 
@@ -253,8 +253,8 @@ impl Snapshots {
         }
     }
 
-    /// Waits for the file that is being made, and tells who got none. Gives how the program ends if one that
-    /// was asked for came to nothing.
+    /// Waits for the file that is being made, and tells who got none. Gives how the program ends if one could
+    /// not be stored.
     pub(super) fn finish(mut self) -> Option<ExitCode> {
         for done in self.finisher.take().map(Finisher::finish).unwrap_or_default() {
             self.tell(done, &mut super::super::tell);
