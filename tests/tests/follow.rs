@@ -10,11 +10,15 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
-use integration_tests::harness::{
-    Caller, Ended, Ledger, Marked, Running, Tmpfs, agent, agent_path, files, is_getppid, program, run,
-    wait_for,
+use integration_tests::{
+    harness::{
+        Caller, Ended, Ledger, Marked, Running, Tmpfs, agent, agent_path, files, is_getppid, program, run,
+        wait_for,
+    },
+    soak,
 };
 
 /// A follower whose output goes to a file, so that it can be seen while it runs.
@@ -209,28 +213,46 @@ fn a_killed_recorder_leaves_what_it_has_stored() {
     }
 }
 
-#[test]
+/// Trials whose length `cargo xtask soak` sets.
+mod soak {
+    #[test]
+    fn one_that_is_stopped_prints_everything_later() {
+        super::one_that_is_stopped_prints_everything_later();
+    }
+
+    #[test]
+    fn one_whose_reader_is_slow_prints_everything_later() {
+        super::one_whose_reader_is_slow_prints_everything_later();
+    }
+}
+
+/// Goes on calling for as long as a follower is held up: seconds in `cargo xtask test`, half a minute in
+/// trials.
+fn call_for_a_while(caller: &mut Caller) {
+    let (begin, while_held) = (Instant::now(), Duration::from_secs((2 * soak() as u64).min(30)));
+    while begin.elapsed() < while_held {
+        caller.call(1000);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 fn one_that_is_stopped_prints_everything_later() {
     for compression in ["zstd", "none"] {
         let (dir, mut caller, recording, follower) = followed(compression);
         caller.call(10);
         follower.wait_for_calls(10);
         follower.process.hold();
-        for _ in 0..10 {
-            caller.call(10_000);
-        }
+        call_for_a_while(&mut caller);
         recording.finish().expect(0);
         let file = dir.path().join("trace.dat");
-        assert_eq!((Ledger::of(&file).cpus("stored"), Ledger::of(&file).lost()), (100_010, 0));
+        assert_eq!((Ledger::of(&file).cpus("stored"), Ledger::of(&file).lost()), (caller.calls(), 0));
         assert_eq!(files(dir.path()), ["followed.0", "trace.dat"]);
         follower.process.signal(libc::SIGCONT);
         assert!(follower.wait().expect(0).out == report(dir.path(), &[]));
     }
 }
 
-/// What it has open is emptied when the file is made.
-/// A reader of 1 KB ten times a second holds up the follower, and nobody else.
-#[test]
+/// A reader of 1 KB a second holds up the follower, and nobody else.
 fn one_whose_reader_is_slow_prints_everything_later() {
     let dir = tempfile::tempdir().unwrap();
     let mut caller = Caller::start();
@@ -251,17 +273,17 @@ fn one_whose_reader_is_slow_prints_everything_later() {
                 }
                 if !in_a_hurry.load(Ordering::Relaxed) {
                     read_slowly = text.len();
-                    std::thread::sleep(std::time::Duration::from_millis(100));
+                    std::thread::sleep(Duration::from_secs(1));
                 }
             }
         }
     });
     let recording = record(dir.path(), &[&caller], &["--switch-timer", "20ms"]);
     let follower = Follower::start_to(dir.path(), pipe, &[]);
-    caller.call(50_000);
+    call_for_a_while(&mut caller);
     recording.finish().expect(0);
     let file = dir.path().join("trace.dat");
-    assert_eq!((Ledger::of(&file).cpus("stored"), Ledger::of(&file).lost()), (50_000, 0));
+    assert_eq!((Ledger::of(&file).cpus("stored"), Ledger::of(&file).lost()), (caller.calls(), 0));
     let expected = report(dir.path(), &[]);
     assert_eq!(calls(&expected), caller.calls());
     in_a_hurry.store(true, Ordering::Relaxed);

@@ -10,13 +10,17 @@ use std::{
 use integration_tests::{
     dat::Dat,
     harness::{
-        Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, files, is_getppid, run, wait_for,
+        Caller, Ended, Ledger, Marked, Report, Running, Tmpfs, agent, files, is_getppid, ledger_in_info, run,
+        wait_for,
     },
     soak, workload,
 };
 
 /// How many files the storms have.
 const FILES: usize = 100;
+/// How many calls they have at least, and bytes that none of them has less of in a file.
+const MILLION: u64 = 1_000_000;
+const CALL: u64 = 24;
 
 /// A recording of `numbered` calls into the directory `out`.
 struct Storm {
@@ -104,8 +108,12 @@ fn check_counts(file: &Path, calls: &BTreeMap<u32, Vec<u64>>) {
 }
 
 /// That the files, one after the other, have the calls of these threads, each once and in order, but for the
-/// lost ones. Gives the number after the last one of each thread.
-fn check_order(files: &[PathBuf], threads: &BTreeMap<u32, u64>, first: Option<u64>) -> BTreeMap<u32, u64> {
+/// lost ones. Gives the number after the last one of each thread, and how many are not there before it.
+fn check_order(
+    files: &[PathBuf],
+    threads: &BTreeMap<u32, u64>,
+    first: Option<u64>,
+) -> (BTreeMap<u32, u64>, u64) {
     let mut next: BTreeMap<u32, u64> = BTreeMap::new();
     let (mut lost, mut missing) = (0, 0);
     for file in files {
@@ -122,30 +130,42 @@ fn check_order(files: &[PathBuf], threads: &BTreeMap<u32, u64>, first: Option<u6
         lost += ledger.lost() + ledger.cpus("unexplained");
     }
     assert!(missing <= lost, "{missing} calls are missing, {lost} are counted as lost");
-    next
+    (next, missing)
 }
 
-#[test]
+/// Trials whose length `cargo xtask soak` sets.
+mod soak {
+    #[test]
+    fn a_storm_is_all_there_in_a_hundred_files() {
+        super::a_storm_is_all_there_in_a_hundred_files();
+    }
+}
+
 fn a_storm_is_all_there_in_a_hundred_files() {
     let storm = Storm::start(&["--rotate-time", "10ms"]);
-    storm.wait_for_files(FILES * soak());
+    for hundreds in 1..=soak() {
+        storm.wait_for_files(FILES * hundreds);
+    }
+    let bytes = || {
+        closed(&storm.out()).iter().filter_map(|file| file.metadata().ok()).map(|of| of.len()).sum::<u64>()
+    };
+    wait_for("a million calls in closed files", || (bytes() > MILLION * CALL).then_some(()));
     workload::end_numbered(storm.dir.path());
     let (calls, out) = (storm.calls(), storm.out());
     let ended = storm.agent.wait().expect(0).says(&["files,"]);
     let files = closed(&out);
     assert_eq!(integration_tests::harness::files(&out).len(), files.len(), "nothing else is there");
-    let found = check_order(&files, &calls, Some(0));
+    let (found, between) = check_order(&files, &calls, Some(0));
     for file in &files {
         check_counts(file, &numbered(file));
     }
     let lost: u64 = files.iter().map(|file| Ledger::of(file).lost()).sum();
-    for (tid, calls) in &calls {
-        // What a thread lost at its end is not followed by another call of it.
-        assert!(found[tid] == *calls || found[tid] + lost >= *calls, "{tid}: {} of {calls}", found[tid]);
-    }
+    // What a thread lost at its end is not followed by another call of it.
+    let at_end: u64 = calls.iter().map(|(tid, calls)| calls - found[tid]).sum();
+    assert_eq!(between + at_end, lost, "what is not there is lost, and nothing else is");
     let stored: u64 = files.iter().map(|file| Ledger::of(file).cpus("stored")).sum();
     println!("{stored} events in {} files, {lost} lost", files.len());
-    assert!(stored > 100_000, "{stored} events are no storm: {}", ended.err);
+    assert!(stored > MILLION, "{stored} events are no storm: {}", ended.err);
 
     // Each is a file for stock readers; all of them together are one recording again.
     for file in [files.first(), files.get(files.len() / 2), files.last()].into_iter().flatten() {
@@ -164,9 +184,7 @@ fn a_storm_is_all_there_in_a_hundred_files() {
 #[test]
 fn a_killed_recording_has_its_files_and_the_rest_in_spools() {
     let mut storm = Storm::start(&["--rotate-time", "10ms"]);
-    storm.wait_for_files(10);
-    let stored = || closed(&storm.out()).iter().map(|file| Ledger::of(file).cpus("stored")).sum::<u64>();
-    wait_for("calls in closed files", || (stored() > 10_000).then_some(()));
+    storm.wait_for_files(FILES);
     storm.agent.signal(libc::SIGKILL);
     wait_for("its end", || storm.agent.has_ended().then_some(()));
     workload::end_numbered(storm.dir.path());
@@ -178,11 +196,24 @@ fn a_killed_recording_has_its_files_and_the_rest_in_spools() {
     run(agent(&out, ["recover", "-q"]).arg(&out)).expect(0);
     assert_eq!(spools(), [""; 0]);
     let files = closed(&out);
-    let next = check_order(&files, &calls, Some(0));
+    assert!(files.len() > FILES / 2, "{} files", files.len());
+    let (next, between) = check_order(&files, &calls, Some(0));
+    let (mut stored, mut missing) = (0, 0);
     for file in &files {
         run(agent(&out, ["check"]).arg(file)).expect(0);
+        let ledger = Ledger::of(file);
+        stored += ledger.cpus("stored");
+        // Of the last file, what was lost by then and what was in the rings.
+        missing += ledger.lost() + ledger.cpus("unexplained");
     }
-    assert!(next.values().sum::<u64>() > 10_000, "{next:?}");
+    for file in &files[files.len() - 3..] {
+        let cpus = ledger_in_info(file)["cpus"].as_array().unwrap().clone();
+        missing += cpus.iter().filter_map(|cpu| cpu["missing"]["at_least"].as_u64()).sum::<u64>();
+    }
+    let fired: u64 = calls.values().sum();
+    assert!(next.values().sum::<u64>() > 100_000, "{next:?}");
+    // The workload went on without the recorder, and has a call of its own.
+    assert!(between <= missing && stored + missing <= fired + 1, "{stored} and {missing} of {fired}");
 }
 
 #[test]
@@ -198,7 +229,7 @@ fn the_newest_files_are_kept() {
     let kept = closed(&out);
     let numbers: Vec<u64> = kept.iter().map(number).collect();
     assert_eq!(numbers, (numbers[0]..numbers[0] + 20).collect::<Vec<_>>(), "the last ones, without a gap");
-    let next = check_order(&kept, &calls, None);
+    let (next, _) = check_order(&kept, &calls, None);
     for file in &kept {
         check_counts(file, &numbered(file));
     }

@@ -55,7 +55,19 @@ fn calls_in(file: &Path) -> BTreeMap<u32, (u64, u64)> {
     found
 }
 
-#[test]
+/// Trials whose length `cargo xtask soak` sets.
+mod soak {
+    #[test]
+    fn fifty_snapshots_of_a_storm_are_whole_and_without_gaps() {
+        super::fifty_snapshots_of_a_storm_are_whole_and_without_gaps();
+    }
+
+    #[test]
+    fn the_event_that_asks_for_a_snapshot_is_in_it() {
+        super::the_event_that_asks_for_a_snapshot_is_in_it();
+    }
+}
+
 fn fifty_snapshots_of_a_storm_are_whole_and_without_gaps() {
     take_many("1M");
 }
@@ -181,7 +193,6 @@ fn asked_in(file: &Path) -> Vec<(u64, u64)> {
     asked
 }
 
-#[test]
 fn the_event_that_asks_for_a_snapshot_is_in_it() {
     let dir = tempfile::tempdir().unwrap();
     let scratch = tempfile::tempdir().unwrap();
