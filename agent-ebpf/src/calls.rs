@@ -16,7 +16,8 @@ pub const CALL_WAYS: usize = 8;
 pub const CALL_BUCKETS: usize = 512;
 /// Calls that are nested at most. ftrace has room for 50 (`FTRACE_RETFUNC_DEPTH`, include/linux/ftrace.h).
 pub const CALLS_MAX: usize = 64;
-/// Bit of [`Call::place`]: the call was made on its thread's own stack, and not on that of an interrupt.
+/// Bit of [`Call::cpu_and_flag`]: the call was made on its thread's own stack, and not on that of an
+/// interrupt.
 pub const CALL_ON_TASK: u32 = 1 << 31;
 /// Bit of an owner that is a thread; the others are its id. 0 is nobody.
 pub const OWNER_THREAD: u64 = 1 << 32;
@@ -36,7 +37,7 @@ pub struct Call {
     /// How many calls it is nested in.
     pub depth: u32,
     /// The CPU, and [`CALL_ON_TASK`].
-    pub place: u32,
+    pub cpu_and_flag: u32,
 }
 
 /// A thread's calls.

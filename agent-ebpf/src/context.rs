@@ -149,7 +149,7 @@ pub struct Own {
 /// with interrupts off, and of events with `begin_flags::IRQS_OFF`; the flag of all others is 0. The kernel's
 /// flag for "not known" (0x02) is none: from 6.13 on it means that the thread shall be rescheduled lazily,
 /// and readers such as trace-cmd 3.4 take it for that in recordings of every kernel. Whether a thread shall
-/// be is not known either: the bit's place among a thread's flags (`TIF_NEED_RESCHED_LAZY`) is in no type
+/// be is not known either: the bit's number among a thread's flags (`TIF_NEED_RESCHED_LAZY`) is in no type
 /// information.
 #[inline(always)]
 pub fn common_word(ctl: *mut CpuControl, id: u32, current: &Current, own: Own) -> u32 {

@@ -1,7 +1,7 @@
 //! The fast lane: the two halves that every program of it is made of.
 //!
 //! The agent writes a program for each event (`agent/src/compile/fast`): it calls `fast_begin`, which gives
-//! the place for the record with the common fields filled in, stores the event's fields there, and calls
+//! the space for the record with the common fields filled in, stores the event's fields there, and calls
 //! `fast_end`. Both are in the object as programs, but are never loaded by themselves: the agent appends
 //! their instructions to the ones that it writes. Called with constants, they are verified for each event
 //! with its constants.
@@ -37,10 +37,10 @@ pub struct Frame {
     header: *mut u8,
     /// Time since the previous event.
     delta: u64,
-    /// Position in the side queue, if that is the place.
+    /// Position in the side queue, if the record goes there.
     position: u64,
-    /// Which place the record has.
-    place: u64,
+    /// Where the record goes: one of `destination`.
+    destination: u64,
     /// Which stacks follow the event (`stack::wanted`). Like the next one, used only where some event has
     /// stacks.
     stacks: u64,
@@ -49,8 +49,8 @@ pub struct Frame {
     stack_area: *mut u8,
 }
 
-/// Values of `Frame::place`.
-mod place {
+/// Values of `Frame::destination`.
+mod destination {
     /// The page, after an event header of 4 bytes.
     pub(super) const SHORT: u64 = 0;
     /// The side queue.
@@ -59,7 +59,7 @@ mod place {
     pub(super) const LONG: u64 = 2;
 }
 
-/// Takes a place for a record of event `cookie`, of at most `max` bytes (`SIDE_RECORD_MAX` or less), and
+/// Takes space for a record of event `cookie`, of at most `max` bytes (`SIDE_RECORD_MAX` or less), and
 /// writes the common fields. `id` is the event's id, with `begin_flags`; `other` another thread that it is
 /// about, or `NO_OTHER`. Null if it is not recorded.
 #[unsafe(no_mangle)]
@@ -106,8 +106,7 @@ pub fn begin<const OWN: u32>(
     if !thin::admits(&mut ring, cookie) {
         return core::ptr::null_mut();
     }
-    // Before there is a place for the record, because the verifier walks on from each kind of place by
-    // itself.
+    // Before there is space for the record, because the verifier walks on from each destination by itself.
     let word = {
         // At raw tracepoints the kernel disables one of the two.
         let at_raw = id & begin_flags::MIGRATION_DISABLED == 0;
@@ -150,7 +149,7 @@ pub fn begin<const OWN: u32>(
         (&raw mut (*frame).ctl).write_volatile(ring.ctl);
         (&raw mut (*frame).ledger).write_volatile(ring.ledger);
     }
-    // SAFETY: the place is this program's alone: in the page because it has the flag of the writer, in the
+    // SAFETY: the space is this program's alone: in the page because it has the flag of the writer, in the
     // queue because nobody reads an entry that has no marker. Both keep records at multiples of 4 bytes, and
     // `max` has room for the common fields.
     unsafe {
@@ -172,10 +171,10 @@ fn wanted_stacks(cookie: u32, own: u32) -> u32 {
 
 #[inline(always)]
 fn begin_in_page(ring: &mut Ring, time: u64, max: u32, frame: *mut Frame) -> *mut u8 {
-    // A header of 8 bytes suits records of every length, so its place does not depend on what the record will
-    // hold.
-    let (place, length) =
-        if max <= SHORT_MAX { (place::SHORT, SHORT_HEADER) } else { (place::LONG, LONG_HEADER) };
+    // A header of 8 bytes suits records of every length, so where the record goes does not depend on what it
+    // will hold.
+    let (destination, length) =
+        if max <= SHORT_MAX { (destination::SHORT, SHORT_HEADER) } else { (destination::LONG, LONG_HEADER) };
     let Some(Room { page, at, delta }) = ring.room(time, length + max) else {
         ring.abort(LossCause::RingFull);
         ring.leave();
@@ -188,7 +187,7 @@ fn begin_in_page(ring: &mut Ring, time: u64, max: u32, frame: *mut Frame) -> *mu
     unsafe {
         (&raw mut (*frame).header).write_volatile(header);
         (&raw mut (*frame).delta).write_volatile(delta.into());
-        (&raw mut (*frame).place).write_volatile(place);
+        (&raw mut (*frame).destination).write_volatile(destination);
     }
     // SAFETY: as for `header`.
     unsafe { header.add(length as usize) }
@@ -204,20 +203,21 @@ fn begin_in_queue(ring: &mut Ring, cookie: u32, max: u32, frame: *mut Frame) -> 
     unsafe {
         (&raw mut (*frame).header).write_volatile(entry.header.cast());
         (&raw mut (*frame).position).write_volatile(entry.position());
-        (&raw mut (*frame).place).write_volatile(place::QUEUE);
+        (&raw mut (*frame).destination).write_volatile(destination::QUEUE);
     }
     entry.record()
 }
 
-/// Where in the open page the record is, of at most `max` bytes, that `begin` has given a place; `None` if it
-/// is in the side queue. With a place in the page, the caller has the flag of the writer.
+/// Where in the open page the record is, of at most `max` bytes, that `begin` has taken space for; `None` if
+/// it is in the side queue. With space in the page, the caller has the flag of the writer.
 #[inline(always)]
-pub fn place_in_page(frame: *const Frame, max: u32) -> Option<(*mut CpuControl, u32)> {
-    // SAFETY: the frame is on the calling program's stack. `begin`, which gave it a place for the record, has
-    // written these for every kind of place; the verifier refuses to load what was not written.
-    let (ctl, place) =
-        unsafe { ((&raw const (*frame).ctl).read_volatile(), (&raw const (*frame).place).read_volatile()) };
-    if place == place::QUEUE {
+pub fn offset_in_page(frame: *const Frame, max: u32) -> Option<(*mut CpuControl, u32)> {
+    // SAFETY: the frame is on the calling program's stack. `begin`, which took the space for the record, has
+    // written these for every destination; the verifier refuses to load what was not written.
+    let (ctl, destination) = unsafe {
+        ((&raw const (*frame).ctl).read_volatile(), (&raw const (*frame).destination).read_volatile())
+    };
+    if destination == destination::QUEUE {
         return None;
     }
     let header = if max <= SHORT_MAX { SHORT_HEADER } else { LONG_HEADER };
@@ -227,14 +227,14 @@ pub fn place_in_page(frame: *const Frame, max: u32) -> Option<(*mut CpuControl, 
 
 #[inline(always)]
 pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
-    // SAFETY: the frame is on the calling program's stack. `begin`, which gave it a place for the record, has
-    // written these for every kind of place; the verifier refuses to load what was not written.
-    let (ctl, ledger, header, place) = unsafe {
+    // SAFETY: the frame is on the calling program's stack. `begin`, which took the space for the record, has
+    // written these for every destination; the verifier refuses to load what was not written.
+    let (ctl, ledger, header, destination) = unsafe {
         (
             (&raw const (*frame).ctl).read_volatile(),
             (&raw const (*frame).ledger).read_volatile(),
             (&raw const (*frame).header).read_volatile(),
-            (&raw const (*frame).place).read_volatile(),
+            (&raw const (*frame).destination).read_volatile(),
         )
     };
     let mut ring = Ring { ctl, ledger };
@@ -248,7 +248,7 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
     } else {
         0
     };
-    if place == place::QUEUE {
+    if destination == destination::QUEUE {
         let area = if stack::any() {
             // SAFETY: `begin` has written this under the same constant condition.
             unsafe { (&raw const (*frame).stack_area).read_volatile() }
@@ -258,7 +258,7 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
         if !area.is_null() && len != 0 {
             stack::to_entry(header.cast(), area, ctx, stacks);
         }
-        // SAFETY: `begin` has written this for a place in the queue.
+        // SAFETY: `begin` has written this for a record in the queue.
         let position = unsafe { (&raw const (*frame).position).read_volatile() };
         Entry::at(header.cast::<SideEntry>(), position).complete(len);
         if len == 0 {
@@ -271,10 +271,10 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
         if len == 0 {
             ring.abort(LossCause::ReadFault);
         } else {
-            // SAFETY: `begin` has written this for a place in the page.
+            // SAFETY: `begin` has written this for a record in the page.
             let delta = unsafe { (&raw const (*frame).delta).read_volatile() };
             let words = (len + 3) / 4;
-            let length = if place == place::SHORT {
+            let length = if destination == destination::SHORT {
                 put(header.cast(), 0, words | (delta as u32) << 5);
                 SHORT_HEADER
             } else {
@@ -286,7 +286,7 @@ pub fn end(frame: *mut Frame, len: u64, ctx: *const u8) {
             let end = ring.control().offset + length + words * 4;
             ring.commit(delta, end);
             if stack::any() && stacks != 0 {
-                let common = if place == place::SHORT {
+                let common = if destination == destination::SHORT {
                     // SAFETY: `begin` has written the common fields there, at a multiple of 4 bytes, and this
                     // program still has the flag of the writer.
                     unsafe { header.add(SHORT_HEADER as usize).cast::<[u32; 2]>().read() }

@@ -101,7 +101,7 @@ fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call
     // SAFETY: the calling program has filled in the event.
     let is_last_act = unsafe { back == (*event).trampolines[0] || back == (*event).trampolines[1] };
     let limit = if is_last_act { stack } else { stack + 1 };
-    let place = settle(thread, event, limit, cpu) as u32;
+    let cpu_and_flag = settle(thread, event, limit, cpu) as u32;
     // SAFETY: the map's value, and the current thread's.
     let depth = unsafe { (*thread).len };
     if depth == 0 && !is_root {
@@ -126,7 +126,7 @@ fn enter(ctx: *const u8, event: *mut CallEvent, cookie: u32) -> Option<*mut Call
         (*call).stack = stack;
         (*call).start = 0;
         (*call).depth = depth;
-        (*call).place = place;
+        (*call).cpu_and_flag = cpu_and_flag;
         (*thread).len = depth + 1;
     }
     Some(call)
@@ -222,8 +222,8 @@ fn claim(owner: u64, bucket: u64) -> u64 {
     let Some(owners) = CALL_OWNERS.get_ptr_mut(bucket as u32) else { return NONE };
     for way in 0..CALL_WAYS {
         // SAFETY: the map's value: `CALL_WAYS` owners.
-        let place = unsafe { owners.cast::<u64>().add(way) };
-        if atomic::load(place) == 0 && atomic::replace(place, 0, owner) {
+        let cell = unsafe { owners.cast::<u64>().add(way) };
+        if atomic::load(cell) == 0 && atomic::replace(cell, 0, owner) {
             let index = bucket * CALL_WAYS as u64 + way as u64;
             if let Some(thread) = CALLS.get_ptr_mut(index as u32) {
                 // SAFETY: the map's value; the exchange has made it this owner's and nobody else's.
@@ -258,7 +258,7 @@ fn at(thread: *mut CallThread, number: u32) -> *mut Call {
 }
 
 /// Takes out the calls that are over, given that only what is at `limit` or above on this stack is not. Gives
-/// the [`Call::place`] of a call here.
+/// the [`Call::cpu_and_flag`] of a call here.
 #[inline(never)]
 fn settle(thread: *mut CallThread, event: *const CallEvent, limit: u64, cpu: u32) -> u64 {
     // SAFETY: the calling program has filled in the event, on its stack.
@@ -278,12 +278,12 @@ fn settle(thread: *mut CallThread, event: *const CallEvent, limit: u64, cpu: u32
         }
         let call = at(thread, len - 1);
         // SAFETY: the map's value, and the current thread's.
-        let (stack, place) = unsafe { ((*call).stack, (*call).place) };
-        let over = if place & CALL_ON_TASK != 0 {
+        let (stack, cpu_and_flag) = unsafe { ((*call).stack, (*call).cpu_and_flag) };
+        let over = if cpu_and_flag & CALL_ON_TASK != 0 {
             // Not even on this stack: it was another thread's of the same id.
             stack.wrapping_sub(base) > size || on_task && stack < limit
         } else {
-            on_task || place != cpu || stack < limit && limit - stack < size
+            on_task || cpu_and_flag != cpu || stack < limit && limit - stack < size
         };
         if !over {
             break;

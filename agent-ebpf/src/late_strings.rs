@@ -95,10 +95,10 @@ pub fn note(frame: *const Frame, nr: u32, missing: u32, current: &Current) {
         return;
     }
     let memory = current.memory();
-    let Some((ctl, record)) = fast::place_in_page(frame, strings::record_max()) else { return };
+    let Some((ctl, record)) = fast::offset_in_page(frame, strings::record_max()) else { return };
     let Some(note) = note_of(context::cpu()).filter(|_| memory != 0) else { return };
     set_thread(note, 0);
-    // SAFETY: the map's values. With a place in the page this program has the flag of the writer, to whom
+    // SAFETY: the map's values. With space in the page this program has the flag of the writer, to whom
     // `head` and the note belong. Volatile, so that the thread is written last.
     unsafe {
         (&raw mut (*note).migrations).write_volatile(current.migrations());
@@ -147,7 +147,7 @@ fn complete(ctx: *const u64, ctl: *mut CpuControl, note: &StringNote, current: &
         return;
     }
     // SAFETY: the map's value; the caller has the flag, to whom these belong.
-    let (head, offset, index) = unsafe { ((*ctl).head, (*ctl).offset, (*ctl).ring_base + (*ctl).slot) };
+    let (head, offset, index) = unsafe { ((*ctl).head, (*ctl).offset, (*ctl).ring_base + (*ctl).page) };
     // Whoever opens a page has completed the one before: of a page with a record, `head` says which it is.
     if head != note.head || note.record >= offset {
         return;

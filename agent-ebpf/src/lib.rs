@@ -9,7 +9,7 @@
 //!
 //! | map | element | index | written by |
 //! |---|---|---|---|
-//! | `PAGES` | [`PAGE_SIZE`] bytes, a sub-buffer | `CpuControl::ring_base` + slot | programs; sealed by the agent |
+//! | `PAGES` | [`PAGE_SIZE`] bytes, a sub-buffer | `CpuControl::ring_base` + index in the ring | programs; sealed by the agent |
 //! | `PAGE_META` | [`PageMeta`] | as `PAGES` | programs |
 //! | `CONTROL` | [`CpuControl`] | CPU id | programs and agent, each its own cache lines |
 //! | `SIDE` | [`globals::SIDE_BYTES`] bytes, a side queue of [`SideEntry`] | `CpuControl::side` | programs |
@@ -29,11 +29,11 @@
 //!
 //! Pages have ftrace's sub-buffer format (`Documentation/trace/ring-buffer-design.rst`,
 //! `events/header_page`): a `u64` time stamp, a `u64` commit word, then events with a 5-bit `type_len` and a
-//! 27-bit time delta. `head` counts the pages that are complete; page number `p` lives in slot `p %
-//! ring_pages`. In discard mode a page is opened only while `head - consumed < ring_pages`, and events that
-//! find no page are counted. In overwrite mode the oldest page is reused. The commit word of a page is left 0
-//! by the programs: the agent seals a page when it takes it, because the missed-events mark belongs in the
-//! same word and only the agent knows whether the count fits after the data.
+//! 27-bit time delta. `head` counts the pages that are complete; page number `p` is at index `p % ring_pages`
+//! of its CPU's ring. In discard mode a page is opened only while `head - consumed < ring_pages`, and events
+//! that find no page are counted. In overwrite mode the oldest page is reused. The commit word of a page is
+//! left 0 by the programs: the agent seals a page when it takes it, because the missed-events mark belongs in
+//! the same word and only the agent knows whether the count fits after the data.
 //!
 //! # The side queue
 //!
@@ -174,8 +174,8 @@ pub struct CpuControl {
 
     /// Pages completed since the start. The release point of everything in the pages before it.
     pub head: u64,
-    /// Slot of page `head`.
-    pub slot: u32,
+    /// Index in this CPU's ring of page `head`.
+    pub page: u32,
     /// Where the next event goes in page `head`; 0 while that page is not open.
     pub offset: u32,
     /// Time stamp of the newest event.
@@ -250,8 +250,8 @@ pub mod border {
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct SideEntry {
-    /// Written last. High half: the entry's place since the start, in units of [`SIDE_ALIGN`], plus 1, which
-    /// no older content of this memory has. Low half: bytes of the record, 0 if there is none, or
+    /// Written last. High half: the entry's position since the start, in units of [`SIDE_ALIGN`], plus 1,
+    /// which no older content of this memory has. Low half: bytes of the record, 0 if there is none, or
     /// [`SIDE_SKIP`].
     pub marker: u64,
     /// Time stamp.
@@ -409,7 +409,7 @@ pub mod begin_flags {
     /// Neither the hook nor the program has disabled preemption, or the kernel takes what the hook has for
     /// the event's own.
     pub const PREEMPTIBLE: u32 = 1 << 17;
-    /// The program's context is registers, at the place that the probe is at: stacks begin there.
+    /// The program's context is registers, at the address that the probe is at: stacks begin there.
     pub const REGISTERS: u32 = 1 << 18;
     /// The kernel disables migration around this kind of program.
     pub const MIGRATION_DISABLED: u32 = 1 << 19;
@@ -443,7 +443,7 @@ pub struct EventLedger {
 pub mod rate {
     /// Nanoseconds in a window.
     pub const WINDOW: u64 = 1_000_000_000;
-    /// The second's place.
+    /// The bit that the second begins at.
     pub const SECOND_SHIFT: u32 = 32;
 }
 

@@ -209,7 +209,7 @@ impl Ring {
             delta = 0;
         }
         let ctl = self.control();
-        let page = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot, globals::pages_len())?;
+        let page = PAGES.get_ptr_mut(ctl.ring_base + ctl.page, globals::pages_len())?;
         Some(Room { page, at, delta: delta as u32 })
     }
 
@@ -279,7 +279,7 @@ fn make_room(ctl: *mut CpuControl, time: u64, need: u32) -> u64 {
             if extend == 0 {
                 return offset.into();
             }
-            let Some(page) = PAGES.get_ptr_mut(ctl.ring_base + ctl.slot, globals::pages_len()) else {
+            let Some(page) = PAGES.get_ptr_mut(ctl.ring_base + ctl.page, globals::pages_len()) else {
                 return 0;
             };
             let at = clamp::<{ PAGE_SIZE as u32 - 8 }>(offset);
@@ -297,7 +297,7 @@ fn make_room(ctl: *mut CpuControl, time: u64, need: u32) -> u64 {
 /// Hands the page that is being filled to the agent.
 #[inline(always)]
 fn close_page(ctl: &mut CpuControl, used: u32) {
-    if let Some(meta) = PAGE_META.get_ptr_mut(ctl.ring_base + ctl.slot) {
+    if let Some(meta) = PAGE_META.get_ptr_mut(ctl.ring_base + ctl.page) {
         // SAFETY: the map's value, of the page that is open: the holder's of the flag until `head` passes it.
         unsafe {
             (*meta).events = (ctl.events - ctl.page_start_events) as u32;
@@ -305,9 +305,9 @@ fn close_page(ctl: &mut CpuControl, used: u32) {
         }
     }
     ctl.offset = 0;
-    ctl.slot += 1;
-    if ctl.slot >= ctl.ring_pages {
-        ctl.slot = 0;
+    ctl.page += 1;
+    if ctl.page >= ctl.ring_pages {
+        ctl.page = 0;
     }
     let number = ctl.head;
     let head = number + 1;
@@ -329,7 +329,7 @@ pub fn close_open(ctl: *mut CpuControl) {
 
 #[inline(always)]
 fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
-    let index = ctl.ring_base + ctl.slot;
+    let index = ctl.ring_base + ctl.page;
     let (Some(meta), Some(page)) =
         (PAGE_META.get_ptr_mut(index), PAGES.get_ptr_mut(index, globals::pages_len()))
     else {
@@ -380,7 +380,7 @@ fn open_page(ctl: &mut CpuControl, time: u64) -> u64 {
 fn close_empty(ctl: *mut CpuControl) -> u64 {
     // SAFETY: as in `Ring::control`, whose reference the caller does not use any more.
     let ctl = unsafe { &mut *ctl };
-    if let Some(meta) = PAGE_META.get_ptr_mut(ctl.ring_base + ctl.slot) {
+    if let Some(meta) = PAGE_META.get_ptr_mut(ctl.ring_base + ctl.page) {
         // SAFETY: the map's value, of the page that is open: the holder's of the flag.
         ctl.marked_lost -= unsafe { (*meta).lost };
     }

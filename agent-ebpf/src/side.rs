@@ -74,7 +74,7 @@ impl Entry {
             return None;
         }
         let queue = queue(ctl)?;
-        let at = clamp_to(place(position), globals::side_bytes() - HEADER - max);
+        let at = clamp_to(offset(position), globals::side_bytes() - HEADER - max);
         Some(Self { header: within(queue, at), position })
     }
 
@@ -106,7 +106,7 @@ impl Entry {
 }
 
 #[inline(always)]
-fn place(position: u64) -> u32 {
+fn offset(position: u64) -> u32 {
     position as u32 & (globals::side_bytes() - 1)
 }
 
@@ -123,7 +123,7 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
     let (side_tail, side_head) = ends(ctl);
     for _ in 0..TRIES {
         let (tail, head) = (atomic::load(side_tail), atomic::load(side_head));
-        let to_end = globals::side_bytes() - place(tail);
+        let to_end = globals::side_bytes() - offset(tail);
         let skipped = if size > to_end { to_end } else { 0 };
         let next = tail + u64::from(skipped + size);
         if next - head > u64::from(globals::side_bytes()) {
@@ -135,7 +135,7 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
             continue;
         }
         let position = tail + u64::from(skipped);
-        let at = clamp_to(place(position), globals::side_bytes() - HEADER);
+        let at = clamp_to(offset(position), globals::side_bytes() - HEADER);
         let header: *mut SideEntry = within(queue, at);
         // SAFETY: the map's value. The exchange has made these bytes, at a multiple of `SIDE_ALIGN`, this
         // program's; the owner of the ring does not read them before the entry has its marker.
@@ -148,7 +148,7 @@ fn append(ctl: *mut CpuControl, size: u32, cookie: u32) -> u64 {
         }
         if skipped != 0 {
             // Only the marker: it may be all that fits.
-            let at = clamp_to(place(tail), globals::side_bytes() - 8);
+            let at = clamp_to(offset(tail), globals::side_bytes() - 8);
             atomic::store(within(queue, at), marker(tail, SIDE_SKIP));
         }
         return position;
@@ -194,7 +194,7 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
         return 0;
     }
     let Some(queue) = queue(ctl) else { return 0 };
-    let at = clamp_to(place(head), globals::side_bytes() - 8);
+    let at = clamp_to(offset(head), globals::side_bytes() - 8);
     let marked = atomic::load(within(queue, at));
     if marked & !0xffff_ffff != marker(head, 0) {
         return 0;
@@ -202,10 +202,10 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
     let len = marked as u32;
     if len == SIDE_SKIP {
         // SAFETY: the map's value; only the holder of the flag changes this word.
-        unsafe { (*ctl).side_head = head + u64::from(globals::side_bytes() - place(head)) };
+        unsafe { (*ctl).side_head = head + u64::from(globals::side_bytes() - offset(head)) };
         return 1;
     }
-    let at = clamp_to(place(head), globals::side_bytes() - HEADER);
+    let at = clamp_to(offset(head), globals::side_bytes() - HEADER);
     let header: *mut SideEntry = within(queue, at);
     // SAFETY: the map's value. The entry has its marker, which is written last, and by this CPU: it is
     // complete, and only the holder of the flag uses it until `side_head` passes it.

@@ -128,7 +128,7 @@ fn common(word: u32, id: u32, pid: u32) -> [u32; 2] {
     [word & 0xffff_0000 | id, pid]
 }
 
-/// Takes place for a record that needs up to `NEED` bytes with its header, and lets `fill` write it and
+/// Takes space for a record that needs up to `NEED` bytes with its header, and lets `fill` write it and
 /// return its length.
 #[inline(always)]
 fn write<const NEED: u32>(ring: &mut Ring, fill: impl FnOnce(*mut u8) -> u32) {
@@ -223,7 +223,7 @@ fn called(record: *mut u8, ctx: *const u8, max: u32, caller: u64) -> u32 {
     }
     // SAFETY: callers have room for a whole record.
     let frames = unsafe { record.add(FRAMES_AT).cast::<u64>() };
-    // SAFETY: the place is the caller's alone, and `frames` above has written from the second frame on. In a
+    // SAFETY: the space is the caller's alone, and `frames` above has written from the second frame on. In a
     // page frames may be at a multiple of 4 only, which is less than `read` and `write` ask for: compiled for
     // this target they are a load and a store, which x86-64 and the verifier take at any byte.
     unsafe {
@@ -236,7 +236,7 @@ fn called(record: *mut u8, ctx: *const u8, max: u32, caller: u64) -> u32 {
 /// Writes the common fields of a stack, and the number after them.
 #[inline(always)]
 fn head(record: *mut u8, common: [u32; 2], number: u32) {
-    // SAFETY: callers have room for a whole record, at a multiple of 4 bytes, in a place that is theirs
+    // SAFETY: callers have room for a whole record, at a multiple of 4 bytes, in space that is theirs
     // alone.
     unsafe {
         record.cast::<[u32; 2]>().write(common);

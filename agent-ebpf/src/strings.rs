@@ -82,17 +82,17 @@ pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> Copied {
         }
     } else {
         macro_rules! each {
-            ($place:literal, $from:expr) => {
+            ($index:literal, $from:expr) => {
                 let from = $from;
                 // SAFETY: from `FIRST_MAX` on, the record has `room_max` bytes for each of
-                // `SYSCALL_STRINGS` copies; `at` is after `$place` of them at most.
+                // `SYSCALL_STRINGS` copies; `at` is after `$index` of them at most.
                 let to = unsafe { record.add(at as usize) };
                 // SAFETY: as for `to`.
                 let len = unsafe { string(to, from) };
                 // SAFETY: a location word, of which there is room for `SYSCALL_STRINGS` from `ENTER_MAX` on.
-                unsafe { put(record, words + WORD * $place, at | len << 16) };
+                unsafe { put(record, words + WORD * $index, at | len << 16) };
                 let taken = if len == 0 && globals::late_strings() != 0 && from != 0 {
-                    missing |= 1 << $place;
+                    missing |= 1 << $index;
                     // SAFETY: as for `to`.
                     unsafe { clear_end(to) };
                     room_max()
@@ -101,7 +101,7 @@ pub unsafe fn copy(record: *mut u8, slot: &SyscallSlot) -> Copied {
                 };
                 // However long the copy is, the verifier continues with the same state.
                 missing = forget(missing, from);
-                at = clamp_to(forget(at + taken, from), FIRST_MAX + ($place + 1) * room_max());
+                at = clamp_to(forget(at + taken, from), FIRST_MAX + ($index + 1) * room_max());
             };
         }
         each!(0, first);
@@ -142,18 +142,18 @@ pub unsafe fn complete(record: *mut u8, slot: &SyscallSlot, missing: u32) {
     // SAFETY: `copy` was called with all arguments written.
     let unknown = unsafe { argument(record, slot.strings[0]) };
     macro_rules! each {
-        ($place:literal) => {
+        ($index:literal) => {
             // The verifier shall not learn from one bit what the others are.
-            if forget(missing, unknown) & 1 << $place != 0 {
+            if forget(missing, unknown) & 1 << $index != 0 {
                 // SAFETY: the location word that `copy` has written.
-                let word = unsafe { get(record, words + WORD * $place) };
-                let at = clamp_to(word & 0xffff, FIRST_MAX + $place * room_max());
+                let word = unsafe { get(record, words + WORD * $index) };
+                let at = clamp_to(word & 0xffff, FIRST_MAX + $index * room_max());
                 // SAFETY: `copy` was called with all arguments written.
-                let from = unsafe { argument(record, slot.strings[$place]) };
+                let from = unsafe { argument(record, slot.strings[$index]) };
                 // SAFETY: the room that `copy` has left, of `room_max` bytes.
                 let len = unsafe { string(record.add(at as usize), from) };
                 // SAFETY: as for `word`.
-                unsafe { put(record, words + WORD * $place, at | len << 16) };
+                unsafe { put(record, words + WORD * $index, at | len << 16) };
             }
         };
     }
@@ -263,7 +263,7 @@ fn within_limit(len: u64) -> u32 {
 }
 
 /// Copies so many bytes as they are, which are within the limit. Gives how many; 0 if they cannot be read,
-/// and then the place for them is zeroed.
+/// and then the room for them is zeroed.
 ///
 /// # Safety
 /// At `to` are [`copy_max`] bytes, which are the caller's alone.
@@ -287,10 +287,10 @@ unsafe fn printable(text: *mut u8, len: u32) {
     let mut at = 0;
     while at < globals::string_limit() && at < len {
         // SAFETY: `at` is below both lengths, so there is a step: the caller's promise.
-        let place = unsafe { text.add(at as usize).cast::<u64>() };
+        let cell = unsafe { text.add(at as usize).cast::<u64>() };
         // SAFETY: as above. What is after the end was written by others or never; any bytes are a `u64`.
         // Where the word is not aligned, see the top of this file.
-        let word = unsafe { place.read() };
+        let word = unsafe { cell.read() };
         // Of 0x00 to 0x1f and 0x80 to 0x9f, both bits are 0.
         let control = !(word >> 5 | word >> 6) & ONES;
         // 0x7f is the only one of which adding 1 to the low bits gives 0x80 and which is below that.
@@ -298,7 +298,7 @@ unsafe fn printable(text: *mut u8, len: u32) {
         let dots = control | delete;
         if dots != 0 {
             // SAFETY: as for the read.
-            unsafe { place.write(word & !(dots * 0xff) | (dots * u64::from(b'.'))) };
+            unsafe { cell.write(word & !(dots * 0xff) | (dots * u64::from(b'.'))) };
         }
         at += STEP;
     }

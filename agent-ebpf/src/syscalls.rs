@@ -159,7 +159,7 @@ fn enter_with_strings(ctx: *const u64, slot: *const SyscallSlot) -> u64 {
     0
 }
 
-/// Takes a place for a record of at most `max` bytes and writes number and arguments: all six, as many of
+/// Takes space for a record of at most `max` bytes and writes number and arguments: all six, as many of
 /// which belong to the record as the call has.
 #[inline(always)]
 fn named_record<const OWN: u32>(
@@ -202,12 +202,12 @@ unsafe fn put(record: *mut u8, at: usize, word: u64) {
 /// `regs` is the tracepoint's argument. `to` has room for six words and is the caller's alone.
 #[inline(always)]
 unsafe fn copy(to: *mut u64, regs: *const u64, words: [usize; 6]) {
-    for (place, word) in words.into_iter().enumerate() {
+    for (index, word) in words.into_iter().enumerate() {
         // SAFETY: `word` is one of `reg`, the offsets in the kernel's `struct pt_regs`, which is on the
         // current thread's stack during the call. The kernel catches the load's fault.
         let value = unsafe { regs.add(word).read_volatile() };
-        // SAFETY: the caller's promise; `place` is one of six. Where it is not aligned: as in `put`.
-        unsafe { to.add(place).write(value) };
+        // SAFETY: the caller's promise; `index` is one of six. Where it is not aligned: as in `put`.
+        unsafe { to.add(index).write(value) };
     }
 }
 

@@ -47,7 +47,7 @@ pub struct Trace {
     pub env: BTreeMap<String, String>,
     /// Offset of the clock.
     pub clock_offset: u64,
-    /// Events, by file and place in it.
+    /// Events, by file and position in it.
     pub events: Vec<Event>,
     /// Losses by file.
     pub losses: BTreeMap<String, Vec<Loss>>,
@@ -101,10 +101,10 @@ fn tokens(text: &str) -> Vec<String> {
             at += 1;
             let mut rest = text[at..].char_indices();
             loop {
-                let (place, c) = rest.next().expect("a literal ends");
+                let (offset, c) = rest.next().expect("a literal ends");
                 match c {
                     '"' => {
-                        at += place + 1;
+                        at += offset + 1;
                         break;
                     }
                     '\\' => match rest.next().expect("an escape ends").1 {
@@ -293,7 +293,7 @@ impl Parser {
     }
 }
 
-/// A place in a packet.
+/// A position in a packet.
 struct Bits<'a> {
     bytes: &'a [u8],
     at: u64,
@@ -309,14 +309,14 @@ impl Bits<'_> {
         match ty {
             Type::Integer { bits, signed, base, big_endian, clock, .. } => {
                 let mut value: u64 = 0;
-                for place in 0..u64::from(*bits) {
-                    let bit = self.at + place;
+                for shift in 0..u64::from(*bits) {
+                    let bit = self.at + shift;
                     let byte = if *big_endian {
-                        self.bytes[(self.at / 8 + u64::from(bits / 8) - 1 - place / 8) as usize]
+                        self.bytes[(self.at / 8 + u64::from(bits / 8) - 1 - shift / 8) as usize]
                     } else {
                         self.bytes[(bit / 8) as usize]
                     };
-                    value |= u64::from(byte >> (bit % 8) & 1) << place;
+                    value |= u64::from(byte >> (bit % 8) & 1) << shift;
                 }
                 self.at += u64::from(*bits);
                 if *clock {
@@ -617,7 +617,7 @@ fn printed(value: &Value) -> String {
         Value::List(list) if list.is_empty() => "[ ]".to_owned(),
         Value::List(list) => {
             let items =
-                list.iter().enumerate().map(|(place, value)| format!("[{place}] = {}", printed(value)));
+                list.iter().enumerate().map(|(index, value)| format!("[{index}] = {}", printed(value)));
             format!("[ {} ]", items.collect::<Vec<_>>().join(", "))
         }
     }

@@ -109,7 +109,7 @@ impl Pairs {
                 theirs.cpu != ours.cpu && what(theirs) == what(ours)
             };
             let moved = self.only_ftrace.iter().position(is_same);
-            moved.map(|place| self.only_ftrace.remove(place)).is_none()
+            moved.map(|index| self.only_ftrace.remove(index)).is_none()
         });
     }
 
@@ -131,9 +131,9 @@ impl Pairs {
         let both_ran = from..=to;
         let mut alone = Vec::new();
         let mut rest = ours.into_iter().peekable();
-        for (place, &index) in theirs.iter().enumerate() {
+        for (rank, &index) in theirs.iter().enumerate() {
             let time = seen(ftrace[index].time);
-            let next = theirs.get(place + 1).map_or(u64::MAX, |next| seen(ftrace[*next].time));
+            let next = theirs.get(rank + 1).map_or(u64::MAX, |next| seen(ftrace[*next].time));
             while let Some(our) = rest.next_if(|our| seen(agent[*our].time) < time) {
                 alone.push(our);
             }
@@ -380,9 +380,9 @@ fn compare_bytes(tally: &mut Tally, event: &Event, reference: &[u8], ours: &[u8]
         };
         let data = data(reference).zip(data(ours));
         // What is after room that only one has is elsewhere.
-        let same_places = data.is_none() || reference.len() == ours.len();
+        let same_offsets = data.is_none() || reference.len() == ours.len();
         padding[fixed.clone()].fill(false);
-        for (range, our_range) in same_places.then(|| (fixed.clone(), fixed)).into_iter().chain(data) {
+        for (range, our_range) in same_offsets.then(|| (fixed.clone(), fixed)).into_iter().chain(data) {
             let (mut a, mut b) = (&reference[range.clone()], &ours[our_range]);
             let is_text = field.type_text.trim() == "char"
                 && matches!(field.array, Array::Fixed(_) | Array::Constant(_));

@@ -163,9 +163,9 @@ fn fetch(source: &Source) -> Result<Kernel, Error> {
 /// The image in an unpacked package: in `boot`, or beside its modules.
 fn image(root: &Path, package: &str) -> Result<PathBuf, Error> {
     let release = package.strip_prefix(IMAGE).unwrap_or(package);
-    let places =
+    let candidates =
         [root.join("boot").join(format!("vmlinuz-{release}")), modules_dir(root, release).join("vmlinuz")];
-    places.into_iter().find(|image| image.exists()).ok_or_else(|| Error::Host {
+    candidates.into_iter().find(|image| image.exists()).ok_or_else(|| Error::Host {
         program: "dpkg-deb".to_owned(),
         why: format!("no vmlinuz in {package}"),
     })

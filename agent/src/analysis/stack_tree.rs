@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_functions_keep_their_places() {
+    fn values_and_functions_keep_their_positions() {
         let entries = [ev(2, 0, 1, 0), stack(2, 0, &[0x6000, 0x1000])];
         let found = count(&entries, "ev", &["COMM", "CPU"], None);
         assert_eq!(found.stacks, [(["A?B", "0", "f1", "a?b"].map(str::to_owned).to_vec(), 1)]);

@@ -11,7 +11,7 @@ use aya_obj::generated::bpf_insn;
 use crate::{
     bpf::{
         load::{LoadError, Object, Refused, side_by_side, verdict, verify},
-        program::{Body, LICENSE, Parts, Recorded},
+        program::{Body, LICENSE, Recorded, Subprograms},
         sys,
     },
     compile::fast::{Call, FastEvent, Hooks, Kind},
@@ -88,7 +88,7 @@ impl FastLinks {
 #[derive(Debug)]
 pub(crate) struct Loader<'a> {
     object: &'a Object,
-    parts: Parts<'a>,
+    subprograms: Subprograms<'a>,
     enter: &'a [bpf_insn],
     exit: &'a [bpf_insn],
     /// Copies strings at the exit, where some event has any.
@@ -120,7 +120,7 @@ impl<'a> Loader<'a> {
         let late_strings = late_strings.then(|| object.instructions(LATE_STRINGS)).transpose()?;
         Ok(Self {
             object,
-            parts: Parts::of_object(object)?,
+            subprograms: Subprograms::of_object(object)?,
             enter: object.instructions("syscall_enter")?,
             exit: object.instructions("syscall_exit")?,
             late_strings,
@@ -219,8 +219,9 @@ impl<'a> Loader<'a> {
             Job::Own { name, tracepoint, direct, copied, event } => {
                 let name = name.split_once(':').map_or(name, |(_, name)| name);
                 let load = |body: &Body| {
-                    let code =
-                        body.link(&[event], &self.parts).map_err(|error| FastError::Link(Box::new(error)))?;
+                    let code = body
+                        .link(&[event], &self.subprograms)
+                        .map_err(|error| FastError::Link(Box::new(error)))?;
                     load(name, tracepoint, &code)
                 };
                 // The reason that matters is that of the program that was meant.

@@ -1,4 +1,4 @@
-//! Attaching programs to the places that they are compiled for.
+//! Attaching programs to the attach points that they are compiled for.
 
 use std::{
     io,
@@ -11,7 +11,7 @@ use super::{AttachError, Attachment, ProbeError};
 use crate::{
     bpf::{
         load::{LoadError, Object, Refused, side_by_side, verify},
-        program::{LICENSE, Parts, Recorded},
+        program::{LICENSE, Recorded, Subprograms},
         sys::{self, FunctionEnd},
         unit::Unit,
     },
@@ -73,16 +73,16 @@ impl Hook {
         let (step, result) = match self {
             Self::Kernel { symbol, address, offset, returns } => {
                 let unit = Unit::kprobe().ok_or(NoSuchHook::Kprobes)?;
-                let place = match address {
+                let location = match address {
                     Some(address) => sys::ProbeLocation::Address(address.wrapping_add(*offset)),
                     None => sys::ProbeLocation::Named(symbol, *offset),
                 };
-                return link_probe(program, unit.open(place, 0, *returns)).map(alone);
+                return link_probe(program, unit.open(location, 0, *returns)).map(alone);
             }
             Self::User { path, offset, reference_counter, returns } => {
                 let unit = Unit::uprobe().ok_or(NoSuchHook::Uprobes)?;
-                let place = sys::ProbeLocation::Named(path, *offset);
-                return link_probe(program, unit.open(place, *reference_counter, *returns)).map(alone);
+                let location = sys::ProbeLocation::Named(path, *offset);
+                return link_probe(program, unit.open(location, *reference_counter, *returns)).map(alone);
             }
             Self::KernelFunctions { addresses, returns } => {
                 let end = if *returns { FunctionEnd::Return } else { FunctionEnd::Entry };
@@ -185,14 +185,14 @@ pub(crate) struct ToAttach<'a> {
     pub(crate) program: &'a HookProgram,
 }
 
-/// Loads these programs, side by side, and attaches them. Gives the links, and the places that were left out,
-/// with the reasons.
+/// Loads these programs, side by side, and attaches them. Gives the links, and the attach points that were
+/// left out, with the reasons.
 pub(crate) fn attach(
     object: &Object,
     programs: &[ToAttach<'_>],
 ) -> Result<(HookLinks, Vec<(String, ProbeError)>), ProbeError> {
-    let parts = Parts::of_object(object)?;
-    let loaded = side_by_side(programs, |to_attach| load(to_attach, &parts));
+    let subprograms = Subprograms::of_object(object)?;
+    let loaded = side_by_side(programs, |to_attach| load(to_attach, &subprograms));
     let mut links = HookLinks::default();
     let mut left_out = Vec::new();
     for (to_attach, loaded) in programs.iter().zip(loaded) {
@@ -232,12 +232,12 @@ pub(crate) fn attach(
     Ok((links, left_out))
 }
 
-fn load(to_attach: &ToAttach<'_>, parts: &Parts<'_>) -> Result<OwnedFd, ProbeError> {
+fn load(to_attach: &ToAttach<'_>, subprograms: &Subprograms<'_>) -> Result<OwnedFd, ProbeError> {
     let ToAttach { events, event, program } = to_attach;
     let Some(hook) = program.hooks.first() else {
         return Err(LoadError::Missing("place of a program").into());
     };
-    let code = program.body.link(events, parts)?;
+    let code = program.body.link(events, subprograms)?;
     let to_load = sys::Program { sleepable: program.sleepable, ..hook.program(&program.name, &code) };
     verify(&to_load).map_err(|Refused { source, log }| {
         if hook.is_forbidden(&source) {

@@ -268,7 +268,7 @@ impl Programs {
     }
 
     /// Loads and attaches programs of probes. `slots` are those of the recording. Gives the links, and the
-    /// places that were left out, with the reasons.
+    /// attach points that were left out, with the reasons.
     pub fn attach_probes(
         &self,
         probes: &[ProbeToAttach<'_>],

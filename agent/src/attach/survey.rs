@@ -12,7 +12,7 @@ use super::{KernelLayout, ProgramOptions, Programs, fast::LATE_STRINGS, programs
 use crate::{
     bpf::{LoadError, sys},
     compile::{
-        context::Placed,
+        context::ContextLayout,
         fast::{FastEvent, FastLane, Lane, Mismatch, StringLimit, strings},
         slot::plan_slot,
     },
@@ -67,7 +67,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
             }
             let Ok(slot) = plan_slot(system, name, &parsed) else { continue };
             let name = format.name.to_string();
-            match lane.plan(system, format.name.name(), &parsed, None, &Placed::default()) {
+            match lane.plan(system, format.name.name(), &parsed, None, &ContextLayout::default()) {
                 Ok(event) => planned.push((name, event, slot)),
                 Err(mismatch) => found.push(Surveyed { name, outcome: Outcome::Generic(mismatch) }),
             }

@@ -11,7 +11,7 @@ use super::{AttachError, Attachment, ProbeError, programs::Programs};
 use crate::{
     bpf::{
         load::{LoadError, Object, ToLoad, verify},
-        program::{LICENSE, Parts},
+        program::{LICENSE, Subprograms},
         sys,
     },
     compile::{
@@ -59,7 +59,7 @@ pub(super) fn load(program: &GenericProgram, object: &Object) -> Result<OwnedFd,
         kind: sys::ProgramKind::Tracepoint,
         name: &program.name(),
         license: LICENSE,
-        instructions: &body.link(&[], &Parts::of_object(object)?)?,
+        instructions: &body.link(&[], &Subprograms::of_object(object)?)?,
         expected_attach: 0,
         attach_btf_id: 0,
         sleepable: false,

@@ -55,7 +55,7 @@ impl Trial {
         code.jump_imm(Jump::Equal, R0, 0, end);
         code.alu(Alu::Mov, R1, R0);
         let call = code.call_appended();
-        code.place(end);
+        code.bind(end);
         code.exit();
         let (mut code, _) = code.finish().ok_or(io::ErrorKind::InvalidData)?;
         code[call].imm = (code.len() - call - 1) as i32;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use aya_obj::generated::bpf_insn;
 
-use super::relocation::{Part, Relocation};
+use super::relocation::{Relocation, Subprogram};
 use crate::kernel::btf::TypeId;
 
 /// A register.
@@ -247,14 +247,14 @@ impl Assembler {
         self.push(0, R0, R0, 0, 0);
     }
 
-    /// A new label, not placed yet.
+    /// A new label, not bound yet.
     pub(crate) fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// Places a label here.
-    pub(crate) fn place(&mut self, label: Label) {
+    /// Binds a label to the next instruction.
+    pub(crate) fn bind(&mut self, label: Label) {
         self.labels[label.0] = Some(self.code.len());
     }
 
@@ -291,8 +291,8 @@ impl Assembler {
     }
 
     /// Calls a function that is appended when the program is loaded.
-    pub(crate) fn call(&mut self, part: Part) {
-        self.relocations.push((self.code.len(), Relocation::Call(part)));
+    pub(crate) fn call(&mut self, subprogram: Subprogram) {
+        self.relocations.push((self.code.len(), Relocation::Call(subprogram)));
         self.push(CALL, R0, Reg(PSEUDO_CALL), 0, 0);
     }
 
@@ -358,7 +358,7 @@ impl Assembler {
     }
 
     /// The instructions, with every jump resolved, and what is left for later. `None` if a label was not
-    /// placed or is too far away.
+    /// bound or is too far away.
     pub(crate) fn finish(mut self) -> Option<(Vec<Insn>, Relocations)> {
         for (at, label) in &self.jumps {
             let target = self.labels[label.0]?;

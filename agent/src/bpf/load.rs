@@ -162,7 +162,7 @@ pub(crate) struct Definitions<'a> {
     pub value_sizes: &'a [(&'static str, u32)],
     /// Bytes of each ring buffer in an array of maps.
     pub inner_bytes: u32,
-    /// Maps that there are already, and are used in the place of new ones.
+    /// Maps that there are already, and are used instead of new ones.
     pub given: Option<&'a SharedMaps>,
 }
 
@@ -262,10 +262,10 @@ impl Object {
             }
         }
         let text: HashSet<usize> = code.functions.keys().map(|&(section, _)| section).collect();
-        let placed = definitions
+        let descriptors = definitions
             .iter()
             .filter_map(|(name, map)| Some((name.as_str(), maps.get(name)?.as_raw_fd(), map)));
-        code.relocate_maps(placed, &text)?;
+        code.relocate_maps(descriptors, &text)?;
         code.relocate_calls(&text)?;
         for function in code.functions.values_mut() {
             load_values_of(&values, &mut function.instructions);

@@ -9,7 +9,7 @@
 //! | `unit` | the perf units that make probes |
 //! | `insn` | instructions, and an assembler |
 //! | `relocation` | what instructions leave open until they are loaded |
-//! | `program` | programs that are compiled at the start, and the parts of the object that they call |
+//! | `program` | programs that are compiled at the start, and the subprograms of the object that they call |
 //! | `preemption` | how these deal with preemption |
 //! | `parts` | code that is written at the start, put into the object's programs |
 //! | `simplify` | programs without what the constants of a recording make superfluous |

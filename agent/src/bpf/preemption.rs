@@ -37,7 +37,7 @@ impl PreemptionGuard {
 pub(crate) enum Preemption {
     /// It is off.
     Off,
-    /// The body keeps it off, around everything between [`super::relocation::Part::Begin`] and `End`.
+    /// The body keeps it off, around everything between [`super::relocation::Subprogram::Begin`] and `End`.
     Guarded(PreemptionGuard),
     /// It stays on: the whole recording is loaded for that.
     On,

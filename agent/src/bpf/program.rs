@@ -1,4 +1,4 @@
-//! Programs that are compiled at the start: a body of their own, and the parts of the object that they call.
+//! Programs that are compiled at the start: a body of their own, and the subprograms that they call.
 
 use std::ffi::CStr;
 
@@ -9,18 +9,18 @@ use super::{
     load::{LoadError, Object},
     parts::Written,
     preemption::Preemption,
-    relocation::{Part, Relocation},
+    relocation::{Relocation, Subprogram},
     simplify::Constants,
 };
 
-/// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Part::Begin`] and
-/// [`Part::End`].
+/// `sizeof(Frame)` of agent-ebpf's `fast`: what a body keeps on its stack between [`Subprogram::Begin`]
+/// and [`Subprogram::End`].
 pub(crate) const FRAME: i16 = 64;
 
 /// Of the helpers that the programs use, some are for programs under such a licence only.
 pub(crate) const LICENSE: &CStr = c"Dual MIT/GPL";
 
-/// A program without the parts that it calls.
+/// A program without the subprograms that it calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     code: Vec<Insn>,
@@ -52,7 +52,7 @@ impl Assembler {
     pub(crate) fn take_space(&mut self, max: u32, out: Label) {
         self.load_imm(R3, max.into());
         self.address(R5, FP, -i32::from(FRAME));
-        self.call(Part::Begin);
+        self.call(Subprogram::Begin);
         self.jump_imm(Jump::Equal, R0, 0, out);
         self.alu(Alu::Mov, R7, R0);
     }
@@ -61,21 +61,21 @@ impl Assembler {
     pub(crate) fn end_record(&mut self) {
         self.address(R1, FP, -i32::from(FRAME));
         self.alu(Alu::Mov, R3, R6);
-        self.call(Part::End);
+        self.call(Subprogram::End);
     }
 
     /// Asks the filter, to which R1 goes. An event that it does not take is counted, and the program goes on
     /// at `out`.
     pub(crate) fn ask_filter(&mut self, preemption: Preemption, out: Label) {
         let open = self.label();
-        self.call(Part::Filter);
+        self.call(Subprogram::Filter);
         self.jump_imm(Jump::NotEqual, R0, 0, open);
         preemption.disable(self);
         self.relocated_imm(R1, Relocation::Slot(0));
-        self.call(Part::Reject);
+        self.call(Subprogram::Reject);
         preemption.enable(self);
         self.goto(out);
-        self.place(open);
+        self.bind(open);
     }
 }
 
@@ -85,35 +85,40 @@ impl Body {
         Self::with_filter(code, Vec::new())
     }
 
-    /// The same with the function that it calls as [`Part::Filter`].
+    /// The same with the function that it calls as [`Subprogram::Filter`].
     pub(crate) fn with_filter(code: Assembler, filter: Vec<Insn>) -> Option<Self> {
         let (code, relocations) = code.finish()?;
         Some(Self { code, relocations, filter })
     }
 
-    /// Whether it calls this part.
-    pub(crate) fn calls(&self, part: Part) -> bool {
-        self.relocations.iter().any(|(_, relocation)| *relocation == Relocation::Call(part))
+    /// Whether it calls this subprogram.
+    pub(crate) fn calls(&self, subprogram: Subprogram) -> bool {
+        self.relocations.iter().any(|(_, relocation)| *relocation == Relocation::Call(subprogram))
     }
 
     /// The whole program for these events.
-    pub(crate) fn link(&self, events: &[Recorded], parts: &Parts<'_>) -> Result<Vec<bpf_insn>, LoadError> {
+    pub(crate) fn link(
+        &self,
+        events: &[Recorded],
+        subprograms: &Subprograms<'_>,
+    ) -> Result<Vec<bpf_insn>, LoadError> {
         let mut code: Vec<bpf_insn> = self.code.iter().map(|&insn| insn.into()).collect();
-        let mut placed: Vec<(Part, usize)> = Vec::new();
+        let mut appended: Vec<(Subprogram, usize)> = Vec::new();
         let event = |index: usize| events.get(index).ok_or(LoadError::Missing("event of a program"));
         for &(at, relocation) in &self.relocations {
             let value = match relocation {
                 Relocation::Slot(index) => event(index)?.slot as i32,
                 Relocation::Id(index, flags) => (u32::from(event(index)?.id) | flags) as i32,
-                Relocation::Call(part) => {
-                    let found = placed.iter().find(|(placed, _)| *placed == part).map(|(_, start)| *start);
+                Relocation::Call(subprogram) => {
+                    let found =
+                        appended.iter().find(|(other, _)| *other == subprogram).map(|(_, start)| *start);
                     let start = found.unwrap_or_else(|| {
                         let start = code.len();
-                        match parts.of(part) {
-                            Some(part) => code.extend_from_slice(part),
+                        match subprograms.of(subprogram) {
+                            Some(instructions) => code.extend_from_slice(instructions),
                             None => code.extend(self.filter.iter().map(|&insn| bpf_insn::from(insn))),
                         }
-                        placed.push((part, start));
+                        appended.push((subprogram, start));
                         start
                     });
                     (start - at - 1) as i32
@@ -121,13 +126,14 @@ impl Body {
             };
             code.get_mut(at).ok_or(LoadError::Missing("instruction of a program"))?.imm = value;
         }
-        Ok(super::parts::join(code, Written { filter: None, scope: parts.scope }, parts.constants))
+        let written = Written { filter: None, scope: subprograms.scope };
+        Ok(super::parts::join(code, written, subprograms.constants))
     }
 }
 
-/// The parts of the object.
+/// The subprograms of the object, and what is put into every program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Parts<'a> {
+pub(crate) struct Subprograms<'a> {
     begin: &'a [bpf_insn],
     end: &'a [bpf_insn],
     reject: &'a [bpf_insn],
@@ -138,7 +144,7 @@ pub(crate) struct Parts<'a> {
     constants: &'a Constants,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> Subprograms<'a> {
     pub(crate) fn of_object(object: &'a Object) -> Result<Self, LoadError> {
         Ok(Self {
             begin: object.instructions("fast_begin")?,
@@ -152,16 +158,16 @@ impl<'a> Parts<'a> {
         })
     }
 
-    /// A part's code; `None` if it is the body's.
-    fn of(&self, part: Part) -> Option<&'a [bpf_insn]> {
-        match part {
-            Part::Begin => Some(self.begin),
-            Part::End => Some(self.end),
-            Part::Reject => Some(self.reject),
-            Part::Filter => None,
-            Part::GraphEnter => Some(self.graph_enter),
-            Part::GraphStart => Some(self.graph_start),
-            Part::GraphLeave => Some(self.graph_leave),
+    /// A subprogram's code; `None` if it is the body's.
+    fn of(&self, subprogram: Subprogram) -> Option<&'a [bpf_insn]> {
+        match subprogram {
+            Subprogram::Begin => Some(self.begin),
+            Subprogram::End => Some(self.end),
+            Subprogram::Reject => Some(self.reject),
+            Subprogram::Filter => None,
+            Subprogram::GraphEnter => Some(self.graph_enter),
+            Subprogram::GraphStart => Some(self.graph_start),
+            Subprogram::GraphLeave => Some(self.graph_leave),
         }
     }
 }
@@ -172,13 +178,13 @@ mod tests {
     use crate::bpf::insn::R1;
 
     #[test]
-    fn a_part_that_is_called_twice_is_there_once() {
+    fn a_subprogram_that_is_called_twice_is_there_once() {
         let mut code = Assembler::default();
         code.relocated_imm(R1, Relocation::Slot(0));
         code.relocated_imm(R1, Relocation::Id(1, 1 << 16));
-        code.call(Part::Begin);
-        code.call(Part::End);
-        code.call(Part::End);
+        code.call(Subprogram::Begin);
+        code.call(Subprogram::End);
+        code.call(Subprogram::End);
         code.exit();
         let body = Body::new(code).unwrap();
         let mark = |imm| vec![Insn { code: 0xb7, regs: 0, off: 0, imm }.into(); 3];
@@ -186,7 +192,7 @@ mod tests {
         let (reject, graph_enter, graph_start, graph_leave) = Default::default();
         let constants = &Constants::default();
         let scope = None;
-        let parts = Parts {
+        let subprograms = Subprograms {
             begin: &begin,
             end: &end,
             reject,
@@ -197,10 +203,10 @@ mod tests {
             constants,
         };
         let events = [Recorded { slot: 7, id: 1 }, Recorded { slot: 8, id: 2 }];
-        let linked = body.link(&events, &parts).unwrap();
+        let linked = body.link(&events, &subprograms).unwrap();
         let imm: Vec<i32> = linked.iter().map(|insn| insn.imm).collect();
-        // Calls are relative to the next instruction: the parts begin at 6 and 9.
+        // Calls are relative to the next instruction: the subprograms begin at 6 and 9.
         assert_eq!(imm, [7, 2 | 1 << 16, 3, 5, 4, 0, 1, 1, 1, 2, 2, 2]);
-        assert!(body.link(&events[..1], &parts).is_err());
+        assert!(body.link(&events[..1], &subprograms).is_err());
     }
 }

@@ -1,15 +1,15 @@
 //! What instructions of a program that is compiled at the start leave open until it is loaded.
 
-/// A function of the object that bodies call.
+/// A function that bodies call: of the object, but for the filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Subprogram {
     /// `fast_begin`: takes space for a record.
     Begin,
     /// `fast_end`: makes the record part of the ring.
     End,
     /// `fast_reject`: counts an event that its filter does not take.
     Reject,
-    /// The filter of the body's event, which is no part of the object.
+    /// The filter of the body's event, which is the body's own.
     Filter,
     /// `graph_enter`: notes a call of a call graph.
     GraphEnter,
@@ -25,7 +25,7 @@ pub(crate) enum Relocation {
     /// A move of an event's slot: the number of the event among those that the body records.
     Slot(usize),
     /// A call.
-    Call(Part),
+    Call(Subprogram),
     /// A move of an event's id, to which the flags of `agent_ebpf::begin_flags` are added.
     Id(usize, u32),
 }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     kernel::clock::TraceClock,
-    output::{Directory, Links, Output, OutputError, Place, resolve},
+    output::{Directory, Links, Output, OutputError, Resolved, resolve},
     utc,
 };
 
@@ -94,7 +94,8 @@ fn stem_of(name: &OsStr) -> OsString {
     OsStr::from_bytes(bytes.strip_suffix(b".dat").unwrap_or(bytes)).to_owned()
 }
 
-/// The first place that no file has: `at` is asked for it with nothing more in its name, then with a number.
+/// The first output whose name no file has: `at` is asked for it with nothing more in its name, then with a
+/// number.
 fn first_free(at: impl Fn(&str) -> Result<Output, OutputError>) -> Result<Output, OutputError> {
     let mut output = at("");
     for other in 2..=NAMES_MAX {
@@ -111,7 +112,7 @@ fn first_free(at: impl Fn(&str) -> Result<Output, OutputError>) -> Result<Output
 
 fn open_directory(path: &Path) -> Result<Directory, OutputError> {
     let failed = |action| OutputError::io(action, path);
-    let Place { dir, name } = resolve(path, Links::Follow)?;
+    let Resolved { dir, name } = resolve(path, Links::Follow)?;
     let Some(name) = name else { return Ok(dir) };
     match dir.open_dir(&name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -132,7 +133,7 @@ pub struct ArchiveName {
     pub begin_ns: u64,
     /// When it ended, which is known then.
     pub end_ns: Option<u64>,
-    /// Its place in the recording, from 1 on.
+    /// Its number in the recording, from 1 on.
     pub number: u64,
 }
 
@@ -144,13 +145,13 @@ impl ArchiveName {
         format!("{begin}{end}-{}{more}.dat", self.number).into()
     }
 
-    /// The place in `dir` for a file of this name, which replaces what a recovery has made before.
+    /// The output in `dir` for a file of this name, which replaces what a recovery has made before.
     pub(super) fn replacing(&self, dir: &Directory) -> Result<Output, OutputError> {
         Output::in_directory(dir.clone(), self.file_name(""))
     }
 
-    /// The place in `dir` for a file of this name that replaces no other one.
-    pub(super) fn place_in(&self, dir: &Directory) -> Result<Output, OutputError> {
+    /// The output in `dir` for a file of this name that replaces no other one.
+    pub(super) fn output_in(&self, dir: &Directory) -> Result<Output, OutputError> {
         first_free(|more| Output::in_directory(dir.clone(), self.file_name(more)))
     }
 }
@@ -158,7 +159,7 @@ impl ArchiveName {
 /// What everybody who stores something in an archive knows of it.
 #[derive(Debug)]
 pub(super) struct ArchiveState {
-    /// Its place in the recording, from 1 on.
+    /// Its number in the recording, from 1 on.
     pub(super) number: u64,
     /// Bytes of data in its spool.
     bytes: AtomicU64,

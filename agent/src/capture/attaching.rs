@@ -122,7 +122,7 @@ fn attach_fast(
     Ok(links)
 }
 
-/// Attaches the probes. Places that the kernel refuses are left out where a probe has many of them.
+/// Attaches the probes. Attach points that the kernel refuses are left out where a probe has many of them.
 fn attach_probes(
     programs: &Programs,
     options: &ChannelOptions,

@@ -18,7 +18,7 @@ pub(super) struct Common<'a> {
     pub(super) left_out: &'a [LeftOut],
     /// Names of events that were refused later.
     pub(super) refused: &'a [String],
-    pub(super) place: &'a Opened,
+    pub(super) destination: &'a Opened,
     pub(super) skips_uncounted: bool,
 }
 
@@ -55,11 +55,11 @@ impl Common<'_> {
         };
         counts.set_stage(Stage::Counted);
         let mut output = output;
-        if let (Some(name), Opened::Directory(dir)) = (&mut manifest.archive, self.place) {
+        if let (Some(name), Opened::Directory(dir)) = (&mut manifest.archive, self.destination) {
             name.end_ns = Some(ended_ns);
             // Else it keeps the name that it was recorded under.
-            if let Ok(place) = name.place_in(dir) {
-                output = place;
+            if let Ok(named) = name.output_in(dir) {
+                output = named;
             }
             // Who recovers it knows the name, too. If this cannot be written, the end is that of the data.
             let _ = manifest.store(&spool);

@@ -126,8 +126,8 @@ impl Note {
             [sequence, stream.to_number(), time, events, overwritten, names_lost, first_segment, capped];
         let numbers = known.into_iter().chain([last_capped, marked_before, flags]).chain(lost);
         let mut bytes = [0; NOTE];
-        for (place, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
-            place.copy_from_slice(&number.to_le_bytes());
+        for (slot, number) in bytes[8..].chunks_exact_mut(8).zip(numbers) {
+            slot.copy_from_slice(&number.to_le_bytes());
         }
         let sum = u64::from(crc32fast::hash(&bytes[8..]));
         bytes[..8].copy_from_slice(&sum.to_le_bytes());
@@ -137,8 +137,8 @@ impl Note {
     /// The number, the stream, and the note.
     fn decode(bytes: &[u8; NOTE]) -> Option<(u64, StreamId, Self)> {
         let mut numbers = [0; NUMBERS];
-        for (number, place) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
-            *number = u64::from_le_bytes(*place.first_chunk()?);
+        for (number, slot) in numbers.iter_mut().zip(bytes.chunks_exact(8)) {
+            *number = u64::from_le_bytes(*slot.first_chunk()?);
         }
         let [
             sum,

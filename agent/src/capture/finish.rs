@@ -56,7 +56,7 @@ pub enum FinishError {
     /// The trace file.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The place of the file.
+    /// Where the file goes.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The user does not want to wait.
@@ -125,14 +125,14 @@ pub fn recover(
     build(spool, &manifest, &extras, stats, &data, &output, stop)
 }
 
-/// The place that belongs to the spool. A link there is replaced: nobody has said that it is to be followed.
+/// The output that belongs to the spool. A link there is replaced: nobody has said that it is to be followed.
 fn output_beside(spool: &Spool, manifest: &Manifest, data: &[CpuData]) -> Result<Output, OutputError> {
     if let Some(archive) = &manifest.archive {
         let name = closed_name(archive, manifest, data);
-        let place = name.replacing(spool.parent())?;
+        let output = name.replacing(spool.parent())?;
         // What was made of this very archive before is replaced, and nothing else.
-        let is_other = place.is_taken() && !has_file_of(&place, manifest);
-        return if is_other { name.place_in(spool.parent()) } else { Ok(place) };
+        let is_other = output.is_taken() && !has_file_of(&output, manifest);
+        return if is_other { name.output_in(spool.parent()) } else { Ok(output) };
     }
     let recorded_to = || manifest.output.file_name().map(OsStr::to_owned);
     let name = spool.output_name().or_else(recorded_to).unwrap_or_else(|| "trace.dat".into());
@@ -140,8 +140,8 @@ fn output_beside(spool: &Spool, manifest: &Manifest, data: &[CpuData]) -> Result
 }
 
 /// Whether the file that is there is of this recording.
-fn has_file_of(place: &Output, manifest: &Manifest) -> bool {
-    let file = place.directory().open_file(place.name()).ok();
+fn has_file_of(output: &Output, manifest: &Manifest) -> bool {
+    let file = output.directory().open_file(output.name()).ok();
     file.and_then(|file| Reader::open(file).ok()).is_some_and(|reader| manifest.is_of(&reader))
 }
 

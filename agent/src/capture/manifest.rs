@@ -72,7 +72,7 @@ pub struct Manifest {
 /// A channel of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedChannel {
-    /// Its place in the recording, which the spool's files are named by.
+    /// Its index in the recording, which the spool's files are named by.
     pub number: u32,
     /// The name of its buffer in the trace file; empty for the buffer that every file has.
     pub name: String,

@@ -51,13 +51,14 @@ pub(super) fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError>
 /// one, and in the end the command could not be started.
 pub(super) fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureError> {
     // A link for each event, and its perf event or its program.
-    let places: usize = options.channels.iter().flat_map(programs).map(|program| program.hooks.len()).sum();
+    let attach_points: usize =
+        options.channels.iter().flat_map(programs).map(|program| program.hooks.len()).sum();
     let events = options.events().count();
     // Those of the archive, and of one more: the next one, or a snapshot.
     let spools = 2 * options.cpus.len() * options.channels.len();
     let others = OTHER_FILES + FILES_OF_CHANNEL * options.channels.len() as u64;
     let spare: usize = options.channels.iter().map(|of| of.spare_events.saturating_mul(FILES_OF_ADDED)).sum();
-    let needed = (2 * (events + places) + spools).saturating_add(spare) as u64 + others;
+    let needed = (2 * (events + attach_points) + spools).saturating_add(spare) as u64 + others;
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
         Some(limit) if limit < needed => Err(CaptureError::OpenFiles { events, needed, limit }),
         _ => Ok(()),

@@ -101,7 +101,7 @@ pub struct Rotation {
 /// When a recording that overwrites asks for a snapshot by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotRule {
-    /// The event each of whose records asks for one, by its place among [`ChannelOptions::events`].
+    /// The event each of whose records asks for one, by its index among [`ChannelOptions::events`].
     pub slot: usize,
     /// How long after it.
     pub delay: Duration,
@@ -152,8 +152,8 @@ impl ChannelOptions {
             probe
         }));
         for (slot, event) in slots.clone().zip(events) {
-            if let Some(place) = self.events.get_mut(slot) {
-                *place = event;
+            if let Some(entry) = self.events.get_mut(slot) {
+                *entry = event;
             } else {
                 self.events.push(event);
             }
@@ -172,7 +172,7 @@ impl ChannelOptions {
 pub struct Addition {
     /// How often events had been added or removed when it was planned: it is for that state of the recording.
     pub changes: u64,
-    /// The channel, by its place.
+    /// The channel, by its index.
     pub channel: usize,
     /// The events.
     pub events: Vec<CaptureEvent>,
@@ -218,9 +218,9 @@ pub struct CaptureOptions {
 }
 
 impl CaptureOptions {
-    /// The channel that asks for snapshots by itself, by its place, and when.
+    /// The channel that asks for snapshots by itself, by its index, and when.
     pub fn snapshot(&self) -> Option<(usize, SnapshotRule)> {
-        self.channels.iter().enumerate().find_map(|(place, channel)| Some((place, channel.snapshot?)))
+        self.channels.iter().enumerate().find_map(|(index, channel)| Some((index, channel.snapshot?)))
     }
 
     /// The channels with their numbers.

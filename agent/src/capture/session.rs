@@ -50,7 +50,7 @@ const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
 /// Why a recording cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    /// The place for the data.
+    /// Where the data goes.
     #[error(transparent)]
     Spool(#[from] SpoolError),
     /// The programs.
@@ -92,7 +92,7 @@ pub enum CaptureError {
     /// The scope.
     #[error("the selection of threads cannot be evaluated in the kernel: {0}")]
     Scope(#[from] Uncompiled),
-    /// The place of the file or files.
+    /// Where the file or files go.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// The list of running threads.
@@ -156,7 +156,7 @@ pub struct Session {
     archive: Archive,
     /// A rotation that failed half-way.
     half: Option<HalfRotated>,
-    place: Opened,
+    destination: Opened,
     reached: Arc<Notice>,
     options: CaptureOptions,
     kept_spool: Option<PathBuf>,
@@ -229,8 +229,8 @@ impl Session {
     ) -> Result<Self, CaptureError> {
         check_memory(&options)?;
         check_open_files(&options)?;
-        let place = options.destination.open()?;
-        let begin = place.begin(1, wall_ns(&options))?;
+        let destination = options.destination.open()?;
+        let begin = destination.begin(1, wall_ns(&options))?;
         let failed = SpoolError::io("create an eventfd for", begin.0.path());
         let reached = Arc::new(Notice::new().map_err(failed)?);
         let shared = ArchiveState::new(1, enough(&options, &reached));
@@ -249,7 +249,7 @@ impl Session {
                     symbols,
                     archive: Archive { writers, ..archive },
                     half: None,
-                    place,
+                    destination,
                     reached,
                     options,
                     kept_spool,
@@ -431,7 +431,7 @@ impl Session {
         if self.options.channels.iter().any(|channel| channel.overwrite) {
             return Err(RotateError::Overwrites);
         }
-        if let Opened::File(_) = self.place {
+        if let Opened::File(_) = self.destination {
             return Err(RotateError::OneFile);
         }
         let (next, spools, journal) = self.next_archive()?;
@@ -487,7 +487,7 @@ impl Session {
     fn next_archive(&mut self) -> Result<(Archive, Vec<CpuSpool>, Journal), RotateError> {
         let number = self.archive.shared.number + 1;
         let begin_ns = wall_ns(&self.options);
-        let begin = self.place.begin(number, begin_ns)?;
+        let begin = self.destination.begin(number, begin_ns)?;
         let shared = ArchiveState::new(number, enough(&self.options, &self.reached));
         let options = archive_options(&self.options, &self.options.manifest.channels, begin.0.directory());
         let (mut next, _) = Archive::create(shared, begin, self.options.manifest.clone(), options)?;
@@ -518,7 +518,7 @@ impl Session {
             options: &self.options,
             left_out: &self.left_out,
             refused: &self.refused,
-            place: &self.place,
+            destination: &self.destination,
             skips_uncounted: self.channels.iter().any(Channel::skips_uncounted),
         }
     }
@@ -534,7 +534,7 @@ impl Session {
             symbols,
             archive,
             half,
-            place,
+            destination,
             options,
             left_out,
             refused,
@@ -575,7 +575,7 @@ impl Session {
             options: &options,
             left_out: &left_out,
             refused: &refused,
-            place: &place,
+            destination: &destination,
             skips_uncounted: channels.iter().any(Channel::skips_uncounted),
         };
         let mut recorded = Vec::new();

@@ -4,7 +4,7 @@
 /// then of their CPUs, which is that of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
-    /// The channel, by its place in the recording.
+    /// The channel, by its index in the recording.
     pub channel: u32,
     /// The CPU.
     pub cpu: u32,

@@ -88,10 +88,10 @@ fn text(path: &Path, report: &Report, notes: bool) -> String {
     let mut text = String::new();
     let name = path.display();
     let least = if notes { Severity::Note } else { Severity::Warning };
-    for Fault { rule, at, place, detail } in report.faults.iter().filter(|f| f.rule.severity() >= least) {
+    for Fault { rule, at, location, detail } in report.faults.iter().filter(|f| f.rule.severity() >= least) {
         let severity = rule.severity().name();
         // A file may bring control characters along.
-        let line = format!("{name}: byte {at}: {severity} [{}] {place}: {detail}", rule.name());
+        let line = format!("{name}: byte {at}: {severity} [{}] {location}: {detail}", rule.name());
         text += &terminal::name(&line);
         let _ = write!(text, "\n    {}", rule.meaning());
         if rule.severity() > Severity::Note {
@@ -152,7 +152,8 @@ struct FoundFault<'a> {
     severity: &'static str,
     offset: u64,
     inside: Option<u64>,
-    place: &'a str,
+    #[serde(rename = "place")]
+    location: &'a str,
     detail: &'a str,
     meaning: &'static str,
     stock_readers: &'static str,
@@ -174,13 +175,13 @@ impl<'a> FileReport<'a> {
 }
 
 impl<'a> FoundFault<'a> {
-    fn of(Fault { rule, at, place, detail }: &'a Fault) -> Self {
+    fn of(Fault { rule, at, location, detail }: &'a Fault) -> Self {
         Self {
             rule: rule.name(),
             severity: rule.severity().name(),
             offset: at.offset,
             inside: at.inside,
-            place,
+            location,
             detail,
             meaning: rule.meaning(),
             stock_readers: rule.consequence(),
@@ -210,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_has_place_meaning_consequence_and_exit_code() {
+    fn a_fault_has_location_meaning_consequence_and_exit_code() {
         let (text, code) = checked(b"no trace", &Args::default());
         assert_eq!(code, ExitCode::Failure);
         for part in [

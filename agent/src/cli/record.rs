@@ -375,12 +375,12 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     snapshots.end(&session);
     let (ending, spool_dir) = (session.ending(), session.spool_dir().to_owned());
     // Of several archives, others may wait there for their turn.
-    let place = match (&rotating, spool_dir.parent()) {
+    let dir = match (&rotating, spool_dir.parent()) {
         (Some(_), Some(parent)) => parent.to_owned(),
         (None, Some(parent)) if snapshots.is_busy() => parent.to_owned(),
         _ => spool_dir.clone(),
     };
-    std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &place));
+    std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &dir));
     let recorded = session.stop();
     let without_snapshot = snapshots.finish();
     let end = (end, command.map(|running| running.child), without_snapshot);
@@ -393,7 +393,7 @@ fn until_second_signal(
     signals: &Signals,
     ending: &Ending,
     spool: &std::path::Path,
-    place: &std::path::Path,
+    dir: &std::path::Path,
 ) -> ! {
     loop {
         match signals.wait() {
@@ -415,7 +415,7 @@ fn until_second_signal(
     super::tell(&format!(
         "\ntracer-agent: interrupted before the file was finished; the stored part of the recording is in {dir}\n\
          tracer-agent: run `tracer-agent recover {dir}` to make a trace.dat of it",
-        dir = place.display()
+        dir = dir.display()
     ));
     super::exit_now(ExitCode::Interrupted)
 }
@@ -604,13 +604,13 @@ fn conclude(
         Some(rotating) => finish_all(args, rotating, recorded),
     };
     if let Some(failure) = failure {
-        let place = match &finished {
+        let stored = match &finished {
             Ok(finished) => finished.path.display().to_string(),
             Err(_) => "what was stored".to_owned(),
         };
         super::tell(&format!(
             "tracer-agent: recording ended early: {failure}\n\
-             tracer-agent: {place} contains everything up to then",
+             tracer-agent: {stored} contains everything up to then",
         ));
         finished?;
         let code = if failure.is_disk_full() { ExitCode::DiskFull } else { ExitCode::Failure };

@@ -181,20 +181,20 @@ fn progress(files: &[TraceFile<File>]) -> ReadingLine {
     ReadingLine::new(on, files.iter().filter_map(span).reduce(join))
 }
 
-/// The files of the command line, each with its place in it.
+/// The files of the command line, each with its index in it.
 fn paths<'a>(args: &'a Args, matches: &ArgMatches) -> Vec<(usize, Cow<'a, Path>)> {
-    let mut paths: Vec<_> = places(matches, "inputs").into_iter().zip(&args.inputs).collect();
-    paths.extend(places(matches, "files").into_iter().zip(&args.files));
+    let mut paths: Vec<_> = indices(matches, "inputs").into_iter().zip(&args.inputs).collect();
+    paths.extend(indices(matches, "files").into_iter().zip(&args.files));
     if paths.is_empty() {
         return vec![(0, Path::new("trace.dat").into())];
     }
-    paths.into_iter().map(|(place, path)| (place, path.into())).collect()
+    paths.into_iter().map(|(index, path)| (index, path.into())).collect()
 }
 
 /// What options say of each file's times and symbols.
 struct Settings<'a> {
     args: &'a Args,
-    /// Options with what is added to times, each with its place in the command line.
+    /// Options with what is added to times, each with its index in the command line.
     offsets: Vec<(usize, i64)>,
     symbols: Vec<u8>,
 }
@@ -207,19 +207,19 @@ impl<'a> Settings<'a> {
             }
             None => Vec::new(),
         };
-        let offsets = places(matches, "ts_offset").into_iter().zip(args.ts_offset.iter().copied()).collect();
+        let offsets = indices(matches, "ts_offset").into_iter().zip(args.ts_offset.iter().copied()).collect();
         Ok(Self { args, offsets, symbols })
     }
 
-    /// Applies them to the file that stands at these places of the command line.
-    fn apply<S: Source>(&self, file: &mut TraceFile<S>, places: Range<usize>) {
+    /// Applies them to the file that stands in this range of the command line.
+    fn apply<S: Source>(&self, file: &mut TraceFile<S>, range: Range<usize>) {
         let reader = file.reader_mut();
         if self.args.raw_ts {
             reader.set_corrections(Corrections::NONE);
         } else if self.args.nodate {
             reader.set_corrections(Corrections { date: false, ..Corrections::ALL });
         }
-        if let Some((_, offset)) = self.offsets.iter().rev().find(|(at, _)| places.contains(at)) {
+        if let Some((_, offset)) = self.offsets.iter().rev().find(|(at, _)| range.contains(at)) {
             reader.shift_times(*offset);
         }
         if !self.symbols.is_empty() {
@@ -232,14 +232,14 @@ fn open(args: &Args, matches: &ArgMatches) -> Result<Vec<TraceFile<File>>, Repor
     let paths = paths(args, matches);
     let settings = Settings::read(args, matches)?;
     let mut files = Vec::new();
-    for (number, (place, path)) in paths.iter().enumerate() {
+    for (number, (index, path)) in paths.iter().enumerate() {
         let source =
             File::open(path).map_err(|source| ReportError::Open { path: path.to_path_buf(), source })?;
         let mut file = TraceFile::open(&path.to_string_lossy(), source)
             .map_err(|source| ReportError::Read { path: path.to_path_buf(), source })?;
-        let next = paths.get(number + 1).map_or(usize::MAX, |(place, _)| *place);
+        let next = paths.get(number + 1).map_or(usize::MAX, |(index, _)| *index);
         // An option before all files counts for the first.
-        let first = if number == 0 { 0 } else { *place };
+        let first = if number == 0 { 0 } else { *index };
         settings.apply(&mut file, first..next);
         files.push(file);
     }
@@ -254,7 +254,7 @@ fn open(args: &Args, matches: &ArgMatches) -> Result<Vec<TraceFile<File>>, Repor
 }
 
 /// Where the values of an option stand in the command line.
-fn places(matches: &ArgMatches, id: &str) -> Vec<usize> {
+fn indices(matches: &ArgMatches, id: &str) -> Vec<usize> {
     matches.indices_of(id).map_or_else(Vec::new, Iterator::collect)
 }
 

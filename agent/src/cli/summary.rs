@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn thousands_of_events_are_a_line() {
-        let named = |place: i32| event(&format!("a:e{place}"), 1, 2, Some("it has another layout"));
+        let named = |number: i32| event(&format!("a:e{number}"), 1, 2, Some("it has another layout"));
         let text = summary((0..1500).map(named).collect(), true);
         assert!(text.lines().count() < 10, "{text}");
         for line in [

@@ -17,7 +17,7 @@ use crate::bpf::{
     load::LoadError,
     preemption::Preemption,
     program::Body,
-    relocation::Part,
+    relocation::Subprogram,
 };
 
 /// The object's program for every event.
@@ -102,12 +102,12 @@ impl Shape {
         code.alu(Alu::Mov, R9, R0);
         if filter.is_some() {
             code.alu(Alu::Mov, R1, R6);
-            code.call(Part::Filter);
+            code.call(Subprogram::Filter);
             code.jump_imm(Jump::NotEqual, R0, 0, open);
             slot(&mut code);
-            code.call(Part::Reject);
+            code.call(Subprogram::Reject);
             code.goto(out);
-            code.place(open);
+            code.bind(open);
         }
         slot(&mut code);
         code.alu(Alu::Mov, R2, R9);
@@ -123,7 +123,7 @@ impl Shape {
         copy_fields(&mut code, self.fields_end.into(), self.len.into());
         code.load_imm(R2, self.len.into());
         code.end_record();
-        code.place(out);
+        code.bind(out);
         // Any other value would hide the event from other users of the tracepoint (`trace_call_bpf`,
         // kernel/trace/bpf_trace.c).
         code.load_imm(R0, 1);
@@ -173,7 +173,7 @@ pub(crate) fn copy_fields(code: &mut Assembler, end: u32, padded_end: u32) {
 mod tests {
     use super::*;
 
-    /// Places and sizes.
+    /// Offsets and sizes.
     type Accesses = Vec<(u32, u32)>;
 
     /// The loads from the context and the stores to the record.

@@ -17,7 +17,7 @@
 use std::{ffi::CString, fmt};
 
 use crate::{
-    bpf::{preemption::Preemption, program::Body, relocation::Part, unit::Unit},
+    bpf::{preemption::Preemption, program::Body, relocation::Subprogram, unit::Unit},
     elf::OpenBinary,
     kernel::btf::TypeId,
 };
@@ -198,7 +198,7 @@ pub enum OnRefusal {
 
 impl OnRefusal {
     /// For a program at so many attach points.
-    pub(crate) fn of_places(count: usize) -> Self {
+    pub(crate) fn of_attach_points(count: usize) -> Self {
         if count > 1 { Self::LeaveOutAttachPoint } else { Self::Fail }
     }
 }
@@ -216,6 +216,6 @@ impl HookProgram {
 
     /// Whether it keeps track of nested calls.
     pub fn tracks_calls(&self) -> bool {
-        self.body.calls(Part::GraphEnter)
+        self.body.calls(Subprogram::GraphEnter)
     }
 }

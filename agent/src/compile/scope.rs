@@ -86,17 +86,17 @@ impl Scope {
         for kind in self.except.kinds().iter().flatten() {
             let next = emitter.label();
             kind.emit(&mut emitter, no, next)?;
-            emitter.place(next);
+            emitter.bind(next);
         }
         for kind in self.only.kinds().iter().filter(|kind| !kind.is_empty()) {
             let found = emitter.label();
             for ask in kind {
                 let next = emitter.label();
                 ask.emit(&mut emitter, found, next)?;
-                emitter.place(next);
+                emitter.bind(next);
             }
             emitter.goto(no);
-            emitter.place(found);
+            emitter.bind(found);
         }
         emitter.goto(yes);
         emitter.finish(yes, no)

@@ -22,12 +22,12 @@ pub enum ExportError {
     },
     /// The recording has records that cannot be read.
     #[error(
-        "the recording is damaged in {places} places, first {first}; \
+        "the recording is damaged in {count} places, first {first}; \
          --keep-going exports what can be read and counts what cannot"
     )]
     DamagedData {
         /// Pages and ends of data that cannot be read.
-        places: u64,
+        count: u64,
         /// What is wrong with the first.
         first: String,
     },

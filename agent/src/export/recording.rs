@@ -57,7 +57,7 @@ impl<'r> Recording<'r> {
         for problem in file.problems() {
             let text = problem.to_string();
             let damaged =
-                || ExportError::DamagedData { places: file.problems().len() as u64, first: text.clone() };
+                || ExportError::DamagedData { count: file.problems().len() as u64, first: text.clone() };
             job.tolerate(format!("what cannot be read: {text}"), 1, damaged)?;
         }
         let mut parts: BTreeMap<(usize, u32), Vec<usize>> = BTreeMap::new();
@@ -180,12 +180,12 @@ impl CpuStream {
     }
 
     fn add(&mut self, found: &Counts, job: &Job<'_>) -> Result<(), ExportError> {
-        let places: u64 = found.cpus.iter().map(|counts| counts.damaged).sum();
-        if places > 0 || !found.damage.is_empty() {
-            let places = places.max(1);
+        let damaged: u64 = found.cpus.iter().map(|counts| counts.damaged).sum();
+        if damaged > 0 || !found.damage.is_empty() {
+            let count = damaged.max(1);
             let first = found.damage.first().cloned().unwrap_or_default();
-            job.tolerate("damaged places of the recording", places, || ExportError::DamagedData {
-                places,
+            job.tolerate("damaged places of the recording", count, || ExportError::DamagedData {
+                count,
                 first,
             })?;
         }

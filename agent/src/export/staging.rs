@@ -10,7 +10,7 @@ use rustix::fs::{FileType, Stat};
 use super::error::ExportError;
 use super::{Target, recognise};
 use crate::output::{
-    Directory, Identity, Links, MODE_DIR, MODE_PRIVATE, Place, check_entry, check_names, resolve,
+    Directory, Identity, Links, MODE_DIR, MODE_PRIVATE, Resolved, check_entry, check_names, resolve,
     temporary_name,
 };
 
@@ -53,7 +53,7 @@ impl Staging {
     pub fn create(target: &Target) -> Result<Self, ExportError> {
         let in_the_way = || ExportError::InTheWay { path: target.path.clone() };
         // A link under the name of the target is in the way, wherever it leads.
-        let Place { dir: parent, name } = resolve(&target.path, Links::Keep)?;
+        let Resolved { dir: parent, name } = resolve(&target.path, Links::Keep)?;
         let given = name.ok_or_else(in_the_way)?;
         let (name, dir_name) = names(&given, target.archive);
         let force = target.force;

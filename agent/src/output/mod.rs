@@ -27,7 +27,7 @@ use rustix::thread::CapabilitySet;
 
 pub use directory::Directory;
 pub(crate) use directory::{Identity, MODE_DIR, MODE_PRIVATE};
-pub(crate) use resolve::{Links, Place, resolve};
+pub(crate) use resolve::{Links, Resolved, resolve};
 pub use temp::TempFile;
 #[cfg(feature = "record")]
 pub(crate) use temp::put_in_place;
@@ -123,7 +123,7 @@ impl OutputError {
     }
 }
 
-/// The place of a file that is to be written: a name in a directory that is open.
+/// Where a file is to be written: a name in a directory that is open.
 #[derive(Clone, Debug)]
 pub struct Output {
     dir: Directory,
@@ -131,8 +131,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// The place that `path` names. Symbolic links are followed if they belong to the user that runs this, to
-    /// root, or to the owner of the directory that they are in; what they lead to is resolved by the same
+    /// The output that `path` names. Symbolic links are followed if they belong to the user that runs this,
+    /// to root, or to the owner of the directory that they are in; what they lead to is resolved by the same
     /// rules. What is there must be something that can be replaced when the file is complete.
     ///
     /// # Errors
@@ -142,14 +142,14 @@ impl Output {
         if path.as_os_str().as_bytes().ends_with(b"/") {
             return Err(OutputError::IsDirectory { path: path.to_owned() });
         }
-        let Place { dir, name } = resolve(path, Links::Follow)?;
+        let Resolved { dir, name } = resolve(path, Links::Follow)?;
         match name {
             Some(name) => Self::in_directory(dir, name),
             None => Err(OutputError::IsDirectory { path: path.to_owned() }),
         }
     }
 
-    /// The place `name` in `dir`. A symbolic link of that name is replaced, not followed.
+    /// The output `name` in `dir`. A symbolic link of that name is replaced, not followed.
     ///
     /// # Errors
     /// What is there is no file, or cannot be replaced.
@@ -183,7 +183,7 @@ impl Output {
         self.dir.join(&self.name)
     }
 
-    /// Whether the file at `path` is the one that is at this place now, whatever its name is.
+    /// Whether the file at `path` is the one that is there now, whatever its name is.
     pub fn is_same_file(&self, path: &Path) -> bool {
         let identity = path.metadata().map(|meta| Identity { dev: meta.dev(), ino: meta.ino() });
         let there = self.existing().ok().flatten();

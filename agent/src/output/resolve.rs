@@ -40,7 +40,7 @@ pub(crate) enum Links {
 
 /// What a path leads to.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Resolved {
     /// The directory.
     pub(crate) dir: Directory,
     /// A name in it, which need not be there; `None` if the path names the directory itself.
@@ -58,7 +58,7 @@ enum Part {
 ///
 /// # Errors
 /// A directory on the way does not exist, or a link is not to be trusted.
-pub(crate) fn resolve(path: &Path, links: Links) -> Result<Place, OutputError> {
+pub(crate) fn resolve(path: &Path, links: Links) -> Result<Resolved, OutputError> {
     let mut walk = Walk { dir: open_dir(Path::new("."), "")?, planted: false, links: 0 };
     let mut pending = parts(path);
     while let Some(part) = pending.pop() {
@@ -71,17 +71,17 @@ pub(crate) fn resolve(path: &Path, links: Links) -> Result<Place, OutputError> {
             Part::Name(name) => {
                 let last = pending.is_empty();
                 if last && links == Links::Keep {
-                    return Ok(Place { dir: walk.dir, name: Some(name) });
+                    return Ok(Resolved { dir: walk.dir, name: Some(name) });
                 }
                 match walk.step(&name, last, path)? {
                     Step::Down => {}
-                    Step::End => return Ok(Place { dir: walk.dir, name: Some(name) }),
+                    Step::End => return Ok(Resolved { dir: walk.dir, name: Some(name) }),
                     Step::Link(target) => pending.append(&mut parts(&target)),
                 }
             }
         }
     }
-    Ok(Place { dir: walk.dir, name: None })
+    Ok(Resolved { dir: walk.dir, name: None })
 }
 
 /// The names of a path, the last one first.

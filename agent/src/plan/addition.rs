@@ -27,9 +27,9 @@ impl Addition {
         let (number, of) = (running.channels.iter().enumerate().find(|(_, of)| of.name == channel))
             .ok_or_else(|| PlanError::whole("the recording has no such channel"))?;
         let at = InChannel(number);
-        if let Some((place, rule)) = rules.iter().enumerate().find(|(_, rule)| rule.what.is_tracer()) {
+        if let Some((index, rule)) = rules.iter().enumerate().find(|(_, rule)| rule.what.is_tracer()) {
             return Err(at.rule(
-                place,
+                index,
                 rule,
                 "a function tracer cannot be added to a recording that goes on",
             ));

@@ -99,7 +99,7 @@ impl PlanError {
     }
 }
 
-/// A channel, by its place in the specification.
+/// A channel, by its index in the specification.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct InChannel(pub(super) usize);
 

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     capture::{Active, CaptureEvent, CaptureProbe, EventFilter},
     compile::{
-        context::{self, Placed, TooLong},
+        context::{self, ContextLayout, TooLong},
         fast::{FastLane, Hooks, Lane, LaneChoice, Mismatch, StringLimit, strings},
         filter::{Facts, Program, Uncompiled, constant},
         plan::{ProbeEvent, ProbePlan},
@@ -138,7 +138,7 @@ impl EventPlan {
             match plan.add(format, (asked, tests.get(&format.name)), wanted, named_by.is_some(), &mut lanes) {
                 Ok(text) => extended.extend(text.map(|text| (format.name.clone(), text))),
                 Err(reason) => match named_by {
-                    Some(place) => return Err(unusable(wanted.rules, place, &format.name, reason)),
+                    Some(index) => return Err(unusable(wanted.rules, index, &format.name, reason)),
                     None => plan.unusable.push((format.name.clone(), reason)),
                 },
             }
@@ -298,7 +298,7 @@ impl EventPlan {
             .map(|program| EventFilter { text: text(), program });
         let mut own = None;
         let mut recorded = None;
-        let contexts = rule.contexts.place(contexts_at(&slot), true, facts);
+        let contexts = rule.contexts.lay_out(contexts_at(&slot), true, facts);
         if !rule.contexts.is_empty() {
             let text = contexts.extend_text(&format.text);
             recorded = Some(Format::parse(&text)?);
@@ -370,7 +370,7 @@ pub(super) struct Wanted<'a> {
 /// An event of the selection.
 struct Chosen<'a> {
     format: &'a EventFormat,
-    /// The rule that says what is wanted of it, by its place in the selection.
+    /// The rule that says what is wanted of it, by its index in the selection.
     rule: usize,
     /// A rule that names it.
     named_by: Option<usize>,
@@ -385,20 +385,20 @@ impl<'a> Chosen<'a> {
     }
 }
 
-fn unusable(rules: &Rules<'_>, place: usize, name: &EventName, reason: UnusableFormat) -> PlanError {
-    let (number, spec, _) = rules.selecting(place);
+fn unusable(rules: &Rules<'_>, index: usize, name: &EventName, reason: UnusableFormat) -> PlanError {
+    let (number, spec, _) = rules.selecting(index);
     rules.at.rule(number, spec, Why::Unusable { name: name.clone(), reason })
 }
 
 /// Makes each filter for its events, together: a field has to be in one of them.
 fn resolve(chosen: &[Chosen<'_>], rules: &Rules<'_>) -> Result<BTreeMap<EventName, Test>, PlanError> {
     let mut tests = BTreeMap::new();
-    for place in 0..rules.selections() {
-        let (number, _, rule) = rules.selecting(place);
+    for index in 0..rules.selections() {
+        let (number, _, rule) = rules.selecting(index);
         let Some(filter) = &rule.filter else { continue };
         let mut table = EventTable::new(Machine::default());
         let mut names = BTreeMap::new();
-        for Chosen { format, .. } in chosen.iter().filter(|chosen| chosen.rule == place) {
+        for Chosen { format, .. } in chosen.iter().filter(|chosen| chosen.rule == index) {
             // What cannot be read is reported with the event.
             if let Ok(printer) = table.add(format.name.system(), &format.text, &NoNames) {
                 names.insert(printer.format().id, &format.name);
@@ -435,7 +435,7 @@ impl Lanes<'_> {
         name: &EventName,
         format: &Format,
         filter: Option<(&Test, &Facts)>,
-        contexts: &Placed,
+        contexts: &ContextLayout,
     ) -> Result<(Lane, Option<String>), UnusableFormat> {
         if self.choice == LaneChoice::Generic {
             return Ok((Lane::Generic, None));

@@ -10,7 +10,7 @@ use crate::{event::name_and_id, spec::ChannelSpec, tracedat::ledger::buffer_titl
 pub(super) struct Formats {
     systems: Vec<(String, Vec<Described>)>,
     /// Where an event is among them, by its system and name.
-    places: HashMap<(String, String), (usize, usize)>,
+    indices: HashMap<(String, String), (usize, usize)>,
 }
 
 /// An event as the file describes it.
@@ -50,7 +50,7 @@ impl Formats {
     /// What there is so far.
     pub(super) fn earlier(&self) -> Earlier {
         let mut earlier = Earlier::default();
-        for ((system, name), &(of, at)) in &self.places {
+        for ((system, name), &(of, at)) in &self.indices {
             let Some(known) = self.systems.get(of).and_then(|(_, formats)| formats.get(at)) else { continue };
             earlier.ids.insert(known.id);
             if let Ok(id) = u16::try_from(known.id)
@@ -96,8 +96,8 @@ impl Formats {
     fn add_one(&mut self, of: usize, name: String, event: Described) -> Result<(), Conflict> {
         let (system, formats) = &mut self.systems[of];
         let key = (system.clone(), name);
-        let Some(&(_, at)) = self.places.get(&key) else {
-            self.places.insert(key, (of, formats.len()));
+        let Some(&(_, at)) = self.indices.get(&key) else {
+            self.indices.insert(key, (of, formats.len()));
             formats.push(event);
             return Ok(());
         };

@@ -36,7 +36,7 @@ pub(super) struct Rules<'a> {
     /// Where they are from.
     pub(super) at: InChannel,
     all: Vec<(&'a RuleSpec, EventRule)>,
-    /// Those that select events of the kernel, or take some away, by their places.
+    /// Those that select events of the kernel, or take some away, by their indices.
     selecting: Vec<usize>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Rules<'a> {
         Ok(Self { at, all, selecting })
     }
 
-    /// All of them, with their places.
+    /// All of them, with their indices.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &'a RuleSpec, &EventRule)> {
         self.all.iter().enumerate().map(|(number, (spec, rule))| (number, *spec, rule))
     }
@@ -79,22 +79,22 @@ impl<'a> Rules<'a> {
         self.selecting.len()
     }
 
-    /// The place among all rules, and what is wanted, of a rule by its place in the
+    /// The index among all rules, and what is wanted, of a rule by its index in the
     /// [selection](Self::selection).
-    pub(super) fn selecting(&self, place: usize) -> (usize, &'a RuleSpec, &EventRule) {
-        let number = self.selecting[place];
+    pub(super) fn selecting(&self, index: usize) -> (usize, &'a RuleSpec, &EventRule) {
+        let number = self.selecting[index];
         let (spec, rule) = &self.all[number];
         (number, spec, rule)
     }
 
-    /// The rule that names an event itself, rather than a set that has it, among some by their places in the
+    /// The rule that names an event itself, rather than a set that has it, among some by their indices in the
     /// selection.
-    pub(super) fn naming(&self, places: &[usize], event: &EventName) -> Option<usize> {
-        let names = |place: &usize| match &self.selecting(*place).1.what {
+    pub(super) fn naming(&self, indices: &[usize], event: &EventName) -> Option<usize> {
+        let names = |index: &usize| match &self.selecting(*index).1.what {
             What::Events(selector) => selector.names(event),
             _ => false,
         };
-        places.iter().copied().find(names)
+        indices.iter().copied().find(names)
     }
 }
 

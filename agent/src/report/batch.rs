@@ -14,7 +14,7 @@ pub(super) struct Item {
     /// Which record it is, counted over all.
     pub(super) number: u64,
     pub(super) cpu: u32,
-    /// Place of the buffer.
+    /// Index of the buffer.
     pub(super) buffer: u32,
     /// How deep a function is called in others.
     pub(super) indent: u16,
@@ -38,7 +38,7 @@ impl Batch {
         self.data.clear();
     }
 
-    /// Adds a record, and tells its place.
+    /// Adds a record, and tells its index.
     #[inline]
     pub(super) fn push(&mut self, mut item: Item, record: &[u8]) -> usize {
         (item.start, item.len) = self.store(record);
@@ -47,9 +47,9 @@ impl Batch {
     }
 
     /// Gives a call of a function its return.
-    pub(super) fn set_leaf(&mut self, place: usize, record: &[u8]) {
+    pub(super) fn set_leaf(&mut self, index: usize, record: &[u8]) {
         let (start, len) = self.store(record);
-        if let Some(item) = self.items.get_mut(place) {
+        if let Some(item) = self.items.get_mut(index) {
             (item.leaf_start, item.leaf_len) = (start, len);
         }
     }

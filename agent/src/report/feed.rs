@@ -77,8 +77,8 @@ impl Progressed {
 pub(super) struct Feed<'a> {
     records: Input<'a>,
     pub(super) files: &'a [FileView<'a>],
-    /// Place in `buffers` by file and place in the file.
-    places: Vec<Vec<u32>>,
+    /// Index in `buffers` by file and index in the file.
+    buffer_indices: Vec<Vec<u32>>,
     selection: &'a Selection,
     wants: Wants,
     pub(super) so_far: Progressed,
@@ -104,7 +104,7 @@ pub(super) struct Wants {
 }
 
 impl<'a> Feed<'a> {
-    /// `buffers` has the place of each buffer in its file beside it.
+    /// `buffers` has the index of each buffer in its file beside it.
     pub(super) fn new(
         mut records: Input<'a>,
         files: &'a [FileView<'a>],
@@ -113,13 +113,13 @@ impl<'a> Feed<'a> {
         wants: Wants,
         so_far: Progressed,
     ) -> Self {
-        let mut places = vec![Vec::new(); files.len()];
-        for (number, (place, view)) in buffers.iter().enumerate() {
-            let of_file: &mut Vec<u32> = &mut places[view.file];
-            if of_file.len() <= *place {
-                of_file.resize(place + 1, 0);
+        let mut buffer_indices = vec![Vec::new(); files.len()];
+        for (number, (index_in_file, view)) in buffers.iter().enumerate() {
+            let of_file: &mut Vec<u32> = &mut buffer_indices[view.file];
+            if of_file.len() <= *index_in_file {
+                of_file.resize(index_in_file + 1, 0);
             }
-            of_file[*place] = number as u32;
+            of_file[*index_in_file] = number as u32;
         }
         if let Some(since) = selection.since {
             records.seek(since);
@@ -127,7 +127,7 @@ impl<'a> Feed<'a> {
         Self {
             records,
             files,
-            places,
+            buffer_indices,
             selection,
             wants,
             so_far,
@@ -162,7 +162,7 @@ impl<'a> Feed<'a> {
     /// Keeps a call that is the last record back: its line depends on the next one.
     fn hold_call(&mut self, batch: &mut Batch) {
         let last = batch.items.len().checked_sub(1);
-        if let Some((buffer, _)) = self.calls.pop_if(|(_, place)| Some(*place) == last)
+        if let Some((buffer, _)) = self.calls.pop_if(|(_, index)| Some(*index) == last)
             && let Some(item) = batch.items.pop()
         {
             self.so_far.held = Some((buffer, item, item.record(&batch.data).to_vec()));
@@ -190,7 +190,7 @@ impl<'a> Feed<'a> {
         self.so_far.timestamp = timestamp;
         let (Some(file), Some(&buffer)) = (
             self.files.get(record.reader),
-            self.places.get(record.reader).and_then(|places| places.get(record.buffer)),
+            self.buffer_indices.get(record.reader).and_then(|of_file| of_file.get(record.buffer)),
         ) else {
             return;
         };
@@ -269,9 +269,9 @@ impl<'a> Feed<'a> {
         {
             item.set_latency(latency);
         }
-        let place = batch.push(item, record.data);
+        let index = batch.push(item, record.data);
         if is_call {
-            self.calls.push((buffer, place));
+            self.calls.push((buffer, index));
         }
     }
 }
@@ -286,9 +286,9 @@ fn take_return(
     batch: &mut Batch,
 ) -> bool {
     let Some(at) = calls.iter().position(|(of, _)| *of == buffer) else { return false };
-    let (_, place) = calls.swap_remove(at);
+    let (_, index) = calls.swap_remove(at);
     let Some(Plugin::GraphExit(exit)) = plugin else { return false };
-    let Some(item) = batch.items.get(place) else { return false };
+    let Some(item) = batch.items.get(index) else { return false };
     let call = item.record(&batch.data);
     let Some(Plugin::GraphEntry(entry)) = file.event(call).and_then(|event| event.plugin.as_ref()) else {
         return false;
@@ -296,7 +296,7 @@ fn take_return(
     let is_its = file.pid(call) == file.pid(record)
         && entry.func.read(call, file.machine) == exit.func.read(record, file.machine);
     if is_its {
-        batch.set_leaf(place, record);
+        batch.set_leaf(index, record);
     }
     is_its
 }
@@ -304,21 +304,21 @@ fn take_return(
 /// `add_and_get_index` of plugins/plugin_function.c: how deep the parent is in what was called last.
 fn indent(stack: &mut Vec<Box<str>>, parent: &str, child: Option<&str>) -> u16 {
     let found = stack.iter().position(|name| **name == *parent);
-    let mut set = |place: usize, name: &str| {
-        if place >= stack.len() {
-            if place < MAX_INDENT {
+    let mut set = |depth: usize, name: &str| {
+        if depth >= stack.len() {
+            if depth < MAX_INDENT {
                 stack.push(name.into());
             }
-        } else if *stack[place] != *name {
-            stack[place] = name.into();
+        } else if *stack[depth] != *name {
+            stack[depth] = name.into();
         }
     };
-    let place = found.unwrap_or(0);
+    let depth = found.unwrap_or(0);
     if found.is_none() {
         set(0, parent);
     }
     if let Some(child) = child {
-        set(place + 1, child);
+        set(depth + 1, child);
     }
-    place as u16
+    depth as u16
 }

@@ -112,7 +112,7 @@ pub struct Damage {
 /// Records of an event whose text is not what the kernel would print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotUnderstood {
-    /// Place of the file.
+    /// Index of the file.
     pub file: usize,
     /// `system:event`, and why; `None` for records of events that the file does not describe.
     pub event: Option<(String, String)>,
@@ -348,10 +348,10 @@ impl<'a, S: Source> Report<'a, S> {
         let readers: Vec<_> = self.files.iter().map(TraceFile::reader).collect();
         let is_wanted = |name: &str| self.selection.buffers.as_ref().is_none_or(|names| names.contains(name));
         let buffers = buffers.iter().filter(|(_, view)| is_wanted(view.name));
-        let wanted = buffers.flat_map(|(place, view)| {
-            let extents = self.files.get(view.file).and_then(|file| file.reader().buffers().get(*place));
+        let wanted = buffers.flat_map(|(index, view)| {
+            let extents = self.files.get(view.file).and_then(|file| file.reader().buffers().get(*index));
             let extents = extents.map_or(&[][..], |buffer| &buffer.cpus);
-            extents.iter().map(|extent| (view.file, *place, extent.cpu))
+            extents.iter().map(|extent| (view.file, *index, extent.cpu))
         });
         let wanted =
             wanted.filter(|(.., cpu)| self.selection.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu)));
@@ -360,7 +360,7 @@ impl<'a, S: Source> Report<'a, S> {
 
     fn not_understood(&self, so_far: &Progressed) -> Vec<NotUnderstood> {
         let mut found: Vec<_> = so_far.not_understood.iter().collect();
-        found.sort_by_key(|(place, records)| (std::cmp::Reverse(**records), **place));
+        found.sort_by_key(|(key, records)| (std::cmp::Reverse(**records), **key));
         let event = |file: usize, id: u32| {
             let printer = self.files.get(file)?.events().get(u16::try_from(id).ok()?)?;
             let name = format!("{}:{}", printer.system(), printer.name());

@@ -48,7 +48,7 @@ impl Selection {
         }
     }
 
-    /// Whether an event is selected, its time and number aside. `reader` is the place of its file.
+    /// Whether an event is selected, its time and number aside. `reader` is the index of its file.
     pub(super) fn selects(
         &self,
         reader: usize,

@@ -154,19 +154,19 @@ pub(crate) fn flags(printer: &Printer, record: &[u8]) -> u64 {
     value.and_then(Result::ok).and_then(|value| value.address()).unwrap_or(0)
 }
 
-/// The symbol that an address is in, and how far from its start the address is. Recordings mark places
+/// The symbol that an address is in, and how far from its start the address is. Recordings mark addresses
 /// without one by names that no symbol has.
 pub(crate) fn symbol(symbols: &dyn Symbols, address: u64) -> Option<Symbol<'_>> {
     let has_name = |symbol: &Symbol<'_>| !NO_SYMBOL.contains(&symbol.name) && !symbol.name.starts_with("0x");
     symbols.lookup(address).filter(has_name)
 }
 
-/// The function of a frame, without the place in it.
+/// The function of a frame, without the offset in it.
 pub(crate) fn function(symbols: &dyn Symbols, address: u64) -> &str {
     let Some(symbol) = symbol(symbols, address) else { return UNKNOWN };
-    // Frames of processes have entries of their own, named with the place.
+    // Frames of processes have entries of their own, named with the offset.
     match symbol.name.rsplit_once("+0x") {
-        Some((name, place)) if place.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
+        Some((name, offset)) if offset.bytes().all(|byte| byte.is_ascii_hexdigit()) => name,
         _ => symbol.name,
     }
 }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn functions_have_no_place_in_their_names() {
+    fn functions_have_no_offset_in_their_names() {
         struct Table;
         impl Symbols for Table {
             fn lookup(&self, address: u64) -> Option<Symbol<'_>> {

@@ -36,18 +36,18 @@ impl Tasks {
     pub(super) fn new(names: &Cmdlines) -> Self {
         let mut tasks = Self { names: names.clone(), ..Self::default() };
         for (pid, name) in names.iter() {
-            let place = pid as usize;
-            if place >= MAX_PID {
+            let index = pid as usize;
+            if index >= MAX_PID {
                 continue;
             }
-            if tasks.listed.len() <= place {
-                tasks.listed.resize(place + 1, (0, 0));
+            if tasks.listed.len() <= index {
+                tasks.listed.resize(index + 1, (0, 0));
             }
             let start = tasks.heads.len();
             head(&mut tasks.heads, name, pid.cast_signed());
             // Longer ones are printed each time.
             if let (Ok(start), Ok(len)) = (u32::try_from(start), u16::try_from(tasks.heads.len() - start)) {
-                tasks.listed[place] = (start, len);
+                tasks.listed[index] = (start, len);
             }
         }
         tasks

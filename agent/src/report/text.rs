@@ -67,8 +67,8 @@ pub(super) fn signed_left(out: &mut Vec<u8>, value: i64, width: usize) {
 #[inline]
 pub(super) fn hex(out: &mut Vec<u8>, value: u64) {
     let count = (64 - value.leading_zeros()).div_ceil(4).max(1);
-    for place in (0..count).rev() {
-        out.push(b"0123456789abcdef"[(value >> (place * 4) & 15) as usize]);
+    for digit in (0..count).rev() {
+        out.push(b"0123456789abcdef"[(value >> (digit * 4) & 15) as usize]);
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) struct FileView<'a> {
     pub(super) second_flag: SecondFlag,
     pub(super) syscalls: Option<SyscallTable>,
     events: Vec<EventView<'a>>,
-    /// Place of each number's event, plus one.
+    /// Index of each number's event, plus one.
     by_id: Vec<u32>,
 }
 
@@ -133,8 +133,8 @@ impl<'a> FileView<'a> {
     #[inline]
     pub(super) fn event(&self, record: &[u8]) -> Option<&EventView<'a>> {
         let id = self.machine.number(record.get(..2)?) as usize;
-        let place = *self.by_id.get(id)? as usize;
-        self.events.get(place.checked_sub(1)?)
+        let index_plus_one = *self.by_id.get(id)? as usize;
+        self.events.get(index_plus_one.checked_sub(1)?)
     }
 
     /// The task that a record is of.
@@ -185,10 +185,10 @@ pub(super) fn buffers<'a, S: Source>(files: &'a [TraceFile<S>]) -> Vec<(usize, B
     let mut found: Vec<(usize, BufferView<'a>)> = Vec::new();
     for named in [false, true] {
         for (number, file) in files.iter().enumerate() {
-            for (place, buffer) in file.reader().buffers().iter().enumerate() {
+            for (index, buffer) in file.reader().buffers().iter().enumerate() {
                 if buffer.name.is_empty() != named {
                     let view = BufferView { file: number, name: &buffer.name, prefix: Box::default() };
-                    found.push((place, view));
+                    found.push((index, view));
                 }
             }
         }

@@ -256,8 +256,8 @@ impl<'a> CpuRing<'a> {
     pub fn held(&self, end: u64) -> Held {
         let pages = end.saturating_sub(self.pages)..end;
         let events = |number: u64| {
-            let slot = self.base + (number % self.pages) as usize;
-            self.rings.meta.read(slot).map_or(0, |meta| meta.events)
+            let index = self.base + (number % self.pages) as usize;
+            self.rings.meta.read(index).map_or(0, |meta| meta.events)
         };
         Held { events: pages.clone().map(events).collect(), pages }
     }
@@ -295,15 +295,15 @@ impl<'a> CpuRing<'a> {
         page
     }
 
-    /// Whether the slot of page `number` has held a newer page before this was called.
+    /// Whether the memory of page `number` has held a newer page before this was called.
     ///
     /// The length of such a page is 0 from before its first byte is written until it is complete; then `head`
     /// passes its number. Both come from one program, which is busy in between: so the three are read in this
     /// order, and a page is the old one if nothing is busy between its length and `head`.
     fn is_reopened(&self, number: u64) -> bool {
-        let slot = self.base + (number % self.pages) as usize;
+        let index = self.base + (number % self.pages) as usize;
         for _ in 0..BUSY_MAX {
-            let used = self.rings.meta.read(slot).map_or(0, |meta| meta.used);
+            let used = self.rings.meta.read(index).map_or(0, |meta| meta.used);
             fence(Ordering::Acquire);
             let is_busy = self.control.is_busy();
             if used == 0 || self.control.head() > number + self.pages {

@@ -48,7 +48,7 @@ impl Programs {
     /// lost ones.
     fn fill(&self, mark: u8, events: u32, lost: u64) -> usize {
         let head = self.rings.control.read(1).unwrap().head;
-        let slot = self.base + (head % self.pages) as usize;
+        let index = self.base + (head % self.pages) as usize;
         let mut bytes = [0xee; PAGE_SIZE];
         bytes[..8].copy_from_slice(&(1000 * (head + 1)).to_le_bytes());
         bytes[8..16].fill(0);
@@ -58,8 +58,8 @@ impl Programs {
             bytes[at + 4..at + 12].fill(mark);
             at += 12;
         }
-        assert!(self.rings.pages.write(slot, bytes));
-        assert!(self.rings.meta.write(slot, PageMeta { lost, events, used: at as u32 }));
+        assert!(self.rings.pages.write(index, bytes));
+        assert!(self.rings.meta.write(index, PageMeta { lost, events, used: at as u32 }));
         at
     }
 
@@ -182,9 +182,9 @@ fn a_flight_recorder_has_the_newest_pages_and_says_what_is_missing_before_them()
 
     // A sixth page is being written over the third: that one is not whole any more.
     programs.leave_open(6, 1, 0);
-    let slot = programs.base + 2;
-    let open = PageMeta { used: 0, ..programs.rings.meta.read(slot).unwrap() };
-    assert!(programs.rings.meta.write(slot, open));
+    let index = programs.base + 2;
+    let open = PageMeta { used: 0, ..programs.rings.meta.read(index).unwrap() };
+    assert!(programs.rings.meta.write(index, open));
     let (pages, lost) = snapshot(&programs.ring(), 3);
     assert_eq!((marks(&pages), lost), (vec![4, 5], vec![3, 0]));
 

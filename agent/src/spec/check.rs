@@ -24,7 +24,7 @@ const SCOPE_MAX: usize = 65_536;
 pub enum Field {
     /// The whole of it.
     Whole,
-    /// A rule, by channel and place.
+    /// A rule, by channel and index.
     Rule {
         /// Which channel.
         channel: usize,
@@ -85,6 +85,17 @@ impl fmt::Display for Field {
     }
 }
 
+/// Reasons that a command line tells in the words of its options.
+pub(crate) mod why {
+    pub(crate) const SAME_NAME: &str = "another channel has the same name";
+    pub(crate) const ALL_EXCLUDE: &str = "all of them exclude";
+    pub(crate) const NO_SNAPSHOT: &str = "a limit of 0 takes none; use 1 or more";
+    pub(crate) const NOTHING_CLOSES: &str = "nothing says when a file is closed; give a size or a time";
+    pub(crate) const NOT_ROTATED: &str =
+        "a channel that overwrites stores nothing before the end, so its files cannot be rotated";
+    pub(crate) const KEPT_BY_ROTATION: &str = "with a rotation, its own count of files says what is kept";
+}
+
 /// Something that no recording can be made of.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{at}: {why}")]
@@ -113,11 +124,11 @@ impl RecordingSpec {
         }
         let mut names = BTreeSet::new();
         let mut asks = false;
-        for (place, channel) in self.channels.iter().enumerate() {
-            check_channel(place, channel)?;
-            let of_channel = |name, why| problem(Field::OfChannel { channel: place, name }, why);
+        for (index, channel) in self.channels.iter().enumerate() {
+            check_channel(index, channel)?;
+            let of_channel = |name, why| problem(Field::OfChannel { channel: index, name }, why);
             if !names.insert(channel.name.as_str()) {
-                return of_channel("name", "another channel has the same name");
+                return of_channel("name", why::SAME_NAME);
             }
             if channel.snapshot.is_some() && std::mem::replace(&mut asks, true) {
                 return of_channel(
@@ -161,7 +172,7 @@ fn check_rotation(rotation: &RotationSpec, channels: &[ChannelSpec]) -> Result<(
     let problem = |name, why| Err(Problem { at: Field::Rotation(name), why });
     let RotationSpec { size_bytes, period_ns, keep } = *rotation;
     if size_bytes.is_none() && period_ns.is_none() {
-        return problem("keep", "nothing says when a file is closed; give a size or a time");
+        return problem("keep", why::NOTHING_CLOSES);
     }
     if size_bytes.is_some_and(|bytes| bytes < ROTATION_BYTES_MIN) {
         return problem("size_bytes", "it must be two pages, 8192 bytes, at least");
@@ -175,13 +186,10 @@ fn check_rotation(rotation: &RotationSpec, channels: &[ChannelSpec]) -> Result<(
     for (channel, spec) in channels.iter().enumerate() {
         let of_channel = |name, why| Err(Problem { at: Field::OfChannel { channel, name }, why });
         if spec.overwrite {
-            return of_channel(
-                "overwrite",
-                "a channel that overwrites stores nothing before the end, so its files cannot be rotated",
-            );
+            return of_channel("overwrite", why::NOT_ROTATED);
         }
         if spec.keep_bytes.is_some() {
-            return of_channel("keep_bytes", "with a rotation, its own count of files says what is kept");
+            return of_channel("keep_bytes", why::KEPT_BY_ROTATION);
         }
     }
     Ok(())
@@ -209,22 +217,21 @@ pub(crate) fn check_name(name: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-fn check_channel(place: usize, channel: &ChannelSpec) -> Result<(), Problem> {
-    let problem = |name, why| Err(Problem { at: Field::OfChannel { channel: place, name }, why });
+fn check_channel(index: usize, channel: &ChannelSpec) -> Result<(), Problem> {
+    let problem = |name, why| Err(Problem { at: Field::OfChannel { channel: index, name }, why });
     if let Err(why) = check_name(&channel.name) {
         return problem("name", why);
     }
     let mut graphs = 0;
     for (number, rule) in channel.rules.iter().enumerate() {
-        check_rule(place, number, rule)?;
+        check_rule(index, number, rule)?;
         graphs += usize::from(matches!(rule.what, What::FunctionGraph(_)));
     }
     if channel.rules.len() > RULES_MAX {
         return problem("rules", "there are more than 4096 of them; use patterns");
     }
     if !channel.rules.iter().any(|rule| !matches!(rule.what, What::Exclude(_))) {
-        let why =
-            if channel.rules.is_empty() { "there is no event to record" } else { "all of them exclude" };
+        let why = if channel.rules.is_empty() { "there is no event to record" } else { why::ALL_EXCLUDE };
         return problem("rules", why);
     }
     if graphs > 1 {
@@ -237,7 +244,7 @@ fn check_channel(place: usize, channel: &ChannelSpec) -> Result<(), Problem> {
         return problem("snapshot", "only a channel that overwrites has snapshots; others store all events");
     }
     if channel.snapshot.as_ref().is_some_and(|snapshot| snapshot.limit == Some(0)) {
-        return problem("snapshot", "a limit of 0 takes none; use 1 or more");
+        return problem("snapshot", why::NO_SNAPSHOT);
     }
     if channel.spare_events > SPARE_MAX {
         return problem("spare_events", "there are 4096 at most");

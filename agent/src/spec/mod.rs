@@ -38,7 +38,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use check::{CHANNELS_MAX, check_name};
+pub(crate) use check::{CHANNELS_MAX, check_name, why};
 pub use check::{Field, Problem};
 pub use json::{SpecError, TEXT_MAX};
 

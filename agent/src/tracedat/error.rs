@@ -95,7 +95,7 @@ pub enum WriteError {
     FormatWithoutId {
         /// The event's system.
         system: String,
-        /// Its place among the system's events, from 0.
+        /// Its index among the system's events, from 0.
         index: usize,
     },
     /// Records start with a 16-bit number, and 0 is none.
@@ -176,7 +176,7 @@ pub enum WriteError {
     Page {
         /// The CPU.
         cpu: u32,
-        /// The page's place among the CPU's pages, from 0.
+        /// The page's index among the CPU's pages, from 0.
         index: u64,
         /// What is wrong with it.
         source: PageError,
@@ -188,7 +188,7 @@ pub enum WriteError {
         cpu: u32,
         /// Bytes that the copier reported.
         said: u64,
-        /// Bytes that are in the output after the place of the data.
+        /// Bytes that are in the output from the offset of the data on.
         found: u64,
     },
 }

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let printed = match args.as_slice() {
         ["clock"] => Some(nanoseconds(ClockId::Monotonic).to_string()),
-        ["place"] => place().map(|offset| format!("{offset:#x}")),
+        ["place"] => probed_offset().map(|offset| format!("{offset:#x}")),
         [kind, count] => {
             count.parse().ok().and_then(|count| measure(kind, count)).map(|time| time.to_string())
         }
@@ -64,7 +64,7 @@ extern "C" fn probed(number: u64, text: *const u8) -> u64 {
     black_box((number, text)).0
 }
 
-fn place() -> Option<u64> {
+fn probed_offset() -> Option<u64> {
     let address = probed as extern "C" fn(u64, *const u8) -> u64 as usize as u64;
     let maps = fs::read_to_string("/proc/self/maps").ok()?;
     maps.lines().find_map(|line| {

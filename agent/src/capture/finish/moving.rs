@@ -50,8 +50,8 @@ impl Row {
     fn encode(&self) -> [u8; ROW] {
         let Self { stream, segment, from, to, moved } = *self;
         let mut bytes = [0; ROW];
-        for (place, number) in bytes.chunks_exact_mut(8).zip([stream.to_number(), segment, from, to, moved]) {
-            place.copy_from_slice(&number.to_le_bytes());
+        for (slot, number) in bytes.chunks_exact_mut(8).zip([stream.to_number(), segment, from, to, moved]) {
+            slot.copy_from_slice(&number.to_le_bytes());
         }
         bytes
     }
@@ -196,7 +196,7 @@ impl Mover {
         let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
         let draft_len = draft.metadata()?.len();
         let mut segments: HashMap<(StreamId, u64), u64> = HashMap::new();
-        let mut places = Vec::new();
+        let mut ranges = Vec::new();
         for row in self.rows.iter().filter(|row| row.moved != 0) {
             let Row { stream, segment, from, to, moved } = *row;
             let name = segment_name(stream, segment);
@@ -214,12 +214,12 @@ impl Mover {
                 return wrong(format!("it has more of {name} than there is"));
             }
             match to.checked_add(moved) {
-                Some(end) if end <= draft_len => places.push((to, end)),
+                Some(end) if end <= draft_len => ranges.push((to, end)),
                 _ => return wrong("it tells of data behind the end of the draft".to_owned()),
             }
         }
-        places.sort_unstable();
-        if places.is_sorted_by(|(_, end), (next, _)| end <= next) {
+        ranges.sort_unstable();
+        if ranges.is_sorted_by(|(_, end), (next, _)| end <= next) {
             Ok(())
         } else {
             wrong("it tells of different data at one place".to_owned())

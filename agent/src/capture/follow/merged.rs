@@ -35,7 +35,7 @@ pub(super) struct Merged {
     wanted: Option<HashSet<u32>>,
     streams: Vec<CpuStream>,
     heads: Vec<Option<Head>>,
-    /// Times and places of the heads. Of records with one time that of the first stream comes first.
+    /// Times and indices of the heads. Of records with one time that of the first stream comes first.
     order: BinaryHeap<Reverse<(u64, usize)>>,
     scratch: Scratch,
     /// The frames of user stacks, if they can have names.
@@ -59,7 +59,7 @@ pub struct LiveStream<'a> {
     since: u64,
     /// The ids of events that wait for something, with all that is behind them.
     held: Option<&'a HashSet<u16>>,
-    /// Places of streams whose next record is not known.
+    /// Indices of streams whose next record is not known.
     unread: Vec<usize>,
     goes_on: bool,
 }
@@ -142,33 +142,33 @@ impl Merged {
         goes_on: bool,
     ) -> LiveStream<'a> {
         let clocks = self.streams.iter().map(|stream| clock.for_cpu(stream.stream.cpu)).collect();
-        let unread = (0..self.streams.len()).rev().filter(|place| self.heads[*place].is_none()).collect();
+        let unread = (0..self.streams.len()).rev().filter(|index| self.heads[*index].is_none()).collect();
         LiveStream { merged: self, clocks, until, since: 0, held, unread, goes_on }
     }
 }
 
 impl LiveStream<'_> {
     /// Whether the next record of a stream waits for something.
-    fn is_held(&self, place: usize) -> bool {
+    fn is_held(&self, index: usize) -> bool {
         let Some(held) = self.held else { return false };
-        let head = self.merged.heads[place].as_ref();
-        let id = head.and_then(|head| self.merged.streams[place].record(head).first_chunk());
+        let head = self.merged.heads[index].as_ref();
+        let id = head.and_then(|head| self.merged.streams[index].record(head).first_chunk());
         id.is_some_and(|id| held.contains(&u16::from_le_bytes(*id)))
     }
 
     /// Finds the next record of every stream.
     fn fill(&mut self) -> Result<(), ReadError> {
         let Merged { streams, heads, order, scratch, user, has_ended, .. } = &mut *self.merged;
-        while let Some(&place) = self.unread.last() {
-            let stream = &mut streams[place];
+        while let Some(&index) = self.unread.last() {
+            let stream = &mut streams[index];
             let next = stream.advance(scratch);
             if let Some(user) = user {
                 stream.new_pages().for_each(|page| user.note(page));
             }
             match next? {
                 Some(head) => {
-                    order.push(Reverse((head.time, place)));
-                    heads[place] = Some(head);
+                    order.push(Reverse((head.time, index)));
+                    heads[index] = Some(head);
                 }
                 None if *has_ended => {}
                 None => self.until = self.until.min(stream.known_until()),
@@ -181,25 +181,25 @@ impl LiveStream<'_> {
 
 impl LiveRecords for LiveStream<'_> {
     fn next_record(&mut self) -> Result<Option<Record<'_>>, ReadError> {
-        let (place, head, timestamp) = loop {
+        let (index, head, timestamp) = loop {
             self.fill()?;
             let merged = &*self.merged;
-            let Some(&Reverse((time, place))) = merged.order.peek() else { return Ok(None) };
-            if time >= self.until || merged.has_new_frames() || self.is_held(place) {
+            let Some(&Reverse((time, index))) = merged.order.peek() else { return Ok(None) };
+            if time >= self.until || merged.has_new_frames() || self.is_held(index) {
                 return Ok(None);
             }
             let merged = &mut *self.merged;
             merged.order.pop();
             merged.late += u64::from(time < merged.latest);
             merged.latest = merged.latest.max(time);
-            self.unread.push(place);
-            let Some(head) = merged.heads[place].take() else { continue };
-            let timestamp = self.clocks[place].correct(time);
+            self.unread.push(index);
+            let Some(head) = merged.heads[index].take() else { continue };
+            let timestamp = self.clocks[index].correct(time);
             if timestamp >= self.since {
-                break (place, head, timestamp);
+                break (index, head, timestamp);
             }
         };
-        let stream = &self.merged.streams[place];
+        let stream = &self.merged.streams[index];
         let (buffer, cpu) = (stream.buffer, stream.stream.cpu);
         let (missed, data) = (head.missed, stream.record(&head));
         Ok(Some(Record { reader: 0, buffer, cpu, timestamp, missed, data, endian: Endian::Little }))

@@ -48,8 +48,8 @@ pub(super) struct CpuStream {
     pub(super) buffer: usize,
     compression: Compression,
     files: Option<Directory>,
-    place: Option<Place>,
-    /// Bytes of the segments before that place; `None` once some were not read.
+    position: Option<Position>,
+    /// Bytes of the segments before that position; `None` once some were not read.
     before: Option<u64>,
     /// Where it goes on when the spool is gone.
     rest: Option<FinishedData>,
@@ -63,7 +63,7 @@ pub(super) struct CpuStream {
     last_time: u64,
     /// Events that were removed before they were read.
     pub(super) fell_behind: u64,
-    /// Whether nothing more can be read of the place.
+    /// Whether nothing more can be read there.
     is_broken: bool,
     /// Some pages, and what of them is read.
     pages: Vec<u8>,
@@ -87,7 +87,7 @@ struct CurrentPage {
 
 /// Where chunks are read.
 #[derive(Debug)]
-struct Place {
+struct Position {
     /// Number of the segment; `None` in the finished file.
     segment: Option<u64>,
     file: Arc<File>,
@@ -98,7 +98,7 @@ struct Place {
     end: Option<u64>,
 }
 
-impl Place {
+impl Position {
     fn segment(index: u64, file: File) -> Self {
         Self { segment: Some(index), file: Arc::new(file), at: 0, chunk_pages: 0, end: None }
     }
@@ -131,7 +131,7 @@ impl CpuStream {
             buffer,
             compression,
             files: None,
-            place: None,
+            position: None,
             before: Some(0),
             rest: None,
             note: Note::default(),
@@ -159,7 +159,7 @@ impl CpuStream {
         if self.files.is_none() {
             self.files = Some(files.clone());
         }
-        if self.place.is_none() {
+        if self.position.is_none() {
             self.go_to_oldest().map_err(SpoolError::io("open the data of a CPU in", files.path()))?;
         }
         Ok(())
@@ -227,7 +227,7 @@ impl CpuStream {
     }
 
     fn page_error(&self, source: crate::tracedat::page::PageError) -> ReadError {
-        let (page, offset) = (self.page_number, self.place.as_ref().map_or(0, |place| place.at));
+        let (page, offset) = (self.page_number, self.position.as_ref().map_or(0, |position| position.at));
         ReadError::Page { cpu: self.stream.cpu, page, offset, source }
     }
 
@@ -256,11 +256,11 @@ impl CpuStream {
                 Ok(Loaded::Nothing) => {}
                 Err(source) => {
                     self.is_broken = true;
-                    let offset = self.place.as_ref().map_or(0, |place| place.at);
+                    let offset = self.position.as_ref().map_or(0, |position| position.at);
                     return Err(ReadError::Io { what: "trace data", offset, source });
                 }
             }
-            match self.next_place(scratch) {
+            match self.next_file(scratch) {
                 Ok(Next::There) => {}
                 Ok(Next::Loaded(Loaded::Pages)) => return Ok(true),
                 Ok(Next::Loaded(Loaded::Damaged(error))) => return Err(error),
@@ -275,37 +275,37 @@ impl CpuStream {
 
     /// The same of the file that is read.
     fn load_here(&mut self, scratch: &mut Scratch) -> io::Result<Loaded> {
-        let Some(place) = &mut self.place else { return Ok(Loaded::Nothing) };
-        let (at, left) = (place.at, place.left()?);
+        let Some(position) = &mut self.position else { return Ok(Loaded::Nothing) };
+        let (at, left) = (position.at, position.left()?);
         let whole = match self.compression {
             Compression::None => {
                 let most = (scratch.keep.min(CHUNK_MAX / PAGE_SIZE) * PAGE_SIZE) as u64;
                 let len = left.min(most) / PAGE_SIZE as u64 * PAGE_SIZE as u64;
                 self.pages.resize(len as usize, 0);
-                place.file.read_exact_at(&mut self.pages, at)?;
-                if place.segment.is_some() {
+                position.file.read_exact_at(&mut self.pages, at)?;
+                if position.segment.is_some() {
                     // What is moved out of the spool, for want of space, leaves zeros.
                     let moved = self.pages.chunks(PAGE_SIZE).position(|page| {
                         page.get(..HEADER_LEN).is_some_and(|header| header.iter().all(|byte| *byte == 0))
                     });
                     self.pages.truncate(moved.map_or(self.pages.len(), |pages| pages * PAGE_SIZE));
                 }
-                place.at += self.pages.len() as u64;
+                position.at += self.pages.len() as u64;
                 self.pages.len()
             }
             Compression::Zstd { .. } => {
-                let sizes = chunk_sizes(&place.file, at, left)?;
+                let sizes = chunk_sizes(&position.file, at, left)?;
                 let Some((packed, plain)) = sizes else { return Ok(Loaded::Nothing) };
                 let body = at + BLOCK_HEADER_LEN as u64;
                 scratch.packed.resize(packed as usize, 0);
-                place.file.read_exact_at(&mut scratch.packed, body)?;
+                position.file.read_exact_at(&mut scratch.packed, body)?;
                 let done = scratch.decompressor.decompress(&scratch.packed, plain, &mut scratch.plain);
                 if let Err(source) = done {
-                    if place.segment.is_some() && chunk_sizes(&place.file, at, left)? != sizes {
+                    if position.segment.is_some() && chunk_sizes(&position.file, at, left)? != sizes {
                         // It was moved out of the spool in this moment.
                         return Ok(Loaded::Nothing);
                     }
-                    (place.at, place.chunk_pages) = (body + packed, 0);
+                    (position.at, position.chunk_pages) = (body + packed, 0);
                     self.pages.clear();
                     self.next_page = 0;
                     return Ok(Loaded::Damaged(ReadError::Decompress {
@@ -314,13 +314,13 @@ impl CpuStream {
                         source,
                     }));
                 }
-                let from = place.chunk_pages * PAGE_SIZE;
+                let from = position.chunk_pages * PAGE_SIZE;
                 let to = plain.min(from + scratch.keep * PAGE_SIZE);
                 self.pages.clear();
                 self.pages.extend_from_slice(scratch.plain.get(from..to).unwrap_or_default());
-                place.chunk_pages += scratch.keep;
+                position.chunk_pages += scratch.keep;
                 if to == plain {
-                    (place.at, place.chunk_pages) = (body + packed, 0);
+                    (position.at, position.chunk_pages) = (body + packed, 0);
                 }
                 self.pages.len()
             }
@@ -331,8 +331,9 @@ impl CpuStream {
     }
 
     /// Goes to the file behind the one that has nothing more.
-    fn next_place(&mut self, scratch: &mut Scratch) -> io::Result<Next> {
-        let segment = self.place.as_ref().and_then(|place| place.segment).filter(|_| !self.is_broken);
+    fn next_file(&mut self, scratch: &mut Scratch) -> io::Result<Next> {
+        let segment =
+            self.position.as_ref().and_then(|position| position.segment).filter(|_| !self.is_broken);
         if let Some(index) = segment {
             if let Some(file) = self.open(index + 1)? {
                 // Nothing comes to a segment behind which there is another; until then something may have.
@@ -341,7 +342,7 @@ impl CpuStream {
                     found => return Ok(Next::Loaded(found)),
                 }
                 self.leave();
-                self.place = Some(Place::segment(index + 1, file));
+                self.position = Some(Position::segment(index + 1, file));
                 return Ok(Next::There);
             }
             if self.note.first_segment > index + 1 && self.go_to_oldest()? {
@@ -355,7 +356,7 @@ impl CpuStream {
 
     /// Counts the bytes of a segment that was read.
     fn leave(&mut self) {
-        let read = self.place.as_ref().map_or(0, |place| place.at);
+        let read = self.position.as_ref().map_or(0, |position| position.at);
         self.before = self.before.map(|before| before + read);
     }
 
@@ -372,7 +373,7 @@ impl CpuStream {
     fn go_to_oldest(&mut self) -> io::Result<bool> {
         let index = self.note.first_segment;
         let Some(file) = self.open(index)? else { return Ok(false) };
-        self.place = Some(Place::segment(index, file));
+        self.position = Some(Position::segment(index, file));
         if index != 0 {
             self.before = None;
             self.pass(self.note.capped);
@@ -390,14 +391,15 @@ impl CpuStream {
     fn go_to_rest(&mut self, rest: &FinishedData) {
         self.leave();
         let read = self.before.filter(|_| rest.removed == 0);
-        let chunk_pages = self.place.as_ref().filter(|_| read.is_some()).map_or(0, |place| place.chunk_pages);
+        let chunk_pages =
+            self.position.as_ref().filter(|_| read.is_some()).map_or(0, |position| position.chunk_pages);
         if read.is_none() {
             // The file begins with the segments that were kept.
             self.skip = self.events.saturating_sub(rest.removed);
             self.pass(rest.removed);
         }
         self.is_broken = false;
-        self.place = Some(Place {
+        self.position = Some(Position {
             segment: None,
             file: Arc::clone(&rest.file),
             at: rest.start.saturating_add(read.unwrap_or(0)),

@@ -184,7 +184,7 @@ impl Mailbox {
 /// The CPUs that a thread serves.
 #[derive(Clone, Debug)]
 struct Cpus {
-    /// The place of the first of them among all.
+    /// The index of the first of them among all.
     first: usize,
     ids: Vec<u32>,
 }

@@ -151,8 +151,8 @@ pub(super) fn groups<'r>(
         spools = others;
         let pages = options.ring_pages;
         let serve = |spool: CpuSpool| {
-            let place = cpus.ids.iter().position(|cpu| *cpu == spool.stream().cpu)?;
-            let first_page = (cpus.first + place) * pages as usize;
+            let index = cpus.ids.iter().position(|cpu| *cpu == spool.stream().cpu)?;
+            let first_page = (cpus.first + index) * pages as usize;
             let ring = source.rings.reader(spool.stream().cpu, first_page, pages)?;
             Some(Served { ring, spool, asked: None, marked: None, left: Left::default() })
         };

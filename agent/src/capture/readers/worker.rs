@@ -29,14 +29,14 @@ const BORDER_AGAIN: Duration = Duration::from_millis(1);
 /// rest of a page of its cache every time.
 const WRITE_BYTES: usize = 128 << 10;
 /// The most favoured of the ordinary priorities.
-const NICE_FIRST: i32 = -20;
+const NICE_RAISED: i32 = -20;
 
 /// Lets this thread go before all ordinary ones: on a machine that is busy, a reader that has to wait for its
 /// turn loses events. What it does has to be done in any case, so the others lose nothing by its doing it at
 /// once. Without the right to, it waits like any thread.
-fn go_first() {
+fn raise_priority() {
     // A priority of the calling thread only: the kernel knows no other (sched(7)).
-    let _not_allowed = rustix::process::setpriority_process(None, NICE_FIRST);
+    let _not_allowed = rustix::process::setpriority_process(None, NICE_RAISED);
 }
 
 /// What a thread gets that is not its options.
@@ -123,7 +123,7 @@ impl Worker {
     pub(super) fn run(mut self, cpus: &Cpus, spools: Vec<CpuSpool>) -> Finished {
         // No event waits for the reader of a flight recorder.
         if !self.only_overwrites() {
-            go_first();
+            raise_priority();
         }
         let _told = ToldIfPanicking { shared: Arc::clone(&self.shared), answer: self.answer.clone() };
         let channels = Arc::clone(&self.channels);

@@ -58,7 +58,7 @@ impl Session {
             return Err(SnapshotError::Stores);
         }
         let number = self.snapshots + 1;
-        let output = self.place.snapshot(number, wall_ns(&self.options))?;
+        let output = self.destination.snapshot(number, wall_ns(&self.options))?;
         let options = archive_options(&self.options, &channels, output.directory());
         let shared = ArchiveState::new(number, None);
         let manifest = Manifest { channels, ..self.options.manifest.clone() };
@@ -80,8 +80,8 @@ impl Session {
     /// How many events have asked for a snapshot ([`SnapshotRule`](crate::capture::SnapshotRule)) since the
     /// recording began.
     pub fn snapshots_asked(&self) -> u64 {
-        let Some((place, rule)) = self.options.snapshot() else { return 0 };
-        let channel = self.channels.get(place);
+        let Some((index, rule)) = self.options.snapshot() else { return 0 };
+        let channel = self.channels.get(index);
         let asked = |cpu: &u32| channel.map_or(0, |channel| channel.programs.recorded(*cpu, rule.slot));
         self.options.cpus.iter().map(asked).sum()
     }

@@ -46,7 +46,7 @@ pub(super) use self::lock::LOCK;
 use self::lock::{Claim, claim, create_claimed, discard, is_taken, set_aside};
 use super::StreamId;
 use crate::{
-    output::{Directory, Links, Output, OutputError, Place, resolve},
+    output::{Directory, Links, Output, OutputError, Resolved, resolve},
     reason,
 };
 
@@ -86,7 +86,7 @@ pub enum SpoolError {
          file"
     )]
     NotOurs(PathBuf),
-    /// The place of the spool.
+    /// Where the spool is.
     #[error(transparent)]
     Output(#[from] OutputError),
     /// A file of the spool does not hold what it should.
@@ -214,7 +214,7 @@ impl Spool {
     /// The path leads nowhere, or the directory cannot be read.
     pub fn all_in(path: &Path) -> Result<Option<Vec<PathBuf>>, SpoolError> {
         let failed = || SpoolError::io("find recordings in", path);
-        let Place { dir, name } = resolve(path, Links::Follow)?;
+        let Resolved { dir, name } = resolve(path, Links::Follow)?;
         let dir = match name {
             None => dir,
             Some(name) => match dir.open_dir(&name) {
@@ -354,7 +354,7 @@ fn name_for(output: &OsStr) -> OsString {
 
 /// The directory and the name of the spool that `path` names: its own, or that of its trace file.
 pub(super) fn find(path: &Path) -> Result<(Directory, OsString), SpoolError> {
-    let Place { dir, name } = resolve(path, Links::Follow)?;
+    let Resolved { dir, name } = resolve(path, Links::Follow)?;
     let failed = || SpoolError::io("find a recording in", path);
     let Some(name) = name else { return named(&dir).map_err(failed()) };
     let there = dir.look(&name).map_err(failed())?;

@@ -14,7 +14,7 @@ use std::{
 use super::journal::{Mapping, Processes};
 use crate::elf::symbols::{Function, Functions};
 
-/// The name of places that are in no user stack.
+/// The name of addresses that are in no user stack.
 const UNKNOWN: &str = "[unknown]";
 /// The name of frames that a stack does not have: readers print a fixed number.
 const NO_FRAME: &str = "-";
@@ -129,9 +129,9 @@ fn lines(names: &BTreeMap<u64, BTreeSet<String>>) -> Vec<u8> {
 /// A mapped file and its functions.
 #[derive(Debug)]
 struct File {
-    /// For places that are in no function.
+    /// For offsets that are in no function.
     base: String,
-    /// By place in the file.
+    /// By offset in the file.
     functions: Vec<Function>,
     binary: Binary,
 }
@@ -159,7 +159,7 @@ impl File {
 
     fn name(&self, offset: u64) -> String {
         let behind = self.functions.partition_point(|function| function.offset <= offset);
-        // Of several names for one place, the plainest is the last.
+        // Of several names for one offset, the plainest is the last.
         let found = behind.checked_sub(1).and_then(|index| self.functions.get(index));
         let end = |function: &Function| match function.size {
             // Up to the next one.
@@ -180,7 +180,7 @@ fn read_functions(process: u32, path: &Path) -> Option<Functions> {
     Functions::below(&root, &inside).or_else(|_| Functions::of(path)).ok()
 }
 
-/// Which of two names for one place is the plainer: the one that has a length, with fewer underscores, and
+/// Which of two names for one offset is the plainer: the one that has a length, with fewer underscores, and
 /// shorter.
 fn plainer(a: &Function, b: &Function) -> std::cmp::Ordering {
     let key = |function: &Function| {

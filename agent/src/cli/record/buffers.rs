@@ -15,21 +15,21 @@ use crate::{
 struct Section<'a> {
     /// The buffer; empty for the one that every file has.
     name: &'a str,
-    /// Its options are at these places.
-    places: Range<usize>,
+    /// Its options are at these indices of the command line.
+    range: Range<usize>,
     matches: &'a ArgMatches,
 }
 
 impl Section<'_> {
     /// Whether an option stands here.
     fn has(&self, id: &str) -> bool {
-        indices(self.matches, id).any(|place| self.places.contains(&place))
+        indices(self.matches, id).any(|index| self.range.contains(&index))
     }
 
     /// The values of an option that stand here.
     fn all<T: Clone>(&self, id: &str, values: &[T]) -> Vec<T> {
-        let placed = indices(self.matches, id).zip(values);
-        placed.filter(|(place, _)| self.places.contains(place)).map(|(_, value)| value.clone()).collect()
+        let indexed = indices(self.matches, id).zip(values);
+        indexed.filter(|(index, _)| self.range.contains(index)).map(|(_, value)| value.clone()).collect()
     }
 
     /// The value of an option of which a buffer has one.
@@ -45,21 +45,21 @@ impl Section<'_> {
     }
 }
 
-/// The channels, each with its rules. Those have places on the command line.
+/// The channels, each with its rules. Those come with their indices on the command line.
 pub(super) fn channels(
     args: &RecordArgs,
     matches: &ArgMatches,
     rules: &[(usize, RuleSpec)],
 ) -> Result<Vec<ChannelSpec>, CliError> {
-    if let Some(place) = args.buffers.iter().position(String::is_empty) {
-        let message = format!("-B number {} has no name", place + 1);
+    if let Some(index) = args.buffers.iter().position(String::is_empty) {
+        let message = format!("-B number {} has no name", index + 1);
         return Err(CliError::Usage(message));
     }
     let mut channels = Vec::new();
     for section in sections(args, matches) {
         let own: Vec<RuleSpec> = rules
             .iter()
-            .filter(|(place, _)| section.places.contains(place))
+            .filter(|(index, _)| section.range.contains(index))
             .map(|(_, rule)| rule.clone())
             .collect();
         let channel = channel(args, &section, own)?;
@@ -84,7 +84,7 @@ fn sections<'a>(args: &'a RecordArgs, matches: &'a ArgMatches) -> Vec<Section<'a
     let starts: Vec<usize> = std::iter::once(0).chain(indices(matches, "buffers")).collect();
     let ends = starts.iter().skip(1).copied().chain([usize::MAX]);
     let names = std::iter::once("").chain(args.buffers.iter().map(String::as_str));
-    let section = |((name, from), to)| Section { name, places: from..to, matches };
+    let section = |((name, from), to)| Section { name, range: from..to, matches };
     names.zip(starts.iter().copied()).zip(ends).map(section).collect()
 }
 

@@ -93,7 +93,7 @@ pub struct ProbeArgs {
 type OfOption<'a> = (&'static str, &'a [String], fn(String) -> What);
 
 impl ProbeArgs {
-    /// What they select, each with its place on the command line.
+    /// What they select, each with its index on the command line.
     pub(super) fn selections(&self, matches: &ArgMatches) -> Vec<(usize, What)> {
         let Self {
             kprobe,

@@ -20,6 +20,7 @@ use crate::{
     kernel::cpus::{CpuSet, Cpus},
     spec::{
         Field, FileSpec, Kallsyms, LimitSpec, Problem, RecordingSpec, RuleSpec, ScopeSpec, TEXT_MAX, What,
+        why,
     },
 };
 
@@ -171,7 +172,7 @@ fn in_options(problem: &Problem) -> CliError {
         Field::Scope("children") => {
             "-c follows the children of -P or -F; without one of them everything is recorded anyway"
         }
-        Field::OfChannel { name: "name", .. } if problem.why.contains("another") => {
+        Field::OfChannel { name: "name", .. } if problem.why == why::SAME_NAME => {
             "two -B have the same name; what belongs to one buffer stands behind one -B"
         }
         Field::OfChannel { name: "name", .. } => {
@@ -180,7 +181,7 @@ fn in_options(problem: &Problem) -> CliError {
         Field::OfChannel { name: "ring_bytes", .. } => {
             "-b 0 leaves no room for events; the smallest ring is -b 8"
         }
-        Field::OfChannel { name: "rules", .. } if problem.why.contains("exclude") => {
+        Field::OfChannel { name: "rules", .. } if problem.why == why::ALL_EXCLUDE => {
             "-v precedes every -e of a buffer, so no event of it is left to record"
         }
         Field::OfChannel { name: "switch_ns", .. } => {
@@ -191,20 +192,20 @@ fn in_options(problem: &Problem) -> CliError {
         }
         Field::Rotation("size_bytes") => "--rotate-size needs room for two pages; use 8 (KB) or more",
         Field::Rotation("period_ns") => "--rotate-time would make files without a pause; use 10ms or more",
-        Field::Rotation("keep") if problem.why.starts_with("nothing") => {
+        Field::Rotation("keep") if problem.why == why::NOTHING_CLOSES => {
             "--keep says how many files are kept; --rotate-size or --rotate-time says when one is closed"
         }
         Field::Rotation(_) => "--keep 0 would keep no file; use 1 or more",
-        Field::OfChannel { name: "overwrite", .. } if problem.why.contains("rotated") => {
+        Field::OfChannel { name: "overwrite", .. } if problem.why == why::NOT_ROTATED => {
             "--overwrite stores nothing before the end, so there is nothing to rotate; use only one of them"
         }
-        Field::OfChannel { name: "snapshot", .. } if problem.why.contains("limit") => {
+        Field::OfChannel { name: "snapshot", .. } if problem.why == why::NO_SNAPSHOT => {
             "--snapshot-limit 0 takes no snapshot; use 1 or more"
         }
         Field::OfChannel { name: "snapshot", .. } => {
             "--snapshot-when is for a recording with --overwrite; others store all their events anyway"
         }
-        Field::OfChannel { name: "keep_bytes", .. } if problem.why.contains("rotation") => {
+        Field::OfChannel { name: "keep_bytes", .. } if problem.why == why::KEPT_BY_ROTATION => {
             "-m keeps the newest data of one file; with --rotate-size and --rotate-time use --keep"
         }
         Field::OfChannel { name: "keep_bytes", .. } => {
@@ -221,39 +222,39 @@ fn in_options(problem: &Problem) -> CliError {
     CliError::Usage(text.to_owned())
 }
 
-/// The rules in the order of the command line, each with its place there: every -e after the first -v of its
+/// The rules in the order of the command line, each with its index there: every -e after the first -v of its
 /// buffer excludes.
 fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<(usize, RuleSpec)>, CliError> {
-    let mut placed: Vec<(usize, RuleSpec)> = Vec::new();
-    for (selector, place) in args.events.iter().cloned().zip(indices(matches, "events")) {
-        let from = start_of_buffer(matches, place);
-        let excludes = indices(matches, "exclude").any(|negates| (from..place).contains(&negates));
+    let mut indexed: Vec<(usize, RuleSpec)> = Vec::new();
+    for (selector, index) in args.events.iter().cloned().zip(indices(matches, "events")) {
+        let from = start_of_buffer(matches, index);
+        let excludes = indices(matches, "exclude").any(|negates| (from..index).contains(&negates));
         let what = if excludes { What::Exclude(selector) } else { What::Events(selector) };
-        placed.push((place, RuleSpec::new(what)));
+        indexed.push((index, RuleSpec::new(what)));
     }
-    if !placed.is_empty() && placed.iter().all(|(_, rule)| matches!(rule.what, What::Exclude(_))) {
+    if !indexed.is_empty() && indexed.iter().all(|(_, rule)| matches!(rule.what, What::Exclude(_))) {
         return Err(CliError::Usage("-v precedes every -e, so no event is left to record".to_owned()));
     }
     let graphs: BTreeSet<usize> =
-        indices(matches, "function_graph").map(|place| start_of_buffer(matches, place)).collect();
+        indices(matches, "function_graph").map(|index| start_of_buffer(matches, index)).collect();
     if graphs.len() > 1 {
         return Err(CliError::Usage(
             "all --function-graph together are one graph, which is recorded into one buffer: put them behind one -B"
                 .to_owned(),
         ));
     }
-    placed.extend(
-        args.probes.selections(matches).into_iter().map(|(place, what)| (place, RuleSpec::new(what))),
+    indexed.extend(
+        args.probes.selections(matches).into_iter().map(|(index, what)| (index, RuleSpec::new(what))),
     );
-    if placed.is_empty() {
+    if indexed.is_empty() {
         return Err(CliError::Usage(
             "no event to record: name one with -e, such as -e sched:sched_switch; `tracer-agent list` shows all of them"
                 .to_owned(),
         ));
     }
-    placed.sort_by_key(|(place, _)| *place);
-    args.wanted.put_into(&mut placed, matches)?;
-    Ok(placed)
+    indexed.sort_by_key(|(index, _)| *index);
+    args.wanted.put_into(&mut indexed, matches)?;
+    Ok(indexed)
 }
 
 /// The CPUs of -M.
@@ -400,8 +401,8 @@ mod tests {
     #[test]
     fn what_is_excluded_is_so_from_the_first_v_of_its_buffer_on() {
         let (spec, _) = spec(&["-v", "-e", "a", "-v", "-e", "b", "-B", "x", "-e", "c", "-v", "-e", "d"]);
-        let kinds = |place: usize| {
-            let rules = spec.channels[place].rules.iter();
+        let kinds = |index: usize| {
+            let rules = spec.channels[index].rules.iter();
             rules.map(|rule| (rule.what.kind(), rule.what.text())).collect::<Vec<_>>()
         };
         let rule = |kind, text: &str| (kind, text.to_owned());

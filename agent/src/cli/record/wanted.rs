@@ -164,7 +164,7 @@ impl FromStr for Rate {
 }
 
 impl WantedArgs {
-    /// Puts what is wanted into the rule before each of these options. The rules have their places on the
+    /// Puts what is wanted into the rule before each of these options. The rules have their indices on the
     /// command line, and are in that order.
     pub(super) fn put_into(
         &self,
@@ -172,8 +172,8 @@ impl WantedArgs {
         matches: &ArgMatches,
     ) -> Result<(), CliError> {
         let Self { filters, samples, rates, contexts } = self;
-        for (text, place) in filters.iter().zip(indices(matches, "filters")) {
-            let rule = rule_before(rules, matches, ("-f", place))?;
+        for (text, index) in filters.iter().zip(indices(matches, "filters")) {
+            let rule = rule_before(rules, matches, ("-f", index))?;
             // By itself, so that a mistake is shown where it was made.
             Filter::parse_expression(text, Dialect::Ftrace)
                 .map_err(|error| CliError::Usage(format!("-f: {error}")))?;
@@ -182,14 +182,14 @@ impl WantedArgs {
                 Some(other) => format!("({other}) && ({text})"),
             });
         }
-        for (Sample(of), place) in samples.iter().zip(indices(matches, "samples")) {
-            rule_before(rules, matches, ("--sample", place))?.sample = Some(*of);
+        for (Sample(of), index) in samples.iter().zip(indices(matches, "samples")) {
+            rule_before(rules, matches, ("--sample", index))?.sample = Some(*of);
         }
-        for (Rate(rate), place) in rates.iter().zip(indices(matches, "rates")) {
-            rule_before(rules, matches, ("--rate", place))?.rate = Some(*rate);
+        for (Rate(rate), index) in rates.iter().zip(indices(matches, "rates")) {
+            rule_before(rules, matches, ("--rate", index))?.rate = Some(*rate);
         }
-        for (ContextList(contexts), place) in contexts.iter().zip(indices(matches, "contexts")) {
-            rule_before(rules, matches, ("--context", place))?.contexts.extend(contexts.iter().cloned());
+        for (ContextList(contexts), index) in contexts.iter().zip(indices(matches, "contexts")) {
+            rule_before(rules, matches, ("--context", index))?.contexts.extend(contexts.iter().cloned());
         }
         Ok(())
     }
@@ -201,16 +201,16 @@ fn of_a_tracer(option: &str) -> CliError {
     ))
 }
 
-/// The last rule before a place.
+/// The last rule before an index of the command line.
 fn rule_before<'r>(
     rules: &'r mut [(usize, RuleSpec)],
     matches: &ArgMatches,
-    (option, place): (&str, usize),
+    (option, index): (&str, usize),
 ) -> Result<&'r mut RuleSpec, CliError> {
-    let from = start_of_buffer(matches, place);
-    let found = rules.iter_mut().rfind(|(at, _)| (from..place).contains(at));
+    let from = start_of_buffer(matches, index);
+    let found = rules.iter_mut().rfind(|(at, _)| (from..index).contains(at));
     // Several of these options are one rule, which stands at the last of them.
-    let graph = indices(matches, "function_graph").filter(|at| (from..place).contains(at)).last();
+    let graph = indices(matches, "function_graph").filter(|at| (from..index).contains(at)).last();
     let is_of_graph = graph > found.as_ref().map(|(at, _)| *at);
     let rule = found.map(|(_, rule)| rule);
     let rule = rule.filter(|_| !is_of_graph).ok_or_else(|| {
@@ -238,9 +238,9 @@ pub(super) fn indices<'m>(matches: &'m ArgMatches, option: &str) -> impl Iterato
     matches.indices_of(option).into_iter().flatten()
 }
 
-/// Where the options of the buffer begin that an option at this place belongs to.
-pub(super) fn start_of_buffer(matches: &ArgMatches, place: usize) -> usize {
-    indices(matches, "buffers").filter(|at| *at < place).last().unwrap_or(0)
+/// Where the options of the buffer begin that an option at this index belongs to.
+pub(super) fn start_of_buffer(matches: &ArgMatches, index: usize) -> usize {
+    indices(matches, "buffers").filter(|at| *at < index).last().unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use clap::ArgMatches;
 
 use super::super::tell;
-use super::{Args, ReportError, places};
+use super::{Args, ReportError, indices};
 use crate::event::filter::{self, FilterError};
 use crate::input::glob::matches_bytes;
 use crate::report::{Selection, TraceFile};
@@ -18,11 +18,11 @@ fn filters<S: Source>(
     files: &[TraceFile<S>],
 ) -> Result<Vec<filter::Selection>, FilterError> {
     let invert = if args.invert { matches.index_of("invert") } else { None };
-    let filters: Vec<_> = places(matches, "filters").into_iter().zip(&args.filters).collect();
+    let filters: Vec<_> = indices(matches, "filters").into_iter().zip(&args.filters).collect();
     let of_file = |file: &TraceFile<S>| {
         let mut selection = filter::Selection::new(file.events());
-        for (place, text) in &filters {
-            let negated = invert.is_some_and(|invert| invert < *place);
+        for (index, text) in &filters {
+            let negated = invert.is_some_and(|invert| invert < *index);
             selection.add_text(text, negated, file.events())?;
         }
         Ok(selection)

@@ -129,9 +129,9 @@ fn cpus(args: &Args, file: &TraceFile<File>, out: &mut dyn Write) -> io::Result<
         };
         found.map(|time| file.time_text(time, args.full_time))
     };
-    for (place, buffer) in reader.buffers().iter().enumerate().filter(|(_, buffer)| buffer.name.is_empty()) {
+    for (index, buffer) in reader.buffers().iter().enumerate().filter(|(_, buffer)| buffer.name.is_empty()) {
         for extent in &buffer.cpus {
-            let Ok(mut records) = reader.cpu_records(place, extent.cpu) else { continue };
+            let Ok(mut records) = reader.cpu_records(index, extent.cpu) else { continue };
             let Some(first) = time(&mut records, false) else { continue };
             write!(out, "  {}", extent.cpu)?;
             if args.facts.first_event {

@@ -5,7 +5,7 @@
 
 use agent_ebpf::{EventSlot, SIDE_RECORD_MAX, slot_flags};
 
-use super::{Placed, SCRATCH};
+use super::{ContextLayout, SCRATCH};
 use crate::{
     bpf::{
         insn::{Alu, Assembler, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
@@ -32,7 +32,7 @@ pub struct TooLong(u32);
 pub(crate) fn program(
     name: &str,
     slot: &EventSlot,
-    contexts: &Placed,
+    contexts: &ContextLayout,
     filter: Option<&filter::Program>,
 ) -> Result<HookProgram, TooLong> {
     let max = if slot.dynamic_len == 0 { contexts.end.next_multiple_of(4) } else { SIDE_RECORD_MAX as u32 };
@@ -57,7 +57,7 @@ pub(crate) fn program(
 struct Writer<'a> {
     code: Assembler,
     slot: &'a EventSlot,
-    contexts: &'a Placed,
+    contexts: &'a ContextLayout,
 }
 
 impl Writer<'_> {
@@ -82,11 +82,11 @@ impl Writer<'_> {
             self.code.address(R2, R8, self.contexts.end.cast_signed());
         }
         self.code.goto(finish);
-        self.code.place(failed);
+        self.code.bind(failed);
         self.code.load_imm(R2, 0);
-        self.code.place(finish);
+        self.code.bind(finish);
         self.code.end_record();
-        self.code.place(out);
+        self.code.bind(out);
         // Any other value would hide the event from other users of the tracepoint (`trace_call_bpf`,
         // kernel/trace/bpf_trace.c).
         self.code.load_imm(R0, 1);
@@ -118,7 +118,7 @@ impl Writer<'_> {
             self.code.alu_imm(Alu::Add, R1, field.base.into());
             self.code.jump(Jump::LessEqual, R1, R8, nearer);
             self.code.alu(Alu::Mov, R8, R1);
-            self.code.place(nearer);
+            self.code.bind(nearer);
         }
         self.code.alu_imm(Alu::Sub, R8, fields_end);
         self.code.jump_imm(Jump::Greater, R8, (max - self.contexts.end).cast_signed(), failed);

@@ -137,7 +137,7 @@ pub enum ContextError {
 
 /// Contexts with the offsets of their fields.
 #[derive(Clone, Debug, Default)]
-pub struct Placed {
+pub struct ContextLayout {
     fields: Vec<(Context, u32)>,
     /// Where they begin.
     from: u32,
@@ -194,7 +194,7 @@ impl Contexts {
     }
 
     /// Their offsets after byte `from` of a record, each at a multiple of its size if `aligned`.
-    pub(crate) fn place(&self, from: u32, aligned: bool, facts: &Facts) -> Placed {
+    pub(crate) fn lay_out(&self, from: u32, aligned: bool, facts: &Facts) -> ContextLayout {
         let mut end = from;
         let mut fields = Vec::new();
         for context in &self.all {
@@ -210,11 +210,11 @@ impl Contexts {
         }
         let (parent, tgid) = facts.parent.map_or((0, 0), |parent| (parent.task_parent, parent.task_tgid));
         let task = TaskOffsets { parent, tgid, prio: facts.prio.unwrap_or(0) };
-        Placed { fields, from, end, counters: self.counters.clone(), task }
+        ContextLayout { fields, from, end, counters: self.counters.clone(), task }
     }
 }
 
-impl Placed {
+impl ContextLayout {
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.fields.is_empty()
@@ -300,9 +300,9 @@ impl Placed {
             code.load(size, R0, FP, scratch);
         }
         code.goto(done);
-        code.place(absent);
+        code.bind(absent);
         code.load_imm(R0, 0);
-        code.place(done);
+        code.bind(done);
         code.store(4, R7, at, R0);
     }
 
@@ -320,9 +320,9 @@ impl Placed {
             code.load(8, R0, FP, scratch);
             code.goto(done);
         }
-        code.place(absent);
+        code.bind(absent);
         code.load_imm(R0, 0);
-        code.place(done);
+        code.bind(done);
         code.store(8, R7, at, R0);
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::Placed;
+use super::ContextLayout;
 
-impl Placed {
+impl ContextLayout {
     /// The format `text`, as tracefs shows it, with the fields of the contexts.
     pub(crate) fn extend_text(&self, text: &str) -> String {
         const PRINT: &str = "\nprint fmt: ";
@@ -63,10 +63,10 @@ mod tests {
         kernel::clock::TraceClock,
     };
 
-    fn placed(from: u32, aligned: bool) -> Placed {
+    fn laid_out(from: u32, aligned: bool) -> ContextLayout {
         let mut contexts = Contexts::default();
         contexts.add(&[Context::Tid, Context::Comm, Context::Cgroup, Context::Tid]);
-        contexts.place(from, aligned, &Facts::new(TraceClock::Mono, None))
+        contexts.lay_out(from, aligned, &Facts::new(TraceClock::Mono, None))
     }
 
     #[test]
@@ -77,20 +77,20 @@ mod tests {
             \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
             \tfield:u8 state;\toffset:8;\tsize:1;\tsigned:0;\n\nprint fmt: \"s=%d\", REC->state\n";
-        let placed = placed(9, true);
-        let format = Format::parse(&placed.extend_text(text)).unwrap();
+        let layout = laid_out(9, true);
+        let format = Format::parse(&layout.extend_text(text)).unwrap();
         let field = |name| format.field(name).map(|field| (field.offset, field.size, field.signed));
         assert_eq!(field("state"), Some((8, 1, false)));
         assert_eq!(field("ctx_tid"), Some((12, 4, true)));
         assert_eq!(field("ctx_comm"), Some((16, 16, false)));
         assert_eq!(field("ctx_cgroup"), Some((32, 8, false)));
-        assert_eq!((placed.end, format.fields.len()), (40, 4));
-        assert!(placed.has("ctx_tid") && !placed.has("state"));
+        assert_eq!((layout.end, format.fields.len()), (40, 4));
+        assert!(layout.has("ctx_tid") && !layout.has("state"));
     }
 
     #[test]
     fn the_text_goes_on_with_the_contexts() {
-        let placed = placed(9, false);
+        let layout = laid_out(9, false);
         let added = " ctx_tid=%d ctx_comm=%s ctx_cgroup=%llu";
         let arguments = ", REC->ctx_tid, REC->ctx_comm, REC->ctx_cgroup";
         for (before, behind) in [
@@ -99,11 +99,11 @@ mod tests {
             ("\"nothing", "\""),
         ] {
             let expected = format!("{before}{added}{behind}{arguments}");
-            assert_eq!(placed.print_fmt(&format!("{before}{behind}")), expected);
+            assert_eq!(layout.print_fmt(&format!("{before}{behind}")), expected);
         }
-        assert_eq!(placed.print_fmt("\"\""), format!("\"{}\"{arguments}", added.trim_start()));
+        assert_eq!(layout.print_fmt("\"\""), format!("\"{}\"{arguments}", added.trim_start()));
         for other in ["", "REC->x", "\"open", "\"open\\"] {
-            assert_eq!(placed.print_fmt(other), other);
+            assert_eq!(layout.print_fmt(other), other);
         }
     }
 }

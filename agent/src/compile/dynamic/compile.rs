@@ -158,9 +158,9 @@ impl Compiler<'_> {
         self.code.alu_imm(Alu::Lsh, R2, 32);
         self.code.alu(Alu::Or, R2, R8);
         self.code.end_record();
-        self.code.place(out);
+        self.code.bind(out);
         preemption.enable(&mut self.code);
-        self.code.place(end);
+        self.code.bind(end);
         self.code.load_imm(R0, 0);
         self.code.exit();
         self.elsewhere();
@@ -214,7 +214,7 @@ impl Compiler<'_> {
                 self.code.jump_imm(Jump::LessEqual, R1, (SMALLEST_PAGE - len) as i32, there);
             }
             self.read_with(offset + i64::from(len) - 1, 1, HELPER_COPY_FROM_USER);
-            self.code.place(there);
+            self.code.bind(there);
         }
         self.touching = false;
         Ok(())
@@ -264,7 +264,7 @@ impl Compiler<'_> {
                 for offset in [utask.into(), vaddr.into(), BP_ADDR] {
                     self.read_word(offset, HELPER_PROBE_READ_KERNEL, zero);
                 }
-                self.code.place(done);
+                self.code.bind(done);
                 self.elsewhere.push(Elsewhere::Zero { here: zero, back: done });
             }
         }
@@ -291,7 +291,7 @@ impl Compiler<'_> {
             let shift = if signed { Alu::Arsh } else { Alu::Rsh };
             self.code.alu_imm(shift, R9, (64 - width) as i32);
         }
-        self.code.place(store);
+        self.code.bind(store);
         self.code.store(size, R7, at, R9);
         self.elsewhere.push(Elsewhere::Zero { here: zero, back: store });
         Ok(())
@@ -313,13 +313,13 @@ impl Compiler<'_> {
             self.code.call_helper(*helper);
             self.code.jump_imm(Jump::Equal, R0, 0, done);
         }
-        // A read that fails has filled its place with zeros; so does one of nothing's address.
-        self.code.place(zero);
+        // A read that fails has filled its room with zeros; so does one of nothing's address.
+        self.code.bind(zero);
         self.code.address(R1, R7, at.into());
         self.code.load_imm(R2, bytes.into());
         self.code.load_imm(R3, 0);
         self.code.call_helper(HELPER_PROBE_READ_KERNEL);
-        self.code.place(done);
+        self.code.bind(done);
         Ok(())
     }
 
@@ -403,7 +403,7 @@ impl Compiler<'_> {
                 self.code.jump_imm(Jump::Equal, R0, 0, done);
             }
         }
-        self.code.place(done);
+        self.code.bind(done);
     }
 
     fn read_with(&mut self, offset: i64, size: u32, helper: i32) {
@@ -434,7 +434,7 @@ impl Compiler<'_> {
                 let read = self.code.label();
                 self.code.jump_imm(Jump::SignedGreater, R0, 0, read);
                 self.code.goto(fault);
-                self.code.place(read);
+                self.code.bind(read);
             }
             Fetch::Memory { offset, of, .. } => {
                 self.value(of, fault)?;
@@ -445,12 +445,12 @@ impl Compiler<'_> {
                     self.code.jump_imm(Jump::SignedGreater, R0, 0, read);
                 }
                 self.code.goto(fault);
-                self.code.place(read);
+                self.code.bind(read);
                 self.code.jump_imm(Jump::SignedGreaterEqual, R0, room as i32, cut);
             }
             _ => return Err(CompileError::Unresolved),
         }
-        self.code.place(store);
+        self.code.bind(store);
         self.code.alu(Alu::Mov, R1, R0);
         self.code.alu_imm(Alu::Lsh, R1, 16);
         self.code.alu(Alu::Or, R1, R8);
@@ -483,7 +483,7 @@ impl Compiler<'_> {
             }
             match rare {
                 Elsewhere::Fault { here, back } => {
-                    self.code.place(here);
+                    self.code.bind(here);
                     self.text_address(R1);
                     for (index, byte) in FAULT_TEXT.into_iter().enumerate() {
                         self.code.store_imm(1, R1, index as i16, byte.into());
@@ -494,7 +494,7 @@ impl Compiler<'_> {
                 Elsewhere::Cut { here, back, room } => {
                     // One byte of the room is never used, so that a text which fills it is known to be
                     // longer.
-                    self.code.place(here);
+                    self.code.bind(here);
                     self.text_address(R1);
                     self.code.store_imm(1, R1, room as i16 - 2, 0);
                     self.code.store_imm(8, FP, CUT, 1);
@@ -502,7 +502,7 @@ impl Compiler<'_> {
                     self.code.goto(back);
                 }
                 Elsewhere::Zero { here, back } => {
-                    self.code.place(here);
+                    self.code.bind(here);
                     self.code.load_imm(R9, 0);
                     self.code.goto(back);
                 }

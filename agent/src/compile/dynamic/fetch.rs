@@ -176,8 +176,8 @@ impl Parser<'_> {
         match characters.next() {
             Some('%') => {
                 let found = registers::named(&word[1..]).filter(|_| registers::SUPPORTED);
-                let kind = || SpecErrorKind::Register(registers::names().collect());
-                found.map(Fetch::Register).ok_or_else(|| (at, kind()))
+                let error_kind = || SpecErrorKind::Register(registers::names().collect());
+                found.map(Fetch::Register).ok_or_else(|| (at, error_kind()))
             }
             Some('$') => self.variable(at),
             Some('@') => self.absolute(inside),
@@ -228,8 +228,8 @@ impl Parser<'_> {
                 if self.at.returns {
                     return Err((at, SpecErrorKind::Returned));
                 }
-                let kind = SpecErrorKind::ArgumentNumber(registers::ARGUMENT_REGISTERS);
-                register(registers::of_argument(argument).ok_or((at.clone(), kind))?)
+                let error_kind = SpecErrorKind::ArgumentNumber(registers::ARGUMENT_REGISTERS);
+                register(registers::of_argument(argument).ok_or((at.clone(), error_kind))?)
             }
         }
     }

@@ -86,7 +86,7 @@ fn body(stack_pointer: u16) -> Option<Body> {
     code.store(8, R7, CALLER_AT, R1);
     code.load_imm(R2, LEN.into());
     code.end_record();
-    code.place(out);
+    code.bind(out);
     code.load_imm(R0, 0);
     code.exit();
     Body::new(code)

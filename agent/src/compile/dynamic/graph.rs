@@ -28,7 +28,7 @@ use crate::{
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R3, R4, R6, R7, R8},
         preemption::Preemption,
         program::{Body, FRAME},
-        relocation::{Part, Relocation},
+        relocation::{Relocation, Subprogram},
     },
     compile::{
         hook::{Hook, HookProgram, OnRefusal, check_kprobes},
@@ -351,7 +351,7 @@ impl Bodies {
         Some(HookProgram {
             name: name.to_owned(),
             body: self.body(at, root)?,
-            on_refusal: OnRefusal::of_places(hooks.len()),
+            on_refusal: OnRefusal::of_attach_points(hooks.len()),
             hooks,
             preemption: Preemption::Off,
             sleepable: false,
@@ -372,7 +372,7 @@ impl Bodies {
                 code.alu_imm(Alu::And, R0, 1);
                 code.jump_imm(Jump::NotEqual, R0, 0, returns);
                 self.enter(&mut code, root);
-                code.place(returns);
+                code.bind(returns);
                 self.leave(&mut code);
             }
         }
@@ -385,7 +385,7 @@ impl Bodies {
         code.alu(Alu::Mov, R1, R6);
         code.address(R2, FP, EVENT.into());
         code.relocated_imm(R3, Relocation::Slot(0));
-        code.call(Part::GraphEnter);
+        code.call(Subprogram::GraphEnter);
         code.jump_imm(Jump::Equal, R0, 0, unknown);
         code.alu(Alu::Mov, R8, R0);
         let Entry { function, depth, len, .. } = self.entry;
@@ -396,11 +396,11 @@ impl Bodies {
         code.store(depth.1, R7, depth.0, R1);
         end(code, len);
         code.alu(Alu::Mov, R1, R8);
-        code.call(Part::GraphStart);
-        code.place(out);
+        code.call(Subprogram::GraphStart);
+        code.bind(out);
         code.load_imm(R0, WATCH);
         code.exit();
-        code.place(unknown);
+        code.bind(unknown);
         code.load_imm(R0, DO_NOT_WATCH);
         code.exit();
     }
@@ -411,7 +411,7 @@ impl Bodies {
         code.alu(Alu::Mov, R1, R6);
         code.address(R2, FP, EVENT.into());
         code.address(R3, FP, END.into());
-        code.call(Part::GraphLeave);
+        code.call(Subprogram::GraphLeave);
         code.jump_imm(Jump::Equal, R0, 0, out);
         let Exit { function, depth, overrun, start, end: end_at, value, len, .. } = self.exit;
         begin(code, 1, len, out);
@@ -432,7 +432,7 @@ impl Bodies {
             code.store(8, R7, value, R1);
         }
         end(code, len);
-        code.place(out);
+        code.bind(out);
         code.load_imm(R0, WATCH);
         code.exit();
     }

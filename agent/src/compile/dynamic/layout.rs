@@ -9,7 +9,7 @@ use super::{
     fetch::{Argument, Fetch, Kind, Style},
 };
 use crate::compile::{
-    context::Placed,
+    context::ContextLayout,
     probe_filter::ProbeRule,
     shape::{COMMON_LEN, EventShape, ShapeField},
 };
@@ -34,7 +34,7 @@ pub(super) struct Layout {
     /// Room of each argument's text, NUL and one more included; 0 for numbers.
     pub(super) rooms: Vec<u32>,
     /// Behind the arguments.
-    pub(super) contexts: Placed,
+    pub(super) contexts: ContextLayout,
     /// Bytes of the fixed part, where the texts begin.
     pub(super) fixed: u32,
     pub(super) arguments: Vec<Argument>,
@@ -55,7 +55,7 @@ impl Layout {
             offsets.push(fixed);
             fixed += argument.kind.size() * argument.count.unwrap_or(1);
         }
-        let contexts = rule.contexts.place(fixed, false, rule.facts);
+        let contexts = rule.contexts.lay_out(fixed, false, rule.facts);
         fixed = contexts.end;
         let known = |argument: &Argument| match (&argument.fetch, argument.kind) {
             (_, Kind::Number { .. } | Kind::Bits { .. } | Kind::Symbol) => Some(0),

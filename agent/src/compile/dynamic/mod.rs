@@ -288,7 +288,7 @@ impl Environment {
             stage: stage.as_ref(),
         };
         let body = compile(&program).map_err(failed)?;
-        let on_refusal = OnRefusal::of_places(hooks.len());
+        let on_refusal = OnRefusal::of_attach_points(hooks.len());
         Ok(HookProgram { name: layout.name.clone(), body, hooks, preemption, sleepable, on_refusal })
     }
 }

@@ -1,4 +1,4 @@
-//! The text of a probe: `[[GROUP/]NAME=]PLACE [ARGUMENT...]`.
+//! The text of a probe: `[[GROUP/]NAME=]ATTACH_POINT [ARGUMENT...]`.
 
 use std::ops::Range;
 

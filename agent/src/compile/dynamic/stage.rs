@@ -62,13 +62,13 @@ impl Stage {
             return Err(ProbeFilterError::Room(taken + open * TEXT_ROOM_MIN));
         }
         let mut text_at = staged.end;
-        let place = |(index, offset)| {
+        let lay_out = |(index, offset)| {
             let room = known(index).unwrap_or(share);
             let staged = StagedArgument { index, offset, text_at, room };
             text_at += room;
             staged
         };
-        let arguments = arguments.into_iter().map(place).collect();
+        let arguments = arguments.into_iter().map(lay_out).collect();
         let size = text_at.next_multiple_of(8);
         Ok(Some(Self { filter: staged.program, addresses: found(addresses), arguments, size }))
     }

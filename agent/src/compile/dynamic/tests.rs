@@ -92,7 +92,7 @@ fn a_text_is_taken_apart() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_place() {
+fn a_mistake_is_told_with_its_location() {
     let mut different = Vec::new();
     for (text, part, said) in [
         ("", "", "an attach point is missing"),

@@ -147,7 +147,7 @@ impl<'a> Compiler<'a> {
             });
             self.code.alu(Alu::Mov, R1, R7);
             self.code.ask_filter(self.rules.preemption, end);
-            self.code.place(open);
+            self.code.bind(open);
         }
         match &self.definition.about {
             Some(about) => {
@@ -201,14 +201,14 @@ impl<'a> Compiler<'a> {
             self.code.alu(Alu::Or, R2, R1);
         } else if can_fail {
             self.code.goto(finish);
-            self.code.place(failed);
+            self.code.bind(failed);
             self.code.load_imm(R2, 0);
         }
-        self.code.place(finish);
+        self.code.bind(finish);
         self.code.end_record();
-        self.code.place(done);
+        self.code.bind(done);
         self.rules.preemption.enable(&mut self.code);
-        self.code.place(end);
+        self.code.bind(end);
         self.code.load_imm(R0, 0);
         self.code.exit();
         let filter = filter.map_or_else(Vec::new, |asked| asked.program.code.clone());
@@ -241,10 +241,10 @@ impl<'a> Compiler<'a> {
         }
         self.code.goto(whole);
         // The event is not filtered, and counted as lost.
-        self.code.place(cut);
+        self.code.bind(cut);
         self.code.load_imm(R8, 0);
         self.code.goto(open);
-        self.code.place(whole);
+        self.code.bind(whole);
         Ok(Staged::Whole)
     }
 
@@ -263,7 +263,7 @@ impl<'a> Compiler<'a> {
         }
         self.code.load_imm(R8, layout.fields_end.into());
         self.fields(fields, &texts, |_| true, never)?;
-        self.code.place(never);
+        self.code.bind(never);
         self.code.store_imm(8, FP, -CUT, 0);
         Ok(Staged::Apart)
     }

@@ -30,7 +30,7 @@ use compile::{Access, Asked, Extras, Rules, TypeNames, compile};
 use language::Definition;
 
 use super::{
-    context::Placed,
+    context::ContextLayout,
     filter::{self, Facts},
 };
 use crate::{
@@ -183,7 +183,7 @@ impl<'a> FastLane<'a> {
         name: &str,
         format: &Format,
         filter: Option<(&Test, &Facts)>,
-        contexts: &Placed,
+        contexts: &ContextLayout,
     ) -> Result<FastEvent, Mismatch> {
         let filter =
             filter.map(|(test, facts)| filter::Program::compile_fast(test, format.id, facts)).transpose()?;

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_are_known_once_and_have_places() {
+    fn calls_are_known_once_and_have_positions() {
         let mut names = Vec::new();
         for line in READ_BY_CALLS.lines() {
             let mut words = line.split(' ');

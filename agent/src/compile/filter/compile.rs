@@ -70,9 +70,9 @@ impl<'a> Emitter<'a> {
         self.code.label()
     }
 
-    /// Puts a target here.
-    pub(crate) fn place(&mut self, label: Label) {
-        self.code.place(label);
+    /// Binds a target to the next instruction.
+    pub(crate) fn bind(&mut self, label: Label) {
+        self.code.bind(label);
     }
 
     /// Goes on at another target.
@@ -82,10 +82,10 @@ impl<'a> Emitter<'a> {
 
     /// Ends the function: what gets to `yes` gives 1.
     pub(crate) fn finish(mut self, yes: Label, no: Label) -> Result<Program, Uncompiled> {
-        self.code.place(yes);
+        self.code.bind(yes);
         self.code.load_imm(R0, 1);
         self.code.exit();
-        self.code.place(no);
+        self.code.bind(no);
         self.code.load_imm(R0, 0);
         self.code.exit();
         let code: Vec<Insn> = self.code.finish_reachable().ok_or(Uncompiled::TooLong)?;
@@ -100,7 +100,7 @@ impl<'a> Emitter<'a> {
                 for test in tests {
                     let next = self.code.label();
                     self.test(test, next, no)?;
-                    self.code.place(next);
+                    self.code.bind(next);
                 }
                 self.code.goto(yes);
             }
@@ -108,7 +108,7 @@ impl<'a> Emitter<'a> {
                 for test in tests {
                     let next = self.code.label();
                     self.test(test, yes, next)?;
-                    self.code.place(next);
+                    self.code.bind(next);
                 }
                 self.code.goto(no);
             }
@@ -230,9 +230,9 @@ impl<'a> Emitter<'a> {
                 self.code.jump(jump_of(op, int), R0, R1, holds);
                 self.code.load_imm(R0, 0);
                 self.code.goto(end);
-                self.code.place(holds);
+                self.code.bind(holds);
                 self.code.load_imm(R0, 1);
-                self.code.place(end);
+                self.code.bind(end);
                 return;
             }
         }
@@ -263,7 +263,7 @@ impl<'a> Emitter<'a> {
         let positive = self.code.label();
         self.code.jump_imm(Jump::SignedGreaterEqual, sign, 0, positive);
         self.code.alu_imm(Alu::Neg, register, 0);
-        self.code.place(positive);
+        self.code.bind(positive);
     }
 
     fn field(&mut self, offset: u32, int: IntType) -> Result<(), Uncompiled> {
@@ -385,7 +385,7 @@ impl<'a> Emitter<'a> {
                     let next = self.code.label();
                     self.code.jump_imm(Jump::Less, R0, first.cast_signed(), next);
                     self.code.jump_imm(Jump::LessEqual, R0, last.cast_signed(), inside);
-                    self.code.place(next);
+                    self.code.bind(next);
                 }
                 self.code.goto(outside);
             }

@@ -203,7 +203,7 @@ impl Emitter<'_> {
     }
 
     /// Copies a text to `from` bytes after the start of the room, with zeros up to `limit` bytes. Gives its
-    /// place on the stack.
+    /// offset on the stack.
     fn fetch(&mut self, text: &Text, from: u32, limit: u32, none: Label) -> Result<i16, Uncompiled> {
         let at = -(self.room as i16) + from as i16;
         match text {
@@ -264,7 +264,7 @@ impl Emitter<'_> {
         let fits = self.code.label();
         self.code.jump_imm(Jump::LessEqual, R2, limit as i32, fits);
         self.code.load_imm(R2, limit.into());
-        self.code.place(fits);
+        self.code.bind(fits);
         self.code.alu(Alu::Mov, R1, R6);
         self.code.alu(Alu::Add, R1, R3);
         self.code.alu(Alu::Mov, R3, R1);
@@ -296,7 +296,7 @@ impl Emitter<'_> {
         let other = self.fetch(&texts.1, half, half, none)?;
         self.code.load_imm(R8, 0);
         let next = self.code.label();
-        self.code.place(next);
+        self.code.bind(next);
         for (to, at) in [(R1, one), (R2, other)] {
             self.code.address(to, FP, at.into());
             self.code.alu(Alu::Add, to, R8);
@@ -317,7 +317,7 @@ impl Emitter<'_> {
         self.code.load_imm(R8, 0);
         self.code.load_imm(R9, 1);
         let (next, end) = (self.code.label(), self.code.label());
-        self.code.place(next);
+        self.code.bind(next);
         self.code.alu(Alu::Mov, R2, R7);
         self.code.alu(Alu::Add, R2, R8);
         self.code.load(1, R1, R2, 0);
@@ -351,7 +351,7 @@ impl Emitter<'_> {
         self.code.jump_imm(Jump::Equal, R9, 0, is_not);
         self.code.alu_imm(Alu::Add, R8, 1);
         self.code.jump_imm(Jump::Less, R8, limit as i32, next);
-        self.code.place(end);
+        self.code.bind(end);
         self.code.alu_imm(Alu::Rsh, R9, last);
         self.code.alu_imm(Alu::And, R9, 1);
         self.code.jump_imm(Jump::NotEqual, R9, 0, is);

@@ -31,7 +31,7 @@ pub(super) struct Scope<'a> {
     pub(super) btf: &'a Btf,
     /// The function's arguments, and `$retval`.
     pub(super) names: Vec<Named<'a>>,
-    /// The text that expressions are parts of, for the places of errors.
+    /// The text that expressions are parts of, for the locations of errors.
     pub(super) text: &'a str,
 }
 

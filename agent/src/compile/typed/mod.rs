@@ -291,7 +291,7 @@ impl<'a> Types<'a> {
             given.push((field, expr));
         }
         fields.extend(given.iter().map(|(name, expr)| (name.as_str(), expr.clone())));
-        let contexts = rule.contexts.place(shape.at, true, rule.facts);
+        let contexts = rule.contexts.lay_out(shape.at, true, rule.facts);
         let mut shape = shape.finish();
         let filter = staged(&shape, rule)?;
         contexts.extend(&mut shape);
@@ -332,9 +332,9 @@ impl<'a> Types<'a> {
 /// A filter, and the fields that it looks at as it finds them; `None` if it always holds.
 fn staged(shape: &EventShape, rule: &ProbeRule<'_>) -> Result<Option<(Program, Format)>, ProbeFilterError> {
     let Some(staged) = rule.stage(shape)? else { return Ok(None) };
-    let place =
+    let with_offset =
         |(field, offset): (&ShapeField, Option<u32>)| Some(ShapeField { offset: offset?, ..field.clone() });
-    let fields = shape.fields.iter().zip(staged.offsets).filter_map(place).collect();
+    let fields = shape.fields.iter().zip(staged.offsets).filter_map(with_offset).collect();
     let format = Format::parse(&EventShape { fields, ..shape.clone() }.text(rule.id))?;
     Ok(Some((staged.program, format)))
 }

@@ -17,10 +17,10 @@ pub(super) fn channel(recording: &Recording<'_>, cpu_streams: &[&CpuStream]) -> 
     for printer in printers {
         let reader = RecordReader::new(printer.format(), recording.machine());
         let fields = fields(printer, &reader, |_| None);
-        let context_places = context.iter().map(|(name, _)| printer.field_index(name)).collect();
+        let context_indices = context.iter().map(|(name, _)| printer.field_index(name)).collect();
         rules.insert(
             printer.format().id,
-            rule(printer, reader, recording.machine(), context_places, Choice::One(events.len() as u32)),
+            rule(printer, reader, recording.machine(), context_indices, Choice::One(events.len() as u32)),
         );
         events.push(Event { name: full_name(printer), contexts: 0, fields });
     }

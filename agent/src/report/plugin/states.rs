@@ -34,10 +34,10 @@ impl TaskStates {
         let mut letters = [0; 32];
         for (name, bit) in names.unwrap_or_default() {
             if bit.is_power_of_two()
-                && let Some(place) = letters.get_mut(bit.trailing_zeros() as usize)
+                && let Some(slot) = letters.get_mut(bit.trailing_zeros() as usize)
                 && let Some(letter) = name.first()
             {
-                *place = *letter;
+                *slot = *letter;
             }
         }
         if letters == [0; 32] {
@@ -49,7 +49,7 @@ impl TaskStates {
 
     fn from_word(word: &[u8], preempted: &'static [u8]) -> Self {
         let mut letters = [0; 32];
-        letters.iter_mut().zip(word).for_each(|(place, letter)| *place = *letter);
+        letters.iter_mut().zip(word).for_each(|(slot, letter)| *slot = *letter);
         Self { letters, preempted }
     }
 

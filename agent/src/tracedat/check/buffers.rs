@@ -20,7 +20,7 @@ struct Data<'a> {
     at: At,
 }
 
-/// Checks the places of all data. `bodies` are the sections of version 7.
+/// Checks the extents of all data. `bodies` are the sections of version 7.
 pub(super) fn check<S: Source>(
     check: &mut Check<'_>,
     reader: &Reader<S>,
@@ -67,7 +67,7 @@ pub(super) fn check<S: Source>(
         check.faults.add(Rule::TopBuffer, At::plain(0), || "options".to_owned(), detail);
     }
     cpu_count(check, options);
-    places(check, data);
+    data_extents(check, data);
 }
 
 fn page_size<S: Source>(
@@ -93,9 +93,9 @@ fn page_size<S: Source>(
 fn section(check: &mut Check<'_>, option: &RawOption, buffer: &BufferOption, body: Body) {
     let mut seen = BTreeSet::new();
     for CpuExtent { cpu, offset, size } in &buffer.cpus {
-        let place = || format!("data of CPU {cpu} of {}", buffer_name(&buffer.name));
+        let location = || format!("data of CPU {cpu} of {}", buffer_name(&buffer.name));
         if !seen.insert(*cpu) {
-            check.faults.add(Rule::CpuTwice, option.at, place, || "it was listed before".to_owned());
+            check.faults.add(Rule::CpuTwice, option.at, location, || "it was listed before".to_owned());
         }
         if *size == 0 {
             continue;
@@ -106,11 +106,11 @@ fn section(check: &mut Check<'_>, option: &RawOption, buffer: &BufferOption, bod
             let detail = || {
                 format!("they are said to be at {offset} to {end}, in a section at {start} to {section_end}")
             };
-            check.faults.add(Rule::Extent, option.at, place, detail);
+            check.faults.add(Rule::Extent, option.at, location, detail);
         }
         if !body.compressed && buffer.page_size != 0 && !offset.is_multiple_of(buffer.page_size.into()) {
             let detail = || format!("pages of {} bytes begin at {offset}", buffer.page_size);
-            check.faults.add(Rule::Alignment, option.at, place, detail);
+            check.faults.add(Rule::Alignment, option.at, location, detail);
         }
     }
 }
@@ -127,12 +127,12 @@ fn cpu_count(check: &mut Check<'_>, options: &[RawOption]) {
         _ => None,
     });
     let needed = cpus.max().map_or(0, |highest| highest.saturating_add(1));
-    let place = || super::options::name(OptionId::CPUCOUNT);
+    let location = || super::options::name(OptionId::CPUCOUNT);
     match told {
-        None => check.faults.add(Rule::CpuCount, At::plain(0), place, || "it is missing".to_owned()),
+        None => check.faults.add(Rule::CpuCount, At::plain(0), location, || "it is missing".to_owned()),
         Some((at, count)) if count < needed => {
             let detail = || format!("it says {count}, and there are data of CPU {}", needed - 1);
-            check.faults.add(Rule::CpuCount, at, place, detail);
+            check.faults.add(Rule::CpuCount, at, location, detail);
         }
         Some(_) => {}
     }
@@ -158,31 +158,31 @@ fn version_6<S: Source>(check: &mut Check<'_>, reader: &Reader<S>, mut data: Vec
     }
     for Data { extent, name, at } in &data {
         if !extent.offset.is_multiple_of(page_size) {
-            let place = || format!("data of CPU {} of {}", extent.cpu, buffer_name(name));
+            let location = || format!("data of CPU {} of {}", extent.cpu, buffer_name(name));
             let detail = || format!("pages of {page_size} bytes begin at {}", extent.offset);
-            check.faults.add(Rule::Alignment, *at, place, detail);
+            check.faults.add(Rule::Alignment, *at, location, detail);
         }
     }
-    places(check, data);
+    data_extents(check, data);
 }
 
 /// All data are in the file, and no two have bytes in common.
-fn places(check: &mut Check<'_>, mut data: Vec<Data<'_>>) {
+fn data_extents(check: &mut Check<'_>, mut data: Vec<Data<'_>>) {
     data.sort_by_key(|data| data.extent.offset);
     let mut end_before = 0;
     for Data { extent: CpuExtent { cpu, offset, size }, name, at } in data {
         check.checked.cpus += 1;
-        let place = || format!("data of CPU {cpu} of {}", buffer_name(name));
+        let location = || format!("data of CPU {cpu} of {}", buffer_name(name));
         let end = offset.saturating_add(size);
         if end > check.len {
             let len = check.len;
             let detail = || format!("they are said to end at {end}, and the file ends at {len}");
-            check.faults.add(Rule::Extent, at, place, detail);
+            check.faults.add(Rule::Extent, at, location, detail);
         }
         if offset < end_before {
             let detail =
                 || format!("they begin at {offset}, before those of another CPU end at {end_before}");
-            check.faults.add(Rule::Extent, at, place, detail);
+            check.faults.add(Rule::Extent, at, location, detail);
         }
         end_before = end_before.max(end);
     }

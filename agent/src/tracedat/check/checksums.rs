@@ -45,11 +45,11 @@ fn compare(check: &mut Check<'_>, option: &RawOption, Checksums { offset, ranges
     let mut budget = check.len;
     let mut buffer = vec![0; PIECE];
     for Range { offset, len, crc } in ranges {
-        let place = || format!("bytes {offset} to {}", offset.saturating_add(*len));
+        let location = || format!("bytes {offset} to {}", offset.saturating_add(*len));
         let end = offset.checked_add(*len).filter(|end| *end <= check.len);
         let (Some(end), Some(left)) = (end, budget.checked_sub(*len)) else {
             let detail = || "they are not all in the file".to_owned();
-            check.faults.add(Rule::Checksum, At::plain(*offset), place, detail);
+            check.faults.add(Rule::Checksum, At::plain(*offset), location, detail);
             continue;
         };
         budget = left;
@@ -63,13 +63,13 @@ fn compare(check: &mut Check<'_>, option: &RawOption, Checksums { offset, ranges
             at += piece.len() as u64;
         }
         if let Some(error) = failed {
-            check.faults.add(Rule::Source, At::plain(at), place, || error.to_string());
+            check.faults.add(Rule::Source, At::plain(at), location, || error.to_string());
             continue;
         }
         let found = hasher.finalize();
         if found != *crc {
             let detail = || format!("their CRC-32 is {found:08x} and was {crc:08x}");
-            check.faults.add(Rule::Checksum, At::plain(*offset), place, detail);
+            check.faults.add(Rule::Checksum, At::plain(*offset), location, detail);
         }
     }
 }

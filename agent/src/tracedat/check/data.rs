@@ -96,7 +96,7 @@ impl<'j, S: Source> Job<'j, S> {
         }
     }
 
-    fn place(&self) -> String {
+    fn data_name(&self) -> String {
         let buffer = self.info.map_or(String::new(), |info| buffer_name(&info.name));
         format!("data of CPU {} of {buffer}", self.extent.cpu)
     }
@@ -120,8 +120,8 @@ impl<'j, S: Source> Job<'j, S> {
             ReadError::Decompress { .. } => Rule::Decompress,
             _ => rule,
         };
-        let place = self.place();
-        self.faults.add(rule, at, || place, || error.to_string());
+        let data_name = self.data_name();
+        self.faults.add(rule, at, || data_name, || error.to_string());
     }
 
     /// Chunks are whole pages and follow one another to the end of the data.
@@ -130,7 +130,7 @@ impl<'j, S: Source> Job<'j, S> {
         let page_size = self.info.map_or(0, |info| info.layout.page_size);
         let len = reader.file_len();
         let end = offset.saturating_add(size);
-        let place = self.place();
+        let data_name = self.data_name();
         // The chunk count may be left out of the size.
         let mut cursor =
             Cursor::new(reader.source(), reader.header().endian, offset, end.saturating_add(4).min(len));
@@ -138,7 +138,7 @@ impl<'j, S: Source> Job<'j, S> {
         let Ok(count) = cursor.u32(what) else { return };
         for number in 0..count {
             let at = At::plain(cursor.at());
-            let place = || format!("chunk {number} of the {place}");
+            let chunk_name = || format!("chunk {number} of the {data_name}");
             let sizes = cursor.u32(what).and_then(|packed| Ok((packed, cursor.u32(what)?)));
             let plain = sizes.and_then(|(packed, plain)| cursor.skip(what, packed.into()).map(|()| plain));
             match plain {
@@ -147,14 +147,14 @@ impl<'j, S: Source> Job<'j, S> {
                     if plain == 0 || !plain.is_multiple_of(page_size) {
                         let detail =
                             || format!("{plain} bytes uncompressed are not whole pages of {page_size}");
-                        self.faults.add(Rule::Chunk, at, place, detail);
+                        self.faults.add(Rule::Chunk, at, chunk_name, detail);
                     }
                 }
                 Err(error) => {
                     let left = count - number;
                     let detail =
                         || format!("{error}; it and those behind it, {left} together, cannot be read");
-                    self.faults.add(Rule::Chunk, at, place, detail);
+                    self.faults.add(Rule::Chunk, at, chunk_name, detail);
                     return;
                 }
             }
@@ -162,10 +162,10 @@ impl<'j, S: Source> Job<'j, S> {
         let at = cursor.at();
         if at == end.saturating_add(4) {
             let detail = || format!("{size} bytes are said, {} are used", size.saturating_add(4));
-            self.faults.add(Rule::ExtentOld, At::plain(offset), || place, detail);
+            self.faults.add(Rule::ExtentOld, At::plain(offset), || data_name, detail);
         } else if at != end {
             let detail = || format!("{count} chunks end at {at}, the data at {end}");
-            self.faults.add(Rule::Chunk, At::plain(offset), || place, detail);
+            self.faults.add(Rule::Chunk, At::plain(offset), || data_name, detail);
         }
     }
 
@@ -177,7 +177,7 @@ impl<'j, S: Source> Job<'j, S> {
                 Ok((header, data)) => {
                     self.checked.pages += 1;
                     self.found.pages += 1;
-                    let (offset, inside) = pages.place(index);
+                    let (offset, inside) = pages.file_offset(index);
                     let start = data.start - layout.data_at as usize;
                     let size = layout.page_size as usize;
                     let bytes = pages.bytes();
@@ -195,7 +195,7 @@ impl<'j, S: Source> Job<'j, S> {
                 }
                 Err(error) => {
                     self.found.whole = false;
-                    let (offset, inside) = pages.place(index);
+                    let (offset, inside) = pages.file_offset(index);
                     if let ReadError::Page { source, .. } = &error {
                         let at = At { offset, inside }.plus(layout.commit_at.into());
                         self.page_fault(Rule::PageCommit, index, at, source);
@@ -221,23 +221,23 @@ impl<'j, S: Source> Job<'j, S> {
         let (size, page_size) = (self.extent.size, u64::from(layout.page_size));
         if self.info.is_some_and(|info| !info.compressed) && !size.is_multiple_of(page_size) {
             let at = At::plain(self.extent.offset.saturating_add(size / page_size * page_size));
-            let place = self.place();
+            let data_name = self.data_name();
             self.faults.add(
                 Rule::PartPage,
                 at,
-                || place,
+                || data_name,
                 || format!("{} bytes of {page_size}", size % page_size),
             );
         }
     }
 
-    fn page_place(&self, index: u64) -> String {
-        format!("page {index} of the {}", self.place())
+    fn page_name(&self, index: u64) -> String {
+        format!("page {index} of the {}", self.data_name())
     }
 
     fn page_fault(&mut self, rule: Rule, index: u64, at: At, error: &PageError) {
-        let place = self.page_place(index);
-        self.faults.add(rule, at, || place, || error.to_string());
+        let page_name = self.page_name(index);
+        self.faults.add(rule, at, || page_name, || error.to_string());
     }
 
     /// A commit word is a length of whole words and two marks.
@@ -245,23 +245,23 @@ impl<'j, S: Source> Job<'j, S> {
         let Some(commit) = layout.long(page, layout.commit_at as usize) else { return };
         let at = at.plus(layout.commit_at.into());
         if page.len() < layout.page_size as usize {
-            let place = self.page_place(index);
+            let page_name = self.page_name(index);
             let detail = || format!("{} bytes of {}", page.len(), layout.page_size);
-            self.faults.add(Rule::PartPage, at, || place, detail);
+            self.faults.add(Rule::PartPage, at, || page_name, detail);
         }
         let unknown = commit & !KNOWN_COMMIT_BITS;
         let stored_alone = commit & (MISSED_EVENTS | MISSED_STORED) == MISSED_STORED;
         if unknown != 0 || stored_alone {
-            let place = self.page_place(index);
-            self.faults.add(Rule::PageFlags, at, || place, || format!("the commit word is {commit:#x}"));
+            let page_name = self.page_name(index);
+            self.faults.add(Rule::PageFlags, at, || page_name, || format!("the commit word is {commit:#x}"));
         }
         let data_len = commit & super::super::page::DATA_LEN_MASK;
         if !data_len.is_multiple_of(4) {
-            let place = self.page_place(index);
+            let page_name = self.page_name(index);
             self.faults.add(
                 Rule::PageCommit,
                 at,
-                || place,
+                || page_name,
                 || format!("{data_len} bytes of data are no whole words"),
             );
         }
@@ -288,9 +288,9 @@ impl<'j, S: Source> Job<'j, S> {
                     // Times are numbers that turn over; half of all is far more than a recording lasts.
                     if cursor.time < last || cursor.time < before.time {
                         let (now, last) = (cursor.time, last.max(before.time));
-                        let place = self.page_place(index);
+                        let page_name = self.page_name(index);
                         let detail = || format!("an event at {now}, after one at {last}");
-                        self.faults.add(Rule::Time, at(before.at), || place, detail);
+                        self.faults.add(Rule::Time, at(before.at), || page_name, detail);
                     }
                     self.last = Some(cursor.time);
                     if first && missed.is_some() && !matches!(step, Step::Data(_)) {
@@ -318,31 +318,41 @@ impl<'j, S: Source> Job<'j, S> {
     }
 
     fn missed_mark(&mut self, index: u64, page: At) {
-        let place = self.page_place(index);
+        let page_name = self.page_name(index);
         let detail = || "its first event is none, or there is none".to_owned();
-        self.faults.add(Rule::MissedMark, page, || place, detail);
+        self.faults.add(Rule::MissedMark, page, || page_name, detail);
     }
 
     /// A record against its event's format.
     fn record(&mut self, index: u64, at: At, record: &[u8], endian: Endian) {
         let len = record.len();
         let Some(id) = record.first_chunk().map(|bytes| endian.read_u16(*bytes)) else {
-            let place = self.page_place(index);
-            return self.faults.add(Rule::EventEmpty, at, || place, || format!("a record of {len} bytes"));
+            let page_name = self.page_name(index);
+            return self.faults.add(
+                Rule::EventEmpty,
+                at,
+                || page_name,
+                || format!("a record of {len} bytes"),
+            );
         };
         let Some(shape) = self.table.get(usize::from(id)).copied().flatten() else {
-            let place = self.page_place(index);
-            return self.faults.add(Rule::UnknownEvent, at, || place, || format!("a record of event {id}"));
+            let page_name = self.page_name(index);
+            return self.faults.add(
+                Rule::UnknownEvent,
+                at,
+                || page_name,
+                || format!("a record of event {id}"),
+            );
         };
         if len < shape.min {
-            let (place, name) = (self.page_place(index), self.events.name(id));
+            let (page_name, name) = (self.page_name(index), self.events.name(id));
             let detail = || format!("a record of {name} has {len} bytes, and its fields {}", shape.min);
-            return self.faults.add(Rule::RecordShort, at, || place, detail);
+            return self.faults.add(Rule::RecordShort, at, || page_name, detail);
         }
         if let Some(max) = shape.max.filter(|max| len > *max) {
-            let (place, name) = (self.page_place(index), self.events.name(id));
+            let (page_name, name) = (self.page_name(index), self.events.name(id));
             let detail = || format!("a record of {name} has {len} bytes, and {max} at most");
-            self.faults.add(Rule::RecordLong, at, || place, detail);
+            self.faults.add(Rule::RecordLong, at, || page_name, detail);
         }
         for field in &shape.dynamic {
             let from = field.offset as usize;
@@ -351,13 +361,13 @@ impl<'j, S: Source> Job<'j, S> {
             let (offset, size) = ((word & 0xffff) as usize, (word >> 16) as usize);
             let offset = if field.location == Location::RelLoc { from + 4 + offset } else { offset };
             if size != 0 && offset + size > len {
-                let (place, name) = (self.page_place(index), self.events.name(id));
+                let (page_name, name) = (self.page_name(index), self.events.name(id));
                 let detail = || {
                     format!(
                         "a record of {name} has {len} bytes, and {size} bytes of a field at byte {offset}"
                     )
                 };
-                self.faults.add(Rule::Dynamic, at.plus(from as u64), || place, detail);
+                self.faults.add(Rule::Dynamic, at.plus(from as u64), || page_name, detail);
             }
         }
     }

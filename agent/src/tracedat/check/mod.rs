@@ -2,8 +2,8 @@
 //! other.
 //!
 //! A reader uses what it can read. A check finds out whether that is everything, and reports every fault with
-//! its place, its meaning, and what stock readers do with it ([`Rule`]). After a fault it continues wherever
-//! the rest can be found.
+//! its location, its meaning, and what stock readers do with it ([`Rule`]). After a fault it continues
+//! wherever the rest can be found.
 //!
 //! | module | what |
 //! |---|---|
@@ -173,21 +173,21 @@ impl Check<'_> {
                     metadata::check(self, section.id, &bytes, At::plain(section.offset), reader.header());
                 }
                 Err(error) => {
-                    let (at, place) = (At::plain(section.offset), || section.id.to_string());
-                    self.faults.add(Rule::SectionContent, at, place, || error.to_string());
+                    let (at, location) = (At::plain(section.offset), || section.id.to_string());
+                    self.faults.add(Rule::SectionContent, at, location, || error.to_string());
                 }
             }
         }
     }
 
     /// Adds the error of an attempt to decompress or read something.
-    fn unreadable(&mut self, rule: Rule, at: At, place: impl FnOnce() -> String, error: &ReadError) {
+    fn unreadable(&mut self, rule: Rule, at: At, location: impl FnOnce() -> String, error: &ReadError) {
         let rule = match error {
             ReadError::Io { .. } => Rule::Source,
             ReadError::Decompress { .. } => Rule::Decompress,
             _ => rule,
         };
-        self.faults.add(rule, at, place, || error.to_string());
+        self.faults.add(rule, at, location, || error.to_string());
     }
 }
 

@@ -17,7 +17,7 @@ pub struct At {
 }
 
 impl At {
-    /// A place that is in the file as it is.
+    /// A location in the file as it is.
     pub(crate) const fn plain(offset: u64) -> Self {
         Self { offset, inside: None }
     }
@@ -48,7 +48,7 @@ pub struct Fault {
     /// Where.
     pub at: At,
     /// The structure that is there: `option CPUCOUNT`, `page 3 of CPU 0`.
-    pub place: String,
+    pub location: String,
     /// What is there, and what should be.
     pub detail: String,
 }
@@ -81,7 +81,7 @@ pub struct Checked {
 pub struct Report {
     /// What was checked.
     pub checked: Checked,
-    /// The faults by place. Of one rule there are no more than [`KEPT_PER_RULE`].
+    /// The faults by location. Of one rule there are no more than [`KEPT_PER_RULE`].
     pub faults: Vec<Fault>,
     /// How many faults there are of each rule.
     pub totals: Vec<(Rule, u64)>,
@@ -124,13 +124,13 @@ impl Faults {
         &mut self,
         rule: Rule,
         at: At,
-        place: impl FnOnce() -> String,
+        location: impl FnOnce() -> String,
         detail: impl FnOnce() -> String,
     ) {
         let total = &mut self.totals[rule as usize];
         *total += 1;
         if *total <= KEPT_PER_RULE {
-            self.kept.push(Fault { rule, at, place: place(), detail: detail() });
+            self.kept.push(Fault { rule, at, location: location(), detail: detail() });
         }
     }
 
@@ -159,7 +159,7 @@ impl Faults {
 
     pub(super) fn finish(self, checked: Checked) -> Report {
         let Self { kept: mut faults, totals } = self;
-        // Stable, so that what is at one place stays in the order of looking at it.
+        // Stable, so that what is at one location stays in the order of looking at it.
         faults.sort_by_key(|fault| fault.at);
         let totals = Rule::ALL.iter().map(|rule| (*rule, totals[*rule as usize]));
         Report { checked, faults, totals: totals.filter(|(_, total)| *total != 0).collect() }

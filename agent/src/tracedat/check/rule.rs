@@ -183,7 +183,7 @@ mod tests {
         let names: BTreeSet<_> = Rule::ALL.iter().map(|rule| rule.name()).collect();
         assert_eq!(names.len(), Rule::COUNT);
         assert!(names.iter().all(|name| name.bytes().all(|c| c.is_ascii_lowercase() || c == b'-')));
-        assert!(Rule::ALL.iter().enumerate().all(|(place, rule)| *rule as usize == place));
+        assert!(Rule::ALL.iter().enumerate().all(|(index, rule)| *rule as usize == index));
         assert!(Rule::ALL.iter().all(|rule| rule.meaning().ends_with('.') && !rule.consequence().is_empty()));
     }
 }

@@ -71,25 +71,25 @@ impl Walk<'_, '_, '_> {
         let mut budget = self.check.len;
         let mut next = first;
         loop {
-            let place = || "the link to the next options".to_owned();
+            let location = || "the link to the next options".to_owned();
             if next == 0 && !seen.is_empty() {
                 return options;
             }
             if !seen.insert(next) {
                 let detail = || format!("it leads back to {next}");
-                self.check.faults.add(Rule::Link, At::plain(link_at), place, detail);
+                self.check.faults.add(Rule::Link, At::plain(link_at), location, detail);
                 return options;
             }
             let found = match self.sections.find(next, Some(SectionId::OPTIONS)) {
                 Ok(found) if next >= self.first_section => found,
                 Ok(_) => {
                     let detail = || format!("it leads into the file header, to {next}");
-                    self.check.faults.add(Rule::Link, At::plain(link_at), place, detail);
+                    self.check.faults.add(Rule::Link, At::plain(link_at), location, detail);
                     return options;
                 }
                 Err(error) => {
                     let detail = || format!("it leads to {next}: {error}");
-                    self.check.faults.add(Rule::Link, At::plain(link_at), place, detail);
+                    self.check.faults.add(Rule::Link, At::plain(link_at), location, detail);
                     return options;
                 }
             };
@@ -98,7 +98,7 @@ impl Walk<'_, '_, '_> {
             let Some(left) = budget.checked_sub(bytes.len() as u64) else { return options };
             budget = left;
             match self.entries(&bytes, at, &mut options) {
-                Some((link, place)) => (next, link_at) = (link, place.offset),
+                Some((link, value_at)) => (next, link_at) = (link, value_at.offset),
                 None => return options,
             }
         }
@@ -187,15 +187,15 @@ impl Walk<'_, '_, '_> {
             };
             self.check.checked.sections += 1;
             let Found { header, body_at, body_end } = found;
-            let place = || format!("header of section {}", header.id);
+            let location = || format!("header of section {}", header.id);
             if body_at.checked_add(header.size).is_none_or(|end| end > self.check.len) {
                 let left = self.check.len - body_at.min(self.check.len);
                 let detail = || format!("it has {} bytes, and the file {left} more", header.size);
-                self.check.faults.add(Rule::SectionEnd, At::plain(at), place, detail);
+                self.check.faults.add(Rule::SectionEnd, At::plain(at), location, detail);
             }
             if header.flags & !SECTION_COMPRESSED != 0 {
                 let detail = || format!("its flags are {:#x}", header.flags);
-                self.check.faults.add(Rule::SectionHeader, At::plain(at), place, detail);
+                self.check.faults.add(Rule::SectionHeader, At::plain(at), location, detail);
             }
             described.push((at, header.id, header.description));
             let compressed = header.flags & SECTION_COMPRESSED != 0;
@@ -205,7 +205,7 @@ impl Walk<'_, '_, '_> {
             let inside = self.offsets.range(at + 1..end).next().copied();
             if let Some(next) = inside {
                 let detail = || format!("it ends at {end}, and another one begins at {next}");
-                self.check.faults.add(Rule::SectionOverlap, At::plain(at), place, detail);
+                self.check.faults.add(Rule::SectionOverlap, At::plain(at), location, detail);
             }
             at = inside.unwrap_or(end);
         }
@@ -222,19 +222,19 @@ impl Walk<'_, '_, '_> {
     /// A section's bytes, uncompressed, and where they are.
     fn body(&mut self, offset: u64, found: &Found) -> Option<(Vec<u8>, At)> {
         let Found { header, body_at, body_end } = *found;
-        let place = || format!("section {}", header.id);
+        let location = || format!("section {}", header.id);
         let at = At::plain(body_at);
         let mut cursor = Cursor::new(self.check.source, self.sections.header.endian, body_at, body_end);
         if cursor.left() > MAX_SECTION {
             let detail = || format!("{} bytes are more than any real one has", cursor.left());
-            self.check.faults.add(Rule::SectionContent, At::plain(offset), place, detail);
+            self.check.faults.add(Rule::SectionContent, At::plain(offset), location, detail);
             return None;
         }
         if header.flags & SECTION_COMPRESSED == 0 {
             return match cursor.take("a section", cursor.left()) {
                 Ok(bytes) => Some((bytes, at)),
                 Err(error) => {
-                    self.check.unreadable(Rule::SectionEnd, at, place, &error);
+                    self.check.unreadable(Rule::SectionEnd, at, location, &error);
                     None
                 }
             };
@@ -242,12 +242,12 @@ impl Walk<'_, '_, '_> {
         let sizes = cursor.u32("").and_then(|packed| Ok((u64::from(packed), cursor.u32("")?)));
         let Ok((packed, plain)) = sizes else {
             let detail = || "it has no room for the sizes of compressed bytes".to_owned();
-            self.check.faults.add(Rule::Block, at, place, detail);
+            self.check.faults.add(Rule::Block, at, location, detail);
             return None;
         };
         if packed != cursor.left() {
             let detail = || format!("{packed} compressed bytes in a section of {}", cursor.left() + 8);
-            self.check.faults.add(Rule::Block, at, place, detail);
+            self.check.faults.add(Rule::Block, at, location, detail);
         }
         let inside = At { offset: cursor.at(), inside: Some(0) };
         let mut bytes = Vec::new();
@@ -264,7 +264,7 @@ impl Walk<'_, '_, '_> {
         match result {
             Ok(()) => Some((bytes, inside)),
             Err(error) => {
-                self.check.faults.add(Rule::Decompress, At::plain(inside.offset), place, || error);
+                self.check.faults.add(Rule::Decompress, At::plain(inside.offset), location, || error);
                 None
             }
         }
@@ -285,8 +285,8 @@ impl Walk<'_, '_, '_> {
             }
             SectionId(23 | 25) if header.codec == Codec::None => {
                 let detail = || "sections of this kind can be in compressed files only".to_owned();
-                let place = || format!("section {id}");
-                self.check.faults.add(Rule::SectionForeign, At::plain(offset), place, detail);
+                let location = || format!("section {id}");
+                self.check.faults.add(Rule::SectionForeign, At::plain(offset), location, detail);
             }
             _ => {
                 let Some((bytes, at)) = self.body(offset, found) else { return };
@@ -310,8 +310,8 @@ impl Walk<'_, '_, '_> {
             let starts = at == 0 || strings.get(at - 1) == Some(&0);
             if !(starts && strings.get(at..).is_some_and(|text| text.contains(&0))) {
                 let detail = || format!("no text begins at byte {at} of the strings");
-                let place = || format!("header of section {id}");
-                self.check.faults.add(Rule::Description, At::plain(offset + 4), place, detail);
+                let location = || format!("header of section {id}");
+                self.check.faults.add(Rule::Description, At::plain(offset + 4), location, detail);
             }
         }
     }

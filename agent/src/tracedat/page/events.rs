@@ -8,7 +8,7 @@ use super::{HEADER_LEN, PageHeader};
 /// The 5 bits of an absolute time stamp that do not fit its 59.
 const STAMP_HIGH: u64 = 0xf8 << 56;
 
-/// A place between two events of a page.
+/// A position between two events of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventCursor {
     /// Where the next event's header is, counted from the first byte of the data.

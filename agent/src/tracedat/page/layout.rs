@@ -181,7 +181,7 @@ impl PageLayout {
         self.long_size == 8 || u32::try_from(value).is_ok()
     }
 
-    /// Writes a `long` that is known to fit, at a place that is known to be on the page.
+    /// Writes a `long` that is known to fit, at an offset that is known to be on the page.
     fn put_long(&self, page: &mut [u8], at: usize, value: u64) {
         if self.long_size == 4 {
             page[at..at + 4].copy_from_slice(&self.endian.u32(value as u32));

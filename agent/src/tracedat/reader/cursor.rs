@@ -7,8 +7,8 @@ use super::source::Source;
 /// Longest text that is looked for an end of.
 const MAX_C_STRING: u64 = 64 << 10;
 
-/// A place in a source, and the end past which it must not go. Nothing is allocated before it is known to be
-/// there.
+/// A position in a source, and the end past which it must not go. Nothing is allocated before it is known to
+/// be there.
 pub(crate) struct Cursor<'a> {
     source: &'a dyn Source,
     endian: Endian,

@@ -123,7 +123,7 @@ pub enum ReadError {
     Page {
         /// The CPU.
         cpu: u32,
-        /// The page's place among the CPU's pages, from 0.
+        /// The page's index among the CPU's pages, from 0.
         page: u64,
         /// Where the page is; of compressed data, where its chunk is.
         offset: u64,
@@ -133,7 +133,7 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Where in the file it is, if it is at one place. Inside a compressed section it is where that is when
+    /// Where in the file it is, if it is at one offset. Inside a compressed section it is where that is when
     /// uncompressed.
     pub fn offset(&self) -> Option<u64> {
         match self {

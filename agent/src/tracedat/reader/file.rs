@@ -155,8 +155,8 @@ impl BufferInfo {
 
     /// The data of a CPU.
     pub fn cpu(&self, cpu: u32) -> Option<CpuExtent> {
-        let place = self.cpus.binary_search_by_key(&cpu, |extent| extent.cpu).ok()?;
-        self.cpus.get(place).copied()
+        let index = self.cpus.binary_search_by_key(&cpu, |extent| extent.cpu).ok()?;
+        self.cpus.get(index).copied()
     }
 }
 

@@ -15,7 +15,7 @@ const MEMORY: u64 = 64 << 20;
 /// Times that go backwards within a CPU, as a damaged file or a clock that was set has them, come as they
 /// are.
 ///
-/// Turning round is possible at any place, and costs a look at every CPU.
+/// Turning round is possible at any position, and costs a look at every CPU.
 #[derive(Debug)]
 pub struct Records<'r> {
     streams: Vec<CpuRecords<'r>>,
@@ -32,7 +32,7 @@ pub struct Records<'r> {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
-    /// Nothing was read since the places were set.
+    /// Nothing was read since the positions were set.
     Unset,
     Forwards,
     Backwards,

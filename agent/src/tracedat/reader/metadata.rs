@@ -23,7 +23,7 @@ pub struct Metadata {
     pub cmdlines: Cmdlines,
     /// Format strings of `trace_printk` by address.
     pub printk: BTreeMap<u64, String>,
-    /// Where the format of an event is: system and place in it.
+    /// Where the format of an event is: the index of its system, and its own in that.
     events: BTreeMap<u16, (usize, usize)>,
 }
 
@@ -52,9 +52,9 @@ pub struct EventText<'a> {
 impl Metadata {
     /// The event with this number.
     pub fn event(&self, id: u16) -> Option<EventText<'_>> {
-        let &(system, place) = self.events.get(&id)?;
+        let &(system, format_index) = self.events.get(&id)?;
         let system = self.systems.get(system)?;
-        let format = system.formats.get(place)?;
+        let format = system.formats.get(format_index)?;
         let (name, _) = name_and_id(format)?;
         Some(EventText { id, system: &system.name, name, format })
     }
@@ -73,10 +73,10 @@ impl Metadata {
     pub(crate) fn index(&mut self) {
         self.events.clear();
         for (system, SystemFormats { formats, .. }) in self.systems.iter().enumerate() {
-            for (place, format) in formats.iter().enumerate() {
+            for (format_index, format) in formats.iter().enumerate() {
                 let id = name_and_id(format).and_then(|(_, id)| u16::try_from(id).ok());
                 if let Some(id) = id {
-                    self.events.entry(id).or_insert((system, place));
+                    self.events.entry(id).or_insert((system, format_index));
                 }
             }
         }

@@ -340,9 +340,9 @@ impl<S: Source> Reader<S> {
         span
     }
 
-    /// The records of chosen buffers and CPUs of several files by time. `wanted` names them: the place of the
-    /// reader, of the buffer in it, and the CPU. Of records with one time that comes first whose place is
-    /// named first. What cannot be read at each is reported to `damaged` and left out.
+    /// The records of chosen buffers and CPUs of several files by time. `wanted` names them: the index of the
+    /// reader, that of the buffer in it, and the CPU. Of records with one time that comes first whose stream
+    /// is named first. What cannot be read at each is reported to `damaged` and left out.
     pub fn merge_streams<'r>(
         readers: &[&'r Self],
         wanted: impl IntoIterator<Item = (usize, usize, u32)>,
@@ -352,7 +352,7 @@ impl<S: Source> Reader<S> {
             Some(reader) => reader.cpu_records_of(number, buffer, cpu),
             None => Err(ReadError::NoSuchCpu { buffer, cpu }),
         };
-        let streams = wanted.into_iter().filter_map(|place| open(place).map_err(&mut damaged).ok());
+        let streams = wanted.into_iter().filter_map(|stream| open(stream).map_err(&mut damaged).ok());
         Records::merge(streams.collect())
     }
 

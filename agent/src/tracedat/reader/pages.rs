@@ -220,7 +220,7 @@ impl<'r> CpuPages<'r> {
         self.tail.take()
     }
 
-    /// A page, by its place among the CPU's pages. Order costs: going through pages one after the other
+    /// A page, by its index among the CPU's pages. Order costs: going through pages one after the other
     /// decompresses each chunk once.
     ///
     /// # Errors
@@ -260,7 +260,7 @@ impl<'r> CpuPages<'r> {
         Ok((header, start..start + header.data_len))
     }
 
-    /// All bytes of the page that was located last, of whose events these are the place. The last page of a
+    /// All bytes of the page that was located last, whose events are in the range `data`. The last page of a
     /// file that was cut off is shorter than the others.
     pub(crate) fn whole(&self, data: &Range<usize>) -> &[u8] {
         let start = data.start.saturating_sub(self.layout.data_at as usize);
@@ -298,13 +298,13 @@ impl<'r> CpuPages<'r> {
 
     /// An error of a page.
     pub(crate) fn page_error(&self, page: u64, source: super::super::page::PageError) -> ReadError {
-        let (offset, _) = self.place(page);
+        let (offset, _) = self.file_offset(page);
         ReadError::Page { cpu: self.extent.cpu, page, offset, source }
     }
 
     /// Where a page is in the file; of a compressed one, where the bytes of its chunk are, and where the page
     /// is in what comes out of them.
-    pub(crate) fn place(&self, page: u64) -> (u64, Option<u64>) {
+    pub(crate) fn file_offset(&self, page: u64) -> (u64, Option<u64>) {
         match &self.chunks {
             Chunks::Plain => (self.extent.offset.saturating_add(page.saturating_mul(self.page_size())), None),
             Chunks::Packed(chunks) => match self.chunk_of(chunks, page) {

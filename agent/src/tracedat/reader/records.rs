@@ -11,9 +11,9 @@ use super::time::CpuClock;
 /// A record: one event that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The reader that it comes from: its place among those that are merged, otherwise 0.
+    /// The reader that it comes from: its index among those that are merged, otherwise 0.
     pub reader: usize,
-    /// The buffer that it comes from: its place in [`Reader::buffers`](super::Reader::buffers).
+    /// The buffer that it comes from: its index in [`Reader::buffers`](super::Reader::buffers).
     pub buffer: usize,
     /// The CPU that it was recorded on.
     pub cpu: u32,
@@ -36,22 +36,23 @@ impl Record<'_> {
     }
 }
 
-/// The records of one CPU, from any place forwards and backwards.
+/// The records of one CPU, from any position forwards and backwards.
 ///
-/// It is a place between two records. Errors are no end: what comes after a damaged page is still to be had.
+/// It is a position between two records. Errors are no end: what comes after a damaged page is still to be
+/// had.
 #[derive(Debug)]
 pub struct CpuRecords<'r> {
     pages: CpuPages<'r>,
     clock: CpuClock<'r>,
     /// What the records say of where they are from.
     origin: Origin,
-    /// The page that the place is on. If it is not loaded, the place is before its first record.
+    /// The page that the position is on. If it is not loaded, the position is before its first record.
     page: u64,
     loaded: bool,
     /// Where the page's events are.
     data: Range<usize>,
     cursor: EventCursor,
-    /// Records of the page that are before the place.
+    /// Records of the page that are before the position.
     before: usize,
     /// Events lost before the page.
     missed: Option<u64>,
@@ -103,7 +104,7 @@ impl<'r> CpuRecords<'r> {
         self.origin.cpu
     }
 
-    /// The record after this place, and moves past it; `None` at the end.
+    /// The record after this position, and moves past it; `None` at the end.
     ///
     /// # Errors
     /// A damaged page or chunk. The next call continues with the page after it. What is wrong with the end of
@@ -114,7 +115,7 @@ impl<'r> CpuRecords<'r> {
         Ok(found.map(|found| self.view(&found)))
     }
 
-    /// The record before this place, and moves before it; `None` at the start.
+    /// The record before this position, and moves before it; `None` at the start.
     ///
     /// # Errors
     /// As [`next_record`](Self::next_record). Of a page that is damaged somewhere in the middle the records
@@ -175,22 +176,22 @@ impl<'r> CpuRecords<'r> {
         }
     }
 
-    /// The place: a page, and how many of its records are before it.
-    pub(crate) fn place(&self) -> (u64, usize) {
+    /// The position: a page, and how many of its records are before it.
+    pub(crate) fn position(&self) -> (u64, usize) {
         (self.page, if self.loaded { self.before } else { 0 })
     }
 
-    /// Goes to a place that [`place`](Self::place) returned, or to the end of its page if there are fewer
-    /// records.
-    pub(crate) fn go_to_place(&mut self, (page, record): (u64, usize)) {
+    /// Goes to a position that [`position`](Self::position) returned, or to the end of its page if there are
+    /// fewer records.
+    pub(crate) fn go_to_position(&mut self, (page, record): (u64, usize)) {
         self.go_to(page);
-        while self.page == page && self.page < self.pages.len() && self.place().1 < record {
+        while self.page == page && self.page < self.pages.len() && self.position().1 < record {
             // A damaged record ends its page.
             let _ = self.advance();
         }
     }
 
-    /// The page that the place is on, and bytes of the file that it takes.
+    /// The page that the position is on, and bytes of the file that it takes.
     pub(crate) fn pages(&mut self) -> &mut CpuPages<'r> {
         &mut self.pages
     }
@@ -310,9 +311,9 @@ impl<'r> CpuRecords<'r> {
         let data = self.pages.bytes().get(data).unwrap_or_default();
         let mut cursor = EventCursor::new(header.timestamp);
         loop {
-            let place = cursor;
+            let event_cursor = cursor;
             match cursor.next(data, endian) {
-                Ok(Some(event)) => self.index.push((place, event)),
+                Ok(Some(event)) => self.index.push((event_cursor, event)),
                 Ok(None) => return Ok(()),
                 Err(error) => return Err(self.pages.page_error(self.page, error)),
             }
@@ -325,7 +326,7 @@ impl<'r> CpuRecords<'r> {
         Found { timestamp, missed, start: self.data.start + event.start, len: event.len }
     }
 
-    /// The record, until the place is moved.
+    /// The record, until the position is moved.
     #[inline]
     pub(crate) fn view(&self, found: &Found) -> Record<'_> {
         let Origin { reader, buffer, cpu } = self.origin;

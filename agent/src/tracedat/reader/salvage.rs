@@ -123,7 +123,7 @@ impl Salvage<'_> {
             }
         }
         missing_data(&buffers, self.file.len, &mut problems);
-        let kallsyms = self.place(&options, SectionId::KALLSYMS).next().map(Body::Section);
+        let kallsyms = self.section_offsets(&options, SectionId::KALLSYMS).next().map(Body::Section);
         let cpus = cpu_count(&options).filter(|cpus| *cpus <= MAX_CPU).unwrap_or(0);
         let sections = self.sections(&options);
         let header = self.file.header.clone();
@@ -218,7 +218,7 @@ impl Salvage<'_> {
         [endian.u16(OptionId::DONE.0).as_slice(), &endian.u32(8)].concat()
     }
 
-    /// The next place that looks like a section.
+    /// The next offset at which a section seems to begin.
     fn search(&self, from: u64) -> Option<u64> {
         let endian = self.file.header.endian;
         let mut window = vec![0; WINDOW];
@@ -226,17 +226,17 @@ impl Salvage<'_> {
         while at + SECTION_HEADER_LEN <= self.file.len {
             let len = (self.file.len - at).min(WINDOW as u64) as usize;
             self.file.source.read_exact_at(&mut window[..len], at).ok()?;
-            for place in 0..len.saturating_sub(SECTION_HEADER_LEN as usize - 1) {
+            for offset in 0..len.saturating_sub(SECTION_HEADER_LEN as usize - 1) {
                 let half = |at: usize| {
                     window.get(at..).and_then(<[u8]>::first_chunk).map(|bytes| endian.read_u16(*bytes))
                 };
-                let id = half(place).unwrap_or(u16::MAX);
+                let id = half(offset).unwrap_or(u16::MAX);
                 let possible =
-                    matches!(id, 0 | 3 | 15..=25) && half(place + 2).is_some_and(|flags| flags <= 1);
+                    matches!(id, 0 | 3 | 15..=25) && half(offset + 2).is_some_and(|flags| flags <= 1);
                 // In a run of zeros, sizes are none.
-                let sized = window[place + 8..place + 16].iter().any(|byte| *byte != 0);
-                if possible && sized && self.look(at + place as u64, true).is_some() {
-                    return Some(at + place as u64);
+                let sized = window[offset + 8..offset + 16].iter().any(|byte| *byte != 0);
+                if possible && sized && self.look(at + offset as u64, true).is_some() {
+                    return Some(at + offset as u64);
                 }
             }
             at += (len - (SECTION_HEADER_LEN as usize - 1)) as u64;
@@ -270,8 +270,12 @@ impl Salvage<'_> {
         (options, problems)
     }
 
-    /// Where a section may be, the most trustworthy place first.
-    fn place<'s>(&'s self, options: &'s [OptionEntry], id: SectionId) -> impl Iterator<Item = u64> + 's {
+    /// Where a section may be, the most trustworthy offset first.
+    fn section_offsets<'s>(
+        &'s self,
+        options: &'s [OptionEntry],
+        id: SectionId,
+    ) -> impl Iterator<Item = u64> + 's {
         let listed = options.iter().filter_map(move |entry| match entry.value {
             OptionValue::Section { id: of, offset } if of == id => Some(offset),
             _ => None,
@@ -291,7 +295,7 @@ impl Salvage<'_> {
         let mut metadata = Metadata::default();
         for (id, read) in parts {
             let (mut best, mut failed) = (None, None);
-            for offset in self.place(options, id) {
+            for offset in self.section_offsets(options, id) {
                 let mut tried = metadata.clone();
                 match self.file.with_body(offset, id, |cursor| read(&mut tried, cursor)) {
                     Ok(()) => {

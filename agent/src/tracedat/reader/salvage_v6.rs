@@ -22,7 +22,7 @@ const MAX_TEXT: u64 = 64 << 20;
 /// The longest format, and the longest name of a system. Real ones have 10 KB and 30 bytes.
 const MAX_FORMAT: u64 = 256 << 10;
 const MAX_NAME: usize = 256;
-/// How many places that look like the begin of options or data are tried.
+/// How many offsets at which options or data seem to begin are tried.
 const MAX_TRIES: usize = 64;
 /// What formats begin with.
 const NAME: &[u8] = b"name: ";
@@ -139,9 +139,9 @@ impl Damaged<'_> {
         while at + 10 <= self.len {
             let len = (self.len - at).min(WINDOW as u64) as usize;
             self.source.read_exact_at(&mut window[..len], at).ok()?;
-            let place = window[..len].windows(10).position(|bytes| names.iter().any(|name| bytes == name));
-            if let Some(place) = place {
-                return Some(at + place as u64);
+            let offset = window[..len].windows(10).position(|bytes| names.iter().any(|name| bytes == name));
+            if let Some(offset) = offset {
+                return Some(at + offset as u64);
             }
             at += (len - 9) as u64;
         }
@@ -157,7 +157,7 @@ impl Damaged<'_> {
             let end = found.start;
             let Some(start) = self.text_before(from, end, width) else { break };
             let mut cursor = self.cursor(start, end);
-            // What cannot be read of a text is lost; its place is known nevertheless.
+            // What cannot be read of a text is lost; its extent is known nevertheless.
             let _ = match id {
                 SectionId::CMDLINES => metadata.read_cmdlines(&mut cursor),
                 SectionId::PRINTK => metadata.read_printk(&mut cursor),
@@ -183,9 +183,9 @@ impl Damaged<'_> {
             let start = behind.saturating_sub(WINDOW as u64).max(first);
             let mut window = vec![0; (behind + width - start) as usize];
             self.source.read_exact_at(&mut window, start).ok()?;
-            for place in (0..=(behind - start) as usize).rev() {
-                let at = start + place as u64;
-                let bytes = &window[place..];
+            for offset in (0..=(behind - start) as usize).rev() {
+                let at = start + offset as u64;
+                let bytes = &window[offset..];
                 let size = match width {
                     4 => bytes.first_chunk().map(|bytes| u64::from(self.header.endian.read_u32(*bytes))),
                     _ => bytes.first_chunk().map(|bytes| self.header.endian.read_u64(*bytes)),
@@ -217,8 +217,8 @@ impl Damaged<'_> {
                 break;
             }
             let names = window[..len].windows(NAME.len()).enumerate();
-            let found = names.filter(|(_, bytes)| *bytes == NAME).find_map(|(place, _)| {
-                let text_at = at + place as u64;
+            let found = names.filter(|(_, bytes)| *bytes == NAME).find_map(|(offset, _)| {
+                let text_at = at + offset as u64;
                 Some((text_at, self.format(text_at, start, end, &mut budget)?))
             });
             let Some((text_at, (text, size))) = found else {

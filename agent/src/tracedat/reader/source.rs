@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-/// Bytes that can be read at any place.
+/// Bytes that can be read at any offset.
 ///
 /// A file that the caller has mapped into memory is read as a slice: pages of uncompressed trace data then
 /// are not copied at all. A mapped file must not become shorter while it is read; a [`File`] may.

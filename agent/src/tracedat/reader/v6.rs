@@ -153,7 +153,7 @@ impl Tail {
     }
 }
 
-/// Reads options, if there are some, and the list of CPUs or the place of the text after them. Returns also
+/// Reads options, if there are some, and the list of CPUs or the offset of the text after them. Returns also
 /// where the options end.
 fn read_data(
     cursor: &mut Cursor<'_>,

@@ -193,7 +193,7 @@ impl<'r, S: Source> Splitter<'r, S> {
     /// The records of a stream, from where the next part begins.
     fn records(&self, stream: &Stream) -> Result<CpuRecords<'r>, RewriteError> {
         let mut records = self.reader.cpu_records(stream.buffer, stream.cpu)?;
-        records.go_to_place((stream.at.page, stream.at.record));
+        records.go_to_position((stream.at.page, stream.at.record));
         Ok(records)
     }
 
@@ -218,7 +218,7 @@ impl<'r, S: Source> Splitter<'r, S> {
             let mut records = self.records(stream)?;
             let time = records.next_record()?.map(|record| record.timestamp);
             // It may be after empty pages, and the end among these.
-            let (page, before) = records.place();
+            let (page, before) = records.position();
             let is_before = Position { page, record: before } <= stream.end;
             Ok(time.filter(|_| is_before))
         };
@@ -361,6 +361,6 @@ impl<'r, S: Source> Splitter<'r, S> {
 }
 
 fn position(records: &CpuRecords<'_>) -> Position {
-    let (page, record) = records.place();
+    let (page, record) = records.position();
     Position { page, record }
 }

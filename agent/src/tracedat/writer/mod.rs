@@ -448,7 +448,7 @@ impl<W: Write + Seek> Writer<W> {
         self.patch("the offset of the first options", self.first_options_at, &offset)
     }
 
-    /// The body of an options section, and the place in it of the link to the next.
+    /// The body of an options section, and the offset in it of the link to the next.
     fn options_body(&self, options: &[(OptionId, Vec<u8>)]) -> Result<(Vec<u8>, u64), WriteError> {
         let mut body = Encoder::new(self.setup.endian);
         for (id, bytes) in options {

@@ -193,10 +193,10 @@ impl<W: Write + Seek> V6CpuWriter<'_, '_, W> {
     pub(crate) fn finish(self) -> Result<u64, WriteError> {
         let Some(start) = self.start else { return Ok(0) };
         let V6BufferWriter { writer, table } = self.buffer;
-        let place = *table + u64::from(self.cpu) * 16;
+        let offset = *table + u64::from(self.cpu) * 16;
         let size = writer.position - start;
-        writer.patch(place, start)?;
-        writer.patch(place + 8, size)?;
+        writer.patch(offset, start)?;
+        writer.patch(offset + 8, size)?;
         Ok(size)
     }
 }

@@ -119,9 +119,9 @@ impl Compiler<'_> {
                 self.code.jump_imm(Jump::Equal, to, 0, other);
                 self.number(yes, depth)?;
                 self.code.goto(end);
-                self.code.place(other);
+                self.code.bind(other);
                 self.number(no, depth)?;
-                self.code.place(end);
+                self.code.bind(end);
                 LONG
             }
             Expr::Call("address", args) => {
@@ -294,9 +294,9 @@ impl Compiler<'_> {
         jump(&mut self.code, yes);
         self.code.load_imm(to, 0);
         self.code.goto(end);
-        self.code.place(yes);
+        self.code.bind(yes);
         self.code.load_imm(to, 1);
-        self.code.place(end);
+        self.code.bind(end);
         LONG
     }
 
@@ -311,9 +311,9 @@ impl Compiler<'_> {
             }
             self.code.load_imm(to, i64::from(op == Op::BothTrue));
             self.code.goto(end);
-            self.code.place(short);
+            self.code.bind(short);
             self.code.load_imm(to, i64::from(op == Op::EitherTrue));
-            self.code.place(end);
+            self.code.bind(end);
             return Ok(LONG);
         }
         let (_, left_type) = self.value(left, depth)?;

@@ -118,7 +118,7 @@ impl<'a> Compiler<'a> {
             self.code.jump_imm(Jump::Equal, R1, 0, next);
             self.code.store(1, R9, 0, R1);
             self.code.alu_imm(Alu::Add, R9, 1);
-            self.code.place(next);
+            self.code.bind(next);
         }
         Ok(())
     }
@@ -224,7 +224,7 @@ impl<'a> Compiler<'a> {
             self.code.store_imm(1, R1, index as i16, byte.into());
         }
         self.code.load_imm(R0, len as i64);
-        self.code.place(there);
+        self.code.bind(there);
         if self.rules.cuts {
             let whole = self.code.label();
             self.code.load_imm(R1, max.into());
@@ -232,7 +232,7 @@ impl<'a> Compiler<'a> {
             self.code.load_imm(R1, END_CUT.cast_signed());
             self.code.store(8, FP, -CUT, R1);
             self.code.load_imm(R0, max.into());
-            self.code.place(whole);
+            self.code.bind(whole);
         } else {
             // It may have been cut: nothing that is not whole is recorded.
             self.code.jump_imm(Jump::SignedGreaterEqual, R0, max as i32, failed);

@@ -8,7 +8,7 @@ use agent_ebpf::SIDE_RECORD_MAX;
 use super::FAST_MAX;
 use crate::{
     bpf::preemption::Preemption,
-    compile::{context::Placed, filter},
+    compile::{context::ContextLayout, filter},
     event::Format,
     kernel::{
         btf::{Btf, BtfError, TypeId},
@@ -141,7 +141,7 @@ pub(crate) struct Extras<'a> {
     /// Which records are wanted.
     pub(crate) filter: Option<Asked<'a>>,
     /// Fields of the format that are not described.
-    pub(crate) contexts: &'a Placed,
+    pub(crate) contexts: &'a ContextLayout,
 }
 
 /// The kernel's types by name. Looking for one in BTF takes a walk through all of them, and the same few are
