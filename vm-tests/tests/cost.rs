@@ -23,9 +23,9 @@ const ADDED: [(&str, f64, f64); 10] = [
     ("uprobe with a text", 2377.0, 2700.0),
 ];
 
-/// What the figures may differ by: other builds of the same kernel series, and the few interrupts that come
-/// meanwhile.
-const MARGIN: f64 = 1.05;
+/// What the figures may differ by: other builds of the same kernel series, and what an open costs by itself,
+/// which is a few percent of its thousands of instructions more or less.
+const MARGIN: f64 = 1.15;
 
 /// The figures are the guest's own count of instructions, so that they are the same on every host.
 /// docs/performance-results.md has them.
@@ -34,6 +34,8 @@ fn events_cost_fewer_instructions_than_with_trace_cmd(kernel: &Kernel) {
     println!("{}", cost::HEADER);
     for cost in &costs {
         println!("{cost}");
+    }
+    for cost in &costs {
         assert!(cost.theirs > cost.untraced * 1.05, "nothing was measured: {cost}");
         // A uprobe's breakpoint costs the same whoever records it. On 6.1, kprobes are perf's, and a program
         // calls more helpers.
