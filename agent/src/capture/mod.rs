@@ -9,7 +9,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `options` | what is to be recorded |
-//! | `session` | the running recording, and snapshots of it |
+//! | `session` | the running recording, its rotations and snapshots |
 //! | `needs` | what the options mean for the machine, the programs and the readers |
 //! | `channel` | a buffer and the programs that fill it |
 //! | `attaching` | attaching its programs |

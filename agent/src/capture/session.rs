@@ -1,6 +1,7 @@
 //! A recording while it runs: programs attached, rings filling, reader threads storing.
 
 mod changes;
+mod rotation;
 mod snapshot;
 
 use std::{
@@ -19,12 +20,10 @@ use super::{
     channel::Channel,
     closing::{Closing, Common, counted_at},
     counts::Stage,
-    names::Journal,
     needs::{archive_options, check_memory, check_open_files, reader_options, wants_symbols},
     notice::Notice,
     options::{CaptureOptions, ChannelOptions},
-    readers::{Border, ChannelSource, Drained, ReaderFailed, ReaderPool, Sources, Stored, ToBorder},
-    spool::CpuSpool,
+    readers::{Border, ChannelSource, Drained, ReaderPool, Sources, Stored},
     state::StateReader,
     stats::{Counted, Stats},
     symbols::SymbolReader,
@@ -43,7 +42,7 @@ use crate::{
     tracedat::Cmdlines,
 };
 
-pub use self::{changes::AddError, snapshot::SnapshotError};
+pub use self::{changes::AddError, rotation::RotateError, snapshot::SnapshotError};
 
 /// How long a stop waits for programs that were already running when the gates closed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
@@ -116,32 +115,6 @@ pub struct LeftOut {
     pub event: String,
     /// The kernel's reason.
     pub reason: ProbeError,
-}
-
-/// Why there is no rotation. Recording goes on in the archive that there is, unless a reader has failed.
-#[derive(Debug, thiserror::Error)]
-pub enum RotateError {
-    /// The recording goes to one file.
-    #[error("this recording is one file; a directory is needed for several")]
-    OneFile,
-    /// A flight recorder has its events in the rings.
-    #[error("a channel that overwrites stores nothing before its end")]
-    Overwrites,
-    /// The program that finds where an archive ends.
-    #[error("cannot find where a file ends and the next one begins: {0}")]
-    Borders(#[from] LoadError),
-    /// The next archive cannot be created.
-    #[error("cannot begin the next file: {0}")]
-    Next(#[from] SpoolError),
-    /// Neither can its output.
-    #[error("cannot begin the next file: {0}")]
-    Output(#[from] OutputError),
-    /// What processes map cannot be followed in the next archive.
-    #[error("cannot begin the next file: cannot follow the code mappings of processes: {0}")]
-    Mappings(#[source] std::io::Error),
-    /// A reader has failed: the recording is at its end, and says why then.
-    #[error("a reader has failed")]
-    Reader,
 }
 
 /// A recording, from attaching to stopping: created, then [active](Session::start), then
@@ -415,104 +388,6 @@ impl Session {
         self.archive.ending()
     }
 
-    /// Closes the archive and goes on in the next one: gives what was stored by now, from which
-    /// [`finish`](super::finish()) makes a file. Every event is in one of both, and so is every count.
-    /// Recording goes on meanwhile; on each CPU in turn, the border is where one page ends.
-    ///
-    /// # Errors
-    /// There is no next archive, for example because the disk is full, and recording goes on in this one.
-    /// After [`RotateError::Reader`] it does not.
-    pub fn rotate(&mut self) -> Result<Recorded, RotateError> {
-        // If this rotation comes to nothing, the next one comes as much later.
-        self.put_off_rotation();
-        if self.half.is_some() {
-            return Err(RotateError::Reader);
-        }
-        if self.options.channels.iter().any(|channel| channel.overwrite) {
-            return Err(RotateError::Overwrites);
-        }
-        if let Opened::File(_) = self.destination {
-            return Err(RotateError::OneFile);
-        }
-        let (next, spools, journal) = self.next_archive()?;
-        self.wait_for_removed();
-        let spools = match to_borders(&mut self.channels, spools) {
-            Ok(spools) => spools,
-            Err(error) => {
-                next.remove();
-                return Err(error.into());
-            }
-        };
-        let to = self.options.clock.now_ns();
-        let ended = wall_ns(&self.options);
-        let rotated = self.readers.rotate(spools).and_then(|borders| {
-            let from = self.options.clock.now_ns();
-            match self.readers.rotate_names(journal) {
-                Ok(names) => Ok((borders, from, names)),
-                Err(_) => Err(ReaderFailed { borders }),
-            }
-        });
-        let old = std::mem::replace(&mut self.archive, next);
-        let (borders, from, names) = match rotated {
-            Ok(rotated) => rotated,
-            Err(ReaderFailed { borders }) => {
-                self.half = Some(HalfRotated { old, borders });
-                return Err(RotateError::Reader);
-            }
-        };
-        let now = Instant::now();
-        self.archive.began = Some(now);
-        self.archive.covered_from = Some(from);
-        // Of what changed before the borders, the events are in the archive before.
-        self.archive.writers.state = Some(StateReader::start(&self.archive.spool, self.options.clock));
-        if let Some(name) = &mut self.archive.manifest.archive {
-            name.begin_ns = ended;
-        }
-        self.closed_bytes += old.shared.bytes();
-        let closing = Closing {
-            ended: now,
-            covered_to: Some(to),
-            ended_ns: ended,
-            cpus: borders.into_iter().map(counted_at).collect(),
-            cmdlines: names,
-            misses: self.channels.iter_mut().map(Channel::take_misses).collect(),
-            failure: None,
-        };
-        let recorded = self.common().close(old, closing);
-        self.free_removed();
-        Ok(recorded)
-    }
-
-    /// The archive that comes next, with everything that it has from the beginning.
-    fn next_archive(&mut self) -> Result<(Archive, Vec<CpuSpool>, Journal), RotateError> {
-        let number = self.archive.shared.number + 1;
-        let begin_ns = wall_ns(&self.options);
-        let begin = self.destination.begin(number, begin_ns)?;
-        let shared = ArchiveState::new(number, enough(&self.options, &self.reached));
-        let options = archive_options(&self.options, &self.options.manifest.channels, begin.0.directory());
-        let (mut next, _) = Archive::create(shared, begin, self.options.manifest.clone(), options)?;
-        let filled = next
-            .spools(self.options.streams(|_| true))
-            .and_then(|spools| Ok((spools, Journal::create(&next.spool)?)));
-        let filled = filled.map_err(RotateError::Next).and_then(|filled| {
-            next.writers.mappings =
-                follow_mappings(&next.spool, &self.options).map_err(RotateError::Mappings)?;
-            Ok(filled)
-        });
-        match filled {
-            Ok((spools, journal)) => {
-                if let Some(symbols) = &mut self.symbols {
-                    symbols.put_into(&next.spool);
-                }
-                Ok((next, spools, journal))
-            }
-            Err(error) => {
-                next.remove();
-                Err(error)
-            }
-        }
-    }
-
     fn common(&self) -> Common<'_> {
         Common {
             options: &self.options,
@@ -640,17 +515,6 @@ fn recorded_channels(options: &CaptureOptions) -> Vec<RecordedChannel> {
         overwrite: of.overwrite,
     };
     options.numbered().map(channel).collect()
-}
-
-/// What is asked at the borders of streams: to use these spools.
-fn to_borders(channels: &mut [Channel], spools: Vec<CpuSpool>) -> Result<Vec<ToBorder>, LoadError> {
-    let mut asked = Vec::with_capacity(spools.len());
-    for spool in spools {
-        if let Some(channel) = channels.get_mut(spool.stream().channel as usize) {
-            asked.push(ToBorder { borders: channel.borders()?, spool });
-        }
-    }
-    Ok(asked)
 }
 
 /// Now, by the wall clock, in nanoseconds since 1970: as the recording's clock stood to it at the start.

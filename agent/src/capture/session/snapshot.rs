@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Session, controls, to_borders, wall_ns};
+use super::{Session, controls, rotation::to_borders, wall_ns};
 use crate::{
     bpf::LoadError,
     capture::{
