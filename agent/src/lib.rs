@@ -8,6 +8,7 @@
 //! | [`export`] | recordings as directories of other tracers' layouts | no |
 //! | [`analysis`] | questions about whole recordings: how often, how long, what is different | no |
 //! | [`report`] | records as text and JSON, as `trace-cmd report` prints them | no |
+//! | [`flame`] | weighted stacks as flame graphs, folded stacks, profiles of pprof and speedscope | no |
 //! | [`input`] | what users write: wildcards, lists of CPUs, names with typing mistakes | no |
 //! | [`terminal`] | text of others, made safe for a terminal | no |
 //! | `kernel` | what the running kernel offers: tracefs, kallsyms, BTF, features, /proc | yes |
@@ -54,6 +55,7 @@
 pub mod analysis;
 pub mod event;
 pub mod export;
+pub mod flame;
 pub mod input;
 pub mod output;
 mod parallel;

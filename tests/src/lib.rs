@@ -17,6 +17,7 @@ pub mod binaries;
 pub mod ctf;
 pub mod dat;
 pub mod eventdefs_reader;
+pub mod folded;
 pub mod harness;
 pub mod kernel_log;
 pub mod ltt2008_reader;

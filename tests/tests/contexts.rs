@@ -255,7 +255,7 @@ fn what_is_no_context_is_told() {
         ),
         (
             &["--context", "pid", "-e", "sched:sched_switch"],
-            &["--context applies to the -e or probe", "none before it"],
+            &["--context applies to the -e, --for or probe", "none before it"],
         ),
         (
             &["--function", "vfs_*", "--context", "pid"],

@@ -34,6 +34,8 @@ const PRINTING: [(&str, &[&str]); 5] = [
 ];
 /// The times of the example of `split`, and what follows them.
 const TIMES: &str = "trace.dat 1234.5 1236.0";
+/// The times of the example of `analyze`.
+const FROM_TO: &str = "--from 1234.5 --to 1235";
 /// Examples of help texts that are not run: what they have, and why.
 const PARSED_ONLY: [(&str, &str); 2] = [
     ("--kprobe ", "not every kernel has kprobes"),
@@ -354,7 +356,8 @@ impl Fixtures {
         let work = scratch.work();
         for name in ["trace.dat", "guest.dat"] {
             let line = format!(
-                "tracer-agent record -e sched -e syscalls -e kmem:kmalloc --kernel-stack=kmalloc -o {name} -q make"
+                "tracer-agent record -e sched -e syscalls -e irq -e kmem:kmalloc -e timer:hrtimer_expire_entry \
+                 --kernel-stack=kmalloc,sched_switch,hrtimer_expire_entry -o {name} -q make"
             );
             scratch.run(&line).expect(0);
         }
@@ -392,7 +395,9 @@ impl Fixtures {
             fs::rename(scratch.work().join("killed.dat.spool"), scratch.work().join("trace.dat.spool"))
                 .unwrap();
         }
-        scratch.run(&line.replace(TIMES, &format!("trace.dat {} {}", self.times.0, self.times.1)))
+        let (from, to) = &self.times;
+        let line = line.replace(TIMES, &format!("trace.dat {from} {to}"));
+        scratch.run(&line.replace(FROM_TO, &format!("--from {from} --to {to}")))
     }
 }
 
@@ -414,7 +419,9 @@ fn examples_of_help_texts_do_what_they_say() {
             assert!(parts.iter().any(|part| ended.out.contains(part)), "{line}: {ended:?}");
         }
     }
-    assert!(examples.iter().any(|line| line.contains(TIMES)));
+    for times in [TIMES, FROM_TO] {
+        assert!(examples.iter().any(|line| line.contains(times)), "{times}");
+    }
     assert_eq!(parsed_only.len(), PARSED_ONLY.len(), "an entry that no example is about");
     assert!(examples.len() >= 30, "{examples:?}");
 }

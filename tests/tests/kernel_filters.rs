@@ -283,7 +283,7 @@ fn filters_that_make_no_sense_are_errors() {
             "`common_flags` is set after the filter is evaluated",
         ),
         (&["-e", "sched_switch", "-f", "next_pid =="], "a field or a value expected"),
-        (&["-f", "next_pid == 1", "-e", "sched_switch"], "-f applies to the -e or probe before it"),
+        (&["-f", "next_pid == 1", "-e", "sched_switch"], "-f applies to the -e, --for or probe before it"),
         (&["-e", "sched_switch", "--sample", "2/3"], "expected 1/N"),
         (&["-e", "sched_switch", "--rate", "x"], "expected a number of events per second"),
         (

@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use integration_tests::{agent, binaries, stock_lines, trace_cmd, workload};
+use integration_tests::{agent, binaries, folded, stock_lines, trace_cmd, workload};
 use serde_json::Value;
 
 /// Systems of events that fire in the workload. Those of `tcp` have addresses as bytes: libtraceevent's -R
@@ -231,72 +231,21 @@ fn system_calls_have_the_names_of_the_c_headers() {
     assert!(seen.len() > 20, "{seen:?}");
 }
 
-/// Stacks and how many events have them, from the lines of stock trace-cmd. The first frame of a user stack
-/// is in the event's own line.
-fn folded_by_stock(report: &str, is_event: impl Fn(&str) -> bool) -> BTreeMap<String, u64> {
-    #[derive(Default)]
-    struct Waiting {
-        comm: String,
-        is_wanted: bool,
-        kernel: Vec<String>,
-        user: Vec<String>,
-    }
-    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
-    let mut count = |waiting: Waiting| {
-        let frames: Vec<_> = waiting.user.iter().rev().chain(waiting.kernel.iter().rev()).cloned().collect();
-        if waiting.is_wanted && !frames.is_empty() {
-            *counts.entry(format!("{};{}", waiting.comm, frames.join(";"))).or_default() += 1;
-        }
-    };
-    let mut by_cpu: BTreeMap<u32, Waiting> = BTreeMap::new();
-    let mut last = (0, String::new());
-    for line in report.lines() {
-        if let Some(found) = trace_cmd::Line::parse(line) {
-            last = (found.cpu, found.event.clone());
-            if !found.event.ends_with("_stack") {
-                let is_wanted = is_event(&found.event);
-                let comm = found.comm.replace(' ', "_");
-                let waiting = Waiting { comm, is_wanted, ..Waiting::default() };
-                if let Some(before) = by_cpu.insert(found.cpu, waiting) {
-                    count(before);
-                }
-            }
-        }
-        if let Some((_, frame)) = line.split_once("=> ").filter(|_| last.1.ends_with("_stack")) {
-            let name = frame.split([' ', '+']).next().unwrap();
-            if let Some(waiting) = by_cpu.get_mut(&last.0).filter(|_| name != "-") {
-                let frames = if last.1 == "kernel_stack" { &mut waiting.kernel } else { &mut waiting.user };
-                frames.push(name.to_owned());
-            }
-        }
-    }
-    by_cpu.into_values().for_each(count);
-    counts
-}
-
-fn folded(text: &str) -> BTreeMap<String, u64> {
-    let line = |line: &str| {
-        let (stack, count) = line.rsplit_once(' ').unwrap();
-        (stack.to_owned(), count.parse().unwrap())
-    };
-    text.lines().map(line).collect()
-}
-
 #[test]
 fn folded_stacks_are_those_of_stocks_text() {
     let path = stored("k6.12-stacks.dat");
     let file = path.to_str().unwrap();
     let report = trace_cmd::report(&path, &[]);
-    let all = folded_by_stock(&report, |_| true);
+    let all = folded::by_stock(&report, |_| true);
     assert!(all.len() > 30 && all.values().sum::<u64>() > 1000, "{all:?}");
-    assert_eq!(folded(&printed(&["report", "--folded", file])), all);
-    let some = folded_by_stock(&report, |event| event == "sched_switch");
+    assert_eq!(folded::read(&printed(&["report", "--folded", file])), all);
+    let some = folded::by_stock(&report, |line| line.event == "sched_switch");
     assert!(!some.is_empty() && some.len() < all.len());
-    assert_eq!(folded(&printed(&["report", "--folded", "-F", "sched_switch", file])), some);
+    assert_eq!(folded::read(&printed(&["report", "--folded", "-F", "sched_switch", file])), some);
 
     // A field instead of events: every allocation has an order, and most have 0, which adds nothing.
     let output = agent::run(["report", "--folded=order", "-F", "mm_page_alloc", file]);
-    let sum: u64 = folded(&String::from_utf8(output.stdout).unwrap()).values().sum();
+    let sum: u64 = folded::read(&String::from_utf8(output.stdout).unwrap()).values().sum();
     let orders = report.lines().filter(|line| line.contains(" mm_page_alloc: "));
     let orders: Vec<u64> = orders.map(|line| between(line, " order=", &[' ']).parse().unwrap()).collect();
     assert_eq!(sum, orders.iter().sum::<u64>());
@@ -340,9 +289,9 @@ fn folded_stacks_have_processes_before_the_kernel() {
     let args = options.iter().map(AsRef::as_ref).chain([program.as_os_str()]);
     let recording = agent::record(&dir.path().join("trace.dat"), args);
     let file = recording.path.to_str().unwrap();
-    let found = folded(&printed(&["report", "--folded", file]));
+    let found = folded::read(&printed(&["report", "--folded", file]));
     let stock =
-        folded_by_stock(&trace_cmd::report(&recording.path, &[]), |event| event == "sys_enter_getppid");
+        folded::by_stock(&trace_cmd::report(&recording.path, &[]), |line| line.event == "sys_enter_getppid");
     assert_eq!(found, stock);
     let found: Vec<_> = found.into_iter().collect();
     let [(stack, 3)] = found.as_slice() else { panic!("{stock:?}") };

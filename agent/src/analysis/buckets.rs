@@ -112,7 +112,8 @@ fn power(number: u64) -> usize {
     (u64::BITS - number.leading_zeros()) as usize
 }
 
-fn bucket(number: u64) -> usize {
+/// The bucket of a number.
+pub(super) fn bucket(number: u64) -> usize {
     let Some(power) = number.checked_ilog2() else { return 0 };
     if power < PER_POWER.ilog2() {
         return number as usize;
@@ -122,7 +123,7 @@ fn bucket(number: u64) -> usize {
 }
 
 /// The largest number of a bucket.
-fn upper(bucket: usize) -> u64 {
+pub(super) fn upper(bucket: usize) -> u64 {
     let (row, column) = (bucket as u64 / u64::from(PER_POWER), bucket as u64 % u64::from(PER_POWER));
     if row == 0 { column } else { ((column + u64::from(PER_POWER)) << (row - 1)) + ((1 << (row - 1)) - 1) }
 }

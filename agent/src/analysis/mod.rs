@@ -2,6 +2,7 @@
 //!
 //! | file | subject |
 //! |---|---|
+//! | [`answers`] | what threads, CPUs, system calls and interrupts did |
 //! | `key` | fields as keys: where they are in a record, and how their values are shown |
 //! | `histogram` | records counted by keys, with sums of values |
 //! | `latency` | times between two events |
@@ -14,6 +15,7 @@
 //!
 //! Memory is bounded, whatever is in the file: what does not fit is counted and reported.
 
+pub mod answers;
 pub mod buckets;
 pub mod diff;
 pub mod groups;

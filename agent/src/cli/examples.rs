@@ -32,6 +32,14 @@ pub(super) const HIST: &str = "EXAMPLES
   tracer-agent hist --from 'sys_enter_.*' --to 'sys_exit_.*' --key common_pid --by __syscall_nr
   tracer-agent hist --from sched_switch --to sched_switch --key prev_pid=next_pid --by prev_pid";
 
+pub(super) const ANALYZE: &str = "EXAMPLES
+  tracer-agent analyze sched
+  tracer-agent analyze syscalls trace.dat --comm 'nginx*' -n 50
+  tracer-agent analyze cpu --flame cpu.svg
+  tracer-agent analyze offcpu --flame sleep.svg --flame-diff before.dat after.dat
+  tracer-agent analyze stacks --event 'kmem:kmalloc: bytes_alloc > 4096' --weight bytes_alloc trace.dat
+  tracer-agent analyze irq --cpu 0-3 --from 1234.5 --to 1235 --json trace.dat";
+
 pub(super) const INFO: &str = "EXAMPLES
   tracer-agent info
   tracer-agent info --json trace.dat";

@@ -1,5 +1,6 @@
 //! The command line: one file per command, with its flags, texts and exit codes.
 
+pub mod analyze;
 pub mod check;
 mod choose;
 mod command;
@@ -79,6 +80,7 @@ pub enum Command {
     Info(info::Args),
     Export(export::ExportArgs),
     Hist(hist::Args),
+    Analyze(analyze::Args),
     #[command(after_help = examples::DIFF)]
     Diff(diff::Args),
     #[command(after_help = examples::CHECK)]
@@ -104,6 +106,7 @@ impl Command {
             Self::Report(args) => args.json,
             Self::Info(args) => args.json,
             Self::Hist(args) => args.json,
+            Self::Analyze(args) => args.json,
             Self::Diff(args) => args.json,
             Self::Check(args) => args.json,
             Self::Doctor(args) => args.json,
@@ -190,6 +193,7 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         }
         Command::Info(args) => Ok(info::run(args, &mut stdout)?.code()),
         Command::Hist(args) => Ok(hist::run(args, &mut stdout)?.code()),
+        Command::Analyze(args) => Ok(analyze::run(args, &mut stdout)?.code()),
         Command::Diff(args) => Ok(diff::run(args, &mut stdout)?.code()),
         Command::Export(args) => export::run(args),
         Command::Check(args) => {

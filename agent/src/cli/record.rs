@@ -42,6 +42,7 @@ use super::{
     summary, units,
 };
 use crate::{
+    analysis::answers::Topic,
     capture::{Ending, Recorded, Session, Stats, finish},
     cli::exit::{ExitCode, of_command},
     compile::fast::{LaneChoice, StringLimit},
@@ -109,6 +110,15 @@ pub struct RecordArgs {
     /// Event to record; repeatable
     #[arg(short = 'e', long = "event", value_name = "EVENT", help_heading = EVENTS)]
     pub events: Vec<EventSelector>,
+
+    /// Record the events that `analyze NAME` uses, with stacks where it is about them; repeatable
+    #[arg(
+        long = "for",
+        value_name = "NAME",
+        value_parser = PossibleValuesParser::new(Topic::recorded()).try_map(|name| name.parse::<Topic>()),
+        help_heading = EVENTS
+    )]
+    pub topics: Vec<Topic>,
 
     /// Exclude the events of the -e options that follow
     #[arg(

@@ -29,7 +29,7 @@ pub use print::{
     AddressKind, NamedField, PointerStyle, PrintFmt, PrintFmtError, PrintFmtErrorKind, RawFields,
     resolve_names,
 };
-pub use record::{Bits, FieldError, FieldKind, Machine, Numbers, RecordReader, Texts, Value};
+pub use record::{Bits, FieldError, FieldKind, FieldReader, Machine, Numbers, RecordReader, Texts, Value};
 pub use symbol_table::SymbolTable;
 pub use symbols::{Names, NoNames, NoSymbols, Symbol, Symbols};
 pub use table::{EventTable, Printer, RecordError};

@@ -5,6 +5,7 @@
 //! record.
 
 use super::format::{Array, Field, Format, Location};
+use super::int::IntType;
 pub use crate::tracedat::Endian;
 
 /// The kind of machine that wrote a record.
@@ -304,6 +305,64 @@ impl RecordReader {
     pub fn kind(&self, index: usize) -> Option<FieldKind> {
         self.slots.get(index).map(Slot::kind)
     }
+
+    /// A field by its index in the format, to read it in many records. `None` if there is no such field.
+    pub fn field(&self, index: usize) -> Option<FieldReader> {
+        self.slots.get(index).map(|slot| FieldReader { slot: *slot, machine: self.machine })
+    }
+}
+
+/// Reads one field of the records of an event.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldReader {
+    slot: Slot,
+    machine: Machine,
+}
+
+impl FieldReader {
+    /// How many bytes of the record the field has, dynamic data not included.
+    pub fn size(&self) -> usize {
+        self.slot.size
+    }
+
+    /// The bits of a number or an address, with its sign. `None` for another field, and if the record ends
+    /// before it.
+    #[inline]
+    pub fn number(&self, record: &[u8]) -> Option<u64> {
+        let Slot { offset, size, kind, .. } = self.slot;
+        // Numbers are never dynamic data: those would be arrays.
+        let signed = match kind {
+            Kind::Number { signed } => signed,
+            Kind::Pointer => false,
+            _ => return None,
+        };
+        let number = self.machine.number(record.get(offset..offset + size)?);
+        Some(IntType { size: size as u8, signed }.wrap(number))
+    }
+
+    /// The number that has all the bits that the field has room for.
+    pub fn all_ones(&self) -> u64 {
+        IntType { size: self.slot.size as u8, signed: false }.wrap(u64::MAX)
+    }
+
+    /// The characters of a text up to the first NUL. `None` for another field, and if the record does not
+    /// have it.
+    #[inline]
+    pub fn text<'r>(&self, record: &'r [u8]) -> Option<&'r [u8]> {
+        let Slot { offset, size, location, kind } = self.slot;
+        if !matches!(kind, Kind::Text) {
+            return None;
+        }
+        bytes(record, offset, size, location, self.machine).ok().map(until_nul)
+    }
+
+    /// The value, whatever it is.
+    ///
+    /// # Errors
+    /// The record does not have the field.
+    pub fn value<'r>(&self, record: &'r [u8]) -> Result<Value<'r>, FieldError> {
+        self.slot.value(record, self.machine)
+    }
 }
 
 impl Slot {
@@ -500,6 +559,33 @@ mod tests {
         // The same numbers, as a machine of the other order stores the long.
         let bits = Bits::new(&[0, 0, 0, 5, 0, 2, 0, 1], BIG);
         assert_eq!(bits.iter().collect::<Vec<_>>(), [0, 17, 32, 34]);
+    }
+
+    #[test]
+    fn a_field_is_read_as_its_value_is() {
+        let record = [0xff, 0xfe, 0, 0, 12, 0, 3, 0, b'a', b'b', 0, 0, b'c', b'd', b'e'];
+        for machine in [LITTLE, BIG] {
+            for (declaration, offset, size, signed) in [
+                ("char c", 0, 1, 1),
+                ("short c", 0, 2, 1),
+                ("unsigned int c", 0, 4, 0),
+                ("int c", 0, 4, 1),
+                ("void * c", 0, 8, 0),
+                ("u64 c", 8, 8, 0),
+                ("char c[4]", 8, 4, 0),
+                ("char c[]", 8, 0, 0),
+                ("__data_loc char[] c", 4, 4, 0),
+                ("int c[2]", 0, 8, 1),
+            ] {
+                let slot = Slot::of(&field(declaration, offset, size, signed), machine);
+                let reader = FieldReader { slot, machine };
+                let value = slot.value(&record, machine).ok();
+                assert_eq!(reader.number(&record), value.and_then(|value| value.address()), "{declaration}");
+                let text =
+                    value.and_then(|value| if let Value::Text(text) = value { Some(text) } else { None });
+                assert_eq!(reader.text(&record), text, "{declaration}");
+            }
+        }
     }
 
     #[test]

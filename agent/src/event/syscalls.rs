@@ -37,6 +37,12 @@ impl SyscallTable {
     }
 }
 
+/// The name of an error that system calls return, by its positive number: `ENOENT`, and those that only the
+/// kernel sees, such as `ERESTARTSYS`.
+pub fn error_name(errno: i64) -> Option<&'static str> {
+    i32::try_from(errno).ok().and_then(|errno| syscalls::Errno::new(errno).name())
+}
+
 /// Whether a field has the number of a system call: `id` of `raw_syscalls:*`, `__syscall_nr` of `syscalls:*`.
 pub fn is_number(system: &str, field: &str) -> bool {
     matches!((system, field), ("raw_syscalls", "id") | ("syscalls", "__syscall_nr"))
@@ -45,6 +51,12 @@ pub fn is_number(system: &str, field: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_have_names() {
+        assert_eq!([2, 512].map(error_name), [Some("ENOENT"), Some("ERESTARTSYS")]);
+        assert_eq!([0, -2, 4000, i64::MAX].map(error_name), [None; 4]);
+    }
 
     #[test]
     fn calls_have_the_names_of_the_c_library() {

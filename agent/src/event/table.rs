@@ -7,7 +7,7 @@ use super::output::{Limited, Output};
 use super::print::{
     self, AddressKind, MAX_TEXT, NamedField, PointerStyle, PrintFmt, PrintFmtError, RawFields,
 };
-use super::record::{FieldError, FieldKind, Machine, RecordReader, Value};
+use super::record::{FieldError, FieldKind, FieldReader, Machine, RecordReader, Value};
 use super::symbols::{Names, Symbols};
 
 /// The field of the events `ftrace:kernel_stack` and `ftrace:user_stack` that has the addresses.
@@ -225,6 +225,12 @@ impl Printer {
     /// The value of a field by its index, common fields first. `None` if there is no such field.
     pub fn value<'r>(&self, index: usize, record: &'r [u8]) -> Option<Result<Value<'r>, FieldError>> {
         self.reader.value(index, record)
+    }
+
+    /// A field by its index, common fields first, to read it in many records. `None` if there is no such
+    /// field.
+    pub fn field(&self, index: usize) -> Option<FieldReader> {
+        self.reader.field(index)
     }
 
     /// What the values of a field are, by its index, common fields first. `None` if there is no such field.

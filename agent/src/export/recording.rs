@@ -5,11 +5,9 @@ use std::collections::BTreeMap;
 use super::error::ExportError;
 use super::job::Job;
 use crate::event::{EventTable, Machine, NoNames, Printer};
+use crate::tracedat::FileOption;
+use crate::tracedat::ledger::{Ledger, LedgerCpu};
 use crate::tracedat::reader::{Counts, CpuCounts, Reader, Records, Source};
-use crate::tracedat::{
-    FileOption, OptionId,
-    ledger::{Ledger, LedgerCpu},
-};
 
 /// A file that is exported.
 pub type TraceFile = Reader<Box<dyn Source>>;
@@ -78,7 +76,7 @@ impl<'r> Recording<'r> {
             job.advance(0)?;
             Ok(cpu_stream)
         })?;
-        let ledger = ledger(file);
+        let ledger = Ledger::of(file);
         let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
         for cpu_stream in &mut cpu_streams {
             let Some(LostOfCpu { events, cut_short }) = lost.get(&(&*cpu_stream.channel, cpu_stream.cpu))
@@ -240,13 +238,6 @@ fn event_table(
 /// `system:name`.
 pub fn full_name(printer: &Printer) -> String {
     format!("{}:{}", printer.system(), printer.name())
-}
-
-fn ledger(file: &TraceFile) -> Option<Ledger> {
-    file.facts().find_map(|fact| match fact {
-        FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => Ledger::parse(bytes),
-        _ => None,
-    })
 }
 
 /// What is known of the events of a CPU that did not reach the file.

@@ -49,13 +49,13 @@ pub enum OutputError {
         source: io::Error,
     },
     /// The directory of the output is not there.
-    #[error("the directory {path} does not exist; create it, or name another file with -o", path = .path.display())]
+    #[error("the directory {path} does not exist; create it, or name another file", path = .path.display())]
     NoDirectory {
         /// The directory.
         path: PathBuf,
     },
     /// A directory has the name.
-    #[error("{path} is a directory; name a file in it with -o", path = .path.display())]
+    #[error("{path} is a directory; name a file in it", path = .path.display())]
     IsDirectory {
         /// The directory.
         path: PathBuf,
@@ -67,7 +67,7 @@ pub enum OutputError {
         path: PathBuf,
     },
     /// A device, a pipe or the like has the name.
-    #[error("{path} is not a regular file, and the finished one takes its place; name another file with -o", path = .path.display())]
+    #[error("{path} is not a regular file, and the finished one takes its place; name another file", path = .path.display())]
     NotRegular {
         /// What is there.
         path: PathBuf,

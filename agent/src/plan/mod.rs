@@ -237,6 +237,7 @@ impl<'a> Kernel<'a> {
         events.earlier = earlier;
         events.leave_out(recorded, &rules)?;
         notes.extend(selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")));
+        note_absent(&selection.absent, notes);
         note_unusable(&events, notes);
         let probes = Probes { rules: &rules, facts: &facts, tracefs: self.tracefs, btf: self.btf };
         notes.extend(probes.add_to(&mut events)?);
@@ -245,6 +246,14 @@ impl<'a> Kernel<'a> {
             Some(wanted) => stacks::follow(wanted, &mut events),
         }
         Ok(events)
+    }
+}
+
+/// Says which optional events this kernel lacks.
+fn note_absent(absent: &[EventSelector], notes: &mut Vec<String>) {
+    if !absent.is_empty() {
+        let names: Vec<_> = absent.iter().map(ToString::to_string).collect();
+        notes.push(format!("not recorded, as this kernel does not have them: {}", names.join(", ")));
     }
 }
 

@@ -52,7 +52,7 @@ impl<'a> Rules<'a> {
     ) -> Result<Self, PlanError> {
         let mut groups = Groups::default();
         let ready = |(number, spec): (usize, &'a RuleSpec)| {
-            let RuleSpec { what: _, filter, sample, rate, contexts: named } = spec;
+            let RuleSpec { what: _, optional: _, filter, sample, rate, contexts: named } = spec;
             let mut contexts = Contexts::default();
             contexts.add(named);
             contexts.open(facts, counters).map_err(|error| at.of_rule(number, "contexts", error))?;
@@ -87,12 +87,12 @@ impl<'a> Rules<'a> {
         (number, spec, rule)
     }
 
-    /// The rule that names an event itself, rather than a set that has it, among some by their indices in the
-    /// selection.
+    /// The rule that names an event itself, rather than a set that has it, and does not do without it, among
+    /// some by their indices in the selection.
     pub(super) fn naming(&self, indices: &[usize], event: &EventName) -> Option<usize> {
-        let names = |index: &usize| match &self.selecting(*index).1.what {
-            What::Events(selector) => selector.names(event),
-            _ => false,
+        let names = |index: &usize| {
+            let spec = self.selecting(*index).1;
+            matches!(&spec.what, What::Events(selector) if !spec.optional && selector.names(event))
         };
         indices.iter().copied().find(names)
     }
@@ -102,7 +102,7 @@ impl<'a> Rules<'a> {
 /// kernel.
 pub(super) fn selected_by(spec: &RuleSpec) -> Option<Rule> {
     match &spec.what {
-        What::Events(selector) => Some(Rule::include(selector.clone())),
+        What::Events(selector) => Some(Rule { optional: spec.optional, ..Rule::include(selector.clone()) }),
         What::Exclude(selector) => Some(Rule::exclude(selector.clone())),
         _ => None,
     }

@@ -15,7 +15,7 @@ use crate::{
         events::{EventName, EventSelector},
         tracefs::{Tracefs, TracefsError},
     },
-    spec::ChannelSpec,
+    spec::{ChannelSpec, RuleSpec, What},
 };
 
 /// Why stacks cannot be recorded.
@@ -68,7 +68,10 @@ pub(super) fn apply(
     ] {
         for selector in selectors {
             let mut names = plan.events.iter().filter_map(|event| EventName::parse(&event.name));
-            if !names.any(|name| selector.matches(&name)) {
+            let is_of_optional = |rule: &RuleSpec| {
+                rule.optional && matches!(&rule.what, What::Events(events) if events == selector)
+            };
+            if !names.any(|name| selector.matches(&name)) && !channel.rules.iter().any(is_of_optional) {
                 return Err(at.field(
                     field,
                     Why::Wrong(format!("{selector} matches none of the recorded events; record them too")),

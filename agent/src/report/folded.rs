@@ -3,73 +3,21 @@
 //! One line for each stack: the thread's name, the functions from the outermost to the innermost, and a
 //! number, as `stackcollapse-perf.pl` of FlameGraph makes them of `perf script`.
 
-use std::collections::HashMap;
-
 use super::batch::Item;
 use super::stacks::{Origin, Stack, Stacks, flags, function};
 use super::view::{BufferView, FileView};
 use crate::event::{Printer, Value};
-
-/// Memory limit of the distinct stacks, in bytes, the table's overhead included.
-const MAX_BYTES: usize = 256 << 20;
-/// What a stack needs beside its text, about.
-const OVERHEAD: usize = 64;
-
-/// The line of stacks beyond the limit.
-const OTHERS: &[u8] = b"[other stacks]";
+use crate::flame::{FlameStacks, Frame, Kind, Unit};
 
 /// Counted stacks.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Folded {
-    counts: HashMap<Box<[u8]>, u128>,
-    bytes: usize,
-    /// The sum of all stacks beyond the memory limit; they share one line.
-    pub others: u128,
+    /// The stacks.
+    pub stacks: FlameStacks,
     /// Events without a stack, which are not counted.
     pub without_stack: u64,
     /// Events with a stack, and without a number above 0 in the field that is added up.
     pub without_value: u64,
-}
-
-impl Folded {
-    /// The lines, in the order of their texts.
-    pub fn text(&self) -> Vec<u8> {
-        let mut lines: Vec<_> = self.counts.iter().map(|(stack, count)| (&**stack, *count)).collect();
-        lines.sort_unstable();
-        if self.others != 0 {
-            lines.push((OTHERS, self.others));
-        }
-        let mut text = Vec::new();
-        for (stack, count) in lines {
-            text.extend_from_slice(stack);
-            text.push(b' ');
-            text.extend_from_slice(count.to_string().as_bytes());
-            text.push(b'\n');
-        }
-        text
-    }
-
-    /// How many stacks are told apart.
-    pub fn len(&self) -> usize {
-        self.counts.len()
-    }
-
-    /// Whether no event had a stack.
-    pub fn is_empty(&self) -> bool {
-        self.counts.is_empty() && self.others == 0
-    }
-
-    fn add(&mut self, stack: &[u8], weight: u64) {
-        let weight = u128::from(weight);
-        if let Some(count) = self.counts.get_mut(stack) {
-            *count += weight;
-        } else if self.bytes + stack.len() + OVERHEAD <= MAX_BYTES {
-            self.bytes += stack.len() + OVERHEAD;
-            self.counts.insert(stack.into(), weight);
-        } else {
-            self.others += weight;
-        }
-    }
 }
 
 /// Counts the stacks of records as they come.
@@ -79,8 +27,7 @@ pub(super) struct Folding<'a, 'v> {
     field: Option<&'a str>,
     /// `None` for events that are not selected: their stacks must not go to others.
     waiting: Stacks<Option<Event>>,
-    line: Vec<u8>,
-    pub(super) folded: Folded,
+    folded: Folded,
 }
 
 /// What is needed of an event until its stack is complete.
@@ -95,7 +42,9 @@ struct Event {
 
 impl<'a, 'v> Folding<'a, 'v> {
     pub(super) fn new(files: &'v [FileView<'a>], field: Option<&'a str>) -> Self {
-        Self { files, field, waiting: Stacks::default(), line: Vec::new(), folded: Folded::default() }
+        let unit = field.map_or(Unit::Events, |field| Unit::Field(field.to_owned()));
+        let folded = Folded { stacks: FlameStacks::new("", unit), without_stack: 0, without_value: 0 };
+        Self { files, field, waiting: Stacks::default(), folded }
     }
 
     /// Takes a record, which has to be there whether its event is selected or not.
@@ -170,26 +119,14 @@ impl<'a, 'v> Folding<'a, 'v> {
             return;
         };
         let Some(file) = self.files.get(event.file) else { return };
-        let line = &mut self.line;
-        line.clear();
         file.tasks.with_name(event.pid, event.number, |name| {
-            // Blanks part the stack from its number.
-            line.extend(name.iter().map(|byte| if *byte == b' ' { b'_' } else { one_word(*byte) }));
+            let name = String::from_utf8_lossy(name);
+            let thread = std::iter::once(Frame { kind: Kind::Thread, name: &name });
+            let of = |kind: Kind| move |address: &u64| Frame { kind, name: function(file.symbols, *address) };
+            let user = stack.user.iter().rev().map(of(Kind::User));
+            let kernel = stack.kernel.iter().rev().map(of(Kind::Kernel));
+            self.folded.stacks.add(thread.chain(user).chain(kernel), weight);
         });
-        for address in stack.outermost_first() {
-            line.push(b';');
-            line.extend(function(file.symbols, address).bytes().map(one_word));
-        }
-        self.folded.add(&self.line, weight);
-    }
-}
-
-/// A byte of a name without what would end a frame or a line.
-fn one_word(byte: u8) -> u8 {
-    match byte {
-        b';' => b':',
-        0..=0x1f | 0x7f => b'?',
-        byte => byte,
     }
 }
 
@@ -197,8 +134,8 @@ fn one_word(byte: u8) -> u8 {
 mod tests {
     use super::super::crafted::{self, Entry, ev, stack, unknown};
     use super::super::{Report, Selection};
-    use super::*;
     use crate::event::filter;
+    use crate::flame::Format;
 
     const SYMBOLS: &str = "1000 t f1\n2000 t f2\n3000 t f3\n4000 t f4\n5000 t f5\n6000 t end\n";
     const IRQ: u8 = 0x08;
@@ -215,7 +152,11 @@ mod tests {
         let report = Report::new(&file).select(Selection { filters, ..selection });
         let (folded, summary) = report.fold(field, |_| {});
         assert_eq!(summary.damage.texts, Vec::<String>::new());
-        String::from_utf8(folded.text()).unwrap()
+        let mut text = Vec::new();
+        if !folded.stacks.is_empty() {
+            Format::Folded.write(&folded.stacks, &mut text).unwrap();
+        }
+        String::from_utf8(text).unwrap()
     }
 
     #[test]
@@ -260,21 +201,5 @@ mod tests {
         assert_eq!(fold(&entries, None, Selection::default(), Some("ret")), "");
         let twice = [entries.clone(), entries].concat();
         assert_eq!(fold(&twice, None, Selection::default(), Some("ptr")), "one;f1 18446744073709551616\n");
-    }
-
-    #[test]
-    fn lines_are_sorted_and_end_with_a_number() {
-        let mut folded = Folded::default();
-        assert!(folded.is_empty());
-        for (stack, weight) in [("b;main", 2), ("a;f;g", 1), ("b;main", 3)] {
-            folded.add(stack.as_bytes(), weight);
-        }
-        assert_eq!(folded.text(), b"a;f;g 1\nb;main 5\n");
-        // What finds no room is still counted.
-        folded.bytes = MAX_BYTES;
-        folded.add(b"c", 4);
-        folded.add(b"a;f;g", 1);
-        assert_eq!(folded.text(), b"a;f;g 2\nb;main 5\n[other stacks] 4\n");
-        assert_eq!(folded.len(), 2);
     }
 }

@@ -37,12 +37,13 @@ mod colour {
 }
 
 /// Bits of `common_flags` (include/linux/trace_events.h, enum trace_flag_type).
-pub(super) mod flag {
-    pub(in super::super) const IRQS_OFF: u64 = 0x01;
-    pub(in super::super) const SECOND: u64 = 0x02;
-    pub(in super::super) const NEED_RESCHED: u64 = 0x04;
-    pub(in super::super) const HARD_IRQ: u64 = 0x08;
-    pub(in super::super) const SOFT_IRQ: u64 = 0x10;
+pub(crate) mod flag {
+    pub(crate) const IRQS_OFF: u64 = 0x01;
+    pub(crate) const SECOND: u64 = 0x02;
+    pub(crate) const NEED_RESCHED: u64 = 0x04;
+    pub(crate) const HARD_IRQ: u64 = 0x08;
+    pub(crate) const SOFT_IRQ: u64 = 0x10;
+    pub(crate) const NMI: u64 = 0x40;
 }
 
 /// Prints a record's line.

@@ -7,17 +7,13 @@
 
 use std::collections::HashMap;
 
-use super::line::flag;
+pub(crate) use super::line::flag;
 use crate::event::table::STACK_FIELD;
 use crate::event::{Printer, Symbol, Symbols, Value};
 
 /// Most frames of a stack, of the kernel and of the process each, that are shown. The kernel records no more:
 /// `FTRACE_KSTACK_ENTRIES` of kernel/trace/trace.c is 1024 with pages of 4 KiB.
 const MAX_FRAMES: usize = 1024;
-
-/// Bit of `common_flags`: the event is of a non-maskable interrupt (TRACE_FLAG_NMI of
-/// include/linux/trace_events.h).
-const NMI: u64 = 0x40;
 
 /// Names of entries in the table of symbols that stand for the absence of one.
 const NO_SYMBOL: [&str; 2] = ["-", "[unknown]"];
@@ -37,8 +33,8 @@ pub(crate) struct Origin {
 impl Origin {
     /// Thread, soft interrupt, hard interrupt or non-maskable interrupt. There are no more than 8, and one
     /// event waits in each.
-    fn context(self) -> u64 {
-        self.flags & (flag::HARD_IRQ | flag::SOFT_IRQ | NMI)
+    pub(crate) fn context(self) -> u64 {
+        self.flags & (flag::HARD_IRQ | flag::SOFT_IRQ | flag::NMI)
     }
 }
 

@@ -288,6 +288,9 @@ fn check_rule(channel: usize, number: usize, rule: &RuleSpec) -> Result<(), Prob
              tracer, which belong together",
         );
     }
+    if rule.optional && !matches!(rule.what, What::Events(_)) {
+        return of("optional", "it is for events of the kernel only");
+    }
     if matches!(rule.what, What::Exclude(_)) && !rule.is_plain() {
         return problem("nothing can be wanted of events that are not recorded");
     }

@@ -92,6 +92,10 @@ mod tests {
                         contexts: ["uid", "perf:cpu:cycles"].map(|name| name.parse().unwrap()).into(),
                         ..rule(What::Events("sched:*".parse().unwrap()))
                     },
+                    RuleSpec {
+                        optional: true,
+                        ..rule(What::Events("lock:contention_begin".parse().unwrap()))
+                    },
                     rule(What::Exclude("sched_switch".parse().unwrap())),
                     rule(What::Kprobe(text())),
                     rule(What::Kretprobe(text())),

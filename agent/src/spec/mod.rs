@@ -18,9 +18,8 @@
 //!         }],
 //!         "limits": {"duration_ns": 10000000000}
 //!     }"#,
-//! )?;
-//! assert_eq!(spec.channels[0].rules.len(), 2);
-//! assert!(matches!(&spec.channels[0].rules[0].what, What::Events(text) if text.as_str() == "sched:sched_switch"));
+//! )?; assert_eq!(spec.channels[0].rules.len(), 2); assert!(matches!(&spec.channels[0].rules[0].what,
+//! What::Events(text) if text.as_str() == "sched:sched_switch"));
 //! # Ok::<(), tracer_agent::spec::SpecError>(())
 //! ```
 //!
@@ -156,6 +155,11 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
+}
+
 impl Default for ChannelSpec {
     fn default() -> Self {
         Self {
@@ -201,6 +205,10 @@ pub struct SnapshotSpec {
 pub struct RuleSpec {
     /// Which events.
     pub what: What,
+    /// Do without those events of the kernel that it does not have, or that cannot be recorded, although they
+    /// are named.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub optional: bool,
     /// Only those that match, in the syntax of tracefs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
@@ -218,12 +226,12 @@ pub struct RuleSpec {
 impl RuleSpec {
     /// A rule that wants everything of these events.
     pub fn new(what: What) -> Self {
-        Self { what, filter: None, sample: None, rate: None, contexts: Vec::new() }
+        Self { what, optional: false, filter: None, sample: None, rate: None, contexts: Vec::new() }
     }
 
     /// Whether something is said about its events but which they are.
     pub fn is_plain(&self) -> bool {
-        let Self { what: _, filter, sample, rate, contexts } = self;
+        let Self { what: _, optional: _, filter, sample, rate, contexts } = self;
         filter.is_none() && sample.is_none() && rate.is_none() && contexts.is_empty()
     }
 }

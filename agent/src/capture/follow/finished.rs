@@ -6,7 +6,7 @@ use crate::{
     capture::{Manifest, RecordedChannel, StreamId},
     output::Directory,
     tracedat::{
-        Cmdlines, FileOption, OptionId,
+        Cmdlines,
         ledger::Ledger,
         reader::{BufferInfo, Reader, Source},
     },
@@ -50,10 +50,7 @@ impl FinishedFile {
     pub(super) fn open(dir: &Directory, name: &OsStr, recording: &Manifest) -> Option<Self> {
         let reader = Reader::open(Shared(Arc::new(dir.open_file(name).ok()?))).ok()?;
         let is_it = recording.is_of(&reader);
-        let ledger = reader.facts().find_map(|fact| match fact {
-            FileOption::Unknown { id, bytes } if *id == OptionId::LEDGER => Ledger::parse(bytes),
-            _ => None,
-        });
+        let ledger = Ledger::of(&reader);
         let channels = recording.channels.clone();
         is_it.then_some(Self { reader, channels, ledger })
     }

@@ -6,6 +6,7 @@ use clap::ArgMatches;
 
 use super::{super::CliError, RecordArgs, wanted::indices};
 use crate::{
+    analysis::answers::Topic,
     kernel::events::EventSelector,
     spec::{ChannelSpec, RING_BYTES, RuleSpec, SWITCH_NS},
     tracedat::ledger::buffer_title,
@@ -135,5 +136,11 @@ fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Re
         channel.kernel_stacks.push(EventSelector::all());
     }
     channel.user_stacks = section.all("user_stack", &stacks.user_stack);
+    // An analysis of stacks says nothing without them.
+    for event in section.all("topics", &args.topics).into_iter().flat_map(Topic::stacks) {
+        let selector: EventSelector = event.parse().map_err(CliError::Select)?;
+        channel.kernel_stacks.push(selector.clone());
+        channel.user_stacks.push(selector);
+    }
     Ok(channel)
 }

@@ -232,6 +232,14 @@ fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<(usize, RuleSpec
         let what = if excludes { What::Exclude(selector) } else { What::Events(selector) };
         indexed.push((index, RuleSpec::new(what)));
     }
+    for (topic, index) in args.topics.iter().zip(indices(matches, "topics")) {
+        for need in topic.needs() {
+            for event in need.records {
+                let what = What::Events(event.parse().map_err(CliError::Select)?);
+                indexed.push((index, RuleSpec { optional: !need.is_required, ..RuleSpec::new(what) }));
+            }
+        }
+    }
     if !indexed.is_empty() && indexed.iter().all(|(_, rule)| matches!(rule.what, What::Exclude(_))) {
         return Err(CliError::Usage("-v precedes every -e, so no event is left to record".to_owned()));
     }
@@ -293,7 +301,8 @@ mod tests {
     use super::*;
 
     /// Every option, with something to say.
-    const OPTIONS: [&[&str]; 48] = [
+    const OPTIONS: [&[&str]; 49] = [
+        &["--for", "irq"],
         &["-e", "irq"],
         &["-v", "-e", "sched_wakeup"],
         &["-i"],

@@ -14,7 +14,7 @@ use crate::{
 
 /// What is wanted of the events.
 #[derive(Args, Debug)]
-#[command(next_help_heading = "Filters (each applies to the -e or probe before it)")]
+#[command(next_help_heading = "Filters (each applies to the -e, --for or probe before it)")]
 pub struct WantedArgs {
     /// Record only events that match FILTER; multiple filters are ANDed
     #[arg(short = 'f', long = "filter", value_name = "FILTER")]
@@ -173,23 +173,30 @@ impl WantedArgs {
     ) -> Result<(), CliError> {
         let Self { filters, samples, rates, contexts } = self;
         for (text, index) in filters.iter().zip(indices(matches, "filters")) {
-            let rule = rule_before(rules, matches, ("-f", index))?;
             // By itself, so that a mistake is shown where it was made.
             Filter::parse_expression(text, Dialect::Ftrace)
                 .map_err(|error| CliError::Usage(format!("-f: {error}")))?;
-            rule.filter = Some(match &rule.filter {
-                None => text.clone(),
-                Some(other) => format!("({other}) && ({text})"),
-            });
+            for rule in rules_before(rules, matches, ("-f", index))? {
+                rule.filter = Some(match &rule.filter {
+                    None => text.clone(),
+                    Some(other) => format!("({other}) && ({text})"),
+                });
+            }
         }
         for (Sample(of), index) in samples.iter().zip(indices(matches, "samples")) {
-            rule_before(rules, matches, ("--sample", index))?.sample = Some(*of);
+            for rule in rules_before(rules, matches, ("--sample", index))? {
+                rule.sample = Some(*of);
+            }
         }
         for (Rate(rate), index) in rates.iter().zip(indices(matches, "rates")) {
-            rule_before(rules, matches, ("--rate", index))?.rate = Some(*rate);
+            for rule in rules_before(rules, matches, ("--rate", index))? {
+                rule.rate = Some(*rate);
+            }
         }
         for (ContextList(contexts), index) in contexts.iter().zip(indices(matches, "contexts")) {
-            rule_before(rules, matches, ("--context", index))?.contexts.extend(contexts.iter().cloned());
+            for rule in rules_before(rules, matches, ("--context", index))? {
+                rule.contexts.extend(contexts.iter().cloned());
+            }
         }
         Ok(())
     }
@@ -201,25 +208,25 @@ fn of_a_tracer(option: &str) -> CliError {
     ))
 }
 
-/// The last rule before an index of the command line.
-fn rule_before<'r>(
+/// The rules of the last option with events before an index of the command line; of a `--for` there are
+/// several.
+fn rules_before<'r>(
     rules: &'r mut [(usize, RuleSpec)],
     matches: &ArgMatches,
     (option, index): (&str, usize),
-) -> Result<&'r mut RuleSpec, CliError> {
+) -> Result<impl Iterator<Item = &'r mut RuleSpec>, CliError> {
     let from = start_of_buffer(matches, index);
-    let found = rules.iter_mut().rfind(|(at, _)| (from..index).contains(at));
+    let found = rules.iter().rfind(|(at, _)| (from..index).contains(at));
     // Several of these options are one rule, which stands at the last of them.
     let graph = indices(matches, "function_graph").filter(|at| (from..index).contains(at)).last();
-    let is_of_graph = graph > found.as_ref().map(|(at, _)| *at);
-    let rule = found.map(|(_, rule)| rule);
-    let rule = rule.filter(|_| !is_of_graph).ok_or_else(|| {
+    let is_of_graph = graph > found.map(|(at, _)| *at);
+    let (at, rule) = found.filter(|_| !is_of_graph).ok_or_else(|| {
         if is_of_graph {
             return of_a_tracer(option);
         }
         let of_buffer = if from == 0 { "" } else { " in its buffer (-B)" };
         CliError::Usage(format!(
-            "{option} applies to the -e or probe before it, and there is none before it{of_buffer}"
+            "{option} applies to the -e, --for or probe before it, and there is none before it{of_buffer}"
         ))
     })?;
     if rule.what.is_tracer() {
@@ -230,7 +237,8 @@ fn rule_before<'r>(
             "{option} applies to the -e before it, but the events of -e {selector} are excluded by -v"
         )));
     }
-    Ok(rule)
+    let at = *at;
+    Ok(rules.iter_mut().filter(move |(other, _)| *other == at).map(|(_, rule)| rule))
 }
 
 /// Where an option stands on the command line, each time.

@@ -11,6 +11,7 @@ use super::super::units::count;
 use super::choose::{selection, tell_missing};
 use super::notes::{exit_code, finish};
 use super::{Args, ReportError, progress};
+use crate::flame::Format;
 use crate::input::nearest;
 use crate::report::{Notice, Report, TraceFile};
 use crate::terminal::SafeWriter;
@@ -34,14 +35,18 @@ pub(super) fn fold<W: Write>(
         }
     });
     drop(progress);
-    match out.write_all(&folded.text()).and_then(|()| out.flush()) {
+    // Whoever asks for lines where there are none gets none.
+    let write = |out: &mut dyn Write| {
+        if folded.stacks.is_empty() { Ok(()) } else { Format::Folded.write(&folded.stacks, out) }
+    };
+    match write(out).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::Ok),
         result => result?,
     }
     finish(args, &summary, files);
     if !args.quiet {
         let events = |number: u64| count(number);
-        if folded.is_empty() && folded.without_stack != 0 {
+        if folded.stacks.is_empty() && folded.without_stack != 0 {
             tell("tracer-agent: no event has a stack; `record -T` and `record --user-stack` record them");
         } else if folded.without_stack != 0 {
             tell(&format!(
@@ -53,7 +58,7 @@ pub(super) fn fold<W: Write>(
             let number = events(folded.without_value);
             tell(&format!("tracer-agent: {number} events have no positive {field} and are not counted"));
         }
-        if folded.others != 0 {
+        if folded.stacks.others() != 0 {
             tell("tracer-agent: too many different stacks: the last ones are counted as [other stacks]");
         }
     }

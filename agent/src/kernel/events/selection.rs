@@ -112,17 +112,19 @@ pub struct Rule {
     pub selector: EventSelector,
     /// Take them away. As with trace-cmd, an exclusion wins over every inclusion, wherever it stands.
     pub exclude: bool,
+    /// Do without those that this kernel does not have, or that cannot be recorded.
+    pub optional: bool,
 }
 
 impl Rule {
     /// A rule that adds events.
     pub fn include(selector: EventSelector) -> Self {
-        Self { selector, exclude: false }
+        Self { selector, exclude: false, optional: false }
     }
 
     /// A rule that takes events away.
     pub fn exclude(selector: EventSelector) -> Self {
-        Self { selector, exclude: true }
+        Self { selector, exclude: true, optional: false }
     }
 }
 
@@ -185,6 +187,8 @@ pub struct Selection {
     pub skipped: Vec<Skipped>,
     /// Selectors without any event, when those were to be ignored.
     pub unknown: Vec<UnknownEvent>,
+    /// Selectors of optional rules without any event.
+    pub absent: Vec<EventSelector>,
 }
 
 /// Why a selection means nothing that could be recorded.
@@ -235,6 +239,7 @@ impl Catalogue {
         let mut skipped: BTreeMap<&EventName, Refusal> = BTreeMap::new();
         let mut excluded = 0;
         let mut unknown = Vec::new();
+        let mut absent = Vec::new();
         let mut refused = None;
 
         for (index, rule) in rules.iter().enumerate().filter(|(_, rule)| !rule.exclude) {
@@ -257,11 +262,13 @@ impl Catalogue {
                     }
                 }
             }
-            if !found {
+            if !found && rule.optional {
+                absent.push(selector.clone());
+            } else if !found {
                 unknown.push(self.unknown(selector));
             }
             // A bare name that means a recordable event too was not about the other one.
-            if let (false, Some((name, reason)), None) = (recordable, named, &refused) {
+            if let (false, Some((name, reason)), None) = (recordable || rule.optional, named, &refused) {
                 refused = Some(SelectError::Refused { name: name.clone(), reason });
             }
         }
@@ -287,7 +294,7 @@ impl Catalogue {
             return Err(SelectError::NothingLeft { excluded, skipped });
         }
         let events = chosen.into_iter().map(|(name, rules)| Selected { name: name.clone(), rules }).collect();
-        Ok(Selection { events, skipped, unknown })
+        Ok(Selection { events, skipped, unknown, absent })
     }
 
     /// Describes a selector that means no event.

@@ -8,6 +8,7 @@
 //! | `metadata`, `option` | what the file says of events and of the recording |
 //! | `pages` | the pages of a CPU, decompressed when they are asked for |
 //! | `records`, `merged` | records of one CPU, and of all of them by time |
+//! | `ahead` | the same, read by a thread of its own |
 //! | `live` | the same of a recording that goes on, whose spool others read |
 //! | `salvage` | the same for what is left of a damaged file |
 //! | `time` | from the times on the pages to those that are shown |
@@ -21,6 +22,7 @@
 //! A [`Reader`] is never changed by reading: any number of iterators, on any threads, can use one at the same
 //! time.
 
+mod ahead;
 mod counts;
 pub(super) mod cursor;
 mod error;
@@ -39,6 +41,7 @@ mod time;
 mod v6;
 pub(super) mod v7;
 
+pub use ahead::each_record_ahead;
 pub use counts::{Counts, CpuCounts};
 pub use error::ReadError;
 pub use file::{BufferInfo, FileHeader, SectionInfo};

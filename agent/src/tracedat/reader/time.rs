@@ -95,6 +95,11 @@ impl Clock {
         self.wanted
     }
 
+    /// Nanoseconds that are added to all times.
+    pub(crate) fn added(&self) -> i64 {
+        self.add
+    }
+
     /// Nanoseconds of option OFFSET, 0 if there is none.
     pub fn offset(&self) -> i64 {
         self.offset

@@ -1,0 +1,462 @@
+//! System calls: how often, for how long, with which errors, and how much of the time their threads slept in
+//! them.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use serde::Serialize;
+
+use super::{
+    Analysis, At, Event, Known, Names, Scope, Tid, Times, TimesTold, Topic,
+    tally::{Room, Tally},
+    threads::{Thread, Threads},
+};
+use crate::event::syscalls::{SyscallTable, error_name};
+
+/// Numbers of errors that calls return (`MAX_ERRNO`, include/linux/err.h), as negative numbers.
+pub(super) const ERRORS: std::ops::RangeInclusive<i64> = -4095..=-1;
+
+/// Most calls that are told apart: of the kernel there are a few hundred, of a hostile file as many as it has
+/// records.
+const MOST_CALLS: usize = 2048;
+
+/// Most pairs of a thread and a call.
+const MOST_PAIRS: usize = 1 << 17;
+
+/// A call that a thread is in.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    number: i64,
+    since: u64,
+    losses: u64,
+    /// For how long its thread has been without a CPU since.
+    off_cpu: u64,
+    /// Since when it is.
+    off_since: Option<u64>,
+    is_raw: bool,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Debug, Default)]
+struct State {
+    open: Option<Open>,
+    /// The call that it was in last, and by which of the two events its end was seen.
+    ended: Option<(i64, bool)>,
+    /// By number.
+    calls: BTreeMap<i64, Told>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Told {
+    times: Times,
+    off_cpu: u64,
+    /// By the errors' numbers; `None` as long as there are none.
+    errors: Option<Box<Tally>>,
+    unfinished: u64,
+    unmatched: u64,
+}
+
+/// How much more can be told apart.
+#[derive(Clone, Copy, Debug)]
+struct Rooms {
+    /// Pairs of a thread and a call.
+    pairs: usize,
+    /// What has no room among them.
+    left_out: u64,
+    /// For the times and the errors of all pairs.
+    sizes: Room,
+}
+
+impl Default for Rooms {
+    fn default() -> Self {
+        Self { pairs: MOST_PAIRS, left_out: 0, sizes: Room::default() }
+    }
+}
+
+/// The analysis.
+#[derive(Clone, Debug)]
+pub struct Calls {
+    scope: Scope,
+    names: Option<SyscallTable>,
+    threads: Threads<State>,
+    losses: u64,
+    rooms: Rooms,
+    has_switches: bool,
+}
+
+/// What the system calls did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CallsAnswer {
+    /// By the time that they took together.
+    pub calls: Vec<Call>,
+    /// The same by thread, by the time that its calls took together.
+    pub threads: Vec<OfThread>,
+    /// Whether it is known for how long threads were without a CPU: the recording has `sched_switch`.
+    pub has_switches: bool,
+    /// Calls that were left out because there were too many threads or numbers.
+    pub left_out: u64,
+}
+
+/// A system call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Call {
+    /// Its number on the machine of the recording.
+    pub number: i64,
+    /// Its name, if that is known.
+    pub name: Option<String>,
+    /// From entry to exit.
+    pub times: TimesTold,
+    /// Of that, without a CPU.
+    pub off_cpu_ns: u64,
+    /// How many ended with an error.
+    pub failed: u64,
+    /// Which errors, as far as there was room to tell them apart.
+    pub errors: Vec<CallError>,
+    /// Entries without an exit: at the end, where events were lost, and of calls that do not return.
+    pub unfinished: u64,
+    /// Exits without an entry: at the beginning, and where events were lost.
+    pub unmatched: u64,
+}
+
+/// An error of a system call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CallError {
+    /// The number of the error, positive.
+    pub errno: i64,
+    /// Its name, if it has one.
+    pub name: Option<&'static str>,
+    /// How often.
+    pub count: u64,
+}
+
+/// The system calls of a thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OfThread {
+    /// Its id.
+    pub tid: Tid,
+    /// Its last name.
+    pub comm: String,
+    /// How many ended.
+    pub count: u64,
+    /// How many of them with an error.
+    pub failed: u64,
+    /// For how long it was in them.
+    pub total_ns: u64,
+    /// Of that, without a CPU.
+    pub off_cpu_ns: u64,
+    /// The call in which it was for the longest time.
+    pub most: Option<String>,
+}
+
+impl Calls {
+    /// An analysis of a part of a recording, of a machine with these calls.
+    pub fn new(scope: Scope, names: Option<SyscallTable>) -> Self {
+        let (threads, rooms) = (Threads::default(), Rooms::default());
+        Self { scope, names, threads, losses: 0, rooms, has_switches: false }
+    }
+
+    fn enter(&mut self, at: At, tid: Tid, number: i64, is_raw: bool) {
+        let losses = self.losses;
+        let Some((_, thread)) = self.threads.find(tid, State::default) else { return };
+        let state = &mut thread.of;
+        let before = state.open;
+        if before.is_some_and(|open| open.is_same(number, is_raw, losses)) {
+            return;
+        }
+        state.open = Some(Open { number, since: at.time, losses, off_cpu: 0, off_since: None, is_raw });
+        state.ended = None;
+        if let Some(before) = before
+            && self.scope.has(at)
+            && let Some(told) = state.told(before.number, &mut self.rooms)
+        {
+            told.unfinished += 1;
+        }
+    }
+
+    fn exit(&mut self, at: At, tid: Tid, (number, result): (i64, i64), is_raw: bool) {
+        let losses = self.losses;
+        let Some((_, thread)) = self.threads.find(tid, State::default) else { return };
+        let state = &mut thread.of;
+        // The other event of the same exit.
+        if state.open.is_none() && state.ended == Some((number, !is_raw)) {
+            return;
+        }
+        state.ended = Some((number, is_raw));
+        let open = state.open.take().filter(|open| open.number == number && open.losses == losses);
+        if !self.scope.has(at) {
+            return;
+        }
+        let Some(told) = state.told(number, &mut self.rooms) else { return };
+        let Some(open) = open else {
+            told.unmatched += 1;
+            return;
+        };
+        told.times.add_within(at.time - open.since, at.time, &mut self.rooms.sizes);
+        told.off_cpu += open.off_cpu;
+        if ERRORS.contains(&result) {
+            told.errors.get_or_insert_default().add((-result) as u16, 1, &mut self.rooms.sizes);
+        }
+    }
+
+    fn of_thread(&self, thread: &Thread<State>, names: &Names<'_>) -> OfThread {
+        let comm = names.thread_text(thread.tid, &thread.name);
+        let mut of = OfThread { tid: thread.tid, comm, ..OfThread::default() };
+        let mut most = 0;
+        for (number, told) in &thread.of.calls {
+            of.count += told.times.count();
+            of.failed += told.failed();
+            of.total_ns += told.times.sum();
+            of.off_cpu_ns += told.off_cpu;
+            if told.times.sum() > most {
+                most = told.times.sum();
+                of.most = Some(self.name(*number).unwrap_or_else(|| number.to_string()));
+            }
+        }
+        of
+    }
+
+    fn name(&self, number: i64) -> Option<String> {
+        self.names?.name(u64::try_from(number).ok()?).map(str::to_owned)
+    }
+}
+
+impl Open {
+    /// Whether another event of the same entry says this.
+    fn is_same(&self, number: i64, is_raw: bool, losses: u64) -> bool {
+        self.number == number && self.is_raw != is_raw && self.losses == losses
+    }
+}
+
+impl State {
+    /// What is told of the calls with a number. `None` if there is no room.
+    fn told(&mut self, number: i64, rooms: &mut Rooms) -> Option<&mut Told> {
+        match self.calls.entry(number) {
+            Entry::Occupied(told) => Some(told.into_mut()),
+            Entry::Vacant(_) if rooms.pairs == 0 => {
+                rooms.left_out += 1;
+                None
+            }
+            Entry::Vacant(place) => {
+                rooms.pairs -= 1;
+                Some(place.insert(Told::default()))
+            }
+        }
+    }
+}
+
+impl Analysis for Calls {
+    type Answer = CallsAnswer;
+
+    const TOPIC: Option<Topic> = Some(Topic::Syscalls);
+
+    fn look(&mut self, at: At, event: &Event<'_>) {
+        match (&event.known, event.tid) {
+            (Known::CallEnter { number, is_raw, .. }, Some(tid)) => self.enter(at, tid, *number, *is_raw),
+            (Known::CallExit { number, result, is_raw }, Some(tid)) => {
+                self.exit(at, tid, (*number, *result), *is_raw);
+            }
+            (Known::Switch(switch), _) => {
+                self.has_switches = true;
+                for (tid, name) in [(switch.prev, switch.prev_comm), (switch.next, switch.next_comm)] {
+                    if tid != 0
+                        && let Some((_, thread)) = self.threads.find(tid, State::default)
+                    {
+                        thread.is_called(name);
+                        if let Some(open) = &mut thread.of.open {
+                            let off = open.off_since.take().map_or(0, |since| at.time - since);
+                            open.off_cpu += off;
+                            open.off_since = (tid == switch.prev).then_some(at.time);
+                        }
+                    }
+                }
+            }
+            (Known::Fork { child, comm }, _) => {
+                if let Some(thread) = self.threads.begin(*child, State::default()) {
+                    thread.is_called(comm);
+                }
+            }
+            (Known::Renamed { tid, comm: Some(comm) }, _) => {
+                if let Some((_, thread)) = self.threads.find(*tid, State::default) {
+                    thread.is_called(comm);
+                }
+            }
+            (Known::Freed { tid }, _) => self.threads.end(*tid),
+            _ => {}
+        }
+    }
+
+    fn lost(&mut self, _: At) {
+        self.losses += 1;
+    }
+
+    fn restart(&mut self, from: u64) {
+        self.scope.from = Some(from);
+        self.threads.forget_ended();
+        self.rooms = Rooms::default();
+        for thread in self.threads.iter_mut() {
+            thread.of.calls.clear();
+        }
+    }
+
+    fn answer(mut self, _: u64, names: &Names<'_>) -> CallsAnswer {
+        for thread in self.threads.iter_mut() {
+            let state = &mut thread.of;
+            if let Some(open) = state.open
+                && let Some(told) = state.told(open.number, &mut self.rooms)
+            {
+                told.unfinished += 1;
+            }
+        }
+        let (threads, names_left_out) = std::mem::take(&mut self.threads).into_parts();
+        let mut answer = CallsAnswer {
+            has_switches: self.has_switches,
+            left_out: self.rooms.left_out + names_left_out,
+            ..CallsAnswer::default()
+        };
+        let mut calls: BTreeMap<i64, Told> = BTreeMap::new();
+        for thread in threads {
+            let is_asked = self.scope.has_thread(thread.tid, names.of_thread(thread.tid, &thread.name));
+            if !is_asked || thread.of.calls.is_empty() {
+                continue;
+            }
+            answer.threads.push(self.of_thread(&thread, names));
+            for (number, told) in &thread.of.calls {
+                if calls.len() >= MOST_CALLS && !calls.contains_key(number) {
+                    answer.left_out += told.times.count();
+                    continue;
+                }
+                calls.entry(*number).or_default().merge(told);
+            }
+        }
+        answer.threads.sort_by(|one, other| other.total_ns.cmp(&one.total_ns).then(one.tid.cmp(&other.tid)));
+        answer.calls = calls.into_iter().map(|(number, told)| told.call(number, self.name(number))).collect();
+        answer.calls.sort_by(|one, other| {
+            other.times.total_ns.cmp(&one.times.total_ns).then(one.number.cmp(&other.number))
+        });
+        answer
+    }
+}
+
+impl Told {
+    fn merge(&mut self, other: &Self) {
+        self.times.merge(&other.times);
+        self.off_cpu += other.off_cpu;
+        self.unfinished += other.unfinished;
+        self.unmatched += other.unmatched;
+        if let Some(errors) = &other.errors {
+            self.errors.get_or_insert_default().merge(errors);
+        }
+    }
+
+    /// How many ended with an error.
+    fn failed(&self) -> u64 {
+        self.errors.as_ref().map_or(0, |errors| errors.total())
+    }
+
+    fn call(self, number: i64, name: Option<String>) -> Call {
+        let errors = CallError::all(self.errors.as_deref());
+        Call {
+            number,
+            name,
+            times: self.times.told(),
+            off_cpu_ns: self.off_cpu,
+            failed: self.failed(),
+            errors,
+            unfinished: self.unfinished,
+            unmatched: self.unmatched,
+        }
+    }
+}
+
+impl CallError {
+    /// Errors by their positive numbers, the most frequent first.
+    pub(super) fn all(errors: Option<&Tally>) -> Vec<Self> {
+        let error = |(errno, count): (u16, u64)| {
+            let errno = i64::from(errno);
+            Self { errno, name: error_name(errno), count }
+        };
+        let mut errors: Vec<Self> = errors.into_iter().flat_map(Tally::iter).map(error).collect();
+        errors.sort_by(|one, other| other.count.cmp(&one.count).then(one.errno.cmp(&other.errno)));
+        errors
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Context, Switch};
+    use super::*;
+
+    fn look(calls: &mut Calls, time: u64, tid: Tid, known: Known<'_>) {
+        calls.look(At { time, cpu: 0 }, &Event { tid: Some(tid), context: Context::Thread, known });
+    }
+
+    fn enter(number: i64) -> Known<'static> {
+        Known::CallEnter { number, arguments: [None; 3], path: None, is_raw: true }
+    }
+
+    fn exit(number: i64, result: i64) -> Known<'static> {
+        Known::CallExit { number, result, is_raw: true }
+    }
+
+    fn switch(prev: Tid, next: Tid) -> Known<'static> {
+        Known::Switch(Switch { prev, prev_comm: b"a", prev_state: 1, next, next_comm: b"b" })
+    }
+
+    #[test]
+    fn calls_are_counted_with_their_errors_and_the_time_without_a_cpu() {
+        let scope = Scope::default();
+        let mut calls = Calls::new(scope, SyscallTable::of_machine("x86_64"));
+        // The end of a call that was there before.
+        look(&mut calls, 5, 1, exit(0, 0));
+        look(&mut calls, 10, 1, enter(0));
+        look(&mut calls, 20, 1, switch(1, 2));
+        look(&mut calls, 30, 2, enter(257));
+        look(&mut calls, 35, 2, exit(257, -2));
+        look(&mut calls, 50, 2, switch(2, 1));
+        look(&mut calls, 60, 1, exit(0, 8));
+        look(&mut calls, 70, 1, enter(0));
+        let answer = calls.answer(100, &Names::none());
+        let names: Vec<_> = answer.calls.iter().map(|call| call.name.as_deref().unwrap()).collect();
+        assert_eq!(names, ["read", "openat"]);
+        let [read, openat] = &answer.calls[..] else { panic!("{:?}", answer.calls) };
+        assert_eq!((read.times.count, read.times.total_ns, read.off_cpu_ns), (1, 50, 30));
+        assert_eq!((read.failed, read.unfinished, read.unmatched), (0, 1, 1));
+        assert_eq!((openat.times.total_ns, openat.failed), (5, 1));
+        assert_eq!(openat.errors, [CallError { errno: 2, name: Some("ENOENT"), count: 1 }]);
+        let threads: Vec<_> = answer.threads.iter().map(|of| (of.tid, of.count, of.total_ns)).collect();
+        assert_eq!(threads, [(1, 1, 50), (2, 1, 5)]);
+        assert_eq!(answer.threads[0].most.as_deref(), Some("read"));
+    }
+
+    #[test]
+    fn two_events_of_one_call_are_one_call() {
+        let scope = Scope::default();
+        let mut calls = Calls::new(scope, None);
+        for time in [10, 100] {
+            look(&mut calls, time, 1, enter(0));
+            look(
+                &mut calls,
+                time + 1,
+                1,
+                Known::CallEnter { number: 0, arguments: [None; 3], path: None, is_raw: false },
+            );
+            look(&mut calls, time + 5, 1, Known::CallExit { number: 0, result: 0, is_raw: false });
+            look(&mut calls, time + 6, 1, exit(0, 0));
+        }
+        let answer = calls.answer(200, &Names::none());
+        let call = &answer.calls[0];
+        assert_eq!((call.times.count, call.times.total_ns, call.unfinished, call.unmatched), (2, 10, 0, 0));
+    }
+
+    #[test]
+    fn a_call_over_a_loss_is_not_measured() {
+        let scope = Scope::default();
+        let mut calls = Calls::new(scope, None);
+        look(&mut calls, 10, 1, enter(0));
+        calls.lost(At { time: 15, cpu: 3 });
+        look(&mut calls, 20, 1, exit(0, 0));
+        look(&mut calls, 30, 1, enter(0));
+        look(&mut calls, 31, 1, exit(0, 0));
+        let answer = calls.answer(40, &Names::none());
+        assert_eq!((answer.calls[0].times.count, answer.calls[0].unmatched), (1, 1));
+    }
+}

@@ -1,0 +1,254 @@
+//! Hands the records of a file on to an analysis.
+
+use std::collections::BTreeMap;
+
+use super::{
+    Analysis, AnyRecord, At, Covered, Frames, KnownEvents, Names, Need, Scope, Topic,
+    recorded::{Recorded, WasRecorded},
+};
+use crate::event::{EventTable, FieldReader, Printer};
+use crate::report::TraceFile;
+use crate::report::stacks::{Origin, each_frame};
+use crate::tracedat::reader::{Record, Source};
+
+/// An analysis, and what its answer is about.
+#[derive(Clone, Debug)]
+pub struct Feed<A> {
+    analysis: A,
+    scope: Scope,
+    known: KnownEvents,
+    covered: Covered,
+    first: Option<u64>,
+    last: u64,
+    /// From which buffer each event is taken, by its number.
+    buffers: Vec<Option<usize>>,
+    stacks: Stacks,
+    /// Whose stack may come next, by buffer and CPU, for each context.
+    awaited: BTreeMap<(usize, u32), Vec<(u64, u64)>>,
+}
+
+/// Which records are stacks, and which context records are of, by the events' numbers.
+#[derive(Clone, Debug, Default)]
+struct Stacks {
+    /// `common_flags`, and whether it is a stack.
+    events: Vec<(Option<FieldReader>, bool)>,
+}
+
+impl Stacks {
+    fn of(events: &EventTable) -> Self {
+        let mut found = Vec::new();
+        for event in events.iter() {
+            let id = usize::from(event.format().id);
+            if found.len() <= id {
+                found.resize(id + 1, (None, false));
+            }
+            let flags = event.field_index("common_flags").and_then(|index| event.field(index));
+            found[id] = (flags, event.is_stack());
+        }
+        Self { events: found }
+    }
+
+    /// Where a record of an event was made, and whether it is a stack. `None` if the event is not described.
+    fn origin(&self, id: u16, record: &Record<'_>) -> Option<(Origin, bool)> {
+        let (flags, is_stack) = self.events.get(usize::from(id))?;
+        let flags = flags.and_then(|flags| flags.number(record.data)).unwrap_or(0);
+        Some((Origin { stream: (record.buffer, record.cpu), flags }, *is_stack))
+    }
+}
+
+/// Which records are looked at, and not only counted.
+#[derive(Clone, Debug)]
+pub(super) struct Wanted {
+    known: KnownEvents,
+    all: bool,
+}
+
+impl Wanted {
+    /// Bytes that every record begins with, in which its event is.
+    const HEAD: usize = 8;
+
+    /// How much of a record is looked at.
+    pub(super) fn bytes_of(&self, record: &Record<'_>) -> usize {
+        let is_wanted = self.all || record.event_id().is_some_and(|id| self.known.contains(id));
+        if is_wanted { record.data.len() } else { Self::HEAD }
+    }
+}
+
+impl<A: Analysis> Feed<A> {
+    /// Hands on what is asked about of the records of a file.
+    pub fn new<S>(file: &TraceFile<S>, scope: Scope, analysis: A) -> Self
+    where
+        S: Source,
+    {
+        let is_needed = |event: &Printer| {
+            A::TOPIC
+                .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
+        };
+        Self {
+            analysis,
+            scope,
+            known: KnownEvents::of(file.events(), is_needed),
+            covered: Covered::default(),
+            first: None,
+            last: 0,
+            buffers: Vec::new(),
+            stacks: if A::WANTS_STACKS { Stacks::of(file.events()) } else { Stacks::default() },
+            awaited: BTreeMap::new(),
+        }
+    }
+
+    /// Which records are to be looked at. Of others it is enough to take their first bytes.
+    pub(super) fn wanted(&self) -> Wanted {
+        Wanted { known: self.known.clone(), all: A::WANTS_STACKS }
+    }
+
+    /// Takes a record. Records come in the order of time.
+    pub fn take<S: Source>(&mut self, file: &TraceFile<S>, record: &Record<'_>) {
+        // Records of damaged pages can have any time.
+        let time = record.timestamp.max(self.last);
+        if self.first.is_none() {
+            self.first = Some(time);
+            self.analysis.begins(time);
+        }
+        self.last = time;
+        let at = At { time, cpu: record.cpu };
+        if let Some(missed) = record.missed
+            && self.is_asked(file, record.buffer)
+        {
+            self.covered.losses += 1;
+            self.covered.lost_events = self.covered.lost_events.saturating_add(missed);
+            self.covered.losses_uncounted += u64::from(missed == 0);
+            for (_, of) in self.awaited.remove(&(record.buffer, record.cpu)).unwrap_or_default() {
+                self.analysis.stack_ended(of, &names(file));
+            }
+            self.analysis.lost(at);
+        }
+        let Some(id) = record.event_id() else { return };
+        if A::WANTS_STACKS {
+            self.take_stack(file, id, record);
+        }
+        if !self.is_asked(file, record.buffer) {
+            return;
+        }
+        self.analysis.count(at, id);
+        let (is_known, is_picked) = (self.known.contains(id), self.analysis.picks(id));
+        if !(is_known || is_picked) || !self.is_of_buffer(id, record.buffer) {
+            return;
+        }
+        let mut is_used = false;
+        if is_known && let Some(event) = self.known.read(id, record.data) {
+            self.analysis.look(at, &event);
+            is_used = true;
+        }
+        if is_picked {
+            let record = AnyRecord { id, events: file.events(), record, names: names(file) };
+            is_used |= self.analysis.pick(at, &record);
+        }
+        if is_used {
+            self.covered.events += 1;
+            if A::WANTS_STACKS
+                && let Some(of) = self.analysis.awaits_stack()
+                && let Some((origin, _)) = self.stacks.origin(id, record)
+            {
+                self.awaited.entry(origin.stream).or_default().push((origin.context(), of));
+            }
+        }
+    }
+
+    /// A page or chunk could not be read.
+    pub fn damaged(&mut self) {
+        self.covered.damaged += 1;
+    }
+
+    /// The time of the last record; 0 if there was none.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Forgets what was counted, and counts from this time on.
+    pub fn restart(&mut self, from: u64) {
+        self.analysis.restart(from);
+        self.scope.from = Some(from);
+        self.covered = Covered::default();
+    }
+
+    /// What is answered, with the records that were taken.
+    pub fn answer<S: Source>(self, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
+        let Self { mut analysis, scope, mut covered, first, last, buffers, awaited, .. } = self;
+        let seen = Seen(buffers);
+        let end = scope.to.unwrap_or(last);
+        covered.from_ns = scope.from.or(first).unwrap_or(0);
+        covered.to_ns = end.max(covered.from_ns);
+        let recorded = Recorded::of(file.reader());
+        let is_open = |need: &&Need| !seen.meets(file.events(), need) && !analysis.does_without(need);
+        for need in topic.needs().iter().filter(is_open) {
+            match recorded.meets(file.events(), need) {
+                WasRecorded::Yes => {}
+                WasRecorded::No => covered.missing.push(*need),
+                WasRecorded::Perhaps => covered.unseen.push(*need),
+            }
+        }
+        covered.partly = recorded.partly(topic, &scope);
+        let names = names(file);
+        for (_, of) in awaited.into_values().flatten() {
+            analysis.stack_ended(of, &names);
+        }
+        (analysis.answer(end, &names), covered)
+    }
+
+    /// Gives the frames of a stack to whom they belong. Any other record ends what its context waited for.
+    fn take_stack<S: Source>(&mut self, file: &TraceFile<S>, id: u16, record: &Record<'_>) {
+        let Some((origin, is_stack)) = self.stacks.origin(id, record) else { return };
+        let Some(awaited) = self.awaited.get_mut(&origin.stream) else { return };
+        let found = awaited.iter().position(|(context, _)| *context == origin.context());
+        let Some(index) = found else { return };
+        if !is_stack {
+            let (_, of) = awaited.swap_remove(index);
+            self.analysis.stack_ended(of, &names(file));
+        } else if let Some(printer) = file.events().get(id) {
+            let (_, of) = awaited[index];
+            let is_kernel = printer.is_kernel_stack();
+            let analysis = &mut self.analysis;
+            each_frame(printer, record.data, &mut |addresses| {
+                analysis.stack(of, Frames { is_kernel, addresses });
+            });
+        }
+    }
+
+    /// Whether a buffer is asked about.
+    fn is_asked<S: Source>(&self, file: &TraceFile<S>, buffer: usize) -> bool {
+        let Some(wanted) = &self.scope.buffer else { return true };
+        file.reader().buffers().get(buffer).is_some_and(|buffer| buffer.name == *wanted)
+    }
+
+    /// Whether an event is taken from this buffer.
+    fn is_of_buffer(&mut self, id: u16, buffer: usize) -> bool {
+        let id = usize::from(id);
+        if self.buffers.len() <= id {
+            self.buffers.resize(id + 1, None);
+        }
+        let is_its = *self.buffers[id].get_or_insert(buffer) == buffer;
+        self.covered.of_other_buffers += u64::from(!is_its);
+        is_its
+    }
+}
+
+fn names<S: Source>(file: &TraceFile<S>) -> Names<'_> {
+    Names {
+        symbols: file.symbols(),
+        threads: Some(&file.reader().metadata().cmdlines),
+        events: Some(file.events()),
+    }
+}
+
+/// From which buffer each event was taken, by its number.
+struct Seen(Vec<Option<usize>>);
+
+impl Seen {
+    /// Whether there was an event that is needed.
+    fn meets(&self, events: &EventTable, need: &Need) -> bool {
+        let is_seen =
+            |event: &&Printer| self.0.get(usize::from(event.format().id)).is_some_and(Option::is_some);
+        events.iter().filter(is_seen).any(|event| need.is_met_by(event.system(), event.name()))
+    }
+}

@@ -1,0 +1,569 @@
+//! How long threads ran, waited for a CPU, and slept.
+//!
+//! A thread is runnable from the moment when it is woken (`sched_waking` or `sched_wakeup`, whichever comes
+//! first) or loses its CPU while it could go on, and waits until `sched_switch` gives it one. Where events
+//! were lost between the ends of an interval, what happened in it is not known.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{
+    Analysis, At, Event, Known, Names, Scope, Switch, Tid, Times, TimesTold, Topic,
+    state::{self, Off},
+    tally::Room,
+    threads::Threads,
+};
+
+/// Waits that are named: the longest ones.
+const WORST: usize = 10;
+
+/// What a thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Does {
+    /// What it did before it was seen is not known.
+    Unknown,
+    Runs,
+    /// It waits for a CPU.
+    Waits(Reason),
+    /// It waits for an event that a signal can end.
+    Sleeps,
+    /// It waits for an event that nothing else ends: a disk, mostly.
+    Blocked,
+    /// It was stopped or is traced.
+    Stopped,
+    /// It will not run again.
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    Woken,
+    Preempted,
+}
+
+/// What is known of a thread.
+#[derive(Clone, Debug)]
+struct State {
+    does: Does,
+    since: u64,
+    /// The number of losses when that began.
+    losses: u64,
+    told: Told,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Told {
+    runs: u64,
+    waits: u64,
+    sleeps: u64,
+    blocked: u64,
+    stopped: u64,
+    unknown: u64,
+    switches: u64,
+    migrations: u64,
+    woken: Times,
+    preempted: Times,
+}
+
+/// What is known of a CPU.
+#[derive(Clone, Copy, Debug)]
+struct Cpu {
+    since: u64,
+    losses: u64,
+    /// Who runs there; `None` if that is not known.
+    current: Option<Tid>,
+    busy: u64,
+    idle: u64,
+    unknown: u64,
+    switches: u64,
+}
+
+/// The analysis.
+#[derive(Clone, Debug)]
+pub struct Sched {
+    scope: Scope,
+    threads: Threads<State>,
+    cpus: BTreeMap<u32, Cpu>,
+    /// When the recording begins.
+    begin: Option<u64>,
+    losses: u64,
+    worst: Vec<Waited>,
+    /// For the times of threads.
+    room: Room,
+}
+
+/// What threads and CPUs did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SchedAnswer {
+    /// The CPUs, by number.
+    pub cpus: Vec<CpuTime>,
+    /// The threads that were asked about, by the time that they ran. The idle threads are none of them.
+    pub threads: Vec<ThreadTime>,
+    /// From a wakeup to the CPU, of all threads that were asked about.
+    pub woken: TimesTold,
+    /// From the loss of a CPU to the next one, of the same.
+    pub preempted: TimesTold,
+    /// The longest waits.
+    pub worst: Vec<Waited>,
+    /// Threads that were left out because there were too many.
+    pub threads_left_out: u64,
+}
+
+/// What a CPU did, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct CpuTime {
+    /// Its number.
+    pub cpu: u32,
+    /// Threads ran.
+    pub busy_ns: u64,
+    /// The idle thread ran.
+    pub idle_ns: u64,
+    /// Events were lost.
+    pub unknown_ns: u64,
+    /// How often it went to another thread.
+    pub switches: u64,
+}
+
+/// What a thread did, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ThreadTime {
+    /// Its id.
+    pub tid: Tid,
+    /// Its last name.
+    pub comm: String,
+    /// It had a CPU.
+    pub run_ns: u64,
+    /// It could have run.
+    pub wait_ns: u64,
+    /// It waited for something, and a signal could end that.
+    pub sleep_ns: u64,
+    /// It waited for something that no signal ends, such as a disk (`D`).
+    pub blocked_ns: u64,
+    /// It was stopped, or is traced.
+    pub stopped_ns: u64,
+    /// Before it was seen for the first time, and where events were lost.
+    pub unknown_ns: u64,
+    /// How often it got a CPU.
+    pub switches: u64,
+    /// How often it was moved to another CPU.
+    pub migrations: u64,
+    /// From wakeups to the CPU.
+    pub woken: TimesTold,
+    /// From the loss of the CPU, while it could have run, to the next one.
+    pub preempted: TimesTold,
+}
+
+/// A wait for a CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Waited {
+    /// Who waited.
+    pub tid: Tid,
+    /// Its name.
+    pub comm: String,
+    /// For how long.
+    pub wait_ns: u64,
+    /// When it got the CPU.
+    pub at_ns: u64,
+    /// Which.
+    pub cpu: u32,
+    /// Whether it was woken; otherwise it had lost its CPU.
+    pub is_woken: bool,
+    /// Who ran there before; 0 is the idle thread.
+    pub instead_tid: Tid,
+    /// Its name.
+    pub instead: String,
+    /// For how much of the wait.
+    pub instead_ns: u64,
+}
+
+impl State {
+    /// A thread that is seen for the first time.
+    fn new(does: Does, since: u64, losses: u64) -> Self {
+        Self { does, since, losses, told: Told::default() }
+    }
+}
+
+impl Sched {
+    /// An analysis of a part of a recording.
+    pub fn new(scope: Scope) -> Self {
+        let (threads, cpus, worst) = (Threads::default(), BTreeMap::new(), Vec::new());
+        Self { scope, threads, cpus, begin: None, losses: 0, worst, room: Room::default() }
+    }
+
+    /// A thread changes what it does. Gives what it did until now, if that is known, and for how long.
+    fn turn(&mut self, tid: Tid, name: &[u8], does: Does, at: At) -> Option<(Does, u64)> {
+        let (begin, losses, scope) = (self.begin.unwrap_or(at.time), self.losses, &self.scope);
+        let (_, thread) = self.threads.find(tid, || State::new(Does::Unknown, begin, losses))?;
+        thread.is_called(name);
+        let state = &mut thread.of;
+        let did = if state.losses == losses { state.does } else { Does::Unknown };
+        let part = if scope.has_cpu(at.cpu) { scope.part(state.since, at.time) } else { 0 };
+        state.told.add(did, part);
+        let time = at.time - state.since;
+        (state.does, state.since, state.losses) = (does, at.time, losses);
+        Some((did, time))
+    }
+
+    fn switch(&mut self, at: At, switch: &Switch<'_>) {
+        let on_cpu = self.take_cpu(at, switch);
+        if switch.prev != 0 {
+            self.put_off(at, switch, on_cpu);
+        }
+        if switch.next != 0 {
+            self.put_on(at, switch, on_cpu);
+        }
+    }
+
+    /// The CPU goes to another thread. Gives for how long the one before had it, if that is known.
+    fn take_cpu(&mut self, at: At, switch: &Switch<'_>) -> Option<u64> {
+        let begin = self.begin.unwrap_or(at.time);
+        let fresh = Cpu {
+            since: begin,
+            losses: self.losses,
+            // Nobody else ran there before: there was no switch.
+            current: Some(switch.prev),
+            busy: 0,
+            idle: 0,
+            unknown: 0,
+            switches: 0,
+        };
+        let cpu = self.cpus.entry(at.cpu).or_insert(fresh);
+        let is_known = cpu.losses == self.losses && cpu.current == Some(switch.prev);
+        let part = self.scope.part(cpu.since, at.time);
+        match (is_known, switch.prev) {
+            (false, _) => cpu.unknown += part,
+            (true, 0) => cpu.idle += part,
+            (true, _) => cpu.busy += part,
+        }
+        let time = at.time - cpu.since;
+        (cpu.since, cpu.losses, cpu.current) = (at.time, self.losses, Some(switch.next));
+        cpu.switches += u64::from(self.scope.has(at));
+        is_known.then_some(time)
+    }
+
+    /// A thread gives its CPU away.
+    fn put_off(&mut self, at: At, switch: &Switch<'_>, on_cpu: Option<u64>) {
+        let next = match state::off(switch.prev_state) {
+            Some(Off::Preempted) => Does::Waits(Reason::Preempted),
+            Some(Off::Sleeping) => Does::Sleeps,
+            Some(Off::Blocked) => Does::Blocked,
+            Some(Off::Stopped) => Does::Stopped,
+            None => Does::Ended,
+        };
+        // One that is seen for the first time ran on this CPU for as long as nobody else did.
+        if let Some(time) = on_cpu {
+            let (since, losses) = (at.time - time, self.losses);
+            self.threads.find(switch.prev, || State::new(Does::Runs, since, losses));
+        }
+        self.turn(switch.prev, switch.prev_comm, next, at);
+        if next == Does::Ended {
+            self.threads.end(switch.prev);
+        }
+    }
+
+    /// A thread gets a CPU.
+    fn put_on(&mut self, at: At, switch: &Switch<'_>, on_cpu: Option<u64>) {
+        let did = self.turn(switch.next, switch.next_comm, Does::Runs, at);
+        if !self.scope.has(at) {
+            return;
+        }
+        let Some((_, thread)) = self.threads.find(switch.next, || State::new(Does::Runs, at.time, 0)) else {
+            return;
+        };
+        thread.of.told.switches += 1;
+        let Some((Does::Waits(reason), wait)) = did else { return };
+        let times = match reason {
+            Reason::Woken => &mut thread.of.told.woken,
+            Reason::Preempted => &mut thread.of.told.preempted,
+        };
+        times.add_within(wait, at.time, &mut self.room);
+        let is_worst =
+            self.worst.len() < WORST || self.worst.last().is_some_and(|least| wait > least.wait_ns);
+        if !is_worst || !self.scope.has_thread(switch.next, &thread.name) {
+            return;
+        }
+        self.worst.truncate(WORST - 1);
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        self.worst.push(Waited {
+            tid: switch.next,
+            comm: text(&thread.name),
+            wait_ns: wait,
+            at_ns: at.time,
+            cpu: at.cpu,
+            is_woken: reason == Reason::Woken,
+            instead_tid: switch.prev,
+            instead: text(switch.prev_comm),
+            instead_ns: on_cpu.unwrap_or(0).min(wait),
+        });
+        self.worst.sort_by_key(|waited| std::cmp::Reverse(waited.wait_ns));
+    }
+
+    /// A thread is woken.
+    fn wake(&mut self, at: At, tid: Tid, name: &[u8]) {
+        let losses = self.losses;
+        let (begin, scope_at) = (self.begin.unwrap_or(at.time), at);
+        let Some((_, thread)) = self.threads.find(tid, || State::new(Does::Unknown, begin, losses)) else {
+            return;
+        };
+        let state = &thread.of;
+        // One that runs or was woken already is only told so again.
+        if state.losses == losses && matches!(state.does, Does::Runs | Does::Waits(_)) {
+            thread.is_called(name);
+            return;
+        }
+        self.turn(tid, name, Does::Waits(Reason::Woken), scope_at);
+    }
+}
+
+impl Told {
+    fn add(&mut self, did: Does, time: u64) {
+        match did {
+            Does::Unknown => self.unknown += time,
+            Does::Runs => self.runs += time,
+            Does::Waits(_) => self.waits += time,
+            Does::Sleeps => self.sleeps += time,
+            Does::Blocked => self.blocked += time,
+            Does::Stopped => self.stopped += time,
+            Does::Ended => {}
+        }
+    }
+}
+
+impl Analysis for Sched {
+    type Answer = SchedAnswer;
+
+    const TOPIC: Option<Topic> = Some(Topic::Sched);
+
+    fn begins(&mut self, time: u64) {
+        self.begin = Some(time);
+    }
+
+    fn look(&mut self, at: At, event: &Event<'_>) {
+        self.begin.get_or_insert(at.time);
+        match &event.known {
+            Known::Switch(switch) => self.switch(at, switch),
+            Known::Wakeup(wakeup) if wakeup.tid != 0 => self.wake(at, wakeup.tid, wakeup.comm),
+            Known::Migrate { tid } => {
+                let (begin, losses, is_asked) =
+                    (self.begin.unwrap_or(at.time), self.losses, self.scope.has(at));
+                if let Some((_, thread)) =
+                    self.threads.find(*tid, || State::new(Does::Unknown, begin, losses))
+                {
+                    thread.of.told.migrations += u64::from(is_asked);
+                }
+            }
+            Known::Fork { child, comm } => {
+                // Until it is woken for the first time, it is being made.
+                let state = State::new(Does::Sleeps, at.time, self.losses);
+                if let Some(thread) = self.threads.begin(*child, state) {
+                    thread.is_called(comm);
+                }
+            }
+            Known::Renamed { tid, comm: Some(comm) } => {
+                let (begin, losses) = (self.begin.unwrap_or(at.time), self.losses);
+                if let Some((_, thread)) =
+                    self.threads.find(*tid, || State::new(Does::Unknown, begin, losses))
+                {
+                    thread.is_called(comm);
+                }
+            }
+            Known::Freed { tid } => self.threads.end(*tid),
+            _ => {}
+        }
+    }
+
+    fn lost(&mut self, at: At) {
+        self.begin.get_or_insert(at.time);
+        self.losses += 1;
+    }
+
+    fn restart(&mut self, from: u64) {
+        self.scope.from = Some(from);
+        self.worst.clear();
+        self.room = Room::default();
+        self.threads.forget_ended();
+        for thread in self.threads.iter_mut() {
+            thread.of.told = Told::default();
+        }
+        for cpu in self.cpus.values_mut() {
+            (cpu.busy, cpu.idle, cpu.unknown, cpu.switches) = (0, 0, 0, 0);
+        }
+    }
+
+    fn answer(self, end: u64, names: &Names<'_>) -> SchedAnswer {
+        let Self { scope, threads, cpus, losses, worst, .. } = self;
+        let (mut woken, mut preempted) = (Times::default(), Times::default());
+        let mut answer = SchedAnswer { worst, ..SchedAnswer::default() };
+        for (number, mut cpu) in cpus {
+            if !scope.has_cpu(number) {
+                continue;
+            }
+            let rest = scope.part(cpu.since, end);
+            match cpu.current.filter(|_| cpu.losses == losses) {
+                None => cpu.unknown += rest,
+                Some(0) => cpu.idle += rest,
+                Some(_) => cpu.busy += rest,
+            }
+            answer.cpus.push(CpuTime {
+                cpu: number,
+                busy_ns: cpu.busy,
+                idle_ns: cpu.idle,
+                unknown_ns: cpu.unknown,
+                switches: cpu.switches,
+            });
+        }
+        let (all, left_out) = threads.into_parts();
+        for thread in all {
+            let name = names.of_thread(thread.tid, &thread.name);
+            if thread.tid == 0 || !scope.has_thread(thread.tid, name) {
+                continue;
+            }
+            let State { does, since, losses: known, mut told } = thread.of;
+            // The end is on no CPU; where some were asked about, it is none of them.
+            if scope.cpus.is_none() {
+                told.add(if known == losses { does } else { Does::Unknown }, scope.part(since, end));
+            }
+            woken.merge(&told.woken);
+            preempted.merge(&told.preempted);
+            answer.threads.push(ThreadTime {
+                tid: thread.tid,
+                comm: names.thread_text(thread.tid, &thread.name),
+                run_ns: told.runs,
+                wait_ns: told.waits,
+                sleep_ns: told.sleeps,
+                blocked_ns: told.blocked,
+                stopped_ns: told.stopped,
+                unknown_ns: told.unknown,
+                switches: told.switches,
+                migrations: told.migrations,
+                woken: told.woken.told(),
+                preempted: told.preempted.told(),
+            });
+        }
+        answer.threads.sort_by(|one, other| other.run_ns.cmp(&one.run_ns).then(one.tid.cmp(&other.tid)));
+        (answer.woken, answer.preempted, answer.threads_left_out) =
+            (woken.told(), preempted.told(), left_out);
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Context, Wakeup};
+    use super::*;
+
+    const R: u64 = 0;
+    const S: u64 = 1;
+    const D: u64 = 2;
+    const X: u64 = 0x10;
+
+    struct Story(Sched);
+
+    impl Story {
+        fn at(&mut self, time: u64, cpu: u32, known: Known<'_>) {
+            self.0.look(At { time, cpu }, &Event { tid: None, context: Context::Thread, known });
+        }
+
+        fn switch(&mut self, time: u64, cpu: u32, (prev, prev_state): (Tid, u64), next: Tid) {
+            let name = |tid: Tid| match tid {
+                0 => &b"swapper"[..],
+                7 => b"seven",
+                8 => b"eight",
+                _ => b"other",
+            };
+            let (prev_comm, next_comm) = (name(prev), name(next));
+            self.at(time, cpu, Known::Switch(Switch { prev, prev_comm, prev_state, next, next_comm }));
+        }
+
+        fn wake(&mut self, time: u64, cpu: u32, tid: Tid) {
+            self.at(time, cpu, Known::Wakeup(Wakeup { tid, comm: b"", is_new: false }));
+        }
+    }
+
+    fn of(answer: &SchedAnswer, tid: Tid) -> ThreadTime {
+        answer.threads.iter().find(|thread| thread.tid == tid).cloned().unwrap()
+    }
+
+    fn spans(thread: &ThreadTime) -> [u64; 5] {
+        [thread.run_ns, thread.wait_ns, thread.sleep_ns, thread.blocked_ns, thread.unknown_ns]
+    }
+
+    /// 7 runs, is preempted by 8, runs again, sleeps, is woken and waits for 8, and ends.
+    fn story(scope: &Scope) -> SchedAnswer {
+        let mut story = Story(Sched::new(scope.clone()));
+        story.wake(100, 0, 8);
+        story.switch(110, 0, (7, R), 8);
+        story.switch(150, 0, (8, D), 7);
+        story.switch(180, 0, (7, S), 0);
+        story.wake(200, 1, 8);
+        story.switch(205, 0, (0, R), 8);
+        story.wake(210, 1, 7);
+        // Of one that is awake nothing is new.
+        story.wake(220, 1, 7);
+        story.wake(225, 1, 8);
+        story.switch(260, 0, (8, S), 7);
+        story.switch(300, 0, (7, X), 0);
+        story.0.answer(400, &Names::none())
+    }
+
+    #[test]
+    fn what_threads_did_adds_up_to_the_recording() {
+        let answer = story(&Scope::default());
+        let (seven, eight) = (of(&answer, 7), of(&answer, 8));
+        // From 100 to 110 it ran: it had the CPU when the recording began.
+        assert_eq!(spans(&seven), [10 + 30 + 40, 40 + 50, 30, 0, 0]);
+        assert_eq!(spans(&eight), [40 + 55, 10 + 5, 140, 50, 0]);
+        assert_eq!((seven.comm.as_str(), seven.switches, eight.switches), ("seven", 2, 2));
+        assert_eq!((seven.woken.count, seven.woken.most_ns, seven.woken.most_at_ns), (1, 50, Some(260)));
+        assert_eq!((seven.preempted.count, seven.preempted.total_ns), (1, 40));
+        assert_eq!((eight.woken.count, eight.woken.total_ns, eight.woken.least_ns), (2, 15, 5));
+        assert_eq!((answer.woken.count, answer.preempted.count), (3, 1));
+        let cpu = CpuTime { cpu: 0, busy_ns: 80 + 95, idle_ns: 25 + 100, unknown_ns: 0, switches: 6 };
+        assert_eq!(answer.cpus, [cpu]);
+        let worst = &answer.worst[0];
+        assert_eq!((worst.tid, worst.wait_ns, worst.at_ns, worst.is_woken), (7, 50, 260, true));
+        assert_eq!((worst.instead_tid, worst.instead.as_str(), worst.instead_ns), (8, "eight", 50));
+    }
+
+    #[test]
+    fn a_part_of_it_is_cut_at_its_ends() {
+        let scope = Scope { from: Some(140), to: Some(265), ..Scope::default() };
+        let mut answer = story(&scope);
+        // What comes behind the end is not looked at: here it was.
+        answer = SchedAnswer { threads: answer.threads, ..SchedAnswer::default() };
+        let (seven, eight) = (of(&answer, 7), of(&answer, 8));
+        assert_eq!(spans(&seven), [30 + 5, 10 + 50, 30, 0, 0]);
+        assert_eq!(spans(&eight), [10 + 55, 5, 5, 50, 0]);
+    }
+
+    #[test]
+    fn what_lasted_over_a_loss_is_unknown() {
+        let scope = Scope::default();
+        let mut story = Story(Sched::new(scope));
+        story.switch(0, 0, (0, R), 7);
+        story.switch(10, 0, (7, S), 8);
+        story.0.lost(At { time: 30, cpu: 1 });
+        story.switch(40, 0, (8, R), 7);
+        story.switch(50, 0, (7, S), 8);
+        let answer = story.0.answer(60, &Names::none());
+        assert_eq!(spans(&of(&answer, 7)), [10 + 10, 0, 10, 0, 30]);
+        assert_eq!(spans(&of(&answer, 8)), [10, 10, 0, 0, 10 + 30]);
+        assert_eq!(answer.cpus[0].unknown_ns, 30);
+        assert_eq!(answer.woken.count + answer.preempted.count, 1, "the wait of 8 after the loss");
+    }
+
+    #[test]
+    fn an_id_of_a_new_thread_is_not_the_old_one() {
+        let scope = Scope::default();
+        let mut story = Story(Sched::new(scope));
+        story.switch(0, 0, (0, R), 7);
+        story.switch(10, 0, (7, X), 0);
+        story.at(20, 1, Known::Fork { child: 7, comm: b"new" });
+        story.at(20, 1, Known::Wakeup(Wakeup { tid: 7, comm: b"new", is_new: true }));
+        story.switch(25, 0, (0, R), 7);
+        let answer = story.0.answer(30, &Names::none());
+        let seven: Vec<_> = answer.threads.iter().map(|thread| (thread.run_ns, thread.wait_ns)).collect();
+        assert_eq!(seven, [(10, 0), (5, 5)]);
+    }
+}

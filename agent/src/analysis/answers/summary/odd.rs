@@ -1,0 +1,248 @@
+//! What is out of the ordinary.
+
+use serde::Serialize;
+
+use super::super::{CallsAnswer, CpuTime, IrqsAnswer, SchedAnswer, Tid};
+
+/// Waits for a CPU of this many nanoseconds and more are odd: the slices of the kernel's scheduler are a few
+/// milliseconds.
+const LONG_WAIT: u64 = 20_000_000;
+
+/// Handlers of interrupts that take so long: nothing else happens on their CPU meanwhile.
+const LONG_IRQ: u64 = 1_000_000;
+
+/// Soft interrupts that take so long: the kernel lets others run after 2 ms (`MAX_SOFTIRQ_TIME`,
+/// kernel/softirq.c).
+const LONG_SOFTIRQ: u64 = 5_000_000;
+
+/// Soft interrupts that begin so late.
+const LATE_SOFTIRQ: u64 = 10_000_000;
+
+/// System calls that fail at least so often, and in at least this part of all cases, in percent.
+const FAILURES: u64 = 100;
+const FAILED: u64 = 50;
+
+/// Threads that wait for something no signal ends for this part of the time, in percent.
+const BLOCKED: u64 = 25;
+
+/// A CPU is overloaded at this part of the time, in percent, if another one has at most that.
+const BUSY: u64 = 95;
+const FREE: u64 = 50;
+
+/// Most of each kind.
+const ROWS: usize = 3;
+
+/// Something out of the ordinary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Oddity {
+    /// More processes were killed because there was no memory than are named.
+    MoreKilled {
+        /// How many more.
+        count: u64,
+    },
+    /// A process was killed because there was no memory.
+    Killed {
+        /// Its first thread.
+        tid: Tid,
+        /// Its name.
+        comm: String,
+        /// When.
+        at_ns: u64,
+    },
+    /// A thread waited for a CPU for 20 ms or more.
+    LongWait {
+        /// Which thread.
+        tid: Tid,
+        /// Its name.
+        comm: String,
+        /// For how long.
+        wait_ns: u64,
+        /// When it got the CPU.
+        at_ns: u64,
+        /// Which.
+        cpu: u32,
+        /// Who ran there before; 0 is the idle thread.
+        instead_tid: Tid,
+        /// Its name.
+        instead: String,
+    },
+    /// A CPU was busy for 95 % of the time or more, and another one for less than half of it.
+    Unbalanced {
+        /// The busy one.
+        cpu: u32,
+        /// For how long it was busy.
+        busy_ns: u64,
+        /// The other one.
+        free_cpu: u32,
+        /// For how long that was busy.
+        free_busy_ns: u64,
+    },
+    /// A thread waited for something that no signal ends, such as a disk, for a quarter of the time or more.
+    Blocked {
+        /// Which thread.
+        tid: Tid,
+        /// Its name.
+        comm: String,
+        /// For how long.
+        blocked_ns: u64,
+    },
+    /// A handler of an interrupt took 1 ms or more.
+    LongIrq {
+        /// The interrupt.
+        irq: i64,
+        /// The handler.
+        name: String,
+        /// How long the longest one took.
+        most_ns: u64,
+        /// When it ended.
+        at_ns: Option<u64>,
+    },
+    /// A soft interrupt took 5 ms or more.
+    LongSoftirq {
+        /// Its number.
+        vector: u64,
+        /// Its name, if the kernel has one.
+        name: Option<&'static str>,
+        /// How long the longest one took.
+        most_ns: u64,
+        /// When it ended.
+        at_ns: Option<u64>,
+    },
+    /// A soft interrupt began 10 ms or more after it was due.
+    LateSoftirq {
+        /// Its number.
+        vector: u64,
+        /// Its name, if the kernel has one.
+        name: Option<&'static str>,
+        /// How late the latest one was.
+        most_ns: u64,
+        /// When it began.
+        at_ns: Option<u64>,
+    },
+    /// A system call failed a hundred times or more, and in half of all cases or more.
+    Failing {
+        /// The call's number.
+        number: i64,
+        /// Its name, if that is known.
+        name: Option<String>,
+        /// How often it failed.
+        failed: u64,
+        /// How often it ended.
+        count: u64,
+        /// The number of the most frequent error.
+        errno: i64,
+        /// The name of that, if it has one.
+        error: Option<&'static str>,
+    },
+}
+
+/// What is out of the ordinary in these answers, the gravest first.
+pub(super) fn found(
+    sched: &SchedAnswer,
+    calls: &CallsAnswer,
+    irqs: &IrqsAnswer,
+    mut odd: Vec<Oddity>,
+) -> Vec<Oddity> {
+    odd.extend(waits(sched));
+    odd.extend(unbalanced(&sched.cpus));
+    odd.extend(blocked(sched));
+    odd.extend(interrupts(irqs));
+    odd.extend(failing(calls));
+    odd
+}
+
+fn waits(sched: &SchedAnswer) -> impl Iterator<Item = Oddity> + '_ {
+    let long = sched.worst.iter().filter(|waited| waited.wait_ns >= LONG_WAIT);
+    long.take(ROWS).map(|waited| Oddity::LongWait {
+        tid: waited.tid,
+        comm: waited.comm.clone(),
+        wait_ns: waited.wait_ns,
+        at_ns: waited.at_ns,
+        cpu: waited.cpu,
+        instead_tid: waited.instead_tid,
+        instead: waited.instead.clone(),
+    })
+}
+
+fn unbalanced(cpus: &[CpuTime]) -> Option<Oddity> {
+    let busy = |cpu: &CpuTime| {
+        let whole = u128::from(cpu.busy_ns) + u128::from(cpu.idle_ns);
+        (u128::from(cpu.busy_ns) * 100).checked_div(whole)
+    };
+    let known = || cpus.iter().filter_map(|cpu| Some((busy(cpu)?, cpu)));
+    let (most, busiest) = known().max_by_key(|(percent, _)| *percent)?;
+    let (least, free) = known().min_by_key(|(percent, _)| *percent)?;
+    (most >= u128::from(BUSY) && least < u128::from(FREE)).then_some(Oddity::Unbalanced {
+        cpu: busiest.cpu,
+        busy_ns: busiest.busy_ns,
+        free_cpu: free.cpu,
+        free_busy_ns: free.busy_ns,
+    })
+}
+
+fn blocked(sched: &SchedAnswer) -> Vec<Oddity> {
+    let mut found: Vec<_> = (sched.threads.iter())
+        .filter(|of| {
+            let known = [of.run_ns, of.wait_ns, of.sleep_ns, of.blocked_ns, of.stopped_ns, of.unknown_ns];
+            let whole: u128 = known.into_iter().map(u128::from).sum();
+            of.blocked_ns != 0 && u128::from(of.blocked_ns) * 100 >= whole * u128::from(BLOCKED)
+        })
+        .collect();
+    found.sort_by_key(|of| std::cmp::Reverse(of.blocked_ns));
+    let told = found.into_iter().take(ROWS).map(|of| Oddity::Blocked {
+        tid: of.tid,
+        comm: of.comm.clone(),
+        blocked_ns: of.blocked_ns,
+    });
+    told.collect()
+}
+
+fn interrupts(irqs: &IrqsAnswer) -> Vec<Oddity> {
+    let long = irqs.irqs.iter().filter(|irq| irq.times.most_ns >= LONG_IRQ).take(ROWS);
+    let mut odd: Vec<_> = long
+        .map(|irq| Oddity::LongIrq {
+            irq: irq.irq,
+            name: irq.name.clone(),
+            most_ns: irq.times.most_ns,
+            at_ns: irq.times.most_at_ns,
+        })
+        .collect();
+    let long = irqs.softirqs.iter().filter(|softirq| softirq.times.most_ns >= LONG_SOFTIRQ).take(ROWS);
+    odd.extend(long.map(|softirq| Oddity::LongSoftirq {
+        vector: softirq.vector,
+        name: softirq.name,
+        most_ns: softirq.times.most_ns,
+        at_ns: softirq.times.most_at_ns,
+    }));
+    let late = irqs.softirqs.iter().filter(|softirq| softirq.latency.most_ns >= LATE_SOFTIRQ).take(ROWS);
+    odd.extend(late.map(|softirq| Oddity::LateSoftirq {
+        vector: softirq.vector,
+        name: softirq.name,
+        most_ns: softirq.latency.most_ns,
+        at_ns: softirq.latency.most_at_ns,
+    }));
+    odd
+}
+
+fn failing(calls: &CallsAnswer) -> Vec<Oddity> {
+    let mut found: Vec<_> = (calls.calls.iter())
+        .filter(|call| {
+            let (failed, count) = (u128::from(call.failed), u128::from(call.times.count));
+            call.failed >= FAILURES && failed * 100 >= count * u128::from(FAILED)
+        })
+        .collect();
+    found.sort_by_key(|call| std::cmp::Reverse(call.failed));
+    let told = found.into_iter().take(ROWS).filter_map(|call| {
+        let most = call.errors.first()?;
+        Some(Oddity::Failing {
+            number: call.number,
+            name: call.name.clone(),
+            failed: call.failed,
+            count: call.times.count,
+            errno: most.errno,
+            error: most.name,
+        })
+    });
+    told.collect()
+}

@@ -1,0 +1,371 @@
+//! Which analyses there are, and which events they use.
+
+use serde::Serialize;
+
+/// An analysis, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// [`Sched`](super::Sched)
+    Sched,
+    /// [`OffCpu`](super::OffCpu)
+    Offcpu,
+    /// [`Cpu`](super::Cpu)
+    Cpu,
+    /// [`Stacks`](super::Stacks)
+    Stacks,
+    /// [`Calls`](super::Calls)
+    Syscalls,
+    /// [`Io`](super::Io)
+    Io,
+    /// [`Irqs`](super::Irqs)
+    Irq,
+    /// [`Locks`](super::Locks)
+    Locks,
+    /// [`Memory`](super::Memory)
+    Memory,
+    /// [`Summary`](super::Summary)
+    Summary,
+}
+
+/// Events of which an analysis needs one, and what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Need {
+    /// What is not known without.
+    pub tells: &'static str,
+    /// Whether there is no answer without.
+    pub is_required: bool,
+    /// The events, as `system:name`, in which `*` at the end stands for anything.
+    pub events: &'static [&'static str],
+    /// Which events are to be recorded for it.
+    #[serde(skip)]
+    pub records: &'static [&'static str],
+    /// Whether these are to be followed by stacks.
+    #[serde(skip)]
+    pub has_stacks: bool,
+}
+
+/// What one of these events tells, of which the first is to be recorded.
+const fn need(tells: &'static str, is_required: bool, events: &'static [&'static str]) -> Need {
+    Need { tells, is_required, events, records: events.split_at(1).0, has_stacks: false }
+}
+
+/// The same, with the stacks of the kernel and of the process behind each.
+const fn with_stacks(need: Need) -> Need {
+    Need { has_stacks: true, ..need }
+}
+
+const SWITCHES: &[&str] = &["sched:sched_switch"];
+const WAKEUPS: Need = need("when threads are woken", false, &["sched:sched_waking", "sched:sched_wakeup"]);
+const FIRST_WAKEUPS: Need = need("when new threads are woken", false, &["sched:sched_wakeup_new"]);
+const FORKS: Need = need("which threads are new", false, &["sched:sched_process_fork"]);
+const FREED: Need = need("when an id is given to another thread", false, &["sched:sched_process_free"]);
+const RENAMED: Need = need("new names of threads", false, &["task:task_rename"]);
+const MOVES: Need = need("moves to other CPUs", false, &["sched:sched_migrate_task"]);
+const CALLS_BEGIN: Need =
+    need("when system calls begin", true, &["raw_syscalls:sys_enter", "syscalls:sys_enter_*"]);
+const CALLS_END: Need =
+    need("when system calls end", true, &["raw_syscalls:sys_exit", "syscalls:sys_exit_*"]);
+
+const SCHED: &[Need] =
+    &[need("who runs when", true, SWITCHES), WAKEUPS, FIRST_WAKEUPS, MOVES, FORKS, FREED, RENAMED];
+
+const OFFCPU: &[Need] = &[
+    with_stacks(need("when threads sleep", true, SWITCHES)),
+    with_stacks(need("who wakes them", false, &["sched:sched_waking", "sched:sched_wakeup"])),
+    FIRST_WAKEUPS,
+    FORKS,
+    FREED,
+    RENAMED,
+];
+
+const CPU: &[Need] =
+    &[with_stacks(need("what CPUs do", true, &["timer:hrtimer_expire_entry"])), FORKS, FREED, RENAMED];
+
+/// Names are those of the file, and of what else there is.
+const STACKS: &[Need] = &[];
+
+const SYSCALLS: &[Need] = &[
+    CALLS_BEGIN,
+    CALLS_END,
+    need("for how long threads sleep in them", false, SWITCHES),
+    FORKS,
+    FREED,
+    RENAMED,
+];
+
+/// Calls that open, read, write and close files, or change which numbers stand for them; kernels of some
+/// machines lack some of them.
+const FILE_CALLS: &[&str] = &[
+    "syscalls:sys_enter_open",
+    "syscalls:sys_enter_openat",
+    "syscalls:sys_enter_openat2",
+    "syscalls:sys_enter_creat",
+    "syscalls:sys_enter_close",
+    "syscalls:sys_enter_dup",
+    "syscalls:sys_enter_dup2",
+    "syscalls:sys_enter_dup3",
+    "syscalls:sys_enter_read",
+    "syscalls:sys_enter_pread64",
+    "syscalls:sys_enter_readv",
+    "syscalls:sys_enter_preadv",
+    "syscalls:sys_enter_preadv2",
+    "syscalls:sys_enter_write",
+    "syscalls:sys_enter_pwrite64",
+    "syscalls:sys_enter_writev",
+    "syscalls:sys_enter_pwritev",
+    "syscalls:sys_enter_pwritev2",
+    "syscalls:sys_enter_fsync",
+    "syscalls:sys_enter_fdatasync",
+    "syscalls:sys_enter_sendfile64",
+    "syscalls:sys_enter_recvfrom",
+    "syscalls:sys_enter_recvmsg",
+    "syscalls:sys_enter_sendto",
+    "syscalls:sys_enter_sendmsg",
+    "syscalls:sys_enter_close_range",
+    "syscalls:sys_enter_fcntl",
+    "syscalls:sys_enter_copy_file_range",
+    "syscalls:sys_enter_splice",
+    "syscalls:sys_enter_sync_file_range",
+    "syscalls:sys_enter_syncfs",
+    "syscalls:sys_enter_sync",
+    "syscalls:sys_enter_socket",
+    "syscalls:sys_enter_accept",
+    "syscalls:sys_enter_accept4",
+    "syscalls:sys_enter_eventfd",
+    "syscalls:sys_enter_eventfd2",
+    "syscalls:sys_enter_timerfd_create",
+    "syscalls:sys_enter_signalfd",
+    "syscalls:sys_enter_signalfd4",
+    "syscalls:sys_enter_inotify_init",
+    "syscalls:sys_enter_inotify_init1",
+    "syscalls:sys_enter_memfd_create",
+    "syscalls:sys_enter_unshare",
+];
+
+/// The same at their ends.
+const FILE_CALLS_END: &[&str] = &[
+    "syscalls:sys_exit_open",
+    "syscalls:sys_exit_openat",
+    "syscalls:sys_exit_openat2",
+    "syscalls:sys_exit_creat",
+    "syscalls:sys_exit_close",
+    "syscalls:sys_exit_dup",
+    "syscalls:sys_exit_dup2",
+    "syscalls:sys_exit_dup3",
+    "syscalls:sys_exit_read",
+    "syscalls:sys_exit_pread64",
+    "syscalls:sys_exit_readv",
+    "syscalls:sys_exit_preadv",
+    "syscalls:sys_exit_preadv2",
+    "syscalls:sys_exit_write",
+    "syscalls:sys_exit_pwrite64",
+    "syscalls:sys_exit_writev",
+    "syscalls:sys_exit_pwritev",
+    "syscalls:sys_exit_pwritev2",
+    "syscalls:sys_exit_fsync",
+    "syscalls:sys_exit_fdatasync",
+    "syscalls:sys_exit_sendfile64",
+    "syscalls:sys_exit_recvfrom",
+    "syscalls:sys_exit_recvmsg",
+    "syscalls:sys_exit_sendto",
+    "syscalls:sys_exit_sendmsg",
+    "syscalls:sys_exit_close_range",
+    "syscalls:sys_exit_fcntl",
+    "syscalls:sys_exit_copy_file_range",
+    "syscalls:sys_exit_splice",
+    "syscalls:sys_exit_sync_file_range",
+    "syscalls:sys_exit_syncfs",
+    "syscalls:sys_exit_sync",
+    "syscalls:sys_exit_socket",
+    "syscalls:sys_exit_accept",
+    "syscalls:sys_exit_accept4",
+    "syscalls:sys_exit_eventfd",
+    "syscalls:sys_exit_eventfd2",
+    "syscalls:sys_exit_timerfd_create",
+    "syscalls:sys_exit_signalfd",
+    "syscalls:sys_exit_signalfd4",
+    "syscalls:sys_exit_inotify_init",
+    "syscalls:sys_exit_inotify_init1",
+    "syscalls:sys_exit_memfd_create",
+    "syscalls:sys_exit_unshare",
+];
+
+const IO: &[Need] = &[
+    need("when requests come to disks", false, &["block:block_rq_issue"]),
+    need("when requests to disks are done", false, &["block:block_rq_complete"]),
+    need("how long requests wait in the queues of disks", false, &["block:block_rq_insert"]),
+    need("requests that disks give back", false, &["block:block_rq_requeue"]),
+    Need {
+        tells: "which files are opened, read and written",
+        is_required: false,
+        events: &["syscalls:sys_enter_*", "raw_syscalls:sys_enter"],
+        records: FILE_CALLS,
+        has_stacks: false,
+    },
+    Need {
+        tells: "how much is read and written, and how long that takes",
+        is_required: false,
+        events: &["syscalls:sys_exit_*", "raw_syscalls:sys_exit"],
+        records: FILE_CALLS_END,
+        has_stacks: false,
+    },
+    need("which threads share their files", false, &["task:task_newtask"]),
+    FORKS,
+    need("when files are closed as another program runs", false, &["sched:sched_process_exec"]),
+    FREED,
+    RENAMED,
+];
+
+const IRQ: &[Need] = &[
+    need("when handlers of interrupts begin", false, &["irq:irq_handler_entry"]),
+    need("when handlers of interrupts end", false, &["irq:irq_handler_exit"]),
+    need("when soft interrupts are due", false, &["irq:softirq_raise"]),
+    need("when soft interrupts begin", true, &["irq:softirq_entry"]),
+    need("when soft interrupts end", true, &["irq:softirq_exit"]),
+];
+
+const LOCKS: &[Need] = &[
+    with_stacks(need("when threads wait for the kernel's locks", false, &["lock:contention_begin"])),
+    need("when they have them", false, &["lock:contention_end"]),
+    need(
+        "when threads wait for locks of their own",
+        false,
+        &["syscalls:sys_enter_futex", "raw_syscalls:sys_enter"],
+    ),
+    need("when they wait no longer", false, &["syscalls:sys_exit_futex", "raw_syscalls:sys_exit"]),
+    WAKEUPS,
+    need("which threads are of one process", false, &["task:task_newtask"]),
+    FREED,
+    RENAMED,
+];
+
+const MEMORY: &[Need] = &[
+    need("which pages are taken", false, &["kmem:mm_page_alloc"]),
+    need("which pages are given back", false, &["kmem:mm_page_free"]),
+    Need {
+        tells: "what the kernel takes for itself",
+        is_required: false,
+        events: &["kmem:kmalloc*", "kmem:kmem_cache_alloc*"],
+        records: &["kmem:kmalloc", "kmem:kmem_cache_alloc"],
+        has_stacks: false,
+    },
+    Need {
+        tells: "what of that it gives back",
+        is_required: false,
+        events: &["kmem:kfree", "kmem:kmem_cache_free"],
+        records: &["kmem:kfree", "kmem:kmem_cache_free"],
+        has_stacks: false,
+    },
+    need("page faults of processes", false, &["exceptions:page_fault_user"]),
+    need("page faults of the kernel", false, &["exceptions:page_fault_kernel"]),
+    Need {
+        tells: "when threads have to find memory",
+        is_required: false,
+        events: &["vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"],
+        records: &["vmscan:mm_vmscan_direct_reclaim_begin", "vmscan:mm_vmscan_direct_reclaim_end"],
+        has_stacks: false,
+    },
+    Need {
+        tells: "when threads have to find memory of their control group",
+        is_required: false,
+        events: &["vmscan:mm_vmscan_memcg_reclaim_begin", "vmscan:mm_vmscan_memcg_reclaim_end"],
+        records: &["vmscan:mm_vmscan_memcg_reclaim_begin", "vmscan:mm_vmscan_memcg_reclaim_end"],
+        has_stacks: false,
+    },
+    need("who is killed as there is no memory", false, &["oom:mark_victim"]),
+    FORKS,
+    FREED,
+    RENAMED,
+];
+
+const SUMMARY: &[Need] = &[
+    need("who runs when", false, SWITCHES),
+    WAKEUPS,
+    FIRST_WAKEUPS,
+    need("when system calls begin", false, &["raw_syscalls:sys_enter", "syscalls:sys_enter_*"]),
+    need("when system calls end", false, &["raw_syscalls:sys_exit", "syscalls:sys_exit_*"]),
+    need("when handlers of interrupts begin", false, &["irq:irq_handler_entry"]),
+    need("when handlers of interrupts end", false, &["irq:irq_handler_exit"]),
+    need("when soft interrupts begin", false, &["irq:softirq_entry"]),
+    need("when soft interrupts end", false, &["irq:softirq_exit"]),
+    need("when requests come to disks", false, &["block:block_rq_issue"]),
+    need("when requests to disks are done", false, &["block:block_rq_complete"]),
+    need("who is killed as there is no memory", false, &["oom:mark_victim"]),
+    FORKS,
+    FREED,
+    RENAMED,
+];
+
+impl Topic {
+    /// All of them, with their names.
+    pub const NAMES: [(&'static str, Self); 10] = [
+        ("sched", Self::Sched),
+        ("offcpu", Self::Offcpu),
+        ("cpu", Self::Cpu),
+        ("stacks", Self::Stacks),
+        ("syscalls", Self::Syscalls),
+        ("io", Self::Io),
+        ("irq", Self::Irq),
+        ("locks", Self::Locks),
+        ("memory", Self::Memory),
+        ("summary", Self::Summary),
+    ];
+
+    /// The names of those that use events which are known beforehand.
+    pub fn recorded() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.into_iter().filter(|(_, topic)| !topic.needs().is_empty()).map(|(name, _)| name)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, topic)| *topic == self).map_or("", |(name, _)| *name)
+    }
+
+    /// The events that it uses.
+    pub fn needs(self) -> &'static [Need] {
+        match self {
+            Self::Sched => SCHED,
+            Self::Offcpu => OFFCPU,
+            Self::Cpu => CPU,
+            Self::Stacks => STACKS,
+            Self::Syscalls => SYSCALLS,
+            Self::Io => IO,
+            Self::Irq => IRQ,
+            Self::Locks => LOCKS,
+            Self::Memory => MEMORY,
+            Self::Summary => SUMMARY,
+        }
+    }
+
+    /// The events that are to be recorded with stacks for it, as `system:name`.
+    pub fn stacks(self) -> impl Iterator<Item = &'static str> {
+        self.needs().iter().filter(|need| need.has_stacks).flat_map(|need| need.records.iter().copied())
+    }
+}
+
+impl std::str::FromStr for Topic {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::NAMES.iter().find(|(name, _)| *name == text);
+        found.map(|(_, topic)| *topic).ok_or_else(|| {
+            let names: Vec<&str> = Self::NAMES.iter().map(|(name, _)| *name).collect();
+            format!("no such analysis; there are {}", names.join(", "))
+        })
+    }
+}
+
+impl Need {
+    /// Whether an event is looked at for it.
+    pub(super) fn uses(&self, system: &str, name: &str) -> bool {
+        let is_it = |record: &&str| record.split_once(':') == Some((system, name));
+        self.is_met_by(system, name) || self.records.iter().any(is_it)
+    }
+
+    /// Whether an event is one of those that are needed.
+    pub(super) fn is_met_by(&self, system: &str, name: &str) -> bool {
+        self.events.iter().filter_map(|event| event.split_once(':')).any(|(of, wanted)| {
+            of == system && wanted.strip_suffix('*').map_or(wanted == name, |start| name.starts_with(start))
+        })
+    }
+}

@@ -1,0 +1,356 @@
+//! `tracer-agent analyze`: what threads, CPUs, system calls and interrupts did.
+
+mod calls;
+mod chosen;
+mod cpu;
+mod flame;
+mod io;
+mod irqs;
+mod locks;
+mod memory;
+mod offcpu;
+mod sched;
+mod stacks;
+mod summary;
+mod table;
+
+use std::{
+    collections::BTreeSet,
+    fs::File,
+    io::{IsTerminal as _, Write},
+    path::PathBuf,
+};
+
+use clap::builder::{PossibleValuesParser, TypedValueParser as _};
+use serde::Serialize;
+
+use self::{
+    chosen::{Ask, Text},
+    table::{Side::Left, Table, seconds},
+};
+use super::{
+    error::{CliError, repair_hint},
+    examples,
+    exit::ExitCode,
+    progress::ReadingLine,
+    sorted_json_line, tell,
+    units::count,
+    write_all,
+};
+use crate::{
+    analysis::answers::{self, Analysis, Covered, Need, Partly, Scope, Topic},
+    input::cpus::CpuSet,
+    report::TraceFile,
+    terminal,
+    tracedat::ledger::in_buffer,
+};
+
+/// Answer a question about a recording
+///
+/// `sched`: how long threads ran, waited for a CPU and slept, and how long it took from a wakeup to the CPU.
+/// `syscalls`: how often system calls were made, how long they took, with which errors, and how much of that
+/// their threads slept. `io`: how long requests to block devices took, how many there were at a time, and who
+/// made them; which files were opened, read and written, how much, how fast, and by which threads. `cpu`:
+/// what CPUs did, by their ticks. `stacks`: the stacks of any event. `irq`: how long interrupts and soft
+/// interrupts took, and how late soft interrupts were.
+///
+/// `record --for NAME` records the events that an analysis uses. What it cannot know because events are
+/// missing or were lost is told, and counted as unknown.
+#[derive(Debug, clap::Args)]
+#[command(after_help = examples::ANALYZE)]
+pub struct Args {
+    /// The analysis
+    #[arg(
+        value_name = "NAME",
+        value_parser = PossibleValuesParser::new(Topic::NAMES.map(|(name, _)| name)).try_map(|name| name.parse::<Topic>())
+    )]
+    pub topic: Topic,
+
+    /// The file to read
+    #[arg(value_name = "FILE", default_value = "trace.dat")]
+    pub file: PathBuf,
+
+    /// From this time on, as `report` prints times: 1234.567890123. What came before is still looked at
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub from: Option<u64>,
+
+    /// Up to this time
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub to: Option<u64>,
+
+    /// Only on these CPUs, a list such as 0-3,8. A time belongs to the CPU on which it ends
+    #[arg(long, value_name = "LIST", value_parser = CpuSet::parse_list)]
+    pub cpu: Option<CpuSet>,
+
+    /// Only these threads; repeatable, or a list: 12,34
+    #[arg(long, value_name = "TID", value_delimiter = ',')]
+    pub pid: Vec<u32>,
+
+    /// Only threads whose name matches GLOB; repeatable
+    #[arg(long, value_name = "GLOB")]
+    pub comm: Vec<String>,
+
+    /// Only events of this buffer. Without it, an event is taken from the first buffer that has it
+    #[arg(short = 'B', long, value_name = "NAME")]
+    pub buffer: Option<String>,
+
+    /// Print so many rows of each table
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
+
+    /// Print JSON: one object, with all rows
+    #[arg(long)]
+    pub json: bool,
+
+    /// Print which events the analysis uses, and the command that records them; no file is read
+    #[arg(long, conflicts_with_all = ["file", "json"])]
+    pub events: bool,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub stacks: stacks::StacksArgs,
+
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "its options are documented")]
+    pub flame: flame::FlameArgs,
+}
+
+/// The file does not count in nanoseconds, so that nothing can be told of durations.
+const NO_NANOSECONDS: &str = "the clock of this recording does not count nanoseconds, so there are no durations; record \
+                              with the clock mono, boot or tai (`record -C`)";
+
+/// Nanoseconds of a time that was written as `report` prints it.
+fn time(text: &str) -> Result<u64, String> {
+    let wrong = || "expected seconds, such as 1234.5".to_owned();
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    if fraction.len() > 9 || !is_number(seconds) || !is_number(fraction) || seconds.is_empty() {
+        return Err(wrong());
+    }
+    let nanoseconds: u64 = format!("{fraction:0<9}").parse().map_err(|_| wrong())?;
+    let seconds: u64 = seconds.parse().map_err(|_| wrong())?;
+    seconds.checked_mul(1_000_000_000).and_then(|found| found.checked_add(nanoseconds)).ok_or_else(wrong)
+}
+
+/// An answer as JSON.
+#[derive(Serialize)]
+struct Json<'a, A> {
+    analysis: &'static str,
+    covered: &'a Covered,
+    #[serde(flatten)]
+    answer: &'a A,
+}
+
+/// Analyses.
+///
+/// # Errors
+/// No such file or buffer, a clock that counts no nanoseconds, none of the events, or the output cannot be
+/// written.
+pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
+    if args.events {
+        write_all(out, &needs(args.topic))?;
+        return Ok(ExitCode::Ok);
+    }
+    let name = args.file.display().to_string();
+    let open =
+        File::open(&args.file).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
+    let file = TraceFile::open(&name, open)
+        .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}{}", repair_hint(&error))))?;
+    if !file.counts_nanoseconds() {
+        return Err(CliError::Failed(format!("{name}: {NO_NANOSECONDS}")));
+    }
+    let scope = scope(args)?;
+    check_buffer(&scope, &file)?;
+    args.stacks.check(args.topic)?;
+    if let Some(path) = &args.flame.flame {
+        return flame::run(args, path, &file, &scope, out);
+    }
+    let whole = Whole { args, file: &file, scope: &scope, out };
+    chosen::ask((args.topic, &args.stacks), scope.clone(), &file, whole)
+}
+
+fn scope(args: &Args) -> Result<Scope, CliError> {
+    if let (Some(from), Some(to)) = (args.from, args.to)
+        && from >= to
+    {
+        return Err(CliError::usage("--from is not before --to"));
+    }
+    let tids: BTreeSet<u32> = args.pid.iter().copied().collect();
+    Ok(Scope {
+        from: args.from,
+        to: args.to,
+        cpus: args.cpu.as_ref().map(|cpus| cpus.iter().collect()),
+        tids: (!tids.is_empty()).then_some(tids),
+        names: args.comm.clone(),
+        buffer: args.buffer.clone(),
+    })
+}
+
+/// Whether a file has the buffer that is asked about.
+fn check_buffer(scope: &Scope, file: &TraceFile<File>) -> Result<(), CliError> {
+    let buffers = file.reader().buffers();
+    if let Some(name) =
+        scope.buffer.as_ref().filter(|name| buffers.iter().all(|buffer| buffer.name != **name))
+    {
+        let names: Vec<&str> =
+            buffers.iter().map(|buffer| buffer.name.as_str()).filter(|name| !name.is_empty()).collect();
+        let there = if names.is_empty() { "it has none with a name".to_owned() } else { names.join(", ") };
+        return Err(CliError::usage(format!("-B {name}: the file has no such buffer ({there})")));
+    }
+    Ok(())
+}
+
+/// The answer of an analysis.
+fn ask<A: Analysis>(
+    args: &Args,
+    file: &TraceFile<File>,
+    scope: &Scope,
+    analysis: A,
+) -> Result<(A::Answer, Covered), CliError> {
+    let mut line = ReadingLine::new(std::io::stderr().is_terminal(), file.reader().span());
+    let answered = answers::answer(file, args.topic, scope, analysis, &mut |now| line.show(now));
+    let (answer, covered) = answered.map_err(|error| {
+        CliError::Failed(format!("cannot read {}: {error}{}", file.name(), repair_hint(&error)))
+    })?;
+    drop(line);
+    let required: Vec<&Need> = covered.missing.iter().filter(|need| need.is_required).collect();
+    if let Some(need) = required.first() {
+        return Err(CliError::Failed(format!(
+            "{} has no {}, which {} needs to tell {}; record with: {}",
+            file.name(),
+            need.events.join(" or "),
+            args.topic.name(),
+            need.tells,
+            record_line(args.topic)
+        )));
+    }
+    Ok((answer, covered))
+}
+
+/// A finished recording.
+struct Whole<'a> {
+    args: &'a Args,
+    file: &'a TraceFile<File>,
+    scope: &'a Scope,
+    out: &'a mut dyn Write,
+}
+
+impl Ask for Whole<'_> {
+    fn ask<A>(self, analysis: A, text: Text<A>) -> Result<ExitCode, CliError>
+    where
+        A: Analysis,
+        A::Answer: Serialize,
+    {
+        let Self { args, file, scope, out } = self;
+        let (answer, covered) = ask(args, file, scope, analysis)?;
+        if args.json {
+            let json = Json { analysis: args.topic.name(), covered: &covered, answer: &answer };
+            write_all(out, &sorted_json_line(&json)?)?;
+        } else {
+            write_all(out, &(head(file, args.topic, &covered) + &text(&answer, &covered, args.limit)))?;
+        }
+        Ok(damage(file, &covered))
+    }
+}
+
+/// Says what could not be read.
+fn damage(file: &TraceFile<File>, covered: &Covered) -> ExitCode {
+    if covered.damaged == 0 {
+        return ExitCode::Ok;
+    }
+    tell(&format!(
+        "tracer-agent: {} pages of {} are damaged and not part of the answer; `tracer-agent check` shows where",
+        covered.damaged,
+        file.name()
+    ));
+    ExitCode::Failure
+}
+
+/// What was not recorded of an event.
+fn left_out(partly: &Partly) -> String {
+    let Partly { event, buffer, filter, filtered, sampled_out, since_ns, until_ns } = partly;
+    let mut reasons = Vec::new();
+    reasons
+        .extend(filter.as_ref().map(|filter| format!("its filter ({filter}) left out {}", count(*filtered))));
+    if *sampled_out != 0 {
+        reasons.push(format!("sampling left out {}", count(*sampled_out)));
+    }
+    reasons.extend(since_ns.map(|time| format!("it was added at {}", seconds(time))));
+    reasons.extend(until_ns.map(|time| format!("it was removed at {}", seconds(time))));
+    format!("unknown: what {} tells each time; {}", in_buffer(event, buffer), reasons.join(", "))
+}
+
+/// The events that an analysis uses, and how they are recorded.
+fn needs(topic: Topic) -> String {
+    let mut table = Table::new("", &[&[("TELLS", Left), ("NEEDED", Left), ("EVENTS", Left)]]);
+    for need in topic.needs() {
+        let needed = if need.is_required { "yes" } else { "no" };
+        table.row(&[&[need.tells.to_owned(), needed.to_owned(), need.events.join(" or ")]]);
+    }
+    let text = table.text(usize::MAX);
+    format!("{}\nRecord with: {}\n", text.trim_start_matches('\n'), record_line(topic))
+}
+
+/// The command that records what an analysis uses.
+fn record_line(topic: Topic) -> String {
+    format!("tracer-agent record --for {}", topic.name())
+}
+
+/// What the answer is about, and what it does not know.
+fn head(file: &TraceFile<File>, topic: Topic, covered: &Covered) -> String {
+    let mut text = format!(
+        "{}: {} from {} to {}, {} events used\n",
+        file.name(),
+        table::duration(covered.to_ns.saturating_sub(covered.from_ns)),
+        file.time_text(covered.from_ns, true),
+        file.time_text(covered.to_ns, true),
+        count(covered.events)
+    );
+    if covered.losses != 0 {
+        let more = if covered.losses_uncounted == 0 { "" } else { " or more" };
+        text += &format!(
+            "{}{more} events were lost at {} places; what lasted over one of these is unknown, and not in the counts\n",
+            count(covered.lost_events),
+            count(covered.losses)
+        );
+    }
+    for need in &covered.missing {
+        text += &format!("unknown: {}; the recording has no {}\n", need.tells, need.events.join(" or "));
+    }
+    for need in &covered.unseen {
+        text += &format!(
+            "unknown: {}; there are no {}, and the file does not say whether they were recorded\n",
+            need.tells,
+            need.events.join(" or ")
+        );
+    }
+    for partly in &covered.partly {
+        text += &terminal::name(&left_out(partly));
+        text.push('\n');
+    }
+    if !covered.missing.is_empty() {
+        text += &format!("all of it is recorded by: {}\n", record_line(topic));
+    }
+    if covered.of_other_buffers != 0 {
+        text += &format!(
+            "{} records are in another buffer as well, and not counted twice; -B chooses a buffer\n",
+            count(covered.of_other_buffers)
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_as_report_prints_them() {
+        assert_eq!(time("12.5"), Ok(12_500_000_000));
+        assert_eq!(time("7"), Ok(7_000_000_000));
+        assert_eq!(time("0.000000001"), Ok(1));
+        for bad in ["", ".5", "1.0000000001", "-1", "1e3", "1.x", "99999999999999"] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}

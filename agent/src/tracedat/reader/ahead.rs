@@ -1,0 +1,127 @@
+//! Records that are read by a thread of their own, ahead of those who take them.
+
+use std::ops::ControlFlow;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::thread;
+
+use super::super::endian::Endian;
+use super::error::ReadError;
+use super::merged::Records;
+use super::records::Record;
+
+/// Records and bytes of them that are handed over at once, at most, but for a record that is longer.
+const MAX_RECORDS: usize = 4096;
+const MAX_BYTES: usize = 256 << 10;
+/// Batches that wait for the one who takes them. One more is being filled, one more is being taken.
+const WAITING: usize = 2;
+
+/// Calls `take` with the records from this position on, and with errors in their places, until it has enough
+/// or there are no more. Meanwhile another thread reads the next ones.
+///
+/// `kept` tells how many bytes of a record are wanted: what is behind them is not there when it is taken.
+/// Only records whose bytes are wanted are worth more than a few instructions.
+pub fn each_record_ahead(
+    records: &mut Records<'_>,
+    kept: impl Fn(&Record<'_>) -> usize + Send,
+    mut take: impl FnMut(Result<Record<'_>, ReadError>) -> ControlFlow<()>,
+) {
+    let (full, batches) = sync_channel(WAITING);
+    let (spare, spares) = channel();
+    thread::scope(|scope| {
+        scope.spawn(move || read(records, &kept, &full, &spares));
+        // Where the loop ends early, the reader has nobody to hand on to, and ends as well.
+        for mut batch in batches {
+            if batch.each(&mut take).is_break() {
+                return;
+            }
+            batch.clear();
+            // The reader may be through.
+            let _ = spare.send(batch);
+        }
+    });
+}
+
+fn read(
+    records: &mut Records<'_>,
+    kept: &dyn Fn(&Record<'_>) -> usize,
+    full: &SyncSender<Batch>,
+    spares: &Receiver<Batch>,
+) {
+    loop {
+        let mut batch = spares.try_recv().unwrap_or_default();
+        let more = batch.fill(records, kept);
+        if full.send(batch).is_err() || !more {
+            return;
+        }
+    }
+}
+
+/// Some records, one after the other, with their bytes.
+#[derive(Default)]
+struct Batch {
+    items: Vec<Item>,
+    data: Vec<u8>,
+    /// What could not be read, and how many of the records come before that.
+    errors: Vec<(usize, ReadError)>,
+}
+
+/// A record whose bytes are in a batch.
+#[derive(Clone, Copy)]
+struct Item {
+    timestamp: u64,
+    missed: Option<u64>,
+    reader: u32,
+    buffer: u32,
+    cpu: u32,
+    len: u32,
+    endian: Endian,
+}
+
+impl Batch {
+    fn clear(&mut self) {
+        self.items.clear();
+        self.data.clear();
+    }
+
+    /// Reads records until it is full. Returns whether there may be more.
+    fn fill(&mut self, records: &mut Records<'_>, kept: &dyn Fn(&Record<'_>) -> usize) -> bool {
+        while self.items.len() + self.errors.len() < MAX_RECORDS && self.data.len() < MAX_BYTES {
+            match records.next_record() {
+                Ok(Some(record)) => self.push(&record, kept(&record)),
+                Ok(None) => return false,
+                Err(error) => self.errors.push((self.items.len(), error)),
+            }
+        }
+        true
+    }
+
+    #[inline]
+    fn push(&mut self, record: &Record<'_>, kept: usize) {
+        let Record { reader, buffer, cpu, timestamp, missed, data, endian } = *record;
+        let data = data.get(..kept).unwrap_or(data);
+        self.data.extend_from_slice(data);
+        // There are fewer readers and buffers than a file has room for, and records are shorter than a page.
+        let (reader, buffer, len) = (reader as u32, buffer as u32, data.len() as u32);
+        self.items.push(Item { timestamp, missed, reader, buffer, cpu, len, endian });
+    }
+
+    /// Hands on all of it.
+    fn each(
+        &mut self,
+        take: &mut impl FnMut(Result<Record<'_>, ReadError>) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        let mut errors = self.errors.drain(..).peekable();
+        let mut rest = self.data.as_slice();
+        for (index, item) in self.items.iter().enumerate() {
+            while let Some((_, error)) = errors.next_if(|(before, _)| *before == index) {
+                take(Err(error))?;
+            }
+            let Item { timestamp, missed, reader, buffer, cpu, len, endian } = *item;
+            let (data, behind) = rest.split_at_checked(len as usize).unwrap_or((rest, &[]));
+            rest = behind;
+            let (reader, buffer) = (reader as usize, buffer as usize);
+            take(Ok(Record { reader, buffer, cpu, timestamp, missed, data, endian }))?;
+        }
+        errors.try_for_each(|(_, error)| take(Err(error)))
+    }
+}
