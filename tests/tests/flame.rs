@@ -195,8 +195,8 @@ fn samples_are_where_a_program_computes() {
     assert!(inner > 20 && other > 0 && inner > other, "{inner} {other}\n{lines}");
     let all = sum_of(&stacks, |stack| stack.starts_with("computes;"));
     assert!(inner + other > all * 9 / 10, "{inner} {other} of {all}\n{lines}");
-    // Nothing of the interrupt.
-    assert!(!lines.contains("asm_sysvec_") && !lines.contains("hrtimer_interrupt"), "{lines}");
+    // Nothing of the interrupt that took the sample; it may have come while another one was handled.
+    assert!(!lines.contains("hrtimer_interrupt"), "{lines}");
 
     // The same of stock trace-cmd's text.
     let report = trace_cmd::report(Path::new(file), &[]);
@@ -222,11 +222,13 @@ fn samples_are_where_a_program_computes() {
     assert_eq!(by_cpu.sum::<u64>(), json["samples"].as_u64().unwrap());
 
     let (frames, samples) = frames_of_svg(&written(dir.path(), "cpu.svg", &["cpu", file]));
-    assert_eq!((samples, frames["inner"]), (total, sum_of(&stacks, |stack| stack.ends_with(";inner"))));
+    // Interrupts that came meanwhile are above it.
+    let in_inner = sum_of(&stacks, |stack| stack.starts_with("computes;") && stack.contains(";inner"));
+    assert_eq!((samples, frames["inner"]), (total, in_inner));
 
     let profile = written(dir.path(), "cpu.pb.gz", &["cpu", file]);
     let top = top_of_pprof(&profile, &["-tagfocus=thread=computes"]);
-    assert_eq!((top["inner"], top["other"].0), ((inner as i64, inner as i64), other as i64));
+    assert_eq!((top["inner"], top["other"].0), ((inner as i64, in_inner as i64), other as i64));
     assert_eq!(
         top["work"].1,
         sum_of(&stacks, |stack| stack.starts_with("computes;") && stack.contains(";work")) as i64

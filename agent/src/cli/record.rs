@@ -135,9 +135,10 @@ pub struct RecordArgs {
     #[arg(short = 'i', long = "ignore-unknown", help_heading = EVENTS)]
     pub ignore_unknown: bool,
 
-    /// Maximum length of the copied strings (paths, names) that system calls are given, or off
-    #[arg(long, value_name = "BYTES|off", default_value = "63", help_heading = EVENTS)]
-    pub strings: StringLimit,
+    /// Maximum length of the copied strings (paths, names) that system calls are given, or off; 63 unless
+    /// told otherwise, and 165 for --for io, which tells files by their paths
+    #[arg(long, value_name = "BYTES|off", help_heading = EVENTS)]
+    pub strings: Option<StringLimit>,
 
     /// Use the specialized programs of events (fast), the one program for all events (generic), or what each
     /// event allows (auto)

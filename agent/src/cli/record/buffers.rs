@@ -7,6 +7,7 @@ use clap::ArgMatches;
 use super::{super::CliError, RecordArgs, wanted::indices};
 use crate::{
     analysis::answers::Topic,
+    compile::fast::StringLimit,
     kernel::events::EventSelector,
     spec::{ChannelSpec, RING_BYTES, RuleSpec, SWITCH_NS},
     tracedat::ledger::buffer_title,
@@ -108,6 +109,13 @@ fn first_of_buffers(section: &Section<'_>) -> Option<&'static str> {
     OF_A_BUFFER.iter().find(|(id, _)| section.has(id)).map(|(_, option)| *option)
 }
 
+/// How much is copied of strings: of all buffers, as the same event has the same format in each.
+fn strings(args: &RecordArgs) -> StringLimit {
+    let unless_told =
+        if args.topics.contains(&Topic::Io) { StringLimit::LONGEST } else { StringLimit::default() };
+    args.strings.unwrap_or(unless_told)
+}
+
 fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Result<ChannelSpec, CliError> {
     let ring_kb = section.one(("ring_kb", "-b"), &args.ring_kb)?;
     let poll_us = section.one(("poll_us", "-s"), &args.poll_us)?;
@@ -119,7 +127,7 @@ fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Re
         name: section.name.to_owned(),
         rules,
         ignore_unknown: args.ignore_unknown,
-        strings: args.strings,
+        strings: strings(args),
         lane: args.lane,
         ring_bytes: ring_kb.map_or(RING_BYTES, |kb| kb.saturating_mul(1024)),
         overwrite: !section.all("overwrite", &args.overwrite).is_empty(),

@@ -44,6 +44,8 @@ pub struct StringLimit(Option<NonZeroU8>);
 impl StringLimit {
     /// Nothing.
     pub const OFF: Self = Self(None);
+    /// As much as a record has room for.
+    pub const LONGEST: Self = Self(NonZeroU8::new(STRING_MAX as u8));
 
     /// The bytes of the longest copy without its end; 0 for none.
     pub fn bytes(self) -> u32 {
