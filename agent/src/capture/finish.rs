@@ -439,7 +439,9 @@ pub(super) fn options(manifest: &Manifest, stats: &Stats) -> Vec<FileOption> {
         bytes.push(0);
         FileOption::Unknown { id: OptionId::PROCMAPS, bytes }
     }));
-    let ledger = stats.ledger(&manifest.clock_name, manifest.realtime_offset, manifest.realtime_uncertainty);
+    let mut ledger =
+        stats.ledger(&manifest.clock_name, manifest.realtime_offset, manifest.realtime_uncertainty);
+    ledger.only.clone_from(&manifest.only);
     options.push(FileOption::Unknown { id: LEDGER_OPTION, bytes: ledger.to_bytes() });
     options
 }

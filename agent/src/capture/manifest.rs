@@ -57,6 +57,9 @@ pub struct Manifest {
     pub wall_time: bool,
     /// The channels that have data, in the order of their numbers.
     pub channels: Vec<RecordedChannel>,
+    /// Which threads and CPUs are recorded, in a few words; none if all are.
+    #[serde(default)]
+    pub only: Vec<String>,
     /// One more than the highest CPU id.
     pub cpu_count: u32,
     /// Random number of this recording.
@@ -107,6 +110,7 @@ impl Manifest {
             realtime_uncertainty: realtime.uncertainty_ns,
             wall_time: false,
             channels: Vec::new(),
+            only: Vec::new(),
             cpu_count: 1,
             trace_id: random_id(),
             proc_maps: Vec::new(),
@@ -294,6 +298,7 @@ mod tests {
             realtime_uncertainty: 40,
             wall_time: true,
             channels: vec![RecordedChannel { number: 1, name: "a".into(), overwrite: true }],
+            only: vec!["CPUs 0-3".into()],
             cpu_count: 4,
             trace_id: u64::MAX,
             proc_maps: vec![b"1 1 x\n".to_vec()],

@@ -1,5 +1,6 @@
 //! The loss ledger: what was recorded, what was lost, where and why.
 
+use std::collections::BTreeMap;
 use std::{sync::Arc, time::Duration};
 
 use agent_ebpf::{EventLedger, LossCause};
@@ -14,7 +15,8 @@ use crate::{
     attach::{Misses, RecursionMisses},
     ring::CpuCounts,
     tracedat::ledger::{
-        self, Covered, Ledger, LedgerCpu, LedgerEvent, LedgerProgram, Losses, Missing, Recovered,
+        self, Covered, Ledger, LedgerCpu, LedgerEvent, LedgerProgram, LedgerSilent, Losses, Missing,
+        Recovered,
     },
 };
 
@@ -262,10 +264,11 @@ impl Stats {
     pub fn ledger(&self, clock: &str, realtime_offset: i64, realtime_uncertainty: u64) -> Ledger {
         // Counts by event are kept in the recorder, and gone with it.
         let is_complete = self.recovered.is_none();
-        let fired = self.events.iter().filter(|event| {
+        let (fired, silent): (Vec<_>, Vec<_>) = self.events.iter().partition(|event| {
             let came_or_went = event.active != Active::default();
             came_or_went || event.recorded + event.lost_total() + event.left_out() != 0
         });
+        let row = |event: &EventStats| event.row(self.name_of(event.channel));
         let program = |of: &ProgramStats| LedgerProgram {
             channel: self.name_of(of.channel).to_owned(),
             program: of.program.clone(),
@@ -286,9 +289,22 @@ impl Stats {
             recovered: self.recovered,
             names_lost: self.names_lost,
             cpus: self.cpus.iter().map(|cpu| self.row(cpu)).collect(),
-            events: is_complete.then(|| fired.map(|event| event.row(self.name_of(event.channel))).collect()),
+            only: Vec::new(),
+            events: is_complete.then(|| fired.into_iter().map(row).collect()),
+            silent: is_complete.then(|| self.silent(&silent)),
             programs: is_complete.then(|| self.recursion_misses.iter().map(program).collect()),
         }
+    }
+
+    /// Events that did not fire, by buffer.
+    fn silent(&self, events: &[&EventStats]) -> Vec<LedgerSilent> {
+        let mut of_channels: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+        for event in events.iter().filter(|event| !self.not_attached.contains(&event.name)) {
+            of_channels.entry(event.channel).or_default().push(event.name.clone());
+        }
+        let of_channel =
+            |(channel, events)| LedgerSilent { channel: self.name_of(channel).to_owned(), events };
+        of_channels.into_iter().map(of_channel).collect()
     }
 
     /// The name of a channel; empty for that of the buffer that every file has.
@@ -449,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn json_names_every_cause_and_only_events_that_fired() {
+    fn json_names_every_cause_and_which_events_fired() {
         let mut losses = [0; LossCause::COUNT];
         losses[LossCause::Nested as usize] = 1;
         let event = |name: &str, recorded| EventStats {
@@ -468,7 +484,11 @@ mod tests {
             cpus: vec![CpuStats::default()],
             covered: Some((5, 9)),
             not_attached: vec!["c:d".into(), "c:e".into()],
-            events: vec![event("a:b", 2), EventStats::default()],
+            events: vec![
+                event("a:b", 2),
+                EventStats { name: "e:f".into(), ..EventStats::default() },
+                EventStats { name: "c:d".into(), ..EventStats::default() },
+            ],
             recursion_misses: vec![
                 ProgramStats { channel: 0, program: "a:b".into(), misses: Some(2) },
                 ProgramStats { channel: 1, program: "generic_event".into(), misses: None },
@@ -478,7 +498,7 @@ mod tests {
         let text = json(&stats);
         assert!(text.contains(
             "\"events\":[{\"event\":\"a:b\",\"id\":7,\"lane\":\"generic\",\"recorded\":2,\
-             \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1,\"rate_limit\":0},\"lost_on\":{\"3\":[0,0,0,1,0]}}]"
+             \"lost\":{\"ring_full\":0,\"oversize\":0,\"read_fault\":0,\"nested\":1,\"rate_limit\":0},\"lost_on\":{\"3\":[0,0,0,1,0]}}],\"silent\":[{\"events\":[\"e:f\"]}]"
         ));
         assert!(text.contains("\"covered\":{\"from_ns\":5,\"to_ns\":9},\"not_attached\":[\"c:d\",\"c:e\"]"));
         // One that is not known makes the sum unknown.
@@ -523,7 +543,7 @@ mod tests {
             "{\"cpu\":2,\"recorded\":null,\"stored\":10,\"pages\":2,\"overwritten\":null,\"capped\":null,\"unstored\":null,\
              \"filtered\":null,\"lost\":{\"unexplained\":3},\
              \"missing\":{\"at_least\":null,\"since_ns\":null,\"counted_ns\":null}}",
-            "],\"events\":null,\"programs\":null}",
+            "],\"events\":null,\"silent\":null,\"programs\":null}",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
         }

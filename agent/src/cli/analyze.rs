@@ -324,6 +324,9 @@ fn head(file: &TraceFile<File>, topic: Topic, covered: &Covered) -> String {
             need.events.join(" or ")
         );
     }
+    for only in &covered.only {
+        text += &format!("unknown: what others did; recorded were only {}\n", terminal::name(only));
+    }
     for partly in &covered.partly {
         text += &terminal::name(&left_out(partly));
         text.push('\n');

@@ -120,6 +120,7 @@ impl Plan {
         manifest.cpu_count = possible_cpus;
         manifest.systems = formats.into_systems();
         manifest.wall_time = file.date;
+        manifest.only = scope.told();
         if file.proc_map {
             manifest.proc_maps = scope::process_maps(scope);
         }

@@ -378,6 +378,39 @@ impl ScopeSpec {
         let numbers = [&self.uids, &self.exclude_uids, &self.exclude_pids];
         texts.iter().any(|of| !of.is_empty()) || numbers.iter().any(|of| !of.is_empty())
     }
+
+    /// What is recorded, in a few words: each leaves out others. None if every thread on every CPU is, but for
+    /// the recorder's own.
+    pub fn told(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        let with_children = if self.children { " with their children" } else { "" };
+        let processes = list_of("the processes ", &self.pids);
+        let command = self.only_command.then(|| "the command".to_owned());
+        let chosen: Vec<String> = processes.into_iter().chain(command).collect();
+        if !chosen.is_empty() {
+            told.push(chosen.join(" and ") + with_children);
+        }
+        told.extend(list_of("threads named ", &self.comms));
+        told.extend(list_of("threads of the users ", &self.uids));
+        let (cgroups, containers) =
+            (list_of("the control groups ", &self.cgroups), list_of("the containers ", &self.containers));
+        let groups: Vec<String> = cgroups.into_iter().chain(containers).collect();
+        if !groups.is_empty() {
+            told.push(groups.join(" and "));
+        }
+        told.extend(list_of("all processes but ", &self.exclude_pids));
+        told.extend(list_of("all threads but those named ", &self.exclude_comms));
+        told.extend(list_of("all users but ", &self.exclude_uids));
+        told.extend(list_of("all control groups but ", &self.exclude_cgroups));
+        told.extend(self.cpus.as_ref().map(|cpus| format!("the CPUs {cpus}")));
+        told
+    }
+}
+
+/// What there is a list of, or nothing.
+fn list_of(what: &str, of: &[impl ToString]) -> Option<String> {
+    let names: Vec<String> = of.iter().map(ToString::to_string).collect();
+    (!names.is_empty()).then(|| what.to_owned() + &names.join(", "))
 }
 
 /// When a recording ends by itself, and what counts as failed.
@@ -461,5 +494,35 @@ impl Kallsyms {
             Self::Full => true,
             Self::None => false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_chosen_is_told() {
+        assert_eq!(ScopeSpec::default().told(), Vec::<String>::new());
+        let scope = ScopeSpec {
+            pids: vec![3, 4],
+            only_command: true,
+            children: true,
+            comms: vec!["a*".to_owned()],
+            containers: vec!["web".to_owned()],
+            exclude_uids: vec![0],
+            cpus: CpuSet::parse_list("0-2").ok(),
+            ..ScopeSpec::default()
+        };
+        assert_eq!(
+            scope.told(),
+            [
+                "the processes 3, 4 and the command with their children",
+                "threads named a*",
+                "the containers web",
+                "all users but 0",
+                "the CPUs 0-2"
+            ]
+        );
     }
 }

@@ -45,6 +45,10 @@ pub struct Ledger {
     /// Events that were asked for by a pattern and that the kernel refused to attach.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_attached: Vec<String>,
+    /// Which threads and CPUs were recorded, in a few words, each of which leaves out others; none if all were,
+    /// but for the recorder's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub only: Vec<String>,
     /// Events that the kernel's recursion guard kept from the programs.
     #[serde(default)]
     pub recursion_misses: Option<u64>,
@@ -65,9 +69,24 @@ pub struct Ledger {
     /// By buffer and event: those that fired. Not known of a recording that was recovered.
     #[serde(default)]
     pub events: Option<Vec<LedgerEvent>>,
+    /// By buffer, those that did not fire. Not known of a recording that was recovered, or that an older
+    /// recorder made.
+    #[serde(default)]
+    pub silent: Option<Vec<LedgerSilent>>,
     /// By program.
     #[serde(default)]
     pub programs: Option<Vec<LedgerProgram>>,
+}
+
+/// Events of a buffer that were recorded from the beginning to the end, and did not fire.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LedgerSilent {
+    /// The buffer; empty for the one that every file has.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub channel: String,
+    /// `system:name` of each.
+    #[serde(default)]
+    pub events: Vec<String>,
 }
 
 /// A buffer, for a user. That which every file has has no name.

@@ -189,6 +189,7 @@ impl<A: Analysis> Feed<A> {
             }
         }
         covered.partly = recorded.partly(topic, &scope);
+        covered.only = recorded.only;
         let names = names(file);
         for (_, of) in awaited.into_values().flatten() {
             analysis.stack_ended(of, &names);

@@ -252,6 +252,9 @@ pub struct Covered {
     pub unseen: Vec<Need>,
     /// Events that were not recorded each time that they fired.
     pub partly: Vec<Partly>,
+    /// Which threads and CPUs were recorded, in a few words, each of which leaves out others; none if all were
+    /// or if the file does not say.
+    pub only: Vec<String>,
 }
 
 /// Feeds an analysis with the records of a file.

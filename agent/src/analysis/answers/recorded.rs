@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Need, Scope, Topic};
 use crate::event::EventTable;
-use crate::tracedat::ledger::{Ledger, LedgerEvent};
+use crate::tracedat::ledger::{Ledger, LedgerEvent, LedgerSilent};
 use crate::tracedat::reader::{Reader, Source};
 
 /// An event that an analysis uses, and that was not recorded each time that it fired.
@@ -26,11 +26,15 @@ pub struct Partly {
     pub until_ns: Option<u64>,
 }
 
-/// Which events were recorded.
-#[derive(Debug)]
+/// Which events were recorded, and of what.
+#[derive(Debug, Default)]
 pub(super) struct Recorded {
-    /// What our recorder says of each; others say nothing.
-    rows: Option<Vec<LedgerEvent>>,
+    /// What our recorder says of each that fired; others say nothing.
+    rows: Vec<LedgerEvent>,
+    /// Those that did not.
+    silent: Vec<LedgerSilent>,
+    /// Which threads and CPUs were recorded, if not all.
+    pub(super) only: Vec<String>,
 }
 
 /// Whether one of several events was recorded.
@@ -44,16 +48,16 @@ pub(super) enum WasRecorded {
 
 impl Recorded {
     pub(super) fn of<S: Source>(reader: &Reader<S>) -> Self {
-        Self { rows: Ledger::of(reader).and_then(|ledger| ledger.events) }
+        let Some(Ledger { events, silent, only, .. }) = Ledger::of(reader) else { return Self::default() };
+        Self { rows: events.unwrap_or_default(), silent: silent.unwrap_or_default(), only }
     }
 
     /// Whether an event that meets a need was recorded, of which there are no records.
     pub(super) fn meets(&self, events: &EventTable, need: &Need) -> WasRecorded {
-        // The ledger has a row of each event that fired. Of one that did not, it does not say whether it was
-        // selected.
-        let has_row = self.rows.iter().flatten().any(|row| is_met_by(need, row));
+        let mut selected =
+            self.rows.iter().map(|row| &row.event).chain(self.silent.iter().flat_map(|of| &of.events));
         let is_described = || events.iter().any(|event| need.is_met_by(event.system(), event.name()));
-        if has_row {
+        if selected.any(|event| is_met_by(need, event)) {
             WasRecorded::Yes
         } else if is_described() {
             WasRecorded::Perhaps
@@ -64,10 +68,10 @@ impl Recorded {
 
     /// The events of an analysis that were recorded in part.
     pub(super) fn partly(&self, topic: Topic, scope: &Scope) -> Vec<Partly> {
-        let rows = self.rows.iter().flatten();
+        let rows = self.rows.iter();
         let is_used = |row: &&LedgerEvent| {
             scope.buffer.as_ref().is_none_or(|buffer| *buffer == row.channel)
-                && topic.needs().iter().any(|need| is_met_by(need, row))
+                && topic.needs().iter().any(|need| is_met_by(need, &row.event))
         };
         let partly = rows.filter(is_used).map(|row| Partly {
             event: row.event.clone(),
@@ -92,6 +96,6 @@ impl Partly {
     }
 }
 
-fn is_met_by(need: &Need, row: &LedgerEvent) -> bool {
-    row.event.split_once(':').is_some_and(|(system, name)| need.is_met_by(system, name))
+fn is_met_by(need: &Need, event: &str) -> bool {
+    event.split_once(':').is_some_and(|(system, name)| need.is_met_by(system, name))
 }
