@@ -4,7 +4,7 @@
 //! sudo) or does not know how (no apt), it prints the commands instead and fails.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use xtask::toolchain::{MIN_RUSTC, Missing, Pair, compilers, linker_install};
@@ -19,7 +19,7 @@ pub(super) const TASK: Task = Task {
     about: "Installs what building and testing need and is not there yet (default: test)\n\
             run:   a compiler with `core` for BPF, and the bpf-linker that fits it\n\
             test:  also trace-cmd, QEMU, busybox, the musl target, and the kernels of the VM tests\n\
-            bench: run, and what recording, reading and exporting are compared with\n\
+            bench: run, and what recording, reading, exporting and analysing are compared with\n\
             dist:  run, and the musl target",
     run: |args| {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -87,11 +87,14 @@ const TEST_PROGRAMS: [(&str, &str); 19] = [
 ];
 
 /// The same of a benchmark.
-const BENCH_PROGRAMS: [(&str, &str); 4] = [
+const BENCH_PROGRAMS: [(&str, &str); 7] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/perf", "linux-perf"),
     ("/usr/bin/bpftrace", "bpftrace"),
     ("/usr/bin/babeltrace2", "babeltrace2"),
+    ("/usr/bin/babeltrace", "babeltrace"),
+    ("/usr/lib/python3/dist-packages/babeltrace/__init__.py", "python3-babeltrace"),
+    ("/usr/lib/python3/dist-packages/pip/__init__.py", "python3-pip"),
 ];
 
 /// LTTng's analyses as PyPI has them.
@@ -107,18 +110,18 @@ pub(super) fn setup(purpose: Purpose) -> Result {
     }
     install_packages(&missing_packages(purpose)?)?;
     std::thread::scope(|scope| {
-        let downloads = (purpose == Purpose::Test).then(|| {
-            scope.spawn(|| {
-                let fetched = fetch_kernels().and_then(|()| fetch_analyses()).and_then(|()| fetch_schema());
-                fetched.map_err(|error| error.to_string())
-            })
-        });
+        let download = || match purpose {
+            Purpose::Test => fetch_kernels().and_then(|()| fetch_analyses()).and_then(|()| fetch_schema()),
+            Purpose::Bench => fetch_analyses(),
+            Purpose::Run | Purpose::Dist => Ok(()),
+        };
+        let downloads = scope.spawn(move || download().map_err(|error| error.to_string()));
         let tools = install_tools(purpose);
         if let Err(error) = &tools {
             // Not only when the downloads have ended.
             eprintln!("xtask setup: {error}");
         }
-        let downloads = downloads.map_or(Ok(Ok(())), std::thread::ScopedJoinHandle::join);
+        let downloads = downloads.join();
         tools?;
         Ok(downloads.map_err(|_| "a download has panicked")??)
     })
@@ -305,9 +308,14 @@ fn fetch_kernels() -> Result {
     process::run(vm::vm().arg("fetch"))
 }
 
-/// LTTng's analyses, which the tests run on exports, in `target/lttnganalyses`.
+/// Where LTTng's analyses are.
+pub(super) fn analyses_dir() -> PathBuf {
+    target_dir().join("lttnganalyses")
+}
+
+/// LTTng's analyses, which tests and `bench views` run on exports.
 fn fetch_analyses() -> Result {
-    let dir = target_dir().join("lttnganalyses");
+    let dir = analyses_dir();
     if dir.join("lttnganalyses/__init__.py").is_file() {
         return Ok(());
     }

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::read::{self, Options, Run, To, timed};
 use super::report::{OURS, Spread, aligned};
+use crate::tasks::setup::Purpose;
 use crate::{Result, process};
 
 /// The formats, and whether babeltrace2 reads them.
@@ -33,7 +34,7 @@ struct Round {
 }
 
 pub(super) fn run(args: &[String]) -> Result {
-    read::on_a_file("export", args, measure)
+    read::on_a_file("export", Purpose::Run, args, measure)
 }
 
 fn measure(options: &Options, agent: &Path, trace_cmd: &Path, dir: &Path) -> Result<(String, Value)> {

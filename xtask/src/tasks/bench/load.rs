@@ -117,9 +117,24 @@ pub(super) const WORKLOADS: &[Workload] = &[
     },
 ];
 
+/// What analyses are measured on. It is none of the workloads that recorders are compared with: what they do to it is too
+/// different each time.
+const MIXED: Workload = Workload {
+    name: "mixed",
+    about: "that of storm, while processes start, files are written to the disk and threads sleep",
+    events: &["sched:*", "raw_syscalls:*", "irq:*"],
+    iterations: 20_000,
+    known_events: None,
+    run: mixed,
+};
+
+fn all() -> impl Iterator<Item = &'static Workload> {
+    WORKLOADS.iter().chain([&MIXED])
+}
+
 pub(super) fn find(name: &str) -> Result<&'static Workload> {
-    WORKLOADS.iter().find(|workload| workload.name == name).ok_or_else(|| {
-        let names: Vec<&str> = WORKLOADS.iter().map(|workload| workload.name).collect();
+    all().find(|workload| workload.name == name).ok_or_else(|| {
+        let names: Vec<&str> = all().map(|workload| workload.name).collect();
         format!("no such workload: {name}; there are {}", names.join(", ")).into()
     })
 }
@@ -338,6 +353,30 @@ fn storm(iterations: u64) -> io::Result<Span> {
     Ok(Span { start, end: sys::now() })
 }
 
+/// A storm of so many messages a sender, and beside it for every 50 of these a process, for every 100 a sleep of a
+/// millisecond, and for every 1000 a file of 400 KB.
+fn mixed(iterations: u64) -> io::Result<Span> {
+    let dir = Scratch::create("mixed")?;
+    let path = dir.0.join("file");
+    let processes = thread::spawn(move || {
+        (0..iterations / 50).try_for_each(|_| std::process::Command::new("true").status().map(drop))
+    });
+    let sleeps = thread::spawn(move || {
+        (0..iterations / 100).for_each(|_| thread::sleep(Duration::from_millis(1)));
+        Ok(())
+    });
+    let files = thread::spawn(move || {
+        (0..iterations / 1000).try_for_each(|_| {
+            let mut file = std::fs::File::create(&path)?;
+            (0..100).try_for_each(|_| file.write_all(&[1; 4096]))?;
+            file.sync_all()
+        })
+    });
+    let span = storm(iterations)?;
+    [processes, sleeps, files].into_iter().try_for_each(joined)?;
+    Ok(Span { end: sys::now(), ..span })
+}
+
 const MESSAGE: usize = 100;
 
 fn send(writers: &[io::PipeWriter], messages: u64) -> io::Result<()> {
@@ -380,7 +419,7 @@ mod tests {
 
     #[test]
     fn every_load_runs() {
-        for workload in WORKLOADS {
+        for workload in all() {
             // In a thread of its own, because some of them pin themselves to a CPU.
             let span = thread::spawn(|| (workload.run)(20)).join().unwrap().unwrap();
             assert!(span.start < span.end, "{}", workload.name);

@@ -12,6 +12,7 @@
 //! | [`read`] | reading a recording |
 //! | [`filters`] | what filters cost in the kernel |
 //! | [`export`] | writing a recording in the layouts of other tracers |
+//! | [`views`] | answering questions about a recording |
 //! | [`report`] | what is computed from the runs: table and JSON |
 //! | [`chart`] | a picture of it |
 
@@ -24,6 +25,7 @@ mod read;
 mod recorder;
 mod report;
 mod sys;
+mod views;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -40,7 +42,7 @@ use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export [--rounds N] [--events N] [--json FILE] | filters | instructions [KERNEL [EVENT]]",
+    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | filters | instructions [KERNEL [EVENT]]",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
             bpftrace are measured too where they are installed (`cargo xtask setup --for bench` does), but for uprobes, which alone\n\
@@ -48,7 +50,7 @@ pub(super) const TASK: Task = Task {
             --quick runs 3 short rounds instead of 9 long ones, --longer N has loads go on for N times as long.\n\
             --agent FILE measures that build of tracer-agent, --before FILE an older build beside it.\n\
             `bench read` makes a recording of 5 million events and compares how fast it is read, `bench export` how fast\n\
-            it is written in each export format.\n\
+            it is written in each export format. `bench views` compares each analysis with those of perf and LTTng.\n\
             `bench filters` measures predicates of filters in the kernel.\n\
             `bench instructions` counts the instructions that system calls, kprobes and uprobes take more when they are recorded,\n\
             in guests with Debian's kernels: figures that do not depend on what else the machine does.\n\
@@ -128,6 +130,9 @@ fn run(args: &[String]) -> Result {
     }
     if let Some(args) = args.strip_prefix(&["export".to_owned()]) {
         return export::run(args);
+    }
+    if let Some(args) = args.strip_prefix(&["views".to_owned()]) {
+        return views::run(args);
     }
     if args == ["filters"] {
         return filters::run();

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::load::Workload;
 use super::recorder::{self, Recorder};
 use super::report::{OURS, Spread, aligned};
 use super::sys::{self, Usage};
@@ -20,12 +21,12 @@ use super::{LOAD_TASK, build, load};
 use crate::tasks::setup::{Purpose, setup};
 use crate::{Result, process};
 
-/// Messages of each sender that are enough to know how many events one makes.
+/// Iterations that are enough to know how many events one makes.
 const PILOT: u64 = 2000;
 
 pub(super) struct Options {
     pub(super) rounds: usize,
-    events: u64,
+    pub(super) events: u64,
     json: Option<PathBuf>,
     agent: Option<PathBuf>,
     /// A recording that is there already.
@@ -37,6 +38,10 @@ impl Options {
         let mut options = Self { rounds: 5, events: 5_000_000, json: None, agent: None, file: None };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
+            if arg == "--quick" {
+                (options.rounds, options.events) = (3, 1_000_000);
+                continue;
+            }
             let value = args.next().ok_or_else(|| format!("{arg} wants a value"))?;
             let path = || std::path::absolute(value).map(Some);
             match arg.as_str() {
@@ -101,20 +106,20 @@ impl Run {
 }
 
 pub(super) fn run(args: &[String]) -> Result {
-    on_a_file("read", args, measure)
+    on_a_file("read", Purpose::Run, args, measure)
 }
 
 /// What measures something on a recording: it gets the agent, stock trace-cmd and a directory for its files,
 /// and returns a table and the same as JSON.
 pub(super) type Measure = fn(&Options, &Path, &Path, &Path) -> Result<(String, Value)>;
 
-/// Runs `cargo xtask bench NAME` with these arguments.
-pub(super) fn on_a_file(name: &str, args: &[String], measure: Measure) -> Result {
+/// Runs `cargo xtask bench NAME` with these arguments, on a machine that is ready for this purpose.
+pub(super) fn on_a_file(name: &str, purpose: Purpose, args: &[String], measure: Measure) -> Result {
     let options = Options::parse(args)?;
     let agent = if let Some(agent) = &options.agent {
         agent.clone()
     } else {
-        setup(Purpose::Run)?;
+        setup(purpose)?;
         build::measured()?
     };
     if !process::is_root() {
@@ -171,18 +176,31 @@ fn record(events: u64, agent: &Path, dir: &Path) -> Result<PathBuf> {
     let recorder = Recorder::agent(OURS, agent.to_owned());
     let workload = load::find("storm")?;
     let file = dir.join("trace.dat");
+    until_enough(events, |iterations| {
+        let _ = fs::remove_file(&file);
+        let mut command = recorder.command(workload.events, &file, &load_of(workload, iterations, dir)?)?;
+        process::output(command.current_dir(dir).stdin(File::open("/dev/null")?))?;
+        Ok(recorder::trace_cmd_counts(&file)?.recorded)
+    })?;
+    Ok(file)
+}
+
+/// The program that is a workload.
+pub(super) fn load_of(workload: &Workload, iterations: u64, dir: &Path) -> Result<Command> {
+    let mut load = Command::new(std::env::current_exe()?);
+    load.arg(LOAD_TASK.name).args([workload.name, &iterations.to_string()]).arg(dir.join("load"));
+    Ok(load)
+}
+
+/// Records with more and more iterations, until one has at least so many events. `record` says how many it has.
+pub(super) fn until_enough(events: u64, mut record: impl FnMut(u64) -> Result<u64>) -> Result<u64> {
     let mut iterations = PILOT;
     loop {
-        let mut load = Command::new(std::env::current_exe()?);
-        load.arg(LOAD_TASK.name).args([workload.name, &iterations.to_string()]).arg(dir.join("load"));
-        let _ = fs::remove_file(&file);
-        let mut command = recorder.command(workload.events, &file, &load)?;
-        process::output(command.current_dir(dir).stdin(File::open("/dev/null")?))?;
-        let recorded = recorder::trace_cmd_counts(&file)?.recorded;
+        let recorded = record(iterations)?;
         if recorded >= events {
-            return Ok(file);
+            return Ok(recorded);
         }
-        eprintln!("{recorded} events of {iterations} messages a sender");
+        eprintln!("{recorded} events of {iterations} iterations");
         // A little more, for what is different each time.
         iterations = iterations * (events + events / 20) / recorded.max(1) + 1;
     }
@@ -287,6 +305,8 @@ mod tests {
             |args: &[&str]| Options::parse(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
         let options = parse(&["--rounds", "2", "--events", "9", "--file", "/x"]).unwrap();
         assert_eq!((options.rounds, options.events), (2, 9));
+        assert_eq!(parse(&["--quick"]).unwrap().rounds, 3);
+        assert_eq!(parse(&["--quick", "--rounds", "7"]).unwrap().rounds, 7);
         assert_eq!(options.file.as_deref(), Some(Path::new("/x")));
         for bad in [&["--rounds"][..], &["--rounds", "0"], &["--events", "x"], &["--fast", "1"]] {
             assert!(parse(bad).is_err(), "{bad:?}");
