@@ -5,12 +5,13 @@
 mod reader_files;
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use reader_files::{
     Chance, FORMAT, Kept, backwards, cpu, cpu_forwards, forwards, options, page, start, version_6,
 };
 use tracer_agent::tracedat::page::{PageBuilder, Push};
-use tracer_agent::tracedat::reader::{Corrections, Reader};
+use tracer_agent::tracedat::reader::{Corrections, Reader, Records, each_record_ahead};
 use tracer_agent::tracedat::{Buffer, ChunkCompressor, Compression, Endian, FileOption, Setup};
 
 /// What a page has no room for is known as lost, but not how much.
@@ -122,11 +123,37 @@ fn check_merged(chance: &mut Chance, reader: &Reader<&[u8]>, cpus: &BTreeMap<(us
         let before = records.prev_record().unwrap().map(|record| record.timestamp);
         assert_eq!(before, split.checked_sub(1).map(|last| sorted[last].timestamp));
     }
+    check_ahead(chance, &mut records, &sorted);
     records.rewind();
     assert!(records.prev_record().unwrap().is_none());
     records.fast_forward();
     assert!(records.next_record().unwrap().is_none());
     assert_eq!(backwards(&mut records).len(), sorted.len());
+}
+
+/// Records are read ahead from any position on, as many as are taken, with the bytes that are kept.
+fn check_ahead(chance: &mut Chance, records: &mut Records<'_>, sorted: &[Kept]) {
+    let time = sorted.get(sorted.len() / 2).map_or(0, |record| record.timestamp);
+    records.seek(time);
+    let rest = &sorted[sorted.partition_point(|record| record.timestamp < time)..];
+    let most = chance.below(rest.len() as u64 + 2) as usize;
+    let mut ahead = Vec::new();
+    each_record_ahead(
+        records,
+        |record| if record.cpu % 2 == 0 { record.data.len() + 1 } else { 2 },
+        |record| {
+            if ahead.len() == most {
+                return ControlFlow::Break(());
+            }
+            ahead.push(Kept::from(record.unwrap()));
+            ControlFlow::Continue(())
+        },
+    );
+    assert_eq!(ahead.len(), most.min(rest.len()));
+    for (ahead, record) in ahead.iter().zip(rest) {
+        let kept = if record.cpu % 2 == 0 { record.data.len() } else { record.data.len().min(2) };
+        assert_eq!(ahead, &Kept { data: record.data[..kept].to_vec(), ..record.clone() });
+    }
 }
 
 #[test]

@@ -3,9 +3,12 @@
 #![allow(dead_code, reason = "each test program uses its part")]
 
 use std::io::Cursor;
+use std::ops::ControlFlow;
 
 use tracer_agent::tracedat::page::{PageBuilder, Push};
-use tracer_agent::tracedat::reader::{CpuRecords, ReadError, Reader, Record, Records, Source};
+use tracer_agent::tracedat::reader::{
+    CpuRecords, ReadError, Reader, Record, Records, Source, each_record_ahead,
+};
 use tracer_agent::tracedat::{
     Cmdlines, Endian, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout,
 };
@@ -111,6 +114,7 @@ pub(crate) fn read_everything<S: Source>(source: S) -> Result<u64, ReadError> {
     }
     let mut records = reader.records()?;
     let mut middle = 0;
+    let mut forwards = Vec::new();
     loop {
         match records.next_record() {
             Ok(Some(record)) => {
@@ -118,11 +122,20 @@ pub(crate) fn read_everything<S: Source>(source: S) -> Result<u64, ReadError> {
                 if count == 20 {
                     middle = record.timestamp;
                 }
+                forwards.push(Some((record.timestamp, record.cpu, record.missed, record.data.to_vec())));
             }
             Ok(None) => break,
-            Err(_) => {}
+            Err(_) => forwards.push(None),
         }
     }
+    let mut ahead = Vec::new();
+    let all = |record: &Record<'_>| record.data.len();
+    each_record_ahead(&mut reader.records()?, all, |record| {
+        let kept = |record: Record<'_>| (record.timestamp, record.cpu, record.missed, record.data.to_vec());
+        ahead.push(record.ok().map(kept));
+        ControlFlow::Continue(())
+    });
+    assert_eq!(ahead, forwards);
     let mut back = 0;
     loop {
         match records.prev_record() {

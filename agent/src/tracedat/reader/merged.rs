@@ -75,21 +75,16 @@ impl<'r> Records<'r> {
         }
         if let Some(stream) = self.pending.take() {
             // It is at the top still, so that its new time is all that changes.
-            match self.streams[stream].advance() {
-                Ok(found) => {
-                    self.heads[stream] = found;
-                    if let Some(mut top) = self.forwards.peek_mut() {
-                        match found {
-                            Some(found) => *top = Reverse((found.timestamp, stream)),
-                            None => drop(std::collections::binary_heap::PeekMut::pop(top)),
-                        }
-                    }
-                }
-                Err(error) => {
-                    self.forwards.pop();
-                    self.heads[stream] = None;
-                    self.unread.push(stream);
-                    return Err(error);
+            let head = &mut self.heads[stream];
+            if let Err(error) = self.streams[stream].advance_to(head) {
+                self.forwards.pop();
+                self.unread.push(stream);
+                return Err(error);
+            }
+            if let Some(mut top) = self.forwards.peek_mut() {
+                match head {
+                    Some(found) => *top = Reverse((found.timestamp, stream)),
+                    None => drop(std::collections::binary_heap::PeekMut::pop(top)),
                 }
             }
         }

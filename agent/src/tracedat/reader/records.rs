@@ -235,10 +235,18 @@ impl<'r> CpuRecords<'r> {
 
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<Option<Found>, ReadError> {
+        let mut found = None;
+        self.advance_to(&mut found).map(|()| found)
+    }
+
+    /// As [`advance`](Self::advance), with the place for what is found: it is not copied from one place to another. After
+    /// an error there is nothing in it.
+    pub(crate) fn advance_to(&mut self, next: &mut Option<Found>) -> Result<(), ReadError> {
+        *next = None;
         loop {
             if !self.loaded {
                 if self.page >= self.pages.len() {
-                    return self.pages.take_tail_error().map_or(Ok(None), Err);
+                    return self.pages.take_tail_error().map_or(Ok(()), Err);
                 }
                 if let Err(error) = self.load() {
                     self.page = self.pages.lost_with(self.page).end;
@@ -251,7 +259,8 @@ impl<'r> CpuRecords<'r> {
                     let missed =
                         if self.before == 0 { sum_of_losses(self.carried.take(), self.missed) } else { None };
                     self.before += 1;
-                    return Ok(Some(self.found(&event, missed)));
+                    *next = Some(self.found(&event, missed));
+                    return Ok(());
                 }
                 Ok(None) => {
                     if self.before == 0 {
