@@ -43,6 +43,32 @@ struct State {
     ended: Option<(i64, bool)>,
     /// By number.
     calls: BTreeMap<i64, Told>,
+    /// What remains of them when the thread has ended; `None` before.
+    sum: Option<Sum>,
+}
+
+/// All system calls of a thread.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    count: u64,
+    failed: u64,
+    time: u64,
+    off_cpu: u64,
+    /// The call that took most of the time, and how much.
+    most: Option<(i64, u64)>,
+}
+
+impl Sum {
+    fn add(&mut self, number: i64, told: &Told) {
+        let time = told.times.sum();
+        self.count += told.times.count();
+        self.failed += told.failed();
+        self.time = self.time.saturating_add(time);
+        self.off_cpu = self.off_cpu.saturating_add(told.off_cpu);
+        if time > self.most.map_or(0, |(_, most)| most) {
+            self.most = Some((number, time));
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -80,6 +106,8 @@ pub struct Calls {
     threads: Threads<State>,
     losses: u64,
     rooms: Rooms,
+    /// Of threads that were asked about and have ended, by number.
+    ended: BTreeMap<i64, Told>,
     has_switches: bool,
 }
 
@@ -151,7 +179,7 @@ impl Calls {
     /// An analysis of a part of a recording, of a machine with these calls.
     pub fn new(scope: Scope, names: Option<SyscallTable>) -> Self {
         let (threads, rooms) = (Threads::default(), Rooms::default());
-        Self { scope, names, threads, losses: 0, rooms, has_switches: false }
+        Self { scope, names, threads, losses: 0, rooms, ended: BTreeMap::new(), has_switches: false }
     }
 
     fn enter(&mut self, at: At, tid: Tid, number: i64, is_raw: bool) {
@@ -197,25 +225,64 @@ impl Calls {
         }
     }
 
-    fn of_thread(&self, thread: &Thread<State>, names: &Names<'_>) -> OfThread {
-        let comm = names.thread_text(thread.tid, &thread.name);
-        let mut of = OfThread { tid: thread.tid, comm, ..OfThread::default() };
-        let mut most = 0;
-        for (number, told) in &thread.of.calls {
-            of.count += told.times.count();
-            of.failed += told.failed();
-            of.total_ns += told.times.sum();
-            of.off_cpu_ns += told.off_cpu;
-            if told.times.sum() > most {
-                most = told.times.sum();
-                of.most = Some(self.name(*number).unwrap_or_else(|| number.to_string()));
+    /// The thread that has an id ends. What is told of its calls is a part of the sums from now on: a recording can have
+    /// more threads than there is room for, one after the other.
+    fn end(&mut self, tid: Tid) {
+        let Some(thread) = self.threads.current(tid) else { return };
+        // Whether it is asked about may depend on a name that only the file has.
+        if thread.name.is_empty() && !self.scope.names.is_empty() {
+            return;
+        }
+        let is_asked = self.scope.has_thread(tid, &thread.name);
+        let state = &mut thread.of;
+        state.close(&mut self.rooms);
+        for (number, told) in std::mem::take(&mut state.calls) {
+            self.rooms.give_back(&told);
+            if is_asked {
+                state.sum.get_or_insert_default().add(number, &told);
+                add_to(&mut self.ended, number, &told, &mut self.rooms);
             }
         }
-        of
+    }
+
+    fn of_thread(&self, thread: &Thread<State>, names: &Names<'_>) -> OfThread {
+        let mut sum = thread.of.sum.unwrap_or_default();
+        for (number, told) in &thread.of.calls {
+            sum.add(*number, told);
+        }
+        OfThread {
+            tid: thread.tid,
+            comm: names.thread_text(thread.tid, &thread.name),
+            count: sum.count,
+            failed: sum.failed,
+            total_ns: sum.time,
+            off_cpu_ns: sum.off_cpu,
+            most: sum.most.map(|(number, _)| self.name(number).unwrap_or_else(|| number.to_string())),
+        }
     }
 
     fn name(&self, number: i64) -> Option<String> {
         self.names?.name(u64::try_from(number).ok()?).map(str::to_owned)
+    }
+}
+
+/// Adds what is told of the calls with a number to those of other threads.
+fn add_to(calls: &mut BTreeMap<i64, Told>, number: i64, told: &Told, rooms: &mut Rooms) {
+    if calls.len() >= MOST_CALLS && !calls.contains_key(&number) {
+        rooms.left_out += told.times.count();
+        return;
+    }
+    calls.entry(number).or_default().merge_within(told, &mut rooms.sizes);
+}
+
+impl Rooms {
+    /// A pair of a thread and a call is no more.
+    fn give_back(&mut self, told: &Told) {
+        self.pairs += 1;
+        told.times.give_back(&mut self.sizes);
+        if let Some(errors) = &told.errors {
+            self.sizes.give_back(errors);
+        }
     }
 }
 
@@ -227,6 +294,15 @@ impl Open {
 }
 
 impl State {
+    /// Counts the call that has no end.
+    fn close(&mut self, rooms: &mut Rooms) {
+        if let Some(open) = self.open.take()
+            && let Some(told) = self.told(open.number, rooms)
+        {
+            told.unfinished += 1;
+        }
+    }
+
     /// What is told of the calls with a number. `None` if there is no room.
     fn told(&mut self, number: i64, rooms: &mut Rooms) -> Option<&mut Told> {
         match self.calls.entry(number) {
@@ -270,6 +346,8 @@ impl Analysis for Calls {
                 }
             }
             (Known::Fork { child, comm }, _) => {
+                // A former thread with this id has ended, whether that was recorded or not.
+                self.end(*child);
                 if let Some(thread) = self.threads.begin(*child, State::default()) {
                     thread.is_called(comm);
                 }
@@ -279,7 +357,10 @@ impl Analysis for Calls {
                     thread.is_called(comm);
                 }
             }
-            (Known::Freed { tid }, _) => self.threads.end(*tid),
+            (Known::Freed { tid }, _) => {
+                self.end(*tid);
+                self.threads.end(*tid);
+            }
             _ => {}
         }
     }
@@ -292,41 +373,32 @@ impl Analysis for Calls {
         self.scope.from = Some(from);
         self.threads.forget_ended();
         self.rooms = Rooms::default();
+        self.ended.clear();
         for thread in self.threads.iter_mut() {
             thread.of.calls.clear();
+            thread.of.sum = None;
         }
     }
 
     fn answer(mut self, _: u64, names: &Names<'_>) -> CallsAnswer {
         for thread in self.threads.iter_mut() {
-            let state = &mut thread.of;
-            if let Some(open) = state.open
-                && let Some(told) = state.told(open.number, &mut self.rooms)
-            {
-                told.unfinished += 1;
-            }
+            thread.of.close(&mut self.rooms);
         }
-        let (threads, names_left_out) = std::mem::take(&mut self.threads).into_parts();
-        let mut answer = CallsAnswer {
-            has_switches: self.has_switches,
-            left_out: self.rooms.left_out + names_left_out,
-            ..CallsAnswer::default()
-        };
-        let mut calls: BTreeMap<i64, Told> = BTreeMap::new();
+        let (threads, threads_left_out) = std::mem::take(&mut self.threads).into_parts();
+        let mut answer = CallsAnswer { has_switches: self.has_switches, ..CallsAnswer::default() };
+        let mut calls = std::mem::take(&mut self.ended);
         for thread in threads {
             let is_asked = self.scope.has_thread(thread.tid, names.of_thread(thread.tid, &thread.name));
-            if !is_asked || thread.of.calls.is_empty() {
+            if !is_asked || (thread.of.calls.is_empty() && thread.of.sum.is_none()) {
                 continue;
             }
             answer.threads.push(self.of_thread(&thread, names));
             for (number, told) in &thread.of.calls {
-                if calls.len() >= MOST_CALLS && !calls.contains_key(number) {
-                    answer.left_out += told.times.count();
-                    continue;
-                }
-                calls.entry(*number).or_default().merge(told);
+                self.rooms.give_back(told);
+                add_to(&mut calls, *number, told, &mut self.rooms);
             }
         }
+        answer.left_out = self.rooms.left_out + threads_left_out;
         answer.threads.sort_by(|one, other| other.total_ns.cmp(&one.total_ns).then(one.tid.cmp(&other.tid)));
         answer.calls = calls.into_iter().map(|(number, told)| told.call(number, self.name(number))).collect();
         answer.calls.sort_by(|one, other| {
@@ -337,13 +409,13 @@ impl Analysis for Calls {
 }
 
 impl Told {
-    fn merge(&mut self, other: &Self) {
-        self.times.merge(&other.times);
+    fn merge_within(&mut self, other: &Self, room: &mut Room) {
+        self.times.merge_within(&other.times, room);
         self.off_cpu += other.off_cpu;
         self.unfinished += other.unfinished;
         self.unmatched += other.unmatched;
         if let Some(errors) = &other.errors {
-            self.errors.get_or_insert_default().merge(errors);
+            self.errors.get_or_insert_default().merge_within(errors, room);
         }
     }
 
@@ -425,6 +497,42 @@ mod tests {
         let threads: Vec<_> = answer.threads.iter().map(|of| (of.tid, of.count, of.total_ns)).collect();
         assert_eq!(threads, [(1, 1, 50), (2, 1, 5)]);
         assert_eq!(answer.threads[0].most.as_deref(), Some("read"));
+    }
+
+    #[test]
+    fn what_threads_did_that_have_ended_is_a_part_of_the_sums() {
+        let freed = |calls: &mut Calls, time| look(calls, time, 0, Known::Freed { tid: 1 });
+        let named = Known::Renamed { tid: 1, comm: Some(b"one") };
+        for names in [&[][..], &["one"], &["two"]] {
+            let scope =
+                Scope { names: names.iter().map(|name| (*name).to_owned()).collect(), ..Scope::default() };
+            let mut calls = Calls::new(scope, None);
+            for time in [10, 100] {
+                // As many threads as there are pairs, and more.
+                calls.rooms.pairs = 1;
+                look(&mut calls, time, 1, named);
+                look(&mut calls, time + 1, 1, enter(3));
+                look(&mut calls, time + 5, 1, exit(3, -2));
+                freed(&mut calls, time + 6);
+            }
+            look(&mut calls, 200, 1, enter(3));
+            look(&mut calls, 206, 1, exit(3, 0));
+            let mut cmdlines = crate::tracedat::Cmdlines::new();
+            cmdlines.insert(1, b"one");
+            let answer = calls.answer(300, &Names { threads: Some(&cmdlines), ..Names::none() });
+            if names == ["two"] {
+                assert_eq!((answer.calls.len(), answer.threads.len()), (0, 0));
+                continue;
+            }
+            let [call] = &answer.calls[..] else { panic!("{:?}", answer.calls) };
+            assert_eq!((call.times.count, call.times.total_ns, call.failed), (3, 14, 2));
+            assert_eq!(call.errors, [CallError { errno: 2, name: Some("ENOENT"), count: 2 }]);
+            let threads: Vec<_> =
+                answer.threads.iter().map(|of| (of.tid, of.count, of.failed, of.total_ns)).collect();
+            assert_eq!(threads, [(1, 1, 0, 6), (1, 1, 1, 4), (1, 1, 1, 4)]);
+            assert_eq!(answer.threads[1].most.as_deref(), Some("3"));
+            assert_eq!(answer.left_out, 0);
+        }
     }
 
     #[test]

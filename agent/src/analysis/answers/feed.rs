@@ -59,7 +59,8 @@ impl Stacks {
 /// Which records are looked at, and not only counted.
 #[derive(Clone, Debug)]
 pub(super) struct Wanted {
-    known: KnownEvents,
+    /// By the events' numbers.
+    known: Vec<bool>,
     all: bool,
 }
 
@@ -69,7 +70,8 @@ impl Wanted {
 
     /// How much of a record is looked at.
     pub(super) fn bytes_of(&self, record: &Record<'_>) -> usize {
-        let is_wanted = self.all || record.event_id().is_some_and(|id| self.known.contains(id));
+        let is_known = |id: u16| self.known.get(usize::from(id)).is_some_and(|known| *known);
+        let is_wanted = self.all || record.event_id().is_some_and(is_known);
         if is_wanted { record.data.len() } else { Self::HEAD }
     }
 }
@@ -99,7 +101,8 @@ impl<A: Analysis> Feed<A> {
 
     /// Which records are to be looked at. Of others it is enough to take their first bytes.
     pub(super) fn wanted(&self) -> Wanted {
-        Wanted { known: self.known.clone(), all: A::WANTS_STACKS }
+        let known = (0..=u16::MAX).map(|id| self.known.contains(id)).collect();
+        Wanted { known, all: A::WANTS_STACKS }
     }
 
     /// Takes a record. Records come in the order of time.

@@ -33,6 +33,11 @@ impl Room {
         self.left -= usize::from(has_room);
         has_room
     }
+
+    /// There is room again for what a tally had that is no more.
+    pub(super) fn give_back(&mut self, tally: &Tally) {
+        self.left += tally.numbers.len();
+    }
 }
 
 /// How often there was each of some numbers.
@@ -66,8 +71,13 @@ impl Tally {
 
     /// Counts all that another one has. It has no more numbers afterwards than both had.
     pub(super) fn merge(&mut self, other: &Self) {
+        self.merge_within(other, &mut Room::of_one());
+    }
+
+    /// The same within some room.
+    pub(super) fn merge_within(&mut self, other: &Self, room: &mut Room) {
         for (number, times) in other.iter() {
-            self.add(number, times, &mut Room::of_one());
+            self.add(number, times, room);
         }
         self.left_out += other.left_out;
     }
@@ -104,5 +114,7 @@ mod tests {
         one.merge(&other);
         assert_eq!(one.iter().collect::<Vec<_>>(), [(3, 2), (7, 2), (9, 5)]);
         assert_eq!((one.left_out(), one.total()), (2, 11));
+        room.give_back(&one);
+        assert_eq!(room.left, 3);
     }
 }

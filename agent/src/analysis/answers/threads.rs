@@ -91,11 +91,6 @@ impl<T> Threads<T> {
         Some((index, self.all.get_mut(index)?))
     }
 
-    /// The thread that has an id now, if it was seen.
-    pub(super) fn current(&mut self, tid: Tid) -> Option<&mut Thread<T>> {
-        self.all.get_mut(self.now.get(tid)?)
-    }
-
     /// A new thread that has an id from now on.
     pub(super) fn begin(&mut self, tid: Tid, of: T) -> Option<&mut Thread<T>> {
         let index = self.add(tid, of)?;
@@ -113,6 +108,12 @@ impl<T> Threads<T> {
         self.all.push(Thread { tid, name: Box::default(), of });
         self.now.set(tid, index);
         Some(index)
+    }
+
+    /// The thread that has an id now, if one was seen.
+    pub(super) fn current(&mut self, tid: Tid) -> Option<&mut Thread<T>> {
+        let index = self.now.get(tid)?;
+        self.all.get_mut(index)
     }
 
     /// The thread that had an id does not have it any more.

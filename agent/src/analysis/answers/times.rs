@@ -47,20 +47,29 @@ impl Times {
         of.sizes.add(bucket(duration) as u16, 1, room);
     }
 
-    /// Counts those of another one as well.
+    /// Counts those of another one as well. It has no more sizes afterwards than both had.
     pub fn merge(&mut self, other: &Self) {
+        self.merge_within(other, &mut Room::of_one());
+    }
+
+    /// The same within some room.
+    pub fn merge_within(&mut self, other: &Self, room: &mut Room) {
         let Some(more) = &other.of else { return };
-        let Some(of) = &mut self.of else {
-            self.of = Some(more.clone());
-            return;
-        };
+        let of = self.of.get_or_insert_with(|| Box::new(Counted::first(more.least, more.most_at)));
         of.least = of.least.min(more.least);
         if more.most > of.most {
             (of.most, of.most_at) = (more.most, more.most_at);
         }
         of.count += more.count;
         of.sum = of.sum.saturating_add(more.sum);
-        of.sizes.merge(&more.sizes);
+        of.sizes.merge_within(&more.sizes, room);
+    }
+
+    /// Gives back the room that it took.
+    pub(super) fn give_back(&self, room: &mut Room) {
+        if let Some(of) = &self.of {
+            room.give_back(&of.sizes);
+        }
     }
 
     /// How many there are.
