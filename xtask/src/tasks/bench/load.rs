@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ pub(super) const WORKLOADS: &[Workload] = &[
 /// different each time.
 const MIXED: Workload = Workload {
     name: "mixed",
-    about: "that of storm, while processes start, files are written to the disk and threads sleep",
+    about: "that of storm, while processes start, files are written, packets are sent, and threads sleep and wait for a lock",
     events: &["sched:*", "raw_syscalls:*", "irq:*"],
     iterations: 20_000,
     known_events: None,
@@ -353,8 +353,8 @@ fn storm(iterations: u64) -> io::Result<Span> {
     Ok(Span { start, end: sys::now() })
 }
 
-/// A storm of so many messages a sender, and beside it for every 50 of these a process, for every 100 a sleep of a
-/// millisecond, and for every 1000 a file of 400 KB.
+/// A storm of so many messages a sender, and beside it as many packets to itself, as many times a lock in each of
+/// two threads, for every 50 a process, for every 100 a sleep of a millisecond, and for every 1000 a file of 400 KB.
 fn mixed(iterations: u64) -> io::Result<Span> {
     let dir = Scratch::create("mixed")?;
     let path = dir.0.join("file");
@@ -365,6 +365,25 @@ fn mixed(iterations: u64) -> io::Result<Span> {
         (0..iterations / 100).for_each(|_| thread::sleep(Duration::from_millis(1)));
         Ok(())
     });
+    let packets = thread::spawn(move || {
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0")?;
+        let itself = socket.local_addr()?;
+        (0..iterations).try_for_each(|_| {
+            socket.send_to(&[1; MESSAGE], itself)?;
+            socket.recv(&mut [0; MESSAGE]).map(drop)
+        })
+    });
+    let lock = Arc::new(Mutex::new(()));
+    let [one, other] = [Arc::clone(&lock), lock].map(|lock| {
+        thread::spawn(move || {
+            for _ in 0..iterations {
+                let held = lock.lock();
+                thread::yield_now();
+                drop(held);
+            }
+            Ok(())
+        })
+    });
     let files = thread::spawn(move || {
         (0..iterations / 1000).try_for_each(|_| {
             let mut file = std::fs::File::create(&path)?;
@@ -373,7 +392,7 @@ fn mixed(iterations: u64) -> io::Result<Span> {
         })
     });
     let span = storm(iterations)?;
-    [processes, sleeps, files].into_iter().try_for_each(joined)?;
+    [processes, sleeps, packets, one, other, files].into_iter().try_for_each(joined)?;
     Ok(Span { end: sys::now(), ..span })
 }
 

@@ -19,11 +19,20 @@ use crate::{Result, process};
 
 /// An analysis of tracer-agent, and what others have like it.
 struct View {
-    /// Its name, as `analyze` and `record --for` have it.
+    /// Its name, as `analyze` has it.
     name: &'static str,
-    /// An analysis of LTTng.
-    lttng: &'static str,
+    /// What is asked besides.
+    args: &'static [&'static str],
+    /// Whose events are recorded, as `record --for` has it.
+    recorded_for: &'static str,
+    /// An analysis of LTTng's.
+    lttng: Option<&'static str>,
     perf: Option<&'static Perf>,
+}
+
+/// What has nothing like it with LTTng or perf.
+const fn view(name: &'static str) -> View {
+    View { name, args: &[], recorded_for: name, lttng: None, perf: None }
 }
 
 /// An analysis of perf.
@@ -54,11 +63,22 @@ const PERF_TRACE: Perf = Perf {
     args: &["trace", "-s"],
 };
 
+const PERF_KMEM: Perf = Perf {
+    name: "perf kmem stat",
+    events: &["kmem:mm_page_alloc", "kmem:mm_page_free"],
+    args: &["kmem", "--page", "stat"],
+};
+
 const VIEWS: &[View] = &[
-    View { name: "sched", lttng: "lttng-cputop", perf: Some(&PERF_SCHED) },
-    View { name: "offcpu", lttng: "lttng-schedstats", perf: Some(&PERF_SCHED) },
-    View { name: "syscalls", lttng: "lttng-syscallstats", perf: Some(&PERF_TRACE) },
-    View { name: "irq", lttng: "lttng-irqstats", perf: None },
+    View { lttng: Some("lttng-cputop"), perf: Some(&PERF_SCHED), ..view("sched") },
+    View { lttng: Some("lttng-schedstats"), perf: Some(&PERF_SCHED), ..view("offcpu") },
+    View { args: &["--event", "sched_switch"], recorded_for: "offcpu", ..view("stacks") },
+    View { lttng: Some("lttng-syscallstats"), perf: Some(&PERF_TRACE), ..view("syscalls") },
+    View { lttng: Some("lttng-iousagetop"), ..view("io") },
+    View { lttng: Some("lttng-irqstats"), ..view("irq") },
+    view("locks"),
+    View { lttng: Some("lttng-memtop"), perf: Some(&PERF_KMEM), ..view("memory") },
+    view("summary"),
 ];
 
 /// An LTTng analysis goes through one event while ours goes through so many, about.
@@ -83,7 +103,7 @@ struct Input {
 /// The recordings of an analysis.
 struct Inputs {
     ours: Input,
-    lttng: Input,
+    lttng: Option<Input>,
     perf: Option<Input>,
 }
 
@@ -112,14 +132,14 @@ impl Rated {
 struct Row {
     ours: Rated,
     stock: Rated,
-    lttng: Rated,
+    lttng: Option<Rated>,
     perf: Option<Rated>,
 }
 
 impl Row {
     /// The others that there are.
     fn others(&self) -> impl Iterator<Item = Rated> {
-        [Some(self.stock), Some(self.lttng), self.perf].into_iter().flatten()
+        [Some(self.stock), self.lttng, self.perf].into_iter().flatten()
     }
 
     /// How many times as fast ours is as the fastest of the others.
@@ -156,17 +176,26 @@ impl Inputs {
     fn make(view: &View, events: u64, agent: &Path, perf: &Recorder, dir: &Path) -> Result<Self> {
         let workload = load::find("mixed")?;
         let ours = record(view, events, workload, agent, dir, "dat")?;
-        let short = record(view, events / SHORTER, workload, agent, dir, "short.dat")?;
-        let ctf = dir.join(format!("{}.ctf", view.name));
-        let mut export = Command::new(agent);
-        export.args(["export", "--force", "--quiet", "--format", "lttng"]).arg(&short.file).arg(&ctf);
-        process::output(&mut export)?;
-        let lttng = Input { file: ctf, events: short.events };
+        let export = |_| for_lttng(view, events / SHORTER, workload, agent, dir);
+        let lttng = view.lttng.map(export).transpose()?;
         let perf = view.perf.map(|peer| peer.record(events, workload, perf, dir, view.name)).transpose()?;
-        let in_perf = perf.as_ref().map_or(String::new(), |perf| format!(", {} in perf's", perf.events));
-        eprintln!("{}: {} events, {} in the short recording{in_perf}", view.name, ours.events, lttng.events);
+        let others = [("LTTng's", &lttng), ("perf's", &perf)];
+        let others = others.map(|(whose, input)| {
+            input.as_ref().map_or_else(String::new, |input| format!(", {} in {whose}", input.events))
+        });
+        eprintln!("{}: {} events{}", view.name, ours.events, others.concat());
         Ok(Self { ours, lttng, perf })
     }
+}
+
+/// Records what an analysis uses, and exports it for LTTng's.
+fn for_lttng(view: &View, events: u64, workload: &Workload, agent: &Path, dir: &Path) -> Result<Input> {
+    let short = record(view, events, workload, agent, dir, "short.dat")?;
+    let file = dir.join(format!("{}.ctf", view.name));
+    let mut export = Command::new(agent);
+    export.args(["export", "--force", "--quiet", "--format", "lttng"]).arg(&short.file).arg(&file);
+    process::output(&mut export)?;
+    Ok(Input { file, events: short.events })
 }
 
 /// Records what an analysis uses.
@@ -183,7 +212,9 @@ fn record(
         let _ = fs::remove_file(&file);
         let load = read::load_of(workload, iterations, dir)?;
         let mut command = Command::new(agent);
-        command.args(["record", "-b", &recorder::RING_KB.to_string(), "--for", view.name, "-o"]).arg(&file);
+        command
+            .args(["record", "-b", &recorder::RING_KB.to_string(), "--for", view.recorded_for, "-o"])
+            .arg(&file);
         command.arg(load.get_program()).args(load.get_args());
         process::output(command.current_dir(dir).stdin(File::open("/dev/null")?))?;
         Ok(recorder::trace_cmd_counts(&file)?.recorded)
@@ -223,15 +254,20 @@ fn row(view: &View, inputs: &Inputs, agent: &Path, trace_cmd: &Path, dir: &Path)
         Ok(Rated { run: timed(command, To::Nothing, dir)?, events: input.events })
     };
     let mut command = Command::new(agent);
-    command.args(["analyze", view.name]).arg(&inputs.ours.file);
+    command.args(["analyze", view.name]).arg(&inputs.ours.file).args(view.args);
     let ours = rated(command, &inputs.ours)?;
     let mut command = Command::new(trace_cmd);
     command.arg("report").arg(&inputs.ours.file);
     let stock = rated(command, &inputs.ours)?;
-    // Debian's interpreter, whose babeltrace module they use.
-    let mut command = Command::new("/usr/bin/python3");
-    command.args(["-c", LTTNG, view.lttng]).arg(&inputs.lttng.file).env("PYTHONPATH", analyses_dir());
-    let lttng = rated(command, &inputs.lttng)?;
+    let lttng = match (view.lttng, &inputs.lttng) {
+        (Some(peer), Some(input)) => {
+            // Debian's interpreter, whose babeltrace module they use.
+            let mut command = Command::new("/usr/bin/python3");
+            command.args(["-c", LTTNG, peer]).arg(&input.file).env("PYTHONPATH", analyses_dir());
+            Some(rated(command, input)?)
+        }
+        _ => None,
+    };
     let perf = match (view.perf, &inputs.perf) {
         (Some(peer), Some(input)) => Some(rated(peer.command(&input.file), input)?),
         _ => None,
@@ -272,8 +308,8 @@ fn table(rounds: &[Vec<Row>]) -> String {
             cell(&|row| Some(row.ours.run.usage.peak_bytes as f64 / 1e6)),
             cell(&|row| Some(row.times_the_fastest())),
             cell(&|row| Some(row.ours.rate() / row.stock.rate())),
-            cell(&|row| Some(row.ours.rate() / row.lttng.rate())),
-            view.lttng.to_owned(),
+            cell(&|row| Some(row.ours.rate() / row.lttng?.rate())),
+            view.lttng.unwrap_or("-").to_owned(),
             cell(&|row| Some(row.ours.rate() / row.perf?.rate())),
             view.perf.map_or("-", |perf| perf.name).to_owned(),
         ]);
@@ -288,11 +324,12 @@ fn json(rounds: &[Vec<Row>]) -> Value {
         .map(|(index, view)| {
             let row = |rows: &Vec<Row>| {
                 let row = rows.get(index)?;
-                let mut runs = json!({
-                    OURS: row.ours.json(), "trace-cmd report": row.stock.json(), view.lttng: row.lttng.json(),
-                });
-                if let (Some(peer), Some(perf)) = (view.perf, row.perf) {
-                    runs[peer.name] = perf.json();
+                let mut runs = json!({ OURS: row.ours.json(), "trace-cmd report": row.stock.json() });
+                let names = [view.lttng, view.perf.map(|perf| perf.name)];
+                for (name, run) in names.into_iter().zip([row.lttng, row.perf]) {
+                    if let (Some(name), Some(run)) = (name, run) {
+                        runs[name] = run.json();
+                    }
                 }
                 Some(runs)
             };
@@ -324,7 +361,7 @@ mod tests {
         let row = |millis| Row {
             ours: rated(1000, millis),
             stock: rated(1000, 1000),
-            lttng: rated(10, 1000),
+            lttng: Some(rated(10, 1000)),
             perf: Some(rated(100, 20)),
         };
         let rounds = [vec![row(10)], vec![row(20)]];
