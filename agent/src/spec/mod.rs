@@ -379,8 +379,8 @@ impl ScopeSpec {
         texts.iter().any(|of| !of.is_empty()) || numbers.iter().any(|of| !of.is_empty())
     }
 
-    /// What is recorded, in a few words: each leaves out others. None if every thread on every CPU is, but for
-    /// the recorder's own.
+    /// What is recorded, in a few words: each leaves out others. None if every thread on every CPU is, but
+    /// for the recorder's own.
     pub fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
         let with_children = if self.children { " with their children" } else { "" };

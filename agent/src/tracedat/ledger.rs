@@ -45,8 +45,8 @@ pub struct Ledger {
     /// Events that were asked for by a pattern and that the kernel refused to attach.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_attached: Vec<String>,
-    /// Which threads and CPUs were recorded, in a few words, each of which leaves out others; none if all were,
-    /// but for the recorder's own.
+    /// Which threads and CPUs were recorded, in a few words, each of which leaves out others; none if all
+    /// were, but for the recorder's own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub only: Vec<String>,
     /// Events that the kernel's recursion guard kept from the programs.

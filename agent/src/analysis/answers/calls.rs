@@ -225,8 +225,8 @@ impl Calls {
         }
     }
 
-    /// The thread that has an id ends. What is told of its calls is a part of the sums from now on: a recording can have
-    /// more threads than there is room for, one after the other.
+    /// The thread that has an id ends. What is told of its calls is a part of the sums from now on: a
+    /// recording can have more threads than there is room for, one after the other.
     fn end(&mut self, tid: Tid) {
         let Some(thread) = self.threads.current(tid) else { return };
         // Whether it is asked about may depend on a name that only the file has.

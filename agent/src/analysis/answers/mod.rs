@@ -252,8 +252,8 @@ pub struct Covered {
     pub unseen: Vec<Need>,
     /// Events that were not recorded each time that they fired.
     pub partly: Vec<Partly>,
-    /// Which threads and CPUs were recorded, in a few words, each of which leaves out others; none if all were
-    /// or if the file does not say.
+    /// Which threads and CPUs were recorded, in a few words, each of which leaves out others; none if all
+    /// were or if the file does not say.
     pub only: Vec<String>,
 }
 

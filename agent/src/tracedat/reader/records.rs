@@ -239,8 +239,8 @@ impl<'r> CpuRecords<'r> {
         self.advance_to(&mut found).map(|()| found)
     }
 
-    /// As [`advance`](Self::advance), with the place for what is found: it is not copied from one place to another. After
-    /// an error there is nothing in it.
+    /// As [`advance`](Self::advance), with the place for what is found: it is not copied from one place to
+    /// another. After an error there is nothing in it.
     pub(crate) fn advance_to(&mut self, next: &mut Option<Found>) -> Result<(), ReadError> {
         *next = None;
         loop {

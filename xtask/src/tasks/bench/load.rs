@@ -117,8 +117,8 @@ pub(super) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// What analyses are measured on. It is none of the workloads that recorders are compared with: what they do to it is too
-/// different each time.
+/// What analyses are measured on. It is none of the workloads that recorders are compared with: what they do
+/// to it is too different each time.
 const MIXED: Workload = Workload {
     name: "mixed",
     about: "that of storm, while processes start, files are written, packets are sent, and threads sleep and wait for a lock",
@@ -353,8 +353,9 @@ fn storm(iterations: u64) -> io::Result<Span> {
     Ok(Span { start, end: sys::now() })
 }
 
-/// A storm of so many messages a sender, and beside it as many packets to itself, as many times a lock in each of
-/// two threads, for every 50 a process, for every 100 a sleep of a millisecond, and for every 1000 a file of 400 KB.
+/// A storm of so many messages a sender, and beside it as many packets to itself, as many times a lock in
+/// each of two threads, for every 50 a process, for every 100 a sleep of a millisecond, and for every 1000 a
+/// file of 400 KB.
 fn mixed(iterations: u64) -> io::Result<Span> {
     let dir = Scratch::create("mixed")?;
     let path = dir.0.join("file");

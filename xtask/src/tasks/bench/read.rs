@@ -192,7 +192,8 @@ pub(super) fn load_of(workload: &Workload, iterations: u64, dir: &Path) -> Resul
     Ok(load)
 }
 
-/// Records with more and more iterations, until one has at least so many events. `record` says how many it has.
+/// Records with more and more iterations, until one has at least so many events. `record` says how many it
+/// has.
 pub(super) fn until_enough(events: u64, mut record: impl FnMut(u64) -> Result<u64>) -> Result<u64> {
     let mut iterations = PILOT;
     loop {

@@ -1,8 +1,9 @@
 //! `cargo xtask bench views`: answering questions about a recording, beside what answers the same ones.
 //!
-//! For each analysis one recording is made of the events that it uses, and one of perf's, if perf has an analysis like it,
-//! of the same workload. LTTng's analyses run on an export of a shorter recording, as they take a thousand times as long.
-//! What is compared is how many of the events in its own file a program goes through in a second, within a round.
+//! For each analysis one recording is made of the events that it uses, and one of perf's, if perf has an
+//! analysis like it, of the same workload. LTTng's analyses run on an export of a shorter recording, as they
+//! take a thousand times as long. What is compared is how many of the events in its own file a program goes
+//! through in a second, within a round.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
