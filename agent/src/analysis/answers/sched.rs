@@ -2,7 +2,8 @@
 //!
 //! A thread is runnable from the moment when it is woken (`sched_waking` or `sched_wakeup`, whichever comes
 //! first) or loses its CPU while it could go on, and waits until `sched_switch` gives it one. Where events
-//! were lost between the ends of an interval, what happened in it is not known.
+//! were lost between the ends of an interval, what happened in it is not known. Who runs on a CPU is told by
+//! events of that CPU alone, so that for the time that threads run losses elsewhere do not matter.
 
 use std::collections::BTreeMap;
 
@@ -70,7 +71,6 @@ struct Told {
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
     since: u64,
-    losses: u64,
     /// Who runs there; `None` if that is not known.
     current: Option<Tid>,
     busy: u64,
@@ -87,6 +87,9 @@ pub struct Sched {
     cpus: BTreeMap<u32, Cpu>,
     /// When the recording begins.
     begin: Option<u64>,
+    /// The time of the first switch on any CPU. Whether there were switches before is not known: a recorder
+    /// begins with one event after the other.
+    first_switch: Option<u64>,
     losses: u64,
     worst: Vec<Waited>,
     /// For the times of threads.
@@ -188,7 +191,8 @@ impl Sched {
     /// An analysis of a part of a recording.
     pub fn new(scope: Scope) -> Self {
         let (threads, cpus, worst) = (Threads::default(), BTreeMap::new(), Vec::new());
-        Self { scope, threads, cpus, begin: None, losses: 0, worst, room: Room::default() }
+        let (begin, first_switch, room) = (None, None, Room::default());
+        Self { scope, threads, cpus, begin, first_switch, losses: 0, worst, room }
     }
 
     /// A thread changes what it does. Gives what it did until now, if that is known, and for how long.
@@ -200,7 +204,7 @@ impl Sched {
         let did = if state.losses == losses { state.does } else { Does::Unknown };
         let part = if scope.has_cpu(at.cpu) { scope.part(state.since, at.time) } else { 0 };
         state.told.add(did, part);
-        let time = at.time - state.since;
+        let time = at.time.saturating_sub(state.since);
         (state.does, state.since, state.losses) = (does, at.time, losses);
         Some((did, time))
     }
@@ -217,27 +221,19 @@ impl Sched {
 
     /// The CPU goes to another thread. Gives for how long the one before had it, if that is known.
     fn take_cpu(&mut self, at: At, switch: &Switch<'_>) -> Option<u64> {
-        let begin = self.begin.unwrap_or(at.time);
-        let fresh = Cpu {
-            since: begin,
-            losses: self.losses,
-            // Nobody else ran there before: there was no switch.
-            current: Some(switch.prev),
-            busy: 0,
-            idle: 0,
-            unknown: 0,
-            switches: 0,
-        };
-        let cpu = self.cpus.entry(at.cpu).or_insert(fresh);
-        let is_known = cpu.losses == self.losses && cpu.current == Some(switch.prev);
+        let first = *self.first_switch.get_or_insert(at.time);
+        // Nobody else ran there before: there was no switch.
+        let cpu = self.cpus.entry(at.cpu).or_insert_with(|| Cpu::new(first, Some(switch.prev)));
+        let is_known = cpu.current == Some(switch.prev);
         let part = self.scope.part(cpu.since, at.time);
-        match (is_known, switch.prev) {
-            (false, _) => cpu.unknown += part,
-            (true, 0) => cpu.idle += part,
-            (true, _) => cpu.busy += part,
-        }
-        let time = at.time - cpu.since;
-        (cpu.since, cpu.losses, cpu.current) = (at.time, self.losses, Some(switch.next));
+        let sum = match (is_known, switch.prev) {
+            (false, _) => &mut cpu.unknown,
+            (true, 0) => &mut cpu.idle,
+            (true, _) => &mut cpu.busy,
+        };
+        *sum = sum.saturating_add(part);
+        let time = at.time.saturating_sub(cpu.since);
+        (cpu.since, cpu.current) = (at.time, Some(switch.next));
         cpu.switches += u64::from(self.scope.has(at));
         is_known.then_some(time)
     }
@@ -251,15 +247,30 @@ impl Sched {
             Some(Off::Stopped) => Does::Stopped,
             None => Does::Ended,
         };
-        // One that is seen for the first time ran on this CPU for as long as nobody else did.
         if let Some(time) = on_cpu {
-            let (since, losses) = (at.time - time, self.losses);
-            self.threads.find(switch.prev, || State::new(Does::Runs, since, losses));
+            self.has_run(at, switch.prev, at.time.saturating_sub(time));
         }
         self.turn(switch.prev, switch.prev_comm, next, at);
         if next == Does::Ended {
             self.threads.end(switch.prev);
         }
+    }
+
+    /// A thread has run since then: its CPU says so, whatever else is known of it.
+    fn has_run(&mut self, at: At, tid: Tid, since: u64) {
+        let (begin, losses, scope) = (self.begin.unwrap_or(since), self.losses, &self.scope);
+        let Some((_, thread)) = self.threads.find(tid, || State::new(Does::Unknown, begin, losses)) else {
+            return;
+        };
+        let state = &mut thread.of;
+        let part = |from, to| if scope.has_cpu(at.cpu) { scope.part(from, to) } else { 0 };
+        // One that was woken before it was seen to run, or after a loss: what it did until then was not
+        // known.
+        let seen_late = part(since, state.since);
+        state.told.unknown = state.told.unknown.saturating_sub(seen_late);
+        state.told.add(Does::Runs, seen_late);
+        state.told.add(Does::Unknown, part(state.since, since));
+        (state.does, state.since, state.losses) = (Does::Runs, since.max(state.since), losses);
     }
 
     /// A thread gets a CPU.
@@ -316,17 +327,25 @@ impl Sched {
     }
 }
 
+impl Cpu {
+    /// One of which nothing else is known.
+    const fn new(since: u64, current: Option<Tid>) -> Self {
+        Self { since, current, busy: 0, idle: 0, unknown: 0, switches: 0 }
+    }
+}
+
 impl Told {
     fn add(&mut self, did: Does, time: u64) {
-        match did {
-            Does::Unknown => self.unknown += time,
-            Does::Runs => self.runs += time,
-            Does::Waits(_) => self.waits += time,
-            Does::Sleeps => self.sleeps += time,
-            Does::Blocked => self.blocked += time,
-            Does::Stopped => self.stopped += time,
-            Does::Ended => {}
-        }
+        let sum = match did {
+            Does::Unknown => &mut self.unknown,
+            Does::Runs => &mut self.runs,
+            Does::Waits(_) => &mut self.waits,
+            Does::Sleeps => &mut self.sleeps,
+            Does::Blocked => &mut self.blocked,
+            Does::Stopped => &mut self.stopped,
+            Does::Ended => return,
+        };
+        *sum = sum.saturating_add(time);
     }
 }
 
@@ -376,6 +395,8 @@ impl Analysis for Sched {
     fn lost(&mut self, at: At) {
         self.begin.get_or_insert(at.time);
         self.losses += 1;
+        let since = self.first_switch.unwrap_or(at.time);
+        self.cpus.entry(at.cpu).or_insert(Cpu::new(since, None)).current = None;
     }
 
     fn restart(&mut self, from: u64) {
@@ -400,11 +421,12 @@ impl Analysis for Sched {
                 continue;
             }
             let rest = scope.part(cpu.since, end);
-            match cpu.current.filter(|_| cpu.losses == losses) {
-                None => cpu.unknown += rest,
-                Some(0) => cpu.idle += rest,
-                Some(_) => cpu.busy += rest,
-            }
+            let sum = match cpu.current {
+                None => &mut cpu.unknown,
+                Some(0) => &mut cpu.idle,
+                Some(_) => &mut cpu.busy,
+            };
+            *sum = sum.saturating_add(rest);
             answer.cpus.push(CpuTime {
                 cpu: number,
                 busy_ns: cpu.busy,
@@ -511,15 +533,15 @@ mod tests {
     fn what_threads_did_adds_up_to_the_recording() {
         let answer = story(&Scope::default());
         let (seven, eight) = (of(&answer, 7), of(&answer, 8));
-        // From 100 to 110 it ran: it had the CPU when the recording began.
-        assert_eq!(spans(&seven), [10 + 30 + 40, 40 + 50, 30, 0, 0]);
+        // What it did before the first switch is not known.
+        assert_eq!(spans(&seven), [30 + 40, 40 + 50, 30, 0, 10]);
         assert_eq!(spans(&eight), [40 + 55, 10 + 5, 140, 50, 0]);
         assert_eq!((seven.comm.as_str(), seven.switches, eight.switches), ("seven", 2, 2));
         assert_eq!((seven.woken.count, seven.woken.most_ns, seven.woken.most_at_ns), (1, 50, Some(260)));
         assert_eq!((seven.preempted.count, seven.preempted.total_ns), (1, 40));
         assert_eq!((eight.woken.count, eight.woken.total_ns, eight.woken.least_ns), (2, 15, 5));
         assert_eq!((answer.woken.count, answer.preempted.count), (3, 1));
-        let cpu = CpuTime { cpu: 0, busy_ns: 80 + 95, idle_ns: 25 + 100, unknown_ns: 0, switches: 6 };
+        let cpu = CpuTime { cpu: 0, busy_ns: 70 + 95, idle_ns: 25 + 100, unknown_ns: 0, switches: 6 };
         assert_eq!(answer.cpus, [cpu]);
         let worst = &answer.worst[0];
         assert_eq!((worst.tid, worst.wait_ns, worst.at_ns, worst.is_woken), (7, 50, 260, true));
@@ -547,10 +569,58 @@ mod tests {
         story.switch(40, 0, (8, R), 7);
         story.switch(50, 0, (7, S), 8);
         let answer = story.0.answer(60, &Names::none());
+        // What happened on CPU 1 cannot change who ran on CPU 0; it can change who slept.
         assert_eq!(spans(&of(&answer, 7)), [10 + 10, 0, 10, 0, 30]);
-        assert_eq!(spans(&of(&answer, 8)), [10, 10, 0, 0, 10 + 30]);
-        assert_eq!(answer.cpus[0].unknown_ns, 30);
+        assert_eq!(spans(&of(&answer, 8)), [30 + 10, 10, 0, 0, 10]);
+        let unknown: Vec<_> = answer.cpus.iter().map(|cpu| (cpu.cpu, cpu.busy_ns, cpu.unknown_ns)).collect();
+        assert_eq!(unknown, [(0, 60, 0), (1, 0, 60)]);
         assert_eq!(answer.woken.count + answer.preempted.count, 1, "the wait of 8 after the loss");
+    }
+
+    #[test]
+    fn a_loss_on_a_cpu_leaves_open_who_ran_there() {
+        let mut story = Story(Sched::new(Scope::default()));
+        story.switch(0, 0, (0, R), 7);
+        // A recording of a CPU that begins with a loss.
+        story.0.lost(At { time: 5, cpu: 1 });
+        story.switch(5, 1, (9, S), 0);
+        story.0.lost(At { time: 20, cpu: 0 });
+        story.switch(20, 0, (7, R), 8);
+        story.switch(30, 0, (8, S), 0);
+        let answer = story.0.answer(40, &Names::none());
+        assert_eq!(spans(&of(&answer, 7)), [0, 20, 0, 0, 20]);
+        assert_eq!(spans(&of(&answer, 8)), [10, 0, 10, 0, 20]);
+        let times: Vec<_> =
+            answer.cpus.iter().map(|cpu| [cpu.busy_ns, cpu.idle_ns, cpu.unknown_ns]).collect();
+        assert_eq!(times, [[10, 10, 20], [0, 35, 5]]);
+    }
+
+    #[test]
+    fn one_that_is_woken_before_it_is_seen_to_run_has_run() {
+        let mut story = Story(Sched::new(Scope::default()));
+        story.switch(0, 0, (0, R), 8);
+        // It was about to sleep on CPU 1, where it has run all the time.
+        story.wake(30, 0, 7);
+        story.switch(50, 1, (7, R), 9);
+        story.switch(60, 1, (9, S), 7);
+        let answer = story.0.answer(60, &Names::none());
+        assert_eq!(spans(&of(&answer, 7)), [50, 10, 0, 0, 0]);
+        assert_eq!((answer.woken.count, answer.preempted.count), (0, 1));
+    }
+
+    #[test]
+    fn times_of_a_hostile_file_are_not_too_many() {
+        let mut story = Story(Sched::new(Scope::default()));
+        for cpu in 0..4 {
+            story.switch(0, cpu, (0, R), 7);
+        }
+        for cpu in 0..4 {
+            story.switch(u64::MAX, cpu, (7, R), 0);
+        }
+        story.0.lost(At { time: 3, cpu: 0 });
+        story.switch(5, 0, (7, R), 0);
+        let answer = story.0.answer(u64::MAX, &Names::none());
+        assert_eq!(of(&answer, 7).run_ns, u64::MAX);
     }
 
     #[test]
