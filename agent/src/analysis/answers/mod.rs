@@ -41,6 +41,7 @@ mod memory;
 mod names;
 mod offcpu;
 mod parts;
+mod ran;
 mod recorded;
 mod sched;
 mod stacks;

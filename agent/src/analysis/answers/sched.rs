@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::{
     Analysis, At, Event, Known, Names, Scope, Switch, Tid, Times, TimesTold, Topic,
+    ran::{Instead, Ran, Run},
     state::{self, Off},
     tally::Room,
     threads::Threads,
@@ -68,8 +69,10 @@ struct Told {
 }
 
 /// What is known of a CPU.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Cpu {
+    /// Who ran there last.
+    ran: Ran,
     since: u64,
     /// Who runs there; `None` if that is not known.
     current: Option<Tid>,
@@ -172,12 +175,14 @@ pub struct Waited {
     pub cpu: u32,
     /// Whether it was woken; otherwise it had lost its CPU.
     pub is_woken: bool,
-    /// Who ran there before; 0 is the idle thread.
+    /// Who ran there most of that time, as far as the last 32 that ran there tell; 0 is the idle thread.
     pub instead_tid: Tid,
     /// Its name.
     pub instead: String,
     /// For how much of the wait.
     pub instead_ns: u64,
+    /// How many others ran there meanwhile, as far as that.
+    pub others: usize,
 }
 
 impl State {
@@ -215,7 +220,7 @@ impl Sched {
             self.put_off(at, switch, on_cpu);
         }
         if switch.next != 0 {
-            self.put_on(at, switch, on_cpu);
+            self.put_on(at, switch);
         }
     }
 
@@ -233,6 +238,9 @@ impl Sched {
         };
         *sum = sum.saturating_add(part);
         let time = at.time.saturating_sub(cpu.since);
+        if is_known {
+            cpu.ran.push(Run::new(switch, cpu.since, at.time));
+        }
         (cpu.since, cpu.current) = (at.time, Some(switch.next));
         cpu.switches += u64::from(self.scope.has(at));
         is_known.then_some(time)
@@ -274,7 +282,7 @@ impl Sched {
     }
 
     /// A thread gets a CPU.
-    fn put_on(&mut self, at: At, switch: &Switch<'_>, on_cpu: Option<u64>) {
+    fn put_on(&mut self, at: At, switch: &Switch<'_>) {
         let did = self.turn(switch.next, switch.next_comm, Does::Runs, at);
         if !self.scope.has(at) {
             return;
@@ -296,6 +304,10 @@ impl Sched {
         }
         self.worst.truncate(WORST - 1);
         let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        let instead = self
+            .cpus
+            .get(&at.cpu)
+            .map_or_else(Instead::default, |cpu| cpu.ran.most_since(at.time.saturating_sub(wait)));
         self.worst.push(Waited {
             tid: switch.next,
             comm: text(&thread.name),
@@ -303,9 +315,10 @@ impl Sched {
             at_ns: at.time,
             cpu: at.cpu,
             is_woken: reason == Reason::Woken,
-            instead_tid: switch.prev,
-            instead: text(switch.prev_comm),
-            instead_ns: on_cpu.unwrap_or(0).min(wait),
+            instead_tid: instead.tid,
+            instead: text(&instead.name),
+            instead_ns: instead.ns,
+            others: instead.others,
         });
         self.worst.sort_by_key(|waited| std::cmp::Reverse(waited.wait_ns));
     }
@@ -329,8 +342,8 @@ impl Sched {
 
 impl Cpu {
     /// One of which nothing else is known.
-    const fn new(since: u64, current: Option<Tid>) -> Self {
-        Self { since, current, busy: 0, idle: 0, unknown: 0, switches: 0 }
+    fn new(since: u64, current: Option<Tid>) -> Self {
+        Self { ran: Ran::default(), since, current, busy: 0, idle: 0, unknown: 0, switches: 0 }
     }
 }
 
@@ -545,7 +558,8 @@ mod tests {
         assert_eq!(answer.cpus, [cpu]);
         let worst = &answer.worst[0];
         assert_eq!((worst.tid, worst.wait_ns, worst.at_ns, worst.is_woken), (7, 50, 260, true));
-        assert_eq!((worst.instead_tid, worst.instead.as_str(), worst.instead_ns), (8, "eight", 50));
+        let instead = (worst.instead_tid, worst.instead.as_str(), worst.instead_ns, worst.others);
+        assert_eq!(instead, (8, "eight", 50, 0));
     }
 
     #[test]

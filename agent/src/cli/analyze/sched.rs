@@ -74,6 +74,7 @@ pub(super) fn text(answer: &SchedAnswer, covered: &Covered, limit: usize) -> Str
         ("THERE RAN", Left),
         ("TID", Right),
         ("FOR", Right),
+        ("OTHERS", Right),
     ];
     let mut worst = Table::new("Longest waits for a CPU", &[&heads]);
     for waited in &answer.worst {
@@ -87,9 +88,10 @@ pub(super) fn text(answer: &SchedAnswer, covered: &Covered, limit: usize) -> Str
             if waited.instead_tid == 0 { "(idle)".to_owned() } else { waited.instead.clone() },
             waited.instead_tid.to_string(),
             duration(waited.instead_ns),
+            waited.others.to_string(),
         ]]);
     }
-    text + &worst.text(usize::MAX)
+    text + &worst.text(limit)
 }
 
 fn waits(answer: &SchedAnswer) -> String {

@@ -48,7 +48,7 @@ fn said(oddity: &Oddity) -> String {
         Oddity::LongWait { tid, comm, wait_ns, at_ns, cpu, instead_tid, instead } => {
             let instead = if *instead_tid == 0 { "the idle thread" } else { instead };
             format!(
-                "{comm} {tid} waited {} for CPU {cpu}, until {}, where {instead} ran",
+                "{comm} {tid} waited {} for CPU {cpu}, until {}, where {instead} ran most of the time",
                 duration(*wait_ns),
                 seconds(*at_ns)
             )

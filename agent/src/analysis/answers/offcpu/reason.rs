@@ -44,7 +44,7 @@ pub enum Reason {
 
 /// Functions whose names begin like this, and what they wait for. The innermost function of a stack that is
 /// here decides, so that a pipe's mutex is a lock of the kernel, and a pipe that is waited for is a pipe.
-const FUNCTIONS: [(&str, Reason); 62] = [
+const FUNCTIONS: [(&str, Reason); 63] = [
     ("futex_", Reason::Futex),
     ("__futex_", Reason::Futex),
     ("do_futex", Reason::Futex),
@@ -106,6 +106,7 @@ const FUNCTIONS: [(&str, Reason); 62] = [
     ("io_cqring_wait", Reason::IoUring),
     ("worker_thread", Reason::Work),
     ("kthread_worker_fn", Reason::Work),
+    ("smpboot_thread_fn", Reason::Work),
     ("rcu_", Reason::Rcu),
 ];
 
