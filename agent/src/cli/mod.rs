@@ -13,6 +13,7 @@ mod examples;
 pub mod exit;
 pub mod export;
 mod export_ltt;
+mod following;
 pub mod hist;
 pub mod info;
 mod json_writer;

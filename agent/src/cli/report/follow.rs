@@ -1,24 +1,22 @@
 //! `report --follow`: the events of a recording while it goes on.
 
 use std::io::{self, Write};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 
 use clap::ArgMatches;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::exit::ExitCode;
-use super::super::units::count;
-use super::super::{limits, tell};
+use super::super::{following, limits};
 use super::choose::{selection, tell_missing};
 use super::notes::{exit_code, finish};
 use super::{Args, Facts, ReportError, Settings, paths, report, tell_backwards};
 use crate::capture::follow::{Follower, Progress};
 use crate::report::{Notice, Printed, TraceFile};
 use crate::terminal::SafeWriter;
-use crate::tracedat::ledger::buffer_title;
 
-/// How often it is looked for new events, in nanoseconds. The recorder does not wake anybody who follows.
-const AGAIN: i64 = 200_000_000;
+/// What becomes of events.
+const PRINTED: &str = "printed";
 
 /// Follows the recording. `None` if there is none of that name, but perhaps a file.
 pub(super) fn run<W: Write>(
@@ -77,21 +75,7 @@ impl Following<'_> {
             self.follower.select_buffers(self.args.buffers.iter().cloned().collect());
         }
         let mut progress = self.follower.poll()?;
-        if self.follower.is_overwriting() {
-            let dir = self.follower.dir().display();
-            tell(&format!(
-                "tracer-agent: {dir}: a flight recorder (--overwrite) has its events in memory until it \
-                 ends; they are printed then"
-            ));
-        }
-        for buffer in self.follower.not_followed() {
-            let dir = self.follower.dir().display();
-            tell(&format!(
-                "tracer-agent: {dir}: {} has its events in memory until the recording ends (--overwrite); \
-                 they are in its file then, and not printed here",
-                buffer_title(buffer)
-            ));
-        }
+        following::tell_not_followed(&self.follower, PRINTED);
         let mut printed = Printed::default();
         let mut has_header = self.args.json || self.follower.is_overwriting();
         loop {
@@ -112,7 +96,7 @@ impl Following<'_> {
             if progress != Progress::Recording || printed.is_over() {
                 return self.end(progress, printed, out);
             }
-            if is_closed_within(AGAIN) {
+            if following::is_closed_within(following::AGAIN, &[io::stdout().as_fd()]) {
                 printed.cut_off();
                 return self.end(progress, printed, out);
             }
@@ -128,9 +112,8 @@ impl Following<'_> {
                 break;
             }
         }
-        let behind = self.follower.fell_behind() != 0;
-        if behind && !std::mem::replace(&mut self.fell_behind, true) && !self.args.quiet {
-            tell("tracer-agent: the recording's size limit removes events before they are printed");
+        if !self.args.quiet {
+            following::tell_behind(&self.follower, &mut self.fell_behind, PRINTED);
         }
         Ok(())
     }
@@ -168,7 +151,6 @@ impl Following<'_> {
         printed: Printed,
         out: &mut SafeWriter<W>,
     ) -> Result<ExitCode, ReportError> {
-        let is_over = printed.is_over() && progress == Progress::Recording;
         let report = report(self.args, &self.file, false);
         let summary = report.summary(printed);
         if summary.is_cut_off {
@@ -180,52 +162,12 @@ impl Following<'_> {
         }
         selection(self.args, self.matches, &self.file, tell_missing)?;
         finish(self.args, &summary, &self.file);
-        let behind = self.follower.fell_behind();
-        if behind != 0 && !self.args.quiet {
-            tell(&format!(
-                "tracer-agent: fell behind: the recording's size limit removed {} events before they were \
-                 printed",
-                count(behind)
-            ));
+        if !self.args.quiet {
+            following::tell_inexact(&self.follower, PRINTED);
         }
-        let late = self.follower.late();
-        if late != 0 && !self.args.quiet {
-            tell(&format!(
-                "tracer-agent: {} events are printed behind later ones: the times of their CPU went back, or \
-                 it was not known that they would come",
-                count(late)
-            ));
-        }
-        let dir = self.follower.dir().display();
-        match progress {
-            Progress::Left if !is_over => {
-                tell(&format!(
-                    "tracer-agent: the recorder of {dir} was killed; this is what it had stored; \
-                     `tracer-agent recover {dir}` makes a trace file of it"
-                ));
-                return Ok(ExitCode::Failure);
-            }
-            Progress::Gone if self.follower.unread() != 0 => {
-                tell(&format!(
-                    "tracer-agent: {dir} was removed, and the file of the recording is not in its place: {} \
-                     events could not be printed",
-                    count(self.follower.unread())
-                ));
-                return Ok(ExitCode::Failure);
-            }
-            _ => {}
+        if let Some(code) = following::tell_end(&self.follower, progress, PRINTED) {
+            return Ok(code);
         }
         Ok(exit_code(&summary, &self.file))
     }
-}
-
-/// Waits for so many nanoseconds, or until the reader of the output closes it: nobody would notice the latter
-/// before the next event.
-fn is_closed_within(nanoseconds: i64) -> bool {
-    let stdout = io::stdout();
-    let mut fds = [PollFd::new(&stdout, PollFlags::empty())];
-    let timeout = Timespec { tv_sec: 0, tv_nsec: nanoseconds };
-    // An interrupted wait is a short one.
-    let _ = poll(&mut fds, Some(&timeout));
-    fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
