@@ -23,6 +23,8 @@ pub struct SymbolTable {
     /// Where the name of each address is in the text.
     names: Vec<(u32, u16)>,
     texts: BTreeMap<u64, String>,
+    /// Those that were laid over these.
+    over: Option<Box<SymbolTable>>,
 }
 
 impl SymbolTable {
@@ -46,7 +48,13 @@ impl SymbolTable {
         found.sort_by_key(|(address, ..)| *address);
         let addresses = found.iter().map(|(address, ..)| *address).collect();
         let names = found.iter().map(|(_, at, len)| (*at, *len)).collect();
-        Self { text: kallsyms.into(), addresses, names, texts: BTreeMap::new() }
+        Self { text: kallsyms.into(), addresses, names, texts: BTreeMap::new(), over: None }
+    }
+
+    /// Adds other symbols, in place of those that were added like this before: what is found is what would be
+    /// found in a table of all. Of two at one address it is the added one. Nothing else is read again.
+    pub fn lay_over(&mut self, other: Self) {
+        self.over = (!other.is_empty()).then(|| Box::new(other));
     }
 
     /// Adds the texts of `printk_formats`, as a file has them: with their C escapes.
@@ -56,7 +64,7 @@ impl SymbolTable {
         self
     }
 
-    /// How many symbols there are.
+    /// How many symbols there are, without those that were laid over them.
     pub fn len(&self) -> usize {
         self.addresses.len()
     }
@@ -66,7 +74,7 @@ impl SymbolTable {
         self.addresses.is_empty()
     }
 
-    /// All symbols by address.
+    /// All symbols by address, without those that were laid over them.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &str)> {
         self.addresses.iter().copied().zip((0..self.names.len()).map(|index| self.name(index)))
     }
@@ -96,11 +104,33 @@ impl SymbolTable {
     }
 }
 
+impl SymbolTable {
+    /// The symbol that holds an address as [`SymbolTable::index_of`] says, or the last one, which holds all
+    /// behind it if another table goes on there.
+    fn at_or_before(&self, address: u64) -> Option<usize> {
+        let last = self.addresses.len().checked_sub(1)?;
+        self.index_of(address).or_else(|| (address > self.addresses[last]).then_some(last))
+    }
+
+    /// The table in which an address is found, and where.
+    fn find(&self, address: u64) -> Option<(&Self, usize)> {
+        let Some(over) = &self.over else { return Some((self, self.index_of(address)?)) };
+        let own = self.at_or_before(address).map(|index| (self.addresses[index], self, index));
+        let other = over.at_or_before(address).map(|index| (over.addresses[index], &**over, index));
+        let (start, table, index) = match (own, other) {
+            (Some(own), Some(other)) if own.0 > other.0 => own,
+            (own, other) => other.or(own)?,
+        };
+        let is_last = [self, over].iter().all(|of| of.addresses.last().is_none_or(|last| *last <= start));
+        (!is_last || start == address).then_some((table, index))
+    }
+}
+
 impl Symbols for SymbolTable {
     fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
-        let index = self.index_of(address)?;
-        let offset = address - self.addresses[index];
-        Some(Symbol { name: self.name(index), offset, size: None, module: None })
+        let (table, index) = self.find(address)?;
+        let offset = address - table.addresses[index];
+        Some(Symbol { name: table.name(index), offset, size: None, module: None })
     }
 
     fn text_at(&self, address: u64) -> Option<&str> {
@@ -173,6 +203,35 @@ mod tests {
         assert_eq!(at(0xffff_0000_0000_0300), Some(("last", 0)));
         assert_eq!((at(0xffff_0000_0000_0301), at(0x10)), (None, None));
         assert_eq!(SymbolTable::default().lookup(0).map(|symbol| symbol.offset), None);
+    }
+
+    #[test]
+    fn symbols_that_are_laid_over_others_are_found_as_in_a_table_of_all() {
+        const BASE: &str = "300 t c\n100 t a\n200 t b\n200 t b2\n";
+        for over in
+            ["150 t x\n151 t y\n", "10 t x\n", "400 t x\n", "ffffffffffffffff t -\n120 t x\n", "", "250 t x"]
+        {
+            let mut table = SymbolTable::parse(BASE.into());
+            table.lay_over(SymbolTable::parse(b"180 t gone\n".to_vec()));
+            table.lay_over(SymbolTable::parse(over.into()));
+            let all = SymbolTable::parse([over, "\n", BASE].concat().into_bytes());
+            for address in (0..0x500).chain([u64::MAX - 1, u64::MAX]) {
+                // Of twins, which one holds what is behind them is up to the search.
+                if (0x200..0x300).contains(&address) && all.lookup(address).is_some_and(|of| of.name != "x") {
+                    let offset = table.lookup(address).map(|of| of.offset);
+                    assert_eq!(offset, all.lookup(address).map(|of| of.offset), "{over} {address:x}");
+                    continue;
+                }
+                let found = |table: &SymbolTable| {
+                    table.lookup(address).map(|symbol| (symbol.name.to_owned(), symbol.offset))
+                };
+                assert_eq!(found(&table), found(&all), "{over} {address:x}");
+            }
+        }
+        let mut table = SymbolTable::parse(BASE.into());
+        table.lay_over(SymbolTable::parse(b"100 t x\n".to_vec()));
+        assert_eq!(table.lookup(0x101).map(|symbol| symbol.name), Some("x"));
+        assert_eq!(table.len(), 4);
     }
 
     #[test]

@@ -17,6 +17,8 @@ pub struct TraceFile<S> {
     unparsed: Vec<(String, FormatError)>,
     symbols: OnceLock<SymbolTable>,
     extra_symbols: Vec<u8>,
+    /// Those that are laid over all others.
+    user_symbols: Vec<u8>,
 }
 
 impl<S: Source> TraceFile<S> {
@@ -47,6 +49,7 @@ impl<S: Source> TraceFile<S> {
             unparsed,
             symbols: OnceLock::new(),
             extra_symbols: Vec::new(),
+            user_symbols: Vec::new(),
         })
     }
 
@@ -93,6 +96,15 @@ impl<S: Source> TraceFile<S> {
         self.symbols = OnceLock::new();
     }
 
+    /// Replaces the symbols that were laid over the others, as [`SymbolTable::lay_over`] does: those of
+    /// processes, of which there are more and more while a recording goes on.
+    pub fn set_user_symbols(&mut self, text: Vec<u8>) {
+        if let Some(table) = self.symbols.get_mut() {
+            table.lay_over(SymbolTable::parse(text.clone()));
+        }
+        self.user_symbols = text;
+    }
+
     /// The symbols of the file, read when they are asked for the first time. A file whose symbols are damaged
     /// has none.
     pub fn symbols(&self) -> &SymbolTable {
@@ -100,7 +112,10 @@ impl<S: Source> TraceFile<S> {
             let mut text = self.extra_symbols.clone();
             text.extend(self.reader.kallsyms().unwrap_or_default());
             let texts = &self.reader.metadata().printk;
-            SymbolTable::parse(text).with_texts(texts.iter().map(|(at, text)| (*at, text.as_str())))
+            let texts = texts.iter().map(|(at, text)| (*at, text.as_str()));
+            let mut table = SymbolTable::parse(text).with_texts(texts);
+            table.lay_over(SymbolTable::parse(self.user_symbols.clone()));
+            table
         })
     }
 

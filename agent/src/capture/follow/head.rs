@@ -9,7 +9,10 @@ use crate::{
         Manifest, Stats,
         finish::{describe, options},
     },
-    tracedat::{Buffer, Cmdlines, Compression, Endian, Setup, WriteError, Writer, reader::ReadError},
+    tracedat::{
+        Buffer, Cmdlines, Compression, Endian, FileOption, Setup, WriteError, Writer,
+        initial_state::InitialState, reader::ReadError,
+    },
 };
 
 /// What is wrong with a manifest.
@@ -24,13 +27,15 @@ pub enum HeadError {
     Read(#[from] ReadError),
 }
 
-/// The bytes of that file. Names and symbols are not in it: they become known later.
-pub(super) fn bytes(manifest: &Manifest) -> Result<Vec<u8>, WriteError> {
+/// The bytes of that file, with the initial state if that is known. Names and symbols are not in it: they
+/// become known later.
+pub(super) fn bytes(manifest: &Manifest, state: Option<Vec<u8>>) -> Result<Vec<u8>, WriteError> {
     let compression = Compression::None;
     let setup = Setup { endian: Endian::Little, page_size: PAGE_SIZE as u32, compression };
     let mut writer = Writer::create(Cursor::new(Vec::new()), setup)?;
     describe(&mut writer, manifest, &[], &Cmdlines::new())?;
-    for option in options(manifest, &Stats::default()) {
+    let state = state.map(|bytes| FileOption::Unknown { id: InitialState::OPTION, bytes });
+    for option in options(manifest, &Stats::default()).into_iter().chain(state) {
         writer.option(&option)?;
     }
     for (name, _) in manifest.buffers() {

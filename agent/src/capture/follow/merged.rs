@@ -148,6 +148,19 @@ impl Merged {
 }
 
 impl LiveStream<'_> {
+    /// When there is no next record for now: the time from before which there will be none.
+    pub fn reached(&self) -> u64 {
+        let next = self.merged.order.peek().map_or(u64::MAX, |Reverse((time, _))| *time);
+        let until = self.until.min(next);
+        // Before the streams are known nothing is.
+        self.clocks.iter().map(|clock| clock.correct(until)).min().unwrap_or(0)
+    }
+
+    /// Events so far that came after others with later times had been given.
+    pub fn late(&self) -> u64 {
+        self.merged.late
+    }
+
     /// Whether the next record of a stream waits for something.
     fn is_held(&self, index: usize) -> bool {
         let Some(held) = self.held else { return false };

@@ -37,11 +37,12 @@ use super::{
     counts::{Noted, Stage},
     names,
     spool::{find, output_of, parse_segment},
-    symbols,
+    state, symbols,
     user_symbols::LiveSymbols,
 };
 use crate::{
     event::Printer,
+    kernel::clock::TraceClock,
     output::{Directory, Identity},
     report::TraceFile,
     tracedat::{Cmdlines, reader::Clock},
@@ -61,6 +62,10 @@ const SYMBOLS_WAIT: Duration = Duration::from_secs(5);
 /// The same for what processes have mapped: the recorder needs a while to note it. Later it is not waited
 /// for, as there are addresses in stacks that are in no mapping.
 const MAPPINGS_WAIT: Duration = Duration::from_secs(2);
+/// The same for what the recorder sees of the machine when it begins.
+const STATE_WAIT: Duration = Duration::from_secs(2);
+/// How often it is looked for what the recorder has not written yet.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// Why a recording cannot be followed.
 #[derive(Debug, thiserror::Error)]
@@ -135,8 +140,8 @@ pub struct Follower {
     changed: Changed,
     names: Names,
     opened: Instant,
-    /// The kernel's symbols, once they are there.
-    symbols: Option<Vec<u8>>,
+    /// Whether the kernel's symbols were given.
+    has_symbols: bool,
     /// Ids of the events that print symbols.
     print_symbols: HashSet<u16>,
     merged: Merged,
@@ -149,6 +154,15 @@ pub struct Follower {
     /// The last notes of the streams whose reader collects names.
     names_noted: BTreeMap<StreamId, u64>,
     finished: Option<FinishedFile>,
+}
+
+/// Symbols that became known, as lines of `/proc/kallsyms`.
+#[derive(Clone, Debug, Default)]
+pub struct NewSymbols {
+    /// Those of the kernel; of a recording that came to its end, all of its file.
+    pub kernel: Option<Vec<u8>>,
+    /// All of addresses in user stacks that are known by now.
+    pub user: Option<Vec<u8>>,
 }
 
 /// When something changed last.
@@ -208,7 +222,7 @@ impl Follower {
             changed: Changed { last: None, at: Instant::now() },
             names: Names { file: None, at: 0, new: BTreeMap::new() },
             opened: Instant::now(),
-            symbols: None,
+            has_symbols: false,
             print_symbols: HashSet::new(),
             merged,
             buffers: None,
@@ -229,14 +243,41 @@ impl Follower {
     /// # Errors
     /// The manifest does not make sense.
     pub fn head(&mut self) -> Result<TraceFile<Vec<u8>>, FollowError> {
+        self.head_with(None)
+    }
+
+    /// The same with the threads, open files and devices that the recorder saw when it began. Waits until it
+    /// has seen them; without them if that takes long, or if it cannot store them.
+    ///
+    /// # Errors
+    /// The manifest does not make sense.
+    pub fn head_with_state(&mut self) -> Result<TraceFile<Vec<u8>>, FollowError> {
+        let begun = Instant::now();
+        loop {
+            // What came to its end does not get them any more.
+            let may_come = begun.elapsed() < STATE_WAIT && self.is_there()? && self.is_held()?;
+            let state = state::of(&self.files);
+            if state.is_some() || !may_come {
+                return self.head_with(state);
+            }
+            std::thread::sleep(AGAIN);
+        }
+    }
+
+    fn head_with(&mut self, state: Option<Vec<u8>>) -> Result<TraceFile<Vec<u8>>, FollowError> {
         let failed = |source: HeadError| FollowError::Head { path: self.files.join("manifest"), source };
-        let bytes = head::bytes(&self.manifest).map_err(|error| failed(error.into()))?;
+        let bytes = head::bytes(&self.manifest, state).map_err(|error| failed(error.into()))?;
         let name = self.files.path().display().to_string();
         let file = TraceFile::open(&name, bytes).map_err(|error| failed(error.into()))?;
         let formats = file.events().iter().map(Printer::format);
         self.print_symbols =
             formats.filter(|format| format.prints_symbols()).map(|format| format.id).collect();
         Ok(file)
+    }
+
+    /// What time it is by the clock of the recording, in nanoseconds. `None` if this machine cannot tell.
+    pub fn now_ns(&self) -> Option<u64> {
+        self.manifest.clock_name.parse().ok().map(TraceClock::now_ns)
     }
 
     /// Follows only these CPUs from now on.
@@ -318,7 +359,7 @@ impl Follower {
         let until = if goes_on && self.stage < Stage::Counted { self.named_until } else { u64::MAX };
         let unmapped = self.merged.user.as_ref().is_some_and(LiveSymbols::has_unmapped);
         let since = self.opened.elapsed();
-        let waits = self.symbols.is_none() && since < SYMBOLS_WAIT || unmapped && since < MAPPINGS_WAIT;
+        let waits = !self.has_symbols && since < SYMBOLS_WAIT || unmapped && since < MAPPINGS_WAIT;
         let waits = waits && goes_on;
         self.merged.records(clock, until, waits.then_some(&self.print_symbols), goes_on)
     }
@@ -333,22 +374,31 @@ impl Follower {
         std::mem::take(&mut self.names.new)
     }
 
-    /// All symbols, if some became known: those of the kernel, and of addresses in user stacks.
-    pub fn take_symbols(&mut self) -> Option<Vec<u8>> {
-        let mut is_new = false;
-        if self.symbols.is_none() {
-            self.symbols = match &self.finished {
-                // It has both.
-                Some(finished) => Some(finished.symbols()),
+    /// Symbols that became known.
+    pub fn take_symbols(&mut self) -> NewSymbols {
+        let mut new = NewSymbols::default();
+        if !self.has_symbols {
+            new.kernel = match &self.finished {
+                Some(finished) => {
+                    // It has both.
+                    new.user = Some(Vec::new());
+                    Some(finished.symbols())
+                }
                 None => symbols::so_far(&self.files, &self.manifest.boot_id),
             };
-            is_new = self.symbols.is_some();
+            self.has_symbols = new.kernel.is_some();
         }
-        if let Some(user) = &mut self.merged.user {
-            is_new |= user.resolve(&self.files);
+        if let Some(user) = &mut self.merged.user
+            && user.resolve(&self.files)
+        {
+            new.user = Some(user.lines());
         }
-        let user = self.merged.user.iter().map(LiveSymbols::lines);
-        is_new.then(|| self.symbols.iter().cloned().chain(user).flatten().collect())
+        new
+    }
+
+    /// Finds no names for the frames of processes from now on: nobody looks at them.
+    pub fn leave_out_user_symbols(&mut self) {
+        self.merged.user = None;
     }
 
     fn is_there(&self) -> Result<bool, SpoolError> {
@@ -415,7 +465,7 @@ impl Follower {
             }
             self.names.take(file.names());
             // Its symbols are those of all stacks.
-            (self.symbols, self.merged.user) = (None, None);
+            (self.has_symbols, self.merged.user) = (false, None);
         }
         self.progress = if file.is_some() { Progress::Finished } else { Progress::Gone };
         self.finished = file;
@@ -487,8 +537,6 @@ fn wait_for_start(
     files: &Directory,
     is_there: impl Fn() -> bool,
 ) -> Result<Option<(Manifest, File)>, SpoolError> {
-    /// How often it is looked for them.
-    const AGAIN: Duration = Duration::from_millis(50);
     loop {
         // Whoever holds the spool may write them until it ends.
         let may_come =

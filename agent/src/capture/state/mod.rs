@@ -3,7 +3,8 @@
 mod collect;
 
 use std::{
-    io::Write as _,
+    ffi::OsStr,
+    io::{Read as _, Write as _},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -12,7 +13,10 @@ use std::{
 };
 
 use super::{Spool, spool::has_room_for};
-use crate::kernel::clock::TraceClock;
+use crate::{kernel::clock::TraceClock, output::Directory, tracedat::initial_state::InitialState};
+
+/// Most that is read of a spool that may be another user's: many times what a machine has.
+const MOST_BYTES: u64 = 256 << 20;
 
 /// Name of the file in the spool.
 pub(super) const NAME: &str = "state";
@@ -57,4 +61,11 @@ impl Drop for StateReader {
 /// The data of the option, if there are any.
 pub(super) fn load(spool: &Spool) -> Option<Vec<u8>> {
     spool.files().read(NAME).ok()
+}
+
+/// The same, of a spool that may be another user's: none if they make no sense.
+pub(super) fn of(files: &Directory) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    files.open_file(OsStr::new(NAME)).ok()?.take(MOST_BYTES).read_to_end(&mut bytes).ok()?;
+    InitialState::decode(&bytes).is_ok().then_some(bytes)
 }

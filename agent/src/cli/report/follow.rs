@@ -11,7 +11,7 @@ use super::super::{following, limits};
 use super::choose::{selection, tell_missing};
 use super::notes::{exit_code, finish};
 use super::{Args, Facts, ReportError, Settings, paths, report, tell_backwards};
-use crate::capture::follow::{Follower, Progress};
+use crate::capture::follow::{Follower, NewSymbols, Progress};
 use crate::report::{Notice, Printed, TraceFile};
 use crate::terminal::SafeWriter;
 
@@ -127,8 +127,12 @@ impl Following<'_> {
         for (pid, name) in self.follower.take_names() {
             file.add_name(pid, &name);
         }
-        if let Some(symbols) = self.follower.take_symbols() {
-            file.set_kallsyms([&self.settings.symbols[..], b"\n", &symbols].concat());
+        let NewSymbols { kernel, user } = self.follower.take_symbols();
+        if let Some(kernel) = kernel {
+            file.set_kallsyms([&self.settings.symbols[..], b"\n", &kernel].concat());
+        }
+        if let Some(user) = user {
+            file.set_user_symbols(user);
         }
         let selection = selection(self.args, self.matches, &self.file, |_| ())?;
         let terminal = out.is_terminal();
