@@ -23,9 +23,23 @@ pub struct Feed<A> {
     /// From which buffer each event is taken, by its number.
     buffers: Vec<Option<usize>>,
     stacks: Stacks,
-    /// Whose stack may come next, by buffer and CPU, for each context.
-    awaited: BTreeMap<(usize, u32), Vec<(u64, u64)>>,
+    /// Whose stack may come next, by buffer and CPU.
+    awaited: BTreeMap<(usize, u32), Vec<Awaited>>,
 }
+
+/// Whose stack may come next in a context.
+#[derive(Clone, Copy, Debug)]
+struct Awaited {
+    context: u64,
+    /// What the analysis calls it.
+    of: u64,
+    /// When its event was recorded.
+    since: u64,
+}
+
+/// How much later than its event a stack may be recorded, in nanoseconds, when a time is a border: what
+/// interrupts the event's program is done by then.
+const STACK_WITHIN: u64 = 1_000_000;
 
 /// Which records are stacks, and which context records are of, by the events' numbers.
 #[derive(Clone, Debug, Default)]
@@ -121,8 +135,8 @@ impl<A: Analysis> Feed<A> {
             self.covered.losses += 1;
             self.covered.lost_events = self.covered.lost_events.saturating_add(missed);
             self.covered.losses_uncounted += u64::from(missed == 0);
-            for (_, of) in self.awaited.remove(&(record.buffer, record.cpu)).unwrap_or_default() {
-                self.analysis.stack_ended(of, &names(file));
+            for awaited in self.awaited.remove(&(record.buffer, record.cpu)).unwrap_or_default() {
+                self.analysis.stack_ended(awaited.of, &names(file));
             }
             self.analysis.lost(at);
         }
@@ -153,7 +167,8 @@ impl<A: Analysis> Feed<A> {
                 && let Some(of) = self.analysis.awaits_stack()
                 && let Some((origin, _)) = self.stacks.origin(id, record)
             {
-                self.awaited.entry(origin.stream).or_default().push((origin.context(), of));
+                let awaited = Awaited { context: origin.context(), of, since: time };
+                self.awaited.entry(origin.stream).or_default().push(awaited);
             }
         }
     }
@@ -163,54 +178,109 @@ impl<A: Analysis> Feed<A> {
         self.covered.damaged += 1;
     }
 
-    /// The time of the last record; 0 if there was none.
+    /// The time of the first record.
+    pub fn first(&self) -> Option<u64> {
+        self.first
+    }
+
+    /// The time of the last record; 0 if there was none. After [`Feed::restart`] it is not before that time.
     pub fn last(&self) -> u64 {
         self.last
     }
 
-    /// Forgets what was counted, and counts from this time on.
+    /// Forgets what was counted, and counts from this time on. A record from before that comes later all the
+    /// same is counted as one of this time. Which events the recording has is not forgotten.
     pub fn restart(&mut self, from: u64) {
         self.analysis.restart(from);
         self.scope.from = Some(from);
+        self.last = self.last.max(from);
         self.covered = Covered::default();
     }
 
     /// What is answered, with the records that were taken.
-    pub fn answer<S: Source>(self, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
-        let Self { mut analysis, scope, mut covered, first, last, buffers, awaited, .. } = self;
-        let seen = Seen(buffers);
-        let end = scope.to.unwrap_or(last);
+    pub fn answer<S: Source>(mut self, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
+        self.end_stacks(file, |_| true);
+        let end = self.scope.to.unwrap_or(self.last);
+        self.told(end, file, topic)
+    }
+
+    /// What is answered up to this time, from before which all records were taken, and none behind it. More
+    /// may be taken afterwards; an event whose stack may still come then is not in the answer of those that
+    /// are about stacks, but in the next one.
+    pub fn answer_until<S: Source>(
+        &mut self,
+        end: u64,
+        file: &TraceFile<S>,
+        topic: Topic,
+    ) -> (A::Answer, Covered) {
+        self.end_stacks(file, |awaited| awaited.since.saturating_add(STACK_WITHIN) <= end);
+        self.clone().told(end, file, topic)
+    }
+
+    /// No more of these stacks will come.
+    fn end_stacks<S: Source>(&mut self, file: &TraceFile<S>, is_over: impl Fn(&Awaited) -> bool) {
+        let Self { awaited, analysis, .. } = self;
+        let names = names(file);
+        awaited.retain(|_, of_stream| {
+            of_stream.retain(|awaited| {
+                let is_over = is_over(awaited);
+                if is_over {
+                    analysis.stack_ended(awaited.of, &names);
+                }
+                !is_over
+            });
+            !of_stream.is_empty()
+        });
+    }
+
+    fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
+        let (missing, unseen) = self.lacks(file, topic);
+        let Self { analysis, scope, mut covered, first, .. } = self;
         covered.from_ns = scope.from.or(first).unwrap_or(0);
         covered.to_ns = end.max(covered.from_ns);
+        (covered.missing, covered.unseen) = (missing, unseen);
         let recorded = Recorded::of(file.reader());
-        let is_open = |need: &&Need| !seen.meets(file.events(), need) && !analysis.does_without(need);
-        for need in topic.needs().iter().filter(is_open) {
-            match recorded.meets(file.events(), need) {
-                WasRecorded::Yes => {}
-                WasRecorded::No => covered.missing.push(*need),
-                WasRecorded::Perhaps => covered.unseen.push(*need),
-            }
-        }
         covered.partly = recorded.partly(topic, &scope);
         covered.only = recorded.only;
-        let names = names(file);
-        for (_, of) in awaited.into_values().flatten() {
-            analysis.stack_ended(of, &names);
+        (analysis.answer(end, &names(file)), covered)
+    }
+
+    /// What of the needs of an analysis is not met by the records so far: as such events were not recorded,
+    /// and as far as it is not known whether they are.
+    pub fn lacks<S: Source>(&self, file: &TraceFile<S>, topic: Topic) -> (Vec<Need>, Vec<Need>) {
+        let recorded = Recorded::of(file.reader());
+        let (mut missing, mut unseen) = (Vec::new(), Vec::new());
+        for need in topic.needs() {
+            if self.has_seen(file.events(), need) || self.analysis.does_without(need) {
+                continue;
+            }
+            match recorded.meets(file.events(), need) {
+                WasRecorded::Yes => {}
+                WasRecorded::No => missing.push(*need),
+                WasRecorded::Perhaps => unseen.push(*need),
+            }
         }
-        (analysis.answer(end, &names), covered)
+        (missing, unseen)
+    }
+
+    /// Whether there was an event that is needed.
+    fn has_seen(&self, events: &EventTable, need: &Need) -> bool {
+        let is_seen =
+            |event: &&Printer| self.buffers.get(usize::from(event.format().id)).is_some_and(Option::is_some);
+        events.iter().filter(is_seen).any(|event| need.is_met_by(event.system(), event.name()))
     }
 
     /// Gives the frames of a stack to whom they belong. Any other record ends what its context waited for.
     fn take_stack<S: Source>(&mut self, file: &TraceFile<S>, id: u16, record: &Record<'_>) {
         let Some((origin, is_stack)) = self.stacks.origin(id, record) else { return };
         let Some(awaited) = self.awaited.get_mut(&origin.stream) else { return };
-        let found = awaited.iter().position(|(context, _)| *context == origin.context());
+        let found = awaited.iter().position(|awaited| awaited.context == origin.context());
         let Some(index) = found else { return };
         if !is_stack {
-            let (_, of) = awaited.swap_remove(index);
+            let Awaited { of, .. } = awaited.swap_remove(index);
             self.analysis.stack_ended(of, &names(file));
         } else if let Some(printer) = file.events().get(id) {
-            let (_, of) = awaited[index];
+            let Awaited { of, .. } = awaited[index];
             let is_kernel = printer.is_kernel_stack();
             let analysis = &mut self.analysis;
             each_frame(printer, record.data, &mut |addresses| {
@@ -242,17 +312,5 @@ fn names<S: Source>(file: &TraceFile<S>) -> Names<'_> {
         symbols: file.symbols(),
         threads: Some(&file.reader().metadata().cmdlines),
         events: Some(file.events()),
-    }
-}
-
-/// From which buffer each event was taken, by its number.
-struct Seen(Vec<Option<usize>>);
-
-impl Seen {
-    /// Whether there was an event that is needed.
-    fn meets(&self, events: &EventTable, need: &Need) -> bool {
-        let is_seen =
-            |event: &&Printer| self.0.get(usize::from(event.format().id)).is_some_and(Option::is_some);
-        events.iter().filter(is_seen).any(|event| need.is_met_by(event.system(), event.name()))
     }
 }

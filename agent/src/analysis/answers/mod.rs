@@ -4,12 +4,12 @@
 //! |---|---|
 //! | `known` | events that are understood, with the fields that are used |
 //! | `feed` | hands the records of a file on to an analysis |
+//! | `intervals` | one answer after the other about a recording that goes on |
 //! | `parts` | stacks that are told apart by number |
 //! | `threads` | the threads of a recording |
 //! | `names` | names for what records have as numbers |
 //! | `recorded` | what a file says about which events were recorded |
 //! | `times`, `tally` | durations, and counts by their sizes |
-//! | `parts` | stacks that are told apart by number |
 //! | `who` | threads and interrupts as those who do something |
 //! | `topic` | which analyses there are, and which events each of them uses |
 //! | `state` | why a thread has no CPU |
@@ -23,6 +23,7 @@
 //! | `summary` | all of it in short, and what is odd |
 //! | `locks` | locks of the kernel and of processes |
 //! | `memory` | pages, memory of the kernel, page faults |
+//! | `churn` | tests of what analyses keep while they go on |
 //!
 //! Each analysis is fed with records in the order of time, keeps what it knows of threads, CPUs and the like,
 //! and gives its answer at the end. What it holds does not grow with the number of records.
@@ -31,8 +32,11 @@
 //! which events were lost, are counted as such.
 
 mod calls;
+#[cfg(test)]
+mod churn;
 mod cpu;
 mod feed;
+mod intervals;
 mod io;
 mod irqs;
 mod known;
@@ -61,6 +65,7 @@ pub use self::{
     calls::{Call, CallError, Calls, CallsAnswer, OfThread},
     cpu::{Cpu, CpuAnswer, CpuSamples},
     feed::Feed,
+    intervals::Intervals,
     io::{
         FileKind, Io, IoAnswer, IoDevice, IoDone, IoFile, IoOfThread, IoRequester, IoRequests, IoSum,
         Operation,
@@ -129,6 +134,9 @@ pub trait Analysis: Clone {
 
     /// Whether [`Analysis::stack`] is to be called.
     const WANTS_STACKS: bool = false;
+
+    /// Whether it tells functions of processes.
+    const NAMES_USER_FUNCTIONS: bool = Self::WANTS_STACKS;
 
     /// Whose events it looks at: those that the topic needs. `None` for all that are known.
     const TOPIC: Option<Topic> = None;

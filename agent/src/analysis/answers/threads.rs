@@ -121,17 +121,24 @@ impl<T> Threads<T> {
         self.now.remove(tid);
     }
 
-    /// Forgets threads that have ended, and who was left out: the numbers of the others change.
-    pub(super) fn forget_ended(&mut self) {
+    /// Forgets threads that have ended, and who was left out: the numbers of the others change. All are
+    /// forgotten if the rest leaves no room: of so many, most have ended without a record that says so.
+    /// Returns whether it is so.
+    pub(super) fn forget_ended(&mut self) -> bool {
         let (mut index, now) = (0, &self.now);
         self.all.retain(|thread| {
             index += 1;
             now.get(thread.tid) == Some(index - 1)
         });
+        self.left_out = 0;
+        if self.all.len() >= MOST {
+            *self = Self::default();
+            return true;
+        }
         for (index, thread) in self.all.iter().enumerate() {
             self.now.set(thread.tid, index);
         }
-        self.left_out = 0;
+        false
     }
 
     /// All of them, in the order in which they were seen.
@@ -235,6 +242,20 @@ mod tests {
         }
         let (all, left_out) = threads.into_parts();
         assert_eq!((all.len(), left_out), (MOST, 10));
+    }
+
+    #[test]
+    fn threads_whose_end_is_not_told_are_forgotten_when_there_is_no_room() {
+        let mut threads = Threads::default();
+        for tid in 0..MOST as Tid - 1 {
+            threads.find(tid, || 'a');
+        }
+        assert!(!threads.forget_ended());
+        threads.find(MOST as Tid - 1, || 'b');
+        assert!(threads.find(MOST as Tid, || 'c').is_none());
+        assert!(threads.forget_ended());
+        assert_eq!(threads.find(7, || 'd').map(|(index, thread)| (index, thread.of)), Some((0, 'd')));
+        assert_eq!(threads.left_out(), 0);
     }
 
     #[test]

@@ -316,6 +316,11 @@ impl Topic {
         Self::NAMES.into_iter().filter(|(_, topic)| !topic.needs().is_empty()).map(|(name, _)| name)
     }
 
+    /// Whether it makes use of what the recorder saw of the machine when it began.
+    pub fn uses_initial_state(self) -> bool {
+        matches!(self, Self::Io | Self::Locks)
+    }
+
     /// Its name.
     pub fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, topic)| *topic == self).map_or("", |(name, _)| *name)

@@ -164,7 +164,7 @@ impl Call {
 }
 
 /// The calls of a machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct CallTable(Vec<Option<Call>>);
 
 impl CallTable {

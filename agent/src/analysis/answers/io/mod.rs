@@ -333,6 +333,19 @@ impl Io {
         }
     }
 
+    /// Forgets the files and requests of threads that were forgotten.
+    fn begin_anew(&mut self, from: u64) {
+        let Self { scope, calls, device_names, has_new_tasks, losses, .. } = self;
+        *self = Self {
+            calls: std::mem::take(calls),
+            device_names: std::mem::take(device_names),
+            has_new_tasks: *has_new_tasks,
+            losses: *losses,
+            begin: Some(from),
+            ..Self::new(scope.clone(), None)
+        };
+    }
+
     /// Counts what goes on at the end.
     fn close(&mut self, end: u64) {
         let requests = self.requests.end(end, &self.scope).collect();
@@ -467,7 +480,10 @@ impl Analysis for Io {
                 _ => None,
             })
             .collect();
-        self.threads.forget_ended();
+        if self.threads.forget_ended() {
+            self.begin_anew(from);
+            return;
+        }
         let threads = &mut self.threads;
         self.requests.restart(from, |by| {
             let Who::Thread { tid, index } = by else { return by };

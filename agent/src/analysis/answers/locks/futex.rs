@@ -320,8 +320,12 @@ impl Futexes {
         }
     }
 
-    /// Forgets what was counted, and who called to wake: threads have other numbers from now on.
-    pub(super) fn restart(&mut self) {
+    /// Forgets what was counted, and who called to wake: threads have other numbers from now on. If these
+    /// are forgotten, so is who waits.
+    pub(super) fn restart(&mut self, are_threads_forgotten: bool) {
+        if are_threads_forgotten {
+            self.awaited.clear();
+        }
         self.waits.clear();
         self.sizes = Room::default();
         self.wakes.clear();

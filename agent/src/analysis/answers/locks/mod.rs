@@ -270,6 +270,8 @@ impl Analysis for Locks {
 
     const WANTS_STACKS: bool = true;
 
+    const NAMES_USER_FUNCTIONS: bool = false;
+
     const TOPIC: Option<Topic> = Some(Topic::Locks);
 
     fn look(&mut self, at: At, event: &Event<'_>) {
@@ -335,9 +337,9 @@ impl Analysis for Locks {
     fn restart(&mut self, from: u64) {
         self.scope.from = Some(from);
         self.generation += 1;
-        self.threads.forget_ended();
+        let are_all_forgotten = self.threads.forget_ended();
         self.kernel.restart();
-        self.futexes.restart();
+        self.futexes.restart(are_all_forgotten);
         // Stacks are told apart by numbers that stay: when there is little room left, all begin anew.
         let is_full = self.kernel.parts.is_half_full();
         if is_full {

@@ -71,12 +71,15 @@ pub struct Memory {
     pages_unseen: u64,
     /// Ends of reclaims without a beginning.
     reclaims_unmatched: u64,
+    /// What is asked about begins here; what is counted may begin later.
+    asked_from: u64,
 }
 
 impl Memory {
     /// An analysis of a part of a recording.
     pub fn new(scope: Scope) -> Self {
         Self {
+            asked_from: scope.from.unwrap_or(0),
             scope,
             threads: Threads::default(),
             others: <[Told; 3]>::default(),
@@ -170,7 +173,7 @@ impl Memory {
         }
         match reclaims.filter(|of| of.losses == losses && of.is_of_group == is_of_group) {
             Some(of) => {
-                let time = self.scope.part(of.since, at.time);
+                let time = at.time.saturating_sub(of.since.max(self.asked_from));
                 let told = &mut thread.of.told.reclaimed[usize::from(is_of_group)];
                 told.add(time, at.time, pages, &mut self.sizes);
             }
@@ -269,10 +272,11 @@ impl Analysis for Memory {
 
     fn restart(&mut self, from: u64) {
         self.scope.from = Some(from);
-        // Objects and pages have the numbers of threads and sites: when there is little room left for these,
-        // all begins anew.
-        if self.threads.is_half_full() || self.slab.is_half_full() {
-            *self = Self::new(self.scope.clone());
+        // Objects and pages have the numbers of threads and sites: when there is little room left for any of
+        // them, all begins anew.
+        if self.threads.is_half_full() || self.slab.is_half_full() || self.blocks.is_half_full() {
+            let Self { losses, asked_from, .. } = *self;
+            *self = Self { losses, asked_from, ..Self::new(self.scope.clone()) };
             return;
         }
         for thread in self.threads.iter_mut() {

@@ -122,6 +122,11 @@ impl Blocks {
         })
     }
 
+    /// Whether half of the room is taken.
+    pub(super) fn is_half_full(&self) -> bool {
+        self.live.len() >= MOST / 2
+    }
+
     fn insert(&mut self, pfn: u64, block: Block) {
         self.of_order[usize::from(block.order)] += 1;
         if let Some(before) = self.live.insert(pfn, block) {

@@ -226,9 +226,9 @@ impl Slab {
         (self.left_out, self.unmatched) = (0, 0);
     }
 
-    /// Whether half of the room for sites is taken.
+    /// Whether half of the room is taken, for sites or for objects.
     pub(super) fn is_half_full(&self) -> bool {
-        self.told.len() >= MOST_SITES / 2
+        self.told.len() >= MOST_SITES / 2 || self.live.len() >= MOST / 2
     }
 }
 

@@ -207,7 +207,7 @@ fn a_new_count_has_what_is_there() {
     let answer = story.answer();
     let one = thread(&answer, Some(1));
     assert_eq!((one.allocated, one.freed, one.kept, one.peak, one.user_faults), (2, 4, 2, 0, 0));
-    assert_eq!((one.reclaim.times.total_ns, one.reclaim.pages), (40, 3));
+    assert_eq!((one.reclaim.times.total_ns, one.reclaim.pages), (120, 3));
     assert_eq!(answer.pages.unmatched, 0);
     let sum = &answer.kernel.sum;
     assert_eq!((sum.count, sum.freed, sum.lifetimes.most_ns), (0, 1, 120));

@@ -160,6 +160,8 @@ pub struct OffCpu {
     begin: Option<u64>,
     losses: u64,
     awaits: Option<Awaits>,
+    /// How often all threads were forgotten.
+    generation: u32,
 }
 
 impl OffCpu {
@@ -174,6 +176,7 @@ impl OffCpu {
             begin: None,
             losses: 0,
             awaits: None,
+            generation: 0,
         }
     }
 
@@ -316,15 +319,20 @@ impl Analysis for OffCpu {
     }
 
     fn awaits_stack(&self) -> Option<u64> {
-        self.awaits.map(|awaits| match awaits {
+        let awaited = match self.awaits? {
             Awaits::Sleeper(index) => index as u64 * 2,
             Awaits::Wakeup(index) => index as u64 * 2 + 1,
-        })
+        };
+        Some(u64::from(self.generation) << 32 | awaited)
     }
 
     fn stack(&mut self, of: u64, frames: Frames<'_>) {
+        // That of a thread that was forgotten: another may have its number.
+        if of >> 32 != u64::from(self.generation) {
+            return;
+        }
         // One that comes after its thread got a CPU again has no interval any more.
-        let Some(thread) = self.threads.get_mut((of / 2) as usize) else { return };
+        let Some(thread) = self.threads.get_mut((of as u32 / 2) as usize) else { return };
         let Some(open) = &mut thread.of.open else { return };
         if of.is_multiple_of(2) {
             open.stack.add(&mut self.parts, frames.is_kernel, frames.addresses);
@@ -343,7 +351,8 @@ impl Analysis for OffCpu {
         // Chains and stacks are told apart by numbers that stay: when there is little room left, all begin
         // anew.
         if self.threads.is_half_full() || self.parts.is_half_full() || self.chains.is_half_full() {
-            *self = Self { begin: Some(from), ..Self::new(self.scope.clone()) };
+            let generation = self.generation.wrapping_add(1);
+            *self = Self { begin: Some(from), generation, ..Self::new(self.scope.clone()) };
             return;
         }
         self.rooms = Rooms::default();

@@ -92,6 +92,8 @@ pub(in crate::analysis::answers) struct Tally {
     others: Sum,
     without_weight: u64,
     without_entry: u64,
+    /// What is asked about begins here; what is counted may begin later.
+    asked_from: u64,
 }
 
 /// The name of a thread. The idle ones have none of their own.
@@ -118,6 +120,7 @@ pub(in crate::analysis::answers) struct Told {
 impl Tally {
     pub(in crate::analysis::answers) fn new(scope: Scope, is_entry: Option<fn(&str) -> bool>) -> Self {
         Self {
+            asked_from: scope.from.unwrap_or(0),
             scope,
             is_entry,
             threads: Threads::default(),
@@ -226,7 +229,7 @@ impl Tally {
             self.waiting.remove(&last.of);
             return;
         }
-        let time = self.scope.part(last.since, at.time);
+        let time = at.time.saturating_sub(last.since.max(self.asked_from));
         if let Some(waiting) = self.waiting.get_mut(&last.of) {
             waiting.weight = Some(time);
         }
@@ -323,8 +326,8 @@ impl Tally {
         self.scope.from = Some(from);
         // What is told apart by numbers stays; when there is little room left, all begins anew.
         if self.threads.is_half_full() || self.parts.is_half_full() || self.functions.is_half_full() {
-            *self =
-                Self { next: self.next, losses: self.losses, ..Self::new(self.scope.clone(), self.is_entry) };
+            let Self { next, losses, asked_from, .. } = *self;
+            *self = Self { next, losses, asked_from, ..Self::new(self.scope.clone(), self.is_entry) };
             return;
         }
         self.sums.clear();
