@@ -6,11 +6,12 @@ mod cpu;
 mod flame;
 mod io;
 mod irqs;
+pub(super) mod live;
 mod locks;
 mod memory;
 mod offcpu;
 mod sched;
-mod stacks;
+pub(super) mod stacks;
 mod summary;
 mod table;
 
@@ -42,7 +43,7 @@ use crate::{
     input::cpus::CpuSet,
     report::TraceFile,
     terminal,
-    tracedat::ledger::in_buffer,
+    tracedat::{ledger::in_buffer, reader::Source},
 };
 
 /// Answer a question about a recording
@@ -94,16 +95,34 @@ pub struct Args {
     #[arg(short = 'B', long, value_name = "NAME")]
     pub buffer: Option<String>,
 
+    /// Answer each second, or TIME (from 100ms on), while the recording goes on; on a terminal in place
+    ///
+    /// FILE is the name that the recording will have. Each answer is about the interval that has passed, by
+    /// the recording's clock. Ctrl-C ends it. Without a recording of that name, FILE is answered for once.
+    #[arg(
+        long,
+        value_name = "TIME",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1s",
+        value_parser = live::interval
+    )]
+    pub live: Option<u64>,
+
+    /// With --live, answer each time about all from the beginning of the recording on
+    #[arg(long, requires = "live")]
+    pub cumulative: bool,
+
     /// Print so many rows of each table
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
 
-    /// Print JSON: one object, with all rows
+    /// Print JSON: one object, with all rows; with --live one on each line
     #[arg(long)]
     pub json: bool,
 
     /// Print which events the analysis uses, and the command that records them; no file is read
-    #[arg(long, conflicts_with_all = ["file", "json"])]
+    #[arg(long, conflicts_with_all = ["file", "json", "live"])]
     pub events: bool,
 
     #[command(flatten)]
@@ -137,6 +156,8 @@ fn time(text: &str) -> Result<u64, String> {
 struct Json<'a, A> {
     analysis: &'static str,
     covered: &'a Covered,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<live::Lateness>,
     #[serde(flatten)]
     answer: &'a A,
 }
@@ -151,17 +172,29 @@ pub fn run(args: &Args, out: &mut dyn Write) -> Result<ExitCode, CliError> {
         write_all(out, &needs(args.topic))?;
         return Ok(ExitCode::Ok);
     }
+    args.stacks.check(args.topic)?;
     let name = args.file.display().to_string();
-    let open =
+    if let Some(interval) = args.live {
+        return match live::run(args, interval)? {
+            live::Shown::NotThere => live::once(args, &name, out),
+            live::Shown::Finished(file) => whole(args, &name, file, out),
+            live::Shown::Ended(code) => Ok(code),
+        };
+    }
+    let file =
         File::open(&args.file).map_err(|error| CliError::Failed(format!("cannot open {name}: {error}")))?;
-    let file = TraceFile::open(&name, open)
+    whole(args, &name, file, out)
+}
+
+/// Answers about a file.
+fn whole(args: &Args, name: &str, file: File, out: &mut dyn Write) -> Result<ExitCode, CliError> {
+    let file = TraceFile::open(name, file)
         .map_err(|error| CliError::Failed(format!("cannot read {name}: {error}{}", repair_hint(&error))))?;
     if !file.counts_nanoseconds() {
         return Err(CliError::Failed(format!("{name}: {NO_NANOSECONDS}")));
     }
     let scope = scope(args)?;
     check_buffer(&scope, &file)?;
-    args.stacks.check(args.topic)?;
     if let Some(path) = &args.flame.flame {
         return flame::run(args, path, &file, &scope, out);
     }
@@ -187,7 +220,7 @@ fn scope(args: &Args) -> Result<Scope, CliError> {
 }
 
 /// Whether a file has the buffer that is asked about.
-fn check_buffer(scope: &Scope, file: &TraceFile<File>) -> Result<(), CliError> {
+fn check_buffer<S: Source>(scope: &Scope, file: &TraceFile<S>) -> Result<(), CliError> {
     let buffers = file.reader().buffers();
     if let Some(name) =
         scope.buffer.as_ref().filter(|name| buffers.iter().all(|buffer| buffer.name != **name))
@@ -213,18 +246,20 @@ fn ask<A: Analysis>(
         CliError::Failed(format!("cannot read {}: {error}{}", file.name(), repair_hint(&error)))
     })?;
     drop(line);
-    let required: Vec<&Need> = covered.missing.iter().filter(|need| need.is_required).collect();
-    if let Some(need) = required.first() {
-        return Err(CliError::Failed(format!(
-            "{} has no {}, which {} needs to tell {}; record with: {}",
-            file.name(),
-            need.events.join(" or "),
-            args.topic.name(),
-            need.tells,
-            record_line(args.topic)
-        )));
-    }
+    check_needs(file.name(), args.topic, &covered.missing)?;
     Ok((answer, covered))
+}
+
+/// Whether there is an answer without what is missing.
+fn check_needs(name: &str, topic: Topic, missing: &[Need]) -> Result<(), CliError> {
+    let Some(need) = missing.iter().find(|need| need.is_required) else { return Ok(()) };
+    Err(CliError::Failed(format!(
+        "{name} has no {}, which {} needs to tell {}; record with: {}",
+        need.events.join(" or "),
+        topic.name(),
+        need.tells,
+        record_line(topic)
+    )))
 }
 
 /// A finished recording.
@@ -244,24 +279,24 @@ impl Ask for Whole<'_> {
         let Self { args, file, scope, out } = self;
         let (answer, covered) = ask(args, file, scope, analysis)?;
         if args.json {
-            let json = Json { analysis: args.topic.name(), covered: &covered, answer: &answer };
+            let json = Json { analysis: args.topic.name(), covered: &covered, live: None, answer: &answer };
             write_all(out, &sorted_json_line(&json)?)?;
         } else {
-            write_all(out, &(head(file, args.topic, &covered) + &text(&answer, &covered, args.limit)))?;
+            let head = head(file.name(), file, &covered) + &gaps(args.topic, &covered, NOT_SEEN);
+            write_all(out, &(head + &text(&answer, &covered, args.limit)))?;
         }
-        Ok(damage(file, &covered))
+        Ok(damage(file.name(), covered.damaged))
     }
 }
 
 /// Says what could not be read.
-fn damage(file: &TraceFile<File>, covered: &Covered) -> ExitCode {
-    if covered.damaged == 0 {
+fn damage(name: &str, damaged: u64) -> ExitCode {
+    if damaged == 0 {
         return ExitCode::Ok;
     }
     tell(&format!(
-        "tracer-agent: {} pages of {} are damaged and not part of the answer; `tracer-agent check` shows where",
-        covered.damaged,
-        file.name()
+        "tracer-agent: {damaged} pages of {name} are damaged and not part of the answer; `tracer-agent check` shows \
+         where"
     ));
     ExitCode::Failure
 }
@@ -296,16 +331,24 @@ fn record_line(topic: Topic) -> String {
     format!("tracer-agent record --for {}", topic.name())
 }
 
-/// What the answer is about, and what it does not know.
-fn head(file: &TraceFile<File>, topic: Topic, covered: &Covered) -> String {
-    let mut text = format!(
-        "{}: {} from {} to {}, {} events used\n",
-        file.name(),
+/// Why it is not known what an event tells of which there is none.
+const NOT_SEEN: &str = "there are no {}, and the file does not say whether they were recorded";
+
+/// What the answer is about.
+fn head<S: Source>(name: &str, file: &TraceFile<S>, covered: &Covered) -> String {
+    format!(
+        "{name}: {} from {} to {}, {} events used\n",
         table::duration(covered.to_ns.saturating_sub(covered.from_ns)),
         file.time_text(covered.from_ns, true),
         file.time_text(covered.to_ns, true),
         count(covered.events)
-    );
+    )
+}
+
+/// What the answer does not know. `unseen` says it of events that it needs and of which there are none, which
+/// stand for `{}`.
+fn gaps(topic: Topic, covered: &Covered, unseen: &str) -> String {
+    let mut text = String::new();
     if covered.losses != 0 {
         let more = if covered.losses_uncounted == 0 { "" } else { " or more" };
         text += &format!(
@@ -318,11 +361,7 @@ fn head(file: &TraceFile<File>, topic: Topic, covered: &Covered) -> String {
         text += &format!("unknown: {}; the recording has no {}\n", need.tells, need.events.join(" or "));
     }
     for need in &covered.unseen {
-        text += &format!(
-            "unknown: {}; there are no {}, and the file does not say whether they were recorded\n",
-            need.tells,
-            need.events.join(" or ")
-        );
+        text += &format!("unknown: {}; {}\n", need.tells, unseen.replace("{}", &need.events.join(" or ")));
     }
     for only in &covered.only {
         text += &format!("unknown: what others did; recorded were only {}\n", terminal::name(only));

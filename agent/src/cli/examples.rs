@@ -34,6 +34,8 @@ pub(super) const HIST: &str = "EXAMPLES
 
 pub(super) const ANALYZE: &str = "EXAMPLES
   tracer-agent analyze sched
+  tracer-agent analyze sched --live
+  tracer-agent analyze offcpu --live=5s --comm 'nginx*' trace.dat
   tracer-agent analyze syscalls trace.dat --comm 'nginx*' -n 50
   tracer-agent analyze cpu --flame cpu.svg
   tracer-agent analyze offcpu --flame sleep.svg --flame-diff before.dat after.dat

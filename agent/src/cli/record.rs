@@ -2,6 +2,7 @@
 
 mod buffers;
 mod debug;
+mod live;
 mod probes;
 mod refused;
 mod rotation;
@@ -30,6 +31,7 @@ use rustix::{
 
 pub use self::refused::Refused;
 use self::{
+    live::Display,
     rotation::{RotateArgs, Rotating},
     snapshot::{SnapshotArgs, Snapshots},
     wanted::{ScopeArgs, WantedArgs},
@@ -96,6 +98,7 @@ EXAMPLES
   tracer-agent record -e all -v -e 'rcu:*' --duration 10s -o all.dat
   tracer-agent record -e irq -B calls -b 16M -e raw_syscalls -B last --overwrite -e sched make
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
+  tracer-agent record --for sched --live make
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
     // Those without a heading come first: clap keeps a heading for whatever follows.
@@ -251,6 +254,10 @@ pub struct RecordArgs {
     )]
     pub max_kb: Vec<u64>,
 
+    /// Answers meanwhile.
+    #[command(flatten)]
+    pub live: live::LiveArgs,
+
     /// Files of what a flight recorder holds.
     #[command(flatten)]
     pub snapshots: SnapshotArgs,
@@ -328,6 +335,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         debug::print_messages()?;
     }
     let spec = spec::make(args, matches)?;
+    let wanted = live::wanted(args, &spec)?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
@@ -380,6 +388,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
+    let display = wanted.and_then(|wanted| Display::start(wanted, (session.spool_dir(), &spec.file.path)));
     let several = (rotating.as_mut(), &mut snapshots);
     let end = wait_for_end((&mut session, several), &signals, &mut command, followed, (args, &spec))?;
 
@@ -395,7 +404,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let recorded = session.stop();
     let without_snapshot = snapshots.finish();
     let end = (end, command.map(|running| running.child), without_snapshot);
-    conclude((args, &spec), (recorded, rotating), end)
+    conclude((args, &spec), (recorded, rotating, display), end)
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
@@ -462,7 +471,8 @@ fn start(
 }
 
 fn shows_progress(args: &RecordArgs) -> bool {
-    !args.quiet && std::io::stderr().is_terminal()
+    // It would be in the way of the answers.
+    !args.quiet && args.live.live.is_none() && std::io::stderr().is_terminal()
 }
 
 /// Says that recording has begun, and what ends it.
@@ -606,12 +616,12 @@ fn forward(signal: i32, child: Option<&Child>) {
 /// Finishes the files, tells what is in them and decides the exit code.
 fn conclude(
     (args, spec): (&RecordArgs, &RecordingSpec),
-    (mut recorded, rotating): (Vec<Recorded>, Option<Rotating>),
+    (mut recorded, rotating, display): (Vec<Recorded>, Option<Rotating>, Option<Display>),
     (end, child, without_snapshot): (End, Option<Child>, Option<ExitCode>),
 ) -> Result<u8, CliError> {
     let failure = recorded.iter_mut().find_map(|recorded| recorded.failure.take());
     let finished = match rotating {
-        None => finish_one(args, spec, recorded),
+        None => finish_one((args, spec), recorded, display),
         Some(rotating) => finish_all(args, rotating, recorded),
     };
     if let Some(failure) = failure {
@@ -657,14 +667,17 @@ struct Ended {
 }
 
 fn finish_one(
-    args: &RecordArgs,
-    spec: &RecordingSpec,
+    (args, spec): (&RecordArgs, &RecordingSpec),
     mut recorded: Vec<Recorded>,
+    display: Option<Display>,
 ) -> Result<Ended, CliError> {
     // Without a rotation there is one.
     let recorded = recorded.pop().ok_or_else(|| CliError::Usage("nothing was recorded".to_owned()))?;
     let spool = recorded.spool.dir().to_owned();
     let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
+    if let Some(display) = display {
+        display.finish(&finished.path);
+    }
     if !args.quiet {
         super::tell(summary::text(&finished, is_filtered(spec)).trim_end());
     }

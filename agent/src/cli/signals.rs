@@ -124,6 +124,14 @@ impl Signals {
         }
     }
 
+    /// Lets signals have the effect that they had before, those that have come and were not taken included.
+    pub(super) fn unblock(self) {
+        // SAFETY: the mask is a valid object, and no other one is asked for.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.old_mask, std::ptr::null_mut());
+        }
+    }
+
     /// The mask from before, for a child process.
     pub(super) fn old_mask(&self) -> libc::sigset_t {
         self.old_mask

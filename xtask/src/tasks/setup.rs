@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 19] = [
+const TEST_PROGRAMS: [(&str, &str); 20] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -79,6 +79,8 @@ const TEST_PROGRAMS: [(&str, &str); 19] = [
     ("/usr/bin/go", "golang-go"),
     // Fetches the schema of speedscope's files.
     ("/usr/bin/npm", "npm"),
+    // A terminal that can be looked at.
+    ("/usr/bin/tmux", "tmux"),
     // Man pages and completions.
     ("/usr/bin/man", "man-db"),
     ("/usr/bin/groff", "groff-base"),

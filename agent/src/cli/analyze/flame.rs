@@ -72,13 +72,13 @@ pub(super) fn run(
     let other = options.flame_diff.as_deref().map(|other| open(other, scope)).transpose()?;
     let (now, covered) = stacks(args, file, scope)?;
     let now = now.lasting(covered.to_ns.saturating_sub(covered.from_ns));
-    let mut code = damage(file, &covered);
+    let mut code = damage(file.name(), covered.damaged);
     let before = match &other {
         None => None,
         Some(other) => {
             let scope = Scope { from: None, to: None, ..scope.clone() };
             let (before, covered) = stacks(args, other, &scope)?;
-            if damage(other, &covered) != ExitCode::Ok {
+            if damage(other.name(), covered.damaged) != ExitCode::Ok {
                 code = ExitCode::Failure;
             }
             Some((before.titled(other.name()), losses(other, &covered)))

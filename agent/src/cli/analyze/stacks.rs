@@ -16,7 +16,7 @@ use crate::{
 const SHOWN: usize = 8;
 
 /// Which events `stacks` and `cpu` look at.
-#[derive(Debug, Default, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Stacks")]
 pub struct StacksArgs {
     /// The events whose stacks are counted, as a filter: `sched:sched_switch: prev_state == 2`

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use clap::ArgMatches;
 
-use super::{super::CliError, RecordArgs, wanted::indices};
+use super::{super::CliError, RecordArgs, live, wanted::indices};
 use crate::{
     analysis::answers::Topic,
     compile::fast::StringLimit,
@@ -116,6 +116,13 @@ fn strings(args: &RecordArgs) -> StringLimit {
     args.strings.unwrap_or(unless_told)
 }
 
+/// The switch timer unless the user says it.
+fn usual_switch_ns(args: &RecordArgs, poll_ns: Option<u64>) -> u64 {
+    let usual = if args.live.live.is_some() { live::SWITCH_NS } else { SWITCH_NS };
+    // Who wants to be woken less than once a second by full pages is not woken by others either.
+    usual.max(poll_ns.unwrap_or_default())
+}
+
 fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Result<ChannelSpec, CliError> {
     let ring_kb = section.one(("ring_kb", "-b"), &args.ring_kb)?;
     let poll_us = section.one(("poll_us", "-s"), &args.poll_us)?;
@@ -133,8 +140,7 @@ fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Re
         overwrite: !section.all("overwrite", &args.overwrite).is_empty(),
         snapshot: if asks { args.snapshots.spec() } else { None },
         poll_ns,
-        // Who wants to be woken less than once a second by full pages is not woken by others either.
-        switch_ns: switch_ns.unwrap_or_else(|| SWITCH_NS.max(poll_ns.unwrap_or_default())),
+        switch_ns: switch_ns.unwrap_or_else(|| usual_switch_ns(args, poll_ns)),
         keep_bytes: max_kb.map(|kb| kb.saturating_mul(1024)),
         ..ChannelSpec::default()
     };

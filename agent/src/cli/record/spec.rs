@@ -301,8 +301,9 @@ mod tests {
     use super::*;
 
     /// Every option, with something to say.
-    const OPTIONS: [&[&str]; 49] = [
+    const OPTIONS: [&[&str]; 50] = [
         &["--for", "irq"],
+        &["--for", "irq", "--live"],
         &["-e", "irq"],
         &["-v", "-e", "sched_wakeup"],
         &["-i"],
