@@ -11,7 +11,7 @@ use reader_files::{
     Chance, FORMAT, Kept, backwards, cpu, cpu_forwards, forwards, options, page, start, version_6,
 };
 use tracer_agent::tracedat::page::{PageBuilder, Push};
-use tracer_agent::tracedat::reader::{Corrections, Reader, Records, each_record_ahead};
+use tracer_agent::tracedat::reader::{Corrections, Next, Reader, Records, each_record_ahead};
 use tracer_agent::tracedat::{Buffer, ChunkCompressor, Compression, Endian, FileOption, Setup};
 
 /// What a page has no room for is known as lost, but not how much.
@@ -141,11 +141,15 @@ fn check_ahead(chance: &mut Chance, records: &mut Records<'_>, sorted: &[Kept]) 
     each_record_ahead(
         records,
         |record| if record.cpu % 2 == 0 { record.data.len() + 1 } else { 2 },
-        |record| {
+        |next| {
             if ahead.len() == most {
                 return ControlFlow::Break(());
             }
-            ahead.push(Kept::from(record.unwrap()));
+            match next {
+                Next::Record(record) => ahead.push(Kept::from(record)),
+                Next::Gap(_) => {}
+                Next::Damage(error) => panic!("{error}"),
+            }
             ControlFlow::Continue(())
         },
     );

@@ -2,12 +2,13 @@
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
+use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::ops::ControlFlow;
 
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::reader::{
-    CpuRecords, ReadError, Reader, Record, Records, Source, each_record_ahead,
+    CpuRecords, Next, ReadError, Reader, Record, Records, Source, each_record_ahead,
 };
 use tracer_agent::tracedat::{
     Cmdlines, Endian, EventSystem, FileOption, OptionId, Section, Setup, Writer, layout,
@@ -128,11 +129,19 @@ pub(crate) fn read_everything<S: Source>(source: S) -> Result<u64, ReadError> {
             Err(_) => forwards.push(None),
         }
     }
-    let mut ahead = Vec::new();
+    let (mut ahead, mut gaps) = (Vec::new(), BTreeSet::new());
     let all = |record: &Record<'_>| record.data.len();
-    each_record_ahead(&mut reader.records()?, all, |record| {
-        let kept = |record: Record<'_>| (record.timestamp, record.cpu, record.missed, record.data.to_vec());
-        ahead.push(record.ok().map(kept));
+    each_record_ahead(&mut reader.records()?, all, |next| {
+        match next {
+            Next::Record(record) => {
+                // A loss is known before the first record behind it.
+                let is_behind_gap = gaps.remove(&(record.reader, record.buffer, record.cpu));
+                assert!(is_behind_gap || record.missed.is_none(), "{record:?}");
+                ahead.push(Some((record.timestamp, record.cpu, record.missed, record.data.to_vec())));
+            }
+            Next::Gap(gap) => drop(gaps.insert((gap.reader, gap.buffer, gap.cpu))),
+            Next::Damage(_) => ahead.push(None),
+        }
         ControlFlow::Continue(())
     });
     assert_eq!(ahead, forwards);

@@ -1,6 +1,6 @@
 //! Hands the records of a file on to an analysis.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Analysis, AnyRecord, At, Covered, Frames, KnownEvents, Names, Need, Scope, Topic,
@@ -20,6 +20,10 @@ pub struct Feed<A> {
     covered: Covered,
     first: Option<u64>,
     last: u64,
+    /// A record behind the end of what is asked was seen.
+    is_past_end: bool,
+    /// CPUs, each of a buffer, of which events are missing between the last record and the next one.
+    gaps: BTreeSet<(usize, u32)>,
     /// From which buffer each event is taken, by its number.
     buffers: Vec<Option<usize>>,
     stacks: Stacks,
@@ -107,6 +111,8 @@ impl<A: Analysis> Feed<A> {
             covered: Covered::default(),
             first: None,
             last: 0,
+            is_past_end: false,
+            gaps: BTreeSet::new(),
             buffers: Vec::new(),
             stacks: if A::WANTS_STACKS { Stacks::of(file.events()) } else { Stacks::default() },
             awaited: BTreeMap::new(),
@@ -121,30 +127,37 @@ impl<A: Analysis> Feed<A> {
 
     /// Takes a record. Records come in the order of time.
     pub fn take<S: Source>(&mut self, file: &TraceFile<S>, record: &Record<'_>) {
+        if self.scope.to.is_some_and(|to| record.timestamp > to) {
+            self.is_past_end = true;
+            return;
+        }
+        let is_asked = self.is_asked(file, record.buffer);
         // Records of damaged pages can have any time.
         let time = record.timestamp.max(self.last);
-        if self.first.is_none() {
-            self.first = Some(time);
-            self.analysis.begins(time);
+        if is_asked {
+            if self.first.is_none() {
+                self.first = Some(time);
+                self.analysis.begins(time);
+            }
+            self.last = time;
         }
-        self.last = time;
         let at = At { time, cpu: record.cpu };
         if let Some(missed) = record.missed
-            && self.is_asked(file, record.buffer)
+            && is_asked
         {
             self.covered.losses += 1;
             self.covered.lost_events = self.covered.lost_events.saturating_add(missed);
             self.covered.losses_uncounted += u64::from(missed == 0);
-            for awaited in self.awaited.remove(&(record.buffer, record.cpu)).unwrap_or_default() {
-                self.analysis.stack_ended(awaited.of, &names(file));
-            }
-            self.analysis.lost(at);
+            self.gaps.insert((record.buffer, record.cpu));
+        }
+        if !self.gaps.is_empty() {
+            self.pass_gaps(file, at, record.buffer);
         }
         let Some(id) = record.event_id() else { return };
         if A::WANTS_STACKS {
             self.take_stack(file, id, record);
         }
-        if !self.is_asked(file, record.buffer) {
+        if !is_asked {
             return;
         }
         self.analysis.count(at, id);
@@ -173,9 +186,47 @@ impl<A: Analysis> Feed<A> {
         }
     }
 
+    /// Events of a CPU are missing between its last record and its next one. Where that is known before the
+    /// next one comes, nothing that others do meanwhile is taken for all that happened.
+    pub fn gap<S: Source>(&mut self, file: &TraceFile<S>, buffer: usize, cpu: u32) {
+        if !self.is_asked(file, buffer) {
+            return;
+        }
+        self.gaps.insert((buffer, cpu));
+        self.end_stacks_of(file, buffer, cpu);
+        // Before the first record there is nothing that could be wrong.
+        if self.first.is_some() {
+            self.analysis.lost(At { time: self.last, cpu });
+        }
+    }
+
+    /// Tells of the gaps before a record, of which it may end one.
+    fn pass_gaps<S: Source>(&mut self, file: &TraceFile<S>, at: At, buffer: usize) {
+        if self.gaps.remove(&(buffer, at.cpu)) {
+            self.end_stacks_of(file, buffer, at.cpu);
+            self.analysis.lost(at);
+        } else if let Some((_, cpu)) = self.gaps.first() {
+            // What begins and ends within a gap is not known either. Which gap it is does not matter for
+            // that.
+            self.analysis.lost(At { time: at.time, cpu: *cpu });
+        }
+    }
+
+    /// No more stacks come for what a CPU did so far.
+    fn end_stacks_of<S: Source>(&mut self, file: &TraceFile<S>, buffer: usize, cpu: u32) {
+        for awaited in self.awaited.remove(&(buffer, cpu)).unwrap_or_default() {
+            self.analysis.stack_ended(awaited.of, &names(file));
+        }
+    }
+
     /// A page or chunk could not be read.
     pub fn damaged(&mut self) {
         self.covered.damaged += 1;
+    }
+
+    /// Whether a record was seen that is behind what is asked about: those that follow are not wanted.
+    pub fn is_past_end(&self) -> bool {
+        self.is_past_end
     }
 
     /// The time of the first record.
@@ -200,7 +251,8 @@ impl<A: Analysis> Feed<A> {
     /// What is answered, with the records that were taken.
     pub fn answer<S: Source>(mut self, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
         self.end_stacks(file, |_| true);
-        let end = self.scope.to.unwrap_or(self.last);
+        // What comes behind the last record is not known.
+        let end = self.scope.to.filter(|_| self.is_past_end).unwrap_or(self.last);
         self.told(end, file, topic)
     }
 
@@ -235,8 +287,11 @@ impl<A: Analysis> Feed<A> {
 
     fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
         let (missing, unseen) = self.lacks(file, topic);
-        let Self { analysis, scope, mut covered, first, .. } = self;
-        covered.from_ns = scope.from.or(first).unwrap_or(0);
+        let Self { mut analysis, scope, mut covered, first, last, gaps, .. } = self;
+        covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
+        if let Some((_, cpu)) = gaps.first() {
+            analysis.lost(At { time: last, cpu: *cpu });
+        }
         covered.to_ns = end.max(covered.from_ns);
         (covered.missing, covered.unseen) = (missing, unseen);
         let recorded = Recorded::of(file.reader());

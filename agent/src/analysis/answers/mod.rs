@@ -95,7 +95,7 @@ use super::{Pace, Watch};
 use crate::event::EventTable;
 use crate::input::glob;
 use crate::report::TraceFile;
-use crate::tracedat::reader::{ReadError, Record, Source, each_record_ahead};
+use crate::tracedat::reader::{Next, ReadError, Record, Source, each_record_ahead};
 
 /// When and where a record is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -238,9 +238,9 @@ impl Scope {
 /// What an answer is about, and what of it is not known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Covered {
-    /// The time of the first record, or from when on was asked.
+    /// The time of the first record, or from when on was asked if that is later.
     pub from_ns: u64,
-    /// The time of the last one, or up to when was asked.
+    /// The time of the last one, or up to when was asked if that is earlier.
     pub to_ns: u64,
     /// How many records the analysis has used.
     pub events: u64,
@@ -284,18 +284,16 @@ pub fn answer<S: Source, A: Analysis>(
     each_record_ahead(
         &mut records,
         |record| wanted.bytes_of(record),
-        |record| {
-            match record {
-                Ok(record) if scope.to.is_some_and(|to| record.timestamp > to) => {
-                    return ControlFlow::Break(());
-                }
-                Ok(record) => {
+        |next| {
+            match next {
+                Next::Record(record) => {
                     pace.step(record.timestamp);
                     feed.take(file, &record);
                 }
-                Err(_) => feed.damaged(),
+                Next::Gap(gap) => feed.gap(file, gap.buffer, gap.cpu),
+                Next::Damage(_) => feed.damaged(),
             }
-            ControlFlow::Continue(())
+            if feed.is_past_end() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         },
     );
     Ok(feed.answer(file, topic))

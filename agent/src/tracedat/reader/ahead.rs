@@ -6,7 +6,7 @@ use std::thread;
 
 use super::super::endian::Endian;
 use super::error::ReadError;
-use super::merged::Records;
+use super::merged::{Gap, Records};
 use super::records::Record;
 
 /// Records and bytes of them that are handed over at once, at most, but for a record that is longer.
@@ -15,15 +15,26 @@ const MAX_BYTES: usize = 256 << 10;
 /// Batches that wait for the one who takes them. One more is being filled, one more is being taken.
 const WAITING: usize = 2;
 
-/// Calls `take` with the records from this position on, and with errors in their places, until it has enough
-/// or there are no more. Meanwhile another thread reads the next ones.
+/// What a reader comes upon.
+#[derive(Debug)]
+pub enum Next<'r> {
+    /// A record.
+    Record(Record<'r>),
+    /// Between the last record of a CPU and its next one records are missing.
+    Gap(Gap),
+    /// A page or chunk is damaged. Its CPU has a gap there.
+    Damage(ReadError),
+}
+
+/// Calls `take` with the records from this position on, and with gaps and errors in their places, until it
+/// has enough or there are no more. Meanwhile another thread reads the next ones.
 ///
 /// `kept` tells how many bytes of a record are wanted: what is behind them is not there when it is taken.
 /// Only records whose bytes are wanted are worth more than a few instructions.
 pub fn each_record_ahead(
     records: &mut Records<'_>,
     kept: impl Fn(&Record<'_>) -> usize + Send,
-    mut take: impl FnMut(Result<Record<'_>, ReadError>) -> ControlFlow<()>,
+    mut take: impl FnMut(Next<'_>) -> ControlFlow<()>,
 ) {
     let (full, batches) = sync_channel(WAITING);
     let (spare, spares) = channel();
@@ -61,8 +72,14 @@ fn read(
 struct Batch {
     items: Vec<Item>,
     data: Vec<u8>,
-    /// What could not be read, and how many of the records come before that.
-    errors: Vec<(usize, ReadError)>,
+    /// What is missing, and how many of the records come before that.
+    missing: Vec<(usize, Missing)>,
+}
+
+/// What is missing.
+enum Missing {
+    Gap(Gap),
+    Damage(ReadError),
 }
 
 /// A record whose bytes are in a batch.
@@ -85,17 +102,19 @@ impl Batch {
 
     /// Reads records until it is full. Returns whether there may be more.
     fn fill(&mut self, records: &mut Records<'_>, kept: &dyn Fn(&Record<'_>) -> usize) -> bool {
-        while self.items.len() + self.errors.len() < MAX_RECORDS && self.data.len() < MAX_BYTES {
+        while self.items.len() + self.missing.len() < MAX_RECORDS && self.data.len() < MAX_BYTES {
+            let before = self.items.len();
             let next = records.next_record();
             // Where it stands: a copy of what was just written takes longer than all else that is done here.
             if let Ok(Some(record)) = &next {
                 self.push(record, kept(record));
-                continue;
+            } else {
+                match next {
+                    Err(error) => self.missing.push((before, Missing::Damage(error))),
+                    Ok(_) => return false,
+                }
             }
-            match next {
-                Err(error) => self.errors.push((self.items.len(), error)),
-                Ok(_) => return false,
-            }
+            self.missing.extend(records.gaps().map(|gap| (before, Missing::Gap(gap))));
         }
         true
     }
@@ -111,22 +130,23 @@ impl Batch {
     }
 
     /// Hands on all of it.
-    fn each(
-        &mut self,
-        take: &mut impl FnMut(Result<Record<'_>, ReadError>) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
-        let mut errors = self.errors.drain(..).peekable();
+    fn each(&mut self, take: &mut impl FnMut(Next<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
+        let next = |missing| match missing {
+            Missing::Gap(gap) => Next::Gap(gap),
+            Missing::Damage(error) => Next::Damage(error),
+        };
+        let mut missing = self.missing.drain(..).peekable();
         let mut rest = self.data.as_slice();
         for (index, item) in self.items.iter().enumerate() {
-            while let Some((_, error)) = errors.next_if(|(before, _)| *before == index) {
-                take(Err(error))?;
+            while let Some((_, missing)) = missing.next_if(|(before, _)| *before == index) {
+                take(next(missing))?;
             }
             let Item { timestamp, missed, reader, buffer, cpu, len, endian } = *item;
             let (data, behind) = rest.split_at_checked(len as usize).unwrap_or((rest, &[]));
             rest = behind;
             let (reader, buffer) = (reader as usize, buffer as usize);
-            take(Ok(Record { reader, buffer, cpu, timestamp, missed, data, endian }))?;
+            take(Next::Record(Record { reader, buffer, cpu, timestamp, missed, data, endian }))?;
         }
-        errors.try_for_each(|(_, error)| take(Err(error)))
+        missing.try_for_each(|(_, missing)| take(next(missing)))
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::error::ReadError;
-use super::records::{CpuRecords, Found, Record};
+use super::records::{CpuRecords, Found, Origin, Record};
 
 /// Bytes of pages that are in memory at one time, of all streams together.
 const MEMORY: u64 = 64 << 20;
@@ -28,6 +28,20 @@ pub struct Records<'r> {
     pending: Option<usize>,
     /// Streams that have yet to be looked at, highest first.
     unread: Vec<usize>,
+    /// Streams that were looked at for the last record.
+    moved: Vec<usize>,
+}
+
+/// A gap in the records of one CPU: events were lost, or pages cannot be read. It ends with the next record
+/// of that CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// As in [`Record::reader`].
+    pub reader: usize,
+    /// As in [`Record::buffer`].
+    pub buffer: usize,
+    /// The CPU.
+    pub cpu: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +69,7 @@ impl<'r> Records<'r> {
             direction: Direction::Unset,
             pending: None,
             unread: Vec::new(),
+            moved: Vec::new(),
         }
     }
 
@@ -73,6 +88,8 @@ impl<'r> Records<'r> {
         if self.direction != Direction::Forwards {
             self.turn(Direction::Forwards);
         }
+        self.moved.clear();
+        self.moved.extend(self.pending);
         if let Some(stream) = self.pending.take() {
             // It is at the top still, so that its new time is all that changes.
             let head = &mut self.heads[stream];
@@ -89,6 +106,7 @@ impl<'r> Records<'r> {
             }
         }
         while let Some(stream) = self.unread.pop() {
+            self.moved.push(stream);
             match self.streams[stream].advance() {
                 Ok(found) => {
                     self.heads[stream] = found;
@@ -103,6 +121,20 @@ impl<'r> Records<'r> {
         let Some(&Reverse((_, stream))) = self.forwards.peek() else { return Ok(None) };
         self.pending = Some(stream);
         Ok(self.heads[stream].as_ref().map(|found| self.streams[stream].view(found)))
+    }
+
+    /// Gaps that are known since [`next_record`](Self::next_record) was called last: they are before the
+    /// record or behind the error that it gave, and go on until the next record of their CPU.
+    #[inline]
+    pub(super) fn gaps(&self) -> impl Iterator<Item = Gap> {
+        let is_gap = |stream: &&usize| match self.heads.get(**stream) {
+            Some(Some(found)) => found.missed.is_some(),
+            _ => self.unread.contains(stream),
+        };
+        self.moved.iter().filter(is_gap).map(|stream| {
+            let Origin { reader, buffer, cpu } = self.streams[*stream].origin();
+            Gap { reader, buffer, cpu }
+        })
     }
 
     /// The record before; `None` at the start.
@@ -161,6 +193,7 @@ impl<'r> Records<'r> {
         self.heads.fill(None);
         self.pending = None;
         self.unread.clear();
+        self.moved.clear();
         self.direction = Direction::Unset;
     }
 

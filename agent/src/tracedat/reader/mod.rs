@@ -41,13 +41,13 @@ mod time;
 mod v6;
 pub(super) mod v7;
 
-pub use ahead::each_record_ahead;
+pub use ahead::{Next, each_record_ahead};
 pub use counts::{Counts, CpuCounts};
 pub use error::ReadError;
 pub use file::{BufferInfo, FileHeader, SectionInfo};
 pub use kernel::Module;
 pub use live::LiveRecords;
-pub use merged::Records;
+pub use merged::{Gap, Records};
 pub use metadata::{EventText, Metadata, SystemFormats};
 pub use option::{BufferOption, CpuExtent, OptionEntry, OptionValue};
 pub(crate) use pages::PackedChunk;

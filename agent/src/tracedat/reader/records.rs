@@ -76,7 +76,7 @@ pub(crate) struct Origin {
 pub(crate) struct Found {
     /// Corrected.
     pub(crate) timestamp: u64,
-    missed: Option<u64>,
+    pub(crate) missed: Option<u64>,
     start: usize,
     len: usize,
 }
@@ -102,6 +102,11 @@ impl<'r> CpuRecords<'r> {
     /// The CPU.
     pub fn cpu(&self) -> u32 {
         self.origin.cpu
+    }
+
+    /// What its records say of where they are from.
+    pub(crate) fn origin(&self) -> Origin {
+        self.origin
     }
 
     /// The record after this position, and moves past it; `None` at the end.
