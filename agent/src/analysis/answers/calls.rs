@@ -208,18 +208,30 @@ impl Calls {
         if state.open.is_none() && state.ended == Some((number, !is_raw)) {
             return;
         }
+        let open = state.open.take();
+        // `rt_sigreturn` restores the registers of what was interrupted: its number is lost, and what it
+        // returns is not its own.
+        let (number, result) = match open {
+            Some(open) if number < 0 => (open.number, 0),
+            _ => (number, result),
+        };
         state.ended = Some((number, is_raw));
-        let open = state.open.take().filter(|open| open.number == number && open.losses == losses);
         if !self.scope.has(at) {
             return;
         }
+        let is_its = |open: &Open| open.number == number && open.losses == losses;
+        if let Some(other) = open.filter(|open| !is_its(open))
+            && let Some(told) = state.told(other.number, &mut self.rooms)
+        {
+            told.unfinished += 1;
+        }
         let Some(told) = state.told(number, &mut self.rooms) else { return };
-        let Some(open) = open else {
+        let Some(open) = open.filter(is_its) else {
             told.unmatched += 1;
             return;
         };
-        told.times.add_within(at.time - open.since, at.time, &mut self.rooms.sizes);
-        told.off_cpu += open.off_cpu;
+        told.times.add_within(at.time.saturating_sub(open.since), at.time, &mut self.rooms.sizes);
+        told.off_cpu = told.off_cpu.saturating_add(open.off_cpu);
         if ERRORS.contains(&result) {
             told.errors.get_or_insert_default().add((-result) as u16, 1, &mut self.rooms.sizes);
         }
@@ -338,8 +350,8 @@ impl Analysis for Calls {
                     {
                         thread.is_called(name);
                         if let Some(open) = &mut thread.of.open {
-                            let off = open.off_since.take().map_or(0, |since| at.time - since);
-                            open.off_cpu += off;
+                            let off = open.off_since.take().map_or(0, |since| at.time.saturating_sub(since));
+                            open.off_cpu = open.off_cpu.saturating_add(off);
                             open.off_since = (tid == switch.prev).then_some(at.time);
                         }
                     }
@@ -381,8 +393,12 @@ impl Analysis for Calls {
     }
 
     fn answer(mut self, _: u64, names: &Names<'_>) -> CallsAnswer {
+        // The end is on no CPU; where some were asked about, it is none of them.
+        let are_asked = self.scope.cpus.is_none();
         for thread in self.threads.iter_mut() {
-            thread.of.close(&mut self.rooms);
+            if are_asked {
+                thread.of.close(&mut self.rooms);
+            }
         }
         let (threads, threads_left_out) = std::mem::take(&mut self.threads).into_parts();
         let mut answer = CallsAnswer { has_switches: self.has_switches, ..CallsAnswer::default() };
@@ -411,7 +427,7 @@ impl Analysis for Calls {
 impl Told {
     fn merge_within(&mut self, other: &Self, room: &mut Room) {
         self.times.merge_within(&other.times, room);
-        self.off_cpu += other.off_cpu;
+        self.off_cpu = self.off_cpu.saturating_add(other.off_cpu);
         self.unfinished += other.unfinished;
         self.unmatched += other.unmatched;
         if let Some(errors) = &other.errors {
@@ -565,6 +581,88 @@ mod tests {
         look(&mut calls, 30, 1, enter(0));
         look(&mut calls, 31, 1, exit(0, 0));
         let answer = calls.answer(40, &Names::none());
-        assert_eq!((answer.calls[0].times.count, answer.calls[0].unmatched), (1, 1));
+        let call = &answer.calls[0];
+        assert_eq!((call.times.count, call.unmatched, call.unfinished), (1, 1, 1));
+    }
+
+    #[test]
+    fn the_return_from_a_signal_ends_without_its_number() {
+        let mut calls = Calls::new(Scope::default(), None);
+        look(&mut calls, 10, 1, enter(15));
+        look(&mut calls, 14, 1, exit(-1, -4));
+        let answer = calls.answer(40, &Names::none());
+        let [call] = &answer.calls[..] else { panic!("{:?}", answer.calls) };
+        let told = (call.number, call.times.count, call.times.total_ns, call.failed, call.unmatched);
+        assert_eq!(told, (15, 1, 4, 0, 0));
+    }
+
+    #[test]
+    fn an_exit_of_another_call_leaves_both_without_a_duration() {
+        let mut calls = Calls::new(Scope::default(), None);
+        look(&mut calls, 10, 1, enter(0));
+        look(&mut calls, 20, 1, exit(1, 5));
+        let answer = calls.answer(40, &Names::none());
+        let told: Vec<_> =
+            answer.calls.iter().map(|call| (call.number, call.unfinished, call.unmatched)).collect();
+        assert_eq!(told, [(0, 1, 0), (1, 0, 1)]);
+    }
+
+    #[test]
+    fn threads_are_asked_about_by_their_last_name_and_their_number() {
+        let story = |scope: Scope| {
+            let mut calls = Calls::new(scope, None);
+            look(&mut calls, 10, 1, enter(0));
+            look(&mut calls, 15, 1, exit(0, -2));
+            look(&mut calls, 16, 2, enter(0));
+            look(&mut calls, 26, 2, exit(0, 0));
+            look(&mut calls, 30, 2, switch(2, 1));
+            let answer = calls.answer(40, &Names::none());
+            let call = answer.calls.first().cloned().unwrap_or_default();
+            (answer.threads.len(), call.times.count, call.times.total_ns, call.failed)
+        };
+        assert_eq!(story(Scope::default()), (2, 2, 15, 1));
+        // Both names come behind the calls.
+        assert_eq!(story(Scope { names: vec!["b".into()], ..Scope::default() }), (1, 1, 5, 1));
+        assert_eq!(story(Scope { tids: Some([2].into()), ..Scope::default() }), (1, 1, 10, 0));
+        assert_eq!(story(Scope { names: vec!["c".into()], ..Scope::default() }), (0, 0, 0, 0));
+    }
+
+    #[test]
+    fn a_call_that_ends_in_the_part_that_is_asked_about_is_as_long_as_it_was() {
+        let mut calls = Calls::new(Scope { from: Some(100), to: Some(200), ..Scope::default() }, None);
+        look(&mut calls, 10, 1, enter(0));
+        look(&mut calls, 20, 1, switch(1, 2));
+        look(&mut calls, 30, 2, enter(0));
+        look(&mut calls, 40, 2, exit(0, 0));
+        look(&mut calls, 110, 2, switch(2, 1));
+        look(&mut calls, 150, 1, exit(0, 0));
+        look(&mut calls, 190, 1, enter(0));
+        let answer = calls.answer(200, &Names::none());
+        let call = &answer.calls[0];
+        assert_eq!((call.times.count, call.times.total_ns, call.off_cpu_ns), (1, 140, 90));
+        assert_eq!((call.unfinished, call.unmatched), (1, 0));
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut calls = Calls::new(Scope::default(), None);
+        for number in 0..MOST_CALLS as i64 + 5 {
+            look(&mut calls, 10, 1, enter(number));
+            look(&mut calls, 20, 1, exit(number, 0));
+        }
+        let answer = calls.answer(40, &Names::none());
+        assert_eq!((answer.calls.len(), answer.left_out), (MOST_CALLS, 5));
+    }
+
+    #[test]
+    fn times_of_a_hostile_file_are_not_too_many() {
+        let mut calls = Calls::new(Scope::default(), None);
+        for (time, known) in [(0, enter(0)), (u64::MAX, exit(0, 0))] {
+            for tid in 1..4 {
+                look(&mut calls, time, tid, known);
+            }
+        }
+        let answer = calls.answer(u64::MAX, &Names::none());
+        assert_eq!((answer.calls[0].times.total_ns, answer.threads[0].total_ns), (u64::MAX, u64::MAX));
     }
 }

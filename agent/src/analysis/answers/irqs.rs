@@ -213,16 +213,16 @@ impl Irqs {
         let place = cpu.open.iter().rposition(|open| open.kind == kind)?;
         cpu.open.truncate(place + 1);
         let open = cpu.open.pop()?;
-        let time = at.time - open.since;
+        let time = at.time.saturating_sub(open.since);
         let own = time.saturating_sub(open.inside);
         if let Some(outer) = cpu.open.last_mut() {
-            outer.inside += time;
+            outer.inside = outer.inside.saturating_add(time);
         }
         if self.scope.has(at) {
             cpu.count += 1;
             match kind {
-                Kind::Hard(_) => cpu.hard += own,
-                Kind::Soft(_) => cpu.soft += own,
+                Kind::Hard(_) => cpu.hard = cpu.hard.saturating_add(own),
+                Kind::Soft(_) => cpu.soft = cpu.soft.saturating_add(own),
             }
         }
         Some((time, own))
@@ -259,7 +259,7 @@ impl Told {
         match ended {
             Some((time, own)) => {
                 self.times.add_within(time, at.time, room);
-                self.own += own;
+                self.own = self.own.saturating_add(own);
             }
             None => self.unmatched += 1,
         }
@@ -292,7 +292,7 @@ impl Analysis for Irqs {
                     && self.scope.has(at)
                     && let Some((told, room)) = self.soft(vector)
                 {
-                    told.late.add_within(at.time - since, at.time, room);
+                    told.late.add_within(at.time.saturating_sub(since), at.time, room);
                 }
             }
             Known::SoftirqExit { vector } => {
@@ -391,6 +391,19 @@ mod tests {
         assert_eq!((disk.irq, disk.times.count, disk.own_ns, disk.unmatched), (9, 1, 30, 0));
         assert_eq!(answer.irqs.iter().map(|irq| irq.unmatched).sum::<u64>(), 1);
         assert_eq!(answer.cpus[0], TimeOfCpu { cpu: 0, irq_ns: 30, softirq_ns: 60, count: 2 });
+    }
+
+    #[test]
+    fn times_of_a_hostile_file_are_not_too_many() {
+        let mut irqs = Irqs::new(Scope::default());
+        for cpu in 0..3 {
+            look(&mut irqs, 0, cpu, Known::IrqEntry { irq: 9, name: b"disk" });
+        }
+        for cpu in 0..3 {
+            look(&mut irqs, u64::MAX, cpu, Known::IrqExit { irq: 9 });
+        }
+        let answer = irqs.answer(u64::MAX, &Names::none());
+        assert_eq!((answer.irqs[0].times.total_ns, answer.irqs[0].own_ns), (u64::MAX, u64::MAX));
     }
 
     #[test]
