@@ -57,10 +57,10 @@ const fn with_stacks(need: Need) -> Need {
 const SWITCHES: &[&str] = &["sched:sched_switch"];
 const WAKEUPS: Need = need("when threads are woken", false, &["sched:sched_waking", "sched:sched_wakeup"]);
 const FIRST_WAKEUPS: Need = need("when new threads are woken", false, &["sched:sched_wakeup_new"]);
+const MOVES: Need = need("moves to other CPUs", false, &["sched:sched_migrate_task"]);
 const FORKS: Need = need("which threads are new", false, &["sched:sched_process_fork"]);
 const FREED: Need = need("when an id is given to another thread", false, &["sched:sched_process_free"]);
 const RENAMED: Need = need("new names of threads", false, &["task:task_rename"]);
-const MOVES: Need = need("moves to other CPUs", false, &["sched:sched_migrate_task"]);
 const CALLS_BEGIN: Need =
     need("when system calls begin", true, &["raw_syscalls:sys_enter", "syscalls:sys_enter_*"]);
 const CALLS_END: Need =
@@ -216,12 +216,24 @@ const IO: &[Need] = &[
     RENAMED,
 ];
 
+const IRQS_BEGIN: &[&str] = &["irq:irq_handler_entry", "irq:softirq_entry"];
+const IRQS_END: &[&str] = &["irq:irq_handler_exit", "irq:softirq_exit"];
+
+const SOFTIRQS_DUE: Need = need("when soft interrupts are due", false, &["irq:softirq_raise"]);
+
+/// A need of some of the events that another one names for recording.
+const fn part_of(tells: &'static str, events: &'static [&'static str]) -> Need {
+    Need { tells, is_required: false, events, records: &[], has_stacks: false }
+}
+
 const IRQ: &[Need] = &[
-    need("when handlers of interrupts begin", false, &["irq:irq_handler_entry"]),
-    need("when handlers of interrupts end", false, &["irq:irq_handler_exit"]),
-    need("when soft interrupts are due", false, &["irq:softirq_raise"]),
-    need("when soft interrupts begin", true, &["irq:softirq_entry"]),
-    need("when soft interrupts end", true, &["irq:softirq_exit"]),
+    Need { records: IRQS_BEGIN, ..need("when interrupts begin", true, IRQS_BEGIN) },
+    Need { records: IRQS_END, ..need("when interrupts end", true, IRQS_END) },
+    part_of("when handlers of hardware interrupts begin", IRQS_BEGIN.split_at(1).0),
+    part_of("when handlers of hardware interrupts end", IRQS_END.split_at(1).0),
+    part_of("when soft interrupts begin", IRQS_BEGIN.split_at(1).1),
+    part_of("when soft interrupts end", IRQS_END.split_at(1).1),
+    SOFTIRQS_DUE,
 ];
 
 const LOCKS: &[Need] = &[
@@ -282,14 +294,14 @@ const SUMMARY: &[Need] = &[
     need("who runs when", false, SWITCHES),
     WAKEUPS,
     FIRST_WAKEUPS,
+    MOVES,
     need("when system calls begin", false, &["raw_syscalls:sys_enter", "syscalls:sys_enter_*"]),
     need("when system calls end", false, &["raw_syscalls:sys_exit", "syscalls:sys_exit_*"]),
-    need("when handlers of interrupts begin", false, &["irq:irq_handler_entry"]),
-    need("when handlers of interrupts end", false, &["irq:irq_handler_exit"]),
-    need("when soft interrupts begin", false, &["irq:softirq_entry"]),
-    need("when soft interrupts end", false, &["irq:softirq_exit"]),
-    need("when requests come to disks", false, &["block:block_rq_issue"]),
-    need("when requests to disks are done", false, &["block:block_rq_complete"]),
+    need("when handlers of hardware interrupts begin", false, IRQS_BEGIN.split_at(1).0),
+    need("when handlers of hardware interrupts end", false, IRQS_END.split_at(1).0),
+    need("when soft interrupts begin", false, IRQS_BEGIN.split_at(1).1),
+    need("when soft interrupts end", false, IRQS_END.split_at(1).1),
+    SOFTIRQS_DUE,
     need("who is killed as there is no memory", false, &["oom:mark_victim"]),
     FORKS,
     FREED,
@@ -372,5 +384,20 @@ impl Need {
         self.events.iter().filter_map(|event| event.split_once(':')).any(|(of, wanted)| {
             of == system && wanted.strip_suffix('*').map_or(wanted == name, |start| name.starts_with(start))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_uses_what_those_use_that_it_is_made_of() {
+        for topic in [Topic::Sched, Topic::Syscalls, Topic::Irq] {
+            for record in topic.needs().iter().flat_map(|need| need.records) {
+                let (system, name) = record.split_once(':').unwrap();
+                assert!(Topic::Summary.needs().iter().any(|need| need.uses(system, name)), "{record}");
+            }
+        }
     }
 }
