@@ -33,8 +33,9 @@ use super::{
     error::{CliError, repair_hint},
     examples,
     exit::ExitCode,
+    json_line,
     progress::ReadingLine,
-    sorted_json_line, tell,
+    tell,
     units::count,
     write_all,
 };
@@ -280,7 +281,7 @@ impl Ask for Whole<'_> {
         let (answer, covered) = ask(args, file, scope, analysis)?;
         if args.json {
             let json = Json { analysis: args.topic.name(), covered: &covered, live: None, answer: &answer };
-            write_all(out, &sorted_json_line(&json)?)?;
+            write_all(out, &json_line(&json)?)?;
         } else {
             let head = head(file.name(), file, &covered) + &gaps(args.topic, &covered, NOT_SEEN);
             write_all(out, &(head + &text(&answer, &covered, args.limit)))?;
@@ -326,8 +327,11 @@ fn needs(topic: Topic) -> String {
     format!("{}\nRecord with: {}\n", text.trim_start_matches('\n'), record_line(topic))
 }
 
-/// The command that records what an analysis uses.
+/// The command that records what an analysis uses. One that uses no events of its own takes any.
 fn record_line(topic: Topic) -> String {
+    if topic.needs().is_empty() {
+        return "tracer-agent record -e EVENT -T --user-stack".to_owned();
+    }
     format!("tracer-agent record --for {}", topic.name())
 }
 
@@ -350,12 +354,14 @@ fn head<S: Source>(name: &str, file: &TraceFile<S>, covered: &Covered) -> String
 fn gaps(topic: Topic, covered: &Covered, unseen: &str) -> String {
     let mut text = String::new();
     if covered.losses != 0 {
-        let more = if covered.losses_uncounted == 0 { "" } else { " or more" };
-        text += &format!(
-            "{}{more} events were lost at {} places; what lasted over one of these is unknown, and not in the counts\n",
-            count(covered.lost_events),
-            count(covered.losses)
-        );
+        let (lost, places) = (count(covered.lost_events), count(covered.losses));
+        let lost = match (covered.lost_events, covered.losses_uncounted) {
+            (_, 0) => format!("{lost} events were lost"),
+            (0, _) => "events were lost, it is not known how many,".to_owned(),
+            _ => format!("{lost} events or more were lost"),
+        };
+        let places = if covered.losses == 1 { "once".to_owned() } else { format!("at {places} places") };
+        text += &format!("{lost} {places}; what lasted over such a loss is unknown, and not in the counts\n");
     }
     for need in &covered.missing {
         text += &format!("unknown: {}; the recording has no {}\n", need.tells, need.events.join(" or "));

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     analysis::answers::{Analysis, Covered},
     capture::follow::Follower,
-    cli::{CliError, analyze::chosen::Text, following::is_closed_within, sorted_json_line, units::count},
+    cli::{CliError, analyze::chosen::Text, following::is_closed_within, json_line, units::count},
     report::TraceFile,
     terminal::{self, SafeWriter},
 };
@@ -117,7 +117,7 @@ where
         let lateness = self.lateness(file, covered.to_ns, late);
         if live.json {
             let json = Json { analysis: live.topic.name(), covered, live: Some(lateness), answer };
-            return Ok(self.out.write_all(sorted_json_line(&json)?.as_bytes())?);
+            return Ok(self.out.write_all(json_line(&json)?.as_bytes())?);
         }
         let head = head(&live.name, file, covered) + &lateness.text();
         let head = head + &gaps(live.topic, covered, NOT_SEEN);
