@@ -19,11 +19,18 @@ pub struct Ran {
 }
 
 /// Runs programs of the package by the names of their entry points, in one interpreter. The release of 2017
-/// knows names that Python 3.10 moved.
+/// knows names that Python 3.10 moved, and soft interrupts by names that LTTng does not give them
+/// (`irq_softirq_entry`).
 const SCRIPT: &str = "import collections, collections.abc, contextlib, io, json, sys, traceback
 from importlib.metadata import distribution
 for name in ('Mapping', 'MutableMapping', 'Iterable', 'Sequence'):
     if not hasattr(collections, name): setattr(collections, name, getattr(collections.abc, name))
+from lttnganalyses.linuxautomaton.irq import IrqStateProvider
+init = IrqStateProvider.__init__
+def with_new_names(self, state):
+    init(self, state)
+    self._cbs.update({'irq_' + name: call for name, call in list(self._cbs.items()) if name.startswith('softirq')})
+IrqStateProvider.__init__ = with_new_names
 trace, period, names, args = sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), json.loads(sys.argv[4])
 ran = {}
 for entry in distribution('lttnganalyses').entry_points:

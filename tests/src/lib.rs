@@ -13,6 +13,7 @@
 
 pub mod agent;
 pub mod analyses;
+pub mod answers;
 pub mod binaries;
 pub mod ctf;
 pub mod dat;
@@ -21,8 +22,11 @@ pub mod folded;
 pub mod harness;
 pub mod kernel_log;
 pub mod ltt2008_reader;
+pub mod made_up;
 pub mod pairs;
+pub mod perf;
 pub mod probe_program;
+pub mod stock_answers;
 pub mod stock_lines;
 pub mod storm;
 pub mod trace_cmd;

@@ -173,8 +173,22 @@ impl Drop for Instance {
     }
 }
 
+/// The pages of a buffer, by CPU.
+#[derive(Clone, Debug)]
+pub struct Pages {
+    /// Its name; empty for the top buffer, which comes first.
+    pub name: String,
+    /// The pages.
+    pub cpus: BTreeMap<u32, Vec<u8>>,
+}
+
 /// Writes pages that ftrace recorded with the clock `mono` as a trace.dat without compression.
 pub fn write_dat(path: &Path, events: &BTreeMap<u16, Event>, pages: &BTreeMap<u32, Vec<u8>>) {
+    write_buffers(path, events, &[Pages { name: String::new(), cpus: pages.clone() }]);
+}
+
+/// The same of several buffers.
+pub fn write_buffers(path: &Path, events: &BTreeMap<u16, Event>, buffers: &[Pages]) {
     let endian = Endian::Little;
     let setup = Setup { endian, page_size: PAGE as u32, compression: Compression::None };
     let file = File::options().create(true).truncate(true).read(true).write(true).open(path).unwrap();
@@ -200,12 +214,19 @@ pub fn write_dat(path: &Path, events: &BTreeMap<u16, Event>, pages: &BTreeMap<u3
     }
     writer.section(Section::cmdlines(endian, &names)).unwrap();
     writer.option(&FileOption::TraceClock("local [mono]".to_owned())).unwrap();
-    let cpus = pages.keys().last().map_or(1, |cpu| cpu + 1);
+    // As `uname -snrm` prints it.
+    let uname = rustix::system::uname();
+    let parts = [uname.sysname(), uname.nodename(), uname.release(), uname.machine()];
+    let uname = parts.map(|text| text.to_string_lossy().into_owned()).join(" ");
+    writer.option(&FileOption::Uname(uname)).unwrap();
+    let cpus = buffers.iter().filter_map(|buffer| buffer.cpus.keys().last()).max().map_or(1, |cpu| cpu + 1);
     writer.option(&FileOption::CpuCount(cpus)).unwrap();
-    let mut buffer = writer.begin_buffer(Buffer { name: "", clock: "mono", page_size: PAGE as u32 }).unwrap();
-    for (cpu, pages) in pages {
-        buffer.write_cpu(*cpu, pages.as_slice()).unwrap();
+    for Pages { name, cpus } in buffers {
+        let mut buffer = writer.begin_buffer(Buffer { name, clock: "mono", page_size: PAGE as u32 }).unwrap();
+        for (cpu, pages) in cpus {
+            buffer.write_cpu(*cpu, pages.as_slice()).unwrap();
+        }
+        buffer.finish().unwrap();
     }
-    buffer.finish().unwrap();
     writer.finish().unwrap();
 }

@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 20] = [
+const TEST_PROGRAMS: [(&str, &str); 21] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -64,6 +64,8 @@ const TEST_PROGRAMS: [(&str, &str); 20] = [
     ("/usr/bin/xz", "xz-utils"),
     // What is left of a recording in the kernel.
     ("/usr/sbin/bpftool", "bpftool"),
+    // Another judge of what threads and system calls did.
+    ("/usr/bin/perf", "linux-perf"),
     // Disks of guests.
     ("/sbin/mkfs.ext4", "e2fsprogs"),
     // libFuzzer is C++.

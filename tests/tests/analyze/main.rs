@@ -1,0 +1,20 @@
+//! `tracer-agent analyze`: its answers beside those of other tools on the same events, against programs whose
+//! answers are known, and of recordings that do not know everything.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a helper of a test fails the test")]
+
+mod each;
+mod hostile;
+mod lttng;
+mod offcpu;
+mod perf;
+mod schema;
+mod stock;
+mod unknown;
+
+use std::path::{Path, PathBuf};
+
+/// A recording of stock trace-cmd.
+fn recording(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(name)
+}

@@ -1,0 +1,218 @@
+//! `analyze sched`, `syscalls` and `irq` against what the text of stock trace-cmd says, to the nanosecond.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use integration_tests::agent;
+use integration_tests::answers::{answer, list, number, text, threads_with};
+use integration_tests::stock_answers::{self as stock, Durations};
+use integration_tests::trace_cmd::Line;
+use integration_tests::workload;
+use serde_json::Value;
+
+use super::recording;
+
+/// Fails unless durations are these.
+#[track_caller]
+fn assert_times(told: &Value, expected: &Durations, of: &str) {
+    let found = ["count", "total_ns", "least_ns", "most_ns"].map(|name| number(told, name));
+    assert_eq!(found, expected.numbers(), "{of}: {told}");
+    if found[0] == 0 {
+        return;
+    }
+    assert_eq!(number(told, "average_ns"), found[1] / found[0], "{of}");
+    for (name, percent) in [("p50_ns", 50), ("p95_ns", 95), ("p99_ns", 99)] {
+        let (told, exact) = (number(told, name), expected.percentile(percent));
+        assert!(told >= exact && told - exact <= exact / 100, "{of}: {name} is {told}, exactly {exact}");
+    }
+}
+
+/// What threads and CPUs did. Gives how many waits were compared.
+fn compare_threads(path: &Path, lines: &[Line]) -> usize {
+    let told = answer("sched", path, &[]);
+    let expected = stock::threads(lines);
+    assert_eq!(expected.unseen, BTreeSet::new(), "{}", path.display());
+    let cpus: BTreeMap<u32, (u64, u64)> = list(&told, "cpus")
+        .iter()
+        .map(|cpu| (number(cpu, "cpu") as u32, (number(cpu, "busy_ns"), number(cpu, "idle_ns"))))
+        .collect();
+    assert_eq!(cpus, expected.cpus, "{}", path.display());
+    assert!(list(&told, "cpus").iter().all(|cpu| number(cpu, "unknown_ns") == 0), "{told}");
+    let tids: BTreeSet<u32> = expected.ran.keys().copied().filter(|tid| *tid != 0).collect();
+    assert!(tids.len() > 5, "{tids:?}");
+    for tid in tids {
+        let of = format!("thread {tid} of {}", path.display());
+        let threads = threads_with(&told, tid);
+        let sum = |name: &str| threads.iter().map(|thread| number(thread, name)).sum::<u64>();
+        assert_eq!(sum("run_ns"), expected.ran[&tid], "{of}");
+        assert_eq!(sum("switches"), expected.switches.get(&tid).copied().unwrap_or(0), "{of}");
+        if let [thread] = threads[..] {
+            assert_times(&thread["woken"], &expected.woken(tid), &format!("{of}, woken"));
+            assert_times(&thread["preempted"], &expected.preempted(tid), &format!("{of}, preempted"));
+            // Each moment is one of something.
+            let parts = ["run_ns", "wait_ns", "sleep_ns", "blocked_ns", "stopped_ns", "unknown_ns"];
+            let whole = number(&told, "covered.to_ns") - number(&told, "covered.from_ns");
+            assert!(parts.iter().map(|name| number(thread, name)).sum::<u64>() <= whole, "{of}: {thread}");
+        }
+    }
+    assert_times(&told["woken"], &expected.durations(|wait| wait.lost_as.is_none()), "all that were woken");
+    assert_times(&told["preempted"], &expected.durations(|wait| wait.lost_as.is_some()), "all others");
+    let mut longest: Vec<u64> = expected.durations(|_| true).0;
+    longest.sort_unstable_by(|one, other| other.cmp(one));
+    longest.truncate(10);
+    let worst: Vec<u64> = list(&told, "worst").iter().map(|wait| number(wait, "wait_ns")).collect();
+    assert_eq!(worst, longest);
+    for worst in list(&told, "worst") {
+        let at = number(worst, "at_ns");
+        let is_it = |wait: &stock::Wait| wait.tid == number(worst, "tid") as u32 && wait.until == at;
+        let wait = expected.waits.iter().find(|wait| is_it(wait)).unwrap_or_else(|| panic!("{worst}"));
+        assert_eq!(worst["is_woken"], wait.lost_as.is_none(), "{worst}");
+        let switch = lines.iter().find(|line| line.event == "sched_switch" && line.time == at).unwrap();
+        let ran = stock::ran_between(lines, number(worst, "cpu") as u32, (wait.since, wait.until));
+        let instead = ran[&(number(worst, "instead_tid") as u32)];
+        assert_eq!(number(worst, "instead_ns"), instead, "{worst}");
+        assert!(ran.values().all(|time| *time <= instead), "{worst}: {ran:?}");
+        assert_eq!(number(worst, "others"), ran.len() as u64 - 1, "{worst}: {ran:?}");
+        assert_eq!(text(worst, "comm"), stock::name(switch, "next_comm", "next_pid"), "{worst}");
+    }
+    expected.waits.len()
+}
+
+/// System calls. Gives how many were compared.
+fn compare_calls(path: &Path, lines: &[Line]) -> usize {
+    let told = answer("syscalls", path, &[]);
+    let expected = stock::calls(lines);
+    let names = stock::call_names();
+    let numbers: BTreeSet<u64> = list(&told, "calls").iter().map(|call| number(call, "number")).collect();
+    let of_ended = expected.ended.iter().map(|call| call.number);
+    let others = expected.unmatched.iter().chain(&expected.unfinished).map(|(_, number)| *number);
+    assert_eq!(numbers, of_ended.chain(others).collect(), "{}", path.display());
+    for call in list(&told, "calls") {
+        let of = number(call, "number");
+        let ended: Vec<_> = expected.ended.iter().filter(|call| call.number == of).collect();
+        assert_eq!(text(call, "name"), names[&of], "{call}");
+        let times = Durations(ended.iter().map(|call| call.time).collect());
+        assert_times(&call["times"], &times, text(call, "name"));
+        let mut errors: BTreeMap<u64, u64> = BTreeMap::new();
+        for call in ended.iter().filter(|call| (-4095..0).contains(&call.result)) {
+            *errors.entry(call.result.unsigned_abs()).or_default() += 1;
+        }
+        let found: BTreeMap<u64, u64> = list(call, "errors")
+            .iter()
+            .map(|error| (number(error, "errno"), number(error, "count")))
+            .collect();
+        assert_eq!(found, errors, "{call}");
+        assert_eq!(number(call, "failed"), errors.values().sum::<u64>(), "{call}");
+        let among = |calls: &[(u32, u64)]| calls.iter().filter(|(_, number)| *number == of).count() as u64;
+        assert_eq!(number(call, "unmatched"), among(&expected.unmatched), "{call}");
+        assert_eq!(number(call, "unfinished"), among(&expected.unfinished), "{call}");
+    }
+    let mut by_thread: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for call in &expected.ended {
+        let (count, total) = by_thread.entry(call.tid).or_default();
+        (*count, *total) = (*count + 1, *total + call.time);
+    }
+    for (tid, expected) in by_thread {
+        let threads = threads_with(&told, tid);
+        let sum = |name: &str| threads.iter().map(|thread| number(thread, name)).sum::<u64>();
+        assert_eq!((sum("count"), sum("total_ns")), expected, "thread {tid} of {}", path.display());
+    }
+    expected.ended.len()
+}
+
+/// Interrupts. Gives how many handlers and soft interrupts were compared.
+fn compare_irqs(path: &Path, lines: &[Line]) -> [usize; 2] {
+    let told = answer("irq", path, &[]);
+    let expected = stock::irqs(lines);
+    let mut hard = 0;
+    for irq in list(&told, "irqs") {
+        let key = (number(irq, "irq"), text(irq, "name").to_owned());
+        let times = expected.hard.get(&key).cloned().unwrap_or_default();
+        assert_times(&irq["times"], &times, &format!("{key:?}"));
+        hard += times.0.len();
+    }
+    assert_eq!(hard, expected.hard.values().map(|times| times.0.len()).sum::<usize>());
+    let mut soft = 0;
+    for softirq in list(&told, "softirqs") {
+        let vector = number(softirq, "vector");
+        let times = expected.soft.get(&vector).cloned().unwrap_or_default();
+        assert_times(&softirq["times"], &times, &format!("soft interrupt {vector}"));
+        let late = expected.late.get(&vector).cloned().unwrap_or_default();
+        assert_times(&softirq["latency"], &late, &format!("soft interrupt {vector}, raised"));
+        soft += times.0.len();
+    }
+    assert_eq!(soft, expected.soft.values().map(|times| times.0.len()).sum::<usize>());
+    // What is inside of others is counted once.
+    for (cpu, own) in list(&told, "cpus").iter().map(|cpu| (cpu, ["irq_ns", "softirq_ns"])) {
+        let [hard, soft] = own.map(|name| number(cpu, name));
+        let whole = number(&told, "covered.to_ns") - number(&told, "covered.from_ns");
+        assert!(hard + soft <= whole, "{cpu}");
+    }
+    [hard, soft]
+}
+
+#[test]
+fn answers_of_stocks_recordings_are_those_of_its_text() {
+    let sched = recording("k6.12-sched-irq-timer-zstd.dat");
+    let lines = stock::lines(&sched);
+    assert!(compare_threads(&sched, &lines) > 50);
+    let [_, soft] = compare_irqs(&sched, &lines);
+    assert!(soft > 100);
+    let calls = recording("k6.12-instances.dat");
+    assert!(compare_calls(&calls, &stock::lines(&calls)) > 100);
+}
+
+#[test]
+fn answers_of_our_recordings_are_those_of_stocks_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("trace.dat");
+    let mut args = ["-b", "65536", "--for", "sched", "--for", "irq"].map(str::to_owned).to_vec();
+    args.extend(["-e", "raw_syscalls", "-e", "sched:sched_wakeup"].map(str::to_owned));
+    args.extend(workload::command("load", dir.path()));
+    agent::record_all(&file, &args);
+    let lines = stock::lines(&file);
+    let waits = compare_threads(&file, &lines);
+    let calls = compare_calls(&file, &lines);
+    let [hard, soft] = compare_irqs(&file, &lines);
+    println!("{waits} waits, {calls} calls, {hard} handlers, {soft} soft interrupts");
+    assert!(waits > 1000 && calls > 1000 && hard > 10 && soft > 100);
+}
+
+#[test]
+fn a_part_of_a_recording_is_that_part() {
+    let path = recording("k6.12-sched-irq-timer-zstd.dat");
+    let lines = stock::lines(&path);
+    let whole = answer("sched", &path, &[]);
+    let (begin, end) = (number(&whole, "covered.from_ns"), number(&whole, "covered.to_ns"));
+    assert_eq!((begin, end), (lines[0].time, lines.last().unwrap().time));
+    // Two halves are the whole: what lasts over the middle is cut there.
+    let time = |ns: u64| format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000);
+    let middle = time(begin.midpoint(end));
+    let halves = [answer("sched", &path, &["--to", &middle]), answer("sched", &path, &["--from", &middle])];
+    for (index, cpu) in list(&whole, "cpus").iter().enumerate() {
+        for name in ["busy_ns", "idle_ns"] {
+            let parts: u64 = halves.iter().map(|half| number(&list(half, "cpus")[index], name)).sum();
+            assert_eq!(parts, number(cpu, name), "{name} of {cpu}");
+        }
+    }
+    // An end behind the recording's is the recording's.
+    let beyond = answer("sched", &path, &["--from", "0", "--to", &time(end + 5_000_000_000)]);
+    assert_eq!(beyond, whole);
+    // Each CPU has its own records.
+    let mut switches = 0;
+    for cpu in ["0", "1"] {
+        let part = answer("sched", &path, &["--cpu", cpu]);
+        let cpus = list(&part, "cpus");
+        assert_eq!(cpus, [list(&whole, "cpus")[cpu.parse::<usize>().unwrap()].clone()]);
+        switches += list(&part, "threads").iter().map(|thread| number(thread, "switches")).sum::<u64>();
+    }
+    let all: u64 = list(&whole, "threads").iter().map(|thread| number(thread, "switches")).sum();
+    assert_eq!(switches, all);
+    // Threads by number and by name.
+    let some = answer("sched", &path, &["--comm", "ls", "--comm", "rcu_*"]);
+    let names: BTreeSet<&str> = list(&some, "threads").iter().map(|thread| text(thread, "comm")).collect();
+    assert_eq!(names, BTreeSet::from(["ls", "rcu_preempt"]));
+    let tid = number(&list(&some, "threads")[0], "tid").to_string();
+    let one = answer("sched", &path, &["--pid", &tid]);
+    assert_eq!(list(&one, "threads"), &list(&some, "threads")[..1]);
+}
