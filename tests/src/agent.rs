@@ -66,7 +66,8 @@ pub fn record<S: AsRef<OsStr>>(path: &Path, args: impl IntoIterator<Item = S>) -
 }
 
 /// As [`record`], again and again until the kernel has kept no event from the agent: a program that runs when
-/// an event fires on its CPU misses that one, which is the kernel's choice and more frequent on a busy machine.
+/// an event fires on its CPU misses that one, which is the kernel's choice and more frequent on a busy
+/// machine.
 #[track_caller]
 pub fn record_all<S: AsRef<OsStr>>(path: &Path, args: impl IntoIterator<Item = S>) -> Recording {
     let args: Vec<S> = args.into_iter().collect();

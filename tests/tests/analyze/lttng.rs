@@ -1,4 +1,5 @@
-//! `analyze sched`, `syscalls` and `irq` beside LTTng's analyses, of one recording that they read as an export.
+//! `analyze sched`, `syscalls` and `irq` beside LTTng's analyses, of one recording that they read as an
+//! export.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -91,8 +92,8 @@ fn threads_ran_and_waited_as_long() {
         compared += number(thread, "woken.count");
     }
     assert!(compared >= 10, "{compared}");
-    // Who runs on a CPU before its first switch is a thread for them, also if it is the idle one; and it is the
-    // last one that got the CPU, also if the kernel kept a switch from the recorder since.
+    // Who runs on a CPU before its first switch is a thread for them, also if it is the idle one; and it is
+    // the last one that got the CPU, also if the kernel kept a switch from the recorder since.
     let begin = number(&told, "covered.from_ns");
     for row in rows(&usage[1]) {
         let id = row[0]["id"].as_u64().unwrap();
