@@ -50,11 +50,14 @@ use crate::{
 /// Answer a question about a recording
 ///
 /// `sched`: how long threads ran, waited for a CPU and slept, and how long it took from a wakeup to the CPU.
-/// `syscalls`: how often system calls were made, how long they took, with which errors, and how much of that
-/// their threads slept. `io`: how long requests to block devices took, how many there were at a time, and who
-/// made them; which files were opened, read and written, how much, how fast, and by which threads. `cpu`:
-/// what CPUs did, by their ticks. `stacks`: the stacks of any event. `irq`: how long interrupts and soft
-/// interrupts took, and how late soft interrupts were.
+/// `offcpu`: where threads slept and what for, in which stacks, and who woke them. `cpu`: what CPUs did, by
+/// their ticks. `stacks`: the stacks of any event. `syscalls`: how often system calls were made, how long
+/// they took, with which errors, and how much of that their threads slept. `io`: how long requests to block
+/// devices took, how many there were at a time, and who made them; which files were opened, read and
+/// written, how much, how fast, and by which threads. `irq`: how long interrupts and soft interrupts took,
+/// and how late soft interrupts were. `locks`: how long threads waited for locks of the kernel and for
+/// futexes, and who held them up. `memory`: who allocated pages and memory of the kernel, what is still
+/// there, and reclaim. `summary`: the busiest, the slowest and the oddest, in one screen.
 ///
 /// `record --for NAME` records the events that an analysis uses. What it cannot know because events are
 /// missing or were lost is told, and counted as unknown.

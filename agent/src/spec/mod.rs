@@ -384,7 +384,7 @@ impl ScopeSpec {
     pub fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
         let with_children = if self.children { " with their children" } else { "" };
-        let processes = list_of("the processes ", &self.pids);
+        let processes = list_of("processes ", &self.pids);
         let command = self.only_command.then(|| "the command".to_owned());
         let chosen: Vec<String> = processes.into_iter().chain(command).collect();
         if !chosen.is_empty() {
@@ -393,7 +393,7 @@ impl ScopeSpec {
         told.extend(list_of("threads named ", &self.comms));
         told.extend(list_of("threads of the users ", &self.uids));
         let (cgroups, containers) =
-            (list_of("the control groups ", &self.cgroups), list_of("the containers ", &self.containers));
+            (list_of("control groups ", &self.cgroups), list_of("containers ", &self.containers));
         let groups: Vec<String> = cgroups.into_iter().chain(containers).collect();
         if !groups.is_empty() {
             told.push(groups.join(" and "));
@@ -402,7 +402,7 @@ impl ScopeSpec {
         told.extend(list_of("all threads but those named ", &self.exclude_comms));
         told.extend(list_of("all users but ", &self.exclude_uids));
         told.extend(list_of("all control groups but ", &self.exclude_cgroups));
-        told.extend(self.cpus.as_ref().map(|cpus| format!("the CPUs {cpus}")));
+        told.extend(self.cpus.as_ref().map(|cpus| format!("CPUs {cpus}")));
         told
     }
 }
@@ -517,11 +517,11 @@ mod tests {
         assert_eq!(
             scope.told(),
             [
-                "the processes 3, 4 and the command with their children",
+                "processes 3, 4 and the command with their children",
                 "threads named a*",
-                "the containers web",
+                "containers web",
                 "all users but 0",
-                "the CPUs 0-2"
+                "CPUs 0-2"
             ]
         );
     }
