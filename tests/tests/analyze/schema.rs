@@ -95,7 +95,7 @@ fn line((analysis, args): (&str, &[&str]), file: &Path) -> Option<String> {
 /// A recording of what seldom happens: one of each kind of what is out of the ordinary.
 fn odd(path: &Path) {
     const MS: u64 = 1_000_000;
-    let mut made = MadeUp::new(&["sched", "irq", "raw_syscalls", "oom", "vmscan", "kmem"]);
+    let mut made = MadeUp::new(&["sched", "irq", "raw_syscalls", "block", "oom", "vmscan", "kmem"]);
     let irq = [("irq", Is::Number(9))];
     let vector = [("vec", Is::Number(3))];
     made.switch((0, 0), (2, 0), 1);
@@ -125,10 +125,15 @@ fn odd(path: &Path) {
         let returns = [("id", Is::Number(202)), ("ret", Is::Number(result))];
         made.at((28 * MS, cpu), tid, "sys_exit", &returns);
     }
+    // As /proc and records have numbers of devices: 8:0.
+    let request = [("dev", Is::Number(8 << 20)), ("sector", Is::Number(64)), ("nr_sector", Is::Number(1))];
+    let rwbs = ("rwbs", Is::Text(b"R"));
+    made.at((29 * MS, 0), 1, "block_rq_issue", &[&request[..], &[("bytes", Is::Number(512)), rwbs]].concat());
     made.switch((30 * MS, 0), (1, 2), 2);
     made.switch((32 * MS, 0), (2, 1), 0);
     made.switch((100 * MS, 0), (0, 0), 2);
     made.switch((100 * MS, 1), (3, 1), 0);
+    made.at((140 * MS, 0), 2, "block_rq_complete", &[&request[..], &[rwbs]].concat());
     made.write(path);
 }
 

@@ -302,6 +302,8 @@ const SUMMARY: &[Need] = &[
     need("when soft interrupts begin", false, IRQS_BEGIN.split_at(1).1),
     need("when soft interrupts end", false, IRQS_END.split_at(1).1),
     SOFTIRQS_DUE,
+    need("when requests come to disks", false, &["block:block_rq_issue"]),
+    need("when requests to disks are done", false, &["block:block_rq_complete"]),
     need("who is killed as there is no memory", false, &["oom:mark_victim"]),
     FORKS,
     FREED,

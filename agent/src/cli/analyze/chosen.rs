@@ -47,7 +47,7 @@ pub(super) fn ask<S: Source>(
         Topic::Io => of.ask(Io::of(file, scope), io::text),
         Topic::Locks => of.ask(Locks::new(scope, syscalls, processes(file)), locks::text),
         Topic::Memory => of.ask(Memory::new(scope), memory::text),
-        Topic::Summary => of.ask(Summary::new(scope, syscalls), summary::text),
+        Topic::Summary => of.ask(Summary::of(file, scope), summary::text),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::table::{Side::Left, Side::Right, Table, duration, percent, percentile, seconds};
 use crate::{
     analysis::answers::{Covered, Oddity, SummaryAnswer},
-    cli::units::count,
+    cli::units::{bytes, count},
     terminal,
 };
 
@@ -13,6 +13,7 @@ pub(super) fn text(answer: &SummaryAnswer, covered: &Covered, limit: usize) -> S
     let whole = covered.to_ns.saturating_sub(covered.from_ns);
     text += &busy(answer, whole, limit);
     text += &slow(answer, limit);
+    text += &disks(answer, whole, limit);
     let mut events = Table::new("Events", &[&[("EVENT", Left), ("COUNT", Right)]]);
     for of in &answer.events {
         let name = if of.event.is_empty() { format!("number {}", of.id) } else { of.event.clone() };
@@ -60,6 +61,10 @@ fn said(oddity: &Oddity) -> String {
         ),
         Oddity::Blocked { tid, comm, blocked_ns } => {
             format!("{comm} {tid} waited {} for a disk or the like (D)", duration(*blocked_ns))
+        }
+        Oddity::LongRequest { device, name, operation, most_ns, at_ns } => {
+            let (device, operation) = (name.as_ref().unwrap_or(device), operation.name());
+            format!("a request ({operation}) to {device} took {}{}", duration(*most_ns), at(at_ns))
         }
         Oddity::LongIrq { irq, name, most_ns, at_ns } => {
             format!("interrupt {irq} ({name}) took {}{}", duration(*most_ns), at(at_ns))
@@ -167,4 +172,34 @@ fn slow(answer: &SummaryAnswer, limit: usize) -> String {
         irqs.row(&[&[name, count(of.times.count), duration(of.own_ns), duration(of.times.most_ns)]]);
     }
     calls.text(limit) + &irqs.text(limit)
+}
+
+/// Requests to disks.
+fn disks(answer: &SummaryAnswer, whole: u64, limit: usize) -> String {
+    let heads = [
+        ("DISK", Left),
+        ("BUSY", Right),
+        ("%", Right),
+        ("OPERATION", Left),
+        ("COUNT", Right),
+        ("BYTES", Right),
+        ("P99", Right),
+        ("MAX", Right),
+    ];
+    let mut table = Table::new("Requests to disks", &[&heads]);
+    for disk in &answer.disks {
+        for of in &disk.operations {
+            table.row(&[&[
+                disk.name.clone().unwrap_or_else(|| disk.device.clone()),
+                duration(disk.busy_ns),
+                percent(disk.busy_ns, whole),
+                of.operation.name().to_owned(),
+                count(of.times.count),
+                bytes(of.bytes),
+                percentile(of.times.p99_ns),
+                duration(of.times.most_ns),
+            ]]);
+        }
+    }
+    table.text(limit)
 }

@@ -139,9 +139,23 @@ impl Io {
         io
     }
 
+    /// The part of it that is about requests to block devices, for a part of a file. It is fed with their
+    /// events alone.
+    pub(super) fn of_devices<S: Source>(file: &TraceFile<S>, scope: Scope) -> Self {
+        let mut io = Self::new(scope, None);
+        if let Ok(Some(state)) = file.reader().initial_state() {
+            io.name_devices(&state);
+        }
+        io
+    }
+
     /// Takes what the recorder saw when it began, and what is to be added to its times.
     fn begin_with(&mut self, state: &InitialState, added: i64) {
         self.initial = Some(Initial::of(state, added));
+        self.name_devices(state);
+    }
+
+    fn name_devices(&mut self, state: &InitialState) {
         let devices = state.block_devices.iter().take(MOST_DEVICES);
         self.device_names = devices
             .map(|device| (u64::from(device.major) << 20 | u64::from(device.minor), device.name.clone()))

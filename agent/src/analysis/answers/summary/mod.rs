@@ -8,10 +8,12 @@ use serde::Serialize;
 
 pub use self::odd::Oddity;
 use super::{
-    Analysis, At, Call, Calls, CpuTime, Event, Irq, Irqs, Known, Names, Sched, Scope, Softirq, ThreadTime,
-    Tid, TimesTold, Topic, threads::bounded,
+    Analysis, At, Call, Calls, CpuTime, Event, Io, IoDevice, Irq, Irqs, Known, Names, Sched, Scope, Softirq,
+    ThreadTime, Tid, TimesTold, Topic, threads::bounded,
 };
 use crate::event::syscalls::SyscallTable;
+use crate::report::TraceFile;
+use crate::tracedat::reader::Source;
 
 /// Most rows of each kind.
 const ROWS: usize = 5;
@@ -39,13 +41,15 @@ pub struct Summary {
     sched: Sched,
     calls: Calls,
     irqs: Irqs,
+    /// With nothing about files.
+    disks: Io,
     started: u64,
     killed: Vec<Killed>,
     killed_more: u64,
 }
 
 /// What happened, in short.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SummaryAnswer {
     /// The events that there are most of.
     pub events: Vec<EventCount>,
@@ -67,6 +71,8 @@ pub struct SummaryAnswer {
     pub irqs: Vec<Irq>,
     /// The soft interrupts that took the longest time together.
     pub softirqs: Vec<Softirq>,
+    /// The block devices whose requests took the longest time together.
+    pub disks: Vec<IoDevice>,
     /// What is out of the ordinary, the gravest first.
     pub odd: Vec<Oddity>,
 }
@@ -90,11 +96,18 @@ impl Summary {
             sched: Sched::new(scope.clone()),
             calls: Calls::new(scope.clone(), names),
             irqs: Irqs::new(scope.clone()),
+            disks: Io::new(scope.clone(), None),
             started: 0,
             killed: Vec::new(),
             killed_more: 0,
             scope,
         }
+    }
+
+    /// An analysis of a part of a file, with the names of its devices if it has them.
+    pub fn of<S: Source>(file: &TraceFile<S>, scope: Scope) -> Self {
+        let disks = Io::of_devices(file, scope.clone());
+        Self { disks, ..Self::new(scope, file.syscalls()) }
     }
 
     fn kill(&mut self, at: At, tid: Tid, name: &[u8]) {
@@ -130,6 +143,7 @@ impl Analysis for Summary {
         self.sched.begins(time);
         self.calls.begins(time);
         self.irqs.begins(time);
+        self.disks.begins(time);
     }
 
     fn count(&mut self, at: At, id: u16) {
@@ -150,6 +164,10 @@ impl Analysis for Summary {
         match event.known {
             Known::Fork { .. } if self.scope.has(at) => self.started += 1,
             Known::OomVictim { tid, comm } if self.scope.has(at) => self.kill(at, tid, comm),
+            Known::BlockInsert(_)
+            | Known::BlockIssue(_)
+            | Known::BlockRequeue { .. }
+            | Known::BlockComplete { .. } => self.disks.look(at, event),
             _ => {}
         }
     }
@@ -158,6 +176,7 @@ impl Analysis for Summary {
         self.sched.lost(at);
         self.calls.lost(at);
         self.irqs.lost(at);
+        self.disks.lost(at);
     }
 
     fn restart(&mut self, from: u64) {
@@ -166,6 +185,7 @@ impl Analysis for Summary {
         self.sched.restart(from);
         self.calls.restart(from);
         self.irqs.restart(from);
+        self.disks.restart(from);
         self.started = 0;
         self.killed.clear();
         self.killed_more = 0;
@@ -173,13 +193,14 @@ impl Analysis for Summary {
 
     fn answer(self, end: u64, names: &Names<'_>) -> SummaryAnswer {
         let (events, other_events) = self.counts(names);
-        let Self { sched, calls, irqs, started, killed, killed_more, .. } = self;
+        let Self { sched, calls, irqs, disks, started, killed, killed_more, .. } = self;
         let (sched, calls, irqs) =
             (sched.answer(end, names), calls.answer(end, names), irqs.answer(end, names));
+        let disks = disks.answer(end, names).devices;
         let killed: Vec<_> = (killed.into_iter())
             .map(|of| Oddity::Killed { tid: of.tid, comm: names.thread_text(of.tid, &of.name), at_ns: of.at })
             .collect();
-        let mut odd = odd::found(&sched, &calls, &irqs, killed);
+        let mut odd = odd::found(&sched, &calls, &irqs, &disks, killed);
         if killed_more != 0 {
             odd.insert(0, Oddity::MoreKilled { count: killed_more });
         }
@@ -194,6 +215,7 @@ impl Analysis for Summary {
             calls: first(calls.calls, |_| true),
             irqs: first(irqs.irqs, |_| true),
             softirqs: first(irqs.softirqs, |_| true),
+            disks: first(disks, |_| true),
             odd,
         }
     }
@@ -205,7 +227,7 @@ fn first<T>(all: Vec<T>, is_wanted: impl Fn(&T) -> bool) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{CallsAnswer, Context, IrqsAnswer, SchedAnswer, Switch};
+    use super::super::{CallsAnswer, Context, IrqsAnswer, Operation, Request, SchedAnswer, Switch};
     use super::*;
 
     fn look(summary: &mut Summary, time: u64, known: Known<'_>) {
@@ -223,6 +245,8 @@ mod tests {
         // 2 waits for 1, which then is at a disk for long.
         look(&mut summary, 0, switch(2, 0, 1));
         look(&mut summary, 30 * MS, switch(1, 2, 2));
+        let request = Request { device: 8 << 20, sector: 64, bytes: 512, rwbs: b"R", comm: b"one" };
+        look(&mut summary, 30 * MS, Known::BlockIssue(request));
         look(&mut summary, 31 * MS, Known::IrqEntry { irq: 9, name: b"disk" });
         look(&mut summary, 33 * MS, Known::IrqExit { irq: 9 });
         look(&mut summary, 40 * MS, Known::SoftirqRaise { vector: 3 });
@@ -235,17 +259,36 @@ mod tests {
             look(&mut summary, time + 5, Known::CallExit { number: 257, result: -2, is_raw: true });
         }
         look(&mut summary, 80 * MS, Known::OomVictim { tid: 1, comm: b"one" });
+        let (device, sector, sectors) = (8 << 20, 64, 1);
+        let done = Known::BlockComplete { device, sector, sectors, rwbs: b"R", is_failed: false };
+        look(&mut summary, 131 * MS, done);
         for id in [7, 7, 9] {
             summary.count(At { time: 90 * MS, cpu: 0 }, id);
         }
         let again = summary.clone();
-        let answer = summary.answer(100 * MS, &Names::none());
+        let answer = summary.answer(131 * MS, &Names::none());
         let kinds: Vec<String> = (answer.odd.iter())
             .map(|odd| serde_json::to_value(odd).unwrap()["kind"].as_str().unwrap().to_owned())
             .collect();
-        let expected =
-            ["killed", "long_wait", "blocked", "long_irq", "long_softirq", "late_softirq", "failing"];
+        let expected = [
+            "killed",
+            "long_wait",
+            "blocked",
+            "long_request",
+            "long_irq",
+            "long_softirq",
+            "late_softirq",
+            "failing",
+        ];
         assert_eq!(kinds, expected);
+        assert!(answer.odd.contains(&Oddity::LongRequest {
+            device: "8:0".to_owned(),
+            name: None,
+            operation: Operation::Read,
+            most_ns: 101 * MS,
+            at_ns: Some(131 * MS),
+        }));
+        assert_eq!((answer.disks[0].busy_ns, answer.disks[0].operations[0].bytes), (101 * MS, 512));
         assert!(answer.odd.contains(&Oddity::LongWait {
             tid: 2,
             comm: "two".to_owned(),
@@ -265,12 +308,12 @@ mod tests {
         }));
         let counts: Vec<_> = answer.events.iter().map(|of| (of.id, of.count)).collect();
         assert_eq!((counts, answer.other_events), (vec![(7, 2), (9, 1)], 0));
-        assert_eq!((answer.busiest[0].tid, answer.busiest[0].run_ns), (2, 70 * MS));
+        assert_eq!((answer.busiest[0].tid, answer.busiest[0].run_ns), (2, 101 * MS));
         assert_eq!(answer.threads, 2);
         // Of a new count nothing is odd but what goes on.
         let mut again = again;
-        again.restart(100 * MS);
-        let odd = again.answer(101 * MS, &Names::none()).odd;
+        again.restart(131 * MS);
+        let odd = again.answer(132 * MS, &Names::none()).odd;
         assert_eq!(odd, [Oddity::Blocked { tid: 1, comm: "one".to_owned(), blocked_ns: MS }]);
     }
 
@@ -279,7 +322,7 @@ mod tests {
         let cpu = |cpu, busy_ns| CpuTime { cpu, busy_ns, idle_ns: 100 - busy_ns, ..CpuTime::default() };
         let sched = |cpus: [CpuTime; 2]| SchedAnswer { cpus: cpus.to_vec(), ..Default::default() };
         let found =
-            |cpus| odd::found(&sched(cpus), &CallsAnswer::default(), &IrqsAnswer::default(), Vec::new());
+            |cpus| odd::found(&sched(cpus), &CallsAnswer::default(), &IrqsAnswer::default(), &[], Vec::new());
         let unbalanced = Oddity::Unbalanced { cpu: 1, busy_ns: 96, free_cpu: 0, free_busy_ns: 20 };
         assert_eq!(found([cpu(0, 20), cpu(1, 96)]), [unbalanced]);
         assert_eq!(found([cpu(0, 50), cpu(1, 96)]), []);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::super::{CallsAnswer, CpuTime, IrqsAnswer, SchedAnswer, Tid};
+use super::super::{CallsAnswer, CpuTime, IoDevice, IrqsAnswer, Operation, SchedAnswer, Tid};
 
 /// Waits for a CPU of this many nanoseconds and more are odd: the slices of the kernel's scheduler are a few
 /// milliseconds.
@@ -17,6 +17,9 @@ const LONG_SOFTIRQ: u64 = 5_000_000;
 
 /// Soft interrupts that begin so late.
 const LATE_SOFTIRQ: u64 = 10_000_000;
+
+/// Requests to disks that take so long: one that turns needs 10 to 20 ms.
+const LONG_REQUEST: u64 = 100_000_000;
 
 /// System calls that fail at least so often, and in at least this part of all cases, in percent.
 const FAILURES: u64 = 100;
@@ -87,6 +90,19 @@ pub enum Oddity {
         /// For how long.
         blocked_ns: u64,
     },
+    /// A request to a block device took 100 ms or more.
+    LongRequest {
+        /// The device's number: `8:0`.
+        device: String,
+        /// Its name, if the recording has it.
+        name: Option<String>,
+        /// What the request did.
+        operation: Operation,
+        /// For how long, at most.
+        most_ns: u64,
+        /// When that one ended.
+        at_ns: Option<u64>,
+    },
     /// A handler of an interrupt took 1 ms or more.
     LongIrq {
         /// The interrupt.
@@ -142,11 +158,13 @@ pub(super) fn found(
     sched: &SchedAnswer,
     calls: &CallsAnswer,
     irqs: &IrqsAnswer,
+    disks: &[IoDevice],
     mut odd: Vec<Oddity>,
 ) -> Vec<Oddity> {
     odd.extend(waits(sched));
     odd.extend(unbalanced(&sched.cpus));
     odd.extend(blocked(sched));
+    odd.extend(requests(disks));
     odd.extend(interrupts(irqs));
     odd.extend(failing(calls));
     odd
@@ -178,6 +196,20 @@ fn unbalanced(cpus: &[CpuTime]) -> Option<Oddity> {
         busy_ns: busiest.busy_ns,
         free_cpu: free.cpu,
         free_busy_ns: free.busy_ns,
+    })
+}
+
+/// The longest request of each operation of a disk, of those that are long.
+fn requests(disks: &[IoDevice]) -> impl Iterator<Item = Oddity> {
+    let all = disks.iter().flat_map(|disk| disk.operations.iter().map(move |of| (disk, of)));
+    let mut long: Vec<_> = all.filter(|(_, of)| of.times.most_ns >= LONG_REQUEST).collect();
+    long.sort_by_key(|(_, of)| std::cmp::Reverse(of.times.most_ns));
+    long.into_iter().take(ROWS).map(|(disk, of)| Oddity::LongRequest {
+        device: disk.device.clone(),
+        name: disk.name.clone(),
+        operation: of.operation,
+        most_ns: of.times.most_ns,
+        at_ns: of.times.most_at_ns,
     })
 }
 
