@@ -235,6 +235,7 @@ fn spool(root: &Path) -> Result {
                 .zip(0..)
                 .map(|(name, number)| RecordedChannel { number, name: name.into(), overwrite: number == 1 })
                 .collect(),
+            only: Vec::new(),
             cpu_count: 2,
             trace_id: 7,
             proc_maps: vec![b"1 0 x\n".to_vec()],
