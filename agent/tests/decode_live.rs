@@ -108,18 +108,28 @@ impl Constants {
 /// The kernel's symbols with their sizes: each goes to the start of the next (get_symbol_pos of
 /// kernel/kallsyms.c), and of those at one address the first counts.
 struct Kernel {
+    /// By address. Those that the kernel does not look at have no name.
     symbols: Vec<(u64, String, Option<String>)>,
     texts: HashMap<u64, String>,
 }
 
 impl Kernel {
     fn read() -> Self {
-        let mut symbols = Vec::new();
+        let (mut symbols, mut is_code, mut has_data) = (Vec::new(), Vec::new(), false);
         for line in read("/proc/kallsyms").lines() {
             let mut parts = line.split_whitespace();
-            let (address, _, name) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
+            let (address, kind, name) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
             let module = parts.next().map(|module| module.trim_matches(['[', ']']).to_owned());
+            has_data |= matches!(kind, "d" | "b");
+            is_code.push(matches!(kind, "t" | "T" | "w" | "W"));
             symbols.push((u64::from_str_radix(address, 16).unwrap(), name.to_owned(), module));
+        }
+        // The few symbols of data that a kernel has without CONFIG_KALLSYMS_ALL stand for nothing:
+        // kernel/kallsyms.c (is_ksym_addr) finds code alone then.
+        for ((_, name, _), is_code) in symbols.iter_mut().zip(is_code) {
+            if !has_data && !is_code {
+                name.clear();
+            }
         }
         symbols.sort_by_key(|symbol| symbol.0);
         symbols.dedup_by_key(|symbol| symbol.0);
@@ -139,7 +149,7 @@ impl Symbols for Kernel {
         let next = self.symbols.partition_point(|symbol| symbol.0 <= address);
         let (start, name, module) = self.symbols.get(next.checked_sub(1)?)?;
         // Below and above the kernel's text is nothing that has a name.
-        if *start < 0xffff_ffff_8000_0000 {
+        if *start < 0xffff_ffff_8000_0000 || name.is_empty() {
             return None;
         }
         let size = self.symbols.get(next).map(|following| following.0 - start);

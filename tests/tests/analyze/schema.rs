@@ -71,7 +71,9 @@ for line in open(sys.argv[2]):
         walk(schema, answer)
 if sys.argv[3] == 'all':
     for place in objects(schema, []):
-        print('no answer has', *place)
+        # Of answers while a recording goes on, which other tests look at.
+        if place[:2] != ['$defs', 'live']:
+            print('no answer has', *place)
 ";
 
 /// What is wrong with answers, by Debian's python3-jsonschema. `all`: they are to have whatever the schema
@@ -100,6 +102,10 @@ fn odd(path: &Path) {
     let vector = [("vec", Is::Number(3))];
     made.switch((0, 0), (2, 0), 1);
     made.switch((0, 1), (0, 0), 3);
+    // The device 8:0, as records have its number.
+    let request = [("dev", Is::Number(8 << 20)), ("sector", Is::Number(64)), ("nr_sector", Is::Number(1))];
+    let rwbs = ("rwbs", Is::Text(b"R"));
+    made.at((0, 0), 1, "block_rq_issue", &[&request[..], &[("bytes", Is::Number(512)), rwbs]].concat());
     for number in 0..20 {
         made.at((MS + number, 0), 1, "mark_victim", &[("pid", Is::Number(7))]);
     }
@@ -125,15 +131,11 @@ fn odd(path: &Path) {
         let returns = [("id", Is::Number(202)), ("ret", Is::Number(result))];
         made.at((28 * MS, cpu), tid, "sys_exit", &returns);
     }
-    // As /proc and records have numbers of devices: 8:0.
-    let request = [("dev", Is::Number(8 << 20)), ("sector", Is::Number(64)), ("nr_sector", Is::Number(1))];
-    let rwbs = ("rwbs", Is::Text(b"R"));
-    made.at((29 * MS, 0), 1, "block_rq_issue", &[&request[..], &[("bytes", Is::Number(512)), rwbs]].concat());
     made.switch((30 * MS, 0), (1, 2), 2);
     made.switch((32 * MS, 0), (2, 1), 0);
+    made.at((100 * MS, 0), 0, "block_rq_complete", &[&request[..], &[rwbs]].concat());
     made.switch((100 * MS, 0), (0, 0), 2);
     made.switch((100 * MS, 1), (3, 1), 0);
-    made.at((140 * MS, 0), 2, "block_rq_complete", &[&request[..], &[rwbs]].concat());
     made.write(path);
 }
 
