@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use integration_tests::analyses::{rows, tables};
+use integration_tests::answers::{list, number};
 use integration_tests::harness::{Ended, Running, agent, program, run, wait_for};
 use integration_tests::trace_cmd::{self, Line};
 use serde_json::Value;
@@ -28,17 +29,6 @@ fn answer(file: &Path, args: &[&str]) -> Value {
     assert_eq!((number(covered, "losses"), number(covered, "damaged")), (0, 0), "{covered}");
     assert_eq!(number(&answer, "left_out"), 0);
     answer
-}
-
-fn list<'v>(value: &'v Value, name: &str) -> &'v [Value] {
-    value[name].as_array().unwrap_or_else(|| panic!("no list {name} in {value}"))
-}
-
-/// A number in a number of objects: `times.count`.
-#[track_caller]
-fn number(value: &Value, name: &str) -> u64 {
-    let found = name.split('.').fold(value, |value, name| &value[name]);
-    found.as_u64().unwrap_or_else(|| panic!("no number {name} in {value}"))
 }
 
 fn numbers<const N: usize>(value: &Value, names: [&str; N]) -> [u64; N] {

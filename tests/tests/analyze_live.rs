@@ -13,6 +13,7 @@ use std::{
 };
 
 use integration_tests::{
+    answers::number,
     harness::{Caller, Ended, Marked, Running, agent, agent_path, program, run, wait_for},
     soak,
 };
@@ -64,10 +65,6 @@ fn answers(file: &Path) -> Vec<Value> {
     let text = fs::read_to_string(file).unwrap();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn number(of: &Value, name: &str) -> u64 {
-    of[name].as_u64().unwrap_or_else(|| panic!("no number {name} in {of}"))
 }
 
 /// The answer about a finished file.

@@ -7,19 +7,8 @@ use integration_tests::harness::{self, run};
 use integration_tests::made_up::{Is, MadeUp};
 use serde_json::Value;
 
-/// Each analysis, with the arguments that it needs.
-const ANALYSES: [(&str, &[&str]); 10] = [
-    ("sched", &[]),
-    ("offcpu", &[]),
-    ("cpu", &["--event", "sched_waking"]),
-    ("stacks", &["--event", "sched", "--weight", "time"]),
-    ("syscalls", &[]),
-    ("io", &[]),
-    ("irq", &[]),
-    ("locks", &[]),
-    ("memory", &[]),
-    ("summary", &[]),
-];
+const ANALYSES: [(&str, &[&str]); 10] =
+    super::each_analysis(&["--event", "sched_waking"], &["--event", "sched", "--weight", "time"]);
 
 const SYSTEMS: [&str; 9] =
     ["sched", "task", "irq", "raw_syscalls", "block", "kmem", "lock", "ftrace", "timer"];

@@ -18,3 +18,22 @@ use std::path::{Path, PathBuf};
 fn recording(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("traces").join(name)
 }
+
+/// Each analysis, with the arguments that it needs, of which two depend on the recording.
+const fn each_analysis(
+    of_cpu: &'static [&'static str],
+    of_stacks: &'static [&'static str],
+) -> [(&'static str, &'static [&'static str]); 10] {
+    [
+        ("sched", &[]),
+        ("offcpu", &[]),
+        ("cpu", of_cpu),
+        ("stacks", of_stacks),
+        ("syscalls", &[]),
+        ("io", &[]),
+        ("irq", &[]),
+        ("locks", &[]),
+        ("memory", &[]),
+        ("summary", &[]),
+    ]
+}

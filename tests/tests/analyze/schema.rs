@@ -8,19 +8,7 @@ use integration_tests::{agent, binaries, workload};
 
 use super::recording;
 
-/// Each analysis, with the arguments that it needs.
-const ANALYSES: [(&str, &[&str]); 10] = [
-    ("sched", &[]),
-    ("offcpu", &[]),
-    ("cpu", &[]),
-    ("stacks", &["--event", "sched_switch"]),
-    ("syscalls", &[]),
-    ("io", &[]),
-    ("irq", &[]),
-    ("locks", &[]),
-    ("memory", &[]),
-    ("summary", &[]),
-];
+const ANALYSES: [(&str, &[&str]); 10] = super::each_analysis(&[], &["--event", "sched_switch"]);
 
 /// Prints what is wrong with the lines of a file, and which objects of the schema none of them has.
 const SCRIPT: &str = "

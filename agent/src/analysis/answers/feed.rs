@@ -286,7 +286,8 @@ impl<A: Analysis> Feed<A> {
     }
 
     fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
-        let (missing, unseen) = self.lacks(file, topic);
+        let recorded = Recorded::of(file.reader());
+        let (missing, unseen) = self.lacks_of(&recorded, file.events(), topic);
         let Self { mut analysis, scope, mut covered, first, last, gaps, .. } = self;
         covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
         if let Some((_, cpu)) = gaps.first() {
@@ -294,7 +295,6 @@ impl<A: Analysis> Feed<A> {
         }
         covered.to_ns = end.max(covered.from_ns);
         (covered.missing, covered.unseen) = (missing, unseen);
-        let recorded = Recorded::of(file.reader());
         covered.partly = recorded.partly(topic, &scope);
         covered.only = recorded.only;
         (analysis.answer(end, &names(file)), covered)
@@ -303,13 +303,17 @@ impl<A: Analysis> Feed<A> {
     /// What of the needs of an analysis is not met by the records so far: as such events were not recorded,
     /// and as far as it is not known whether they are.
     pub fn lacks<S: Source>(&self, file: &TraceFile<S>, topic: Topic) -> (Vec<Need>, Vec<Need>) {
-        let recorded = Recorded::of(file.reader());
+        self.lacks_of(&Recorded::of(file.reader()), file.events(), topic)
+    }
+
+    /// The same, with what the file says about which events were recorded.
+    fn lacks_of(&self, recorded: &Recorded, events: &EventTable, topic: Topic) -> (Vec<Need>, Vec<Need>) {
         let (mut missing, mut unseen) = (Vec::new(), Vec::new());
         for need in topic.needs() {
-            if self.has_seen(file.events(), need) || self.analysis.does_without(need) {
+            if self.has_seen(events, need) || self.analysis.does_without(need) {
                 continue;
             }
-            match recorded.meets(file.events(), need) {
+            match recorded.meets(events, need) {
                 WasRecorded::Yes => {}
                 WasRecorded::No => missing.push(*need),
                 WasRecorded::Perhaps => unseen.push(*need),
