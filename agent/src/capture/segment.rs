@@ -57,8 +57,8 @@ pub(super) enum Look {
 }
 
 /// Finds the whole chunks of a segment, unless `stop` says that the result is no longer needed. A chunk that
-/// cannot be decompressed is left out; where a header makes no sense nobody knows where the next one is, and
-/// that is the end.
+/// cannot be decompressed is left out. Where a header makes no sense a verification goes on with the next
+/// chunk that looks like one; for data of this process that is the end.
 pub(super) fn measure(
     file: &File,
     path: &Path,
@@ -82,6 +82,13 @@ pub(super) fn measure(
             Compression::None => (0, left / PAGE_SIZE as u64 * PAGE_SIZE as u64, 0),
             Compression::Zstd { .. } => match chunk_sizes(file, at, left).map_err(read_error)? {
                 Some((compressed, uncompressed)) => (CHUNK_HEADER, compressed, uncompressed),
+                None if look == Look::Verify => match next_chunk(file, at + 1, size).map_err(read_error)? {
+                    Some(next) => {
+                        at = next;
+                        continue;
+                    }
+                    None => break,
+                },
                 None => break,
             },
         };
@@ -183,6 +190,32 @@ pub(super) fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<
     Ok(sane.then_some((compressed, uncompressed)))
 }
 
+/// Where behind damage, from `from` on, the next chunk may begin: a header that makes sense and the start of
+/// a frame. What is found by chance does not decompress to pages, and the search goes on behind it.
+fn next_chunk(file: &File, from: u64, size: u64) -> io::Result<Option<u64>> {
+    /// The magic number of a frame (RFC 8878, section 3.1.1).
+    const FRAME: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+    /// What is looked through at a time.
+    const WINDOW: usize = 64 << 10;
+    let mut window = vec![0; WINDOW];
+    // Where the frame behind a header at `from` begins.
+    let mut at = from + CHUNK_HEADER as u64;
+    while at + FRAME.len() as u64 <= size {
+        let len = WINDOW.min((size - at) as usize);
+        file.read_exact_at(&mut window[..len], at)?;
+        for (offset, _) in window[..len].windows(FRAME.len()).enumerate().filter(|(_, bytes)| *bytes == FRAME)
+        {
+            let header = at + offset as u64 - CHUNK_HEADER as u64;
+            if chunk_sizes(file, header, size - header)?.is_some() {
+                return Ok(Some(header));
+            }
+        }
+        // A magic number may lie across the border of two windows.
+        at += (len - (FRAME.len() - 1)) as u64;
+    }
+    Ok(None)
+}
+
 /// Counts the events on pages and those missed before them, and finds the time of the last event; `None` if a
 /// page is damaged.
 fn count(pages: &[u8]) -> Option<(u64, u64, Option<u64>)> {
@@ -241,6 +274,29 @@ mod tests {
             assert_eq!((content.chunks, content.events, content.unreadable), (4, 4, lens[2]));
             assert!(content.damaged);
         }
+    }
+
+    #[test]
+    fn a_damaged_header_costs_its_chunk_and_no_other() {
+        let mut all = chunks(ZSTD, 40);
+        let lens: Vec<u64> = all.iter().map(|chunk| chunk.len() as u64).collect();
+        // The second half of one and the header of the next, as one bad sector does it.
+        let half = all[2].len() / 2;
+        all[2][half..].fill(0xff);
+        all[3][..10].fill(0xff);
+        let content = verify(ZSTD, &all.concat());
+        assert_eq!((content.chunks, content.events), (38, 38));
+        assert_eq!(content.unreadable, lens[2] + lens[3]);
+        assert!(content.damaged);
+        // A search goes past windows, and past what only looks like a chunk.
+        let mut far = all[..2].concat();
+        far.resize(far.len() + 100_000, 0xff);
+        far.extend([0, 0, 0, 0, 0, 16, 0, 0, 0x28, 0xb5, 0x2f, 0xfd]);
+        far.extend([30, 0, 0, 0, 0, 16, 0, 0, 0x28, 0xb5, 0x2f, 0xfd]);
+        far.resize(far.len() + 65_000, 0xff);
+        far.extend(all[4..].concat());
+        let content = verify(ZSTD, &far);
+        assert_eq!((content.chunks, content.events, content.damaged), (38, 38, true));
     }
 
     /// A record whose length does not count its own word ends the page for readers: what is after it was not
