@@ -115,22 +115,19 @@ struct Kernel {
 
 impl Kernel {
     fn read() -> Self {
-        let (mut symbols, mut is_code, mut has_data) = (Vec::new(), Vec::new(), false);
-        for line in read("/proc/kallsyms").lines() {
-            let mut parts = line.split_whitespace();
-            let (address, kind, name) = (parts.next().unwrap(), parts.next().unwrap(), parts.next().unwrap());
-            let module = parts.next().map(|module| module.trim_matches(['[', ']']).to_owned());
-            has_data |= matches!(kind, "d" | "b");
-            is_code.push(matches!(kind, "t" | "T" | "w" | "W"));
-            symbols.push((u64::from_str_radix(address, 16).unwrap(), name.to_owned(), module));
-        }
+        let text = read("/proc/kallsyms");
+        let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let lines: Vec<Vec<String>> = text.lines().map(fields).collect();
         // The few symbols of data that a kernel has without CONFIG_KALLSYMS_ALL stand for nothing:
         // kernel/kallsyms.c (is_ksym_addr) finds code alone then.
-        for ((_, name, _), is_code) in symbols.iter_mut().zip(is_code) {
-            if !has_data && !is_code {
-                name.clear();
-            }
-        }
+        let has_data = lines.iter().any(|line| matches!(&*line[1], "d" | "b"));
+        let is_looked_at = |kind: &str| has_data || matches!(kind, "t" | "T" | "w" | "W");
+        let symbol = |line: &Vec<String>| {
+            let address = u64::from_str_radix(&line[0], 16).unwrap();
+            let name = if is_looked_at(&line[1]) { line[2].clone() } else { String::new() };
+            (address, name, line.get(3).map(|module| module.trim_matches(['[', ']']).to_owned()))
+        };
+        let mut symbols: Vec<_> = lines.iter().map(symbol).collect();
         symbols.sort_by_key(|symbol| symbol.0);
         symbols.dedup_by_key(|symbol| symbol.0);
         let mut texts = HashMap::new();

@@ -80,17 +80,19 @@ pub(super) fn measure(
             // Verified page by page: that is what can be left out.
             Compression::None if look == Look::Verify => (0, PAGE_SIZE as u64, PAGE_SIZE),
             Compression::None => (0, left / PAGE_SIZE as u64 * PAGE_SIZE as u64, 0),
-            Compression::Zstd { .. } => match chunk_sizes(file, at, left).map_err(read_error)? {
-                Some((compressed, uncompressed)) => (CHUNK_HEADER, compressed, uncompressed),
-                None if look == Look::Verify => match next_chunk(file, at + 1, size).map_err(read_error)? {
-                    Some(next) => {
-                        at = next;
-                        continue;
-                    }
-                    None => break,
-                },
-                None => break,
-            },
+            Compression::Zstd { .. } => {
+                if let Some((compressed, plain)) = chunk_sizes(file, at, left).map_err(read_error)? {
+                    (CHUNK_HEADER, compressed, plain)
+                } else {
+                    let next = match look {
+                        Look::Sizes => None,
+                        Look::Verify => next_chunk(file, at + 1, size, stop).map_err(read_error)?,
+                    };
+                    let Some(next) = next else { break };
+                    at = next;
+                    continue;
+                }
+            }
         };
         if len == 0 || len > left {
             break;
@@ -192,7 +194,7 @@ pub(super) fn chunk_sizes(file: &File, at: u64, left: u64) -> io::Result<Option<
 
 /// Where behind damage, from `from` on, the next chunk may begin: a header that makes sense and the start of
 /// a frame. What is found by chance does not decompress to pages, and the search goes on behind it.
-fn next_chunk(file: &File, from: u64, size: u64) -> io::Result<Option<u64>> {
+fn next_chunk(file: &File, from: u64, size: u64, stop: &dyn Fn() -> bool) -> io::Result<Option<u64>> {
     /// The magic number of a frame (RFC 8878, section 3.1.1).
     const FRAME: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
     /// What is looked through at a time.
@@ -200,7 +202,7 @@ fn next_chunk(file: &File, from: u64, size: u64) -> io::Result<Option<u64>> {
     let mut window = vec![0; WINDOW];
     // Where the frame behind a header at `from` begins.
     let mut at = from + CHUNK_HEADER as u64;
-    while at + FRAME.len() as u64 <= size {
+    while at + FRAME.len() as u64 <= size && !stop() {
         let len = WINDOW.min((size - at) as usize);
         file.read_exact_at(&mut window[..len], at)?;
         for (offset, _) in window[..len].windows(FRAME.len()).enumerate().filter(|(_, bytes)| *bytes == FRAME)
