@@ -135,8 +135,8 @@ impl LossCause {
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(128))]
 pub struct CpuControl {
-    /// Non-zero while events of this CPU are recorded. Written by the agent: the gate of a stop, and the CPU
-    /// mask.
+    /// Non-zero while events of this CPU are recorded. Written by the agent: the gate of a stop and of a
+    /// pause, and the CPU mask.
     pub enabled: u64,
     /// Pages released to the programs since the start. Written by the agent, discard mode only.
     pub consumed: u64,
@@ -161,7 +161,7 @@ pub struct CpuControl {
     pub cpu: u32,
     /// Bit 32 and the id of the thread that the last switch looked at gave the CPU to, if that thread was
     /// wanted: the switch away from it is recorded then, whatever the thread has become. Used only where the
-    /// recording is limited to some threads.
+    /// recording is limited to some threads. The agent clears it when a pause ends.
     pub switch_owed: u64,
     /// The page that a snapshot was asked for in, plus 1: it is not reused, and what has no other page is
     /// lost. 0 until an event asks: a program sets it then. [`hold::OFF`] while nothing is kept. The agent
@@ -169,8 +169,11 @@ pub struct CpuControl {
     pub hold: u64,
     /// How many events of this CPU that ask for a snapshot were in its pages when the last one was completed.
     pub asked_seen: u64,
+    /// Non-zero while the gate is closed for a pause: the page that is open is handed over by a program then,
+    /// as it is while events come, and not left to the agent, as at a stop. Written by the agent.
+    pub paused: u64,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
-    pub agent_line_end: [u64; 6],
+    pub agent_line_end: [u64; 5],
 
     /// Pages completed since the start. The release point of everything in the pages before it.
     pub head: u64,

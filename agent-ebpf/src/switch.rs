@@ -11,20 +11,22 @@ use crate::{atomic, diagnose, globals, maps::CONTROL, ring, side};
 /// is recorded pays for it. Gives one of [`switched`].
 #[raw_tracepoint(tracepoint = "sys_enter")]
 pub fn switch_page(_ctx: RawTracePointContext) -> i32 {
-    // Once the gate is closed, what is left is for the agent, which may be at it on another CPU.
+    // Once the gate is closed for good, what is left is for the agent, which may be at it on another CPU.
     close_page(|_, _| ()).unwrap_or(switched::DONE)
 }
 
 /// Hands the open page of this CPU to the agent, with what is in the side queue, and calls `then` before
 /// another event can follow, with the control block and the CPU. Gives one of [`switched`], of which only
-/// [`switched::DONE`] has done so; `None` if the CPU's gate is closed.
+/// [`switched::DONE`] has done so; `None` if the CPU's gate is closed, but not for a pause.
 #[inline(always)]
 pub fn close_page(then: impl FnOnce(*mut CpuControl, u32)) -> Option<i32> {
     // SAFETY: the helper takes nothing and gives a number.
     let cpu = unsafe { bpf_get_smp_processor_id() };
     let ctl = CONTROL.get_ptr_mut(cpu, globals::control_len())?;
-    // SAFETY: the map's value, of which this is a member.
-    if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
+    // SAFETY: the map's value, of which these are members.
+    let (enabled, paused) = unsafe { (&raw const (*ctl).enabled, &raw const (*ctl).paused) };
+    // At once: with a branch for each the verifier would walk through the rest twice.
+    if atomic::load(enabled) | atomic::load(paused) == 0 {
         return None;
     }
     side::flush(ctl);

@@ -26,6 +26,7 @@ pub mod made_up;
 pub mod pairs;
 pub mod perf;
 pub mod probe_program;
+pub mod session;
 pub mod stock_answers;
 pub mod stock_lines;
 pub mod storm;

@@ -7,7 +7,7 @@ mod live;
 
 use std::{
     collections::BTreeSet,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -17,72 +17,22 @@ use std::{
 };
 
 use integration_tests::{
-    harness::{Caller, Report, agent, files, is_getppid, ledger_in_info, run},
+    harness::{Caller, Report, agent, files, is_getppid, run, wait_for},
+    session::{CALLS, add, calls, events, leave_spool, recorded, rows, spec, start, stop},
     soak,
 };
 use serde_json::Value;
 use tracer_agent::{
     capture::{Session, finish},
-    plan::{Addition, Plan},
-    spec::{ChannelSpec, RecordingSpec, RotationSpec, RuleSpec, What},
+    plan::Addition,
+    spec::{RotationSpec, RuleSpec, What},
     tracedat::Compression,
 };
 
-/// The event whose counts are exact, whatever comes and goes beside it.
-const CALLS: &str = "raw_syscalls:sys_enter";
 /// How often something is added or removed.
 const CHANGES: usize = 200;
 /// How many changes there are in a file.
 const IN_A_FILE: usize = 25;
-
-fn events(event: &str) -> RuleSpec {
-    RuleSpec::new(What::Events(event.parse().unwrap()))
-}
-
-fn calls() -> RuleSpec {
-    RuleSpec { filter: Some("id == 110".to_owned()), ..events(CALLS) }
-}
-
-/// What a process does, with room for more events.
-fn spec(path: &Path, caller: &Caller, rules: Vec<RuleSpec>, spare_events: u32) -> RecordingSpec {
-    let channel = ChannelSpec { rules, spare_events, ring_bytes: 32 << 20, ..ChannelSpec::default() };
-    let mut spec = RecordingSpec { channels: vec![channel], ..RecordingSpec::default() };
-    spec.scope.pids = vec![caller.pid()];
-    // Rings of two CPUs, also on a large machine.
-    caller.pin(0);
-    spec.scope.cpus = Some("0-1".parse().unwrap());
-    spec.file.path = path.into();
-    spec
-}
-
-fn start(spec: &RecordingSpec) -> Session {
-    let mut session = Session::create(Plan::make(spec).unwrap().options, &mut |_, _| ()).unwrap();
-    session.start();
-    session
-}
-
-fn add(session: &mut Session, rule: RuleSpec) {
-    let (addition, _) = Addition::plan(session, "", &[rule]).unwrap();
-    assert!(session.add(addition).unwrap().is_empty());
-}
-
-/// Ends a recording. Gives its last file.
-fn stop(session: Session) -> PathBuf {
-    let files: Vec<PathBuf> =
-        session.stop().into_iter().map(|recorded| finish(recorded).unwrap().path).collect();
-    files.into_iter().next_back().unwrap()
-}
-
-/// What the ledger of a file says of an event, each time that it was there.
-fn rows(file: &Path, event: &str) -> Vec<Value> {
-    let ledger = ledger_in_info(file);
-    let rows = ledger["events"].as_array().unwrap();
-    rows.iter().filter(|row| row["event"] == event).cloned().collect()
-}
-
-fn recorded(rows: &[Value]) -> u64 {
-    rows.iter().map(|row| row["recorded"].as_u64().unwrap()).sum()
-}
 
 #[test]
 fn an_event_is_recorded_from_when_it_is_added_until_it_is_removed() {
@@ -274,16 +224,8 @@ fn what_was_added_is_described_in_a_recovered_recording() {
     add(&mut session, RuleSpec::new(What::Uprobe("parent=libc.so.6:getppid".to_owned())));
     caller.call(1000);
     // What a killed recorder leaves: the spool as it is before the recording ends.
-    let left = dir.path().join("left.dat.spool");
-    integration_tests::harness::wait_for("stored events", || {
-        (session.progress().bytes > Some(20_000)).then_some(())
-    });
-    std::fs::create_dir(&left).unwrap();
-    for name in files(session.spool_dir()) {
-        if name != "lock" {
-            std::fs::copy(session.spool_dir().join(&name), left.join(&name)).unwrap();
-        }
-    }
+    wait_for("stored events", || (session.progress().bytes > Some(20_000)).then_some(()));
+    leave_spool(&session, &dir.path().join("left.dat.spool"));
     stop(session);
     run(&mut agent(dir.path(), ["recover", "left.dat.spool"])).expect(0);
     let names = Report::of(&dir.path().join("left.dat")).names();

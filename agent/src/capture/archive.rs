@@ -16,8 +16,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Ending, Manifest, Spool, SpoolError, StreamId, counts::CountsFile, notice::Notice, spool::CpuSpool,
-    state::StateReader, user_symbols::MappingReader,
+    Ending, Manifest, Spool, SpoolError, StreamId, counts::CountsFile, notice::Notice, pauses::Pauses,
+    spool::CpuSpool, state::StateReader, user_symbols::MappingReader,
 };
 use crate::{
     kernel::clock::TraceClock,
@@ -220,6 +220,8 @@ pub(super) struct Archive {
     pub(super) began: Option<Instant>,
     /// From when on everything that fires is in it, by the recording's clock.
     pub(super) covered_from: Option<u64>,
+    /// When it was not recorded to since.
+    pub(super) pauses: Pauses,
 }
 
 /// What collects facts beside the data.
@@ -260,8 +262,10 @@ impl Archive {
         match filled {
             Ok(counts) => {
                 let writers = Writers::default();
-                let (began, covered_from) = (None, None);
-                Ok((Self { shared, writers, spool, counts, manifest, output, began, covered_from }, kept))
+                let (began, covered_from, pauses) = (None, None, Pauses::default());
+                let archive =
+                    Self { shared, writers, spool, counts, manifest, output, began, covered_from, pauses };
+                Ok((archive, kept))
             }
             Err(error) => {
                 // There is nothing in it; the error at hand says more than one about cleaning up.

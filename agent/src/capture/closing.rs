@@ -25,7 +25,8 @@ pub(super) struct Common<'a> {
 impl Common<'_> {
     /// Gives what was stored in an archive.
     pub(super) fn close(&self, archive: Archive, closing: Closing) -> Recorded {
-        let Archive { writers, spool, counts, mut manifest, output, began, covered_from, .. } = archive;
+        let Archive { writers, spool, counts, mut manifest, output, began, covered_from, pauses, .. } =
+            archive;
         drop(writers);
         let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
         let channels = manifest
@@ -41,8 +42,12 @@ impl Common<'_> {
         });
         let names_lost: u64 = cpus.iter().map(|cpu| cpu.since_begin.names_lost).sum();
         let stats = Stats {
-            duration: began.map(|began| ended.saturating_duration_since(began)).unwrap_or_default(),
-            covered: covered_from.zip(covered_to),
+            duration: began
+                .map(|began| ended.saturating_duration_since(began).saturating_sub(pauses.duration(ended)))
+                .unwrap_or_default(),
+            // Behind the beginning of the last pause nothing was recorded.
+            covered: covered_from.zip(covered_to.map(|to| pauses.open_since().unwrap_or(to))),
+            pauses: pauses.spans().to_vec(),
             not_attached: self.left_out.iter().map(|of| &of.event).chain(self.refused).cloned().collect(),
             channels: manifest.channels.clone(),
             cpus: cpus.iter().map(cpu_stats).collect(),

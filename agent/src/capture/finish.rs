@@ -17,6 +17,7 @@ use super::{
     ArchiveName, CpuStats, Manifest, Recorded, RecordedChannel, Spool, SpoolError, Stats, StreamId,
     counts::Noted,
     names::read_journal,
+    pauses,
     segment::{Look, SegmentContent, measure},
     spool::SegmentFile,
     state, symbols, user_symbols,
@@ -117,7 +118,8 @@ pub fn recover(
     Mover::undo(&spool)?;
     let cmdlines = read_journal(&spool)?;
     let data = collect(&spool, &manifest, Look::Verify, stop)?;
-    let stats = recovered::stats(&data, &manifest, Noted::load(&spool)?.as_ref());
+    let pauses = pauses::read(spool.files())?;
+    let stats = Stats { pauses, ..recovered::stats(&data, &manifest, Noted::load(&spool)?.as_ref()) };
     let output = output.map_or_else(|| output_beside(&spool, &manifest, &data), Ok)?;
     let symbols = symbols::load_again(&spool, &manifest.boot_id);
     let mut extras = Extras::collect(&spool, &manifest, &data, cmdlines, symbols)?;

@@ -15,6 +15,7 @@
 //! | `attaching` | attaching its programs |
 //! | `archive` | what becomes one file: from one rotation to the next |
 //! | `notice` | what wakes a thread that waits |
+//! | `pauses` | when it was not recorded to |
 //! | `closing` | what is known of an archive at its end |
 //! | `stream` | one CPU's part of a channel |
 //! | `readers` | reader threads: ring to spool |
@@ -43,6 +44,7 @@ mod names;
 mod needs;
 mod notice;
 mod options;
+mod pauses;
 #[cfg(feature = "debug-programs")]
 mod program_log;
 mod readers;
@@ -65,9 +67,11 @@ pub use options::{
     Active, Addition, CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter,
     RING_PAGES_MIN, Rotation, SnapshotRule, TaskFilter,
 };
-pub use session::{AddError, CaptureError, LeftOut, Progress, Recorded, RotateError, Session, SnapshotError};
+pub use session::{
+    AddError, CaptureError, LeftOut, PauseError, Progress, Recorded, RotateError, Session, SnapshotError,
+};
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};
 pub use stream::StreamId;
 
-pub use crate::tracedat::ledger::{End, Recovered};
+pub use crate::tracedat::ledger::{End, Pause, Recovered};

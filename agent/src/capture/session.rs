@@ -1,6 +1,7 @@
 //! A recording while it runs: programs attached, rings filling, reader threads storing.
 
 mod changes;
+mod pause;
 mod rotation;
 mod snapshot;
 
@@ -42,7 +43,7 @@ use crate::{
     tracedat::Cmdlines,
 };
 
-pub use self::{changes::AddError, rotation::RotateError, snapshot::SnapshotError};
+pub use self::{changes::AddError, pause::PauseError, rotation::RotateError, snapshot::SnapshotError};
 
 /// How long a stop waits for programs that were already running when the gates closed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
@@ -119,7 +120,7 @@ pub struct LeftOut {
 
 /// A recording, from attaching to stopping: created, then [active](Session::start), then
 /// [stopped](Session::stop). While it is active, a [rotation](Session::rotate) closes what is stored by then
-/// and goes on in another archive.
+/// and goes on in another archive. A [pause](Session::pause) interrupts it.
 #[derive(Debug)]
 pub struct Session {
     channels: Vec<Channel>,
@@ -140,6 +141,8 @@ pub struct Session {
     changes: u64,
     /// When recording began.
     started: Option<Instant>,
+    /// Since when it is paused, by the recording's clock.
+    paused: Option<u64>,
     /// Bytes of data in the archives before this one.
     closed_bytes: u64,
     /// How many snapshots there were.
@@ -230,6 +233,7 @@ impl Session {
                     refused: Vec::new(),
                     changes: 0,
                     started: None,
+                    paused: None,
                     closed_bytes: 0,
                     snapshots: 0,
                     #[cfg(feature = "debug-programs")]
@@ -414,10 +418,12 @@ impl Session {
             left_out,
             refused,
             started,
+            paused,
             ..
         } = self;
-        let covered_to = started.map(|_| options.clock.now_ns());
+        let covered_to = started.map(|_| paused.unwrap_or_else(|| options.clock.now_ns()));
         for control in controls(&channels, &options.cpus) {
+            control.set_paused(false);
             control.set_enabled(false);
         }
         archive.counts.set_stage(Stage::Stopping);

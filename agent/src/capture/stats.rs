@@ -15,7 +15,7 @@ use crate::{
     attach::{Misses, RecursionMisses},
     ring::CpuCounts,
     tracedat::ledger::{
-        self, Covered, Ledger, LedgerCpu, LedgerEvent, LedgerProgram, LedgerSilent, Losses, Missing,
+        self, Covered, Ledger, LedgerCpu, LedgerEvent, LedgerProgram, LedgerSilent, Losses, Missing, Pause,
         Recovered,
     },
 };
@@ -23,12 +23,14 @@ use crate::{
 /// A finished capture's counts.
 #[derive(Clone, Debug, Default)]
 pub struct Stats {
-    /// From opening the gates to closing them.
+    /// From opening the gates to closing them, without pauses.
     pub duration: Duration,
     /// The time, by the recording's clock in nanoseconds, in which every firing of a recorded event is in the
-    /// file or counted as lost: from the moment when all gates were open, with everything attached, to the
-    /// one when the first was closed. What fires before or after it on a CPU may be there.
+    /// file or counted as lost, but for the pauses: from the moment when all gates were open, with everything
+    /// attached, to the one when the first was closed. What fires before or after it on a CPU may be there.
     pub covered: Option<(u64, u64)>,
+    /// Pauses, within which nothing was recorded or counted.
+    pub pauses: Vec<Pause>,
     /// Events that were asked for by a pattern and that the kernel refused to attach: none of their firings
     /// is recorded or counted.
     pub not_attached: Vec<String>,
@@ -282,6 +284,7 @@ impl Stats {
             realtime_uncertainty_ns: Some(realtime_uncertainty),
             duration_ns: is_complete.then(nanos),
             covered: self.covered.map(|(from_ns, to_ns)| Covered { from_ns, to_ns }),
+            pauses: self.pauses.clone(),
             not_attached: self.not_attached.clone(),
             recursion_misses: self.recursion_misses(),
             skips_uncounted: self.skips_uncounted,

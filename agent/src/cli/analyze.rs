@@ -366,6 +366,14 @@ fn gaps(topic: Topic, covered: &Covered, unseen: &str) -> String {
         let places = if covered.losses == 1 { "once".to_owned() } else { format!("at {places} places") };
         text += &format!("{lost} {places}; what lasted over such a loss is unknown, and not in the counts\n");
     }
+    if covered.pauses != 0 {
+        let times =
+            if covered.pauses == 1 { "once".to_owned() } else { format!("{} times", count(covered.pauses)) };
+        let paused = table::duration(covered.paused_ns);
+        text += &format!(
+            "paused {times}, for {paused}; what lasted over a pause is unknown, and not in the counts\n"
+        );
+    }
     for need in &covered.missing {
         text += &format!("unknown: {}; the recording has no {}\n", need.tells, need.events.join(" or "));
     }

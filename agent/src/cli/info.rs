@@ -416,6 +416,10 @@ impl<'a> Report<'a> {
                 let _ = writeln!(text, "  {}: {}", clean(&cpu.title()), missing.text(count));
             }
         }
+        for pause in &ledger.pauses {
+            let to = pause.to_ns.map_or_else(|| "on".to_owned(), |to| format!("to {}", seconds(to)));
+            let _ = writeln!(text, "  paused from {} {to}: nothing was recorded", seconds(pause.from_ns));
+        }
         for event in ledger.events.iter().flatten() {
             let span = match (event.since_ns, event.until_ns) {
                 (None, None) => continue,

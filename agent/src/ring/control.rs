@@ -39,6 +39,17 @@ impl<'a> Control<'a> {
         atomic!(self.enabled).store(enabled.into(), Ordering::SeqCst);
     }
 
+    /// Says whether the gate is closed for a pause, in which programs hand over the open page.
+    pub fn set_paused(&self, paused: bool) {
+        atomic!(self.paused).store(paused.into(), Ordering::SeqCst);
+    }
+
+    /// Forgets to whom the last switch gave the CPU, which may have given it to others since. Only while the
+    /// gate is closed.
+    pub fn forget_switch(&self) {
+        atomic!(self.switch_owed).store(0, Ordering::Relaxed);
+    }
+
     /// Pages completed since the start; everything written to them is visible.
     pub fn head(&self) -> u64 {
         atomic!(self.head).load(Ordering::Acquire)

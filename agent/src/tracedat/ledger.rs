@@ -36,12 +36,16 @@ pub struct Ledger {
     /// How wrong they can be.
     #[serde(default)]
     pub realtime_uncertainty_ns: Option<u64>,
-    /// From the start of recording to its end; not known of a recording that was recovered.
+    /// From the start of recording to its end, without pauses; not known of a recording that was recovered.
     #[serde(default)]
     pub duration_ns: Option<u64>,
-    /// The time in which every firing of a recorded event is in the file or counted as lost.
+    /// The time in which every firing of a recorded event is in the file or counted as lost, but for the
+    /// pauses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub covered: Option<Covered>,
+    /// Pauses: within them nothing was recorded or counted, though they are within `covered`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pauses: Vec<Pause>,
     /// Events that were asked for by a pattern and that the kernel refused to attach.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_attached: Vec<String>,
@@ -106,6 +110,16 @@ pub struct Covered {
     pub from_ns: u64,
     /// Its last one.
     pub to_ns: u64,
+}
+
+/// A time, by the recording's clock, in which nothing was recorded or counted, though the recording had begun
+/// and had not ended. What fires right after its beginning or right before its end may be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pause {
+    /// When the first CPU was about to stop.
+    pub from_ns: u64,
+    /// When all CPUs recorded again; `None` if they did not any more.
+    pub to_ns: Option<u64>,
 }
 
 /// What is known about a recording that was recovered.

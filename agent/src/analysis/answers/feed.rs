@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Analysis, AnyRecord, At, Covered, Frames, KnownEvents, Names, Need, Scope, Topic,
+    pauses::Pauses,
     recorded::{Recorded, WasRecorded},
 };
 use crate::event::{EventTable, FieldReader, Printer};
 use crate::report::TraceFile;
 use crate::report::stacks::{Origin, each_frame};
+use crate::tracedat::ledger::{Ledger, Pause};
 use crate::tracedat::reader::{Record, Source};
 
 /// An analysis, and what its answer is about.
@@ -24,6 +26,9 @@ pub struct Feed<A> {
     is_past_end: bool,
     /// CPUs, each of a buffer, of which events are missing between the last record and the next one.
     gaps: BTreeSet<(usize, u32)>,
+    pauses: Pauses,
+    /// Which CPUs have records, as far as pauses ask for it.
+    cpus: Vec<bool>,
     /// From which buffer each event is taken, by its number.
     buffers: Vec<Option<usize>>,
     stacks: Stacks,
@@ -44,6 +49,9 @@ struct Awaited {
 /// How much later than its event a stack may be recorded, in nanoseconds, when a time is a border: what
 /// interrupts the event's program is done by then.
 const STACK_WITHIN: u64 = 1_000_000;
+
+/// More CPUs than any kernel has (`NR_CPUS`).
+const CPUS_MAX: usize = 1 << 16;
 
 /// Which records are stacks, and which context records are of, by the events' numbers.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +112,8 @@ impl<A: Analysis> Feed<A> {
             A::TOPIC
                 .is_none_or(|topic| topic.needs().iter().any(|need| need.uses(event.system(), event.name())))
         };
-        Self {
+        let pauses = Ledger::of(file.reader()).map(|ledger| ledger.pauses).unwrap_or_default();
+        let mut feed = Self {
             analysis,
             scope,
             known: KnownEvents::of(file.events(), is_needed),
@@ -113,10 +122,25 @@ impl<A: Analysis> Feed<A> {
             last: 0,
             is_past_end: false,
             gaps: BTreeSet::new(),
+            pauses: Pauses::default(),
+            cpus: Vec::new(),
             buffers: Vec::new(),
             stacks: if A::WANTS_STACKS { Stacks::of(file.events()) } else { Stacks::default() },
             awaited: BTreeMap::new(),
-        }
+        };
+        feed.know_pauses(file, &pauses);
+        feed
+    }
+
+    /// Tells which pauses a recording has had by now, if it goes on: those from before, and perhaps more. A
+    /// file says itself which it has.
+    pub fn know_pauses<S: Source>(&mut self, file: &TraceFile<S>, pauses: &[Pause]) {
+        // A recording with pauses is of one machine.
+        let clock = file.reader().clock().for_cpu(0);
+        self.pauses.know(pauses.iter().map(|pause| Pause {
+            from_ns: clock.correct(pause.from_ns),
+            to_ns: pause.to_ns.map(|to_ns| clock.correct(to_ns)),
+        }));
     }
 
     /// Which records are to be looked at. Of others it is enough to take their first bytes.
@@ -134,6 +158,13 @@ impl<A: Analysis> Feed<A> {
         let is_asked = self.is_asked(file, record.buffer);
         // Records of damaged pages can have any time.
         let time = record.timestamp.max(self.last);
+        self.pass_pauses(file, time);
+        let cpu = record.cpu as usize;
+        if self.cpus.get(cpu) != Some(&true) && cpu < CPUS_MAX {
+            let len = self.cpus.len().max(cpu + 1);
+            self.cpus.resize(len, false);
+            self.cpus[cpu] = true;
+        }
         if is_asked {
             if self.first.is_none() {
                 self.first = Some(time);
@@ -200,6 +231,22 @@ impl<A: Analysis> Feed<A> {
         }
     }
 
+    /// Tells of the pauses that begin or end before a time: nothing goes on over these that is known.
+    #[inline]
+    fn pass_pauses<S: Source>(&mut self, file: &TraceFile<S>, until: u64) {
+        while let Some(time) = self.pauses.pass(until) {
+            self.end_stacks(file, |_| true);
+            if self.first.is_none() {
+                continue;
+            }
+            // Not before what was looked at.
+            let time = time.max(self.last);
+            for cpu in (0..).zip(&self.cpus).filter_map(|(cpu, has_records)| has_records.then_some(cpu)) {
+                self.analysis.lost(At { time, cpu });
+            }
+        }
+    }
+
     /// Tells of the gaps before a record, of which it may end one.
     fn pass_gaps<S: Source>(&mut self, file: &TraceFile<S>, at: At, buffer: usize) {
         if self.gaps.remove(&(buffer, at.cpu)) {
@@ -253,6 +300,7 @@ impl<A: Analysis> Feed<A> {
         self.end_stacks(file, |_| true);
         // What comes behind the last record is not known.
         let end = self.scope.to.filter(|_| self.is_past_end).unwrap_or(self.last);
+        self.pass_pauses(file, end);
         self.told(end, file, topic)
     }
 
@@ -266,6 +314,7 @@ impl<A: Analysis> Feed<A> {
         topic: Topic,
     ) -> (A::Answer, Covered) {
         self.end_stacks(file, |awaited| awaited.since.saturating_add(STACK_WITHIN) <= end);
+        self.pass_pauses(file, end);
         self.clone().told(end, file, topic)
     }
 
@@ -288,12 +337,13 @@ impl<A: Analysis> Feed<A> {
     fn told<S: Source>(self, end: u64, file: &TraceFile<S>, topic: Topic) -> (A::Answer, Covered) {
         let recorded = Recorded::of(file.reader());
         let (missing, unseen) = self.lacks_of(&recorded, file.events(), topic);
-        let Self { mut analysis, scope, mut covered, first, last, gaps, .. } = self;
+        let Self { mut analysis, scope, mut covered, first, last, gaps, pauses, .. } = self;
         covered.from_ns = first.unwrap_or(0).max(scope.from.unwrap_or(0));
         if let Some((_, cpu)) = gaps.first() {
             analysis.lost(At { time: last, cpu: *cpu });
         }
         covered.to_ns = end.max(covered.from_ns);
+        (covered.pauses, covered.paused_ns) = pauses.within(covered.from_ns, covered.to_ns);
         (covered.missing, covered.unseen) = (missing, unseen);
         covered.partly = recorded.partly(topic, &scope);
         covered.only = recorded.only;

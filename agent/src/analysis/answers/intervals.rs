@@ -7,6 +7,7 @@
 
 use super::{Analysis, Covered, Feed, Need, Topic};
 use crate::report::TraceFile;
+use crate::tracedat::ledger::Pause;
 use crate::tracedat::reader::{Record, Source};
 
 /// Most intervals without a record, one after the other, that are told one by one. More of them, behind a
@@ -60,6 +61,11 @@ impl<A: Analysis> Intervals<A> {
         self.feed.take(file, record);
         self.has_record = true;
         self.end = self.end.or_else(|| Some(self.feed.first()?.saturating_add(self.length)));
+    }
+
+    /// Tells which pauses the recording has had by now, as [`Feed::know_pauses`] does.
+    pub fn know_pauses<S: Source>(&mut self, file: &TraceFile<S>, pauses: &[Pause]) {
+        self.feed.know_pauses(file, pauses);
     }
 
     /// A page or chunk could not be read.

@@ -8,6 +8,7 @@
 //! | `parts` | stacks that are told apart by number |
 //! | `threads` | the threads of a recording |
 //! | `names` | names for what records have as numbers |
+//! | `pauses` | times in which nothing was recorded |
 //! | `recorded` | what a file says about which events were recorded |
 //! | `times`, `tally` | durations, and counts by their sizes |
 //! | `who` | threads and interrupts as those who do something |
@@ -45,6 +46,7 @@ mod memory;
 mod names;
 mod offcpu;
 mod parts;
+mod pauses;
 mod ran;
 mod recorded;
 mod sched;
@@ -178,7 +180,8 @@ pub trait Analysis: Clone {
         false
     }
 
-    /// Events of this CPU were lost right before this time.
+    /// Events of this CPU were lost right before this time, or not recorded in a pause that begins or ends
+    /// then.
     fn lost(&mut self, at: At);
 
     /// Forgets what was counted, but not what goes on, and counts from this time on.
@@ -250,6 +253,10 @@ pub struct Covered {
     pub losses: u64,
     /// Of those, where it is not known how many.
     pub losses_uncounted: u64,
+    /// In how many pauses of the recording, when nothing was recorded.
+    pub pauses: u64,
+    /// How long they were.
+    pub paused_ns: u64,
     /// Records that were left out because another buffer has their event as well.
     pub of_other_buffers: u64,
     /// Pages and chunks that could not be read.

@@ -7,7 +7,7 @@ use crate::{
     output::Directory,
     tracedat::{
         Cmdlines,
-        ledger::Ledger,
+        ledger::{Ledger, Pause},
         reader::{BufferInfo, Reader, Source},
     },
 };
@@ -58,6 +58,11 @@ impl FinishedFile {
     /// The names of its threads.
     pub(super) fn names(&self) -> &Cmdlines {
         &self.reader.metadata().cmdlines
+    }
+
+    /// When it was paused.
+    pub(super) fn pauses(&self) -> Vec<Pause> {
+        self.ledger.as_ref().map(|ledger| ledger.pauses.clone()).unwrap_or_default()
     }
 
     /// Its symbols; none if they are damaged.

@@ -35,7 +35,7 @@ pub use self::{head::HeadError, merged::LiveStream};
 use super::{
     Manifest, RecordedChannel, SpoolError, StreamId,
     counts::{Noted, Stage},
-    names,
+    names, pauses,
     spool::{find, output_of, parse_segment},
     state, symbols,
     user_symbols::LiveSymbols,
@@ -45,7 +45,7 @@ use crate::{
     kernel::clock::TraceClock,
     output::{Directory, Identity},
     report::TraceFile,
-    tracedat::{Cmdlines, reader::Clock},
+    tracedat::{Cmdlines, ledger::Pause, reader::Clock},
 };
 
 /// The longest manifest that is read: many times that of a kernel's formats.
@@ -153,6 +153,7 @@ pub struct Follower {
     named_until: u64,
     /// The last notes of the streams whose reader collects names.
     names_noted: BTreeMap<StreamId, u64>,
+    pauses: Vec<Pause>,
     finished: Option<FinishedFile>,
 }
 
@@ -229,6 +230,7 @@ impl Follower {
             has_streams: false,
             named_until: 0,
             names_noted: BTreeMap::new(),
+            pauses: Vec::new(),
             finished: None,
         }))
     }
@@ -324,6 +326,12 @@ impl Follower {
         self.finished.take()?.into_file()
     }
 
+    /// When the recording was paused, by its clock, as far as is known by now: a pause that goes on has no
+    /// end. No record from behind a pause is given before the pause is here.
+    pub fn pauses(&self) -> &[Pause] {
+        &self.pauses
+    }
+
     /// Looks at what there is by now.
     ///
     /// # Errors
@@ -340,6 +348,8 @@ impl Follower {
         if is_gone {
             return Ok(self.finish());
         }
+        // After the notes, too: no event from behind a pause is counted before the pause is there.
+        self.pauses = pauses::read(&self.files)?;
         let is_left = self.changed.at.elapsed() >= QUIET && !self.is_held()? && self.is_there()?;
         if self.has_streams {
             self.merged.go_on(&self.files, self.changed.last.as_ref())?;
@@ -464,6 +474,7 @@ impl Follower {
                 self.merged.continue_in(file);
             }
             self.names.take(file.names());
+            self.pauses = file.pauses();
             // Its symbols are those of all stacks.
             (self.has_symbols, self.merged.user) = (false, None);
         }

@@ -118,6 +118,9 @@ enum Command {
     Rotate(Vec<ToBorder>),
     /// To copy what the rings of overwriting channels hold to these spools.
     Copy(Vec<ToBorder>),
+    /// To store everything that was recorded, also what is in pages that are not full, while the gates are
+    /// closed.
+    Store,
     /// To go over to the next journal of thread names.
     Names(Journal),
     /// To tell the thread names until now.
@@ -130,6 +133,8 @@ enum Answer {
     /// Or why it could not be copied; the recording goes on.
     Copied(Result<Border, SpoolError>),
     Names(Cmdlines),
+    /// Everything is stored.
+    Emptied,
     /// It has failed, and answers no more.
     Failed,
 }
@@ -305,7 +310,7 @@ impl ReaderPool {
         while found.len() < waiting {
             match self.answers.recv() {
                 Ok(Answer::Border(border)) => found.push(border),
-                Ok(Answer::Copied(_) | Answer::Names(_)) => {}
+                Ok(Answer::Copied(_) | Answer::Names(_) | Answer::Emptied) => {}
                 Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(ReaderFailed { borders: found }),
             }
         }
@@ -326,12 +331,33 @@ impl ReaderPool {
             match self.answers.recv() {
                 Ok(Answer::Copied(Ok(border))) => copied.push(border),
                 Ok(Answer::Copied(Err(error))) => failed = failed.or(Some(error)),
-                Ok(Answer::Border(_) | Answer::Names(_)) => {}
+                Ok(Answer::Border(_) | Answer::Names(_) | Answer::Emptied) => {}
                 Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(CopyFailed::Reader),
             }
         }
         copied.sort_by_key(|border| border.stored.stream);
         failed.map_or(Ok(copied), |error| Err(CopyFailed::Spool(error)))
+    }
+
+    /// Has everything stored that was recorded, and waits for it: the gates are closed, for a pause. Channels
+    /// that overwrite have it in complete pages then, in their rings.
+    pub(super) fn empty_rings(&self) -> Result<(), ReaderFailed> {
+        let failed = || ReaderFailed { borders: Vec::new() };
+        if self.has_failed() {
+            return Err(failed());
+        }
+        for reader in &self.readers {
+            reader.mailbox.put(Command::Store);
+        }
+        let mut waiting = self.readers.len();
+        while waiting != 0 {
+            match self.answers.recv() {
+                Ok(Answer::Emptied) => waiting -= 1,
+                Ok(Answer::Border(_) | Answer::Copied(_) | Answer::Names(_)) => {}
+                Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(failed()),
+            }
+        }
+        Ok(())
     }
 
     /// Whether a reader has failed, so that it gives no answers. One that fails from here on says so in the
@@ -373,7 +399,7 @@ impl ReaderPool {
         loop {
             match self.answers.recv() {
                 Ok(Answer::Names(names)) => return Ok(names),
-                Ok(Answer::Border(_) | Answer::Copied(_)) => {}
+                Ok(Answer::Border(_) | Answer::Copied(_) | Answer::Emptied) => {}
                 Ok(Answer::Failed) | Err(mpsc::RecvError) => return Err(failed()),
             }
         }

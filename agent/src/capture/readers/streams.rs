@@ -92,6 +92,18 @@ impl Group<'_> {
         }
         Ok(())
     }
+
+    /// Has all pages closed that have events.
+    pub(super) fn close_pages(&mut self) -> Result<(), SpoolError> {
+        for served in &self.streams {
+            if !close_page(self.switch, served)?
+                && let Some(timer) = &mut self.timer
+            {
+                timer.busy.push(served.ring.cpu());
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The streams of the groups that overwrite, or of the others.
@@ -179,19 +191,24 @@ fn close_open_pages(
 ) -> Result<bool, SpoolError> {
     let Some(asked) = timer.take(now) else { return Ok(false) };
     let mut closed = false;
-    for Served { ring, spool, .. } in streams {
-        let cpu = ring.cpu();
-        if !asked.has(cpu) || !ring.control().has_open_page() {
+    for served in streams {
+        let cpu = served.ring.cpu();
+        if !asked.has(cpu) || !served.ring.control().has_open_page() {
             continue;
         }
-        let refused = SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir());
-        if switch.close_page(cpu).map_err(refused)? {
+        if close_page(switch, served)? {
             closed = true;
         } else {
             timer.busy.push(cpu);
         }
     }
     Ok(closed || matches!(asked, ToClose::All))
+}
+
+/// Has the page of a stream closed, if it has events. Gives `false` if a program was writing to it.
+fn close_page(switch: &PageSwitch, Served { ring, spool, .. }: &Served<'_>) -> Result<bool, SpoolError> {
+    let refused = SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir());
+    Ok(!ring.control().has_open_page() || switch.close_page(ring.cpu()).map_err(refused)?)
 }
 
 /// The complete pages of an overwriting ring, while they are copied, oldest first.

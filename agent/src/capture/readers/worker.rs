@@ -226,6 +226,12 @@ impl Worker {
             match command {
                 Command::Rotate(asked) => ask(groups, asked, AtBorder::GoOver),
                 Command::Copy(asked) => ask(groups, asked, AtBorder::Copy),
+                Command::Store => {
+                    self.empty_rings(groups)?;
+                    self.collect_names()?;
+                    // Who does not wait for the answer has stopped the recording.
+                    let _ = self.answer.send(Answer::Emptied);
+                }
                 Command::Names(journal) => {
                     self.collect_names()?;
                     if let Some((_, table)) = &mut self.names {
@@ -240,6 +246,22 @@ impl Worker {
                         let _ = self.answer.send(Answer::Names(table.cmdlines()));
                     }
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores what the rings hold, also in pages that are not full, while programs write no more events.
+    fn empty_rings(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
+        for group in groups {
+            group.close_pages()?;
+            if group.options.overwrite {
+                group.streams.iter_mut().for_each(|served| served.spool.note(served.ring.control()));
+                continue;
+            }
+            for Served { ring, spool, .. } in &mut group.streams {
+                let all = Left::now(ring, spool, true);
+                self.move_while_enough(ring, spool, all)?;
             }
         }
         Ok(())

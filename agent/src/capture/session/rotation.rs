@@ -74,7 +74,7 @@ impl Session {
                 return Err(error.into());
             }
         };
-        let to = self.options.clock.now_ns();
+        let to = self.covered_to();
         let ended = wall_ns(&self.options);
         let rotated = self.readers.rotate(spools).and_then(|borders| {
             let from = self.options.clock.now_ns();
@@ -92,8 +92,11 @@ impl Session {
             }
         };
         let now = Instant::now();
-        self.archive.began = Some(now);
-        self.archive.covered_from = Some(from);
+        // A pause that goes on is over before anything is in the next archive.
+        if self.paused.is_none() {
+            self.archive.began = Some(now);
+            self.archive.covered_from = Some(from);
+        }
         // Of what changed before the borders, the events are in the archive before.
         self.archive.writers.state = Some(StateReader::start(&self.archive.spool, self.options.clock));
         if let Some(name) = &mut self.archive.manifest.archive {

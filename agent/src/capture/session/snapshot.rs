@@ -65,7 +65,12 @@ impl Session {
         let (mut copy, _) = Archive::create(shared, (output, None), manifest, options)?;
         copy.began = self.archive.began;
         copy.covered_from = self.archive.covered_from;
-        match self.copy_to(&copy) {
+        let filled = self.archive.pauses.copy_to(&copy.spool).map_err(SnapshotError::Store);
+        let filled = filled.and_then(|pauses| {
+            copy.pauses = pauses;
+            self.copy_to(&copy)
+        });
+        match filled {
             Ok(closing) => {
                 self.snapshots = number;
                 Ok(self.common().close(copy, closing))
@@ -112,7 +117,7 @@ impl Session {
         let streams = self.options.streams(|channel| channel.overwrite);
         let spools = copy.spools(streams.map(|(stream, _)| (stream, None)))?;
         let spools = to_borders(&mut self.channels, spools)?;
-        let (to, ended, ended_ns) = (self.options.clock.now_ns(), Instant::now(), wall_ns(&self.options));
+        let (to, ended, ended_ns) = (self.covered_to(), Instant::now(), wall_ns(&self.options));
         let cpus = self.readers.copy(spools).map_err(|error| match error {
             CopyFailed::Spool(error) => SnapshotError::Store(error),
             CopyFailed::Reader => SnapshotError::Reader,

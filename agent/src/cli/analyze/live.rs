@@ -323,6 +323,7 @@ where
             if let Some(user) = user {
                 file.set_user_symbols(user);
             }
+            intervals.know_pauses(file, follower.pauses());
             teller.note(follower);
             let mut records = follower.records(file.reader().clock());
             let reached = loop {

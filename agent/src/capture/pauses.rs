@@ -1,0 +1,158 @@
+//! When an archive was not recorded to, though its recording had begun and had not ended.
+//!
+//! The file `pauses` of the spool, which is there once there was one, has two numbers of 64 bits for each,
+//! little endian, by the recording's clock: when the first gate was about to be closed, and when the last one
+//! was open again, which is 0 until then. The first is there before a gate is closed. So whoever follows or
+//! recovers the recording does not take it for a time in which nothing happened.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::FileExt as _,
+    time::{Duration, Instant},
+};
+
+use super::{Spool, SpoolError};
+use crate::{output::Directory, tracedat::ledger::Pause};
+
+/// Name of the file in the spool.
+const NAME: &str = "pauses";
+/// Bytes of a pause.
+const ENTRY: usize = 16;
+/// Most pauses that are read of a spool, which may be damaged: one a second for twelve days.
+const MOST: u64 = 1 << 20;
+
+/// The pauses of an archive that is recorded to.
+#[derive(Debug, Default)]
+pub(super) struct Pauses {
+    file: Option<File>,
+    spans: Vec<Pause>,
+    /// When the last one began, if it goes on.
+    since: Option<Instant>,
+    /// How long the others were.
+    over: Duration,
+}
+
+impl Pauses {
+    /// Notes that a pause begins at this time.
+    pub(super) fn begin(&mut self, spool: &Spool, from_ns: u64) -> Result<(), SpoolError> {
+        let path = || spool.file(NAME);
+        let file = if let Some(file) = &self.file {
+            file
+        } else {
+            let file = spool.files().create(NAME).map_err(SpoolError::io("create", path()))?;
+            self.file.insert(file)
+        };
+        // With the room for its end, which is then written wherever the disk is full.
+        let mut entry = [0; ENTRY];
+        entry[..8].copy_from_slice(&from_ns.to_le_bytes());
+        let at = (self.spans.len() * ENTRY) as u64;
+        file.write_all_at(&entry, at).map_err(SpoolError::io("write", path()))?;
+        self.spans.push(Pause { from_ns, to_ns: None });
+        self.since = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Notes that the pause that goes on has ended at this time.
+    pub(super) fn end(&mut self, to_ns: u64) {
+        let (Some(since), Some(last)) = (self.since.take(), self.spans.last_mut()) else { return };
+        self.over += since.elapsed();
+        last.to_ns = Some(to_ns);
+        if let Some(file) = &self.file {
+            let at = ((self.spans.len() - 1) * ENTRY + 8) as u64;
+            // Without it the pause seems to go on, which claims less.
+            let _ = file.write_all_at(&to_ns.to_le_bytes(), at);
+        }
+    }
+
+    /// When the pause began that goes on.
+    pub(super) fn open_since(&self) -> Option<u64> {
+        let last = self.spans.last()?;
+        last.to_ns.is_none().then_some(last.from_ns)
+    }
+
+    /// All of them.
+    pub(super) fn spans(&self) -> &[Pause] {
+        &self.spans
+    }
+
+    /// How long they are, up to `end`.
+    pub(super) fn duration(&self, end: Instant) -> Duration {
+        self.over + self.since.map(|since| end.saturating_duration_since(since)).unwrap_or_default()
+    }
+
+    /// The same for a copy of what was recorded, in a spool of its own.
+    pub(super) fn copy_to(&self, spool: &Spool) -> Result<Self, SpoolError> {
+        let mut copy = Self { since: self.since, over: self.over, ..Self::default() };
+        for span in &self.spans {
+            copy.begin(spool, span.from_ns)?;
+            if let Some(to_ns) = span.to_ns {
+                copy.end(to_ns);
+            }
+        }
+        (copy.since, copy.over) = (self.since, self.over);
+        Ok(copy)
+    }
+}
+
+/// What the spool of a recording says, which may go on; none if there was no pause.
+pub(super) fn read(files: &Directory) -> Result<Vec<Pause>, SpoolError> {
+    let failed = |action| SpoolError::io(action, files.join(NAME));
+    let file = match files.open_file(NAME) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        file => file.map_err(failed("open"))?,
+    };
+    let len = file.metadata().map_err(failed("look at"))?.len().min(MOST * ENTRY as u64);
+    let mut bytes = vec![0; len as usize];
+    file.read_exact_at(&mut bytes, 0).map_err(failed("read"))?;
+    Ok(decode(&bytes))
+}
+
+/// The whole entries of a file. Times that go back are not believed, nor what follows.
+fn decode(bytes: &[u8]) -> Vec<Pause> {
+    let number = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    let mut reached = 0;
+    let mut pauses = Vec::new();
+    for entry in bytes.chunks_exact(ENTRY) {
+        let (from_ns, to_ns) = (number(entry.first_chunk()), number(entry.last_chunk()));
+        let to_ns = (to_ns != 0).then_some(to_ns);
+        if from_ns < reached || to_ns.is_some_and(|to_ns| to_ns < from_ns) {
+            break;
+        }
+        reached = to_ns.unwrap_or(from_ns);
+        pauses.push(Pause { from_ns, to_ns });
+    }
+    pauses
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Output;
+
+    #[test]
+    fn pauses_are_known_while_they_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&Output::at(&dir.path().join("t.dat")).unwrap()).unwrap().0;
+        assert_eq!(read(spool.files()).unwrap(), []);
+        let mut pauses = Pauses::default();
+        assert_eq!(pauses.open_since(), None);
+        pauses.begin(&spool, 10).unwrap();
+        assert_eq!(pauses.open_since(), Some(10));
+        assert_eq!(read(spool.files()).unwrap(), [Pause { from_ns: 10, to_ns: None }]);
+        pauses.end(20);
+        assert_eq!(pauses.open_since(), None);
+        pauses.begin(&spool, 30).unwrap();
+        let both = [Pause { from_ns: 10, to_ns: Some(20) }, Pause { from_ns: 30, to_ns: None }];
+        assert_eq!((read(spool.files()).unwrap().as_slice(), pauses.spans()), (&both[..], &both[..]));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_believed() {
+        let bytes = |numbers: &[u64]| -> Vec<u8> { numbers.iter().flat_map(|n| n.to_le_bytes()).collect() };
+        let first = Pause { from_ns: 10, to_ns: Some(20) };
+        assert_eq!(decode(&bytes(&[10, 20, 15, 30, 40, 50])), [first], "it begins before the end of another");
+        assert_eq!(decode(&bytes(&[10, 20, 30, 25])), [first], "it ends before it begins");
+        assert_eq!(decode(&bytes(&[10, 20, 30])), [first], "half of one");
+    }
+}

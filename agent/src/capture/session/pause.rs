@@ -1,0 +1,85 @@
+//! Pauses: a recording that is interrupted, and goes on.
+
+use std::time::Instant;
+
+use super::{Session, controls, wait_until_quiet};
+use crate::capture::{SpoolError, readers::ReaderFailed};
+
+/// Why there is no pause.
+#[derive(Debug, thiserror::Error)]
+pub enum PauseError {
+    /// It does not record: it has not been started, or is paused.
+    #[error("nothing is being recorded")]
+    NotRecording,
+    /// It is not paused.
+    #[error("the recording is not paused")]
+    NotPaused,
+    /// The pause cannot be noted for whoever recovers the recording, which goes on.
+    #[error("cannot note when the recording pauses: {0}")]
+    Note(#[from] SpoolError),
+    /// A reader has failed: the recording is at its end, and says why then.
+    #[error("a reader has failed")]
+    Reader,
+}
+
+impl Session {
+    /// Records nothing from now on, until [`Session::resume`]. What was recorded is stored when this returns,
+    /// also what was in pages that were not full, so that whoever follows the recording has it; what flight
+    /// recorders hold stays in their rings. (A CPU that is offline keeps its last page until it is back.)
+    ///
+    /// Everything stays attached: a firing costs what it takes to call a program that finds its gate closed,
+    /// as much as one of a thread that is not recorded. It is not recorded and not counted. Names of threads,
+    /// and which threads are recorded, are followed as before. In a pause, as without one, events can be
+    /// [added](Session::add) and [removed](Session::remove), and there can be a [rotation](Session::rotate),
+    /// a [snapshot](Session::snapshot), and the [end](Session::stop).
+    ///
+    /// # Errors
+    /// It does not record, and nothing changes. After [`PauseError::Note`] it goes on; after
+    /// [`PauseError::Reader`] it is at its end.
+    pub fn pause(&mut self) -> Result<(), PauseError> {
+        if self.started.is_none() || self.paused.is_some() {
+            return Err(PauseError::NotRecording);
+        }
+        // Before a gate is closed: nobody may take what follows for a time in which nothing happened.
+        let from = self.options.clock.now_ns();
+        self.archive.pauses.begin(&self.archive.spool, from)?;
+        self.paused = Some(from);
+        for control in controls(&self.channels, &self.options.cpus) {
+            control.set_paused(true);
+            control.set_enabled(false);
+        }
+        wait_until_quiet(&self.channels, &self.options.cpus);
+        self.readers.empty_rings().map_err(|ReaderFailed { .. }| PauseError::Reader)
+    }
+
+    /// Ends a [pause](Session::pause): every firing is recorded or counted again when this returns.
+    ///
+    /// # Errors
+    /// It is not paused.
+    pub fn resume(&mut self) -> Result<(), PauseError> {
+        if self.paused.take().is_none() {
+            return Err(PauseError::NotPaused);
+        }
+        for control in controls(&self.channels, &self.options.cpus) {
+            control.forget_switch();
+            control.set_enabled(true);
+            control.set_paused(false);
+        }
+        let to = self.options.clock.now_ns();
+        self.archive.pauses.end(to);
+        // The first of an archive that began meanwhile.
+        self.archive.began.get_or_insert_with(Instant::now);
+        self.archive.covered_from.get_or_insert(to);
+        Ok(())
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    /// Up to when every firing is recorded or counted: now, or when the pause began.
+    pub(super) fn covered_to(&self) -> u64 {
+        self.paused.unwrap_or_else(|| self.options.clock.now_ns())
+    }
+}
