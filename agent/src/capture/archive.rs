@@ -110,7 +110,7 @@ fn first_free(at: impl Fn(&str) -> Result<Output, OutputError>) -> Result<Output
     output
 }
 
-fn open_directory(path: &Path) -> Result<Directory, OutputError> {
+pub(super) fn open_directory(path: &Path) -> Result<Directory, OutputError> {
     let failed = |action| OutputError::io(action, path);
     let Resolved { dir, name } = resolve(path, Links::Follow)?;
     let Some(name) = name else { return Ok(dir) };

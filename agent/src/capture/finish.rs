@@ -16,12 +16,14 @@ use self::moving::{DRAFT, Mover};
 use super::{
     ArchiveName, CpuStats, Manifest, Recorded, RecordedChannel, Spool, SpoolError, Stats, StreamId,
     counts::Noted,
+    follow::FollowError,
     names::read_journal,
     pauses,
     segment::{Look, SegmentContent, measure},
     spool::SegmentFile,
     state, symbols, user_symbols,
 };
+use crate::export::ExportError;
 use crate::output::{Directory, Output, OutputError, TempFile, put_in_place};
 use crate::reason;
 use crate::tracedat::initial_state::InitialState;
@@ -60,6 +62,12 @@ pub enum FinishError {
     /// Where the file goes.
     #[error(transparent)]
     Output(#[from] OutputError),
+    /// The trace that is written meanwhile.
+    #[error(transparent)]
+    Export(#[from] ExportError),
+    /// Its data cannot be read.
+    #[error(transparent)]
+    Follow(#[from] FollowError),
     /// The user does not want to wait.
     #[error("stopped; the recording is still in its spool")]
     Stopped,

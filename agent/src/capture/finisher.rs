@@ -7,9 +7,10 @@ use std::{
     sync::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
-        mpsc::{self, Receiver, Sender},
+        mpsc::{self, Receiver, RecvTimeoutError, Sender},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use rustix::{
@@ -17,7 +18,7 @@ use rustix::{
     thread::gettid,
 };
 
-use super::{FinishError, Finished, Recorded, finish, notice::Notice};
+use super::{FinishError, Finished, Recorded, finish, follow::Follower, notice::Notice};
 use crate::output::{Identity, Output};
 
 /// How many archives may wait. Each has descriptors and the formats of all its events.
@@ -41,10 +42,52 @@ pub enum Done {
     },
 }
 
+/// What makes something of archives, in the thread of a [`Finisher`].
+pub trait Make: Send {
+    /// Makes it of a closed one. `is_last` tells that none comes after it.
+    ///
+    /// # Errors
+    /// It is still in its spool.
+    fn make(&mut self, recorded: Recorded, is_last: bool) -> Result<Finished, FinishError>;
+
+    /// Takes what follows the archive that is recorded to after those that were given so far.
+    fn follow(&mut self, _follower: Follower) {}
+
+    /// Does what can be done while no archive waits. Gives after what time there is more to do, if ever.
+    fn meanwhile(&mut self) -> Option<Duration> {
+        None
+    }
+}
+
+/// What a [`Finisher`] is given.
+enum Job {
+    Make { recorded: Box<Recorded>, is_last: bool },
+    Follow(Box<Follower>),
+}
+
+/// Makes trace files, and keeps the newest.
+struct Files {
+    files: VecDeque<(Identity, Output)>,
+    keep: Option<usize>,
+}
+
+impl Make for Files {
+    fn make(&mut self, recorded: Recorded, _is_last: bool) -> Result<Finished, FinishError> {
+        let output = recorded.output.clone();
+        let finished = finish(recorded);
+        if finished.is_ok() && self.keep.is_some() {
+            let there = output.directory().look(output.name()).ok().flatten();
+            self.files.extend(there.map(|there| (Identity::of(&there), output)));
+        }
+        remove_oldest(&mut self.files, self.keep);
+        finished
+    }
+}
+
 /// Makes files in a thread of its own, one after the other.
 #[derive(Debug)]
 pub struct Finisher {
-    jobs: Option<Sender<Recorded>>,
+    jobs: Option<Sender<Job>>,
     done: Receiver<Done>,
     /// Archives that are no files yet.
     waiting: Arc<AtomicUsize>,
@@ -60,8 +103,16 @@ impl Finisher {
     /// # Errors
     /// There are no descriptors or threads left.
     pub fn start(keep: Option<usize>) -> std::io::Result<Self> {
+        Self::start_with(Files { files: VecDeque::new(), keep })
+    }
+
+    /// Starts the thread, in which `make` works.
+    ///
+    /// # Errors
+    /// There are no descriptors or threads left.
+    pub fn start_with(mut make: impl Make + 'static) -> std::io::Result<Self> {
         let wake = Arc::new(Notice::new()?);
-        let (jobs, received) = mpsc::channel::<Recorded>();
+        let (jobs, received) = mpsc::channel::<Job>();
         let (tell, done) = mpsc::channel();
         let waker = Arc::clone(&wake);
         let waiting = Arc::new(AtomicUsize::new(0));
@@ -71,20 +122,25 @@ impl Finisher {
         let thread = std::thread::Builder::new().name("finisher".into()).spawn(move || {
             let pace = own_pace.get_or_init(Pace::of_this_thread);
             pace.step_back();
-            let mut files = VecDeque::new();
-            for recorded in received {
-                let (output, spool) = (recorded.output.clone(), recorded.spool.dir().to_owned());
-                let result = match finish(recorded) {
-                    Ok(finished) => {
-                        if keep.is_some() {
-                            let there = output.directory().look(output.name()).ok().flatten();
-                            files.extend(there.map(|there| (Identity::of(&there), output)));
-                        }
-                        Done::File(Box::new(finished))
+            loop {
+                let job = match make.meanwhile() {
+                    None => received.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                    Some(wait) => received.recv_timeout(wait),
+                };
+                let (recorded, is_last) = match job {
+                    Ok(Job::Make { recorded, is_last }) => (*recorded, is_last),
+                    Ok(Job::Follow(follower)) => {
+                        make.follow(*follower);
+                        continue;
                     }
+                    Err(RecvTimeoutError::Timeout) => continue,
+                    Err(RecvTimeoutError::Disconnected) => break,
+                };
+                let spool = recorded.spool.dir().to_owned();
+                let result = match make.make(recorded, is_last) {
+                    Ok(finished) => Done::File(Box::new(finished)),
                     Err(error) => Done::Failed { error, spool },
                 };
-                remove_oldest(&mut files, keep);
                 if still_waiting.fetch_sub(1, Ordering::Relaxed) <= 1 {
                     pace.step_back();
                 }
@@ -98,6 +154,23 @@ impl Finisher {
 
     /// Makes the file of an archive when its turn comes.
     pub fn add(&self, recorded: Recorded) {
+        self.add_job(recorded, false);
+    }
+
+    /// The same of the last one.
+    pub fn add_last(&self, recorded: Recorded) {
+        self.add_job(recorded, true);
+    }
+
+    /// Lets the archive be followed that is recorded to after those that were added.
+    pub fn follow(&self, follower: Follower) {
+        if let Some(jobs) = &self.jobs {
+            // The thread ends only when nothing can be added any more.
+            let _ = jobs.send(Job::Follow(Box::new(follower)));
+        }
+    }
+
+    fn add_job(&self, recorded: Recorded, is_last: bool) {
         if let Some(jobs) = &self.jobs {
             if self.waiting.fetch_add(1, Ordering::Relaxed) + 1 == WAITING_LONG
                 && let Some(pace) = self.pace.get()
@@ -105,7 +178,7 @@ impl Finisher {
                 pace.keep_up();
             }
             // The thread ends only when nothing can be added any more.
-            let _ = jobs.send(recorded);
+            let _ = jobs.send(Job::Make { recorded: Box::new(recorded), is_last });
         }
     }
 

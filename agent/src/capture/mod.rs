@@ -28,6 +28,7 @@
 //! | `program_log` | what programs say of themselves, in builds for that |
 //! | `finish` | spool to trace file |
 //! | `finisher` | the same for archives, while the next ones are recorded |
+//! | `ctf` | a trace that is written instead, while the recording goes on |
 //! | `follow` | reading the spool of a recording that goes on |
 
 mod archive;
@@ -35,6 +36,7 @@ mod attaching;
 mod channel;
 mod closing;
 mod counts;
+mod ctf;
 mod finish;
 mod finisher;
 pub mod follow;
@@ -59,8 +61,9 @@ mod user_symbols;
 
 pub use archive::{ArchiveName, Destination};
 pub use counts::Ending;
+pub use ctf::{CtfOptions, CtfOutput};
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
-pub use finisher::{Done, Finisher};
+pub use finisher::{Done, Finisher, Make};
 pub use ledger::LedgerSnapshot;
 pub use manifest::{Manifest, RecordedChannel};
 pub use options::{

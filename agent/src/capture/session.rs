@@ -21,6 +21,7 @@ use super::{
     channel::Channel,
     closing::{Closing, Common, counted_at},
     counts::Stage,
+    follow::{FollowError, Follower},
     needs::{archive_options, check_memory, check_open_files, reader_options, wants_symbols},
     notice::Notice,
     options::{CaptureOptions, ChannelOptions},
@@ -305,6 +306,14 @@ impl Session {
     /// Where an earlier, unfinished recording to the same output was moved.
     pub fn kept_spool(&self) -> Option<&Path> {
         self.kept_spool.as_deref()
+    }
+
+    /// Follows the archive that is recorded to.
+    ///
+    /// # Errors
+    /// Its spool cannot be read.
+    pub fn follow(&self) -> Result<Follower, FollowError> {
+        Follower::of_spool(&self.archive.spool)
     }
 
     /// The spool directory of the archive that is recorded to.

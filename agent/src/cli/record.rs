@@ -9,6 +9,7 @@ mod rotation;
 mod snapshot;
 mod spec;
 mod stacks;
+mod trace;
 mod wanted;
 
 use std::{
@@ -34,6 +35,7 @@ use self::{
     live::Display,
     rotation::{RotateArgs, Rotating},
     snapshot::{SnapshotArgs, Snapshots},
+    trace::{TraceArgs, TraceFile},
     wanted::{ScopeArgs, WantedArgs},
 };
 use super::{
@@ -45,7 +47,7 @@ use super::{
 };
 use crate::{
     analysis::answers::Topic,
-    capture::{Ending, Recorded, Session, Stats, finish},
+    capture::{Destination, Ending, Recorded, Session, Stats, finish},
     cli::exit::{ExitCode, of_command},
     compile::fast::{LaneChoice, StringLimit},
     kernel::{clock::TraceClock, events::EventSelector},
@@ -234,7 +236,8 @@ pub struct RecordArgs {
     #[arg(short = 's', long = "poll-interval", value_name = "USEC", help_heading = BUFFERS)]
     pub poll_us: Vec<u64>,
 
-    /// File to write; with --rotate-size or --rotate-time the directory of the files [default then: traces]
+    /// File to write; with --rotate-size or --rotate-time the directory of the files [default then: traces],
+    /// with --format lttng or ctf that of the trace [default then: trace]
     #[arg(
         short = 'o',
         long = "output",
@@ -265,6 +268,10 @@ pub struct RecordArgs {
     /// Files that are closed while recording goes on.
     #[command(flatten)]
     pub rotate: RotateArgs,
+
+    /// A trace of another layout.
+    #[command(flatten)]
+    pub trace: TraceArgs,
 
     /// Compression: none, zstd, or zstd:LEVEL
     #[arg(
@@ -304,8 +311,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
 
-    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration and COMMAND can be
-    /// added
+    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration,
+    /// --format with its options, and COMMAND can be added
     #[arg(long, value_name = "FILE", help_heading = SPEC)]
     pub spec: Option<PathBuf>,
 
@@ -334,8 +341,9 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     if args.debug_programs {
         debug::print_messages()?;
     }
-    let spec = spec::make(args, matches)?;
+    let mut spec = spec::make(args, matches)?;
     let wanted = live::wanted(args, &spec)?;
+    let trace_options = args.trace.options(&spec)?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
@@ -344,6 +352,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     // progress need not know whether the recording has begun; who asks for the end of a recording that has
     // not is obeyed at once.
     let signals = Signals::block_others().map_err(CliError::system("block signals"))?;
+    let trace = trace_options.map(|options| trace::create(options, &mut spec)).transpose()?;
+    let spec = spec;
     let plan = Plan::make(&spec).map_err(|error| Refused::error(error, args.spec.is_none()))?;
     signals.block_ends().map_err(CliError::system("block signals"))?;
     let open_files = super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
@@ -355,11 +365,19 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     for note in &plan.notes {
         say(format!("tracer-agent: {note}"));
     }
-    let Plan { options, followed, .. } = plan;
+    let Plan { mut options, followed, .. } = plan;
+    if let (Some(trace), Destination::File(file)) = (&trace, &mut options.destination) {
+        *file = trace.recovered().map_err(|error| CliError::Output(error.to_string()))?;
+    }
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
-    let mut snapshots = Snapshots::new(options.snapshot().map(|(_, rule)| rule), args.quiet);
-    let mut rotating = options.rotation.map(|rotation| Rotating::start(rotation, args.quiet)).transpose()?;
+    let rule = options.snapshot().map(|(_, rule)| rule);
+    let mut snapshots = Snapshots::new(rule, trace.clone(), args.quiet);
+    let writer = trace.as_ref().map(TraceFile::start).transpose()?;
+    let (mut rotating, one) = match options.rotation {
+        Some(rotation) => (Some(Rotating::start(rotation, writer, args.quiet)?), None),
+        None => (None, writer),
+    };
     let mut line = ProgressLine::new(shows_progress(args));
     let created = Session::create(options, &mut |done, all| line.attaching(done, all));
     // What is said next begins a line.
@@ -388,6 +406,12 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
+    if let Some(trace) = &one {
+        trace.follow(&session);
+    }
+    if let Some(rotating) = &rotating {
+        rotating.follow(&session);
+    }
     let display = wanted.and_then(|wanted| Display::start(wanted, (session.spool_dir(), &spec.file.path)));
     let several = (rotating.as_mut(), &mut snapshots);
     let end = wait_for_end((&mut session, several), &signals, &mut command, followed, (args, &spec))?;
@@ -404,7 +428,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let recorded = session.stop();
     let without_snapshot = snapshots.finish();
     let end = (end, command.map(|running| running.child), without_snapshot);
-    conclude((args, &spec), (recorded, rotating, display), end)
+    conclude((args, &spec), (recorded, (rotating, one), display), end)
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
@@ -613,16 +637,19 @@ fn forward(signal: i32, child: Option<&Child>) {
     }
 }
 
+/// What makes several files, or one trace.
+type Writers = (Option<Rotating>, Option<TraceFile>);
+
 /// Finishes the files, tells what is in them and decides the exit code.
 fn conclude(
     (args, spec): (&RecordArgs, &RecordingSpec),
-    (mut recorded, rotating, display): (Vec<Recorded>, Option<Rotating>, Option<Display>),
+    (mut recorded, (rotating, one), display): (Vec<Recorded>, Writers, Option<Display>),
     (end, child, without_snapshot): (End, Option<Child>, Option<ExitCode>),
 ) -> Result<u8, CliError> {
     let failure = recorded.iter_mut().find_map(|recorded| recorded.failure.take());
     let finished = match rotating {
-        None => finish_one((args, spec), recorded, display),
-        Some(rotating) => finish_all(args, rotating, recorded),
+        None => finish_one((args, spec), recorded, (one, display)),
+        Some(rotating) => finish_all((args, spec), rotating, recorded),
     };
     if let Some(failure) = failure {
         let stored = match &finished {
@@ -669,12 +696,15 @@ struct Ended {
 fn finish_one(
     (args, spec): (&RecordArgs, &RecordingSpec),
     mut recorded: Vec<Recorded>,
-    display: Option<Display>,
+    (trace, display): (Option<TraceFile>, Option<Display>),
 ) -> Result<Ended, CliError> {
     // Without a rotation there is one.
     let recorded = recorded.pop().ok_or_else(|| CliError::Usage("nothing was recorded".to_owned()))?;
     let spool = recorded.spool.dir().to_owned();
-    let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
+    let finished = match trace {
+        Some(trace) => trace.finish(recorded)?,
+        None => finish(recorded).map_err(|error| CliError::Finish { error, spool })?,
+    };
     if let Some(display) = display {
         display.finish(&finished.path);
     }
@@ -685,9 +715,14 @@ fn finish_one(
     Ok(Ended { path: finished.path, missing, stats: Some(finished.stats) })
 }
 
-fn finish_all(args: &RecordArgs, rotating: Rotating, last: Vec<Recorded>) -> Result<Ended, CliError> {
+fn finish_all(
+    (args, spec): (&RecordArgs, &RecordingSpec),
+    rotating: Rotating,
+    last: Vec<Recorded>,
+) -> Result<Ended, CliError> {
+    let is_trace = rotating.is_trace();
     let files = rotating.finish(last);
-    let path = files.directory().unwrap_or_else(|| args.output.clone());
+    let path = files.directory().filter(|_| !is_trace).unwrap_or_else(|| spec.file.path.clone());
     if !args.quiet {
         super::tell(summary::of_files(&path, files.count, files.events, files.missing).trim_end());
     }

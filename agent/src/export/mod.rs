@@ -29,6 +29,8 @@ use std::path::PathBuf;
 pub use error::ExportError;
 pub use job::{Job, NotCarried, Progress};
 pub use recording::{CpuStream, Recording, TraceFile, full_name};
+#[cfg(feature = "record")]
+pub(crate) use staging::sync_tree;
 
 use crate::output::Directory;
 

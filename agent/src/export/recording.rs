@@ -100,6 +100,32 @@ impl<'r> Recording<'r> {
         Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten })
     }
 
+    /// A recording that goes on, by what describes its events: a file without data. Any of them may have
+    /// records.
+    ///
+    /// # Errors
+    /// An event cannot be described. A job that keeps going counts it instead.
+    pub fn of_head(file: &'r TraceFile, job: &Job<'_>) -> Result<Self, ExportError> {
+        let machine = Machine { endian: file.header().endian, long_size: file.layout().long_size };
+        let mut events = EventTable::new(machine);
+        // Of several events with one number the first counts, which a later one would replace.
+        for system in file.metadata().systems.iter().rev() {
+            for text in system.formats.iter().rev() {
+                if let Err(source) = events.add(&system.name, text, &NoNames) {
+                    let error = || ExportError::Unsupported(format!("{}: {source}", system.name));
+                    job.tolerate("events whose formats cannot be understood", 1, error)?;
+                }
+            }
+        }
+        let wall_offset = wall_offset(file, Ledger::of(file).as_ref());
+        Ok(Self { file, machine, events, cpu_streams: Vec::new(), wall_offset, overwritten: false })
+    }
+
+    /// The events, for whoever needs nothing else.
+    pub(super) fn into_events(self) -> EventTable {
+        self.events
+    }
+
     /// The file.
     pub fn file(&self) -> &'r TraceFile {
         self.file
@@ -241,14 +267,14 @@ pub fn full_name(printer: &Printer) -> String {
 }
 
 /// What is known of the events of a CPU that did not reach the file.
-struct LostOfCpu {
+pub(super) struct LostOfCpu {
     /// How many; if cut short, at least.
-    events: u64,
+    pub(super) events: u64,
     cut_short: bool,
 }
 
 /// Events that each CPU of each buffer lost before they reached the file.
-fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<(&str, u32), LostOfCpu> {
+pub(super) fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<(&str, u32), LostOfCpu> {
     fn row(cpu: &LedgerCpu) -> ((&str, u32), LostOfCpu) {
         let unstored = match cpu.missing {
             Some(missing) => missing.at_least,

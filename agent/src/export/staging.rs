@@ -266,7 +266,7 @@ fn entries(dir: &Directory) -> Result<Vec<(OsString, Entry)>, ExportError> {
 
 /// Makes sure that the files are on the disk before their directory gets its name, and returns the bytes of
 /// them.
-fn sync_tree(dir: &Directory) -> Result<u64, ExportError> {
+pub(crate) fn sync_tree(dir: &Directory) -> Result<u64, ExportError> {
     let mut bytes = 0;
     for (name, entry) in entries(dir)? {
         bytes += match entry {

@@ -66,6 +66,12 @@ pub enum OutputError {
         /// What is there.
         path: PathBuf,
     },
+    /// There is something in a directory that is to be a trace.
+    #[error("{path} is not empty, and a trace needs a directory of its own; name another with -o", path = .path.display())]
+    NotEmpty {
+        /// The directory.
+        path: PathBuf,
+    },
     /// A device, a pipe or the like has the name.
     #[error("{path} is not a regular file, and the finished one takes its place; name another file", path = .path.display())]
     NotRegular {

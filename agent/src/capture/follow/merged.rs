@@ -118,6 +118,11 @@ impl Merged {
         self.has_ended = true;
     }
 
+    /// The buffers and CPUs of the streams.
+    pub(super) fn streams(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.streams.iter().map(|stream| (stream.buffer, stream.stream.cpu))
+    }
+
     pub(super) fn fell_behind(&self) -> u64 {
         self.streams.iter().map(|stream| stream.fell_behind).sum()
     }

@@ -33,7 +33,7 @@ use std::{
 use self::{finished::FinishedFile, holder::is_held, merged::Merged, stream::CpuStream};
 pub use self::{head::HeadError, merged::LiveStream};
 use super::{
-    Manifest, RecordedChannel, SpoolError, StreamId,
+    Manifest, RecordedChannel, Spool, SpoolError, StreamId,
     counts::{Noted, Stage},
     names, pauses,
     spool::{find, output_of, parse_segment},
@@ -134,6 +134,8 @@ pub struct Follower {
     files: Directory,
     identity: Identity,
     manifest: Manifest,
+    /// The file with it that was read again last.
+    manifest_read: Option<Identity>,
     counts: File,
     stage: Stage,
     progress: Progress,
@@ -147,6 +149,8 @@ pub struct Follower {
     merged: Merged,
     /// The buffers that are followed; `None` for all.
     buffers: Option<HashSet<String>>,
+    /// Whether what channels keep in memory is stored by now, too.
+    is_stored: bool,
     /// Whether the streams are known.
     has_streams: bool,
     /// Up to when the journal of names has what is to be known of them.
@@ -179,6 +183,8 @@ struct Names {
     file: Option<File>,
     at: u64,
     new: BTreeMap<u32, Vec<u8>>,
+    /// Whether nobody looks at them.
+    is_unwanted: bool,
 }
 
 impl Follower {
@@ -203,36 +209,60 @@ impl Follower {
         };
         let identity = files.identity().map_err(failed("look at"))?;
         let is_there = || parent.has(&name, identity).unwrap_or(false);
-        let Some((manifest, counts)) = wait_for_start(&files, is_there)? else {
+        let Some(started) = wait_for_start(&files, is_there)? else {
             // It ended in the meantime, or never began.
             return if is_there() { Err(FollowError::Empty { path: dir }) } else { Ok(None) };
         };
-        if manifest.archive.is_some() {
+        if started.0.archive.is_some() {
             return Err(FollowError::Archive { path: dir });
         }
+        Ok(Some(Self::start((parent, name), (files, identity), started)))
+    }
+
+    /// The recording in a spool of this process, also one that is an archive, or whose recording has ended.
+    ///
+    /// # Errors
+    /// The spool cannot be read.
+    pub(super) fn of_spool(spool: &Spool) -> Result<Self, FollowError> {
+        let files = spool.files().clone();
+        let identity = files.identity().map_err(SpoolError::io("look at", files.path()))?;
+        // It is there.
+        let started = wait_for_start(&files, || false)?;
+        let started = started.ok_or_else(|| FollowError::Empty { path: files.path().to_owned() })?;
+        let named = (spool.parent().clone(), spool.name().to_owned());
+        Ok(Self::start(named, (files, identity), started))
+    }
+
+    fn start(
+        (parent, name): (Directory, OsString),
+        (files, identity): (Directory, Identity),
+        (manifest, counts): (Manifest, File),
+    ) -> Self {
         let merged = Merged::new(manifest.compression, LiveSymbols::of(&manifest, &files));
-        Ok(Some(Self {
+        Self {
             parent,
             name,
             files,
             identity,
             manifest,
+            manifest_read: None,
             counts,
             stage: Stage::Recording,
             progress: Progress::Recording,
             changed: Changed { last: None, at: Instant::now() },
-            names: Names { file: None, at: 0, new: BTreeMap::new() },
+            names: Names { file: None, at: 0, new: BTreeMap::new(), is_unwanted: false },
             opened: Instant::now(),
             has_symbols: false,
             print_symbols: HashSet::new(),
             merged,
             buffers: None,
+            is_stored: false,
             has_streams: false,
             named_until: 0,
             names_noted: BTreeMap::new(),
             pauses: Vec::new(),
             finished: None,
-        }))
+        }
     }
 
     /// The spool's directory, for messages.
@@ -264,6 +294,19 @@ impl Follower {
             }
             std::thread::sleep(AGAIN);
         }
+    }
+
+    /// What describes the recording, as a trace file without data, with the state if that is there by now.
+    /// Gives whether it is.
+    ///
+    /// # Errors
+    /// The manifest does not make sense.
+    pub(super) fn description(&mut self) -> Result<(Vec<u8>, bool), FollowError> {
+        let state = state::of(&self.files);
+        let has_state = state.is_some();
+        let bytes = head::bytes(&self.manifest, state)
+            .map_err(|error| FollowError::Head { path: self.files.join("manifest"), source: error.into() })?;
+        Ok((bytes, has_state))
     }
 
     fn head_with(&mut self, state: Option<Vec<u8>>) -> Result<TraceFile<Vec<u8>>, FollowError> {
@@ -366,7 +409,8 @@ impl Follower {
     /// The records that are there by now, in the order of time.
     pub fn records<'a>(&'a mut self, clock: &'a Clock) -> LiveStream<'a> {
         let goes_on = self.progress == Progress::Recording;
-        let until = if goes_on && self.stage < Stage::Counted { self.named_until } else { u64::MAX };
+        let is_named = self.names.is_unwanted || !goes_on || self.stage >= Stage::Counted;
+        let until = if is_named { u64::MAX } else { self.named_until };
         let unmapped = self.merged.user.as_ref().is_some_and(LiveSymbols::has_unmapped);
         let since = self.opened.elapsed();
         let waits = !self.has_symbols && since < SYMBOLS_WAIT || unmapped && since < MAPPINGS_WAIT;
@@ -404,6 +448,61 @@ impl Follower {
             new.user = Some(user.lines());
         }
         new
+    }
+
+    /// Takes the recording for ended: all that there will be is in the spool.
+    ///
+    /// # Errors
+    /// The spool cannot be read.
+    pub(super) fn end_here(&mut self) -> Result<(), FollowError> {
+        if self.progress != Progress::Recording {
+            return Ok(());
+        }
+        self.read_notes()?;
+        self.is_stored = true;
+        if self.has_streams {
+            self.merged.go_on(&self.files, self.changed.last.as_ref())?;
+        } else {
+            self.find_streams(true)?;
+        }
+        self.progress = Progress::Left;
+        self.merged.end();
+        Ok(())
+    }
+
+    /// Reads what describes the events again, if the recorder has changed it since. Gives whether it has.
+    ///
+    /// # Errors
+    /// It does not make sense.
+    pub(super) fn read_again(&mut self) -> Result<bool, FollowError> {
+        let Some(file) = open(&self.files, "manifest")? else { return Ok(false) };
+        let identity =
+            Identity::of_file(&file).map_err(SpoolError::io("look at", self.files.join("manifest")))?;
+        // It is replaced, and not changed.
+        if self.manifest_read.replace(identity) == Some(identity) {
+            return Ok(false);
+        }
+        let manifest = read_manifest(file, &self.files.join("manifest"))?;
+        let is_new = manifest.systems != self.manifest.systems;
+        self.manifest.systems = manifest.systems;
+        Ok(is_new)
+    }
+
+    /// What is known of the archive that is followed.
+    pub(super) fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The streams that are followed, each with its buffer and CPU; none as long as not all are known.
+    pub(super) fn streams(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.merged.streams()
+    }
+
+    /// Waits for no symbols, and for no names of threads: nobody looks at them.
+    pub(super) fn leave_out_names(&mut self) {
+        self.leave_out_user_symbols();
+        self.has_symbols = true;
+        self.names.is_unwanted = true;
     }
 
     /// Finds no names for the frames of processes from now on: nobody looks at them.
@@ -456,7 +555,7 @@ impl Follower {
         self.has_streams = any || noted.is_some_and(|noted| streams.len() >= noted.stream_count);
         if self.has_streams {
             let last = self.changed.last.as_ref();
-            self.merged.start(followed((&self.manifest, self.buffers.as_ref()), streams));
+            self.merged.start(followed((&self.manifest, self.buffers.as_ref(), self.is_stored), streams));
             self.merged.go_on(&self.files, last)?;
         }
         Ok(())
@@ -469,7 +568,10 @@ impl Follower {
         if let Some(file) = &file {
             if !self.is_overwriting() {
                 if !self.has_streams {
-                    self.merged.start(followed((&self.manifest, self.buffers.as_ref()), file.streams()));
+                    self.merged.start(followed(
+                        (&self.manifest, self.buffers.as_ref(), self.is_stored),
+                        file.streams(),
+                    ));
                 }
                 self.merged.continue_in(file);
             }
@@ -485,13 +587,13 @@ impl Follower {
     }
 }
 
-/// The streams that are followed, each with its buffer in the trace file: not those whose events stay in
-/// memory until the end, which would hold up all others.
+/// The streams that are followed, each with its buffer in the trace file. Without `all` not those whose
+/// events stay in memory until the end, which would hold up all others.
 fn followed(
-    (manifest, wanted): (&Manifest, Option<&HashSet<String>>),
+    (manifest, wanted, all): (&Manifest, Option<&HashSet<String>>, bool),
     streams: impl IntoIterator<Item = StreamId>,
 ) -> impl Iterator<Item = (StreamId, usize)> {
-    let all = manifest.overwrites();
+    let all = all || manifest.overwrites();
     streams.into_iter().filter_map(move |stream| {
         let is_its = |channel: &RecordedChannel| {
             let is_wanted = wanted.is_none_or(|names| names.contains(&channel.name));
@@ -505,6 +607,9 @@ fn followed(
 impl Names {
     /// Reads what has come to the journal.
     fn read(&mut self, files: &Directory) -> io::Result<()> {
+        if self.is_unwanted {
+            return Ok(());
+        }
         if self.file.is_none() {
             self.file = match files.open_file("names") {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

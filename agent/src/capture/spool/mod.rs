@@ -257,6 +257,11 @@ impl Spool {
         &self.parent
     }
 
+    /// The directory's name there.
+    pub(super) fn name(&self) -> &OsStr {
+        &self.name
+    }
+
     /// The name of the trace file that belongs to the spool by its name: `trace.dat.spool` has `trace.dat`,
     /// and `trace.dat.spool.1`, which a later recording moved out of its way, `trace.dat.1`. `None` for a
     /// directory that was renamed.

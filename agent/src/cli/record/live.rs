@@ -24,6 +24,7 @@ use super::{
         tell,
     },
     OUTPUT, RecordArgs,
+    trace::TraceFormat,
 };
 use crate::{
     analysis::answers::{Scope, Topic},
@@ -69,6 +70,11 @@ pub(super) fn wanted(args: &RecordArgs, spec: &RecordingSpec) -> Result<Option<(
     if spec.rotation.is_some() {
         return Err(CliError::usage(
             "--live shows a recording of one file; --rotate-size and --rotate-time make several",
+        ));
+    }
+    if args.trace.format != TraceFormat::Dat {
+        return Err(CliError::usage(
+            "--live shows a recording that becomes a trace.dat; leave --format away",
         ));
     }
     if spec.channels.iter().any(|channel| channel.overwrite) {

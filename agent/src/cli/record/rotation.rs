@@ -9,6 +9,7 @@ use std::{
 use clap::Args;
 
 use super::super::{CliError, progress::ProgressLine, summary, units};
+use super::trace::{self, TraceFile};
 use crate::{
     capture::{Done, Finished, Finisher, RotateError, Rotation, Session},
     spec::RotationSpec,
@@ -49,6 +50,8 @@ impl RotateArgs {
 /// The files of a recording while it goes on.
 pub(super) struct Rotating {
     finisher: Finisher,
+    /// Whether it writes a trace meanwhile.
+    is_followed: bool,
     period: Option<Duration>,
     /// When the next file is begun, for its age.
     next: Option<Instant>,
@@ -72,10 +75,33 @@ pub(super) struct Files {
 }
 
 impl Rotating {
-    pub(super) fn start(rotation: Rotation, quiet: bool) -> Result<Self, CliError> {
-        let finisher = Finisher::start(rotation.keep)
-            .map_err(CliError::system("start a thread that makes the files"))?;
-        Ok(Self { finisher, period: rotation.period, next: None, quiet, files: Files::default() })
+    pub(super) fn start(rotation: Rotation, trace: Option<TraceFile>, quiet: bool) -> Result<Self, CliError> {
+        let is_followed = trace.is_some();
+        let finisher = match trace {
+            Some(trace) => trace.into_finisher(),
+            None => Finisher::start(rotation.keep)
+                .map_err(CliError::system("start a thread that makes the files"))?,
+        };
+        Ok(Self {
+            finisher,
+            is_followed,
+            period: rotation.period,
+            next: None,
+            quiet,
+            files: Files::default(),
+        })
+    }
+
+    /// Lets the trace be written of what is recorded now, if one is.
+    pub(super) fn follow(&self, session: &Session) {
+        if self.is_followed {
+            trace::follow(&self.finisher, session);
+        }
+    }
+
+    /// Whether the files are chunks of a trace.
+    pub(super) fn is_trace(&self) -> bool {
+        self.is_followed
     }
 
     /// Says that the first file has begun.
@@ -121,7 +147,10 @@ impl Rotating {
             return;
         }
         match session.rotate() {
-            Ok(recorded) => self.finisher.add(recorded),
+            Ok(recorded) => {
+                self.finisher.add(recorded);
+                self.follow(session);
+            }
             // That the recording is at its end is seen by who waits for that.
             Err(RotateError::Reader) => {}
             Err(error) => line.say(&format!("tracer-agent: {error}; recording goes on into the same file")),
@@ -130,8 +159,9 @@ impl Rotating {
 
     /// Makes the last files, and waits for all.
     pub(super) fn finish(mut self, last: Vec<crate::capture::Recorded>) -> Files {
-        for recorded in last {
-            self.finisher.add(recorded);
+        let count = last.len();
+        for (number, recorded) in (1..).zip(last) {
+            if number == count { self.finisher.add_last(recorded) } else { self.finisher.add(recorded) }
         }
         let quiet = self.quiet;
         for done in self.finisher.finish() {

@@ -14,6 +14,7 @@ use super::{
     RecordArgs,
     buffers::channels,
     rotation,
+    trace::{self, TraceFormat},
     wanted::{indices, start_of_buffer},
 };
 use crate::{
@@ -26,8 +27,19 @@ use crate::{
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
 /// replaces what it says.
-const BESIDE_SPEC: [&str; 7] =
-    ["spec", "print_spec", "debug_programs", "quiet", "command", "output", "duration"];
+const BESIDE_SPEC: [&str; 11] = [
+    "spec",
+    "print_spec",
+    "debug_programs",
+    "quiet",
+    "command",
+    "output",
+    "duration",
+    "trace_format",
+    "packet_size",
+    "tracefile_size",
+    "tracefile_count",
+];
 
 /// When the kernel's symbols are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,10 +133,14 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
     Ok(spec)
 }
 
-/// Several files need a directory, which has a name of its own.
+/// What needs a directory has a name of its own for it.
 fn output(args: &RecordArgs, matches: &ArgMatches) -> PathBuf {
-    let is_default = args.rotate.spec().is_some() && !was_given(matches, "output");
-    if is_default { rotation::DIRECTORY.into() } else { args.output.clone() }
+    match args.trace.format {
+        _ if was_given(matches, "output") => args.output.clone(),
+        TraceFormat::Lttng | TraceFormat::Ctf => trace::DIRECTORY.into(),
+        TraceFormat::Dat if args.rotate.spec().is_some() => rotation::DIRECTORY.into(),
+        TraceFormat::Dat => args.output.clone(),
+    }
 }
 
 fn was_given(matches: &ArgMatches, option: &str) -> bool {
@@ -136,7 +152,7 @@ fn check_beside_spec(matches: &ArgMatches) -> Result<(), CliError> {
     let Some(id) = matches.ids().find(given) else { return Ok(()) };
     Err(CliError::Usage(format!(
         "--spec FILE says what is recorded, so {} cannot be added; change the file, or print a new one with --print-spec \
-         (beside --spec there can be -q, -o, --duration and COMMAND)",
+         (beside --spec there can be -q, -o, --duration, --format with its options, and COMMAND)",
         option_name(id.as_str())
     )))
 }

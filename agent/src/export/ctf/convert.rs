@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::super::{CpuStream, ExportError, Job, NotCarried, Recording};
-use super::schema::{Birth, Choice, Event, Field, Rule, Source, Trace};
+use super::schema::{Birth, Channel, Choice, Clock, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
 use crate::event::{Machine, Value};
 use crate::tracedat::initial_state::InitialState;
+use crate::tracedat::reader::Record;
 
 /// Records between two words on how far it is.
 const STEP: u64 = 1 << 14;
@@ -26,7 +27,10 @@ pub(super) fn cpu_stream(
 ) -> Result<(), ExportError> {
     let channel = &trace.channels[channel];
     let mut records = recording.records(cpu_stream)?;
-    let mut converter = Converter::new(state);
+    let mut converter = Converter::default();
+    if let Some(state) = state {
+        converter.know(state);
+    }
     let mut done = 0;
     loop {
         let record = match records.next_record() {
@@ -40,30 +44,10 @@ pub(super) fn cpu_stream(
             job.advance(done)?;
             done = 0;
         }
-        let mut time = trace.clock.shifted(record.timestamp);
-        if time < stream.last() {
-            converter.backwards += 1;
-            time = stream.last();
-        }
-        if let Some(missed) = record.missed {
-            stream.lost(missed.max(1), time)?;
-        }
-        let rule = record.event_id().and_then(|id| channel.rules.get(id));
-        let Some(rule) = rule else { continue };
-        let id = rule.choose(record.data);
-        let Some(event) = channel.events.get(id as usize) else { continue };
-        let out = stream.event(id, time)?;
-        for (field_index, (_, ty)) in rule.context.iter().zip(&channel.context) {
-            let value = field_index.and_then(|field_index| rule.reader.value(field_index, record.data)?.ok());
-            ty.encode(value, out);
-        }
-        converter.fields(rule, event, record.data, out);
-        if let Some(birth) = rule.births {
-            converter.birth(rule, birth, record.data);
-        }
+        converter.record(&record, (channel, &trace.clock), stream)?;
     }
     job.advance(done)?;
-    job.merge_not_carried(converter.finish());
+    job.merge_not_carried(converter.take_not_carried());
     Ok(())
 }
 
@@ -98,7 +82,8 @@ impl Rule {
 }
 
 /// What has to be kept from record to record.
-struct Converter {
+#[derive(Debug, Default)]
+pub(super) struct Converter {
     /// Process by thread.
     processes: BTreeMap<i64, i64>,
     /// A thread that was just created, and its process.
@@ -111,17 +96,41 @@ struct Converter {
 }
 
 impl Converter {
-    fn new(state: Option<&InitialState>) -> Self {
-        let threads = state.map_or(&[][..], |state| &state.threads);
-        let processes = threads.iter().map(|thread| (thread.tid.into(), thread.tgid.into())).collect();
-        Self {
-            processes,
-            born: None,
-            backwards: 0,
-            unknown_processes: 0,
-            unrecorded_texts: 0,
-            broken: BTreeMap::new(),
+    /// Takes the processes of the threads that there are.
+    pub(super) fn know(&mut self, state: &InitialState) {
+        self.processes
+            .extend(state.threads.iter().map(|thread| (i64::from(thread.tid), i64::from(thread.tgid))));
+    }
+
+    /// Writes a record. Gives whether its channel declares its event; if it does not, only what is said of
+    /// losses before it is written.
+    pub(super) fn record(
+        &mut self,
+        record: &Record<'_>,
+        (channel, clock): (&Channel, &Clock),
+        stream: &mut StreamWriter,
+    ) -> Result<bool, ExportError> {
+        let mut time = clock.shifted(record.timestamp);
+        if time < stream.last() {
+            self.backwards += 1;
+            time = stream.last();
         }
+        if let Some(missed) = record.missed {
+            stream.lost(missed.max(1), time)?;
+        }
+        let Some(rule) = record.event_id().and_then(|id| channel.rules.get(id)) else { return Ok(false) };
+        let id = rule.choose(record.data);
+        let Some(event) = channel.events.get(id as usize) else { return Ok(false) };
+        let out = stream.event(id, time)?;
+        for (field_index, (_, ty)) in rule.context.iter().zip(&channel.context) {
+            let value = field_index.and_then(|field_index| rule.reader.value(field_index, record.data)?.ok());
+            ty.encode(value, out);
+        }
+        self.fields(rule, event, record.data, out);
+        if let Some(birth) = rule.births {
+            self.birth(rule, birth, record.data);
+        }
+        Ok(true)
     }
 
     fn fields(&mut self, rule: &Rule, event: &Event, record: &[u8], out: &mut Vec<u8>) {
@@ -231,18 +240,22 @@ impl Converter {
         self.born = Some((child, process));
     }
 
-    fn finish(self) -> NotCarried {
+    /// What could not be carried over since this was asked.
+    pub(super) fn take_not_carried(&mut self) -> NotCarried {
         let mut not_carried = NotCarried::default();
-        not_carried.add("times that go back, replaced by those of the events before", self.backwards);
+        not_carried.add(
+            "times that go back, replaced by those of the events before",
+            std::mem::take(&mut self.backwards),
+        );
         not_carried.add(
             "processes of threads, which the recording does not tell: the threads' own numbers are written",
-            self.unknown_processes,
+            std::mem::take(&mut self.unknown_processes),
         );
         not_carried.add(
             "texts that arguments of system calls point to, which were not recorded: \"unknown\" is written",
-            self.unrecorded_texts,
+            std::mem::take(&mut self.unrecorded_texts),
         );
-        for ((event, field), records) in self.broken {
+        for ((event, field), records) in std::mem::take(&mut self.broken) {
             not_carried.add(
                 format!("values of {event}.{field} that are not in their records or not understood"),
                 records,

@@ -1,36 +1,43 @@
 //! The schema with the kernel's own names: format `ctf`.
 
-use super::super::{CpuStream, Recording, recording::full_name};
+use super::super::{CpuStream, NotCarried, Recording, recording::full_name};
 use super::metadata::quoted;
-use super::schema::{Channel, Choice, Event, Field, Rule, Rules, Source};
+use super::schema::{Channel, Choice, Event, Field, Rule, Source};
 use super::types::{Integer, Type};
 use crate::event::{Array, Format, Location, Machine, Printer, RecordReader};
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::{Host, InitialState};
 
-/// A channel with the events of these streams. Fields that all events have become the context.
-pub(super) fn channel(recording: &Recording<'_>, cpu_streams: &[&CpuStream]) -> Channel {
-    let printers = printers(recording, cpu_streams);
-    let context = printers.first().map_or_else(Vec::new, |printer| common(printer, recording.machine()));
-    let mut rules = Rules::default();
-    let mut events = Vec::new();
-    for printer in printers {
-        let reader = RecordReader::new(printer.format(), recording.machine());
-        let fields = fields(printer, &reader, |_| None);
-        let context_indices = context.iter().map(|(name, _)| printer.field_index(name)).collect();
-        rules.insert(
-            printer.format().id,
-            rule(printer, reader, recording.machine(), context_indices, Choice::One(events.len() as u32)),
-        );
-        events.push(Event { name: full_name(printer), contexts: 0, fields });
-    }
-    Channel { buffer: String::new(), name: String::new(), context, events, rules }
+/// The context of a channel, which is what all events have: names in the records, names in the trace and
+/// types. The event header has the event's number.
+pub(super) fn context(printer: &Printer, machine: Machine) -> Vec<(String, String, Type)> {
+    let reader = RecordReader::new(printer.format(), machine);
+    let fields = printer.format().common.iter().enumerate();
+    fields
+        .filter(|(_, field)| field.name != "common_type")
+        .filter_map(|(index, field)| {
+            let ty = Type::of_kernel(reader.kind(index)?, None);
+            Some((field.name.clone(), identifier(&field.name), ty))
+        })
+        .collect()
+}
+
+/// Declares an event of the kernel.
+pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine) {
+    let reader = RecordReader::new(printer.format(), machine);
+    let fields = fields(printer, &reader, |_| None);
+    let context = channel.common.iter().map(|name| printer.field_index(name)).collect();
+    let choice = Choice::One(channel.events.len() as u32);
+    channel.rules.insert(printer.format().id, rule(printer, reader, machine, context, choice));
+    channel.events.push(Event { name: full_name(printer), contexts: 0, fields });
 }
 
 /// The events of these streams, in the order of their numbers.
-pub(super) fn printers<'r>(recording: &'r Recording<'_>, cpu_streams: &[&CpuStream]) -> Vec<&'r Printer> {
-    let mut ids: Vec<u16> =
-        cpu_streams.iter().flat_map(|cpu_stream| &cpu_stream.by_id).map(|(id, _)| *id).collect();
+pub(super) fn printers<'r>(
+    recording: &'r Recording<'_>,
+    cpu_streams: impl Iterator<Item = &'r CpuStream>,
+) -> Vec<&'r Printer> {
+    let mut ids: Vec<u16> = cpu_streams.flat_map(|cpu_stream| &cpu_stream.by_id).map(|(id, _)| *id).collect();
     ids.sort_unstable();
     ids.dedup();
     ids.into_iter().filter_map(|id| recording.events().get(id)).collect()
@@ -46,18 +53,6 @@ pub(super) fn rule(
     let stack = printer.format().field("caller").filter(|_| printer.is_kernel_stack());
     let stack = stack.map(|field| (field.offset as usize, machine));
     Rule { reader, stack, context, choice, births: None }
-}
-
-/// The common fields, but for the event's number, which the event header has.
-fn common(printer: &Printer, machine: Machine) -> Vec<(String, Type)> {
-    let reader = RecordReader::new(printer.format(), machine);
-    let fields = printer.format().common.iter().enumerate();
-    fields
-        .filter(|(_, field)| field.name != "common_type")
-        .filter_map(|(index, field)| {
-            Some((identifier(&field.name), Type::of_kernel(reader.kind(index)?, None)))
-        })
-        .collect()
 }
 
 /// The event's own fields. `array_len` has the lengths of the texts that are to stay arrays.
@@ -95,6 +90,14 @@ fn identifier(name: &str) -> String {
 pub(super) fn inline_text(field: &crate::event::Field) -> Option<usize> {
     let inline = field.location == Location::Inline && field.array != Array::Open;
     (inline && field.size > 0).then_some(field.size as usize)
+}
+
+/// What the format has no place for of the state at the start.
+pub(super) fn state_not_carried(state: &InitialState) -> NotCarried {
+    let mut not_carried = NotCarried::default();
+    let entries = state.threads.len() + state.files.len() + state.interrupts.len();
+    not_carried.add("entries of the state at the start (format lttng has them)", entries as u64);
+    not_carried
 }
 
 /// What the metadata say of the trace.

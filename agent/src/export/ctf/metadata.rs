@@ -2,9 +2,15 @@
 //! does (`_lttng_session_metadata_statedump`, src/lttng-events.c).
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::PathBuf;
 
+use super::super::ExportError;
+use super::super::staging::create_file;
 use super::schema::{Channel, Clock, Event, Field, Trace};
 use super::stream::EventHeader;
+use crate::output::Directory;
 
 /// First word of a metadata packet.
 const MAGIC: u32 = 0x75d1_1d57;
@@ -61,8 +67,47 @@ struct event_header_large {
 
 ";
 
-/// The text of a trace.
-pub(super) fn text(trace: &Trace) -> String {
+/// The metadata of a trace, which get longer as more is declared.
+#[derive(Debug)]
+pub(super) struct Metadata {
+    file: File,
+    path: PathBuf,
+    /// How many events of which stream are in it; nothing before what is said of the trace is.
+    told: Vec<usize>,
+    is_begun: bool,
+}
+
+impl Metadata {
+    /// Creates the file, with nothing in it.
+    pub(super) fn create(dir: &Directory) -> Result<Self, ExportError> {
+        let (file, path) = create_file(dir, "metadata")?;
+        Ok(Self { file, path, told: Vec::new(), is_begun: false })
+    }
+
+    /// Writes what was declared since the last time, before the first event of it is written.
+    pub(super) fn tell(&mut self, trace: &Trace) -> Result<(), ExportError> {
+        let mut text = if self.is_begun { String::new() } else { head(trace) };
+        self.is_begun = true;
+        self.told.resize(trace.channels.len().max(self.told.len()), usize::MAX);
+        for (id, (channel, told)) in trace.channels.iter().zip(&mut self.told).enumerate() {
+            if *told == usize::MAX {
+                stream(id, channel, &mut text);
+                *told = 0;
+            }
+            for (number, event) in channel.events.iter().enumerate().skip(*told) {
+                self::event(id, number, event, &mut text);
+            }
+            *told = channel.events.len();
+        }
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.file.write_all(&packets(&text, trace.uuid)).map_err(ExportError::io("write", &self.path))
+    }
+}
+
+/// What the metadata begin with.
+fn head(trace: &Trace) -> String {
     let mut text = String::from("/* CTF 1.8 */\n\n");
     text += TYPES;
     let _ = write!(
@@ -90,12 +135,6 @@ env {{
     text += "};\n\n";
     clock(&trace.clock, &mut text);
     text += STRUCTURES;
-    for (id, channel) in trace.channels.iter().enumerate() {
-        stream(id, channel, &mut text);
-        for (number, event) in channel.events.iter().enumerate() {
-            self::event(id, number, event, &mut text);
-        }
-    }
     text
 }
 
@@ -124,7 +163,7 @@ fn clock(clock: &Clock, text: &mut String) {
 }
 
 fn stream(id: usize, channel: &Channel, text: &mut String) {
-    let header = match channel.header() {
+    let header = match channel.header {
         EventHeader::Compact => "compact",
         EventHeader::Large => "large",
     };
@@ -188,7 +227,7 @@ pub(super) fn uuid_text(uuid: [u8; 16]) -> String {
 }
 
 /// The text in packets.
-pub(super) fn packets(text: &str, uuid: [u8; 16]) -> Vec<u8> {
+fn packets(text: &str, uuid: [u8; 16]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len().next_multiple_of(PACKET));
     for content in text.as_bytes().chunks(PACKET - HEADER) {
         let start = out.len();

@@ -8,8 +8,10 @@
 //! | `lttng` | the schema with the names of lttng-modules, format `lttng` |
 //! | `types` | field types, and values in bytes |
 //! | `metadata` | the schema as text |
-//! | `stream` | packets and their index |
+//! | `stream` | packets |
+//! | `files` | the files that they are in, with the index |
 //! | `convert` | records into a stream |
+//! | [`TraceWriter`] | a trace that is written while its recording goes on |
 //! | [`summary`] | what is in a directory |
 //! | `shape` | how long events are, to count those of a directory |
 //!
@@ -18,6 +20,7 @@
 //! the packet before.
 
 mod convert;
+mod files;
 mod kernel;
 mod lttng;
 mod metadata;
@@ -26,17 +29,22 @@ mod shape;
 mod stream;
 pub mod summary;
 mod types;
+mod writer;
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::staging::create_dir;
-use super::{CpuStream, ExportError, Format, Job, Recording};
+use super::{ExportError, Format, Job, Recording};
+use crate::event::{Machine, Printer};
 use crate::output::Directory;
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
-use schema::{Channel, Clock, Trace};
-use stream::{StreamOptions, StreamWriter};
+pub use files::FileLimits;
+use files::TraceDirectory;
+use metadata::Metadata;
+use schema::{Channel, Clock, Rules, Trace};
+use stream::{EventHeader, StreamOptions, StreamWriter};
+pub use writer::{Chunk, Taken, TraceWriter};
 
 /// What channels of the top buffer are called.
 const TOP_CHANNEL: &str = "channel0";
@@ -59,40 +67,39 @@ impl Format for Ctf {
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
-        let dir = create_dir(dir, "kernel")?;
-        create_dir(&dir, "index")?;
+        let dir = TraceDirectory::create(dir, true)?;
         let state = recording.file().initial_state().unwrap_or_else(|error| {
             job.not_carried(error.to_string(), 1);
             None
         });
         let trace = self.trace(recording, state.as_ref());
-        let text = metadata::text(&trace);
-        let packets = metadata::packets(&text, trace.uuid);
-        dir.write("metadata", &packets).map_err(ExportError::io("write", dir.join("metadata")))?;
+        Metadata::create(&dir.kernel)?.tell(&trace)?;
+        let shape = Shape::default();
         job.parallel(recording.cpu_streams(), |cpu_stream| {
             let Some(id) = trace.channels.iter().position(|channel| channel.buffer == cpu_stream.channel)
             else {
                 return Ok(());
             };
-            let mut stream = trace.stream(&dir, id, cpu_stream.cpu)?;
+            let mut stream = trace.stream(&dir, id, cpu_stream.cpu, shape)?;
             convert::cpu_stream(recording, cpu_stream, &trace, id, state.as_ref(), &mut stream, job)?;
             // As everywhere, a loss of unknown size counts as one event at least.
             let lost = cpu_stream.lost_at_end.max(cpu_stream.cut_short.into());
             if lost > 0 {
                 stream.lost(lost, trace.span.1)?;
             }
-            stream.finish()
+            stream.finish(trace.span.1)
         })?;
         if let Some(state) = &state {
             match self {
-                Self::Kernel => {
-                    let entries = state.threads.len() + state.files.len() + state.interrupts.len();
-                    job.not_carried(
-                        "entries of the state at the start (format lttng has them)",
-                        entries as u64,
-                    );
+                Self::Kernel => job.merge_not_carried(kernel::state_not_carried(state)),
+                Self::Lttng => {
+                    if let Some(id) = trace.state_channel() {
+                        let mut stream = trace.stream(&dir, id, 0, shape)?;
+                        let channel = &trace.channels[id];
+                        job.merge_not_carried(lttng::write_state(state, &trace, channel, &mut stream)?);
+                        stream.finish(trace.span.1)?;
+                    }
                 }
-                Self::Lttng => lttng::write_state(state, &trace, &dir, job)?,
             }
         }
         not_carried(recording, job);
@@ -102,26 +109,29 @@ impl Format for Ctf {
 
 impl Ctf {
     fn trace(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Trace {
+        let mut trace = self.empty_trace(recording, state);
         let mut names = BTreeSet::new();
-        let mut channels: Vec<Channel> = Vec::new();
         for cpu_stream in recording.cpu_streams() {
-            if channels.iter().any(|channel| channel.buffer == cpu_stream.channel) {
+            if trace.channels.iter().any(|channel| channel.buffer == cpu_stream.channel) {
                 continue;
             }
-            let cpu_streams: Vec<&CpuStream> =
-                recording.cpu_streams().iter().filter(|other| other.channel == cpu_stream.channel).collect();
-            let mut channel = match self {
-                Self::Kernel => kernel::channel(recording, &cpu_streams),
-                Self::Lttng => lttng::channel(recording, &cpu_streams),
-            };
-            channel.buffer.clone_from(&cpu_stream.channel);
-            channel.name = file_name(&cpu_stream.channel, &mut names);
-            channels.push(channel);
+            let cpu_streams = recording.cpu_streams().iter();
+            let printers =
+                kernel::printers(recording, cpu_streams.filter(|other| other.channel == cpu_stream.channel));
+            let mut channel = self.channel(&cpu_stream.channel, &printers, recording.machine(), &mut names);
+            for printer in printers {
+                self.declare(&mut channel, printer, recording.machine());
+            }
+            trace.channels.push(channel);
         }
-        if self == Self::Lttng && state.is_some() {
-            let name = file_name("statedump", &mut names);
-            channels.push(lttng::state_channel(name));
+        if state.is_some() {
+            self.add_state_channel(&mut trace, &mut names);
         }
+        trace
+    }
+
+    /// A trace without channels.
+    fn empty_trace(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Trace {
         let clock = self.clock(recording, state);
         // The recorder looks at the state beside recording, and may be later than the last record: of then
         // nothing is known.
@@ -138,7 +148,57 @@ impl Ctf {
                 Self::Lttng => lttng::env(recording, state),
             },
             clock,
-            channels,
+            channels: Vec::new(),
+        }
+    }
+
+    /// A channel in which so far no event is declared of those that it will have: these, and perhaps others.
+    fn channel(
+        self,
+        buffer: &str,
+        printers: &[&Printer],
+        machine: Machine,
+        names: &mut BTreeSet<String>,
+    ) -> Channel {
+        let context = match self {
+            Self::Kernel => {
+                printers.first().map_or_else(Vec::new, |printer| kernel::context(printer, machine))
+            }
+            Self::Lttng => lttng::context(),
+        };
+        let mut channel = Channel {
+            buffer: buffer.to_owned(),
+            name: file_name(buffer, names),
+            header: EventHeader::Large,
+            common: context.iter().map(|(kernel, ..)| kernel.clone()).collect(),
+            context: context.into_iter().map(|(_, name, ty)| (name, ty)).collect(),
+            // With both, each system call would be there twice.
+            name_raw_calls: printers.iter().all(|printer| printer.system() != "syscalls"),
+            events: Vec::new(),
+            rules: Rules::default(),
+        };
+        for printer in printers {
+            self.declare(&mut channel, printer, machine);
+            if channel.events.len() >= stream::COMPACT_EVENTS {
+                break;
+            }
+        }
+        channel.header = EventHeader::of(channel.events.len());
+        (channel.events, channel.rules) = (Vec::new(), Rules::default());
+        channel
+    }
+
+    fn declare(self, channel: &mut Channel, printer: &Printer, machine: Machine) {
+        match self {
+            Self::Kernel => kernel::declare(channel, printer, machine),
+            Self::Lttng => lttng::declare(channel, printer, machine),
+        }
+    }
+
+    /// Adds the channel of the state dump, if the format has one.
+    fn add_state_channel(self, trace: &mut Trace, names: &mut BTreeSet<String>) {
+        if self == Self::Lttng {
+            trace.channels.push(lttng::state_channel(file_name("statedump", names)));
         }
     }
 
@@ -190,17 +250,46 @@ impl Ctf {
 }
 
 impl Trace {
-    fn stream(&self, dir: &Directory, id: usize, cpu: u32) -> Result<StreamWriter, ExportError> {
+    fn stream(
+        &self,
+        dir: &TraceDirectory,
+        id: usize,
+        cpu: u32,
+        shape: Shape,
+    ) -> Result<StreamWriter, ExportError> {
         let channel = &self.channels[id];
         let options = StreamOptions {
             uuid: self.uuid,
             stream_id: id as u32,
             instance_id: cpu.into(),
             cpu,
-            header: channel.header(),
-            span: self.span,
+            header: channel.header,
+            begin: self.span.0,
+            packet: shape.packet,
+            limits: shape.files,
         };
         StreamWriter::create(dir, &format!("{}_{cpu}", channel.name), options)
+    }
+
+    /// The channel of the state dump, if there is one.
+    fn state_channel(&self) -> Option<usize> {
+        self.channels.iter().position(|channel| channel.buffer == lttng::STATE_BUFFER)
+    }
+}
+
+/// How streams are divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of a packet, at most, as LTTng's sub-buffers have a size. A record that is longer has a packet
+    /// of its own.
+    pub packet: usize,
+    /// The files that the packets are in.
+    pub files: FileLimits,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { packet: stream::PACKET, files: FileLimits::default() }
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) struct Trace {
     /// Names and values as the metadata have them.
     pub(super) env: Vec<(&'static str, String)>,
     pub(super) clock: Clock,
-    /// First and last time.
+    /// First and last time; of a recording that goes on, the last one that can be.
     pub(super) span: (u64, u64),
     /// By stream id.
     pub(super) channels: Vec<Channel>,
@@ -37,18 +37,17 @@ pub(super) struct Channel {
     pub(super) buffer: String,
     /// Name of its files, without the CPU.
     pub(super) name: String,
+    pub(super) header: EventHeader,
     /// Fields that stand before those of every event.
     pub(super) context: Vec<(String, Type)>,
+    /// The names that these have in records.
+    pub(super) common: Vec<String>,
+    /// Whether events of `raw_syscalls` are named by their calls.
+    pub(super) name_raw_calls: bool,
     /// By id.
     pub(super) events: Vec<Event>,
     /// How the records of the kernel's events become these.
     pub(super) rules: Rules,
-}
-
-impl Channel {
-    pub(super) fn header(&self) -> EventHeader {
-        EventHeader::of(self.events.len())
-    }
 }
 
 /// An event.

@@ -1,29 +1,19 @@
-//! Data streams: packets of events, and the index that finds them.
+//! Data streams: packets of events.
 //!
 //! Layouts are those of LTTng 2.13 (lttng-modules `src/lttng-ring-buffer-client.h`, lttng-tools
 //! `include/lttng/.../ctf-index.h`), which are CTF 1.8.3, section 5.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
-use std::path::PathBuf;
-
 use super::super::ExportError;
-use super::super::staging::create_file;
-use crate::output::Directory;
+use super::files::{Entry, FileLimits, StreamFiles, TraceDirectory};
 
 /// First word of a data packet.
 const MAGIC: u32 = 0xc1fc_1fc1;
-/// First word of an index.
-const INDEX_MAGIC: u32 = 0xc1f1_dcc1;
-/// Bytes of an index entry: 9 words of 64 bits.
-const INDEX_ENTRY: u32 = 72;
 /// Packet header (32) and packet context (52).
 pub(super) const PREFIX: usize = 84;
 /// Packets end at multiples of this.
 const PAGE: usize = 4096;
-/// A packet ends when it has this many bytes, as LTTng's sub-buffers do by default. A longer record makes a
-/// longer one.
-const PACKET: usize = 1 << 20;
+/// What a packet has at most unless something else is said, as LTTng's sub-buffers by default.
+pub(super) const PACKET: usize = 1 << 20;
 
 /// Which of LTTng's two event headers a stream has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,73 +70,84 @@ pub(super) struct StreamOptions {
     pub(super) instance_id: u64,
     pub(super) cpu: u32,
     pub(super) header: EventHeader,
-    /// First and last time of the trace. All streams are open as long as LTTng's would be: readers that want
-    /// to see only times in which they have all streams then see all.
-    pub(super) span: (u64, u64),
+    /// First time of the trace. All streams are open as long as LTTng's would be: readers that want to see
+    /// only times in which they have all streams then see all.
+    pub(super) begin: u64,
+    /// Bytes of a packet, at most, if no record alone has more.
+    pub(super) packet: usize,
+    pub(super) limits: FileLimits,
 }
 
 /// The stream of one CPU in one channel.
 #[derive(Debug)]
 pub(super) struct StreamWriter {
     options: StreamOptions,
-    path: PathBuf,
-    file: File,
-    index_path: PathBuf,
-    index: BufWriter<File>,
+    files: StreamFiles,
     /// The packet that is being filled, or nothing.
     packet: Vec<u8>,
     begin: u64,
     /// Time of the last event or packet.
     last: u64,
-    /// Bytes of packets that are written.
-    written: u64,
+    /// The last event, which may turn out to be too long for the packet.
+    open: OpenEvent,
     packets: u64,
+    /// Losses that packets tell of.
     discarded: u64,
+    /// Those that marks among the records tell of.
+    marked: u64,
+}
+
+/// An event whose fields are being written.
+#[derive(Clone, Copy, Debug, Default)]
+struct OpenEvent {
+    id: u32,
+    /// Time of the event before.
+    before: u64,
+    start: usize,
+    /// Where its context begins.
+    body: usize,
 }
 
 impl StreamWriter {
-    /// Creates `dir/NAME` and `dir/index/NAME.idx`.
-    pub(super) fn create(dir: &Directory, name: &str, options: StreamOptions) -> Result<Self, ExportError> {
-        let (file, path) = create_file(dir, name)?;
-        let index = dir.open_dir("index").map_err(ExportError::io("open", dir.join("index")))?;
-        let (index, index_path) = create_file(&index, &format!("{name}.idx"))?;
-        let mut stream = Self {
+    /// Creates the file NAME, and its index.
+    pub(super) fn create(
+        dir: &TraceDirectory,
+        name: &str,
+        options: StreamOptions,
+    ) -> Result<Self, ExportError> {
+        Ok(Self {
             options,
-            path,
-            file,
-            index_path,
-            index: BufWriter::new(index),
+            files: StreamFiles::create(dir, name, options.limits)?,
             packet: Vec::new(),
             begin: 0,
             last: 0,
-            written: 0,
+            open: OpenEvent::default(),
             packets: 0,
             discarded: 0,
-        };
-        let head = [INDEX_MAGIC, 1, 1, INDEX_ENTRY];
-        stream.index(|index| head.iter().try_for_each(|word| index.write_all(&word.to_be_bytes())))?;
-        Ok(stream)
+            marked: 0,
+        })
     }
 
-    fn index(
-        &mut self,
-        write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-    ) -> Result<(), ExportError> {
-        write(&mut self.index).map_err(ExportError::io("write", &self.index_path))
+    /// Goes on in another directory, after [`StreamWriter::finish`].
+    pub(super) fn move_to(&mut self, dir: &TraceDirectory) -> Result<(), ExportError> {
+        self.files.move_to(dir)
     }
 
     /// Begins an event; the caller appends its context and fields. `time` is not before that of the previous
     /// event.
+    #[inline]
     pub(super) fn event(&mut self, id: u32, time: u64) -> Result<&mut Vec<u8>, ExportError> {
-        if self.packet.len() >= PACKET {
-            self.close_packet(self.last)?;
+        if self.packet.len() >= self.options.packet {
+            self.close_full()?;
         }
+        let before = self.last;
         let first = self.packet.is_empty();
         if first {
             self.begin_packet(time);
         }
         let since = time - self.last;
         self.last = time;
+        self.open = OpenEvent { id, before, start: self.packet.len(), body: 0 };
         let packet = &mut self.packet;
         match self.options.header {
             EventHeader::Compact if !first && since < 1 << 27 && id < 31 => {
@@ -156,31 +157,68 @@ impl StreamWriter {
                 packet.extend_from_slice(&(id as u16).to_le_bytes());
                 packet.extend_from_slice(&(time as u32).to_le_bytes());
             }
-            extended => {
-                match extended {
-                    EventHeader::Compact => packet.push(31),
-                    EventHeader::Large => packet.extend_from_slice(&0xffff_u16.to_le_bytes()),
-                }
-                packet.extend_from_slice(&id.to_le_bytes());
-                packet.extend_from_slice(&time.to_le_bytes());
-            }
+            _ => self.extended_header(id, time),
         }
-        Ok(packet)
+        self.open.body = self.packet.len();
+        Ok(&mut self.packet)
+    }
+
+    fn extended_header(&mut self, id: u32, time: u64) {
+        match self.options.header {
+            EventHeader::Compact => self.packet.push(31),
+            EventHeader::Large => self.packet.extend_from_slice(&0xffff_u16.to_le_bytes()),
+        }
+        self.packet.extend_from_slice(&id.to_le_bytes());
+        self.packet.extend_from_slice(&time.to_le_bytes());
+    }
+
+    /// Ends a packet that has as much as it may have, or too much: then its last event is the first of the
+    /// next one.
+    fn close_full(&mut self) -> Result<(), ExportError> {
+        let OpenEvent { id, before, start, body } = self.open;
+        if self.packet.len() <= self.options.packet || start <= PREFIX {
+            return self.close_packet(self.last);
+        }
+        let fields = self.packet.split_off(body);
+        self.packet.truncate(start);
+        let time = self.last;
+        self.close_packet(before)?;
+        self.begin_packet(time);
+        self.extended_header(id, time);
+        self.open = OpenEvent { id, before: time, start: PREFIX, body: self.packet.len() };
+        self.packet.extend_from_slice(&fields);
+        Ok(())
+    }
+
+    /// Ends the packet with the last event, if one is open.
+    pub(super) fn flush(&mut self) -> Result<(), ExportError> {
+        if self.packet.len() > self.options.packet {
+            self.close_full()?;
+        }
+        if self.packet.is_empty() { Ok(()) } else { self.close_packet(self.last) }
     }
 
     /// Tells that events were lost since the last event, until `time`. An own packet without events says so:
     /// readers then know between which two events that was.
     pub(super) fn lost(&mut self, events: u64, time: u64) -> Result<(), ExportError> {
-        if !self.packet.is_empty() {
-            self.close_packet(self.last)?;
+        self.marked = self.marked.saturating_add(events);
+        self.lost_in_all(self.marked, time)
+    }
+
+    /// Tells that so many events were lost since the beginning, until `time`. Marks that come later may tell
+    /// of the same losses.
+    pub(super) fn lost_in_all(&mut self, events: u64, time: u64) -> Result<(), ExportError> {
+        if events <= self.discarded {
+            return Ok(());
         }
+        self.flush()?;
         if self.packets == 0 {
             // Readers report losses since the packet before, so that there has to be one.
-            self.begin_packet(self.options.span.0);
+            self.begin_packet(self.options.begin);
             self.close_packet(self.last)?;
         }
         self.begin_packet(self.last);
-        self.discarded = self.discarded.saturating_add(events);
+        self.discarded = events;
         self.close_packet(time.max(self.last))
     }
 
@@ -189,8 +227,13 @@ impl StreamWriter {
         self.last
     }
 
+    /// Losses that packets tell of.
+    pub(super) fn discarded(&self) -> u64 {
+        self.discarded
+    }
+
     fn begin_packet(&mut self, time: u64) {
-        self.begin = if self.packets == 0 { time.min(self.options.span.0) } else { time };
+        self.begin = if self.packets == 0 { time.min(self.options.begin) } else { time };
         self.last = time.max(self.last);
         self.packet.clear();
         self.packet.resize(PREFIX, 0);
@@ -216,35 +259,31 @@ impl StreamWriter {
             put(&word.to_le_bytes());
         }
         put(&cpu.to_le_bytes());
-        self.file.write_all(&self.packet).map_err(ExportError::io("write", &self.path))?;
-        let entry = [
-            self.written,
-            bits(size),
-            bits(content),
-            self.begin,
+        let entry = Entry {
+            content_bits: bits(content),
+            begin: self.begin,
             end,
-            self.discarded,
-            stream_id.into(),
-            instance_id,
-            self.packets,
-        ];
-        self.index(|index| entry.iter().try_for_each(|word| index.write_all(&word.to_be_bytes())))?;
-        self.written += size as u64;
+            discarded: self.discarded,
+            stream: stream_id.into(),
+            instance: instance_id,
+            sequence: self.packets,
+        };
+        self.files.put(&self.packet, entry)?;
         self.packets += 1;
         self.packet.clear();
         Ok(())
     }
 
-    /// Writes what is left.
-    pub(super) fn finish(mut self) -> Result<(), ExportError> {
-        let end = self.last.max(self.options.span.1);
+    /// Writes what is left, with an end not before `end`.
+    pub(super) fn finish(&mut self, end: u64) -> Result<(), ExportError> {
+        if self.packet.len() > self.options.packet {
+            self.close_full()?;
+        }
+        let end = self.last.max(end);
         if self.packet.is_empty() && (self.packets == 0 || self.last < end) {
             // LTTng ends a stream with a packet without events, too.
-            self.begin_packet(self.last);
+            self.begin_packet(self.last.max(self.options.begin.min(end)));
         }
-        if !self.packet.is_empty() {
-            self.close_packet(end)?;
-        }
-        self.index(BufWriter::flush)
+        if self.packet.is_empty() { Ok(()) } else { self.close_packet(end) }
     }
 }

@@ -12,17 +12,17 @@ mod state;
 mod syscalls;
 mod texts;
 
-use super::super::{CpuStream, Recording};
+use super::super::Recording;
 use super::kernel::{self, inline_text, recorder};
 use super::metadata::quoted;
-use super::schema::{Birth, Channel, Choice, Event, Field, Rules, Source};
+use super::schema::{Birth, Channel, Choice, Event, Field, Source};
 use super::types::{Integer, Type};
-use crate::event::{Printer, RecordReader, context};
+use crate::event::{Machine, Printer, RecordReader, context};
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
 use crate::utc;
 
-pub(super) use state::{channel as state_channel, write as write_state};
+pub(super) use state::{BUFFER as STATE_BUFFER, channel as state_channel, write as write_state};
 pub(super) use texts::behind as text_behind;
 
 /// The version whose layout is written. Readers choose names of events by it.
@@ -32,53 +32,45 @@ const VERSION: [u32; 3] = [2, 13, 9];
 /// (include/linux/sched/prio.h).
 const MAX_RT_PRIO: i64 = 100;
 
-/// A channel with the events of these streams.
-pub(super) fn channel(recording: &Recording<'_>, cpu_streams: &[&CpuStream]) -> Channel {
-    let printers = kernel::printers(recording, cpu_streams);
-    let machine = recording.machine();
-    let has_system = |system: &str| printers.iter().any(|printer| printer.system() == system);
-    // With both, each system call would be there twice.
-    let name_raw_calls = !has_system("syscalls");
-    let context_names = [
-        ("tid", "common_pid"),
-        ("common_flags", "common_flags"),
-        ("common_preempt_count", "common_preempt_count"),
-    ];
-    let integers = [Integer::new(4, true), Integer::hex(1), Integer::new(1, false)];
-    let context = context_names
-        .iter()
-        .zip(integers)
-        .map(|((name, _), ty)| ((*name).to_owned(), Type::Integer(ty)))
-        .collect();
-    let mut rules = Rules::default();
-    let mut events: Vec<Event> = Vec::new();
-    for printer in printers {
-        let reader = RecordReader::new(printer.format(), machine);
-        let (contexts, fields) = contexts(fields(printer, &reader));
-        let first = events.len() as u32;
-        let choice = match (printer.system(), printer.name()) {
-            ("raw_syscalls", "sys_enter" | "sys_exit") if name_raw_calls => {
-                syscalls::raw(printer, &fields, &mut events)
-            }
-            _ => {
-                let mut name = names::event(printer.system(), printer.name());
-                if events.iter().any(|event| event.name == name) {
-                    name = format!("{}_{}", printer.system(), printer.name());
-                }
-                events.push(Event { name, contexts: 0, fields });
-                Choice::One(first)
-            }
-        };
-        for event in &mut events[first as usize..] {
-            event.contexts = contexts.len();
-            event.fields.splice(0..0, contexts.iter().cloned());
+/// The context of all channels: names in the records, names in the trace and types.
+pub(super) fn context() -> Vec<(String, String, Type)> {
+    [
+        ("common_pid", "tid", Integer::new(4, true)),
+        ("common_flags", "common_flags", Integer::hex(1)),
+        ("common_preempt_count", "common_preempt_count", Integer::new(1, false)),
+    ]
+    .into_iter()
+    .map(|(kernel, name, ty)| (kernel.to_owned(), name.to_owned(), Type::Integer(ty)))
+    .collect()
+}
+
+/// Declares an event of the kernel, or those that its records become.
+pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine) {
+    let reader = RecordReader::new(printer.format(), machine);
+    let (contexts, fields) = contexts(fields(printer, &reader));
+    let events = &mut channel.events;
+    let first = events.len() as u32;
+    let choice = match (printer.system(), printer.name()) {
+        ("raw_syscalls", "sys_enter" | "sys_exit") if channel.name_raw_calls => {
+            syscalls::raw(printer, &fields, events)
         }
-        let indices = context_names.iter().map(|(_, kernel)| printer.field_index(kernel)).collect();
-        let mut rule = kernel::rule(printer, reader, machine, indices, choice);
-        rule.births = births(printer);
-        rules.insert(printer.format().id, rule);
+        _ => {
+            let mut name = names::event(printer.system(), printer.name());
+            if events.iter().any(|event| event.name == name) {
+                name = format!("{}_{}", printer.system(), printer.name());
+            }
+            events.push(Event { name, contexts: 0, fields });
+            Choice::One(first)
+        }
+    };
+    for event in &mut events[first as usize..] {
+        event.contexts = contexts.len();
+        event.fields.splice(0..0, contexts.iter().cloned());
     }
-    Channel { buffer: String::new(), name: String::new(), context, events, rules }
+    let indices = channel.common.iter().map(|name| printer.field_index(name)).collect();
+    let mut rule = kernel::rule(printer, reader, machine, indices, choice);
+    rule.births = births(printer);
+    channel.rules.insert(printer.format().id, rule);
 }
 
 /// Takes what is context out of the fields, with LTTng's names and values.

@@ -4,11 +4,11 @@
 //! They have a channel of their own, so that their times, those at which the recorder looked, need not be
 //! merged with others. None is outside of the recorded time span.
 
-use super::super::super::{ExportError, Job};
+use super::super::super::{ExportError, NotCarried};
 use super::super::schema::{Channel, Event, Field, Rules, Source, Trace};
+use super::super::stream::{EventHeader, StreamWriter};
 use super::super::types::{Integer, Type};
 use crate::event::Value;
-use crate::output::Directory;
 use crate::tracedat::initial_state::{InitialState, Thread};
 
 const INT: Type = Type::Integer(Integer::new(4, true));
@@ -81,6 +81,9 @@ const EVENTS: &[(&str, &[(&str, Type)])] = &[
     ("end", &[]),
 ];
 
+/// What the channel has for a buffer. No recorded one has such a name.
+pub(in super::super) const BUFFER: &str = "\0statedump";
+
 /// The channel of the state dump.
 pub(in super::super) fn channel(name: String) -> Channel {
     let field = |(name, ty): &(&str, Type)| Field {
@@ -95,24 +98,28 @@ pub(in super::super) fn channel(name: String) -> Channel {
         fields: fields.iter().map(field).collect(),
     };
     let events = EVENTS.iter().map(event).collect();
-    // No recorded buffer has such a name.
-    Channel { buffer: "\0statedump".to_owned(), name, context: Vec::new(), events, rules: Rules::default() }
+    Channel {
+        buffer: BUFFER.to_owned(),
+        name,
+        header: EventHeader::of(EVENTS.len()),
+        context: Vec::new(),
+        common: Vec::new(),
+        name_raw_calls: false,
+        events,
+        rules: Rules::default(),
+    }
 }
 
-/// Writes the state dump, if the trace has a channel for it.
+/// Writes the state dump into the stream of its channel. Gives what LTTng's does not have.
 pub(in super::super) fn write(
     state: &InitialState,
     trace: &Trace,
-    dir: &Directory,
-    job: &Job<'_>,
-) -> Result<(), ExportError> {
-    let Some(id) = trace.channels.iter().position(|channel| channel.buffer == "\0statedump") else {
-        return Ok(());
-    };
-    let mut stream = trace.stream(dir, id, 0)?;
-    let channel = &trace.channels[id];
+    channel: &Channel,
+    stream: &mut StreamWriter,
+) -> Result<NotCarried, ExportError> {
     // Readers take the time of the last event for the end of all that they saw.
-    let within = |time: u64| trace.clock.shifted(time).max(trace.span.0).min(trace.span.1);
+    let from = trace.span.0.max(stream.last());
+    let within = |time: u64| trace.clock.shifted(time).min(trace.span.1).max(from);
     let (began, ended) = (within(state.began_ns), within(state.ended_ns));
     let mut emit = |name: &str, values: &[Value<'_>]| {
         let Some(id) = EVENTS.iter().position(|(known, _)| *known == name) else { return Ok(()) };
@@ -178,16 +185,16 @@ pub(in super::super) fn write(
         }
     }
     emit("end", &[])?;
-    stream.finish()?;
-    job.not_carried(
+    let mut not_carried = NotCarried::default();
+    not_carried.add(
         "modules of the state at the start, which LTTng's state dump does not have",
         state.modules.len() as u64,
     );
-    job.not_carried(
+    not_carried.add(
         "flags of open files in the state at the start, which the recorder does not know",
         state.files.len() as u64,
     );
-    Ok(())
+    Ok(not_carried)
 }
 
 fn number(number: u32) -> Value<'static> {

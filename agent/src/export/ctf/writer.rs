@@ -1,0 +1,301 @@
+//! A trace that is written while its recording goes on: what comes is declared when it comes first, and
+//! packets are written when they are full, or when somebody wants to see them.
+
+use std::collections::BTreeSet;
+
+use super::{
+    super::{ExportError, Job, NotCarried, Recording, TraceFile},
+    Ctf, Shape, TraceDirectory,
+    convert::Converter,
+    kernel, lttng,
+    metadata::Metadata,
+    schema::Trace,
+    stream::StreamWriter,
+};
+use crate::{
+    event::EventTable,
+    output::Directory,
+    tracedat::{initial_state::InitialState, ledger::Ledger, reader::Record},
+};
+
+/// The latest time that an event can have.
+const NO_END: u64 = u64::MAX;
+
+/// Where a part of a trace goes that can be read by itself: all of it, or what is between two rotations.
+#[derive(Clone, Copy, Debug)]
+pub struct Chunk<'a> {
+    /// The directory, in which `kernel` is created.
+    pub dir: &'a Directory,
+    /// Whether its streams have indexes. LTTng's snapshots have none.
+    pub indexed: bool,
+}
+
+/// What has become of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is in the trace.
+    Written,
+    /// Nothing that is known describes its event.
+    Unknown,
+}
+
+/// Writes the records of a recording in one or several chunks, which are one trace: they have the same UUID,
+/// and the numbers of packets and lost events go on.
+#[derive(Debug)]
+pub struct TraceWriter {
+    naming: Ctf,
+    shape: Shape,
+    trace: Trace,
+    /// What describes the events.
+    events: EventTable,
+    /// The channel of each buffer.
+    channels: Vec<usize>,
+    dir: TraceDirectory,
+    metadata: Metadata,
+    /// By buffer and CPU.
+    streams: Vec<Vec<Option<Stream>>>,
+    state: Option<StreamWriter>,
+    converter: Converter,
+    not_carried: NotCarried,
+    written: u64,
+}
+
+/// A stream, and what was known of it when its chunk began.
+#[derive(Debug)]
+struct Stream {
+    writer: StreamWriter,
+    discarded_before: u64,
+}
+
+/// CPUs that Linux can have at most (`NR_CPUS` of its largest configuration).
+const CPUS_MAX: u32 = 1 << 13;
+
+impl TraceWriter {
+    /// Begins a trace. `head` is a trace file that describes the events, without data, and has the buffers
+    /// that the records are in. No record is from before `begin`, by the recording's clock.
+    ///
+    /// The state that the head has is written first, where the format has a place for it.
+    ///
+    /// # Errors
+    /// The directory cannot be written, or an event cannot be described.
+    pub fn create(
+        naming: Ctf,
+        shape: Shape,
+        (head, begin): (&TraceFile, u64),
+        chunk: Chunk<'_>,
+    ) -> Result<Self, ExportError> {
+        let (recording, not_carried) = described(head)?;
+        let state = head.initial_state().ok().flatten();
+        let mut trace = naming.empty_trace(&recording, state.as_ref());
+        let mut names = BTreeSet::new();
+        let printers: Vec<_> = recording.events().iter().collect();
+        let mut channels = Vec::new();
+        for buffer in head.buffers() {
+            let known = trace.channels.iter().position(|channel| channel.buffer == buffer.name);
+            channels.push(known.unwrap_or(trace.channels.len()));
+            if known.is_none() {
+                let channel = naming.channel(&buffer.name, &printers, recording.machine(), &mut names);
+                trace.channels.push(channel);
+            }
+        }
+        // It may be known only later, and has its place then.
+        naming.add_state_channel(&mut trace, &mut names);
+        trace.span = (trace.clock.shifted(begin), NO_END);
+        let dir = TraceDirectory::create(chunk.dir, chunk.indexed)?;
+        let metadata = Metadata::create(&dir.kernel)?;
+        let mut writer = Self {
+            naming,
+            shape,
+            trace,
+            events: recording.into_events(),
+            channels,
+            dir,
+            metadata,
+            streams: Vec::new(),
+            state: None,
+            converter: Converter::default(),
+            not_carried,
+            written: 0,
+        };
+        writer.metadata.tell(&writer.trace)?;
+        writer.put_state(head)?;
+        Ok(writer)
+    }
+
+    /// Takes the descriptions of events from another head of the same recording, which has more of them.
+    ///
+    /// # Errors
+    /// It cannot be understood.
+    pub fn describe(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        self.events = described(head)?.0.into_events();
+        Ok(())
+    }
+
+    /// Creates the files of streams that are recorded, also of those in which nothing happens: each is its
+    /// buffer in the head and its CPU.
+    ///
+    /// # Errors
+    /// A file cannot be created.
+    pub fn open(&mut self, streams: impl IntoIterator<Item = (usize, u32)>) -> Result<(), ExportError> {
+        streams.into_iter().try_for_each(|(buffer, cpu)| self.stream(buffer, cpu).map(drop))
+    }
+
+    /// Writes a record. Those of a CPU come in the order of time.
+    ///
+    /// # Errors
+    /// The disk is full, or the record is of no stream that there can be.
+    pub fn record(&mut self, record: &Record<'_>) -> Result<Taken, ExportError> {
+        let (buffer, cpu) = (record.buffer, record.cpu);
+        let is_open = self.streams.get(buffer).and_then(|cpus| cpus.get(cpu as usize));
+        if !is_open.is_some_and(Option::is_some) {
+            self.stream(buffer, cpu)?;
+        }
+        if self.put(record)? {
+            return Ok(Taken::Written);
+        }
+        let id = record.event_id();
+        let Some(printer) = id.and_then(|id| self.events.get(id)) else { return Ok(Taken::Unknown) };
+        let channel = self.channels.get(buffer).and_then(|id| self.trace.channels.get_mut(*id));
+        let Some(channel) = channel else { return Ok(Taken::Unknown) };
+        self.naming.declare(channel, printer, self.events.machine());
+        self.metadata.tell(&self.trace)?;
+        // What was lost before it is written.
+        let written = self.put(&Record { missed: None, ..*record })?;
+        Ok(if written { Taken::Written } else { Taken::Unknown })
+    }
+
+    fn put(&mut self, record: &Record<'_>) -> Result<bool, ExportError> {
+        let Self { trace, channels, streams, converter, written, .. } = self;
+        let channel = channels.get(record.buffer).and_then(|id| trace.channels.get(*id));
+        let stream = streams.get_mut(record.buffer).and_then(|cpus| cpus.get_mut(record.cpu as usize));
+        let (Some(channel), Some(Some(stream))) = (channel, stream) else { return Ok(false) };
+        let is_known = converter.record(record, (channel, &trace.clock), &mut stream.writer)?;
+        *written += u64::from(is_known);
+        Ok(is_known)
+    }
+
+    /// Counts records that nothing describes.
+    pub fn leave_out(&mut self, records: u64) {
+        self.not_carried.add("records of events that the recording does not describe", records);
+    }
+
+    /// Counts places of the recording that cannot be read.
+    pub fn leave_out_damaged(&mut self, places: u64) {
+        self.not_carried.add("damaged places of the recording", places);
+    }
+
+    /// Ends the packets that are being filled, so that all that was written can be read.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn flush(&mut self) -> Result<(), ExportError> {
+        self.all_streams().try_for_each(|stream| stream.writer.flush())
+    }
+
+    /// Ends the chunk: with what the ledger of its part of the recording says of losses, and at a time by the
+    /// recording's clock, from when on what happens is not in it.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn end_chunk(&mut self, end: u64, ledger: &Ledger) -> Result<(), ExportError> {
+        let end = self.trace.clock.shifted(end);
+        let lost = super::super::recording::lost_by_cpu(ledger);
+        for (buffer, cpus) in self.streams.iter_mut().enumerate() {
+            let channel = self.channels.get(buffer).and_then(|id| self.trace.channels.get(*id));
+            let Some(channel) = channel else { continue };
+            for (cpu, stream) in (0..).zip(cpus) {
+                let Some(stream) = stream else { continue };
+                if let Some(lost) = lost.get(&(channel.buffer.as_str(), cpu)) {
+                    let in_all = stream.discarded_before.saturating_add(lost.events);
+                    stream.writer.lost_in_all(in_all, end)?;
+                }
+                stream.writer.finish(end)?;
+                stream.discarded_before = stream.writer.discarded();
+            }
+        }
+        self.state.iter_mut().try_for_each(|stream| stream.finish(end))
+    }
+
+    /// Goes on in another chunk, of which this is the head. Each has all metadata, all streams, and the state
+    /// at its begin.
+    ///
+    /// # Errors
+    /// Nothing can be written there.
+    pub fn next_chunk(&mut self, chunk: Chunk<'_>, head: &TraceFile) -> Result<(), ExportError> {
+        self.dir = TraceDirectory::create(chunk.dir, chunk.indexed)?;
+        self.metadata = Metadata::create(&self.dir.kernel)?;
+        self.metadata.tell(&self.trace)?;
+        self.describe(head)?;
+        let Self { streams, state, dir, .. } = self;
+        for stream in streams.iter_mut().flatten().flatten() {
+            stream.writer.move_to(dir)?;
+        }
+        state.iter_mut().try_for_each(|stream| stream.move_to(dir))?;
+        self.put_state(head)
+    }
+
+    /// Records that were written.
+    pub fn events(&self) -> u64 {
+        self.written
+    }
+
+    /// What could not be carried over since this was asked.
+    pub fn take_not_carried(&mut self) -> NotCarried {
+        let mut not_carried = std::mem::take(&mut self.not_carried);
+        not_carried.merge(self.converter.take_not_carried());
+        not_carried
+    }
+
+    fn put_state(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        let state: Option<InitialState> = head.initial_state().unwrap_or_else(|error| {
+            self.not_carried.add(error.to_string(), 1);
+            None
+        });
+        let Some(state) = state else { return Ok(()) };
+        self.converter.know(&state);
+        let Some(id) = self.trace.state_channel() else {
+            self.not_carried.merge(kernel::state_not_carried(&state));
+            return Ok(());
+        };
+        let stream = match &mut self.state {
+            Some(stream) => stream,
+            None => self.state.insert(self.trace.stream(&self.dir, id, 0, self.shape)?),
+        };
+        let Some(channel) = self.trace.channels.get(id) else { return Ok(()) };
+        self.not_carried.merge(lttng::write_state(&state, &self.trace, channel, stream)?);
+        stream.flush()
+    }
+
+    fn all_streams(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.streams.iter_mut().flatten().flatten()
+    }
+
+    /// Opens a stream if it is not.
+    fn stream(&mut self, buffer: usize, cpu: u32) -> Result<(), ExportError> {
+        let id = self.channels.get(buffer).copied().filter(|_| cpu < CPUS_MAX);
+        let Some(id) = id else {
+            let what = format!("there is no buffer {buffer} with a CPU {cpu} in the recording");
+            return Err(ExportError::Unsupported(what));
+        };
+        if self.streams.len() <= buffer {
+            self.streams.resize_with(buffer + 1, Vec::new);
+        }
+        let cpus = &mut self.streams[buffer];
+        if cpus.len() <= cpu as usize {
+            cpus.resize_with(cpu as usize + 1, || None);
+        }
+        let stream = &mut cpus[cpu as usize];
+        if stream.is_none() {
+            let writer = self.trace.stream(&self.dir, id, cpu, self.shape)?;
+            *stream = Some(Stream { writer, discarded_before: 0 });
+        }
+        Ok(())
+    }
+}
+
+/// What a head describes. An event whose format cannot be understood is left out, and counted.
+fn described(head: &TraceFile) -> Result<(Recording<'_>, NotCarried), ExportError> {
+    let job = Job::new(&|_| {}).keep_going(true);
+    let recording = Recording::of_head(head, &job)?;
+    Ok((recording, job.take_not_carried()))
+}
