@@ -75,6 +75,8 @@ pub mod capture;
 pub mod cli;
 #[cfg(feature = "record")]
 pub mod compile;
+#[cfg(feature = "service")]
+pub mod control;
 #[cfg(feature = "record")]
 pub mod elf;
 #[cfg(feature = "record")]

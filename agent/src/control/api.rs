@@ -1,0 +1,164 @@
+//! The requests. Bodies and answers are JSON; an answer that is not `2xx` is a
+//! [`ControlError`](super::ControlError).
+//!
+//! `S` is the name of a session, `D` a [domain](super::Domain), `C` the name of a channel, each
+//! percent-encoded. Sessions are those of the user who asks; root adds `?uid=N` for another user's, and sees
+//! all in the list.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `GET /v1/daemon` | | [`Daemon`] |
+//! | `GET /v1/sessions` | | list of [`Summary`](super::Summary) |
+//! | `POST /v1/sessions` | [`NewSession`](super::NewSession) | [`Created`](super::Created) |
+//! | `GET /v1/sessions/S` | | [`Session`](super::Session) |
+//! | `DELETE /v1/sessions/S` | | [`Destroyed`](super::Destroyed) |
+//! | `POST /v1/sessions/S/start` | | |
+//! | `POST /v1/sessions/S/stop` | | [`Stopped`](super::Stopped) |
+//! | `POST /v1/sessions/S/clear` | | |
+//! | `POST /v1/sessions/S/regenerate/metadata`, `.../statedump` | | |
+//! | `POST /v1/sessions/S/rotations` | | [`Rotation`](super::Rotation) |
+//! | `GET /v1/sessions/S/rotations/ID` | | [`Rotation`](super::Rotation) |
+//! | `POST /v1/sessions/S/schedules`, `DELETE` | [`Schedule`](super::Schedule) | |
+//! | `POST /v1/sessions/S/snapshots` | [`TakeSnapshot`] | [`Snapshot`](super::Snapshot) |
+//! | `POST /v1/sessions/S/snapshot-outputs` | [`SnapshotOutput`](super::SnapshotOutput) | the same |
+//! | `DELETE /v1/sessions/S/snapshot-outputs/ID-OR-NAME` | | |
+//! | `POST /v1/sessions/S/domains/D/channels` | [`NewChannel`] | [`Channel`](super::Channel) |
+//! | `PATCH /v1/sessions/S/domains/D/channels/C` | [`Enable`] | |
+//! | `POST /v1/sessions/S/domains/D/channels/C/rules`, `DELETE` | [`EventRule`](super::EventRule) | |
+//! | `PATCH /v1/sessions/S/domains/D/channels/C/rules` | [`EnableRules`] | [`RulesChanged`] |
+//! | `POST /v1/sessions/S/domains/D/channels/C/contexts` | [`NewContexts`] | |
+//! | `POST /v1/sessions/S/domains/D/trackers` | [`Track`] | [`Tracker`](super::Tracker) |
+//! | `GET /v1/instrumentation/D?syscalls=BOOL&fields=BOOL` | | list of [`InstrumentationPoint`](super::InstrumentationPoint) |
+//! | `GET /v1/notifications` | | [`Notification`]s, one a line |
+//! | `GET /v1/openapi.json` | | this, as an OpenAPI document |
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ChannelAttributes, RotationState, track::Attribute};
+
+/// The daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct Daemon {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// Who asks, as the daemon sees it.
+    pub uid: u32,
+}
+
+/// A snapshot that is to be taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct TakeSnapshot {
+    /// The begin of its name, instead of the output's.
+    pub name: Option<String>,
+    /// A directory instead of the session's outputs, absolute.
+    #[schema(value_type = Option<String>)]
+    pub path: Option<PathBuf>,
+    /// The most bytes of it.
+    pub max_size: Option<u64>,
+}
+
+/// A channel that is to be created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewChannel {
+    /// Its name.
+    pub name: String,
+    /// What it is like.
+    #[serde(default)]
+    pub attributes: ChannelAttributes,
+}
+
+/// Switches something on or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Enable {
+    /// On.
+    pub enabled: bool,
+}
+
+/// Switches rules on or off.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EnableRules {
+    /// The name that they have, literally; `None` for all of the channel.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// Only those of this kind: `tracepoint`, `syscall`, `kprobe`, `function` or `user_probe`.
+    #[serde(default)]
+    pub kind: Option<String>,
+    /// On.
+    pub enabled: bool,
+}
+
+/// How many rules were switched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+pub struct RulesChanged {
+    /// Their number.
+    pub rules: u32,
+}
+
+/// Contexts that are added to a channel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewContexts {
+    /// As `lttng add-context --list` names them.
+    pub contexts: Vec<String>,
+}
+
+/// Changes what is recorded of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Track {
+    /// The attribute.
+    pub attribute: Attribute,
+    /// Values, or all.
+    pub values: super::Tracked,
+    /// Whether they are added; removed otherwise.
+    pub add: bool,
+}
+
+/// What happened in the daemon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
+#[serde(rename_all = "snake_case", tag = "what")]
+pub enum Notification {
+    /// A rotation.
+    Rotation {
+        /// The session.
+        session: String,
+        /// The number of the chunk.
+        id: u64,
+        /// How far it is.
+        state: RotationState,
+        /// Where the archived chunk is.
+        #[schema(value_type = Option<String>)]
+        path: Option<PathBuf>,
+    },
+    /// A session was started or stopped, by a request or because it cannot go on.
+    Activity {
+        /// The session.
+        session: String,
+        /// Whether it is started.
+        active: bool,
+        /// Why, if nobody asked for it.
+        reason: Option<String>,
+    },
+    /// Events were lost since the notification before.
+    Lost {
+        /// The session.
+        session: String,
+        /// The channel.
+        channel: String,
+        /// How many since the session was created.
+        discarded: u64,
+    },
+    /// So many notifications were left out here, because this client did not read them.
+    LeftOut {
+        /// How many.
+        count: u64,
+    },
+}

@@ -1,0 +1,59 @@
+//! What a client and the session daemon say to each other: plain data, as JSON in HTTP/1.1 on a Unix socket.
+//!
+//! The objects are those of LTTng's concepts (lttng-concepts(7)): recording sessions have channels, channels
+//! have event rules and contexts. [`api`] lists the requests, with method and path.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `session` | sessions, their output, rotations and snapshots |
+//! | `channel` | channels and their attributes |
+//! | `rule` | event rules |
+//! | `track` | which processes are recorded |
+//! | `instrumentation` | what there is to record |
+//! | `error` | why a request was refused |
+//! | `api` | the requests |
+
+pub mod api;
+pub mod channel;
+pub mod error;
+pub mod instrumentation;
+pub mod rule;
+pub mod session;
+pub mod track;
+
+use serde::{Deserialize, Serialize};
+
+pub use channel::{Buffers, Channel, ChannelAttributes, EventLoss, OutputMethod};
+pub use error::{Code, ControlError};
+pub use instrumentation::{FieldInfo, InstrumentationPoint};
+pub use rule::{EventRule, Instrumentation, LogLevel, SyscallPart, UserProbe};
+pub use session::{
+    Created, Destroyed, Format, NewSession, Rotation, RotationState, Schedule, Session, SessionMode,
+    Snapshot, SnapshotOutput, Stopped, Summary,
+};
+pub use track::{Tracked, Tracker};
+
+/// A kind of tracer (lttng-concepts(7), "Tracing domain").
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Domain {
+    /// The kernel: tracepoints, system calls, functions, and user-space probes that the kernel places.
+    Kernel,
+    /// User space: markers (USDT) and functions of programs and libraries.
+    User,
+}
+
+impl Domain {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Kernel, Self::User];
+
+    /// Its name in paths of requests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::User => "user",
+        }
+    }
+}
