@@ -85,5 +85,7 @@ pub mod kernel;
 pub mod plan;
 #[cfg(feature = "record")]
 pub mod ring;
+#[cfg(feature = "service")]
+pub mod service;
 #[cfg(feature = "record")]
 pub mod spec;

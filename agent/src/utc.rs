@@ -9,6 +9,14 @@ pub(crate) fn compact(ns: u64) -> String {
     format!("{year:04}{month:02}{day:02}T{hour:02}{minute:02}{second:02}+0000")
 }
 
+/// As LTTng has it in names of sessions, in UTC: `20260302-101500`. `seconds` are those since 1970.
+#[cfg(feature = "service")]
+pub(crate) fn date_and_time(seconds: u64) -> String {
+    let text = compact(seconds.saturating_mul(1_000_000_000));
+    let (date, time) = text.split_once('T').unwrap_or((&text, ""));
+    format!("{date}-{}", time.trim_end_matches("+0000"))
+}
+
 /// Year, month and day so many days after 1970-01-01, in the Gregorian calendar: years begin in March, and
 /// 400 of them have 146 097 days.
 fn civil(days: u64) -> (u64, u64, u64) {

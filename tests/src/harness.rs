@@ -183,6 +183,18 @@ impl Running {
         });
     }
 
+    /// Waits until it has written something to its standard output.
+    #[track_caller]
+    pub fn wait_until_out(&mut self, text: &str) {
+        wait_for(&format!("the text {text:?}"), || {
+            let has_ended = self.has_ended();
+            let said = self.out.as_ref().map(Collected::text).unwrap_or_default();
+            let is_said = said.contains(text);
+            assert!(is_said || !has_ended, "it ended without writing {text:?}: {said}");
+            is_said.then_some(())
+        });
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(Some(_)))

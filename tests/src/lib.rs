@@ -16,6 +16,7 @@ pub mod analyses;
 pub mod answers;
 pub mod binaries;
 pub mod ctf;
+pub mod daemon;
 pub mod dat;
 pub mod eventdefs_reader;
 pub mod folded;

@@ -9,22 +9,22 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A descriptor that becomes readable when something is told.
 #[derive(Debug)]
-pub(super) struct Notice(OwnedFd);
+pub(crate) struct Notice(OwnedFd);
 
 impl Notice {
     /// One that nobody has told.
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
     /// Makes it readable.
-    pub(super) fn tell(&self) {
+    pub(crate) fn tell(&self) {
         // The counter of an eventfd takes one.
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 
     /// Makes it unreadable until it is told again.
-    pub(super) fn clear(&self) {
+    pub(crate) fn clear(&self) {
         // There may be nothing to read.
         let _ = rustix::io::read(&self.0, &mut [0_u8; 8][..]);
     }

@@ -5,6 +5,8 @@ pub mod check;
 mod choose;
 mod command;
 pub mod convert;
+#[cfg(feature = "service")]
+pub mod daemon;
 pub mod diff;
 mod dispositions;
 pub mod doctor;
@@ -96,6 +98,8 @@ pub enum Command {
     Repair(repair::RepairArgs),
     #[command(after_help = examples::DOCTOR)]
     Doctor(doctor::Args),
+    #[cfg(feature = "service")]
+    Daemon(daemon::DaemonArgs),
 }
 
 impl Command {
@@ -204,6 +208,8 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Split(args) => writes_files(stdout, || split::run(args)),
         Command::Merge(args) => writes_files(stdout, || merge::run(args)),
         Command::Repair(args) => writes_files(stdout, || repair::run(args)),
+        #[cfg(feature = "service")]
+        Command::Daemon(args) => writes_files(stdout, || daemon::run(args)),
         Command::Doctor(args) => {
             let code = doctor::run(args, &mut stdout).map_err(CliError::system("write the report"))?;
             Ok(code.code())

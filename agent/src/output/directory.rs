@@ -16,9 +16,8 @@ use rustix::fs::{
     fstatvfs, fsync, mkdirat, openat, renameat, renameat_with, statat, statx, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
-use super::libc_mode::OTHERS_WRITE;
+use super::{libc_mode::OTHERS_WRITE, own_user};
 
 /// Mode of a new directory, less the umask.
 pub(crate) const MODE_DIR: u32 = 0o777;
@@ -158,7 +157,7 @@ impl Directory {
     /// created it clears it in the end.
     pub(super) fn open_created(&self, name: &OsStr, mode: u32) -> io::Result<Self> {
         let dir = self.open_dir(name)?;
-        let own = geteuid().as_raw();
+        let own = own_user();
         let parent = self.status()?;
         let shared = parent.st_mode & OTHERS_WRITE != 0 || (parent.st_uid != own && parent.st_uid != 0);
         if !shared {

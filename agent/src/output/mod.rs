@@ -22,7 +22,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Stat, StatxAttributes};
-use rustix::process::geteuid;
 use rustix::thread::CapabilitySet;
 
 pub use directory::Directory;
@@ -245,7 +244,7 @@ pub(crate) fn check_entry(dir: &Directory, name: &OsStr, there: &Stat) -> Result
         return fixed("something is mounted there; unmount it, or name another file".to_owned());
     }
     let parent = dir.status().map_err(OutputError::io("look at", dir.path()))?;
-    let own = geteuid().as_raw();
+    let own = own_user();
     let sticky = parent.st_mode & libc_mode::STICKY != 0;
     if sticky && there.st_uid != own && parent.st_uid != own && !may_act_as_owner() {
         return fixed(format!(
@@ -254,6 +253,17 @@ pub(crate) fn check_entry(dir: &Directory, name: &OsStr, there: &Stat) -> Result
         ));
     }
     Ok(())
+}
+
+/// The user that files which this thread creates belong to: the file system's user id of the thread, which in
+/// a session daemon is that of a session's user (credentials(7)).
+pub(crate) fn own_user() -> u32 {
+    // An id that no user can have changes nothing and tells what there is (setfsuid(2)).
+    #[cfg(feature = "service")]
+    let own = nix::unistd::setfsuid(nix::unistd::Uid::from_raw(u32::MAX)).as_raw();
+    #[cfg(not(feature = "service"))]
+    let own = rustix::process::geteuid().as_raw();
+    own
 }
 
 /// Bits of `st_mode` (inode(7)).

@@ -18,10 +18,9 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, PROC_SUPER_MAGIC, Stat, fstat, fstatfs, openat, readlinkat};
 use rustix::io::Errno;
-use rustix::process::geteuid;
 
 use super::libc_mode::OTHERS_WRITE;
-use super::{Directory, OutputError};
+use super::{Directory, OutputError, own_user};
 
 /// As many links as the kernel follows (`MAXSYMLINKS`).
 const LINKS_MAX: usize = 40;
@@ -196,7 +195,7 @@ fn is_open_to_others(dir: &Stat) -> bool {
 }
 
 fn is_ours(there: &Stat) -> bool {
-    there.st_uid == geteuid().as_raw() || there.st_uid == 0
+    there.st_uid == own_user() || there.st_uid == 0
 }
 
 /// Whether an entry belongs to us, to root, or to the owner of its directory.

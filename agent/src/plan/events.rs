@@ -394,7 +394,7 @@ fn unusable(rules: &Rules<'_>, index: usize, name: &EventName, reason: UnusableF
 fn resolve(chosen: &[Chosen<'_>], rules: &Rules<'_>) -> Result<BTreeMap<EventName, Test>, PlanError> {
     let mut tests = BTreeMap::new();
     for index in 0..rules.selections() {
-        let (number, _, rule) = rules.selecting(index);
+        let (number, spec, rule) = rules.selecting(index);
         let Some(filter) = &rule.filter else { continue };
         let mut table = EventTable::new(Machine::default());
         let mut names = BTreeMap::new();
@@ -408,7 +408,7 @@ fn resolve(chosen: &[Chosen<'_>], rules: &Rules<'_>) -> Result<BTreeMap<EventNam
             continue;
         }
         let resolved = filter
-            .resolve(&table, ResolveOptions { unknown_fields: false, live: true })
+            .resolve(&table, ResolveOptions { unknown_fields: spec.optional, live: true })
             .map_err(|error| rules.at.of_rule(number, "filter", error))?;
         for (id, name) in names {
             if let Some(test) = resolved.test(id) {

@@ -14,7 +14,7 @@ use crate::{
         cgroup::Hierarchy,
         events::{EventName, Rule},
     },
-    spec::{RuleSpec, What},
+    spec::{FilterLanguage, RuleSpec, What},
 };
 
 /// What is wanted of the events that a rule selects.
@@ -52,11 +52,12 @@ impl<'a> Rules<'a> {
     ) -> Result<Self, PlanError> {
         let mut groups = Groups::default();
         let ready = |(number, spec): (usize, &'a RuleSpec)| {
-            let RuleSpec { what: _, optional: _, filter, sample, rate, contexts: named } = spec;
+            let RuleSpec { what: _, optional: _, filter, language, sample, rate, contexts: named } = spec;
             let mut contexts = Contexts::default();
             contexts.add(named);
             contexts.open(facts, counters).map_err(|error| at.of_rule(number, "contexts", error))?;
-            let filter = filter.as_ref().map(|text| groups.filter(at, number, text)).transpose()?;
+            let filter =
+                filter.as_ref().map(|text| groups.filter(at, number, (text, *language))).transpose()?;
             Ok::<_, PlanError>((spec, EventRule { filter, sample: *sample, rate: *rate, contexts }))
         };
         let all = specs.iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>()?;
@@ -116,9 +117,18 @@ struct Groups {
 
 impl Groups {
     /// Reads a filter, and puts the numbers of control groups in the place of their paths.
-    fn filter(&mut self, at: InChannel, rule: usize, text: &str) -> Result<Filter, PlanError> {
-        let mut filter = Filter::parse_expression(text, Dialect::Ftrace)
-            .map_err(|error| at.of_rule(rule, "filter", error))?;
+    fn filter(
+        &mut self,
+        at: InChannel,
+        rule: usize,
+        (text, language): (&str, FilterLanguage),
+    ) -> Result<Filter, PlanError> {
+        let dialect = match language {
+            FilterLanguage::Ftrace => Dialect::Ftrace,
+            FilterLanguage::Lttng => Dialect::Lttng,
+        };
+        let mut filter =
+            Filter::parse_expression(text, dialect).map_err(|error| at.of_rule(rule, "filter", error))?;
         let mut number = |path: &str| -> Result<u64, String> {
             let hierarchy = match &self.hierarchy {
                 Some(found) => found,

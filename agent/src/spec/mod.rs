@@ -160,6 +160,10 @@ fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 impl Default for ChannelSpec {
     fn default() -> Self {
         Self {
@@ -209,9 +213,12 @@ pub struct RuleSpec {
     /// are named.
     #[serde(default, skip_serializing_if = "is_false")]
     pub optional: bool,
-    /// Only those that match, in the syntax of tracefs.
+    /// Only those that match, in the language of [`RuleSpec::language`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filter: Option<String>,
+    /// The language of the filter.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub language: FilterLanguage,
     /// One of so many of each event on each CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<u32>,
@@ -226,14 +233,26 @@ pub struct RuleSpec {
 impl RuleSpec {
     /// A rule that wants everything of these events.
     pub fn new(what: What) -> Self {
-        Self { what, optional: false, filter: None, sample: None, rate: None, contexts: Vec::new() }
+        let language = FilterLanguage::default();
+        Self { what, optional: false, filter: None, language, sample: None, rate: None, contexts: Vec::new() }
     }
 
     /// Whether something is said about its events but which they are.
     pub fn is_plain(&self) -> bool {
-        let Self { what: _, optional: _, filter, sample, rate, contexts } = self;
+        let Self { what: _, optional: _, filter, language: _, sample, rate, contexts } = self;
         filter.is_none() && sample.is_none() && rate.is_none() && contexts.is_empty()
     }
+}
+
+/// A language of filters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FilterLanguage {
+    /// That of tracefs (Documentation/trace/events.rst, section 5).
+    #[default]
+    Ftrace,
+    /// LTTng's (lttng-event-rule(7)), with the kernel's names of fields.
+    Lttng,
 }
 
 /// Which events a rule is about.

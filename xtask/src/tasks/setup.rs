@@ -56,12 +56,14 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 21] = [
+const TEST_PROGRAMS: [(&str, &str); 22] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
     ("/usr/include/x86_64-linux-gnu/sys/sdt.h", "systemtap-sdt-dev"),
     ("/usr/bin/xz", "xz-utils"),
+    // Asks the session daemon.
+    ("/usr/bin/curl", "curl"),
     // What is left of a recording in the kernel.
     ("/usr/sbin/bpftool", "bpftool"),
     // Another judge of what threads and system calls did.

@@ -14,11 +14,10 @@ use std::{
 use rustix::{
     fs::{FlockOperation, Mode, OFlags, flock, openat},
     io::Errno,
-    process::geteuid,
 };
 
 use super::{ATTEMPTS, RESERVE, RESERVE_RINGS, SpoolError, Step, output_of};
-use crate::output::{Directory, Identity, MODE_PRIVATE, libc_mode::OTHERS_WRITE, temporary_name};
+use crate::output::{Directory, Identity, MODE_PRIVATE, libc_mode::OTHERS_WRITE, own_user, temporary_name};
 
 /// Name of the file that is locked.
 pub(in crate::capture) const LOCK: &str = "lock";
@@ -114,7 +113,7 @@ pub(super) fn open_ours(parent: &Directory, name: &OsStr) -> Result<Option<Direc
         }
     };
     let status = files.status().map_err(SpoolError::io("look at", path()))?;
-    if status.st_uid != geteuid().as_raw() || status.st_mode & OTHERS_WRITE != 0 {
+    if status.st_uid != own_user() || status.st_mode & OTHERS_WRITE != 0 {
         return Err(SpoolError::NotOurs(path()));
     }
     Ok(Some(files))

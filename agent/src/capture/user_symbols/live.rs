@@ -2,12 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use rustix::process::geteuid;
-
 use super::{ADDRESSES_MAX, MAPPINGS, Processes, frames_of, resolve::Resolver, stack_id};
 use crate::{
     capture::Manifest,
-    output::{Directory, libc_mode::OTHERS_WRITE},
+    output::{Directory, libc_mode::OTHERS_WRITE, own_user},
 };
 
 /// The frames that were seen, and their names.
@@ -27,7 +25,7 @@ impl LiveSymbols {
     /// files are opened for their names, and whoever wrote it would choose them.
     pub(in crate::capture) fn of(manifest: &Manifest, files: &Directory) -> Option<Self> {
         let status = files.status().ok()?;
-        let is_ours = status.st_uid == geteuid().as_raw() && status.st_mode & OTHERS_WRITE == 0;
+        let is_ours = status.st_uid == own_user() && status.st_mode & OTHERS_WRITE == 0;
         let id = stack_id(manifest).filter(|_| is_ours)?;
         Some(Self {
             id,

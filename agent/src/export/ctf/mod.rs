@@ -46,6 +46,8 @@ use schema::{Channel, Clock, Rules, Trace};
 use stream::{EventHeader, StreamOptions, StreamWriter};
 pub use writer::{Chunk, Taken, TraceWriter};
 
+pub use lttng::event_name as lttng_name;
+
 /// What channels of the top buffer are called.
 const TOP_CHANNEL: &str = "channel0";
 

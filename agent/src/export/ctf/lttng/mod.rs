@@ -22,6 +22,7 @@ use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
 use crate::utc;
 
+pub use names::event as event_name;
 pub(super) use state::{BUFFER as STATE_BUFFER, channel as state_channel, write as write_state};
 pub(super) use texts::behind as text_behind;
 

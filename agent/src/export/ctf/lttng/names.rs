@@ -97,8 +97,8 @@ const THREADS: &[(&str, &str)] = &[
     ("old_pid", "old_tid"),
 ];
 
-/// The name of an event.
-pub(super) fn event(system: &str, name: &str) -> String {
+/// The name that lttng-modules has for an event of the kernel.
+pub fn event(system: &str, name: &str) -> String {
     if system == "syscalls" {
         if let Some(call) = name.strip_prefix("sys_enter_") {
             return format!("syscall_entry_{call}");

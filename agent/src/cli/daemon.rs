@@ -1,0 +1,86 @@
+//! `daemon`: serve recording sessions.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    os::unix::process::CommandExt as _,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use clap::Args;
+
+use super::{CliError, exit::ExitCode};
+use crate::service;
+
+/// What the daemon prints when it accepts connections.
+const READY: &str = "ready";
+
+/// Serve recording sessions of several users, which `tracer-agent ctl` and `lttng` control
+///
+/// The daemon listens on a Unix socket until SIGTERM or SIGINT. Its sessions are then stopped, and their
+/// files are finished.
+#[derive(Args, Debug)]
+pub struct DaemonArgs {
+    /// The socket. With systemd's socket activation, that of systemd is used instead
+    #[arg(long, value_name = "PATH", default_value = service::DEFAULT_SOCKET)]
+    pub socket: PathBuf,
+
+    /// The directory in which the next daemon finds what this one records
+    #[arg(long, value_name = "DIR", default_value = service::DEFAULT_STATE)]
+    pub state: PathBuf,
+
+    /// Members of this group may have sessions of their own. If there is no such group, only root may
+    #[arg(long, value_name = "GROUP", default_value = "tracing")]
+    pub group: String,
+
+    /// Return when the daemon accepts connections, and serve on in the background
+    #[arg(long)]
+    pub background: bool,
+}
+
+/// Runs the command.
+pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
+    let options = service::Options {
+        socket: args.socket.clone(),
+        state: args.state.clone(),
+        group: Some(args.group.clone()),
+    };
+    super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
+    if args.background {
+        return background(args);
+    }
+    // Who started this in the background waits for the line; nobody else has to read it.
+    let ready = || {
+        let _ = writeln!(std::io::stdout(), "{READY}");
+    };
+    service::run(&options, ready).map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(ExitCode::Ok.code())
+}
+
+/// Starts the daemon as a process of its own, and waits until it accepts connections or has failed.
+fn background(args: &DaemonArgs) -> Result<u8, CliError> {
+    let failed = CliError::system("start the daemon");
+    let program = std::env::current_exe().map_err(CliError::system("find this program"))?;
+    let mut command = Command::new(program);
+    command
+        .arg("daemon")
+        .arg("--socket")
+        .arg(&args.socket)
+        .arg("--state")
+        .arg(&args.state)
+        .arg("--group")
+        .arg(&args.group);
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().map_err(failed)?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        // Its end comes without a line when the daemon has failed.
+        let _ = BufReader::new(stdout).read_line(&mut line);
+    }
+    if line.trim_end() == READY {
+        return Ok(ExitCode::Ok.code());
+    }
+    let status = child.wait().map_err(CliError::system("wait for the daemon"))?;
+    // It has said why.
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(ExitCode::Failure.code()))
+}

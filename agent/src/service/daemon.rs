@@ -1,0 +1,252 @@
+//! From the start to the end of the process.
+
+use std::{io, path::PathBuf, sync::Arc, time::Duration};
+
+use axum::{Extension, Router};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    service::TowerToHyperService,
+};
+use tokio::{
+    net::{UnixListener, UnixStream},
+    signal::unix::{SignalKind, signal},
+    sync::{Semaphore, watch},
+    task::JoinSet,
+};
+
+use super::{
+    http,
+    listen::Listener,
+    peer::Peer,
+    recovery::Notes,
+    registry::{Registry, log},
+    supervisor::Supervisor,
+    user::Group,
+};
+
+/// Connections at a time. Others wait until one ends.
+const CONNECTIONS_MAX: usize = 256;
+/// Connections of a user at a time, so that nobody takes all of them.
+const CONNECTIONS_OF_USER_MAX: usize = 64;
+/// How long a client may take for the head of a request.
+const HEAD_TIME: Duration = Duration::from_secs(10);
+/// How long answers that are being written may take when the daemon ends.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How many threads do what takes its time. Each waits for one session at most.
+const BLOCKING_THREADS: usize = 64;
+
+/// What is chosen of a daemon.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The socket, if systemd passes none.
+    pub socket: PathBuf,
+    /// The directory in which the next daemon finds what this one records.
+    pub state: PathBuf,
+    /// The group whose members may have sessions; `None` for root alone.
+    pub group: Option<String>,
+}
+
+/// Why there is no daemon.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The socket.
+    #[error("{0}")]
+    Listen(#[source] io::Error),
+    /// The directory of its state.
+    #[error("cannot use the directory {path} for the daemon's state: {source}", path = path.display())]
+    State {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// Something of the process.
+    #[error("cannot {action}: {source}")]
+    System {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl DaemonError {
+    fn system(action: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { action, source }
+    }
+}
+
+/// Serves requests until SIGTERM or SIGINT comes; then ends all sessions, so that their files are there.
+/// `ready` is called when connections are accepted.
+///
+/// # Errors
+/// There is no socket, or the process has no threads or descriptors left.
+pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
+    let group = match &options.group {
+        None => None,
+        Some(name) => Group::find(name).map_err(DaemonError::system("look up the group"))?,
+    };
+    let listener = match Listener::of_systemd().map_err(DaemonError::Listen)? {
+        Some(passed) => passed,
+        None => Listener::bind(&options.socket, group.as_ref()).map_err(DaemonError::Listen)?,
+    };
+    let unusable = |source| DaemonError::State { path: options.state.clone(), source };
+    let notes = Notes::open(&options.state).map_err(unusable)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all()
+        .build()
+        .map_err(DaemonError::system("start threads"))?;
+    let registry = Arc::new(Registry::new(notes.clone()));
+    // New sessions need not wait for old ones; spools that are recorded to are locked.
+    runtime.spawn_blocking(move || {
+        if let Err(error) = notes.recover() {
+            log(&format!("cannot recover what the daemon before has left: {error}"));
+        }
+    });
+    let supervisor = Supervisor::of_environment();
+    let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), &supervisor, ready));
+    supervisor.tell("STOPPING=1");
+    registry.end();
+    runtime.shutdown_timeout(LAST_ANSWERS);
+    served
+}
+
+async fn serve(
+    listener: &Listener,
+    group: Option<Group>,
+    registry: Arc<Registry>,
+    supervisor: &Supervisor,
+    ready: impl FnOnce(),
+) -> Result<(), DaemonError> {
+    let failed = DaemonError::system("listen");
+    let socket = listener.socket.try_clone().and_then(|socket| {
+        socket.set_nonblocking(true)?;
+        UnixListener::from_std(socket)
+    });
+    let socket = socket.map_err(failed)?;
+    let ends = |kind| signal(kind).map_err(DaemonError::system("wait for signals"));
+    let (mut terminate, mut interrupt) = (ends(SignalKind::terminate())?, ends(SignalKind::interrupt())?);
+    let router = http::router(registry);
+    let group = group.map(Arc::new);
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let users = Users::default();
+    let (end, ended) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let mut watchdog = supervisor.watchdog().map(tokio::time::interval);
+    supervisor.tell("READY=1");
+    ready();
+    loop {
+        let accept = async {
+            // The semaphore is never closed.
+            let permit = Arc::clone(&room).acquire_owned().await.ok();
+            (permit, socket.accept().await)
+        };
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            () = tick(watchdog.as_mut()) => supervisor.tell("WATCHDOG=1"),
+            Some(_) = connections.join_next() => {}
+            (permit, accepted) = accept => match accepted {
+                Ok((stream, _)) => {
+                    let (router, group, users, ended) =
+                        (router.clone(), group.clone(), users.clone(), ended.clone());
+                    connections.spawn(async move {
+                        let _permit = permit;
+                        connection(stream, router, group.as_deref(), users, ended).await;
+                    });
+                }
+                Err(error) => {
+                    log(&format!("cannot accept a connection: {error}"));
+                    // Descriptors may come back.
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                }
+            },
+        }
+    }
+    // Who waits for an answer gets it; who only listens does not keep the daemon.
+    let _ = end.send(true);
+    let _ =
+        tokio::time::timeout(LAST_ANSWERS, async { while connections.join_next().await.is_some() {} }).await;
+    Ok(())
+}
+
+async fn tick(interval: Option<&mut tokio::time::Interval>) {
+    match interval {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+/// How many connections each user has.
+#[derive(Clone, Debug, Default)]
+struct Users(Arc<std::sync::Mutex<std::collections::BTreeMap<u32, usize>>>);
+
+/// A connection of a user, as long as it is held.
+struct Counted(Users, u32);
+
+impl Users {
+    fn count(&self, uid: u32) -> Option<Counted> {
+        let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let count = all.entry(uid).or_insert(0);
+        if *count >= CONNECTIONS_OF_USER_MAX {
+            return None;
+        }
+        *count += 1;
+        Some(Counted(self.clone(), uid))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        let mut all = self.0.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(count) = all.get_mut(&self.1) {
+            *count -= 1;
+            if *count == 0 {
+                all.remove(&self.1);
+            }
+        }
+    }
+}
+
+/// Serves one connection, of a peer that is known from its socket.
+async fn connection(
+    stream: UnixStream,
+    router: Router,
+    group: Option<&Group>,
+    users: Users,
+    mut ended: watch::Receiver<bool>,
+) {
+    // Who has gone already is nobody.
+    let Ok(peer) = Peer::of(&stream) else { return };
+    let Some(_counted) = users.count(peer.uid) else { return };
+    let router = match peer.may_control(group) {
+        true => router.layer(Extension(peer)),
+        false => {
+            let name = group.map(|group| group.name.clone());
+            Router::new().fallback(move || async move { http::refuse(name.as_deref()) })
+        }
+    };
+    let mut served = std::pin::pin!(
+        hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            // Who has sent everything and closes that way still wants the answer.
+            .half_close(true)
+            .header_read_timeout(HEAD_TIME)
+            .max_buf_size(64 << 10)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
+    );
+    // What is wrong with a connection is the client's affair.
+    tokio::select! {
+        _ = served.as_mut() => {}
+        _ = ended.changed() => {
+            served.as_mut().graceful_shutdown();
+            let _ = served.await;
+        }
+    }
+}

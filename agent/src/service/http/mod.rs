@@ -1,0 +1,15 @@
+//! Requests and answers: paths, methods and bodies to what the registry does.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `routes` | the paths |
+//! | `answers` | answers and refusals |
+//! | `list` | what there is to record |
+//! | `openapi` | the description of all this |
+
+mod answers;
+mod list;
+mod openapi;
+mod routes;
+
+pub(super) use routes::{refuse, router};

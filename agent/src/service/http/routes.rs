@@ -1,0 +1,364 @@
+//! The paths.
+
+use std::{convert::Infallible, sync::Arc};
+
+use axum::{
+    Extension, Json, Router,
+    body::{Body as HttpBody, Bytes},
+    extract::{DefaultBodyLimit, Path, Query, State},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{delete, get, post},
+};
+use serde::Deserialize;
+use tokio::sync::broadcast::error::RecvError;
+
+use super::{
+    answers::{Body, answer},
+    list,
+    openapi::document,
+};
+use crate::{
+    control::{
+        Channel, Code, ControlError, Created, Destroyed, Domain, EventRule, InstrumentationPoint, NewSession,
+        Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary, Tracker,
+        api::{
+            Daemon, Enable, EnableRules, NewChannel, NewContexts, Notification, RulesChanged, TakeSnapshot,
+            Track,
+        },
+    },
+    service::{peer::Peer, registry::Registry},
+};
+
+/// The largest body of a request.
+const BODY_MAX: usize = 1 << 20;
+
+type Sessions = State<Arc<Registry>>;
+type Who = Extension<Peer>;
+
+/// Whose session is meant, if not that of who asks.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Whose {
+    /// The user: only root names another one.
+    uid: Option<u32>,
+}
+
+impl Whose {
+    fn of(&self, peer: Peer) -> Result<u32, ControlError> {
+        match self.uid {
+            Some(uid) if uid != peer.uid && !peer.is_root() => Err(Code::Permission.into()),
+            other => Ok(other.unwrap_or(peer.uid)),
+        }
+    }
+}
+
+/// All requests. Connections are of one peer each, which is an extension of their requests.
+pub(in crate::service) fn router(registry: Arc<Registry>) -> Router {
+    let channel = "/v1/sessions/{session}/domains/{domain}/channels/{channel}";
+    Router::new()
+        .route("/v1/daemon", get(daemon))
+        .route("/v1/openapi.json", get(openapi))
+        .route("/v1/notifications", get(notifications))
+        .route("/v1/instrumentation/{domain}", get(instrumentation))
+        .route("/v1/sessions", get(list_sessions).post(create_session))
+        .route("/v1/sessions/{session}", get(get_session).delete(destroy_session))
+        .route("/v1/sessions/{session}/start", post(start_session))
+        .route("/v1/sessions/{session}/stop", post(stop_session))
+        .route("/v1/sessions/{session}/rotations", post(rotate_session))
+        .route("/v1/sessions/{session}/rotations/{id}", get(get_rotation))
+        .route("/v1/sessions/{session}/schedules", post(add_schedule).delete(remove_schedule))
+        .route("/v1/sessions/{session}/snapshots", post(take_snapshot))
+        .route("/v1/sessions/{session}/snapshot-outputs", post(add_snapshot_output))
+        .route("/v1/sessions/{session}/snapshot-outputs/{output}", delete(remove_snapshot_output))
+        .route("/v1/sessions/{session}/domains/{domain}/channels", post(add_channel))
+        .route("/v1/sessions/{session}/domains/{domain}/trackers", post(track))
+        .route(channel, axum::routing::patch(enable_channel))
+        .route(&format!("{channel}/rules"), post(add_rule).delete(remove_rule).patch(enable_rules))
+        .route(&format!("{channel}/contexts"), post(add_contexts))
+        .fallback(unknown)
+        .method_not_allowed_fallback(unknown)
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(registry)
+}
+
+async fn unknown() -> Response {
+    ControlError::new(Code::Undefined, "there is no such request; GET /v1/openapi.json describes all of them")
+        .into_response()
+}
+
+/// The daemon, and who asks it.
+#[utoipa::path(get, path = "/v1/daemon", responses((status = 200, body = Daemon)))]
+pub(super) async fn daemon(Extension(peer): Who) -> Json<Daemon> {
+    Json(Daemon { version: env!("CARGO_PKG_VERSION").to_owned(), pid: std::process::id(), uid: peer.uid })
+}
+
+/// This description.
+#[utoipa::path(get, path = "/v1/openapi.json", responses((status = 200)))]
+pub(super) async fn openapi() -> Response {
+    Json(document()).into_response()
+}
+
+/// What happens from now on, one JSON object a line.
+#[utoipa::path(get, path = "/v1/notifications",
+    responses((status = 200, body = Notification, content_type = "application/jsonlines")))]
+pub(super) async fn notifications(State(registry): Sessions, Extension(peer): Who) -> Response {
+    let receiver = registry.notifications();
+    // Each call gives one line; the connection's end drops the receiver.
+    let lines = futures_util::stream::unfold(receiver, move |mut receiver| async move {
+        loop {
+            let notification = match receiver.recv().await {
+                Ok((uid, notification)) if peer.is_root() || uid == peer.uid => notification,
+                Ok(_) => continue,
+                Err(RecvError::Lagged(count)) => Notification::LeftOut { count },
+                Err(RecvError::Closed) => return None,
+            };
+            let mut line = serde_json::to_vec(&notification).unwrap_or_default();
+            line.push(b'\n');
+            return Some((Ok::<_, Infallible>(Bytes::from(line)), receiver));
+        }
+    });
+    ([(header::CONTENT_TYPE, "application/jsonlines")], HttpBody::from_stream(lines)).into_response()
+}
+
+/// What is to be listed of a domain.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Listed {
+    /// System calls instead of tracepoints.
+    syscalls: bool,
+    /// With the fields of records.
+    fields: bool,
+}
+
+/// What there is to record.
+#[utoipa::path(get, path = "/v1/instrumentation/{domain}", params(("domain" = Domain, Path), Listed),
+    responses((status = 200, body = Vec<InstrumentationPoint>)))]
+pub(super) async fn instrumentation(Path(domain): Path<Domain>, Query(listed): Query<Listed>) -> Response {
+    answer(move || list::points(domain, listed.syscalls, listed.fields)).await
+}
+
+/// The sessions of who asks; all of them for root.
+#[utoipa::path(get, path = "/v1/sessions", params(Whose), responses((status = 200, body = Vec<Summary>)))]
+pub(super) async fn list_sessions(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Query(whose): Query<Whose>,
+) -> Response {
+    answer(move || {
+        let all = peer.is_root() && whose.uid.is_none();
+        let uid = whose.of(peer)?;
+        Ok(registry.list((!all).then_some(uid)))
+    })
+    .await
+}
+
+/// Creates a session.
+#[utoipa::path(post, path = "/v1/sessions", request_body = NewSession,
+    responses((status = 200, body = Created), (status = "4XX", body = ControlError)))]
+pub(super) async fn create_session(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Body(new): Body<NewSession>,
+) -> Response {
+    answer(move || registry.create(peer, new)).await
+}
+
+/// Declares the handler of a request about a session.
+macro_rules! about_session {
+    ($(#[$doc:meta])* $name:ident: $method:ident $path:literal -> $reply:ty,
+        |$registry:ident, $uid:ident, $session:ident| $act:expr) => {
+        $(#[$doc])*
+        #[utoipa::path($method, path = $path, params(("session" = String, Path), Whose),
+            responses((status = 200, body = $reply), (status = "4XX", body = ControlError)))]
+        pub(super) async fn $name(
+            State($registry): Sessions,
+            Extension(peer): Who,
+            Path($session): Path<String>,
+            Query(whose): Query<Whose>,
+        ) -> Response {
+            answer(move || {
+                let $uid = whose.of(peer)?;
+                $act
+            })
+            .await
+        }
+    };
+    ($(#[$doc:meta])* $name:ident: $method:ident $path:literal, $body:ident: $ask:ty => $reply:ty,
+        |$registry:ident, $uid:ident, $session:ident| $act:expr) => {
+        $(#[$doc])*
+        #[utoipa::path($method, path = $path, params(("session" = String, Path), Whose), request_body = $ask,
+            responses((status = 200, body = $reply), (status = "4XX", body = ControlError)))]
+        pub(super) async fn $name(
+            State($registry): Sessions,
+            Extension(peer): Who,
+            Path($session): Path<String>,
+            Query(whose): Query<Whose>,
+            Body($body): Body<$ask>,
+        ) -> Response {
+            answer(move || {
+                let $uid = whose.of(peer)?;
+                $act
+            })
+            .await
+        }
+    };
+    ($(#[$doc:meta])* $name:ident: $method:ident $path:literal, ($($part:ident $key:literal: $of:ty),*), $body:ident: $ask:ty => $reply:ty,
+        |$registry:ident, $uid:ident, $session:ident| $act:expr) => {
+        $(#[$doc])*
+        #[utoipa::path($method, path = $path,
+            params(("session" = String, Path), $(($key = $of, Path)),*, Whose), request_body = $ask,
+            responses((status = 200, body = $reply), (status = "4XX", body = ControlError)))]
+        pub(super) async fn $name(
+            State($registry): Sessions,
+            Extension(peer): Who,
+            Path(($session, $($part),*)): Path<(String, $($of),*)>,
+            Query(whose): Query<Whose>,
+            Body($body): Body<$ask>,
+        ) -> Response {
+            answer(move || {
+                let $uid = whose.of(peer)?;
+                $act
+            })
+            .await
+        }
+    };
+}
+
+about_session! {
+    /// A session with all that it has.
+    get_session: get "/v1/sessions/{session}" -> Session,
+    |registry, uid, session| registry.get(uid, &session)
+}
+about_session! {
+    /// Ends a session.
+    destroy_session: delete "/v1/sessions/{session}" -> Destroyed,
+    |registry, uid, session| registry.destroy(uid, &session)
+}
+about_session! {
+    /// Starts a session.
+    start_session: post "/v1/sessions/{session}/start" -> (),
+    |registry, uid, session| registry.start(uid, &session)
+}
+about_session! {
+    /// Stops a session.
+    stop_session: post "/v1/sessions/{session}/stop" -> Stopped,
+    |registry, uid, session| registry.stop(uid, &session)
+}
+about_session! {
+    /// Archives the current trace chunk.
+    rotate_session: post "/v1/sessions/{session}/rotations" -> Rotation,
+    |registry, uid, session| registry.rotate(uid, &session)
+}
+about_session! {
+    /// Rotates by itself from now on.
+    add_schedule: post "/v1/sessions/{session}/schedules", schedule: Schedule => (),
+    |registry, uid, session| registry.change((uid, &session), |model| model.add_schedule(schedule))
+}
+about_session! {
+    /// Rotates by itself no more.
+    remove_schedule: delete "/v1/sessions/{session}/schedules", schedule: Schedule => (),
+    |registry, uid, session| registry.change((uid, &session), |model| model.remove_schedule(&schedule))
+}
+about_session! {
+    /// Takes a snapshot.
+    take_snapshot: post "/v1/sessions/{session}/snapshots", wanted: TakeSnapshot => Snapshot,
+    |registry, uid, session| registry.snapshot(uid, &session, &wanted)
+}
+about_session! {
+    /// Adds a place for snapshots.
+    add_snapshot_output: post "/v1/sessions/{session}/snapshot-outputs", output: SnapshotOutput => SnapshotOutput,
+    |registry, uid, session| registry.change((uid, &session), |model| model.add_snapshot_output(output))
+}
+about_session! {
+    /// Adds a channel.
+    add_channel: post "/v1/sessions/{session}/domains/{domain}/channels", (domain "domain": Domain), new: NewChannel => Channel,
+    |registry, uid, session| registry.change((uid, &session), |model| model.add_channel(domain, new))
+}
+about_session! {
+    /// Changes which processes are recorded.
+    track: post "/v1/sessions/{session}/domains/{domain}/trackers", (domain "domain": Domain), change: Track => Tracker,
+    |registry, uid, session| registry.change((uid, &session), |model| model.track(domain, &change))
+}
+about_session! {
+    /// Switches a channel on or off.
+    enable_channel: patch "/v1/sessions/{session}/domains/{domain}/channels/{channel}",
+    (domain "domain": Domain, channel "channel": String), enable: Enable => (),
+    |registry, uid, session| {
+        registry.change((uid, &session), |model| model.enable_channel(domain, &channel, enable.enabled))
+    }
+}
+about_session! {
+    /// Adds a rule to a channel, or switches one like it on.
+    add_rule: post "/v1/sessions/{session}/domains/{domain}/channels/{channel}/rules",
+    (domain "domain": Domain, channel "channel": String), rule: EventRule => (),
+    |registry, uid, session| registry.change((uid, &session), |model| model.add_rule(domain, &channel, rule))
+}
+about_session! {
+    /// Removes a rule from a channel.
+    remove_rule: delete "/v1/sessions/{session}/domains/{domain}/channels/{channel}/rules",
+    (domain "domain": Domain, channel "channel": String), rule: EventRule => (),
+    |registry, uid, session| registry.change((uid, &session), |model| model.remove_rule(domain, &channel, &rule))
+}
+about_session! {
+    /// Switches rules of a channel on or off.
+    enable_rules: patch "/v1/sessions/{session}/domains/{domain}/channels/{channel}/rules",
+    (domain "domain": Domain, channel "channel": String), which: EnableRules => RulesChanged,
+    |registry, uid, session| {
+        let rules =
+            registry.change((uid, &session), |model| model.enable_rules(domain, &channel, &which))?;
+        Ok(RulesChanged { rules })
+    }
+}
+about_session! {
+    /// Adds contexts to a channel.
+    add_contexts: post "/v1/sessions/{session}/domains/{domain}/channels/{channel}/contexts",
+    (domain "domain": Domain, channel "channel": String), new: NewContexts => (),
+    |registry, uid, session| {
+        registry.change((uid, &session), |model| model.add_contexts(domain, &channel, &new.contexts))
+    }
+}
+
+/// What has become of a rotation.
+#[utoipa::path(get, path = "/v1/sessions/{session}/rotations/{id}",
+    params(("session" = String, Path), ("id" = u64, Path), Whose),
+    responses((status = 200, body = Rotation), (status = "4XX", body = ControlError)))]
+pub(super) async fn get_rotation(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Path((session, id)): Path<(String, u64)>,
+    Query(whose): Query<Whose>,
+) -> Response {
+    answer(move || registry.rotation(whose.of(peer)?, &session, id)).await
+}
+
+/// Removes a place for snapshots.
+#[utoipa::path(delete, path = "/v1/sessions/{session}/snapshot-outputs/{output}",
+    params(("session" = String, Path), ("output" = String, Path), Whose),
+    responses((status = 200), (status = "4XX", body = ControlError)))]
+pub(super) async fn remove_snapshot_output(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Path((session, output)): Path<(String, String)>,
+    Query(whose): Query<Whose>,
+) -> Response {
+    answer(move || {
+        let uid = whose.of(peer)?;
+        registry.change((uid, &session), |model| model.remove_snapshot_output(&output))
+    })
+    .await
+}
+
+/// Not for this peer.
+pub(in crate::service) fn refuse(group: Option<&str>) -> Response {
+    let message = match group {
+        Some(group) => format!(
+            "only root and members of the group {group} may control recording sessions; ask for membership \
+             (`usermod -aG {group} USER`) and log in again"
+        ),
+        None => "only root may control recording sessions".to_owned(),
+    };
+    let mut answer = ControlError::new(Code::Permission, message).into_response();
+    *answer.status_mut() = StatusCode::FORBIDDEN;
+    answer
+}

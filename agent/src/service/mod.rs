@@ -1,0 +1,31 @@
+//! The session daemon: recording sessions of several users, controlled over a Unix socket.
+//!
+//! Requests come as HTTP with JSON ([`crate::control`]). tokio serves the connections; each session that
+//! records has a thread of its own, which owns the engine's [`Session`](crate::capture::Session) and has the
+//! rights of the session's user where files are concerned. Who asks is known from the socket.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `daemon` | from the start to the end of the process |
+//! | `listen` | the socket, from systemd or our own |
+//! | `peer` | who asks |
+//! | `supervisor` | what systemd is told |
+//! | `user` | the rights of a session's user |
+//! | `http` | requests and answers |
+//! | `registry` | the sessions there are |
+//! | `recovery` | what a daemon that was killed has left |
+//! | `sessions` | a session: its description and its recording |
+
+mod daemon;
+mod http;
+mod listen;
+mod peer;
+mod recovery;
+mod registry;
+mod sessions;
+mod supervisor;
+mod user;
+
+pub use daemon::{DaemonError, Options, run};
+pub use listen::DEFAULT_SOCKET;
+pub use recovery::DEFAULT_STATE;

@@ -1,0 +1,90 @@
+//! Which events of this kernel a rule means.
+
+use crate::{
+    control::{Code, ControlError, EventRule, Instrumentation, SyscallPart, UserProbe},
+    export::ctf::lttng_name,
+    input::glob,
+    kernel::events::{Catalogue, EventName},
+    spec::{FilterLanguage, RuleSpec, What},
+};
+
+/// The system of system calls.
+const SYSCALLS: &str = "syscalls";
+
+/// The rules of a recording that have the events of an event rule.
+///
+/// Names of tracepoints are LTTng's (`irq_softirq_entry`), the kernel's (`softirq_entry`), or the kernel's
+/// with their system (`irq:softirq_entry`).
+pub(super) fn rules_of(catalogue: &Catalogue, rule: &EventRule) -> Result<Vec<RuleSpec>, ControlError> {
+    let EventRule { name, instrumentation, enabled: _, filter, exclusions, log_level: _ } = rule;
+    let events = |wanted: &dyn Fn(&EventName) -> Option<String>| {
+        let excluded = |name: &str| exclusions.iter().any(|pattern| matches(pattern, name));
+        let recordable = catalogue.entries().iter().filter(|entry| entry.refusal.is_none());
+        let all = recordable.filter(|entry| wanted(&entry.name).is_some_and(|name| !excluded(&name)));
+        all.map(|entry| Ok(What::Events(entry.name.to_string().parse().map_err(refused)?)))
+            .collect::<Result<Vec<_>, ControlError>>()
+    };
+    let whats: Vec<What> = match instrumentation {
+        Instrumentation::Tracepoint => events(&|event| {
+            if event.system() == SYSCALLS {
+                return None;
+            }
+            let names =
+                [lttng_name(event.system(), event.name()), event.name().to_owned(), event.to_string()];
+            names.into_iter().find(|one| matches(name, one))
+        })?,
+        Instrumentation::Syscall(part) => {
+            let prefixes: &[&str] = match part {
+                SyscallPart::Both => &["sys_enter_", "sys_exit_"],
+                SyscallPart::Entry => &["sys_enter_"],
+                SyscallPart::Exit => &["sys_exit_"],
+            };
+            events(&|event| {
+                let call = prefixes.iter().find_map(|prefix| event.name().strip_prefix(prefix));
+                call.filter(|call| event.system() == SYSCALLS && matches(name, call)).map(str::to_owned)
+            })?
+        }
+        Instrumentation::Kprobe { location } => vec![What::Kprobe(format!("{name}={location}"))],
+        Instrumentation::Function { location } => vec![
+            What::Kprobe(format!("{name}_entry={location}")),
+            What::Kretprobe(format!("{name}_exit={location}")),
+        ],
+        Instrumentation::UserProbe(UserProbe::Elf { path, symbol }) => {
+            vec![What::Uprobe(format!("{name}={path}:{symbol}"))]
+        }
+        Instrumentation::UserProbe(UserProbe::Sdt { path, provider, name: marker }) => {
+            vec![What::Usdt(format!("{name}={path}:{provider}:{marker}"))]
+        }
+    };
+    if whats.is_empty() {
+        return Err(ControlError::new(
+            Code::NoEvent,
+            format!("no event of this kernel is named {name}; `lttng list --kernel` lists them"),
+        ));
+    }
+    // One of many may be one that cannot be recorded; the one that is named must be.
+    let optional = whats.len() > 1;
+    Ok(whats
+        .into_iter()
+        .map(|what| RuleSpec {
+            optional,
+            filter: filter.clone(),
+            language: FilterLanguage::Lttng,
+            ..RuleSpec::new(what)
+        })
+        .collect())
+}
+
+fn refused(error: impl std::fmt::Display) -> ControlError {
+    ControlError::new(Code::EventName, error.to_string())
+}
+
+/// Whether a name matches a pattern of LTTng: `*` is anything, `\` takes the next character literally.
+fn matches(pattern: &str, name: &str) -> bool {
+    // What else is special in patterns of the kernel is nothing special here.
+    let escaped: String = pattern
+        .chars()
+        .flat_map(|one| matches!(one, '?' | '[').then_some('\\').into_iter().chain([one]))
+        .collect();
+    glob::matches(&escaped, name)
+}

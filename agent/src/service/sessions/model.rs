@@ -1,0 +1,535 @@
+//! The description of a session, and which changes of it are allowed. It knows of no kernel and no files.
+
+use std::path::{Component, Path};
+
+use super::defaults;
+use crate::{
+    control::{
+        Channel, Code, ControlError, Domain, EventRule, Format, Instrumentation, NewSession, Schedule,
+        Session, SessionMode, SnapshotOutput, Summary, Tracked, Tracker,
+        api::{EnableRules, NewChannel, Track},
+        session::SessionDomain,
+        track::Attribute,
+    },
+    utc,
+};
+
+/// The most channels of a session, over all domains: each has a buffer in the file.
+const CHANNELS_MAX: usize = crate::spec::CHANNELS_MAX;
+/// The most rules of a channel, contexts of it, outputs of snapshots and values of a tracker.
+const LIST_MAX: usize = 4096;
+/// The longest name (`LTTNG_NAME_MAX` less its end).
+const NAME_MAX: usize = 254;
+/// The longest other text: patterns, filters, places.
+const TEXT_MAX: usize = 64 << 10;
+
+/// The description of a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::service) struct Model {
+    session: Session,
+    /// Whether it was started before.
+    was_started: bool,
+    /// The number that the next output of snapshots gets.
+    next_output: u32,
+}
+
+type Checked<T = ()> = Result<T, ControlError>;
+
+impl Model {
+    /// A new session of a user, at a moment in seconds since 1970.
+    pub(in crate::service) fn create(new: NewSession, uid: u32, now: u64) -> Checked<Self> {
+        let NewSession { name, mode, snapshot_output, format } = new;
+        let name = name.unwrap_or_else(|| format!("auto-{}", utc::date_and_time(now)));
+        if name.contains('/') {
+            return Err(Code::SessionName.into());
+        }
+        check_name(&name, Code::SessionName)?;
+        match &mode {
+            SessionMode::Local { output } => output.iter().try_for_each(|path| check_path(path))?,
+            SessionMode::Snapshot => {}
+            SessionMode::Network { .. } | SessionMode::Live { .. } => {
+                return Err(ControlError::new(
+                    Code::NotSupported,
+                    "sessions that send to a relay daemon are not there yet; without --set-url and --live, a \
+                     session writes to a directory",
+                ));
+            }
+        }
+        if format == Format::Lttng {
+            return Err(ControlError::new(
+                Code::NotSupported,
+                "sessions are stored as trace.dat; `tracer-agent export --format lttng` makes a trace of LTTng's \
+                 of such a file",
+            ));
+        }
+        let summary = Summary { name, active: false, mode, format, created_at: now, uid };
+        let session = Session {
+            summary,
+            domains: Vec::new(),
+            schedules: Vec::new(),
+            snapshot_outputs: Vec::new(),
+            last_rotation: None,
+        };
+        let mut model = Self { session, was_started: false, next_output: 1 };
+        if let Some(path) = snapshot_output {
+            model.add_snapshot_output(SnapshotOutput { id: 0, name: None, path, max_size: None })?;
+        }
+        Ok(model)
+    }
+
+    /// The session as it is told.
+    pub(in crate::service) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Its name.
+    pub(in crate::service) fn name(&self) -> &str {
+        &self.session.summary.name
+    }
+
+    /// Whether it is started.
+    pub(in crate::service) fn is_active(&self) -> bool {
+        self.session.summary.active
+    }
+
+    /// Whether it keeps the newest events until a snapshot is taken.
+    pub(in crate::service) fn keeps(&self) -> bool {
+        matches!(self.session.summary.mode, SessionMode::Snapshot)
+    }
+
+    /// Its channels with their domains.
+    pub(in crate::service) fn channels(&self) -> impl Iterator<Item = (Domain, &Channel)> {
+        let domains = self.session.domains.iter();
+        domains.flat_map(|of| of.channels.iter().map(|channel| (of.domain, channel)))
+    }
+
+    /// Its channels, for counts of them.
+    pub(in crate::service) fn channels_mut(&mut self) -> impl Iterator<Item = (Domain, &mut Channel)> {
+        let domains = self.session.domains.iter_mut();
+        domains.flat_map(|of| of.channels.iter_mut().map(|channel| (of.domain, channel)))
+    }
+
+    /// Starts it.
+    pub(in crate::service) fn start(&mut self) -> Checked {
+        if self.is_active() {
+            return Err(Code::AlreadyStarted.into());
+        }
+        if self.channels().next().is_none() {
+            return Err(Code::NoChannel.into());
+        }
+        self.session.summary.active = true;
+        self.was_started = true;
+        Ok(())
+    }
+
+    /// Stops it.
+    pub(in crate::service) fn stop(&mut self) -> Checked {
+        if !self.is_active() {
+            return Err(Code::AlreadyStopped.into());
+        }
+        self.session.summary.active = false;
+        Ok(())
+    }
+
+    /// Adds a channel.
+    pub(in crate::service) fn add_channel(&mut self, domain: Domain, new: NewChannel) -> Checked<Channel> {
+        let NewChannel { name, attributes } = new;
+        check_name(&name, Code::ChannelName)?;
+        if name.contains(['/', '.']) || name.starts_with('_') {
+            return Err(Code::ChannelName.into());
+        }
+        if domain == Domain::User {
+            return Err(ControlError::new(
+                Code::NotSupported,
+                "channels of the user domain are not there yet; a channel of the kernel domain takes probes of \
+                 programs and libraries",
+            ));
+        }
+        let exists = match domain {
+            Domain::Kernel => Code::KernelChannelExists,
+            Domain::User => Code::UserChannelExists,
+        };
+        if self.find_channel(domain, &name).is_some() {
+            return Err(exists.into());
+        }
+        if self.is_active() {
+            return Err(ControlError::new(
+                Code::AlreadyStarted,
+                "a channel is added while the session is stopped: stop it, add the channel, and start it again",
+            ));
+        }
+        if self.channels().count() >= CHANNELS_MAX {
+            return Err(ControlError::new(
+                Code::Invalid,
+                format!("a session has at most {CHANNELS_MAX} channels"),
+            ));
+        }
+        let attributes = defaults::complete(domain, &self.session.summary.mode, &attributes)?;
+        let channel = Channel {
+            name,
+            enabled: true,
+            attributes,
+            discarded: 0,
+            lost_packets: 0,
+            contexts: Vec::new(),
+            rules: Vec::new(),
+        };
+        self.domain_mut(domain).channels.push(channel.clone());
+        Ok(channel)
+    }
+
+    /// Switches a channel on or off.
+    pub(in crate::service) fn enable_channel(&mut self, domain: Domain, name: &str, on: bool) -> Checked {
+        self.channel_mut(domain, name)?.enabled = on;
+        Ok(())
+    }
+
+    /// Adds a rule to a channel, or switches one like it on again.
+    pub(in crate::service) fn add_rule(&mut self, domain: Domain, channel: &str, rule: EventRule) -> Checked {
+        check_rule(domain, &rule)?;
+        if self.session.summary.uid != 0 && matches!(rule.instrumentation, Instrumentation::UserProbe(_)) {
+            return Err(ControlError::new(
+                Code::NotSupported,
+                "probes of programs and libraries are for root's sessions: the program is looked up with root's \
+                 rights",
+            ));
+        }
+        let of = self.channel_mut(domain, channel)?;
+        let (exists, same) = match domain {
+            Domain::Kernel => (Code::KernelEventExists, find_rule(of, &rule)),
+            Domain::User => (Code::UserEventEnabled, find_rule(of, &rule)),
+        };
+        match same {
+            Some(index) if of.rules[index].enabled => Err(exists.into()),
+            Some(index) => {
+                of.rules[index].enabled = true;
+                Ok(())
+            }
+            None if of.rules.len() >= LIST_MAX => {
+                Err(ControlError::new(Code::Invalid, format!("a channel has at most {LIST_MAX} rules")))
+            }
+            None => {
+                of.rules.push(EventRule { enabled: true, ..rule });
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes a rule from a channel.
+    pub(in crate::service) fn remove_rule(
+        &mut self,
+        domain: Domain,
+        channel: &str,
+        rule: &EventRule,
+    ) -> Checked {
+        let of = self.channel_mut(domain, channel)?;
+        let index = find_rule(of, rule).ok_or_else(|| ControlError::from(no_event(domain)))?;
+        of.rules.remove(index);
+        Ok(())
+    }
+
+    /// Switches rules of a channel on or off; gives how many.
+    pub(in crate::service) fn enable_rules(
+        &mut self,
+        domain: Domain,
+        channel: &str,
+        which: &EnableRules,
+    ) -> Checked<u32> {
+        let EnableRules { name, kind, enabled } = which;
+        let of = self.channel_mut(domain, channel)?;
+        let mut count = 0;
+        let meant = |rule: &EventRule| {
+            name.as_ref().is_none_or(|name| *name == rule.name)
+                && kind.as_ref().is_none_or(|kind| kind == kind_of(&rule.instrumentation))
+        };
+        for rule in of.rules.iter_mut().filter(|rule| meant(rule)) {
+            count += 1;
+            rule.enabled = *enabled;
+        }
+        if count == 0 && name.is_some() {
+            return Err(no_event(domain).into());
+        }
+        Ok(count)
+    }
+
+    /// Adds contexts to a channel.
+    pub(in crate::service) fn add_contexts(
+        &mut self,
+        domain: Domain,
+        channel: &str,
+        contexts: &[String],
+    ) -> Checked {
+        if self.is_active() {
+            return Err(ControlError::new(
+                Code::Running,
+                "contexts are added while the session is stopped: they are part of each of its records",
+            ));
+        }
+        let (exists, invalid) = (Code::ContextExists, context_refused(domain));
+        let of = self.channel_mut(domain, channel)?;
+        for context in contexts {
+            check_text(context)?;
+            if of.contexts.contains(context) {
+                return Err(exists.into());
+            }
+            if of.contexts.len() >= LIST_MAX {
+                return Err(invalid.into());
+            }
+            of.contexts.push(context.clone());
+        }
+        Ok(())
+    }
+
+    /// Changes what is recorded of an attribute of processes.
+    pub(in crate::service) fn track(&mut self, domain: Domain, change: &Track) -> Checked<Tracker> {
+        let Track { attribute, values, add } = change;
+        if domain == Domain::User && matches!(attribute, Attribute::Pid | Attribute::Uid | Attribute::Gid) {
+            return Err(Code::TrackerDomain.into());
+        }
+        let trackers = &mut self.domain_mut(domain).trackers;
+        let index = trackers.iter().position(|tracker| tracker.attribute == *attribute);
+        let tracker = match index {
+            Some(index) => &mut trackers[index],
+            None => {
+                trackers.push(Tracker { attribute: *attribute, tracked: Tracked::All });
+                trackers.sort_by_key(|tracker| tracker.attribute);
+                let index = trackers.iter().position(|tracker| tracker.attribute == *attribute);
+                &mut trackers[index.unwrap_or_default()]
+            }
+        };
+        match (values, add, &mut tracker.tracked) {
+            (Tracked::All, true, tracked) => *tracked = Tracked::All,
+            (Tracked::All, false, tracked) => *tracked = Tracked::Only(Vec::new()),
+            (Tracked::Only(values), true, tracked) => {
+                let mut set = match tracked {
+                    Tracked::All => Vec::new(),
+                    Tracked::Only(set) => set.clone(),
+                };
+                for value in values {
+                    check_text(value)?;
+                    if set.contains(value) {
+                        return Err(Code::AlreadyTracked.into());
+                    }
+                    if set.len() >= LIST_MAX {
+                        return Err(Code::Invalid.into());
+                    }
+                    set.push(value.clone());
+                }
+                *tracked = Tracked::Only(set);
+            }
+            (Tracked::Only(_), false, Tracked::All) => return Err(Code::TrackerPolicy.into()),
+            (Tracked::Only(values), false, Tracked::Only(set)) => {
+                if values.iter().any(|value| !set.contains(value)) {
+                    return Err(Code::NotTracked.into());
+                }
+                set.retain(|value| !values.contains(value));
+            }
+        }
+        Ok(tracker.clone())
+    }
+
+    /// Adds a schedule of rotations.
+    pub(in crate::service) fn add_schedule(&mut self, schedule: Schedule) -> Checked {
+        self.check_rotates()?;
+        if matches!(schedule, Schedule::PeriodUs(0) | Schedule::SizeBytes(0)) {
+            return Err(Code::Invalid.into());
+        }
+        if self.session.schedules.iter().any(|there| is_same_kind(there, &schedule)) {
+            return Err(Code::ScheduleSet.into());
+        }
+        self.session.schedules.push(schedule);
+        Ok(())
+    }
+
+    /// Removes a schedule of rotations.
+    pub(in crate::service) fn remove_schedule(&mut self, schedule: &Schedule) -> Checked {
+        let index = self.session.schedules.iter().position(|there| is_same_kind(there, schedule));
+        let index = index.ok_or_else(|| ControlError::from(Code::ScheduleNotSet))?;
+        self.session.schedules.remove(index);
+        Ok(())
+    }
+
+    /// Whether it can be rotated, apart from when that was done last.
+    pub(in crate::service) fn check_rotation(&self) -> Checked {
+        self.check_rotates()?;
+        if self.was_started { Ok(()) } else { Err(Code::NotStarted.into()) }
+    }
+
+    /// Whether a snapshot can be taken now.
+    pub(in crate::service) fn check_snapshot(&self) -> Checked {
+        if !self.keeps() {
+            return Err(Code::NotSnapshotSession.into());
+        }
+        if !self.was_started {
+            return Err(Code::NeverStarted.into());
+        }
+        Ok(())
+    }
+
+    /// Adds a place for snapshots.
+    pub(in crate::service) fn add_snapshot_output(
+        &mut self,
+        output: SnapshotOutput,
+    ) -> Checked<SnapshotOutput> {
+        let SnapshotOutput { id: _, name, path, max_size } = output;
+        if !self.keeps() {
+            return Err(Code::NotSnapshotSession.into());
+        }
+        check_path(&path)?;
+        if max_size == Some(0) {
+            return Err(Code::SnapshotSize.into());
+        }
+        let name = name.unwrap_or_else(|| format!("snapshot-{}", self.next_output));
+        check_name(&name, Code::Invalid)?;
+        if name.contains('/') {
+            return Err(ControlError::new(Code::Invalid, "the name of an output has no slash"));
+        }
+        let outputs = &mut self.session.snapshot_outputs;
+        if outputs.iter().any(|there| there.name.as_ref() == Some(&name)) || outputs.len() >= LIST_MAX {
+            return Err(Code::SnapshotOutputExists.into());
+        }
+        let output = SnapshotOutput { id: self.next_output, name: Some(name), path, max_size };
+        self.next_output += 1;
+        outputs.push(output.clone());
+        Ok(output)
+    }
+
+    /// Removes a place for snapshots, by its number or name.
+    pub(in crate::service) fn remove_snapshot_output(&mut self, which: &str) -> Checked {
+        if !self.keeps() {
+            return Err(Code::NotSnapshotSession.into());
+        }
+        let outputs = &mut self.session.snapshot_outputs;
+        let id = which.parse().ok();
+        let is_meant = |there: &SnapshotOutput| Some(there.id) == id || there.name.as_deref() == Some(which);
+        let index = outputs.iter().position(is_meant).ok_or_else(|| {
+            ControlError::new(Code::Invalid, format!("the session has no output for snapshots named {which}"))
+        })?;
+        outputs.remove(index);
+        Ok(())
+    }
+
+    fn check_rotates(&self) -> Checked {
+        match &self.session.summary.mode {
+            SessionMode::Local { output: Some(_) } => Ok(()),
+            SessionMode::Local { output: None } => Err(Code::NoOutput.into()),
+            _ => Err(Code::RotationUnavailable.into()),
+        }
+    }
+
+    fn find_channel(&self, domain: Domain, name: &str) -> Option<&Channel> {
+        self.channels()
+            .find(|(of, channel)| *of == domain && channel.name == name)
+            .map(|(_, channel)| channel)
+    }
+
+    fn channel_mut(&mut self, domain: Domain, name: &str) -> Checked<&mut Channel> {
+        let missing = match domain {
+            Domain::Kernel => Code::NoKernelChannel,
+            Domain::User => Code::NoUserChannel,
+        };
+        let mut all = self.channels_mut();
+        let found = all.find(|(of, channel)| *of == domain && channel.name == name);
+        found.map(|(_, channel)| channel).ok_or_else(|| missing.into())
+    }
+
+    /// The part of a domain, which is made if it is not there.
+    fn domain_mut(&mut self, domain: Domain) -> &mut SessionDomain {
+        let domains = &mut self.session.domains;
+        let index = match domains.binary_search_by_key(&domain, |of| of.domain) {
+            Ok(index) => index,
+            Err(index) => {
+                domains.insert(index, SessionDomain { domain, trackers: Vec::new(), channels: Vec::new() });
+                index
+            }
+        };
+        &mut domains[index]
+    }
+}
+
+/// The name of a kind of instrumentation in requests.
+fn kind_of(instrumentation: &Instrumentation) -> &'static str {
+    match instrumentation {
+        Instrumentation::Tracepoint => "tracepoint",
+        Instrumentation::Syscall(_) => "syscall",
+        Instrumentation::Kprobe { .. } => "kprobe",
+        Instrumentation::Function { .. } => "function",
+        Instrumentation::UserProbe(_) => "user_probe",
+    }
+}
+
+fn find_rule(channel: &Channel, rule: &EventRule) -> Option<usize> {
+    let same = |there: &EventRule| EventRule { enabled: rule.enabled, ..there.clone() } == *rule;
+    channel.rules.iter().position(same)
+}
+
+fn no_event(domain: Domain) -> Code {
+    match domain {
+        Domain::Kernel => Code::NoEvent,
+        Domain::User => Code::NoUserEvent,
+    }
+}
+
+fn context_refused(domain: Domain) -> Code {
+    match domain {
+        Domain::Kernel => Code::KernelContext,
+        Domain::User => Code::UserContext,
+    }
+}
+
+fn is_same_kind(a: &Schedule, b: &Schedule) -> bool {
+    std::mem::discriminant(a) == std::mem::discriminant(b)
+}
+
+fn check_rule(domain: Domain, rule: &EventRule) -> Checked {
+    let EventRule { name, instrumentation, enabled: _, filter, exclusions, log_level } = rule;
+    check_name(name, Code::EventName)?;
+    filter.iter().try_for_each(|filter| check_text(filter))?;
+    if exclusions.len() > LIST_MAX {
+        return Err(Code::Invalid.into());
+    }
+    exclusions.iter().try_for_each(|text| check_text(text))?;
+    if log_level.is_some() {
+        return Err(ControlError::new(
+            Code::NotSupported,
+            "neither the kernel's tracepoints nor markers of programs have log levels",
+        ));
+    }
+    match (domain, instrumentation) {
+        (_, Instrumentation::Tracepoint) | (Domain::Kernel, Instrumentation::Syscall(_)) => Ok(()),
+        (Domain::Kernel, Instrumentation::Kprobe { location } | Instrumentation::Function { location }) => {
+            check_text(location)
+        }
+        (Domain::Kernel, Instrumentation::UserProbe(_)) => Ok(()),
+        (Domain::User, _) => {
+            Err(ControlError::new(Code::NotSupported, "rules of the user domain are for markers of programs"))
+        }
+    }
+}
+
+fn check_name(name: &str, code: Code) -> Checked {
+    match name {
+        "" => Err(code.into()),
+        name if name.len() > NAME_MAX || name.chars().any(char::is_control) => Err(code.into()),
+        _ => Ok(()),
+    }
+}
+
+fn check_text(text: &str) -> Checked {
+    if text.is_empty() || text.len() > TEXT_MAX || text.contains('\0') {
+        return Err(Code::Invalid.into());
+    }
+    Ok(())
+}
+
+/// A path that means the same in whichever directory this process is.
+fn check_path(path: &Path) -> Checked {
+    let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
+    if path.is_absolute() && path.components().all(is_plain) {
+        return Ok(());
+    }
+    Err(ControlError::new(
+        Code::Invalid,
+        format!("{}: an output is an absolute path without `..`", path.display()),
+    ))
+}

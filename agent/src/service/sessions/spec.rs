@@ -1,0 +1,175 @@
+//! The recording that is made of a session.
+
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    path::Path,
+    time::Duration,
+};
+
+use super::{Model, expand};
+use crate::{
+    compile::context::Context,
+    control::{
+        Channel, Code, ControlError, Domain, EventLoss, Schedule, Tracked, session::SessionDomain,
+        track::Attribute,
+    },
+    kernel::events::Catalogue,
+    spec::{ChannelSpec, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec},
+};
+
+/// How many events can be added to a channel from one trace chunk to the next, while it records.
+const SPARE_EVENTS: u32 = 256;
+
+/// What a session records into a directory.
+pub(in crate::service) fn of(
+    model: &Model,
+    catalogue: &Catalogue,
+    output: &Path,
+) -> Result<RecordingSpec, ControlError> {
+    let mut channels = Vec::new();
+    for (domain, channel) in model.channels() {
+        channels.push(of_channel(catalogue, domain, channel)?);
+    }
+    let mut spec = RecordingSpec { channels, scope: scope(&model.session().domains)?, ..Default::default() };
+    spec.file.date = true;
+    if model.keeps() {
+        // Snapshots are named after it. There is no such file.
+        spec.file.path = output.join(format!("{}.dat", model.name()));
+    } else {
+        spec.file.path = output.to_owned();
+        // The session says when.
+        spec.rotation = Some(RotationSpec { period_ns: Some(u64::MAX), ..RotationSpec::default() });
+    }
+    Ok(spec)
+}
+
+/// The name of a channel in a file: that of its session. Channels of both domains may have the same.
+pub(in crate::service) fn buffer_name(domain: Domain, channel: &str) -> String {
+    match domain {
+        Domain::Kernel => channel.to_owned(),
+        Domain::User => format!("{channel}-user"),
+    }
+}
+
+fn of_channel(catalogue: &Catalogue, domain: Domain, channel: &Channel) -> Result<ChannelSpec, ControlError> {
+    let attributes = &channel.attributes;
+    let bytes = attributes.subbuf_size.unwrap_or_default() * attributes.num_subbuf.unwrap_or(1);
+    let overwrite = attributes.event_loss == Some(EventLoss::Overwrite);
+    let nanoseconds = |us: Option<u64>| us.unwrap_or_default().saturating_mul(1000);
+    let mut spec = ChannelSpec {
+        name: buffer_name(domain, &channel.name),
+        ring_bytes: bytes,
+        overwrite,
+        switch_ns: nanoseconds(attributes.switch_timer_us),
+        poll_ns: Some(nanoseconds(attributes.read_timer_us)).filter(|period| *period != 0),
+        spare_events: SPARE_EVENTS,
+        ..ChannelSpec::default()
+    };
+    spec.rules = rules(catalogue, channel)?.into_values().collect();
+    Ok(spec)
+}
+
+/// What is recorded of a channel, by kind and text: each event once, for whichever of the channel's rules it
+/// matches.
+pub(in crate::service) fn rules(
+    catalogue: &Catalogue,
+    channel: &Channel,
+) -> Result<BTreeMap<(&'static str, String), RuleSpec>, ControlError> {
+    let mut all: BTreeMap<_, RuleSpec> = BTreeMap::new();
+    let contexts = contexts(channel)?;
+    for rule in channel.rules.iter().filter(|rule| channel.enabled && rule.enabled) {
+        for mut new in expand::rules_of(catalogue, rule)? {
+            new.contexts.clone_from(&contexts);
+            match all.entry((new.what.kind(), new.what.text())) {
+                Entry::Vacant(free) => {
+                    free.insert(new);
+                }
+                Entry::Occupied(mut there) => {
+                    let there = there.get_mut();
+                    there.optional &= new.optional;
+                    there.filter =
+                        there.filter.take().zip(new.filter).map(|(one, other)| {
+                            if one == other { one } else { format!("({one}) || ({other})") }
+                        });
+                }
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The contexts of a channel, which LTTng names in its own way.
+fn contexts(channel: &Channel) -> Result<Vec<Context>, ControlError> {
+    let parse = |name: &String| {
+        let ours = match name.as_str() {
+            "procname" => "comm",
+            other => other,
+        };
+        ours.parse::<Context>().map_err(|error| {
+            ControlError::new(
+                Code::ContextUnavailable,
+                format!("the context {name} cannot be recorded: {error}"),
+            )
+        })
+    };
+    channel.contexts.iter().map(parse).collect()
+}
+
+/// Whose events are recorded. A recording has one scope: that of the domains that have channels.
+fn scope(domains: &[SessionDomain]) -> Result<ScopeSpec, ControlError> {
+    let mut scope = ScopeSpec::default();
+    let mut trackers = domains.iter().filter(|of| !of.channels.is_empty()).map(|of| &of.trackers);
+    let Some(first) = trackers.next() else { return Ok(scope) };
+    if trackers.any(|other| other != first) {
+        return Err(ControlError::new(
+            Code::NotSupported,
+            "the kernel and the user domain of a session track the same processes; track them in both, or use \
+             two sessions",
+        ));
+    }
+    for tracker in first {
+        let Tracked::Only(values) = &tracker.tracked else { continue };
+        if values.is_empty() {
+            return Err(ControlError::new(
+                Code::NotSupported,
+                "a session that tracks no process records nothing; track one, or all of them (--all)",
+            ));
+        }
+        let numbers = || {
+            let number = |value: &String| {
+                value.parse::<u32>().map_err(|_| {
+                    ControlError::new(
+                        Code::Invalid,
+                        format!("{value} is no number of a process, user or group"),
+                    )
+                })
+            };
+            values.iter().map(number).collect::<Result<Vec<u32>, _>>()
+        };
+        match tracker.attribute {
+            Attribute::Pid => scope.pids = numbers()?,
+            Attribute::Uid => scope.uids = numbers()?,
+            Attribute::Cgroup => scope.cgroups.clone_from(values),
+            Attribute::Comm => scope.comms.clone_from(values),
+            Attribute::Vpid | Attribute::Vuid | Attribute::Gid | Attribute::Vgid => {
+                return Err(ControlError::new(
+                    Code::NotSupported,
+                    "virtual ids and groups are not tracked yet; use --pid, --uid, a control group or a name",
+                ));
+            }
+        }
+    }
+    Ok(scope)
+}
+
+/// When a session rotates by itself: after so long, and at so many bytes.
+pub(in crate::service) fn schedule(model: &Model) -> (Option<Duration>, Option<u64>) {
+    let (mut period, mut bytes) = (None, None);
+    for schedule in &model.session().schedules {
+        match schedule {
+            Schedule::PeriodUs(us) => period = Some(Duration::from_micros(*us)),
+            Schedule::SizeBytes(size) => bytes = Some(*size),
+        }
+    }
+    (period, bytes)
+}

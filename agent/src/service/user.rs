@@ -1,0 +1,88 @@
+//! The rights of a session's user: what this daemon does with files for a user, a thread with that user's
+//! rights does.
+
+use std::io;
+
+use nix::unistd::{Gid, Uid, User, getgrouplist, setfsgid, setfsuid};
+
+/// A group of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub gid: u32,
+}
+
+impl Group {
+    /// The group of this name, if there is one.
+    pub(super) fn find(name: &str) -> io::Result<Option<Self>> {
+        let found = nix::unistd::Group::from_name(name)?;
+        Ok(found.map(|group| Self { name: group.name, gid: group.gid.as_raw() }))
+    }
+}
+
+/// The groups of a user; none where nothing is known of it.
+pub(super) fn groups_of(uid: u32) -> Vec<u32> {
+    let Ok(Some(user)) = User::from_uid(Uid::from_raw(uid)) else { return Vec::new() };
+    let Ok(name) = std::ffi::CString::new(user.name) else { return Vec::new() };
+    let groups = getgrouplist(&name, user.gid).unwrap_or_default();
+    groups.into_iter().map(Gid::as_raw).collect()
+}
+
+/// Who owns a session's files, and with whose rights they are opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owner {
+    /// The user.
+    pub uid: u32,
+    /// The group of new files.
+    pub gid: u32,
+    groups: Vec<u32>,
+}
+
+impl Owner {
+    /// A user with its groups.
+    pub(super) fn new(uid: u32, gid: u32) -> Self {
+        Self { uid, gid, groups: groups_of(uid) }
+    }
+
+    /// Gives the calling thread, and those that it starts from now on, the rights of the user where files are
+    /// concerned: the file system's user and groups, without the capabilities that go around them
+    /// (capabilities(7), "Effect of user ID changes on capabilities"). What it may do with the kernel's
+    /// tracing stays.
+    ///
+    /// # Errors
+    /// The thread has no right to that; it must not touch the user's files then.
+    pub(super) fn take_rights(&self) -> io::Result<()> {
+        if self.uid == 0 {
+            return Ok(());
+        }
+        let groups: Vec<_> = self.groups.iter().map(|gid| rustix::thread::Gid::from_raw(*gid)).collect();
+        // Of this thread only, unlike the C library's.
+        rustix::thread::set_thread_groups(&groups)?;
+        set_file_rights(self.uid, self.gid)
+    }
+
+    /// Does something of the daemon's own with the rights of root, such as reading tracefs, in a thread that
+    /// has those of the user. Nothing in it may follow a path of the user.
+    ///
+    /// # Errors
+    /// The rights of the user cannot be taken again: the thread must not touch the user's files then.
+    pub(super) fn as_root<T>(&self, act: impl FnOnce() -> T) -> io::Result<T> {
+        if self.uid == 0 {
+            return Ok(act());
+        }
+        set_file_rights(0, 0)?;
+        let done = act();
+        set_file_rights(self.uid, self.gid)?;
+        Ok(done)
+    }
+}
+
+/// Sets the file system's user and group of the calling thread.
+fn set_file_rights(uid: u32, gid: u32) -> io::Result<()> {
+    let set = || (setfsuid(Uid::from_raw(uid)).as_raw(), setfsgid(Gid::from_raw(gid)).as_raw());
+    set();
+    // They tell what was before, and no errors. A second time that is what the first has done.
+    if set() == (uid, gid) { Ok(()) } else { Err(io::Error::from(io::ErrorKind::PermissionDenied)) }
+}

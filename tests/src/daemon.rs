@@ -1,0 +1,162 @@
+//! A session daemon of a test, asked with curl.
+
+use std::{
+    fs::Permissions,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{Ended, Running, agent, wait_for};
+
+/// A group that Debian always has, whose members may have sessions in tests.
+pub const GROUP: &str = "games";
+/// Its number (Debian Policy, section 9.2.2: ids below 100 are the same everywhere).
+pub const GID: u32 = 60;
+
+/// A user that asks.
+#[derive(Clone, Copy, Debug)]
+pub struct User {
+    /// Its number; of the test's own, without an entry in passwd.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+}
+
+/// Root.
+pub const ROOT: User = User { uid: 0, gid: 0 };
+
+/// A daemon with a directory of its own.
+#[derive(Debug)]
+pub struct Daemon {
+    dir: TempDir,
+    process: Option<Running>,
+}
+
+impl Daemon {
+    /// Starts one, and waits until it accepts connections.
+    pub fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let mut daemon = Self { dir, process: None };
+        daemon.start_again();
+        daemon
+    }
+
+    /// Starts another one in the place of one that has ended.
+    pub fn start_again(&mut self) {
+        let (socket, state) = (self.socket(), self.path().join("state"));
+        let mut command = agent(
+            self.path(),
+            [
+                "daemon",
+                "--socket",
+                socket.to_str().unwrap(),
+                "--state",
+                state.to_str().unwrap(),
+                "--group",
+                GROUP,
+            ],
+        );
+        self.process = Some(Running::start(&mut command));
+        wait_for("the daemon", || std::os::unix::net::UnixStream::connect(self.socket()).ok());
+    }
+
+    /// Its directory.
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Its socket.
+    pub fn socket(&self) -> PathBuf {
+        self.path().join("daemon.sock")
+    }
+
+    /// A directory in its own for a user.
+    pub fn directory_of(&self, user: User, name: &str) -> PathBuf {
+        let dir = self.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        std::os::unix::fs::chown(&dir, Some(user.uid), Some(user.gid)).unwrap();
+        dir
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.process.as_ref().unwrap().pid()
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        let process = self.process.take().unwrap();
+        process.signal(libc::SIGKILL);
+        process.wait();
+    }
+
+    /// Asks it to end, and waits.
+    pub fn stop(mut self) -> Ended {
+        let process = self.process.take().unwrap();
+        process.signal(libc::SIGTERM);
+        process.wait()
+    }
+
+    /// Asks as root; gives the status and the answer.
+    pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        self.ask_as(ROOT, method, path, body)
+    }
+
+    /// Asks as a user; the status is 0 where there was no answer.
+    pub fn ask_as(&self, user: User, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--show-error", "--max-time", "120", "--unix-socket"]).arg(self.socket());
+        curl.args(["--request", method, "--write-out", "\n%{http_code}"])
+            .arg(format!("http://localhost{path}"));
+        if let Some(body) = body {
+            curl.args(["--header", "content-type: application/json", "--data", &body.to_string()]);
+        }
+        // The group first: afterwards there is no right to it.
+        curl.gid(user.gid).uid(user.uid);
+        let output = curl.output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let (answer, status) = text.rsplit_once('\n').unwrap_or(("", "000"));
+        (status.parse().unwrap_or(0), serde_json::from_str(answer).unwrap_or(Value::Null))
+    }
+
+    /// Asks as a user for something that must be done; gives the answer.
+    #[track_caller]
+    pub fn tell_as(&self, user: User, method: &str, path: &str, body: Option<&Value>) -> Value {
+        let (status, answer) = self.ask_as(user, method, path, body);
+        assert_eq!(status, 200, "{method} {path}: {answer}");
+        answer
+    }
+
+    /// The same as root.
+    #[track_caller]
+    pub fn tell(&self, method: &str, path: &str, body: Option<&Value>) -> Value {
+        self.tell_as(ROOT, method, path, body)
+    }
+
+    /// Makes a session with a channel of the kernel and rules in it.
+    #[track_caller]
+    pub fn session(&self, user: User, name: &str, output: &Path, rules: &[Value]) {
+        let new = serde_json::json!({"name": name, "mode": {"local": {"output": output}}});
+        self.tell_as(user, "POST", "/v1/sessions", Some(&new));
+        let channels = format!("/v1/sessions/{name}/domains/kernel/channels");
+        let channel = serde_json::json!({"name": "channel0"});
+        self.tell_as(user, "POST", &channels, Some(&channel));
+        for rule in rules {
+            self.tell_as(user, "POST", &format!("{channels}/channel0/rules"), Some(rule));
+        }
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        if let Some(process) = self.process.take() {
+            process.signal(libc::SIGTERM);
+            process.wait();
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Clients that are not what they should be.
+
+use std::{
+    io::{Read as _, Write as _},
+    os::unix::net::UnixStream,
+    time::Duration,
+};
+
+use integration_tests::{daemon::Daemon, harness::wait_for};
+use serde_json::{Value, json};
+
+/// Kilobytes of memory that the daemon holds.
+fn resident_kb(daemon: &Daemon) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Sends bytes and gives what comes until the end.
+fn send(daemon: &Daemon, bytes: &[u8]) -> String {
+    let mut stream = UnixStream::connect(daemon.socket()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    // The answer may come, and the connection be closed, before all is sent.
+    let _ = stream.write_all(bytes);
+    let _ = stream.shutdown(std::net::Shutdown::Write);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn what_is_no_request_is_refused() {
+    let daemon = Daemon::start();
+    for (body, says) in [
+        ("{", "EOF"),
+        ("[]", "invalid"),
+        ("{\"name\": 3}", "name"),
+        ("{\"mode\": \"local\"}", "mode"),
+        ("{\"mode\": \"snapshot\", \"more\": 1}", "more"),
+        ("{\"name\": \"\\u0000\", \"mode\": \"snapshot\"}", "Invalid character"),
+    ] {
+        let head = format!(
+            "POST /v1/sessions HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        let answer = send(&daemon, format!("{head}{body}").as_bytes());
+        assert!(answer.starts_with("HTTP/1.1 422"), "{body}: {answer}");
+        assert!(answer.contains(says) && answer.contains("\"code\":"), "{body}: {answer}");
+    }
+    for bytes in
+        ["", "\r\n\r\n", "GET", "GET / HTTP/1.1\r\nhost", "\0\0\0\0", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"]
+    {
+        let answer = send(&daemon, bytes.as_bytes());
+        assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{bytes:?}: {answer}");
+    }
+    assert_eq!(daemon.ask("GET", "/v1/nothing", None).1["code"], "undefined");
+    assert_eq!(daemon.ask("PUT", "/v1/sessions", None).1["code"], "undefined");
+    for name in ["", "a/b", &"x".repeat(300), "a\nb"] {
+        let (status, answer) =
+            daemon.ask("POST", "/v1/sessions", Some(&json!({"name": name, "mode": "snapshot"})));
+        assert_eq!((status, &answer["code"]), (422, &json!("session_name")), "{name:?}");
+    }
+    assert_eq!(daemon.tell("GET", "/v1/sessions", None), json!([]));
+}
+
+#[test]
+fn large_bodies_take_no_memory() {
+    let daemon = Daemon::start();
+    daemon.tell("GET", "/v1/sessions", None);
+    let before = resident_kb(&daemon);
+    let len = 100 << 20;
+    let mut stream = UnixStream::connect(daemon.socket()).unwrap();
+    let head = format!(
+        "POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {len}\r\n\r\n\""
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let chunk = vec![b'x'; 1 << 20];
+    for _ in 0..100 {
+        if stream.write_all(&chunk).is_err() {
+            break;
+        }
+    }
+    let after = resident_kb(&daemon);
+    assert!(after < before + (16 << 10), "{before} KB before, {after} KB after");
+    assert_eq!(daemon.ask("GET", "/v1/sessions", None).0, 200);
+}
+
+#[test]
+fn connections_without_requests_keep_nobody_out() {
+    let daemon = Daemon::start();
+    let mut held = Vec::new();
+    for _ in 0..10_000 {
+        // Those that are too many are closed by the daemon; descriptors of this test come back with them.
+        if let Ok(stream) = UnixStream::connect(daemon.socket()) {
+            held.push(stream);
+        }
+        if held.len() > 200 {
+            held.clear();
+        }
+    }
+    // A head that never ends is given up after some seconds; then there is room again.
+    wait_for("an answer", || (daemon.ask("GET", "/v1/sessions", None).0 == 200).then_some(()));
+    drop(held);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+    wait_for("descriptors to be closed", || {
+        let now = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
+        (now < 40).then_some(())
+    });
+    assert!(open < 400, "{open}");
+}
+
+#[test]
+fn the_document_has_the_requests_that_there_are() {
+    let daemon = Daemon::start();
+    let document = daemon.tell("GET", "/v1/openapi.json", None);
+    assert!(document["openapi"].as_str().unwrap().starts_with("3."));
+    let mut requests = 0;
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            requests += 1;
+            assert!(
+                operation["description"].as_str().or(operation["summary"].as_str()).is_some(),
+                "{method} {path}"
+            );
+            if path == "/v1/notifications" {
+                continue;
+            }
+            let filled = path.replace("{domain}", "kernel").replace("{id}", "0");
+            let filled =
+                filled.replace("{session}", "none").replace("{channel}", "none").replace("{output}", "1");
+            let body = operation.get("requestBody").map(|_| json!({}));
+            let (_, answer) = daemon.ask(&method.to_uppercase(), &filled, body.as_ref());
+            assert_ne!(answer["code"], "undefined", "{method} {path}");
+        }
+    }
+    // Each reference leads somewhere.
+    let text = document.to_string();
+    for reference in text.split("\"#/components/schemas/").skip(1) {
+        let name = reference.split('"').next().unwrap();
+        assert!(!matches!(document["components"]["schemas"][name], Value::Null), "{name}");
+    }
+    assert_eq!(requests, 24);
+}

@@ -1,0 +1,110 @@
+//! Sessions of several users.
+
+use std::{
+    fs,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+};
+
+use integration_tests::daemon::{Daemon, GID, ROOT, User};
+use serde_json::json;
+
+use super::{calls, files};
+
+const ALICE: User = User { uid: 54_321, gid: GID };
+const BOB: User = User { uid: 54_322, gid: GID };
+const MALLORY: User = User { uid: 54_323, gid: 54_323 };
+
+#[test]
+fn sessions_are_private_and_files_belong_to_their_users() {
+    let daemon = Daemon::start();
+    for (user, name) in [(ALICE, "alice"), (BOB, "bob")] {
+        let dir = daemon.directory_of(user, name).join("traces/first");
+        daemon.session(user, "mine", &dir, &[calls()]);
+        daemon.tell_as(user, "POST", "/v1/sessions/mine/start", None);
+    }
+    let names = |user: User| {
+        let all = daemon.tell_as(user, "GET", "/v1/sessions", None);
+        let of = |session: &serde_json::Value| session["uid"].as_u64().unwrap();
+        all.as_array().unwrap().iter().map(of).collect::<Vec<_>>()
+    };
+    assert_eq!((names(ALICE), names(BOB)), (vec![54_321], vec![54_322]));
+    assert_eq!(names(ROOT), [54_321, 54_322]);
+    let of_bob = daemon.ask_as(ALICE, "POST", "/v1/sessions/mine/stop?uid=54322", None);
+    assert_eq!((of_bob.0, &of_bob.1["code"]), (403, &json!("permission")));
+    daemon.tell("POST", "/v1/sessions/mine/stop?uid=54322", None);
+    let bobs = daemon.tell_as(BOB, "GET", "/v1/sessions/mine", None);
+    assert_eq!(bobs["active"], false, "root may");
+    assert_eq!(daemon.tell_as(ALICE, "GET", "/v1/sessions/mine", None)["active"], true);
+    daemon.tell_as(ALICE, "DELETE", "/v1/sessions/mine", None);
+    for (user, name) in [(ALICE, "alice"), (BOB, "bob")] {
+        let dir = daemon.path().join(name).join("traces/first");
+        for file in files(&dir).iter().chain([&dir]) {
+            let there = fs::metadata(file).unwrap();
+            assert_eq!((there.uid(), there.gid()), (user.uid, user.gid), "{}", file.display());
+        }
+        assert_eq!(files(&dir).len(), 1);
+    }
+}
+
+#[test]
+fn others_are_refused() {
+    let daemon = Daemon::start();
+    assert_eq!(daemon.ask_as(MALLORY, "GET", "/v1/sessions", None).0, 0, "the socket is not for everyone");
+    fs::set_permissions(daemon.socket(), fs::Permissions::from_mode(0o666)).unwrap();
+    for (method, path) in [("GET", "/v1/sessions"), ("GET", "/v1/openapi.json"), ("POST", "/v1/sessions")] {
+        let (status, answer) = daemon.ask_as(MALLORY, method, path, None);
+        assert_eq!((status, &answer["code"]), (403, &json!("permission")));
+        let message = answer["message"].as_str().unwrap();
+        assert!(message.contains("group games") && message.contains("usermod"), "{message}");
+    }
+    assert_eq!(daemon.ask_as(ALICE, "GET", "/v1/sessions", None).0, 200);
+}
+
+#[test]
+fn no_path_of_a_user_is_followed_with_the_rights_of_root() {
+    let daemon = Daemon::start();
+    let home = daemon.directory_of(ALICE, "home");
+    let of_root = daemon.directory_of(ROOT, "root");
+    symlink(&of_root, home.join("link")).unwrap();
+    let secret = of_root.join("secret");
+    fs::write(&secret, "not hers").unwrap();
+    for (name, output) in [
+        ("direct", of_root.clone()),
+        ("below", of_root.join("new")),
+        ("link", home.join("link")),
+        ("through", home.join("link/new")),
+        ("etc", "/etc/tracer-agent-test".into()),
+    ] {
+        daemon.session(ALICE, name, &output, &[calls()]);
+        let (status, answer) = daemon.ask_as(ALICE, "POST", &format!("/v1/sessions/{name}/start"), None);
+        assert!(status >= 400, "{name}: {answer}");
+        assert!(answer["message"].as_str().unwrap().contains("Permission denied"), "{name}: {answer}");
+    }
+    assert_eq!(files(&of_root), [secret]);
+    let dots = json!({"name": "dots", "mode": {"local": {"output": home.join("../root")}}});
+    assert_eq!(daemon.ask_as(ALICE, "POST", "/v1/sessions", Some(&dots)).0, 422);
+    // What she may do, she may do through a link, too.
+    fs::create_dir(home.join("real")).unwrap();
+    std::os::unix::fs::chown(home.join("real"), Some(ALICE.uid), Some(ALICE.gid)).unwrap();
+    symlink("real", home.join("own")).unwrap();
+    daemon.session(ALICE, "own", &home.join("own"), &[calls()]);
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/own/start", None);
+    daemon.tell_as(ALICE, "DELETE", "/v1/sessions/own", None);
+    assert_eq!(files(&home.join("real")).len(), 1);
+}
+
+#[test]
+fn a_link_that_comes_while_a_session_records_is_not_followed() {
+    let daemon = Daemon::start();
+    let home = daemon.directory_of(ALICE, "home");
+    let of_root = daemon.directory_of(ROOT, "root");
+    let dir = home.join("out");
+    daemon.session(ALICE, "one", &dir, &[calls()]);
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/one/start", None);
+    fs::rename(&dir, home.join("away")).unwrap();
+    symlink(&of_root, &dir).unwrap();
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/one/rotations", None);
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/one/stop", None);
+    assert_eq!(files(&of_root), [""; 0].map(std::path::PathBuf::from));
+    assert_eq!(files(&home.join("away")).len(), 2, "the directory that was opened has them");
+}
