@@ -20,6 +20,8 @@
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
 //! | `spec` | what is to be recorded, as plain data | no |
 //! | `plan` | from a specification to what a capture does on this kernel | yes |
+//! | `control` | what clients and the session daemon say to each other | no |
+//! | `ctl` | the client of the session daemon, also under the name `lttng` | no |
 //!
 //! Dependencies point down this table's list in reverse: `plan` uses `capture`, which uses `spec`, `attach`
 //! and `ring`; `attach` uses `compile`, which uses `bpf`, `elf` and `kernel`; `export` and `report` use
@@ -77,6 +79,8 @@ pub mod cli;
 pub mod compile;
 #[cfg(feature = "service")]
 pub mod control;
+#[cfg(feature = "service")]
+pub mod ctl;
 #[cfg(feature = "record")]
 pub mod elf;
 #[cfg(feature = "record")]

@@ -38,10 +38,27 @@ fn page(command: &Command, has_commands: bool, see_also: &[String]) -> io::Resul
     man.render_options_section(&mut out)?;
     if has_commands {
         man.render_subcommands_section(&mut out)?;
+    } else {
+        commands_within(command, &mut out)?;
     }
     sections(command, &mut out)?;
     see(see_also, &mut out)?;
     Ok(out)
+}
+
+/// The commands of a command, which have no pages of their own.
+fn commands_within(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
+    let mut roff = Roff::new();
+    for (place, within) in command.get_subcommands().enumerate() {
+        if place == 0 {
+            roff.control("SH", ["COMMANDS"]);
+        }
+        let about = within.get_about().map(ToString::to_string).unwrap_or_default();
+        roff.control("TP", []);
+        roff.text([bold(within.get_name())]);
+        roff.text([roman(about)]);
+    }
+    roff.to_writer(out)
 }
 
 /// What stands behind the options in the help text.

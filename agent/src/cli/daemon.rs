@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 
 use super::{CliError, exit::ExitCode};
-use crate::service;
+use crate::{control, service};
 
 /// What the daemon prints when it accepts connections.
 const READY: &str = "ready";
@@ -22,7 +22,7 @@ const READY: &str = "ready";
 #[derive(Args, Debug)]
 pub struct DaemonArgs {
     /// The socket. With systemd's socket activation, that of systemd is used instead
-    #[arg(long, value_name = "PATH", default_value = service::DEFAULT_SOCKET)]
+    #[arg(long, value_name = "PATH", default_value = control::DEFAULT_SOCKET)]
     pub socket: PathBuf,
 
     /// The directory in which the next daemon finds what this one records

@@ -79,3 +79,12 @@ pub(super) const EXPORT: &str = "EXAMPLES
   tracer-agent export --format ctf trace.dat OUTDIR
   tracer-agent export --format lttng --tar trace.dat OUTDIR
   tracer-agent export --format lttng-2008 --endian big trace.dat OUTDIR";
+
+#[cfg(feature = "service")]
+pub(super) const CTL: &str = "EXAMPLES
+  tracer-agent ctl create mine --output /tmp/mine
+  tracer-agent ctl enable-event --kernel sched_switch,sched_waking
+  tracer-agent ctl start
+  tracer-agent ctl status
+  tracer-agent ctl stop
+  tracer-agent ctl destroy";

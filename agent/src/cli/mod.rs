@@ -100,6 +100,9 @@ pub enum Command {
     Doctor(doctor::Args),
     #[cfg(feature = "service")]
     Daemon(daemon::DaemonArgs),
+    #[cfg(feature = "service")]
+    #[command(after_help = examples::CTL, disable_help_subcommand = true)]
+    Ctl(Box<crate::ctl::CtlArgs>),
 }
 
 impl Command {
@@ -132,6 +135,10 @@ fn exit_codes() -> String {
 /// Runs the command line `args`, the program's name first.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<_> = args.into_iter().collect();
+    #[cfg(feature = "service")]
+    if crate::ctl::is_lttng(args.first()) {
+        return crate::ctl::run_as_lttng(args.get(1..).unwrap_or_default());
+    }
     let parsed = Cli::command().try_get_matches_from(&args).and_then(|matches| {
         let cli = Cli::from_arg_matches(&matches)?;
         Ok((cli, matches))
@@ -208,6 +215,8 @@ fn dispatch(command: &Command, arguments: Option<&clap::ArgMatches>) -> Result<u
         Command::Split(args) => writes_files(stdout, || split::run(args)),
         Command::Merge(args) => writes_files(stdout, || merge::run(args)),
         Command::Repair(args) => writes_files(stdout, || repair::run(args)),
+        #[cfg(feature = "service")]
+        Command::Ctl(args) => writes_files(stdout, || Ok(crate::ctl::run(args))),
         #[cfg(feature = "service")]
         Command::Daemon(args) => writes_files(stdout, || daemon::run(args)),
         Command::Doctor(args) => {

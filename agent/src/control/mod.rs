@@ -33,6 +33,9 @@ pub use session::{
 };
 pub use track::{Tracked, Tracker};
 
+/// Where the daemon listens unless it is told otherwise.
+pub const DEFAULT_SOCKET: &str = "/run/tracer-agent/daemon.sock";
+
 /// A kind of tracer (lttng-concepts(7), "Tracing domain").
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, utoipa::ToSchema,

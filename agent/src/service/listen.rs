@@ -14,9 +14,6 @@ use std::{
 
 use super::user::Group;
 
-/// Where the socket is if nothing else is said.
-pub const DEFAULT_SOCKET: &str = "/run/tracer-agent/daemon.sock";
-
 /// The first descriptor that systemd passes (`SD_LISTEN_FDS_START`, sd_listen_fds(3)).
 const FIRST_PASSED: i32 = 3;
 

@@ -27,5 +27,4 @@ mod supervisor;
 mod user;
 
 pub use daemon::{DaemonError, Options, run};
-pub use listen::DEFAULT_SOCKET;
 pub use recovery::DEFAULT_STATE;

@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 22] = [
+const TEST_PROGRAMS: [(&str, &str); 24] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -73,6 +73,9 @@ const TEST_PROGRAMS: [(&str, &str); 22] = [
     // libFuzzer is C++.
     ("/usr/bin/g++", "g++"),
     ("/usr/bin/babeltrace2", "babeltrace2"),
+    // Whose command lines ours are compared with, and the judge of the files of sessions.
+    ("/usr/bin/lttng", "lttng-tools"),
+    ("/usr/bin/xmllint", "libxml2-utils"),
     // lttng-analyses asks it for its version.
     ("/usr/bin/babeltrace", "babeltrace"),
     ("/usr/lib/python3/dist-packages/babeltrace/__init__.py", "python3-babeltrace"),
