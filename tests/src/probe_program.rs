@@ -1,6 +1,9 @@
 //! A program whose calls are known, for probes: in C and in Rust, linked in every way.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::binaries::{Link, tool};
 
@@ -106,6 +109,15 @@ pub struct Probed {
     pub program: PathBuf,
     /// What to probe.
     pub file: PathBuf,
+}
+
+impl Probed {
+    /// Runs it: one thread that makes so many calls of each kind.
+    pub fn command(&self, count: u32) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args([count.to_string(), "1".to_owned()]);
+        command
+    }
 }
 
 /// Builds the C program in `dir`; a library gets a program that calls it.

@@ -213,6 +213,9 @@ pub struct CaptureOptions {
     pub destination: Destination,
     /// When an archive is closed and the next one begun; only for a [`Destination::Directory`].
     pub rotation: Option<Rotation>,
+    /// The number of the first archive: 1, or what follows the last one of a recording that this one goes on
+    /// for.
+    pub first_archive: u64,
     /// Everything else that the file needs. Its channels are those above.
     pub manifest: Manifest,
 }

@@ -207,10 +207,11 @@ impl Session {
         check_memory(&options)?;
         check_open_files(&options)?;
         let destination = options.destination.open()?;
-        let begin = destination.begin(1, wall_ns(&options))?;
+        let number = options.first_archive;
+        let begin = destination.begin(number, wall_ns(&options))?;
         let failed = SpoolError::io("create an eventfd for", begin.0.path());
         let reached = Arc::new(Notice::new().map_err(failed)?);
-        let shared = ArchiveState::new(1, enough(&options, &reached));
+        let shared = ArchiveState::new(number, enough(&options, &reached));
         options.manifest.channels = recorded_channels(&options);
         let archive_options = archive_options(&options, &options.manifest.channels, begin.0.directory());
         let (archive, kept_spool) =
@@ -331,6 +332,10 @@ impl Session {
         for control in controls(&self.channels, &self.options.cpus) {
             control.set_enabled(true);
         }
+        self.note_start();
+    }
+
+    fn note_start(&mut self) {
         let now = Instant::now();
         self.started = Some(now);
         self.archive.began = Some(now);
@@ -340,6 +345,11 @@ impl Session {
         }
         // From here on what changes is in the events: the state and the events leave no gap between them.
         self.archive.writers.state = Some(StateReader::start(&self.archive.spool, self.options.clock));
+    }
+
+    /// The number of the archive that is recorded to.
+    pub fn archive_number(&self) -> u64 {
+        self.archive.shared.number
     }
 
     /// When recording began: when the gates were open.

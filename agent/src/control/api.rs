@@ -14,6 +14,7 @@
 //! | `DELETE /v1/sessions/S` | | [`Destroyed`](super::Destroyed) |
 //! | `POST /v1/sessions/S/start` | | |
 //! | `POST /v1/sessions/S/stop` | | [`Stopped`](super::Stopped) |
+//! | `POST /v1/sessions/S/clear` | | |
 //! | `POST /v1/sessions/S/rotations` | | [`Rotation`](super::Rotation) |
 //! | `GET /v1/sessions/S/rotations/ID` | | [`Rotation`](super::Rotation) |
 //! | `POST /v1/sessions/S/schedules`, `DELETE` | [`Schedule`](super::Schedule) | |

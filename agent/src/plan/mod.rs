@@ -138,6 +138,7 @@ impl Plan {
             symbols: file.kallsyms,
             destination,
             rotation: rotation.map(rotation_of),
+            first_archive: 1,
             manifest,
         };
         Ok(Self { options, followed, notes })

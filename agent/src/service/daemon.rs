@@ -107,12 +107,27 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
             log(&format!("cannot recover what the daemon before has left: {error}"));
         }
     });
+    watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     let supervisor = Supervisor::of_environment();
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), &supervisor, ready));
     supervisor.tell("STOPPING=1");
     registry.end();
     runtime.shutdown_timeout(LAST_ANSWERS);
     served
+}
+
+/// Looks for programs that sessions wait for: for those that have been started each second, for what others
+/// have loaded each half a minute.
+fn watch_programs(registry: &Arc<Registry>) -> io::Result<()> {
+    let registry = Arc::downgrade(registry);
+    let watch = move || {
+        for second in 1_u64.. {
+            std::thread::sleep(Duration::from_secs(1));
+            let Some(registry) = registry.upgrade() else { return };
+            registry.look_for_programs(second % 30 == 0);
+        }
+    };
+    std::thread::Builder::new().name("programs".into()).spawn(watch).map(drop)
 }
 
 async fn serve(
@@ -225,12 +240,11 @@ async fn connection(
     // Who has gone already is nobody.
     let Ok(peer) = Peer::of(&stream) else { return };
     let Some(_counted) = users.count(peer.uid) else { return };
-    let router = match peer.may_control(group) {
-        true => router.layer(Extension(peer)),
-        false => {
-            let name = group.map(|group| group.name.clone());
-            Router::new().fallback(move || async move { http::refuse(name.as_deref()) })
-        }
+    let router = if peer.may_control(group) {
+        router.layer(Extension(peer))
+    } else {
+        let name = group.map(|group| group.name.clone());
+        Router::new().fallback(move || async move { http::refuse(name.as_deref()) })
     };
     let mut served = std::pin::pin!(
         hyper::server::conn::http1::Builder::new()

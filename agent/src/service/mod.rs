@@ -13,6 +13,7 @@
 //! | `user` | the rights of a session's user |
 //! | `http` | requests and answers |
 //! | `registry` | the sessions there are |
+//! | `recording` | the recording of a session, and what becomes of it when the session changes |
 //! | `recovery` | what a daemon that was killed has left |
 //! | `sessions` | a session: its description and its recording |
 
@@ -20,6 +21,7 @@ mod daemon;
 mod http;
 mod listen;
 mod peer;
+mod recording;
 mod recovery;
 mod registry;
 mod sessions;

@@ -23,13 +23,13 @@ impl Peer {
     }
 
     /// Whether it may have sessions: root, or a member of the group.
-    pub(super) fn may_control(&self, group: Option<&Group>) -> bool {
+    pub(super) fn may_control(self, group: Option<&Group>) -> bool {
         let Some(group) = group else { return self.uid == 0 };
         self.uid == 0 || self.gid == group.gid || groups_of(self.uid).contains(&group.gid)
     }
 
     /// Whether it is told of everyone's sessions and may control them.
-    pub(super) fn is_root(&self) -> bool {
+    pub(super) fn is_root(self) -> bool {
         self.uid == 0
     }
 }

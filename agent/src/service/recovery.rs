@@ -97,7 +97,7 @@ impl Notes {
                     }
                 }
                 Err(error) => {
-                    log(&format!("cannot read what the daemon before noted: {}: {error}", note.name))
+                    log(&format!("cannot read what the daemon before noted: {}: {error}", note.name));
                 }
             }
         }

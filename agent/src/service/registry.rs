@@ -12,8 +12,9 @@ use tokio::sync::broadcast;
 
 use super::{
     peer::Peer,
-    recovery::{Note, Notes},
-    sessions::{Listener, Model, Recorder, Stored, spec},
+    recording::{Recording, RecordingState, all_rules, catalogue, check_rules},
+    recovery::Notes,
+    sessions::{Listener, Model, Programs, Recorder, SnapshotTo, Stored, World, spec},
     user::Owner,
 };
 use crate::{
@@ -22,7 +23,6 @@ use crate::{
         Snapshot, Stopped, Summary,
         api::{Notification, TakeSnapshot},
     },
-    kernel::{events::Catalogue, tracefs::Tracefs},
     terminal::SafeWriter,
 };
 
@@ -42,6 +42,7 @@ pub(super) struct Registry {
     sessions: Mutex<BTreeMap<Key, Arc<Entry>>>,
     notifications: broadcast::Sender<(u32, Notification)>,
     notes: Notes,
+    programs: Mutex<Programs>,
 }
 
 /// A session.
@@ -50,10 +51,8 @@ struct Entry {
     owner: Owner,
     /// What it is: held for moments only, so that lists never wait for what is done with a session.
     model: Mutex<Model>,
-    /// Its recording while it is started. Who changes the session holds this lock.
-    recorder: Mutex<Option<Recorder>>,
-    /// What the next daemon would find of its recording.
-    note: Mutex<Option<Note>>,
+    /// Its recording since it was started first. Who changes the session holds this lock.
+    recording: Mutex<Option<Recording>>,
     /// Its trace chunks.
     chunks: Mutex<Chunks>,
     /// The files of it that were made.
@@ -63,10 +62,12 @@ struct Entry {
 /// The trace chunks of a session.
 #[derive(Debug, Default)]
 struct Chunks {
-    /// The number of the current one.
-    current: u64,
+    /// What a stop has closed and no rotation has archived: its number, and its file if it could be made.
+    stopped: Option<(u64, Option<PathBuf>)>,
     /// Whether there was a rotation since the session was stopped.
-    rotated_since_stop: bool,
+    is_done_since_stop: bool,
+    /// Whether it was cleared since then.
+    is_cleared_since_stop: bool,
     /// The last rotation.
     last: Option<Rotation>,
 }
@@ -79,7 +80,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Registry {
     pub(super) fn new(notes: Notes) -> Self {
         let (notifications, _) = broadcast::channel(NOTIFICATIONS_MAX);
-        Self { sessions: Mutex::default(), notifications, notes }
+        Self { sessions: Mutex::default(), notifications, notes, programs: Mutex::default() }
     }
 
     /// What happens from now on, with the user whose session it is about.
@@ -106,8 +107,7 @@ impl Registry {
         let entry = Entry {
             owner: Owner::new(peer.uid, peer.gid),
             model: Mutex::new(model),
-            recorder: Mutex::default(),
-            note: Mutex::default(),
+            recording: Mutex::default(),
             chunks: Mutex::default(),
             files: Mutex::default(),
         };
@@ -130,8 +130,8 @@ impl Registry {
     pub(super) fn get(&self, uid: u32, name: &str) -> Answer<Session> {
         let entry = self.find(uid, name)?;
         // If something is done with it, the counts are those that were known before.
-        if let Ok(recorder) = entry.recorder.try_lock() {
-            entry.count(recorder.as_ref());
+        if let Ok(recording) = entry.recording.try_lock() {
+            entry.count(recording.as_ref());
         }
         let last_rotation = lock(&entry.chunks).last.clone();
         Ok(Session { last_rotation, ..lock(&entry.model).session().clone() })
@@ -144,14 +144,16 @@ impl Registry {
         change: impl FnOnce(&mut Model) -> Answer<T>,
     ) -> Answer<T> {
         let entry = self.find(uid, name)?;
-        let recorder = lock(&entry.recorder);
+        let mut recording = lock(&entry.recording);
         let before = lock(&entry.model).clone();
         let mut after = before.clone();
         let value = change(&mut after)?;
-        if let Some(recorder) = recorder.as_ref() {
-            follow(recorder, &before, &after)?;
-        } else if before.channels().ne(after.channels()) {
-            check_rules(&after)?;
+        if before != after {
+            let world = self.world(&after)?;
+            match recording.as_mut() {
+                Some(recording) => recording.follow((&before, &after), &world)?,
+                None => check_rules(&after, &world)?,
+            }
         }
         *lock(&entry.model) = after;
         Ok(value)
@@ -160,43 +162,68 @@ impl Registry {
     /// Starts a session.
     pub(super) fn start(&self, uid: u32, name: &str) -> Answer {
         let entry = self.find(uid, name)?;
-        let mut recorder = lock(&entry.recorder);
+        let mut recording = lock(&entry.recording);
         let mut model = lock(&entry.model).clone();
         model.start()?;
-        let output = output_of(&model)?;
-        let spec = spec::of(&model, &catalogue()?, &output)?;
-        let (period, bytes) = spec::schedule(&model);
-        let told = OfSession {
-            entry: Arc::clone(&entry),
-            session: name.to_owned(),
-            tell: self.notifications.clone(),
-        };
-        let note = self.notes.add(name, &entry.owner, &output).map_err(|error| {
-            ControlError::new(Code::CreateFile, format!("cannot note that the session records: {error}"))
-        })?;
-        let started = match Recorder::start(spec, (entry.owner.clone(), output), period, Box::new(told)) {
-            Ok(started) => started,
-            Err(error) => {
-                note.remove();
-                return Err(error);
-            }
-        };
-        *lock(&entry.note) = Some(note);
-        started.schedule(period, bytes);
-        *recorder = Some(started);
-        lock(&entry.chunks).rotated_since_stop = false;
+        let world = self.world(&model)?;
+        if let Some(recording) = recording.as_mut() {
+            recording.start(&model, &world)?;
+        } else {
+            *recording = Some(self.begin(&entry, &model, &world)?);
+        }
+        let mut chunks = lock(&entry.chunks);
+        chunks.stopped = None;
+        chunks.is_done_since_stop = false;
+        drop(chunks);
         *lock(&entry.model) = model;
         self.tell(uid, Notification::Activity { session: name.to_owned(), active: true, reason: None });
         Ok(())
     }
 
-    /// Stops a session: everything that was recorded is in its files then.
+    /// Begins to record a session.
+    fn begin(&self, entry: &Arc<Entry>, model: &Model, world: &World) -> Answer<Recording> {
+        let output = output_of(model)?;
+        let spec = spec::of(model, world, &output)?;
+        let rules = all_rules(model, world)?;
+        let note = self.notes.add(model.name(), &entry.owner, &output).map_err(|error| {
+            ControlError::new(Code::CreateFile, format!("cannot note that the session records: {error}"))
+        })?;
+        let listener = OfSession {
+            entry: Arc::clone(entry),
+            session: model.name().to_owned(),
+            tell: self.notifications.clone(),
+        };
+        let started = Recorder::new(entry.owner.clone(), (output.clone(), model.keeps()), Box::new(listener));
+        let started = started.and_then(|recorder| match recorder.start(spec) {
+            Ok(()) => Ok(recorder),
+            Err(error) => {
+                // It has recorded nothing.
+                let _ = recorder.end();
+                Err(error)
+            }
+        });
+        match started {
+            Ok(recorder) => {
+                let (period, bytes) = spec::schedule(model);
+                recorder.schedule(period, bytes);
+                Ok(Recording { recorder, output, note, rules, state: RecordingState::Current })
+            }
+            Err(error) => {
+                note.remove();
+                Err(error)
+            }
+        }
+    }
+
+    /// Stops a session: everything that was recorded is in its files then, or, of a session that keeps its
+    /// newest events, can be had by a snapshot.
     pub(super) fn stop(&self, uid: u32, name: &str) -> Answer<Stopped> {
         let entry = self.find(uid, name)?;
-        let mut recorder = lock(&entry.recorder);
-        lock(&entry.model).clone().stop()?;
-        let counts = entry.count(recorder.as_ref());
-        let stopped = entry.end(recorder.take());
+        let mut recording = lock(&entry.recording);
+        let mut model = lock(&entry.model).clone();
+        model.stop()?;
+        let stopped = recording.as_mut().map_or(Ok(()), |recording| recording.stop(&model));
+        let counts = entry.count(recording.as_ref());
         lock(&entry.model).stop()?;
         self.tell(uid, Notification::Activity { session: name.to_owned(), active: false, reason: None });
         stopped.map(|()| counts)
@@ -205,20 +232,34 @@ impl Registry {
     /// Ends a session, which is stopped first.
     pub(super) fn destroy(&self, uid: u32, name: &str) -> Answer<Destroyed> {
         let entry = self.find(uid, name)?;
-        let mut recorder = lock(&entry.recorder);
-        let counts = entry.count(recorder.as_ref());
-        let ended = entry.end(recorder.take());
+        let mut recording = lock(&entry.recording);
+        let counts = entry.count(recording.as_ref());
+        let ended = recording.take().map_or(Ok(()), Recording::end);
         lock(&self.sessions).remove(&(uid, name.to_owned()));
         ended?;
         let files = std::mem::take(&mut *lock(&entry.files));
-        Ok(Destroyed { counts, files, archive: None })
+        let archive = lock(&entry.chunks).last.take().and_then(|_| files.last().cloned());
+        Ok(Destroyed { counts, files, archive })
     }
 
     /// Archives what was recorded until now.
     pub(super) fn rotate(&self, uid: u32, name: &str) -> Answer<Rotation> {
         let entry = self.find(uid, name)?;
-        let recorder = lock(&entry.recorder);
-        entry.rotate(recorder.as_ref())
+        let recording = lock(&entry.recording);
+        let is_active = entry.check_rotation()?;
+        match &*recording {
+            Some(recording) if recording.is_open() => recording.recorder.rotate()?,
+            // What was recorded is a file since the stop.
+            _ => {
+                let mut chunks = lock(&entry.chunks);
+                let (id, path) =
+                    chunks.stopped.take().ok_or_else(|| ControlError::from(Code::RotatedAfterStop))?;
+                chunks.last = Some(Rotation { id, state: RotationState::Completed, path });
+            }
+        }
+        let mut chunks = lock(&entry.chunks);
+        chunks.is_done_since_stop = !is_active;
+        chunks.last.clone().ok_or_else(|| Code::RotationFailed.into())
     }
 
     /// What has become of a rotation: the last one, or one before it.
@@ -237,28 +278,94 @@ impl Registry {
     /// Takes a snapshot.
     pub(super) fn snapshot(&self, uid: u32, name: &str, wanted: &TakeSnapshot) -> Answer<Snapshot> {
         let entry = self.find(uid, name)?;
-        let recorder = lock(&entry.recorder);
-        lock(&entry.model).check_snapshot()?;
-        if wanted.path.is_some() || wanted.max_size.is_some() || wanted.name.is_some() {
-            return Err(ControlError::new(
-                Code::NotSupported,
-                "a snapshot goes to the session's first output, whole; other places, names and sizes are not \
-                 there yet",
-            ));
-        }
-        let recorder = recorder.as_ref().ok_or_else(|| ControlError::from(Code::SnapshotEmpty))?;
-        let Stored { path, events, .. } = recorder.snapshot()?;
+        let recording = lock(&entry.recording);
+        let to = snapshot_to(&lock(&entry.model), wanted)?;
+        let recording = recording.as_ref().ok_or_else(|| ControlError::from(Code::SnapshotEmpty))?;
+        let Stored { path, events } = recording.recorder.snapshot(to)?;
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         lock(&entry.files).push(path.clone());
         Ok(Snapshot { name, path, events })
+    }
+
+    /// Removes what was recorded since the session was created or rotated.
+    pub(super) fn clear(&self, uid: u32, name: &str) -> Answer {
+        let entry = self.find(uid, name)?;
+        let mut recording = lock(&entry.recording);
+        let model = lock(&entry.model).clone();
+        let mut chunks = lock(&entry.chunks);
+        if !model.is_active() && chunks.is_cleared_since_stop {
+            return Err(Code::ClearedAfterStop.into());
+        }
+        chunks.is_cleared_since_stop = !model.is_active();
+        let stopped = chunks.stopped.take();
+        drop(chunks);
+        if let Some(recording) = recording.as_mut() {
+            let file = stopped.and_then(|(_, path)| path);
+            if let Some(file) = &file {
+                lock(&entry.files).retain(|there| there != file);
+            }
+            recording.clear(&model, &self.world(&model)?, file)?;
+        }
+        Ok(())
     }
 
     /// Ends all sessions, because the daemon ends.
     pub(super) fn end(&self) {
         let all = std::mem::take(&mut *lock(&self.sessions));
         for ((uid, name), entry) in all {
-            if let Err(error) = entry.end(lock(&entry.recorder).take()) {
+            let recording = lock(&entry.recording).take();
+            if let Some(Err(error)) = recording.map(Recording::end) {
                 log(&format!("session {name} of user {uid}: {error}"));
+            }
+        }
+    }
+
+    /// What the rules of a session are about, now.
+    fn world(&self, model: &Model) -> Answer<World> {
+        let mut programs = Vec::new();
+        if model.waits_for_programs() {
+            let mut known = lock(&self.programs);
+            known.look();
+            programs = known.all();
+        }
+        Ok(World { catalogue: catalogue()?, programs })
+    }
+
+    /// Looks for programs that have come, if a session that records waits for some, and lets it record them.
+    pub(super) fn look_for_programs(&self, everywhere: bool) {
+        let entries: Vec<Arc<Entry>> = lock(&self.sessions).values().map(Arc::clone).collect();
+        let waits = |entry: &Arc<Entry>| {
+            let model = lock(&entry.model);
+            model.is_active() && model.waits_for_programs()
+        };
+        let waiting: Vec<Arc<Entry>> = entries.into_iter().filter(waits).collect();
+        if waiting.is_empty() {
+            return;
+        }
+        let programs = {
+            let mut known = lock(&self.programs);
+            let has_changed = if everywhere { known.look() } else { known.look_at_new() };
+            if !has_changed {
+                return;
+            }
+            known.all()
+        };
+        let world = catalogue().map(|catalogue| World { catalogue, programs });
+        for entry in waiting {
+            let mut recording = lock(&entry.recording);
+            let model = lock(&entry.model).clone();
+            // It may have been stopped meanwhile.
+            let Some(recording) = recording.as_mut().filter(|_| model.is_active()) else { continue };
+            let followed = world
+                .as_ref()
+                .map_err(Clone::clone)
+                .and_then(|world| recording.follow((&model, &model), world));
+            if let Err(error) = followed {
+                log(&format!(
+                    "session {} of user {}: new programs are not recorded: {error}",
+                    model.name(),
+                    entry.owner.uid
+                ));
             }
         }
     }
@@ -276,14 +383,18 @@ impl Registry {
 
 impl Entry {
     /// Brings the counts of the model up to date; gives their sums.
-    fn count(&self, recorder: Option<&Recorder>) -> Stopped {
-        let losses = recorder.and_then(|recorder| recorder.losses().ok());
+    fn count(&self, recording: Option<&Recording>) -> Stopped {
+        let losses = recording.and_then(|recording| recording.recorder.losses().ok());
         let mut model = lock(&self.model);
         let mut sums = Stopped::default();
-        let mut of = losses.into_iter().flatten();
-        for (_, channel) in model.channels_mut() {
-            if let Some(lost) = of.next() {
-                channel.discarded = lost;
+        for (domain, channel) in model.channels_mut() {
+            let loss =
+                losses.as_ref().and_then(|losses| losses.get(&spec::buffer_name(domain, &channel.name)));
+            if let Some(loss) = loss {
+                channel.discarded = loss.discarded;
+                // As LTTng counts them: sub-buffers.
+                let packet = channel.attributes.subbuf_size.unwrap_or(1).max(1);
+                channel.lost_packets = loss.overwritten.div_ceil(packet);
             }
             sums.discarded += channel.discarded;
             sums.lost_packets += channel.lost_packets;
@@ -291,47 +402,17 @@ impl Entry {
         sums
     }
 
-    /// Ends its recording, if there is one.
-    fn end(&self, recorder: Option<Recorder>) -> Answer {
-        let Some(recorder) = recorder else { return Ok(()) };
-        let stored = recorder.stop()?;
-        if let Some(note) = lock(&self.note).take() {
-            note.remove();
-        }
-        lock(&self.files).extend(stored.into_iter().map(|file| file.path));
-        Ok(())
-    }
-
-    fn rotate(&self, recorder: Option<&Recorder>) -> Answer<Rotation> {
-        let rotation = self.begin_rotation()?;
-        // A stop has stored the chunk.
-        if let Some(recorder) = recorder {
-            recorder.rotate()?;
-        }
-        Ok(rotation)
-    }
-
-    fn begin_rotation(&self) -> Answer<Rotation> {
+    /// Whether it can be rotated now. Gives whether it is active.
+    fn check_rotation(&self) -> Answer<bool> {
         let is_active = {
             let model = lock(&self.model);
             model.check_rotation()?;
             model.is_active()
         };
-        let mut chunks = lock(&self.chunks);
-        if !is_active && chunks.rotated_since_stop {
+        if !is_active && lock(&self.chunks).is_done_since_stop {
             return Err(Code::RotatedAfterStop.into());
         }
-        chunks.rotated_since_stop = !is_active;
-        let rotation = match is_active {
-            true => Rotation { id: chunks.current, state: RotationState::Ongoing, path: None },
-            false => {
-                let path = lock(&self.files).last().cloned();
-                Rotation { id: chunks.current, state: RotationState::Completed, path }
-            }
-        };
-        chunks.current += 1;
-        chunks.last = Some(rotation.clone());
-        Ok(rotation)
+        Ok(is_active)
     }
 }
 
@@ -348,6 +429,10 @@ impl OfSession {
         let _ = self.tell.send((self.entry.owner.uid, notification));
     }
 
+    fn tell_rotation(&self, id: u64, state: RotationState, path: Option<PathBuf>) {
+        self.tell(Notification::Rotation { session: self.session.clone(), id, state, path });
+    }
+
     fn log(&self, text: &str) {
         log(&format!("session {} of user {}: {text}", self.session, self.entry.owner.uid));
     }
@@ -355,7 +440,7 @@ impl OfSession {
 
 impl Listener for OfSession {
     fn is_due(&self) -> bool {
-        match self.entry.begin_rotation() {
+        match self.entry.check_rotation() {
             Ok(_) => true,
             Err(error) => {
                 self.log(&format!("no rotation: {error}"));
@@ -364,22 +449,35 @@ impl Listener for OfSession {
         }
     }
 
-    fn has_chunk(&self, result: Result<Stored, String>) {
-        let mut chunks = lock(&self.entry.chunks);
-        let id = chunks.last.as_ref().map_or(0, |rotation| rotation.id);
-        let rotation = match result {
-            Ok(stored) => {
-                lock(&self.entry.files).push(stored.path.clone());
-                Rotation { id, state: RotationState::Completed, path: Some(stored.path) }
-            }
+    fn has_rotated(&self, chunk: u64) {
+        let id = rotation_id(chunk);
+        lock(&self.entry.chunks).last = Some(Rotation { id, state: RotationState::Ongoing, path: None });
+        self.tell_rotation(id, RotationState::Ongoing, None);
+    }
+
+    fn has_chunk(&self, chunk: u64, result: Result<Stored, String>) {
+        let id = rotation_id(chunk);
+        let path = match result {
+            Ok(stored) => Some(stored.path),
             Err(error) => {
                 self.log(&format!("trace chunk {id}: {error}"));
-                Rotation { id, state: RotationState::Failed, path: None }
+                None
             }
         };
-        chunks.last = Some(rotation.clone());
-        let Rotation { id, state, path } = rotation;
-        self.tell(Notification::Rotation { session: self.session.clone(), id, state, path });
+        lock(&self.entry.files).extend(path.clone());
+        let state = if path.is_some() { RotationState::Completed } else { RotationState::Failed };
+        let mut chunks = lock(&self.entry.chunks);
+        match &mut chunks.last {
+            Some(last) if last.id >= id => {
+                if last.id == id {
+                    *last = Rotation { id, state, path: path.clone() };
+                }
+                drop(chunks);
+                self.tell_rotation(id, state, path);
+            }
+            // A stop has closed it.
+            _ => chunks.stopped = Some((id, path)),
+        }
     }
 
     fn has_failed(&self, why: &str) {
@@ -389,56 +487,22 @@ impl Listener for OfSession {
     }
 }
 
-/// Lets a recording do what the description of its session says now.
-fn follow(recorder: &Recorder, before: &Model, after: &Model) -> Answer {
-    if trackers(before) != trackers(after) {
-        return Err(ControlError::new(
-            Code::Running,
-            "which processes are recorded is changed while the session is stopped",
-        ));
-    }
-    if spec::schedule(before) != spec::schedule(after) {
-        let (period, bytes) = spec::schedule(after);
-        recorder.schedule(period, bytes);
-    }
-    let catalogue = catalogue()?;
-    for ((domain, was), (_, is)) in before.channels().zip(after.channels()) {
-        if was == is {
-            continue;
-        }
-        let buffer = spec::buffer_name(domain, &is.name);
-        let (mut old, mut new) = (spec::rules(&catalogue, was)?, spec::rules(&catalogue, is)?);
-        new.retain(|what, rule| match old.get(what) {
-            Some(there) if there == rule => {
-                old.remove(what);
-                false
-            }
-            _ => true,
-        });
-        for rule in old.into_values() {
-            recorder.remove(&buffer, rule)?;
-        }
-        if !new.is_empty() {
-            recorder.add(&buffer, new.into_values().collect())?;
-        }
-    }
-    Ok(())
+/// The number of the rotation that archives a chunk: chunks are counted from 1 on, rotations from 0.
+fn rotation_id(chunk: u64) -> u64 {
+    chunk.saturating_sub(1)
 }
 
-fn trackers(model: &Model) -> Vec<&crate::control::Tracker> {
-    model.session().domains.iter().flat_map(|of| &of.trackers).collect()
-}
-
-/// Whether this kernel has what the rules of a session name, before it is started.
-fn check_rules(model: &Model) -> Answer {
-    let catalogue = catalogue()?;
-    model.channels().try_for_each(|(_, channel)| spec::rules(&catalogue, channel).map(drop))
-}
-
-fn catalogue() -> Answer<Catalogue> {
-    let unreadable = |error: String| ControlError::new(Code::StartKernel, error);
-    let tracefs = Tracefs::open().map_err(|error| unreadable(error.to_string()))?;
-    Catalogue::read(&tracefs).map_err(|error| unreadable(error.to_string()))
+/// Where a snapshot goes: to the place that is named, or to the session's first output.
+fn snapshot_to(model: &Model, wanted: &TakeSnapshot) -> Answer<SnapshotTo> {
+    model.check_snapshot(wanted)?;
+    let TakeSnapshot { name, path, max_size } = wanted.clone();
+    let output = model.session().snapshot_outputs.first();
+    let dir = path.or_else(|| output.map(|output| output.path.clone()));
+    Ok(SnapshotTo {
+        dir: dir.ok_or_else(|| ControlError::from(Code::NoOutput))?,
+        name: name.or_else(|| output?.name.clone()).unwrap_or_else(|| "snapshot".to_owned()),
+        max_size: max_size.or_else(|| output?.max_size),
+    })
 }
 
 /// Where a session is recorded to.

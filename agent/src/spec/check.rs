@@ -230,7 +230,8 @@ fn check_channel(index: usize, channel: &ChannelSpec) -> Result<(), Problem> {
     if channel.rules.len() > RULES_MAX {
         return problem("rules", "there are more than 4096 of them; use patterns");
     }
-    if !channel.rules.iter().any(|rule| !matches!(rule.what, What::Exclude(_))) {
+    // Those that are added later count too.
+    if channel.spare_events == 0 && channel.rules.iter().all(|rule| matches!(rule.what, What::Exclude(_))) {
         let why = if channel.rules.is_empty() { "there is no event to record" } else { why::ALL_EXCLUDE };
         return problem("rules", why);
     }

@@ -1,6 +1,7 @@
 //! Recording sessions of the daemon, asked with curl as anybody would.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod changes;
 mod hostile;
 mod users;
 
@@ -297,6 +298,6 @@ fn notifications_come_line_by_line() {
     let what = |line: &Value| (line["what"].as_str().unwrap().to_owned(), line["session"].clone());
     let kinds: Vec<_> = lines.iter().map(what).collect();
     let of = |kind: &str| (kind.to_owned(), json!("one"));
-    assert_eq!(kinds, [of("activity"), of("rotation"), of("activity")], "{heard}");
-    assert_eq!(lines[1]["state"], "completed");
+    assert_eq!(kinds, [of("activity"), of("rotation"), of("rotation"), of("activity")], "{heard}");
+    assert_eq!([&lines[1]["state"], &lines[2]["state"]], ["ongoing", "completed"]);
 }

@@ -356,7 +356,8 @@ impl Worker {
             }
         }
         // Only now it is known how many there are.
-        end.overwritten = end.events.saturating_sub(spool.totals().events);
+        let totals = spool.totals();
+        end.overwritten = end.events.saturating_sub(totals.events).saturating_sub(totals.capped_events);
         spool.note_end(&end);
         Ok(Ok(Border { stored: stored_in(&spool), end: Arc::new(end) }))
     }

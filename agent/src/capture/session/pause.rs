@@ -73,6 +73,32 @@ impl Session {
         Ok(())
     }
 
+    /// Starts recording where another recording leaves off, which records nothing from now on and waits for its
+    /// [end](Session::stop). On each CPU what fires is in one of both, but for the moment between two stores
+    /// to memory: the time between the end of one and the beginning of the other, which their files tell, is
+    /// that in which nobody knows.
+    ///
+    /// # Errors
+    /// The other one does not record. Nothing has changed then.
+    pub fn start_after(&mut self, before: &mut Self) -> Result<(), PauseError> {
+        if before.started.is_none() || before.paused.is_some() {
+            return Err(PauseError::NotRecording);
+        }
+        before.paused = Some(before.options.clock.now_ns());
+        for cpu in &before.options.cpus {
+            for control in controls(&before.channels, std::slice::from_ref(cpu)) {
+                control.set_paused(true);
+                control.set_enabled(false);
+            }
+            for control in controls(&self.channels, std::slice::from_ref(cpu)) {
+                control.set_enabled(true);
+            }
+        }
+        // CPUs that the other one did not record.
+        self.start();
+        Ok(())
+    }
+
     /// Whether it is paused.
     pub fn is_paused(&self) -> bool {
         self.paused.is_some()

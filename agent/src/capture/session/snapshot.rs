@@ -16,9 +16,10 @@ use crate::{
         names,
         needs::archive_options,
         readers::{CopyFailed, ReaderFailed},
+        segment::CHUNK_MAX,
         state, user_symbols,
     },
-    output::OutputError,
+    output::{Output, OutputError},
 };
 
 /// Why there is no snapshot. Recording goes on, unless a reader has failed.
@@ -30,6 +31,14 @@ pub enum SnapshotError {
     /// The program that finds where the snapshot ends.
     #[error("cannot find where a snapshot ends: {0}")]
     Borders(#[from] LoadError),
+    /// Less may be stored than what one page takes.
+    #[error("a snapshot of {streams} rings has {least} bytes at least")]
+    TooSmall {
+        /// How many rings there are.
+        streams: usize,
+        /// What the limit may be.
+        least: u64,
+    },
     /// What the rings hold cannot be stored.
     #[error("cannot store a snapshot: {0}")]
     Store(#[from] SpoolError),
@@ -52,13 +61,29 @@ impl Session {
     /// # Errors
     /// There is none, for example because the disk is full, and nothing is left of it.
     pub fn snapshot(&mut self) -> Result<Recorded, SnapshotError> {
+        let output = self.destination.snapshot(self.snapshots + 1, wall_ns(&self.options))?;
+        self.snapshot_to(output, None)
+    }
+
+    /// The same for a file of one's own choice. With `max_bytes`, at most so many bytes of pages are stored, as
+    /// many for each ring as for any other: the newest ones. What they leave out is counted as removed by the
+    /// limit of size.
+    ///
+    /// # Errors
+    /// As for [`Session::snapshot`].
+    pub fn snapshot_to(&mut self, output: Output, max_bytes: Option<u64>) -> Result<Recorded, SnapshotError> {
         let channels = self.options.manifest.channels.iter().filter(|channel| channel.overwrite);
         let channels: Vec<RecordedChannel> = channels.cloned().collect();
         if channels.is_empty() {
             return Err(SnapshotError::Stores);
         }
+        let streams = self.options.streams(|channel| channel.overwrite).count();
+        // Two segments of a chunk for each ring.
+        let least = streams as u64 * 2 * CHUNK_MAX as u64;
+        if max_bytes.is_some_and(|bytes| bytes < least) {
+            return Err(SnapshotError::TooSmall { streams, least });
+        }
         let number = self.snapshots + 1;
-        let output = self.destination.snapshot(number, wall_ns(&self.options))?;
         let options = archive_options(&self.options, &channels, output.directory());
         let shared = ArchiveState::new(number, None);
         let manifest = Manifest { channels, ..self.options.manifest.clone() };
@@ -68,7 +93,7 @@ impl Session {
         let filled = self.archive.pauses.copy_to(&copy.spool).map_err(SnapshotError::Store);
         let filled = filled.and_then(|pauses| {
             copy.pauses = pauses;
-            self.copy_to(&copy)
+            self.copy_to(&copy, max_bytes)
         });
         match filled {
             Ok(closing) => {
@@ -113,9 +138,10 @@ impl Session {
     }
 
     /// Fills a snapshot. Gives what is known of it.
-    fn copy_to(&mut self, copy: &Archive) -> Result<Closing, SnapshotError> {
-        let streams = self.options.streams(|channel| channel.overwrite);
-        let spools = copy.spools(streams.map(|(stream, _)| (stream, None)))?;
+    fn copy_to(&mut self, copy: &Archive, max_bytes: Option<u64>) -> Result<Closing, SnapshotError> {
+        let streams: Vec<_> = self.options.streams(|channel| channel.overwrite).collect();
+        let cap = max_bytes.map(|bytes| bytes / (streams.len() as u64).max(1));
+        let spools = copy.spools(streams.into_iter().map(|(stream, _)| (stream, cap)))?;
         let spools = to_borders(&mut self.channels, spools)?;
         let (to, ended, ended_ns) = (self.covered_to(), Instant::now(), wall_ns(&self.options));
         let cpus = self.readers.copy(spools).map_err(|error| match error {

@@ -20,6 +20,7 @@ use crate::control;
         routes::destroy_session,
         routes::start_session,
         routes::stop_session,
+        routes::clear_session,
         routes::rotate_session,
         routes::get_rotation,
         routes::add_schedule,

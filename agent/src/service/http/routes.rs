@@ -65,6 +65,7 @@ pub(in crate::service) fn router(registry: Arc<Registry>) -> Router {
         .route("/v1/sessions/{session}", get(get_session).delete(destroy_session))
         .route("/v1/sessions/{session}/start", post(start_session))
         .route("/v1/sessions/{session}/stop", post(stop_session))
+        .route("/v1/sessions/{session}/clear", post(clear_session))
         .route("/v1/sessions/{session}/rotations", post(rotate_session))
         .route("/v1/sessions/{session}/rotations/{id}", get(get_rotation))
         .route("/v1/sessions/{session}/schedules", post(add_schedule).delete(remove_schedule))
@@ -249,6 +250,11 @@ about_session! {
     /// Archives the current trace chunk.
     rotate_session: post "/v1/sessions/{session}/rotations" -> Rotation,
     |registry, uid, session| registry.rotate(uid, &session)
+}
+about_session! {
+    /// Removes what was recorded since the session was created or rotated.
+    clear_session: post "/v1/sessions/{session}/clear" -> (),
+    |registry, uid, session| registry.clear(uid, &session)
 }
 about_session! {
     /// Rotates by itself from now on.

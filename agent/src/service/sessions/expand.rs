@@ -1,7 +1,10 @@
-//! Which events of this kernel a rule means.
+//! Which events of this machine a rule means.
 
+use std::sync::Arc;
+
+use super::programs::Program;
 use crate::{
-    control::{Code, ControlError, EventRule, Instrumentation, SyscallPart, UserProbe},
+    control::{Code, ControlError, Domain, EventRule, Instrumentation, SyscallPart, UserProbe},
     export::ctf::lttng_name,
     input::glob,
     kernel::events::{Catalogue, EventName},
@@ -11,12 +14,37 @@ use crate::{
 /// The system of system calls.
 const SYSCALLS: &str = "syscalls";
 
+/// What rules are about.
+#[derive(Debug)]
+pub(in crate::service) struct World {
+    /// The events of the kernel.
+    pub catalogue: Catalogue,
+    /// The programs and libraries that have markers.
+    pub programs: Vec<Arc<Program>>,
+}
+
 /// The rules of a recording that have the events of an event rule.
 ///
 /// Names of tracepoints are LTTng's (`irq_softirq_entry`), the kernel's (`softirq_entry`), or the kernel's
-/// with their system (`irq:softirq_entry`).
-pub(super) fn rules_of(catalogue: &Catalogue, rule: &EventRule) -> Result<Vec<RuleSpec>, ControlError> {
+/// with their system (`irq:softirq_entry`); in the user domain, `PROVIDER:MARKER`. A rule of the user domain
+/// may have no event yet: it waits for programs that will.
+pub(super) fn rules_of(
+    world: &World,
+    domain: Domain,
+    rule: &EventRule,
+) -> Result<Vec<RuleSpec>, ControlError> {
     let EventRule { name, instrumentation, enabled: _, filter, exclusions, log_level: _ } = rule;
+    let World { catalogue, programs } = world;
+    let markers = || -> Vec<What> {
+        let is_meant = |name: &str| !exclusions.iter().any(|pattern| matches(pattern, name));
+        let of = |program: &Arc<Program>| {
+            let path = program.path.display().to_string();
+            let named = program.markers.iter().map(|(provider, marker)| format!("{provider}:{marker}"));
+            let meant = named.filter(|marker| matches(name, marker) && is_meant(marker));
+            meant.map(|marker| What::Usdt(format!("{path}:{marker}"))).collect::<Vec<_>>()
+        };
+        programs.iter().flat_map(of).collect()
+    };
     let events = |wanted: &dyn Fn(&EventName) -> Option<String>| {
         let excluded = |name: &str| exclusions.iter().any(|pattern| matches(pattern, name));
         let recordable = catalogue.entries().iter().filter(|entry| entry.refusal.is_none());
@@ -25,6 +53,7 @@ pub(super) fn rules_of(catalogue: &Catalogue, rule: &EventRule) -> Result<Vec<Ru
             .collect::<Result<Vec<_>, ControlError>>()
     };
     let whats: Vec<What> = match instrumentation {
+        Instrumentation::Tracepoint if domain == Domain::User => markers(),
         Instrumentation::Tracepoint => events(&|event| {
             if event.system() == SYSCALLS {
                 return None;
@@ -56,14 +85,14 @@ pub(super) fn rules_of(catalogue: &Catalogue, rule: &EventRule) -> Result<Vec<Ru
             vec![What::Usdt(format!("{name}={path}:{provider}:{marker}"))]
         }
     };
-    if whats.is_empty() {
+    if whats.is_empty() && domain == Domain::Kernel {
         return Err(ControlError::new(
             Code::NoEvent,
             format!("no event of this kernel is named {name}; `lttng list --kernel` lists them"),
         ));
     }
-    // One of many may be one that cannot be recorded; the one that is named must be.
-    let optional = whats.len() > 1;
+    // One of many may be one that cannot be recorded; the one that is named must be. Programs come and go.
+    let optional = whats.len() > 1 || domain == Domain::User;
     Ok(whats
         .into_iter()
         .map(|what| RuleSpec {

@@ -5,14 +5,20 @@
 //! | `model` | its description, and which changes of it are allowed |
 //! | `defaults` | what channels are like where nothing is said |
 //! | `expand` | which events its rules mean on this kernel |
+//! | `programs` | the markers of programs that run |
 //! | `spec` | the recording that is made of it |
-//! | `recorder` | the thread that records |
+//! | `recorder` | the thread that records, for those who ask it |
+//! | `running` | what that thread does |
 
 mod defaults;
 mod expand;
 mod model;
+mod programs;
 mod recorder;
+mod running;
 pub(super) mod spec;
 
+pub(super) use expand::World;
 pub(super) use model::Model;
-pub(super) use recorder::{Listener, Recorder, Stored};
+pub(super) use programs::Programs;
+pub(super) use recorder::{Added, Halt, Listener, Recorder, SnapshotTo, Stored};

@@ -5,9 +5,9 @@ use std::path::{Component, Path};
 use super::defaults;
 use crate::{
     control::{
-        Channel, Code, ControlError, Domain, EventRule, Format, Instrumentation, NewSession, Schedule,
-        Session, SessionMode, SnapshotOutput, Summary, Tracked, Tracker,
-        api::{EnableRules, NewChannel, Track},
+        Channel, Code, ControlError, Domain, EventRule, Instrumentation, NewSession, Schedule, Session,
+        SessionMode, SnapshotOutput, Summary, Tracked, Tracker,
+        api::{EnableRules, NewChannel, TakeSnapshot, Track},
         session::SessionDomain,
         track::Attribute,
     },
@@ -55,13 +55,6 @@ impl Model {
                 ));
             }
         }
-        if format == Format::Lttng {
-            return Err(ControlError::new(
-                Code::NotSupported,
-                "sessions are stored as trace.dat; `tracer-agent export --format lttng` makes a trace of LTTng's \
-                 of such a file",
-            ));
-        }
         let summary = Summary { name, active: false, mode, format, created_at: now, uid };
         let session = Session {
             summary,
@@ -95,6 +88,11 @@ impl Model {
     /// Whether it keeps the newest events until a snapshot is taken.
     pub(in crate::service) fn keeps(&self) -> bool {
         matches!(self.session.summary.mode, SessionMode::Snapshot)
+    }
+
+    /// Whether it has rules that wait for programs.
+    pub(in crate::service) fn waits_for_programs(&self) -> bool {
+        self.channels().any(|(domain, channel)| domain == Domain::User && !channel.rules.is_empty())
     }
 
     /// Its channels with their domains.
@@ -138,25 +136,12 @@ impl Model {
         if name.contains(['/', '.']) || name.starts_with('_') {
             return Err(Code::ChannelName.into());
         }
-        if domain == Domain::User {
-            return Err(ControlError::new(
-                Code::NotSupported,
-                "channels of the user domain are not there yet; a channel of the kernel domain takes probes of \
-                 programs and libraries",
-            ));
-        }
         let exists = match domain {
             Domain::Kernel => Code::KernelChannelExists,
             Domain::User => Code::UserChannelExists,
         };
         if self.find_channel(domain, &name).is_some() {
             return Err(exists.into());
-        }
-        if self.is_active() {
-            return Err(ControlError::new(
-                Code::AlreadyStarted,
-                "a channel is added while the session is stopped: stop it, add the channel, and start it again",
-            ));
         }
         if self.channels().count() >= CHANNELS_MAX {
             return Err(ControlError::new(
@@ -187,7 +172,9 @@ impl Model {
     /// Adds a rule to a channel, or switches one like it on again.
     pub(in crate::service) fn add_rule(&mut self, domain: Domain, channel: &str, rule: EventRule) -> Checked {
         check_rule(domain, &rule)?;
-        if self.session.summary.uid != 0 && matches!(rule.instrumentation, Instrumentation::UserProbe(_)) {
+        let is_user_space =
+            domain == Domain::User || matches!(rule.instrumentation, Instrumentation::UserProbe(_));
+        if self.session.summary.uid != 0 && is_user_space {
             return Err(ControlError::new(
                 Code::NotSupported,
                 "probes of programs and libraries are for root's sessions: the program is looked up with root's \
@@ -259,12 +246,6 @@ impl Model {
         channel: &str,
         contexts: &[String],
     ) -> Checked {
-        if self.is_active() {
-            return Err(ControlError::new(
-                Code::Running,
-                "contexts are added while the session is stopped: they are part of each of its records",
-            ));
-        }
         let (exists, invalid) = (Code::ContextExists, context_refused(domain));
         let of = self.channel_mut(domain, channel)?;
         for context in contexts {
@@ -288,15 +269,12 @@ impl Model {
         }
         let trackers = &mut self.domain_mut(domain).trackers;
         let index = trackers.iter().position(|tracker| tracker.attribute == *attribute);
-        let tracker = match index {
-            Some(index) => &mut trackers[index],
-            None => {
-                trackers.push(Tracker { attribute: *attribute, tracked: Tracked::All });
-                trackers.sort_by_key(|tracker| tracker.attribute);
-                let index = trackers.iter().position(|tracker| tracker.attribute == *attribute);
-                &mut trackers[index.unwrap_or_default()]
-            }
-        };
+        let index = index.unwrap_or_else(|| {
+            let index = trackers.partition_point(|tracker| tracker.attribute < *attribute);
+            trackers.insert(index, Tracker { attribute: *attribute, tracked: Tracked::All });
+            index
+        });
+        let tracker = &mut trackers[index];
         match (values, add, &mut tracker.tracked) {
             (Tracked::All, true, tracked) => *tracked = Tracked::All,
             (Tracked::All, false, tracked) => *tracked = Tracked::Only(Vec::new()),
@@ -355,10 +333,20 @@ impl Model {
         if self.was_started { Ok(()) } else { Err(Code::NotStarted.into()) }
     }
 
-    /// Whether a snapshot can be taken now.
-    pub(in crate::service) fn check_snapshot(&self) -> Checked {
+    /// Whether such a snapshot can be taken now.
+    pub(in crate::service) fn check_snapshot(&self, wanted: &TakeSnapshot) -> Checked {
+        let TakeSnapshot { name, path, max_size } = wanted;
         if !self.keeps() {
             return Err(Code::NotSnapshotSession.into());
+        }
+        if let Some(name) = name {
+            check_snapshot_name(name)?;
+        }
+        if let Some(path) = path {
+            check_path(path)?;
+        }
+        if *max_size == Some(0) {
+            return Err(Code::SnapshotSize.into());
         }
         if !self.was_started {
             return Err(Code::NeverStarted.into());
@@ -380,10 +368,7 @@ impl Model {
             return Err(Code::SnapshotSize.into());
         }
         let name = name.unwrap_or_else(|| format!("snapshot-{}", self.next_output));
-        check_name(&name, Code::Invalid)?;
-        if name.contains('/') {
-            return Err(ControlError::new(Code::Invalid, "the name of an output has no slash"));
-        }
+        check_snapshot_name(&name)?;
         let outputs = &mut self.session.snapshot_outputs;
         if outputs.iter().any(|there| there.name.as_ref() == Some(&name)) || outputs.len() >= LIST_MAX {
             return Err(Code::SnapshotOutputExists.into());
@@ -513,6 +498,18 @@ fn check_name(name: &str, code: Code) -> Checked {
         name if name.len() > NAME_MAX || name.chars().any(char::is_control) => Err(code.into()),
         _ => Ok(()),
     }
+}
+
+/// The name of a snapshot or of a place for some: the begin of a file's name.
+fn check_snapshot_name(name: &str) -> Checked {
+    check_name(name, Code::Invalid)?;
+    if name.contains('/') || name.starts_with('.') {
+        return Err(ControlError::new(
+            Code::Invalid,
+            "the name of a snapshot has no slash, and begins with no dot",
+        ));
+    }
+    Ok(())
 }
 
 fn check_text(text: &str) -> Checked {

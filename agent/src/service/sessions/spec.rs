@@ -6,14 +6,16 @@ use std::{
     time::Duration,
 };
 
-use super::{Model, expand};
+use super::{
+    Model,
+    expand::{self, World},
+};
 use crate::{
     compile::context::Context,
     control::{
         Channel, Code, ControlError, Domain, EventLoss, Schedule, Tracked, session::SessionDomain,
         track::Attribute,
     },
-    kernel::events::Catalogue,
     spec::{ChannelSpec, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec},
 };
 
@@ -23,12 +25,12 @@ const SPARE_EVENTS: u32 = 256;
 /// What a session records into a directory.
 pub(in crate::service) fn of(
     model: &Model,
-    catalogue: &Catalogue,
+    world: &World,
     output: &Path,
 ) -> Result<RecordingSpec, ControlError> {
     let mut channels = Vec::new();
     for (domain, channel) in model.channels() {
-        channels.push(of_channel(catalogue, domain, channel)?);
+        channels.push(of_channel(world, domain, channel)?);
     }
     let mut spec = RecordingSpec { channels, scope: scope(&model.session().domains)?, ..Default::default() };
     spec.file.date = true;
@@ -36,7 +38,7 @@ pub(in crate::service) fn of(
         // Snapshots are named after it. There is no such file.
         spec.file.path = output.join(format!("{}.dat", model.name()));
     } else {
-        spec.file.path = output.to_owned();
+        output.clone_into(&mut spec.file.path);
         // The session says when.
         spec.rotation = Some(RotationSpec { period_ns: Some(u64::MAX), ..RotationSpec::default() });
     }
@@ -51,7 +53,7 @@ pub(in crate::service) fn buffer_name(domain: Domain, channel: &str) -> String {
     }
 }
 
-fn of_channel(catalogue: &Catalogue, domain: Domain, channel: &Channel) -> Result<ChannelSpec, ControlError> {
+fn of_channel(world: &World, domain: Domain, channel: &Channel) -> Result<ChannelSpec, ControlError> {
     let attributes = &channel.attributes;
     let bytes = attributes.subbuf_size.unwrap_or_default() * attributes.num_subbuf.unwrap_or(1);
     let overwrite = attributes.event_loss == Some(EventLoss::Overwrite);
@@ -65,20 +67,23 @@ fn of_channel(catalogue: &Catalogue, domain: Domain, channel: &Channel) -> Resul
         spare_events: SPARE_EVENTS,
         ..ChannelSpec::default()
     };
-    spec.rules = rules(catalogue, channel)?.into_values().collect();
+    spec.rules = rules(world, domain, channel)?.into_values().collect();
     Ok(spec)
 }
 
-/// What is recorded of a channel, by kind and text: each event once, for whichever of the channel's rules it
-/// matches.
+/// What is recorded into a channel, by kind and text.
+pub(in crate::service) type Rules = BTreeMap<(&'static str, String), RuleSpec>;
+
+/// What is recorded into a channel: each event once, for whichever of the channel's rules it matches.
 pub(in crate::service) fn rules(
-    catalogue: &Catalogue,
+    world: &World,
+    domain: Domain,
     channel: &Channel,
-) -> Result<BTreeMap<(&'static str, String), RuleSpec>, ControlError> {
-    let mut all: BTreeMap<_, RuleSpec> = BTreeMap::new();
+) -> Result<Rules, ControlError> {
+    let mut all = Rules::new();
     let contexts = contexts(channel)?;
     for rule in channel.rules.iter().filter(|rule| channel.enabled && rule.enabled) {
-        for mut new in expand::rules_of(catalogue, rule)? {
+        for mut new in expand::rules_of(world, domain, rule)? {
             new.contexts.clone_from(&contexts);
             match all.entry((new.what.kind(), new.what.text())) {
                 Entry::Vacant(free) => {

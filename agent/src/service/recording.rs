@@ -1,0 +1,199 @@
+//! The recording of a session, and what becomes of it when the session changes.
+//!
+//! Rules come and go in a recording while it goes on. What is fixed in it (its channels, their rings and
+//! contexts, and how many events there can be) changes with a new recording that takes over from the one
+//! before, in the next trace chunk; of a session that is stopped, at its next start.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use super::{
+    recovery::Note,
+    sessions::{
+        Added, Halt, Model, Recorder, World,
+        spec::{self, Rules},
+    },
+};
+use crate::{
+    control::{Channel, Code, ControlError, Domain, EventLoss, Format, SessionMode, Tracker},
+    kernel::{events::Catalogue, tracefs::Tracefs},
+};
+
+type Answer<T = ()> = Result<T, ControlError>;
+
+/// Whether a recording can go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RecordingState {
+    /// It records, or pauses, what the session says.
+    Current,
+    /// It pauses, and the session has changed since in a way that takes a new one.
+    Outdated,
+    /// It is over: everything is stored.
+    Closed,
+}
+
+/// The recording of a session that was started.
+#[derive(Debug)]
+pub(super) struct Recording {
+    pub(super) recorder: Recorder,
+    /// Where its files go, and its spool is.
+    pub(super) output: PathBuf,
+    /// What the next daemon would find of it.
+    pub(super) note: Note,
+    /// What is recorded into each buffer.
+    pub(super) rules: BTreeMap<String, Rules>,
+    pub(super) state: RecordingState,
+}
+
+impl Recording {
+    /// Whether there is something that can go on.
+    pub(super) fn is_open(&self) -> bool {
+        self.state != RecordingState::Closed
+    }
+
+    /// Records again.
+    pub(super) fn start(&mut self, model: &Model, world: &World) -> Answer {
+        if self.state == RecordingState::Current {
+            return self.recorder.resume();
+        }
+        self.recorder.start(spec::of(model, world, &self.output)?)?;
+        self.rules = all_rules(model, world)?;
+        self.state = RecordingState::Current;
+        Ok(())
+    }
+
+    /// Stops recording.
+    pub(super) fn stop(&mut self, model: &Model) -> Answer {
+        if pauses(model) {
+            return self.recorder.halt(Halt::Pause);
+        }
+        self.state = RecordingState::Closed;
+        self.recorder.halt(Halt::Store)
+    }
+
+    /// Removes what was recorded in the current trace chunk; `file` is what a stop has made of it.
+    pub(super) fn clear(&mut self, model: &Model, world: &World, file: Option<PathBuf>) -> Answer {
+        self.recorder.clear(file)?;
+        self.state = RecordingState::Closed;
+        if model.is_active() { self.start(model, world) } else { Ok(()) }
+    }
+
+    /// Ends it. Everything is stored then.
+    pub(super) fn end(self) -> Answer {
+        let Self { recorder, note, .. } = self;
+        recorder.end()?;
+        note.remove();
+        Ok(())
+    }
+
+    /// Lets it do what the description of its session says now.
+    pub(super) fn follow(&mut self, (before, after): (&Model, &Model), world: &World) -> Answer {
+        if spec::schedule(before) != spec::schedule(after) {
+            let (period, bytes) = spec::schedule(after);
+            self.recorder.schedule(period, bytes);
+        }
+        if !self.is_open() {
+            return check_rules(after, world);
+        }
+        let is_reshaped = shape(before) != shape(after) || trackers(before).ne(trackers(after));
+        if self.state == RecordingState::Outdated
+            || is_reshaped
+            || self.change_rules(after, world)? == Added::NoRoom
+        {
+            return self.replace(after, world);
+        }
+        Ok(())
+    }
+
+    /// Adds and removes rules while it goes on.
+    fn change_rules(&mut self, model: &Model, world: &World) -> Answer<Added> {
+        for (domain, channel) in model.channels() {
+            let buffer = spec::buffer_name(domain, &channel.name);
+            let wanted = spec::rules(world, domain, channel)?;
+            let recorded = self.rules.entry(buffer.clone()).or_default();
+            let (over, new): (Vec<_>, Rules) = (
+                recorded
+                    .iter()
+                    .filter(|(what, rule)| wanted.get(*what) != Some(*rule))
+                    .map(|(what, _)| what.clone())
+                    .collect(),
+                wanted
+                    .iter()
+                    .filter(|(what, rule)| recorded.get(*what) != Some(*rule))
+                    .map(|(what, rule)| (what.clone(), rule.clone()))
+                    .collect(),
+            );
+            for what in over {
+                if let Some(rule) = recorded.remove(&what) {
+                    self.recorder.remove(&buffer, rule)?;
+                }
+            }
+            if !new.is_empty() {
+                if self.recorder.add(&buffer, new.values().cloned().collect())? == Added::NoRoom {
+                    return Ok(Added::NoRoom);
+                }
+                recorded.extend(new);
+            }
+        }
+        Ok(Added::Done)
+    }
+
+    /// Lets a new recording take over, now or at the next start.
+    fn replace(&mut self, model: &Model, world: &World) -> Answer {
+        let spec = spec::of(model, world, &self.output)?;
+        if model.is_active() {
+            self.recorder.replace(spec)?;
+            self.rules = all_rules(model, world)?;
+            return Ok(());
+        }
+        self.state = RecordingState::Outdated;
+        Ok(())
+    }
+}
+
+/// Whether a stop leaves a recording that can go on. A trace.dat is complete when it is one; what keeps its
+/// newest events has them in memory.
+fn pauses(model: &Model) -> bool {
+    let overwrites =
+        |(_, channel): (Domain, &Channel)| channel.attributes.event_loss == Some(EventLoss::Overwrite);
+    match (&model.session().summary.mode, model.session().summary.format) {
+        (SessionMode::Snapshot, _) => true,
+        (_, Format::Lttng) => !model.channels().any(overwrites),
+        (_, Format::TraceDat) => false,
+    }
+}
+
+/// What is fixed in a recording.
+fn shape(model: &Model) -> Vec<Channel> {
+    let fixed = |(_, channel): (Domain, &Channel)| Channel {
+        enabled: true,
+        discarded: 0,
+        lost_packets: 0,
+        rules: Vec::new(),
+        ..channel.clone()
+    };
+    model.channels().map(fixed).collect()
+}
+
+fn trackers(model: &Model) -> impl Iterator<Item = &Tracker> {
+    model.session().domains.iter().flat_map(|of| &of.trackers)
+}
+
+/// Whether this machine has what the rules of a session name, before it is started.
+pub(super) fn check_rules(model: &Model, world: &World) -> Answer {
+    all_rules(model, world).map(drop)
+}
+
+/// What is recorded into each buffer of a session.
+pub(super) fn all_rules(model: &Model, world: &World) -> Answer<BTreeMap<String, Rules>> {
+    let of = |(domain, channel): (Domain, &Channel)| {
+        Ok((spec::buffer_name(domain, &channel.name), spec::rules(world, domain, channel)?))
+    };
+    model.channels().map(of).collect()
+}
+
+/// The events of this kernel.
+pub(super) fn catalogue() -> Answer<Catalogue> {
+    let unreadable = |error: String| ControlError::new(Code::StartKernel, error);
+    let tracefs = Tracefs::open().map_err(|error| unreadable(error.to_string()))?;
+    Catalogue::read(&tracefs).map_err(|error| unreadable(error.to_string()))
+}

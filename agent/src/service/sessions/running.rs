@@ -1,0 +1,494 @@
+//! What the thread of a session does.
+
+use std::{
+    os::fd::{AsFd as _, BorrowedFd},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::recorder::{Added, Command, Halt, Listener, Loss, Losses, SnapshotTo, Stored, of_system};
+use crate::{
+    capture::{AddError, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, finish},
+    control::{Code, ControlError},
+    output::Output,
+    plan::{Addition, Plan},
+    service::user::Owner,
+    spec::{RecordingSpec, RuleSpec, What},
+    utc,
+};
+
+/// How many names are tried for a snapshot, of which other files may have the first.
+const NAMES_MAX: u64 = 1000;
+
+type Answer<T = ()> = Result<T, ControlError>;
+
+/// A session that was started.
+pub(super) struct Running {
+    /// Its recording: one that records or pauses. After a stop that has stored everything there is none.
+    session: Option<Session>,
+    /// What makes files of trace chunks.
+    finisher: Finisher,
+    /// The number that the next recording begins with.
+    next_chunk: u64,
+    /// The numbers of the chunks that the finisher has, in the order in which it makes their files.
+    in_work: std::collections::VecDeque<u64>,
+    /// What recordings before this one have lost.
+    lost_before: Losses,
+    snapshots: u64,
+    /// Whether the newest events are kept until a snapshot is taken. Nothing else is stored then.
+    keeps: bool,
+    owner: Owner,
+    listener: Box<dyn Listener>,
+    wake: Arc<Notice>,
+    schedule: Schedule,
+    has_failed: bool,
+}
+
+/// When rotations are due.
+#[derive(Debug, Default)]
+struct Schedule {
+    period: Option<Duration>,
+    bytes: Option<u64>,
+    /// When the next one is, for its age.
+    next: Option<Instant>,
+    /// The bytes that were stored when the current chunk began.
+    chunk_from: u64,
+    /// Whether the listener was told that it is large.
+    is_told: bool,
+}
+
+impl Schedule {
+    fn begin_chunk(&mut self, bytes: u64) {
+        self.next = self.period.map(|period| Instant::now() + period);
+        self.chunk_from = bytes;
+        self.is_told = false;
+    }
+
+    /// Whether there is to be a rotation. It says so once for each chunk that is large, and once in each
+    /// period.
+    fn is_due(&mut self, bytes: u64) -> bool {
+        let is_old = self.next.is_some_and(|next| Instant::now() >= next);
+        let is_large = self.bytes.is_some_and(|limit| bytes.saturating_sub(self.chunk_from) >= limit);
+        if is_old {
+            self.next = self.period.map(|period| Instant::now() + period);
+        }
+        let is_due = is_old || is_large && !self.is_told;
+        self.is_told |= is_due;
+        is_due
+    }
+}
+
+impl Running {
+    /// Takes the rights of the owner, for this thread and those that it starts.
+    pub(super) fn new(
+        owner: Owner,
+        (dir, keeps): (&Path, bool),
+        (listener, wake): (Box<dyn Listener>, Arc<Notice>),
+    ) -> Answer<Self> {
+        owner.take_rights().map_err(|error| {
+            ControlError::new(
+                Code::Permission,
+                format!("cannot take the rights of user {}: {error}", owner.uid),
+            )
+        })?;
+        std::fs::create_dir_all(dir).map_err(|error| {
+            ControlError::new(Code::CreateDirectory, format!("cannot create {}: {error}", dir.display()))
+        })?;
+        let finisher = Finisher::start(None).map_err(of_system)?;
+        Ok(Self {
+            session: None,
+            finisher,
+            next_chunk: 1,
+            in_work: std::collections::VecDeque::new(),
+            lost_before: Losses::new(),
+            snapshots: 0,
+            keeps,
+            owner,
+            listener,
+            wake,
+            schedule: Schedule::default(),
+            has_failed: false,
+        })
+    }
+
+    /// Does what it is asked until it is asked to end, or nobody is left who could ask.
+    pub(super) fn run(mut self, commands: &Receiver<Command>) {
+        loop {
+            self.wait();
+            self.wake.clear();
+            loop {
+                match commands.try_recv() {
+                    Ok(Command::End(reply)) => {
+                        // Who asked waits for it.
+                        let _ = reply.send(self.end());
+                        return;
+                    }
+                    Ok(command) => self.obey(command),
+                    Err(mpsc::TryRecvError::Empty) => break,
+                    Err(mpsc::TryRecvError::Disconnected) => {
+                        let _ = self.end();
+                        return;
+                    }
+                }
+            }
+            // The listener knows.
+            let _ = self.tell_done();
+            self.tell_due();
+        }
+    }
+
+    fn wait(&mut self) {
+        /// How often the size of a chunk is looked at.
+        const LOOK: Duration = Duration::from_secs(1);
+        let recording = self.session.as_ref().filter(|session| !session.is_paused());
+        let mut timeout = None;
+        if recording.is_some() {
+            let now = Instant::now();
+            let until_next = self.schedule.next.map(|next| next.saturating_duration_since(now));
+            timeout = until_next.into_iter().chain(self.schedule.bytes.map(|_| LOOK)).min();
+        }
+        let timeout = timeout.map(|time| Timespec {
+            tv_sec: time.as_secs().cast_signed(),
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let mut descriptors: Vec<BorrowedFd<'_>> = vec![self.wake.as_fd(), self.finisher.is_done()];
+        if !self.has_failed {
+            descriptors.extend(self.session.as_ref().map(Session::failed));
+        }
+        let mut fds: Vec<PollFd<'_>> =
+            descriptors.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        // After a signal it is as if nothing had come.
+        let _ = poll(&mut fds, timeout.as_ref());
+        let failed = fds.get(2).is_some_and(|fd| !fd.revents().is_empty());
+        drop(fds);
+        if failed {
+            self.has_failed = true;
+            self.listener
+                .has_failed("what is recorded cannot be stored any more; stop it to keep what is there");
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        // Who asked waits for each answer.
+        match command {
+            Command::Start(spec, reply) => drop(reply.send(self.start(&spec))),
+            Command::Resume(reply) => drop(reply.send(self.resume())),
+            Command::Halt(how, reply) => drop(reply.send(self.halt(how))),
+            Command::Clear(file, reply) => drop(reply.send(self.clear(file.as_deref()))),
+            Command::Replace(spec, reply) => drop(reply.send(self.replace(&spec))),
+            Command::Add(buffer, rules, reply) => drop(reply.send(self.add(&buffer, &rules))),
+            Command::Remove(buffer, rule, reply) => drop(reply.send(self.remove(&buffer, &rule))),
+            Command::Rotate(reply) => drop(reply.send(self.rotate())),
+            Command::Snapshot(to, reply) => drop(reply.send(self.snapshot(&to))),
+            Command::Losses(reply) => drop(reply.send(Ok(self.losses()))),
+            Command::Schedule(period, bytes) => {
+                self.schedule.period = period;
+                self.schedule.bytes = bytes;
+                self.begin_chunk();
+            }
+            // It is the caller's.
+            Command::End(reply) => drop(reply.send(Ok(()))),
+        }
+    }
+
+    fn start(&mut self, spec: &RecordingSpec) -> Answer {
+        if self.session.is_some() {
+            self.halt(Halt::Store)?;
+        }
+        let mut session = self.create(spec)?;
+        session.start();
+        self.take(session);
+        Ok(())
+    }
+
+    /// Prepares a recording, whose chunks are counted on from the ones before.
+    fn create(&self, spec: &RecordingSpec) -> Answer<Session> {
+        // Planning reads what only root may, and no path of the user: what the session's files are called is
+        // looked up with the user's rights.
+        let mut spec = spec.clone();
+        let path = std::mem::replace(&mut spec.file.path, PathBuf::from("/session"));
+        let planned = self.owner.as_root(|| Plan::make(&spec)).map_err(of_system)?;
+        let refused = |why: String| ControlError::new(Code::StartKernel, why);
+        let mut options = planned
+            .map_err(|error| refused(format!("the session cannot be recorded here: {error}")))?
+            .options;
+        options.destination = match options.destination {
+            Destination::Directory(_) => Destination::Directory(path.clone()),
+            Destination::File(_) => {
+                let output = Output::at(&path);
+                Destination::File(
+                    output.map_err(|error| ControlError::new(Code::CreateFile, error.to_string()))?,
+                )
+            }
+        };
+        options.manifest.output = path;
+        options.first_archive = self.next_chunk;
+        Session::create(options, &mut |_, _| ()).map_err(|error| refused(error.to_string()))
+    }
+
+    /// Goes on with a recording that has begun.
+    fn take(&mut self, session: Session) {
+        self.next_chunk = session.archive_number() + 1;
+        self.session = Some(session);
+        self.has_failed = false;
+        self.begin_chunk();
+    }
+
+    fn resume(&mut self) -> Answer {
+        let session = self.session.as_mut().ok_or_else(not_recording)?;
+        session.resume().map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))
+    }
+
+    fn halt(&mut self, how: Halt) -> Answer {
+        let Some(mut session) = self.session.take() else { return Ok(()) };
+        if !session.is_paused()
+            && let Err(error) = session.pause()
+        {
+            // A reader has failed, for example: the end says what there is.
+            self.listener.has_failed(&error.to_string());
+        }
+        if how == Halt::Pause && session.is_paused() {
+            self.session = Some(session);
+            return Ok(());
+        }
+        self.lost_before = self.losses_with(Some(&session));
+        for recorded in session.stop() {
+            if self.keeps {
+                // What is in the rings is all that there was. A spool that stays has nothing in it.
+                let _ = recorded.spool.remove();
+            } else {
+                self.make_file(recorded);
+            }
+        }
+        self.wait_for_files().map_err(|why| ControlError::new(Code::CreateFile, why))
+    }
+
+    fn clear(&mut self, file: Option<&Path>) -> Answer {
+        let failed = |what: &Path, error: String| {
+            ControlError::new(Code::ClearFailed, format!("cannot remove {}: {error}", what.display()))
+        };
+        if let Some(session) = self.session.take() {
+            // What was lost is what there was no room for, whether it is kept or not.
+            self.lost_before = self.losses_with(Some(&session));
+            self.next_chunk = session.archive_number();
+            for recorded in session.stop() {
+                let dir = recorded.spool.dir().to_owned();
+                recorded.spool.remove().map_err(|error| failed(&dir, error.to_string()))?;
+            }
+        }
+        match file.map(|file| (file, std::fs::remove_file(file))) {
+            Some((file, Err(error))) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(failed(file, error.to_string()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn replace(&mut self, spec: &RecordingSpec) -> Answer {
+        let mut next = self.create(spec)?;
+        let Some(mut before) = self.session.take() else {
+            next.start();
+            self.take(next);
+            return Ok(());
+        };
+        if let Err(error) = next.start_after(&mut before) {
+            self.session = Some(before);
+            return Err(ControlError::new(Code::Daemon, error.to_string()));
+        }
+        self.lost_before = self.losses_with(Some(&before));
+        self.take(next);
+        let chunk = self.next_chunk.saturating_sub(2);
+        for recorded in before.stop() {
+            if self.keeps {
+                let _ = recorded.spool.remove();
+            } else {
+                self.make_file(recorded);
+                self.listener.has_rotated(chunk);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, buffer: &str, rules: &[RuleSpec]) -> Answer<Added> {
+        let session = self.session.as_mut().ok_or_else(not_recording)?;
+        let planned = self.owner.as_root(|| Addition::plan(session, buffer, rules)).map_err(of_system)?;
+        let refused = |why: String| ControlError::new(Code::EnableKernelEvent, why);
+        let (addition, _) = planned.map_err(|error| refused(error.to_string()))?;
+        match session.add(addition) {
+            Ok(_) => Ok(Added::Done),
+            Err(AddError::NoRoom { .. }) => Ok(Added::NoRoom),
+            Err(error) => Err(refused(error.to_string())),
+        }
+    }
+
+    fn remove(&mut self, buffer: &str, rule: &RuleSpec) -> Answer {
+        let session = self.session.as_mut().ok_or_else(not_recording)?;
+        let channels = &session.options().channels;
+        let recorded = channels.iter().filter(|channel| channel.name == buffer);
+        let recorded = recorded.flat_map(|channel| &channel.events);
+        let recorded = recorded.filter(|event| event.active.until.is_none());
+        let is_meant = |name: &str| match &rule.what {
+            What::Events(selector) => name == selector.as_str(),
+            // `[NAME=]PLACE`: the event has the name in a system of its own.
+            other => {
+                let text = other.text();
+                text.split_once('=').is_some_and(|(wanted, _)| name.rsplit(':').next() == Some(wanted))
+            }
+        };
+        let names: Vec<String> =
+            recorded.map(|event| event.name.clone()).filter(|name| is_meant(name)).collect();
+        for name in names {
+            let removed = session.remove(buffer, &name);
+            removed.map_err(|error| ControlError::new(Code::NoEvent, error.to_string()))?;
+        }
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> Answer {
+        let failed = |error: String| ControlError::new(Code::RotationFailed, error);
+        if self.finisher.is_behind() {
+            return Err(Code::RotationPending.into());
+        }
+        let session = self.session.as_mut().ok_or_else(not_recording)?;
+        let chunk = session.archive_number();
+        let recorded = session.rotate().map_err(|error| failed(error.to_string()))?;
+        self.next_chunk = session.archive_number() + 1;
+        self.begin_chunk();
+        self.listener.has_rotated(chunk);
+        self.in_work.push_back(chunk);
+        self.finisher.add(recorded);
+        Ok(())
+    }
+
+    fn snapshot(&mut self, to: &SnapshotTo) -> Answer<Stored> {
+        let failed = |error: String| ControlError::new(Code::SnapshotFailed, error);
+        let session = self.session.as_mut().ok_or_else(|| ControlError::from(Code::SnapshotEmpty))?;
+        std::fs::create_dir_all(&to.dir).map_err(|error| {
+            ControlError::new(Code::CreateDirectory, format!("cannot create {}: {error}", to.dir.display()))
+        })?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+        let time = utc::date_and_time(now);
+        let at = |number: u64| {
+            Output::at(&to.dir.join(format!("{}-{time}-{number}.dat", to.name)))
+                .map_err(|error| ControlError::new(Code::CreateFile, error.to_string()))
+        };
+        let mut output = at(self.snapshots)?;
+        for number in self.snapshots..self.snapshots.saturating_add(NAMES_MAX) {
+            output = at(number)?;
+            if !output.is_taken() {
+                break;
+            }
+        }
+        let recorded = session.snapshot_to(output, to.max_size).map_err(|error| match error {
+            SnapshotError::TooSmall { .. } => ControlError::new(Code::SnapshotSize, error.to_string()),
+            error => failed(error.to_string()),
+        })?;
+        self.snapshots += 1;
+        stored(recorded).map_err(failed)
+    }
+
+    fn losses(&self) -> Losses {
+        self.losses_with(self.session.as_ref())
+    }
+
+    /// What was lost before, and by a recording.
+    fn losses_with(&self, session: Option<&Session>) -> Losses {
+        let mut losses = self.lost_before.clone();
+        let Some(session) = session else { return losses };
+        let ledger = session.ledger();
+        for (number, channel) in (0..).zip(&session.options().channels) {
+            let Loss { discarded, overwritten } = losses.entry(channel.name.clone()).or_default();
+            let streams = ledger.streams.iter().filter(|(stream, _)| stream.channel == number);
+            for (_, counts) in streams {
+                *discarded += counts.lost.iter().sum::<u64>();
+                if channel.overwrite {
+                    let pages = counts.head.saturating_sub(channel.ring_pages.into());
+                    *overwritten += pages * agent_ebpf::PAGE_SIZE as u64;
+                }
+            }
+        }
+        losses
+    }
+
+    fn begin_chunk(&mut self) {
+        let bytes = self.session.as_ref().and_then(|session| session.progress().bytes);
+        self.schedule.begin_chunk(bytes.unwrap_or_default());
+    }
+
+    /// Makes a file of the current chunk.
+    fn make_file(&mut self, recorded: Recorded) {
+        self.in_work.push_back(recorded.manifest.archive.map_or(0, |name| name.number));
+        self.finisher.add(recorded);
+    }
+
+    /// Waits until the finisher has nothing more to do.
+    fn wait_for_files(&mut self) -> Result<(), String> {
+        let mut told = self.tell_done();
+        while !self.in_work.is_empty() {
+            let mut fds = [PollFd::from_borrowed_fd(self.finisher.is_done(), PollFlags::IN)];
+            // After a signal it is as if something had come.
+            let _ = poll(&mut fds, None);
+            told = told.and(self.tell_done());
+        }
+        told
+    }
+
+    /// Tells of the files that are made. Gives why one of them could not be.
+    fn tell_done(&mut self) -> Result<(), String> {
+        let mut told = Ok(());
+        while let Some(done) = self.finisher.next_done() {
+            let result = of_done(done);
+            told = told.and(result.as_ref().map(drop).map_err(Clone::clone));
+            self.listener.has_chunk(self.in_work.pop_front().unwrap_or_default(), result);
+        }
+        told
+    }
+
+    fn tell_due(&mut self) {
+        let Some(session) = self.session.as_ref().filter(|session| !session.is_paused()) else { return };
+        let bytes = session.progress().bytes.unwrap_or_default();
+        if self.schedule.is_due(bytes)
+            && self.listener.is_due()
+            && let Err(error) = self.rotate()
+        {
+            self.listener.has_failed(&error.message);
+        }
+    }
+
+    fn end(mut self) -> Answer {
+        let ended = self.halt(Halt::Store);
+        let Self { finisher, listener, mut in_work, .. } = self;
+        for done in finisher.finish() {
+            listener.has_chunk(in_work.pop_front().unwrap_or_default(), of_done(done));
+        }
+        ended
+    }
+}
+
+fn not_recording() -> ControlError {
+    Code::NotStarted.into()
+}
+
+fn of_done(done: Done) -> Result<Stored, String> {
+    match done {
+        Done::File(finished) => Ok(Stored { path: finished.path, events: finished.stats.stored_events() }),
+        Done::Failed { error, spool } => Err(kept(&error.to_string(), &spool)),
+    }
+}
+
+fn stored(recorded: Recorded) -> Result<Stored, String> {
+    let spool = recorded.spool.dir().to_owned();
+    let finished = finish(recorded).map_err(|error| kept(&error.to_string(), &spool))?;
+    Ok(Stored { path: finished.path, events: finished.stats.stored_events() })
+}
+
+fn kept(error: &str, spool: &Path) -> String {
+    let spool = spool.display();
+    format!("{error}; what was recorded is in {spool}, and `tracer-agent recover {spool}` makes a file of it")
+}
