@@ -66,6 +66,7 @@ pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, 
 pub use finisher::{Done, Finisher, Make};
 pub use ledger::LedgerSnapshot;
 pub use manifest::{Manifest, RecordedChannel};
+#[cfg(feature = "service")]
 pub(crate) use notice::Notice;
 pub use options::{
     Active, Addition, CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter,

@@ -81,6 +81,11 @@ pub(super) const EXPORT: &str = "EXAMPLES
   tracer-agent export --format lttng-2008 --endian big trace.dat OUTDIR";
 
 #[cfg(feature = "service")]
+pub(super) const DAEMON: &str = "EXAMPLES
+  tracer-agent daemon --background
+  tracer-agent daemon --socket /run/user/0/tracer.sock --group adm";
+
+#[cfg(feature = "service")]
 pub(super) const CTL: &str = "EXAMPLES
   tracer-agent ctl create mine --output /tmp/mine
   tracer-agent ctl enable-event --kernel sched_switch,sched_waking

@@ -99,6 +99,7 @@ pub enum Command {
     #[command(after_help = examples::DOCTOR)]
     Doctor(doctor::Args),
     #[cfg(feature = "service")]
+    #[command(after_help = examples::DAEMON)]
     Daemon(daemon::DaemonArgs),
     #[cfg(feature = "service")]
     #[command(after_help = examples::CTL, disable_help_subcommand = true)]

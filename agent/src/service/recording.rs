@@ -70,9 +70,9 @@ impl Recording {
         self.recorder.halt(Halt::Store)
     }
 
-    /// Removes what was recorded in the current trace chunk; `file` is what a stop has made of it.
-    pub(super) fn clear(&mut self, model: &Model, world: &World, file: Option<PathBuf>) -> Answer {
-        self.recorder.clear(file)?;
+    /// Removes what was recorded in the current trace chunk; `files` are what stops have made of it.
+    pub(super) fn clear(&mut self, model: &Model, world: &World, files: Vec<PathBuf>) -> Answer {
+        self.recorder.clear(files)?;
         self.state = RecordingState::Closed;
         if model.is_active() { self.start(model, world) } else { Ok(()) }
     }

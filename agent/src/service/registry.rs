@@ -62,8 +62,9 @@ struct Entry {
 /// The trace chunks of a session.
 #[derive(Debug, Default)]
 struct Chunks {
-    /// What a stop has closed and no rotation has archived: its number, and its file if it could be made.
-    stopped: Option<(u64, Option<PathBuf>)>,
+    /// What stops have closed and no rotation has archived: the number of each, and its file if it could be
+    /// made.
+    stopped: Vec<(u64, Option<PathBuf>)>,
     /// Whether there was a rotation since the session was stopped.
     is_done_since_stop: bool,
     /// Whether it was cleared since then.
@@ -172,8 +173,8 @@ impl Registry {
             *recording = Some(self.begin(&entry, &model, &world)?);
         }
         let mut chunks = lock(&entry.chunks);
-        chunks.stopped = None;
         chunks.is_done_since_stop = false;
+        chunks.is_cleared_since_stop = false;
         drop(chunks);
         *lock(&entry.model) = model;
         self.tell(uid, Notification::Activity { session: name.to_owned(), active: true, reason: None });
@@ -252,8 +253,13 @@ impl Registry {
             // What was recorded is a file since the stop.
             _ => {
                 let mut chunks = lock(&entry.chunks);
-                let (id, path) =
-                    chunks.stopped.take().ok_or_else(|| ControlError::from(Code::RotatedAfterStop))?;
+                let closed = std::mem::take(&mut chunks.stopped).pop();
+                let (id, path) = closed.ok_or_else(|| {
+                    ControlError::new(
+                        Code::RotatedAfterStop,
+                        "nothing was recorded since the session was cleared",
+                    )
+                })?;
                 chunks.last = Some(Rotation { id, state: RotationState::Completed, path });
             }
         }
@@ -293,18 +299,19 @@ impl Registry {
         let mut recording = lock(&entry.recording);
         let model = lock(&entry.model).clone();
         let mut chunks = lock(&entry.chunks);
+        if recording.is_none() {
+            return Ok(());
+        }
         if !model.is_active() && chunks.is_cleared_since_stop {
             return Err(Code::ClearedAfterStop.into());
         }
         chunks.is_cleared_since_stop = !model.is_active();
-        let stopped = chunks.stopped.take();
+        let files: Vec<PathBuf> =
+            std::mem::take(&mut chunks.stopped).into_iter().filter_map(|(_, path)| path).collect();
         drop(chunks);
         if let Some(recording) = recording.as_mut() {
-            let file = stopped.and_then(|(_, path)| path);
-            if let Some(file) = &file {
-                lock(&entry.files).retain(|there| there != file);
-            }
-            recording.clear(&model, &self.world(&model)?, file)?;
+            lock(&entry.files).retain(|there| !files.contains(there));
+            recording.clear(&model, &self.world(&model)?, files)?;
         }
         Ok(())
     }
@@ -451,7 +458,10 @@ impl Listener for OfSession {
 
     fn has_rotated(&self, chunk: u64) {
         let id = rotation_id(chunk);
-        lock(&self.entry.chunks).last = Some(Rotation { id, state: RotationState::Ongoing, path: None });
+        let mut chunks = lock(&self.entry.chunks);
+        chunks.last = Some(Rotation { id, state: RotationState::Ongoing, path: None });
+        chunks.stopped.clear();
+        drop(chunks);
         self.tell_rotation(id, RotationState::Ongoing, None);
     }
 
@@ -476,7 +486,7 @@ impl Listener for OfSession {
                 self.tell_rotation(id, state, path);
             }
             // A stop has closed it.
-            _ => chunks.stopped = Some((id, path)),
+            _ => chunks.stopped.push((id, path)),
         }
     }
 

@@ -90,7 +90,7 @@ fn what_takes_over_leaves_no_gap_under_load() {
     let there = files(&dir);
     assert_eq!(there.len(), 4, "{there:?}");
     let missing = caller.calls() - found(&there) - stopped["discarded"].as_u64().unwrap();
-    // On each CPU, what fires between two stores to memory is in neither recording: at most one call each time.
+    // What fires between two stores to memory is in neither recording: at most one call each time.
     assert!(missing <= 3, "{missing} calls are missing");
 }
 

@@ -3,6 +3,7 @@
 
 mod changes;
 mod hostile;
+mod random;
 mod users;
 
 use std::{
@@ -79,7 +80,7 @@ fn a_rotation_loses_nothing_and_doubles_nothing() {
     daemon.session(ROOT, "one", &dir, &[calls()]);
     daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(caller.pid())));
     let refused = daemon.ask("POST", "/v1/sessions/one/rotations", None);
-    assert_eq!((refused.0, &refused.1["code"]), (409, &json!("not_started")));
+    assert_eq!((refused.0, &refused.1["code"]), (409, &json!("never_started")));
     daemon.tell("POST", "/v1/sessions/one/start", None);
     let before = caller.calls();
     for id in 0..3 {

@@ -330,7 +330,7 @@ impl Model {
     /// Whether it can be rotated, apart from when that was done last.
     pub(in crate::service) fn check_rotation(&self) -> Checked {
         self.check_rotates()?;
-        if self.was_started { Ok(()) } else { Err(Code::NotStarted.into()) }
+        if self.was_started { Ok(()) } else { Err(Code::NeverStarted.into()) }
     }
 
     /// Whether such a snapshot can be taken now.

@@ -88,7 +88,7 @@ pub(super) enum Command {
     Start(Box<RecordingSpec>, Reply<()>),
     Resume(Reply<()>),
     Halt(Halt, Reply<()>),
-    Clear(Option<PathBuf>, Reply<()>),
+    Clear(Vec<PathBuf>, Reply<()>),
     Replace(Box<RecordingSpec>, Reply<()>),
     Add(String, Vec<RuleSpec>, Reply<Added>),
     Remove(String, RuleSpec, Reply<()>),
@@ -109,8 +109,8 @@ pub(in crate::service) struct Recorder {
 
 impl Recorder {
     /// Starts the thread, which has the rights of the owner where files are concerned. Its files go to a
-    /// directory, which is made if it is not there; of a session that `keeps` its newest events, only snapshots
-    /// are files. Nothing is recorded yet.
+    /// directory, which is made if it is not there; of a session that `keeps` its newest events, only
+    /// snapshots are files. Nothing is recorded yet.
     ///
     /// # Errors
     /// The directory cannot be used, or there are no threads or descriptors left.
@@ -159,14 +159,14 @@ impl Recorder {
         self.ask(|reply| Command::Halt(how, reply))
     }
 
-    /// Stops recording, and removes what was recorded in the current trace chunk: also the file, if a stop has
-    /// made one of it.
-    pub(in crate::service) fn clear(&self, file: Option<PathBuf>) -> Result<(), ControlError> {
-        self.ask(|reply| Command::Clear(file, reply))
+    /// Stops recording, and removes what was recorded in the current trace chunk, with the files that stops
+    /// have made of it.
+    pub(in crate::service) fn clear(&self, files: Vec<PathBuf>) -> Result<(), ControlError> {
+        self.ask(|reply| Command::Clear(files, reply))
     }
 
-    /// Records something else from now on, in the next trace chunk. On each CPU nothing of what both record is
-    /// left out between them.
+    /// Records something else from now on, in the next trace chunk. On each CPU nothing of what both record
+    /// is left out between them, but what fires between two stores to memory.
     pub(in crate::service) fn replace(&self, spec: RecordingSpec) -> Result<(), ControlError> {
         self.ask(|reply| Command::Replace(Box::new(spec), reply))
     }

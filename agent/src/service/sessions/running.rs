@@ -180,7 +180,7 @@ impl Running {
             Command::Start(spec, reply) => drop(reply.send(self.start(&spec))),
             Command::Resume(reply) => drop(reply.send(self.resume())),
             Command::Halt(how, reply) => drop(reply.send(self.halt(how))),
-            Command::Clear(file, reply) => drop(reply.send(self.clear(file.as_deref()))),
+            Command::Clear(files, reply) => drop(reply.send(self.clear(&files))),
             Command::Replace(spec, reply) => drop(reply.send(self.replace(&spec))),
             Command::Add(buffer, rules, reply) => drop(reply.send(self.add(&buffer, &rules))),
             Command::Remove(buffer, rule, reply) => drop(reply.send(self.remove(&buffer, &rule))),
@@ -269,7 +269,7 @@ impl Running {
         self.wait_for_files().map_err(|why| ControlError::new(Code::CreateFile, why))
     }
 
-    fn clear(&mut self, file: Option<&Path>) -> Answer {
+    fn clear(&mut self, files: &[PathBuf]) -> Answer {
         let failed = |what: &Path, error: String| {
             ControlError::new(Code::ClearFailed, format!("cannot remove {}: {error}", what.display()))
         };
@@ -282,12 +282,15 @@ impl Running {
                 recorded.spool.remove().map_err(|error| failed(&dir, error.to_string()))?;
             }
         }
-        match file.map(|file| (file, std::fs::remove_file(file))) {
-            Some((file, Err(error))) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(failed(file, error.to_string()))
+        for file in files {
+            match std::fs::remove_file(file) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(failed(file, error.to_string()));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     fn replace(&mut self, spec: &RecordingSpec) -> Answer {
