@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
 mod changes;
+mod endurance;
 mod hostile;
 mod random;
 mod users;
@@ -243,20 +244,28 @@ fn a_daemon_that_is_killed_leaves_what_was_stored_to_the_next_one() {
     daemon.tell("POST", "/v1/sessions/one/start", None);
 }
 
+/// How often a thread was switched away from, as the kernel tells it.
+fn switches(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let counts = status.lines().filter_map(|line| line.split_once("ctxt_switches:"));
+    counts.map(|(_, count)| count.trim().parse::<u64>().unwrap()).sum()
+}
+
 #[test]
-fn sixteen_sessions_at_once_have_the_same_events() {
+fn many_sessions_at_once_have_the_same_events() {
     let daemon = Daemon::start();
     let mut caller = Caller::start();
-    let names: Vec<String> = (0..16).map(|number| format!("s{number}")).collect();
+    let names: Vec<String> = (0..32).map(|number| format!("s{number}")).collect();
     for name in &names {
         let dir = daemon.path().join(name);
         let new = json!({"name": name, "mode": {"local": {"output": dir}}});
         daemon.tell("POST", "/v1/sessions", Some(&new));
         let channels = format!("/v1/sessions/{name}/domains/kernel/channels");
-        for channel in ["a", "b"] {
+        for channel in ["a", "b", "c", "d"] {
             let attributes = json!({"subbuf_size": 65536, "num_subbuf": 4});
             daemon.tell("POST", &channels, Some(&json!({"name": channel, "attributes": attributes})));
-            daemon.tell("POST", &format!("{channels}/{channel}/rules"), Some(&calls()));
+            let switch = json!({"name": "sched_switch", "instrumentation": "tracepoint"});
+            daemon.tell("POST", &format!("{channels}/{channel}/rules"), Some(&switch));
         }
         daemon.tell(
             "POST",
@@ -265,16 +274,23 @@ fn sixteen_sessions_at_once_have_the_same_events() {
         );
         daemon.tell("POST", &format!("/v1/sessions/{name}/start"), None);
     }
-    let before = caller.calls();
-    caller.call(2000);
     caller.settle();
+    let before = switches(caller.pid());
+    for _ in 0..200 {
+        caller.call(10);
+    }
+    caller.settle();
+    let expected = switches(caller.pid()) - before;
     for name in &names {
         let stopped = daemon.tell("POST", &format!("/v1/sessions/{name}/stop"), None);
         assert_eq!(stopped["discarded"], 0);
     }
+    // Switches to it are recorded, too: those are of another thread.
+    let from = format!("-{} ", caller.pid());
     for name in &names {
         let there = files(&daemon.path().join(name));
-        assert_eq!(found(&there), 2 * (caller.calls() - before), "{name}");
+        let found: u64 = there.iter().map(|file| Report::of(file).count(|line| line.contains(&from))).sum();
+        assert_eq!(found, 4 * expected, "{name}");
     }
     daemon.stop().expect(0);
 }
