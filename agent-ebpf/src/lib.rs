@@ -22,6 +22,7 @@
 //! | `RATES` | `u64`, a [`rate`] window | attach cookie | programs, atomically |
 //! | `CALL_OWNERS`, `CALLS` | [`calls`]: the nested calls of threads in a call graph | see there | programs |
 //! | `TRACED`, `UNTRACED`, `SCOPED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |
+//! | `SETS` | [`tracking::Line`]: the sets of values that threads are recorded by | see there | agent |
 //! | `NAMES` | [`NameRecord`] in a BPF ring buffer | - | programs |
 //! | `WAKE` | a BPF ring buffer of [`WAKE_BYTES`], whose records mean nothing but "wake up" | [`CpuControl::reader`] | programs |
 //!
@@ -45,6 +46,7 @@
 #![no_std]
 
 pub mod calls;
+pub mod tracking;
 
 /// Bytes in a sub-buffer page, header included.
 pub const PAGE_SIZE: usize = 4096;
@@ -456,8 +458,6 @@ pub mod rate {
 pub mod parts {
     /// `u64 filter(const void *ctx)`: whether an event of the generic lane is wanted, by its record.
     pub const EVENT_FILTER: i32 = 0x7f00_0001;
-    /// `u64 scope(void)`: whether the current thread is within the scope of the recording.
-    pub const SCOPE: i32 = 0x7f00_0002;
 }
 
 /// A thread's name as it became known.
@@ -498,8 +498,9 @@ pub mod globals {
     pub const FILTER_TASKS: &str = "FILTER_TASKS";
     /// `u32`: non-zero sets the bit of a traced task's new child processes.
     pub const FOLLOW_FORK: &str = "FOLLOW_FORK";
-    /// `u32`: non-zero records only what happens within the scope of the recording ([`super::parts::SCOPE`]);
-    /// `SCOPED` has the threads that were in it when they were last seen running.
+    /// `u32`: a bit for each set of [`super::tracking`] that the recording may ask threads for, by its
+    /// number. With none, all threads are within its scope. `SCOPED` has the threads that were within it when
+    /// they were last seen running.
     pub const SCOPE: &str = "SCOPE";
     /// `u32`: non-zero if some event is sampled or limited.
     pub const THINNED: &str = "THINNED";
@@ -519,6 +520,8 @@ pub mod globals {
     pub const PAGES_LEN: &str = "PAGES_LEN";
     /// Elements of `STRING_NOTES`.
     pub const STRING_NOTES_LEN: &str = "STRING_NOTES_LEN";
+    /// Elements of `SETS`.
+    pub const SETS_LEN: &str = "SETS_LEN";
     /// `u32`: offset of `task_struct.pid`, or 0 without BTF.
     pub const TASK_PID: &str = "TASK_PID";
     /// `u32`: offset of `task_struct.tgid`, or 0 without BTF.
@@ -573,6 +576,41 @@ pub mod globals {
     pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
     /// `u32`: bytes of each side queue, a power of two.
     pub const SIDE_BYTES: &str = "SIDE_BYTES";
+    /// `u32`: offset of `task_struct.signal`; like the next five used only where processes are chosen by the
+    /// numbers of their own pid namespaces.
+    pub const TASK_SIGNAL: &str = "TASK_SIGNAL";
+    /// `u32`: offset of `signal_struct.pids[PIDTYPE_TGID]`.
+    pub const SIGNAL_TGID: &str = "SIGNAL_TGID";
+    /// `u32`: offset of `pid.level`.
+    pub const PID_LEVEL: &str = "PID_LEVEL";
+    /// `u32`: offset of `pid.numbers[0].nr`.
+    pub const PID_NR: &str = "PID_NR";
+    /// `u32`: the distance to that of the next level.
+    pub const UPID_SIZE: &str = "UPID_SIZE";
+    /// `u32`: offset of `task_struct.cred`; like the following used only where threads are chosen by the ids
+    /// of their own user namespaces.
+    pub const TASK_CRED: &str = "TASK_CRED";
+    /// `u32`: offset of `cred.uid`.
+    pub const CRED_UID: &str = "CRED_UID";
+    /// `u32`: offset of `cred.gid`.
+    pub const CRED_GID: &str = "CRED_GID";
+    /// `u32`: offset of `cred.user_ns`.
+    pub const CRED_USER_NS: &str = "CRED_USER_NS";
+    /// `u32`: offset of `user_namespace.uid_map`.
+    pub const USER_NS_UID_MAP: &str = "USER_NS_UID_MAP";
+    /// `u32`: offset of `user_namespace.gid_map`.
+    pub const USER_NS_GID_MAP: &str = "USER_NS_GID_MAP";
+    /// `u32`: offset of `uid_gid_map.nr_extents`.
+    pub const ID_MAP_COUNT: &str = "ID_MAP_COUNT";
+    /// `u32`: offset of `uid_gid_map.extent`.
+    pub const ID_MAP_EXTENTS: &str = "ID_MAP_EXTENTS";
+    /// `u32`: offset of `uid_gid_map.reverse`.
+    pub const ID_MAP_REVERSE: &str = "ID_MAP_REVERSE";
+    /// `u32`: the user that stands for those that a namespace does not have
+    /// (`/proc/sys/kernel/overflowuid`).
+    pub const OVERFLOW_UID: &str = "OVERFLOW_UID";
+    /// `u32`: the same for groups.
+    pub const OVERFLOW_GID: &str = "OVERFLOW_GID";
     /// `u32`: offset of `task_struct.se.cfs_rq`, or 0.
     pub const TASK_CFS_RQ: &str = "TASK_CFS_RQ";
     /// `u32`: offset of `cfs_rq.rq`.

@@ -23,23 +23,3 @@ pub fn event_filter(ctx: *const u8) -> bool {
     }
     wanted != 0
 }
-
-/// Whether the current thread is within the scope of the recording.
-#[inline(always)]
-pub fn scope() -> bool {
-    let inside: u64;
-    // SAFETY: as in `event_filter`; this function takes no argument.
-    unsafe {
-        core::arch::asm!(
-            "call {part}",
-            part = const parts::SCOPE,
-            lateout("r0") inside,
-            lateout("r1") _,
-            lateout("r2") _,
-            lateout("r3") _,
-            lateout("r4") _,
-            lateout("r5") _,
-        );
-    }
-    inside != 0
-}

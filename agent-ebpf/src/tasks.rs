@@ -18,7 +18,7 @@ use crate::{
     context::{self, Current},
     diagnose, globals, graph,
     maps::{CONTROL, NAMES, SCOPED, TRACED, UNTRACED},
-    parts,
+    scope,
 };
 
 /// `CLONE_THREAD` (include/uapi/linux/sched.h).
@@ -39,13 +39,14 @@ pub fn wanted(
     is_switch: impl Fn() -> bool,
     other: impl Fn() -> Option<u32>,
 ) -> bool {
+    let sets = scope::asked_sets();
     let wanted_other =
-        || other().filter(|&tid| is_listed(tid) && was_in_scope(tid) && !contains(&UNTRACED, tid));
-    if globals::scope() == 0 && globals::filter_tasks() == 0 {
+        || other().filter(|&tid| is_listed(tid) && was_in_scope(sets, tid) && !contains(&UNTRACED, tid));
+    if sets == 0 && globals::filter_tasks() == 0 {
         return !is_self(current) || is_switch() || wanted_other().is_some();
     }
     // The scope first, which notes what it finds.
-    let is_wanted = in_scope(current.tid) && is_listed(current.tid) && !is_self(current);
+    let is_wanted = in_scope(sets, current) && is_listed(current.tid) && !is_self(current);
     if is_switch() {
         let next = wanted_other();
         return is_owed(ctl, current.tid, next) || is_wanted || next.is_some();
@@ -93,20 +94,20 @@ fn is_listed(tid: u32) -> bool {
 
 /// Whether a thread other than the current one was within the scope when it was last seen.
 #[inline(always)]
-fn was_in_scope(tid: u32) -> bool {
-    globals::scope() == 0 || contains(&SCOPED, tid)
+fn was_in_scope(sets: u64, tid: u32) -> bool {
+    sets == 0 || contains(&SCOPED, tid)
 }
 
 /// Whether the current thread is within the scope of the recording. Notes it for the events of other threads
 /// that are about it.
 #[inline(always)]
-fn in_scope(tid: u32) -> bool {
-    if globals::scope() == 0 {
+fn in_scope(sets: u64, current: &Current) -> bool {
+    if sets == 0 {
         return true;
     }
-    let inside = parts::scope();
-    if contains(&SCOPED, tid) != inside {
-        note(&SCOPED, tid, inside);
+    let inside = scope::takes(sets, current.tgid.into(), 0) != 0;
+    if contains(&SCOPED, current.tid) != inside {
+        note(&SCOPED, current.tid, inside);
     }
     inside
 }
@@ -139,15 +140,18 @@ pub fn task_created(ctx: RawTracePointContext) -> i32 {
     // from which `task_tid` has the id's.
     let comm = unsafe { task.add(globals::task_comm() as usize) };
     note_name(tid, comm);
+    let ids = bpf_get_current_pid_tgid();
+    let is_thread = clone_flags & CLONE_THREAD != 0;
     if globals::filter_tasks() != 0
-        && (clone_flags & CLONE_THREAD != 0 || globals::follow_fork() != 0)
-        && contains(&TRACED, bpf_get_current_pid_tgid() as u32)
+        && (is_thread || globals::follow_fork() != 0)
+        && contains(&TRACED, ids as u32)
     {
         note(&TRACED, tid, true);
     }
-    // It has its parent's name, user and group.
-    if globals::scope() != 0 {
-        note(&SCOPED, tid, parts::scope());
+    let sets = scope::asked_sets();
+    if sets != 0 {
+        let process = if is_thread { ids >> 32 } else { tid.into() };
+        note(&SCOPED, tid, scope::takes(sets, process, task as u64) != 0);
     }
     0
 }

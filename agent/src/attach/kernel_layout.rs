@@ -26,6 +26,8 @@ pub struct KernelLayout {
     pub preempt_count: Option<PreemptCountPath>,
     /// How programs load from any address.
     pub any_load: Option<AnyLoad>,
+    /// How to find the ids that a task's own namespaces give it.
+    pub ids: Option<IdLayout>,
     /// `TRACE_FLAG_PREEMPT_RESCHED` (include/linux/trace_events.h), which is 0 with the `PREEMPT_RT` patches
     /// before 6.6: they have the bit for lazy rescheduling.
     pub flag_preempt_resched: u32,
@@ -89,8 +91,68 @@ impl KernelLayout {
             task_lazy_count: offset("task_struct.thread_info.preempt_lazy_count"),
             preempt_count: PreemptCountPath::from_btf(btf),
             any_load: AnyLoad::from_btf(btf),
+            ids: IdLayout::from_btf(btf),
             flag_preempt_resched: flag(btf, "TRACE_FLAG_PREEMPT_RESCHED"),
         }
+    }
+}
+
+/// Where the ids that a task's own namespaces give it are (`__task_pid_nr_ns`, kernel/pid.c; `from_kuid`,
+/// kernel/user_namespace.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct IdLayout {
+    /// `task_struct.signal`.
+    pub task_signal: u32,
+    /// `signal_struct.pids[PIDTYPE_TGID]`.
+    pub signal_tgid: u32,
+    /// `pid.level`.
+    pub pid_level: u32,
+    /// `pid.numbers[0].nr`.
+    pub pid_nr: u32,
+    /// Bytes of a `struct upid`.
+    pub upid_size: u32,
+    /// `task_struct.cred`.
+    pub task_cred: u32,
+    /// `cred.uid`.
+    pub cred_uid: u32,
+    /// `cred.gid`.
+    pub cred_gid: u32,
+    /// `cred.user_ns`.
+    pub cred_user_ns: u32,
+    /// `user_namespace.uid_map`.
+    pub uid_map: u32,
+    /// `user_namespace.gid_map`.
+    pub gid_map: u32,
+    /// `uid_gid_map.nr_extents`.
+    pub map_count: u32,
+    /// `uid_gid_map.extent`.
+    pub map_extents: u32,
+    /// `uid_gid_map.reverse`.
+    pub map_reverse: u32,
+}
+
+impl IdLayout {
+    fn from_btf(btf: &Btf) -> Option<Self> {
+        let offset = |path| btf.member_offset(path).ok();
+        let kinds = btf.type_named("pid_type").ok()?;
+        let process = btf.enumerator(kinds, "PIDTYPE_TGID").ok()??;
+        let process = u32::try_from(process).ok()?.checked_mul(size_of::<u64>() as u32)?;
+        Some(Self {
+            task_signal: offset("task_struct.signal")?,
+            signal_tgid: offset("signal_struct.pids")?.checked_add(process)?,
+            pid_level: offset("pid.level")?,
+            pid_nr: offset("pid.numbers")?.checked_add(offset("upid.nr")?)?,
+            upid_size: btf.size_of(btf.type_named("upid").ok()?).ok()?,
+            task_cred: offset("task_struct.cred")?,
+            cred_uid: offset("cred.uid")?,
+            cred_gid: offset("cred.gid")?,
+            cred_user_ns: offset("cred.user_ns")?,
+            uid_map: offset("user_namespace.uid_map")?,
+            gid_map: offset("user_namespace.gid_map")?,
+            map_count: offset("uid_gid_map.nr_extents")?,
+            map_extents: offset("uid_gid_map.extent")?,
+            map_reverse: offset("uid_gid_map.reverse")?,
+        })
     }
 }
 

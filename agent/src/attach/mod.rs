@@ -37,7 +37,7 @@ pub mod trial;
 use std::{io, os::fd::OwnedFd};
 
 pub use border::{Border, Borders};
-pub use kernel_layout::{AnyLoad, KernelLayout, PreemptCountPath};
+pub use kernel_layout::{AnyLoad, IdLayout, KernelLayout, PreemptCountPath};
 pub use misses::{Misses, RecursionMisses};
 pub use object::ProgramOptions;
 pub use programs::{ProbeToAttach, Programs};

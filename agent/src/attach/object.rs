@@ -13,7 +13,11 @@ use crate::{
         fast::{FastEvent, Hooks, Kind, Lane, StackKind, StringLimit, Table},
         filter,
     },
-    kernel::{features, version::KernelVersion},
+    kernel::{
+        features,
+        ids::{self, Owner},
+        version::KernelVersion,
+    },
 };
 
 /// The eBPF programs, compiled from `agent-ebpf`.
@@ -56,8 +60,10 @@ pub struct ProgramOptions {
     pub lanes: Vec<Lane>,
     /// The filter of each event in the generic lane, by the same position.
     pub filters: Vec<Option<filter::Program>>,
-    /// Which threads are recorded, by what they are.
-    pub scope: Option<filter::Program>,
+    /// Which sets threads are asked for, by what they are: bits of [`globals::SCOPE`].
+    pub scope: u32,
+    /// Lines of the map of these sets.
+    pub set_lines: u32,
     /// Where the fast lane's system call programs are attached.
     pub hooks: Option<Hooks>,
     /// How much is recorded of strings that system calls are given.
@@ -129,6 +135,7 @@ pub(super) fn create_object(
     let is_changing = options.spare != 0;
     let preemptible = options.preemptible || is_changing || features::tracepoints_are_preemptible();
     let preempt = layout.preempt_count.unwrap_or_default();
+    let ids = layout.ids.unwrap_or_default();
     let side_bytes = if preemptible { SIDE_BYTES_PREEMPTIBLE } else { SIDE_BYTES } as u32;
     let kernel_stack = stack_slot(options, StackKind::Kernel);
     let user_stack = stack_slot(options, StackKind::User);
@@ -138,7 +145,7 @@ pub(super) fn create_object(
         (globals::ASKING, options.asking.map_or(0, |slot| slot + 1)),
         (globals::FILTER_TASKS, options.filter_tasks.into()),
         (globals::FOLLOW_FORK, options.follow_fork.into()),
-        (globals::SCOPE, options.scope.is_some().into()),
+        (globals::SCOPE, options.scope),
         (globals::THINNED, options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0).into()),
         (globals::CHANGING, if is_changing { options.generation.max(1) } else { 0 }),
         (globals::SELF_TGID, options.exclude_tgid.unwrap_or(0)),
@@ -169,6 +176,22 @@ pub(super) fn create_object(
         (globals::USER_STACK, user_stack.0),
         (globals::USER_STACK_ID, user_stack.1),
         (globals::USER_ENTRY, user_entry(options)),
+        (globals::TASK_SIGNAL, ids.task_signal),
+        (globals::SIGNAL_TGID, ids.signal_tgid),
+        (globals::PID_LEVEL, ids.pid_level),
+        (globals::PID_NR, ids.pid_nr),
+        (globals::UPID_SIZE, ids.upid_size),
+        (globals::TASK_CRED, ids.task_cred),
+        (globals::CRED_UID, ids.cred_uid),
+        (globals::CRED_GID, ids.cred_gid),
+        (globals::CRED_USER_NS, ids.cred_user_ns),
+        (globals::USER_NS_UID_MAP, ids.uid_map),
+        (globals::USER_NS_GID_MAP, ids.gid_map),
+        (globals::ID_MAP_COUNT, ids.map_count),
+        (globals::ID_MAP_EXTENTS, ids.map_extents),
+        (globals::ID_MAP_REVERSE, ids.map_reverse),
+        (globals::OVERFLOW_UID, ids::overflow(Owner::User)),
+        (globals::OVERFLOW_GID, ids::overflow(Owner::Group)),
         (globals::TASK_CFS_RQ, preempt.task_cfs_rq),
         (globals::CFS_RQ_RQ, preempt.cfs_rq_rq),
         (globals::RQ_CPU, preempt.rq_cpu),
@@ -191,6 +214,7 @@ pub(super) fn create_object(
         table("PAGES", pages, globals::PAGES_LEN),
         table("CONTROL", options.possible_cpus, globals::CONTROL_LEN),
         table("LEDGER", ledger, globals::LEDGER_LEN),
+        table("SETS", options.set_lines.max(1), globals::SETS_LEN),
         table("STRING_NOTES", options.possible_cpus, globals::STRING_NOTES_LEN),
     ];
     let sizes = [
@@ -213,9 +237,7 @@ pub(super) fn create_object(
         inner_bytes: WAKE_BYTES,
         given: maps,
     };
-    let mut object = Object::create(OBJECT, &definitions, cast)?;
-    object.set_scope(options.scope.as_ref().map(|scope| scope.code.clone()));
-    Ok(object)
+    Object::create(OBJECT, &definitions, cast)
 }
 
 /// The slot of these stacks plus 1, and the event's id; zeros if no event is followed by them.

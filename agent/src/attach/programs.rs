@@ -77,6 +77,7 @@ const OF_A_RECORDING: &[&str] = &[
     "TRACED",
     "UNTRACED",
     "SCOPED",
+    "SETS",
     "NAMES",
     "WAKE",
     #[cfg(feature = "debug-programs")]

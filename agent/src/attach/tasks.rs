@@ -2,7 +2,7 @@
 
 use std::{ffi::CStr, os::fd::OwnedFd};
 
-use agent_ebpf::TID_WORDS;
+use agent_ebpf::{TID_WORDS, tracking::LINE_WORDS};
 
 use super::{
     AttachError, ProbeError,
@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     bpf::{LoadError, sys},
+    compile::scope::{Halves, Image, Scope, ScopeError},
     ring::{NameStream, SharedArray},
 };
 
@@ -21,6 +22,9 @@ pub struct TaskTracker {
     traced: SharedArray<u64>,
     untraced: SharedArray<u64>,
     scoped: SharedArray<u64>,
+    sets: SharedArray<u64>,
+    /// Which half of the sets is in use.
+    half: u32,
 }
 
 impl TaskTracker {
@@ -29,11 +33,15 @@ impl TaskTracker {
     ///
     /// Attached through raw tracepoints, whose detaching takes well under a millisecond.
     ///
+    /// `halves` are those of the sets that programs ask for, of which there are none yet: every thread is
+    /// within the scope.
+    ///
     /// # Errors
     /// The kernel refuses something.
     pub fn attach<'p>(
         first: &Programs,
         others: impl IntoIterator<Item = &'p Programs>,
+        halves: Option<Halves>,
     ) -> Result<(Self, NameStream), ProbeError> {
         let hooks = [
             (program::TASK_CREATED, c"task_newtask"),
@@ -54,6 +62,8 @@ impl TaskTracker {
             traced: set("TRACED")?,
             untraced: set("UNTRACED")?,
             scoped: set("SCOPED")?,
+            sets: first.shared("SETS", halves.map_or(1, Halves::all_lines) as usize * LINE_WORDS)?,
+            half: 0,
         };
         let failed = |source| LoadError::Mmap { map: "NAMES", source };
         let names = first.map("NAMES")?.try_clone_to_owned().and_then(NameStream::map).map_err(failed)?;
@@ -65,9 +75,30 @@ impl TaskTracker {
         mark(&self.traced, tid);
     }
 
-    /// Notes that a thread is within the scope of the recording, until it is seen running.
-    pub fn note_in_scope(&self, tid: u32) {
-        mark(&self.scoped, tid);
+    /// Sets the scope that programs ask for: those that begin from now on. Others may still ask for the one
+    /// before; until they have returned this must not be called again.
+    ///
+    /// # Errors
+    /// Programs cannot ask for it. Nothing has changed then.
+    pub fn set_scope(&mut self, halves: Halves, scope: &Scope) -> Result<(), ScopeError> {
+        let half = self.half + 1;
+        let Image { lines, asked } = halves.image(half, scope)?;
+        let first = (asked >> agent_ebpf::tracking::asked::HALF_SHIFT) as usize * LINE_WORDS;
+        for (index, word) in (first..).zip(lines.into_iter().flatten()) {
+            self.sets.store(index, word);
+        }
+        self.sets.store(0, asked);
+        self.half = half;
+        Ok(())
+    }
+
+    /// Notes whether a thread is within the scope of the recording, until it is seen running.
+    pub fn note_in_scope(&self, tid: u32, inside: bool) {
+        if inside {
+            mark(&self.scoped, tid);
+        } else {
+            self.scoped.clear_bits(tid as usize / 64, 1 << (tid % 64));
+        }
     }
 
     /// Lets a thread no longer make an event interesting as its other thread.

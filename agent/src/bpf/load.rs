@@ -17,7 +17,7 @@ use aya_obj::{
 
 use super::{
     insn::{Insn, Replacement, calls_placeholder, load_values_of, replace_call},
-    parts::{self, Written},
+    parts,
     simplify::Constants,
     sys,
 };
@@ -204,8 +204,6 @@ pub(crate) struct Object {
     flat: BTreeMap<&'static str, u32>,
     /// What is in the maps of maps.
     inner: BTreeMap<String, Vec<OwnedFd>>,
-    /// The scope of the recording, which programs ask for.
-    scope: Option<Vec<Insn>>,
     /// What is in the maps that never change.
     constants: Constants,
 }
@@ -282,17 +280,7 @@ impl Object {
             .filter(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata)
             .filter_map(|(name, map)| Some((maps.get(name)?.as_raw_fd(), map.data().to_vec())))
             .collect();
-        Ok(Self { code, maps, flat, inner, scope: None, constants })
-    }
-
-    /// Limits what the programs record to a scope.
-    pub(crate) fn set_scope(&mut self, scope: Option<Vec<Insn>>) {
-        self.scope = scope;
-    }
-
-    /// The scope, as a function.
-    pub(crate) fn scope(&self) -> Option<&[Insn]> {
-        self.scope.as_deref()
+        Ok(Self { code, maps, flat, inner, constants })
     }
 
     /// What is in the maps that never change.
@@ -302,7 +290,7 @@ impl Object {
 
     /// A program's code with what it asks for.
     pub(crate) fn joined(&self, code: Vec<bpf_insn>, filter: Option<&[Insn]>) -> Vec<bpf_insn> {
-        parts::join(code, Written { filter, scope: self.scope() }, &self.constants)
+        parts::join(code, filter, &self.constants)
     }
 
     /// Closes its maps. Programs that are loaded keep theirs, and no more can be loaded.

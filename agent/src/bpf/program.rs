@@ -7,7 +7,6 @@ use aya_obj::generated::bpf_insn;
 use super::{
     insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R5, R6, R7, Relocations},
     load::{LoadError, Object},
-    parts::Written,
     preemption::Preemption,
     relocation::{Relocation, Subprogram},
     simplify::Constants,
@@ -126,8 +125,7 @@ impl Body {
             };
             code.get_mut(at).ok_or(LoadError::Missing("instruction of a program"))?.imm = value;
         }
-        let written = Written { filter: None, scope: subprograms.scope };
-        Ok(super::parts::join(code, written, subprograms.constants))
+        Ok(super::parts::join(code, None, subprograms.constants))
     }
 }
 
@@ -140,7 +138,6 @@ pub(crate) struct Subprograms<'a> {
     graph_enter: &'a [bpf_insn],
     graph_start: &'a [bpf_insn],
     graph_leave: &'a [bpf_insn],
-    scope: Option<&'a [Insn]>,
     constants: &'a Constants,
 }
 
@@ -153,7 +150,6 @@ impl<'a> Subprograms<'a> {
             graph_enter: object.instructions("graph_enter")?,
             graph_start: object.instructions("graph_start")?,
             graph_leave: object.instructions("graph_leave")?,
-            scope: object.scope(),
             constants: object.constants(),
         })
     }
@@ -191,7 +187,6 @@ mod tests {
         let (begin, end): (Vec<bpf_insn>, Vec<bpf_insn>) = (mark(1), mark(2));
         let (reject, graph_enter, graph_start, graph_leave) = Default::default();
         let constants = &Constants::default();
-        let scope = None;
         let subprograms = Subprograms {
             begin: &begin,
             end: &end,
@@ -199,7 +194,6 @@ mod tests {
             graph_enter,
             graph_start,
             graph_leave,
-            scope,
             constants,
         };
         let events = [Recorded { slot: 7, id: 1 }, Recorded { slot: 8, id: 2 }];

@@ -14,10 +14,13 @@ use crate::{
     attach::{
         ProbeError, ProbeToAttach, Programs, TaskTracker, fast::FastLinks, hook::HookLinks, tracepoint,
     },
-    compile::fast::Lane,
-    kernel::proc,
+    compile::{fast::Lane, scope::Scope},
+    kernel::proc::{self, Thread},
     tracedat::Cmdlines,
 };
+
+/// Looks at a thread that becomes another one at each of them.
+const LOOKS: usize = 4;
 
 /// The names of the threads that there are, in a table with its journal in `spool`; and which of them are
 /// within the scope of the recording.
@@ -30,12 +33,35 @@ pub(super) fn names_of_threads(
     let mut names = NameTable::create(spool)?;
     for thread in proc::threads().map_err(CaptureError::Threads)? {
         names.insert_if_absent(NameRecord { tid: thread.tid, comm: padded(&thread.comm) })?;
-        if options.scope.as_ref().is_some_and(|scope| scope.takes(&thread)) {
-            tasks.note_in_scope(thread.tid);
+        if let Some(scope) = &options.scope {
+            note_in_scope(tasks, scope, &thread);
         }
     }
     names.flush()?;
     Ok(names)
+}
+
+/// Notes which threads are within the scope of the recording, which has changed.
+pub(super) fn note_threads_in_scope(tasks: &TaskTracker, scope: &Scope) -> std::io::Result<()> {
+    for thread in proc::threads()? {
+        note_in_scope(tasks, scope, &thread);
+    }
+    Ok(())
+}
+
+/// Notes whether a thread is within a scope. It may meanwhile become another one, of which the programs have
+/// made a note: the last word is that of a look after the note.
+fn note_in_scope(tasks: &TaskTracker, scope: &Scope, thread: &Thread) {
+    let mut inside = scope.takes(thread);
+    for _ in 0..LOOKS {
+        tasks.note_in_scope(thread.tid, inside);
+        let comm = proc::comm_of(thread.tid).unwrap_or_default();
+        let now = scope.takes(&Thread { comm, ..*thread });
+        if now == inside {
+            return;
+        }
+        inside = now;
+    }
 }
 
 /// The names at the end of a recording, in which names were lost if `lost` says so: then those of threads

@@ -70,10 +70,11 @@ pub use manifest::{Manifest, RecordedChannel};
 pub(crate) use notice::Notice;
 pub use options::{
     Active, Addition, CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter,
-    RING_PAGES_MIN, Rotation, SnapshotRule, TaskFilter,
+    RING_PAGES_MIN, Rotation, SnapshotRule, TaskFilter, Tracking,
 };
 pub use session::{
     AddError, CaptureError, LeftOut, PauseError, Progress, Recorded, RotateError, Session, SnapshotError,
+    TrackError,
 };
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};

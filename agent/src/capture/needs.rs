@@ -11,7 +11,10 @@ use super::{
 };
 use crate::{
     attach::ProgramOptions,
-    compile::{filter::Uncompiled, hook::HookProgram, scope::Scope},
+    compile::{
+        hook::HookProgram,
+        scope::{Halves, Scope, ScopeError},
+    },
     kernel::{clock::TraceClock, proc},
     output::Directory,
     tracedat::Compression,
@@ -74,7 +77,7 @@ pub(super) fn program_options(
     options: &CaptureOptions,
     channel: &ChannelOptions,
     generation: u32,
-) -> Result<ProgramOptions, Uncompiled> {
+) -> Result<ProgramOptions, ScopeError> {
     Ok(ProgramOptions {
         clock: match options.clock {
             TraceClock::Mono => clock::MONO,
@@ -102,13 +105,19 @@ pub(super) fn program_options(
             .map(|event| event.filter.as_ref().filter(|_| event.own.is_none()))
             .map(|filter| filter.map(|filter| filter.program.clone()))
             .collect(),
-        scope: options.scope.as_ref().map(Scope::compile).transpose()?,
+        scope: options.scope.as_ref().map_or(0, Scope::bits),
+        set_lines: halves(options)?.map_or(1, Halves::all_lines),
         hooks: channel.hooks,
         strings: channel.strings,
         layout: options.layout,
         preemptible: programs(channel).any(HookProgram::is_preemptible),
         tracks_calls: programs(channel).any(HookProgram::tracks_calls),
     })
+}
+
+/// The halves of the map of sets that programs ask threads for; `None` if they are not asked.
+pub(super) fn halves(options: &CaptureOptions) -> Result<Option<Halves>, ScopeError> {
+    options.scope.as_ref().map(Halves::of).transpose()
 }
 
 pub(super) fn reader_options(options: &CaptureOptions) -> ReaderOptions {

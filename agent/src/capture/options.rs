@@ -12,7 +12,7 @@ use crate::{
         fast::{Hooks, Lane, LaneChoice, StackKind, StringLimit},
         filter,
         hook::HookProgram,
-        scope::Scope,
+        scope::{Attribute, Scope, Set},
     },
     kernel::{clock::TraceClock, events::EventSelector},
     spec::Kallsyms,
@@ -185,6 +185,15 @@ pub struct Addition {
     pub systems: Vec<(String, Vec<String>)>,
 }
 
+/// Another set of values that threads are recorded by; made by
+/// [`Tracking::plan`](crate::plan::Tracking::plan).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tracking {
+    pub(crate) attribute: Attribute,
+    /// `None` for all values.
+    pub(crate) set: Option<Set>,
+}
+
 /// What a capture does.
 #[derive(Clone, Debug)]
 pub struct CaptureOptions {
@@ -201,7 +210,7 @@ pub struct CaptureOptions {
     pub possible_cpus: u32,
     /// `None` records every thread.
     pub tasks: Option<TaskFilter>,
-    /// Which threads are recorded, by what they are.
+    /// Which threads are recorded, by what they are; `None` for every thread, to the end.
     pub scope: Option<Scope>,
     /// Leave out events of this process's own threads.
     pub exclude_self: bool,

@@ -4,6 +4,7 @@ mod changes;
 mod pause;
 mod rotation;
 mod snapshot;
+mod track;
 
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
@@ -22,7 +23,7 @@ use super::{
     closing::{Closing, Common, counted_at},
     counts::Stage,
     follow::{FollowError, Follower},
-    needs::{archive_options, check_memory, check_open_files, reader_options, wants_symbols},
+    needs::{archive_options, check_memory, check_open_files, halves, reader_options, wants_symbols},
     notice::Notice,
     options::{CaptureOptions, ChannelOptions},
     readers::{Border, ChannelSource, Drained, ReaderPool, Sources, Stored},
@@ -36,7 +37,7 @@ use crate::{
     bpf::LoadError,
     compile::{
         fast::{Lane, StackKind},
-        filter::Uncompiled,
+        scope::ScopeError,
     },
     kernel::proc,
     output::{Output, OutputError},
@@ -44,7 +45,10 @@ use crate::{
     tracedat::Cmdlines,
 };
 
-pub use self::{changes::AddError, pause::PauseError, rotation::RotateError, snapshot::SnapshotError};
+use self::track::Told;
+pub use self::{
+    changes::AddError, pause::PauseError, rotation::RotateError, snapshot::SnapshotError, track::TrackError,
+};
 
 /// How long a stop waits for programs that were already running when the gates closed.
 const QUIET_TIMEOUT: Duration = Duration::from_millis(500);
@@ -91,8 +95,8 @@ pub enum CaptureError {
         limit: u64,
     },
     /// The scope.
-    #[error("the selection of threads cannot be evaluated in the kernel: {0}")]
-    Scope(#[from] Uncompiled),
+    #[error("cannot choose threads: {0}")]
+    Scope(#[from] ScopeError),
     /// Where the file or files go.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -140,6 +144,8 @@ pub struct Session {
     refused: Vec<String>,
     /// How often events were added or removed.
     changes: u64,
+    /// What the archive says of which threads were recorded.
+    told: Told,
     /// When recording began.
     started: Option<Instant>,
     /// Since when it is paused, by the recording's clock.
@@ -213,6 +219,8 @@ impl Session {
         let reached = Arc::new(Notice::new().map_err(failed)?);
         let shared = ArchiveState::new(number, enough(&options, &reached));
         options.manifest.channels = recorded_channels(&options);
+        let told = Told::new(&options.manifest.only, options.scope.as_ref());
+        options.manifest.only = told.lines();
         let archive_options = archive_options(&options, &options.manifest.channels, begin.0.directory());
         let (archive, kept_spool) =
             Archive::create(shared, begin, options.manifest.clone(), archive_options)?;
@@ -234,6 +242,7 @@ impl Session {
                     left_out,
                     refused: Vec::new(),
                     changes: 0,
+                    told,
                     started: None,
                     paused: None,
                     closed_bytes: 0,
@@ -259,8 +268,12 @@ impl Session {
         let (first, others) = channels.split_first_mut().ok_or(CaptureError::NoChannel)?;
         #[cfg(feature = "debug-programs")]
         let program_log = ProgramLog::start(first, spool)?;
-        let (tasks, stream) =
-            TaskTracker::attach(&first.programs, others.iter().map(|other| &other.programs))?;
+        let halves = halves(options)?;
+        let others = others.iter().map(|other| &other.programs);
+        let (mut tasks, stream) = TaskTracker::attach(&first.programs, others, halves)?;
+        if let Some((scope, halves)) = options.scope.as_ref().zip(halves) {
+            tasks.set_scope(halves, scope)?;
+        }
         for &process in options.tasks.iter().flat_map(|filter| &filter.processes) {
             trace_process(&tasks, process);
         }

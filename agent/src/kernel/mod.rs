@@ -9,6 +9,7 @@
 //! | [`kallsyms`] | the kernel's symbols |
 //! | [`btf`] | the layout of the kernel's types: member offsets, functions, per-CPU variables |
 //! | [`proc`] | the threads, maps and limits of this machine |
+//! | [`ids`] | users and groups: their names, and what threads and their namespaces have |
 //! | [`version`], [`privileges`] | the kernel's version; what this process may do, and what the kernel lets no process do |
 //! | [`features`] | what this kernel, these capabilities and these mounts allow, and what to do about the rest |
 //!
@@ -24,6 +25,7 @@ pub mod clock;
 pub mod cpus;
 pub mod events;
 pub mod features;
+pub mod ids;
 pub mod kallsyms;
 pub mod privileges;
 pub mod proc;

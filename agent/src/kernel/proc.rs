@@ -64,14 +64,6 @@ pub fn own_threads() -> io::Result<Vec<u32>> {
     numbers(CWD, "/proc/self/task")
 }
 
-/// The user of a thread: the effective id, which `bpf_get_current_uid_gid` does not give, is not meant.
-pub fn uid_of(tid: u32) -> Option<u32> {
-    let status = read::file(format!("/proc/{tid}/status")).ok()?;
-    let status = String::from_utf8_lossy(&status);
-    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
 /// The name of one thread.
 pub fn comm_of(tid: u32) -> io::Result<Vec<u8>> {
     Ok(task_comm(&read::file(format!("/proc/{tid}/comm"))?).to_vec())

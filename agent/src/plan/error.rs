@@ -54,8 +54,11 @@ pub enum Why {
     #[error(transparent)]
     Context(#[from] ContextError),
     /// A control group.
+    #[error("cgroup: {0}")]
+    Cgroup(#[source] CgroupError),
+    /// A container.
     #[error(transparent)]
-    Cgroup(#[from] CgroupError),
+    Container(CgroupError),
     /// A probe.
     #[error(transparent)]
     Probe(#[from] DynamicError),

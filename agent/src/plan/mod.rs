@@ -28,7 +28,7 @@ mod stacks;
 
 use std::{collections::BTreeSet, os::fd::OwnedFd, sync::Arc, time::Duration};
 
-pub use crate::capture::Addition;
+pub use crate::capture::{Addition, Tracking};
 pub use error::{PlanError, Why};
 pub use events::{EventPlan, NameTaken, UnusableFormat};
 pub use stacks::StackError;
@@ -114,6 +114,7 @@ impl Plan {
                 KernelLayout::default()
             }
         };
+        scope::check_ids(scope, &layout)?;
         note_symbols(file.kallsyms, &planned, &mut notes);
         let mut manifest = Manifest::of_kernel(&tracefs, file.clock, &file.path, file.compression)
             .map_err(PlanError::whole)?;

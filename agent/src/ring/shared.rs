@@ -119,4 +119,12 @@ impl SharedArray<u64> {
             unsafe { AtomicU64::from_ptr(word.as_ptr()) }.fetch_or(bits, Ordering::SeqCst);
         }
     }
+
+    /// Clears bits of a number that programs change at any time.
+    pub fn clear_bits(&self, index: usize, bits: u64) {
+        if let Some(word) = self.get(index) {
+            // SAFETY: as in `set_bits`.
+            unsafe { AtomicU64::from_ptr(word.as_ptr()) }.fetch_and(!bits, Ordering::SeqCst);
+        }
+    }
 }

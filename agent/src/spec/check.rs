@@ -196,11 +196,8 @@ fn check_rotation(rotation: &RotationSpec, channels: &[ChannelSpec]) -> Result<(
 }
 
 fn longest_list(scope: &ScopeSpec) -> usize {
-    let numbers = [&scope.pids, &scope.uids, &scope.exclude_pids, &scope.exclude_uids];
-    let texts =
-        [&scope.comms, &scope.cgroups, &scope.containers, &scope.exclude_comms, &scope.exclude_cgroups];
-    let lens = numbers.into_iter().map(Vec::len).chain(texts.into_iter().map(Vec::len));
-    lens.max().unwrap_or_default()
+    let lists = scope.track.values().chain(scope.exclude.values()).chain([&scope.containers]);
+    lists.map(Vec::len).chain([scope.pids.len()]).max().unwrap_or_default()
 }
 
 /// Whether a channel can have this name, which is that of a buffer in files of several kinds.

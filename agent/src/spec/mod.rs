@@ -33,7 +33,7 @@ mod check;
 mod json;
 pub(crate) mod text;
 
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,7 @@ use crate::{
     compile::{
         context::Context,
         fast::{LaneChoice, StringLimit},
+        scope::Attribute,
     },
     input::CpuSet,
     kernel::{clock::TraceClock, events::EventSelector},
@@ -355,33 +356,35 @@ pub enum GraphHooks {
     Kprobes,
 }
 
-/// Whose events are recorded. What is said of processes, names, users and groups is ANDed; the values of one
-/// field are ORed.
+/// Values of attributes of threads, as they are written: ids of processes, users and groups, which may also be
+/// names of `/etc/passwd` and `/etc/group`; control groups of version 2 by path or number; names of threads
+/// with wildcards.
+pub type TraitSpec = BTreeMap<Attribute, Vec<String>>;
+
+/// Whose events are recorded. What is said of processes and attributes is ANDed; the values of one of them are
+/// ORed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ScopeSpec {
-    /// Processes with all their threads, by the ids of the initial pid namespace.
+    /// Processes with all their threads, by the ids of the initial pid namespace. They have to be there, and
+    /// are followed until they end; who gets the id of one then is not recorded, as it is by
+    /// [`Attribute::Pid`].
     pub pids: Vec<u32>,
     /// The command that the recording starts.
     pub only_command: bool,
     /// The children, too, of the processes and the command above.
     pub children: bool,
-    /// Names of threads, with wildcards.
-    pub comms: Vec<String>,
-    /// Users.
-    pub uids: Vec<u32>,
-    /// Control groups of version 2, with those in them.
-    pub cgroups: Vec<String>,
-    /// Containers, machines and systemd units.
+    /// What a thread has to be: one of the values of each attribute that is named here, of which an empty
+    /// list has none.
+    pub track: TraitSpec,
+    /// Containers, machines and systemd units: more values of [`Attribute::Cgroup`].
     pub containers: Vec<String>,
-    /// Not these processes.
-    pub exclude_pids: Vec<u32>,
-    /// Not threads of these names, with wildcards.
-    pub exclude_comms: Vec<String>,
-    /// Not these users.
-    pub exclude_uids: Vec<u32>,
-    /// Not these control groups.
-    pub exclude_cgroups: Vec<String>,
+    /// What a thread must not be: any of the values.
+    pub exclude: TraitSpec,
+    /// Whether `track` changes while the recording goes on (a library does that). It costs a few instructions
+    /// of each event.
+    #[serde(skip_serializing_if = "is_false")]
+    pub changes: bool,
     /// Only what fires on these CPUs, as a list (`0-3,8`); all CPUs where nothing is said.
     #[serde(with = "text::option")]
     pub cpus: Option<CpuSet>,
@@ -392,44 +395,25 @@ pub struct ScopeSpec {
 impl ScopeSpec {
     /// Whether threads are chosen by what they are.
     pub fn has_traits(&self) -> bool {
-        let texts =
-            [&self.comms, &self.cgroups, &self.containers, &self.exclude_comms, &self.exclude_cgroups];
-        let numbers = [&self.uids, &self.exclude_uids, &self.exclude_pids];
-        texts.iter().any(|of| !of.is_empty()) || numbers.iter().any(|of| !of.is_empty())
+        !self.track.is_empty()
+            || !self.containers.is_empty()
+            || self.exclude.values().any(|values| !values.is_empty())
     }
 
-    /// What is recorded, in a few words: each leaves out others. None if every thread on every CPU is, but
-    /// for the recorder's own.
+    /// What is recorded beside what attributes choose, in a few words: each leaves out others.
     pub fn told(&self) -> Vec<String> {
         let mut told = Vec::new();
         let with_children = if self.children { " with their children" } else { "" };
-        let processes = list_of("processes ", &self.pids);
+        let ids: Vec<String> = self.pids.iter().map(u32::to_string).collect();
+        let processes = (!ids.is_empty()).then(|| format!("processes {}", ids.join(", ")));
         let command = self.only_command.then(|| "the command".to_owned());
         let chosen: Vec<String> = processes.into_iter().chain(command).collect();
         if !chosen.is_empty() {
             told.push(chosen.join(" and ") + with_children);
         }
-        told.extend(list_of("threads named ", &self.comms));
-        told.extend(list_of("threads of the users ", &self.uids));
-        let (cgroups, containers) =
-            (list_of("control groups ", &self.cgroups), list_of("containers ", &self.containers));
-        let groups: Vec<String> = cgroups.into_iter().chain(containers).collect();
-        if !groups.is_empty() {
-            told.push(groups.join(" and "));
-        }
-        told.extend(list_of("all processes but ", &self.exclude_pids));
-        told.extend(list_of("all threads but those named ", &self.exclude_comms));
-        told.extend(list_of("all users but ", &self.exclude_uids));
-        told.extend(list_of("all control groups but ", &self.exclude_cgroups));
         told.extend(self.cpus.as_ref().map(|cpus| format!("CPUs {cpus}")));
         told
     }
-}
-
-/// What there is a list of, or nothing.
-fn list_of(what: &str, of: &[impl ToString]) -> Option<String> {
-    let names: Vec<String> = of.iter().map(ToString::to_string).collect();
-    (!names.is_empty()).then(|| what.to_owned() + &names.join(", "))
 }
 
 /// When a recording ends by itself, and what counts as failed.
@@ -527,21 +511,9 @@ mod tests {
             pids: vec![3, 4],
             only_command: true,
             children: true,
-            comms: vec!["a*".to_owned()],
-            containers: vec!["web".to_owned()],
-            exclude_uids: vec![0],
             cpus: CpuSet::parse_list("0-2").ok(),
             ..ScopeSpec::default()
         };
-        assert_eq!(
-            scope.told(),
-            [
-                "processes 3, 4 and the command with their children",
-                "threads named a*",
-                "containers web",
-                "all users but 0",
-                "CPUs 0-2"
-            ]
-        );
+        assert_eq!(scope.told(), ["processes 3, 4 and the command with their children", "CPUs 0-2"]);
     }
 }

@@ -84,6 +84,7 @@ impl Session {
             }
         });
         let old = std::mem::replace(&mut self.archive, next);
+        self.begin_told();
         let (borders, from, names) = match rotated {
             Ok(rotated) => rotated,
             Err(ReaderFailed { borders }) => {

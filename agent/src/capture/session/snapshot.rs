@@ -86,7 +86,7 @@ impl Session {
         let number = self.snapshots + 1;
         let options = archive_options(&self.options, &channels, output.directory());
         let shared = ArchiveState::new(number, None);
-        let manifest = Manifest { channels, ..self.options.manifest.clone() };
+        let manifest = Manifest { channels, only: self.told.lines(), ..self.options.manifest.clone() };
         let (mut copy, _) = Archive::create(shared, (output, None), manifest, options)?;
         copy.began = self.archive.began;
         copy.covered_from = self.archive.covered_from;

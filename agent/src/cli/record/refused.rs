@@ -40,6 +40,7 @@ impl Refused {
             | Why::Unusable { .. }
             | Why::Filter(_)
             | Why::Cgroup(_)
+            | Why::Container(_)
             | Why::Typed(_)
             | Why::NameTaken(_) => ExitCode::Usage,
         }
@@ -77,13 +78,15 @@ fn option(at: &Field, why: &Why) -> String {
         "children" => "-c: ".to_owned(),
         "cpus" => "-M: ".to_owned(),
         "ring_bytes" => "-b: ".to_owned(),
-        "pids" | "exclude_pids" if matches!(why, Why::Unsupported(_)) => String::new(),
+        "pids" | "track" | "exclude" if matches!(why, Why::Unsupported(_)) => String::new(),
         // The reason begins with the value.
         "pids" => "-P ".to_owned(),
-        "exclude_pids" => "--exclude-pid ".to_owned(),
+        // The reason begins with the attribute, which the option is named after.
+        "track" => "--".to_owned(),
+        "containers" => "--container: ".to_owned(),
+        "exclude" => "--exclude-".to_owned(),
         "kernel_stacks" => "--kernel-stack=".to_owned(),
         "user_stacks" => "--user-stack=".to_owned(),
-        "cgroups" | "containers" | "exclude_cgroups" => long(name.trim_end_matches('s')) + ": ",
         _ => String::new(),
     }
 }

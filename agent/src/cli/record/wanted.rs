@@ -7,9 +7,9 @@ use clap::{ArgMatches, Args};
 
 use super::super::CliError;
 use crate::{
-    compile::context::Context,
+    compile::{context::Context, scope::Attribute},
     event::filter::{Dialect, Filter},
-    spec::{RuleSpec, ScopeSpec, What},
+    spec::{RuleSpec, ScopeSpec, TraitSpec, What},
 };
 
 /// What is wanted of the events.
@@ -41,9 +41,25 @@ pub struct ScopeArgs {
     #[arg(long = "comm", value_name = "GLOB")]
     pub comms: Vec<String>,
 
-    /// Record only threads of this user, a number or a name of /etc/passwd; repeatable
-    #[arg(long = "uid", value_name = "USER")]
-    pub uids: Vec<User>,
+    /// Record only threads of this user, a number or a name of /etc/passwd; repeatable, or a list: 0,www-data
+    #[arg(long = "uid", value_name = "USER", value_delimiter = ',')]
+    pub uids: Vec<String>,
+
+    /// Record only threads of this group, a number or a name of /etc/group; repeatable, or a list
+    #[arg(long = "gid", value_name = "GROUP", value_delimiter = ',')]
+    pub gids: Vec<String>,
+
+    /// Record only processes with this number in their own pid namespace; repeatable, or a list
+    #[arg(long = "vpid", value_name = "PID", value_delimiter = ',')]
+    pub vpids: Vec<String>,
+
+    /// Record only threads of the user that is this one in their own user namespace; repeatable, or a list
+    #[arg(long = "vuid", value_name = "USER", value_delimiter = ',')]
+    pub vuids: Vec<String>,
+
+    /// Record only threads of the group that is this one in their own user namespace; repeatable, or a list
+    #[arg(long = "vgid", value_name = "GROUP", value_delimiter = ',')]
+    pub vgids: Vec<String>,
 
     /// Record only threads in this control group (version 2) or below it; repeatable
     #[arg(long = "cgroup", value_name = "PATH")]
@@ -55,41 +71,23 @@ pub struct ScopeArgs {
 
     /// Do not record this process; repeatable, or a list: 12,34
     #[arg(long = "exclude-pid", value_name = "PID", value_delimiter = ',')]
-    pub exclude_pids: Vec<u32>,
+    pub exclude_pids: Vec<String>,
 
     /// Do not record threads whose name matches GLOB
     #[arg(long = "exclude-comm", value_name = "GLOB")]
     pub exclude_comms: Vec<String>,
 
-    /// Do not record threads of this user
-    #[arg(long = "exclude-uid", value_name = "USER")]
-    pub exclude_uids: Vec<User>,
+    /// Do not record threads of this user; repeatable, or a list
+    #[arg(long = "exclude-uid", value_name = "USER", value_delimiter = ',')]
+    pub exclude_uids: Vec<String>,
+
+    /// Do not record threads of this group; repeatable, or a list
+    #[arg(long = "exclude-gid", value_name = "GROUP", value_delimiter = ',')]
+    pub exclude_gids: Vec<String>,
 
     /// Do not record threads in this control group or below it
     #[arg(long = "exclude-cgroup", value_name = "PATH")]
     pub exclude_cgroups: Vec<String>,
-}
-
-/// A user's number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct User(u32);
-
-impl FromStr for User {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        if let Ok(uid) = text.parse() {
-            return Ok(Self(uid));
-        }
-        let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-        let mut lines = users.lines().map(|line| line.split(':'));
-        let found =
-            lines.find_map(|mut fields| (fields.next() == Some(text)).then(|| fields.nth(1)).flatten());
-        found
-            .and_then(|uid| uid.parse().ok())
-            .map(Self)
-            .ok_or_else(|| format!("/etc/passwd has no user {text}; give the number"))
-    }
 }
 
 impl ScopeArgs {
@@ -97,24 +95,43 @@ impl ScopeArgs {
     pub(super) fn put_into(&self, scope: &mut ScopeSpec) {
         let Self {
             comms,
+            vpids,
             uids,
+            vuids,
+            gids,
+            vgids,
             cgroups,
             containers,
             exclude_pids,
             exclude_comms,
             exclude_uids,
+            exclude_gids,
             exclude_cgroups,
         } = self;
-        let numbers = |users: &[User]| users.iter().map(|user| user.0).collect();
-        scope.comms.clone_from(comms);
-        scope.uids = numbers(uids);
-        scope.cgroups.clone_from(cgroups);
+        scope.track = traits([
+            (Attribute::Vpid, vpids),
+            (Attribute::Uid, uids),
+            (Attribute::Vuid, vuids),
+            (Attribute::Gid, gids),
+            (Attribute::Vgid, vgids),
+            (Attribute::Cgroup, cgroups),
+            (Attribute::Comm, comms),
+        ]);
         scope.containers.clone_from(containers);
-        scope.exclude_pids.clone_from(exclude_pids);
-        scope.exclude_comms.clone_from(exclude_comms);
-        scope.exclude_uids = numbers(exclude_uids);
-        scope.exclude_cgroups.clone_from(exclude_cgroups);
+        scope.exclude = traits([
+            (Attribute::Pid, exclude_pids),
+            (Attribute::Uid, exclude_uids),
+            (Attribute::Gid, exclude_gids),
+            (Attribute::Cgroup, exclude_cgroups),
+            (Attribute::Comm, exclude_comms),
+        ]);
     }
+}
+
+/// Those of the options that are given.
+fn traits<const N: usize>(options: [(Attribute, &Vec<String>); N]) -> TraitSpec {
+    let given = options.into_iter().filter(|(_, values)| !values.is_empty());
+    given.map(|(attribute, values)| (attribute, values.clone())).collect()
 }
 
 /// Contexts that events carry.

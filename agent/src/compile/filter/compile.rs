@@ -34,7 +34,6 @@ const GET_CURRENT_UID_GID: i32 = 15;
 const GET_CURRENT_TASK: i32 = 35;
 const GET_CURRENT_CGROUP_ID: i32 = 80;
 const PROBE_READ_KERNEL: i32 = 113;
-const GET_CURRENT_ANCESTOR_CGROUP_ID: i32 = 123;
 const KTIME_GET_BOOT_NS: i32 = 125;
 const KTIME_GET_TAI_NS: i32 = 208;
 
@@ -63,21 +62,6 @@ impl<'a> Emitter<'a> {
         let mut code = Assembler::default();
         code.alu(Alu::Mov, R6, R1);
         Self { code, id, facts, text_max, room, reads: BTreeSet::new() }
-    }
-
-    /// A target of jumps.
-    pub(crate) fn label(&mut self) -> Label {
-        self.code.label()
-    }
-
-    /// Binds a target to the next instruction.
-    pub(crate) fn bind(&mut self, label: Label) {
-        self.code.bind(label);
-    }
-
-    /// Goes on at another target.
-    pub(crate) fn goto(&mut self, label: Label) {
-        self.code.goto(label);
     }
 
     /// Ends the function: what gets to `yes` gives 1.
@@ -354,15 +338,6 @@ impl<'a> Emitter<'a> {
             Context::Comm => return Err(Uncompiled::TooLong),
         }
         Ok(())
-    }
-
-    /// Goes to `yes` if the current thread's control group is the one with this number at this level of the
-    /// hierarchy, or below it.
-    pub(crate) fn in_cgroup(&mut self, id: u64, level: u32, yes: Label) {
-        self.code.load_imm(R1, level.into());
-        self.code.call_helper(GET_CURRENT_ANCESTOR_CGROUP_ID);
-        self.code.load_imm(R1, id.cast_signed());
-        self.code.jump(Jump::Equal, R0, R1, yes);
     }
 
     fn cpus(

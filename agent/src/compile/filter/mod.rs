@@ -18,8 +18,6 @@
 mod compile;
 mod text;
 
-pub(crate) use compile::Emitter;
-
 use std::collections::BTreeSet;
 
 use crate::{

@@ -11,7 +11,7 @@ use super::{
     expand::{self, World},
 };
 use crate::{
-    compile::context::Context,
+    compile::{context::Context, scope::Attribute as Ours},
     control::{
         Channel, Code, ControlError, Domain, EventLoss, Schedule, Tracked, session::SessionDomain,
         track::Attribute,
@@ -134,35 +134,17 @@ fn scope(domains: &[SessionDomain]) -> Result<ScopeSpec, ControlError> {
     }
     for tracker in first {
         let Tracked::Only(values) = &tracker.tracked else { continue };
-        if values.is_empty() {
-            return Err(ControlError::new(
-                Code::NotSupported,
-                "a session that tracks no process records nothing; track one, or all of them (--all)",
-            ));
-        }
-        let numbers = || {
-            let number = |value: &String| {
-                value.parse::<u32>().map_err(|_| {
-                    ControlError::new(
-                        Code::Invalid,
-                        format!("{value} is no number of a process, user or group"),
-                    )
-                })
-            };
-            values.iter().map(number).collect::<Result<Vec<u32>, _>>()
+        let name = match tracker.attribute {
+            Attribute::Pid => Ours::Pid,
+            Attribute::Vpid => Ours::Vpid,
+            Attribute::Uid => Ours::Uid,
+            Attribute::Vuid => Ours::Vuid,
+            Attribute::Gid => Ours::Gid,
+            Attribute::Vgid => Ours::Vgid,
+            Attribute::Cgroup => Ours::Cgroup,
+            Attribute::Comm => Ours::Comm,
         };
-        match tracker.attribute {
-            Attribute::Pid => scope.pids = numbers()?,
-            Attribute::Uid => scope.uids = numbers()?,
-            Attribute::Cgroup => scope.cgroups.clone_from(values),
-            Attribute::Comm => scope.comms.clone_from(values),
-            Attribute::Vpid | Attribute::Vuid | Attribute::Gid | Attribute::Vgid => {
-                return Err(ControlError::new(
-                    Code::NotSupported,
-                    "virtual ids and groups are not tracked yet; use --pid, --uid, a control group or a name",
-                ));
-            }
-        }
+        scope.track.insert(name, values.clone());
     }
     Ok(scope)
 }
