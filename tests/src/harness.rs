@@ -373,20 +373,27 @@ impl Caller {
     /// Starts it.
     #[track_caller]
     pub fn start() -> Self {
-        Self::start_with(&[])
+        Self::start_with(&[], &[])
     }
 
     /// Starts one whose thread has this name.
     #[track_caller]
     pub fn named(name: &str) -> Self {
-        Self::start_with(&[name])
+        Self::start_with(&[], &[name])
+    }
+
+    /// Starts one by another program, which gets a command as its last arguments and becomes it or waits for
+    /// it: `setpriv --reuid 7`.
+    #[track_caller]
+    pub fn by(program: &[&str]) -> Self {
+        Self::start_with(program, &[])
     }
 
     #[track_caller]
-    fn start_with(args: &[&str]) -> Self {
-        let process = Command::new("perl")
-            .args(["-e", CALLER])
-            .args(args)
+    fn start_with(by: &[&str], args: &[&str]) -> Self {
+        let mut command = by.iter().chain(&["perl", "-e", CALLER]).chain(args);
+        let process = Command::new(command.next().unwrap_or(&"perl"))
+            .args(command)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -398,7 +405,7 @@ impl Caller {
         caller
     }
 
-    /// Its process id.
+    /// Its process id; of one that another program waits for, that of this program.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }

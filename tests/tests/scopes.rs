@@ -215,7 +215,7 @@ fn scopes_that_make_no_sense_are_errors() {
         (["--container", "no-such-container"], "no container, machine or unit no-such-container runs here"),
         (["--uid", "no-such-user"], "/etc/passwd has no user no-such-user"),
         (["--exclude-pid", "4194303"], "there is no such process"),
-        (["--comm", &long], "is too long for one program"),
+        (["--comm", &long], "names of threads have 15 bytes at most"),
     ] {
         let ended = run(agent(dir.path(), ["record", "-e", "sched_switch"]).args(args).arg("true"));
         assert!(ended.code() == 2 && ended.err.contains(said), "{args:?}: {ended:?}");
