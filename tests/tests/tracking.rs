@@ -64,12 +64,15 @@ fn compare(session: &mut Session, callers: &mut [&mut Caller], steps: &[(Attribu
 fn what_is_tracked_changes_exactly_when_it_is_said() {
     use Attribute::{Comm, Gid, Pid, Uid};
     let dir = tempfile::tempdir().unwrap();
-    for lane in [LaneChoice::Fast, LaneChoice::Generic] {
+    for (lane, event) in [(LaneChoice::Fast, "syscalls:sys_enter_getppid"), (LaneChoice::Generic, CALLS)] {
         let file = dir.path().join(format!("{lane}.dat"));
         let (mut one, mut two, mut other) =
             (Caller::named("track-one"), Caller::named("track-two"), Caller::by(&OTHER));
         let mut spec = tracked(&file, &[&one, &two, &other]);
         spec.channels[0].lane = lane;
+        if event != CALLS {
+            spec.channels[0].rules = vec![events(event)];
+        }
         let mut session = start(&spec);
         let (first, both) = (one.pid().to_string(), format!("{} {}", one.pid(), other.pid()));
         let both: Vec<&str> = both.split(' ').collect();
@@ -103,7 +106,8 @@ fn what_is_tracked_changes_exactly_when_it_is_said() {
         stop(session);
         let steps = [0, 1, 1, 101, 1, 100, 100, 0, 111, 100, 111, 11, 11, 10, 11, 0, 11, 111, 111];
         let all: u64 = steps.iter().sum();
-        assert_eq!((recorded(&rows(&file, CALLS)), Report::of(&file).count(is_getppid) as u64), (all, all));
+        let report = Report::of(&file);
+        assert_eq!((recorded(&rows(&file, event)), report.events.len() as u64), (all, all));
         let ledger = ledger_in_info(&file).to_string();
         assert!(
             ledger
