@@ -1,7 +1,12 @@
 //! Which threads are recorded, changed while a recording goes on: what the library can do.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+};
 
 use integration_tests::{
     harness::{Caller, Report, agent, files, is_getppid, ledger_in_info, run, tid_of, wait_for},
@@ -220,6 +225,49 @@ fn wakeups_and_switches_count_for_the_other_thread_by_what_is_tracked_now() {
     assert!(woken >= 20, "{woken}");
     assert!(report.events.iter().all(|line| line.contains("track-two")), "{:?}", report.events);
     assert!(report.events.iter().all(|line| !line.contains("track-one")), "{:?}", report.events);
+}
+
+#[test]
+fn who_is_tracked_all_the_time_is_not_disturbed_by_changes() {
+    /// Changes while calls are made.
+    const CHANGES: usize = 200;
+    let dir = tempfile::tempdir().unwrap();
+    for rule in [calls(), events("syscalls:sys_enter_getppid")] {
+        let (mut caller, other) = (Caller::start(), Caller::start());
+        let mut spec = tracked(&dir.path().join("t.dat"), &[&caller, &other]);
+        spec.channels[0].rules = vec![rule.clone()];
+        let mut session = start(&spec);
+        spec.scope.changes = false;
+        spec.file.path = dir.path().join("beside.dat");
+        let beside = start(&spec);
+        let (own, others) = (caller.pid().to_string(), other.pid().to_string());
+        let is_over = AtomicBool::new(false);
+        let made = thread::scope(|scope| {
+            let calls = scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    caller.call(300);
+                }
+                caller.calls()
+            });
+            for change in 0..CHANGES {
+                let both = [own.as_str(), others.as_str()];
+                let (attribute, values): (_, Option<&[&str]>) = match change % 4 {
+                    0 => (Attribute::Pid, Some(&both[..1])),
+                    1 => (Attribute::Pid, Some(&both)),
+                    2 => (Attribute::Comm, Some(&["perl", "other"])),
+                    _ => (Attribute::Comm, None),
+                };
+                track(&mut session, attribute, values);
+            }
+            is_over.store(true, Ordering::Relaxed);
+            calls.join().unwrap()
+        });
+        for session in [session, beside] {
+            let counted = session.ledger();
+            assert_eq!((counted.recorded(0, 0), counted.lost()), (made, 0), "{rule:?}");
+            stop(session);
+        }
+    }
 }
 
 #[test]

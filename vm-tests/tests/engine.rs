@@ -1,4 +1,4 @@
-//! Rotations, snapshots that events ask for, and events that come and go, on other kernels.
+//! Rotations, snapshots that events ask for, and events and threads that come and go, on other kernels.
 
 use vm_tests::{Kernel, guest, on_cloud_kernels};
 
@@ -11,6 +11,10 @@ fn a_recording_rotates_changes_and_takes_snapshots(kernel: &Kernel) {
             ("rotate", &["the_newest_files_are_kept"]),
             ("snapshot", &["a_snapshot_waits_for_what_comes_after_its_event"]),
             ("changing", &["the_example_records_what_it_says"]),
+            (
+                "tracking",
+                &["ids_of_namespaces_are_tracked", "what_is_tracked_changes_exactly_when_it_is_said"],
+            ),
         ],
     );
 }
