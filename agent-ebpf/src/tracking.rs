@@ -84,7 +84,7 @@ pub const fn place(line: u32, number: u32) -> u64 {
 
 /// The bucket of a value: the high bits of a product, which depend on all bits of the value, with 2^64
 /// divided by the golden ratio (Knuth, The Art of Computer Programming, volume 3, section 6.4).
-#[inline(always)]
+#[inline]
 pub const fn bucket(value: u64, mask: u32) -> u32 {
     (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as u32 & mask
 }

@@ -365,6 +365,7 @@ pub type TraitSpec = BTreeMap<Attribute, Vec<String>>;
 /// ORed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct ScopeSpec {
     /// Processes with all their threads, by the ids of the initial pid namespace. They have to be there, and
     /// are followed until they end; who gets the id of one then is not recorded, as it is by

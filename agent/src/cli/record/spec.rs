@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     /// Every option, with something to say.
-    const OPTIONS: [&[&str]; 50] = [
+    const OPTIONS: [&[&str]; 55] = [
         &["--for", "irq"],
         &["--for", "irq", "--live"],
         &["-e", "irq"],

@@ -139,8 +139,8 @@ impl Building {
     fn table(&mut self, values: impl Iterator<Item = u64>) -> Result<u64, ScopeError> {
         let values: BTreeSet<u64> = values.collect();
         let least = values.len().div_ceil(LINE_WORDS).next_power_of_two();
-        let sizes = std::iter::successors(Some(least), |buckets| Some(buckets * 2)).take(DOUBLINGS);
-        let lines = sizes.filter_map(|buckets| fill(&values, buckets as u32)).next();
+        let mut sizes = std::iter::successors(Some(least), |buckets| Some(buckets * 2)).take(DOUBLINGS);
+        let lines = sizes.find_map(|buckets| fill(&values, buckets as u32));
         let lines = lines.ok_or(ScopeError::Room { lines: least << DOUBLINGS, room: least })?;
         let place = place(self.next(), lines.len() as u32 - 1);
         self.lines.extend(lines);
