@@ -4,17 +4,20 @@
 //! contexts, and how many events there can be) changes with a new recording that takes over from the one
 //! before, in the next trace chunk; of a session that is stopped, at its next start.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
 
 use super::{
     recovery::Note,
     sessions::{
         Added, Halt, Model, Recorder, World,
-        spec::{self, Rules},
+        spec::{self, Rules, Tracks},
     },
 };
 use crate::{
-    control::{Channel, Code, ControlError, Domain, EventLoss, Format, SessionMode, Tracker},
+    control::{Channel, Code, ControlError, Domain, EventLoss, Format, SessionMode},
     kernel::{events::Catalogue, tracefs::Tracefs},
 };
 
@@ -41,6 +44,8 @@ pub(super) struct Recording {
     pub(super) note: Note,
     /// What is recorded into each buffer.
     pub(super) rules: BTreeMap<String, Rules>,
+    /// Whose events are.
+    pub(super) tracks: Tracks,
     pub(super) state: RecordingState,
 }
 
@@ -56,8 +61,15 @@ impl Recording {
             return self.recorder.resume();
         }
         self.recorder.start(spec::of(model, world, &self.output)?)?;
-        self.rules = all_rules(model, world)?;
+        self.note(model, world)?;
         self.state = RecordingState::Current;
+        Ok(())
+    }
+
+    /// Notes what a new recording has.
+    fn note(&mut self, model: &Model, world: &World) -> Answer {
+        self.rules = all_rules(model, world)?;
+        self.tracks = spec::tracked(model)?;
         Ok(())
     }
 
@@ -94,13 +106,27 @@ impl Recording {
         if !self.is_open() {
             return check_rules(after, world);
         }
-        let is_reshaped = shape(before) != shape(after) || trackers(before).ne(trackers(after));
+        let is_reshaped = shape(before) != shape(after);
         if self.state == RecordingState::Outdated
             || is_reshaped
             || self.change_rules(after, world)? == Added::NoRoom
         {
             return self.replace(after, world);
         }
+        self.change_tracks(after)
+    }
+
+    /// Lets it record other threads.
+    fn change_tracks(&mut self, model: &Model) -> Answer {
+        let wanted = spec::tracked(model)?;
+        let attributes: BTreeSet<_> = self.tracks.keys().chain(wanted.keys()).copied().collect();
+        for attribute in attributes {
+            let values = wanted.get(&attribute);
+            if values != self.tracks.get(&attribute) {
+                self.recorder.track(spec::tracking(attribute, values.map(Vec::as_slice))?)?;
+            }
+        }
+        self.tracks = wanted;
         Ok(())
     }
 
@@ -142,8 +168,7 @@ impl Recording {
         let spec = spec::of(model, world, &self.output)?;
         if model.is_active() {
             self.recorder.replace(spec)?;
-            self.rules = all_rules(model, world)?;
-            return Ok(());
+            return self.note(model, world);
         }
         self.state = RecordingState::Outdated;
         Ok(())
@@ -174,13 +199,13 @@ fn shape(model: &Model) -> Vec<Channel> {
     model.channels().map(fixed).collect()
 }
 
-fn trackers(model: &Model) -> impl Iterator<Item = &Tracker> {
-    model.session().domains.iter().flat_map(|of| &of.trackers)
-}
-
 /// Whether this machine has what the rules of a session name, before it is started.
 pub(super) fn check_rules(model: &Model, world: &World) -> Answer {
-    all_rules(model, world).map(drop)
+    all_rules(model, world)?;
+    for (attribute, values) in spec::tracked(model)? {
+        spec::tracking(attribute, Some(&values))?;
+    }
+    Ok(())
 }
 
 /// What is recorded into each buffer of a session.

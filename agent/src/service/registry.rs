@@ -185,7 +185,7 @@ impl Registry {
     fn begin(&self, entry: &Arc<Entry>, model: &Model, world: &World) -> Answer<Recording> {
         let output = output_of(model)?;
         let spec = spec::of(model, world, &output)?;
-        let rules = all_rules(model, world)?;
+        let (rules, tracks) = (all_rules(model, world)?, spec::tracked(model)?);
         let note = self.notes.add(model.name(), &entry.owner, &output).map_err(|error| {
             ControlError::new(Code::CreateFile, format!("cannot note that the session records: {error}"))
         })?;
@@ -207,7 +207,7 @@ impl Registry {
             Ok(recorder) => {
                 let (period, bytes) = spec::schedule(model);
                 recorder.schedule(period, bytes);
-                Ok(Recording { recorder, output, note, rules, state: RecordingState::Current })
+                Ok(Recording { recorder, output, note, rules, tracks, state: RecordingState::Current })
             }
             Err(error) => {
                 note.remove();

@@ -95,6 +95,54 @@ fn what_takes_over_leaves_no_gap_under_load() {
 }
 
 #[test]
+fn what_is_tracked_changes_while_a_session_records() {
+    let daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let mut callers = [Caller::start(), Caller::start()];
+    started(&daemon, &dir, &callers[0]);
+    let pid = |caller: &Caller| json!({"only": [caller.pid().to_string()]});
+    let mut expected = [0, 0];
+    let mut call = |callers: &mut [Caller; 2], recorded: [bool; 2]| {
+        for ((caller, is_recorded), expected) in callers.iter_mut().zip(recorded).zip(&mut expected) {
+            caller.call(500);
+            caller.settle();
+            *expected += 500 * u64::from(is_recorded);
+        }
+    };
+    let track = |values: serde_json::Value, add: bool| {
+        daemon.tell("POST", TRACKERS, Some(&json!({"attribute": "pid", "values": values, "add": add})));
+    };
+    call(&mut callers, [true, false]);
+    track(pid(&callers[1]), true);
+    call(&mut callers, [true, true]);
+    track(pid(&callers[0]), false);
+    call(&mut callers, [false, true]);
+    track(pid(&callers[1]), false);
+    call(&mut callers, [false, false]);
+    track(pid(&callers[0]), true);
+    let nobody = json!({"attribute": "vuid", "values": {"only": ["65534"]}, "add": true});
+    daemon.tell("POST", TRACKERS, Some(&nobody));
+    call(&mut callers, [false, false]);
+    daemon.tell(
+        "POST",
+        TRACKERS,
+        Some(&json!({"attribute": "vuid", "values": {"only": ["root"]}, "add": true})),
+    );
+    call(&mut callers, [true, false]);
+    let unknown = json!({"attribute": "vuid", "values": {"only": ["nosuchuser"]}, "add": true});
+    let unknown = daemon.ask("POST", TRACKERS, Some(&unknown));
+    assert_eq!((unknown.0, &unknown.1["code"]), (422, &json!("no_user")));
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let there = files(&dir);
+    assert_eq!(there.len(), 1, "{there:?}");
+    let of = |caller: &Caller| {
+        let from = format!("-{} ", caller.pid());
+        Report::of(&there[0]).count(|line| is_getppid(line) && line.contains(&from))
+    };
+    assert_eq!([of(&callers[0]), of(&callers[1])], expected);
+}
+
+#[test]
 fn there_is_room_for_all_system_calls_at_once() {
     let daemon = Daemon::start();
     let dir = daemon.path().join("out");

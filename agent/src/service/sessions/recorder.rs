@@ -13,7 +13,7 @@ use std::{
 
 use super::running::Running;
 use crate::{
-    capture::Notice,
+    capture::{Notice, Tracking},
     control::{Code, ControlError},
     service::user::Owner,
     spec::{RecordingSpec, RuleSpec},
@@ -92,6 +92,7 @@ pub(super) enum Command {
     Replace(Box<RecordingSpec>, Reply<()>),
     Add(String, Vec<RuleSpec>, Reply<Added>),
     Remove(String, RuleSpec, Reply<()>),
+    Track(Tracking, Reply<()>),
     Rotate(Reply<()>),
     Snapshot(SnapshotTo, Reply<Stored>),
     Schedule(Option<Duration>, Option<u64>),
@@ -179,6 +180,11 @@ impl Recorder {
     /// Records the events of a rule no more.
     pub(in crate::service) fn remove(&self, buffer: &str, rule: RuleSpec) -> Result<(), ControlError> {
         self.ask(|reply| Command::Remove(buffer.to_owned(), rule, reply))
+    }
+
+    /// Records other threads from now on.
+    pub(in crate::service) fn track(&self, tracking: Tracking) -> Result<(), ControlError> {
+        self.ask(|reply| Command::Track(tracking, reply))
     }
 
     /// Begins the next trace chunk. The listener is told of it, and of what becomes of the one before.

@@ -14,7 +14,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::recorder::{Added, Command, Halt, Listener, Loss, Losses, SnapshotTo, Stored, of_system};
 use crate::{
-    capture::{AddError, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, finish},
+    capture::{
+        AddError, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, Tracking, finish,
+    },
     control::{Code, ControlError},
     output::Output,
     plan::{Addition, Plan},
@@ -184,6 +186,7 @@ impl Running {
             Command::Replace(spec, reply) => drop(reply.send(self.replace(&spec))),
             Command::Add(buffer, rules, reply) => drop(reply.send(self.add(&buffer, &rules))),
             Command::Remove(buffer, rule, reply) => drop(reply.send(self.remove(&buffer, &rule))),
+            Command::Track(tracking, reply) => drop(reply.send(self.track(tracking))),
             Command::Rotate(reply) => drop(reply.send(self.rotate())),
             Command::Snapshot(to, reply) => drop(reply.send(self.snapshot(&to))),
             Command::Losses(reply) => drop(reply.send(Ok(self.losses()))),
@@ -351,6 +354,11 @@ impl Running {
             removed.map_err(|error| ControlError::new(Code::NoEvent, error.to_string()))?;
         }
         Ok(())
+    }
+
+    fn track(&mut self, tracking: Tracking) -> Answer {
+        let session = self.session.as_mut().ok_or_else(not_recording)?;
+        session.track(tracking).map_err(|error| ControlError::new(Code::TrackerPolicy, error.to_string()))
     }
 
     fn rotate(&mut self) -> Answer {

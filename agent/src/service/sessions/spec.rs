@@ -11,11 +11,9 @@ use super::{
     expand::{self, World},
 };
 use crate::{
+    capture::Tracking,
     compile::{context::Context, scope::Attribute as Ours},
-    control::{
-        Channel, Code, ControlError, Domain, EventLoss, Schedule, Tracked, session::SessionDomain,
-        track::Attribute,
-    },
+    control::{Channel, Code, ControlError, Domain, EventLoss, Schedule, Tracked, Tracker, track::Attribute},
     spec::{ChannelSpec, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec},
 };
 
@@ -32,7 +30,11 @@ pub(in crate::service) fn of(
     for (domain, channel) in model.channels() {
         channels.push(of_channel(world, domain, channel)?);
     }
-    let mut spec = RecordingSpec { channels, scope: scope(&model.session().domains)?, ..Default::default() };
+    let mut spec = RecordingSpec {
+        channels,
+        scope: ScopeSpec { track: tracked(model)?, changes: true, ..Default::default() },
+        ..Default::default()
+    };
     spec.file.date = true;
     if model.keeps() {
         // Snapshots are named after it. There is no such file.
@@ -70,6 +72,9 @@ fn of_channel(world: &World, domain: Domain, channel: &Channel) -> Result<Channe
     spec.rules = rules(world, domain, channel)?.into_values().collect();
     Ok(spec)
 }
+
+/// The values of the attributes that are not tracked whatever they are.
+pub(in crate::service) type Tracks = BTreeMap<Ours, Vec<String>>;
 
 /// What is recorded into a channel, by kind and text.
 pub(in crate::service) type Rules = BTreeMap<(&'static str, String), RuleSpec>;
@@ -120,11 +125,12 @@ fn contexts(channel: &Channel) -> Result<Vec<Context>, ControlError> {
     channel.contexts.iter().map(parse).collect()
 }
 
-/// Whose events are recorded. A recording has one scope: that of the domains that have channels.
-fn scope(domains: &[SessionDomain]) -> Result<ScopeSpec, ControlError> {
-    let mut scope = ScopeSpec::default();
-    let mut trackers = domains.iter().filter(|of| !of.channels.is_empty()).map(|of| &of.trackers);
-    let Some(first) = trackers.next() else { return Ok(scope) };
+/// What a session tracks. A recording tracks one thing: that of the domains that have channels.
+pub(in crate::service) fn tracked(model: &Model) -> Result<Tracks, ControlError> {
+    let domains = model.session().domains.iter();
+    let mut trackers = domains.filter(|of| !of.channels.is_empty()).map(|of| &of.trackers);
+    let mut tracks = Tracks::new();
+    let Some(first) = trackers.next() else { return Ok(tracks) };
     if trackers.any(|other| other != first) {
         return Err(ControlError::new(
             Code::NotSupported,
@@ -132,21 +138,40 @@ fn scope(domains: &[SessionDomain]) -> Result<ScopeSpec, ControlError> {
              two sessions",
         ));
     }
-    for tracker in first {
-        let Tracked::Only(values) = &tracker.tracked else { continue };
-        let name = match tracker.attribute {
-            Attribute::Pid => Ours::Pid,
-            Attribute::Vpid => Ours::Vpid,
-            Attribute::Uid => Ours::Uid,
-            Attribute::Vuid => Ours::Vuid,
-            Attribute::Gid => Ours::Gid,
-            Attribute::Vgid => Ours::Vgid,
-            Attribute::Cgroup => Ours::Cgroup,
-            Attribute::Comm => Ours::Comm,
-        };
-        scope.track.insert(name, values.clone());
+    for Tracker { attribute, tracked } in first {
+        if let Tracked::Only(values) = tracked {
+            tracks.insert(ours(*attribute), values.clone());
+        }
     }
-    Ok(scope)
+    Ok(tracks)
+}
+
+/// What the values of an attribute mean on this machine: numbers, and names of users and groups.
+pub(in crate::service) fn tracking(
+    attribute: Ours,
+    values: Option<&[String]>,
+) -> Result<Tracking, ControlError> {
+    Tracking::plan(attribute, values).map_err(|error| {
+        let code = match attribute {
+            Ours::Uid | Ours::Vuid => Code::NoUser,
+            Ours::Gid | Ours::Vgid => Code::NoGroup,
+            _ => Code::Invalid,
+        };
+        ControlError::new(code, error.to_string())
+    })
+}
+
+fn ours(attribute: Attribute) -> Ours {
+    match attribute {
+        Attribute::Pid => Ours::Pid,
+        Attribute::Vpid => Ours::Vpid,
+        Attribute::Uid => Ours::Uid,
+        Attribute::Vuid => Ours::Vuid,
+        Attribute::Gid => Ours::Gid,
+        Attribute::Vgid => Ours::Vgid,
+        Attribute::Cgroup => Ours::Cgroup,
+        Attribute::Comm => Ours::Comm,
+    }
 }
 
 /// When a session rotates by itself: after so long, and at so many bytes.
