@@ -16,14 +16,18 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Ending, Manifest, Spool, SpoolError, StreamId, counts::CountsFile, notice::Notice, pauses::Pauses,
-    spool::CpuSpool, state::StateReader, user_symbols::MappingReader,
+    Ending, Manifest, Spool, SpoolError, StreamId, counts::CountsFile, ctf::CtfOutput, notice::Notice,
+    options::CaptureOptions, pauses::Pauses, spool::CpuSpool, state::StateReader,
+    user_symbols::MappingReader,
 };
 use crate::{
     kernel::clock::TraceClock,
     output::{Directory, Links, Output, OutputError, Resolved, resolve},
     utc,
 };
+
+/// What a recording that becomes a trace is recovered to.
+const RECOVERED: &str = "trace.dat";
 
 /// How many names are tried for a file, of which others may have the first.
 const NAMES_MAX: u32 = 1000;
@@ -33,18 +37,32 @@ const NAMES_MAX: u32 = 1000;
 pub enum Destination {
     /// One file. There is no rotation.
     File(Output),
-    /// A directory, which gets a file for each archive. It is created if it is not there.
+    /// A directory, which gets a file for each archive, or a trace. It is created if it is not there.
     Directory(PathBuf),
 }
 
-impl Destination {
-    /// The file, if there is one, or the opened directory.
-    pub(super) fn open(&self) -> Result<Opened, OutputError> {
-        match self {
-            Self::File(output) => Ok(Opened::File(output.clone())),
-            Self::Directory(path) => open_directory(path).map(Opened::Directory),
-        }
-    }
+/// Opens what a recording goes to: the file or the directory of its archives, and its trace.
+pub(super) fn open(options: &CaptureOptions) -> Result<(Opened, Option<CtfOutput>), OutputError> {
+    let Some(trace) = &options.trace else {
+        let opened = match &options.destination {
+            Destination::File(output) => Opened::File(output.clone()),
+            Destination::Directory(path) => Opened::Directory(open_directory(path)?),
+        };
+        return Ok((opened, None));
+    };
+    let dir = match &options.destination {
+        Destination::Directory(path) => open_directory(path)?,
+        Destination::File(output) => return Err(OutputError::NotADirectory { path: output.path() }),
+    };
+    let only_snapshots = options.channels.iter().all(|channel| channel.overwrite);
+    let trace = CtfOutput::create(dir, trace.clone(), only_snapshots)?;
+    let dir = trace.dir().clone();
+    let opened = match options.rotation {
+        Some(_) => Opened::Directory(dir),
+        // What is recovered is a file beside the trace.
+        None => Opened::File(Output::in_directory(dir, RECOVERED.into())?),
+    };
+    Ok((opened, Some(trace)))
 }
 
 /// A [`Destination`] that is there.
@@ -110,13 +128,15 @@ fn first_free(at: impl Fn(&str) -> Result<Output, OutputError>) -> Result<Output
     output
 }
 
-pub(super) fn open_directory(path: &Path) -> Result<Directory, OutputError> {
+fn open_directory(path: &Path) -> Result<Directory, OutputError> {
     let failed = |action| OutputError::io(action, path);
     let Resolved { dir, name } = resolve(path, Links::Follow)?;
     let Some(name) = name else { return Ok(dir) };
     match dir.open_dir(&name) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            dir.create_dir(&name).map_err(failed("create"))
+            let created = dir.create_dir(&name).map_err(failed("create"))?;
+            dir.sync();
+            Ok(created)
         }
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             Err(OutputError::NotADirectory { path: path.to_owned() })

@@ -6,8 +6,10 @@ use super::{
     LeftOut, Recorded, SpoolError,
     archive::{Archive, Opened},
     counts::Stage,
+    ctf::CtfOutput,
     options::CaptureOptions,
     readers::Border,
+    session::Part,
     stats::{Counted, EventStats, Stats, cpu_stats, event_stats, program_stats},
 };
 use crate::{attach::Misses, compile::scope::Scope, tracedat::Cmdlines};
@@ -19,6 +21,7 @@ pub(super) struct Common<'a> {
     /// Names of events that were refused later.
     pub(super) refused: &'a [String],
     pub(super) destination: &'a Opened,
+    pub(super) trace: Option<&'a CtfOutput>,
     pub(super) skips_uncounted: bool,
 }
 
@@ -28,7 +31,7 @@ impl Common<'_> {
         let Archive { writers, spool, counts, mut manifest, output, began, covered_from, pauses, .. } =
             archive;
         drop(writers);
-        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure } = closing;
+        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure, part } = closing;
         let channels = manifest
             .channels
             .iter()
@@ -69,7 +72,17 @@ impl Common<'_> {
             // Who recovers it knows the name, too. If this cannot be written, the end is that of the data.
             let _ = manifest.store(&spool);
         }
-        Recorded { spool, output, manifest, cmdlines, with_symbols, stats, failure }
+        Recorded {
+            spool,
+            output,
+            manifest,
+            cmdlines,
+            with_symbols,
+            stats,
+            failure,
+            part,
+            trace: self.trace.cloned(),
+        }
     }
 }
 
@@ -88,4 +101,5 @@ pub(super) struct Closing {
     /// By channel. Their names are those that no stream has counted.
     pub(super) misses: Vec<Misses>,
     pub(super) failure: Option<SpoolError>,
+    pub(super) part: Part,
 }

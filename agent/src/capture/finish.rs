@@ -16,6 +16,7 @@ use self::moving::{DRAFT, Mover};
 use super::{
     ArchiveName, CpuStats, Manifest, Recorded, RecordedChannel, Spool, SpoolError, Stats, StreamId,
     counts::Noted,
+    finisher::Maker,
     follow::FollowError,
     names::read_journal,
     pauses,
@@ -68,6 +69,9 @@ pub enum FinishError {
     /// Its data cannot be read.
     #[error(transparent)]
     Follow(#[from] FollowError),
+    /// Something went wrong earlier with the trace that is written meanwhile.
+    #[error("nothing more is written to the trace since something went wrong: {0}")]
+    TraceEnded(String),
     /// The user does not want to wait.
     #[error("stopped; the recording is still in its spool")]
     Stopped,
@@ -93,9 +97,21 @@ pub struct Finished {
     pub notes: Vec<String>,
 }
 
-/// Makes the trace file of a recording that was stopped, and removes the spool.
+/// Makes what a recording becomes that was stopped, or a snapshot of it: a trace file, or a trace. Then the
+/// spool is removed.
+///
+/// A recording of several archives that becomes a trace needs a [`Finisher`](super::Finisher), which knows
+/// those before.
+///
+/// # Errors
+/// It is still in its spool.
 pub fn finish(recorded: Recorded) -> Result<Finished, FinishError> {
-    let Recorded { spool, output, manifest, cmdlines, with_symbols, stats, failure: _ } = recorded;
+    Maker::default().make(recorded)
+}
+
+/// Makes the trace file of a recording that was stopped, and removes the spool.
+pub(super) fn finish_file(recorded: Recorded) -> Result<Finished, FinishError> {
+    let Recorded { spool, output, manifest, cmdlines, with_symbols, stats, .. } = recorded;
     // Who does not want to wait for the file ends the process, and recovers the spool.
     let stop = &|| false;
     let data = collect(&spool, &manifest, Look::Sizes, stop)?;

@@ -1,4 +1,4 @@
-//! Making the files of closed archives while the next ones are recorded.
+//! Making the files of closed archives while the next ones are recorded, and traces of what is recorded.
 
 use std::{
     collections::VecDeque,
@@ -18,7 +18,14 @@ use rustix::{
     thread::gettid,
 };
 
-use super::{FinishError, Finished, Recorded, finish, follow::Follower, notice::Notice};
+use super::{
+    FinishError, Finished, Recorded, Session,
+    ctf::{self, CtfOutput, LiveTrace},
+    finish::finish_file,
+    follow::{FollowError, Follower},
+    notice::Notice,
+    session::Part,
+};
 use crate::output::{Identity, Output};
 
 /// How many archives may wait. Each has descriptors and the formats of all its events.
@@ -31,9 +38,10 @@ const NICE: i32 = 10;
 /// What has become of an archive.
 #[derive(Debug)]
 pub enum Done {
-    /// It is a file.
+    /// It is a file, or in the trace.
     File(Box<Finished>),
-    /// It is still in its spool.
+    /// It is still in its spool. Of an archive that is recorded to and written to a trace meanwhile it is told
+    /// at once, and not again when it is closed.
     Failed {
         /// Why.
         error: FinishError,
@@ -42,39 +50,87 @@ pub enum Done {
     },
 }
 
-/// What makes something of archives, in the thread of a [`Finisher`].
-pub trait Make: Send {
-    /// Makes it of a closed one. `is_last` tells that none comes after it.
-    ///
-    /// # Errors
-    /// It is still in its spool.
-    fn make(&mut self, recorded: Recorded, is_last: bool) -> Result<Finished, FinishError>;
+/// What a [`Finisher`] is given.
+enum Job {
+    Make(Box<Recorded>),
+    Follow(CtfOutput, Box<Follower>),
+    Flush(Sender<()>),
+}
 
-    /// Takes what follows the archive that is recorded to after those that were given so far.
-    fn follow(&mut self, _follower: Follower) {}
+/// Makes of archives and snapshots what they become.
+#[derive(Debug, Default)]
+pub(super) struct Maker {
+    files: Files,
+    /// The trace that is written meanwhile, if it is no recording of files.
+    trace: Option<LiveTrace>,
+    /// Whether it was told that the archive which is recorded to will not be in the trace.
+    is_told: bool,
+}
 
-    /// Does what can be done while no archive waits. Gives after what time there is more to do, if ever.
-    fn meanwhile(&mut self) -> Option<Duration> {
-        None
+impl Maker {
+    pub(super) fn make(&mut self, recorded: Recorded) -> Result<Finished, FinishError> {
+        let Some(output) = recorded.trace.clone() else { return self.files.make(recorded) };
+        let Recorded { part, .. } = &recorded;
+        match part {
+            Part::Snapshot { number } => {
+                let number = *number;
+                ctf::snapshot(&output, recorded, number)
+            }
+            Part::Last => self.trace_to(output).close(recorded, true),
+            Part::Closed { .. } => self.trace_to(output).close(recorded, false),
+        }
+    }
+
+    /// Makes it, and goes on with what comes after it. `None` if it was told before that this cannot be.
+    fn make_and_go_on(&mut self, mut recorded: Recorded) -> Option<Done> {
+        let spool = recorded.spool.dir().to_owned();
+        let (next, is_archive) = match &mut recorded.part {
+            Part::Snapshot { .. } => (None, false),
+            Part::Last => (None, true),
+            Part::Closed { next } => (next.take(), true),
+        };
+        let made = self.make(recorded);
+        if let (Some(next), Some(trace)) = (next, &mut self.trace) {
+            trace.follow(next.map(|next| *next));
+        }
+        let is_told = is_archive && std::mem::take(&mut self.is_told);
+        match made {
+            Ok(finished) => Some(Done::File(Box::new(finished))),
+            Err(_) if is_told => None,
+            Err(error) => Some(Done::Failed { error, spool }),
+        }
+    }
+
+    fn trace_to(&mut self, output: CtfOutput) -> &mut LiveTrace {
+        self.trace.get_or_insert_with(|| LiveTrace::new(output))
+    }
+
+    /// Writes what there is by now; with `all`, so that it can be read.
+    fn go_on(&mut self, all: bool) -> Option<Done> {
+        let trace = self.trace.as_mut()?;
+        let spool = trace.spool()?;
+        let error = trace.go_on(all).err()?;
+        self.is_told = true;
+        Some(Done::Failed { error, spool })
+    }
+
+    /// After what time there is more to do, if ever.
+    fn patience(&self) -> Option<Duration> {
+        self.trace.as_ref()?.patience()
     }
 }
 
-/// What a [`Finisher`] is given.
-enum Job {
-    Make { recorded: Box<Recorded>, is_last: bool },
-    Follow(Box<Follower>),
-}
-
 /// Makes trace files, and keeps the newest.
+#[derive(Debug, Default)]
 struct Files {
     files: VecDeque<(Identity, Output)>,
     keep: Option<usize>,
 }
 
-impl Make for Files {
-    fn make(&mut self, recorded: Recorded, _is_last: bool) -> Result<Finished, FinishError> {
+impl Files {
+    fn make(&mut self, recorded: Recorded) -> Result<Finished, FinishError> {
         let output = recorded.output.clone();
-        let finished = finish(recorded);
+        let finished = finish_file(recorded);
         if finished.is_ok() && self.keep.is_some() {
             let there = output.directory().look(output.name()).ok().flatten();
             self.files.extend(there.map(|there| (Identity::of(&there), output)));
@@ -98,19 +154,12 @@ pub struct Finisher {
 }
 
 impl Finisher {
-    /// Starts the thread. It keeps the newest `keep` of its files, and removes the others as newer ones come.
+    /// Starts the thread. Of files, it keeps the newest `keep`, and removes the others as newer ones come; of
+    /// the chunks of a trace, as many as its options say.
     ///
     /// # Errors
     /// There are no descriptors or threads left.
     pub fn start(keep: Option<usize>) -> std::io::Result<Self> {
-        Self::start_with(Files { files: VecDeque::new(), keep })
-    }
-
-    /// Starts the thread, in which `make` works.
-    ///
-    /// # Errors
-    /// There are no descriptors or threads left.
-    pub fn start_with(mut make: impl Make + 'static) -> std::io::Result<Self> {
         let wake = Arc::new(Notice::new()?);
         let (jobs, received) = mpsc::channel::<Job>();
         let (tell, done) = mpsc::channel();
@@ -119,58 +168,84 @@ impl Finisher {
         let still_waiting = Arc::clone(&waiting);
         let pace = Arc::new(OnceLock::new());
         let own_pace = Arc::clone(&pace);
+        let mut maker = Maker { files: Files { keep, ..Files::default() }, ..Maker::default() };
         let thread = std::thread::Builder::new().name("finisher".into()).spawn(move || {
             let pace = own_pace.get_or_init(Pace::of_this_thread);
             pace.step_back();
+            let tell = |done: Option<Done>| {
+                if let Some(done) = done {
+                    // Who no longer asks has no use for it.
+                    let _ = tell.send(done);
+                    waker.tell();
+                }
+            };
             loop {
-                let job = match make.meanwhile() {
+                let job = match maker.patience() {
                     None => received.recv().map_err(|_| RecvTimeoutError::Disconnected),
                     Some(wait) => received.recv_timeout(wait),
                 };
-                let (recorded, is_last) = match job {
-                    Ok(Job::Make { recorded, is_last }) => (*recorded, is_last),
-                    Ok(Job::Follow(follower)) => {
-                        make.follow(*follower);
-                        continue;
+                match job {
+                    Ok(Job::Make(recorded)) => {
+                        let done = maker.make_and_go_on(*recorded);
+                        if still_waiting.fetch_sub(1, Ordering::Relaxed) <= 1 {
+                            pace.step_back();
+                        }
+                        tell(done);
                     }
-                    Err(RecvTimeoutError::Timeout) => continue,
+                    Ok(Job::Follow(output, follower)) => {
+                        maker.trace_to(output).follow(Ok(*follower));
+                        tell(maker.go_on(false));
+                    }
+                    Ok(Job::Flush(flushed)) => {
+                        tell(maker.go_on(true));
+                        // Who no longer waits has no use for it.
+                        let _ = flushed.send(());
+                    }
+                    Err(RecvTimeoutError::Timeout) => tell(maker.go_on(false)),
                     Err(RecvTimeoutError::Disconnected) => break,
-                };
-                let spool = recorded.spool.dir().to_owned();
-                let result = match make.make(recorded, is_last) {
-                    Ok(finished) => Done::File(Box::new(finished)),
-                    Err(error) => Done::Failed { error, spool },
-                };
-                if still_waiting.fetch_sub(1, Ordering::Relaxed) <= 1 {
-                    pace.step_back();
                 }
-                // Who no longer asks has no use for it.
-                let _ = tell.send(result);
-                waker.tell();
             }
         })?;
         Ok(Self { jobs: Some(jobs), done, waiting, pace, wake, thread: Some(thread) })
     }
 
-    /// Makes the file of an archive when its turn comes.
-    pub fn add(&self, recorded: Recorded) {
-        self.add_job(recorded, false);
-    }
-
-    /// The same of the last one.
-    pub fn add_last(&self, recorded: Recorded) {
-        self.add_job(recorded, true);
-    }
-
-    /// Lets the archive be followed that is recorded to after those that were added.
-    pub fn follow(&self, follower: Follower) {
-        if let Some(jobs) = &self.jobs {
+    /// Writes the trace of a recording from now on, while it goes on, if it becomes one. To be called when it
+    /// has started; archives that come after the one that it records to are followed by themselves.
+    ///
+    /// # Errors
+    /// What it stores cannot be read. Then its archive is written when it is closed.
+    pub fn follow(&self, session: &Session) -> Result<(), FollowError> {
+        if let (Some(jobs), Some(output)) = (&self.jobs, session.trace()) {
             // The thread ends only when nothing can be added any more.
-            let _ = jobs.send(Job::Follow(Box::new(follower)));
+            let _ = jobs.send(Job::Follow(output.clone(), Box::new(session.follow()?)));
+        }
+        Ok(())
+    }
+
+    /// Brings to the trace what its recording has stored by now, so that it can be read, and waits for that.
+    /// In a [pause](Session::pause) that is all that was recorded before it. Without a trace there is nothing
+    /// to do.
+    ///
+    /// That it cannot be written is told by [`Finisher::next_done`].
+    pub fn flush(&self) {
+        let (flushed, when) = mpsc::channel();
+        if let Some(jobs) = &self.jobs
+            && jobs.send(Job::Flush(flushed)).is_ok()
+        {
+            // Somebody waits for it.
+            if let Some(pace) = self.pace.get() {
+                pace.keep_up();
+            }
+            // An error means that the thread has ended, which is told when it is joined.
+            let _ = when.recv();
+            if let Some(pace) = self.pace.get().filter(|_| !self.is_busy()) {
+                pace.step_back();
+            }
         }
     }
 
-    fn add_job(&self, recorded: Recorded, is_last: bool) {
+    /// Makes what an archive or a snapshot becomes when its turn comes.
+    pub fn add(&self, recorded: Recorded) {
         if let Some(jobs) = &self.jobs {
             if self.waiting.fetch_add(1, Ordering::Relaxed) + 1 == WAITING_LONG
                 && let Some(pace) = self.pace.get()
@@ -178,7 +253,7 @@ impl Finisher {
                 pace.keep_up();
             }
             // The thread ends only when nothing can be added any more.
-            let _ = jobs.send(Job::Make { recorded: Box::new(recorded), is_last });
+            let _ = jobs.send(Job::Make(Box::new(recorded)));
         }
     }
 

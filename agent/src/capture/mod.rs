@@ -61,9 +61,9 @@ mod user_symbols;
 
 pub use archive::{ArchiveName, Destination};
 pub use counts::Ending;
-pub use ctf::{CtfOptions, CtfOutput};
+pub use ctf::CtfOptions;
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
-pub use finisher::{Done, Finisher, Make};
+pub use finisher::{Done, Finisher};
 pub use ledger::LedgerSnapshot;
 pub use manifest::{Manifest, RecordedChannel};
 #[cfg(feature = "service")]

@@ -5,6 +5,7 @@ use agent_ebpf::{PAGE_SIZE, clock};
 use super::{
     CaptureError, RecordedChannel,
     archive::ArchiveOptions,
+    ctf,
     options::{CaptureOptions, ChannelOptions},
     readers::{CPUS_PER_THREAD, ChannelReading, ReaderOptions, wake_pages},
     spool::has_room_for,
@@ -57,11 +58,13 @@ pub(super) fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureEr
     let attach_points: usize =
         options.channels.iter().flat_map(programs).map(|program| program.hooks.len()).sum();
     let events = options.events().count();
-    // Those of the archive, and of one more: the next one, or a snapshot.
-    let spools = 2 * options.cpus.len() * options.channels.len();
     let others = OTHER_FILES + FILES_OF_CHANNEL * options.channels.len() as u64;
     let spare: usize = options.channels.iter().map(|of| of.spare_events.saturating_mul(FILES_OF_ADDED)).sum();
-    let needed = (2 * (events + attach_points) + spools).saturating_add(spare) as u64 + others;
+    let streams = options.cpus.len() * options.channels.len();
+    // Those of the archive, and of one more: the next one, or a snapshot.
+    let spools = 2 * streams;
+    let trace = options.trace.as_ref().map_or(0, |_| ctf::FILES_OF_TRACE + ctf::FILES_OF_STREAM * streams);
+    let needed = (2 * (events + attach_points) + spools + trace).saturating_add(spare) as u64 + others;
     match rustix::process::getrlimit(rustix::process::Resource::Nofile).current {
         Some(limit) if limit < needed => Err(CaptureError::OpenFiles { events, needed, limit }),
         _ => Ok(()),

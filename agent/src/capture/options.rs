@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use agent_ebpf::EventSlot;
 
-use super::{Destination, Manifest, StreamId};
+use super::{CtfOptions, Destination, Manifest, StreamId};
 use crate::{
     attach::KernelLayout,
     compile::{
@@ -225,6 +225,9 @@ pub struct CaptureOptions {
     /// The number of the first archive: 1, or what follows the last one of a recording that this one goes on
     /// for.
     pub first_archive: u64,
+    /// How it is written as a trace while it goes on, into a [`Destination::Directory`] of its own; `None` if
+    /// files are made of it.
+    pub trace: Option<CtfOptions>,
     /// Everything else that the file needs. Its channels are those above.
     pub manifest: Manifest,
 }

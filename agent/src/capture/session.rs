@@ -17,11 +17,12 @@ use std::{
 use super::program_log::ProgramLog;
 use super::{
     Ending, LedgerSnapshot, Manifest, RecordedChannel, Spool, SpoolError, StreamId,
-    archive::{Archive, ArchiveState, Opened, Writers},
+    archive::{Archive, ArchiveState, Opened, Writers, open},
     attaching::{last_names, names_of_threads, trace_process},
     channel::Channel,
     closing::{Closing, Common, counted_at},
     counts::Stage,
+    ctf::CtfOutput,
     follow::{FollowError, Follower},
     needs::{archive_options, check_memory, check_open_files, halves, reader_options, wants_symbols},
     notice::Notice,
@@ -136,6 +137,8 @@ pub struct Session {
     /// A rotation that failed half-way.
     half: Option<HalfRotated>,
     destination: Opened,
+    /// The trace that is written of it.
+    trace: Option<CtfOutput>,
     reached: Arc<Notice>,
     options: CaptureOptions,
     kept_spool: Option<PathBuf>,
@@ -196,6 +199,21 @@ pub struct Recorded {
     pub stats: Stats,
     /// What ended the recording early, if something did.
     pub failure: Option<SpoolError>,
+    /// Which part of the recording it is.
+    pub(super) part: Part,
+    /// The trace that it becomes a part of, if it does not become a file.
+    pub(super) trace: Option<CtfOutput>,
+}
+
+/// A part of a recording.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// What flight recorders held at a moment. Snapshots are counted from 1.
+    Snapshot { number: u64 },
+    /// An archive that another one comes after, with what follows that one if a trace is written of it.
+    Closed { next: Option<Result<Box<Follower>, FollowError>> },
+    /// The last archive.
+    Last,
 }
 
 impl Session {
@@ -212,7 +230,7 @@ impl Session {
     ) -> Result<Self, CaptureError> {
         check_memory(&options)?;
         check_open_files(&options)?;
-        let destination = options.destination.open()?;
+        let (destination, trace) = open(&options)?;
         let number = options.first_archive;
         let begin = destination.begin(number, wall_ns(&options))?;
         let failed = SpoolError::io("create an eventfd for", begin.0.path());
@@ -236,6 +254,7 @@ impl Session {
                     archive: Archive { writers, ..archive },
                     half: None,
                     destination,
+                    trace,
                     reached,
                     options,
                     kept_spool,
@@ -340,8 +359,17 @@ impl Session {
         self.tasks.trace_thread(tid);
     }
 
+    /// The trace that it becomes, if it does not become files.
+    pub(super) fn trace(&self) -> Option<&CtfOutput> {
+        self.trace.as_ref()
+    }
+
     /// Starts recording on all chosen CPUs.
     pub fn start(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            // Before a gate is open.
+            trace.begin_ns = self.options.clock.now_ns();
+        }
         for control in controls(&self.channels, &self.options.cpus) {
             control.set_enabled(true);
         }
@@ -430,6 +458,7 @@ impl Session {
             left_out: &self.left_out,
             refused: &self.refused,
             destination: &self.destination,
+            trace: self.trace.as_ref(),
             skips_uncounted: self.channels.iter().any(Channel::skips_uncounted),
         }
     }
@@ -446,6 +475,7 @@ impl Session {
             archive,
             half,
             destination,
+            trace,
             options,
             left_out,
             refused,
@@ -469,6 +499,9 @@ impl Session {
         // Whatever ends this process from here on, it ends quickly. Names and counts change no more.
         drop(tasks);
         channels.iter_mut().for_each(Channel::detach);
+        if let Some(trace) = &trace {
+            trace.hold();
+        }
         archive.spool.release_reserve_for_rings();
         let Drained { stored, borders, names, failure } = readers.finish();
         // Also after a failure: what the rings still hold is counted, and stays there.
@@ -489,6 +522,7 @@ impl Session {
             left_out: &left_out,
             refused: &refused,
             destination: &destination,
+            trace: trace.as_ref(),
             skips_uncounted: channels.iter().any(Channel::skips_uncounted),
         };
         let mut recorded = Vec::new();
@@ -498,10 +532,13 @@ impl Session {
             cpus.extend(before.into_iter().filter_map(with_end));
             cpus.sort_by_key(|cpu| cpu.stored.stream);
             let (covered_to, cmdlines, misses) = (None, cmdlines.clone(), Vec::new());
-            let closing = Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None };
+            let part = Part::Closed { next: None };
+            let closing =
+                Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None, part };
             recorded.push(common.close(old, closing));
         }
-        let closing = Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, failure };
+        let part = Part::Last;
+        let closing = Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, failure, part };
         recorded.push(common.close(archive, closing));
         recorded
     }

@@ -33,9 +33,9 @@ use rustix::{
 pub use self::refused::Refused;
 use self::{
     live::Display,
-    rotation::{RotateArgs, Rotating},
+    rotation::{RotateArgs, Writing},
     snapshot::{SnapshotArgs, Snapshots},
-    trace::{TraceArgs, TraceFile},
+    trace::TraceArgs,
     wanted::{ScopeArgs, WantedArgs},
 };
 use super::{
@@ -47,12 +47,12 @@ use super::{
 };
 use crate::{
     analysis::answers::Topic,
-    capture::{Destination, Ending, Recorded, Session, Stats, finish},
+    capture::{Ending, Finished, Recorded, Session, Stats, finish},
     cli::exit::{ExitCode, of_command},
     compile::fast::{LaneChoice, StringLimit},
     kernel::{clock::TraceClock, events::EventSelector},
     plan::Plan,
-    spec::RecordingSpec,
+    spec::{RecordingSpec, TraceFormat},
     tracedat::Compression,
 };
 
@@ -197,7 +197,7 @@ pub struct RecordArgs {
     pub with_self: bool,
 
     /// Record what follows into a buffer of this name, with its own -b, --overwrite, -m, -s, --switch-timer,
-    /// stacks, and --snapshot-when. An event can be in several buffers
+    /// stacks, --snapshot-when, and sizes of packets and trace files. An event can be in several buffers
     #[arg(short = 'B', long = "buffer", value_name = "NAME", help_heading = BUFFERS)]
     pub buffers: Vec<String>,
 
@@ -311,8 +311,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
 
-    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration,
-    /// --format with its options, and COMMAND can be added
+    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration and COMMAND can be added
     #[arg(long, value_name = "FILE", help_heading = SPEC)]
     pub spec: Option<PathBuf>,
 
@@ -341,9 +340,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     if args.debug_programs {
         debug::print_messages()?;
     }
-    let mut spec = spec::make(args, matches)?;
+    let spec = spec::make(args, matches)?;
     let wanted = live::wanted(args, &spec)?;
-    let trace_options = args.trace.options(&spec)?;
     let program = match args.command.first() {
         Some(program) => Some(command::find(program)?),
         None => None,
@@ -352,8 +350,6 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     // progress need not know whether the recording has begun; who asks for the end of a recording that has
     // not is obeyed at once.
     let signals = Signals::block_others().map_err(CliError::system("block signals"))?;
-    let trace = trace_options.map(|options| trace::create(options, &mut spec)).transpose()?;
-    let spec = spec;
     let plan = Plan::make(&spec).map_err(|error| Refused::error(error, args.spec.is_none()))?;
     signals.block_ends().map_err(CliError::system("block signals"))?;
     let open_files = super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
@@ -365,19 +361,12 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     for note in &plan.notes {
         say(format!("tracer-agent: {note}"));
     }
-    let Plan { mut options, followed, .. } = plan;
-    if let (Some(trace), Destination::File(file)) = (&trace, &mut options.destination) {
-        *file = trace.recovered().map_err(|error| CliError::Output(error.to_string()))?;
-    }
+    let Plan { options, followed, .. } = plan;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
     let rule = options.snapshot().map(|(_, rule)| rule);
-    let mut snapshots = Snapshots::new(rule, trace.clone(), args.quiet);
-    let writer = trace.as_ref().map(TraceFile::start).transpose()?;
-    let (mut rotating, one) = match options.rotation {
-        Some(rotation) => (Some(Rotating::start(rotation, writer, args.quiet)?), None),
-        None => (None, writer),
-    };
+    let mut snapshots = Snapshots::new(rule, args.quiet);
+    let mut writing = Writing::start(&options, args.quiet)?;
     let mut line = ProgressLine::new(shows_progress(args));
     let created = Session::create(options, &mut |done, all| line.attaching(done, all));
     // What is said next begins a line.
@@ -406,20 +395,17 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
-    if let Some(trace) = &one {
-        trace.follow(&session);
-    }
-    if let Some(rotating) = &rotating {
-        rotating.follow(&session);
+    if let Some(writing) = &writing {
+        writing.follow(&session);
     }
     let display = wanted.and_then(|wanted| Display::start(wanted, (session.spool_dir(), &spec.file.path)));
-    let several = (rotating.as_mut(), &mut snapshots);
-    let end = wait_for_end((&mut session, several), &signals, &mut command, followed, (args, &spec))?;
+    let written = (writing.as_mut(), &mut snapshots);
+    let end = wait_for_end((&mut session, written), &signals, &mut command, followed, (args, &spec))?;
 
     snapshots.end(&session);
     let (ending, spool_dir) = (session.ending(), session.spool_dir().to_owned());
     // Of several archives, others may wait there for their turn.
-    let dir = match (&rotating, spool_dir.parent()) {
+    let dir = match (&spec.rotation, spool_dir.parent()) {
         (Some(_), Some(parent)) => parent.to_owned(),
         (None, Some(parent)) if snapshots.is_busy() => parent.to_owned(),
         _ => spool_dir.clone(),
@@ -428,7 +414,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let recorded = session.stop();
     let without_snapshot = snapshots.finish();
     let end = (end, command.map(|running| running.child), without_snapshot);
-    conclude((args, &spec), (recorded, (rotating, one), display), end)
+    conclude((args, &spec), (recorded, writing, display), end)
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
@@ -532,7 +518,7 @@ enum End {
 }
 
 fn wait_for_end(
-    (session, (mut rotating, snapshots)): (&mut Session, (Option<&mut Rotating>, &mut Snapshots)),
+    (session, (mut writing, snapshots)): (&mut Session, (Option<&mut Writing>, &mut Snapshots)),
     signals: &Signals,
     command: &mut Option<Running>,
     mut followed: Vec<OwnedFd>,
@@ -546,8 +532,8 @@ fn wait_for_end(
     if !args.quiet {
         progress.begin(begun(args, duration, waits_for_followed));
     }
-    if let Some(rotating) = &mut rotating {
-        rotating.begin(session.began());
+    if let Some(writing) = &mut writing {
+        writing.begin(session.began());
     }
     loop {
         progress.show(session.progress());
@@ -557,7 +543,7 @@ fn wait_for_end(
         }
         let until_deadline = deadline.map(|deadline| deadline - now);
         let tick = if progress.is_on() { Some(TICK) } else { None };
-        let until_rotation = rotating.as_ref().and_then(|rotating| rotating.next());
+        let until_rotation = writing.as_ref().and_then(|writing| writing.next());
         let until_rotation = until_rotation.map(|next| next.saturating_duration_since(now));
         snapshots.look(session, &mut progress);
         let until_snapshot = snapshots.patience(now);
@@ -568,8 +554,8 @@ fn wait_for_end(
             PollFd::from_borrowed_fd(session.failed(), PollFlags::IN),
             PollFd::from_borrowed_fd(session.asks(), PollFlags::IN),
         ];
-        let of_rotation = rotating.iter().flat_map(|rotating| [session.is_large(), rotating.is_done()]);
-        fds.extend(of_rotation.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let of_files = writing.iter().flat_map(|writing| [session.is_large(), writing.is_done()]);
+        fds.extend(of_files.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let of_snapshots = snapshots.is_done();
         fds.extend(of_snapshots.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         fds.extend(command.iter().map(|running| PollFd::new(&running.ended, PollFlags::IN)));
@@ -583,12 +569,12 @@ fn wait_for_end(
             return Ok(End::Failure);
         }
         let mut rest = ready[3..].iter();
-        if let Some(rotating) = &mut rotating {
+        if let Some(writing) = &mut writing {
             let is_large = rest.next() == Some(&true) && session.is_large_now();
             if rest.next() == Some(&true) {
-                rotating.tell_done(&mut progress);
+                writing.tell_done(&mut progress);
             }
-            rotating.rotate_if_due(session, is_large, &mut progress);
+            writing.rotate_if_due(session, is_large, &mut progress);
         }
         if has_snapshots && rest.next() == Some(&true) {
             // Who is told of one may ask for the next one.
@@ -637,19 +623,16 @@ fn forward(signal: i32, child: Option<&Child>) {
     }
 }
 
-/// What makes several files, or one trace.
-type Writers = (Option<Rotating>, Option<TraceFile>);
-
 /// Finishes the files, tells what is in them and decides the exit code.
 fn conclude(
     (args, spec): (&RecordArgs, &RecordingSpec),
-    (mut recorded, (rotating, one), display): (Vec<Recorded>, Writers, Option<Display>),
+    (mut recorded, writing, display): (Vec<Recorded>, Option<Writing>, Option<Display>),
     (end, child, without_snapshot): (End, Option<Child>, Option<ExitCode>),
 ) -> Result<u8, CliError> {
     let failure = recorded.iter_mut().find_map(|recorded| recorded.failure.take());
-    let finished = match rotating {
-        None => finish_one((args, spec), recorded, (one, display)),
-        Some(rotating) => finish_all((args, spec), rotating, recorded),
+    let finished = match writing {
+        None => finish_one((args, spec), recorded, display),
+        Some(writing) => finish_written((args, spec), writing, recorded),
     };
     if let Some(failure) = failure {
         let stored = match &finished {
@@ -696,33 +679,42 @@ struct Ended {
 fn finish_one(
     (args, spec): (&RecordArgs, &RecordingSpec),
     mut recorded: Vec<Recorded>,
-    (trace, display): (Option<TraceFile>, Option<Display>),
+    display: Option<Display>,
 ) -> Result<Ended, CliError> {
     // Without a rotation there is one.
     let recorded = recorded.pop().ok_or_else(|| CliError::Usage("nothing was recorded".to_owned()))?;
     let spool = recorded.spool.dir().to_owned();
-    let finished = match trace {
-        Some(trace) => trace.finish(recorded)?,
-        None => finish(recorded).map_err(|error| CliError::Finish { error, spool })?,
-    };
+    let finished = finish(recorded).map_err(|error| CliError::Finish { error, spool })?;
     if let Some(display) = display {
         display.finish(&finished.path);
     }
+    Ok(told((args, spec), finished))
+}
+
+/// Tells what is in the only file, or in a trace.
+fn told((args, spec): (&RecordArgs, &RecordingSpec), finished: Finished) -> Ended {
     if !args.quiet {
         super::tell(summary::text(&finished, is_filtered(spec)).trim_end());
     }
     let missing = finished.stats.missing_total();
-    Ok(Ended { path: finished.path, missing, stats: Some(finished.stats) })
+    Ended { path: finished.path, missing, stats: Some(finished.stats) }
 }
 
-fn finish_all(
+fn finish_written(
     (args, spec): (&RecordArgs, &RecordingSpec),
-    rotating: Rotating,
+    writing: Writing,
     last: Vec<Recorded>,
 ) -> Result<Ended, CliError> {
-    let is_trace = rotating.is_trace();
-    let files = rotating.finish(last);
-    let path = files.directory().filter(|_| !is_trace).unwrap_or_else(|| spec.file.path.clone());
+    let files = writing.finish(last);
+    if spec.rotation.is_none() {
+        return match (files.failed, files.last) {
+            (Some(error), _) => Err(error),
+            (None, Some(finished)) => Ok(told((args, spec), finished)),
+            (None, None) => Err(CliError::Usage("nothing was recorded".to_owned())),
+        };
+    }
+    let is_file = spec.file.format == TraceFormat::Dat;
+    let path = files.directory().filter(|_| is_file).unwrap_or_else(|| spec.file.path.clone());
     if !args.quiet {
         super::tell(summary::of_files(&path, files.count, files.events, files.missing).trim_end());
     }

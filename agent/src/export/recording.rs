@@ -6,7 +6,7 @@ use super::error::ExportError;
 use super::job::Job;
 use crate::event::{EventTable, Machine, NoNames, Printer};
 use crate::tracedat::FileOption;
-use crate::tracedat::ledger::{Ledger, LedgerCpu};
+use crate::tracedat::ledger::{Ledger, LedgerCpu, Pause};
 use crate::tracedat::reader::{Counts, CpuCounts, Reader, Records, Source};
 
 /// A file that is exported.
@@ -21,6 +21,7 @@ pub struct Recording<'r> {
     cpu_streams: Vec<CpuStream>,
     wall_offset: Option<i64>,
     overwritten: bool,
+    pauses: Vec<Pause>,
 }
 
 /// The records of one CPU in one channel. A channel is a buffer, or several parts of one that have the same
@@ -97,7 +98,14 @@ impl<'r> Recording<'r> {
         job.set_total(cpu_streams.iter().map(|cpu_stream| cpu_stream.counts.events).sum());
         let wall_offset = wall_offset(file, ledger.as_ref());
         let overwritten = overwritten(file, ledger.as_ref());
-        Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten })
+        // A recording with pauses is of one machine.
+        let clock = file.clock().for_cpu(0);
+        let corrected = |pause: &Pause| Pause {
+            from_ns: clock.correct(pause.from_ns),
+            to_ns: pause.to_ns.map(|to_ns| clock.correct(to_ns)),
+        };
+        let pauses = ledger.iter().flat_map(|ledger| &ledger.pauses).map(corrected).collect();
+        Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten, pauses })
     }
 
     /// A recording that goes on, by what describes its events: a file without data. Any of them may have
@@ -118,7 +126,8 @@ impl<'r> Recording<'r> {
             }
         }
         let wall_offset = wall_offset(file, Ledger::of(file).as_ref());
-        Ok(Self { file, machine, events, cpu_streams: Vec::new(), wall_offset, overwritten: false })
+        let (cpu_streams, pauses) = (Vec::new(), Vec::new());
+        Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten: false, pauses })
     }
 
     /// The events, for whoever needs nothing else.
@@ -182,6 +191,11 @@ impl<'r> Recording<'r> {
     /// Whether old events were overwritten by new ones.
     pub fn overwritten(&self) -> bool {
         self.overwritten
+    }
+
+    /// When it was paused, by the times of its records: only files of this recorder tell it.
+    pub fn pauses(&self) -> &[Pause] {
+        &self.pauses
     }
 
     /// Times of the first and the last record.

@@ -266,6 +266,14 @@ pub(crate) fn own_user() -> u32 {
     own
 }
 
+/// Whether a directory belongs to the user that files of this thread belong to, and nobody else can write to
+/// it.
+#[cfg(feature = "record")]
+pub(crate) fn is_own(dir: &Directory) -> io::Result<bool> {
+    let status = dir.status()?;
+    Ok(status.st_uid == own_user() && status.st_mode & libc_mode::OTHERS_WRITE == 0)
+}
+
 /// Bits of `st_mode` (inode(7)).
 pub(crate) mod libc_mode {
     /// `S_ISVTX`: only owners remove and rename.

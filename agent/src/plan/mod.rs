@@ -43,13 +43,14 @@ use self::{
 };
 use crate::{
     attach::KernelLayout,
-    capture::{CaptureOptions, ChannelOptions, Destination, Manifest, Rotation},
+    capture::{CaptureOptions, ChannelOptions, CtfOptions, Destination, Manifest, Rotation},
     compile::{
         context::Counters,
         fast::{FastLane, StackKind},
         filter::Facts,
     },
     event::{Names, NoNames},
+    export::ctf::{Ctf, FileLimits, Shape},
     kernel::{
         btf::{Btf, BtfError},
         cpus::Cpus,
@@ -57,7 +58,7 @@ use crate::{
         tracefs::Tracefs,
     },
     output::Output,
-    spec::{ChannelSpec, FileSpec, Kallsyms, RecordingSpec, RotationSpec, ScopeSpec},
+    spec::{ChannelSpec, FileSpec, Kallsyms, RecordingSpec, RotationSpec, ScopeSpec, TraceFormat},
 };
 
 /// A recording that is ready to start.
@@ -80,11 +81,11 @@ impl Plan {
     pub fn make(spec: &RecordingSpec) -> Result<Self, PlanError> {
         spec.check()?;
         let RecordingSpec { version: _, channels, scope, limits: _, file, rotation } = spec;
-        let destination = match rotation {
-            None => Output::at(&file.path)
+        let destination = match (rotation, file.format) {
+            (None, TraceFormat::Dat) => Output::at(&file.path)
                 .map(Destination::File)
                 .map_err(|error| PlanError::file("path", error))?,
-            Some(_) => Destination::Directory(file.path.clone()),
+            _ => Destination::Directory(file.path.clone()),
         };
         let followed = scope::open_processes(scope)?;
         let sees_kernel_pids = scope::check_pid_namespace(scope)?;
@@ -140,6 +141,7 @@ impl Plan {
             destination,
             rotation: rotation.map(rotation_of),
             first_archive: 1,
+            trace: trace_of(spec),
             manifest,
         };
         Ok(Self { options, followed, notes })
@@ -166,6 +168,28 @@ fn channel_options(at: InChannel, spec: &ChannelSpec, plan: EventPlan) -> Result
             (StackKind::Kernel, spec.kernel_stacks.clone()),
             (StackKind::User, spec.user_stacks.clone()),
         ],
+    })
+}
+
+/// How it is written as a trace, if it is.
+fn trace_of(spec: &RecordingSpec) -> Option<CtfOptions> {
+    let naming = match spec.file.format {
+        TraceFormat::Dat => return None,
+        TraceFormat::Lttng => Ctf::Lttng,
+        TraceFormat::Ctf => Ctf::Kernel,
+    };
+    let of_channel = |channel: &ChannelSpec| {
+        let packet = channel.packet_bytes.and_then(|bytes| usize::try_from(bytes).ok());
+        let files = FileLimits { size: channel.tracefile_bytes, count: channel.tracefile_count };
+        (channel.name.clone(), Shape { packet: packet.unwrap_or(Shape::default().packet), files })
+    };
+    let stored = spec.channels.iter().filter(|channel| !channel.overwrite);
+    let flush = stored.map(|channel| channel.switch_ns).filter(|ns| *ns != 0).min();
+    Some(CtfOptions {
+        naming,
+        shapes: spec.channels.iter().map(of_channel).collect(),
+        flush: flush.map(Duration::from_nanos),
+        keep: spec.rotation.map(rotation_of).and_then(|rotation| rotation.keep),
     })
 }
 

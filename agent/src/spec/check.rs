@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, fmt};
 
 use super::{
-    ChannelSpec, KEEP_BYTES_MIN, ROTATION_BYTES_MIN, ROTATION_NS_MIN, RecordingSpec, RotationSpec, RuleSpec,
-    SWITCH_NS_MIN, ScopeSpec, What,
+    ChannelSpec, KEEP_BYTES_MIN, PACKET_UNIT, ROTATION_BYTES_MIN, ROTATION_NS_MIN, RecordingSpec,
+    RotationSpec, RuleSpec, SWITCH_NS_MIN, ScopeSpec, TraceFormat, What,
 };
-use crate::input::CpuSet;
+use crate::{export::ctf::Shape, input::CpuSet};
 
 /// The most channels. Each has a ring of each CPU, and programs of its own.
 pub(crate) const CHANNELS_MAX: usize = 64;
@@ -93,6 +93,11 @@ pub(crate) mod why {
     pub(crate) const NOTHING_CLOSES: &str = "nothing says when a file is closed; give a size or a time";
     pub(crate) const NOT_ROTATED: &str =
         "a channel that overwrites stores nothing before the end, so its files cannot be rotated";
+    pub(crate) const NO_STREAMS: &str =
+        "a trace.dat has no packets and no files of streams; file.format lttng or ctf has";
+    pub(crate) const NO_FILE: &str = "no file would be kept; use 1 or more";
+    pub(crate) const NO_PIPE_OF_TRACE: &str =
+        "a trace is a directory and cannot be written to a pipe; give its path";
     pub(crate) const KEPT_BY_ROTATION: &str = "with a rotation, its own count of files says what is kept";
 }
 
@@ -126,6 +131,7 @@ impl RecordingSpec {
         let mut asks = false;
         for (index, channel) in self.channels.iter().enumerate() {
             check_channel(index, channel)?;
+            check_streams(index, channel, self.file.format)?;
             let of_channel = |name, why| problem(Field::OfChannel { channel: index, name }, why);
             if !names.insert(channel.name.as_str()) {
                 return of_channel("name", why::SAME_NAME);
@@ -158,11 +164,14 @@ impl RecordingSpec {
             check_rotation(rotation, &self.channels)?;
         }
         if self.file.path.as_os_str() == "-" {
-            return problem(
-                Field::File("path"),
-                "a trace.dat cannot be written to a pipe, because its header points to parts that are written \
-                 last; give the path of a file",
-            );
+            let why = match self.file.format {
+                TraceFormat::Dat => {
+                    "a trace.dat cannot be written to a pipe, because its header points to parts that are written \
+                     last; give the path of a file"
+                }
+                TraceFormat::Lttng | TraceFormat::Ctf => why::NO_PIPE_OF_TRACE,
+            };
+            return problem(Field::File("path"), why);
         }
         Ok(())
     }
@@ -269,6 +278,35 @@ fn check_channel(index: usize, channel: &ChannelSpec) -> Result<(), Problem> {
         );
     }
     Ok(())
+}
+
+/// How the streams of a channel are divided in a trace.
+fn check_streams(index: usize, channel: &ChannelSpec, format: TraceFormat) -> Result<(), Problem> {
+    let problem = |name, why| Err(Problem { at: Field::OfChannel { channel: index, name }, why });
+    let ChannelSpec { packet_bytes, tracefile_bytes, tracefile_count, .. } = *channel;
+    if format == TraceFormat::Dat {
+        let given = [
+            ("packet_bytes", packet_bytes),
+            ("tracefile_bytes", tracefile_bytes),
+            ("tracefile_count", tracefile_count),
+        ];
+        let given = given.into_iter().find(|(_, value)| value.is_some());
+        return given.map_or(Ok(()), |(name, _)| problem(name, why::NO_STREAMS));
+    }
+    let packet = packet_bytes.unwrap_or(Shape::default().packet as u64);
+    if packet == 0 || !packet.is_multiple_of(PACKET_UNIT) || packet > u64::from(u32::MAX) {
+        return problem("packet_bytes", "it is a multiple of 4 KB, and less than 4 GB");
+    }
+    if tracefile_bytes.is_some_and(|size| size < packet) {
+        return problem("tracefile_bytes", "a file has room for one packet at least");
+    }
+    match tracefile_count {
+        Some(0) => problem("tracefile_count", why::NO_FILE),
+        Some(_) if tracefile_bytes.is_none() => {
+            problem("tracefile_count", "nothing says how large a file becomes; give its size, too")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn check_rule(channel: usize, number: usize, rule: &RuleSpec) -> Result<(), Problem> {

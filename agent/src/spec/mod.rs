@@ -66,6 +66,8 @@ pub const SWITCH_NS_MIN: u64 = 1_000_000;
 pub const ROTATION_BYTES_MIN: u64 = 2 * agent_ebpf::PAGE_SIZE as u64;
 /// The shortest time of [`RotationSpec::period_ns`].
 pub const ROTATION_NS_MIN: u64 = 10_000_000;
+/// [`ChannelSpec::packet_bytes`] is a multiple of so many: LTTng's sub-buffers are whole pages.
+pub const PACKET_UNIT: u64 = 4096;
 /// The fewest bytes that [`ChannelSpec::keep_bytes`] can ask for: two segments.
 pub const KEEP_BYTES_MIN: u64 = 128 << 10;
 
@@ -145,6 +147,17 @@ pub struct ChannelSpec {
     pub switch_ns: u64,
     /// Bytes of the newest data that are kept of each CPU; everything where nothing is said.
     pub keep_bytes: Option<u64>,
+    /// In a [trace](TraceFormat), bytes of a packet, at most, as LTTng's sub-buffers have a size: a multiple
+    /// of [`PACKET_UNIT`]. 1 MiB where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packet_bytes: Option<u64>,
+    /// In a trace, bytes of a file of a stream, at most; the packet that does not fit begins the next file.
+    /// One file where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracefile_bytes: Option<u64>,
+    /// How many such files of each stream are kept: the newest. All where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tracefile_count: Option<u64>,
     /// How many events can be added while the recording goes on, or from one rotation to the next (a library
     /// does that). With 0, its events do not change.
     #[serde(skip_serializing_if = "is_zero")]
@@ -181,6 +194,9 @@ impl Default for ChannelSpec {
             poll_ns: None,
             switch_ns: SWITCH_NS,
             keep_bytes: None,
+            packet_bytes: None,
+            tracefile_bytes: None,
+            tracefile_count: None,
             spare_events: 0,
         }
     }
@@ -444,9 +460,12 @@ pub struct RotationSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileSpec {
-    /// Where it goes. With a [rotation](RecordingSpec::rotation) it is the directory of the files, which is
-    /// created if it is not there.
+    /// Where it goes. With a [rotation](RecordingSpec::rotation) it is the directory of the files, and of a
+    /// [trace](TraceFormat) its own, which nothing else is in. It is created if it is not there.
     pub path: PathBuf,
+    /// What is written.
+    #[serde(skip_serializing_if = "is_default")]
+    pub format: TraceFormat,
     /// `none`, `zstd` or `zstd:LEVEL`.
     #[serde(with = "text")]
     pub compression: Compression,
@@ -467,6 +486,7 @@ impl Default for FileSpec {
     fn default() -> Self {
         Self {
             path: PathBuf::from("trace.dat"),
+            format: TraceFormat::default(),
             compression: Compression::default(),
             clock: TraceClock::default(),
             date: false,
@@ -475,6 +495,19 @@ impl Default for FileSpec {
             proc_map: false,
         }
     }
+}
+
+/// What a recording is written as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TraceFormat {
+    /// A trace.dat, when it ends or its file is closed.
+    #[default]
+    Dat,
+    /// A trace in the layout and with the names of a kernel session of LTTng 2.13, while it is recorded.
+    Lttng,
+    /// The same in the Common Trace Format 1.8 with the kernel's own names.
+    Ctf,
 }
 
 /// When the kernel's symbols are stored. They are the largest part of a small file.

@@ -176,8 +176,9 @@ impl LiveStream<'_> {
 
     /// Finds the next record of every stream.
     fn fill(&mut self) -> Result<(), ReadError> {
-        let Merged { streams, heads, order, scratch, user, has_ended, .. } = &mut *self.merged;
-        while let Some(&index) = self.unread.last() {
+        let Self { merged, goes_on, until, unread, .. } = self;
+        let Merged { streams, heads, order, scratch, user, has_ended, .. } = &mut **merged;
+        while let Some(&index) = unread.last() {
             let stream = &mut streams[index];
             let next = stream.advance(scratch);
             if let Some(user) = user {
@@ -188,10 +189,10 @@ impl LiveStream<'_> {
                     order.push(Reverse((head.time, index)));
                     heads[index] = Some(head);
                 }
-                None if *has_ended => {}
-                None => self.until = self.until.min(stream.known_until()),
+                None if *has_ended || !*goes_on => {}
+                None => *until = (*until).min(stream.known_until()),
             }
-            self.unread.pop();
+            unread.pop();
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ use std::{
     ffi::{OsStr, OsString},
     fs::File,
     io::{self, Read as _},
-    os::unix::fs::FileExt as _,
+    os::unix::fs::{FileExt as _, MetadataExt as _},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -135,7 +135,7 @@ pub struct Follower {
     identity: Identity,
     manifest: Manifest,
     /// The file with it that was read again last.
-    manifest_read: Option<Identity>,
+    manifest_read: Option<Stamp>,
     counts: File,
     stage: Stage,
     progress: Progress,
@@ -151,6 +151,12 @@ pub struct Follower {
     buffers: Option<HashSet<String>>,
     /// Whether what channels keep in memory is stored by now, too.
     is_stored: bool,
+    /// Whether this process records it: then it goes on until it is told otherwise.
+    is_own: bool,
+    /// Whether something may come to what is stored.
+    expects_more: bool,
+    /// Records from before this time are given: no pause is known that begins later.
+    pauses_until: u64,
     /// Whether the streams are known.
     has_streams: bool,
     /// Up to when the journal of names has what is to be known of them.
@@ -230,7 +236,7 @@ impl Follower {
         let started = wait_for_start(&files, || false)?;
         let started = started.ok_or_else(|| FollowError::Empty { path: files.path().to_owned() })?;
         let named = (spool.parent().clone(), spool.name().to_owned());
-        Ok(Self::start(named, (files, identity), started))
+        Ok(Self { is_own: true, ..Self::start(named, (files, identity), started) })
     }
 
     fn start(
@@ -257,6 +263,9 @@ impl Follower {
             merged,
             buffers: None,
             is_stored: false,
+            is_own: false,
+            expects_more: true,
+            pauses_until: 0,
             has_streams: false,
             named_until: 0,
             names_noted: BTreeMap::new(),
@@ -384,16 +393,19 @@ impl Follower {
             return Ok(self.progress);
         }
         // First: if it is gone, all that is read from here on is the last.
-        let is_gone = !self.is_there()?;
+        let is_gone = !self.is_own && !self.is_there()?;
         self.read_notes()?;
         // After the notes, which say how complete they are.
         self.names.read(&self.files).map_err(SpoolError::io("read", self.files.join("names")))?;
         if is_gone {
             return Ok(self.finish());
         }
-        // After the notes, too: no event from behind a pause is counted before the pause is there.
+        // Of what comes to the data from here on, some may be from behind a pause that is not read here. The
+        // notes are older than this, in whichever namespace the recorder's clock is (time_namespaces(7)).
+        self.pauses_until = self.newest_note().max(self.now_ns().unwrap_or(u64::MAX));
         self.pauses = pauses::read(&self.files)?;
-        let is_left = self.changed.at.elapsed() >= QUIET && !self.is_held()? && self.is_there()?;
+        let is_quiet = !self.is_own && self.changed.at.elapsed() >= QUIET;
+        let is_left = is_quiet && !self.is_held()? && self.is_there()?;
         if self.has_streams {
             self.merged.go_on(&self.files, self.changed.last.as_ref())?;
         } else if is_left || !self.is_overwriting() {
@@ -408,9 +420,10 @@ impl Follower {
 
     /// The records that are there by now, in the order of time.
     pub fn records<'a>(&'a mut self, clock: &'a Clock) -> LiveStream<'a> {
-        let goes_on = self.progress == Progress::Recording;
+        let goes_on = self.progress == Progress::Recording && self.expects_more;
         let is_named = self.names.is_unwanted || !goes_on || self.stage >= Stage::Counted;
         let until = if is_named { u64::MAX } else { self.named_until };
+        let until = if goes_on { until.min(self.pauses_until) } else { until };
         let unmapped = self.merged.user.as_ref().is_some_and(LiveSymbols::has_unmapped);
         let since = self.opened.elapsed();
         let waits = !self.has_symbols && since < SYMBOLS_WAIT || unmapped && since < MAPPINGS_WAIT;
@@ -450,6 +463,22 @@ impl Follower {
         new
     }
 
+    /// Says whether something may come to what is stored. In a pause that is not so: all records that are
+    /// there are given, whatever is known of other CPUs.
+    pub(super) fn expect_more(&mut self, expects: bool) {
+        self.expects_more = expects;
+    }
+
+    /// Whether the state of the machine is there by now.
+    pub(super) fn has_state(&self) -> bool {
+        state::of(&self.files).is_some()
+    }
+
+    fn newest_note(&self) -> u64 {
+        let notes = self.changed.last.iter().flat_map(|noted| noted.notes.values());
+        notes.map(|note| note.time).max().unwrap_or(0)
+    }
+
     /// Takes the recording for ended: all that there will be is in the spool.
     ///
     /// # Errors
@@ -476,10 +505,8 @@ impl Follower {
     /// It does not make sense.
     pub(super) fn read_again(&mut self) -> Result<bool, FollowError> {
         let Some(file) = open(&self.files, "manifest")? else { return Ok(false) };
-        let identity =
-            Identity::of_file(&file).map_err(SpoolError::io("look at", self.files.join("manifest")))?;
-        // It is replaced, and not changed.
-        if self.manifest_read.replace(identity) == Some(identity) {
+        let stamp = Stamp::of(&file).map_err(SpoolError::io("look at", self.files.join("manifest")))?;
+        if self.manifest_read.replace(stamp) == Some(stamp) {
             return Ok(false);
         }
         let manifest = read_manifest(file, &self.files.join("manifest"))?;
@@ -584,6 +611,22 @@ impl Follower {
         self.finished = file;
         self.merged.end();
         self.progress
+    }
+}
+
+/// What tells a file from one that has replaced it, also if it has got the number of its inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
+    identity: Identity,
+    changed: (i64, i64),
+    len: u64,
+}
+
+impl Stamp {
+    fn of(file: &File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        let changed = (found.ctime(), found.ctime_nsec());
+        Ok(Self { identity: Identity::of_file(file)?, changed, len: found.len() })
     }
 }
 

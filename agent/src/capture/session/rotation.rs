@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{HalfRotated, Session, enough, follow_mappings, wall_ns};
+use super::{HalfRotated, Part, Session, enough, follow_mappings, wall_ns};
 use crate::{
     bpf::LoadError,
     capture::{
@@ -112,6 +112,7 @@ impl Session {
             cmdlines: names,
             misses: self.channels.iter_mut().map(Channel::take_misses).collect(),
             failure: None,
+            part: Part::Closed { next: self.trace.is_some().then(|| self.follow().map(Box::new)) },
         };
         let recorded = self.common().close(old, closing);
         self.free_removed();

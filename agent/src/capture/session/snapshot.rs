@@ -5,7 +5,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Session, controls, rotation::to_borders, wall_ns};
+use super::{Part, Session, controls, rotation::to_borders, wall_ns};
 use crate::{
     bpf::LoadError,
     capture::{
@@ -174,6 +174,7 @@ impl Session {
             cmdlines,
             misses,
             failure: None,
+            part: Part::Snapshot { number: copy.shared.number },
         })
     }
 }

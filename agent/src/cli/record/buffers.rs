@@ -91,7 +91,7 @@ fn sections<'a>(args: &'a RecordArgs, matches: &'a ArgMatches) -> Vec<Section<'a
 }
 
 /// The options that each buffer has of its own, by clap's ids.
-const OF_A_BUFFER: [(&str, &str); 10] = [
+const OF_A_BUFFER: [(&str, &str); 13] = [
     ("ring_kb", "-b"),
     ("overwrite", "--overwrite"),
     ("switch_timer", "--switch-timer"),
@@ -102,6 +102,9 @@ const OF_A_BUFFER: [(&str, &str); 10] = [
     ("user_stack", "--user-stack"),
     ("snapshot_when", "--snapshot-when"),
     ("exclude", "-v"),
+    ("packet_size", "--packet-size"),
+    ("tracefile_size", "--tracefile-size"),
+    ("tracefile_count", "--tracefile-count"),
 ];
 
 /// The first of them that stands in a section.
@@ -128,6 +131,10 @@ fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Re
     let poll_us = section.one(("poll_us", "-s"), &args.poll_us)?;
     let max_kb = section.one(("max_kb", "-m"), &args.max_kb)?;
     let switch_ns = section.one(("switch_timer", "--switch-timer"), &args.switch_timer)?;
+    let trace = &args.trace;
+    let packet_kb = section.one(("packet_size", "--packet-size"), &trace.packet_size)?;
+    let tracefile_kb = section.one(("tracefile_size", "--tracefile-size"), &trace.tracefile_size)?;
+    let tracefile_count = section.one(("tracefile_count", "--tracefile-count"), &trace.tracefile_count)?;
     let poll_ns = poll_us.map(|us| us.saturating_mul(1000));
     let asks = section.has("snapshot_when");
     let mut channel = ChannelSpec {
@@ -142,6 +149,9 @@ fn channel(args: &RecordArgs, section: &Section<'_>, rules: Vec<RuleSpec>) -> Re
         poll_ns,
         switch_ns: switch_ns.unwrap_or_else(|| usual_switch_ns(args, poll_ns)),
         keep_bytes: max_kb.map(|kb| kb.saturating_mul(1024)),
+        packet_bytes: packet_kb.map(|kb| kb.saturating_mul(1024)),
+        tracefile_bytes: tracefile_kb.map(|kb| kb.saturating_mul(1024)),
+        tracefile_count,
         ..ChannelSpec::default()
     };
     let stacks = &args.stacks;

@@ -24,11 +24,10 @@ use super::{
         tell,
     },
     OUTPUT, RecordArgs,
-    trace::TraceFormat,
 };
 use crate::{
     analysis::answers::{Scope, Topic},
-    spec::RecordingSpec,
+    spec::{RecordingSpec, TraceFormat},
 };
 
 /// How much later events are stored at most, unless the user says it: the answers come that much later.
@@ -72,7 +71,7 @@ pub(super) fn wanted(args: &RecordArgs, spec: &RecordingSpec) -> Result<Option<(
             "--live shows a recording of one file; --rotate-size and --rotate-time make several",
         ));
     }
-    if args.trace.format != TraceFormat::Dat {
+    if spec.file.format != TraceFormat::Dat {
         return Err(CliError::usage(
             "--live shows a recording that becomes a trace.dat; leave --format away",
         ));

@@ -9,9 +9,8 @@ use std::{
 use clap::Args;
 
 use super::super::{CliError, progress::ProgressLine, summary, units};
-use super::trace::{self, TraceFile};
 use crate::{
-    capture::{Done, Finished, Finisher, RotateError, Rotation, Session},
+    capture::{CaptureOptions, Done, Finished, Finisher, RotateError, Session},
     spec::RotationSpec,
 };
 
@@ -47,11 +46,11 @@ impl RotateArgs {
     }
 }
 
-/// The files of a recording while it goes on.
-pub(super) struct Rotating {
+/// What is written of a recording while it goes on: files that are closed, or a trace.
+pub(super) struct Writing {
     finisher: Finisher,
-    /// Whether it writes a trace meanwhile.
-    is_followed: bool,
+    /// Whether it has several files, or chunks.
+    rotates: bool,
     period: Option<Duration>,
     /// When the next file is begun, for its age.
     next: Option<Instant>,
@@ -74,34 +73,33 @@ pub(super) struct Files {
     pub(super) failed: Option<CliError>,
 }
 
-impl Rotating {
-    pub(super) fn start(rotation: Rotation, trace: Option<TraceFile>, quiet: bool) -> Result<Self, CliError> {
-        let is_followed = trace.is_some();
-        let finisher = match trace {
-            Some(trace) => trace.into_finisher(),
-            None => Finisher::start(rotation.keep)
-                .map_err(CliError::system("start a thread that makes the files"))?,
-        };
-        Ok(Self {
+impl Writing {
+    /// Gets ready for what these options ask for. `None` if nothing is written before the end.
+    pub(super) fn start(options: &CaptureOptions, quiet: bool) -> Result<Option<Self>, CliError> {
+        let rotation = options.rotation;
+        if rotation.is_none() && options.trace.is_none() {
+            return Ok(None);
+        }
+        let finisher = Finisher::start(rotation.and_then(|rotation| rotation.keep))
+            .map_err(CliError::system("start a thread that writes the files"))?;
+        Ok(Some(Self {
             finisher,
-            is_followed,
-            period: rotation.period,
+            rotates: rotation.is_some(),
+            period: rotation.and_then(|rotation| rotation.period),
             next: None,
             quiet,
             files: Files::default(),
-        })
+        }))
     }
 
-    /// Lets the trace be written of what is recorded now, if one is.
+    /// Lets the trace be written of what is recorded from now on, if it becomes one. Without that it is written
+    /// at the end.
     pub(super) fn follow(&self, session: &Session) {
-        if self.is_followed {
-            trace::follow(&self.finisher, session);
+        if let Err(error) = self.finisher.follow(session) {
+            super::super::tell(&format!(
+                "tracer-agent: the trace is written at the end of the recording: {error}"
+            ));
         }
-    }
-
-    /// Whether the files are chunks of a trace.
-    pub(super) fn is_trace(&self) -> bool {
-        self.is_followed
     }
 
     /// Says that the first file has begun.
@@ -123,6 +121,12 @@ impl Rotating {
     pub(super) fn tell_done(&mut self, line: &mut ProgressLine) {
         while let Some(done) = self.finisher.next_done() {
             let quiet = self.quiet;
+            if let Done::Failed { error, spool } = &done {
+                let spool = spool.display();
+                line.say(&format!(
+                    "tracer-agent: {error}; what was recorded is in {spool}; recording goes on"
+                ));
+            }
             self.files.add(done, &mut |text| {
                 if !quiet {
                     line.say(text);
@@ -135,7 +139,7 @@ impl Rotating {
     pub(super) fn rotate_if_due(&mut self, session: &mut Session, is_large: bool, line: &mut ProgressLine) {
         let now = Instant::now();
         let is_old = self.next.is_some_and(|next| now >= next);
-        if !is_large && !is_old {
+        if !self.rotates || !is_large && !is_old {
             return;
         }
         // Counted from the last one: times do not run away from the period if one comes late.
@@ -147,10 +151,7 @@ impl Rotating {
             return;
         }
         match session.rotate() {
-            Ok(recorded) => {
-                self.finisher.add(recorded);
-                self.follow(session);
-            }
+            Ok(recorded) => self.finisher.add(recorded),
             // That the recording is at its end is seen by who waits for that.
             Err(RotateError::Reader) => {}
             Err(error) => line.say(&format!("tracer-agent: {error}; recording goes on into the same file")),
@@ -159,11 +160,11 @@ impl Rotating {
 
     /// Makes the last files, and waits for all.
     pub(super) fn finish(mut self, last: Vec<crate::capture::Recorded>) -> Files {
-        let count = last.len();
-        for (number, recorded) in (1..).zip(last) {
-            if number == count { self.finisher.add_last(recorded) } else { self.finisher.add(recorded) }
+        for recorded in last {
+            self.finisher.add(recorded);
         }
-        let quiet = self.quiet;
+        // The summary of one trace tells of all of it.
+        let quiet = self.quiet || !self.rotates;
         for done in self.finisher.finish() {
             self.files.add(done, &mut |text| {
                 if !quiet {

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::super::{CliError, progress::ProgressLine, summary, units, units::count};
 use crate::{
-    capture::{CtfOutput, Done, Finisher, Session, SnapshotError, SnapshotRule},
+    capture::{Done, Finisher, Session, SnapshotError, SnapshotRule},
     cli::exit::ExitCode,
     kernel::events::EventSelector,
     reason,
@@ -92,8 +92,6 @@ impl SnapshotArgs {
 pub(super) struct Snapshots {
     /// Makes the files, from the first request on.
     finisher: Option<Finisher>,
-    /// Where they go if they are traces.
-    trace: Option<CtfOutput>,
     quiet: bool,
     /// Requests by signals that came while one was made.
     left_out: u64,
@@ -126,9 +124,9 @@ enum State {
 }
 
 impl Snapshots {
-    pub(super) fn new(rule: Option<SnapshotRule>, trace: Option<CtfOutput>, quiet: bool) -> Self {
+    pub(super) fn new(rule: Option<SnapshotRule>, quiet: bool) -> Self {
         let asking = rule.map(|rule| Asking { rule, taken: 0, asked: 0, state: State::Armed(0) });
-        Self { trace, quiet, asking, ..Self::default() }
+        Self { quiet, asking, ..Self::default() }
     }
 
     /// Becomes readable when a file is made.
@@ -239,12 +237,9 @@ impl Snapshots {
         // Before the snapshot, which would be nobody's without it.
         let finisher = match self.finisher.take() {
             Some(finisher) => finisher,
-            None => match &self.trace {
-                Some(trace) => Finisher::start_with(trace.snapshots()),
-                None => Finisher::start(None),
-            }
-            .map_err(CliError::system("start a thread that makes the file of a snapshot"))
-            .map_err(Failed::Thread)?,
+            None => Finisher::start(None)
+                .map_err(CliError::system("start a thread that makes the file of a snapshot"))
+                .map_err(Failed::Thread)?,
         };
         let finisher = self.finisher.insert(finisher);
         finisher.add(session.snapshot().map_err(Failed::Snapshot)?);

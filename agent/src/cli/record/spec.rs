@@ -14,7 +14,7 @@ use super::{
     RecordArgs,
     buffers::channels,
     rotation,
-    trace::{self, TraceFormat},
+    trace::{self, Format},
     wanted::{indices, start_of_buffer},
 };
 use crate::{
@@ -27,19 +27,8 @@ use crate::{
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
 /// replaces what it says.
-const BESIDE_SPEC: [&str; 11] = [
-    "spec",
-    "print_spec",
-    "debug_programs",
-    "quiet",
-    "command",
-    "output",
-    "duration",
-    "trace_format",
-    "packet_size",
-    "tracefile_size",
-    "tracefile_count",
-];
+const BESIDE_SPEC: [&str; 7] =
+    ["spec", "print_spec", "debug_programs", "quiet", "command", "output", "duration"];
 
 /// When the kernel's symbols are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +109,7 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         rotation: args.rotate.spec(),
         file: FileSpec {
             path: output(args, matches),
+            format: args.trace.format.into(),
             compression: args.compression,
             clock: args.clock,
             date: args.date,
@@ -137,9 +127,9 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
 fn output(args: &RecordArgs, matches: &ArgMatches) -> PathBuf {
     match args.trace.format {
         _ if was_given(matches, "output") => args.output.clone(),
-        TraceFormat::Lttng | TraceFormat::Ctf => trace::DIRECTORY.into(),
-        TraceFormat::Dat if args.rotate.spec().is_some() => rotation::DIRECTORY.into(),
-        TraceFormat::Dat => args.output.clone(),
+        Format::Lttng | Format::Ctf => trace::DIRECTORY.into(),
+        Format::Dat if args.rotate.spec().is_some() => rotation::DIRECTORY.into(),
+        Format::Dat => args.output.clone(),
     }
 }
 
@@ -152,7 +142,7 @@ fn check_beside_spec(matches: &ArgMatches) -> Result<(), CliError> {
     let Some(id) = matches.ids().find(given) else { return Ok(()) };
     Err(CliError::Usage(format!(
         "--spec FILE says what is recorded, so {} cannot be added; change the file, or print a new one with --print-spec \
-         (beside --spec there can be -q, -o, --duration, --format with its options, and COMMAND)",
+         (beside --spec there can be -q, -o, --duration and COMMAND)",
         option_name(id.as_str())
     )))
 }
@@ -229,6 +219,24 @@ fn in_options(problem: &Problem) -> CliError {
         }
         Field::OfChannel { name: "overwrite", .. } => {
             "--overwrite keeps the newest -b KB in memory, -m the newest KB on disk: use one of them"
+        }
+        Field::OfChannel { .. } if problem.why == why::NO_STREAMS => {
+            "--packet-size, --tracefile-size and --tracefile-count are for the streams of --format lttng or ctf"
+        }
+        Field::OfChannel { name: "packet_bytes", .. } => {
+            "--packet-size is a multiple of 4 KB, and less than 4 GB"
+        }
+        Field::OfChannel { name: "tracefile_bytes", .. } => {
+            "--tracefile-size has room for one packet at least; use more, or a smaller --packet-size"
+        }
+        Field::OfChannel { name: "tracefile_count", .. } if problem.why == why::NO_FILE => {
+            "--tracefile-count 0 would keep no file; use 1 or more"
+        }
+        Field::OfChannel { name: "tracefile_count", .. } => {
+            "--tracefile-count says how many files are kept; --tracefile-size says how large one becomes"
+        }
+        Field::File("path") if problem.why == why::NO_PIPE_OF_TRACE => {
+            "a trace is a directory and cannot be written to a pipe; use -o DIRECTORY"
         }
         Field::File("path") => {
             "a trace.dat cannot be written to a pipe, because its header points to parts that are written last; use -o FILE"
@@ -374,7 +382,7 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 11] = [
+    const MORE: [&[&str]; 16] = [
         &["--date"],
         &["-a"],
         &["--proc-map"],
@@ -386,6 +394,11 @@ mod tests {
         &["--overwrite", "--snapshot-when", "irq:softirq_entry: vec == 3"],
         &["--overwrite", "--snapshot-when", "sched_switch", "--snapshot-delay", "50ms"],
         &["--overwrite", "--snapshot-when", "sched_switch", "--snapshot-limit", "2"],
+        &["--format", "lttng"],
+        &["--format", "ctf", "--packet-size", "64K"],
+        &["--format", "lttng", "--tracefile-size", "2M", "--tracefile-count", "3"],
+        &["--format", "lttng", "--rotate-time", "1s"],
+        &["--format", "lttng", "-B", "x", "--packet-size", "8K", "-e", "irq"],
     ];
     /// What is the default, or says nothing about the recording.
     const SAY_NOTHING: [&str; 6] = ["quiet", "command", "no_self", "spec", "debug_programs", "print_spec"];

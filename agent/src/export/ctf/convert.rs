@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{CpuStream, ExportError, Job, NotCarried, Recording};
-use super::schema::{Birth, Channel, Choice, Clock, Event, Field, Rule, Source, Trace};
+use super::schema::{Birth, Channel, Choice, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
 use crate::event::{Machine, Value};
@@ -44,7 +44,7 @@ pub(super) fn cpu_stream(
             job.advance(done)?;
             done = 0;
         }
-        converter.record(&record, (channel, &trace.clock), stream)?;
+        converter.record(&record, (channel, trace), stream)?;
     }
     job.advance(done)?;
     job.merge_not_carried(converter.take_not_carried());
@@ -81,6 +81,11 @@ impl Rule {
     }
 }
 
+/// The threads of a state, each with its process.
+fn processes(state: &InitialState) -> impl Iterator<Item = (i64, i64)> {
+    state.threads.iter().map(|thread| (i64::from(thread.tid), i64::from(thread.tgid)))
+}
+
 /// What has to be kept from record to record.
 #[derive(Debug, Default)]
 pub(super) struct Converter {
@@ -98,8 +103,14 @@ pub(super) struct Converter {
 impl Converter {
     /// Takes the processes of the threads that there are.
     pub(super) fn know(&mut self, state: &InitialState) {
-        self.processes
-            .extend(state.threads.iter().map(|thread| (i64::from(thread.tid), i64::from(thread.tgid))));
+        self.processes.extend(processes(state));
+    }
+
+    /// The same of a state that is older than some of the records that were written.
+    pub(super) fn know_late(&mut self, state: &InitialState) {
+        for (thread, process) in processes(state) {
+            self.processes.entry(thread).or_insert(process);
+        }
     }
 
     /// Writes a record. Gives whether its channel declares its event; if it does not, only what is said of
@@ -107,10 +118,11 @@ impl Converter {
     pub(super) fn record(
         &mut self,
         record: &Record<'_>,
-        (channel, clock): (&Channel, &Clock),
+        (channel, trace): (&Channel, &Trace),
         stream: &mut StreamWriter,
     ) -> Result<bool, ExportError> {
-        let mut time = clock.shifted(record.timestamp);
+        let mut time = trace.clock.shifted(record.timestamp);
+        stream.pass_pauses(&trace.pauses, time)?;
         if time < stream.last() {
             self.backwards += 1;
             time = stream.last();

@@ -31,7 +31,7 @@ pub mod summary;
 mod types;
 mod writer;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::{ExportError, Format, Job, Recording};
@@ -76,16 +76,17 @@ impl Format for Ctf {
         });
         let trace = self.trace(recording, state.as_ref());
         Metadata::create(&dir.kernel)?.tell(&trace)?;
-        let shape = Shape::default();
+        let shapes = Shapes::default();
         job.parallel(recording.cpu_streams(), |cpu_stream| {
             let Some(id) = trace.channels.iter().position(|channel| channel.buffer == cpu_stream.channel)
             else {
                 return Ok(());
             };
-            let mut stream = trace.stream(&dir, id, cpu_stream.cpu, shape)?;
+            let mut stream = trace.stream(&dir, id, cpu_stream.cpu, &shapes)?;
             convert::cpu_stream(recording, cpu_stream, &trace, id, state.as_ref(), &mut stream, job)?;
             // As everywhere, a loss of unknown size counts as one event at least.
             let lost = cpu_stream.lost_at_end.max(cpu_stream.cut_short.into());
+            stream.pass_pauses(&trace.pauses, u64::MAX)?;
             if lost > 0 {
                 stream.lost(lost, trace.span.1)?;
             }
@@ -96,7 +97,7 @@ impl Format for Ctf {
                 Self::Kernel => job.merge_not_carried(kernel::state_not_carried(state)),
                 Self::Lttng => {
                     if let Some(id) = trace.state_channel() {
-                        let mut stream = trace.stream(&dir, id, 0, shape)?;
+                        let mut stream = trace.stream(&dir, id, 0, &shapes)?;
                         let channel = &trace.channels[id];
                         job.merge_not_carried(lttng::write_state(state, &trace, channel, &mut stream)?);
                         stream.finish(trace.span.1)?;
@@ -142,6 +143,7 @@ impl Ctf {
             Some((state.began_ns, state.ended_ns.max(state.began_ns)))
         };
         let span = recording.span().or_else(state_span).unwrap_or_default();
+        let pauses = recording.pauses().iter().map(|pause| pause.from_ns);
         Trace {
             span: (clock.shifted(span.0), clock.shifted(span.1)),
             uuid: self.uuid(recording),
@@ -149,6 +151,7 @@ impl Ctf {
                 Self::Kernel => kernel::env(recording, state),
                 Self::Lttng => lttng::env(recording, state),
             },
+            pauses: pauses.filter(|from| *from <= span.1).map(|from| clock.shifted(from)).collect(),
             clock,
             channels: Vec::new(),
         }
@@ -257,9 +260,10 @@ impl Trace {
         dir: &TraceDirectory,
         id: usize,
         cpu: u32,
-        shape: Shape,
+        shapes: &Shapes,
     ) -> Result<StreamWriter, ExportError> {
         let channel = &self.channels[id];
+        let shape = shapes.of(&channel.buffer);
         let options = StreamOptions {
             uuid: self.uuid,
             stream_id: id as u32,
@@ -292,6 +296,23 @@ pub struct Shape {
 impl Default for Shape {
     fn default() -> Self {
         Self { packet: stream::PACKET, files: FileLimits::default() }
+    }
+}
+
+/// How the streams of each channel are divided.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shapes(BTreeMap<String, Shape>);
+
+impl Shapes {
+    /// That of a channel, by the name of its buffer; what LTTng has by default where nothing is said.
+    pub fn of(&self, buffer: &str) -> Shape {
+        self.0.get(buffer).copied().unwrap_or_default()
+    }
+}
+
+impl FromIterator<(String, Shape)> for Shapes {
+    fn from_iter<I: IntoIterator<Item = (String, Shape)>>(shapes: I) -> Self {
+        Self(shapes.into_iter().collect())
     }
 }
 

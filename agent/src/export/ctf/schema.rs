@@ -13,6 +13,8 @@ pub(super) struct Trace {
     pub(super) clock: Clock,
     /// First and last time; of a recording that goes on, the last one that can be.
     pub(super) span: (u64, u64),
+    /// When pauses of the recording began, in the order of time.
+    pub(super) pauses: Vec<u64>,
     /// By stream id.
     pub(super) channels: Vec<Channel>,
 }

@@ -95,6 +95,8 @@ pub(super) struct StreamWriter {
     discarded: u64,
     /// Those that marks among the records tell of.
     marked: u64,
+    /// Pauses that are behind.
+    pauses: usize,
 }
 
 /// An event whose fields are being written.
@@ -125,18 +127,21 @@ impl StreamWriter {
             packets: 0,
             discarded: 0,
             marked: 0,
+            pauses: 0,
         })
     }
 
     /// Goes on in another directory, after [`StreamWriter::finish`].
     pub(super) fn move_to(&mut self, dir: &TraceDirectory) -> Result<(), ExportError> {
+        self.pauses = 0;
         self.files.move_to(dir)
     }
 
-    /// Begins an event; the caller appends its context and fields. `time` is not before that of the previous
-    /// event.
+    /// Begins an event; the caller appends its context and fields. One from before the last event or packet
+    /// has the time of that.
     #[inline]
     pub(super) fn event(&mut self, id: u32, time: u64) -> Result<&mut Vec<u8>, ExportError> {
+        let time = time.max(self.last);
         if self.packet.len() >= self.options.packet {
             self.close_full()?;
         }
@@ -196,6 +201,18 @@ impl StreamWriter {
             self.close_full()?;
         }
         if self.packet.is_empty() { Ok(()) } else { self.close_packet(self.last) }
+    }
+
+    /// Ends the packet where a pause begins, as LTTng does when a session is stopped: from there to the next
+    /// packet nothing is known. `pauses` are the times when all of them began, of which those before `time`
+    /// are behind then.
+    #[inline]
+    pub(super) fn pass_pauses(&mut self, pauses: &[u64], time: u64) -> Result<(), ExportError> {
+        while let Some(from) = pauses.get(self.pauses).filter(|from| **from < time) {
+            self.pauses += 1;
+            self.finish(*from)?;
+        }
+        Ok(())
     }
 
     /// Tells that events were lost since the last event, until `time`. An own packet without events says so:

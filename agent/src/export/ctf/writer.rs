@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::{
     super::{ExportError, Job, NotCarried, Recording, TraceFile},
-    Ctf, Shape, TraceDirectory,
+    Ctf, Shapes, TraceDirectory,
     convert::Converter,
     kernel, lttng,
     metadata::Metadata,
@@ -15,7 +15,11 @@ use super::{
 use crate::{
     event::EventTable,
     output::Directory,
-    tracedat::{initial_state::InitialState, ledger::Ledger, reader::Record},
+    tracedat::{
+        initial_state::InitialState,
+        ledger::{Ledger, Pause},
+        reader::Record,
+    },
 };
 
 /// The latest time that an event can have.
@@ -44,7 +48,7 @@ pub enum Taken {
 #[derive(Debug)]
 pub struct TraceWriter {
     naming: Ctf,
-    shape: Shape,
+    shapes: Shapes,
     trace: Trace,
     /// What describes the events.
     events: EventTable,
@@ -79,8 +83,7 @@ impl TraceWriter {
     /// # Errors
     /// The directory cannot be written, or an event cannot be described.
     pub fn create(
-        naming: Ctf,
-        shape: Shape,
+        (naming, shapes): (Ctf, Shapes),
         (head, begin): (&TraceFile, u64),
         chunk: Chunk<'_>,
     ) -> Result<Self, ExportError> {
@@ -105,7 +108,7 @@ impl TraceWriter {
         let metadata = Metadata::create(&dir.kernel)?;
         let mut writer = Self {
             naming,
-            shape,
+            shapes,
             trace,
             events: recording.into_events(),
             channels,
@@ -118,7 +121,7 @@ impl TraceWriter {
             written: 0,
         };
         writer.metadata.tell(&writer.trace)?;
-        writer.put_state(head)?;
+        writer.put_state(head, false)?;
         Ok(writer)
     }
 
@@ -169,7 +172,7 @@ impl TraceWriter {
         let channel = channels.get(record.buffer).and_then(|id| trace.channels.get(*id));
         let stream = streams.get_mut(record.buffer).and_then(|cpus| cpus.get_mut(record.cpu as usize));
         let (Some(channel), Some(Some(stream))) = (channel, stream) else { return Ok(false) };
-        let is_known = converter.record(record, (channel, &trace.clock), &mut stream.writer)?;
+        let is_known = converter.record(record, (channel, trace), &mut stream.writer)?;
         *written += u64::from(is_known);
         Ok(is_known)
     }
@@ -182,6 +185,32 @@ impl TraceWriter {
     /// Counts places of the recording that cannot be read.
     pub fn leave_out_damaged(&mut self, places: u64) {
         self.not_carried.add("damaged places of the recording", places);
+    }
+
+    /// Tells which pauses there were in the chunk by now, by the recording's clock: those from before, and
+    /// perhaps more.
+    pub fn know_pauses(&mut self, pauses: &[Pause]) {
+        let Trace { clock, pauses: known, .. } = &mut self.trace;
+        known.clear();
+        known.extend(pauses.iter().map(|pause| clock.shifted(pause.from_ns)));
+    }
+
+    /// Ends the packets in the pause that goes on: all that was written can be read.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn pause(&mut self) -> Result<(), ExportError> {
+        let Self { trace, streams, .. } = self;
+        let mut streams = streams.iter_mut().flatten().flatten();
+        streams.try_for_each(|stream| {
+            stream.writer.pass_pauses(&trace.pauses, u64::MAX)?;
+            stream.writer.flush()
+        })
+    }
+
+    /// The directory of the chunk's files.
+    pub fn kernel(&self) -> &Directory {
+        &self.dir.kernel
     }
 
     /// Ends the packets that are being filled, so that all that was written can be read.
@@ -205,6 +234,7 @@ impl TraceWriter {
             let Some(channel) = channel else { continue };
             for (cpu, stream) in (0..).zip(cpus) {
                 let Some(stream) = stream else { continue };
+                stream.writer.pass_pauses(&self.trace.pauses, end)?;
                 if let Some(lost) = lost.get(&(channel.buffer.as_str(), cpu)) {
                     let in_all = stream.discarded_before.saturating_add(lost.events);
                     stream.writer.lost_in_all(in_all, end)?;
@@ -222,6 +252,7 @@ impl TraceWriter {
     /// # Errors
     /// Nothing can be written there.
     pub fn next_chunk(&mut self, chunk: Chunk<'_>, head: &TraceFile) -> Result<(), ExportError> {
+        self.trace.pauses.clear();
         self.dir = TraceDirectory::create(chunk.dir, chunk.indexed)?;
         self.metadata = Metadata::create(&self.dir.kernel)?;
         self.metadata.tell(&self.trace)?;
@@ -231,7 +262,15 @@ impl TraceWriter {
             stream.writer.move_to(dir)?;
         }
         state.iter_mut().try_for_each(|stream| stream.move_to(dir))?;
-        self.put_state(head)
+        self.put_state(head, false)
+    }
+
+    /// Writes the state at the begin of the chunk, which this head has and the one before had not.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn put_late_state(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        self.put_state(head, true)
     }
 
     /// Records that were written.
@@ -246,20 +285,24 @@ impl TraceWriter {
         not_carried
     }
 
-    fn put_state(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+    fn put_state(&mut self, head: &TraceFile, is_late: bool) -> Result<(), ExportError> {
         let state: Option<InitialState> = head.initial_state().unwrap_or_else(|error| {
             self.not_carried.add(error.to_string(), 1);
             None
         });
         let Some(state) = state else { return Ok(()) };
-        self.converter.know(&state);
+        if is_late {
+            self.converter.know_late(&state);
+        } else {
+            self.converter.know(&state);
+        }
         let Some(id) = self.trace.state_channel() else {
             self.not_carried.merge(kernel::state_not_carried(&state));
             return Ok(());
         };
         let stream = match &mut self.state {
             Some(stream) => stream,
-            None => self.state.insert(self.trace.stream(&self.dir, id, 0, self.shape)?),
+            None => self.state.insert(self.trace.stream(&self.dir, id, 0, &self.shapes)?),
         };
         let Some(channel) = self.trace.channels.get(id) else { return Ok(()) };
         self.not_carried.merge(lttng::write_state(&state, &self.trace, channel, stream)?);
@@ -286,7 +329,7 @@ impl TraceWriter {
         }
         let stream = &mut cpus[cpu as usize];
         if stream.is_none() {
-            let writer = self.trace.stream(&self.dir, id, cpu, self.shape)?;
+            let writer = self.trace.stream(&self.dir, id, cpu, &self.shapes)?;
             *stream = Some(Stream { writer, discarded_before: 0 });
         }
         Ok(())

@@ -1,0 +1,150 @@
+//! What is written of an archive, as it comes.
+
+use std::time::{Duration, Instant};
+
+use super::buffers;
+use crate::{
+    capture::{FinishError, follow::Follower},
+    export::{
+        ExportError, TraceFile,
+        ctf::{Taken, TraceWriter},
+    },
+    tracedat::reader::{Clock, Corrections, LiveRecords as _, Reader, Record, Source},
+};
+
+/// How long the state at the start is waited for, which the recorder collects meanwhile: what describes the
+/// machine comes from it. The state itself is written whenever it comes.
+const STATE_WAIT: Duration = Duration::from_secs(2);
+/// Records between two looks at the time.
+const STEP: u32 = 1 << 14;
+
+/// When the head of an archive is made, which describes its events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// It waits for the state of the machine, but not for long.
+    Wait,
+    /// With what is there: nobody waits any more.
+    Now,
+    /// The same, and nothing more comes to the archive.
+    Over,
+}
+
+/// An archive that is read.
+#[derive(Debug)]
+pub(super) struct Followed {
+    pub(super) follower: Follower,
+    head: Option<TraceFile>,
+    /// Whether the head has the state of the machine.
+    has_state: bool,
+    since: Instant,
+}
+
+/// What there is of an archive when it was looked at.
+pub(super) struct Looked {
+    /// The head is new: the trace has nothing of the archive yet.
+    pub(super) is_first: bool,
+    /// The state has come after the head.
+    pub(super) has_late_state: bool,
+}
+
+impl Followed {
+    pub(super) fn new(mut follower: Follower) -> Self {
+        follower.leave_out_names();
+        let manifest = follower.manifest();
+        if !manifest.overwrites() {
+            // What others keep in memory comes at the end.
+            let stored = buffers(manifest, false);
+            follower.select_buffers(stored);
+        }
+        Self { follower, head: None, has_state: false, since: Instant::now() }
+    }
+
+    /// Looks what there is by now. `None` if what describes it is waited for.
+    pub(super) fn look(&mut self, patience: Patience) -> Result<Option<Looked>, FinishError> {
+        if patience == Patience::Over {
+            self.follower.end_here()?;
+        } else {
+            self.follower.poll()?;
+            // In a pause nothing more comes, and all there is is stored.
+            self.follower.expect_more(!self.is_paused());
+        }
+        let mut looked = Looked { is_first: false, has_late_state: false };
+        if self.has_state {
+            return Ok(Some(looked));
+        }
+        let has_state = self.follower.has_state();
+        let is_enough = has_state || patience != Patience::Wait || self.since.elapsed() >= STATE_WAIT;
+        if self.head.is_none() && !is_enough {
+            return Ok(None);
+        }
+        if has_state || self.head.is_none() {
+            looked.is_first = self.head.is_none();
+            looked.has_late_state = !looked.is_first;
+            let (bytes, has_state) = self.follower.description()?;
+            self.has_state = has_state;
+            self.head = Some(head(bytes)?);
+        }
+        Ok(Some(looked))
+    }
+
+    /// What describes its events, once it was looked at.
+    pub(super) fn head(&self) -> Option<&TraceFile> {
+        self.head.as_ref()
+    }
+
+    /// Whether a pause goes on.
+    pub(super) fn is_paused(&self) -> bool {
+        self.follower.pauses().last().is_some_and(|pause| pause.to_ns.is_none())
+    }
+
+    /// Writes the records that are known by now. `meanwhile` is called now and then, and at the end; if it
+    /// gives `false`, no more are written for now.
+    pub(super) fn write(
+        &mut self,
+        writer: &mut TraceWriter,
+        meanwhile: &mut dyn FnMut(&mut TraceWriter) -> Result<bool, ExportError>,
+    ) -> Result<(), FinishError> {
+        let Self { follower, head: Some(described), .. } = self else { return Ok(()) };
+        writer.know_pauses(follower.pauses());
+        writer.open(follower.streams())?;
+        let clock: &Clock = described.clock();
+        loop {
+            let mut records = follower.records(clock);
+            let mut count = 0;
+            let unknown = loop {
+                match records.next_record() {
+                    Ok(Some(record)) => {
+                        if writer.record(&record)? == Taken::Unknown {
+                            break Some((record.buffer, record.cpu, record.timestamp, record.data.to_vec()));
+                        }
+                        count += 1;
+                        if count % STEP == 0 && !meanwhile(writer)? {
+                            return Ok(());
+                        }
+                    }
+                    Ok(None) => break None,
+                    Err(_) => writer.leave_out_damaged(1),
+                }
+            };
+            let Some((buffer, cpu, timestamp, data)) = unknown else { break };
+            // Its event may have been added to the recording meanwhile.
+            if follower.read_again()? {
+                writer.describe(&head(follower.description()?.0)?)?;
+            }
+            let endian = described.header().endian;
+            let record = Record { reader: 0, buffer, cpu, timestamp, missed: None, data: &data, endian };
+            if writer.record(&record)? == Taken::Unknown {
+                writer.leave_out(1);
+            }
+        }
+        meanwhile(writer)?;
+        Ok(())
+    }
+}
+
+fn head(bytes: Vec<u8>) -> Result<TraceFile, FinishError> {
+    let mut head = Reader::open(Box::new(bytes) as Box<dyn Source>).map_err(ExportError::from)?;
+    // The trace's clock says how it stands to wall time.
+    head.set_corrections(Corrections::NONE);
+    Ok(head)
+}

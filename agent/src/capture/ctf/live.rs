@@ -1,0 +1,213 @@
+//! The trace of a recording, from its beginning to its last archive.
+
+use std::{
+    collections::HashSet,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use super::{
+    CtfOutput, Written, buffers,
+    chunks::{Archives, OpenChunk},
+    followed::{Followed, Patience},
+    ledger,
+};
+use crate::{
+    capture::{
+        FinishError, Finished, Recorded, Spool,
+        follow::{FollowError, Follower},
+    },
+    export::{
+        ctf::{Chunk, TraceWriter},
+        sync_tree,
+    },
+};
+
+/// How often it is looked for new events.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// The trace of a recording.
+#[derive(Debug)]
+pub(in crate::capture) struct LiveTrace {
+    output: CtfOutput,
+    trace: Option<OpenTrace>,
+    followed: Option<Followed>,
+    flushed: Instant,
+    archives: Archives,
+    /// Why nothing more is written.
+    given_up: Option<String>,
+    /// What the user should know of the archive at hand.
+    notes: Vec<String>,
+}
+
+/// What is written.
+#[derive(Debug)]
+struct OpenTrace {
+    writer: TraceWriter,
+    /// `None` once it is closed.
+    chunk: Option<OpenChunk>,
+    /// Events of the chunks before.
+    events_before: u64,
+}
+
+impl LiveTrace {
+    pub(in crate::capture) fn new(output: CtfOutput) -> Self {
+        Self {
+            output,
+            trace: None,
+            followed: None,
+            flushed: Instant::now(),
+            archives: Archives::default(),
+            given_up: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Takes what follows the archive that is recorded to after those that are closed. Without it, the
+    /// archive is written when it is closed.
+    pub(in crate::capture) fn follow(&mut self, follower: Result<Follower, FollowError>) {
+        match follower {
+            Ok(follower) => self.followed = Some(Followed::new(follower)),
+            Err(error) => self.notes.push(format!("the trace was not written meanwhile: {error}")),
+        }
+    }
+
+    /// Where the archive is that is written.
+    pub(in crate::capture) fn spool(&self) -> Option<PathBuf> {
+        self.followed.as_ref().map(|followed| followed.follower.dir().to_owned())
+    }
+
+    /// How long nothing is to be done, if something is to be done at all.
+    pub(in crate::capture) fn patience(&self) -> Option<Duration> {
+        (self.given_up.is_none() && self.followed.is_some()).then_some(LOOK)
+    }
+
+    /// Writes what there is by now; with `all`, without waiting for anything, and so that it can be read.
+    ///
+    /// # Errors
+    /// Nothing more is written from now on. The recording goes on, and is in its spool.
+    pub(in crate::capture) fn go_on(&mut self, all: bool) -> Result<(), FinishError> {
+        if self.given_up.is_some() || self.output.is_held() {
+            return Ok(());
+        }
+        let patience = if all { Patience::Now } else { Patience::Wait };
+        let written = self.tail(patience).and_then(|()| match &mut self.trace {
+            Some(OpenTrace { writer, .. }) if all => Ok(writer.flush()?),
+            _ => Ok(()),
+        });
+        if let Err(error) = &written {
+            self.give_up(error);
+        }
+        written
+    }
+
+    fn give_up(&mut self, error: &FinishError) {
+        self.given_up = Some(error.to_string());
+        self.followed = None;
+    }
+
+    /// Writes the rest of an archive, and removes its spool. Gives what it has become.
+    ///
+    /// # Errors
+    /// It is still in its spool, and nothing more is written from now on.
+    pub(in crate::capture) fn close(
+        &mut self,
+        recorded: Recorded,
+        is_last: bool,
+    ) -> Result<Finished, FinishError> {
+        if let Some(why) = &self.given_up {
+            return Err(FinishError::TraceEnded(why.clone()));
+        }
+        let closed = self.try_close(recorded, is_last);
+        self.followed = None;
+        if let Err(error) = &closed {
+            self.give_up(error);
+        }
+        closed
+    }
+
+    fn try_close(&mut self, recorded: Recorded, is_last: bool) -> Result<Finished, FinishError> {
+        let Recorded { spool, manifest, stats, .. } = recorded;
+        if self.followed.is_none() {
+            self.follow(Ok(Follower::of_spool(&spool)?));
+        }
+        self.tail(Patience::Over)?;
+        let fell_behind = self.followed.as_ref().map_or(0, |followed| followed.follower.fell_behind());
+        let empty = || FollowError::Empty { path: spool.dir().to_owned() };
+        let Some(OpenTrace { writer, chunk, events_before }) = &mut self.trace else {
+            return Err(empty().into());
+        };
+        let Some(chunk) = chunk.take() else { return Err(empty().into()) };
+        let in_memory = buffers(&manifest, true);
+        if !manifest.overwrites() && !in_memory.is_empty() {
+            write_in_memory(&spool, in_memory, writer)?;
+        }
+        writer.end_chunk(stats.covered.map_or(0, |(_, to)| to), &ledger(&manifest, &stats))?;
+        let events = writer.events() - *events_before;
+        *events_before = writer.events();
+        let mut notes = std::mem::take(&mut self.notes);
+        notes.extend(super::notes(&writer.take_not_carried()));
+        let kernel = writer.kernel().clone();
+        let file_bytes = sync_tree(&kernel)?;
+        chunk.dir().sync();
+        let archive = manifest.archive.filter(|name| name.number > 1 || !is_last);
+        let path = match archive {
+            Some(name) => self.archives.add(&self.output, (chunk, &kernel), name)?,
+            None => self.output.dir().path().to_owned(),
+        };
+        Written { events, fell_behind }.conclude(spool, &stats, &mut notes);
+        Ok(Finished { path, file_bytes, stats, notes })
+    }
+
+    /// Writes what there is of the archive by now.
+    fn tail(&mut self, patience: Patience) -> Result<(), FinishError> {
+        let Some(followed) = &mut self.followed else { return Ok(()) };
+        let Some(looked) = followed.look(patience)? else { return Ok(()) };
+        let Some(head) = followed.head() else { return Ok(()) };
+        if looked.is_first {
+            let chunk = OpenChunk::create(&self.output, followed.follower.manifest().archive)?;
+            let at = Chunk { dir: chunk.dir(), indexed: true };
+            match &mut self.trace {
+                Some(OpenTrace { writer, chunk: open, .. }) => {
+                    writer.next_chunk(at, head)?;
+                    *open = Some(chunk);
+                }
+                None => {
+                    let options = &self.output.options;
+                    let format = (options.naming, options.shapes.clone());
+                    let writer = TraceWriter::create(format, (head, self.output.begin_ns), at)?;
+                    self.trace = Some(OpenTrace { writer, chunk: Some(chunk), events_before: 0 });
+                }
+            }
+        }
+        let Some(OpenTrace { writer, .. }) = &mut self.trace else { return Ok(()) };
+        if looked.has_late_state {
+            writer.put_late_state(head)?;
+        }
+        let (every, flushed, output) = (self.output.options.flush, &mut self.flushed, &self.output);
+        followed.write(writer, &mut |writer| {
+            if every.is_some_and(|every| flushed.elapsed() >= every) {
+                *flushed = Instant::now();
+                writer.flush()?;
+            }
+            Ok(patience == Patience::Over || !output.is_held())
+        })?;
+        if followed.is_paused() {
+            // Whoever pauses wants to read what was recorded before.
+            writer.pause()?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes what channels have kept in memory until the end, beside others that were stored meanwhile.
+fn write_in_memory(
+    spool: &Spool,
+    buffers: HashSet<String>,
+    writer: &mut TraceWriter,
+) -> Result<(), FinishError> {
+    let mut rest = Followed::new(Follower::of_spool(spool)?);
+    rest.follower.select_buffers(buffers);
+    rest.look(Patience::Over)?;
+    rest.write(writer, &mut |_| Ok(true))
+}

@@ -1,0 +1,96 @@
+//! A snapshot as a trace of its own.
+
+use std::io;
+
+use super::{
+    CtfOutput, SNAPSHOT, Written,
+    followed::{Followed, Patience},
+    ledger, notes,
+};
+use crate::{
+    capture::{
+        FinishError, Finished, Manifest, Recorded, Spool, Stats,
+        follow::{FollowError, Follower},
+    },
+    export::{
+        ExportError,
+        ctf::{Chunk, TraceWriter},
+        sync_tree,
+    },
+    output::Directory,
+    utc,
+};
+
+/// How many names are tried for a snapshot, of which others may have the first.
+const NAMES_MAX: u64 = 1000;
+
+/// Writes a snapshot, the one number `number` of its recording, counted from 1.
+///
+/// # Errors
+/// It is still in its spool, and nothing is left of the trace.
+pub(in crate::capture) fn snapshot(
+    output: &CtfOutput,
+    recorded: Recorded,
+    number: u64,
+) -> Result<Finished, FinishError> {
+    let Recorded { spool, manifest, stats, .. } = recorded;
+    let (name, dir) = create(output, number, &manifest, &stats)?;
+    let (written, mut notes) = match write(output, &dir, &spool, (&manifest, &stats)) {
+        Ok(written) => written,
+        Err(error) => {
+            // It is ours, and incomplete.
+            let _ = output.dir.remove_tree(&name, &dir);
+            return Err(error);
+        }
+    };
+    let file_bytes = sync_tree(&dir)?;
+    output.dir.sync();
+    written.conclude(spool, &stats, &mut notes);
+    Ok(Finished { path: output.dir.join(&name), file_bytes, stats, notes })
+}
+
+/// Creates its directory, under the name that LTTng gives it, with the next number that is free.
+fn create(
+    output: &CtfOutput,
+    number: u64,
+    manifest: &Manifest,
+    stats: &Stats,
+) -> Result<(String, Directory), ExportError> {
+    let end = stats.covered.map_or(output.begin_ns, |(_, to)| to);
+    let taken = utc::compact(end.saturating_add_signed(manifest.realtime_offset));
+    // `20260302T101500+0000` as `20260302-101500`.
+    let taken = taken.replace('T', "-").replace("+0000", "");
+    let first = number.saturating_sub(1);
+    let mut last = first;
+    loop {
+        let name = format!("{SNAPSHOT}-{taken}-{last}");
+        match output.dir.create_dir(&name) {
+            Ok(dir) => return Ok((name, dir)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && last - first < NAMES_MAX => {
+                last = last.saturating_add(1);
+            }
+            Err(error) => return Err(ExportError::io("create", output.dir.join(&name))(error)),
+        }
+    }
+}
+
+fn write(
+    output: &CtfOutput,
+    dir: &Directory,
+    spool: &Spool,
+    (manifest, stats): (&Manifest, &Stats),
+) -> Result<(Written, Vec<String>), FinishError> {
+    let mut followed = Followed::new(Follower::of_spool(spool)?);
+    followed.look(Patience::Over)?;
+    let Some(head) = followed.head() else {
+        return Err(FollowError::Empty { path: spool.dir().to_owned() }.into());
+    };
+    let format = (output.options.naming, output.options.shapes.clone());
+    let chunk = Chunk { dir, indexed: false };
+    let mut writer = TraceWriter::create(format, (head, output.begin_ns), chunk)?;
+    followed.write(&mut writer, &mut |_| Ok(true))?;
+    let end = stats.covered.map_or(output.begin_ns, |(_, to)| to);
+    writer.end_chunk(end, &ledger(manifest, stats))?;
+    let notes = notes(&writer.take_not_carried());
+    Ok((Written { events: writer.events(), fell_behind: followed.follower.fell_behind() }, notes))
+}
