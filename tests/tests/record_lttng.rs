@@ -11,8 +11,15 @@ use std::{
 use integration_tests::{
     analyses::{rows, tables},
     ctf,
-    harness::{Ended, Ledger, Running, agent, files, program, run, wait_for},
+    harness::{
+        Caller, Ended, Ledger, Report, Running, Tmpfs, agent, files, is_getppid, program, run, wait_for,
+    },
+    session::{calls, spec, start},
     workload,
+};
+use tracer_agent::{
+    capture::{Done, Finished, Finisher, finish},
+    spec::{RecordingSpec, RotationSpec, TraceFormat},
 };
 
 /// What `numbered` calls.
@@ -57,7 +64,9 @@ fn cpu_count() -> usize {
 
 /// Records `numbered` with these options until `is_enough` says so, or at once when it calls on all CPUs.
 fn storm(dir: &Path, options: &[&str], mut is_enough: impl FnMut() -> bool) -> Ended {
-    let mut command = agent(dir, ["record", "-e", "raw_syscalls:sys_enter", "-f", "id == 110", "-o", "out"]);
+    // Others may make the call, too.
+    let mut command =
+        agent(dir, ["record", "-F", "-e", "raw_syscalls:sys_enter", "-f", "id == 110", "-o", "out"]);
     let recording = Running::start(command.args(options).args(workload::command("numbered", dir)));
     wait_for("enough of the storm", || is_enough().then_some(()));
     workload::end_numbered(dir);
@@ -203,8 +212,13 @@ fn rotations_make_chunks_of_one_trace() {
     let (lines, lost) = babeltrace(&out);
     let told: Vec<u64> = chunks.iter().map(|chunk| recorded(&babeltrace(chunk).0)).collect();
     assert_eq!(told.iter().sum::<u64>(), recorded(&lines), "each chunk is a trace, and all are one");
-    let skipped = ended.err.lines().filter(|line| line.contains("skipped by the kernel")).count();
-    assert!(recorded(&lines) + lost == calls || skipped != 0, "{} {lost} {calls}", recorded(&lines));
+    // Missing is also what the kernel's recursion guard kept from the program, which no stream can tell of.
+    let all = ended.err.lines().find(|line| line.contains(" files, ")).unwrap();
+    let missing = all.split_once(" LOST").map_or(0, |(before, _)| {
+        before.rsplit_once(", ").unwrap().1.replace(' ', "").parse::<u64>().unwrap()
+    });
+    assert!(missing >= lost, "{lost} lost: {ended:?}");
+    assert_eq!(recorded(&lines) + missing, calls, "{lost} lost: {ended:?}");
 
     let first = uuid(&chunks[0].join("kernel"));
     let mut before: BTreeMap<String, [u64; 9]> = BTreeMap::new();
@@ -233,11 +247,13 @@ fn chunks_that_are_not_kept_are_removed() {
     let out = dir.path().join("out");
     let options =
         ["--format", "ctf", "--rotate-size", "256K", "--keep", "2", "-b", "32M", "--compression", "none"];
-    let newest = || files_in(&out.join("archives")).iter().any(|name| name.ends_with("-5"));
+    let number = |name: &String| name.rsplit('-').next().unwrap().parse::<u64>().unwrap();
+    // Any number of chunks may have come between two looks.
+    let newest = || files_in(&out.join("archives")).iter().any(|name| number(name) >= 5);
     storm(dir.path(), &options, newest);
     let left = files(&dir.path().join("out/archives"));
     assert_eq!(left.len(), 2);
-    assert!(!left.iter().any(|name| name.ends_with("-0")), "{left:?}");
+    assert!(left.iter().all(|name| number(name) >= 4), "{left:?}");
     assert!(recorded(&babeltrace(&dir.path().join("out")).0) > 0);
 }
 
@@ -382,4 +398,245 @@ fn what_is_no_trace_is_refused() {
     record(&["--format", "lttng", "--tracefile-size", "64K"]).expect(2).says(&["one packet at least"]);
     record(&["--format", "lttng", "--packet-size", "6"]).expect(2).says(&["a multiple of 4 KB"]);
     assert_eq!(files(&dir.path().join("out")), ["thesis"]);
+}
+
+/// What a program records of a caller into a trace.
+fn trace_spec(path: &Path, caller: &Caller) -> RecordingSpec {
+    let mut spec = spec(path, caller, vec![calls()], 0);
+    spec.file.format = TraceFormat::Lttng;
+    // Nothing but what is asked for brings an event to the trace.
+    spec.channels[0].switch_ns = 0;
+    spec
+}
+
+/// What a finisher has made of the last archive.
+fn last_of(finisher: Finisher) -> Finished {
+    match finisher.finish().pop() {
+        Some(Done::File(finished)) => *finished,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The entries of all indexes of a trace.
+fn all_entries(kernel: &Path) -> Vec<[u64; 9]> {
+    let indexes = kernel.join("index");
+    files(&indexes).iter().flat_map(|name| index(&indexes.join(name))).collect()
+}
+
+#[test]
+fn a_trace_is_complete_in_a_pause() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let mut caller = Caller::start();
+    let finisher = Finisher::start(None).unwrap();
+    let mut session = start(&trace_spec(&out, &caller));
+    finisher.follow(&session).unwrap();
+    let told = |calls: u64| {
+        let (lines, lost) = babeltrace(&out);
+        assert_eq!((count(&lines, CALL), lost), (calls, 0));
+    };
+    caller.call(1000);
+    session.pause().unwrap();
+    finisher.flush();
+    told(1000);
+    caller.call(2000);
+    session.resume().unwrap();
+    caller.call(4000);
+    session.pause().unwrap();
+    finisher.flush();
+    told(5000);
+    session.resume().unwrap();
+    caller.call(8000);
+    session.stop().into_iter().for_each(|recorded| finisher.add(recorded));
+    let finished = last_of(finisher);
+    told(13_000);
+    assert_eq!((finished.stats.stored_events(), finished.path.as_path()), (13_000, out.as_path()));
+    assert_eq!(files(&out), ["kernel"], "the spool is gone");
+    // A packet ends where a pause begins.
+    let pauses = &finished.stats.pauses;
+    assert_eq!(pauses.len(), 2);
+    let entries = all_entries(&out.join("kernel"));
+    for pause in pauses {
+        let (from, to) = (pause.from_ns, pause.to_ns.unwrap());
+        let over = entries.iter().find(|[_, _, _, begin, end, ..]| *begin < from && *end > to);
+        assert!(over.is_none(), "{over:?} {pause:?}");
+        assert!(entries.iter().any(|entry| entry[4] == from), "{pause:?} {entries:?}");
+    }
+}
+
+#[test]
+fn a_pause_in_a_file_ends_the_packets_of_its_export() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let mut session = start(&spec(&dir.path().join("t.dat"), &caller, vec![calls()], 0));
+    caller.call(1000);
+    session.pause().unwrap();
+    caller.call(2000);
+    session.resume().unwrap();
+    caller.call(4000);
+    let stats =
+        session.stop().into_iter().map(|recorded| finish(recorded).unwrap().stats).next_back().unwrap();
+    run(&mut agent(dir.path(), ["export", "--format", "lttng", "t.dat", "out"])).expect(0);
+    let out = dir.path().join("out");
+    let (lines, lost) = babeltrace(&out);
+    assert_eq!((count(&lines, CALL), lost), (5000, 0));
+    let [pause] = stats.pauses[..] else { panic!("{stats:?}") };
+    let entries = all_entries(&out.join("kernel"));
+    assert!(entries.iter().any(|entry| entry[4] == pause.from_ns), "{pause:?} {entries:?}");
+    assert!(!entries.iter().any(|entry| entry[3] < pause.from_ns && entry[4] > pause.to_ns.unwrap()));
+}
+
+#[test]
+fn a_program_that_rotates_gets_chunks() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let mut caller = Caller::start();
+    let mut spec = trace_spec(&out, &caller);
+    spec.rotation = Some(RotationSpec { period_ns: Some(u64::MAX), ..RotationSpec::default() });
+    // Times of the file are wall time; those of the trace have a clock.
+    spec.file.date = true;
+    let finisher = Finisher::start(None).unwrap();
+    let mut session = start(&spec);
+    finisher.follow(&session).unwrap();
+    caller.call(1000);
+    finisher.add(session.rotate().unwrap());
+    caller.call(2000);
+    session.pause().unwrap();
+    finisher.flush();
+    let (lines, _) = babeltrace(&out);
+    assert_eq!(count(&lines, CALL), 3000, "the closed chunk and the open one");
+    finisher.add(session.rotate().unwrap());
+    session.resume().unwrap();
+    caller.call(4000);
+    session.stop().into_iter().for_each(|recorded| finisher.add(recorded));
+    last_of(finisher);
+    let chunks = chunks(&out);
+    let calls: Vec<u64> = chunks.iter().map(|chunk| count(&babeltrace(chunk).0, CALL)).collect();
+    assert_eq!(calls, [1000, 2000, 4000]);
+    for chunk in &chunks {
+        let (lines, _) = babeltrace(chunk);
+        assert_eq!(count(&lines, "lttng_statedump_end"), 1);
+        // The clock counts from when the machine was started.
+        let entries = all_entries(&chunk.join("kernel"));
+        assert!(entries.iter().all(|entry| entry[4] - entry[3] < 3_600_000_000_000), "{entries:?}");
+    }
+    assert_eq!(files(&out), ["archives"]);
+}
+
+#[test]
+fn the_state_of_the_machine_is_there_however_late_it_comes() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let mut caller = Caller::start();
+    let finisher = Finisher::start(None).unwrap();
+    let session = start(&trace_spec(&out, &caller));
+    finisher.follow(&session).unwrap();
+    // It does not wait for the state.
+    finisher.flush();
+    assert!(out.join("kernel/metadata").exists());
+    caller.call(10);
+    session.stop().into_iter().for_each(|recorded| finisher.add(recorded));
+    last_of(finisher);
+    let (lines, lost) = babeltrace(&out);
+    assert_eq!((count(&lines, "lttng_statedump_end"), count(&lines, CALL), lost), (1, 10, 0));
+}
+
+#[test]
+fn snapshots_of_a_program_are_traces() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let mut caller = Caller::start();
+    let mut spec = trace_spec(&out, &caller);
+    spec.channels[0].overwrite = true;
+    for round in 0..2 {
+        // Those of an earlier session stay.
+        let mut session = start(&spec);
+        caller.call(1000);
+        let snapshot = finish(session.snapshot().unwrap()).unwrap();
+        caller.call(2000);
+        let finisher = Finisher::start(None).unwrap();
+        finisher.add(session.snapshot().unwrap());
+        let second = last_of(finisher);
+        for (at, calls) in [(&snapshot.path, 1000), (&second.path, 3000)] {
+            let (lines, lost) = babeltrace(at);
+            assert_eq!((count(&lines, CALL), lost), (calls, 0), "{}", at.display());
+        }
+        for recorded in session.stop() {
+            recorded.spool.remove().unwrap();
+        }
+        let names = files(&out);
+        assert_eq!(names.len(), 2 * (round + 1), "{names:?}");
+        assert!(names.iter().all(|name| shape(name) == "snapshot-0-00000000-000000-0"), "{names:?}");
+    }
+}
+
+#[test]
+fn what_is_not_in_the_trace_stays_in_the_spool() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let mut caller = Caller::start();
+    let mut spec = trace_spec(&out, &caller);
+    // In many chunks.
+    spec.channels[0].switch_ns = 10_000_000;
+    let session = start(&spec);
+    for _ in 0..10 {
+        caller.call(2000);
+        std::thread::sleep(std::time::Duration::from_millis(30));
+    }
+    let recorded = session.stop().pop().unwrap();
+    let spool = recorded.spool.dir().to_owned();
+    // A block that goes bad.
+    let data = spool.join("cpu0.0");
+    let mut bytes = fs::read(&data).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..middle + 16].fill(0xa5);
+    fs::write(&data, &bytes).unwrap();
+    let finished = finish(recorded).unwrap();
+    let notes = finished.notes.join("\n");
+    assert!(
+        notes.contains("stored events are not in the trace") && notes.contains("tracer-agent recover"),
+        "{notes}"
+    );
+    assert!(notes.contains("damaged places"), "{notes}");
+    assert!(spool.join("manifest").exists(), "{notes}");
+    let (lines, _) = babeltrace(&out);
+    let calls = count(&lines, CALL);
+    assert!(calls > 0 && calls < 20_000, "{calls}");
+    run(&mut agent(dir.path(), ["recover", "out/trace.dat.spool"])).expect(0);
+    assert_eq!(Report::of(&out.join("trace.dat")).count(is_getppid), calls);
+}
+
+#[test]
+fn a_full_disk_leaves_a_trace_that_can_be_read_and_the_spool() {
+    let (disk, elsewhere) = (Tmpfs::mount("size=24m"), tempfile::tempdir().unwrap());
+    let out = disk.path().join("out");
+    let mut command = agent(
+        elsewhere.path(),
+        ["record", "--format", "lttng", "-e", "raw_syscalls:sys_enter", "-f", "id == 110"],
+    );
+    command.args(["--compression", "none", "--kallsyms", "none", "-o"]).arg(&out);
+    let mut recording = Running::start(command.args(workload::command("numbered", elsewhere.path())));
+    recording.wait_until_said("No space left", 1);
+    workload::end_numbered(elsewhere.path());
+    let ended = recording.wait();
+    assert!(!ended.status.success(), "{ended:?}");
+    ended.says(&["No space left", "recover"]);
+    // What was written by then is whole.
+    let (lines, _) = babeltrace(&out);
+    assert!(count(&lines, CALL) > 0);
+    let spool = out.join("trace.dat.spool");
+    assert!(spool.join("manifest").exists());
+    run(agent(elsewhere.path(), ["recover", "-o", "all.dat"]).arg(&spool)).expect(0);
+    let recovered = Report::of(&elsewhere.path().join("all.dat")).count(is_getppid);
+    assert!(recovered as u64 >= count(&lines, CALL), "{recovered}");
+}
+
+#[test]
+fn a_specification_says_that_a_trace_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = ["--format", "ctf", "--packet-size", "8K", "-e", "sched:sched_process_exec", "-F"];
+    let printed = run(agent(dir.path(), ["record", "--print-spec"]).args(options).arg("/bin/true")).expect(0);
+    fs::write(dir.path().join("spec.json"), &printed.out).unwrap();
+    run(&mut agent(dir.path(), ["record", "--spec", "spec.json", "/bin/true"])).expect(0);
+    assert_eq!(count(&babeltrace(&dir.path().join("trace")).0, "sched:sched_process_exec"), 1);
 }

@@ -42,7 +42,7 @@ pub use misses::{Misses, RecursionMisses};
 pub use object::ProgramOptions;
 pub use programs::{ProbeToAttach, Programs};
 pub use survey::{Outcome, Surveyed, survey};
-pub use switch::PageSwitch;
+pub use switch::{Closed, PageSwitch};
 pub use tasks::TaskTracker;
 
 pub use crate::bpf::SharedMaps;

@@ -24,24 +24,35 @@ impl PageSwitch {
         Self(Arc::new(program))
     }
 
-    /// Closes the open page of a CPU, if it has events: it is complete then, as one that is full. Gives
-    /// `false` if a program was writing to it, so that it is worth another try.
+    /// Closes the open page of a CPU, if it has events: it is complete then, as one that is full.
     ///
     /// Interrupts the CPU for a microsecond. One that is offline keeps its page until it is online again.
     ///
     /// # Errors
     /// The kernel does not run the program.
-    pub fn close_page(&self, cpu: u32) -> io::Result<bool> {
+    pub fn close_page(&self, cpu: u32) -> io::Result<Closed> {
         let Self(program) = self;
         for _ in 0..TRIES {
             match run_on(program.as_fd(), cpu)? {
                 Some(switched::BUSY) => {}
                 Some(switched::MORE) => break,
-                _ => return Ok(true),
+                Some(_) => return Ok(Closed::Done),
+                None => return Ok(Closed::Offline),
             }
         }
-        Ok(false)
+        Ok(Closed::Busy)
     }
+}
+
+/// What came of closing a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// It is closed, or had no events. A few runs in a thousand come back as done and have not been.
+    Done,
+    /// A program was writing to it; it is worth another try in a moment.
+    Busy,
+    /// The CPU is offline, and keeps its page.
+    Offline,
 }
 
 /// Runs a program that closes the page of a CPU there, until it has moved what is in the side queue; that it

@@ -247,8 +247,11 @@ enum Entry {
     File(File),
 }
 
-/// What is in a directory of an export, by name.
-fn entries(dir: &Directory) -> Result<Vec<(OsString, Entry)>, ExportError> {
+/// What is in a directory of an export, by name. Each is opened when it is its turn: there may be more of
+/// them than descriptors.
+fn entries(
+    dir: &Directory,
+) -> Result<impl Iterator<Item = Result<(OsString, Entry), ExportError>>, ExportError> {
     let mut names = dir.names().map_err(ExportError::io("read", dir.path()))?;
     names.sort();
     let open = |name: OsString| {
@@ -261,14 +264,15 @@ fn entries(dir: &Directory) -> Result<Vec<(OsString, Entry)>, ExportError> {
         };
         entry.map_err(ExportError::io("open", dir.join(&name))).map(|entry| (name, entry))
     };
-    names.into_iter().map(open).collect()
+    Ok(names.into_iter().map(open))
 }
 
 /// Makes sure that the files are on the disk before their directory gets its name, and returns the bytes of
 /// them.
 pub(crate) fn sync_tree(dir: &Directory) -> Result<u64, ExportError> {
     let mut bytes = 0;
-    for (name, entry) in entries(dir)? {
+    for entry in entries(dir)? {
+        let (name, entry) = entry?;
         bytes += match entry {
             Entry::Dir(dir) => sync_tree(&dir)?,
             Entry::File(file) => file
@@ -285,7 +289,8 @@ fn append_tree(tar: &mut tar::Builder<impl io::Write>, dir: &Directory, path: &P
     let mut header = tar::Header::new_gnu();
     header.set_metadata_in_mode(&dir.metadata()?, tar::HeaderMode::Deterministic);
     tar.append_data(&mut header, path, io::empty())?;
-    for (name, entry) in entries(dir).map_err(io::Error::other)? {
+    for entry in entries(dir).map_err(io::Error::other)? {
+        let (name, entry) = entry.map_err(io::Error::other)?;
         let path = path.join(name);
         match entry {
             Entry::Dir(dir) => append_tree(tar, &dir, &path)?,

@@ -12,16 +12,19 @@ pub(super) struct Pauses {
 
 impl Pauses {
     /// What is known of them by now: those from before, and perhaps more. What goes back in time is not
-    /// believed, nor what follows it.
+    /// believed, nor what follows it. A pause whose end could not be noted is taken to
+    /// last until the next one.
     pub(super) fn know(&mut self, spans: impl Iterator<Item = Pause>) {
         self.spans.clear();
         let mut reached = 0;
         for span in spans {
-            let ends = span.to_ns.unwrap_or(u64::MAX);
-            if span.from_ns < reached || ends < span.from_ns {
+            if span.from_ns < reached || span.to_ns.is_some_and(|to_ns| to_ns < span.from_ns) {
                 break;
             }
-            reached = ends;
+            if let Some(open) = self.spans.last_mut() {
+                open.to_ns.get_or_insert(span.from_ns);
+            }
+            reached = span.to_ns.unwrap_or(span.from_ns);
             self.spans.push(span);
         }
     }
@@ -76,5 +79,7 @@ mod tests {
         assert_eq!(pauses.within(20, 30), (0, 0));
         pauses.know([pause(10, Some(20)), pause(15, Some(30)), pause(40, Some(50))].into_iter());
         assert_eq!(pauses.within(0, 100), (1, 10), "what overlaps is not believed");
+        pauses.know([pause(10, None), pause(30, Some(40)), pause(50, None)].into_iter());
+        assert_eq!(pauses.within(0, 100), (3, 80), "one has no end, and others come after it");
     }
 }

@@ -10,7 +10,7 @@ use super::{
     timer::{SwitchTimer, ToClose},
 };
 use crate::{
-    attach::PageSwitch,
+    attach::{Closed, PageSwitch},
     capture::{SpoolError, spool::CpuSpool},
     ring::{CpuCounts, CpuRing, Held},
     tracedat::layout,
@@ -22,6 +22,10 @@ pub(super) const CHUNK_PAGES: u64 = layout::CHUNK_PAGES as u64;
 /// How long a complete page waits at most before it is stored, unless the user chooses a time, and all that
 /// an idle machine notices of the reader.
 pub(super) const DEADLINE: Duration = Duration::from_secs(1);
+
+/// How long a page that is to be closed for a pause is asked for, and how often.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+const CLOSE_AGAIN: Duration = Duration::from_millis(1);
 
 /// A stream: its ring, and where that is stored.
 pub(super) struct Served<'r> {
@@ -93,10 +97,20 @@ impl Group<'_> {
         Ok(())
     }
 
-    /// Has all pages closed that have events.
+    /// Has all pages closed that have events, while programs write no more. One that cannot be closed soon,
+    /// for example because its CPU is offline, is left to the timer, if there is one.
     pub(super) fn close_pages(&mut self) -> Result<(), SpoolError> {
         for served in &self.streams {
-            if !close_page(self.switch, served)?
+            let deadline = Instant::now() + CLOSE_TIMEOUT;
+            // That the program has run does not mean that it has done something (`attach::border`).
+            while close_page(self.switch, served)? != Closed::Offline && served.ring.control().has_open_page()
+            {
+                if Instant::now() >= deadline {
+                    break;
+                }
+                std::thread::sleep(CLOSE_AGAIN);
+            }
+            if served.ring.control().has_open_page()
                 && let Some(timer) = &mut self.timer
             {
                 timer.busy.push(served.ring.cpu());
@@ -196,19 +210,22 @@ fn close_open_pages(
         if !asked.has(cpu) || !served.ring.control().has_open_page() {
             continue;
         }
-        if close_page(switch, served)? {
-            closed = true;
-        } else {
+        if close_page(switch, served)? == Closed::Busy {
             timer.busy.push(cpu);
+        } else {
+            closed = true;
         }
     }
     Ok(closed || matches!(asked, ToClose::All))
 }
 
-/// Has the page of a stream closed, if it has events. Gives `false` if a program was writing to it.
-fn close_page(switch: &PageSwitch, Served { ring, spool, .. }: &Served<'_>) -> Result<bool, SpoolError> {
+/// Has the page of a stream closed, if it has events.
+fn close_page(switch: &PageSwitch, Served { ring, spool, .. }: &Served<'_>) -> Result<Closed, SpoolError> {
+    if !ring.control().has_open_page() {
+        return Ok(Closed::Done);
+    }
     let refused = SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir());
-    Ok(!ring.control().has_open_page() || switch.close_page(ring.cpu()).map_err(refused)?)
+    switch.close_page(ring.cpu()).map_err(refused)
 }
 
 /// The complete pages of an overwriting ring, while they are copied, oldest first.

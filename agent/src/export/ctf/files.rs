@@ -14,6 +14,9 @@ const INDEX_MAGIC: u32 = 0xc1f1_dcc1;
 /// Bytes of an index entry: 9 words of 64 bits.
 const INDEX_ENTRY: u32 = 72;
 
+/// Bytes before the first of them.
+const INDEX_HEAD: u64 = 16;
+
 /// How large the files of a stream become, as LTTng limits them (lttng-enable-channel(1)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileLimits {
@@ -67,6 +70,8 @@ pub(super) struct StreamFiles {
     index: Option<(File, PathBuf)>,
     /// Bytes of packets in this file.
     written: u64,
+    /// How many they are.
+    packets: u64,
 }
 
 impl StreamFiles {
@@ -74,7 +79,7 @@ impl StreamFiles {
     pub(super) fn create(dir: &TraceDirectory, name: &str, limits: FileLimits) -> Result<Self, ExportError> {
         let (data, path, index) = open(dir, &file_name(name, limits, 0))?;
         let dir = dir.clone();
-        Ok(Self { dir, name: name.to_owned(), limits, before: 0, data, path, index, written: 0 })
+        Ok(Self { dir, name: name.to_owned(), limits, before: 0, data, path, index, written: 0, packets: 0 })
     }
 
     /// Goes on in another directory, with the first file there.
@@ -83,13 +88,30 @@ impl StreamFiles {
         Ok(())
     }
 
-    /// Writes a packet, and then its entry: an index never has what is not there.
+    /// Writes a packet, and then its entry: an index never has what is not there. If it cannot be written,
+    /// nothing is left of it.
     pub(super) fn put(&mut self, packet: &[u8], entry: Entry) -> Result<(), ExportError> {
         let size = packet.len() as u64;
         let is_full = self.limits.size.is_some_and(|limit| self.written.saturating_add(size) > limit);
         if is_full && self.written != 0 {
             self.next_file()?;
         }
+        let written = self.write(packet, entry);
+        if written.is_err() {
+            // What cuts a file frees space, so that it works on a full disk, too.
+            let _ = self.data.set_len(self.written);
+            if let Some((index, _)) = &self.index {
+                let _ = index.set_len(INDEX_HEAD + self.packets * u64::from(INDEX_ENTRY));
+            }
+        } else {
+            self.written += size;
+            self.packets += 1;
+        }
+        written
+    }
+
+    fn write(&mut self, packet: &[u8], entry: Entry) -> Result<(), ExportError> {
+        let size = packet.len() as u64;
         self.data.write_all(packet).map_err(ExportError::io("write", &self.path))?;
         if let Some((index, path)) = &mut self.index {
             let Entry { content_bits, begin, end, discarded, stream, instance, sequence } = entry;
@@ -98,7 +120,6 @@ impl StreamFiles {
             let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_be_bytes).collect();
             index.write_all(&bytes).map_err(ExportError::io("write", &*path))?;
         }
-        self.written += size;
         Ok(())
     }
 
@@ -118,7 +139,7 @@ impl StreamFiles {
             gone(&self.dir.kernel, &name)?;
         }
         (self.data, self.path, self.index) = open(&self.dir, &name)?;
-        self.written = 0;
+        (self.written, self.packets) = (0, 0);
         Ok(())
     }
 }

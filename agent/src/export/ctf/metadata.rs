@@ -75,13 +75,15 @@ pub(super) struct Metadata {
     /// How many events of which stream are in it; nothing before what is said of the trace is.
     told: Vec<usize>,
     is_begun: bool,
+    /// Bytes of whole packets.
+    len: u64,
 }
 
 impl Metadata {
     /// Creates the file, with nothing in it.
     pub(super) fn create(dir: &Directory) -> Result<Self, ExportError> {
         let (file, path) = create_file(dir, "metadata")?;
-        Ok(Self { file, path, told: Vec::new(), is_begun: false })
+        Ok(Self { file, path, told: Vec::new(), is_begun: false, len: 0 })
     }
 
     /// Writes what was declared since the last time, before the first event of it is written.
@@ -102,7 +104,15 @@ impl Metadata {
         if text.is_empty() {
             return Ok(());
         }
-        self.file.write_all(&packets(&text, trace.uuid)).map_err(ExportError::io("write", &self.path))
+        let packets = packets(&text, trace.uuid);
+        let written = self.file.write_all(&packets).map_err(ExportError::io("write", &self.path));
+        if written.is_ok() {
+            self.len += packets.len() as u64;
+        } else {
+            // Part of a packet would be no metadata.
+            let _ = self.file.set_len(self.len);
+        }
+        written
     }
 }
 

@@ -100,6 +100,7 @@ impl Format for Ctf {
                         let mut stream = trace.stream(&dir, id, 0, &shapes)?;
                         let channel = &trace.channels[id];
                         job.merge_not_carried(lttng::write_state(state, &trace, channel, &mut stream)?);
+                        stream.pass_pauses(&trace.pauses, u64::MAX)?;
                         stream.finish(trace.span.1)?;
                     }
                 }

@@ -304,3 +304,64 @@ impl StreamWriter {
         if self.packet.is_empty() { Ok(()) } else { self.close_packet(end) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Directory;
+
+    /// A stream of a trace that begins at this time, in a directory.
+    fn stream(dir: &std::path::Path, begin: u64) -> StreamWriter {
+        let dir = TraceDirectory::create(&Directory::open(dir).unwrap(), true).unwrap();
+        let options = StreamOptions {
+            uuid: [1; 16],
+            stream_id: 0,
+            instance_id: 0,
+            cpu: 0,
+            header: EventHeader::Compact,
+            begin,
+            packet: PACKET,
+            limits: FileLimits::default(),
+        };
+        StreamWriter::create(&dir, "a", options).unwrap()
+    }
+
+    /// Begin, end and lost events of each packet.
+    fn packets(dir: &std::path::Path) -> Vec<(u64, u64, u64)> {
+        let bytes = std::fs::read(dir.join("kernel/a")).unwrap();
+        let mut rest = bytes.as_slice();
+        let mut packets = Vec::new();
+        while let Some(prefix) = rest.first_chunk() {
+            let prefix = Prefix::parse(prefix).unwrap();
+            packets.push((prefix.begin, prefix.end, prefix.discarded));
+            rest = &rest[prefix.size as usize..];
+        }
+        packets
+    }
+
+    #[test]
+    fn times_never_go_back_whatever_comes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut stream = stream(dir.path(), 1000);
+        // From before the time at which the trace is said to begin.
+        stream.lost(3, 500).unwrap();
+        stream.event(1, 400).unwrap();
+        stream.event(1, 2000).unwrap();
+        stream.event(1, 1500).unwrap();
+        stream.finish(1800).unwrap();
+        assert_eq!(packets(dir.path()), [(1000, 1000, 0), (1000, 1000, 3), (1000, 2000, 3)]);
+    }
+
+    #[test]
+    fn no_packet_is_from_both_sides_of_a_pause() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut stream = stream(dir.path(), 10);
+        let pauses = [100, 300];
+        for time in [20, 50, 200, 250, 400] {
+            stream.pass_pauses(&pauses, time).unwrap();
+            stream.event(1, time).unwrap();
+        }
+        stream.finish(500).unwrap();
+        assert_eq!(packets(dir.path()), [(10, 100, 0), (200, 300, 0), (400, 500, 0)]);
+    }
+}

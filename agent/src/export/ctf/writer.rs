@@ -200,11 +200,11 @@ impl TraceWriter {
     /// # Errors
     /// The disk is full.
     pub fn pause(&mut self) -> Result<(), ExportError> {
-        let Self { trace, streams, .. } = self;
-        let mut streams = streams.iter_mut().flatten().flatten();
-        streams.try_for_each(|stream| {
-            stream.writer.pass_pauses(&trace.pauses, u64::MAX)?;
-            stream.writer.flush()
+        let Self { trace, streams, state, .. } = self;
+        let streams = streams.iter_mut().flatten().flatten().map(|stream| &mut stream.writer);
+        streams.chain(state).try_for_each(|stream| {
+            stream.pass_pauses(&trace.pauses, u64::MAX)?;
+            stream.flush()
         })
     }
 
@@ -243,7 +243,10 @@ impl TraceWriter {
                 stream.discarded_before = stream.writer.discarded();
             }
         }
-        self.state.iter_mut().try_for_each(|stream| stream.finish(end))
+        self.state.iter_mut().try_for_each(|stream| {
+            stream.pass_pauses(&self.trace.pauses, end)?;
+            stream.finish(end)
+        })
     }
 
     /// Goes on in another chunk, of which this is the head. Each has all metadata, all streams, and the state
