@@ -379,7 +379,8 @@ fn lttng_analyses_read_it() {
     ];
     run(&mut agent(dir.path(), args)).expect(0);
     let out = dir.path().join("trace");
-    let usage = &tables(&out, "lttng-cputop-mi", &[])[0];
+    // Others may take more of the processors.
+    let usage = &tables(&out, "lttng-cputop-mi", &["--limit", "1000000"])[0];
     assert!(rows(usage).iter().any(|row| row[0]["name"] == "sh"), "{usage}");
     let calls = tables(&out, "lttng-syscallstats-mi", &[]);
     assert!(calls.iter().any(|table| !rows(table).is_empty()), "{calls:?}");
@@ -417,10 +418,11 @@ fn last_of(finisher: Finisher) -> Finished {
     }
 }
 
-/// The entries of all indexes of a trace.
+/// The entries of all indexes of recorded events.
 fn all_entries(kernel: &Path) -> Vec<[u64; 9]> {
     let indexes = kernel.join("index");
-    files(&indexes).iter().flat_map(|name| index(&indexes.join(name))).collect()
+    let names = files(&indexes).into_iter().filter(|name| name.starts_with("channel0_"));
+    names.flat_map(|name| index(&indexes.join(name))).collect()
 }
 
 #[test]
@@ -614,7 +616,8 @@ fn a_full_disk_leaves_a_trace_that_can_be_read_and_the_spool() {
         elsewhere.path(),
         ["record", "--format", "lttng", "-e", "raw_syscalls:sys_enter", "-f", "id == 110"],
     );
-    command.args(["--compression", "none", "--kallsyms", "none", "-o"]).arg(&out);
+    // The trace is the larger part.
+    command.args(["--kallsyms", "none", "-o"]).arg(&out);
     let mut recording = Running::start(command.args(workload::command("numbered", elsewhere.path())));
     recording.wait_until_said("No space left", 1);
     workload::end_numbered(elsewhere.path());

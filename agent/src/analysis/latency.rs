@@ -11,6 +11,7 @@ use super::{AnalysisError, Room, SEPARATOR, Watch, each_record};
 use crate::event::filter::{Filter, Origin, ResolveOptions, ResolvedFilter};
 use crate::event::{EventTable, Format};
 use crate::report::TraceFile;
+use crate::tracedat::ledger::Pause;
 use crate::tracedat::reader::{Record, Source};
 
 /// What is measured: from each first event to the next second event with the same keys.
@@ -45,7 +46,7 @@ pub struct Latency {
 pub struct Unpaired {
     /// First events that were followed by another first event before a second one.
     pub restarted: u64,
-    /// First events without a second one at the end.
+    /// First events without a second one at the end, or before a pause of the recording.
     pub open: u64,
     /// Second events without a first one.
     pub unmatched: u64,
@@ -181,6 +182,8 @@ impl Sides {
         let mut begun: HashMap<Box<[u8]>, Begun> = HashMap::new();
         let mut room = Room::new(most_open);
         let (mut text, mut by) = (Vec::new(), Vec::new());
+        let pauses = Pause::all_of(file.reader());
+        let mut pauses = pauses.iter().map(|pause| pause.from_ns).peekable();
         let damaged = each_record(file, watch, |event, record, origin| {
             let write = |keys: &[ResolvedKey], text: &mut Vec<u8>| {
                 text.clear();
@@ -189,6 +192,13 @@ impl Sides {
                     text.push(SEPARATOR);
                 }
             };
+            while pauses.next_if(|from| *from < record.timestamp).is_some() {
+                // What would have ended it may have been in the pause.
+                unpaired.open += begun.len() as u64;
+                for (keys, start) in begun.drain() {
+                    room.give_back(keys.len() + start.by.len());
+                }
+            }
             // The end first, so that an event can end one time and begin the next.
             if self.to.matches(event, record.data, origin) {
                 write(&self.to_keys, &mut text);
@@ -216,7 +226,7 @@ impl Sides {
                 }
             }
         })?;
-        unpaired.open = begun.len() as u64;
+        unpaired.open += begun.len() as u64;
         Ok((unpaired, damaged))
     }
 

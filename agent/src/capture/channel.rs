@@ -29,6 +29,10 @@ pub(super) struct Channel {
     borders: Option<Arc<Borders>>,
     /// What the kernel had kept from the programs when the archive began; nothing of the first one.
     misses: Misses,
+    /// What the kernel kept from the programs in pauses, without names.
+    in_pauses: Misses,
+    /// What it had kept from them when the pause began that goes on.
+    paused: Option<Misses>,
     /// Programs of events that were added.
     added: Vec<Added>,
     /// What the kernel kept from added programs that are gone.
@@ -86,6 +90,8 @@ impl Channel {
             programs,
             borders: None,
             misses: Misses::default(),
+            in_pauses: Misses::default(),
+            paused: None,
             added: Vec::new(),
             gone: Misses::default(),
             generation: FIRST,
@@ -188,8 +194,33 @@ impl Channel {
         })
     }
 
-    /// What the kernel has kept from the programs since they were attached.
+    /// Leaves out of what the kernel keeps from the programs what it does from now on, in a pause: those that
+    /// record would not have recorded it.
+    pub(super) fn pause_misses(&mut self) {
+        self.paused = Some(self.misses_of_programs());
+    }
+
+    /// Ends that.
+    pub(super) fn resume_misses(&mut self) {
+        self.in_pauses = self.misses_in_pauses();
+        self.paused = None;
+    }
+
+    fn misses_in_pauses(&self) -> Misses {
+        let mut misses = self.in_pauses.clone();
+        if let Some(before) = &self.paused {
+            // Names are noted in a pause, too.
+            misses.add(Misses { names: 0, ..self.misses_of_programs().since(before) });
+        }
+        misses
+    }
+
+    /// What the kernel has kept from the programs since they were attached, but in pauses.
     pub(super) fn all_misses(&self) -> Misses {
+        self.misses_of_programs().since(&self.misses_in_pauses())
+    }
+
+    fn misses_of_programs(&self) -> Misses {
         let mut misses = self.programs.misses(&self.links.fast, &self.links.probes);
         for added in &self.added {
             misses.add(added.programs.misses(&added.links.fast, &added.links.probes));

@@ -48,8 +48,7 @@ impl Common<'_> {
             duration: began
                 .map(|began| ended.saturating_duration_since(began).saturating_sub(pauses.duration(ended)))
                 .unwrap_or_default(),
-            // Behind the beginning of the last pause nothing was recorded.
-            covered: covered_from.zip(covered_to.map(|to| pauses.open_since().unwrap_or(to))),
+            covered: covered_from.zip(covered_to),
             pauses: pauses.spans().to_vec(),
             not_attached: self.left_out.iter().map(|of| &of.event).chain(self.refused).cloned().collect(),
             channels: manifest.channels.clone(),
@@ -93,6 +92,7 @@ pub(super) fn counted_at(Border { stored, end }: Border) -> Counted {
 /// What is known of an archive when it is closed.
 pub(super) struct Closing {
     pub(super) ended: Instant,
+    /// Up to when everything that fires is in it: behind the beginning of a pause that goes on nothing is.
     pub(super) covered_to: Option<u64>,
     /// By the wall clock, in nanoseconds since 1970.
     pub(super) ended_ns: u64,

@@ -65,12 +65,6 @@ impl Pauses {
         }
     }
 
-    /// When the pause began that goes on.
-    pub(super) fn open_since(&self) -> Option<u64> {
-        let last = self.spans.last()?;
-        last.to_ns.is_none().then_some(last.from_ns)
-    }
-
     /// All of them.
     pub(super) fn spans(&self) -> &[Pause] {
         &self.spans
@@ -136,12 +130,9 @@ mod tests {
         let spool = Spool::create(&Output::at(&dir.path().join("t.dat")).unwrap()).unwrap().0;
         assert_eq!(read(spool.files()).unwrap(), []);
         let mut pauses = Pauses::default();
-        assert_eq!(pauses.open_since(), None);
         pauses.begin(&spool, 10).unwrap();
-        assert_eq!(pauses.open_since(), Some(10));
         assert_eq!(read(spool.files()).unwrap(), [Pause { from_ns: 10, to_ns: None }]);
         pauses.end(20);
-        assert_eq!(pauses.open_since(), None);
         pauses.begin(&spool, 30).unwrap();
         let both = [Pause { from_ns: 10, to_ns: Some(20) }, Pause { from_ns: 30, to_ns: None }];
         assert_eq!((read(spool.files()).unwrap().as_slice(), pauses.spans()), (&both[..], &both[..]));

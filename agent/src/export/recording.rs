@@ -98,13 +98,8 @@ impl<'r> Recording<'r> {
         job.set_total(cpu_streams.iter().map(|cpu_stream| cpu_stream.counts.events).sum());
         let wall_offset = wall_offset(file, ledger.as_ref());
         let overwritten = overwritten(file, ledger.as_ref());
-        // A recording with pauses is of one machine.
-        let clock = file.clock().for_cpu(0);
-        let corrected = |pause: &Pause| Pause {
-            from_ns: clock.correct(pause.from_ns),
-            to_ns: pause.to_ns.map(|to_ns| clock.correct(to_ns)),
-        };
-        let pauses = ledger.iter().flat_map(|ledger| &ledger.pauses).map(corrected).collect();
+        let pauses = ledger.iter().flat_map(|ledger| &ledger.pauses);
+        let pauses = pauses.map(|pause| pause.corrected(file.clock())).collect();
         Ok(Self { file, machine, events, cpu_streams, wall_offset, overwritten, pauses })
     }
 

@@ -14,7 +14,7 @@ use serde::{
 
 use super::{
     FileOption, OptionId,
-    reader::{Reader, Source},
+    reader::{Clock, Reader, Source},
 };
 
 /// The version that is written. Version 1 had no word about what was in the rings of a recording that was
@@ -120,6 +120,21 @@ pub struct Pause {
     pub from_ns: u64,
     /// When all CPUs recorded again; `None` if they did not any more.
     pub to_ns: Option<u64>,
+}
+
+impl Pause {
+    /// The same by the times of a file's records. A recording with pauses is of one machine.
+    pub(crate) fn corrected(&self, clock: &Clock) -> Self {
+        let clock = clock.for_cpu(0);
+        Self { from_ns: clock.correct(self.from_ns), to_ns: self.to_ns.map(|to_ns| clock.correct(to_ns)) }
+    }
+
+    /// The pauses of a recording by the times of its records, in their order; only files of this recorder tell
+    /// them.
+    pub(crate) fn all_of<S: Source>(reader: &Reader<S>) -> Vec<Self> {
+        let pauses = Ledger::of(reader).map(|ledger| ledger.pauses).unwrap_or_default();
+        pauses.iter().map(|pause| pause.corrected(reader.clock())).collect()
+    }
 }
 
 /// What is known about a recording that was recovered.

@@ -135,12 +135,8 @@ impl<A: Analysis> Feed<A> {
     /// Tells which pauses a recording has had by now, if it goes on: those from before, and perhaps more. A
     /// file says itself which it has.
     pub fn know_pauses<S: Source>(&mut self, file: &TraceFile<S>, pauses: &[Pause]) {
-        // A recording with pauses is of one machine.
-        let clock = file.reader().clock().for_cpu(0);
-        self.pauses.know(pauses.iter().map(|pause| Pause {
-            from_ns: clock.correct(pause.from_ns),
-            to_ns: pause.to_ns.map(|to_ns| clock.correct(to_ns)),
-        }));
+        let clock = file.reader().clock();
+        self.pauses.know(pauses.iter().map(|pause| pause.corrected(clock)));
     }
 
     /// Which records are to be looked at. Of others it is enough to take their first bytes.

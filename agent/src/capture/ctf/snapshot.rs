@@ -85,7 +85,7 @@ fn write(
     let Some(head) = followed.head() else {
         return Err(FollowError::Empty { path: spool.dir().to_owned() }.into());
     };
-    let format = (output.options.naming, output.options.shapes.clone());
+    let format = (output.options.naming, output.options.shapes.in_one_file());
     let chunk = Chunk { dir, indexed: false };
     let mut writer = TraceWriter::create(format, (head, output.begin_ns), chunk)?;
     followed.write(&mut writer, &mut |_| Ok(true))?;

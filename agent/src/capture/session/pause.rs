@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::{Session, controls, wait_until_quiet};
-use crate::capture::{SpoolError, readers::ReaderFailed};
+use crate::capture::{SpoolError, channel::Channel, readers::ReaderFailed};
 
 /// Why there is no pause.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +49,7 @@ impl Session {
             control.set_enabled(false);
         }
         wait_until_quiet(&self.channels, &self.options.cpus);
+        self.channels.iter_mut().for_each(Channel::pause_misses);
         self.readers.empty_rings().map_err(|ReaderFailed { .. }| PauseError::Reader)
     }
 
@@ -60,6 +61,7 @@ impl Session {
         if self.paused.take().is_none() {
             return Err(PauseError::NotPaused);
         }
+        self.channels.iter_mut().for_each(Channel::resume_misses);
         for control in controls(&self.channels, &self.options.cpus) {
             control.forget_switch();
             control.set_enabled(true);

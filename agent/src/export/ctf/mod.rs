@@ -309,6 +309,15 @@ impl Shapes {
     pub fn of(&self, buffer: &str) -> Shape {
         self.0.get(buffer).copied().unwrap_or_default()
     }
+
+    /// The same with one file for each stream, whatever its size, as LTTng's snapshots have them.
+    #[must_use]
+    pub fn in_one_file(&self) -> Self {
+        let one = |(name, shape): (&String, &Shape)| {
+            (name.clone(), Shape { files: FileLimits::default(), ..*shape })
+        };
+        self.0.iter().map(one).collect()
+    }
 }
 
 impl FromIterator<(String, Shape)> for Shapes {

@@ -216,7 +216,10 @@ pub(super) fn env(recording: &Recording<'_>, state: Option<&InitialState>) -> Ve
         env.push(("product_uuid", quoted(uuid)));
     }
     env.push(("exporter", quoted(concat!("tracer-agent ", env!("CARGO_PKG_VERSION")))));
-    env.push(("exporter_note", quoted("converted from a trace.dat; lttng-modules did not record it")));
+    env.push((
+        "exporter_note",
+        quoted("made of records of ftrace's layout; lttng-modules did not record it"),
+    ));
     env.push(("recorded_by", quoted(&recorder(recording))));
     env
 }
