@@ -55,7 +55,7 @@ pub(super) fn open(options: &CaptureOptions) -> Result<(Opened, Option<CtfOutput
         Destination::File(output) => return Err(OutputError::NotADirectory { path: output.path() }),
     };
     let only_snapshots = options.channels.iter().all(|channel| channel.overwrite);
-    let trace = CtfOutput::create(dir, trace.clone(), only_snapshots)?;
+    let trace = CtfOutput::create(dir, trace.clone(), (only_snapshots, options.first_archive > 1))?;
     let dir = trace.dir().clone();
     let opened = match options.rotation {
         Some(_) => Opened::Directory(dir),

@@ -61,39 +61,41 @@ enum Job {
 #[derive(Debug, Default)]
 pub(super) struct Maker {
     files: Files,
-    /// The trace that is written meanwhile, if it is no recording of files.
-    trace: Option<LiveTrace>,
-    /// Whether it was told that the archive which is recorded to will not be in the trace.
-    is_told: bool,
+    /// The traces that are written meanwhile: of one recording, and of the one that goes on for it.
+    traces: Vec<LiveTrace>,
 }
 
 impl Maker {
     pub(super) fn make(&mut self, recorded: Recorded) -> Result<Finished, FinishError> {
         let Some(output) = recorded.trace.clone() else { return self.files.make(recorded) };
-        let Recorded { part, .. } = &recorded;
-        match part {
-            Part::Snapshot { number } => {
-                let number = *number;
-                ctf::snapshot(&output, recorded, number)
+        match recorded.part {
+            Part::Snapshot { number } => ctf::snapshot(&output, recorded, number),
+            Part::Last { is_continued } => {
+                let closed = self.trace_to(&output).close(recorded, !is_continued);
+                self.traces.retain(|trace| !trace.is_to(&output));
+                closed
             }
-            Part::Last => self.trace_to(output).close(recorded, true),
-            Part::Closed { .. } => self.trace_to(output).close(recorded, false),
+            Part::Closed { .. } => self.trace_to(&output).close(recorded, false),
         }
     }
 
     /// Makes it, and goes on with what comes after it. `None` if it was told before that this cannot be.
     fn make_and_go_on(&mut self, mut recorded: Recorded) -> Option<Done> {
         let spool = recorded.spool.dir().to_owned();
+        let output = recorded.trace.clone();
         let (next, is_archive) = match &mut recorded.part {
             Part::Snapshot { .. } => (None, false),
-            Part::Last => (None, true),
+            Part::Last { .. } => (None, true),
             Part::Closed { next } => (next.take(), true),
         };
+        let is_told = match &output {
+            Some(output) if is_archive => self.trace_to(output).take_told(),
+            _ => false,
+        };
         let made = self.make(recorded);
-        if let (Some(next), Some(trace)) = (next, &mut self.trace) {
-            trace.follow(next.map(|next| *next));
+        if let (Some(next), Some(output)) = (next, &output) {
+            self.trace_to(output).follow(next.map(|next| *next));
         }
-        let is_told = is_archive && std::mem::take(&mut self.is_told);
         match made {
             Ok(finished) => Some(Done::File(Box::new(finished))),
             Err(_) if is_told => None,
@@ -101,22 +103,28 @@ impl Maker {
         }
     }
 
-    fn trace_to(&mut self, output: CtfOutput) -> &mut LiveTrace {
-        self.trace.get_or_insert_with(|| LiveTrace::new(output))
+    /// The trace of a recording, which may begin here.
+    fn trace_to(&mut self, output: &CtfOutput) -> &mut LiveTrace {
+        let index = self.traces.iter().position(|trace| trace.is_to(output)).unwrap_or_else(|| {
+            self.traces.push(LiveTrace::new(output.clone()));
+            self.traces.len() - 1
+        });
+        &mut self.traces[index]
     }
 
-    /// Writes what there is by now; with `all`, so that it can be read.
-    fn go_on(&mut self, all: bool) -> Option<Done> {
-        let trace = self.trace.as_mut()?;
-        let spool = trace.spool()?;
-        let error = trace.go_on(all).err()?;
-        self.is_told = true;
-        Some(Done::Failed { error, spool })
+    /// Writes what there is by now; with `all`, so that it can be read. Gives what cannot be written.
+    fn go_on(&mut self, all: bool) -> Vec<Done> {
+        let go_on = |trace: &mut LiveTrace| {
+            let spool = trace.spool()?;
+            let error = trace.go_on(all).err()?;
+            Some(Done::Failed { error, spool })
+        };
+        self.traces.iter_mut().filter_map(go_on).collect()
     }
 
     /// After what time there is more to do, if ever.
     fn patience(&self) -> Option<Duration> {
-        self.trace.as_ref()?.patience()
+        self.traces.iter().filter_map(LiveTrace::patience).min()
     }
 }
 
@@ -172,8 +180,8 @@ impl Finisher {
         let thread = std::thread::Builder::new().name("finisher".into()).spawn(move || {
             let pace = own_pace.get_or_init(Pace::of_this_thread);
             pace.step_back();
-            let tell = |done: Option<Done>| {
-                if let Some(done) = done {
+            let tell_all = |all: Vec<Done>| {
+                for done in all {
                     // Who no longer asks has no use for it.
                     let _ = tell.send(done);
                     waker.tell();
@@ -190,18 +198,18 @@ impl Finisher {
                         if still_waiting.fetch_sub(1, Ordering::Relaxed) <= 1 {
                             pace.step_back();
                         }
-                        tell(done);
+                        tell_all(done.into_iter().collect());
                     }
                     Ok(Job::Follow(output, follower)) => {
-                        maker.trace_to(output).follow(Ok(*follower));
-                        tell(maker.go_on(false));
+                        maker.trace_to(&output).follow(Ok(*follower));
+                        tell_all(maker.go_on(false));
                     }
                     Ok(Job::Flush(flushed)) => {
-                        tell(maker.go_on(true));
+                        tell_all(maker.go_on(true));
                         // Who no longer waits has no use for it.
                         let _ = flushed.send(());
                     }
-                    Err(RecvTimeoutError::Timeout) => tell(maker.go_on(false)),
+                    Err(RecvTimeoutError::Timeout) => tell_all(maker.go_on(false)),
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
             }

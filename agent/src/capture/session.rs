@@ -153,6 +153,8 @@ pub struct Session {
     started: Option<Instant>,
     /// Since when it is paused, by the recording's clock.
     paused: Option<u64>,
+    /// Whether another recording goes on where it has ended.
+    is_continued: bool,
     /// Bytes of data in the archives before this one.
     closed_bytes: u64,
     /// How many snapshots there were.
@@ -212,8 +214,8 @@ pub(super) enum Part {
     Snapshot { number: u64 },
     /// An archive that another one comes after, with what follows that one if a trace is written of it.
     Closed { next: Option<Result<Box<Follower>, FollowError>> },
-    /// The last archive.
-    Last,
+    /// The last archive. Another recording may go on where it ends.
+    Last { is_continued: bool },
 }
 
 impl Session {
@@ -264,6 +266,7 @@ impl Session {
                     told,
                     started: None,
                     paused: None,
+                    is_continued: false,
                     closed_bytes: 0,
                     snapshots: 0,
                     #[cfg(feature = "debug-programs")]
@@ -366,14 +369,18 @@ impl Session {
 
     /// Starts recording on all chosen CPUs.
     pub fn start(&mut self) {
-        if let Some(trace) = &mut self.trace {
-            // Before a gate is open.
-            trace.begin_ns = self.options.clock.now_ns();
-        }
+        self.begin_trace();
         for control in controls(&self.channels, &self.options.cpus) {
             control.set_enabled(true);
         }
         self.note_start();
+    }
+
+    /// Notes from when on there may be events, before a gate is open.
+    fn begin_trace(&mut self) {
+        if let Some(trace) = self.trace.as_mut().filter(|trace| trace.begin_ns == 0) {
+            trace.begin_ns = self.options.clock.now_ns();
+        }
     }
 
     fn note_start(&mut self) {
@@ -481,6 +488,7 @@ impl Session {
             refused,
             started,
             paused,
+            is_continued,
             ..
         } = self;
         let covered_to = started.map(|_| paused.unwrap_or_else(|| options.clock.now_ns()));
@@ -537,7 +545,7 @@ impl Session {
                 Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure: None, part };
             recorded.push(common.close(old, closing));
         }
-        let part = Part::Last;
+        let part = Part::Last { is_continued };
         let closing = Closing { ended, covered_to, ended_ns, cpus: last, cmdlines, misses, failure, part };
         recorded.push(common.close(archive, closing));
         recorded

@@ -36,6 +36,8 @@ pub(in crate::capture) struct LiveTrace {
     archives: Archives,
     /// Why nothing more is written.
     given_up: Option<String>,
+    /// Whether it was told that the archive which is recorded to will not be in the trace.
+    is_told: bool,
     /// What the user should know of the archive at hand.
     notes: Vec<String>,
 }
@@ -59,6 +61,7 @@ impl LiveTrace {
             flushed: Instant::now(),
             archives: Archives::default(),
             given_up: None,
+            is_told: false,
             notes: Vec::new(),
         }
     }
@@ -67,9 +70,20 @@ impl LiveTrace {
     /// archive is written when it is closed.
     pub(in crate::capture) fn follow(&mut self, follower: Result<Follower, FollowError>) {
         match follower {
+            _ if self.given_up.is_some() => {}
             Ok(follower) => self.followed = Some(Followed::new(follower)),
             Err(error) => self.notes.push(format!("the trace was not written meanwhile: {error}")),
         }
+    }
+
+    /// Whether it is the trace that goes there.
+    pub(in crate::capture) fn is_to(&self, output: &CtfOutput) -> bool {
+        self.output.is_same(output)
+    }
+
+    /// Whether it was told before that the archive which is closed now is not in the trace.
+    pub(in crate::capture) fn take_told(&mut self) -> bool {
+        std::mem::take(&mut self.is_told)
     }
 
     /// Where the archive is that is written.
@@ -97,6 +111,7 @@ impl LiveTrace {
         });
         if let Err(error) = &written {
             self.give_up(error);
+            self.is_told = true;
         }
         written
     }

@@ -66,19 +66,20 @@ pub(super) struct CtfOutput {
 }
 
 impl CtfOutput {
-    /// Takes a directory. Snapshots of a recording that stores nothing else can be added to earlier ones.
+    /// Takes a directory. Snapshots of a recording that stores nothing else can be added to earlier ones, and
+    /// the chunks of one that goes on for another to those of that.
     ///
     /// # Errors
     /// Something else is in it.
     pub(super) fn create(
         dir: Directory,
         options: CtfOptions,
-        only_snapshots: bool,
+        (only_snapshots, goes_on): (bool, bool),
     ) -> Result<Self, OutputError> {
         let names = dir.names().map_err(OutputError::io("read", dir.path()))?;
         let is_snapshot =
             |name: &OsString| only_snapshots && name.to_str().is_some_and(|name| name.starts_with(SNAPSHOT));
-        if !names.iter().all(is_snapshot) {
+        if !goes_on && !names.iter().all(is_snapshot) {
             return Err(OutputError::NotEmpty { path: dir.path().to_owned() });
         }
         Ok(Self { dir, options: Arc::new(options), begin_ns: 0, held: Arc::default() })
@@ -93,6 +94,11 @@ impl CtfOutput {
     /// left in the rings.
     pub(super) fn hold(&self) {
         self.held.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether both are of one recording.
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.held, &other.held)
     }
 
     fn is_held(&self) -> bool {

@@ -86,7 +86,9 @@ impl Session {
         if before.started.is_none() || before.paused.is_some() {
             return Err(PauseError::NotRecording);
         }
+        self.begin_trace();
         before.paused = Some(before.options.clock.now_ns());
+        before.is_continued = true;
         for cpu in &before.options.cpus {
             for control in controls(&before.channels, std::slice::from_ref(cpu)) {
                 control.set_paused(true);
