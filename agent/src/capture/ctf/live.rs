@@ -182,17 +182,14 @@ impl LiveTrace {
         if looked.is_first {
             let chunk = OpenChunk::create(&self.output, followed.follower.manifest().archive)?;
             let at = Chunk { dir: chunk.dir(), indexed: true };
-            match &mut self.trace {
-                Some(OpenTrace { writer, chunk: open, .. }) => {
-                    writer.next_chunk(at, head)?;
-                    *open = Some(chunk);
-                }
-                None => {
-                    let options = &self.output.options;
-                    let format = (options.naming, options.shapes.clone());
-                    let writer = TraceWriter::create(format, (head, self.output.begin_ns), at)?;
-                    self.trace = Some(OpenTrace { writer, chunk: Some(chunk), events_before: 0 });
-                }
+            if let Some(OpenTrace { writer, chunk: open, .. }) = &mut self.trace {
+                writer.next_chunk(at, head)?;
+                *open = Some(chunk);
+            } else {
+                let options = &self.output.options;
+                let format = (options.naming, options.shapes.clone());
+                let writer = TraceWriter::create(format, (head, self.output.begin_ns), at)?;
+                self.trace = Some(OpenTrace { writer, chunk: Some(chunk), events_before: 0 });
             }
         }
         let Some(OpenTrace { writer, .. }) = &mut self.trace else { return Ok(()) };

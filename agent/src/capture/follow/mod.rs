@@ -128,6 +128,7 @@ pub enum Progress {
 
 /// A recording that is followed.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Follower {
     parent: Directory,
     name: OsString,
