@@ -12,6 +12,7 @@
 //! | [`probe_filter`] | filters of the events of probes |
 //! | [`scope`] | which threads are recorded, by what they are |
 //! | [`context`] | what is known of the current thread and CPU, as fields of any event |
+//! | `task` | facts about the current thread as instructions |
 //! | [`dynamic`] | kprobes, uprobes, USDT markers and function tracers |
 //! | [`typed`] | probes on functions of the kernel by name and type |
 //!
@@ -29,4 +30,5 @@ pub mod probe_filter;
 pub mod scope;
 pub mod shape;
 pub mod slot;
+mod task;
 pub mod typed;

@@ -1,6 +1,7 @@
 //! Context fields: what `lttng add-context --list` names, and what files and documents call them.
 
 use super::document::Node;
+use crate::event::counters;
 
 /// Fields that are no counters (lttng-add-context(1), `--type`).
 const PLAIN: [&str; 38] = [
@@ -44,67 +45,6 @@ const PLAIN: [&str; 38] = [
     "vsgid",
 ];
 
-/// Counters of the processor: `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE` and `PERF_TYPE_HW_CACHE` of
-/// `include/uapi/linux/perf_event.h`, with their number there.
-const COUNTERS: [(&str, u32, u64); 49] = [
-    ("cpu-cycles", 0, 0),
-    ("cycles", 0, 0),
-    ("stalled-cycles-frontend", 0, 7),
-    ("idle-cycles-frontend", 0, 7),
-    ("stalled-cycles-backend", 0, 8),
-    ("idle-cycles-backend", 0, 8),
-    ("instructions", 0, 1),
-    ("cache-references", 0, 2),
-    ("cache-misses", 0, 3),
-    ("branch-instructions", 0, 4),
-    ("branches", 0, 4),
-    ("branch-misses", 0, 5),
-    ("bus-cycles", 0, 6),
-    ("L1-dcache-loads", 3, 0),
-    ("L1-dcache-load-misses", 3, 0x1_0000),
-    ("L1-dcache-stores", 3, 0x100),
-    ("L1-dcache-store-misses", 3, 0x1_0100),
-    ("L1-dcache-prefetches", 3, 0x200),
-    ("L1-dcache-prefetch-misses", 3, 0x1_0200),
-    ("L1-icache-loads", 3, 1),
-    ("L1-icache-load-misses", 3, 0x1_0001),
-    ("L1-icache-stores", 3, 0x101),
-    ("L1-icache-store-misses", 3, 0x1_0101),
-    ("L1-icache-prefetches", 3, 0x201),
-    ("L1-icache-prefetch-misses", 3, 0x1_0201),
-    ("LLC-loads", 3, 2),
-    ("LLC-load-misses", 3, 0x1_0002),
-    ("LLC-stores", 3, 0x102),
-    ("LLC-store-misses", 3, 0x1_0102),
-    ("LLC-prefetches", 3, 0x202),
-    ("LLC-prefetch-misses", 3, 0x1_0202),
-    ("dTLB-loads", 3, 3),
-    ("dTLB-load-misses", 3, 0x1_0003),
-    ("dTLB-stores", 3, 0x103),
-    ("dTLB-store-misses", 3, 0x1_0103),
-    ("dTLB-prefetches", 3, 0x203),
-    ("dTLB-prefetch-misses", 3, 0x1_0203),
-    ("iTLB-loads", 3, 4),
-    ("iTLB-load-misses", 3, 0x1_0004),
-    ("branch-loads", 3, 5),
-    ("branch-load-misses", 3, 0x1_0005),
-    ("cpu-clock", 1, 0),
-    ("task-clock", 1, 1),
-    ("page-fault", 1, 2),
-    ("faults", 1, 2),
-    ("major-faults", 1, 6),
-    ("minor-faults", 1, 5),
-    ("context-switches", 1, 3),
-    ("cs", 1, 3),
-];
-/// The rest of them.
-const MORE_COUNTERS: [(&str, u32, u64); 4] =
-    [("cpu-migrations", 1, 4), ("migrations", 1, 4), ("alignment-faults", 1, 7), ("emulation-faults", 1, 8)];
-
-fn counters() -> impl Iterator<Item = (&'static str, u32, u64)> {
-    COUNTERS.into_iter().chain(MORE_COUNTERS)
-}
-
 /// The names of all fields, in LTTng's order.
 pub(super) fn names() -> impl Iterator<Item = String> {
     let counters = ["cpu", "thread"].into_iter();
@@ -113,7 +53,7 @@ pub(super) fn names() -> impl Iterator<Item = String> {
 }
 
 fn counters_of(of: &'static str) -> impl Iterator<Item = String> {
-    counters().map(move |(name, ..)| format!("perf:{of}:{name}"))
+    counters::LTTNG.into_iter().map(move |(name, ..)| format!("perf:{of}:{name}"))
 }
 
 /// Whether LTTng has a field of this name. Fields of raw counters and of applications have names that are
@@ -130,9 +70,6 @@ fn raw(name: &str) -> Option<(&str, u64, &str)> {
     (matches!(of, "cpu" | "thread") && !name.is_empty()).then_some((of, number, name))
 }
 
-/// `PERF_TYPE_RAW`.
-const RAW: u32 = 4;
-
 /// The parts of a context as documents and files have them: its type, or its counter, or its application.
 pub(super) fn node(name: &str) -> Node {
     let perf = |kind: u32, number: u64, name: &str| {
@@ -145,13 +82,13 @@ pub(super) fn node(name: &str) -> Node {
             ],
         )
     };
-    let counter = name.rsplit(':').next().and_then(|last| counters().find(|(known, ..)| *known == last));
+    let counter = name.rsplit(':').next().and_then(|last| counters::LTTNG.into_iter().find(|(known, ..)| *known == last));
     match counter {
         Some((_, kind, number)) if name.starts_with("perf:") => return perf(kind, number, name),
         _ => {}
     }
     if let Some((of, number, raw)) = raw(name) {
-        return perf(RAW, number, &format!("perf:{of}:raw:r{number:x}:{raw}"));
+        return perf(counters::RAW, number, &format!("perf:{of}:raw:r{number:x}:{raw}"));
     }
     if let Some((provider, of)) = name.strip_prefix("$app.").and_then(|rest| rest.split_once(':')) {
         return Node::Parts("app", vec![Node::text("provider_name", provider), Node::text("ctx_name", of)]);

@@ -8,6 +8,7 @@
 //! chooses records.
 
 pub mod context;
+pub mod counters;
 pub mod copies;
 pub mod filter;
 pub mod format;

@@ -7,44 +7,13 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use crate::bpf::sys;
+use crate::{
+    bpf::sys,
+    event::counters::{self, CACHE, HARDWARE, RAW, SOFTWARE},
+};
 
 /// include/uapi/linux/bpf.h, `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
 const PERF_EVENT_ARRAY: u32 = 4;
-
-// include/uapi/linux/perf_event.h, `enum perf_type_id`.
-const HARDWARE: u32 = 0;
-const SOFTWARE: u32 = 1;
-const RAW: u32 = 4;
-
-/// What the counters are called (`perf list`), with type and number of `perf_event_attr`.
-const NAMES: [(&str, u32, u64); 25] = [
-    ("cycles", HARDWARE, 0),
-    ("cpu-cycles", HARDWARE, 0),
-    ("instructions", HARDWARE, 1),
-    ("cache-references", HARDWARE, 2),
-    ("cache-misses", HARDWARE, 3),
-    ("branches", HARDWARE, 4),
-    ("branch-instructions", HARDWARE, 4),
-    ("branch-misses", HARDWARE, 5),
-    ("bus-cycles", HARDWARE, 6),
-    ("stalled-cycles-frontend", HARDWARE, 7),
-    ("stalled-cycles-backend", HARDWARE, 8),
-    ("ref-cycles", HARDWARE, 9),
-    ("cpu-clock", SOFTWARE, 0),
-    ("task-clock", SOFTWARE, 1),
-    ("page-faults", SOFTWARE, 2),
-    ("faults", SOFTWARE, 2),
-    ("page-fault", SOFTWARE, 2),
-    ("context-switches", SOFTWARE, 3),
-    ("cs", SOFTWARE, 3),
-    ("cpu-migrations", SOFTWARE, 4),
-    ("migrations", SOFTWARE, 4),
-    ("minor-faults", SOFTWARE, 5),
-    ("major-faults", SOFTWARE, 6),
-    ("alignment-faults", SOFTWARE, 7),
-    ("emulation-faults", SOFTWARE, 8),
-];
 
 /// A counter of a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +31,20 @@ impl Counter {
 
     /// Its name as part of a field's, as in LTTng's contexts.
     pub(super) fn field(&self) -> String {
-        format!("cpu_{}", self.name.replace('-', "_"))
+        format!("cpu_{}", self.name.replace(['-', ':'], "_"))
+    }
+
+    /// The counter of a processor's own number: `rHEX`, or with a name as LTTng has it, `raw:rHEX:NAME`.
+    fn raw(text: &str) -> Option<u64> {
+        let number = match text.strip_prefix("raw:") {
+            Some(named) => {
+                let (number, name) = named.split_once(':')?;
+                let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+                (!name.is_empty() && name.chars().all(is_word)).then_some(number)?
+            }
+            None => text,
+        };
+        u64::from_str_radix(number.strip_prefix('r')?, 16).ok()
     }
 }
 
@@ -71,19 +53,18 @@ impl FromStr for Counter {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let counter = |kind, config| Self { name: text.to_owned(), kind, config };
-        let raw = text.strip_prefix('r').and_then(|digits| u64::from_str_radix(digits, 16).ok());
-        if let Some((_, kind, config)) = NAMES.iter().find(|(name, ..)| *name == text) {
-            return Ok(counter(*kind, *config));
+        if let Some((_, kind, config)) = counters::all().find(|(name, ..)| *name == text) {
+            return Ok(counter(kind, config));
         }
-        raw.map(|config| counter(RAW, config)).ok_or_else(|| {
-            let names = |of| {
-                let names = NAMES.iter().filter(move |(_, kind, _)| *kind == of);
-                names.map(|(name, ..)| *name).collect::<Vec<_>>().join(", ")
+        Self::raw(text).map(|config| counter(RAW, config)).ok_or_else(|| {
+            let names = |of: &[u32]| {
+                let names = counters::all().filter(|(_, kind, _)| of.contains(kind));
+                names.map(|(name, ..)| name).collect::<Vec<_>>().join(", ")
             };
             format!(
-                "there is no counter {text:?}; there are, of the processor, {} and rHEX, and of the kernel {}",
-                names(HARDWARE),
-                names(SOFTWARE)
+                "there is no counter {text:?}; there are, of the processor, {}, rHEX and raw:rHEX:NAME, and of the kernel {}",
+                names(&[HARDWARE, CACHE]),
+                names(&[SOFTWARE])
             )
         })
     }

@@ -15,90 +15,111 @@ use std::{fmt, str::FromStr, sync::Arc};
 use super::{
     filter::Facts,
     shape::{EventShape, ShapeField},
+    task::{HOSTNAME, TaskLayout},
 };
 use crate::{
     bpf::insn::{Alu, Assembler, FP, Jump, R0, R1, R2, R3, R4, R7},
-    event::context::{COUNTER_PREFIX, PREFIX},
+    event::context::{COUNTER_PREFIX, Context as Known},
 };
 
+pub(crate) use super::task::SCRATCH;
 pub use counters::{Counter, CounterError, Counters};
 pub(crate) use generic::{TooLong, program};
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.
-const GET_CURRENT_PID_TGID: i32 = 14;
-const GET_CURRENT_UID_GID: i32 = 15;
 const GET_CURRENT_COMM: i32 = 16;
-const GET_CURRENT_TASK: i32 = 35;
 const PERF_EVENT_READ_VALUE: i32 = 55;
-const GET_CURRENT_CGROUP_ID: i32 = 80;
-const PROBE_READ_KERNEL: i32 = 113;
 /// `BPF_F_CURRENT_CPU`.
 const CURRENT_CPU: i64 = 0xffff_ffff;
+/// `struct bpf_perf_event_value` (include/uapi/linux/bpf.h).
+const COUNTER_VALUE: i16 = 24;
+const _: () = assert!(COUNTER_VALUE <= SCRATCH);
 
-/// Stack that the code of contexts needs: `struct bpf_perf_event_value`.
-pub(crate) const SCRATCH: i16 = 24;
+/// `common_flags` in the first word of a record: interrupts are off.
+const IRQS_OFF: u32 = 0x01 << 16;
+/// The thread shall give up the CPU.
+const NEED_RESCHED: u32 = 0x04 << 16;
+/// In an interrupt of one kind or the other, or with soft interrupts off.
+const INTERRUPT: u32 = 0xd8 << 16;
+/// `common_preempt_count` there: how often preemption is disabled, and above that migration.
+const PREEMPTION: u32 = 0x0f << 24;
+/// The same of migration.
+const MIGRATION: u32 = 0xf0 << 24;
+/// What ids are that are not known: the value that no id has (`INVALID_UID`, include/linux/uidgid.h).
+const NO_ID: i64 = 0xffff_ffff;
 
 /// One context.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Context {
-    /// The process.
-    Pid,
-    /// The thread.
-    Tid,
-    /// The process that has the thread as its child.
-    Ppid,
-    /// The thread's name.
-    Comm,
-    /// The number of the control group (of version 2).
-    Cgroup,
-    /// The user.
-    Uid,
-    /// The kernel's priority: 0 to 99 are real-time, 100 to 139 nice -20 to 19, as in the events of the
-    /// scheduler.
-    Prio,
+    /// Something known of the thread or the CPU; not the processor or the time, which every record has.
+    Known(Known),
     /// What a counter of the CPU has counted since the recording was prepared.
     Perf(Counter),
 }
-
-/// The contexts without counters, and their names.
-const NAMED: [(&str, Context); 7] = [
-    ("pid", Context::Pid),
-    ("tid", Context::Tid),
-    ("ppid", Context::Ppid),
-    ("comm", Context::Comm),
-    ("cgroup", Context::Cgroup),
-    ("uid", Context::Uid),
-    ("prio", Context::Prio),
-];
 
 impl Context {
     /// The field's name.
     fn field(&self) -> String {
         match self {
+            Self::Known(known) => known.field(),
             Self::Perf(counter) => format!("{COUNTER_PREFIX}{}", counter.field()),
-            _ => format!("{PREFIX}{self}"),
         }
     }
 
     /// Declaration without the name, bytes, sign, and how it is printed.
     fn shape(&self) -> (&'static str, u32, bool, &'static str) {
-        match self {
-            Self::Pid | Self::Tid | Self::Ppid | Self::Prio => ("int", 4, true, "%d"),
-            Self::Uid => ("unsigned int", 4, false, "%u"),
-            Self::Cgroup | Self::Perf(_) => ("u64", 8, false, "%llu"),
-            Self::Comm => ("char", 16, false, "%s"),
+        const INT: (&str, u32, bool, &str) = ("int", 4, true, "%d");
+        const UNSIGNED: (&str, u32, bool, &str) = ("unsigned int", 4, false, "%u");
+        let Self::Known(known) = self else { return ("u64", 8, false, "%llu") };
+        match known {
+            Known::Cgroup | Known::Timestamp => ("u64", 8, false, "%llu"),
+            Known::Comm => ("char", agent_ebpf::COMM_LEN as u32, false, "%s"),
+            Known::Hostname => ("char", HOSTNAME, false, "%s"),
+            Known::Interruptible => ("s8", 1, true, "%d"),
+            Known::Preemptible | Known::NeedReschedule | Known::Migratable => ("u8", 1, false, "%u"),
+            Known::Pid
+            | Known::Tid
+            | Known::Ppid
+            | Known::Vpid
+            | Known::Vtid
+            | Known::Vppid
+            | Known::Prio
+            | Known::Nice => INT,
+            Known::Cpu
+            | Known::CgroupNs
+            | Known::IpcNs
+            | Known::MntNs
+            | Known::NetNs
+            | Known::PidNs
+            | Known::TimeNs
+            | Known::UserNs
+            | Known::UtsNs
+            | Known::Uid
+            | Known::Euid
+            | Known::Suid
+            | Known::Gid
+            | Known::Egid
+            | Known::Sgid
+            | Known::Vuid
+            | Known::Veuid
+            | Known::Vsuid
+            | Known::Vgid
+            | Known::Vegid
+            | Known::Vsgid => UNSIGNED,
         }
+    }
+
+    /// Whether it is text in an array.
+    fn is_text(&self) -> bool {
+        matches!(self, Self::Known(Known::Comm | Known::Hostname))
     }
 }
 
 impl fmt::Display for Context {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match NAMED.iter().find(|(_, context)| context == self) {
-            Some((name, _)) => out.write_str(name),
-            None => match self {
-                Self::Perf(counter) => write!(out, "perf:cpu:{}", counter.name()),
-                _ => Ok(()),
-            },
+        match self {
+            Self::Known(known) => out.write_str(known.name()),
+            Self::Perf(counter) => write!(out, "perf:cpu:{}", counter.name()),
         }
     }
 }
@@ -106,12 +127,14 @@ impl fmt::Display for Context {
 impl FromStr for Context {
     type Err = String;
 
+    /// Reads a name, also one that only LTTng has (`procname`).
     fn from_str(text: &str) -> Result<Self, String> {
         if let Some(counter) = text.strip_prefix("perf:") {
             return counter.strip_prefix("cpu:").unwrap_or(counter).parse().map(Self::Perf);
         }
-        NAMED.iter().find(|(name, _)| *name == text).map(|(_, context)| context.clone()).ok_or_else(|| {
-            let known = NAMED.map(|(name, _)| name).join(", ");
+        Known::named(text).filter(|known| known.is_field()).map(Self::Known).ok_or_else(|| {
+            let fields = Known::ALL.iter().filter(|(known, _)| known.is_field());
+            let known = fields.map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
             format!("there is no context {text:?}; there are {known} and perf:cpu:COUNTER")
         })
     }
@@ -127,8 +150,8 @@ pub struct Contexts {
 /// Why an event cannot carry contexts.
 #[derive(Debug, thiserror::Error)]
 pub enum ContextError {
-    /// Something about threads.
-    #[error("context {0} needs the kernel's type information, and this kernel has none")]
+    /// Something about threads or CPUs.
+    #[error("context {0} needs something that this kernel or its type information (BTF) does not have")]
     NoType(&'static str),
     /// A counter.
     #[error(transparent)]
@@ -144,15 +167,7 @@ pub struct ContextLayout {
     /// The byte after the last one.
     pub(crate) end: u32,
     counters: Option<Arc<Counters>>,
-    task: TaskOffsets,
-}
-
-/// Offsets in the kernel's structures.
-#[derive(Clone, Copy, Debug, Default)]
-struct TaskOffsets {
-    parent: u32,
-    tgid: u32,
-    prio: u32,
+    task: Arc<TaskLayout>,
 }
 
 impl Contexts {
@@ -183,10 +198,11 @@ impl Contexts {
     pub fn open(&mut self, facts: &Facts, counters: &Arc<Counters>) -> Result<(), ContextError> {
         for context in &self.all {
             match context {
-                Context::Ppid if facts.parent.is_none() => return Err(ContextError::NoType("ppid")),
-                Context::Prio if facts.prio.is_none() => return Err(ContextError::NoType("prio")),
+                Context::Known(known) if !facts.task.has(*known) => {
+                    return Err(ContextError::NoType(known.name()));
+                }
+                Context::Known(_) => {}
                 Context::Perf(counter) => counters.open(counter)?,
-                _ => {}
             }
         }
         self.counters = Some(Arc::clone(counters));
@@ -199,18 +215,12 @@ impl Contexts {
         let mut fields = Vec::new();
         for context in &self.all {
             let (_, size, ..) = context.shape();
-            let align = match size {
-                _ if !aligned => 1,
-                4 | 8 => size,
-                _ => 1,
-            };
+            let align = if aligned && !context.is_text() { size } else { 1 };
             let at = end.next_multiple_of(align);
             fields.push((context.clone(), at));
             end = at + size;
         }
-        let (parent, tgid) = facts.parent.map_or((0, 0), |parent| (parent.task_parent, parent.task_tgid));
-        let task = TaskOffsets { parent, tgid, prio: facts.prio.unwrap_or(0) };
-        ContextLayout { fields, from, end, counters: self.counters.clone(), task }
+        ContextLayout { fields, from, end, counters: self.counters.clone(), task: Arc::clone(&facts.task) }
     }
 }
 
@@ -239,7 +249,7 @@ impl ContextLayout {
         self.fields.iter().map(|(context, offset)| {
             let (declaration, size, signed, _) = context.shape();
             let name = context.field();
-            let length = if *context == Context::Comm { "[16]" } else { "" };
+            let length = if context.is_text() { format!("[{size}]") } else { String::new() };
             ShapeField { declaration: format!("{declaration} {name}{length}"), offset: *offset, size, signed }
         })
     }
@@ -250,60 +260,69 @@ impl ContextLayout {
         shape.print_fmt = self.print_fmt(&shape.print_fmt);
     }
 
-    /// Code that writes the fields into the record at R7. It takes R0 to R5, and [`SCRATCH`] bytes of the
-    /// stack at `scratch`.
+    /// Code that writes the fields into the record at R7, which has its common fields. It takes R0 to R5, and
+    /// [`SCRATCH`] bytes of the stack at `scratch`, a multiple of 8.
     pub(crate) fn write(&self, code: &mut Assembler, scratch: i16) {
         for (context, at) in &self.fields {
             let at = *at as i16;
             match context {
-                Context::Pid => {
-                    code.call_helper(GET_CURRENT_PID_TGID);
-                    code.alu_imm(Alu::Rsh, R0, 32);
-                    code.store(4, R7, at, R0);
-                }
-                Context::Tid => {
-                    code.call_helper(GET_CURRENT_PID_TGID);
-                    code.store(4, R7, at, R0);
-                }
-                Context::Uid => {
-                    code.call_helper(GET_CURRENT_UID_GID);
-                    code.store(4, R7, at, R0);
-                }
-                Context::Cgroup => {
-                    code.call_helper(GET_CURRENT_CGROUP_ID);
-                    code.store(8, R7, at, R0);
-                }
-                Context::Comm => {
+                Context::Known(Known::Comm) => {
                     code.address(R1, R7, at.into());
                     code.load_imm(R2, agent_ebpf::COMM_LEN as i64);
                     code.call_helper(GET_CURRENT_COMM);
                 }
-                Context::Ppid => {
-                    Self::of_task(code, (at, scratch), &[(self.task.parent, 8), (self.task.tgid, 4)]);
+                Context::Known(Known::Hostname) => {
+                    let target = |code: &mut Assembler| code.address(R1, R7, at.into());
+                    // `Contexts::open` has asked whether it can be read.
+                    let _ = self.task.hostname(code, scratch, target);
                 }
-                Context::Prio => Self::of_task(code, (at, scratch), &[(self.task.prio, 4)]),
+                Context::Known(Known::Interruptible) => {
+                    Self::if_common(code, IRQS_OFF, 0, -1);
+                    code.store(1, R7, at, R0);
+                }
+                Context::Known(Known::Preemptible) => {
+                    Self::if_common(code, INTERRUPT | PREEMPTION, 0, 1);
+                    code.store(1, R7, at, R0);
+                }
+                Context::Known(Known::NeedReschedule) => {
+                    Self::if_common(code, NEED_RESCHED, 1, 0);
+                    code.store(1, R7, at, R0);
+                }
+                Context::Known(Known::Migratable) => {
+                    Self::if_common(code, MIGRATION, 0, 1);
+                    code.store(1, R7, at, R0);
+                }
+                Context::Known(known) => self.number(code, *known, (context.shape().1, at, scratch)),
                 Context::Perf(counter) => self.counter(code, counter, (at, scratch)),
             }
         }
     }
 
-    /// What pointers lead to from the current task: offsets and sizes. 0 if there is nothing.
-    fn of_task(code: &mut Assembler, (at, scratch): (i16, i16), steps: &[(u32, u32)]) {
-        let (absent, done) = (code.label(), code.label());
-        code.call_helper(GET_CURRENT_TASK);
-        for &(offset, size) in steps {
-            code.address(R3, R0, offset.cast_signed());
-            code.address(R1, FP, scratch.into());
-            code.load_imm(R2, size.into());
-            code.call_helper(PROBE_READ_KERNEL);
-            code.jump_imm(Jump::NotEqual, R0, 0, absent);
-            code.load(size, R0, FP, scratch);
-        }
-        code.goto(done);
-        code.bind(absent);
-        code.load_imm(R0, 0);
+    /// R0 by bits of the record's first word: one value if any of them is set, else the other. The word is
+    /// that of the moment before the program disabled preemption and migration itself.
+    fn if_common(code: &mut Assembler, bits: u32, set: i64, clear: i64) {
+        let done = code.label();
+        code.load(4, R1, R7, 0);
+        code.load_imm(R2, bits.into());
+        code.alu(Alu::And, R1, R2);
+        code.load_imm(R0, set);
+        code.jump_imm(Jump::NotEqual, R1, 0, done);
+        code.load_imm(R0, clear);
         code.bind(done);
-        code.store(4, R7, at, R0);
+    }
+
+    /// A number; what cannot be read is 0, of ids [`NO_ID`].
+    fn number(&self, code: &mut Assembler, known: Known, (size, at, scratch): (u32, i16, i16)) {
+        let (absent, done) = (code.label(), code.label());
+        // `Contexts::open` has asked whether it can be read.
+        let _ = self.task.number(code, known, scratch, absent);
+        if code.is_reached(absent) {
+            code.goto(done);
+            code.bind(absent);
+            code.load_imm(R0, if is_id(known) { NO_ID } else { 0 });
+        }
+        code.bind(done);
+        code.store(size, R7, at, R0);
     }
 
     /// A counter's value; 0 where it cannot be read, as on a CPU that came online after the start.
@@ -314,7 +333,7 @@ impl ContextLayout {
             code.load_map(R1, map);
             code.load_imm(R2, CURRENT_CPU);
             code.address(R3, FP, scratch.into());
-            code.load_imm(R4, SCRATCH.into());
+            code.load_imm(R4, COUNTER_VALUE.into());
             code.call_helper(PERF_EVENT_READ_VALUE);
             code.jump_imm(Jump::NotEqual, R0, 0, absent);
             code.load(8, R0, FP, scratch);
@@ -327,22 +346,48 @@ impl ContextLayout {
     }
 }
 
+/// Whether 0 is somebody: root.
+const fn is_id(known: Known) -> bool {
+    matches!(
+        known,
+        Known::Uid
+            | Known::Euid
+            | Known::Suid
+            | Known::Gid
+            | Known::Egid
+            | Known::Sgid
+            | Known::Vuid
+            | Known::Veuid
+            | Known::Vsuid
+            | Known::Vgid
+            | Known::Vegid
+            | Known::Vsgid
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn names_are_read_and_written() {
-        for name in ["pid", "tid", "ppid", "comm", "cgroup", "uid", "prio"] {
-            assert_eq!(name.parse::<Context>().map(|context| context.to_string()), Ok(name.to_owned()));
+        for (known, name) in Known::ALL.into_iter().filter(|(known, _)| known.is_field()) {
+            let context: Context = name.parse().unwrap();
+            assert_eq!((context.to_string().as_str(), &context), (name, &Context::Known(known)));
         }
+        assert_eq!("procname".parse(), Ok(Context::Known(Known::Comm)));
         let counter: Context = "perf:cycles".parse().unwrap();
         assert_eq!(
             (counter.to_string().as_str(), counter.field().as_str()),
             ("perf:cpu:cycles", "ctx_perf_cpu_cycles")
         );
         assert_eq!("perf:cpu:cycles".parse(), Ok(counter));
-        assert!("name".parse::<Context>().unwrap_err().contains("there are pid, tid"));
+        let raw: Context = "perf:cpu:raw:r003c:mine".parse().unwrap();
+        assert_eq!(raw.field(), "ctx_perf_cpu_raw_r003c_mine");
+        for wrong in ["perf:cpu:raw:r003c", "perf:cpu:raw:r003c:", "perf:cpu:raw:rxx:a", "perf:cpu:raw:r1:a b"] {
+            assert!(wrong.parse::<Context>().is_err(), "{wrong}");
+        }
+        assert!("cpu".parse::<Context>().unwrap_err().contains("there are pid, tid"));
         assert!("perf:cpu:nothing".parse::<Context>().unwrap_err().contains("page-faults"));
     }
 }

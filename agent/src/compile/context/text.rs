@@ -59,13 +59,13 @@ mod tests {
             context::{Context, Contexts},
             filter::Facts,
         },
-        event::Format,
+        event::{Format, context::Context as Known},
         kernel::clock::TraceClock,
     };
 
     fn laid_out(from: u32, aligned: bool) -> ContextLayout {
         let mut contexts = Contexts::default();
-        contexts.add(&[Context::Tid, Context::Comm, Context::Cgroup, Context::Tid]);
+        contexts.add(&[Known::Tid, Known::Comm, Known::Cgroup, Known::Tid].map(Context::Known));
         contexts.lay_out(from, aligned, &Facts::new(TraceClock::Mono, None))
     }
 

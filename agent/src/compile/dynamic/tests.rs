@@ -17,6 +17,7 @@ use crate::{
     },
     event::{
         Format,
+        context::Context as Known,
         filter::{Dialect, Filter},
     },
     kernel::clock::TraceClock,
@@ -179,7 +180,7 @@ fn records_are_laid_out_as_the_kernel_does() {
 
 #[test]
 fn contexts_stand_between_arguments_and_texts() {
-    let wanted = Wanted::new("", &[Context::Comm, Context::Pid]);
+    let wanted = Wanted::new("", &[Known::Comm, Known::Pid].map(Context::Known));
     let layout = layout("do_it byte=%di:u8 path=+0(%dx):string", &wanted);
     assert_eq!(layout.fixed, 8 + 8 + 1 + 4 + 16 + 4);
     let format = Format::parse(&layout.recorded_shape().text(20_000)).unwrap();
@@ -207,7 +208,7 @@ fn a_filter_sees_only_what_it_asks_for() {
 
 #[test]
 fn every_fetch_becomes_code_but_what_was_not_looked_up() {
-    let wanted = Wanted::new("n == 1 && text ~ \"*a\"", &[Context::Tid, Context::Comm]);
+    let wanted = Wanted::new("n == 1 && text ~ \"*a\"", &[Known::Tid, Known::Comm].map(Context::Known));
     let code = |text: &str| {
         let spec = spec(text);
         let layout = layout(text, &wanted);

@@ -8,11 +8,10 @@ use std::collections::BTreeSet;
 use super::{Facts, Program, Uncompiled, text};
 use crate::{
     bpf::insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, Reg},
+    compile::task::{Lacking, SCRATCH},
     event::{
-        filter::{
-            Context,
-            program::{Bytes, CpuTest, Cpus, Number, Test},
-        },
+        context::Context,
+        filter::program::{Bytes, CpuTest, Cpus, Number, Test},
         int::{IntType, Op},
     },
     input::CpuSet,
@@ -30,10 +29,6 @@ const COMMON: u32 = 8;
 const KTIME_GET_NS: i32 = 5;
 const GET_SMP_PROCESSOR_ID: i32 = 8;
 const GET_CURRENT_PID_TGID: i32 = 14;
-const GET_CURRENT_UID_GID: i32 = 15;
-const GET_CURRENT_TASK: i32 = 35;
-const GET_CURRENT_CGROUP_ID: i32 = 80;
-const PROBE_READ_KERNEL: i32 = 113;
 const KTIME_GET_BOOT_NS: i32 = 125;
 const KTIME_GET_TAI_NS: i32 = 208;
 
@@ -43,6 +38,15 @@ pub(super) fn compile(test: &Test, id: u16, facts: &Facts, text_max: u32) -> Res
     let (yes, no) = (emitter.code.label(), emitter.code.label());
     emitter.test(test, yes, no)?;
     emitter.finish(yes, no)
+}
+
+impl Uncompiled {
+    fn lacking(lacking: Lacking, context: Context) -> Self {
+        match lacking {
+            Lacking::Type => Self::NoType(context.name()),
+            Lacking::NoNumber => Self::Late(context.name()),
+        }
+    }
 }
 
 /// A function that is being written.
@@ -285,59 +289,29 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Loads `size` bytes from where R0 plus `offset` points in the kernel.
-    fn follow(&mut self, size: u32, offset: u32, depth: u16, none: Label) -> Result<(), Uncompiled> {
-        let slot = self.slot(depth)?;
-        self.code.address(R3, R0, offset.cast_signed());
-        self.code.address(R1, FP, slot.into());
-        self.code.load_imm(R2, size.into());
-        self.code.call_helper(PROBE_READ_KERNEL);
-        self.code.jump_imm(Jump::NotEqual, R0, 0, none);
-        self.code.load(size, R0, FP, slot);
-        Ok(())
-    }
-
     fn context(&mut self, context: Context, depth: u16, none: Label) -> Result<(), Uncompiled> {
         match context {
-            Context::Pid => {
-                self.code.call_helper(GET_CURRENT_PID_TGID);
-                self.code.alu_imm(Alu::Rsh, R0, 32);
-            }
-            Context::Tid => self.field(4, IntType::INT)?,
-            Context::Uid => {
-                self.code.call_helper(GET_CURRENT_UID_GID);
-                self.wrap(R0, IntType { size: 4, signed: false });
-            }
             Context::Cpu => self.code.call_helper(GET_SMP_PROCESSOR_ID),
-            Context::Cgroup => self.code.call_helper(GET_CURRENT_CGROUP_ID),
             Context::Timestamp => self.code.call_helper(match self.facts.clock {
                 TraceClock::Mono => KTIME_GET_NS,
                 TraceClock::Boot => KTIME_GET_BOOT_NS,
                 TraceClock::Tai => KTIME_GET_TAI_NS,
             }),
-            Context::Ppid => {
-                let parent = self.facts.parent.ok_or(Uncompiled::NoType("ppid"))?;
-                self.code.call_helper(GET_CURRENT_TASK);
-                self.follow(8, parent.task_parent, depth, none)?;
-                self.follow(4, parent.task_tgid, depth, none)?;
+            _ => {
+                let scratch = self.slot(depth + SCRATCH.cast_unsigned() / 8 - 1)?;
+                let number = self.facts.task.number(&mut self.code, context, scratch, none);
+                number.map_err(|lacking| Uncompiled::lacking(lacking, context))?;
             }
-            Context::Pidns => {
-                let namespace = self.facts.namespace.ok_or(Uncompiled::NoType("pidns"))?;
-                let slot = self.slot(depth)?;
-                self.code.call_helper(GET_CURRENT_TASK);
-                self.follow(8, namespace.task_pid, depth, none)?;
-                self.code.store(8, FP, slot, R0);
-                self.follow(4, namespace.pid_level, depth + 1, none)?;
-                self.code.alu_imm(Alu::Mul, R0, namespace.step.cast_signed());
-                self.code.load(8, R1, FP, slot);
-                self.code.alu(Alu::Add, R0, R1);
-                self.follow(8, namespace.pid_ns, depth, none)?;
-                self.follow(4, namespace.ns_inum, depth, none)?;
-            }
-            // A text, which is not asked for as a number.
-            Context::Comm => return Err(Uncompiled::TooLong),
         }
         Ok(())
+    }
+
+    /// Copies the node name of the thread's UTS namespace to this offset on the stack.
+    pub(super) fn hostname(&mut self, at: i16) -> Result<(), Uncompiled> {
+        let scratch = self.slot(SCRATCH.cast_unsigned() / 8 - 1)?;
+        let target = |code: &mut Assembler| code.address(R1, FP, at.into());
+        let copied = self.facts.task.hostname(&mut self.code, scratch, target);
+        copied.map_err(|lacking| Uncompiled::lacking(lacking, Context::Hostname))
     }
 
     fn cpus(

@@ -18,8 +18,9 @@
 mod compile;
 mod text;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
+use super::task::TaskLayout;
 use crate::{
     bpf::insn::Insn,
     event::filter::program::Test,
@@ -67,8 +68,11 @@ pub enum Uncompiled {
     #[error("the length of a field is not known before the event is recorded")]
     OpenEnded,
     /// Something about threads.
-    #[error("${0} needs the kernel's type information, and this kernel has none")]
+    #[error("${0} needs type information that this kernel does not have")]
     NoType(&'static str),
+    /// Something about the CPU.
+    #[error("`${0}` is not known before the record is written; record it, and filter with `report -F`")]
+    Late(&'static str),
 }
 
 /// A compiled filter.
@@ -80,64 +84,17 @@ pub struct Program {
 }
 
 /// What a filter needs to know of the running kernel and of the recording.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Facts {
     /// The clock of `$timestamp`.
     pub clock: TraceClock,
-    pub(crate) parent: Option<Parent>,
-    /// `task_struct.prio`.
-    pub(crate) prio: Option<u32>,
-    namespace: Option<Namespace>,
-}
-
-/// `task->real_parent->tgid`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Parent {
-    pub(crate) task_parent: u32,
-    pub(crate) task_tgid: u32,
-}
-
-/// `task->thread_pid->numbers[task->thread_pid->level].ns->ns.inum` (`task_active_pid_ns`,
-/// include/linux/pid.h).
-#[derive(Clone, Copy, Debug)]
-struct Namespace {
-    task_pid: u32,
-    pid_level: u32,
-    /// `pid.numbers[0].ns`, and the distance to that of the next level.
-    pid_ns: u32,
-    step: u32,
-    ns_inum: u32,
+    pub(crate) task: Arc<TaskLayout>,
 }
 
 impl Facts {
     /// What the kernel's type information tells.
     pub fn new(clock: TraceClock, btf: Option<&Btf>) -> Self {
-        Self {
-            clock,
-            parent: btf.and_then(Parent::find),
-            prio: btf.and_then(|btf| btf.member_offset("task_struct.prio").ok()),
-            namespace: btf.and_then(Namespace::find),
-        }
-    }
-}
-
-impl Parent {
-    fn find(btf: &Btf) -> Option<Self> {
-        let offset = |path| btf.member_offset(path).ok();
-        Some(Self { task_parent: offset("task_struct.real_parent")?, task_tgid: offset("task_struct.tgid")? })
-    }
-}
-
-impl Namespace {
-    fn find(btf: &Btf) -> Option<Self> {
-        let offset = |path| btf.member_offset(path).ok();
-        Some(Self {
-            task_pid: offset("task_struct.thread_pid")?,
-            pid_level: offset("pid.level")?,
-            pid_ns: offset("pid.numbers")? + offset("upid.ns")?,
-            step: btf.size_of(btf.type_named("upid").ok()?).ok()?,
-            ns_inum: offset("pid_namespace.ns.inum")?,
-        })
+        Self { clock, task: Arc::new(TaskLayout::new(btf)) }
     }
 }
 

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     bpf::insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg},
+    compile::task::HOSTNAME,
     event::{
         Location,
         filter::program::{Bytes, Cpus, Pattern, Test, Text},
@@ -92,6 +93,7 @@ fn text_room(text: &Text, form: Option<&Form>, max: u32) -> u32 {
     let all = whole(text, max);
     match text {
         Text::Comm(_) => COMM,
+        Text::Hostname => HOSTNAME.next_multiple_of(8),
         // The rest of the memory of a process is not looked at, and what is cut is not known.
         Text::User(_) => all,
         Text::Field(Bytes { location: Location::Inline, .. }) if matches!(form, Some(Form::Start { .. })) => {
@@ -105,6 +107,7 @@ fn text_room(text: &Text, form: Option<&Form>, max: u32) -> u32 {
 fn whole(text: &Text, max: u32) -> u32 {
     match text {
         Text::Comm(_) => COMM,
+        Text::Hostname => HOSTNAME.next_multiple_of(8),
         Text::Field(Bytes { size, location: Location::Inline, .. }) => size.next_multiple_of(8).min(max),
         Text::Field(_) | Text::User(_) => max,
     }
@@ -213,6 +216,10 @@ impl Emitter<'_> {
                 self.target(at);
                 self.code.load_imm(R2, COMM.into());
                 self.code.call_helper(GET_CURRENT_COMM);
+            }
+            Text::Hostname => {
+                self.zero(at, limit);
+                self.hostname(at)?;
             }
             Text::User(address) => {
                 self.zero(at, limit);

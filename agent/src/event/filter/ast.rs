@@ -1,6 +1,7 @@
 //! What a filter's text says, before it is known which events there are.
 
 use super::error::FilterErrorKind;
+use crate::event::context::Context;
 use crate::event::int::Op;
 use crate::input::CpuSet;
 
@@ -170,51 +171,4 @@ pub enum Modifier {
     Ustring,
     /// `.function`: an address in a function.
     Function,
-}
-
-/// What is known of an event besides its record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Context {
-    /// `$pid`: the process.
-    Pid,
-    /// `$tid`: the thread, as in `common_pid`.
-    Tid,
-    /// `$comm`, `COMM`: the thread's name.
-    Comm,
-    /// `$cpu`, `CPU`: the processor.
-    Cpu,
-    /// `$uid`: the user.
-    Uid,
-    /// `$cgroup`: the number of the control group (of version 2).
-    Cgroup,
-    /// `$ppid`: the parent process.
-    Ppid,
-    /// `$pidns`: the inode number of the PID namespace.
-    Pidns,
-    /// `TIMESTAMP`: when it happened, in the units of the clock.
-    Timestamp,
-}
-
-impl Context {
-    /// Every one, and its name after the `$`.
-    pub const ALL: [(Self, &'static str); 9] = [
-        (Self::Pid, "pid"),
-        (Self::Tid, "tid"),
-        (Self::Comm, "comm"),
-        (Self::Cpu, "cpu"),
-        (Self::Uid, "uid"),
-        (Self::Cgroup, "cgroup"),
-        (Self::Ppid, "ppid"),
-        (Self::Pidns, "pidns"),
-        (Self::Timestamp, "timestamp"),
-    ];
-
-    /// Its name after the `$`.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(context, _)| *context == self).map_or("", |(_, name)| name)
-    }
-
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, known)| *known == name).map(|(context, _)| *context)
-    }
 }

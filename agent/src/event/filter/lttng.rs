@@ -13,29 +13,19 @@
 //! fraction, texts with other comparisons than `==` and `!=`. So is what has no equivalent here: elements of
 //! arrays and structures, `$app`, and the result of one comparison compared again.
 
-use super::ast::{Context, Expr, ExprKind, MatchOp, Span};
+use super::ast::{Expr, ExprKind, MatchOp, Span};
 use super::error::FilterErrorKind;
 use super::parse::{Deep, Error, Parser, nest};
+use crate::event::context::Context;
 use crate::event::int::Op;
 
 const EQUALITIES: [(&str, Op); 2] = [("==", Op::Eq), ("!=", Op::Ne)];
 const RELATIONS: [(&str, Op); 4] = [("<=", Op::Le), (">=", Op::Ge), ("<", Op::Lt), (">", Op::Gt)];
 
-/// LTTng's names of contexts that have others here (`lttng add-context --list`).
-const CONTEXTS: [(&str, Context); 3] =
-    [("procname", Context::Comm), ("cpu_id", Context::Cpu), ("pid_ns", Context::Pidns)];
-
-/// The context that `$ctx.NAME` means.
-pub(super) fn context(name: &str) -> Option<Context> {
-    let renamed = CONTEXTS.iter().find(|(known, _)| *known == name).map(|(_, context)| *context);
-    renamed.or_else(|| Context::named(name))
-}
-
 /// The names after `$ctx.`, for errors.
 pub(super) fn contexts() -> String {
-    let own = Context::ALL.map(|(_, name)| name);
-    let names = CONTEXTS.iter().map(|(name, _)| *name).chain(own);
-    names.map(|name| format!("$ctx.{name}")).collect::<Vec<_>>().join(" ")
+    let names = Context::ALL.map(|(context, _)| format!("$ctx.{}", context.lttng_name()));
+    names.join(" ")
 }
 
 impl Parser<'_> {

@@ -63,7 +63,8 @@ mod selection;
 mod tests;
 mod token;
 
-pub use ast::{Context, EventPattern, Expr, ExprKind, MatchOp, Modifier, Span};
+pub use super::context::Context;
+pub use ast::{EventPattern, Expr, ExprKind, MatchOp, Modifier, Span};
 pub use error::{FilterError, FilterErrorKind};
 pub use resolve::ResolveOptions;
 pub use selection::{Selection, Shown};

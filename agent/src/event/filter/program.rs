@@ -6,7 +6,7 @@
 use regex::bytes::Regex;
 
 use super::Origin;
-use super::ast::Context;
+use crate::event::context::Context;
 use crate::event::format::Location;
 use crate::event::int::{IntType, Op};
 use crate::event::record::{self, Bits, Machine};
@@ -102,6 +102,8 @@ pub enum Text {
     Field(Bytes),
     /// The name of the thread with this number.
     Comm(Number),
+    /// The node name of the current thread's UTS namespace, which a file does not hold.
+    Hostname,
     /// At this address of the process, which a file does not hold.
     User(Number),
 }
@@ -237,6 +239,7 @@ impl Text {
         match self {
             Self::Field(field) => visit(&mut field.offset),
             Self::Comm(number) | Self::User(number) => number.for_each_offset(visit),
+            Self::Hostname => {}
         }
     }
 
@@ -244,6 +247,7 @@ impl Text {
         match self {
             Self::Field(field) => Some(record::until_nul(field.of(record, machine)?)),
             Self::Comm(tid) => origin.tasks.comm(tid.value(record, machine, origin)? as u32),
+            Self::Hostname => None,
             Self::User(address) => origin.tasks.user_text(address.value(record, machine, origin)?),
         }
     }

@@ -163,7 +163,7 @@ fn what_is_known_only_while_recording() {
     let live = ResolveOptions { live: true, ..ResolveOptions::default() };
     assert!(matches("$uid == 1000 && path.ustring ~ \"/etc/*\"", Dialect::Ftrace, live));
     assert!(!matches("$ppid == 1 || path.ustring == \"/etc\"", Dialect::Ftrace, live));
-    assert!(error("first: $uid == 0").contains("a file does not tell $uid of its threads"));
+    assert!(error("first: $uid == 0").contains("the record does not tell $uid; record it with `--context uid`"));
     assert!(error("first: path.ustring == \"x\"").contains("which is not in the file"));
 }
 
@@ -363,8 +363,8 @@ fn what_lttng_does_not_have_is_told() {
         ("a->b == 2", "fields have no parts"),
         ("a.b == 2", "fields have no parts"),
         ("vec == 1.5", "is no number"),
-        ("$uid == 0", "there is no `$uid`; there are $ctx.procname"),
-        ("$ctx.vegid == 0", "there is no `$ctx.vegid`"),
+        ("$uid == 0", "there is no `$uid`; there are $ctx.pid $ctx.tid $ctx.procname"),
+        ("$ctx.pthread_id == 0", "there is no `$ctx.pthread_id`"),
         ("$app.x:y == 0", "there is no `$app.x`"),
         ("vec == 1 /* open", "the end of the comment"),
         ("\"a\" == \"b\"", "always the same or never"),

@@ -1,8 +1,9 @@
 //! The words of a filter.
 
-use super::ast::{Context, Span};
+use super::ast::Span;
 use super::error::FilterErrorKind;
 use super::{Dialect, lttng};
+use crate::event::context::Context;
 use crate::input::CpuSet;
 
 /// A word and where it stands.
@@ -215,7 +216,7 @@ impl<'t> Tokens<'t> {
         } else {
             ""
         };
-        let context = if group == "ctx" { lttng::context(name) } else { None };
+        let context = if group == "ctx" { Context::named(name) } else { None };
         context.map(TokenKind::Context).ok_or_else(|| {
             let span = Span { start, end: self.at };
             let found = self.text[start..self.at].chars().take(60).collect();

@@ -108,14 +108,10 @@ pub(in crate::service) fn rules(
     Ok(all)
 }
 
-/// The contexts of a channel, which LTTng names in its own way.
+/// The contexts of a channel.
 fn contexts(channel: &Channel) -> Result<Vec<Context>, ControlError> {
     let parse = |name: &String| {
-        let ours = match name.as_str() {
-            "procname" => "comm",
-            other => other,
-        };
-        ours.parse::<Context>().map_err(|error| {
+        name.parse::<Context>().map_err(|error| {
             ControlError::new(
                 Code::ContextUnavailable,
                 format!("the context {name} cannot be recorded: {error}"),

@@ -1,10 +1,11 @@
 //! One side of a comparison: what numbers, texts, names and arithmetic mean in the records of an event.
 
 use super::super::Dialect;
-use super::super::ast::{Context, Expr, ExprKind, Modifier, Span};
+use super::super::ast::{Expr, ExprKind, Modifier, Span};
 use super::super::error::FilterErrorKind;
 use super::super::program::{Bytes, Number, Text};
 use super::{Error, Resolver, mismatch, missing};
+use crate::event::context::Context;
 use crate::event::copies::{CALLS, copied_argument, copy_of};
 use crate::event::format::Field;
 use crate::event::int::{IntType, Op};
@@ -143,7 +144,9 @@ impl Resolver {
         // libtraceevent and ftrace both look at the common fields first; the names are distinct within a
         // format.
         let Some(field) = format.field(name) else {
-            return match (special(name, self.dialect), modifier) {
+            // While recording, the contexts are known of which records get fields.
+            let context = Context::of_field(name).filter(|_| self.options.live);
+            return match (context.or_else(|| special(name, self.dialect)), modifier) {
                 (Some(context), None) => self.context(event, span, context),
                 (None, None) => {
                     Ok(Operand::Literal(Literal { text: name, quoted: false, single: false, span }))
@@ -199,10 +202,16 @@ impl Resolver {
 
     pub(super) fn context<'f>(
         &self,
-        event: &Printer,
+        event: &'f Printer,
         span: Span,
         context: Context,
     ) -> Result<Operand<'f>, Error> {
+        // What a record has of its own is of the moment when it was written.
+        if context.is_field()
+            && let Some(recorded) = Self::field(event, &context.field())
+        {
+            return Ok(recorded);
+        }
         let int = if context == Context::Timestamp { UNSIGNED } else { SIGNED };
         if matches!(context, Context::Cpu | Context::Timestamp) {
             return Ok(Operand::Number { number: Number::Context { context, tid: None }, int, field: None });
@@ -220,6 +229,9 @@ impl Resolver {
         match context {
             Context::Comm => Ok(Operand::Text { text: Text::Comm(tid), name: "COMM" }),
             Context::Tid => Ok(Operand::Number { number: tid, int, field: None }),
+            Context::Hostname if self.options.live => {
+                Ok(Operand::Text { text: Text::Hostname, name: "$hostname" })
+            }
             _ if self.options.live => {
                 let number = Number::Context { context, tid: Some(Box::new(tid)) };
                 Ok(Operand::Number { number, int, field: None })
@@ -227,7 +239,7 @@ impl Resolver {
             _ => Err((
                 span,
                 FilterErrorKind::NotRecorded(format!(
-                    "a file does not tell ${} of its threads; $tid, $comm, $cpu and $timestamp can be used",
+                    "the record does not tell ${0}; record it with `--context {0}`",
                     context.name()
                 )),
             )),
