@@ -92,7 +92,10 @@ fn contexts_tell_of_the_thread() {
     let (contexts, fields) = exec.rsplit_once("}, {").unwrap();
     let context = contexts.rsplit_once("}, {").unwrap().1;
     for expected in [
-        format!("pid = {tid}, tid = {tid}, ppid = {recorder}, procname = \"true\""),
+        // One context of the stream, which has the thread in any case.
+        format!(
+            " tid = {tid}, common_flags = 0x0, common_preempt_count = 0, pid = {tid}, ppid = {recorder}, procname = \"true\""
+        ),
         format!("uid = 1234, prio = {}", i64::try_from(priority()).unwrap() - 100),
         "perf_cpu_cpu_clock = ".to_owned(),
     ] {
@@ -108,6 +111,212 @@ fn contexts_tell_of_the_thread() {
     run(&mut agent(dir, ["export", "--format", "ctf", "out.dat", "out.ctf"])).expect(0);
     let text = tool(dir, "babeltrace2", &["out.ctf"]);
     assert!(text.contains("ctx_uid = 1234") && text.contains("ctx_comm = \"true\""), "{text}");
+}
+
+/// A process that gets namespaces of its own of every kind, and a child in them with users and groups of its
+/// own. Both call getppid: the first before its user namespace has ids, the child after. What /proc tells of
+/// the child is printed, from inside and from outside.
+const NAMESPACES: &str = r##"
+use strict; use POSIX;
+my ($unshare, $sethostname, $setresuid, $setresgid) = (272, 170, 117, 119);
+my @pipes = map { pipe(my $read, my $write) or die; [$read, $write] } 1..4;
+sub give { syswrite $pipes[$_[0]][1], "$_[1]\n" or die }
+sub take { sysread $pipes[$_[0]][0], my $text, 99 or die; chomp $text; $text }
+sub show {
+    my ($who, $pid) = @_;
+    open my $status, "/proc/$pid/status" or die;
+    print map { "$who $_" } grep { /^(Uid|Gid|NSpid):/ } <$status>;
+}
+$| = 1;
+my $first = fork;
+if (!$first) {
+    # CLONE_NEWUSER, NEWPID, NEWNET, NEWIPC, NEWUTS, NEWCGROUP, NEWNS, NEWTIME.
+    syscall($unshare, 0x10000000|0x20000000|0x40000000|0x08000000|0x04000000|0x02000000|0x20000|0x80) and die $!;
+    getppid;
+    give 0, "unshared"; take 1;
+    if (!fork) {
+        syscall($sethostname, my $name = "inside.example", 14) and die $!;
+        POSIX::nice(7);
+        syscall($setresgid, 2, 4, 6) and die $!;
+        syscall($setresuid, 3, 5, 7) and die $!;
+        getppid;
+        show "inside", "self";
+        give 2, readlink "/proc/self"; take 3;
+        exit;
+    }
+    wait; exit;
+}
+take 0;
+sub ids { open my $map, ">", "/proc/$first/$_[0]" or die $!; syswrite $map, $_[1] or die $! }
+ids "uid_map", "0 0 1\n1 100000 10\n";
+ids "gid_map", $ENV{GROUP_RANGES};
+give 1, "mapped";
+my $pid = take 2;
+show "outside", $pid;
+for my $kind (qw(cgroup ipc mnt net pid time user uts)) { print "$kind ", readlink("/proc/$pid/ns/$kind"), "\n" }
+print "nice ", `ps -o ni= -p $pid`;
+print "ids $first $$\n";
+give 3, "done";
+wait;
+"##;
+
+/// The numbers in what [`NAMESPACES`] says of something.
+fn told(out: &str, what: &str) -> Vec<u64> {
+    let line =
+        out.lines().find_map(|line| line.strip_prefix(what)).unwrap_or_else(|| panic!("{what}: {out}"));
+    let words = line.split(|c: char| !c.is_ascii_digit()).filter(|word| !word.is_empty());
+    words.map(|word| word.parse().unwrap()).collect()
+}
+
+#[test]
+fn contexts_tell_of_namespaces_and_users() {
+    const LIST: &str = "vpid,vtid,vppid,pid,ppid,nice,hostname,cgroup_ns,ipc_ns,mnt_ns,net_ns,pid_ns,time_ns,user_ns,uts_ns,uid,euid,suid,\
+        gid,egid,sgid,vuid,veuid,vsuid,vgid,vegid,vsgid";
+    const FEW: &str = "0 0 1\n1 300000 10\n";
+    const MANY: &str = "0 0 1\n1 300000 2\n3 400000 2\n5 500000 2\n7 600000 2\n9 700000 2\n";
+    for ranges in [FEW, MANY] {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path();
+        let args = ["record", "-q", "-o", "out.dat", "-e", "syscalls:sys_enter_getppid", "--context", LIST];
+        let args = args.into_iter().chain(["-F", "-c", "perl", "-e", NAMESPACES]);
+        let out = run(agent(dir, args).env("GROUP_RANGES", ranges)).expect(0).out;
+        let lines = stock(dir, "sys_enter_getppid");
+        let [before, line] = lines.as_slice() else { panic!("{lines:?}") };
+
+        for kind in ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"] {
+            let inode = told(&out, &format!("{kind} {kind}:["));
+            assert_eq!(number(line, &format!("ctx_{kind}_ns")), inode[0], "{kind}: {line}");
+        }
+        let [pid, vpid] = told(&out, "inside NSpid:")[..] else { panic!("{out}") };
+        let [first, perl] = told(&out, "ids ")[..] else { panic!("{out}") };
+        for (field, expected) in [
+            ("pid", pid),
+            ("ppid", first),
+            ("vpid", vpid),
+            ("vtid", vpid),
+            ("vppid", 0),
+            ("nice", told(&out, "nice ")[0]),
+        ] {
+            assert_eq!(number(line, &format!("ctx_{field}")), expected, "{field}: {line}");
+        }
+        for (field, expected) in [("vpid", first), ("ppid", perl), ("vppid", perl), ("nice", 0)] {
+            assert_eq!(number(before, &format!("ctx_{field}")), expected, "{field}: {before}");
+        }
+        assert_eq!(value(line, "ctx_hostname"), "inside.example");
+        let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        assert_eq!(value(before, "ctx_hostname"), host.trim());
+
+        for (what, ids) in [("Uid", ["uid", "euid", "suid"]), ("Gid", ["gid", "egid", "sgid"])] {
+            let outside = told(&out, &format!("outside {what}:"));
+            let inside = told(&out, &format!("inside {what}:"));
+            let unmapped: u64 = fs::read_to_string(format!("/proc/sys/kernel/overflow{}", ids[0]))
+                .unwrap()
+                .trim()
+                .parse()
+                .unwrap();
+            for ((id, outside), inside) in ids.into_iter().zip(outside).zip(inside) {
+                assert_eq!(number(line, &format!("ctx_{id}")), outside, "{id}: {line}");
+                // A namespace with more ranges than the kernel keeps inside of it tells nothing.
+                let known = if what == "Gid" && ranges == MANY { u32::MAX.into() } else { inside };
+                assert_eq!(number(line, &format!("ctx_v{id}")), known, "v{id}: {line}");
+                assert_eq!(number(before, &format!("ctx_{id}")), 0, "{id}: {before}");
+                assert_eq!(number(before, &format!("ctx_v{id}")), unmapped, "v{id}: {before}");
+            }
+        }
+        run(&mut agent(dir, ["export", "--format", "lttng", "out.dat", "out.lttng"])).expect(0);
+        let text = tool(dir, "babeltrace2", &["out.lttng"]);
+        let call =
+            text.lines().find(|line| line.contains("inside.example")).unwrap_or_else(|| panic!("{text}"));
+        for field in LIST.split(',') {
+            let expected = match value(line, &format!("ctx_{field}")) {
+                text if field == "hostname" => format!("hostname = \"{text}\""),
+                value => format!("{field} = {value}"),
+            };
+            assert!(call.contains(&expected), "{expected}: {call}");
+        }
+    }
+}
+
+#[test]
+fn filters_ask_for_contexts() {
+    for filter in [
+        "ctx_vpid == 1 && ctx_nice > 5",
+        "$hostname == \"inside.example\" && $uid != 0",
+        "$hostname ~ \"in*.example\"",
+        "ctx_veuid == 5 && $vsgid == 6 && $vppid == 0",
+        "ctx_vuid < 65534",
+    ] {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path();
+        let args = ["record", "-q", "-o", "out.dat", "-e", "syscalls:sys_enter_getppid", "-f", filter];
+        let args = args.into_iter().chain(["--context", "vpid", "-F", "-c", "perl", "-e", NAMESPACES]);
+        run(agent(dir, args).env("GROUP_RANGES", "0 0 1\n1 300000 10\n")).expect(0);
+        let lines = stock(dir, "sys_enter_getppid");
+        assert!(matches!(lines.as_slice(), [line] if number(line, "ctx_vpid") == 1), "{filter}: {lines:?}");
+        // Files have what was recorded, under the same names.
+        for (name, found) in [("ctx_vpid == 1", 1), ("$vpid == 1", 1), ("$vpid == 2", 0)] {
+            let args = ["report", "-F", &format!("sys_enter_getppid: {name}"), "out.dat"];
+            let report = run(&mut agent(dir, args)).expect(0).out;
+            assert_eq!(
+                report.lines().skip(1).filter(|line| name_of(line) == "sys_enter_getppid").count(),
+                found,
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn contexts_tell_of_the_cpu_what_the_record_does() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    const EVENTS: [&str; 4] = [
+        "timer:hrtimer_expire_entry",
+        "sched:sched_switch",
+        "syscalls:sys_enter_getppid",
+        "irq:softirq_entry",
+    ];
+    let mut args = vec!["record", "-q", "-o", "out.dat"];
+    for event in EVENTS {
+        args.extend(["-e", event, "--context", "interruptible,preemptible,need_reschedule,migratable"]);
+    }
+    let script = "for (1..50) { getppid(); select undef, undef, undef, 0.002 }";
+    run(&mut agent(dir, args.into_iter().chain(["perl", "-e", script]))).expect(0);
+    let file = dir.join("out.dat");
+    let report = trace_cmd::run(["report", "-N", "-l", "-i", file.to_str().unwrap()]).out;
+    let mut seen = std::collections::BTreeSet::new();
+    for line in report.lines() {
+        let Some(event) =
+            EVENTS.iter().map(|event| event.split_once(':').unwrap().1).find(|event| line.contains(event))
+        else {
+            continue;
+        };
+        // `  perl-123   0d.h2. 12.345678: `: behind the CPU, as wide as it is.
+        let (head, _) = line.split_once(event).unwrap();
+        let word = head.split_whitespace().rev().nth(1).unwrap();
+        let flags: Vec<char> = word.chars().skip_while(char::is_ascii_digit).collect();
+        let is_set = |at: usize| flags.get(at).is_some_and(|flag| *flag != '.');
+        let has = |field: &str| value(line, &format!("ctx_{field}")).parse::<i32>().unwrap();
+        assert_eq!(has("interruptible"), if flags[0] == 'd' { 0 } else { -1 }, "{line}");
+        let in_interrupt = matches!(flags[2], 'h' | 'H' | 's' | 'z' | 'Z');
+        if flags[0] == 'd' || !matches!(flags[0], 'b' | 'D') {
+            assert_eq!(has("preemptible") == 1, !in_interrupt && !is_set(3), "{line}");
+        }
+        assert_eq!(has("migratable") == 1, !is_set(4), "{line}");
+        assert_eq!(has("need_reschedule") == 1, matches!(flags[1], 'n' | 'N' | 'B'), "{line}");
+        let expected = match event {
+            "hrtimer_expire_entry" => Some((0, 0)),
+            "sched_switch" => Some((0, 0)),
+            "sys_enter_getppid" => Some((-1, 1)),
+            _ => None,
+        };
+        if let Some(expected) = expected {
+            assert_eq!((has("interruptible"), has("preemptible")), expected, "{line}");
+        }
+        assert!(event != "softirq_entry" || has("preemptible") == 0, "{line}");
+        seen.insert(event);
+    }
+    assert_eq!(seen.len(), EVENTS.len(), "{report}");
 }
 
 #[test]
@@ -261,7 +470,11 @@ fn what_is_no_context_is_told() {
             &["--function", "vfs_*", "--context", "pid"],
             &["--context applies to the events", "function tracer"],
         ),
-        (&["-e", "sched:sched_switch", "--context", "pid", "-f", "ctx_pid == 1"], &["no field `ctx_pid`"]),
+        (&["-e", "sched:sched_switch", "--context", "pid", "-f", "ctx_cpu == 1"], &["no field `ctx_cpu`"]),
+        (
+            &["-e", "sched:sched_switch", "-f", "$preemptible == 1"],
+            &["`$preemptible` is not known before the record is written"],
+        ),
     ] {
         let args = ["record", "-o", "refused.dat"].iter().chain(args).chain(&["true"]);
         run(&mut agent(dir, args)).expect(USAGE).says(texts);

@@ -11,7 +11,11 @@ const AT_END: &str = "retval == 10 && count == 512";
 /// Contexts in every kind of program: both lanes, system calls, and probes.
 const CONTEXTS: &str = "tracer-agent record -o /tmp/contexts.dat -e 'sched:sched_process_*' \
     --context pid,tid,ppid,comm,cgroup,uid,prio,perf:page-faults -e syscalls:sys_enter_openat --context comm,perf:cpu-clock \
-    --fentry 'typed=vfs_read count' --context tid,perf:cs,prio --kprobe 'place=vfs_read count=%dx' --context uid,comm,cgroup \
+    -e syscalls:sys_enter_read -f 'ctx_vpid > 1 && $hostname != \"\" && $vegid == 0 && $mnt_ns > 0' \
+    --context vpid,vtid,vppid,nice,hostname,interruptible,preemptible,need_reschedule,migratable,cgroup_ns,ipc_ns,mnt_ns \
+    --context net_ns,pid_ns,time_ns,user_ns,uts_ns,euid,suid,gid,egid,sgid,vuid,veuid,vsuid,vgid,vegid,vsgid,callstack-kernel \
+    --fentry 'typed=vfs_read count' --context tid,perf:cs,prio,vuid,hostname --kprobe 'place=vfs_read count=%dx' \
+    --context uid,comm,cgroup,vppid,preemptible \
     -F dd if=/tmp/probed of=/dev/null bs=512";
 
 on_cloud_kernels!(typed_probes_and_calls_of_functions);
@@ -137,8 +141,21 @@ fn check_contexts(outcomes: &[vm_tests::Outcome]) {
     );
     all_have("sched_process_exit", &["pid", "perf_cpu_page_faults"]);
     all_have("sys_enter_openat", &["comm", "perf_cpu_cpu_clock"]);
-    all_have("typed", &["tid", "perf_cpu_cs", "prio"]);
-    all_have("place", &["uid", "comm", "cgroup"]);
+    let all = "vpid vtid vppid nice hostname interruptible preemptible need_reschedule migratable cgroup_ns ipc_ns mnt_ns net_ns pid_ns \
+        time_ns user_ns uts_ns euid suid gid egid sgid vuid veuid vsuid vgid vegid vsgid";
+    all_have("sys_enter_read", &all.split_whitespace().collect::<Vec<_>>());
+    // The guest has one namespace of each kind, and one user.
+    for line in lines(report, "sys_enter_read") {
+        let value =
+            |name: &str| line.split_once(&format!(" ctx_{name}=")).unwrap().1.split(' ').next().unwrap();
+        assert!(value("vpid") == value("vtid") && value("vpid") != "0" && value("vppid") != "0", "{line}");
+        assert!(["euid", "sgid", "vuid", "vegid", "nice"].map(value) == ["0"; 5], "{line}");
+        assert_eq!(["preemptible", "migratable", "interruptible"].map(value), ["1", "1", "-1"], "{line}");
+        let inodes = "cgroup_ns ipc_ns mnt_ns net_ns pid_ns time_ns user_ns uts_ns";
+        assert!(inodes.split(' ').all(|name| value(name).parse::<u32>().unwrap() > 0xefff_fff0), "{line}");
+    }
+    all_have("typed", &["tid", "perf_cpu_cs", "prio", "vuid", "hostname"]);
+    all_have("place", &["uid", "comm", "cgroup", "vppid", "preemptible"]);
     let exec = lines(report, "sched_process_exec");
     assert!(exec[0].contains("filename=") && exec[0].contains(" ctx_comm=dd "), "{exec:?}");
     assert!(ledger.contains("\"lane\":\"fast\"") && ledger.contains("\"lane\":\"generic\""), "{ledger}");

@@ -82,7 +82,10 @@ pub(super) fn node(name: &str) -> Node {
             ],
         )
     };
-    let counter = name.rsplit(':').next().and_then(|last| counters::LTTNG.into_iter().find(|(known, ..)| *known == last));
+    let counter = name
+        .rsplit(':')
+        .next()
+        .and_then(|last| counters::LTTNG.into_iter().find(|(known, ..)| *known == last));
     match counter {
         Some((_, kind, number)) if name.starts_with("perf:") => return perf(kind, number, name),
         _ => {}

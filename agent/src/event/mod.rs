@@ -8,8 +8,8 @@
 //! chooses records.
 
 pub mod context;
-pub mod counters;
 pub mod copies;
+pub mod counters;
 pub mod filter;
 pub mod format;
 pub mod int;

@@ -46,8 +46,7 @@ impl Addition {
         let btf = Btf::of_kernel();
         let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &running.counters)?;
         let mut formats = described(running);
-        let before =
-            Before { earlier: formats.earlier(), recorded: recorded_into(of), stacks: Some(&of.stacks) };
+        let before = Before { earlier: formats.earlier(), recorded: recorded_into(of), running: Some(of) };
         let mut notes = Vec::new();
         let mut plan = kernel.events_of(at, before, &spec, &file, &mut notes)?;
         formats.add(at, &spec, &mut plan)?;

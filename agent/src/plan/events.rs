@@ -11,6 +11,7 @@ use super::{
     PlanError, Why,
     formats::Earlier,
     rules::{EventRule, Rules},
+    stacks::stack_flags,
 };
 use crate::{
     capture::{Active, CaptureEvent, CaptureProbe, EventFilter},
@@ -191,7 +192,7 @@ impl EventPlan {
                     id,
                     sample: rule.sample.unwrap_or(0),
                     rate: rule.rate.unwrap_or(0),
-                    flags: slot_flags,
+                    flags: slot_flags | stack_flags(rule),
                     ..EventSlot::default()
                 },
                 prints_symbols,
@@ -331,6 +332,7 @@ impl EventPlan {
             Some(chosen) => chosen,
             None => lanes.choose(name, recorded, test.map(|test| (test, facts)), &contexts)?,
         };
+        slot.flags |= stack_flags(rule);
         self.events.push(CaptureEvent {
             name: name.to_string(),
             slot,

@@ -209,8 +209,8 @@ struct Before<'a> {
     earlier: Earlier,
     /// Events that are recorded into the channel already.
     recorded: BTreeSet<String>,
-    /// Which events are followed by stacks, where the channel has them already.
-    stacks: Option<&'a [(StackKind, Vec<EventSelector>)]>,
+    /// The channel, if it is recorded to already.
+    running: Option<&'a ChannelOptions>,
 }
 
 /// What plans of channels need of the running kernel.
@@ -260,7 +260,7 @@ impl<'a> Kernel<'a> {
         };
         let mut events = EventPlan::make(self.tracefs, &selection, file.all_formats, lanes, wanted)
             .map_err(of_snapshot)?;
-        let Before { earlier, recorded, stacks } = before;
+        let Before { earlier, recorded, running } = before;
         events.earlier = earlier;
         events.leave_out(recorded, &rules)?;
         notes.extend(selection.unknown.iter().map(|unknown| format!("ignored: {unknown}")));
@@ -268,9 +268,9 @@ impl<'a> Kernel<'a> {
         note_unusable(&events, notes);
         let probes = Probes { rules: &rules, facts: &facts, tracefs: self.tracefs, btf: self.btf };
         notes.extend(probes.add_to(&mut events)?);
-        match stacks {
+        match running {
             None => stacks::apply(channel, at, self.tracefs, &mut events)?,
-            Some(wanted) => stacks::follow(wanted, &mut events),
+            Some(running) => stacks::follow(running, at, &mut events)?,
         }
         Ok(events)
     }

@@ -3,16 +3,17 @@
 
 use agent_ebpf::{FRAMES, FRAMES_AT, slot_flags};
 
-use super::{EventPlan, PlanError, UnusableFormat, Why, error::InChannel};
+use super::{EventPlan, PlanError, UnusableFormat, Why, error::InChannel, rules::EventRule};
 use crate::{
-    capture::{Active, CaptureEvent},
+    capture::{Active, CaptureEvent, ChannelOptions},
     compile::{
+        context::Context,
         fast::{Lane, StackKind},
         slot::plan_slot,
     },
     event::Format,
     kernel::{
-        events::{EventName, EventSelector},
+        events::EventName,
         tracefs::{Tracefs, TracefsError},
     },
     spec::{ChannelSpec, RuleSpec, What},
@@ -55,7 +56,13 @@ impl StackKind {
     }
 }
 
-/// Marks the events of a plan that are followed by stacks.
+/// The flags of the stacks among the contexts of a rule.
+pub(super) fn stack_flags(rule: &EventRule) -> u32 {
+    rule.contexts.stacks().iter().fold(0, |flags, kind| flags | kind.flag())
+}
+
+/// Marks the events of a plan that are followed by stacks. Those of rules with stacks among their contexts
+/// are marked already.
 pub(super) fn apply(
     channel: &ChannelSpec,
     at: InChannel,
@@ -85,19 +92,25 @@ pub(super) fn apply(
 }
 
 /// Marks the events of a plan that are followed by stacks of the channel that they are added to.
-pub(super) fn follow(wanted: &[(StackKind, Vec<EventSelector>)], plan: &mut EventPlan) {
-    for (kind, selectors) in wanted {
+pub(super) fn follow(of: &ChannelOptions, at: InChannel, plan: &mut EventPlan) -> Result<(), PlanError> {
+    for (kind, selectors) in &of.stacks {
         for event in &mut plan.events {
             let name = EventName::parse(&event.name);
             if name.is_some_and(|name| selectors.iter().any(|selector| selector.matches(&name))) {
                 event.slot.flags |= kind.flag();
             }
         }
+        let is_recorded = of.events.iter().any(|event| matches!(event.lane, Lane::Stack(of) if of == *kind));
+        if !is_recorded && plan.events.iter().any(|event| event.slot.flags & kind.flag() != 0) {
+            let why = format!("{} is recorded only into buffers that began with it", Context::Stack(*kind));
+            return Err(at.field("rules", Why::Wrong(why)));
+        }
     }
+    Ok(())
 }
 
 impl EventPlan {
-    /// Lets stacks follow those of the planned events that `wants` chooses; returns how many that are. The
+    /// Lets stacks follow those of the planned events that `wants` chooses, beside the marked ones; returns how many that are. The
     /// stack's own event is one more of the plan's if there is any.
     fn add_stacks(
         &mut self,
@@ -109,7 +122,8 @@ impl EventPlan {
         let mut chosen = 0;
         for planned in &mut self.events {
             if !matches!(planned.lane, Lane::Stack(_))
-                && EventName::parse(&planned.name).is_some_and(|name| wants(&name))
+                && (planned.slot.flags & kind.flag() != 0
+                    || EventName::parse(&planned.name).is_some_and(|name| wants(&name)))
             {
                 planned.slot.flags |= kind.flag();
                 chosen += 1;

@@ -13,6 +13,7 @@ mod text;
 use std::{fmt, str::FromStr, sync::Arc};
 
 use super::{
+    fast::StackKind,
     filter::Facts,
     shape::{EventShape, ShapeField},
     task::{HOSTNAME, TaskLayout},
@@ -55,9 +56,22 @@ pub enum Context {
     Known(Known),
     /// What a counter of the CPU has counted since the recording was prepared.
     Perf(Counter),
+    /// A stack, as a record that follows the event's.
+    Stack(StackKind),
 }
 
-impl Context {
+/// LTTng's names of stacks.
+const STACKS: [(&str, StackKind); 2] =
+    [("callstack-kernel", StackKind::Kernel), ("callstack-user", StackKind::User)];
+
+/// A context that is a field of the event's record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Field {
+    Known(Known),
+    Perf(Counter),
+}
+
+impl Field {
     /// The field's name.
     fn field(&self) -> String {
         match self {
@@ -70,14 +84,16 @@ impl Context {
     fn shape(&self) -> (&'static str, u32, bool, &'static str) {
         const INT: (&str, u32, bool, &str) = ("int", 4, true, "%d");
         const UNSIGNED: (&str, u32, bool, &str) = ("unsigned int", 4, false, "%u");
+        const FLAG: (&str, u32, bool, &str) = ("u8", 1, false, "%u");
         let Self::Known(known) = self else { return ("u64", 8, false, "%llu") };
         match known {
             Known::Cgroup | Known::Timestamp => ("u64", 8, false, "%llu"),
             Known::Comm => ("char", agent_ebpf::COMM_LEN as u32, false, "%s"),
             Known::Hostname => ("char", HOSTNAME, false, "%s"),
-            Known::Interruptible => ("s8", 1, true, "%d"),
-            Known::Preemptible | Known::NeedReschedule | Known::Migratable => ("u8", 1, false, "%u"),
-            Known::Pid
+            Known::Preemptible | Known::NeedReschedule | Known::Migratable => FLAG,
+            // Stock readers take a byte for one without a sign.
+            Known::Interruptible
+            | Known::Pid
             | Known::Tid
             | Known::Ppid
             | Known::Vpid
@@ -120,6 +136,10 @@ impl fmt::Display for Context {
         match self {
             Self::Known(known) => out.write_str(known.name()),
             Self::Perf(counter) => write!(out, "perf:cpu:{}", counter.name()),
+            Self::Stack(kind) => {
+                let name = STACKS.iter().find(|(_, known)| known == kind);
+                out.write_str(name.map_or("", |(name, _)| name))
+            }
         }
     }
 }
@@ -132,9 +152,12 @@ impl FromStr for Context {
         if let Some(counter) = text.strip_prefix("perf:") {
             return counter.strip_prefix("cpu:").unwrap_or(counter).parse().map(Self::Perf);
         }
+        if let Some((_, kind)) = STACKS.iter().find(|(name, _)| *name == text) {
+            return Ok(Self::Stack(*kind));
+        }
         Known::named(text).filter(|known| known.is_field()).map(Self::Known).ok_or_else(|| {
-            let fields = Known::ALL.iter().filter(|(known, _)| known.is_field());
-            let known = fields.map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
+            let fields = Known::ALL.iter().filter(|(known, _)| known.is_field()).map(|(_, name)| *name);
+            let known = fields.chain(STACKS.map(|(name, _)| name)).collect::<Vec<_>>().join(", ");
             format!("there is no context {text:?}; there are {known} and perf:cpu:COUNTER")
         })
     }
@@ -143,7 +166,8 @@ impl FromStr for Context {
 /// Contexts that an event carries, in the order of their fields, each once.
 #[derive(Clone, Debug, Default)]
 pub struct Contexts {
-    all: Vec<Context>,
+    fields: Vec<Field>,
+    stacks: Vec<StackKind>,
     counters: Option<Arc<Counters>>,
 }
 
@@ -161,7 +185,7 @@ pub enum ContextError {
 /// Contexts with the offsets of their fields.
 #[derive(Clone, Debug, Default)]
 pub struct ContextLayout {
-    fields: Vec<(Context, u32)>,
+    fields: Vec<(Field, u32)>,
     /// Where they begin.
     from: u32,
     /// The byte after the last one.
@@ -174,20 +198,30 @@ impl Contexts {
     /// Adds contexts; what is there already is not added again.
     pub fn add(&mut self, contexts: &[Context]) {
         for context in contexts {
-            if !self.all.contains(context) {
-                self.all.push(context.clone());
+            let field = match context {
+                Context::Known(known) => Field::Known(*known),
+                Context::Perf(counter) => Field::Perf(counter.clone()),
+                Context::Stack(kind) => {
+                    if !self.stacks.contains(kind) {
+                        self.stacks.push(*kind);
+                    }
+                    continue;
+                }
+            };
+            if !self.fields.contains(&field) {
+                self.fields.push(field);
             }
         }
     }
 
-    /// Whether there is none.
+    /// Whether the record has no fields of them.
     pub fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.fields.is_empty()
     }
 
-    /// The contexts.
-    pub fn all(&self) -> &[Context] {
-        &self.all
+    /// The stacks that follow the record.
+    pub fn stacks(&self) -> &[StackKind] {
+        &self.stacks
     }
 
     /// Makes sure that this kernel has what the contexts need, and opens their counters. `counters` are those
@@ -196,13 +230,13 @@ impl Contexts {
     /// # Errors
     /// What is missing.
     pub fn open(&mut self, facts: &Facts, counters: &Arc<Counters>) -> Result<(), ContextError> {
-        for context in &self.all {
-            match context {
-                Context::Known(known) if !facts.task.has(*known) => {
+        for field in &self.fields {
+            match field {
+                Field::Known(known) if !facts.task.has(*known) => {
                     return Err(ContextError::NoType(known.name()));
                 }
-                Context::Known(_) => {}
-                Context::Perf(counter) => counters.open(counter)?,
+                Field::Known(_) => {}
+                Field::Perf(counter) => counters.open(counter)?,
             }
         }
         self.counters = Some(Arc::clone(counters));
@@ -213,11 +247,11 @@ impl Contexts {
     pub(crate) fn lay_out(&self, from: u32, aligned: bool, facts: &Facts) -> ContextLayout {
         let mut end = from;
         let mut fields = Vec::new();
-        for context in &self.all {
-            let (_, size, ..) = context.shape();
-            let align = if aligned && !context.is_text() { size } else { 1 };
+        for field in &self.fields {
+            let (_, size, ..) = field.shape();
+            let align = if aligned && !field.is_text() { size } else { 1 };
             let at = end.next_multiple_of(align);
-            fields.push((context.clone(), at));
+            fields.push((field.clone(), at));
             end = at + size;
         }
         ContextLayout { fields, from, end, counters: self.counters.clone(), task: Arc::clone(&facts.task) }
@@ -237,7 +271,7 @@ impl ContextLayout {
 
     /// Whether there is a counter among them.
     pub(crate) fn has_counters(&self) -> bool {
-        self.fields.iter().any(|(context, _)| matches!(context, Context::Perf(_)))
+        self.fields.iter().any(|(field, _)| matches!(field, Field::Perf(_)))
     }
 
     /// Whether a field of this name is one of them.
@@ -263,37 +297,37 @@ impl ContextLayout {
     /// Code that writes the fields into the record at R7, which has its common fields. It takes R0 to R5, and
     /// [`SCRATCH`] bytes of the stack at `scratch`, a multiple of 8.
     pub(crate) fn write(&self, code: &mut Assembler, scratch: i16) {
-        for (context, at) in &self.fields {
+        for (field, at) in &self.fields {
             let at = *at as i16;
-            match context {
-                Context::Known(Known::Comm) => {
+            match field {
+                Field::Known(Known::Comm) => {
                     code.address(R1, R7, at.into());
                     code.load_imm(R2, agent_ebpf::COMM_LEN as i64);
                     code.call_helper(GET_CURRENT_COMM);
                 }
-                Context::Known(Known::Hostname) => {
+                Field::Known(Known::Hostname) => {
                     let target = |code: &mut Assembler| code.address(R1, R7, at.into());
                     // `Contexts::open` has asked whether it can be read.
                     let _ = self.task.hostname(code, scratch, target);
                 }
-                Context::Known(Known::Interruptible) => {
+                Field::Known(Known::Interruptible) => {
                     Self::if_common(code, IRQS_OFF, 0, -1);
-                    code.store(1, R7, at, R0);
+                    code.store(4, R7, at, R0);
                 }
-                Context::Known(Known::Preemptible) => {
+                Field::Known(Known::Preemptible) => {
                     Self::if_common(code, INTERRUPT | PREEMPTION, 0, 1);
                     code.store(1, R7, at, R0);
                 }
-                Context::Known(Known::NeedReschedule) => {
+                Field::Known(Known::NeedReschedule) => {
                     Self::if_common(code, NEED_RESCHED, 1, 0);
                     code.store(1, R7, at, R0);
                 }
-                Context::Known(Known::Migratable) => {
+                Field::Known(Known::Migratable) => {
                     Self::if_common(code, MIGRATION, 0, 1);
                     code.store(1, R7, at, R0);
                 }
-                Context::Known(known) => self.number(code, *known, (context.shape().1, at, scratch)),
-                Context::Perf(counter) => self.counter(code, counter, (at, scratch)),
+                Field::Known(known) => self.number(code, *known, (field.shape().1, at, scratch)),
+                Field::Perf(counter) => self.counter(code, counter, (at, scratch)),
             }
         }
     }
@@ -369,6 +403,12 @@ const fn is_id(known: Known) -> bool {
 mod tests {
     use super::*;
 
+    fn field_of(context: &Context) -> String {
+        let mut contexts = Contexts::default();
+        contexts.add(&[context.clone(), context.clone()]);
+        contexts.fields.iter().map(Field::field).collect()
+    }
+
     #[test]
     fn names_are_read_and_written() {
         for (known, name) in Known::ALL.into_iter().filter(|(known, _)| known.is_field()) {
@@ -376,15 +416,21 @@ mod tests {
             assert_eq!((context.to_string().as_str(), &context), (name, &Context::Known(known)));
         }
         assert_eq!("procname".parse(), Ok(Context::Known(Known::Comm)));
+        for (name, kind) in STACKS {
+            let context: Context = name.parse().unwrap();
+            assert_eq!((context.to_string().as_str(), &context), (name, &Context::Stack(kind)));
+        }
         let counter: Context = "perf:cycles".parse().unwrap();
         assert_eq!(
-            (counter.to_string().as_str(), counter.field().as_str()),
+            (counter.to_string().as_str(), field_of(&counter).as_str()),
             ("perf:cpu:cycles", "ctx_perf_cpu_cycles")
         );
         assert_eq!("perf:cpu:cycles".parse(), Ok(counter));
         let raw: Context = "perf:cpu:raw:r003c:mine".parse().unwrap();
-        assert_eq!(raw.field(), "ctx_perf_cpu_raw_r003c_mine");
-        for wrong in ["perf:cpu:raw:r003c", "perf:cpu:raw:r003c:", "perf:cpu:raw:rxx:a", "perf:cpu:raw:r1:a b"] {
+        assert_eq!(field_of(&raw), "ctx_perf_cpu_raw_r003c_mine");
+        for wrong in
+            ["perf:cpu:raw:r003c", "perf:cpu:raw:r003c:", "perf:cpu:raw:rxx:a", "perf:cpu:raw:r1:a b"]
+        {
             assert!(wrong.parse::<Context>().is_err(), "{wrong}");
         }
         assert!("cpu".parse::<Context>().unwrap_err().contains("there are pid, tid"));

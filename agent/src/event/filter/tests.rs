@@ -163,7 +163,9 @@ fn what_is_known_only_while_recording() {
     let live = ResolveOptions { live: true, ..ResolveOptions::default() };
     assert!(matches("$uid == 1000 && path.ustring ~ \"/etc/*\"", Dialect::Ftrace, live));
     assert!(!matches("$ppid == 1 || path.ustring == \"/etc\"", Dialect::Ftrace, live));
-    assert!(error("first: $uid == 0").contains("the record does not tell $uid; record it with `--context uid`"));
+    assert!(
+        error("first: $uid == 0").contains("the record does not tell $uid; record it with `--context uid`")
+    );
     assert!(error("first: path.ustring == \"x\"").contains("which is not in the file"));
 }
 

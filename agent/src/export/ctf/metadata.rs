@@ -97,7 +97,7 @@ impl Metadata {
                 *told = 0;
             }
             for (number, event) in channel.events.iter().enumerate().skip(*told) {
-                self::event(id, number, event, &mut text);
+                self::event((id, channel), number, event, &mut text);
             }
             *told = channel.events.len();
         }
@@ -181,9 +181,9 @@ fn stream(id: usize, channel: &Channel, text: &mut String) {
         text,
         "stream {{\n\tid = {id};\n\tevent.header := struct event_header_{header};\n\tpacket.context := struct packet_context;"
     );
-    if !channel.context.is_empty() {
+    if !channel.context.is_empty() || !channel.shared.is_empty() {
         *text += "\tevent.context := struct {\n";
-        for (name, ty) in &channel.context {
+        for (name, ty) in channel.context.iter().chain(&channel.shared) {
             ty.declare(name, 2, text);
         }
         *text += "\t};\n";
@@ -191,11 +191,11 @@ fn stream(id: usize, channel: &Channel, text: &mut String) {
     *text += "};\n\n";
 }
 
-fn event(stream: usize, id: usize, event: &Event, text: &mut String) {
+fn event((stream, channel): (usize, &Channel), id: usize, event: &Event, text: &mut String) {
     let _ =
         writeln!(text, "event {{\n\tname = {};\n\tid = {id};\n\tstream_id = {stream};", quoted(&event.name));
     let (contexts, fields) = event.fields.split_at(event.contexts.min(event.fields.len()));
-    if !contexts.is_empty() {
+    if !contexts.is_empty() && channel.shared.is_empty() {
         structure("context", contexts, text);
     }
     structure("fields", fields, text);

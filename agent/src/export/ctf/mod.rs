@@ -123,6 +123,9 @@ impl Ctf {
             let printers =
                 kernel::printers(recording, cpu_streams.filter(|other| other.channel == cpu_stream.channel));
             let mut channel = self.channel(&cpu_stream.channel, &printers, recording.machine(), &mut names);
+            if self == Self::Lttng {
+                channel.shared = lttng::shared_contexts(&channel, &printers, recording.machine());
+            }
             for printer in printers {
                 self.declare(&mut channel, printer, recording.machine());
             }
@@ -178,6 +181,7 @@ impl Ctf {
             header: EventHeader::Large,
             common: context.iter().map(|(kernel, ..)| kernel.clone()).collect(),
             context: context.into_iter().map(|(_, name, ty)| (name, ty)).collect(),
+            shared: Vec::new(),
             // With both, each system call would be there twice.
             name_raw_calls: printers.iter().all(|printer| printer.system() != "syscalls"),
             events: Vec::new(),

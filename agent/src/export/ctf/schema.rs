@@ -44,6 +44,9 @@ pub(super) struct Channel {
     pub(super) context: Vec<(String, Type)>,
     /// The names that these have in records.
     pub(super) common: Vec<String>,
+    /// Contexts that all events have, which the stream declares for them, as LTTng does: the first fields of
+    /// each.
+    pub(super) shared: Vec<(String, Type)>,
     /// Whether events of `raw_syscalls` are named by their calls.
     pub(super) name_raw_calls: bool,
     /// By id.
@@ -56,7 +59,7 @@ pub(super) struct Channel {
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) name: String,
-    /// How many of the fields, the first ones, are its context.
+    /// How many of the fields, the first ones, are its context. Where the channel has shared contexts, these.
     pub(super) contexts: usize,
     pub(super) fields: Vec<Field>,
 }

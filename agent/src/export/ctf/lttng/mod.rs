@@ -48,7 +48,10 @@ pub(super) fn context() -> Vec<(String, String, Type)> {
 /// Declares an event of the kernel, or those that its records become.
 pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine) {
     let reader = RecordReader::new(printer.format(), machine);
-    let (contexts, fields) = contexts(fields(printer, &reader));
+    let (mut contexts, fields) = contexts(fields(printer, &reader));
+    if !channel.shared.is_empty() {
+        contexts.retain(|context| !is_common(channel, context));
+    }
     let events = &mut channel.events;
     let first = events.len() as u32;
     let choice = match (printer.system(), printer.name()) {
@@ -74,6 +77,28 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
     channel.rules.insert(printer.format().id, rule);
 }
 
+/// The contexts that all of these events have, in the same order; none if one has others.
+pub(super) fn shared_contexts(
+    channel: &Channel,
+    printers: &[&Printer],
+    machine: Machine,
+) -> Vec<(String, Type)> {
+    let of = |printer: &&Printer| {
+        let reader = RecordReader::new(printer.format(), machine);
+        let (contexts, _) = contexts(fields(printer, &reader));
+        let own = contexts.into_iter().filter(|context| !is_common(channel, context));
+        own.map(|context| (context.name, context.ty)).collect::<Vec<_>>()
+    };
+    let mut all = printers.iter().map(of);
+    let first = all.next().unwrap_or_default();
+    if all.all(|other| other == first) { first } else { Vec::new() }
+}
+
+/// Whether the channel's own context has the same: the thread.
+fn is_common(channel: &Channel, context: &Field) -> bool {
+    channel.context.iter().any(|(name, _)| *name == context.name)
+}
+
 /// Takes what is context out of the fields, with LTTng's names and values.
 fn contexts(fields: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
     let (mut contexts, mut others) = (Vec::new(), Vec::new());
@@ -82,8 +107,10 @@ fn contexts(fields: Vec<Field>) -> (Vec<Field>, Vec<Field>) {
             others.push(field);
             continue;
         };
-        if let ("prio", Source::Record(field_index)) = (name.as_str(), field.source) {
-            field.source = Source::Less(field_index, MAX_RT_PRIO);
+        match (name.as_str(), field.source) {
+            ("prio", Source::Record(field_index)) => field.source = Source::Less(field_index, MAX_RT_PRIO),
+            ("interruptible", _) => field.ty = Type::Integer(Integer::new(1, true)),
+            _ => {}
         }
         field.name = name;
         contexts.push(field);

@@ -104,6 +104,7 @@ pub(in super::super) fn channel(name: String) -> Channel {
         header: EventHeader::of(EVENTS.len()),
         context: Vec::new(),
         common: Vec::new(),
+        shared: Vec::new(),
         name_raw_calls: false,
         events,
         rules: Rules::default(),
