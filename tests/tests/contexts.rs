@@ -381,6 +381,53 @@ fn events_are_the_same_with_contexts_in_both_lanes() {
     }
 }
 
+/// The addresses in a text: `(ffffffff8139be59)`, `0xFFFFFFFF8139BE59`.
+fn addresses(text: &str) -> Vec<u64> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let digits = words.map(|word| word.strip_prefix("0x").unwrap_or(word)).filter(|word| word.len() == 16);
+    digits.filter_map(|digits| u64::from_str_radix(digits, 16).ok()).collect()
+}
+
+#[test]
+fn stacks_are_contexts() {
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
+    let args = ["record", "-q", "-o", "out.dat", "-e", "sched:sched_process_exec"];
+    let with = ["--context", "callstack-kernel,vpid,callstack-user", "-e", "syscalls:sys_enter_getppid"];
+    let script = "system '/bin/true'; getppid for 1..3";
+    let rest = ["--context", "vpid", "-F", "-c", "perl", "-e", script];
+    run(&mut agent(dir, args.into_iter().chain(with).chain(rest))).expect(0);
+    let report = trace_cmd::report(&dir.join("out.dat"), &[]);
+    // The stack of the last one, which is that of `true`.
+    let (_, stack) = report.rsplit_once("<stack trace >").unwrap_or_else(|| panic!("{report}"));
+    let frames: Vec<u64> =
+        stack.lines().skip(1).take_while(|line| line.starts_with("=>")).flat_map(addresses).collect();
+    assert!(frames.len() > 2 && stack.contains("user_stack:"), "{report}");
+    assert_eq!(report.matches(" kernel_stack: ").count(), 2, "{report}");
+
+    let exported = run(&mut agent(dir, ["export", "--format", "lttng", "out.dat", "out.lttng"])).expect(0);
+    assert!(exported.err.is_empty() || !exported.err.contains("stacks that do not"), "{}", exported.err);
+    let text = tool(dir, "babeltrace2", &["out.lttng"]);
+    let own: Vec<&str> = text.lines().filter(|line| !line.contains("lttng_statedump")).collect();
+    assert_eq!(own.len(), 5, "{own:?}");
+    for line in &own {
+        // One context of the stream, with both stacks, which are empty where none were asked for.
+        let (context, _) = line.rsplit_once("}, {").unwrap();
+        assert!(context.contains(" vpid = "), "{line}");
+        let kernel =
+            format!("_callstack_kernel_length = {}", if line.contains("exec") { frames.len() } else { 0 });
+        assert!(context.contains(&kernel) && context.contains("_callstack_user_length = "), "{line}");
+    }
+    let exec = own.iter().find(|line| line.contains("/bin/true")).unwrap();
+    let (_, kernel) = exec.split_once("callstack_kernel = [").unwrap();
+    assert_eq!(addresses(kernel.split_once(" ]").unwrap().0), frames, "{exec}");
+    // Events are counted, stacks are not.
+    let counted = run(&mut agent(dir, ["info", "out.lttng"])).expect(0).out;
+    let streams = counted.lines().filter(|line| line.trim_start().starts_with("channel0_"));
+    let events = streams.map(|line| line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap());
+    assert_eq!(events.sum::<u64>(), 5, "{counted}");
+}
+
 #[test]
 fn probes_carry_contexts() {
     let scratch = tempfile::tempdir().unwrap();

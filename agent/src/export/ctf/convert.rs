@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::super::{CpuStream, ExportError, Job, NotCarried, Recording};
+use super::callstack::Held;
 use super::schema::{Birth, Channel, Choice, Event, Field, Rule, Source, Trace};
 use super::stream::StreamWriter;
 use super::types;
 use crate::event::{Machine, Value};
+use crate::report::stacks::Stack;
 use crate::tracedat::initial_state::InitialState;
 use crate::tracedat::reader::Record;
 
@@ -32,6 +34,7 @@ pub(super) fn cpu_stream(
         converter.know(state);
     }
     let mut done = 0;
+    let mut held: Option<Held> = None;
     loop {
         let record = match records.next_record() {
             Ok(Some(record)) => record,
@@ -39,13 +42,31 @@ pub(super) fn cpu_stream(
             // Damage was found by the survey; whoever goes on nevertheless was warned.
             Err(_) => continue,
         };
+        let printer = || record.event_id().and_then(|id| recording.events().get(id));
+        if channel.stacks.any()
+            && let Some(printer) = printer().filter(|printer| printer.is_stack())
+        {
+            if !held.as_mut().is_some_and(|held| held.take(&record, printer)) {
+                converter.record_held(held.take(), (channel, trace), stream)?;
+                converter.stacks_without_event += 1;
+                // What is said of losses before it is kept.
+                converter.record(&record, (channel, trace), stream)?;
+            }
+            continue;
+        }
         done += 1;
         if done == STEP {
             job.advance(done)?;
             done = 0;
         }
-        converter.record(&record, (channel, trace), stream)?;
+        converter.record_held(held.take(), (channel, trace), stream)?;
+        if channel.stacks.any() {
+            held = Some(Held::new(&record, printer()));
+        } else {
+            converter.record(&record, (channel, trace), stream)?;
+        }
     }
+    converter.record_held(held, (channel, trace), stream)?;
     job.advance(done)?;
     job.merge_not_carried(converter.take_not_carried());
     Ok(())
@@ -96,6 +117,9 @@ pub(super) struct Converter {
     backwards: u64,
     unknown_processes: u64,
     unrecorded_texts: u64,
+    /// The stacks of the record that is written.
+    stack: Stack,
+    stacks_without_event: u64,
     /// Fields that do not fit, by event and field.
     broken: BTreeMap<(String, String), u64>,
 }
@@ -111,6 +135,20 @@ impl Converter {
         for (thread, process) in processes(state) {
             self.processes.entry(thread).or_insert(process);
         }
+    }
+
+    /// Writes a record with its stacks, if one was held.
+    fn record_held(
+        &mut self,
+        held: Option<Held>,
+        to: (&Channel, &Trace),
+        stream: &mut StreamWriter,
+    ) -> Result<(), ExportError> {
+        let Some(mut held) = held else { return Ok(()) };
+        self.stack = std::mem::take(&mut held.stack);
+        self.record(&held.record(), to, stream)?;
+        self.stack = Stack::default();
+        Ok(())
     }
 
     /// Writes a record. Gives whether its channel declares its event; if it does not, only what is said of
@@ -199,6 +237,10 @@ impl Converter {
                     }
                     None => field.ty.encode(None, out),
                 },
+                Source::CallStack(of) => {
+                    types::addresses(of.addresses(&self.stack).iter().copied(), out);
+                    true
+                }
                 Source::ProcessOf(field_index) => {
                     let thread = rule.number(field_index, record);
                     field.ty.encode(thread.map(|thread| Value::Signed(self.process_of(thread))), out)
@@ -266,6 +308,10 @@ impl Converter {
         not_carried.add(
             "texts that arguments of system calls point to, which were not recorded: \"unknown\" is written",
             std::mem::take(&mut self.unrecorded_texts),
+        );
+        not_carried.add(
+            "stacks that do not follow the record of their event",
+            std::mem::take(&mut self.stacks_without_event),
         );
         for ((event, field), records) in std::mem::take(&mut self.broken) {
             not_carried.add(

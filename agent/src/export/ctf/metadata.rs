@@ -194,8 +194,9 @@ fn stream(id: usize, channel: &Channel, text: &mut String) {
 fn event((stream, channel): (usize, &Channel), id: usize, event: &Event, text: &mut String) {
     let _ =
         writeln!(text, "event {{\n\tname = {};\n\tid = {id};\n\tstream_id = {stream};", quoted(&event.name));
-    let (contexts, fields) = event.fields.split_at(event.contexts.min(event.fields.len()));
-    if !contexts.is_empty() && channel.shared.is_empty() {
+    let own = event.fields.get(channel.shared.len()..).unwrap_or_default();
+    let (contexts, fields) = own.split_at(event.contexts.min(own.len()));
+    if !contexts.is_empty() {
         structure("context", contexts, text);
     }
     structure("fields", fields, text);

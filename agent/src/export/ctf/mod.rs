@@ -11,6 +11,7 @@
 //! | `stream` | packets |
 //! | `files` | the files that they are in, with the index |
 //! | `convert` | records into a stream |
+//! | `callstack` | stacks as contexts of their events |
 //! | [`TraceWriter`] | a trace that is written while its recording goes on |
 //! | [`summary`] | what is in a directory |
 //! | `shape` | how long events are, to count those of a directory |
@@ -19,6 +20,7 @@
 //! LTTng has them: a packet without events stands where the loss was, and its counter is higher than that of
 //! the packet before.
 
+mod callstack;
 mod convert;
 mod files;
 mod kernel;
@@ -39,6 +41,7 @@ use crate::event::{Machine, Printer};
 use crate::output::Directory;
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
+use callstack::CallStacks;
 pub use files::FileLimits;
 use files::TraceDirectory;
 use metadata::Metadata;
@@ -120,11 +123,11 @@ impl Ctf {
                 continue;
             }
             let cpu_streams = recording.cpu_streams().iter();
-            let printers =
+            let mut printers =
                 kernel::printers(recording, cpu_streams.filter(|other| other.channel == cpu_stream.channel));
             let mut channel = self.channel(&cpu_stream.channel, &printers, recording.machine(), &mut names);
             if self == Self::Lttng {
-                channel.shared = lttng::shared_contexts(&channel, &printers, recording.machine());
+                lttng::share_contexts(&mut channel, &mut printers, recording.machine());
             }
             for printer in printers {
                 self.declare(&mut channel, printer, recording.machine());
@@ -182,6 +185,7 @@ impl Ctf {
             common: context.iter().map(|(kernel, ..)| kernel.clone()).collect(),
             context: context.into_iter().map(|(_, name, ty)| (name, ty)).collect(),
             shared: Vec::new(),
+            stacks: CallStacks::default(),
             // With both, each system call would be there twice.
             name_raw_calls: printers.iter().all(|printer| printer.system() != "syscalls"),
             events: Vec::new(),

@@ -1,5 +1,6 @@
 //! What a trace declares: channels, their events and fields, and where the values of these come from.
 
+use super::callstack::{CallStack, CallStacks};
 use super::stream::EventHeader;
 use super::types::Type;
 use crate::event::{Machine, RecordReader};
@@ -47,6 +48,8 @@ pub(super) struct Channel {
     /// Contexts that all events have, which the stream declares for them, as LTTng does: the first fields of
     /// each.
     pub(super) shared: Vec<(String, Type)>,
+    /// Stacks that are among them, the last ones.
+    pub(super) stacks: CallStacks,
     /// Whether events of `raw_syscalls` are named by their calls.
     pub(super) name_raw_calls: bool,
     /// By id.
@@ -59,7 +62,7 @@ pub(super) struct Channel {
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) name: String,
-    /// How many of the fields, the first ones, are its context. Where the channel has shared contexts, these.
+    /// How many of the fields, the first ones after those that the channel declares, are its own context.
     pub(super) contexts: usize,
     pub(super) fields: Vec<Field>,
 }
@@ -92,6 +95,8 @@ pub(super) enum Source {
     TextBehindElement(usize, usize),
     /// The addresses of a stack, which reach to the end of the record.
     Stack,
+    /// Those of a stack that came in a record of its own.
+    CallStack(CallStack),
     /// The process of the thread in this field.
     ProcessOf(usize),
     /// The process of the new thread in this field.

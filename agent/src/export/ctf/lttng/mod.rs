@@ -13,6 +13,7 @@ mod syscalls;
 mod texts;
 
 use super::super::Recording;
+use super::callstack::CallStacks;
 use super::kernel::{self, inline_text, recorder};
 use super::metadata::quoted;
 use super::schema::{Birth, Channel, Choice, Event, Field, Source};
@@ -48,10 +49,15 @@ pub(super) fn context() -> Vec<(String, String, Type)> {
 /// Declares an event of the kernel, or those that its records become.
 pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine) {
     let reader = RecordReader::new(printer.format(), machine);
-    let (mut contexts, fields) = contexts(fields(printer, &reader));
-    if !channel.shared.is_empty() {
-        contexts.retain(|context| !is_common(channel, context));
+    let (mut shared, fields) = contexts(fields(printer, &reader));
+    let stacks: Vec<Field> = stack_contexts(channel.stacks).collect();
+    let mut own = Vec::new();
+    if channel.shared.len() == stacks.len() {
+        std::mem::swap(&mut shared, &mut own);
+    } else {
+        shared.retain(|context| !is_common(channel, context));
     }
+    shared.extend(stacks);
     let events = &mut channel.events;
     let first = events.len() as u32;
     let choice = match (printer.system(), printer.name()) {
@@ -68,8 +74,8 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
         }
     };
     for event in &mut events[first as usize..] {
-        event.contexts = contexts.len();
-        event.fields.splice(0..0, contexts.iter().cloned());
+        event.contexts = own.len();
+        event.fields.splice(0..0, shared.iter().chain(&own).cloned());
     }
     let indices = channel.common.iter().map(|name| printer.field_index(name)).collect();
     let mut rule = kernel::rule(printer, reader, machine, indices, choice);
@@ -77,12 +83,13 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
     channel.rules.insert(printer.format().id, rule);
 }
 
-/// The contexts that all of these events have, in the same order; none if one has others.
-pub(super) fn shared_contexts(
-    channel: &Channel,
-    printers: &[&Printer],
-    machine: Machine,
-) -> Vec<(String, Type)> {
+/// Lets the channel declare the contexts that all of its events have, which are these: their stacks, which
+/// are no events of their own then, and fields if all have the same ones in the same order.
+pub(super) fn share_contexts(channel: &mut Channel, printers: &mut Vec<&Printer>, machine: Machine) {
+    channel.stacks = CallStacks::of(printers);
+    if channel.stacks.any() {
+        printers.retain(|printer| !printer.is_stack());
+    }
     let of = |printer: &&Printer| {
         let reader = RecordReader::new(printer.format(), machine);
         let (contexts, _) = contexts(fields(printer, &reader));
@@ -91,7 +98,14 @@ pub(super) fn shared_contexts(
     };
     let mut all = printers.iter().map(of);
     let first = all.next().unwrap_or_default();
-    if all.all(|other| other == first) { first } else { Vec::new() }
+    let mut shared = if all.all(|other| other == first) { first } else { Vec::new() };
+    shared.extend(stack_contexts(channel.stacks).map(|field| (field.name, field.ty)));
+    channel.shared = shared;
+}
+
+fn stack_contexts(stacks: CallStacks) -> impl Iterator<Item = Field> {
+    let field = |(name, ty, of)| Field { name: String::from(name), ty, source: Source::CallStack(of) };
+    stacks.fields().map(field)
 }
 
 /// Whether the channel's own context has the same: the thread.

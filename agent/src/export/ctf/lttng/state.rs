@@ -5,6 +5,7 @@
 //! merged with others. None is outside of the recorded time span.
 
 use super::super::super::{ExportError, NotCarried};
+use super::super::callstack::CallStacks;
 use super::super::schema::{Channel, Event, Field, Rules, Source, Trace};
 use super::super::stream::{EventHeader, StreamWriter};
 use super::super::types::{Integer, Type};
@@ -105,6 +106,7 @@ pub(in super::super) fn channel(name: String) -> Channel {
         context: Vec::new(),
         common: Vec::new(),
         shared: Vec::new(),
+        stacks: CallStacks::default(),
         name_raw_calls: false,
         events,
         rules: Rules::default(),
