@@ -381,6 +381,62 @@ fn events_are_the_same_with_contexts_in_both_lanes() {
     }
 }
 
+/// A control group that goes away with this.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    /// Makes one of this name at the top of the hierarchy of version 2.
+    fn make(name: &str) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+        let mount = mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2"));
+        let path = Path::new(mount.expect("cgroup2 is mounted").split(' ').nth(1).unwrap()).join(name);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn containers_are_named_by_their_control_group() {
+    let name = format!("docker-{:064x}.scope", std::process::id());
+    let group = Group::make(&name);
+    let inner = Group::make(&format!("{name}/inner"));
+    // Into the group and a namespace of its own, as runtimes do, and then deeper.
+    let script = format!(
+        "getppid; open F, '>', '{}/cgroup.procs'; print F $$; close F; getppid; syscall 272, 0x2000000 and die $!; getppid;
+         open F, '>', '{}/cgroup.procs'; print F $$; close F; getppid",
+        group.0.display(),
+        inner.0.display()
+    );
+    for (filter, found) in [("", 4), ("$container == \"\"", 2), ("ctx_container ~ \"docker-*.scope\"", 2)] {
+        let scratch = tempfile::tempdir().unwrap();
+        let dir = scratch.path();
+        let mut args = vec!["record", "-q", "-o", "out.dat", "-e", "syscalls:sys_enter_getppid"];
+        if !filter.is_empty() {
+            args.extend(["-f", filter]);
+        }
+        args.extend(["--context", "container,tid", "-F", "perl", "-e", &script]);
+        run(&mut agent(dir, args)).expect(0);
+        let lines = stock(dir, "sys_enter_getppid");
+        let names: Vec<&str> = lines.iter().map(|line| value(line, "ctx_container")).collect();
+        let expected = match filter {
+            "" => vec!["", "", &name, &name],
+            _ if filter.contains("docker") => vec![&*name; 2],
+            _ => vec![""; 2],
+        };
+        assert_eq!((names.len(), &names), (found, &expected), "{filter}");
+        run(&mut agent(dir, ["export", "--format", "lttng", "out.dat", "out.lttng"])).expect(0);
+        let text = tool(dir, "babeltrace2", &["out.lttng"]);
+        let named = text.matches(&format!("container = \"{name}\"")).count();
+        assert_eq!(named, expected.iter().filter(|name| !name.is_empty()).count(), "{text}");
+    }
+}
+
 /// The addresses in a text: `(ffffffff8139be59)`, `0xFFFFFFFF8139BE59`.
 fn addresses(text: &str) -> Vec<u64> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric());
@@ -517,6 +573,7 @@ fn what_is_no_context_is_told() {
             &["--function", "vfs_*", "--context", "pid"],
             &["--context applies to the events", "function tracer"],
         ),
+        (&["-e", "sched:sched_switch", "--context", "perf:cpu:raw:r1:a b"], &["no counter \"raw:r1:a b\""]),
         (&["-e", "sched:sched_switch", "--context", "pid", "-f", "ctx_cpu == 1"], &["no field `ctx_cpu`"]),
         (
             &["-e", "sched:sched_switch", "-f", "$preemptible == 1"],

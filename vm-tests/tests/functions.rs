@@ -12,7 +12,7 @@ const AT_END: &str = "retval == 10 && count == 512";
 const CONTEXTS: &str = "tracer-agent record -o /tmp/contexts.dat -e 'sched:sched_process_*' \
     --context pid,tid,ppid,comm,cgroup,uid,prio,perf:page-faults -e syscalls:sys_enter_openat --context comm,perf:cpu-clock \
     -e syscalls:sys_enter_read -f 'ctx_vpid > 1 && $hostname != \"\" && $vegid == 0 && $mnt_ns > 0' \
-    --context vpid,vtid,vppid,nice,hostname,interruptible,preemptible,need_reschedule,migratable,cgroup_ns,ipc_ns,mnt_ns \
+    --context container,vpid,vtid,vppid,nice,hostname,interruptible,preemptible,need_reschedule,migratable,cgroup_ns,ipc_ns,mnt_ns \
     --context net_ns,pid_ns,time_ns,user_ns,uts_ns,euid,suid,gid,egid,sgid,vuid,veuid,vsuid,vgid,vegid,vsgid,callstack-kernel \
     --fentry 'typed=vfs_read count' --context tid,perf:cs,prio,vuid,hostname --kprobe 'place=vfs_read count=%dx' \
     --context uid,comm,cgroup,vppid,preemptible \
@@ -141,7 +141,7 @@ fn check_contexts(outcomes: &[vm_tests::Outcome]) {
     );
     all_have("sched_process_exit", &["pid", "perf_cpu_page_faults"]);
     all_have("sys_enter_openat", &["comm", "perf_cpu_cpu_clock"]);
-    let all = "vpid vtid vppid nice hostname interruptible preemptible need_reschedule migratable cgroup_ns ipc_ns mnt_ns net_ns pid_ns \
+    let all = "container vpid vtid vppid nice hostname interruptible preemptible need_reschedule migratable cgroup_ns ipc_ns mnt_ns net_ns pid_ns \
         time_ns user_ns uts_ns euid suid gid egid sgid vuid veuid vsuid vgid vegid vsgid";
     all_have("sys_enter_read", &all.split_whitespace().collect::<Vec<_>>());
     // The guest has one namespace of each kind, and one user.

@@ -15,6 +15,7 @@ const GET_CURRENT_UID_GID: i32 = 15;
 const GET_CURRENT_TASK: i32 = 35;
 const GET_CURRENT_CGROUP_ID: i32 = 80;
 const PROBE_READ_KERNEL: i32 = 113;
+const PROBE_READ_KERNEL_STR: i32 = 115;
 
 /// Stack that the code needs.
 pub(crate) const SCRATCH: i16 = 48;
@@ -26,6 +27,8 @@ const RANGE: i16 = 32;
 
 /// Bytes of a node name: `__NEW_UTS_LEN` (include/uapi/linux/utsname.h) and a NUL.
 pub(crate) const HOSTNAME: u32 = 65;
+/// Bytes of a container's name and a NUL: the longest prefix that runtimes have, 64 digits, `.scope`.
+pub(crate) const CONTAINER: u32 = 96;
 
 /// Ranges that a map of ids holds itself: `UID_GID_MAP_MAX_BASE_EXTENTS` (include/linux/user_namespace.h).
 const RANGES: i32 = 5;
@@ -51,6 +54,7 @@ pub(crate) enum Lacking {
 #[derive(Debug, Default)]
 pub(crate) struct TaskLayout {
     members: Vec<(Context, Path)>,
+    texts: Vec<(Context, Text, Path)>,
     pids: Option<Pids>,
     ids: Option<Ids>,
     /// Whether the CPUs' preemption counters can be read.
@@ -108,7 +112,7 @@ struct Map {
 }
 
 /// Members that a number is in, of pointers one after the other.
-const MEMBERS: [(Context, &[&str]); 17] = [
+const MEMBERS: [(Context, &[&str]); 16] = [
     (Context::Ppid, &["task_struct.real_parent", "task_struct.tgid"]),
     (Context::Prio, &["task_struct.prio"]),
     (Context::Nice, &["task_struct.static_prio"]),
@@ -125,8 +129,37 @@ const MEMBERS: [(Context, &[&str]); 17] = [
     (Context::Gid, &["task_struct.cred", "cred.gid"]),
     (Context::Egid, &["task_struct.cred", "cred.egid"]),
     (Context::Sgid, &["task_struct.cred", "cred.sgid"]),
-    (Context::Hostname, &["task_struct.nsproxy", "nsproxy.uts_ns", "uts_namespace.name.nodename"]),
 ];
+
+/// Members that a text is in.
+const TEXTS: [(Context, Text, &[&str]); 2] = [
+    (
+        Context::Hostname,
+        Text::Array(HOSTNAME),
+        &["task_struct.nsproxy", "nsproxy.uts_ns", "uts_namespace.name.nodename"],
+    ),
+    (
+        Context::Container,
+        Text::Pointer(CONTAINER),
+        &[
+            "task_struct.nsproxy",
+            "nsproxy.cgroup_ns",
+            "cgroup_namespace.root_cset",
+            "css_set.dfl_cgrp",
+            "cgroup.kn",
+            "kernfs_node.name",
+        ],
+    ),
+];
+
+/// How the last member has a text, and how many bytes of it are read.
+#[derive(Clone, Copy, Debug)]
+enum Text {
+    /// It is the text.
+    Array(u32),
+    /// It points to it.
+    Pointer(u32),
+}
 
 impl TaskLayout {
     /// What the kernel's type information tells.
@@ -135,8 +168,10 @@ impl TaskLayout {
             steps.iter().map(|step| btf?.member_offset(step).ok()).collect::<Option<Vec<_>>>().map(Path)
         };
         let members = MEMBERS.iter().filter_map(|(context, steps)| Some((*context, path(steps)?))).collect();
+        let texts = TEXTS.iter().filter_map(|(context, text, steps)| Some((*context, *text, path(steps)?)));
         Self {
             members,
+            texts: texts.collect(),
             pids: btf.and_then(Pids::find),
             ids: btf.and_then(Ids::find),
             counts_preemption: btf.is_some_and(|btf| btf.preempt_count().is_ok()),
@@ -153,7 +188,7 @@ impl TaskLayout {
         let mut code = Assembler::default();
         let absent = code.label();
         match context {
-            Context::Hostname => self.path(context).is_ok(),
+            Context::Hostname | Context::Container => self.texts.iter().any(|(known, ..)| *known == context),
             Context::NeedReschedule | Context::Migratable => self.counts_preemption,
             Context::Preemptible => self.counts_preemption && self.is_preemptible,
             _ => self.number(&mut code, context, 0, absent) != Err(Lacking::Type),
@@ -232,6 +267,7 @@ impl TaskLayout {
             | Context::Cpu
             | Context::Timestamp
             | Context::Hostname
+            | Context::Container
             | Context::Interruptible
             | Context::Preemptible
             | Context::NeedReschedule
@@ -240,31 +276,53 @@ impl TaskLayout {
         Ok(())
     }
 
-    /// Code that copies the node name of the thread's UTS namespace, [`HOSTNAME`] bytes, to the address that
-    /// `target` puts into R1; zeros if it has none. It takes R0 to R5, and stack as [`Self::number`] does.
-    pub(crate) fn hostname(
+    /// Code that copies a text to the address that `target` puts into R1, with zeros up to its room
+    /// ([`HOSTNAME`], [`CONTAINER`]); zeros if there is none. It takes R0 to R5, and stack as [`Self::number`]
+    /// does.
+    pub(crate) fn text(
         &self,
         code: &mut Assembler,
+        context: Context,
         scratch: i16,
         target: impl Fn(&mut Assembler),
     ) -> Result<(), Lacking> {
-        let Path(steps) = self.path(Context::Hostname)?;
-        let Some((&name, pointers)) = steps.split_last() else { return Err(Lacking::Type) };
+        let found = self.texts.iter().find(|(known, ..)| *known == context);
+        let (_, text, Path(steps)) = found.ok_or(Lacking::Type)?;
         let (absent, copy) = (code.label(), code.label());
         let mut reader = Reader { code, scratch, absent };
         reader.task();
-        for &pointer in pointers {
-            reader.follow(8, pointer);
+        for (index, &step) in steps.iter().enumerate() {
+            match text {
+                Text::Array(_) if index + 1 == steps.len() => {
+                    reader.code.alu_imm(Alu::Add, R0, step.cast_signed());
+                }
+                _ => reader.follow(8, step),
+            }
         }
-        code.address(R3, R0, name.cast_signed());
-        code.goto(copy);
-        code.bind(absent);
-        // An address that is never mapped: the helper then writes zeros.
-        code.load_imm(R3, 0);
-        code.bind(copy);
-        target(code);
-        code.load_imm(R2, HOSTNAME.into());
-        code.call_helper(PROBE_READ_KERNEL);
+        reader.code.goto(copy);
+        reader.code.bind(absent);
+        // An address that is never mapped.
+        reader.code.load_imm(R0, 0);
+        reader.code.bind(copy);
+        reader.keep(0);
+        let mut read = |helper, room: u32, source: Option<i16>| {
+            target(code);
+            code.load_imm(R2, room.into());
+            match source {
+                Some(kept) => code.load(8, R3, FP, scratch + kept),
+                None => code.load_imm(R3, 0),
+            }
+            code.call_helper(helper);
+        };
+        // A refused read fills its destination with zeros (`bpf_probe_read_kernel_common`,
+        // kernel/trace/bpf_trace.c).
+        match *text {
+            Text::Array(room) => read(PROBE_READ_KERNEL, room, Some(KEPT[0])),
+            Text::Pointer(room) => {
+                read(PROBE_READ_KERNEL, room, None);
+                read(PROBE_READ_KERNEL_STR, room, Some(KEPT[0]));
+            }
+        }
         Ok(())
     }
 

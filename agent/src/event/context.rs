@@ -41,6 +41,9 @@ pub enum Context {
     Nice,
     /// The number of the control group (of version 2).
     Cgroup,
+    /// The container: the name of the control group (of version 2) that is the root of the thread's cgroup
+    /// namespace. Runtimes of containers put their identifiers there. Empty in the first namespace.
+    Container,
     /// The node name of the thread's UTS namespace.
     Hostname,
     /// Whether interrupts are on; -1 if that is not known.
@@ -95,7 +98,7 @@ pub enum Context {
 
 impl Context {
     /// Every one, and its name.
-    pub const ALL: [(Self, &'static str); 37] = [
+    pub const ALL: [(Self, &'static str); 38] = [
         (Self::Pid, "pid"),
         (Self::Tid, "tid"),
         (Self::Comm, "comm"),
@@ -108,6 +111,7 @@ impl Context {
         (Self::Prio, "prio"),
         (Self::Nice, "nice"),
         (Self::Cgroup, "cgroup"),
+        (Self::Container, "container"),
         (Self::Hostname, "hostname"),
         (Self::Interruptible, "interruptible"),
         (Self::Preemptible, "preemptible"),
@@ -149,7 +153,7 @@ impl Context {
         Self::ALL.iter().chain(&Self::OTHERS).find(|(_, known)| *known == name).map(|(context, _)| *context)
     }
 
-    /// LTTng's name; `cgroup` has none there and keeps its own.
+    /// LTTng's name; `cgroup` and `container` have none there and keep their own.
     pub fn lttng_name(self) -> &'static str {
         match self {
             Self::Comm => "procname",

@@ -16,7 +16,7 @@ use super::{
     fast::StackKind,
     filter::Facts,
     shape::{EventShape, ShapeField},
-    task::{HOSTNAME, TaskLayout},
+    task::{CONTAINER, HOSTNAME, TaskLayout},
 };
 use crate::{
     bpf::insn::{Alu, Assembler, FP, Jump, R0, R1, R2, R3, R4, R7},
@@ -90,6 +90,7 @@ impl Field {
             Known::Cgroup | Known::Timestamp => ("u64", 8, false, "%llu"),
             Known::Comm => ("char", agent_ebpf::COMM_LEN as u32, false, "%s"),
             Known::Hostname => ("char", HOSTNAME, false, "%s"),
+            Known::Container => ("char", CONTAINER, false, "%s"),
             Known::Preemptible | Known::NeedReschedule | Known::Migratable => FLAG,
             // Stock readers take a byte for one without a sign.
             Known::Interruptible
@@ -127,7 +128,7 @@ impl Field {
 
     /// Whether it is text in an array.
     fn is_text(&self) -> bool {
-        matches!(self, Self::Known(Known::Comm | Known::Hostname))
+        matches!(self, Self::Known(Known::Comm | Known::Hostname | Known::Container))
     }
 }
 
@@ -305,10 +306,10 @@ impl ContextLayout {
                     code.load_imm(R2, agent_ebpf::COMM_LEN as i64);
                     code.call_helper(GET_CURRENT_COMM);
                 }
-                Field::Known(Known::Hostname) => {
+                Field::Known(text @ (Known::Hostname | Known::Container)) => {
                     let target = |code: &mut Assembler| code.address(R1, R7, at.into());
                     // `Contexts::open` has asked whether it can be read.
-                    let _ = self.task.hostname(code, scratch, target);
+                    let _ = self.task.text(code, *text, scratch, target);
                 }
                 Field::Known(Known::Interruptible) => {
                     Self::if_common(code, IRQS_OFF, 0, -1);

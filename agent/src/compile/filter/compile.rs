@@ -306,12 +306,12 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Copies the node name of the thread's UTS namespace to this offset on the stack.
-    pub(super) fn hostname(&mut self, at: i16) -> Result<(), Uncompiled> {
+    /// Copies a text that is known of the thread to this offset on the stack.
+    pub(super) fn known_text(&mut self, context: Context, at: i16) -> Result<(), Uncompiled> {
         let scratch = self.slot(SCRATCH.cast_unsigned() / 8 - 1)?;
         let target = |code: &mut Assembler| code.address(R1, FP, at.into());
-        let copied = self.facts.task.hostname(&mut self.code, scratch, target);
-        copied.map_err(|lacking| Uncompiled::lacking(lacking, Context::Hostname))
+        let copied = self.facts.task.text(&mut self.code, context, scratch, target);
+        copied.map_err(|lacking| Uncompiled::lacking(lacking, context))
     }
 
     fn cpus(

@@ -11,9 +11,10 @@ use super::{
 };
 use crate::{
     bpf::insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, Reg},
-    compile::task::HOSTNAME,
+    compile::task::{CONTAINER, HOSTNAME},
     event::{
         Location,
+        context::Context,
         filter::program::{Bytes, Cpus, Pattern, Test, Text},
     },
     input::glob::{self, Element},
@@ -93,7 +94,8 @@ fn text_room(text: &Text, form: Option<&Form>, max: u32) -> u32 {
     let all = whole(text, max);
     match text {
         Text::Comm(_) => COMM,
-        Text::Hostname => HOSTNAME.next_multiple_of(8),
+        Text::Known(Context::Container) => CONTAINER,
+        Text::Known(_) => HOSTNAME.next_multiple_of(8),
         // The rest of the memory of a process is not looked at, and what is cut is not known.
         Text::User(_) => all,
         Text::Field(Bytes { location: Location::Inline, .. }) if matches!(form, Some(Form::Start { .. })) => {
@@ -107,7 +109,8 @@ fn text_room(text: &Text, form: Option<&Form>, max: u32) -> u32 {
 fn whole(text: &Text, max: u32) -> u32 {
     match text {
         Text::Comm(_) => COMM,
-        Text::Hostname => HOSTNAME.next_multiple_of(8),
+        Text::Known(Context::Container) => CONTAINER,
+        Text::Known(_) => HOSTNAME.next_multiple_of(8),
         Text::Field(Bytes { size, location: Location::Inline, .. }) => size.next_multiple_of(8).min(max),
         Text::Field(_) | Text::User(_) => max,
     }
@@ -217,9 +220,9 @@ impl Emitter<'_> {
                 self.code.load_imm(R2, COMM.into());
                 self.code.call_helper(GET_CURRENT_COMM);
             }
-            Text::Hostname => {
+            Text::Known(context) => {
                 self.zero(at, limit);
-                self.hostname(at)?;
+                self.known_text(*context, at)?;
             }
             Text::User(address) => {
                 self.zero(at, limit);

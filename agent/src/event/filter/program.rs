@@ -102,8 +102,8 @@ pub enum Text {
     Field(Bytes),
     /// The name of the thread with this number.
     Comm(Number),
-    /// The node name of the current thread's UTS namespace, which a file does not hold.
-    Hostname,
+    /// A text that is known of the current thread, which a file does not hold.
+    Known(Context),
     /// At this address of the process, which a file does not hold.
     User(Number),
 }
@@ -239,7 +239,7 @@ impl Text {
         match self {
             Self::Field(field) => visit(&mut field.offset),
             Self::Comm(number) | Self::User(number) => number.for_each_offset(visit),
-            Self::Hostname => {}
+            Self::Known(_) => {}
         }
     }
 
@@ -247,7 +247,7 @@ impl Text {
         match self {
             Self::Field(field) => Some(record::until_nul(field.of(record, machine)?)),
             Self::Comm(tid) => origin.tasks.comm(tid.value(record, machine, origin)? as u32),
-            Self::Hostname => None,
+            Self::Known(_) => None,
             Self::User(address) => origin.tasks.user_text(address.value(record, machine, origin)?),
         }
     }

@@ -229,8 +229,8 @@ impl Resolver {
         match context {
             Context::Comm => Ok(Operand::Text { text: Text::Comm(tid), name: "COMM" }),
             Context::Tid => Ok(Operand::Number { number: tid, int, field: None }),
-            Context::Hostname if self.options.live => {
-                Ok(Operand::Text { text: Text::Hostname, name: "$hostname" })
+            Context::Hostname | Context::Container if self.options.live => {
+                Ok(Operand::Text { text: Text::Known(context), name: context.name() })
             }
             _ if self.options.live => {
                 let number = Number::Context { context, tid: Some(Box::new(tid)) };
