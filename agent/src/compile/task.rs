@@ -244,7 +244,7 @@ impl TaskLayout {
                 reader.member(self.path(context)?);
                 reader.code.alu_imm(Alu::Sub, R0, NICE_0);
             }
-            Context::Vtid => reader.own_number(self.pids()?, |reader, pids| reader.thread(pids)),
+            Context::Vtid => reader.own_number(self.pids()?, Reader::thread),
             Context::Vpid => reader.own_number(self.pids()?, |reader, pids| {
                 reader.task();
                 reader.process(pids);
