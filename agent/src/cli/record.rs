@@ -81,7 +81,7 @@ EVENTS
 
 FILTERS
   prev_pid == 1 || next_comm ~ \"rust*\"      fields of the event, as in tracefs; && binds tighter than ||
-  $uid == 1000 && $comm != \"bash\"           $CONTEXT (--context), $cpu, $timestamp
+  $uid == 1000 && $comm != \"bash\"           what --context names, $cpu, $timestamp
   filename.ustring ~ \"/etc/*\"               the string at a user-space address
   CPUS{0-3} & cpumask, flags & 0x40          CPU lists, bit tests
 

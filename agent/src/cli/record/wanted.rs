@@ -28,7 +28,8 @@ pub struct WantedArgs {
     #[arg(long = "rate", value_name = "N/s")]
     pub rates: Vec<Rate>,
 
-    /// Add fields to the events: pid, tid, ppid, comm, cgroup, uid, prio, perf:cpu:COUNTER
+    /// Add facts about thread and CPU to the events: comm, vpid, uid, container, mnt_ns, callstack-kernel,
+    /// perf:cpu:COUNTER and others, a list; an unknown name shows all
     #[arg(long = "context", value_name = "LIST")]
     pub contexts: Vec<ContextList>,
 }
