@@ -107,7 +107,7 @@ impl Opened {
 }
 
 /// A file's name without `.dat`.
-fn stem_of(name: &OsStr) -> OsString {
+pub(super) fn stem_of(name: &OsStr) -> OsString {
     let bytes = name.as_bytes();
     OsStr::from_bytes(bytes.strip_suffix(b".dat").unwrap_or(bytes)).to_owned()
 }

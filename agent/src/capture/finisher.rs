@@ -66,10 +66,13 @@ pub(super) struct Maker {
 }
 
 impl Maker {
-    pub(super) fn make(&mut self, recorded: Recorded) -> Result<Finished, FinishError> {
+    pub(super) fn make(&mut self, mut recorded: Recorded) -> Result<Finished, FinishError> {
         let Some(output) = recorded.trace.clone() else { return self.files.make(recorded) };
         match recorded.part {
-            Part::Snapshot { number } => ctf::snapshot(&output, recorded, number),
+            Part::Snapshot { number, ref mut name } => {
+                let name = name.take();
+                ctf::snapshot(&output, recorded, (number, name))
+            }
             Part::Last { is_continued } => {
                 let closed = self.trace_to(&output).close(recorded, !is_continued);
                 self.traces.retain(|trace| !trace.is_to(&output));

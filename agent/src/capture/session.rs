@@ -7,6 +7,7 @@ mod snapshot;
 mod track;
 
 use std::{
+    ffi::OsString,
     os::fd::{AsFd as _, BorrowedFd},
     path::{Path, PathBuf},
     sync::Arc,
@@ -211,7 +212,7 @@ pub struct Recorded {
 #[derive(Debug)]
 pub(super) enum Part {
     /// What flight recorders held at a moment. Snapshots are counted from 1.
-    Snapshot { number: u64 },
+    Snapshot { number: u64, name: Option<OsString> },
     /// An archive that another one comes after, with what follows that one if a trace is written of it.
     Closed { next: Option<Result<Box<Follower>, FollowError>> },
     /// The last archive. Another recording may go on where it ends.

@@ -1,6 +1,6 @@
 //! A snapshot as a trace of its own.
 
-use std::io;
+use std::{ffi::OsString, io};
 
 use super::{
     CtfOutput, SNAPSHOT, Written,
@@ -24,38 +24,46 @@ use crate::{
 /// How many names are tried for a snapshot, of which others may have the first.
 const NAMES_MAX: u64 = 1000;
 
-/// Writes a snapshot, the one number `number` of its recording, counted from 1.
+/// Writes a snapshot beside its spool: under a name of its own, or, as the one number `number` of its
+/// recording, counted from 1, under the one that LTTng gives it.
 ///
 /// # Errors
 /// It is still in its spool, and nothing is left of the trace.
 pub(in crate::capture) fn snapshot(
     output: &CtfOutput,
     recorded: Recorded,
-    number: u64,
+    (number, name): (u64, Option<OsString>),
 ) -> Result<Finished, FinishError> {
-    let Recorded { spool, manifest, stats, .. } = recorded;
-    let (name, dir) = create(output, number, &manifest, &stats)?;
+    let Recorded { spool, manifest, stats, output: place, .. } = recorded;
+    let parent = place.directory();
+    let (name, dir) = match name {
+        Some(name) => {
+            let dir = parent.create_dir(&name).map_err(ExportError::io("create", parent.join(&name)))?;
+            (name, dir)
+        }
+        None => create((output, parent), number, &manifest, &stats)?,
+    };
     let (written, mut notes) = match write(output, &dir, &spool, (&manifest, &stats)) {
         Ok(written) => written,
         Err(error) => {
             // It is ours, and incomplete.
-            let _ = output.dir.remove_tree(&name, &dir);
+            let _ = parent.remove_tree(&name, &dir);
             return Err(error);
         }
     };
     let file_bytes = sync_tree(&dir)?;
-    output.dir.sync();
+    parent.sync();
     written.conclude(spool, &stats, &mut notes);
-    Ok(Finished { path: output.dir.join(&name), file_bytes, stats, notes })
+    Ok(Finished { path: parent.join(&name), file_bytes, stats, notes })
 }
 
 /// Creates its directory, under the name that LTTng gives it, with the next number that is free.
 fn create(
-    output: &CtfOutput,
+    (output, parent): (&CtfOutput, &Directory),
     number: u64,
     manifest: &Manifest,
     stats: &Stats,
-) -> Result<(String, Directory), ExportError> {
+) -> Result<(OsString, Directory), ExportError> {
     let end = stats.covered.map_or(output.begin_ns, |(_, to)| to);
     let taken = utc::compact(end.saturating_add_signed(manifest.realtime_offset));
     // `20260302T101500+0000` as `20260302-101500`.
@@ -64,12 +72,12 @@ fn create(
     let mut last = first;
     loop {
         let name = format!("{SNAPSHOT}-{taken}-{last}");
-        match output.dir.create_dir(&name) {
-            Ok(dir) => return Ok((name, dir)),
+        match parent.create_dir(&name) {
+            Ok(dir) => return Ok((name.into(), dir)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && last - first < NAMES_MAX => {
                 last = last.saturating_add(1);
             }
-            Err(error) => return Err(ExportError::io("create", output.dir.join(&name))(error)),
+            Err(error) => return Err(ExportError::io("create", parent.join(&name))(error)),
         }
     }
 }

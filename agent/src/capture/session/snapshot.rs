@@ -1,6 +1,7 @@
 //! Snapshots: what a recording that overwrites its oldest events holds at a moment.
 
 use std::{
+    ffi::OsString,
     os::fd::{AsFd as _, BorrowedFd},
     time::Instant,
 };
@@ -10,7 +11,7 @@ use crate::{
     bpf::LoadError,
     capture::{
         Manifest, Recorded, RecordedChannel, SpoolError,
-        archive::{Archive, ArchiveState},
+        archive::{Archive, ArchiveState, stem_of},
         channel::Channel,
         closing::{Closing, counted_at},
         names,
@@ -62,16 +63,27 @@ impl Session {
     /// There is none, for example because the disk is full, and nothing is left of it.
     pub fn snapshot(&mut self) -> Result<Recorded, SnapshotError> {
         let output = self.destination.snapshot(self.snapshots + 1, wall_ns(&self.options))?;
-        self.snapshot_to(output, None)
+        self.take_snapshot(output, None, None)
     }
 
-    /// The same for a file of one's own choice. With `max_bytes`, at most so many bytes of pages are stored, as
+    /// The same for a file of one's own choice, or, of a recording that becomes a trace, a directory of the
+    /// file's name without `.dat`. With `max_bytes`, at most so many bytes of pages are stored, as
     /// many for each ring as for any other: the newest ones. What they leave out is counted as removed by the
     /// limit of size.
     ///
     /// # Errors
     /// As for [`Session::snapshot`].
     pub fn snapshot_to(&mut self, output: Output, max_bytes: Option<u64>) -> Result<Recorded, SnapshotError> {
+        let name = stem_of(output.name());
+        self.take_snapshot(output, Some(name), max_bytes)
+    }
+
+    fn take_snapshot(
+        &mut self,
+        output: Output,
+        name: Option<OsString>,
+        max_bytes: Option<u64>,
+    ) -> Result<Recorded, SnapshotError> {
         let channels = self.options.manifest.channels.iter().filter(|channel| channel.overwrite);
         let channels: Vec<RecordedChannel> = channels.cloned().collect();
         if channels.is_empty() {
@@ -96,7 +108,8 @@ impl Session {
             self.copy_to(&copy, max_bytes)
         });
         match filled {
-            Ok(closing) => {
+            Ok(mut closing) => {
+                closing.part = Part::Snapshot { number, name };
                 self.snapshots = number;
                 Ok(self.common().close(copy, closing))
             }
@@ -174,7 +187,7 @@ impl Session {
             cmdlines,
             misses,
             failure: None,
-            part: Part::Snapshot { number: copy.shared.number },
+            part: Part::Snapshot { number: copy.shared.number, name: None },
         })
     }
 }

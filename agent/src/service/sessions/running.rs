@@ -210,6 +210,17 @@ impl Running {
         Ok(())
     }
 
+    /// Lets a trace be written of what is recorded from now on, if it becomes one.
+    fn follow(&self, session: &Session) {
+        // Snapshots are traces of their own.
+        if self.keeps {
+            return;
+        }
+        if let Err(error) = self.finisher.follow(session) {
+            self.listener.has_failed(&format!("the trace is written when its chunk is closed: {error}"));
+        }
+    }
+
     /// Prepares a recording, whose chunks are counted on from the ones before.
     fn create(&self, spec: &RecordingSpec) -> Answer<Session> {
         // Planning reads what only root may, and no path of the user: what the session's files are called is
@@ -237,6 +248,7 @@ impl Running {
 
     /// Goes on with a recording that has begun.
     fn take(&mut self, session: Session) {
+        self.follow(&session);
         self.next_chunk = session.archive_number() + 1;
         self.session = Some(session);
         self.has_failed = false;
@@ -258,7 +270,8 @@ impl Running {
         }
         if how == Halt::Pause && session.is_paused() {
             self.session = Some(session);
-            return Ok(());
+            self.finisher.flush();
+            return self.tell_done().map_err(|why| ControlError::new(Code::CreateFile, why));
         }
         self.lost_before = self.losses_with(Some(&session));
         for recorded in session.stop() {
@@ -276,17 +289,25 @@ impl Running {
         let failed = |what: &Path, error: String| {
             ControlError::new(Code::ClearFailed, format!("cannot remove {}: {error}", what.display()))
         };
+        let mut files = files.to_vec();
         if let Some(session) = self.session.take() {
             // What was lost is what there was no room for, whether it is kept or not.
             self.lost_before = self.losses_with(Some(&session));
             self.next_chunk = session.archive_number();
+            let is_trace = session.options().trace.is_some();
             for recorded in session.stop() {
-                let dir = recorded.spool.dir().to_owned();
-                recorded.spool.remove().map_err(|error| failed(&dir, error.to_string()))?;
+                if is_trace && !self.keeps {
+                    // Much of it is in the trace.
+                    self.make_file(recorded);
+                } else {
+                    let dir = recorded.spool.dir().to_owned();
+                    recorded.spool.remove().map_err(|error| failed(&dir, error.to_string()))?;
+                }
             }
+            files.extend(self.wait_for_traces());
         }
-        for file in files {
-            match std::fs::remove_file(file) {
+        for file in &files {
+            match remove(file) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                     return Err(failed(file, error.to_string()));
                 }
@@ -294,6 +315,25 @@ impl Running {
             }
         }
         Ok(())
+    }
+
+    /// Waits for what is being made, and tells of all but the chunk that the next recording begins with: gives
+    /// where that is.
+    fn wait_for_traces(&mut self) -> Vec<PathBuf> {
+        let mut cleared = Vec::new();
+        while !self.in_work.is_empty() {
+            let mut fds = [PollFd::from_borrowed_fd(self.finisher.is_done(), PollFlags::IN)];
+            // After a signal it is as if something had come.
+            let _ = poll(&mut fds, None);
+            while let Some(done) = self.finisher.next_done() {
+                let chunk = self.in_work.pop_front().unwrap_or_default();
+                match of_done(done) {
+                    Ok(stored) if chunk >= self.next_chunk => cleared.push(stored.path),
+                    result => self.listener.has_chunk(chunk, result),
+                }
+            }
+        }
+        cleared
     }
 
     fn replace(&mut self, spec: &RecordingSpec) -> Answer {
@@ -479,6 +519,20 @@ impl Running {
             listener.has_chunk(in_work.pop_front().unwrap_or_default(), of_done(done));
         }
         ended
+    }
+}
+
+/// Removes a file, or a trace: of one that others are in, only what is its own.
+fn remove(path: &Path) -> std::io::Result<()> {
+    if !path.symlink_metadata()?.is_dir() {
+        return std::fs::remove_file(path);
+    }
+    let kernel = path.join("kernel");
+    std::fs::remove_dir_all(&kernel)?;
+    match std::fs::remove_dir(path) {
+        // Archived chunks are beside it.
+        Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        removed => removed,
     }
 }
 

@@ -13,8 +13,10 @@ use super::{
 use crate::{
     capture::Tracking,
     compile::{context::Context, scope::Attribute as Ours},
-    control::{Channel, Code, ControlError, Domain, EventLoss, Schedule, Tracked, Tracker, track::Attribute},
-    spec::{ChannelSpec, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec},
+    control::{
+        Channel, Code, ControlError, Domain, EventLoss, Format, Schedule, Tracked, Tracker, track::Attribute,
+    },
+    spec::{ChannelSpec, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec, TraceFormat},
 };
 
 /// How many events can be added to a channel from one trace chunk to the next, while it records.
@@ -28,7 +30,7 @@ pub(in crate::service) fn of(
 ) -> Result<RecordingSpec, ControlError> {
     let mut channels = Vec::new();
     for (domain, channel) in model.channels() {
-        channels.push(of_channel(world, domain, channel)?);
+        channels.push(of_channel(world, domain, channel, model.session().summary.format)?);
     }
     let mut spec = RecordingSpec {
         channels,
@@ -36,9 +38,16 @@ pub(in crate::service) fn of(
         ..Default::default()
     };
     spec.file.date = true;
+    let format = model.session().summary.format;
+    if format == Format::Lttng {
+        spec.file.format = TraceFormat::Lttng;
+    }
     if model.keeps() {
-        // Snapshots are named after it. There is no such file.
-        spec.file.path = output.join(format!("{}.dat", model.name()));
+        // No file has this name: it is that of the spool. A trace's is the directory's.
+        spec.file.path = match format {
+            Format::TraceDat => output.join(format!("{}.dat", model.name())),
+            Format::Lttng => output.to_owned(),
+        };
     } else {
         output.clone_into(&mut spec.file.path);
         // The session says when.
@@ -55,7 +64,12 @@ pub(in crate::service) fn buffer_name(domain: Domain, channel: &str) -> String {
     }
 }
 
-fn of_channel(world: &World, domain: Domain, channel: &Channel) -> Result<ChannelSpec, ControlError> {
+fn of_channel(
+    world: &World,
+    domain: Domain,
+    channel: &Channel,
+    format: Format,
+) -> Result<ChannelSpec, ControlError> {
     let attributes = &channel.attributes;
     let bytes = attributes.subbuf_size.unwrap_or_default() * attributes.num_subbuf.unwrap_or(1);
     let overwrite = attributes.event_loss == Some(EventLoss::Overwrite);
@@ -69,6 +83,12 @@ fn of_channel(world: &World, domain: Domain, channel: &Channel) -> Result<Channe
         spare_events: SPARE_EVENTS,
         ..ChannelSpec::default()
     };
+    if format == Format::Lttng {
+        let chosen = |value: Option<u64>| value.filter(|value| *value != 0);
+        spec.packet_bytes = attributes.subbuf_size;
+        spec.tracefile_bytes = chosen(attributes.tracefile_size);
+        spec.tracefile_count = chosen(attributes.tracefile_count);
+    }
     spec.rules = rules(world, domain, channel)?.into_values().collect();
     Ok(spec)
 }
