@@ -116,7 +116,7 @@ fn contexts_tell_of_the_thread() {
 /// A process that gets namespaces of its own of every kind, and a child in them with users and groups of its
 /// own. Both call getppid: the first before its user namespace has ids, the child after. What /proc tells of
 /// the child is printed, from inside and from outside.
-const NAMESPACES: &str = r##"
+const NAMESPACES: &str = r#"
 use strict; use POSIX;
 my ($unshare, $sethostname, $setresuid, $setresgid) = (272, 170, 117, 119);
 my @pipes = map { pipe(my $read, my $write) or die; [$read, $write] } 1..4;
@@ -158,7 +158,7 @@ print "nice ", `ps -o ni= -p $pid`;
 print "ids $first $$\n";
 give 3, "done";
 wait;
-"##;
+"#;
 
 /// The numbers in what [`NAMESPACES`] says of something.
 fn told(out: &str, what: &str) -> Vec<u64> {
@@ -268,14 +268,14 @@ fn filters_ask_for_contexts() {
 
 #[test]
 fn contexts_tell_of_the_cpu_what_the_record_does() {
-    let scratch = tempfile::tempdir().unwrap();
-    let dir = scratch.path();
     const EVENTS: [&str; 4] = [
         "timer:hrtimer_expire_entry",
         "sched:sched_switch",
         "syscalls:sys_enter_getppid",
         "irq:softirq_entry",
     ];
+    let scratch = tempfile::tempdir().unwrap();
+    let dir = scratch.path();
     let mut args = vec!["record", "-q", "-o", "out.dat"];
     for event in EVENTS {
         args.extend(["-e", event, "--context", "interruptible,preemptible,need_reschedule,migratable"]);

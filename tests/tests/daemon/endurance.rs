@@ -69,7 +69,9 @@ fn sessions_start_and_stop_again_and_again() {
             assert_eq!(found(&there), 10);
             stored += 1;
             // They are looked at as they come.
-            there.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+            for file in &there {
+                std::fs::remove_file(file).unwrap();
+            }
         }
         // Each kind has had its first turn.
         if turn == 10 {

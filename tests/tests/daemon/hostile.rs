@@ -19,7 +19,7 @@ fn resident_kb(daemon: &Daemon) -> u64 {
 /// Sends bytes and gives what comes until the end.
 fn send(daemon: &Daemon, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(daemon.socket()).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     // The answer may come, and the connection be closed, before all is sent.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);

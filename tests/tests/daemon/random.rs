@@ -42,6 +42,7 @@ fn is_recorded_by(rule: usize, line: &str) -> bool {
 }
 
 /// What a session should be like.
+#[allow(clippy::struct_excessive_bools, reason = "each is a question that commands ask")]
 #[derive(Debug, Default)]
 struct Model {
     active: bool,
