@@ -290,7 +290,10 @@ fn each_file_of_a_rotation_tells_what_was_tracked_in_it() {
     track(&mut session, Attribute::Uid, None);
     caller.call(800);
     stop(session);
-    let files: Vec<String> = files(&path).into_iter().filter(|name| name.ends_with(".dat")).collect();
+    let files: Vec<String> = files(&path)
+        .into_iter()
+        .filter(|name| Path::new(name).extension().is_some_and(|of| of == "dat"))
+        .collect();
     let told: Vec<(u64, String)> = files
         .iter()
         .map(|name| {

@@ -316,6 +316,20 @@ impl Registry {
         Ok(())
     }
 
+    /// Writes a part of the trace again (`metadata` or `statedump`).
+    pub(super) fn regenerate(&self, uid: u32, name: &str, what: &str) -> Answer {
+        self.find(uid, name)?;
+        let why = match what {
+            "metadata" => "metadata are complete at any moment: there is nothing to write again",
+            "statedump" => {
+                "the state of the machine is recorded at the beginning of each trace chunk; rotate the session \
+                 to have it again"
+            }
+            _ => return Err(Code::Invalid.into()),
+        };
+        Err(ControlError::new(Code::NotSupported, why))
+    }
+
     /// Ends all sessions, because the daemon ends.
     pub(super) fn end(&self) {
         let all = std::mem::take(&mut *lock(&self.sessions));

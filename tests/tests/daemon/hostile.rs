@@ -127,8 +127,11 @@ fn the_document_has_the_requests_that_there_are() {
                 continue;
             }
             let filled = path.replace("{domain}", "kernel").replace("{id}", "0");
-            let filled =
-                filled.replace("{session}", "none").replace("{channel}", "none").replace("{output}", "1");
+            let filled = filled
+                .replace("{session}", "none")
+                .replace("{channel}", "none")
+                .replace("{output}", "1")
+                .replace("{what}", "metadata");
             let body = operation.get("requestBody").map(|_| json!({}));
             let (_, answer) = daemon.ask(&method.to_uppercase(), &filled, body.as_ref());
             assert_ne!(answer["code"], "undefined", "{method} {path}");
@@ -140,5 +143,5 @@ fn the_document_has_the_requests_that_there_are() {
         let name = reference.split('"').next().unwrap();
         assert!(!matches!(document["components"]["schemas"][name], Value::Null), "{name}");
     }
-    assert_eq!(requests, 25);
+    assert_eq!(requests, 26);
 }

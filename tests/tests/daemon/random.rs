@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::{calls, files, only};
 
 /// Sequences in a trial.
-const SEQUENCES: usize = 12;
+const SEQUENCES: usize = 6;
 /// Commands in a sequence.
 const COMMANDS: usize = 30;
 /// Calls at a time.

@@ -21,6 +21,7 @@ use crate::control;
         routes::start_session,
         routes::stop_session,
         routes::clear_session,
+        routes::regenerate,
         routes::rotate_session,
         routes::get_rotation,
         routes::add_schedule,

@@ -66,6 +66,7 @@ pub(in crate::service) fn router(registry: Arc<Registry>) -> Router {
         .route("/v1/sessions/{session}/start", post(start_session))
         .route("/v1/sessions/{session}/stop", post(stop_session))
         .route("/v1/sessions/{session}/clear", post(clear_session))
+        .route("/v1/sessions/{session}/regenerate/{what}", post(regenerate))
         .route("/v1/sessions/{session}/rotations", post(rotate_session))
         .route("/v1/sessions/{session}/rotations/{id}", get(get_rotation))
         .route("/v1/sessions/{session}/schedules", post(add_schedule).delete(remove_schedule))
@@ -256,6 +257,19 @@ about_session! {
     clear_session: post "/v1/sessions/{session}/clear" -> (),
     |registry, uid, session| registry.clear(uid, &session)
 }
+/// Writes a part of the trace again: refused, with the reason.
+#[utoipa::path(post, path = "/v1/sessions/{session}/regenerate/{what}",
+    params(("session" = String, Path), ("what" = String, Path), Whose),
+    responses((status = "4XX", body = ControlError)))]
+pub(super) async fn regenerate(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Path((session, what)): Path<(String, String)>,
+    Query(whose): Query<Whose>,
+) -> Response {
+    answer(move || registry.regenerate(whose.of(peer)?, &session, &what)).await
+}
+
 about_session! {
     /// Rotates by itself from now on.
     add_schedule: post "/v1/sessions/{session}/schedules", schedule: Schedule => (),
