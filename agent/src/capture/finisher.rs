@@ -40,12 +40,23 @@ const NICE: i32 = 10;
 pub enum Done {
     /// It is a file, or in the trace.
     File(Box<Finished>),
-    /// It is still in its spool. Of an archive that is recorded to and written to a trace meanwhile it is told
-    /// at once, and not again when it is closed.
+    /// It is still in its spool.
     Failed {
         /// Why.
         error: FinishError,
         /// Where that is.
+        spool: PathBuf,
+    },
+    /// The same of an archive that is still recorded to: no more of it is written to the trace.
+    TraceEnded {
+        /// Why.
+        error: FinishError,
+        /// Where it is.
+        spool: PathBuf,
+    },
+    /// Of an archive that this was told of, when it is closed.
+    KeptInSpool {
+        /// Where it is.
         spool: PathBuf,
     },
 }
@@ -82,8 +93,8 @@ impl Maker {
         }
     }
 
-    /// Makes it, and goes on with what comes after it. `None` if it was told before that this cannot be.
-    fn make_and_go_on(&mut self, mut recorded: Recorded) -> Option<Done> {
+    /// Makes it, and goes on with what comes after it.
+    fn make_and_go_on(&mut self, mut recorded: Recorded) -> Done {
         let spool = recorded.spool.dir().to_owned();
         let output = recorded.trace.clone();
         let (next, is_archive) = match &mut recorded.part {
@@ -100,9 +111,9 @@ impl Maker {
             self.trace_to(output).follow(next.map(|next| *next));
         }
         match made {
-            Ok(finished) => Some(Done::File(Box::new(finished))),
-            Err(_) if is_told => None,
-            Err(error) => Some(Done::Failed { error, spool }),
+            Ok(finished) => Done::File(Box::new(finished)),
+            Err(_) if is_told => Done::KeptInSpool { spool },
+            Err(error) => Done::Failed { error, spool },
         }
     }
 
@@ -120,7 +131,7 @@ impl Maker {
         let go_on = |trace: &mut LiveTrace| {
             let spool = trace.spool()?;
             let error = trace.go_on(all).err()?;
-            Some(Done::Failed { error, spool })
+            Some(Done::TraceEnded { error, spool })
         };
         self.traces.iter_mut().filter_map(go_on).collect()
     }
@@ -201,7 +212,7 @@ impl Finisher {
                         if still_waiting.fetch_sub(1, Ordering::Relaxed) <= 1 {
                             pace.step_back();
                         }
-                        tell_all(done.into_iter().collect());
+                        tell_all(vec![done]);
                     }
                     Ok(Job::Follow(output, follower)) => {
                         maker.trace_to(&output).follow(Ok(*follower));
@@ -289,6 +300,11 @@ impl Finisher {
         // Cleared first, so that what comes meanwhile makes it readable again.
         self.wake.clear();
         self.done.try_recv().ok()
+    }
+
+    /// Whether the thread has ended, which it does by itself only when it panics: nothing more is made.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
     /// Waits until all files are made. Gives what has not been told.

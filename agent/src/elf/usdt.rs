@@ -100,8 +100,14 @@ impl Markers {
     }
 }
 
+/// The most bytes of the notes: some thousand markers.
+const NOTES_MAX: u64 = 4 << 20;
+
 fn read_notes(path: &Path, file: &Parsed<'_>, segments: &Segments) -> Result<Vec<Marker>, BinaryError> {
     let Some(section) = file.section_by_name(SECTION) else { return Ok(Vec::new()) };
+    if section.size() > NOTES_MAX {
+        return Err(malformed(path, &format!("{SECTION} has more than {NOTES_MAX} bytes")));
+    }
     let notes = section.data().map_err(|reason| malformed(path, &format!("{SECTION}: {reason}")))?;
     let base = file.section_by_name(BASE_SECTION).map(|section| section.address());
     let words = Words { endian: file.endianness(), wide: file.is_64() };

@@ -32,8 +32,9 @@ const CONNECTIONS_OF_USER_MAX: usize = 64;
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long answers that are being written may take when the daemon ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
-/// How many threads do what takes its time. Each waits for one session at most.
-const BLOCKING_THREADS: usize = 64;
+/// How many threads do what takes its time: one for each connection, which has one request at a time, so that
+/// nobody waits for what others wait for; and some that recover what was left.
+const BLOCKING_THREADS: usize = CONNECTIONS_MAX + 8;
 
 /// What is chosen of a daemon.
 #[derive(Clone, Debug)]
@@ -240,7 +241,10 @@ async fn connection(
     // Who has gone already is nobody.
     let Ok(peer) = Peer::of(&stream) else { return };
     let Some(_counted) = users.count(peer.uid) else { return };
-    let router = if peer.may_control(group) {
+    // The database of users may be far away.
+    let asked = group.cloned();
+    let may_control = tokio::task::spawn_blocking(move || peer.may_control(asked.as_ref())).await;
+    let router = if may_control.unwrap_or(false) {
         router.layer(Extension(peer))
     } else {
         let name = group.map(|group| group.name.clone());

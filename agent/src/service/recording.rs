@@ -46,6 +46,8 @@ pub(super) struct Recording {
     pub(super) rules: BTreeMap<String, Rules>,
     /// Whose events are.
     pub(super) tracks: Tracks,
+    /// Which programs it knows of.
+    pub(super) generation: u64,
     pub(super) state: RecordingState,
 }
 
@@ -60,7 +62,10 @@ impl Recording {
         if self.state == RecordingState::Current {
             return self.recorder.resume();
         }
-        self.recorder.start(spec::of(model, world, &self.output)?)?;
+        let spec = spec::of(model, world, &self.output)?;
+        // What pauses ends first.
+        self.state = RecordingState::Closed;
+        self.recorder.start(spec)?;
         self.note(model, world)?;
         self.state = RecordingState::Current;
         Ok(())
@@ -68,6 +73,7 @@ impl Recording {
 
     /// Notes what a new recording has.
     fn note(&mut self, model: &Model, world: &World) -> Answer {
+        self.generation = world.generation;
         self.rules = all_rules(model, world)?;
         self.tracks = spec::tracked(model)?;
         Ok(())
@@ -75,17 +81,18 @@ impl Recording {
 
     /// Stops recording.
     pub(super) fn stop(&mut self, model: &Model) -> Answer {
-        if pauses(model) {
-            return self.recorder.halt(Halt::Pause);
+        let how = if pauses(model) { Halt::Pause } else { Halt::Store };
+        let halted = self.recorder.halt(how);
+        if !matches!(halted, Ok(true)) {
+            self.state = RecordingState::Closed;
         }
-        self.state = RecordingState::Closed;
-        self.recorder.halt(Halt::Store)
+        halted.map(drop)
     }
 
     /// Removes what was recorded in the current trace chunk; `files` are what stops have made of it.
     pub(super) fn clear(&mut self, model: &Model, world: &World, files: Vec<PathBuf>) -> Answer {
-        self.recorder.clear(files)?;
         self.state = RecordingState::Closed;
+        self.recorder.clear(files)?;
         if model.is_active() { self.start(model, world) } else { Ok(()) }
     }
 
@@ -106,12 +113,20 @@ impl Recording {
         if !self.is_open() {
             return check_rules(after, world);
         }
-        let is_reshaped = shape(before) != shape(after);
-        if self.state == RecordingState::Outdated
-            || is_reshaped
-            || self.change_rules(after, world)? == Added::NoRoom
-        {
+        self.generation = world.generation;
+        if self.state == RecordingState::Outdated || shape(before) != shape(after) {
             return self.replace(after, world);
+        }
+        match self.change_rules(after, world) {
+            Ok(Added::NoRoom) => self.replace(after, world)?,
+            Ok(Added::Done) => {}
+            Err(error) => {
+                // What was removed to be added with another filter is recorded as before.
+                if !matches!(self.change_rules(before, world), Ok(Added::Done)) {
+                    self.replace(before, world)?;
+                }
+                return Err(error);
+            }
         }
         self.change_tracks(after)
     }

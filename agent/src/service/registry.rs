@@ -28,6 +28,8 @@ use crate::{
 
 /// The most sessions of all users.
 const SESSIONS_MAX: usize = 1024;
+/// The most sessions of one user, so that nobody takes all of them.
+const SESSIONS_OF_USER_MAX: usize = 128;
 /// How many notifications wait for a client that does not read them.
 const NOTIFICATIONS_MAX: usize = 1024;
 
@@ -119,6 +121,12 @@ impl Registry {
                 format!("there are {SESSIONS_MAX} sessions already"),
             ));
         }
+        if sessions.keys().filter(|(uid, _)| *uid == peer.uid).count() >= SESSIONS_OF_USER_MAX {
+            return Err(ControlError::new(
+                Code::NoMemory,
+                format!("user {} has {SESSIONS_OF_USER_MAX} sessions already", peer.uid),
+            ));
+        }
         let key = (peer.uid, name.clone());
         if sessions.contains_key(&key) {
             return Err(Code::SessionExists.into());
@@ -145,7 +153,7 @@ impl Registry {
         change: impl FnOnce(&mut Model) -> Answer<T>,
     ) -> Answer<T> {
         let entry = self.find(uid, name)?;
-        let mut recording = lock(&entry.recording);
+        let mut recording = self.lock(&entry, name)?;
         let before = lock(&entry.model).clone();
         let mut after = before.clone();
         let value = change(&mut after)?;
@@ -163,7 +171,7 @@ impl Registry {
     /// Starts a session.
     pub(super) fn start(&self, uid: u32, name: &str) -> Answer {
         let entry = self.find(uid, name)?;
-        let mut recording = lock(&entry.recording);
+        let mut recording = self.lock(&entry, name)?;
         let mut model = lock(&entry.model).clone();
         model.start()?;
         let world = self.world(&model)?;
@@ -207,7 +215,15 @@ impl Registry {
             Ok(recorder) => {
                 let (period, bytes) = spec::schedule(model);
                 recorder.schedule(period, bytes);
-                Ok(Recording { recorder, output, note, rules, tracks, state: RecordingState::Current })
+                Ok(Recording {
+                    recorder,
+                    output,
+                    note,
+                    rules,
+                    tracks,
+                    generation: world.generation,
+                    state: RecordingState::Current,
+                })
             }
             Err(error) => {
                 note.remove();
@@ -220,7 +236,7 @@ impl Registry {
     /// newest events, can be had by a snapshot.
     pub(super) fn stop(&self, uid: u32, name: &str) -> Answer<Stopped> {
         let entry = self.find(uid, name)?;
-        let mut recording = lock(&entry.recording);
+        let mut recording = self.lock(&entry, name)?;
         let mut model = lock(&entry.model).clone();
         model.stop()?;
         let stopped = recording.as_mut().map_or(Ok(()), |recording| recording.stop(&model));
@@ -233,7 +249,7 @@ impl Registry {
     /// Ends a session, which is stopped first.
     pub(super) fn destroy(&self, uid: u32, name: &str) -> Answer<Destroyed> {
         let entry = self.find(uid, name)?;
-        let mut recording = lock(&entry.recording);
+        let mut recording = self.lock(&entry, name)?;
         let counts = entry.count(recording.as_ref());
         let ended = recording.take().map_or(Ok(()), Recording::end);
         lock(&self.sessions).remove(&(uid, name.to_owned()));
@@ -246,7 +262,7 @@ impl Registry {
     /// Archives what was recorded until now.
     pub(super) fn rotate(&self, uid: u32, name: &str) -> Answer<Rotation> {
         let entry = self.find(uid, name)?;
-        let recording = lock(&entry.recording);
+        let recording = self.lock(&entry, name)?;
         let is_active = entry.check_rotation()?;
         match &*recording {
             Some(recording) if recording.is_open() => recording.recorder.rotate()?,
@@ -260,7 +276,8 @@ impl Registry {
                         "nothing was recorded since the session was cleared",
                     )
                 })?;
-                chunks.last = Some(Rotation { id, state: RotationState::Completed, path });
+                let state = if path.is_some() { RotationState::Completed } else { RotationState::Failed };
+                chunks.last = Some(Rotation { id, state, path });
             }
         }
         let mut chunks = lock(&entry.chunks);
@@ -284,7 +301,7 @@ impl Registry {
     /// Takes a snapshot.
     pub(super) fn snapshot(&self, uid: u32, name: &str, wanted: &TakeSnapshot) -> Answer<Snapshot> {
         let entry = self.find(uid, name)?;
-        let recording = lock(&entry.recording);
+        let recording = self.lock(&entry, name)?;
         let to = snapshot_to(&lock(&entry.model), wanted)?;
         let recording = recording.as_ref().ok_or_else(|| ControlError::from(Code::SnapshotEmpty))?;
         let Stored { path, events } = recording.recorder.snapshot(to)?;
@@ -296,7 +313,7 @@ impl Registry {
     /// Removes what was recorded since the session was created or rotated.
     pub(super) fn clear(&self, uid: u32, name: &str) -> Answer {
         let entry = self.find(uid, name)?;
-        let mut recording = lock(&entry.recording);
+        let mut recording = self.lock(&entry, name)?;
         let model = lock(&entry.model).clone();
         let mut chunks = lock(&entry.chunks);
         if recording.is_none() {
@@ -306,14 +323,26 @@ impl Registry {
             return Err(Code::ClearedAfterStop.into());
         }
         chunks.is_cleared_since_stop = !model.is_active();
-        let files: Vec<PathBuf> =
-            std::mem::take(&mut chunks.stopped).into_iter().filter_map(|(_, path)| path).collect();
+        let stopped = std::mem::take(&mut chunks.stopped);
         drop(chunks);
-        if let Some(recording) = recording.as_mut() {
+        let files: Vec<PathBuf> = stopped.iter().filter_map(|(_, path)| path.clone()).collect();
+        let Some(of) = recording.as_mut() else { return Ok(()) };
+        let cleared = of.clear(&model, &self.world(&model)?, files.clone());
+        if let Err(error) = &cleared {
+            // Some of them may be there still.
+            let mut chunks = lock(&entry.chunks);
+            chunks.stopped = stopped;
+            chunks.is_cleared_since_stop = false;
+            drop(chunks);
+            if model.is_active() && !of.is_open() {
+                lock(&entry.model).stop()?;
+                let (session, reason) = (name.to_owned(), Some(error.to_string()));
+                self.tell(uid, Notification::Activity { session, active: false, reason });
+            }
+        } else {
             lock(&entry.files).retain(|there| !files.contains(there));
-            recording.clear(&model, &self.world(&model)?, files)?;
         }
-        Ok(())
+        cleared
     }
 
     /// Writes a part of the trace again (`metadata` or `statedump`).
@@ -343,13 +372,11 @@ impl Registry {
 
     /// What the rules of a session are about, now.
     fn world(&self, model: &Model) -> Answer<World> {
-        let mut programs = Vec::new();
+        let mut known = lock(&self.programs);
         if model.waits_for_programs() {
-            let mut known = lock(&self.programs);
             known.look();
-            programs = known.all();
         }
-        Ok(World { catalogue: catalogue()?, programs })
+        world_with(&known)
     }
 
     /// Looks for programs that have come, if a session that records waits for some, and lets it record them.
@@ -363,24 +390,25 @@ impl Registry {
         if waiting.is_empty() {
             return;
         }
-        let programs = {
-            let mut known = lock(&self.programs);
-            let has_changed = if everywhere { known.look() } else { known.look_at_new() };
-            if !has_changed {
-                return;
-            }
-            known.all()
-        };
-        let world = catalogue().map(|catalogue| World { catalogue, programs });
+        let mut known = lock(&self.programs);
+        if everywhere {
+            known.look();
+        } else {
+            known.look_at_new();
+        }
+        let generation = known.generation();
+        drop(known);
         for entry in waiting {
-            let mut recording = lock(&entry.recording);
+            // Who does something with it at this moment does it with the programs that there are.
+            let Ok(mut recording) = entry.recording.try_lock() else { continue };
             let model = lock(&entry.model).clone();
             // It may have been stopped meanwhile.
             let Some(recording) = recording.as_mut().filter(|_| model.is_active()) else { continue };
-            let followed = world
-                .as_ref()
-                .map_err(Clone::clone)
-                .and_then(|world| recording.follow((&model, &model), world));
+            if recording.generation == generation {
+                continue;
+            }
+            let world = world_with(&lock(&self.programs));
+            let followed = world.and_then(|world| recording.follow((&model, &model), &world));
             if let Err(error) = followed {
                 log(&format!(
                     "session {} of user {}: new programs are not recorded: {error}",
@@ -394,6 +422,19 @@ impl Registry {
     fn tell(&self, uid: u32, notification: Notification) {
         // There may be nobody who listens.
         let _ = self.notifications.send((uid, notification));
+    }
+
+    /// Takes the right to change a session.
+    ///
+    /// # Errors
+    /// It was destroyed by somebody who had the right before.
+    fn lock<'a>(&self, entry: &'a Arc<Entry>, name: &str) -> Answer<MutexGuard<'a, Option<Recording>>> {
+        let recording = lock(&entry.recording);
+        let there = lock(&self.sessions).get(&(entry.owner.uid, name.to_owned())).map(Arc::clone);
+        match there {
+            Some(there) if Arc::ptr_eq(&there, entry) => Ok(recording),
+            _ => Err(Code::NoSession.into()),
+        }
     }
 
     fn find(&self, uid: u32, name: &str) -> Answer<Arc<Entry>> {
@@ -509,6 +550,11 @@ impl Listener for OfSession {
         let (session, reason) = (self.session.clone(), Some(why.to_owned()));
         self.tell(Notification::Activity { session, active: true, reason });
     }
+}
+
+/// What rules are about, with what is known of programs.
+fn world_with(known: &Programs) -> Answer<World> {
+    Ok(World { catalogue: catalogue()?, programs: known.all(), generation: known.generation() })
 }
 
 /// The number of the rotation that archives a chunk: chunks are counted from 1 on, rotations from 0.

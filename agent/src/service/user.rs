@@ -3,6 +3,8 @@
 
 use std::io;
 
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
 use nix::unistd::{Gid, Uid, User, getgrouplist, setfsgid, setfsuid};
 
 /// A group of users.
@@ -60,6 +62,17 @@ impl Owner {
         let groups: Vec<_> = self.groups.iter().map(|gid| rustix::thread::Gid::from_raw(*gid)).collect();
         // Of this thread only, unlike the C library's.
         rustix::thread::set_thread_groups(&groups)?;
+        // Quotas, and what file systems keep for root.
+        let mut sets = capabilities(None)?;
+        for set in [&mut sets.effective, &mut sets.permitted] {
+            set.remove(CapabilitySet::SYS_RESOURCE);
+        }
+        set_capabilities(None, sets)?;
+        self.put_rights()
+    }
+
+    fn put_rights(&self) -> io::Result<()> {
+        set_processes_of_others(false)?;
         set_file_rights(self.uid, self.gid)
     }
 
@@ -73,10 +86,32 @@ impl Owner {
             return Ok(act());
         }
         set_file_rights(0, 0)?;
+        let back = Back(self);
+        set_processes_of_others(true)?;
         let done = act();
-        set_file_rights(self.uid, self.gid)?;
+        drop(back);
+        self.put_rights()?;
         Ok(done)
     }
+}
+
+/// Gives the rights of the user back, also after a panic.
+struct Back<'a>(&'a Owner);
+
+impl Drop for Back<'_> {
+    fn drop(&mut self) {
+        // It is looked at again where it matters.
+        let _ = self.0.put_rights();
+    }
+}
+
+/// Whether the calling thread may look into processes of others: with that, links of `/proc/PID` lead to their
+/// files, past the rights of a user.
+fn set_processes_of_others(may: bool) -> io::Result<()> {
+    let mut sets = capabilities(None)?;
+    // Where root itself does not have it, it has none to give.
+    sets.effective.set(CapabilitySet::SYS_PTRACE, may && sets.permitted.contains(CapabilitySet::SYS_PTRACE));
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// Sets the file system's user and group of the calling thread.

@@ -121,7 +121,7 @@ impl Writing {
     pub(super) fn tell_done(&mut self, line: &mut ProgressLine) {
         while let Some(done) = self.finisher.next_done() {
             let quiet = self.quiet;
-            if let Done::Failed { error, spool } = &done {
+            if let Done::Failed { error, spool } | Done::TraceEnded { error, spool } = &done {
                 let spool = spool.display();
                 line.say(&format!(
                     "tracer-agent: {error}; what was recorded is in {spool}; recording goes on"
@@ -186,7 +186,9 @@ impl Files {
                 say(summary::line(&finished).trim_end());
                 self.last = Some(*finished);
             }
-            Done::Failed { error, spool } => {
+            // It was told when the trace ended.
+            Done::KeptInSpool { .. } => {}
+            Done::Failed { error, spool } | Done::TraceEnded { error, spool } => {
                 let error = CliError::Finish { error, spool };
                 // The first one ends the program, and is told then.
                 if self.failed.is_some() {

@@ -282,7 +282,9 @@ impl Snapshots {
         match done {
             Done::File(finished) if self.quiet => drop(finished),
             Done::File(finished) => say(summary::line(&finished).trim_end()),
-            Done::Failed { error, spool } => {
+            // It was told when the trace ended.
+            Done::KeptInSpool { .. } => {}
+            Done::Failed { error, spool } | Done::TraceEnded { error, spool } => {
                 let error = CliError::Finish { error, spool };
                 self.failed.get_or_insert(error.exit_code());
                 say(&format!("tracer-agent: {error}"));

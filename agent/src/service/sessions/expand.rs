@@ -21,6 +21,8 @@ pub(in crate::service) struct World {
     pub catalogue: Catalogue,
     /// The programs and libraries that have markers.
     pub programs: Vec<Arc<Program>>,
+    /// The number of their state, which is another one when there are other markers.
+    pub generation: u64,
 }
 
 /// The rules of a recording that have the events of an event rule.
@@ -34,7 +36,7 @@ pub(super) fn rules_of(
     rule: &EventRule,
 ) -> Result<Vec<RuleSpec>, ControlError> {
     let EventRule { name, instrumentation, enabled: _, filter, exclusions, log_level: _ } = rule;
-    let World { catalogue, programs } = world;
+    let World { catalogue, programs, generation: _ } = world;
     let markers = || -> Vec<What> {
         let is_meant = |name: &str| !exclusions.iter().any(|pattern| matches(pattern, name));
         let of = |program: &Arc<Program>| {

@@ -2,11 +2,11 @@
 
 use std::path::{Component, Path};
 
-use super::defaults;
+use super::{defaults, spec};
 use crate::{
     control::{
         Channel, Code, ControlError, Domain, EventRule, Instrumentation, NewSession, Schedule, Session,
-        SessionMode, SnapshotOutput, Summary, Tracked, Tracker,
+        SessionMode, SnapshotOutput, Summary, Tracked, Tracker, UserProbe,
         api::{EnableRules, NewChannel, TakeSnapshot, Track},
         session::SessionDomain,
         track::Attribute,
@@ -142,6 +142,14 @@ impl Model {
         };
         if self.find_channel(domain, &name).is_some() {
             return Err(exists.into());
+        }
+        // In a file, both domains' channels are buffers.
+        let buffer = spec::buffer_name(domain, &name);
+        if self.channels().any(|(of, there)| spec::buffer_name(of, &there.name) == buffer) {
+            return Err(ControlError::new(
+                Code::ChannelName,
+                format!("a channel of the other domain has the name {buffer} in files; choose another name"),
+            ));
         }
         if self.channels().count() >= CHANNELS_MAX {
             return Err(ControlError::new(
@@ -483,9 +491,20 @@ fn check_rule(domain: Domain, rule: &EventRule) -> Checked {
     match (domain, instrumentation) {
         (_, Instrumentation::Tracepoint) | (Domain::Kernel, Instrumentation::Syscall(_)) => Ok(()),
         (Domain::Kernel, Instrumentation::Kprobe { location } | Instrumentation::Function { location }) => {
-            check_text(location)
+            check_probe_name(name)?;
+            check_location(location)
         }
-        (Domain::Kernel, Instrumentation::UserProbe(_)) => Ok(()),
+        (Domain::Kernel, Instrumentation::UserProbe(probe)) => {
+            check_probe_name(name)?;
+            match probe {
+                UserProbe::Elf { path, symbol } => {
+                    [path, symbol].into_iter().try_for_each(|text| check_word(text))
+                }
+                UserProbe::Sdt { path, provider, name } => {
+                    [path, provider, name].into_iter().try_for_each(|text| check_word(text))
+                }
+            }
+        }
         (Domain::User, _) => {
             Err(ControlError::new(Code::NotSupported, "rules of the user domain are for markers of programs"))
         }
@@ -507,6 +526,53 @@ fn check_snapshot_name(name: &str) -> Checked {
         return Err(ControlError::new(
             Code::Invalid,
             "the name of a snapshot has no slash, and begins with no dot",
+        ));
+    }
+    Ok(())
+}
+
+/// The name of a probe's event.
+fn check_probe_name(name: &str) -> Checked {
+    let is_first = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.as_bytes().first().is_some_and(is_first) && name.bytes().all(is_part) {
+        return Ok(());
+    }
+    Err(ControlError::new(
+        Code::EventName,
+        format!("{name}: the name of a probe has letters, digits and `_`, and begins with no digit"),
+    ))
+}
+
+/// A place in the kernel: `SYMBOL`, `SYMBOL+OFFSET` or an address. More would be arguments, which read any
+/// memory.
+fn check_location(location: &str) -> Checked {
+    let (symbol, offset) =
+        location.split_once('+').map_or((location, None), |(symbol, offset)| (symbol, Some(offset)));
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$');
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    if !symbol.is_empty()
+        && symbol.len() <= NAME_MAX
+        && symbol.bytes().all(is_part)
+        && offset.is_none_or(is_number)
+    {
+        return Ok(());
+    }
+    Err(ControlError::new(
+        Code::Invalid,
+        format!(
+            "{location} is no place in the kernel: a symbol, a symbol and an offset (SYMBOL+0x10), or an address"
+        ),
+    ))
+}
+
+/// Something that is one word of a probe.
+fn check_word(text: &str) -> Checked {
+    check_text(text)?;
+    if text.contains(|one: char| one.is_whitespace() || one == '=' || one.is_control()) {
+        return Err(ControlError::new(
+            Code::Invalid,
+            format!("{text}: a probe's place has no blanks and no `=`"),
         ));
     }
     Ok(())

@@ -5,17 +5,29 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
+    ffi::OsString,
+    os::{fd::AsRawFd as _, unix::ffi::OsStringExt as _},
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use crate::{elf::usdt::Markers, kernel::proc};
+use rustix::fs::{FileType, Mode, OFlags};
+
+use crate::{
+    elf::usdt::{Marker, Markers},
+    kernel::proc,
+};
 
 /// The most files that are known. Of more, those that were found first count.
 const FILES_MAX: usize = 1 << 16;
+/// The most programs with markers that are known.
+const PROGRAMS_MAX: usize = 1 << 12;
 /// The most markers of a file that are known.
 const MARKERS_MAX: usize = 1 << 12;
+/// The largest file that is looked into: anybody may map one of any size.
+const FILE_MAX: u64 = 1 << 30;
+/// The longest name of a marker.
+const NAME_MAX: usize = 127;
 
 /// A program or library that has markers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +39,7 @@ pub(in crate::service) struct Program {
 }
 
 /// A file, as it was when it was read: device, inode, and when it was changed.
-type Version = (u64, u64, i64, i64);
+type Version = (u64, u64, i64, u64);
 
 /// What is known of files that processes have mapped.
 #[derive(Debug, Default)]
@@ -35,6 +47,7 @@ pub(in crate::service) struct Programs {
     files: BTreeMap<PathBuf, Version>,
     with_markers: BTreeMap<PathBuf, Arc<Program>>,
     processes: BTreeSet<u32>,
+    generation: u64,
 }
 
 impl Programs {
@@ -44,15 +57,21 @@ impl Programs {
         self.with_markers.values().map(Arc::clone).collect()
     }
 
-    /// Looks at all processes. Gives whether there are other markers than before.
-    pub(in crate::service) fn look(&mut self) -> bool {
-        self.processes.clear();
-        self.look_at_new()
+    /// The number of this state: another one if there are other markers.
+    pub(in crate::service) fn generation(&self) -> u64 {
+        self.generation
     }
 
-    /// Looks at the processes that were not there the last time. Gives whether there are other markers than
-    /// before.
-    pub(in crate::service) fn look_at_new(&mut self) -> bool {
+    /// Looks at all processes.
+    pub(in crate::service) fn look(&mut self) {
+        self.processes.clear();
+        let mapped = self.look_at_new();
+        // Those of files that nobody uses make room for others.
+        self.files.retain(|path, _| mapped.contains(path) || self.with_markers.contains_key(path));
+    }
+
+    /// Looks at the processes that were not there the last time. Gives the files that they have mapped.
+    pub(in crate::service) fn look_at_new(&mut self) -> BTreeSet<PathBuf> {
         // Where /proc cannot be read, nothing is known of programs.
         let now: BTreeSet<u32> = proc::processes().unwrap_or_default().into_iter().collect();
         let mut paths = BTreeSet::new();
@@ -60,41 +79,58 @@ impl Programs {
             // It may have ended, or be a thread of the kernel.
             for mapping in proc::code_mappings(pid).unwrap_or_default() {
                 if mapping.path.starts_with(b"/") {
-                    paths.insert(mapping.path);
+                    paths.insert(PathBuf::from(OsString::from_vec(mapping.path)));
                 }
             }
         }
         self.processes = now;
-        let mut has_changed = false;
-        for path in paths {
-            has_changed |= self.look_at_file(Path::new(std::ffi::OsStr::from_bytes(&path)));
+        for path in &paths {
+            if self.look_at_file(path) {
+                self.generation += 1;
+            }
         }
-        has_changed
+        paths
     }
 
     fn look_at_file(&mut self, path: &Path) -> bool {
-        // What is mapped may be another file, of another root directory, or be removed.
-        let Ok(found) = std::fs::metadata(path) else { return false };
-        let version = (found.dev(), found.ino(), found.mtime(), found.mtime_nsec());
-        if !found.is_file() || self.files.get(path) == Some(&version) {
+        // What is mapped may be another file, of another root directory, or be removed. Nothing happens to what
+        // is opened so, whatever it is.
+        let Ok(file) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+            return false;
+        };
+        let Ok(found) = rustix::fs::fstat(&file) else { return false };
+        let version = (found.st_dev, found.st_ino, found.st_mtime, found.st_mtime_nsec);
+        let is_regular = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        if !is_regular || u64::try_from(found.st_size).is_ok_and(|size| size > FILE_MAX) {
             return false;
         }
-        if self.files.len() >= FILES_MAX && !self.files.contains_key(path) {
+        if self.files.get(path) == Some(&version)
+            || self.files.len() >= FILES_MAX && !self.files.contains_key(path)
+        {
             return false;
         }
         self.files.insert(path.to_owned(), version);
-        let markers: BTreeSet<_> = match Markers::of(path) {
-            Ok(of) => {
-                of.all().iter().map(|of| (of.provider.clone(), of.name.clone())).take(MARKERS_MAX).collect()
-            }
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let markers: BTreeSet<_> = match Markers::of(Path::new(&link)) {
+            Ok(of) => of.all().iter().filter_map(name_of).take(MARKERS_MAX).collect(),
             // It is nothing that could be recorded.
             Err(_) => BTreeSet::new(),
         };
         let before = self.with_markers.remove(path);
-        if !markers.is_empty() {
+        if !markers.is_empty() && self.with_markers.len() < PROGRAMS_MAX {
             let program = Program { path: path.to_owned(), markers };
             self.with_markers.insert(path.to_owned(), Arc::new(program));
         }
         before.as_ref() != self.with_markers.get(path)
     }
+}
+
+/// Provider and name of a marker, if they are names.
+fn name_of(marker: &Marker) -> Option<(String, String)> {
+    let is_name = |name: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.' | b'$');
+        (1..=NAME_MAX).contains(&name.len()) && name.bytes().all(is_part)
+    };
+    (is_name(&marker.provider) && is_name(&marker.name))
+        .then(|| (marker.provider.clone(), marker.name.clone()))
 }

@@ -87,7 +87,7 @@ pub(super) type Reply<T> = Sender<Result<T, ControlError>>;
 pub(super) enum Command {
     Start(Box<RecordingSpec>, Reply<()>),
     Resume(Reply<()>),
-    Halt(Halt, Reply<()>),
+    Halt(Halt, Reply<bool>),
     Clear(Vec<PathBuf>, Reply<()>),
     Replace(Box<RecordingSpec>, Reply<()>),
     Add(String, Vec<RuleSpec>, Reply<Added>),
@@ -155,8 +155,9 @@ impl Recorder {
         self.ask(Command::Resume)
     }
 
-    /// Stops recording. Returns when that is done, with what was recorded in a file or spool as was asked.
-    pub(in crate::service) fn halt(&self, how: Halt) -> Result<(), ControlError> {
+    /// Stops recording. Returns when that is done, with what was recorded in a file or spool as was asked: whether
+    /// there is something left that can go on. After an error there is not.
+    pub(in crate::service) fn halt(&self, how: Halt) -> Result<bool, ControlError> {
         self.ask(|reply| Command::Halt(how, reply))
     }
 

@@ -72,6 +72,12 @@ impl Schedule {
         self.is_told = false;
     }
 
+    /// Asks again a moment later.
+    fn put_off(&mut self) {
+        const MOMENT: Duration = Duration::from_secs(1);
+        self.next = self.period.map(|period| Instant::now() + period.max(MOMENT));
+    }
+
     /// Whether there is to be a rotation. It says so once for each chunk that is large, and once in each
     /// period.
     fn is_due(&mut self, bytes: u64) -> bool {
@@ -257,11 +263,15 @@ impl Running {
 
     fn resume(&mut self) -> Answer {
         let session = self.session.as_mut().ok_or_else(not_recording)?;
-        session.resume().map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))
+        session.resume().map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))?;
+        // Time counts from here on.
+        self.schedule.next = self.schedule.period.map(|period| Instant::now() + period);
+        Ok(())
     }
 
-    fn halt(&mut self, how: Halt) -> Answer {
-        let Some(mut session) = self.session.take() else { return Ok(()) };
+    /// Gives whether there is something left that can go on. After an error there is not.
+    fn halt(&mut self, how: Halt) -> Answer<bool> {
+        let Some(mut session) = self.session.take() else { return Ok(false) };
         if !session.is_paused()
             && let Err(error) = session.pause()
         {
@@ -271,7 +281,9 @@ impl Running {
         if how == Halt::Pause && session.is_paused() {
             self.session = Some(session);
             self.finisher.flush();
-            return self.tell_done().map_err(|why| ControlError::new(Code::CreateFile, why));
+            // The listener knows.
+            let _ = self.tell_done();
+            return Ok(true);
         }
         self.lost_before = self.losses_with(Some(&session));
         for recorded in session.stop() {
@@ -282,7 +294,8 @@ impl Running {
                 self.make_file(recorded);
             }
         }
-        self.wait_for_files().map_err(|why| ControlError::new(Code::CreateFile, why))
+        self.wait_for_files().map_err(|why| ControlError::new(Code::CreateFile, why))?;
+        Ok(false)
     }
 
     fn clear(&mut self, files: &[PathBuf]) -> Answer {
@@ -321,15 +334,12 @@ impl Running {
     /// where that is.
     fn wait_for_traces(&mut self) -> Vec<PathBuf> {
         let mut cleared = Vec::new();
-        while !self.in_work.is_empty() {
-            let mut fds = [PollFd::from_borrowed_fd(self.finisher.is_done(), PollFlags::IN)];
-            // After a signal it is as if something had come.
-            let _ = poll(&mut fds, None);
-            while let Some(done) = self.finisher.next_done() {
-                let chunk = self.in_work.pop_front().unwrap_or_default();
-                match of_done(done) {
-                    Ok(stored) if chunk >= self.next_chunk => cleared.push(stored.path),
-                    result => self.listener.has_chunk(chunk, result),
+        let next = self.next_chunk;
+        while self.wait_for_done() {
+            while let Some((chunk, result)) = self.next_done() {
+                match (chunk, result) {
+                    (Some(chunk), Ok(stored)) if chunk >= next => cleared.push(stored.path),
+                    (chunk, result) => self.tell(chunk, result),
                 }
             }
         }
@@ -337,6 +347,9 @@ impl Running {
     }
 
     fn replace(&mut self, spec: &RecordingSpec) -> Answer {
+        if self.finisher.is_behind() {
+            return Err(Code::RotationPending.into());
+        }
         let mut next = self.create(spec)?;
         let Some(mut before) = self.session.take() else {
             next.start();
@@ -478,25 +491,57 @@ impl Running {
         self.finisher.add(recorded);
     }
 
-    /// Waits until the finisher has nothing more to do.
+    /// Waits until the finisher has nothing more to do. Gives why a file could not be made.
     fn wait_for_files(&mut self) -> Result<(), String> {
-        let mut told = self.tell_done();
-        while !self.in_work.is_empty() {
-            let mut fds = [PollFd::from_borrowed_fd(self.finisher.is_done(), PollFlags::IN)];
-            // After a signal it is as if something had come.
-            let _ = poll(&mut fds, None);
+        // What came before is not what is waited for.
+        let _ = self.tell_done();
+        let mut told = Ok(());
+        while self.wait_for_done() {
             told = told.and(self.tell_done());
         }
         told
     }
 
+    /// Waits until something more is made. Gives whether something is to come.
+    fn wait_for_done(&mut self) -> bool {
+        /// How often it is asked whether the thread that makes it is there.
+        const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+        if self.in_work.is_empty() {
+            return false;
+        }
+        let mut fds = [PollFd::from_borrowed_fd(self.finisher.is_done(), PollFlags::IN)];
+        // After a signal it is as if something had come.
+        if poll(&mut fds, Some(&LOOK)) == Ok(0) && self.finisher.has_ended() {
+            for chunk in std::mem::take(&mut self.in_work) {
+                let why = "the thread that makes files has ended; what was recorded is in its spool";
+                self.listener.has_chunk(chunk, Err(why.to_owned()));
+            }
+        }
+        true
+    }
+
+    /// What is made: of a chunk, or of the trace that is still written to.
+    fn next_done(&mut self) -> Option<(Option<u64>, Result<Stored, String>)> {
+        Some(match self.finisher.next_done()? {
+            Done::TraceEnded { error, spool } => (None, Err(kept(&error.to_string(), &spool))),
+            done => (self.in_work.pop_front(), of_done(done)),
+        })
+    }
+
+    fn tell(&self, chunk: Option<u64>, result: Result<Stored, String>) {
+        match (chunk, result) {
+            (Some(chunk), result) => self.listener.has_chunk(chunk, result),
+            (None, Err(why)) => self.listener.has_failed(&why),
+            (None, Ok(_)) => {}
+        }
+    }
+
     /// Tells of the files that are made. Gives why one of them could not be.
     fn tell_done(&mut self) -> Result<(), String> {
         let mut told = Ok(());
-        while let Some(done) = self.finisher.next_done() {
-            let result = of_done(done);
+        while let Some((chunk, result)) = self.next_done() {
             told = told.and(result.as_ref().map(drop).map_err(Clone::clone));
-            self.listener.has_chunk(self.in_work.pop_front().unwrap_or_default(), result);
+            self.tell(chunk, result);
         }
         told
     }
@@ -508,15 +553,21 @@ impl Running {
             && self.listener.is_due()
             && let Err(error) = self.rotate()
         {
-            self.listener.has_failed(&error.message);
+            // Disks that are not fast enough for so many files get time, and the log does not overflow.
+            self.schedule.put_off();
+            if error.code != Code::RotationPending {
+                self.listener.has_failed(&error.message);
+            }
         }
     }
 
     fn end(mut self) -> Answer {
-        let ended = self.halt(Halt::Store);
+        let ended = self.halt(Halt::Store).map(drop);
         let Self { finisher, listener, mut in_work, .. } = self;
         for done in finisher.finish() {
-            listener.has_chunk(in_work.pop_front().unwrap_or_default(), of_done(done));
+            if !matches!(done, Done::TraceEnded { .. }) {
+                listener.has_chunk(in_work.pop_front().unwrap_or_default(), of_done(done));
+            }
         }
         ended
     }
@@ -543,7 +594,10 @@ fn not_recording() -> ControlError {
 fn of_done(done: Done) -> Result<Stored, String> {
     match done {
         Done::File(finished) => Ok(Stored { path: finished.path, events: finished.stats.stored_events() }),
-        Done::Failed { error, spool } => Err(kept(&error.to_string(), &spool)),
+        Done::Failed { error, spool } | Done::TraceEnded { error, spool } => {
+            Err(kept(&error.to_string(), &spool))
+        }
+        Done::KeptInSpool { spool } => Err(kept("the trace has ended before", &spool)),
     }
 }
 
