@@ -15,9 +15,9 @@
 //! `stack` records what follows an event: the stacks of the kernel and of its process. `ring` is the writer
 //! of the page ring that all recording programs share, `side` what they do when one interrupts another,
 //! `wake` tells its reader; `context` rebuilds the common fields, for which `percpu` finds a CPU's preempt
-//! count; `scope` asks whether a thread is recorded, for which `ids` reads what its namespaces call it; `parts`
-//! calls what the agent writes, `thin` samples and limits, and `diagnose` says what programs do, in builds for
-//! that.
+//! count; `scope` asks whether a thread is recorded, for which `ids` reads what its namespaces call it;
+//! `parts` calls what the agent writes, `thin` samples and limits, and `diagnose` says what programs do, in
+//! builds for that.
 //!
 //! # What unsafe code relies on
 //!

@@ -31,23 +31,14 @@ const DIFFERENT: &[(&str, u8, &str, &str)] = &[
         "app:one of type any : UST event not found (channel ch1",
         NO_LEVEL,
     ),
-    (
-        "add-context -u -t vpid -t procname",
-        4,
-        "Error: vpid: Context unavailable on this kernel (",
-        NO_CONTEXT,
-    ),
-    ("add-context -u -c ch1 -t vtid", 4, "Error: vtid: Context unavailable on this kernel (", NO_CONTEXT),
     ("list a -c ch1", 0, "Buffering scheme: global\n", ONE_SET),
     ("list a -c nope", 1, "Buffering scheme: global\n", ONE_SET),
     ("--list-commands", 0, "load\nregenerate\n", "`metadata` has no use"),
     ("--mi xml enable-channel -u mc", 0, "<overwrite_mode>DISCARD</overwrite_mode>", "what the channel is"),
-    ("--mi xml add-context -u -t vpid", 4, "<symbol>vpid</symbol><success>false</success>", NO_CONTEXT),
     ("--mi xml list m", 0, "<buffer_type>GLOBAL</buffer_type>", ONE_SET),
 ];
 
 const NO_LEVEL: &str = "markers have no log levels";
-const NO_CONTEXT: &str = "the daemon does not record this context";
 const ONE_SET: &str = "all users share one set of buffers";
 
 /// What a command printed and ended with, without what changes each time.

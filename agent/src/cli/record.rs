@@ -311,7 +311,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
 
-    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration and COMMAND can be added
+    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration and COMMAND can be
+    /// added
     #[arg(long, value_name = "FILE", help_heading = SPEC)]
     pub spec: Option<PathBuf>,
 

@@ -277,8 +277,8 @@ impl TaskLayout {
     }
 
     /// Code that copies a text to the address that `target` puts into R1, with zeros up to its room
-    /// ([`HOSTNAME`], [`CONTAINER`]); zeros if there is none. It takes R0 to R5, and stack as [`Self::number`]
-    /// does.
+    /// ([`HOSTNAME`], [`CONTAINER`]); zeros if there is none. It takes R0 to R5, and stack as
+    /// [`Self::number`] does.
     pub(crate) fn text(
         &self,
         code: &mut Assembler,

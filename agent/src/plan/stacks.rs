@@ -110,8 +110,8 @@ pub(super) fn follow(of: &ChannelOptions, at: InChannel, plan: &mut EventPlan) -
 }
 
 impl EventPlan {
-    /// Lets stacks follow those of the planned events that `wants` chooses, beside the marked ones; returns how many that are. The
-    /// stack's own event is one more of the plan's if there is any.
+    /// Lets stacks follow those of the planned events that `wants` chooses, beside the marked ones; returns
+    /// how many that are. The stack's own event is one more of the plan's if there is any.
     fn add_stacks(
         &mut self,
         tracefs: &Tracefs,

@@ -105,8 +105,8 @@ impl Drop for Back<'_> {
     }
 }
 
-/// Whether the calling thread may look into processes of others: with that, links of `/proc/PID` lead to their
-/// files, past the rights of a user.
+/// Whether the calling thread may look into processes of others: with that, links of `/proc/PID` lead to
+/// their files, past the rights of a user.
 fn set_processes_of_others(may: bool) -> io::Result<()> {
     let mut sets = capabilities(None)?;
     // Where root itself does not have it, it has none to give.

@@ -372,13 +372,13 @@ pub enum GraphHooks {
     Kprobes,
 }
 
-/// Values of attributes of threads, as they are written: ids of processes, users and groups, which may also be
-/// names of `/etc/passwd` and `/etc/group`; control groups of version 2 by path or number; names of threads
-/// with wildcards.
+/// Values of attributes of threads, as they are written: ids of processes, users and groups, which may also
+/// be names of `/etc/passwd` and `/etc/group`; control groups of version 2 by path or number; names of
+/// threads with wildcards.
 pub type TraitSpec = BTreeMap<Attribute, Vec<String>>;
 
-/// Whose events are recorded. What is said of processes and attributes is ANDed; the values of one of them are
-/// ORed.
+/// Whose events are recorded. What is said of processes and attributes is ANDed; the values of one of them
+/// are ORed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]

@@ -129,8 +129,8 @@ impl Pause {
         Self { from_ns: clock.correct(self.from_ns), to_ns: self.to_ns.map(|to_ns| clock.correct(to_ns)) }
     }
 
-    /// The pauses of a recording by the times of its records, in their order; only files of this recorder tell
-    /// them.
+    /// The pauses of a recording by the times of its records, in their order; only files of this recorder
+    /// tell them.
     pub(crate) fn all_of<S: Source>(reader: &Reader<S>) -> Vec<Self> {
         let pauses = Ledger::of(reader).map(|ledger| ledger.pauses).unwrap_or_default();
         pauses.iter().map(|pause| pause.corrected(reader.clock())).collect()

@@ -16,7 +16,8 @@ const STARTS: usize = 100;
 /// Daemons that are killed in a trial.
 const KILLS: usize = 3;
 
-/// Kilobytes of memory that the daemon holds, its descriptors, its threads, and the kernel's programs and maps.
+/// Kilobytes of memory that the daemon holds, its descriptors, its threads, and the kernel's programs and
+/// maps.
 fn held(daemon: &Daemon) -> (u64, [usize; 3]) {
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();

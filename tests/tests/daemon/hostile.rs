@@ -145,3 +145,64 @@ fn the_document_has_the_requests_that_there_are() {
     }
     assert_eq!(requests, 26);
 }
+
+#[test]
+fn mutated_requests_are_answered() {
+    let daemon = Daemon::start();
+    let out = daemon.path().join("out");
+    let bodies = [
+        ("/v1/sessions", json!({"name": "f", "mode": {"local": {"output": out}}, "format": "trace_dat"})),
+        ("/v1/sessions/f/schedules", json!({"size_bytes": 1 << 30})),
+        (
+            "/v1/sessions/f/domains/kernel/channels",
+            json!({"name": "c", "attributes": {"subbuf_size": 65536, "num_subbuf": 4, "switch_timer_us": 1000}}),
+        ),
+        (
+            "/v1/sessions/f/domains/kernel/channels/c/rules",
+            json!({"name": "sched_*", "instrumentation": "tracepoint", "filter": "prio < 100", "exclusions": ["sched_w*"]}),
+        ),
+        ("/v1/sessions/f/domains/kernel/channels/c/contexts", json!({"contexts": ["vpid", "procname"]})),
+        (
+            "/v1/sessions/f/domains/kernel/trackers",
+            json!({"attribute": "pid", "values": {"only": ["1"]}, "add": true}),
+        ),
+    ];
+    let mut state: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut dice = |sides: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % sides as u64) as usize
+    };
+    let mut answered = 0;
+    for _ in 0..1500 {
+        let (path, body) = &bodies[dice(bodies.len())];
+        let mut bytes = body.to_string().into_bytes();
+        for _ in 0..dice(4) {
+            let at = dice(bytes.len());
+            match dice(3) {
+                0 => bytes[at] = dice(256) as u8,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, b"\"{}[]:,9-"[dice(9)]),
+            }
+        }
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
+            bytes.len()
+        );
+        let answer = send(&daemon, &[head.as_bytes(), &bytes].concat());
+        let status = answer.split(' ').nth(1).and_then(|status| status.parse::<u16>().ok());
+        // What the daemon cannot do is an answer, too; what it failed at is not.
+        let status = status.unwrap_or_else(|| panic!("{path} {}: {answer}", String::from_utf8_lossy(&bytes)));
+        assert!(
+            !answer.contains("failed at this request"),
+            "{path} {}: {answer}",
+            String::from_utf8_lossy(&bytes)
+        );
+        answered += usize::from(status == 200);
+    }
+    assert!(answered > 20, "{answered}");
+    daemon.tell("DELETE", "/v1/sessions/f", None);
+    assert_eq!(daemon.stop().expect(0).err, "");
+}

@@ -1,5 +1,5 @@
-//! Sessions in LTTng's format: what babeltrace2 reads of them while they record, when they pause, and when they
-//! are over.
+//! Sessions in LTTng's format: what babeltrace2 reads of them while they record, when they pause, and when
+//! they are over.
 
 use std::{
     collections::BTreeSet,

@@ -15,6 +15,9 @@ use crate::{
 /// The longest list of locks that is read.
 const LOCKS_MAX: u64 = 64 << 20;
 
+/// How often the list is read before it is believed that a lock is not in it.
+const LOOKS: u32 = 3;
+
 /// Whether somebody holds the lock of the spool `files`.
 ///
 /// /proc/locks (proc_locks(5)) has the holders that this process can see: of a recorder outside its PID
@@ -26,9 +29,16 @@ pub(super) fn is_held(files: &Directory) -> io::Result<bool> {
     };
     let Identity { ino, .. } = Identity::of_file(&lock)?;
     let device = device_of(&lock)?;
-    let mut locks = String::new();
-    fs::File::open("/proc/locks")?.take(LOCKS_MAX).read_to_string(&mut locks)?;
-    Ok(locks.lines().any(|line| is_lock_of(line, device, ino)))
+    // The list is read in parts, between which the kernel lets go of it: where locks come and go meanwhile,
+    // it may leave out one that is held all the time (kernel seq_file.rst, "the iterator interface").
+    for _ in 0..LOOKS {
+        let mut locks = String::new();
+        fs::File::open("/proc/locks")?.take(LOCKS_MAX).read_to_string(&mut locks)?;
+        if locks.lines().any(|line| is_lock_of(line, device, ino)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`: number, kind, how it binds, access, process, device and

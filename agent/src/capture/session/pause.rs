@@ -75,10 +75,10 @@ impl Session {
         Ok(())
     }
 
-    /// Starts recording where another recording leaves off, which records nothing from now on and waits for its
-    /// [end](Session::stop). On each CPU what fires is in one of both, but for the moment between two stores
-    /// to memory: the time between the end of one and the beginning of the other, which their files tell, is
-    /// that in which nobody knows.
+    /// Starts recording where another recording leaves off, which records nothing from now on and waits for
+    /// its [end](Session::stop). On each CPU what fires is in one of both, but for the moment between two
+    /// stores to memory: the time between the end of one and the beginning of the other, which their files
+    /// tell, is that in which nobody knows.
     ///
     /// # Errors
     /// The other one does not record. Nothing has changed then.

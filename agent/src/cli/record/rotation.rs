@@ -92,8 +92,8 @@ impl Writing {
         }))
     }
 
-    /// Lets the trace be written of what is recorded from now on, if it becomes one. Without that it is written
-    /// at the end.
+    /// Lets the trace be written of what is recorded from now on, if it becomes one. Without that it is
+    /// written at the end.
     pub(super) fn follow(&self, session: &Session) {
         if let Err(error) = self.finisher.follow(session) {
             super::super::tell(&format!(

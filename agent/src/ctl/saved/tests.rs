@@ -257,3 +257,51 @@ fn what_is_no_such_file_is_refused() {
         assert!(sessions(&wrong).is_err(), "{wrong}");
     }
 }
+
+/// Numbers that look random, the same each time (xorshift).
+fn dice(state: &mut u64, sides: usize) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    usize::try_from(*state % sides as u64).unwrap()
+}
+
+#[test]
+fn whatever_becomes_of_a_file_is_read_or_refused() {
+    const PIECES: [&str; 10] = [
+        "<",
+        "&#0;",
+        "&lt;",
+        "]]>",
+        "<!DOCTYPE a>",
+        "<session>",
+        "</session>",
+        "-1",
+        "18446744073709551616",
+        "\u{1f600}",
+    ];
+    let mut state = 0x9e37_79b9_7f4a_7c15;
+    let (mut read, mut refused) = (0, 0);
+    for _ in 0..3000 {
+        let mut text = OF_LTTNG.to_owned();
+        for _ in 0..=dice(&mut state, 3) {
+            let mut at = [dice(&mut state, text.len() + 1), dice(&mut state, text.len() + 1)];
+            at.sort_unstable();
+            let [from, mut to] = at.map(|at| text.floor_char_boundary(at));
+            to = text.floor_char_boundary(to.min(from + 40));
+            match dice(&mut state, 3) {
+                0 => text.replace_range(from..to, ""),
+                1 => {
+                    let again = text[from..to].to_owned();
+                    text.insert_str(from, &again);
+                }
+                _ => text.replace_range(from..to, PIECES[dice(&mut state, PIECES.len())]),
+            }
+        }
+        match sessions(&text) {
+            Ok(_) => read += 1,
+            Err(_) => refused += 1,
+        }
+    }
+    assert!(read > 10 && refused > 1000, "{read} {refused}");
+}

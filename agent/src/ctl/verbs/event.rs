@@ -40,7 +40,7 @@ pub struct EnableEvent {
     #[arg(short, long, value_name = "CHANNEL")]
     pub channel: Option<String>,
 
-    /// Tracepoints; in user space, markers [default]
+    /// Tracepoints; in user space, markers. This is the default
     #[arg(long)]
     pub tracepoint: bool,
 
@@ -56,7 +56,7 @@ pub struct EnableEvent {
     #[arg(long, value_name = "LOCATION")]
     pub probe: Option<String>,
 
-    /// A place in a program: [elf:]PATH:SYMBOL or sdt:PATH:PROVIDER:NAME; EVENT names its event
+    /// A place in a program: PATH:SYMBOL, elf:PATH:SYMBOL or sdt:PATH:PROVIDER:NAME; EVENT names its event
     #[arg(long, value_name = "LOCATION")]
     pub userspace_probe: Option<String>,
 

@@ -93,8 +93,8 @@ impl Programs {
     }
 
     fn look_at_file(&mut self, path: &Path) -> bool {
-        // What is mapped may be another file, of another root directory, or be removed. Nothing happens to what
-        // is opened so, whatever it is.
+        // What is mapped may be another file, of another root directory, or be removed. Nothing happens to
+        // what is opened so, whatever it is.
         let Ok(file) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
             return false;
         };

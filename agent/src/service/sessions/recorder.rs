@@ -155,8 +155,8 @@ impl Recorder {
         self.ask(Command::Resume)
     }
 
-    /// Stops recording. Returns when that is done, with what was recorded in a file or spool as was asked: whether
-    /// there is something left that can go on. After an error there is not.
+    /// Stops recording. Returns when that is done, with what was recorded in a file or spool as was asked:
+    /// whether there is something left that can go on. After an error there is not.
     pub(in crate::service) fn halt(&self, how: Halt) -> Result<bool, ControlError> {
         self.ask(|reply| Command::Halt(how, reply))
     }

@@ -330,8 +330,8 @@ impl Running {
         Ok(())
     }
 
-    /// Waits for what is being made, and tells of all but the chunk that the next recording begins with: gives
-    /// where that is.
+    /// Waits for what is being made, and tells of all but the chunk that the next recording begins with:
+    /// gives where that is.
     fn wait_for_traces(&mut self) -> Vec<PathBuf> {
         let mut cleared = Vec::new();
         let next = self.next_chunk;
