@@ -19,8 +19,8 @@ use tracer_agent::{
     spec::{RecordingSpec, RotationSpec},
 };
 
-/// What [`Caller::by`] gets for a process of this user and group.
-const OTHER: [&str; 6] = ["setpriv", "--reuid=4242", "--regid=4343", "--clear-groups", "--", "env"];
+/// What [`Caller::by`] gets for a process of this user and group. By path, as guests have busybox's, too.
+const OTHER: [&str; 6] = ["/usr/bin/setpriv", "--reuid=4242", "--regid=4343", "--clear-groups", "--", "env"];
 
 /// What a session records of callers, in the initial state of all trackers.
 fn tracked(path: &Path, callers: &[&Caller]) -> RecordingSpec {
@@ -129,8 +129,9 @@ fn ids_of_namespaces_are_tracked() {
     let file = dir.path().join("t.dat");
     let mut here = Caller::start();
     // A user of its own namespace: 4242 here, 0 there.
-    let mut user = Caller::by(&[&OTHER[..], &["unshare", "--user", "--map-root-user", "--"]].concat());
-    let mut inner = Caller::by(&["unshare", "--pid", "--fork", "--kill-child", "--"]);
+    let mut user =
+        Caller::by(&[&OTHER[..], &["/usr/bin/unshare", "--user", "--map-root-user", "--"]].concat());
+    let mut inner = Caller::by(&["/usr/bin/unshare", "--pid", "--fork", "--kill-child", "--"]);
     let own = here.pid().to_string();
     let mut session = start(&tracked(&file, &[&here, &user, &inner]));
     let mut callers = [&mut here, &mut user, &mut inner];

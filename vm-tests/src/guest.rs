@@ -154,9 +154,15 @@ pub fn integration_tests_on_disk(kernel: &Kernel, wanted: &[(&str, &[&str])]) {
 /// Where the tests put their files.
 const SCRATCH: &str = "/scratch";
 
+/// What tests start processes with whose calls they count, and give them users and namespaces.
+const CALLERS: [&str; 3] = ["/usr/bin/perl", "/usr/bin/setpriv", "/usr/bin/unshare"];
+
 #[track_caller]
 fn integration_tests_in(vm: Vm<'_>, wanted: &[(&str, &[&str])]) {
     let mut vm = vm.agent().trace_cmd().size(2, 2048);
+    for host in CALLERS {
+        vm = vm.program(Path::new(host), host);
+    }
     let mut commands = Vec::new();
     for (program, tests) in wanted {
         let built = test_program("integration-tests", program).unwrap_or_else(|error| panic!("{error}"));
