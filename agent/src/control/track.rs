@@ -18,7 +18,7 @@ pub enum Attribute {
     Gid,
     /// The group, by the id that its own user namespace gives it.
     Vgid,
-    /// The control group of version 2, with those in it: a path, or its number.
+    /// The control group of version 2, with those in it: a path.
     Cgroup,
     /// The thread's name, with wildcards.
     Comm,

@@ -373,7 +373,7 @@ pub enum GraphHooks {
 }
 
 /// Values of attributes of threads, as they are written: ids of processes, users and groups, which may also
-/// be names of `/etc/passwd` and `/etc/group`; control groups of version 2 by path or number; names of
+/// be names of `/etc/passwd` and `/etc/group`; control groups of version 2 by path; names of
 /// threads with wildcards.
 pub type TraitSpec = BTreeMap<Attribute, Vec<String>>;
 

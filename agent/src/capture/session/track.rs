@@ -7,16 +7,16 @@ use crate::compile::scope::{Scope, ScopeError};
 /// States of an archive that are told one by one.
 const STATES_TOLD: usize = 16;
 
-/// Why what is tracked does not change. Nothing has changed then.
+/// Why a change of what is tracked was not made, or not completely.
 #[derive(Debug, thiserror::Error)]
 pub enum TrackError {
-    /// It was not said at the beginning that it would.
+    /// It was not said at the beginning that it would. Nothing has changed.
     #[error("the threads of this recording do not change: say that they do when the recording begins")]
     Fixed,
-    /// Programs cannot ask for it.
+    /// Programs cannot ask for it. Nothing has changed.
     #[error(transparent)]
     Scope(#[from] ScopeError),
-    /// It cannot be noted for whoever recovers the recording.
+    /// It cannot be noted for whoever recovers the recording. What fires from now on obeys the new sets.
     #[error("cannot note which threads are recorded: {0}")]
     Note(#[from] SpoolError),
     /// The list of threads, which events about other threads than the current one need. What fires from now
