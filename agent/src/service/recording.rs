@@ -63,20 +63,19 @@ impl Recording {
             return self.recorder.resume();
         }
         let spec = spec::of(model, world, &self.output)?;
+        let recorded = spec::recorded(&spec);
         // What pauses ends first.
         self.state = RecordingState::Closed;
         self.recorder.start(spec)?;
-        self.note(model, world)?;
+        self.note(recorded, world);
         self.state = RecordingState::Current;
         Ok(())
     }
 
     /// Notes what a new recording has.
-    fn note(&mut self, model: &Model, world: &World) -> Answer {
+    fn note(&mut self, recorded: (BTreeMap<String, Rules>, Tracks), world: &World) {
         self.generation = world.generation;
-        self.rules = all_rules(model, world)?;
-        self.tracks = spec::tracked(model)?;
-        Ok(())
+        (self.rules, self.tracks) = recorded;
     }
 
     /// Stops recording.
@@ -182,8 +181,10 @@ impl Recording {
     fn replace(&mut self, model: &Model, world: &World) -> Answer {
         let spec = spec::of(model, world, &self.output)?;
         if model.is_active() {
+            let recorded = spec::recorded(&spec);
             self.recorder.replace(spec)?;
-            return self.note(model, world);
+            self.note(recorded, world);
+            return Ok(());
         }
         self.state = RecordingState::Outdated;
         Ok(())
@@ -216,19 +217,11 @@ fn shape(model: &Model) -> Vec<Channel> {
 
 /// Whether this machine has what the rules of a session name, before it is started.
 pub(super) fn check_rules(model: &Model, world: &World) -> Answer {
-    all_rules(model, world)?;
+    model.channels().try_for_each(|(domain, channel)| spec::rules(world, domain, channel).map(drop))?;
     for (attribute, values) in spec::tracked(model)? {
         spec::tracking(attribute, Some(&values))?;
     }
     Ok(())
-}
-
-/// What is recorded into each buffer of a session.
-pub(super) fn all_rules(model: &Model, world: &World) -> Answer<BTreeMap<String, Rules>> {
-    let of = |(domain, channel): (Domain, &Channel)| {
-        Ok((spec::buffer_name(domain, &channel.name), spec::rules(world, domain, channel)?))
-    };
-    model.channels().map(of).collect()
 }
 
 /// The events of this kernel.

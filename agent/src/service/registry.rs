@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 
 use super::{
     peer::Peer,
-    recording::{Recording, RecordingState, all_rules, catalogue, check_rules},
+    recording::{Recording, RecordingState, catalogue, check_rules},
     recovery::Notes,
     sessions::{Listener, Model, Programs, Recorder, SnapshotTo, Stored, World, spec},
     user::Owner,
@@ -193,7 +193,7 @@ impl Registry {
     fn begin(&self, entry: &Arc<Entry>, model: &Model, world: &World) -> Answer<Recording> {
         let output = output_of(model)?;
         let spec = spec::of(model, world, &output)?;
-        let (rules, tracks) = (all_rules(model, world)?, spec::tracked(model)?);
+        let (rules, tracks) = spec::recorded(&spec);
         let note = self.notes.add(model.name(), &entry.owner, &output).map_err(|error| {
             ControlError::new(Code::CreateFile, format!("cannot note that the session records: {error}"))
         })?;

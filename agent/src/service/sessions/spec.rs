@@ -99,6 +99,19 @@ pub(in crate::service) type Tracks = BTreeMap<Ours, Vec<String>>;
 /// What is recorded into a channel, by kind and text.
 pub(in crate::service) type Rules = BTreeMap<(&'static str, String), RuleSpec>;
 
+/// What a recording has: what is recorded into each buffer, and whose events.
+pub(in crate::service) fn recorded(spec: &RecordingSpec) -> (BTreeMap<String, Rules>, Tracks) {
+    let of_channel = |channel: &ChannelSpec| {
+        let rules = channel.rules.iter().map(|rule| (key_of(rule), rule.clone()));
+        (channel.name.clone(), rules.collect())
+    };
+    (spec.channels.iter().map(of_channel).collect(), spec.scope.track.clone())
+}
+
+fn key_of(rule: &RuleSpec) -> (&'static str, String) {
+    (rule.what.kind(), rule.what.text())
+}
+
 /// What is recorded into a channel: each event once, for whichever of the channel's rules it matches.
 pub(in crate::service) fn rules(
     world: &World,
@@ -110,7 +123,7 @@ pub(in crate::service) fn rules(
     for rule in channel.rules.iter().filter(|rule| channel.enabled && rule.enabled) {
         for mut new in expand::rules_of(world, domain, rule)? {
             new.contexts.clone_from(&contexts);
-            match all.entry((new.what.kind(), new.what.text())) {
+            match all.entry(key_of(&new)) {
                 Entry::Vacant(free) => {
                     free.insert(new);
                 }
