@@ -11,6 +11,10 @@ pub(crate) struct Kernel {
     pub(crate) name: String,
     pub(crate) common: Vec<(String, Value)>,
     pub(crate) fields: Vec<(String, Value)>,
+    /// Whether records were lost before it.
+    pub(crate) is_after_loss: bool,
+    /// The stacks that are contexts of it, by their name there.
+    pub(crate) stacks: Vec<(&'static str, Value)>,
 }
 
 pub(crate) fn plain(value: event::Value<'_>) -> Value {
@@ -68,12 +72,54 @@ pub(crate) fn kernel_records(file: &Path) -> (BTreeMap<(String, u32), Vec<Kernel
                     name: printer.name().to_owned(),
                     common,
                     fields,
+                    is_after_loss: record.missed.is_some(),
+                    stacks: Vec::new(),
                 });
             }
         }
     }
     found.retain(|_, records| !records.is_empty());
     (found, lost)
+}
+
+/// Makes stacks contexts of the records that they directly follow, as LTTng has them. Others are left out.
+fn fold_stacks(records: Vec<Kernel>) -> Vec<Kernel> {
+    // The thread, and the bits of `common_flags` for interrupts of hardware, of software and NMIs.
+    let from = |record: &Kernel| {
+        let common = |name| match record.common.iter().find(|(field, _)| field == name) {
+            Some((_, Value::Number(number, _))) => *number,
+            other => panic!("{name}: {other:?}"),
+        };
+        (common("common_pid"), common("common_flags") & 0x58)
+    };
+    let mut found: Vec<Kernel> = Vec::new();
+    let mut is_separated = false;
+    for record in records {
+        let context = match (&*record.system, &*record.name) {
+            ("ftrace", "kernel_stack") => "callstack_kernel",
+            ("ftrace", "user_stack") => "callstack_user",
+            _ => {
+                is_separated = false;
+                found.push(record);
+                continue;
+            }
+        };
+        match found.last_mut() {
+            Some(event) if !is_separated && !record.is_after_loss && from(event) == from(&record) => {
+                let (_, Value::List(mut caller)) =
+                    record.fields.into_iter().find(|(name, _)| name == "caller").unwrap()
+                else {
+                    panic!("no list of addresses");
+                };
+                while matches!(caller.last(), Some(Value::Number(0, _))) {
+                    caller.pop();
+                }
+                event.stacks.push((context, Value::List(caller)));
+            }
+            _ => is_separated = true,
+        }
+    }
+    found
 }
 
 /// Whether the values are the same, whatever base they are shown in.
@@ -173,6 +219,12 @@ pub(crate) fn compare_lttng(event: &Event, record: &Kernel) {
     }
     let common = |name: &str| record.common.iter().find(|(field, _)| field == name).map(|(_, value)| value);
     assert!(same(&event.context[0].1, common("common_pid").unwrap()) && event.context[0].0 == "tid");
+    for (name, found) in event.context.iter().filter(|(name, _)| name.starts_with("callstack_")) {
+        let expected = record.stacks.iter().find(|(stack, _)| stack == name).map(|(_, stack)| stack);
+        assert!(same(found, expected.unwrap_or(&Value::List(Vec::new()))), "{event:?}\n{record:?}");
+    }
+    let has = |name: &str| event.context.iter().any(|(context, _)| context == name);
+    assert!(record.stacks.iter().all(|(name, _)| has(name)), "{event:?}\n{record:?}");
 }
 
 /// Whether `report --json` shows this value.
@@ -242,7 +294,10 @@ pub(crate) fn compare_told(file: &Path, by_stream: &BTreeMap<(String, u32), Vec<
 pub(crate) fn check(file: &Path, format: &str, dir: &Path) -> (ctf::Trace, PathBuf) {
     let out = dir.join(format!("{}.{format}", file.file_name().unwrap().to_str().unwrap()));
     let ended = export(file, format, &out).expect(0);
-    let (records, lost) = kernel_records(file);
+    let (mut records, lost) = kernel_records(file);
+    if format == "lttng" {
+        records = records.into_iter().map(|(stream, records)| (stream, fold_stacks(records))).collect();
+    }
     let trace = ctf::read(&out);
     let mut by_stream: BTreeMap<(String, u32), Vec<&Event>> = BTreeMap::new();
     for event in trace.events.iter().filter(|event| event.channel != "statedump") {
