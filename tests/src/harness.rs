@@ -183,6 +183,11 @@ impl Running {
         });
     }
 
+    /// Whether it has said something on its standard error output.
+    pub fn has_said(&self, text: &str) -> bool {
+        self.err.as_ref().is_some_and(|err| err.text().contains(text))
+    }
+
     /// Waits until it has written something to its standard output.
     #[track_caller]
     pub fn wait_until_out(&mut self, text: &str) {

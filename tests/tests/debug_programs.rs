@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use integration_tests::{
     agent::beside_test,
-    harness::{Caller, Ledger, Marked, agent, program, run},
+    harness::{Caller, Ledger, Marked, agent, program, run, wait_for},
 };
 
 const SIGCONT: i32 = libc::SIGCONT;
@@ -21,7 +21,8 @@ fn talkative() -> PathBuf {
     path
 }
 
-/// Records a caller's system calls, most of them while nothing is read out of the rings. Gives what was said.
+/// Records a caller's system calls, most of them while nothing is read out of the rings, and goes on until
+/// the programs have said what is expected. Gives what was said.
 fn record(dir: &Path, args: &[&str], expected: &[&str]) -> String {
     let mut caller = Caller::start();
     caller.pin(0);
@@ -32,10 +33,11 @@ fn record(dir: &Path, args: &[&str], expected: &[&str]) -> String {
     recording.agent.hold();
     caller.call(50_000);
     recording.agent.signal(SIGCONT);
-    caller.call(1_000);
-    for text in expected {
-        recording.agent.wait_until_said(text, 1);
-    }
+    wait_for("what the programs say", || {
+        // A few at a time: those that fire before the readers have made room are lost, too.
+        caller.call(100);
+        expected.iter().all(|text| recording.agent.has_said(text)).then_some(())
+    });
     recording.finish().expect(0).err
 }
 
