@@ -175,7 +175,13 @@ fn mutated_requests_are_answered() {
         (state % sides as u64) as usize
     };
     let mut answered = 0;
-    for _ in 0..1500 {
+    daemon.tell("POST", "/v1/sessions", Some(&bodies[0].1));
+    for round in 0..1500 {
+        // What can be done once only can be done again then.
+        if round % 50 == 49 {
+            daemon.tell("DELETE", "/v1/sessions/f", None);
+            daemon.tell("POST", "/v1/sessions", Some(&bodies[0].1));
+        }
         let (path, body) = &bodies[dice(bodies.len())];
         let mut bytes = body.to_string().into_bytes();
         for _ in 0..dice(4) {
@@ -202,7 +208,8 @@ fn mutated_requests_are_answered() {
         );
         answered += usize::from(status == 200);
     }
-    assert!(answered > 20, "{answered}");
+    // A quarter of the requests is as it should be, and many of those can be done.
+    assert!(answered > 60, "{answered}");
     daemon.tell("DELETE", "/v1/sessions/f", None);
     assert_eq!(daemon.stop().expect(0).err, "");
 }
