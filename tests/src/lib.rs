@@ -26,6 +26,7 @@ pub mod ltt2008_reader;
 pub mod made_up;
 pub mod pairs;
 pub mod perf;
+pub mod perfetto;
 pub mod probe_program;
 pub mod session;
 pub mod stock_answers;

@@ -2,8 +2,9 @@
 
 use std::{
     ffi::OsStr,
+    fs::{self, File},
     io::{BufRead as _, BufReader},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
 
@@ -141,4 +142,26 @@ pub fn lines(report: &str) -> Vec<Line> {
         .filter(|line| is_event(line))
         .map(|line| Line::parse(line).unwrap_or_else(|| panic!("not a line of an event: {line:?}")))
         .collect()
+}
+
+/// The files of stock trace-cmd, unpacked.
+pub fn stored(dir: &Path) -> Vec<PathBuf> {
+    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(traces).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+        if path.extension().is_some_and(|ending| ending == "dat") {
+            files.push(path);
+        } else if let Some(name) = name.strip_suffix(".gz").filter(|name| !name.contains(".txt")) {
+            let unpacked = dir.join(name);
+            let out = File::create(&unpacked).unwrap();
+            assert!(
+                Command::new("zcat").arg(&path).stdout(out).status().expect("zcat is installed").success()
+            );
+            files.push(unpacked);
+        }
+    }
+    assert!(files.len() >= 9, "{files:?}");
+    files
 }

@@ -78,6 +78,7 @@ pub(super) const DOCTOR: &str = "EXAMPLES
 pub(super) const EXPORT: &str = "EXAMPLES
   tracer-agent export --format ctf trace.dat OUTDIR
   tracer-agent export --format lttng --tar trace.dat OUTDIR
+  tracer-agent export --format perfetto trace.dat out.perfetto-trace
   tracer-agent export --format lttng-2008 --endian big trace.dat OUTDIR";
 
 #[cfg(feature = "service")]

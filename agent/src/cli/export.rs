@@ -1,4 +1,4 @@
-//! `tracer-agent export`: a recording in the layout of another tracer.
+//! `tracer-agent export`: a recording in the layout of another tool.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -17,6 +17,7 @@ use super::{CliError, info::InfoError};
 use crate::export::ctf::Ctf;
 use crate::export::eventdefs::EventDefs;
 use crate::export::ltt2008::Lttng2008;
+use crate::export::perfetto::Perfetto;
 use crate::export::{Exported, Format, Job, Progress, Target, export};
 use crate::tracedat::reader::{Reader, Source};
 
@@ -48,6 +49,12 @@ const KNOWN: &[Known] = &[
         make: |_| Ok(Box::new(Ctf::Lttng)),
     },
     Known {
+        name: "perfetto",
+        summary: "one file for Perfetto's viewer (ui.perfetto.dev, which opens it in the browser) and trace_processor",
+        options: &[],
+        make: |_| Ok(Box::new(Perfetto)),
+    },
+    Known {
         name: "ltt-eventdefs",
         summary: "LTT of 2003, events described in XML, for LTTV 0.4",
         options: &["--block-size", "--endian", "--literal"],
@@ -61,10 +68,10 @@ const KNOWN: &[Known] = &[
     },
 ];
 
-/// Export a trace.dat to the format of another tracer
+/// Export a trace.dat to the format of another tool
 ///
-/// It takes any trace.dat, whichever recorder wrote it. OUTDIR appears when it is complete. What the format
-/// cannot represent is counted and reported at the end.
+/// It takes any trace.dat, whichever recorder wrote it. OUT appears when it is complete: a directory, or a
+/// file for a format of one file. What the format cannot represent is counted and reported at the end.
 #[derive(Args, Debug)]
 #[command(after_help = formats_help(), allow_missing_positional = true)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
@@ -77,7 +84,7 @@ pub struct ExportArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// Write an archive OUTDIR.tar.gz instead of a directory
+    /// Write an archive OUT.tar.gz instead of a directory
     #[arg(long)]
     pub tar: bool,
 
@@ -93,9 +100,9 @@ pub struct ExportArgs {
     #[arg(value_name = "FILE", default_value = "trace.dat")]
     pub file: PathBuf,
 
-    /// The directory to create
-    #[arg(value_name = "OUTDIR")]
-    pub outdir: PathBuf,
+    /// The directory or file to create
+    #[arg(value_name = "OUT")]
+    pub out: PathBuf,
 
     // They have a heading, which clap keeps for whatever follows.
     #[command(flatten)]
@@ -116,7 +123,11 @@ fn choose(args: &ExportArgs) -> Result<Box<dyn Format>, CliError> {
         CliError::Usage(format!("no export format {:?}; known: {}", args.format, names.join(", ")))
     })?;
     args.ltt.refuse(known.name, known.options)?;
-    (known.make)(args)
+    let format = (known.make)(args)?;
+    if args.tar && format.file().is_some() {
+        return Err(CliError::Usage(format!("--tar: {} is one file, not a directory", known.name)));
+    }
+    Ok(format)
 }
 
 pub(super) fn run(args: &ExportArgs) -> Result<u8, CliError> {
@@ -125,7 +136,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<u8, CliError> {
     let file = File::open(&args.file).map_err(|source| InfoError::Open { path: path(), source })?;
     let file = Reader::open(Box::new(file) as Box<dyn Source>)
         .map_err(|source| InfoError::Read { path: path(), source })?;
-    let target = Target { path: args.outdir.clone(), force: args.force, archive: args.tar };
+    let target = Target { path: args.out.clone(), force: args.force, archive: args.tar };
     // Ctrl-C leaves nothing behind.
     let signals = Signals::block().map_err(CliError::system("block signals"))?;
     let line = Line::new();

@@ -1,8 +1,9 @@
-//! Recordings as directories of other tracers' layouts.
+//! Recordings in the layouts of other tracers: directories, or a file.
 //!
 //! | module | what |
 //! |---|---|
 //! | [`ctf`] | formats `ctf` and `lttng` |
+//! | [`perfetto`] | format `perfetto` |
 //! | [`recording`] | the recording as every format wants it: its events, and its records by channel and CPU |
 //! | [`job`] | what all exports share while they run: threads, progress, cancelling, what could not be carried over |
 //! | [`staging`] | the directory that is written beside its final place, and what may be replaced by it |
@@ -18,6 +19,7 @@ pub mod eventdefs;
 pub mod job;
 pub mod ltt2008;
 mod payload;
+pub mod perfetto;
 pub mod recognise;
 pub mod recording;
 mod snapshot;
@@ -39,6 +41,11 @@ pub trait Format: Sync {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
+    /// The file in the directory that is the export, for a format of one file. The target is that file then.
+    fn file(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Writes the recording into `dir`, an empty directory. Nobody sees the directory before this returns;
     /// after an error it is removed.
     ///
@@ -50,7 +57,8 @@ pub trait Format: Sync {
 /// Where an export goes.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// The directory; of an archive the file, whose name becomes one that ends in `.tar.gz`.
+    /// The directory, or the file for a format of one file; of an archive the file, whose name becomes one that
+    /// ends in `.tar.gz`.
     pub path: PathBuf,
     /// Replace an earlier export.
     pub force: bool,
@@ -83,7 +91,7 @@ pub fn export(
     job: &Job<'_>,
 ) -> Result<Exported, ExportError> {
     // Before the work, so that a refusal comes early.
-    let staging = staging::Staging::create(target)?;
+    let staging = staging::Staging::create(target, format.file())?;
     let recording = Recording::survey(file, job)?;
     format.write(&recording, staging.dir(), job)?;
     let (path, bytes) = staging.commit()?;

@@ -37,20 +37,42 @@ pub struct Staging {
     dir: Directory,
     /// Name of the directory in an archive.
     dir_name: OsString,
-    archive: bool,
+    becomes: Becomes,
     force: bool,
     /// Whether `outer` has something that is not ours to remove: what is to be replaced, and nothing is in
     /// its place.
     keeps: bool,
 }
 
+/// What comes to the target's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Becomes {
+    Directory,
+    /// An archive of the directory.
+    Archive,
+    /// The file of this name in the directory.
+    File(&'static str),
+}
+
+impl Becomes {
+    fn is_directory(self) -> bool {
+        self == Self::Directory
+    }
+}
+
 impl Staging {
     /// Creates an empty directory beside the target, which must not exist, or be an earlier export that is to
-    /// be replaced.
+    /// be replaced. With `file`, the target becomes what is in the directory under that name, unless an
+    /// archive is asked for.
     ///
     /// # Errors
     /// Something is in the way, or the directory cannot be created.
-    pub fn create(target: &Target) -> Result<Self, ExportError> {
+    pub fn create(target: &Target, file: Option<&'static str>) -> Result<Self, ExportError> {
+        let becomes = match file {
+            _ if target.archive => Becomes::Archive,
+            Some(file) => Becomes::File(file),
+            None => Becomes::Directory,
+        };
         let in_the_way = || ExportError::InTheWay { path: target.path.clone() };
         // A link under the name of the target is in the way, wherever it leads.
         let Resolved { dir: parent, name } = resolve(&target.path, Links::Keep)?;
@@ -58,7 +80,7 @@ impl Staging {
         let (name, dir_name) = names(&given, target.archive);
         let force = target.force;
         check_names(&parent)?;
-        check_free(&parent, &name, target.archive, force)?;
+        check_free(&parent, &name, becomes, force)?;
         let failed = || ExportError::io("create a directory beside", parent.join(&name));
         let mut hidden = OsString::from(".");
         hidden.push(&name);
@@ -73,8 +95,7 @@ impl Staging {
         };
         match outer.create_dir_with(EXPORT.as_ref(), MODE_DIR) {
             Ok(dir) => {
-                let archive = target.archive;
-                Ok(Self { parent, name, outer, outer_name, dir, dir_name, archive, force, keeps: false })
+                Ok(Self { parent, name, outer, outer_name, dir, dir_name, becomes, force, keeps: false })
             }
             Err(error) => {
                 // It is empty, and its name says what it is.
@@ -95,16 +116,20 @@ impl Staging {
     /// The disk is full, or something came in the way meanwhile. Nothing has changed then, or the error says
     /// where the earlier export is.
     pub fn commit(mut self) -> Result<(PathBuf, u64), ExportError> {
-        let (from, bytes) =
-            if self.archive { (ARCHIVE, self.pack()?) } else { (EXPORT, sync_tree(&self.dir)?) };
+        let bytes = if self.becomes == Becomes::Archive { self.pack()? } else { sync_tree(&self.dir)? };
         let path = self.parent.join(&self.name);
-        let there = check_free(&self.parent, &self.name, self.archive, self.force)?;
+        let there = check_free(&self.parent, &self.name, self.becomes, self.force)?;
         let replaced = there.filter(|there| FileType::from_raw_mode(there.st_mode) == FileType::Directory);
         if let Some(there) = replaced {
             // A directory cannot be renamed onto one that has something in it.
             self.take_away(&there)?;
         }
-        if let Err(error) = self.outer.rename(from.as_ref(), &self.parent, &self.name) {
+        let (holder, from) = match self.becomes {
+            Becomes::Directory => (&self.outer, EXPORT),
+            Becomes::Archive => (&self.outer, ARCHIVE),
+            Becomes::File(name) => (&self.dir, name),
+        };
+        if let Err(error) = holder.rename(from.as_ref(), &self.parent, &self.name) {
             let error = ExportError::io("create", path)(error);
             return Err(if self.keeps { self.put_back(error) } else { error });
         }
@@ -209,7 +234,7 @@ fn names(given: &OsStr, archive: bool) -> (OsString, OsString) {
 fn check_free(
     parent: &Directory,
     name: &OsStr,
-    archive: bool,
+    becomes: Becomes,
     force: bool,
 ) -> Result<Option<Stat>, ExportError> {
     let path = parent.join(name);
@@ -221,8 +246,8 @@ fn check_free(
     }
     // Whoever mistypes a name does not want a home directory replaced.
     let ours = match FileType::from_raw_mode(there.st_mode) {
-        FileType::RegularFile => archive,
-        FileType::Directory if !archive => is_export(parent, name, &there)?,
+        FileType::RegularFile => !becomes.is_directory(),
+        FileType::Directory if becomes.is_directory() => is_export(parent, name, &there)?,
         _ => false,
     };
     if !ours {
@@ -307,7 +332,7 @@ mod tests {
     use super::*;
 
     fn staged(target: &Target) -> Result<(PathBuf, u64), ExportError> {
-        let staging = Staging::create(target)?;
+        let staging = Staging::create(target, None)?;
         staging.dir().write("metadata", b"12345").unwrap();
         staging.dir().create_dir("index").unwrap().write("a", b"123").unwrap();
         staging.commit()
@@ -317,7 +342,7 @@ mod tests {
     fn nothing_is_seen_before_it_is_complete() {
         let dir = tempfile::tempdir().unwrap();
         let target = Target { path: dir.path().join("out"), ..Target::default() };
-        let staging = Staging::create(&target).unwrap();
+        let staging = Staging::create(&target, None).unwrap();
         staging.dir().write("metadata", b"x").unwrap();
         assert!(!target.path.exists());
         drop(staging);
@@ -352,7 +377,7 @@ mod tests {
     fn what_was_not_looked_at_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let target = Target { path: dir.path().join("out"), force: true, ..Target::default() };
-        let mut staging = Staging::create(&target).unwrap();
+        let mut staging = Staging::create(&target, None).unwrap();
         fs::create_dir(dir.path().join("thesis")).unwrap();
         fs::write(dir.path().join("thesis/text"), "years").unwrap();
         staged(&target).unwrap();
@@ -375,7 +400,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = Target { path: dir.path().join("out"), force: true, ..Target::default() };
         staged(&target).unwrap();
-        let mut staging = Staging::create(&target).unwrap();
+        let mut staging = Staging::create(&target, None).unwrap();
         staging.dir().write("metadata", b"new").unwrap();
         let seen = look(&staging, "out");
         staging.take_away(&seen).unwrap();

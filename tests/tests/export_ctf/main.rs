@@ -15,6 +15,7 @@ use made_up::{blob, blob_format, make};
 use integration_tests::analyses::{rows, tables};
 use integration_tests::ctf::{self, Event, Value};
 use integration_tests::harness::{Ended, Tmpfs, agent, program, run};
+use integration_tests::trace_cmd::stored;
 use tracer_agent::event::{self, EventTable, Machine, NoNames};
 use tracer_agent::tracedat::page::{PageBuilder, Push};
 use tracer_agent::tracedat::reader::Reader;
@@ -42,26 +43,6 @@ fn babeltrace(trace: &Path) -> (Vec<String>, u64) {
     let mut lines: Vec<String> = ended.out.lines().map(str::to_owned).collect();
     lines.sort_unstable();
     (lines, lost)
-}
-
-/// The files of stock trace-cmd, unpacked.
-fn stored(dir: &Path) -> Vec<PathBuf> {
-    let traces = Path::new(env!("CARGO_MANIFEST_DIR")).join("traces");
-    let mut files = Vec::new();
-    for entry in fs::read_dir(traces).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap().to_owned();
-        if path.extension().is_some_and(|ending| ending == "dat") {
-            files.push(path);
-        } else if let Some(name) = name.strip_suffix(".gz").filter(|name| !name.contains(".txt")) {
-            let unpacked = dir.join(name);
-            let out = File::create(&unpacked).unwrap();
-            assert!(program("/".as_ref(), "zcat", [&path]).stdout(out).status().unwrap().success());
-            files.push(unpacked);
-        }
-    }
-    assert!(files.len() >= 9, "{files:?}");
-    files
 }
 
 #[test]

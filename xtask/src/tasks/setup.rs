@@ -109,6 +109,9 @@ const BENCH_PROGRAMS: [(&str, &str); 7] = [
 /// LTTng's analyses as PyPI has them.
 const ANALYSES: &str = "lttnganalyses==0.6.1";
 
+/// What Perfetto's own Python package knows of its format.
+const PERFETTO: [&str; 2] = ["perfetto==0.59.1", "protobuf==7.36.2"];
+
 /// Speedscope as npm has it, for the schema of its files.
 const SPEEDSCOPE: &str = "speedscope@1.25.0";
 
@@ -120,7 +123,10 @@ pub(super) fn setup(purpose: Purpose) -> Result {
     install_packages(&missing_packages(purpose)?)?;
     std::thread::scope(|scope| {
         let download = || match purpose {
-            Purpose::Test => fetch_kernels().and_then(|()| fetch_analyses()).and_then(|()| fetch_schema()),
+            Purpose::Test => fetch_kernels()
+                .and_then(|()| fetch_analyses())
+                .and_then(|()| fetch_perfetto())
+                .and_then(|()| fetch_schema()),
             Purpose::Bench => fetch_analyses(),
             Purpose::Run | Purpose::Dist => Ok(()),
         };
@@ -328,10 +334,24 @@ fn fetch_analyses() -> Result {
     if dir.join("lttnganalyses/__init__.py").is_file() {
         return Ok(());
     }
-    // Debian's interpreter, whose babeltrace module they use.
+    install_from_pypi(&dir, &[ANALYSES])
+}
+
+/// The descriptors of Perfetto's messages, in `target/perfetto`. No program of the package is run.
+fn fetch_perfetto() -> Result {
+    let dir = target_dir().join("perfetto");
+    if dir.join("perfetto/protos/perfetto/trace/perfetto_trace_pb2.py").is_file() {
+        return Ok(());
+    }
+    install_from_pypi(&dir, &PERFETTO)
+}
+
+/// Installs packages into a directory of their own, for Debian's interpreter, whose babeltrace module LTTng's
+/// analyses use.
+fn install_from_pypi(dir: &Path, packages: &[&str]) -> Result {
     let mut pip = Command::new("/usr/bin/python3");
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--root-user-action=ignore"]);
-    process::run(pip.arg("--target").arg(dir).arg(ANALYSES))
+    process::run(pip.arg("--target").arg(dir).args(packages))
 }
 
 /// The schema of speedscope's files, in `target/speedscope`. Nothing of the package is run.
