@@ -18,6 +18,7 @@ pub mod binaries;
 pub mod ctf;
 pub mod daemon;
 pub mod dat;
+pub mod duckdb;
 pub mod eventdefs_reader;
 pub mod folded;
 pub mod harness;

@@ -18,6 +18,7 @@ use crate::export::ctf::Ctf;
 use crate::export::eventdefs::EventDefs;
 use crate::export::ltt2008::Lttng2008;
 use crate::export::perfetto::Perfetto;
+use crate::export::tables::Tables;
 use crate::export::{Exported, Format, Job, Progress, Target, export};
 use crate::tracedat::reader::{Reader, Source};
 
@@ -53,6 +54,18 @@ const KNOWN: &[Known] = &[
         summary: "one file for Perfetto's viewer (ui.perfetto.dev, which opens it in the browser) and trace_processor",
         options: &[],
         make: |_| Ok(Box::new(Perfetto)),
+    },
+    Known {
+        name: "csv",
+        summary: "a table of each event in a file of comma-separated values, with views for DuckDB",
+        options: &[],
+        make: |_| Ok(Box::new(Tables::Csv)),
+    },
+    Known {
+        name: "jsonl",
+        summary: "the same as a JSON object a line",
+        options: &[],
+        make: |_| Ok(Box::new(Tables::JsonLines)),
     },
     Known {
         name: "ltt-eventdefs",

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`ctf`] | formats `ctf` and `lttng` |
 //! | [`perfetto`] | format `perfetto` |
+//! | [`tables`] | formats `csv` and `jsonl` |
 //! | [`recording`] | the recording as every format wants it: its events, and its records by channel and CPU |
 //! | [`job`] | what all exports share while they run: threads, progress, cancelling, what could not be carried over |
 //! | [`staging`] | the directory that is written beside its final place, and what may be replaced by it |
@@ -25,6 +26,7 @@ pub mod recording;
 mod snapshot;
 pub mod staging;
 mod state;
+pub mod tables;
 
 use std::path::PathBuf;
 

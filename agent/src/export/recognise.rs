@@ -7,6 +7,9 @@ use rustix::fs::FileType;
 
 use crate::output::Directory;
 
+/// The file that directories of tables have.
+pub(super) const TABLES: &str = "tables.sql";
+
 /// A layout that [`export`](super::export) writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
@@ -17,6 +20,8 @@ pub enum Layout {
     Lttng2008,
     /// The layout of LTT of 2003: `eventdefs/*.xml`, `control/facilities`, `cpu/N`.
     EventDefs,
+    /// Tables: `tables.sql`, and a file for each beside it.
+    Tables,
 }
 
 /// The layout of a directory; `None` if it is none of them.
@@ -33,6 +38,9 @@ pub(super) fn layout_of(dir: &Directory) -> Option<Layout> {
     let has_metadata = |dir: &Directory| is(dir, "metadata", FileType::RegularFile);
     if has_metadata(dir) || dir.open_dir("kernel").is_ok_and(|kernel| has_metadata(&kernel)) {
         return Some(Layout::Ctf);
+    }
+    if is(dir, TABLES, FileType::RegularFile) {
+        return Some(Layout::Tables);
     }
     let control = dir.open_dir("control").ok()?;
     if is(dir, "eventdefs", FileType::Directory) {

@@ -112,6 +112,9 @@ const ANALYSES: &str = "lttnganalyses==0.6.1";
 /// What Perfetto's own Python package knows of its format.
 const PERFETTO: [&str; 2] = ["perfetto==0.59.1", "protobuf==7.36.2"];
 
+/// DuckDB, which reads tables.
+const DUCKDB: &str = "duckdb==2.0.1";
+
 /// Speedscope as npm has it, for the schema of its files.
 const SPEEDSCOPE: &str = "speedscope@1.25.0";
 
@@ -126,6 +129,7 @@ pub(super) fn setup(purpose: Purpose) -> Result {
             Purpose::Test => fetch_kernels()
                 .and_then(|()| fetch_analyses())
                 .and_then(|()| fetch_perfetto())
+                .and_then(|()| fetch_duckdb())
                 .and_then(|()| fetch_schema()),
             Purpose::Bench => fetch_analyses(),
             Purpose::Run | Purpose::Dist => Ok(()),
@@ -344,6 +348,12 @@ fn fetch_perfetto() -> Result {
         return Ok(());
     }
     install_from_pypi(&dir, &PERFETTO)
+}
+
+/// DuckDB, in `target/duckdb`.
+fn fetch_duckdb() -> Result {
+    let dir = target_dir().join("duckdb");
+    if dir.join("duckdb/__init__.py").is_file() { Ok(()) } else { install_from_pypi(&dir, &[DUCKDB]) }
 }
 
 /// Installs packages into a directory of their own, for Debian's interpreter, whose babeltrace module LTTng's

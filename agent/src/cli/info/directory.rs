@@ -26,6 +26,10 @@ pub(super) fn report(path: &Path, json: bool) -> Result<(String, bool), InfoErro
             let text = if json { json_text(&summary)? } else { in_blocks(path, &summary) };
             Ok((text, summary.damage.is_empty()))
         }
+        Some(Layout::Tables) => Err(directory(
+            "it has the tables of an export; its table `events` lists them, and `duckdb -init tables.sql` reads them"
+                .to_owned(),
+        )),
         None => Err(directory("it is no trace in a layout that is known here".to_owned())),
     }
 }
