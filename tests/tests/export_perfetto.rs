@@ -108,7 +108,9 @@ fn compare(event: &Value, record: &Value, exported: &Ended) {
                 arguments.iter().map(|value| number(value).unwrap() as u64).collect(),
             ];
             // Objects of JSON have no order here.
-            sorted.iter_mut().for_each(|values| values.sort_unstable());
+            for values in &mut sorted {
+                values.sort_unstable();
+            }
             assert_eq!(sorted[0], sorted[1], "{event}\n{record}");
         }
         return;
@@ -200,15 +202,16 @@ fn recordings_of_this_kernel_come_back_with_what_the_viewer_needs() {
     assert!(kinds.contains(&("sys_enter_openat", "generic")), "{kinds:?}");
 
     // Wall time, the machine, and who was there before.
-    let clock = |id: &str| {
+    let clock = |id: u64| {
         let mut clocks = trace.head["clocks"][0]["clocks"].as_array().unwrap().iter();
-        let clock =
-            clocks.find(|clock| clock["clock_id"].to_string() == id).unwrap_or_else(|| panic!("clock {id}"));
+        let clock = clocks
+            .find(|clock| clock["clock_id"].as_u64() == Some(id))
+            .unwrap_or_else(|| panic!("clock {id}"));
         clock["timestamp"].as_str().unwrap().parse::<u64>().unwrap()
     };
-    assert_eq!(Some(clock("6")), records[0]["timestamp"].as_u64());
+    assert_eq!(Some(clock(6)), records[0]["timestamp"].as_u64());
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
-    assert!(now - clock("1") < 600_000_000_000, "{} {now}", clock("1"));
+    assert!(now - clock(1) < 600_000_000_000, "{} {now}", clock(1));
     let uname = program("/".as_ref(), "uname", ["-r"]).output().unwrap().stdout;
     let release = trace.head["system"][0]["utsname"]["release"].as_str().unwrap();
     assert_eq!(release, String::from_utf8(uname).unwrap().trim());

@@ -1,13 +1,11 @@
 //! Bundles: the events of a CPU, as many as are in one packet.
 
-use std::collections::BTreeMap;
-
 use prost::encoding::{bool, uint32};
 
 use super::super::ExportError;
 use super::SEQUENCE;
 use super::event::{Encoder, Interned};
-use super::packet::{CLEARED, InternedData, InternedString, NEEDS, Packet};
+use super::packet::{CLEARED, InternedData, NEEDS, Packet};
 use crate::tracedat::reader::Record;
 
 /// From so many bytes on a bundle is written.
@@ -27,10 +25,7 @@ pub(super) struct Bundle {
     begin: Option<u64>,
     /// Whether events were lost before it.
     after_loss: bool,
-    /// Symbols that the sequence has, by address.
     interned: Interned,
-    /// Those of them that are new in this bundle.
-    new: Vec<InternedString>,
     /// Whether a packet of the sequence was written.
     has_begun: bool,
 }
@@ -43,8 +38,7 @@ impl Bundle {
             events: Vec::new(),
             begin: None,
             after_loss: false,
-            interned: BTreeMap::new(),
-            new: Vec::new(),
+            interned: Interned::default(),
             has_begun: false,
         }
     }
@@ -68,7 +62,7 @@ impl Bundle {
     pub(super) fn add(&mut self, record: &Record<'_>, encoder: &mut Encoder<'_>) {
         self.begin.get_or_insert(record.timestamp);
         self.after_loss |= record.missed.is_some();
-        encoder.encode(record, (&mut self.interned, &mut self.new), &mut self.events);
+        encoder.encode(record, &mut self.interned, &mut self.events);
     }
 
     /// Writes it, unless nothing is in it, and begins the next one.
@@ -85,7 +79,7 @@ impl Bundle {
             bool::encode(LOST_EVENTS, &true, &mut bundle);
         }
         bundle.append(&mut self.events);
-        let kernel_symbols = std::mem::take(&mut self.new);
+        let kernel_symbols = std::mem::take(&mut self.interned.new);
         write(&Packet {
             ftrace_events: Some(bundle),
             trusted_packet_sequence_id: SEQUENCE + 1 + self.cpu,

@@ -70,8 +70,28 @@ const DRAWN: [&str; 30] = [
 /// The messages that Perfetto has for events, by their names.
 type Messages = HashMap<&'static str, table::Message>;
 
-/// Symbols by address, and the numbers that a sequence has for them.
-pub(super) type Interned = BTreeMap<u64, u64>;
+/// The symbols that a sequence has numbers for.
+#[derive(Debug, Default)]
+pub(super) struct Interned {
+    /// The numbers by address.
+    numbers: BTreeMap<u64, u64>,
+    /// Those that no packet has told yet.
+    pub(super) new: Vec<InternedString>,
+}
+
+impl Interned {
+    /// The number of the symbol at an address, which is new if it was not asked for before; where there is no
+    /// symbol, that of the address.
+    fn number(&mut self, address: u64, symbols: &dyn Symbols) -> u64 {
+        let next = self.numbers.len() as u64 + 1;
+        *self.numbers.entry(address).or_insert_with(|| {
+            let name = symbols.lookup(address);
+            let str = name.map_or_else(|| format!("{address:#x}"), |symbol| symbol.name.to_owned());
+            self.new.push(InternedString { iid: next, str: str.into_bytes() });
+            next
+        })
+    }
+}
 
 /// What makes events of records.
 pub(super) struct Encoder<'a> {
@@ -139,20 +159,14 @@ impl<'a> Encoder<'a> {
         std::mem::take(&mut self.not_carried)
     }
 
-    /// Adds a record to a bundle. `interned` are the symbols of its sequence, and where new ones go.
-    pub(super) fn encode(
-        &mut self,
-        record: &Record<'_>,
-        interned: (&mut Interned, &mut Vec<InternedString>),
-        bundle: &mut Vec<u8>,
-    ) {
+    /// Adds a record to a bundle, whose sequence has these symbols.
+    pub(super) fn encode(&mut self, record: &Record<'_>, interned: &mut Interned, bundle: &mut Vec<u8>) {
         let Some(id) = record.event_id() else { return };
         // Others were found by the survey.
         let (Some(plan), Some(printer)) = (self.plans.get(&id), self.events.get(id)) else { return };
         let number = |field: Option<FieldReader>| {
             field.and_then(|field| field.value(record.data).ok()).and_then(|value| value.address())
         };
-        let (known, new) = interned;
         for kind in &plan.kinds {
             self.message.clear();
             let mut fields = Fields {
@@ -163,7 +177,7 @@ impl<'a> Encoder<'a> {
                 broken: 0,
                 replaced: 0,
             };
-            let tag = kind.write(&mut fields, printer, (&mut *known, &mut *new));
+            let tag = kind.write(&mut fields, printer, interned);
             let (broken, replaced) = (fields.broken, fields.replaced);
             self.event.clear();
             uint64::encode(TIMESTAMP, &record.timestamp, &mut self.event);
@@ -223,7 +237,7 @@ impl Plan {
         let [Kind::Known { fields, .. }] = &*self.kinds else { return Vec::new() };
         let own = printer.format().fields.iter();
         own.filter(|field| !fields.iter().any(|(known, _)| known.name == field.name))
-            .map(|field| field.name.to_string())
+            .map(|field| field.name.clone())
             .collect()
     }
 }
@@ -253,24 +267,20 @@ impl Kind {
     fn generic(printer: &Printer) -> Self {
         let reader = |name: &str| printer.field(printer.field_index(name)?);
         let own = printer.format().fields.iter();
-        let fields = own.filter_map(|field| Some((field.name.to_string(), reader(&field.name)?))).collect();
+        let fields = own.filter_map(|field| Some((field.name.clone(), reader(&field.name)?))).collect();
         Self::Generic { name: printer.name().to_owned(), fields }
     }
 
     /// Writes the message, and gives its number in `FtraceEvent`.
-    fn write(
-        &self,
-        to: &mut Fields<'_>,
-        printer: &Printer,
-        interned: (&mut Interned, &mut Vec<InternedString>),
-    ) -> u32 {
+    fn write(&self, to: &mut Fields<'_>, printer: &Printer, interned: &mut Interned) -> u32 {
         match self {
             Self::Known { number, fields, function } => {
                 for (known, reader) in fields {
                     let Some(value) = to.value(*reader) else { continue };
                     match value.address().filter(|_| *function == Some(known.number)) {
                         Some(address) => {
-                            to.symbol(known.number, address, (&mut *interned.0, &mut *interned.1))
+                            let number = interned.number(address, to.symbols);
+                            uint64::encode(known.number, &number, to.out);
                         }
                         None => to.known(*known, value),
                     }
@@ -368,20 +378,6 @@ impl<'a> Fields<'a> {
         if let Some(bits) = self.value(reader).and_then(|value| value.address()) {
             uint64::encode(tag, &bits, self.out);
         }
-    }
-
-    /// The number of the symbol at an address, which the sequence gets if it is new; the address where there
-    /// is no symbol.
-    fn symbol(&mut self, tag: u32, address: u64, interned: (&mut Interned, &mut Vec<InternedString>)) {
-        let (known, new) = interned;
-        let next = known.len() as u64 + 1;
-        let iid = *known.entry(address).or_insert_with(|| {
-            let name = self.symbols.lookup(address);
-            let str = name.map_or_else(|| format!("{address:#x}"), |symbol| symbol.name.to_owned());
-            new.push(InternedString { iid: next, str: str.into_bytes() });
-            next
-        });
-        uint64::encode(tag, &iid, self.out);
     }
 
     fn generic(&mut self, name: &str, value: Value<'_>) {

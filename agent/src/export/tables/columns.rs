@@ -18,7 +18,7 @@ use super::super::Recording;
 use super::out::{Column, Row, Type};
 use crate::event::syscalls::{self, SyscallTable};
 use crate::event::table::STACK_FIELD;
-use crate::event::{AddressKind, Field, FieldKind, FieldReader, NamedField, Printer, Symbols};
+use crate::event::{AddressKind, Field, FieldKind, FieldReader, NamedField, Printer, Symbols, Value};
 use crate::tracedat::FileOption;
 use crate::tracedat::reader::Record;
 
@@ -87,7 +87,7 @@ impl<'a> Columns<'a> {
                 continue;
             };
             let (ty, what) = value_of(printer, field, kind);
-            own.push(Own { name: free(field.name.to_string()), ty, field: reader, what });
+            own.push(Own { name: free(field.name.clone()), ty, field: reader, what });
         }
         for (index, field) in printer.format().fields.iter().enumerate() {
             let Some((reader, kind)) = printer.field(first + index).zip(printer.kind(first + index)) else {
@@ -144,7 +144,7 @@ impl<'a> Columns<'a> {
 
     fn write_own(&self, own: &Own, record: &[u8], symbols: &dyn Symbols, row: &mut Row<'_>) {
         let value = own.field.value(record).ok();
-        let number = value.as_ref().and_then(|value| value.address());
+        let number = value.as_ref().and_then(Value::address);
         let optional = |row: &mut Row<'_>, text: Option<&[u8]>| match text {
             Some(text) => row.text(text),
             None => row.unknown(),
