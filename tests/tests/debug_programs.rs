@@ -29,7 +29,7 @@ fn record(dir: &Path, args: &[&str], expected: &[&str]) -> String {
     let pid = caller.pid().to_string();
     let mut command = program(dir, talkative().to_str().unwrap(), ["record"]);
     command.args(["-e", "raw_syscalls:sys_enter", "-P", &pid, "-M", "0-0"]).args(args);
-    let mut recording = Marked::start_as(&mut command, dir.join("recording"));
+    let recording = Marked::start_as(&mut command, dir.join("recording"));
     recording.agent.hold();
     caller.call(50_000);
     recording.agent.signal(SIGCONT);
