@@ -59,8 +59,8 @@ pub trait Format: Sync {
 /// Where an export goes.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
-    /// The directory, or the file for a format of one file; of an archive the file, whose name becomes one that
-    /// ends in `.tar.gz`.
+    /// The directory, or the file for a format of one file; of an archive the file, whose name becomes one
+    /// that ends in `.tar.gz`.
     pub path: PathBuf,
     /// Replace an earlier export.
     pub force: bool,

@@ -2,12 +2,12 @@
 //!
 //! The file is a message `Trace` of Perfetto's protos/perfetto/trace: packets, one after the other. Each CPU
 //! has a sequence of packets with bundles of events, as Perfetto's own recorder writes them from ftrace.
-//! Bundles end at [`bundle::BYTES`] and after [`WINDOW`], so that what is at one place of the file is of about
-//! one time, and the memory that an export takes is a bundle for each CPU.
+//! Bundles end at 64 KiB and after a second, so that what is at one place of the file is of
+//! about one time, and the memory that an export takes is a bundle for each CPU.
 //!
 //! | in the recording | in the trace |
 //! |---|---|
-//! | an event that Perfetto knows, with fields that it knows | its own event ([`table`]) |
+//! | an event that Perfetto knows, with fields that it knows | its own event |
 //! | any other event | a `GenericFtraceEvent`, fields with their names; an element of an array is `NAME[N]` |
 //! | a system call's own event, unless `raw_syscalls` is there, too | `sys_enter` and `sys_exit`, which the viewer draws; and a generic event if the record has texts |
 //! | `trace_printk` | `print`, with the text |

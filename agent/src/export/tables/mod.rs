@@ -2,7 +2,7 @@
 //!
 //! | file | rows |
 //! |---|---|
-//! | `SYSTEM.EVENT.csv` | the records of an event, by time ([`columns`]) |
+//! | `SYSTEM.EVENT.csv` | the records of an event, by time (`columns.rs`) |
 //! | `events.csv` | the tables: event, file, how many rows |
 //! | `losses.csv` | what each CPU of each buffer recorded and lost |
 //! | `gaps.csv` | where events are missing: the record that comes after each gap |

@@ -105,8 +105,8 @@ pub(super) fn write_events(
     Ok(())
 }
 
-/// What each CPU recorded and lost. Without a ledger, marks between records tell of losses, and some only that
-/// there were any.
+/// What each CPU recorded and lost. Without a ledger, marks between records tell of losses, and some only
+/// that there were any.
 pub(super) fn write_losses(recording: &Recording<'_>, sheets: &mut Sheets<'_>) -> Result<(), ExportError> {
     let sheet = sheets.add("losses", LOSSES)?;
     let ledger = Ledger::of(recording.file());
