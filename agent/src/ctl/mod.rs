@@ -37,6 +37,8 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+pub use saved::{fuzz_saved, fuzz_session};
+
 use at::{At, COMMAND_ERROR, Form, Name, Reach, Say, UNDEFINED};
 use home::Home;
 use verbs::{
