@@ -5,6 +5,7 @@ mod changes;
 mod endurance;
 mod hostile;
 mod random;
+mod regenerate;
 mod traces;
 mod users;
 
