@@ -248,6 +248,8 @@ pub(super) struct Archive {
 #[derive(Debug, Default)]
 pub(super) struct Writers {
     pub(super) state: Option<StateReader>,
+    /// How many more states were stored.
+    pub(super) later_states: u32,
     pub(super) mappings: Option<MappingReader>,
 }
 

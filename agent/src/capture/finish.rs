@@ -185,8 +185,8 @@ fn closed_name(archive: &ArchiveName, manifest: &Manifest, data: &[CpuData]) -> 
 struct Extras {
     cmdlines: Cmdlines,
     symbols: Vec<u8>,
-    /// Data of the option with the initial state.
-    state: Option<Vec<u8>>,
+    /// Data of the options with states: the initial one, and those that were asked for.
+    states: Vec<Vec<u8>>,
     /// Data of the option with the files that user stacks are in.
     binaries: Option<Vec<u8>>,
     /// What the user should know.
@@ -198,13 +198,16 @@ impl Extras {
         spool: &Spool,
         manifest: &Manifest,
         data: &[CpuData],
-        cmdlines: Cmdlines,
+        mut cmdlines: Cmdlines,
         mut symbols: Vec<u8>,
     ) -> Result<Self, SpoolError> {
         let user = user_symbols::collect(spool, manifest, data.iter().flat_map(|cpu| &cpu.segments))?;
         symbols.extend_from_slice(&user.lines);
         let binaries = (!user.binaries.is_empty()).then(|| user.option_text());
-        Ok(Self { cmdlines, symbols, state: state::load(spool), binaries, notes: Vec::new() })
+        let later = state::load_later(spool);
+        state::add_names(&later, &mut cmdlines);
+        let states = state::load(spool).into_iter().chain(later).collect();
+        Ok(Self { cmdlines, symbols, states, binaries, notes: Vec::new() })
     }
 
     /// Gives the symbols up where the disk has no room for them: the data's place is not theirs.
@@ -391,13 +394,11 @@ fn write_file(
     let setup = Setup { endian, page_size: PAGE_SIZE as u32, compression: manifest.compression };
     let mut writer = Writer::create(file, setup)?;
     describe(&mut writer, manifest, &extras.symbols, &extras.cmdlines)?;
-    let state = extras
-        .state
-        .iter()
+    let states = (extras.states.iter())
         .map(|bytes| FileOption::Unknown { id: InitialState::OPTION, bytes: bytes.clone() });
     let binaries = (extras.binaries.iter())
         .map(|bytes| FileOption::Unknown { id: BINARIES_OPTION, bytes: bytes.clone() });
-    for option in options(manifest, stats).into_iter().chain(state).chain(binaries) {
+    for option in options(manifest, stats).into_iter().chain(states).chain(binaries) {
         writer.option(&option)?;
     }
     for (name, channel) in manifest.buffers() {

@@ -65,7 +65,8 @@ pub enum Done {
 enum Job {
     Make(Box<Recorded>),
     Follow(CtfOutput, Box<Follower>),
-    Flush(Sender<()>),
+    Flush(Sender<bool>),
+    Describe(Sender<bool>),
 }
 
 /// Makes of archives and snapshots what they become.
@@ -128,12 +129,21 @@ impl Maker {
 
     /// Writes what there is by now; with `all`, so that it can be read. Gives what cannot be written.
     fn go_on(&mut self, all: bool) -> Vec<Done> {
-        let go_on = |trace: &mut LiveTrace| {
+        self.of_traces(|trace| trace.go_on(all))
+    }
+
+    /// Writes what describes the traces anew. Gives what cannot be written.
+    fn describe(&mut self) -> Vec<Done> {
+        self.of_traces(LiveTrace::describe)
+    }
+
+    fn of_traces(&mut self, act: impl Fn(&mut LiveTrace) -> Result<(), FinishError>) -> Vec<Done> {
+        let ended = |trace: &mut LiveTrace| {
             let spool = trace.spool()?;
-            let error = trace.go_on(all).err()?;
+            let error = act(trace).err()?;
             Some(Done::TraceEnded { error, spool })
         };
-        self.traces.iter_mut().filter_map(go_on).collect()
+        self.traces.iter_mut().filter_map(ended).collect()
     }
 
     /// After what time there is more to do, if ever.
@@ -219,9 +229,18 @@ impl Finisher {
                         tell_all(maker.go_on(false));
                     }
                     Ok(Job::Flush(flushed)) => {
-                        tell_all(maker.go_on(true));
+                        let failed = maker.go_on(true);
+                        let is_done = failed.is_empty();
+                        tell_all(failed);
                         // Who no longer waits has no use for it.
-                        let _ = flushed.send(());
+                        let _ = flushed.send(is_done);
+                    }
+                    Ok(Job::Describe(described)) => {
+                        let failed = maker.describe();
+                        let is_done = failed.is_empty();
+                        tell_all(failed);
+                        // As above.
+                        let _ = described.send(is_done);
                     }
                     Err(RecvTimeoutError::Timeout) => tell_all(maker.go_on(false)),
                     Err(RecvTimeoutError::Disconnected) => break,
@@ -250,20 +269,35 @@ impl Finisher {
     ///
     /// That it cannot be written is told by [`Finisher::next_done`].
     pub fn flush(&self) {
-        let (flushed, when) = mpsc::channel();
+        self.ask(Job::Flush);
+    }
+
+    /// Writes what describes the trace of a recording anew, whatever has become of the file, and waits for
+    /// that: all that is known of events, and how far the clock is from wall time by
+    /// [`Session::measure_clock`]. Without a trace there is nothing to do. Gives whether that is done; why it
+    /// is not is told by [`Finisher::next_done`].
+    pub fn describe(&self) -> bool {
+        self.ask(Job::Describe)
+    }
+
+    /// Waits until something is done. Gives whether it could be.
+    fn ask(&self, job: impl FnOnce(Sender<bool>) -> Job) -> bool {
+        let mut is_done = true;
+        let (done, when) = mpsc::channel();
         if let Some(jobs) = &self.jobs
-            && jobs.send(Job::Flush(flushed)).is_ok()
+            && jobs.send(job(done)).is_ok()
         {
             // Somebody waits for it.
             if let Some(pace) = self.pace.get() {
                 pace.keep_up();
             }
             // An error means that the thread has ended, which is told when it is joined.
-            let _ = when.recv();
+            is_done = when.recv().unwrap_or(false);
             if let Some(pace) = self.pace.get().filter(|_| !self.is_busy()) {
                 pace.step_back();
             }
         }
+        is_done
     }
 
     /// Makes what an archive or a snapshot becomes when its turn comes.

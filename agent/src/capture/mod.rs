@@ -77,6 +77,7 @@ pub use session::{
     TrackError,
 };
 pub use spool::{Spool, SpoolError, SpoolTotals};
+pub use state::StateError;
 pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};
 pub use stream::StreamId;
 

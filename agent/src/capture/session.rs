@@ -2,6 +2,7 @@
 
 mod changes;
 mod pause;
+mod regenerate;
 mod rotation;
 mod snapshot;
 mod track;
@@ -248,7 +249,7 @@ impl Session {
         match Self::prepare(&archive, &mut options, attaching) {
             Ok(prepared) => {
                 let Prepared { channels, tasks, readers, symbols, mappings, left_out, .. } = prepared;
-                let writers = Writers { state: None, mappings };
+                let writers = Writers { mappings, ..Writers::default() };
                 Ok(Self {
                     channels,
                     tasks,

@@ -15,7 +15,7 @@
 //! | `POST /v1/sessions/S/start` | | |
 //! | `POST /v1/sessions/S/stop` | | [`Stopped`](super::Stopped) |
 //! | `POST /v1/sessions/S/clear` | | |
-//! | `POST /v1/sessions/S/regenerate/WHAT` | | refused |
+//! | `POST /v1/sessions/S/regenerate/WHAT` (`metadata`, `statedump`) | | |
 //! | `POST /v1/sessions/S/rotations` | | [`Rotation`](super::Rotation) |
 //! | `GET /v1/sessions/S/rotations/ID` | | [`Rotation`](super::Rotation) |
 //! | `POST /v1/sessions/S/schedules`, `DELETE` | [`Schedule`](super::Schedule) | |

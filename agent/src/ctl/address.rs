@@ -55,7 +55,7 @@ impl Relay {
         };
         let mut ports = ports.split(':').skip(1).map(|port| port.parse::<u16>().ok());
         let (control, data) = (ports.next().unwrap_or(Some(CONTROL))?, ports.next().unwrap_or(Some(DATA))?);
-        if host.is_empty() || ports.next().is_some() {
+        if host.is_empty() || host.contains(['[', ']']) || ports.next().is_some() {
             return None;
         }
         Some(Self { version, host: host.to_owned(), control, data, dir: dir.to_owned() })
@@ -74,6 +74,7 @@ impl Relay {
     pub(super) fn url(&self) -> String {
         let Self { version, host, control, data, dir } = self;
         match version {
+            4 if host.contains(':') => format!("net://[{host}]:{control}:{data}{dir}"),
             4 => format!("net://{host}:{control}:{data}{dir}"),
             _ => format!("net6://[{host}]:{control}:{data}{dir}"),
         }
@@ -108,10 +109,15 @@ mod tests {
             ("net://127.0.0.1:5350", "tcp4://127.0.0.1:5350/ [data: 5343]"),
             ("tcp://host:1:2/dir", "tcp4://host:1/dir [data: 2]"),
             ("net6://[::1]", "tcp6://[::1]:5342/ [data: 5343]"),
+            ("net://[a:b]:1:2", "tcp4://a:b:1/ [data: 2]"),
         ] {
             assert_eq!(shown(url), text);
         }
-        for wrong in ["net://", "net://h:x", "net://h:1:2:3", "http://h", "file://a", "h"] {
+        let Some(Address::Relay(relay)) = Address::parse("net://[a:b]:1:2/d") else { panic!() };
+        assert_eq!(Address::parse(&relay.url()), Some(Address::Relay(relay)), "it is the same again");
+        for wrong in
+            ["net6://[a", "net6://a]b", "net://", "net://h:x", "net://h:1:2:3", "http://h", "file://a", "h"]
+        {
             assert_eq!(Address::parse(wrong), None, "{wrong}");
         }
     }

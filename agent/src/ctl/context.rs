@@ -82,6 +82,9 @@ pub(super) fn node(name: &str) -> Node {
             ],
         )
     };
+    if let Some((of, number, raw)) = raw(name) {
+        return perf(counters::RAW, number, &format!("perf:{of}:raw:r{number:x}:{raw}"));
+    }
     let counter = name
         .rsplit(':')
         .next()
@@ -90,13 +93,20 @@ pub(super) fn node(name: &str) -> Node {
         Some((_, kind, number)) if name.starts_with("perf:") => return perf(kind, number, name),
         _ => {}
     }
-    if let Some((of, number, raw)) = raw(name) {
-        return perf(counters::RAW, number, &format!("perf:{of}:raw:r{number:x}:{raw}"));
-    }
     if let Some((provider, of)) = name.strip_prefix("$app.").and_then(|rest| rest.split_once(':')) {
         return Node::Parts("app", vec![Node::text("provider_name", provider), Node::text("ctx_name", of)]);
     }
     Node::text("type", name.replace('-', "_").to_uppercase())
+}
+
+/// Whether LTTng's files have a name for a field that leads back to this one.
+pub(super) fn has_node(name: &str) -> bool {
+    let is_plain = |(_, number, raw): (&str, u64, &str)| {
+        name.contains(&format!(":raw:r{number:x}:")) && !raw.contains([':', '-'])
+    };
+    names().any(|known| known == name)
+        || raw(name).is_some_and(is_plain)
+        || name.strip_prefix("$app.").is_some_and(|rest| rest.contains(':'))
 }
 
 /// The name of a type in a file: `CALLSTACK_KERNEL`.

@@ -86,6 +86,17 @@ impl Node {
         }
     }
 
+    /// A text in it that has a character which XML does not have.
+    pub(super) fn find_unwritable(&self) -> Option<&str> {
+        match self {
+            Self::Text(_, text) => text.contains(|c| !is_xml(c)).then_some(text),
+            Self::Number(..) | Self::Flag(..) => None,
+            Self::Parts(_, parts) | Self::Items(_, parts) | Self::Kinds(_, parts) => {
+                parts.iter().find_map(Self::find_unwritable)
+            }
+        }
+    }
+
     fn json(&self) -> Value {
         match self {
             Self::Text(_, text) => Value::String(text.clone()),
@@ -105,7 +116,12 @@ fn object(parts: &[Node]) -> Value {
     Value::Object(parts.iter().map(|part| (part.name().to_owned(), part.json())).collect::<Map<_, _>>())
 }
 
-/// A text in XML 1.0 (section 2.4). Characters that XML does not have (section 2.2) become U+FFFD.
+/// Whether XML 1.0 has a character (section 2.2).
+fn is_xml(c: char) -> bool {
+    matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..='\u{10ffff}')
+}
+
+/// A text in XML 1.0 (section 2.4). Characters that XML does not have become U+FFFD.
 fn escaped(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
@@ -114,7 +130,7 @@ fn escaped(text: &str) -> String {
             '<' => safe += "&lt;",
             '>' => safe += "&gt;",
             '\r' => safe += "&#13;",
-            '\t' | '\n' | ' '..='\u{fffd}' | '\u{10000}'..='\u{10ffff}' => safe.push(c),
+            c if is_xml(c) => safe.push(c),
             _ => safe.push('\u{fffd}'),
         }
     }

@@ -37,6 +37,8 @@ use std::process::ExitCode;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
+pub use saved::{fuzz_saved, fuzz_session};
+
 use at::{At, COMMAND_ERROR, Form, Name, Reach, Say, UNDEFINED};
 use home::Home;
 use verbs::{
@@ -348,7 +350,10 @@ fn refuse(command: &clap::Command, error: &clap::Error, words: &[OsString], say:
         return no_command(command, error, words, say);
     };
     match (error.kind(), error.get(ContextKind::InvalidArg)) {
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) if !word.starts_with('-') => {
+        // LTTng knows what `regenerate` can be followed by, as if those were options.
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word)))
+            if !word.starts_with('-') && verb.get_name() != "regenerate" =>
+        {
             say.error(&format!("Unknown argument: {word}"));
             COMMAND_ERROR
         }

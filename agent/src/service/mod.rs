@@ -16,8 +16,10 @@
 //! | `recording` | the recording of a session, and what becomes of it when the session changes |
 //! | `recovery` | what a daemon that was killed has left |
 //! | `sessions` | a session: its description and its recording |
+//! | `fuzz` | requests of anybody, without recording |
 
 mod daemon;
+mod fuzz;
 mod http;
 mod listen;
 mod peer;
@@ -29,4 +31,5 @@ mod supervisor;
 mod user;
 
 pub use daemon::{DaemonError, Options, run};
+pub use fuzz::fuzz;
 pub use recovery::DEFAULT_STATE;

@@ -347,16 +347,16 @@ impl Registry {
 
     /// Writes a part of the trace again (`metadata` or `statedump`).
     pub(super) fn regenerate(&self, uid: u32, name: &str, what: &str) -> Answer {
-        self.find(uid, name)?;
-        let why = match what {
-            "metadata" => "metadata are complete at any moment: there is nothing to write again",
-            "statedump" => {
-                "the state of the machine is recorded at the beginning of each trace chunk; rotate the session \
-                 to have it again"
-            }
-            _ => return Err(Code::Invalid.into()),
-        };
-        Err(ControlError::new(Code::NotSupported, why))
+        let entry = self.find(uid, name)?;
+        let recording = self.lock(&entry, name)?;
+        let is_active = lock(&entry.model).is_active();
+        let recording = recording.as_ref().filter(|recording| is_active && recording.is_open());
+        let of = recording.ok_or_else(|| ControlError::from(Code::NotStarted))?;
+        match what {
+            "metadata" => of.recorder.regenerate_metadata(),
+            "statedump" => of.recorder.regenerate_state(),
+            _ => Err(Code::Invalid.into()),
+        }
     }
 
     /// Ends all sessions, because the daemon ends.

@@ -1,7 +1,8 @@
 //! What existed on the recorded machine when a recording started: tasks, interrupts, modules, devices.
 //!
 //! Events describe changes; the readers of other tracers need to know from what. The recorder stores it in
-//! the file option [`InitialState::OPTION`], which stock readers skip: JSON text (RFC 8259), or a zstd frame
+//! the file option [`InitialState::OPTION`], which stock readers skip, and again for each later moment of the
+//! recording at which somebody asked for it: JSON text (RFC 8259), or a zstd frame
 //! (RFC 8878) that holds JSON text. The first byte distinguishes the two. Unknown members are skipped,
 //! missing ones have their default.
 

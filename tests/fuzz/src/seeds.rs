@@ -83,9 +83,79 @@ pub(crate) fn write(root: &Path) -> Result {
     put(root, "ledger", "ledger.json", LEDGER.as_bytes())?;
     put(root, "ledger", "state.json", br#"{"version":1,"threads":[{"tid":4,"comm":"x"}],"modules":[]}"#)?;
     #[cfg(feature = "spool")]
-    spool(root)?;
+    {
+        spool(root)?;
+        put(root, "control", "root", REQUESTS)?;
+        put(root, "control", "user", &[b"user\n", REQUESTS].concat())?;
+        put(root, "control", "snapshot", SNAPSHOT_REQUESTS)?;
+        put(root, "saved", "lttng", include_bytes!("../../../agent/src/ctl/saved/lttng-2.13.9.xml"))?;
+        put(root, "saved", "own", OWN_SESSION)?;
+    }
     Ok(())
 }
+
+/// A session that writes files, with something of everything.
+#[cfg(feature = "spool")]
+const REQUESTS: &[u8] = br#"POST /v1/sessions {"name":"s","mode":{"local":{"output":"/t"}},"format":"lttng"}
+POST /v1/sessions/s/domains/kernel/channels {"name":"c","attributes":{"event_loss":"overwrite","subbuf_size":5000,"num_subbuf":2,"switch_timer_us":1,"output":"mmap"}}
+POST /v1/sessions/s/domains/kernel/channels/c/rules {"name":"sched_*","instrumentation":"tracepoint","filter":"a < 3 && $ctx.pid == 1","exclusions":["x*"]}
+POST /v1/sessions/s/domains/kernel/channels/c/rules {"name":"open*","instrumentation":{"syscall":"entry"}}
+POST /v1/sessions/s/domains/kernel/channels/c/rules {"name":"k","instrumentation":{"kprobe":{"location":"do_exit+0x10"}}}
+POST /v1/sessions/s/domains/kernel/channels/c/rules {"name":"f","instrumentation":{"function":{"location":"vfs_read"}}}
+POST /v1/sessions/s/domains/kernel/channels/c/rules {"name":"u","instrumentation":{"user_probe":{"elf":{"path":"/bin/a","symbol":"main"}}}}
+POST /v1/sessions/s/domains/kernel/channels/c/rules {"name":"m","instrumentation":{"user_probe":{"sdt":{"path":"/bin/a","provider":"p","name":"n"}}}}
+PATCH /v1/sessions/s/domains/kernel/channels/c/rules {"name":"f","kind":"function","enabled":false}
+DELETE /v1/sessions/s/domains/kernel/channels/c/rules {"name":"m","instrumentation":{"user_probe":{"sdt":{"path":"/bin/a","provider":"p","name":"n"}}}}
+POST /v1/sessions/s/domains/kernel/channels/c/contexts {"contexts":["pid","perf:cpu:cycles","perf:cpu:raw:r3c:x","callstack-kernel","cgroup"]}
+POST /v1/sessions/s/domains/user/channels {"name":"u"}
+POST /v1/sessions/s/domains/user/channels/u/rules {"name":"app:*","instrumentation":"tracepoint"}
+PATCH /v1/sessions/s/domains/user/channels/u {"enabled":false}
+POST /v1/sessions/s/domains/kernel/trackers {"attribute":"vpid","values":{"only":["7"]},"add":true}
+POST /v1/sessions/s/domains/kernel/trackers {"attribute":"comm","values":{"only":["bash*"]},"add":true}
+POST /v1/sessions/s/schedules {"period_us":5}
+POST /v1/sessions/s/schedules {"size_bytes":5}
+DELETE /v1/sessions/s/schedules {"period_us":5}
+POST /v1/sessions/s/start
+POST /v1/sessions/s/rotations
+POST /v1/sessions/s/stop
+"#;
+
+/// A session that keeps its newest events.
+#[cfg(feature = "spool")]
+const SNAPSHOT_REQUESTS: &[u8] = br#"POST /v1/sessions {"mode":"snapshot","snapshot_output":"/s"}
+POST /v1/sessions/s/snapshot-outputs {"name":"b","path":"/b","max_size":9}
+DELETE /v1/sessions/s/snapshot-outputs/1
+POST /v1/sessions/s/domains/kernel/channels {"name":"c"}
+POST /v1/sessions/s/start
+POST /v1/sessions/s/snapshots {"name":"n","path":"/p","max_size":5}
+"#;
+
+/// What `save` writes of what LTTng does not have.
+#[cfg(feature = "spool")]
+const OWN_SESSION: &[u8] = br#"<?xml version="1.0" encoding="UTF-8"?>
+<sessions xmlns:tracer-agent="urn:tracer-agent:session:1">
+<session><name>&lt;s&gt;</name>
+<domains><domain><type>KERNEL</type><buffer_type>GLOBAL</buffer_type>
+<channels><channel><name>c</name><enabled>false</enabled><overwrite_mode>OVERWRITE</overwrite_mode>
+<subbuffer_size>65536</subbuffer_size><subbuffer_count>8</subbuffer_count><output_type>MMAP</output_type>
+<events><event><name>k</name><enabled>true</enabled><type>PROBE</type><loglevel_type>ALL</loglevel_type>
+<attributes><probe_attributes><symbol_name>do_exit</symbol_name><offset>16</offset></probe_attributes></attributes></event>
+<event><name>u</name><type>USERSPACE_PROBE</type><attributes><userspace_probe_function_attributes>
+<lookup_method>ELF</lookup_method><binary_path>/bin/a</binary_path><function_name>main</function_name>
+</userspace_probe_function_attributes></attributes></event>
+<event><name>o*</name><type>SYSCALL</type><filter>a &lt; 3</filter><exclusions><exclusion>x</exclusion></exclusions>
+<tracer-agent:syscall_part>entry</tracer-agent:syscall_part></event></events>
+<contexts><context><perf><type>0</type><config>0</config><name>perf_cpu_cpu_cycles</name></perf></context>
+<context><tracer-agent:context>cgroup</tracer-agent:context></context></contexts></channel></channels>
+<process_attr_trackers><uid_process_attr_tracker><process_attr_values><uid><name>root</name></uid></process_attr_values>
+</uid_process_attr_tracker></process_attr_trackers>
+<tracer-agent:trackers><tracer-agent:tracker><tracer-agent:attribute>comm</tracer-agent:attribute>
+<tracer-agent:value>bash*</tracer-agent:value></tracer-agent:tracker></tracer-agent:trackers></domain></domains>
+<started>false</started><attributes><snapshot_mode>true</snapshot_mode></attributes>
+<output><snapshot_outputs><output><name>snapshot-1</name><max_size>0</max_size><consumer_output><enabled>true</enabled>
+<destination><path>/t/a</path></destination></consumer_output></output></snapshot_outputs></output>
+<tracer-agent:format>trace-dat</tracer-agent:format></session></sessions>
+"#;
 
 fn put(root: &Path, target: &str, name: &str, bytes: &[u8]) -> Result {
     let dir = root.join(target);

@@ -30,6 +30,10 @@ pub(crate) const ALL: &[(&str, Target)] = &[
     ("ledger", ledger),
     #[cfg(feature = "spool")]
     ("spool", spool),
+    #[cfg(feature = "spool")]
+    ("control", control),
+    #[cfg(feature = "spool")]
+    ("saved", saved),
 ];
 
 /// Between the parts of an input that has several.
@@ -265,8 +269,18 @@ fn ledger(data: &[u8]) {
 
 /// The files of a spool, in the order of the parts of an input.
 #[cfg(feature = "spool")]
-const SPOOL: [&str; 10] =
-    ["manifest", "names", "state", "cpu0.0", "channel1-cpu1.0", "mappings", "kallsyms", "moved", "trace.dat", "cpu0.1"];
+const SPOOL: [&str; 10] = [
+    "manifest",
+    "names",
+    "state",
+    "cpu0.0",
+    "channel1-cpu1.0",
+    "mappings",
+    "kallsyms",
+    "moved",
+    "trace.dat",
+    "cpu0.1",
+];
 
 /// The spool of a recording that was killed, with all of its journals. Whatever becomes of it: a file that
 /// was made is whole and has the events that the ledger counts, and a recovery that was refused has cost no
@@ -309,4 +323,22 @@ fn spool(data: &[u8]) {
     let events: u64 = (0..reader.buffers().len()).map(|buffer| reader.count(buffer).events()).sum();
     let counted: u64 = finished.stats.cpus.iter().map(|cpu| cpu.stored.events).sum();
     assert_eq!(events, counted, "the ledger counts what is in the file");
+}
+
+/// Requests to the session daemon, a line each; those of a user other than root behind the line `user`. What
+/// they make can be saved.
+#[cfg(feature = "spool")]
+fn control(data: &[u8]) {
+    let (data, uid) = data.strip_prefix(b"user\n").map_or((data, 0), |data| (data, 1000));
+    if let Some(session) = tracer_agent::service::fuzz(data, uid) {
+        tracer_agent::ctl::fuzz_session(&session);
+    }
+}
+
+/// A file of saved sessions.
+#[cfg(feature = "spool")]
+fn saved(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        tracer_agent::ctl::fuzz_saved(text);
+    }
 }

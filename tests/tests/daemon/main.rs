@@ -1,10 +1,12 @@
 //! Recording sessions of the daemon, asked with curl as anybody would.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod analyses;
 mod changes;
 mod endurance;
 mod hostile;
 mod random;
+mod regenerate;
 mod traces;
 mod users;
 

@@ -32,6 +32,8 @@ const TARGETS: &[(&str, u32)] = &[
     ("filter", 1 << 12),
     ("ledger", 1 << 13),
     ("spool", 1 << 15),
+    ("control", 1 << 13),
+    ("saved", 1 << 13),
 ];
 
 /// What cargo-fuzz gives the compiler: counters at every edge, and comparisons for the mutator to learn from.

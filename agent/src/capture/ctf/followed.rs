@@ -36,6 +36,8 @@ pub(super) struct Followed {
     head: Option<TraceFile>,
     /// Whether the head has the state of the machine.
     has_state: bool,
+    /// How many more states were taken.
+    later_states: u32,
     since: Instant,
 }
 
@@ -56,7 +58,7 @@ impl Followed {
             let stored = buffers(manifest, false);
             follower.select_buffers(stored);
         }
-        Self { follower, head: None, has_state: false, since: Instant::now() }
+        Self { follower, head: None, has_state: false, later_states: 0, since: Instant::now() }
     }
 
     /// Looks what there is by now. `None` if what describes it is waited for.
@@ -85,6 +87,27 @@ impl Followed {
             self.head = Some(head(bytes)?);
         }
         Ok(Some(looked))
+    }
+
+    /// Writes the states that were asked for and are there by now, each once.
+    pub(super) fn put_states(&mut self, writer: &mut TraceWriter) -> Result<(), ExportError> {
+        writer.know_pauses(self.follower.pauses());
+        while let Some(state) = self.follower.later_state(self.later_states + 1) {
+            self.later_states += 1;
+            writer.put_later_state(&state)?;
+        }
+        Ok(())
+    }
+
+    /// Reads again what describes its events. Gives it if it was looked at before.
+    pub(super) fn describe(&mut self) -> Result<Option<&TraceFile>, FinishError> {
+        self.follower.read_again()?;
+        if self.head.is_some() {
+            let (bytes, has_state) = self.follower.description()?;
+            self.has_state |= has_state;
+            self.head = Some(head(bytes)?);
+        }
+        Ok(self.head.as_ref())
     }
 
     /// What describes its events, once it was looked at.

@@ -116,6 +116,32 @@ impl LiveTrace {
         written
     }
 
+    /// Writes what describes the trace anew, from what the recorder says of it now.
+    ///
+    /// # Errors
+    /// As for [`LiveTrace::go_on`].
+    pub(in crate::capture) fn describe(&mut self) -> Result<(), FinishError> {
+        if self.given_up.is_some() {
+            return Ok(());
+        }
+        let described = self.try_describe();
+        if let Err(error) = &described {
+            self.give_up(error);
+            self.is_told = true;
+        }
+        described
+    }
+
+    fn try_describe(&mut self) -> Result<(), FinishError> {
+        let Some(head) = self.followed.as_mut().map(Followed::describe).transpose()?.flatten() else {
+            return Ok(());
+        };
+        if let Some(OpenTrace { writer, chunk: Some(_), .. }) = &mut self.trace {
+            writer.describe_again(head)?;
+        }
+        Ok(())
+    }
+
     fn give_up(&mut self, error: &FinishError) {
         self.given_up = Some(error.to_string());
         self.followed = None;
@@ -196,6 +222,7 @@ impl LiveTrace {
         if looked.has_late_state {
             writer.put_late_state(head)?;
         }
+        followed.put_states(writer)?;
         let (every, flushed, output) = (self.output.options.flush, &mut self.flushed, &self.output);
         followed.write(writer, &mut |writer| {
             if every.is_some_and(|every| flushed.elapsed() >= every) {

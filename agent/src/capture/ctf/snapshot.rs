@@ -96,6 +96,7 @@ fn write(
     let format = (output.options.naming, output.options.shapes.in_one_file());
     let chunk = Chunk { dir, indexed: false };
     let mut writer = TraceWriter::create(format, (head, output.begin_ns), chunk)?;
+    followed.put_states(&mut writer)?;
     followed.write(&mut writer, &mut |_| Ok(true))?;
     let end = stats.covered.map_or(output.begin_ns, |(_, to)| to);
     writer.end_chunk(end, &ledger(manifest, stats))?;

@@ -45,7 +45,7 @@ use crate::{
     kernel::clock::TraceClock,
     output::{Directory, Identity},
     report::TraceFile,
-    tracedat::{Cmdlines, ledger::Pause, reader::Clock},
+    tracedat::{Cmdlines, initial_state::InitialState, ledger::Pause, reader::Clock},
 };
 
 /// The longest manifest that is read: many times that of a kernel's formats.
@@ -500,6 +500,11 @@ impl Follower {
         Ok(())
     }
 
+    /// A later state of the machine, which are counted from 1 on, if it is there by now.
+    pub(super) fn later_state(&self, number: u32) -> Option<InitialState> {
+        state::later(&self.files, number)
+    }
+
     /// Reads what describes the events again, if the recorder has changed it since. Gives whether it has.
     ///
     /// # Errors
@@ -513,6 +518,8 @@ impl Follower {
         let manifest = read_manifest(file, &self.files.join("manifest"))?;
         let is_new = manifest.systems != self.manifest.systems;
         self.manifest.systems = manifest.systems;
+        self.manifest.realtime_offset = manifest.realtime_offset;
+        self.manifest.realtime_uncertainty = manifest.realtime_uncertainty;
         Ok(is_new)
     }
 

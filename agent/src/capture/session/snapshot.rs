@@ -176,8 +176,9 @@ impl Session {
             symbols.put_into(&copy.spool);
         }
         // What the rings hold is of the same machine and of the same processes.
-        for name in [state::NAME, user_symbols::MAPPINGS] {
-            self.archive.spool.copy_file(name, &copy.spool)?;
+        let later = (1..=self.archive.writers.later_states).map(state::later_name);
+        for name in [state::NAME, user_symbols::MAPPINGS].into_iter().map(str::to_owned).chain(later) {
+            self.archive.spool.copy_file(&name, &copy.spool)?;
         }
         Ok(Closing {
             ended,

@@ -9,6 +9,7 @@
 //! | `names` | thread names as they became known: [`super::names`] |
 //! | `kallsyms` | the kernel's symbols, written while recording, as one zstd frame; empty if the disk had no room for them |
 //! | `state` | the state of the machine at the start |
+//! | `state.N` | the same at later moments |
 //! | `mappings` | what processes map, for the names in user stacks |
 //! | `cpuN.K` | segment K of CPU N's data, exactly as it will be in the trace file: chunks, or bare pages; of the channels after the first, `channelC-cpuN.K` |
 //! | `reserve` | disk space set aside, so that a full disk leaves room to finish the file |

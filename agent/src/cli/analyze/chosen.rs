@@ -1,6 +1,8 @@
 //! The analyses by their names: each with what prints its answer. A file and a recording that goes on are
 //! asked the same.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::{
@@ -51,8 +53,15 @@ pub(super) fn ask<S: Source>(
     }
 }
 
-/// The threads that there were when the recording began, each with its process, as far as the file says so.
+/// The threads that there were when the recording began, and when somebody asked for the state later, each
+/// with its process, as far as the file says so. Of a number that was given out again the first one counts:
+/// events tell of the others.
 fn processes<S: Source>(file: &TraceFile<S>) -> Vec<(Tid, Tid)> {
-    let state = file.reader().initial_state().ok().flatten().unwrap_or_default();
-    state.threads.iter().map(|thread| (thread.tid, thread.tgid)).collect()
+    let mut processes = BTreeMap::new();
+    for state in file.reader().states().filter_map(Result::ok) {
+        for thread in state.threads {
+            processes.entry(thread.tid).or_insert(thread.tgid);
+        }
+    }
+    processes.into_iter().collect()
 }

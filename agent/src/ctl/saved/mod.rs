@@ -1,8 +1,11 @@
 //! Saved sessions: LTTng's files of sessions (`session.xsd` of LTTng 2.13), with what LTTng does not have in
 //! a namespace of our own.
 
+mod fuzz;
 pub(super) mod read;
 pub(super) mod write;
+
+pub use fuzz::{fuzz_saved, fuzz_session};
 
 use crate::control::api::{NewChannel, Track};
 use crate::control::{Domain, EventRule, NewSession, Schedule, SnapshotOutput};

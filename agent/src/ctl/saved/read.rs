@@ -49,12 +49,22 @@ fn own<'a, 'input: 'a>(of: Node<'a, 'input>, name: &str) -> Option<Node<'a, 'inp
     of.children().find(|node| node.has_tag_name((NAMESPACE, name)))
 }
 
+/// What is written in an element, with the blanks around it: those of names count.
 fn text_of<'a>(node: Node<'a, '_>) -> &'a str {
-    node.text().unwrap_or_default().trim()
+    node.text().unwrap_or_default()
 }
 
 fn text<'a>(of: Node<'a, '_>, name: &'static str) -> Option<&'a str> {
     element(of, name).map(text_of)
+}
+
+/// The same of numbers and of words that are given, whose blanks do not.
+fn word<'a>(of: Node<'a, '_>, name: &'static str) -> Option<&'a str> {
+    text(of, name).map(str::trim)
+}
+
+fn own_word<'a>(node: Node<'a, '_>) -> &'a str {
+    text_of(node).trim()
 }
 
 fn needed<'a>(of: Node<'a, '_>, name: &'static str) -> Read<&'a str> {
@@ -63,11 +73,11 @@ fn needed<'a>(of: Node<'a, '_>, name: &'static str) -> Read<&'a str> {
 
 fn number<T: std::str::FromStr>(of: Node<'_, '_>, name: &'static str) -> Read<Option<T>> {
     let parse = |text: &str| text.parse().map_err(|_| format!("<{name}> is not a number: {text:?}"));
-    text(of, name).map(parse).transpose()
+    word(of, name).map(parse).transpose()
 }
 
 fn flag(of: Node<'_, '_>, name: &'static str, default: bool) -> Read<bool> {
-    match text(of, name) {
+    match word(of, name) {
         None => Ok(default),
         Some("true" | "1") => Ok(true),
         Some("false" | "0") => Ok(false),
@@ -97,7 +107,7 @@ fn session(of: Node<'_, '_>) -> Read<Saved> {
         Some(first) if is_plain(first) => Some(snapshot_outputs.remove(0).path),
         _ => None,
     };
-    let format = match own(of, "format").map(text_of) {
+    let format = match own(of, "format").map(own_word) {
         None | Some("lttng") => Format::Lttng,
         Some("trace-dat") => Format::TraceDat,
         Some(other) => return Err(format!("the format {other:?} is not known")),
@@ -175,7 +185,7 @@ fn read_domain(
     trackers: &mut Vec<(Domain, Track)>,
 ) -> Read<()> {
     let all_channels = || element(of, "channels").into_iter().flat_map(|of| elements(of, "channel"));
-    let domain = match needed(of, "type")? {
+    let domain = match needed(of, "type")?.trim() {
         "KERNEL" => Domain::Kernel,
         "UST" => Domain::User,
         // LTTng saves them in each session, without channels.
@@ -183,7 +193,7 @@ fn read_domain(
         other => return Err(format!("the domain {other} is not supported")),
     };
     // What LTTng's user space has by default is no choice; here the default is one set of buffers for all.
-    let buffers = match text(of, "buffer_type") {
+    let buffers = match word(of, "buffer_type") {
         Some("PER_PID") => Some(Buffers::Pid),
         None | Some("PER_UID" | "GLOBAL") => None,
         Some(other) => return Err(format!("the buffering scheme {other:?} is not known")),
@@ -201,13 +211,13 @@ fn read_domain(
     ] {
         let found = element(of, "process_attr_trackers").and_then(|of| element(of, tracker));
         let Some(values) = found.and_then(|of| element(of, "process_attr_values")) else { continue };
-        let value = |of| text(of, "id").or_else(|| text(of, "name")).map(str::to_owned);
+        let value = |of| word(of, "id").or_else(|| text(of, "name")).map(str::to_owned);
         let values: Option<Vec<_>> = elements(values, name).map(value).collect();
         let values = values.ok_or_else(|| format!("a <{name}> has neither an id nor a name"))?;
         trackers.extend(inclusion(attribute, values).map(|track| (domain, track)));
     }
     for tracker in own(of, "trackers").into_iter().flat_map(|of| of.children()).filter(Node::is_element) {
-        let attribute = match own(tracker, "attribute").map(text_of) {
+        let attribute = match own(tracker, "attribute").map(own_word) {
             Some("cgroup") => Attribute::Cgroup,
             Some("comm") => Attribute::Comm,
             other => return Err(format!("the attribute {other:?} is not known")),
@@ -227,13 +237,13 @@ fn inclusion(attribute: Attribute, values: Vec<String>) -> impl Iterator<Item = 
 }
 
 fn channel(of: Node<'_, '_>, domain: Domain, buffers: Option<Buffers>) -> Read<SavedChannel> {
-    let event_loss = match text(of, "overwrite_mode") {
+    let event_loss = match word(of, "overwrite_mode") {
         None => None,
         Some("DISCARD") => Some(EventLoss::Discard),
         Some("OVERWRITE") => Some(EventLoss::Overwrite),
         Some(other) => return Err(format!("<overwrite_mode> is not known: {other:?}")),
     };
-    let output = match text(of, "output_type") {
+    let output = match word(of, "output_type") {
         None => None,
         Some("MMAP") => Some(OutputMethod::Mmap),
         Some("SPLICE") => Some(OutputMethod::Splice),
@@ -264,26 +274,30 @@ fn channel(of: Node<'_, '_>, domain: Domain, buffers: Option<Buffers>) -> Read<S
 }
 
 fn context_of(of: Node<'_, '_>) -> Read<String> {
-    if let Some(kind) = text(of, "type") {
+    if let Some(name) = own(of, "context") {
+        return Ok(text_of(name).to_owned());
+    }
+    if let Some(kind) = word(of, "type") {
         return context::of_type(kind).ok_or_else(|| format!("the context {kind} is not known"));
     }
     if let Some(app) = element(of, "app") {
         return Ok(format!("$app.{}:{}", needed(app, "provider_name")?, needed(app, "ctx_name")?));
     }
     let perf = element(of, "perf").ok_or("a <context> has no type")?;
-    let name = needed(perf, "name")?;
+    let name = needed(perf, "name")?.trim();
     let raw = name.strip_prefix("perf_").and_then(|rest| {
         let (of, rest) = rest.split_once("_raw_r")?;
         let (number, name) = rest.split_once('_')?;
         Some(format!("perf:{of}:raw:r{number}:{name}"))
     });
+    let raw = raw.filter(|name| context::is_known(name));
     context::of_counter(name).or(raw).ok_or_else(|| format!("the counter {name} is not known"))
 }
 
 fn rule(of: Node<'_, '_>) -> Read<EventRule> {
     let name = text(of, "name").unwrap_or("*").to_owned();
     let level = || number::<u8>(of, "loglevel")?.ok_or_else(|| format!("{name} has no <loglevel>"));
-    let log_level = match text(of, "loglevel_type") {
+    let log_level = match word(of, "loglevel_type") {
         None | Some("ALL") => None,
         Some("RANGE") => Some(LogLevel::AtLeast(level()?)),
         Some("SINGLE") => Some(LogLevel::Only(level()?)),
@@ -302,9 +316,9 @@ fn rule(of: Node<'_, '_>) -> Read<EventRule> {
 
 fn instrumentation(of: Node<'_, '_>) -> Read<Instrumentation> {
     let attributes = element(of, "attributes");
-    match text(of, "type").unwrap_or("TRACEPOINT") {
+    match word(of, "type").unwrap_or("TRACEPOINT") {
         "TRACEPOINT" => Ok(Instrumentation::Tracepoint),
-        "SYSCALL" => Ok(Instrumentation::Syscall(match own(of, "syscall_part").map(text_of) {
+        "SYSCALL" => Ok(Instrumentation::Syscall(match own(of, "syscall_part").map(own_word) {
             None => SyscallPart::Both,
             Some("entry") => SyscallPart::Entry,
             Some("exit") => SyscallPart::Exit,
@@ -323,11 +337,18 @@ fn instrumentation(of: Node<'_, '_>) -> Read<Instrumentation> {
 fn location(attributes: Option<Node<'_, '_>>) -> Read<String> {
     let none = || "a probe has no place".to_owned();
     let of = attributes.ok_or_else(none)?;
+    // What is an address or has an offset is no symbol.
+    let is_symbol =
+        |symbol: &str| !symbol.contains('+') && !symbol.starts_with(|first: char| first.is_ascii_digit());
+    let symbol = |of| match word(of, "symbol_name") {
+        Some(symbol) if !is_symbol(symbol) => Err(format!("{symbol:?} is no symbol of the kernel")),
+        symbol => Ok(symbol),
+    };
     if let Some(function) = element(of, "function_attributes") {
-        return Ok(needed(function, "symbol_name")?.to_owned());
+        return Ok(symbol(function)?.filter(|symbol| !symbol.is_empty()).ok_or_else(none)?.to_owned());
     }
     let of = element(of, "probe_attributes").ok_or_else(none)?;
-    match (text(of, "symbol_name"), number::<u64>(of, "offset")?, number::<u64>(of, "address")?) {
+    match (symbol(of)?, number::<u64>(of, "offset")?, number::<u64>(of, "address")?) {
         (Some(symbol), None | Some(0), _) if !symbol.is_empty() => Ok(symbol.to_owned()),
         (Some(symbol), Some(offset), _) if !symbol.is_empty() => Ok(format!("{symbol}+{offset:#x}")),
         (_, _, Some(address)) => Ok(format!("{address:#x}")),

@@ -11,15 +11,21 @@ use crate::control::{
 };
 
 /// The text of a file with this session.
-pub(in super::super) fn file(session: &Session) -> String {
+///
+/// # Errors
+/// A text of it has a character that no XML document can have.
+pub(in super::super) fn file(session: &Session) -> Result<String, String> {
     let session = self::session(session);
+    if let Some(text) = session.find_unwritable() {
+        return Err(format!("a file of a session cannot have the text {text:?}: XML has no such character"));
+    }
     let mut body = String::new();
     Node::Items("sessions", vec![session]).write_lines(0, &mut body);
     // LTTng refuses files with namespaces that they do not need.
     if body.contains("<tracer-agent:") {
         body = body.replacen("<sessions>", &format!("<sessions xmlns:tracer-agent=\"{NAMESPACE}\">"), 1);
     }
-    format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{body}")
+    Ok(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{body}"))
 }
 
 fn session(of: &Session) -> Node {
@@ -149,7 +155,11 @@ fn channel(domain: Domain, of: &Channel) -> Node {
         let timeout = attributes.blocking_timeout_us.unwrap_or_default();
         parts.push(Node::number("blocking_timeout", timeout));
     }
-    let context = |name: &String| Node::Parts("context", vec![context::node(name)]);
+    let context = |name: &String| {
+        let is_lttng = context::has_node(name);
+        let node = if is_lttng { context::node(name) } else { Node::text("tracer-agent:context", name) };
+        Node::Parts("context", vec![node])
+    };
     parts.extend([
         number("monitor_timer_interval", attributes.monitor_timer_us),
         number("tracefile_size", attributes.tracefile_size),

@@ -55,7 +55,9 @@ impl Save {
         for name in names {
             let session = at.client()?.session(&name).map_err(|error| Failure::numbered(&error))?;
             let path = dir.join(format!("{name}.lttng"));
-            match store(&path, &write::file(&session), self.force) {
+            let text = write::file(&session)
+                .map_err(|why| Failure::new(format!("Session {name} is not saved: {why}")))?;
+            match store(&path, &text, self.force) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     return Err(Failure::with(FILE_EXISTS, "Session file already exists"));
                 }

@@ -23,15 +23,16 @@ pub(super) fn cpu_stream(
     cpu_stream: &CpuStream,
     trace: &Trace,
     channel: usize,
-    state: Option<&InitialState>,
+    states: &[InitialState],
     stream: &mut StreamWriter,
     job: &Job<'_>,
 ) -> Result<(), ExportError> {
     let channel = &trace.channels[channel];
     let mut records = recording.records(cpu_stream)?;
     let mut converter = Converter::default();
-    if let Some(state) = state {
-        converter.know(state);
+    if let Some((first, later)) = states.split_first() {
+        converter.know(first);
+        later.iter().for_each(|state| converter.know_late(state));
     }
     let mut done = 0;
     let mut held: Option<Held> = None;

@@ -12,6 +12,10 @@ use super::schema::{Channel, Clock, Event, Field, Trace};
 use super::stream::EventHeader;
 use crate::output::Directory;
 
+/// Its file.
+const NAME: &str = "metadata";
+/// The same while it is written again.
+const DRAFT: &str = ".metadata";
 /// First word of a metadata packet.
 const MAGIC: u32 = 0x75d1_1d57;
 /// Bytes of a packet, header included.
@@ -82,8 +86,26 @@ pub(super) struct Metadata {
 impl Metadata {
     /// Creates the file, with nothing in it.
     pub(super) fn create(dir: &Directory) -> Result<Self, ExportError> {
-        let (file, path) = create_file(dir, "metadata")?;
+        let (file, path) = create_file(dir, NAME)?;
         Ok(Self { file, path, told: Vec::new(), is_begun: false, len: 0 })
+    }
+
+    /// Writes all of it again, in the place of what is there.
+    pub(super) fn rewrite(&mut self, dir: &Directory, trace: &Trace) -> Result<(), ExportError> {
+        // Readers take no file for a stream whose name begins with a dot.
+        let failed = |action| ExportError::io(action, &self.path);
+        let file = dir.replace(DRAFT).map_err(failed("write"))?;
+        let mut new = Self { file, path: dir.join(DRAFT), told: Vec::new(), is_begun: false, len: 0 };
+        let written = new
+            .tell(trace)
+            .and_then(|()| dir.rename(DRAFT.as_ref(), dir, NAME.as_ref()).map_err(failed("replace")));
+        if let Err(error) = written {
+            // It is ours, and has no name that anybody looks for.
+            let _ = dir.remove(DRAFT);
+            return Err(error);
+        }
+        *self = Self { path: dir.join(NAME), ..new };
+        Ok(())
     }
 
     /// Writes what was declared since the last time, before the first event of it is written.

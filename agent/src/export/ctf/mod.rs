@@ -73,11 +73,14 @@ impl Format for Ctf {
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
         let dir = TraceDirectory::create(dir, true)?;
-        let state = recording.file().initial_state().unwrap_or_else(|error| {
-            job.not_carried(error.to_string(), 1);
-            None
-        });
-        let trace = self.trace(recording, state.as_ref());
+        let mut states = Vec::new();
+        for state in recording.file().states() {
+            match state {
+                Ok(state) => states.push(state),
+                Err(error) => job.not_carried(error.to_string(), 1),
+            }
+        }
+        let trace = self.trace(recording, states.first());
         Metadata::create(&dir.kernel)?.tell(&trace)?;
         let shapes = Shapes::default();
         job.parallel(recording.cpu_streams(), |cpu_stream| {
@@ -86,7 +89,7 @@ impl Format for Ctf {
                 return Ok(());
             };
             let mut stream = trace.stream(&dir, id, cpu_stream.cpu, &shapes)?;
-            convert::cpu_stream(recording, cpu_stream, &trace, id, state.as_ref(), &mut stream, job)?;
+            convert::cpu_stream(recording, cpu_stream, &trace, id, &states, &mut stream, job)?;
             // As everywhere, a loss of unknown size counts as one event at least.
             let lost = cpu_stream.lost_at_end.max(cpu_stream.cut_short.into());
             stream.pass_pauses(&trace.pauses, u64::MAX)?;
@@ -95,18 +98,20 @@ impl Format for Ctf {
             }
             stream.finish(trace.span.1)
         })?;
-        if let Some(state) = &state {
-            match self {
-                Self::Kernel => job.merge_not_carried(kernel::state_not_carried(state)),
-                Self::Lttng => {
-                    if let Some(id) = trace.state_channel() {
-                        let mut stream = trace.stream(&dir, id, 0, &shapes)?;
-                        let channel = &trace.channels[id];
-                        job.merge_not_carried(lttng::write_state(state, &trace, channel, &mut stream)?);
-                        stream.pass_pauses(&trace.pauses, u64::MAX)?;
-                        stream.finish(trace.span.1)?;
-                    }
+        match (self, trace.state_channel()) {
+            (Self::Lttng, Some(id)) if !states.is_empty() => {
+                let mut stream = trace.stream(&dir, id, 0, &shapes)?;
+                for state in &states {
+                    stream.pass_pauses(&trace.pauses, trace.clock.shifted(state.began_ns))?;
+                    let channel = &trace.channels[id];
+                    job.merge_not_carried(lttng::write_state(state, &trace, channel, &mut stream)?);
                 }
+                stream.pass_pauses(&trace.pauses, u64::MAX)?;
+                stream.finish(trace.span.1)?;
+            }
+            (Self::Lttng, _) => {}
+            (Self::Kernel, _) => {
+                states.iter().for_each(|state| job.merge_not_carried(kernel::state_not_carried(state)));
             }
         }
         not_carried(recording, job);
@@ -238,6 +243,16 @@ impl Ctf {
         uuid[6] = uuid[6] & 0x0f | 0x80;
         uuid[8] = uuid[8] & 0x3f | 0x80;
         uuid
+    }
+
+    /// Takes how the clock stands to wall time. The times of a trace that is being written stay what they
+    /// are; an offset that cannot be said with them is not taken.
+    fn set_clock(self, clock: &mut Clock, recording: &Recording<'_>) {
+        let new = self.clock(recording, None);
+        let to_wall = i128::from(new.offset) + i128::from(new.shift);
+        if let Ok(offset) = u64::try_from(to_wall - i128::from(clock.shift)) {
+            clock.offset = offset;
+        }
     }
 
     fn clock(self, recording: &Recording<'_>, state: Option<&InitialState>) -> Clock {

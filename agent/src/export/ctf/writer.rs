@@ -130,8 +130,20 @@ impl TraceWriter {
     /// # Errors
     /// It cannot be understood.
     pub fn describe(&mut self, head: &TraceFile) -> Result<(), ExportError> {
-        self.events = described(head)?.0.into_events();
+        let recording = described(head)?.0;
+        self.naming.set_clock(&mut self.trace.clock, &recording);
+        self.events = recording.into_events();
         Ok(())
+    }
+
+    /// Takes the descriptions of events, and how the clock stands to wall time, from another head of the same
+    /// recording, and writes all metadata again.
+    ///
+    /// # Errors
+    /// It cannot be understood, or the metadata cannot be written; what is there stays.
+    pub fn describe_again(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        self.describe(head)?;
+        self.metadata.rewrite(&self.dir.kernel, &self.trace)
     }
 
     /// Creates the files of streams that are recorded, also of those in which nothing happens: each is its
@@ -258,8 +270,8 @@ impl TraceWriter {
         self.trace.pauses.clear();
         self.dir = TraceDirectory::create(chunk.dir, chunk.indexed)?;
         self.metadata = Metadata::create(&self.dir.kernel)?;
-        self.metadata.tell(&self.trace)?;
         self.describe(head)?;
+        self.metadata.tell(&self.trace)?;
         let Self { streams, state, dir, .. } = self;
         for stream in streams.iter_mut().flatten().flatten() {
             stream.writer.move_to(dir)?;
@@ -299,8 +311,22 @@ impl TraceWriter {
         } else {
             self.converter.know(&state);
         }
+        self.write_state(&state)
+    }
+
+    /// Writes a state of later than the begin of the chunk.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn put_later_state(&mut self, state: &InitialState) -> Result<(), ExportError> {
+        // Some of the records after it may have been written.
+        self.converter.know_late(state);
+        self.write_state(state)
+    }
+
+    fn write_state(&mut self, state: &InitialState) -> Result<(), ExportError> {
         let Some(id) = self.trace.state_channel() else {
-            self.not_carried.merge(kernel::state_not_carried(&state));
+            self.not_carried.merge(kernel::state_not_carried(state));
             return Ok(());
         };
         let stream = match &mut self.state {
@@ -308,7 +334,8 @@ impl TraceWriter {
             None => self.state.insert(self.trace.stream(&self.dir, id, 0, &self.shapes)?),
         };
         let Some(channel) = self.trace.channels.get(id) else { return Ok(()) };
-        self.not_carried.merge(lttng::write_state(&state, &self.trace, channel, stream)?);
+        stream.pass_pauses(&self.trace.pauses, self.trace.clock.shifted(state.began_ns))?;
+        self.not_carried.merge(lttng::write_state(state, &self.trace, channel, stream)?);
         stream.flush()
     }
 

@@ -257,10 +257,10 @@ about_session! {
     clear_session: post "/v1/sessions/{session}/clear" -> (),
     |registry, uid, session| registry.clear(uid, &session)
 }
-/// Writes a part of the trace again: refused, with the reason.
+/// Writes a part of the trace again: `metadata`, or the state of the machine as it is now (`statedump`).
 #[utoipa::path(post, path = "/v1/sessions/{session}/regenerate/{what}",
     params(("session" = String, Path), ("what" = String, Path), Whose),
-    responses((status = "4XX", body = ControlError)))]
+    responses((status = 200), (status = "4XX", body = ControlError)))]
 pub(super) async fn regenerate(
     State(registry): Sessions,
     Extension(peer): Who,

@@ -20,5 +20,5 @@ pub(super) mod spec;
 
 pub(super) use expand::World;
 pub(super) use model::Model;
-pub(super) use programs::Programs;
+pub(super) use programs::{Program, Programs};
 pub(super) use recorder::{Added, Halt, Listener, Recorder, SnapshotTo, Stored};

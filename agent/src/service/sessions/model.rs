@@ -550,12 +550,10 @@ fn check_location(location: &str) -> Checked {
     let (symbol, offset) =
         location.split_once('+').map_or((location, None), |(symbol, offset)| (symbol, Some(offset)));
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$');
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    if !symbol.is_empty()
-        && symbol.len() <= NAME_MAX
+    let is_symbol = symbol.len() <= NAME_MAX
         && symbol.bytes().all(is_part)
-        && offset.is_none_or(is_number)
-    {
+        && symbol.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+    if is_symbol && offset.is_none_or(is_number) || is_number(location) {
         return Ok(());
     }
     Err(ControlError::new(
@@ -564,6 +562,13 @@ fn check_location(location: &str) -> Checked {
             "{location} is no place in the kernel: a symbol, a symbol and an offset (SYMBOL+0x10), or an address"
         ),
     ))
+}
+
+/// A number of 64 bits, in decimal or behind `0x` in hexadecimal digits.
+fn is_number(text: &str) -> bool {
+    let (digits, radix) = text.strip_prefix("0x").map_or((text, 10), |digits| (digits, 16));
+    // A sign would be taken, too.
+    digits.bytes().all(|byte| byte.is_ascii_hexdigit()) && u64::from_str_radix(digits, radix).is_ok()
 }
 
 /// Something that is one word of a probe.

@@ -97,6 +97,8 @@ pub(super) enum Command {
     Snapshot(SnapshotTo, Reply<Stored>),
     Schedule(Option<Duration>, Option<u64>),
     Losses(Reply<Losses>),
+    RegenerateState(Reply<()>),
+    RegenerateMetadata(Reply<()>),
     End(Reply<()>),
 }
 
@@ -208,6 +210,16 @@ impl Recorder {
     /// What each channel has lost since the session was created.
     pub(in crate::service) fn losses(&self) -> Result<Losses, ControlError> {
         self.ask(Command::Losses)
+    }
+
+    /// Stores the state of the machine as it is now.
+    pub(in crate::service) fn regenerate_state(&self) -> Result<(), ControlError> {
+        self.ask(Command::RegenerateState)
+    }
+
+    /// Writes what describes the recording again, with how far its clock is from wall time now.
+    pub(in crate::service) fn regenerate_metadata(&self) -> Result<(), ControlError> {
+        self.ask(Command::RegenerateMetadata)
     }
 
     /// Stops recording for good, and waits until everything is stored.

@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::recorder::{Added, Command, Halt, Listener, Loss, Losses, SnapshotTo, Stored, of_system};
 use crate::{
     capture::{
-        AddError, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, Tracking, finish,
+        AddError, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, StateError,
+        Tracking, finish,
     },
     control::{Code, ControlError},
     output::Output,
@@ -196,6 +197,8 @@ impl Running {
             Command::Rotate(reply) => drop(reply.send(self.rotate())),
             Command::Snapshot(to, reply) => drop(reply.send(self.snapshot(&to))),
             Command::Losses(reply) => drop(reply.send(Ok(self.losses()))),
+            Command::RegenerateState(reply) => drop(reply.send(self.regenerate_state())),
+            Command::RegenerateMetadata(reply) => drop(reply.send(self.regenerate_metadata())),
             Command::Schedule(period, bytes) => {
                 self.schedule.period = period;
                 self.schedule.bytes = bytes;
@@ -455,6 +458,25 @@ impl Running {
         })?;
         self.snapshots += 1;
         stored(recorded).map_err(failed)
+    }
+
+    fn regenerate_state(&mut self) -> Answer {
+        let session = self.session.as_mut().ok_or_else(not_recording)?;
+        session.regenerate_state().map_err(|error| match error {
+            StateError::NotRecording => not_recording(),
+            error => ControlError::new(Code::StateDump, error.to_string()),
+        })
+    }
+
+    fn regenerate_metadata(&mut self) -> Answer {
+        let session = self.session.as_mut().ok_or_else(not_recording)?;
+        session.measure_clock().map_err(|error| ControlError::new(Code::CreateFile, error.to_string()))?;
+        if self.finisher.describe() {
+            return Ok(());
+        }
+        // The listener knows why.
+        let _ = self.tell_done();
+        Err(ControlError::new(Code::CreateFile, "the metadata cannot be written; the daemon's log says why"))
     }
 
     fn losses(&self) -> Losses {

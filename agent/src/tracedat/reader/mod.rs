@@ -162,11 +162,19 @@ impl<S: Source> Reader<S> {
     /// # Errors
     /// The option is damaged.
     pub fn initial_state(&self) -> Result<Option<InitialState>, StateError> {
-        let state = self.facts().find_map(|fact| match fact {
-            FileOption::Unknown { id, bytes } if *id == InitialState::OPTION => Some(bytes),
+        self.states().next().transpose()
+    }
+
+    /// What existed on the machine at some moments of the recording, in the order of time: the first one is
+    /// the [initial state](Self::initial_state), the others are those that somebody asked for meanwhile.
+    /// Those that are damaged are errors.
+    pub fn states(&self) -> impl Iterator<Item = Result<InitialState, StateError>> {
+        self.facts().filter_map(|fact| match fact {
+            FileOption::Unknown { id, bytes } if *id == InitialState::OPTION => {
+                Some(InitialState::decode(bytes))
+            }
             _ => None,
-        });
-        state.map(|bytes| InitialState::decode(bytes)).transpose()
+        })
     }
 
     /// The buffers, in the order of the file.
