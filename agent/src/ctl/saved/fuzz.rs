@@ -7,6 +7,9 @@ use crate::control::{
 };
 
 /// For fuzzing: reads a file of sessions, and sees that what is written of them is read as the same.
+///
+/// # Panics
+/// It is not.
 pub fn fuzz_saved(text: &str) {
     let Ok(all) = read::sessions(text) else { return };
     for saved in all {
@@ -15,6 +18,9 @@ pub fn fuzz_saved(text: &str) {
 }
 
 /// For fuzzing: sees that a session is what is read of its file.
+///
+/// # Panics
+/// It is not.
 pub fn fuzz_session(session: &Session) {
     let Ok(text) = write::file(session) else { return };
     let read = read::sessions(&text).unwrap_or_else(|error| panic!("{error}:\n{text}"));

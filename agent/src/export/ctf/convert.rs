@@ -32,7 +32,9 @@ pub(super) fn cpu_stream(
     let mut converter = Converter::default();
     if let Some((first, later)) = states.split_first() {
         converter.know(first);
-        later.iter().for_each(|state| converter.know_late(state));
+        for state in later {
+            converter.know_late(state);
+        }
     }
     let mut done = 0;
     let mut held: Option<Held> = None;

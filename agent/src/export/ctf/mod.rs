@@ -111,7 +111,9 @@ impl Format for Ctf {
             }
             (Self::Lttng, _) => {}
             (Self::Kernel, _) => {
-                states.iter().for_each(|state| job.merge_not_carried(kernel::state_not_carried(state)));
+                for state in &states {
+                    job.merge_not_carried(kernel::state_not_carried(state));
+                }
             }
         }
         not_carried(recording, job);
