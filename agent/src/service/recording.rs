@@ -164,7 +164,7 @@ impl Recording {
             );
             for what in over {
                 if let Some(rule) = recorded.remove(&what) {
-                    self.recorder.remove(&buffer, rule)?;
+                    self.recorder.remove(&buffer, rule.what)?;
                 }
             }
             if !new.is_empty() {

@@ -4,6 +4,7 @@
 mod changes;
 mod endurance;
 mod hostile;
+mod markers;
 mod random;
 mod traces;
 mod users;
