@@ -97,6 +97,11 @@ impl Daemon {
 
     /// Asks it to end, and waits.
     pub fn stop(mut self) -> Ended {
+        self.end()
+    }
+
+    /// The same, and another one can take its place.
+    pub fn end(&mut self) -> Ended {
         let process = self.process.take().unwrap();
         process.signal(libc::SIGTERM);
         process.wait()

@@ -18,7 +18,7 @@ use super::{
     http,
     listen::Listener,
     peer::Peer,
-    recovery::Notes,
+    recovery::{Left, Notes, Recoveries},
     registry::{Registry, log},
     supervisor::Supervisor,
     user::Group,
@@ -33,7 +33,7 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long answers that are being written may take when the daemon ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// How many threads do what takes its time: one for each connection, which has one request at a time, so that
-/// nobody waits for what others wait for; and some that recover what was left.
+/// nobody waits for what others wait for; and some more.
 const BLOCKING_THREADS: usize = CONNECTIONS_MAX + 8;
 
 /// What is chosen of a daemon.
@@ -101,13 +101,15 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
         .enable_all()
         .build()
         .map_err(DaemonError::system("start threads"))?;
-    let registry = Arc::new(Registry::new(notes.clone()));
-    // New sessions need not wait for old ones; spools that are recorded to are locked.
-    runtime.spawn_blocking(move || {
-        if let Err(error) = notes.recover() {
-            log(&format!("cannot recover what the daemon before has left: {error}"));
-        }
+    // Before there are notes of this daemon's sessions.
+    let left = notes.left().unwrap_or_else(|error| {
+        log(&format!("cannot recover what the daemon before has left: {error}"));
+        Left::default()
     });
+    // New sessions need not wait for old ones; spools that are recorded to are locked.
+    let recoveries = Recoveries::default();
+    recoveries.start(left);
+    let registry = Arc::new(Registry::new(notes, recoveries));
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     let supervisor = Supervisor::of_environment();
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), &supervisor, ready));

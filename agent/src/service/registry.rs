@@ -13,7 +13,7 @@ use tokio::sync::broadcast;
 use super::{
     peer::Peer,
     recording::{Recording, RecordingState, catalogue, check_rules},
-    recovery::Notes,
+    recovery::{Notes, Recoveries},
     sessions::{Listener, Model, Programs, Recorder, SnapshotTo, Stored, World, spec},
     user::Owner,
 };
@@ -44,6 +44,7 @@ pub(super) struct Registry {
     sessions: Mutex<BTreeMap<Key, Arc<Entry>>>,
     notifications: broadcast::Sender<(u32, Notification)>,
     notes: Notes,
+    recoveries: Recoveries,
     programs: Mutex<Programs>,
 }
 
@@ -81,9 +82,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    pub(super) fn new(notes: Notes) -> Self {
+    pub(super) fn new(notes: Notes, recoveries: Recoveries) -> Self {
         let (notifications, _) = broadcast::channel(NOTIFICATIONS_MAX);
-        Self { sessions: Mutex::default(), notifications, notes, programs: Mutex::default() }
+        Self { sessions: Mutex::default(), notifications, notes, recoveries, programs: Mutex::default() }
     }
 
     /// What happens from now on, with the user whose session it is about.
@@ -227,7 +228,7 @@ impl Registry {
             }
             Err(error) => {
                 note.remove();
-                Err(error)
+                Err(self.recoveries.explain(entry.owner.uid, &output, error))
             }
         }
     }

@@ -6,6 +6,7 @@ mod endurance;
 mod hostile;
 mod markers;
 mod random;
+mod recovery;
 mod traces;
 mod users;
 

@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::{calls, files};
 
-const ALICE: User = User { uid: 54_321, gid: GID };
-const BOB: User = User { uid: 54_322, gid: GID };
+pub(super) const ALICE: User = User { uid: 54_321, gid: GID };
+pub(super) const BOB: User = User { uid: 54_322, gid: GID };
 const MALLORY: User = User { uid: 54_323, gid: 54_323 };
 
 #[test]
