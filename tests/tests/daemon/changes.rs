@@ -4,7 +4,7 @@ use std::path::Path;
 
 use integration_tests::{
     daemon::{Daemon, ROOT},
-    harness::{Caller, Report, is_getppid},
+    harness::{Caller, Report, Tmpfs, is_getppid},
 };
 use serde_json::json;
 
@@ -77,6 +77,36 @@ fn what_takes_over_leaves_no_gap_under_load() {
     let missing = caller.calls() - found(&there) - stopped["discarded"].as_u64().unwrap();
     // What fires between two stores to memory is in neither recording: at most one call each time.
     assert!(missing <= 3, "{missing} calls are missing");
+}
+
+#[test]
+fn what_cannot_take_over_leaves_the_recording_as_it_was() {
+    let daemon = Daemon::start();
+    let disk = Tmpfs::mount("size=64m");
+    let dir = disk.path().join("out");
+    let mut caller = Caller::start();
+    started(&daemon, &dir, &caller);
+    caller.call(1000);
+    caller.settle();
+    let before = files(&dir);
+    disk.fill_but(256 << 10);
+    let channel = json!({"name": "late"});
+    let (status, answer) = daemon.ask("POST", CHANNELS, Some(&channel));
+    assert!(status >= 400 && answer["message"].as_str().unwrap().contains("No space left"), "{answer}");
+    // As many events at once are another recording's.
+    let all = json!({"name": "*", "instrumentation": {"syscall": "entry"}});
+    let (status, answer) = daemon.ask("POST", &format!("{CHANNELS}/channel0/rules"), Some(&all));
+    assert!(status >= 400 && answer["message"].as_str().unwrap().contains("No space left"), "{answer}");
+    assert_eq!(files(&dir), before);
+    std::fs::remove_file(disk.path().join("filler")).unwrap();
+    caller.call(500);
+    caller.settle();
+    daemon.tell("POST", CHANNELS, Some(&channel));
+    caller.call(200);
+    caller.settle();
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let there = files(&dir);
+    assert_eq!((there.len(), found(&there)), (2, 1700), "{there:?}");
 }
 
 #[test]

@@ -358,6 +358,8 @@ impl Running {
         };
         if let Err(error) = next.start_after(&mut before) {
             self.session = Some(before);
+            // The error at hand says more than one about cleaning up.
+            let _ = next.discard();
             return Err(ControlError::new(Code::Daemon, error.to_string()));
         }
         self.lost_before = self.losses_with(Some(&before));
