@@ -20,9 +20,11 @@ use super::{
     peer::Peer,
     recovery::{Left, Notes, Recoveries},
     registry::{Registry, log},
+    shares::Shares,
     supervisor::Supervisor,
     user::Group,
 };
+use crate::kernel::cpus::Cpus;
 
 /// Connections at a time. Others wait until one ends.
 const CONNECTIONS_MAX: usize = 256;
@@ -45,6 +47,8 @@ pub struct Options {
     pub state: PathBuf,
     /// The group whose members may have sessions; `None` for root alone.
     pub group: Option<String>,
+    /// The most bytes of memory for the rings of a user's sessions; `None` for a quarter of the machine's.
+    pub user_memory: Option<u64>,
 }
 
 /// Why there is no daemon.
@@ -109,7 +113,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
     // New sessions need not wait for old ones; spools that are recorded to are locked.
     let recoveries = Recoveries::default();
     recoveries.start(left);
-    let registry = Arc::new(Registry::new(notes, recoveries));
+    let registry = Arc::new(Registry::new(notes, recoveries, shares(options)?));
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     let supervisor = Supervisor::of_environment();
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), &supervisor, ready));
@@ -117,6 +121,23 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
     registry.end();
     runtime.shutdown_timeout(LAST_ANSWERS);
     served
+}
+
+/// What users may have.
+fn shares(options: &Options) -> Result<Shares, DaemonError> {
+    let cpus =
+        Cpus::read().map_err(|error| DaemonError::system("count the CPUs")(io::Error::other(error)))?;
+    let memory = match options.user_memory {
+        Some(memory) => memory,
+        None => {
+            // Sizes of it are in units.
+            let system = rustix::system::sysinfo();
+            #[allow(clippy::useless_conversion, reason = "it is another type on other machines")]
+            let (total, unit) = (u64::from(system.totalram), u64::from(system.mem_unit));
+            total.saturating_mul(unit) / 4
+        }
+    };
+    Ok(Shares::new(memory, cpus.online.iter().count() as u64))
 }
 
 /// Looks for programs that sessions wait for: for those that have been started each second, for what others
