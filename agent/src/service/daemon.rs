@@ -93,6 +93,9 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
         None => None,
         Some(name) => Group::find(name).map_err(DaemonError::system("look up the group"))?,
     };
+    // Whatever the mask was that this was started with: nobody else may write to what a session makes.
+    let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(mask | rustix::fs::Mode::from_raw_mode(0o022));
     let listener = match Listener::of_systemd().map_err(DaemonError::Listen)? {
         Some(passed) => passed,
         None => Listener::bind(&options.socket, group.as_ref()).map_err(DaemonError::Listen)?,

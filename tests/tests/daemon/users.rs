@@ -116,6 +116,36 @@ fn a_link_that_comes_while_a_session_records_is_not_followed() {
 }
 
 #[test]
+fn what_is_made_for_users_can_be_changed_by_nobody_else() {
+    let daemon = Daemon::start_with(&[], 0);
+    let home = daemon.directory_of(ALICE, "home");
+    daemon.session(ALICE, "one", &home.join("traces/first"), &[calls()]);
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/one/start", None);
+    let check = || {
+        let mut all = vec![home.join("traces")];
+        while let Some(path) = all.pop() {
+            let there = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((there.uid(), there.mode() & 0o022), (ALICE.uid, 0), "{}", path.display());
+            if there.is_dir() {
+                all.extend(files(&path));
+            }
+        }
+    };
+    check();
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/one/stop", None);
+    check();
+    let snapshots = home.join("traces/snapshots");
+    let new = json!({"name": "two", "mode": "snapshot", "snapshot_output": snapshots});
+    daemon.tell_as(ALICE, "POST", "/v1/sessions", Some(&new));
+    let channels = "/v1/sessions/two/domains/kernel/channels";
+    daemon.tell_as(ALICE, "POST", channels, Some(&json!({"name": "c"})));
+    daemon.tell_as(ALICE, "POST", &format!("{channels}/c/rules"), Some(&calls()));
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/two/start", None);
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/two/snapshots", Some(&json!({})));
+    check();
+}
+
+#[test]
 fn the_memory_of_a_users_rings_is_limited() {
     let cpus = tracer_agent::kernel::cpus::Cpus::read().unwrap().online.iter().count();
     let of_channel = 128 * cpus;
