@@ -130,17 +130,13 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
 fn shares(options: &Options) -> Result<Shares, DaemonError> {
     let cpus =
         Cpus::read().map_err(|error| DaemonError::system("count the CPUs")(io::Error::other(error)))?;
-    let memory = match options.user_memory {
-        Some(memory) => memory,
-        None => {
-            // Sizes of it are in units.
-            let system = rustix::system::sysinfo();
-            #[allow(clippy::useless_conversion, reason = "it is another type on other machines")]
-            let (total, unit) = (u64::from(system.totalram), u64::from(system.mem_unit));
-            total.saturating_mul(unit) / 4
-        }
-    };
+    let memory = options.user_memory.unwrap_or_else(|| memory_of_machine() / 4);
     Ok(Shares::new(memory, cpus.online.iter().count() as u64))
+}
+
+fn memory_of_machine() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram.saturating_mul(system.mem_unit.into())
 }
 
 /// Looks for programs that sessions wait for: for those that have been started each second, for what others

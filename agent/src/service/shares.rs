@@ -163,15 +163,18 @@ impl Write for Counter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::{Domain, EventRule, Instrumentation, NewSession, SessionMode, api::NewChannel};
+    use crate::control::{
+        ChannelAttributes, Domain, EventRule, Format, Instrumentation, NewSession, SessionMode,
+        api::NewChannel,
+    };
 
     fn model(channels: usize) -> Model {
         let mode = SessionMode::Local { output: Some("/out".into()) };
         let new =
-            NewSession { name: Some("one".into()), mode, snapshot_output: None, format: Default::default() };
+            NewSession { name: Some("one".into()), mode, snapshot_output: None, format: Format::default() };
         let mut model = Model::create(new, 1000, 0).unwrap();
         for number in 0..channels {
-            let mut new = NewChannel { name: format!("c{number}"), attributes: Default::default() };
+            let mut new = NewChannel { name: format!("c{number}"), attributes: ChannelAttributes::default() };
             new.attributes.subbuf_size = Some(3 << 20);
             new.attributes.num_subbuf = Some(2);
             model.add_channel(Domain::Kernel, new).unwrap();
