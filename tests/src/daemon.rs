@@ -10,7 +10,7 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Ended, Running, agent, wait_for};
+use crate::harness::{Ended, Running, agent, program, wait_for};
 
 /// A group that Debian always has, whose members may have sessions in tests.
 pub const GROUP: &str = "games";
@@ -33,15 +33,25 @@ pub const ROOT: User = User { uid: 0, gid: 0 };
 #[derive(Debug)]
 pub struct Daemon {
     dir: TempDir,
+    /// Options beside those that all have.
+    options: Vec<String>,
+    /// The mask of new files that it is started with.
+    umask: u32,
     process: Option<Running>,
 }
 
 impl Daemon {
     /// Starts one, and waits until it accepts connections.
     pub fn start() -> Self {
+        Self::start_with(&[], 0o022)
+    }
+
+    /// The same with more options, and a mask of new files.
+    pub fn start_with(options: &[&str], umask: u32) -> Self {
+        let options = options.iter().map(|&option| option.to_owned()).collect();
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let mut daemon = Self { dir, process: None };
+        let mut daemon = Self { dir, options, umask, process: None };
         daemon.start_again();
         daemon
     }
@@ -49,7 +59,7 @@ impl Daemon {
     /// Starts another one in the place of one that has ended.
     pub fn start_again(&mut self) {
         let (socket, state) = (self.socket(), self.path().join("state"));
-        let mut command = agent(
+        let daemon = agent(
             self.path(),
             [
                 "daemon",
@@ -61,7 +71,9 @@ impl Daemon {
                 GROUP,
             ],
         );
-        self.process = Some(Running::start(&mut command));
+        let mut command = program(self.path(), "sh", ["-c", "umask $0 && exec \"$@\""]);
+        command.arg(format!("{:o}", self.umask)).arg(daemon.get_program()).args(daemon.get_args());
+        self.process = Some(Running::start(command.args(&self.options)));
         wait_for("the daemon", || std::os::unix::net::UnixStream::connect(self.socket()).ok());
     }
 
@@ -97,6 +109,11 @@ impl Daemon {
 
     /// Asks it to end, and waits.
     pub fn stop(mut self) -> Ended {
+        self.end()
+    }
+
+    /// The same, and another one can take its place.
+    pub fn end(&mut self) -> Ended {
         let process = self.process.take().unwrap();
         process.signal(libc::SIGTERM);
         process.wait()

@@ -10,6 +10,7 @@ use integration_tests::{
 use serde_json::Value;
 use tracer_agent::{
     capture::{Session, finish, follow::Follower},
+    plan::Plan,
     spec::{RotationSpec, RuleSpec, What},
     tracedat::reader::{LiveRecords as _, Reader},
 };
@@ -267,4 +268,23 @@ fn what_makes_no_sense_is_refused() {
     stop(session);
     assert_eq!(recorded(&rows(&file, CALLS)), 1000);
     assert_eq!(files(dir.path()), ["t.dat"]);
+}
+
+#[test]
+fn a_recording_that_cannot_take_over_is_given_up() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, other) = (dir.path().join("t.dat"), dir.path().join("other.dat"));
+    let mut caller = Caller::start();
+    let mut before = start(&spec(&file, &caller, vec![calls()], 0));
+    caller.call(1000);
+    before.pause().unwrap();
+    let next = Plan::make(&spec(&other, &caller, vec![calls()], 0)).unwrap();
+    let mut next = Session::create(next.options, &mut |_, _| ()).unwrap();
+    assert_eq!(next.start_after(&mut before).unwrap_err().to_string(), "nothing is being recorded");
+    next.discard().unwrap();
+    assert_eq!(files(dir.path()), ["t.dat.spool"]);
+    before.resume().unwrap();
+    caller.call(500);
+    stop(before);
+    assert_eq!(Report::of(&file).count(is_getppid), 1500);
 }

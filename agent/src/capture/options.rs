@@ -15,7 +15,7 @@ use crate::{
         scope::{Attribute, Scope, Set},
     },
     kernel::{clock::TraceClock, events::EventSelector},
-    spec::Kallsyms,
+    spec::{Kallsyms, What},
 };
 
 /// The smallest ring: one page that is written and one that is read.
@@ -26,6 +26,9 @@ pub const RING_PAGES_MIN: u32 = 2;
 pub struct CaptureEvent {
     /// `system:name`.
     pub name: String,
+    /// What selects it, of several rules that do the one that says what is wanted of it; `None` of what
+    /// follows other events.
+    pub rule: Option<What>,
     /// The copying plan; holds the event's id.
     pub slot: EventSlot,
     /// Whether its text names kernel functions.

@@ -4,10 +4,13 @@
 //! little endian, by the recording's clock: when the first gate was about to be closed, and when the last one
 //! was open again, which is 0 until then. The first is there before a gate is closed. So whoever follows or
 //! recovers the recording does not take it for a time in which nothing happened.
+//!
+//! There are so many at most: before one more begins, each two of the older half become one, which lasts from
+//! the beginning of the first to the end of the second. That claims less, and forgets none.
 
 use std::{
     fs::File,
-    io,
+    io::{self, Write as _},
     os::unix::fs::FileExt as _,
     time::{Duration, Instant},
 };
@@ -19,8 +22,8 @@ use crate::{output::Directory, tracedat::ledger::Pause};
 const NAME: &str = "pauses";
 /// Bytes of a pause.
 const ENTRY: usize = 16;
-/// Most pauses that are read of a spool, which may be damaged: one a second for twelve days.
-const MOST: u64 = 1 << 20;
+/// The most pauses of an archive.
+const PAUSES_MAX: usize = 1 << 12;
 
 /// The pauses of an archive that is recorded to.
 #[derive(Debug, Default)]
@@ -37,6 +40,9 @@ impl Pauses {
     /// Notes that a pause begins at this time.
     pub(super) fn begin(&mut self, spool: &Spool, from_ns: u64) -> Result<(), SpoolError> {
         let path = || spool.file(NAME);
+        if self.spans.len() >= PAUSES_MAX {
+            self.merge_old(spool)?;
+        }
         let file = if let Some(file) = &self.file {
             file
         } else {
@@ -50,6 +56,24 @@ impl Pauses {
         file.write_all_at(&entry, at).map_err(SpoolError::io("write", path()))?;
         self.spans.push(Pause { from_ns, to_ns: None });
         self.since = Some(Instant::now());
+        Ok(())
+    }
+
+    /// Makes room for more. All pauses are over.
+    fn merge_old(&mut self, spool: &Spool) -> Result<(), SpoolError> {
+        let failed = |action| SpoolError::io(action, spool.file(NAME));
+        let (old, new) = self.spans.split_at(self.spans.len() / 2);
+        let merged = old.chunks(2).filter_map(|pair| {
+            let (first, last) = (pair.first()?, pair.last()?);
+            Some(Pause { from_ns: first.from_ns, to_ns: last.to_ns })
+        });
+        let spans: Vec<Pause> = merged.chain(new.iter().copied()).collect();
+        let number = |of: &Pause| [of.from_ns.to_le_bytes(), of.to_ns.unwrap_or_default().to_le_bytes()];
+        let bytes: Vec<u8> = spans.iter().flat_map(number).flatten().collect();
+        // Who reads it meanwhile has the one or the other.
+        spool.files().write_whole(NAME, |file| file.write_all(&bytes)).map_err(failed("write"))?;
+        self.file = Some(spool.files().open_for_writing(NAME).map_err(failed("open"))?);
+        self.spans = spans;
         Ok(())
     }
 
@@ -96,7 +120,7 @@ pub(super) fn read(files: &Directory) -> Result<Vec<Pause>, SpoolError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         file => file.map_err(failed("open"))?,
     };
-    let len = file.metadata().map_err(failed("look at"))?.len().min(MOST * ENTRY as u64);
+    let len = file.metadata().map_err(failed("look at"))?.len().min((PAUSES_MAX * ENTRY) as u64);
     let mut bytes = vec![0; len as usize];
     file.read_exact_at(&mut bytes, 0).map_err(failed("read"))?;
     Ok(decode(&bytes))
@@ -136,6 +160,27 @@ mod tests {
         pauses.begin(&spool, 30).unwrap();
         let both = [Pause { from_ns: 10, to_ns: Some(20) }, Pause { from_ns: 30, to_ns: None }];
         assert_eq!((read(spool.files()).unwrap().as_slice(), pauses.spans()), (&both[..], &both[..]));
+    }
+
+    #[test]
+    fn any_number_of_pauses_takes_little_room_and_none_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&Output::at(&dir.path().join("t.dat")).unwrap()).unwrap().0;
+        let mut pauses = Pauses::default();
+        let count = 3 * PAUSES_MAX as u64;
+        for number in 1..=count {
+            pauses.begin(&spool, 10 * number).unwrap();
+            pauses.end(10 * number + 5);
+        }
+        let spans = pauses.spans().to_vec();
+        assert!(spans.len() <= PAUSES_MAX && spans.len() > PAUSES_MAX / 2, "{}", spans.len());
+        assert_eq!(read(spool.files()).unwrap(), spans);
+        for number in 1..=count {
+            let (from, to) = (10 * number, Some(10 * number + 5));
+            assert!(spans.iter().any(|span| span.from_ns <= from && span.to_ns >= to), "{number}");
+        }
+        let newest = Pause { from_ns: 10 * count, to_ns: Some(10 * count + 5) };
+        assert_eq!((spans.first().unwrap().from_ns, *spans.last().unwrap()), (10, newest));
     }
 
     #[test]

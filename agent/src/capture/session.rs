@@ -554,6 +554,17 @@ impl Session {
     }
 }
 
+impl Session {
+    /// Ends a recording of which nothing is wanted.
+    ///
+    /// # Errors
+    /// A spool cannot be removed, and stays.
+    pub fn discard(self) -> Result<(), SpoolError> {
+        let removed: Vec<_> = self.stop().into_iter().map(|recorded| recorded.spool.remove()).collect();
+        removed.into_iter().collect()
+    }
+}
+
 /// The parts of a recording that are not its options.
 struct Prepared {
     channels: Vec<Channel>,

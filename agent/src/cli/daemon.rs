@@ -9,7 +9,7 @@ use std::{
 
 use clap::Args;
 
-use super::{CliError, exit::ExitCode};
+use super::{CliError, exit::ExitCode, units};
 use crate::{control, service};
 
 /// What the daemon prints when it accepts connections.
@@ -33,6 +33,11 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "GROUP", default_value = "tracing")]
     pub group: String,
 
+    /// The most memory for the rings of a user's sessions, on all CPUs together; root may have more.
+    /// Default: a quarter of the machine's memory
+    #[arg(long, value_name = "SIZE", value_parser = units::kilobytes)]
+    pub user_memory: Option<u64>,
+
     /// Return when the daemon accepts connections, and serve on in the background
     #[arg(long)]
     pub background: bool,
@@ -44,6 +49,7 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
         socket: args.socket.clone(),
         state: args.state.clone(),
         group: Some(args.group.clone()),
+        user_memory: args.user_memory.map(|kb| kb.saturating_mul(1 << 10)),
     };
     super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     if args.background {
@@ -70,6 +76,9 @@ fn background(args: &DaemonArgs) -> Result<u8, CliError> {
         .arg(&args.state)
         .arg("--group")
         .arg(&args.group);
+    if let Some(kb) = args.user_memory {
+        command.arg("--user-memory").arg(format!("{kb}K"));
+    }
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(failed)?;
     let mut line = String::new();

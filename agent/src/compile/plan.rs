@@ -1,6 +1,9 @@
 //! What a probe adds to a recording: events, and the programs that record them.
 
-use super::{hook::HookProgram, shape::EventShape};
+use super::{
+    hook::{HookProgram, OnRefusal},
+    shape::EventShape,
+};
 
 /// A probe to record.
 #[derive(Clone, Debug)]
@@ -11,6 +14,15 @@ pub struct ProbePlan {
     pub programs: Vec<HookProgram>,
     /// [Flags](agent_ebpf::slot_flags) of the events' slots.
     pub slot_flags: u32,
+}
+
+impl ProbePlan {
+    /// Lets a recording do without it where the kernel refuses it.
+    pub(crate) fn leave_out_if_refused(&mut self) {
+        for program in &mut self.programs {
+            program.on_refusal = OnRefusal::LeaveOutEvent;
+        }
+    }
 }
 
 /// An event that a probe records.

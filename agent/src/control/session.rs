@@ -129,9 +129,12 @@ pub struct Stopped {
 pub struct Destroyed {
     /// The last counts.
     pub counts: Stopped,
-    /// Its files or directories.
+    /// Its files or directories, the newest 1024.
     #[schema(value_type = Vec<String>)]
     pub files: Vec<PathBuf>,
+    /// How many others it made before them.
+    #[serde(default)]
+    pub earlier_files: u64,
     /// Where its last trace chunk went, if it had been rotated before.
     #[schema(value_type = Option<String>)]
     pub archive: Option<PathBuf>,

@@ -1,8 +1,6 @@
 //! More events for a recording that goes on.
 
-use std::collections::BTreeSet;
-
-use super::{Before, Kernel, PlanError, Why, error::InChannel, formats::Formats};
+use super::{Before, Kernel, PlanError, Why, error::InChannel, events::Recorded, formats::Formats};
 use crate::{
     capture::{Addition, CaptureOptions, ChannelOptions, Session},
     kernel::{btf::Btf, tracefs::Tracefs},
@@ -67,9 +65,12 @@ impl Addition {
 }
 
 /// The events that are recorded into a channel now.
-fn recorded_into(channel: &ChannelOptions) -> BTreeSet<String> {
-    let now = channel.events.iter().filter(|event| event.active.until.is_none());
-    now.map(|event| event.name.clone()).collect()
+fn recorded_into(channel: &ChannelOptions) -> Recorded {
+    let mut recorded = Recorded::new();
+    for event in channel.events.iter().filter(|event| event.active.until.is_none()) {
+        recorded.entry(event.name.clone()).or_default().push(event.rule.clone());
+    }
+    recorded
 }
 
 /// What the file describes so far, with the events whose records are in the archive that is recorded to.

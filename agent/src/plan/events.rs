@@ -36,6 +36,7 @@ use crate::{
         events::{EventName, Selection},
         tracefs::{EventFormat, Tracefs},
     },
+    spec::What,
 };
 
 /// The events to record and the formats to store.
@@ -54,8 +55,11 @@ pub struct EventPlan {
     /// What the channels before this one have.
     pub(super) earlier: Earlier,
     /// Events that the channel records already.
-    pub(super) recorded: BTreeSet<String>,
+    pub(super) recorded: Recorded,
 }
+
+/// What a channel records already: the rules of each event, by `system:name`.
+pub(super) type Recorded = BTreeMap<String, Vec<Option<What>>>;
 
 /// Ids of our own events begin here: the kernel counts its events from below, and has some thousands.
 pub(super) const FIRST_ID: u16 = 20_000;
@@ -135,8 +139,9 @@ impl EventPlan {
         let mut plan = Self::default();
         let mut extended = BTreeMap::new();
         for Chosen { format, rule, named_by } in chosen {
-            let (_, _, asked) = wanted.rules.selecting(rule);
-            match plan.add(format, (asked, tests.get(&format.name)), wanted, named_by.is_some(), &mut lanes) {
+            let (_, spec, asked) = wanted.rules.selecting(rule);
+            let asked = Asked { what: &spec.what, rule: asked, test: tests.get(&format.name) };
+            match plan.add(format, asked, wanted, named_by.is_some(), &mut lanes) {
                 Ok(text) => extended.extend(text.map(|text| (format.name.clone(), text))),
                 Err(reason) => match named_by {
                     Some(index) => return Err(unusable(wanted.rules, index, &format.name, reason)),
@@ -158,9 +163,14 @@ impl EventPlan {
         Ok(plan)
     }
 
-    /// Adds a probe: its events get ids, and their formats go where those of their systems are. `rule` is
-    /// what is wanted of it; its filter is part of its programs.
-    pub(super) fn add_probe(&mut self, probe: ProbePlan, rule: &EventRule) -> Result<(), NameTaken> {
+    /// Adds a probe: its events get ids, and their formats go where those of their systems are. `what` is
+    /// what asks for it, and `rule` what is wanted of it; its filter is part of its programs.
+    pub(super) fn add_probe(
+        &mut self,
+        probe: ProbePlan,
+        what: &What,
+        rule: &EventRule,
+    ) -> Result<(), NameTaken> {
         let first_slot = self.events.len() as u32;
         let mut first_name = None;
         let slot_flags = probe.slot_flags;
@@ -168,14 +178,7 @@ impl EventPlan {
             let (name, id, prints_symbols) = match event {
                 ProbeEvent::Own(shape) => {
                     let name = format!("{}:{}", shape.system, shape.name);
-                    if self.recorded.contains(&name) {
-                        return Err(NameTaken::Recorded(name));
-                    }
-                    if self.has_event(&shape.system, &shape.name) {
-                        return Err(NameTaken::Here(name));
-                    }
-                    let (id, text) =
-                        self.described(&shape).ok_or_else(|| NameTaken::OtherFields(name.clone()))?;
+                    let (id, text) = self.id_and_text(&name, &shape, what)?;
                     // A text that is no format prints no symbols either.
                     let prints_symbols = Format::parse(&text).is_ok_and(|format| format.prints_symbols());
                     self.add_format(&shape.system, text);
@@ -188,6 +191,7 @@ impl EventPlan {
             first_name.get_or_insert_with(|| name.clone());
             self.events.push(CaptureEvent {
                 name,
+                rule: Some(what.clone()),
                 slot: EventSlot {
                     id,
                     sample: rule.sample.unwrap_or(0),
@@ -216,33 +220,60 @@ impl EventPlan {
         Ok(())
     }
 
-    /// The id and the format of a probe's event. `None` if a channel before has another event of its name.
-    fn described(&self, shape: &EventShape) -> Option<(u16, String)> {
-        match self.earlier.own.get(&(shape.system.clone(), shape.name.clone())) {
+    /// The id and the format of a probe's event, `system:name`. Several programs and libraries may have a
+    /// marker of one name: it is one event.
+    fn id_and_text(&self, name: &str, shape: &EventShape, what: &What) -> Result<(u16, String), NameTaken> {
+        let recorded = self.recorded.get(name).into_iter().flatten();
+        if !recorded.clone().all(|other| is_same_marker(what, other.as_ref())) {
+            return Err(NameTaken::Recorded(name.to_owned()));
+        }
+        let mut here = self.events.iter().filter(|event| event.name == name).peekable();
+        let described = match here.peek() {
+            None if self.has_event(&shape.system, &shape.name) => {
+                return Err(NameTaken::Here(name.to_owned()));
+            }
+            None => self
+                .earlier
+                .own
+                .get(&(shape.system.clone(), shape.name.clone()))
+                .map(|(id, text)| (*id, text.as_str())),
+            Some(event) => {
+                let id = event.slot.id;
+                if !here.all(|event| is_same_marker(what, event.rule.as_ref())) {
+                    return Err(NameTaken::Here(name.to_owned()));
+                }
+                self.format_of(&shape.system, id).map(|text| (id, text))
+            }
+        };
+        match described {
             None => {
                 let id = self.free_id();
-                Some((id, shape.text(id)))
+                Ok((id, shape.text(id)))
             }
             // The same probe, of which there is one description.
-            Some((id, text)) if shape.text(*id) == *text => Some((*id, text.clone())),
-            Some(_) => None,
+            Some((id, text)) if shape.text(id) == *text => Ok((id, text.to_owned())),
+            Some(_) => Err(NameTaken::OtherFields(name.to_owned())),
         }
+    }
+
+    fn format_of(&self, system: &str, id: u16) -> Option<&str> {
+        let formats =
+            self.systems.iter().filter(|(known, _)| known == system).flat_map(|(_, formats)| formats);
+        let of = formats.map(String::as_str);
+        of.into_iter().find(|text| name_and_id(text).is_some_and(|(_, known)| known == u32::from(id)))
     }
 
     /// Leaves out events that are recorded already.
     ///
     /// # Errors
     /// A rule names one of them.
-    pub(super) fn leave_out(
-        &mut self,
-        recorded: BTreeSet<String>,
-        rules: &Rules<'_>,
-    ) -> Result<(), PlanError> {
-        if let Some(named) = self.events.iter().find(|event| event.required && recorded.contains(&event.name))
+    pub(super) fn leave_out(&mut self, recorded: Recorded, rules: &Rules<'_>) -> Result<(), PlanError> {
+        if let Some(named) =
+            self.events.iter().find(|event| event.required && recorded.contains_key(&event.name))
         {
             return Err(rules.at.field("rules", NameTaken::Recorded(named.name.clone())));
         }
-        self.events.retain(|event| !recorded.contains(&event.name));
+        self.events.retain(|event| !recorded.contains_key(&event.name));
         self.recorded = recorded;
         Ok(())
     }
@@ -256,6 +287,7 @@ impl EventPlan {
 
     fn add_format(&mut self, system: &str, text: String) {
         match self.systems.iter_mut().find(|(known, _)| known == system) {
+            Some((_, formats)) if formats.contains(&text) => {}
             Some((_, formats)) => formats.push(text),
             None => self.systems.push((system.to_owned(), vec![text])),
         }
@@ -274,7 +306,7 @@ impl EventPlan {
     fn add(
         &mut self,
         format: &EventFormat,
-        (rule, test): (&EventRule, Option<&Test>),
+        Asked { what, rule, test }: Asked<'_>,
         Wanted { facts, strings, .. }: Wanted<'_>,
         required: bool,
         lanes: &mut Lanes<'_>,
@@ -335,6 +367,7 @@ impl EventPlan {
         slot.flags |= stack_flags(rule);
         self.events.push(CaptureEvent {
             name: name.to_string(),
+            rule: Some(what.clone()),
             slot,
             prints_symbols: parsed.prints_symbols(),
             required,
@@ -347,6 +380,18 @@ impl EventPlan {
         });
         Ok(extended)
     }
+}
+
+/// Whether two rules are about a marker of the same provider and name, of two programs or libraries.
+fn is_same_marker(what: &What, other: Option<&What>) -> bool {
+    let (What::Usdt(one), Some(What::Usdt(other))) = (what, other) else { return false };
+    let marker = |text: &str| {
+        // With a name or arguments of its own it is an event of its own.
+        let is_plain = !text.contains(|one: char| one == '=' || one.is_whitespace());
+        let mut parts = text.rsplitn(3, ':').map(str::to_owned);
+        is_plain.then(|| (parts.next(), parts.next()))
+    };
+    one != other && marker(one).is_some_and(|one| Some(one) == marker(other))
 }
 
 /// Where an event's contexts begin: after its last field, or what the kernel has as the record of a system
@@ -367,6 +412,15 @@ pub(super) struct Wanted<'a> {
     pub names: &'a dyn Names,
     /// What is recorded of strings that system calls are given.
     pub strings: StringLimit,
+}
+
+/// What asks for an event, and what is wanted of it.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    what: &'a What,
+    rule: &'a EventRule,
+    /// The rule's filter, made for the event.
+    test: Option<&'a Test>,
 }
 
 /// An event of the selection.

@@ -179,6 +179,7 @@ mod tests {
         });
         let event = CaptureEvent {
             name: format!("s:{recorded}"),
+            rule: None,
             slot: EventSlot::default(),
             prints_symbols: false,
             required: true,

@@ -26,7 +26,7 @@ mod scope;
 mod snapshot;
 mod stacks;
 
-use std::{collections::BTreeSet, os::fd::OwnedFd, sync::Arc, time::Duration};
+use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 pub use crate::capture::{Addition, Tracking};
 pub use error::{PlanError, Why};
@@ -36,7 +36,7 @@ pub use stacks::StackError;
 use self::{
     constants::KernelConstants,
     error::InChannel,
-    events::{Lanes, Wanted},
+    events::{Lanes, Recorded, Wanted},
     formats::{Earlier, Formats},
     probes::Probes,
     rules::Rules,
@@ -208,7 +208,7 @@ struct Before<'a> {
     /// The events of other channels.
     earlier: Earlier,
     /// Events that are recorded into the channel already.
-    recorded: BTreeSet<String>,
+    recorded: Recorded,
     /// The channel, if it is recorded to already.
     running: Option<&'a ChannelOptions>,
 }

@@ -60,14 +60,32 @@ impl Probes<'_> {
         rules.sort_by_key(|(_, spec, _)| rank(&spec.what));
         for (number, spec, rule) in rules {
             let asked = Asked { at: self.rules.at, number, spec, rule };
-            let planned = self.plan(asked, events, &mut found)?;
-            for probe in planned.probes {
-                events.add_probe(probe, rule).map_err(|error| asked.refuse(error))?;
+            match self.add_one(asked, events, &mut found) {
+                Ok(left_out) => notes.extend(left_out),
+                Err(error) if spec.optional => notes.push(format!("not recorded: {error}")),
+                Err(error) => return Err(error),
             }
-            let left_out = planned.left_out.into_iter();
-            notes.extend(left_out.map(|(name, error)| format!("not recorded: {name}: {error}")));
         }
         Ok(notes)
+    }
+
+    /// Adds the probes of a rule. Gives what of its pattern cannot be recorded.
+    fn add_one(
+        &self,
+        asked: Asked<'_>,
+        events: &mut EventPlan,
+        found: &mut Found<'_>,
+    ) -> Result<Vec<String>, PlanError> {
+        let Asked { spec, rule, .. } = asked;
+        let planned = self.plan(asked, events, found)?;
+        for mut probe in planned.probes {
+            if spec.optional {
+                probe.leave_out_if_refused();
+            }
+            events.add_probe(probe, &spec.what, rule).map_err(|error| asked.refuse(error))?;
+        }
+        let left_out = planned.left_out.into_iter();
+        Ok(left_out.map(|(name, error)| format!("not recorded: {name}: {error}")).collect())
     }
 
     fn plan(

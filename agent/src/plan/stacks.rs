@@ -145,6 +145,7 @@ impl EventPlan {
             .map_err(|error| StackError::Format { event, reason: error.into() })?;
         self.events.push(CaptureEvent {
             name: event.to_owned(),
+            rule: None,
             slot,
             prints_symbols: true,
             required: false,

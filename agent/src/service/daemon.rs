@@ -18,11 +18,13 @@ use super::{
     http,
     listen::Listener,
     peer::Peer,
-    recovery::Notes,
+    recovery::{Left, Notes, Recoveries},
     registry::{Registry, log},
+    shares::Shares,
     supervisor::Supervisor,
     user::Group,
 };
+use crate::kernel::cpus::Cpus;
 
 /// Connections at a time. Others wait until one ends.
 const CONNECTIONS_MAX: usize = 256;
@@ -33,7 +35,7 @@ const HEAD_TIME: Duration = Duration::from_secs(10);
 /// How long answers that are being written may take when the daemon ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// How many threads do what takes its time: one for each connection, which has one request at a time, so that
-/// nobody waits for what others wait for; and some that recover what was left.
+/// nobody waits for what others wait for; and some more.
 const BLOCKING_THREADS: usize = CONNECTIONS_MAX + 8;
 
 /// What is chosen of a daemon.
@@ -45,6 +47,8 @@ pub struct Options {
     pub state: PathBuf,
     /// The group whose members may have sessions; `None` for root alone.
     pub group: Option<String>,
+    /// The most bytes of memory for the rings of a user's sessions; `None` for a quarter of the machine's.
+    pub user_memory: Option<u64>,
 }
 
 /// Why there is no daemon.
@@ -89,6 +93,9 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
         None => None,
         Some(name) => Group::find(name).map_err(DaemonError::system("look up the group"))?,
     };
+    // Whatever the mask was that this was started with: nobody else may write to what a session makes.
+    let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    rustix::process::umask(mask | rustix::fs::Mode::from_raw_mode(0o022));
     let listener = match Listener::of_systemd().map_err(DaemonError::Listen)? {
         Some(passed) => passed,
         None => Listener::bind(&options.socket, group.as_ref()).map_err(DaemonError::Listen)?,
@@ -101,13 +108,15 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
         .enable_all()
         .build()
         .map_err(DaemonError::system("start threads"))?;
-    let registry = Arc::new(Registry::new(notes.clone()));
-    // New sessions need not wait for old ones; spools that are recorded to are locked.
-    runtime.spawn_blocking(move || {
-        if let Err(error) = notes.recover() {
-            log(&format!("cannot recover what the daemon before has left: {error}"));
-        }
+    // Before there are notes of this daemon's sessions.
+    let left = notes.left().unwrap_or_else(|error| {
+        log(&format!("cannot recover what the daemon before has left: {error}"));
+        Left::default()
     });
+    // New sessions need not wait for old ones; spools that are recorded to are locked.
+    let recoveries = Recoveries::default();
+    recoveries.start(left);
+    let registry = Arc::new(Registry::new(notes, recoveries, shares(options)?));
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     let supervisor = Supervisor::of_environment();
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), &supervisor, ready));
@@ -115,6 +124,19 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
     registry.end();
     runtime.shutdown_timeout(LAST_ANSWERS);
     served
+}
+
+/// What users may have.
+fn shares(options: &Options) -> Result<Shares, DaemonError> {
+    let cpus =
+        Cpus::read().map_err(|error| DaemonError::system("count the CPUs")(io::Error::other(error)))?;
+    let memory = options.user_memory.unwrap_or_else(|| memory_of_machine() / 4);
+    Ok(Shares::new(memory, cpus.online.iter().count() as u64))
+}
+
+fn memory_of_machine() -> u64 {
+    let system = rustix::system::sysinfo();
+    system.totalram.saturating_mul(system.mem_unit.into())
 }
 
 /// Looks for programs that sessions wait for: for those that have been started each second, for what others

@@ -15,18 +15,24 @@
 //! | `registry` | the sessions there are |
 //! | `recording` | the recording of a session, and what becomes of it when the session changes |
 //! | `recovery` | what a daemon that was killed has left |
+//! | `shares` | what the sessions of a user may take |
+//! | `files` | the files that a session has made |
+//! | `notifications` | what is told to clients that listen |
 //! | `sessions` | a session: its description and its recording |
 //! | `fuzz` | requests of anybody, without recording |
 
 mod daemon;
+mod files;
 mod fuzz;
 mod http;
 mod listen;
+mod notifications;
 mod peer;
 mod recording;
 mod recovery;
 mod registry;
 mod sessions;
+mod shares;
 mod supervisor;
 mod user;
 

@@ -116,16 +116,17 @@ impl Recording {
         if self.state == RecordingState::Outdated || shape(before) != shape(after) {
             return self.replace(after, world);
         }
-        match self.change_rules(after, world) {
-            Ok(Added::NoRoom) => self.replace(after, world)?,
-            Ok(Added::Done) => {}
-            Err(error) => {
-                // What was removed to be added with another filter is recorded as before.
-                if !matches!(self.change_rules(before, world), Ok(Added::Done)) {
-                    self.replace(before, world)?;
-                }
-                return Err(error);
+        let changed = match self.change_rules(after, world) {
+            Ok(Added::NoRoom) => self.replace(after, world),
+            Ok(Added::Done) => Ok(()),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = changed {
+            // What was removed to be added with another filter is recorded as before.
+            if !matches!(self.change_rules(before, world), Ok(Added::Done)) {
+                self.replace(before, world)?;
             }
+            return Err(error);
         }
         self.change_tracks(after)
     }
@@ -164,7 +165,7 @@ impl Recording {
             );
             for what in over {
                 if let Some(rule) = recorded.remove(&what) {
-                    self.recorder.remove(&buffer, rule)?;
+                    self.recorder.remove(&buffer, rule.what)?;
                 }
             }
             if !new.is_empty() {

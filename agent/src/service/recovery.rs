@@ -1,12 +1,14 @@
 //! What is left of sessions whose daemon was killed: which there were, and making files of their data.
 //!
 //! While a session records, a file in the daemon's own directory says where and for whom. The next daemon
-//! finds it, and recovers the spools there with the rights of that user.
+//! reads these notes before it serves, and recovers the spools with the rights of their users while it does.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     io,
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _},
     path::{Path, PathBuf},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{SystemTime, UNIX_EPOCH},
 };
 
@@ -14,7 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{registry::log, user::Owner};
 use crate::{
-    capture::{Spool, recover},
+    capture::{Spool, SpoolError, recover},
+    control::ControlError,
     output::Directory,
 };
 
@@ -23,6 +26,10 @@ pub const DEFAULT_STATE: &str = "/var/lib/tracer-agent";
 
 /// The largest note: a path, and some.
 const NOTE_MAX: usize = 64 << 10;
+/// How often a directory is looked at, where sessions that start meanwhile give spools other names.
+const LOOKS: usize = 8;
+/// The most spools of a session of which it is said why they are not recovered: anybody may put more there.
+const TOLD_MAX: usize = 16;
 
 /// The directory of notes.
 #[derive(Clone, Debug)]
@@ -46,6 +53,10 @@ pub(super) struct Note {
 }
 
 impl Note {
+    fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+
     /// The session's data are files.
     pub(super) fn remove(self) {
         // If it stays, the next daemon finds nothing to recover.
@@ -81,27 +92,23 @@ impl Notes {
         Ok(Note { dir: self.0.clone(), name })
     }
 
-    /// Recovers what the daemon before has left, in threads with the rights of the sessions' users.
-    pub(super) fn recover(&self) -> io::Result<()> {
-        for name in self.0.names()? {
+    /// What the daemon before has noted, by user. Nothing of a user is looked at.
+    pub(super) fn left(&self) -> io::Result<Left> {
+        let mut left = Left::default();
+        let mut names = self.0.names()?;
+        names.sort();
+        for name in names {
             let note = Note { dir: self.0.clone(), name: name.to_string_lossy().into_owned() };
             match self.read(&note.name) {
-                Ok(noted) => {
-                    let done = std::thread::Builder::new()
-                        .name("recovery".into())
-                        .spawn(move || recover_session(&noted))?
-                        .join();
-                    // What could not be recovered stays where it is; its user is told by the log once.
-                    if done.is_ok() {
-                        note.remove();
-                    }
-                }
-                Err(error) => {
-                    log(&format!("cannot read what the daemon before noted: {}: {error}", note.name));
-                }
+                Ok(noted) => left.0.entry(noted.uid).or_default().push((note, noted)),
+                Err(error) => log(&format!(
+                    "cannot read what the daemon before noted: {}: {error}; remove it if its session's data \
+                     are not wanted",
+                    self.0.join(&note.name).display()
+                )),
             }
         }
-        Ok(())
+        Ok(left)
     }
 
     fn read(&self, name: &str) -> io::Result<Noted> {
@@ -112,40 +119,179 @@ impl Notes {
     }
 }
 
-/// Makes files of what a session has recorded.
-fn recover_session(noted: &Noted) {
-    let Noted { session, uid, gid, output } = noted;
-    let log = |text: &str| log(&format!("session {session} of user {uid}: {text}"));
-    if let Err(error) = Owner::new(*uid, *gid).take_rights() {
-        log(&format!("not recovered: cannot take the user's rights: {error}"));
-        return;
-    }
-    let spools = match Spool::all_in(output) {
-        Ok(spools) => spools.unwrap_or_default(),
-        Err(error) => {
-            log(&format!("not recovered: {error}"));
-            return;
-        }
-    };
-    for path in spools {
-        match Spool::remove_started(&path) {
-            Ok(true) => continue,
-            Ok(false) => {}
-            Err(error) => {
-                log(&format!("not recovered: {error}"));
-                continue;
+/// What the daemon before has noted, by user.
+#[derive(Debug, Default)]
+pub(super) struct Left(BTreeMap<u32, Vec<(Note, Noted)>>);
+
+/// The recoveries that are under way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recoveries(Arc<Mutex<BTreeSet<(u32, PathBuf)>>>);
+
+impl Recoveries {
+    /// Recovers what was left: what a user has left in a thread of its own with the user's rights, so that
+    /// nobody waits for what another one's directories do.
+    pub(super) fn start(&self, left: Left) {
+        for (uid, notes) in left.0 {
+            self.under_way().extend(notes.iter().map(|(_, noted)| (uid, noted.output.clone())));
+            let of_user = self.clone();
+            let recover = move || of_user.recover(uid, notes);
+            if let Err(error) = std::thread::Builder::new().name("recovery".into()).spawn(recover) {
+                self.under_way().retain(|(of, _)| *of != uid);
+                log(&format!(
+                    "what user {uid} has left is not recovered: {error}; the next daemon tries again"
+                ));
             }
         }
-        let recovered = Spool::open(&path)
-            .map_err(|error| error.to_string())
-            .and_then(|spool| recover(spool, None, &|| false).map_err(|error| error.to_string()));
-        match recovered {
-            Ok(finished) => log(&format!(
-                "recovered {} with {} events; the daemon was killed while it recorded",
-                finished.path.display(),
-                finished.stats.stored_events()
-            )),
-            Err(error) => log(&format!("{} is not recovered: {error}", path.display())),
+    }
+
+    /// Why a session of a user does not start in a directory: what is being recovered there may be in its
+    /// way.
+    pub(super) fn explain(&self, uid: u32, output: &Path, error: ControlError) -> ControlError {
+        if !self.under_way().contains(&(uid, output.to_owned())) {
+            return error;
         }
+        let message = format!(
+            "{}; what was recorded there before the daemon was killed is being recovered: start the session \
+             when that is done, or record to another directory",
+            error.message
+        );
+        ControlError::new(error.code, message)
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, BTreeSet<(u32, PathBuf)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Recovers what a user has left. Notes of what is not recovered stay for the next daemon.
+    fn recover(&self, uid: u32, notes: Vec<(Note, Noted)>) {
+        for (note, noted) in notes {
+            let owner = Owner::new(uid, noted.gid);
+            let recovery = Recovery { noted: &noted };
+            let recovered = match owner.take_rights() {
+                Ok(()) => recovery.run(),
+                Err(error) => {
+                    recovery.log(&format!("not recovered: cannot take the user's rights: {error}"));
+                    false
+                }
+            };
+            if recovered {
+                // The directory of notes is root's. Without it, the next daemon finds nothing to recover.
+                let _ = owner.as_root(|| note.remove());
+            } else {
+                recovery.log(&format!(
+                    "the next daemon tries again; `tracer-agent recover {}` does it now, and whoever does not \
+                     want the data removes {}",
+                    noted.output.display(),
+                    note.path().display()
+                ));
+            }
+            self.under_way().remove(&(uid, noted.output));
+        }
+    }
+}
+
+/// The recovery of a session.
+struct Recovery<'a> {
+    noted: &'a Noted,
+}
+
+impl Recovery<'_> {
+    fn log(&self, text: &str) {
+        log(&format!("session {} of user {}: {text}", self.noted.session, self.noted.uid));
+    }
+
+    /// Makes files of what the session has recorded. Gives whether there is nothing left to recover.
+    fn run(&self) -> bool {
+        let output = &self.noted.output;
+        let mut seen = BTreeSet::new();
+        let mut failed: usize = 0;
+        // A session that starts meanwhile may give a spool another name.
+        for _ in 0..LOOKS {
+            let spools = match Spool::all_in(output) {
+                Ok(spools) => spools.unwrap_or_default(),
+                Err(error) => {
+                    self.log(&format!("not recovered: {error}"));
+                    return false;
+                }
+            };
+            let new: Vec<PathBuf> = spools.into_iter().filter(|path| seen.insert(path.clone())).collect();
+            if new.is_empty() {
+                break;
+            }
+            for path in new {
+                if let Err(error) = self.recover_spool(&path) {
+                    failed += 1;
+                    if failed <= TOLD_MAX {
+                        self.log(&format!("{} is not recovered: {error}", path.display()));
+                    }
+                }
+            }
+        }
+        if failed > TOLD_MAX {
+            self.log(&format!("{} more are not recovered", failed - TOLD_MAX));
+        }
+        failed == 0
+    }
+
+    /// Makes a file of a spool. After an error it stays.
+    fn recover_spool(&self, path: &Path) -> Result<(), String> {
+        let spool = match Spool::remove_started(path) {
+            Ok(true) => return Ok(()),
+            Ok(false) => Spool::open(path),
+            Err(error) => Err(error),
+        };
+        let spool = match spool {
+            Ok(spool) => spool,
+            // A session that was started since records there, or somebody else recovers it.
+            Err(SpoolError::InUse(_)) => return Ok(()),
+            // It has gone, or has another name.
+            Err(SpoolError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error.to_string()),
+        };
+        let finished = recover(spool, None, &|| false).map_err(|error| error.to_string())?;
+        self.log(&format!(
+            "recovered {} with {} events; the daemon was killed while it recorded",
+            finished.path.display(),
+            finished.stats.stored_events()
+        ));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::Code;
+
+    #[test]
+    fn a_session_that_is_in_the_way_of_a_recovery_is_told_so() {
+        let recoveries = Recoveries::default();
+        recoveries.under_way().insert((1000, "/a".into()));
+        let refused = || ControlError::new(Code::StartKernel, "in use");
+        for (uid, output, is_told) in [(1000, "/a", true), (1000, "/b", false), (1001, "/a", false)] {
+            let told = recoveries.explain(uid, Path::new(output), refused());
+            assert_eq!(told.message.contains("is being recovered"), is_told, "{uid} {output}");
+            assert!(told.code == Code::StartKernel && told.message.starts_with("in use"));
+        }
+    }
+
+    #[test]
+    fn notes_are_read_by_user_and_others_are_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let notes = Notes::open(dir.path()).unwrap();
+        for uid in [1000, 1001, 1000] {
+            let owner = Owner::new(uid, 1000);
+            // It stays: whoever would remove it has been killed.
+            let _ = notes.add("one", &owner, Path::new("/out")).unwrap();
+        }
+        std::fs::write(dir.path().join("other"), "no note").unwrap();
+        let Left(left) = notes.left().unwrap();
+        let counts: Vec<_> = left.iter().map(|(uid, notes)| (*uid, notes.len())).collect();
+        assert_eq!(counts, [(1000, 2), (1001, 1)]);
+        for (note, noted) in left.into_values().flatten() {
+            assert_eq!((noted.session.as_str(), noted.output.as_path()), ("one", Path::new("/out")));
+            note.remove();
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

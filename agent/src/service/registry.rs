@@ -8,13 +8,14 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use tokio::sync::broadcast;
-
 use super::{
+    files::Files,
+    notifications::{Listening, Notifications},
     peer::Peer,
     recording::{Recording, RecordingState, catalogue, check_rules},
-    recovery::Notes,
+    recovery::{Notes, Recoveries},
     sessions::{Listener, Model, Programs, Recorder, SnapshotTo, Stored, World, spec},
+    shares::{Share, Shares},
     user::Owner,
 };
 use crate::{
@@ -30,8 +31,9 @@ use crate::{
 const SESSIONS_MAX: usize = 1024;
 /// The most sessions of one user, so that nobody takes all of them.
 const SESSIONS_OF_USER_MAX: usize = 128;
-/// How many notifications wait for a client that does not read them.
-const NOTIFICATIONS_MAX: usize = 1024;
+/// How many trace chunks are known that stops have closed and no rotation has archived. Of more, the oldest
+/// ones are as if they had been archived.
+const STOPPED_MAX: usize = 1024;
 
 /// A session with its owner, as it is looked up.
 type Key = (u32, String);
@@ -42,8 +44,10 @@ type Answer<T = ()> = Result<T, ControlError>;
 #[derive(Debug)]
 pub(super) struct Registry {
     sessions: Mutex<BTreeMap<Key, Arc<Entry>>>,
-    notifications: broadcast::Sender<(u32, Notification)>,
+    notifications: Arc<Notifications>,
+    shares: Shares,
     notes: Notes,
+    recoveries: Recoveries,
     programs: Mutex<Programs>,
 }
 
@@ -58,7 +62,9 @@ struct Entry {
     /// Its trace chunks.
     chunks: Mutex<Chunks>,
     /// The files of it that were made.
-    files: Mutex<Vec<PathBuf>>,
+    files: Mutex<Files>,
+    /// What it takes of its user's share. Who changes it has the right to change the session.
+    share: Mutex<Share>,
 }
 
 /// The trace chunks of a session.
@@ -81,14 +87,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    pub(super) fn new(notes: Notes) -> Self {
-        let (notifications, _) = broadcast::channel(NOTIFICATIONS_MAX);
-        Self { sessions: Mutex::default(), notifications, notes, programs: Mutex::default() }
+    pub(super) fn new(notes: Notes, recoveries: Recoveries, shares: Shares) -> Self {
+        Self {
+            sessions: Mutex::default(),
+            notifications: Arc::default(),
+            shares,
+            notes,
+            recoveries,
+            programs: Mutex::default(),
+        }
     }
 
-    /// What happens from now on, with the user whose session it is about.
-    pub(super) fn notifications(&self) -> broadcast::Receiver<(u32, Notification)> {
-        self.notifications.subscribe()
+    /// What happens from now on in a user's sessions; in all where no user is named.
+    pub(super) fn listen(&self, of: Option<u32>) -> Listening {
+        self.notifications.listen(of)
     }
 
     /// The sessions of a user; of all users where none is named.
@@ -107,12 +119,14 @@ impl Registry {
             SessionMode::Local { output } => output.clone(),
             _ => model.session().snapshot_outputs.first().map(|output| output.path.clone()),
         };
+        let taken = self.shares.take(peer.uid, Share::default(), &model)?;
         let entry = Entry {
             owner: Owner::new(peer.uid, peer.gid),
             model: Mutex::new(model),
             recording: Mutex::default(),
             chunks: Mutex::default(),
             files: Mutex::default(),
+            share: Mutex::default(),
         };
         let mut sessions = lock(&self.sessions);
         if sessions.len() >= SESSIONS_MAX {
@@ -131,6 +145,7 @@ impl Registry {
         if sessions.contains_key(&key) {
             return Err(Code::SessionExists.into());
         }
+        *lock(&entry.share) = taken.keep();
         sessions.insert(key, Arc::new(entry));
         Ok(Created { name, output })
     }
@@ -158,11 +173,14 @@ impl Registry {
         let mut after = before.clone();
         let value = change(&mut after)?;
         if before != after {
+            let share = *lock(&entry.share);
+            let taken = self.shares.take(uid, share, &after)?;
             let world = self.world(&after)?;
             match recording.as_mut() {
                 Some(recording) => recording.follow((&before, &after), &world)?,
                 None => check_rules(&after, &world)?,
             }
+            *lock(&entry.share) = taken.keep();
         }
         *lock(&entry.model) = after;
         Ok(value)
@@ -185,7 +203,7 @@ impl Registry {
         chunks.is_cleared_since_stop = false;
         drop(chunks);
         *lock(&entry.model) = model;
-        self.tell(uid, Notification::Activity { session: name.to_owned(), active: true, reason: None });
+        self.tell(uid, &Notification::Activity { session: name.to_owned(), active: true, reason: None });
         Ok(())
     }
 
@@ -200,7 +218,7 @@ impl Registry {
         let listener = OfSession {
             entry: Arc::clone(entry),
             session: model.name().to_owned(),
-            tell: self.notifications.clone(),
+            tell: Arc::clone(&self.notifications),
         };
         let started = Recorder::new(entry.owner.clone(), (output.clone(), model.keeps()), Box::new(listener));
         let started = started.and_then(|recorder| match recorder.start(spec) {
@@ -227,7 +245,7 @@ impl Registry {
             }
             Err(error) => {
                 note.remove();
-                Err(error)
+                Err(self.recoveries.explain(entry.owner.uid, &output, error))
             }
         }
     }
@@ -242,7 +260,7 @@ impl Registry {
         let stopped = recording.as_mut().map_or(Ok(()), |recording| recording.stop(&model));
         let counts = entry.count(recording.as_ref());
         lock(&entry.model).stop()?;
-        self.tell(uid, Notification::Activity { session: name.to_owned(), active: false, reason: None });
+        self.tell(uid, &Notification::Activity { session: name.to_owned(), active: false, reason: None });
         stopped.map(|()| counts)
     }
 
@@ -253,10 +271,11 @@ impl Registry {
         let counts = entry.count(recording.as_ref());
         let ended = recording.take().map_or(Ok(()), Recording::end);
         lock(&self.sessions).remove(&(uid, name.to_owned()));
+        self.shares.give_back(uid, std::mem::take(&mut *lock(&entry.share)));
         ended?;
-        let files = std::mem::take(&mut *lock(&entry.files));
+        let (files, earlier_files) = std::mem::take(&mut *lock(&entry.files)).into_parts();
         let archive = lock(&entry.chunks).last.take().and_then(|_| files.last().cloned());
-        Ok(Destroyed { counts, files, archive })
+        Ok(Destroyed { counts, files, earlier_files, archive })
     }
 
     /// Archives what was recorded until now.
@@ -306,7 +325,7 @@ impl Registry {
         let recording = recording.as_ref().ok_or_else(|| ControlError::from(Code::SnapshotEmpty))?;
         let Stored { path, events } = recording.recorder.snapshot(to)?;
         let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        lock(&entry.files).push(path.clone());
+        lock(&entry.files).add(path.clone());
         Ok(Snapshot { name, path, events })
     }
 
@@ -337,10 +356,10 @@ impl Registry {
             if model.is_active() && !of.is_open() {
                 lock(&entry.model).stop()?;
                 let (session, reason) = (name.to_owned(), Some(error.to_string()));
-                self.tell(uid, Notification::Activity { session, active: false, reason });
+                self.tell(uid, &Notification::Activity { session, active: false, reason });
             }
         } else {
-            lock(&entry.files).retain(|there| !files.contains(there));
+            lock(&entry.files).forget(&files);
         }
         cleared
     }
@@ -419,9 +438,8 @@ impl Registry {
         }
     }
 
-    fn tell(&self, uid: u32, notification: Notification) {
-        // There may be nobody who listens.
-        let _ = self.notifications.send((uid, notification));
+    fn tell(&self, uid: u32, notification: &Notification) {
+        self.notifications.tell(uid, notification);
     }
 
     /// Takes the right to change a session.
@@ -482,17 +500,16 @@ impl Entry {
 struct OfSession {
     entry: Arc<Entry>,
     session: String,
-    tell: broadcast::Sender<(u32, Notification)>,
+    tell: Arc<Notifications>,
 }
 
 impl OfSession {
-    fn tell(&self, notification: Notification) {
-        // There may be nobody who listens.
-        let _ = self.tell.send((self.entry.owner.uid, notification));
+    fn tell(&self, notification: &Notification) {
+        self.tell.tell(self.entry.owner.uid, notification);
     }
 
     fn tell_rotation(&self, id: u64, state: RotationState, path: Option<PathBuf>) {
-        self.tell(Notification::Rotation { session: self.session.clone(), id, state, path });
+        self.tell(&Notification::Rotation { session: self.session.clone(), id, state, path });
     }
 
     fn log(&self, text: &str) {
@@ -529,7 +546,9 @@ impl Listener for OfSession {
                 None
             }
         };
-        lock(&self.entry.files).extend(path.clone());
+        if let Some(path) = &path {
+            lock(&self.entry.files).add(path.clone());
+        }
         let state = if path.is_some() { RotationState::Completed } else { RotationState::Failed };
         let mut chunks = lock(&self.entry.chunks);
         match &mut chunks.last {
@@ -541,14 +560,19 @@ impl Listener for OfSession {
                 self.tell_rotation(id, state, path);
             }
             // A stop has closed it.
-            _ => chunks.stopped.push((id, path)),
+            _ => {
+                if chunks.stopped.len() >= STOPPED_MAX {
+                    chunks.stopped.remove(0);
+                }
+                chunks.stopped.push((id, path));
+            }
         }
     }
 
     fn has_failed(&self, why: &str) {
         self.log(why);
         let (session, reason) = (self.session.clone(), Some(why.to_owned()));
-        self.tell(Notification::Activity { session, active: true, reason });
+        self.tell(&Notification::Activity { session, active: true, reason });
     }
 }
 

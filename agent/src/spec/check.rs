@@ -309,6 +309,11 @@ fn check_streams(index: usize, channel: &ChannelSpec, format: TraceFormat) -> Re
     }
 }
 
+/// Whether a recording may do without: kernels have different events, and programs come and go.
+fn may_be_optional(what: &What) -> bool {
+    matches!(what, What::Events(_) | What::Uprobe(_) | What::Uretprobe(_) | What::Usdt(_))
+}
+
 fn check_rule(channel: usize, number: usize, rule: &RuleSpec) -> Result<(), Problem> {
     let problem = |why| Err(Problem { at: Field::of_rule(channel, number, rule), why });
     let of = |name, why| Err(Problem { at: Field::OfRule { channel, rule: number, name }, why });
@@ -324,8 +329,8 @@ fn check_rule(channel: usize, number: usize, rule: &RuleSpec) -> Result<(), Prob
              tracer, which belong together",
         );
     }
-    if rule.optional && !matches!(rule.what, What::Events(_)) {
-        return of("optional", "it is for events of the kernel only");
+    if rule.optional && !may_be_optional(&rule.what) {
+        return of("optional", "it is for events of the kernel, and probes of programs and libraries");
     }
     if matches!(rule.what, What::Exclude(_)) && !rule.is_plain() {
         return problem("nothing can be wanted of events that are not recorded");

@@ -227,7 +227,7 @@ pub struct RuleSpec {
     /// Which events.
     pub what: What,
     /// Do without those events of the kernel that it does not have, or that cannot be recorded, although they
-    /// are named.
+    /// are named; and without probes of programs and libraries that are not there, or refused.
     #[serde(default, skip_serializing_if = "is_false")]
     pub optional: bool,
     /// Only those that match, in the language of [`RuleSpec::language`].

@@ -1,14 +1,10 @@
 //! What changes while a session records, and what becomes of it at its next start.
 
-use std::{
-    collections::BTreeMap, fs, os::unix::fs::MetadataExt as _, path::Path, process::Stdio, time::Duration,
-};
+use std::path::Path;
 
 use integration_tests::{
-    binaries::Link,
     daemon::{Daemon, ROOT},
-    harness::{Caller, Report, is_getppid, wait_for},
-    probe_program,
+    harness::{Caller, Report, Tmpfs, is_getppid},
 };
 use serde_json::json;
 
@@ -16,17 +12,6 @@ use super::{calls, files, found, only};
 
 const CHANNELS: &str = "/v1/sessions/one/domains/kernel/channels";
 const TRACKERS: &str = "/v1/sessions/one/domains/kernel/trackers";
-
-/// Bytes on disk in a directory and those below it.
-fn bytes_below(dir: &Path) -> u64 {
-    let Ok(entries) = fs::read_dir(dir) else { return 0 };
-    // What has gone meanwhile has no size.
-    let of = |entry: fs::DirEntry| {
-        let found = entry.metadata().ok()?;
-        Some(if found.is_dir() { bytes_below(&entry.path()) } else { found.blocks() * 512 })
-    };
-    entries.flatten().filter_map(of).sum()
-}
 
 /// A session named `one` that records the calls of a caller, and is started.
 fn started(daemon: &Daemon, dir: &Path, caller: &Caller) {
@@ -92,6 +77,36 @@ fn what_takes_over_leaves_no_gap_under_load() {
     let missing = caller.calls() - found(&there) - stopped["discarded"].as_u64().unwrap();
     // What fires between two stores to memory is in neither recording: at most one call each time.
     assert!(missing <= 3, "{missing} calls are missing");
+}
+
+#[test]
+fn what_cannot_take_over_leaves_the_recording_as_it_was() {
+    let daemon = Daemon::start();
+    let disk = Tmpfs::mount("size=64m");
+    let dir = disk.path().join("out");
+    let mut caller = Caller::start();
+    started(&daemon, &dir, &caller);
+    caller.call(1000);
+    caller.settle();
+    let before = files(&dir);
+    disk.fill_but(256 << 10);
+    let channel = json!({"name": "late"});
+    let (status, answer) = daemon.ask("POST", CHANNELS, Some(&channel));
+    assert!(status >= 400 && answer["message"].as_str().unwrap().contains("No space left"), "{answer}");
+    // As many events at once are another recording's.
+    let all = json!({"name": "*", "instrumentation": {"syscall": "entry"}});
+    let (status, answer) = daemon.ask("POST", &format!("{CHANNELS}/channel0/rules"), Some(&all));
+    assert!(status >= 400 && answer["message"].as_str().unwrap().contains("No space left"), "{answer}");
+    assert_eq!(files(&dir), before);
+    std::fs::remove_file(disk.path().join("filler")).unwrap();
+    caller.call(500);
+    caller.settle();
+    daemon.tell("POST", CHANNELS, Some(&channel));
+    caller.call(200);
+    caller.settle();
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let there = files(&dir);
+    assert_eq!((there.len(), found(&there)), (2, 1700), "{there:?}");
 }
 
 #[test]
@@ -245,42 +260,4 @@ fn snapshots_go_where_they_are_asked_to() {
     assert_eq!(take(json!({})).1, 100);
     daemon.tell("DELETE", "/v1/sessions/one", None);
     assert_eq!((files(&dir).len(), files(&elsewhere).len()), (4, 1));
-}
-
-#[test]
-fn rules_of_user_space_wait_for_programs() {
-    let daemon = Daemon::start();
-    let dir = daemon.path().join("out");
-    let probed = probe_program::build(daemon.path(), Link::Pie);
-    let new = json!({"name": "one", "mode": {"local": {"output": dir}}});
-    daemon.tell("POST", "/v1/sessions", Some(&new));
-    let channels = "/v1/sessions/one/domains/user/channels";
-    daemon.tell("POST", channels, Some(&json!({"name": "ust"})));
-    let rule = json!({"name": "probed:*", "instrumentation": "tracepoint", "exclusions": ["*:guarded"]});
-    daemon.tell("POST", &format!("{channels}/ust/rules"), Some(&rule));
-    daemon.tell("POST", "/v1/sessions/one/start", None);
-    let mut long = probed.command(2_000_000_000).stdout(Stdio::null()).spawn().unwrap();
-    wait_for("records of the program", || (bytes_below(&dir) > 4 << 20).then_some(()));
-    long.kill().unwrap();
-    long.wait().unwrap();
-    // Rings are empty before what is counted.
-    std::thread::sleep(Duration::from_secs(1));
-    probed.command(100).stdout(Stdio::null()).status().unwrap();
-    daemon.tell("POST", "/v1/sessions/one/stop", None);
-    let mut threads: BTreeMap<String, u64> = BTreeMap::new();
-    for file in files(&dir) {
-        for line in &Report::of(&file).events {
-            if let Some((head, _)) = line.split_once(" plain:") {
-                let thread = head.split(" [").next().unwrap_or_default();
-                *threads.entry(thread.trim().to_owned()).or_default() += 1;
-            }
-        }
-    }
-    assert!(
-        threads.len() == 2 && threads.values().any(|count| *count == 100),
-        "from the first event on: {threads:?}"
-    );
-    let guarded: u64 =
-        files(&dir).iter().map(|file| Report::of(file).count(|line| line.contains(" guarded:"))).sum();
-    assert_eq!(guarded, 0, "it is excluded");
 }

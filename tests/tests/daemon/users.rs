@@ -2,16 +2,22 @@
 
 use std::{
     fs,
-    os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink},
+    os::unix::{
+        fs::{MetadataExt as _, PermissionsExt as _, symlink},
+        process::CommandExt as _,
+    },
 };
 
-use integration_tests::daemon::{Daemon, GID, ROOT, User};
+use integration_tests::{
+    daemon::{Daemon, GID, ROOT, User},
+    harness::Running,
+};
 use serde_json::json;
 
 use super::{calls, files};
 
-const ALICE: User = User { uid: 54_321, gid: GID };
-const BOB: User = User { uid: 54_322, gid: GID };
+pub(super) const ALICE: User = User { uid: 54_321, gid: GID };
+pub(super) const BOB: User = User { uid: 54_322, gid: GID };
 const MALLORY: User = User { uid: 54_323, gid: 54_323 };
 
 #[test]
@@ -107,4 +113,103 @@ fn a_link_that_comes_while_a_session_records_is_not_followed() {
     daemon.tell_as(ALICE, "POST", "/v1/sessions/one/stop", None);
     assert_eq!(files(&of_root), [""; 0].map(std::path::PathBuf::from));
     assert_eq!(files(&home.join("away")).len(), 2, "the directory that was opened has them");
+}
+
+#[test]
+fn what_is_made_for_users_can_be_changed_by_nobody_else() {
+    let daemon = Daemon::start_with(&[], 0);
+    let home = daemon.directory_of(ALICE, "home");
+    daemon.session(ALICE, "one", &home.join("traces/first"), &[calls()]);
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/one/start", None);
+    let check = || {
+        let mut all = vec![home.join("traces")];
+        while let Some(path) = all.pop() {
+            let there = fs::symlink_metadata(&path).unwrap();
+            assert_eq!((there.uid(), there.mode() & 0o022), (ALICE.uid, 0), "{}", path.display());
+            if there.is_dir() {
+                all.extend(files(&path));
+            }
+        }
+    };
+    check();
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/one/stop", None);
+    check();
+    let snapshots = home.join("traces/snapshots");
+    let new = json!({"name": "two", "mode": "snapshot", "snapshot_output": snapshots});
+    daemon.tell_as(ALICE, "POST", "/v1/sessions", Some(&new));
+    let channels = "/v1/sessions/two/domains/kernel/channels";
+    daemon.tell_as(ALICE, "POST", channels, Some(&json!({"name": "c"})));
+    daemon.tell_as(ALICE, "POST", &format!("{channels}/c/rules"), Some(&calls()));
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/two/start", None);
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/two/snapshots", Some(&json!({})));
+    check();
+}
+
+#[test]
+fn the_memory_of_a_users_rings_is_limited() {
+    let cpus = tracer_agent::kernel::cpus::Cpus::read().unwrap().online.iter().count();
+    let of_channel = 128 * cpus;
+    let daemon = Daemon::start_with(&["--user-memory", &format!("{}K", 2 * of_channel)], 0o022);
+    let channels = |session: &str| format!("/v1/sessions/{session}/domains/kernel/channels");
+    for user in [ALICE, BOB, ROOT] {
+        for name in ["one", "two"] {
+            let dir = daemon.path().join(name);
+            let new = json!({"name": name, "mode": {"local": {"output": dir}}});
+            daemon.tell_as(user, "POST", "/v1/sessions", Some(&new));
+        }
+    }
+    let add = |user: User, session: &str, name: &str| {
+        // The sizes are rounded up.
+        let attributes = json!({"subbuf_size": 33_000, "num_subbuf": 2});
+        let channel = json!({"name": name, "attributes": attributes});
+        daemon.ask_as(user, "POST", &channels(session), Some(&channel))
+    };
+    let refused = |(status, answer): (u16, serde_json::Value)| {
+        let message = answer["message"].as_str().unwrap().to_owned();
+        assert_eq!((status, &answer["code"]), (507, &json!("no_memory")), "{message}");
+        assert!(message.contains("user 54321") && message.contains("--user-memory"), "{message}");
+    };
+    assert_eq!((add(ALICE, "one", "a").0, add(ALICE, "two", "b").0), (200, 200));
+    refused(add(ALICE, "one", "c"));
+    // Nothing has changed.
+    let session = daemon.tell_as(ALICE, "GET", "/v1/sessions/one", None);
+    assert_eq!(session["domains"][0]["channels"].as_array().unwrap().len(), 1, "{session}");
+    for (user, count) in [(BOB, 2), (ROOT, 5)] {
+        for number in 0..count {
+            assert_eq!(add(user, "one", &format!("c{number}")).0, 200);
+        }
+    }
+    daemon.tell_as(ALICE, "DELETE", "/v1/sessions/two", None);
+    assert_eq!(add(ALICE, "one", "c").0, 200);
+    refused(add(ALICE, "one", "d"));
+}
+
+#[test]
+fn users_hear_of_their_own_sessions_only() {
+    let daemon = Daemon::start();
+    let listen = |user: User| {
+        let mut curl = std::process::Command::new("curl");
+        curl.args(["--silent", "--no-buffer", "--unix-socket"]).arg(daemon.socket());
+        curl.args(["--dump-header", "-", "http://localhost/v1/notifications"]).gid(user.gid).uid(user.uid);
+        let mut listening = Running::start(&mut curl);
+        listening.wait_until_out("application/jsonlines");
+        listening
+    };
+    let mut listening = [listen(ALICE), listen(BOB), listen(ROOT)];
+    for (user, name) in [(ALICE, "of-alice"), (BOB, "of-bob"), (ALICE, "again")] {
+        let dir = daemon.directory_of(user, name);
+        daemon.session(user, name, &dir, &[calls()]);
+        daemon.tell_as(user, "POST", &format!("/v1/sessions/{name}/start"), None);
+    }
+    for (listening, last) in listening.iter_mut().zip(["again", "of-bob", "again"]) {
+        listening.wait_until_out(last);
+    }
+    daemon.stop().expect(0);
+    let heard = listening.map(|listening| {
+        let out = listening.wait().out;
+        let lines = out.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        let started = lines.filter(|line| line["active"] == true);
+        started.map(|line| line["session"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    });
+    assert_eq!(heard, [vec!["of-alice", "again"], vec!["of-bob"], vec!["of-alice", "of-bob", "again"]]);
 }

@@ -1,11 +1,14 @@
 //! Events that come and go while a recording goes on.
 
 use super::{Session, wait_for_programs};
-use crate::capture::{
-    Active, Addition, CaptureError, CaptureEvent, CaptureOptions, LeftOut, SpoolError, needs::wants_symbols,
-    symbols::SymbolReader,
+use crate::{
+    capture::{
+        Active, Addition, CaptureError, CaptureEvent, CaptureOptions, ChannelOptions, LeftOut, SpoolError,
+        needs::wants_symbols, symbols::SymbolReader,
+    },
+    compile::fast::Lane,
+    spec::What,
 };
-use crate::compile::fast::Lane;
 
 /// Why events are not added or removed. Nothing has changed then.
 #[derive(Debug, thiserror::Error)]
@@ -136,12 +139,7 @@ impl Session {
     /// # Errors
     /// It is not recorded into this channel, or the channel was not given any spare events.
     pub fn remove(&mut self, channel: &str, event: &str) -> Result<(), AddError> {
-        let number = self.options.channels.iter().position(|of| of.name == channel);
-        let number = number.ok_or(AddError::NoChannel)?;
-        let of = self.options.channels.get_mut(number).ok_or(AddError::NoChannel)?;
-        if of.spare_events == 0 {
-            return Err(AddError::Fixed);
-        }
+        let (number, of) = self.changing(channel)?;
         let is_it = |of: &CaptureEvent| of.name == event && of.active.until.is_none();
         let slot = of.events.iter().position(is_it);
         let slot = slot.ok_or_else(|| AddError::NotRecorded { event: event.to_owned() })?;
@@ -149,12 +147,45 @@ impl Session {
         if matches!(of.events[slot].lane, Lane::Stack(_)) {
             return Err(AddError::Stacks { event: event.to_owned() });
         }
-        self.changes += 1;
-        of.events[slot].active.until = Some(self.options.clock.now_ns());
-        if let Some(channel) = self.channels.get_mut(number) {
-            channel.remove(slot);
-        }
+        self.remove_slots(number, &[slot]);
         Ok(())
+    }
+
+    /// The same for all events of a rule: those for which it was the one that says [what is
+    /// wanted](CaptureEvent::rule). Gives how many there were; a pattern, or what a recording does without,
+    /// may have none.
+    ///
+    /// # Errors
+    /// There is no such channel, or it was not given any spare events.
+    pub fn remove_rule(&mut self, channel: &str, rule: &What) -> Result<usize, AddError> {
+        let (number, of) = self.changing(channel)?;
+        let is_of_rule = |event: &CaptureEvent| event.rule.as_ref() == Some(rule);
+        let events = of.events.iter().enumerate();
+        let recorded = events.filter(|(_, event)| event.active.until.is_none() && is_of_rule(event));
+        let slots: Vec<usize> = recorded.map(|(slot, _)| slot).collect();
+        self.remove_slots(number, &slots);
+        Ok(slots.len())
+    }
+
+    /// A channel whose events may change, with its number.
+    fn changing(&self, channel: &str) -> Result<(usize, &ChannelOptions), AddError> {
+        let mut channels = self.options.channels.iter().enumerate();
+        let (number, of) = channels.find(|(_, of)| of.name == channel).ok_or(AddError::NoChannel)?;
+        if of.spare_events == 0 { Err(AddError::Fixed) } else { Ok((number, of)) }
+    }
+
+    fn remove_slots(&mut self, channel: usize, slots: &[usize]) {
+        let now = self.options.clock.now_ns();
+        for &slot in slots {
+            self.changes += 1;
+            let of = self.options.channels.get_mut(channel);
+            if let Some(event) = of.and_then(|of| of.events.get_mut(slot)) {
+                event.active.until = Some(now);
+            }
+            if let Some(channel) = self.channels.get_mut(channel) {
+                channel.remove(slot);
+            }
+        }
     }
 
     /// Waits until nothing more comes of events that were removed: programs that have looked at `ENABLED`

@@ -221,7 +221,8 @@ impl Spool {
             Some(name) => match dir.open_dir(&name) {
                 Ok(dir) => dir,
                 // What it is then is told by who opens it.
-                Err(_) => return Ok(None),
+                Err(error) if is_no_directory(&error) => return Ok(None),
+                Err(error) => return Err(failed()(error)),
             },
         };
         if dir.look(OsStr::new("manifest")).map_err(failed())?.is_some() {
@@ -343,6 +344,11 @@ impl Spool {
         let Self { parent, name, files, lock } = self;
         discard(&parent, &name, Claim { files, lock, created_lock: false })
     }
+}
+
+/// Whether there is something else than a directory, or nothing.
+fn is_no_directory(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP))
 }
 
 /// Whether `bytes` may be stored beside the data while recording. On a disk that is nearly full all of it is

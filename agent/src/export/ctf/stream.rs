@@ -97,6 +97,8 @@ pub(super) struct StreamWriter {
     marked: u64,
     /// Pauses that are behind.
     pauses: usize,
+    /// When the last of them began.
+    last_pause: Option<u64>,
 }
 
 /// An event whose fields are being written.
@@ -128,12 +130,13 @@ impl StreamWriter {
             discarded: 0,
             marked: 0,
             pauses: 0,
+            last_pause: None,
         })
     }
 
     /// Goes on in another directory, after [`StreamWriter::finish`].
     pub(super) fn move_to(&mut self, dir: &TraceDirectory) -> Result<(), ExportError> {
-        self.pauses = 0;
+        (self.pauses, self.last_pause) = (0, None);
         self.files.move_to(dir)
     }
 
@@ -210,9 +213,15 @@ impl StreamWriter {
     pub(super) fn pass_pauses(&mut self, pauses: &[u64], time: u64) -> Result<(), ExportError> {
         while let Some(from) = pauses.get(self.pauses).filter(|from| **from < time) {
             self.pauses += 1;
+            self.last_pause = Some(*from);
             self.finish(*from)?;
         }
         Ok(())
+    }
+
+    /// The pauses are told in another way: earlier ones together.
+    pub(super) fn find_pauses(&mut self, pauses: &[u64]) {
+        self.pauses = pauses.partition_point(|from| Some(*from) <= self.last_pause);
     }
 
     /// Tells that events were lost since the last event, until `time`. An own packet without events says so:
@@ -361,7 +370,11 @@ mod tests {
             stream.pass_pauses(&pauses, time).unwrap();
             stream.event(1, time).unwrap();
         }
+        let merged = [100, 450];
+        stream.find_pauses(&merged);
+        stream.pass_pauses(&merged, 460).unwrap();
+        stream.event(1, 470).unwrap();
         stream.finish(500).unwrap();
-        assert_eq!(packets(dir.path()), [(10, 100, 0), (200, 300, 0), (400, 500, 0)]);
+        assert_eq!(packets(dir.path()), [(10, 100, 0), (200, 300, 0), (400, 450, 0), (470, 500, 0)]);
     }
 }

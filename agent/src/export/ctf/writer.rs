@@ -202,9 +202,15 @@ impl TraceWriter {
     /// Tells which pauses there were in the chunk by now, by the recording's clock: those from before, and
     /// perhaps more.
     pub fn know_pauses(&mut self, pauses: &[Pause]) {
-        let Trace { clock, pauses: known, .. } = &mut self.trace;
-        known.clear();
-        known.extend(pauses.iter().map(|pause| clock.shifted(pause.from_ns)));
+        let Self { trace, streams, state, .. } = self;
+        let Trace { clock, pauses: known, .. } = trace;
+        let now: Vec<u64> = pauses.iter().map(|pause| clock.shifted(pause.from_ns)).collect();
+        let is_other = !now.starts_with(known);
+        *known = now;
+        if is_other {
+            let streams = streams.iter_mut().flatten().flatten().map(|stream| &mut stream.writer);
+            streams.chain(state).for_each(|stream| stream.find_pauses(known));
+        }
     }
 
     /// Ends the packets in the pause that goes on: all that was written can be read.

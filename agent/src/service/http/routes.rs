@@ -4,14 +4,13 @@ use std::{convert::Infallible, sync::Arc};
 
 use axum::{
     Extension, Json, Router,
-    body::{Body as HttpBody, Bytes},
+    body::Body as HttpBody,
     extract::{DefaultBodyLimit, Path, Query, State},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
     routing::{delete, get, post},
 };
 use serde::Deserialize;
-use tokio::sync::broadcast::error::RecvError;
 
 use super::{
     answers::{Body, answer},
@@ -105,20 +104,11 @@ pub(super) async fn openapi() -> Response {
 #[utoipa::path(get, path = "/v1/notifications",
     responses((status = 200, body = Notification, content_type = "application/jsonlines")))]
 pub(super) async fn notifications(State(registry): Sessions, Extension(peer): Who) -> Response {
-    let receiver = registry.notifications();
-    // Each call gives one line; the connection's end drops the receiver.
-    let lines = futures_util::stream::unfold(receiver, move |mut receiver| async move {
-        loop {
-            let notification = match receiver.recv().await {
-                Ok((uid, notification)) if peer.is_root() || uid == peer.uid => notification,
-                Ok(_) => continue,
-                Err(RecvError::Lagged(count)) => Notification::LeftOut { count },
-                Err(RecvError::Closed) => return None,
-            };
-            let mut line = serde_json::to_vec(&notification).unwrap_or_default();
-            line.push(b'\n');
-            return Some((Ok::<_, Infallible>(Bytes::from(line)), receiver));
-        }
+    let listening = registry.listen((!peer.is_root()).then_some(peer.uid));
+    // Each call gives one line; the connection's end drops what waits.
+    let lines = futures_util::stream::unfold(listening, async move |listening| {
+        let line = listening.next().await;
+        Some((Ok::<_, Infallible>(line), listening))
     });
     ([(header::CONTENT_TYPE, "application/jsonlines")], HttpBody::from_stream(lines)).into_response()
 }

@@ -16,7 +16,7 @@ use crate::{
     capture::{Notice, Tracking},
     control::{Code, ControlError},
     service::user::Owner,
-    spec::{RecordingSpec, RuleSpec},
+    spec::{RecordingSpec, RuleSpec, What},
 };
 
 /// A file that was made of what was recorded.
@@ -91,7 +91,7 @@ pub(super) enum Command {
     Clear(Vec<PathBuf>, Reply<()>),
     Replace(Box<RecordingSpec>, Reply<()>),
     Add(String, Vec<RuleSpec>, Reply<Added>),
-    Remove(String, RuleSpec, Reply<()>),
+    Remove(String, What, Reply<()>),
     Track(Tracking, Reply<()>),
     Rotate(Reply<()>),
     Snapshot(SnapshotTo, Reply<Stored>),
@@ -181,7 +181,7 @@ impl Recorder {
     }
 
     /// Records the events of a rule no more.
-    pub(in crate::service) fn remove(&self, buffer: &str, rule: RuleSpec) -> Result<(), ControlError> {
+    pub(in crate::service) fn remove(&self, buffer: &str, rule: What) -> Result<(), ControlError> {
         self.ask(|reply| Command::Remove(buffer.to_owned(), rule, reply))
     }
 

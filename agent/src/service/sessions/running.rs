@@ -361,6 +361,8 @@ impl Running {
         };
         if let Err(error) = next.start_after(&mut before) {
             self.session = Some(before);
+            // The error at hand says more than one about cleaning up.
+            let _ = next.discard();
             return Err(ControlError::new(Code::Daemon, error.to_string()));
         }
         self.lost_before = self.losses_with(Some(&before));
@@ -389,27 +391,11 @@ impl Running {
         }
     }
 
-    fn remove(&mut self, buffer: &str, rule: &RuleSpec) -> Answer {
+    fn remove(&mut self, buffer: &str, rule: &What) -> Answer {
         let session = self.session.as_mut().ok_or_else(not_recording)?;
-        let channels = &session.options().channels;
-        let recorded = channels.iter().filter(|channel| channel.name == buffer);
-        let recorded = recorded.flat_map(|channel| &channel.events);
-        let recorded = recorded.filter(|event| event.active.until.is_none());
-        let is_meant = |name: &str| match &rule.what {
-            What::Events(selector) => name == selector.as_str(),
-            // `[NAME=]PLACE`: the event has the name in a system of its own.
-            other => {
-                let text = other.text();
-                text.split_once('=').is_some_and(|(wanted, _)| name.rsplit(':').next() == Some(wanted))
-            }
-        };
-        let names: Vec<String> =
-            recorded.map(|event| event.name.clone()).filter(|name| is_meant(name)).collect();
-        for name in names {
-            let removed = session.remove(buffer, &name);
-            removed.map_err(|error| ControlError::new(Code::NoEvent, error.to_string()))?;
-        }
-        Ok(())
+        let removed = session.remove_rule(buffer, rule);
+        // A rule may have no events: those of a program that is not there any more, for example.
+        removed.map(drop).map_err(|error| ControlError::new(Code::NoEvent, error.to_string()))
     }
 
     fn track(&mut self, tracking: Tracking) -> Answer {

@@ -22,6 +22,10 @@ use crate::{
 /// How many events can be added to a channel from one trace chunk to the next, while it records.
 const SPARE_EVENTS: u32 = 256;
 
+/// The shortest time between two rotations of a schedule: making a file takes some milliseconds, and more with
+/// many CPUs.
+const PERIOD_MIN: Duration = Duration::from_millis(100);
+
 /// What a session records into a directory.
 pub(in crate::service) fn of(
     model: &Model,
@@ -208,7 +212,7 @@ pub(in crate::service) fn schedule(model: &Model) -> (Option<Duration>, Option<u
     let (mut period, mut bytes) = (None, None);
     for schedule in &model.session().schedules {
         match schedule {
-            Schedule::PeriodUs(us) => period = Some(Duration::from_micros(*us)),
+            Schedule::PeriodUs(us) => period = Some(Duration::from_micros(*us).max(PERIOD_MIN)),
             Schedule::SizeBytes(size) => bytes = Some(*size),
         }
     }

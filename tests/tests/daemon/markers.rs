@@ -1,0 +1,206 @@
+//! Markers of programs, which rules of the user domain are about.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt as _,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use integration_tests::{
+    binaries::Link,
+    daemon::Daemon,
+    harness::{Report, wait_for},
+    probe_program,
+};
+use serde_json::{Value, json};
+
+use super::files;
+
+const CHANNELS: &str = "/v1/sessions/one/domains/user/channels";
+const RULES: &str = "/v1/sessions/one/domains/user/channels/ust/rules";
+
+/// Bytes on disk in a directory and those below it.
+fn bytes_below(dir: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(dir) else { return 0 };
+    // What has gone meanwhile has no size.
+    let of = |entry: fs::DirEntry| {
+        let found = entry.metadata().ok()?;
+        Some(if found.is_dir() { bytes_below(&entry.path()) } else { found.blocks() * 512 })
+    };
+    entries.flatten().filter_map(of).sum()
+}
+
+/// A process that has a program mapped, and does nothing.
+struct Held(Child);
+
+impl Held {
+    fn start(program: &Path) -> Self {
+        let mut command = Command::new(program);
+        let child = command.args(["2000000000", "1"]).stdout(Stdio::null()).spawn().unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        // Before that it maps what it needs.
+        let maps = format!("/proc/{}/maps", child.id());
+        let is_mapped =
+            || fs::read_to_string(&maps).unwrap().contains(program.to_str().unwrap()).then_some(());
+        wait_for("the program", is_mapped);
+        rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+        let stat = format!("/proc/{}/stat", child.id());
+        wait_for("the program to stop", || fs::read_to_string(&stat).unwrap().contains(") T ").then_some(()));
+        Self(child)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn run(program: &Path, count: u32) {
+    let ended = Command::new(program).args([&count.to_string(), "1"]).stdout(Stdio::null()).status();
+    assert!(ended.unwrap().success());
+}
+
+/// A session named `one` with a channel of the user domain and rules about markers of these names.
+fn session(daemon: &Daemon, dir: &Path, rules: &[&str]) {
+    let new = json!({"name": "one", "mode": {"local": {"output": dir}}});
+    daemon.tell("POST", "/v1/sessions", Some(&new));
+    daemon.tell("POST", CHANNELS, Some(&json!({"name": "ust"})));
+    for name in rules {
+        daemon.tell("POST", RULES, Some(&rule(name)));
+    }
+}
+
+fn rule(name: &str) -> Value {
+    json!({"name": name, "instrumentation": "tracepoint"})
+}
+
+fn switch(daemon: &Daemon, name: &str, on: bool) {
+    let changed = daemon.tell("PATCH", RULES, Some(&json!({"name": name, "enabled": on})));
+    assert_eq!(changed["rules"], 1, "{name}");
+}
+
+/// How many records there are of each marker of these programs. Other tests have programs with the same
+/// markers, and the daemon finds all.
+fn recorded(dir: &Path, programs: &[&Path]) -> BTreeMap<String, u64> {
+    let threads = programs.iter().map(|program| format!("{}-", program.file_name().unwrap().display()));
+    let threads: Vec<String> = threads.collect();
+    let mut counts = counts(0, 0);
+    for file in files(dir) {
+        for (marker, count) in &mut counts {
+            let needle = format!(" {marker}:");
+            let is_meant =
+                |line: &str| line.contains(&needle) && threads.iter().any(|thread| line.contains(thread));
+            *count += Report::of(&file).count(is_meant);
+        }
+    }
+    counts
+}
+
+/// Copies of a program, under names that no other test has.
+fn copies<const N: usize>(daemon: &Daemon) -> [PathBuf; N] {
+    let program = probe_program::build(daemon.path(), Link::Pie).program;
+    std::array::from_fn(|number| {
+        let copy = daemon.path().join(format!("m{number}x{}{N}", std::process::id()));
+        fs::copy(&program, &copy).unwrap();
+        copy
+    })
+}
+
+fn counts(plain: u64, guarded: u64) -> BTreeMap<String, u64> {
+    [("plain".to_owned(), plain), ("guarded".to_owned(), guarded)].into()
+}
+
+#[test]
+fn a_marker_goes_with_the_last_of_its_rules() {
+    let daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let [program] = copies(&daemon);
+    let held = Held::start(&program);
+    session(&daemon, &dir, &["probed:*", "probed:plain"]);
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    // Its file is known from now on.
+    drop(held);
+    run(&program, 100);
+    switch(&daemon, "probed:*", false);
+    run(&program, 200);
+    switch(&daemon, "probed:plain", false);
+    run(&program, 300);
+    switch(&daemon, "probed:*", true);
+    run(&program, 400);
+    switch(&daemon, "probed:plain", true);
+    daemon.tell("DELETE", RULES, Some(&rule("probed:*")));
+    run(&program, 500);
+    daemon.tell("DELETE", RULES, Some(&rule("probed:plain")));
+    run(&program, 600);
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    assert_eq!(files(&dir).len(), 1, "{:?}", files(&dir));
+    assert_eq!(recorded(&dir, &[&program]), counts(100 + 200 + 400 + 500, 100 + 400));
+}
+
+#[test]
+fn programs_with_markers_of_one_name_are_recorded_together() {
+    let daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let [first, second, third] = copies(&daemon);
+    let held = [Held::start(&first), Held::start(&second)];
+    session(&daemon, &dir, &["probed:*"]);
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    run(&first, 100);
+    run(&second, 10);
+    let late = Held::start(&third);
+    // Programs are looked for when rules change, too.
+    daemon.tell("POST", RULES, Some(&rule("probed:plain")));
+    drop((held, late));
+    run(&first, 200);
+    run(&third, 20);
+    switch(&daemon, "probed:*", false);
+    for program in [&first, &second, &third] {
+        run(program, 300);
+    }
+    switch(&daemon, "probed:plain", false);
+    for program in [&first, &second, &third] {
+        run(program, 400);
+    }
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    assert_eq!(files(&dir).len(), 1, "{:?}", files(&dir));
+    assert_eq!(recorded(&dir, &[&first, &second, &third]), counts(330 + 900, 330));
+}
+
+#[test]
+fn rules_of_user_space_wait_for_programs() {
+    let daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let [program] = copies(&daemon);
+    session(&daemon, &dir, &[]);
+    let rule = json!({"name": "probed:*", "instrumentation": "tracepoint", "exclusions": ["*:guarded"]});
+    daemon.tell("POST", RULES, Some(&rule));
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    let mut long = Command::new(&program).args(["2000000000", "1"]).stdout(Stdio::null()).spawn().unwrap();
+    wait_for("records of the program", || (bytes_below(&dir) > 4 << 20).then_some(()));
+    long.kill().unwrap();
+    long.wait().unwrap();
+    // Rings are empty before what is counted.
+    std::thread::sleep(Duration::from_secs(1));
+    run(&program, 100);
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let own = format!("{}-", program.file_name().unwrap().display());
+    let mut threads: BTreeMap<String, u64> = BTreeMap::new();
+    for file in files(&dir) {
+        for line in &Report::of(&file).events {
+            if let Some((head, _)) = line.split_once(" plain:").filter(|(head, _)| head.contains(&own)) {
+                let thread = head.split(" [").next().unwrap_or_default();
+                *threads.entry(thread.trim().to_owned()).or_default() += 1;
+            }
+        }
+    }
+    assert!(
+        threads.len() == 2 && threads.values().any(|count| *count == 100),
+        "from the first event on: {threads:?}"
+    );
+    assert_eq!(recorded(&dir, &[&program])["guarded"], 0, "it is excluded");
+}
