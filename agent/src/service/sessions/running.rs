@@ -468,7 +468,7 @@ impl Running {
         let ledger = session.ledger();
         for (number, channel) in (0..).zip(&session.options().channels) {
             let Loss { discarded, overwritten } = losses.entry(channel.name.clone()).or_default();
-            let streams = ledger.streams.iter().filter(|(stream, _)| stream.channel == number);
+            let streams = ledger.streams.iter().filter(|(stream, _)| stream.index() == number as usize);
             for (_, counts) in streams {
                 *discarded += counts.lost.iter().sum::<u64>();
                 if channel.overwrite {
