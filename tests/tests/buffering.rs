@@ -13,7 +13,7 @@ use std::{
 use integration_tests::{
     binaries::tool,
     daemon::Daemon,
-    harness::{agent, run, wait_for},
+    harness::{agent, program, run, wait_for},
     trace_cmd,
 };
 use serde_json::{Value, json};
@@ -220,6 +220,73 @@ fn who_is_not_recorded_gets_no_buffer() {
         program.end();
     }
     assert_eq!(recorded.stop(), BTreeMap::from([("ch-user:uid-1001".to_owned(), 10)]));
+}
+
+/// The traces below a directory: by path without times, how many events babeltrace2 finds in each. It has
+/// nothing to complain of.
+fn traces(dir: &Path, below: &str, found: &mut BTreeMap<String, u64>) {
+    for entry in fs::read_dir(dir).unwrap().map(Result::unwrap).filter(|entry| entry.path().is_dir()) {
+        let name = entry.file_name().into_string().unwrap();
+        if !entry.path().join("metadata").is_file() {
+            traces(&entry.path(), &format!("{below}{name}/"), found);
+            continue;
+        }
+        let read = run(program("/".as_ref(), "babeltrace2", ["--no-delta"]).arg(entry.path())).expect(0);
+        assert_eq!(read.err, "");
+        *found.entry(format!("{below}{name}")).or_default() += read.out.lines().count() as u64;
+    }
+}
+
+#[test]
+fn lttngs_layout_has_a_trace_of_each_user_in_each_chunk() {
+    let recorded = Recorded::start("lttng", &json!({}));
+    let dir = recorded.daemon.path();
+    for (uid, count) in [(0, 100), (1000, 2100), (1001, 30_000)] {
+        let mut program = Program::start(dir, uid);
+        program.fire(count);
+        program.end();
+    }
+    recorded.daemon.tell("POST", "/v1/sessions/one/rotations", None);
+    let mut program = Program::start(dir, 1000);
+    program.fire(7);
+    program.end();
+    recorded.daemon.tell("POST", "/v1/sessions/one/stop", None);
+    recorded.daemon.tell("DELETE", "/v1/sessions/one", None);
+    let mut chunks: Vec<PathBuf> =
+        fs::read_dir(recorded.out.join("archives")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    chunks.sort();
+    let found = chunks.iter().map(|chunk| {
+        let mut found = BTreeMap::new();
+        traces(chunk, "", &mut found);
+        found
+    });
+    let expected = |counts: [u64; 3]| {
+        let paths = [0, 1000, 1001].map(|uid| format!("ust/uid/{uid}/64-bit"));
+        paths.into_iter().zip(counts).collect::<BTreeMap<_, _>>()
+    };
+    assert_eq!(found.collect::<Vec<_>>(), [expected([100, 2100, 30_000]), expected([0, 7, 0])]);
+}
+
+#[test]
+fn lttngs_layout_has_a_trace_of_each_process() {
+    let recorded = Recorded::start("lttng", &json!({"buffers": "pid"}));
+    let mut expected = BTreeMap::new();
+    for count in 1..=PROCESSES as u64 {
+        let mut program = Program::start(recorded.daemon.path(), 1000);
+        expected.insert(format!("demo-{}", program.fire(count as u32)), count);
+        program.end();
+    }
+    let mut more = Program::start(recorded.daemon.path(), 1000);
+    more.fire(50);
+    more.end();
+    expected.insert("others".to_owned(), 50);
+    recorded.daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let mut found = BTreeMap::new();
+    traces(&recorded.out.join("ust/pid"), "", &mut found);
+    // `demo-PID-DATE-TIME`
+    let without_time = |name: &str| name.split('-').take(2).collect::<Vec<_>>().join("-");
+    let found: BTreeMap<_, _> = found.iter().map(|(name, count)| (without_time(name), *count)).collect();
+    assert_eq!(found, expected);
 }
 
 #[test]

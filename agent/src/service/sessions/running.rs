@@ -578,8 +578,12 @@ fn remove(path: &Path) -> std::io::Result<()> {
     if !path.symlink_metadata()?.is_dir() {
         return std::fs::remove_file(path);
     }
-    let kernel = path.join("kernel");
-    std::fs::remove_dir_all(&kernel)?;
+    for domain in ["kernel", "ust"] {
+        match std::fs::remove_dir_all(path.join(domain)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
     match std::fs::remove_dir(path) {
         // Archived chunks are beside it.
         Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),

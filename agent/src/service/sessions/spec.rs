@@ -82,7 +82,7 @@ fn of_channel(
         switch_ns: nanoseconds(attributes.switch_timer_us),
         poll_ns: Some(nanoseconds(attributes.read_timer_us)).filter(|period| *period != 0),
         spare_events: SPARE_EVENTS,
-        own_rings: own_rings(attributes.buffers).filter(|_| format == Format::TraceDat),
+        own_rings: own_rings(attributes.buffers),
         ..ChannelSpec::default()
     };
     if format == Format::Lttng {
