@@ -178,8 +178,8 @@ pub struct CpuControl {
     /// Non-zero while the gate is closed for a pause: the page that is open is handed over by a program then,
     /// as it is while events come, and not left to the agent, as at a stop. Written by the agent.
     pub paused: u64,
-    /// Index of this block in `CONTROL`, and of its rows in `LEDGER`: the CPU's id, where all share a ring, or
-    /// [`sets`] says. Set by the agent before the start.
+    /// Index of this block in `CONTROL`, and of its rows in `LEDGER`: the CPU's id, or what [`sets`] says.
+    /// Set by the agent before the start.
     pub row: u32,
     /// Nothing.
     pub unused: u32,

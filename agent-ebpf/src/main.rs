@@ -16,8 +16,8 @@
 //! of the page ring that all recording programs share, `side` what they do when one interrupts another,
 //! `wake` tells its reader; `context` rebuilds the common fields, for which `percpu` finds a CPU's preempt
 //! count; `scope` asks whether a thread is recorded, for which `ids` reads what its namespaces call it;
-//! `owned` finds the rings of a user or process; `parts` calls what the agent writes, `thin` samples and limits, and `diagnose` says what programs do, in
-//! builds for that.
+//! `owned` finds the rings of a user or process; `parts` calls what the agent writes, `thin` samples and
+//! limits, and `diagnose` says what programs do, in builds for that.
 //!
 //! # What unsafe code relies on
 //!

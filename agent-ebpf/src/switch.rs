@@ -16,8 +16,9 @@ pub fn switch_page(ctx: RawTracePointContext) -> i32 {
 }
 
 /// Hands the open page of this CPU to the agent, with what is in the side queue, and calls `then` before
-/// another event can follow, with the control block. The context has the number of the set of rings. Gives one of [`switched`], of which only
-/// [`switched::DONE`] has done so; `None` if the CPU's gate is closed, but not for a pause.
+/// another event can follow, with the control block. The context has the number of the set of rings. Gives
+/// one of [`switched`], of which only [`switched::DONE`] has done so; `None` if the CPU's gate is closed,
+/// but not for a pause.
 #[inline(always)]
 pub fn close_page(ctx: &RawTracePointContext, then: impl FnOnce(*mut CpuControl)) -> Option<i32> {
     // SAFETY: the helper takes nothing and gives a number.

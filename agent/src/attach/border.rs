@@ -148,8 +148,8 @@ impl Borders {
 }
 
 impl Marker {
-    /// What the program has noted of the ring with this row. A few runs in a thousand come back as done and have not been:
-    /// then it is nothing.
+    /// What the program has noted of the ring with this row. A few runs in a thousand come back as done and
+    /// have not been: then it is nothing.
     fn read(&self, row: u32) -> Option<CpuCounts> {
         let counts = self.counts.read(0).filter(|counts| counts.noted == u64::from(row) + 1)?;
         let rows = (0..self.rows.len()).filter_map(|slot| self.rows.read(slot)).collect();

@@ -55,8 +55,9 @@ pub enum Closed {
     Offline,
 }
 
-/// Runs a program that closes the page of a ring, on its CPU, until it has moved what is in the side queue; that it
-/// has not, [`switched::MORE`], only if that is more than a queue can hold. `None` if the CPU is offline.
+/// Runs a program that closes the page of a ring, on its CPU, until it has moved what is in the side queue;
+/// that it has not, [`switched::MORE`], only if that is more than a queue can hold. `None` if the CPU is
+/// offline.
 pub(super) fn run_on(program: BorrowedFd<'_>, RingId { cpu, set }: RingId) -> io::Result<Option<i32>> {
     for _ in 0..RUNS_MAX {
         match sys::run_on(program, cpu, set.into()) {

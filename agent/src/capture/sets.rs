@@ -1,7 +1,7 @@
 //! Sets of rings: where each user or process has rings of its own in a channel (`agent_ebpf::sets`).
 //!
 //! To the spool, the readers and the files a set is a channel: the first has the number of its channel, the
-//! others come [`CHANNELS_MAX`](crate::spec) apart. Whose a set is is known once it has been taken, and noted in the spool
+//! others come `CHANNELS_MAX` apart. Whose a set is is known once it has been taken, and noted in the spool
 //! before its first data: what is found there after a crash, and what is read meanwhile, has a name then.
 
 use std::collections::BTreeSet;

@@ -6,7 +6,7 @@ use crate::{ring::RingId, spec::CHANNELS_MAX};
 /// Streams are in the order of their channels, then of their CPUs, which is that of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId {
-    /// The channel, by its index in the recording; of a set after the first, so many times [`CHANNELS_MAX`]
+    /// The channel, by its index in the recording; of a set after the first, so many times `CHANNELS_MAX`
     /// more.
     pub channel: u32,
     /// The CPU.

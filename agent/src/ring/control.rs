@@ -147,9 +147,9 @@ impl<'a> Control<'a> {
         unsafe { self.block.as_ptr().read_volatile() }
     }
 
-    /// Sets that this CPU, whose block is element `row`, has the ring and the side queue number `index`, of `pages` pages, and that its
-    /// reader, number `reader`, is woken when `wake_pages` of them wait. Only before its gate is opened for
-    /// the first time.
+    /// Sets that this CPU, whose block is element `row`, has the ring and the side queue number `index`, of
+    /// `pages` pages, and that its reader, number `reader`, is woken when `wake_pages` of them wait. Only
+    /// before its gate is opened for the first time.
     pub(crate) fn set_ring(
         &self,
         (cpu, row): (u32, u32),

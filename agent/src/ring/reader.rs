@@ -49,7 +49,8 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// The rings in these arrays: `PAGES`, `PAGE_META`, `CONTROL`, of which each set has `rows_of_set` elements.
+    /// The rings in these arrays: `PAGES`, `PAGE_META`, `CONTROL`, of which each set has `rows_of_set`
+    /// elements.
     pub fn new(
         pages: SharedArray<[u8; PAGE_SIZE]>,
         meta: SharedArray<PageMeta>,

@@ -50,8 +50,8 @@ pub(super) struct Archives {
 }
 
 impl Archives {
-    /// Brings a closed chunk, whose files are in the directories `domains`, to the others, under the name that LTTng gives it.
-    /// Of more than are kept the oldest is removed.
+    /// Brings a closed chunk, whose files are in the directories `domains`, to the others, under the name
+    /// that LTTng gives it. Of more than are kept the oldest is removed.
     pub(super) fn add(
         &mut self,
         output: &CtfOutput,

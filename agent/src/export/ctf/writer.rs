@@ -83,8 +83,8 @@ const CPUS_MAX: u32 = 1 << 13;
 
 impl TraceWriter {
     /// Begins a trace. `head` is a trace file that describes the events, without data, and has the buffers
-    /// that the records are in, of which the trace has those that `is_wanted` takes by their names. No record is
-    /// from before `begin`, by the recording's clock.
+    /// that the records are in, of which the trace has those that `is_wanted` takes by their names. No
+    /// record is from before `begin`, by the recording's clock.
     ///
     /// The state that the head has is written first, where the format has a place for it.
     ///
@@ -139,8 +139,8 @@ impl TraceWriter {
         Ok(writer)
     }
 
-    /// The same for the events of programs that a user or a process has rings of its own for. Its channels are
-    /// added when they have records.
+    /// The same for the events of programs that a user or a process has rings of its own for. Its channels
+    /// are added when they have records.
     ///
     /// # Errors
     /// As for [`TraceWriter::create`].
