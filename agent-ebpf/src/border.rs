@@ -15,14 +15,16 @@ use crate::{
 /// at a time. Gives one of [`agent_ebpf::switched`] or [`border`]; only [`agent_ebpf::switched::DONE`] has
 /// noted something.
 #[raw_tracepoint(tracepoint = "sys_enter")]
-pub fn mark_border(_ctx: RawTracePointContext) -> i32 {
-    close_page(note).unwrap_or(border::CLOSED)
+pub fn mark_border(ctx: RawTracePointContext) -> i32 {
+    close_page(&ctx, note).unwrap_or(border::CLOSED)
 }
 
 /// Copies the counts of the CPU, for the holder of its flag.
 #[inline(always)]
-fn note(ctl: *mut CpuControl, cpu: u32) {
+fn note(ctl: *mut CpuControl) {
     let Some(to) = BORDER.get_ptr_mut(0) else { return };
+    // SAFETY: the map's value; the agent has set the row before it opened the gate.
+    let row = unsafe { (*ctl).row };
     // SAFETY: the maps' values. What is read belongs to the holder of the flag, but for the counts of losses,
     // which are read one by one as they are changed atomically; what is written is the caller's alone, as the
     // agent asks for one border at a time.
@@ -39,7 +41,7 @@ fn note(ctl: *mut CpuControl, cpu: u32) {
     let slots = globals::slots();
     let mut slot = 0;
     while slot < slots {
-        let from = LEDGER.get_ptr_mut(cpu * slots + slot, globals::ledger_len());
+        let from = LEDGER.get_ptr_mut(row * slots + slot, globals::ledger_len());
         let (Some(from), Some(to)) = (from, BORDER_ROWS.get_ptr_mut(slot)) else { return };
         let (from, to) = (from.cast::<u64>(), to.cast::<u64>());
         // By words: a copy of the whole is a call of a loop over bytes.
@@ -51,5 +53,5 @@ fn note(ctl: *mut CpuControl, cpu: u32) {
         slot += 1;
     }
     // SAFETY: as above.
-    atomic::publish(unsafe { &raw mut (*to).noted }, u64::from(cpu) + 1);
+    atomic::publish(unsafe { &raw mut (*to).noted }, u64::from(row) + 1);
 }

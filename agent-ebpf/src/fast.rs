@@ -65,7 +65,16 @@ mod destination {
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/fast_begin")]
 extern "C" fn fast_begin(cookie: u64, id: u64, max: u64, other: u64, frame: *mut Frame) -> *mut u8 {
-    begin::<OWN_FRAMES>(&Current::get(), cookie as u32, id as u32, max as u32, other, frame)
+    let open = |cookie| Ring::open(context::cpu(), cookie);
+    begin_in::<OWN_FRAMES>(open, &Current::get(), cookie as u32, id as u32, max as u32, other, frame)
+}
+
+/// As `fast_begin`, where users or processes have rings of their own.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/fast_begin_owned")]
+extern "C" fn fast_begin_owned(cookie: u64, id: u64, max: u64, other: u64, frame: *mut Frame) -> *mut u8 {
+    let open = |cookie| Ring::open_own::<true>(context::cpu(), cookie);
+    begin_in::<OWN_FRAMES>(open, &Current::get(), cookie as u32, id as u32, max as u32, other, frame)
 }
 
 /// Makes the record of `len` bytes, perhaps with `END_CUT`, part of the ring, and the stacks that follow it;
@@ -87,6 +96,16 @@ extern "C" fn fast_reject(cookie: u64) -> u64 {
     0
 }
 
+/// As `fast_reject`, where users or processes have rings of their own.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = "raw_tp/fast_reject_owned")]
+extern "C" fn fast_reject_owned(cookie: u64) -> u64 {
+    if let Some(mut ring) = Ring::open_own::<false>(context::cpu(), cookie as u32) {
+        ring.filter_out();
+    }
+    0
+}
+
 /// `OWN` frames of a stack that `end` takes are left out.
 #[inline(always)]
 pub fn begin<const OWN: u32>(
@@ -97,7 +116,21 @@ pub fn begin<const OWN: u32>(
     other: u64,
     frame: *mut Frame,
 ) -> *mut u8 {
-    let Some(mut ring) = Ring::open(context::cpu(), cookie) else { return core::ptr::null_mut() };
+    begin_in::<OWN>(|cookie| Ring::open(context::cpu(), cookie), current, cookie, id, max, other, frame)
+}
+
+/// The same in the ring that `open` gives.
+#[inline(always)]
+fn begin_in<const OWN: u32>(
+    open: impl FnOnce(u32) -> Option<Ring>,
+    current: &Current,
+    cookie: u32,
+    id: u32,
+    max: u32,
+    other: u64,
+    frame: *mut Frame,
+) -> *mut u8 {
+    let Some(mut ring) = open(cookie) else { return core::ptr::null_mut() };
     let other = || if other == NO_OTHER { None } else { Some(other as u32) };
     if !tasks::wanted(ring.ctl, current, || id & begin_flags::SWITCH != 0, other) {
         ring.filter_out();

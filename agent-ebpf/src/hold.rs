@@ -14,7 +14,7 @@ pub fn after_page(ctl: &mut CpuControl, number: u64) {
     if asking == 0 {
         return;
     }
-    let Some(row) = LEDGER.get_ptr_mut(ctl.cpu * globals::slots() + asking - 1, globals::ledger_len()) else {
+    let Some(row) = LEDGER.get_ptr_mut(ctl.row * globals::slots() + asking - 1, globals::ledger_len()) else {
         return;
     };
     // SAFETY: the map's value. Only the holder of the flag changes this count in the rows of its CPU.

@@ -11,13 +11,14 @@
 //! |---|---|---|---|
 //! | `PAGES` | [`PAGE_SIZE`] bytes, a sub-buffer | `CpuControl::ring_base` + index in the ring | programs; sealed by the agent |
 //! | `PAGE_META` | [`PageMeta`] | as `PAGES` | programs |
-//! | `CONTROL` | [`CpuControl`] | CPU id | programs and agent, each its own cache lines |
+//! | `CONTROL` | [`CpuControl`] | [`CpuControl::row`] | programs and agent, each its own cache lines |
 //! | `SIDE` | [`globals::SIDE_BYTES`] bytes, a side queue of [`SideEntry`] | `CpuControl::side` | programs |
 //! | `EVENTS` | [`EventSlot`] | attach cookie | agent, before attaching |
 //! | `ENABLED` | `u64`, which programs record the event now, where events come and go: their `CHANGING`, or 0 | attach cookie | agent |
 //! | `SYSCALLS` | [`SyscallSlot`] | system call number | agent, before attaching |
 //! | `STRING_NOTES` | [`StringNote`] | CPU id | programs |
-//! | `LEDGER` | [`EventLedger`] | `CPU id * slots + cookie` | programs |
+//! | `LEDGER` | [`EventLedger`] | `row * slots + cookie` | programs |
+//! | `OWNERS` | [`sets::Owner`]: whose a set of rings is | see there | programs and agent |
 //! | `BORDER`, `BORDER_ROWS` | [`CpuBorder`] and [`EventLedger`], what a CPU had counted where one of its pages ends | 0; attach cookie | `mark_border`, for one CPU at a time |
 //! | `RATES` | `u64`, a [`rate`] window | attach cookie | programs, atomically |
 //! | `CALL_OWNERS`, `CALLS` | [`calls`]: the nested calls of threads in a call graph | see there | programs |
@@ -46,6 +47,7 @@
 #![no_std]
 
 pub mod calls;
+pub mod sets;
 pub mod tracking;
 
 /// Bytes in a sub-buffer page, header included.
@@ -75,6 +77,8 @@ pub const SIDE_BYTES: usize = 32 * 1024;
 /// The same where programs can be preempted: while a task that writes a record waits for its next time slice,
 /// everything else on its CPU is queued.
 pub const SIDE_BYTES_PREEMPTIBLE: usize = 4 * 1024 * 1024;
+/// The same in a channel with [`sets`] of rings: only the events of one user or process are queued there.
+pub const SIDE_BYTES_OF_SET: usize = 256 * 1024;
 /// Entries of the side queue start at multiples of this.
 pub const SIDE_ALIGN: usize = 16;
 /// The longest record, common fields included, that the side queue takes.
@@ -174,8 +178,13 @@ pub struct CpuControl {
     /// Non-zero while the gate is closed for a pause: the page that is open is handed over by a program then,
     /// as it is while events come, and not left to the agent, as at a stop. Written by the agent.
     pub paused: u64,
+    /// Index of this block in `CONTROL`, and of its rows in `LEDGER`: the CPU's id, or what [`sets`] says.
+    /// Set by the agent before the start.
+    pub row: u32,
+    /// Nothing.
+    pub unused: u32,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
-    pub agent_line_end: [u64; 5],
+    pub agent_line_end: [u64; 4],
 
     /// Pages completed since the start. The release point of everything in the pages before it.
     pub head: u64,
@@ -241,7 +250,7 @@ pub struct CpuBorder {
     pub overwritten: u64,
     /// Thread names that found the `NAMES` buffer full.
     pub names_lost: u64,
-    /// The CPU's id and 1: written last, and cleared by the agent before it asks.
+    /// The row of its control block and 1: written last, and cleared by the agent before it asks.
     pub noted: u64,
 }
 
@@ -574,6 +583,12 @@ pub mod globals {
     pub const USER_ENTRY: &str = "USER_ENTRY";
     /// `u32`: non-zero where another task's program may run on a CPU before the running one has ended.
     pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
+    /// `u32`: how many [`sets`] of rings there are; 0 where all share one.
+    pub const RING_SETS: &str = "RING_SETS";
+    /// `u32`: whose they are: one of [`super::sets`].
+    pub const RING_SETS_BY: &str = "RING_SETS_BY";
+    /// `u32`: rows of `CONTROL` that each of them has: one more than the highest possible CPU id.
+    pub const ROWS_OF_SET: &str = "ROWS_OF_SET";
     /// `u32`: bytes of each side queue, a power of two.
     pub const SIDE_BYTES: &str = "SIDE_BYTES";
     /// `u32`: offset of `task_struct.signal`; like the next five used only where processes are chosen by the
@@ -640,6 +655,7 @@ const _: () = {
     assert!(size_of::<SyscallSlot>() == 24);
     assert!(size_of::<StringNote>() == 64);
     assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_power_of_two());
+    assert!(SIDE_BYTES_OF_SET.is_power_of_two());
     assert!(SIDE_BYTES_PREEMPTIBLE.is_power_of_two() && SIDE_BYTES > SIDE_ALIGN);
     assert!(size_of::<NameRecord>() == 20);
     assert!(RECORD_MAX == 4072);

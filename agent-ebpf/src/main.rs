@@ -3,7 +3,7 @@
 //! | file | programs |
 //! |---|---|
 //! | `generic` | `generic_event`: records any event of tracefs, whatever its format |
-//! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones |
+//! | `fast` | `fast_begin`, `fast_end`: the halves of the programs that the agent writes for single events; `fast_reject`, for filtered ones; `fast_begin_owned`, `fast_reject_owned` where users or processes have rings of their own |
 //! | `graph` | `graph_enter`, `graph_start`, `graph_leave`: which calls of a thread are nested in which, for programs at functions |
 //! | `syscalls`, `strings` | `syscall_enter`, `syscall_exit`: all system calls, and the strings that they are given |
 //! | `late_strings` | `syscall_late_strings`: strings that could not be read at the entry, copied at the exit |
@@ -16,8 +16,8 @@
 //! of the page ring that all recording programs share, `side` what they do when one interrupts another,
 //! `wake` tells its reader; `context` rebuilds the common fields, for which `percpu` finds a CPU's preempt
 //! count; `scope` asks whether a thread is recorded, for which `ids` reads what its namespaces call it;
-//! `parts` calls what the agent writes, `thin` samples and limits, and `diagnose` says what programs do, in
-//! builds for that.
+//! `owned` finds the rings of a user or process; `parts` calls what the agent writes, `thin` samples and
+//! limits, and `diagnose` says what programs do, in builds for that.
 //!
 //! # What unsafe code relies on
 //!
@@ -78,6 +78,7 @@ mod hold;
 mod ids;
 mod late_strings;
 mod maps;
+mod owned;
 mod parts;
 mod percpu;
 mod ring;

@@ -4,6 +4,7 @@ use agent_ebpf::{
     CpuBorder, CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES,
     SYSCALL_SLOTS, StringNote, SyscallSlot, TID_WORDS,
     calls::{CALL_WAYS, CallThread},
+    sets::Owner,
     tracking::Line,
 };
 use core::{arch::asm, intrinsics::cold_path};
@@ -97,6 +98,9 @@ pub static UNTRACED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_
 
 #[map]
 pub static SCOPED: Array<u64> = Array::with_max_entries(TID_WORDS as u32, BPF_F_MMAPABLE);
+
+#[map]
+pub static OWNERS: Array<Owner> = Array::with_max_entries(1, BPF_F_MMAPABLE);
 
 #[map]
 pub static SETS: Table<Line> = Table::new();

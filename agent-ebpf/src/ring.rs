@@ -20,7 +20,7 @@ use agent_ebpf::{CpuControl, EventLedger, LossCause, PAGE_HEADER, PAGE_SIZE};
 use crate::{
     atomic, context, diagnose, globals, hold,
     maps::{CONTROL, ENABLED, LEDGER, PAGE_META, PAGES, Page},
-    side, wake,
+    owned, side, wake,
 };
 
 /// Longest payload, in words, whose length fits the event header's `type_len` (include/linux/ring_buffer.h,
@@ -89,7 +89,19 @@ impl Ring {
     /// The ring of this CPU, if its gate is open and the event is recorded.
     #[inline(always)]
     pub fn open(cpu: u32, cookie: u32) -> Option<Self> {
-        let ctl = CONTROL.get_ptr_mut(cpu, globals::control_len())?;
+        Self::open_row(cpu, cookie)
+    }
+
+    /// The same where users or processes have rings of their own. With `CLAIM`, for an event that is about to
+    /// be recorded, one that has none yet gets some.
+    #[inline(always)]
+    pub fn open_own<const CLAIM: bool>(cpu: u32, cookie: u32) -> Option<Self> {
+        Self::open_row(owned::row::<CLAIM>(cpu), cookie)
+    }
+
+    #[inline(always)]
+    fn open_row(row: u32, cookie: u32) -> Option<Self> {
+        let ctl = CONTROL.get_ptr_mut(row, globals::control_len())?;
         // SAFETY: the map's value, of which this is a member.
         if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
             return None;
@@ -97,12 +109,12 @@ impl Ring {
         if globals::changing() != 0 && !is_enabled(cookie) {
             return None;
         }
-        Self::at(ctl, cpu, cookie)
+        Self::at(ctl, row, cookie)
     }
 
     #[inline(always)]
-    pub fn at(ctl: *mut CpuControl, cpu: u32, cookie: u32) -> Option<Self> {
-        let ledger = LEDGER.get_ptr_mut(cpu * globals::slots() + cookie, globals::ledger_len())?;
+    pub fn at(ctl: *mut CpuControl, row: u32, cookie: u32) -> Option<Self> {
+        let ledger = LEDGER.get_ptr_mut(row * globals::slots() + cookie, globals::ledger_len())?;
         Some(Self { ctl, ledger })
     }
 

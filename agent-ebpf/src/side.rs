@@ -211,9 +211,9 @@ fn move_entry(ctl: *mut CpuControl) -> u64 {
     // complete, and only the holder of the flag uses it until `side_head` passes it.
     let (time, cookie) = unsafe { ((*header).time, (*header).cookie) };
     if len > 8 {
-        // SAFETY: the map's value; the agent has set the CPU's id before it opened the gate.
-        let cpu = unsafe { (*ctl).cpu };
-        if let Some(mut ring) = Ring::at(ctl, cpu, cookie) {
+        // SAFETY: the map's value; the agent has set the row before it opened the gate.
+        let row = unsafe { (*ctl).row };
+        if let Some(mut ring) = Ring::at(ctl, row, cookie) {
             // SAFETY: the map's value: the record of `len` bytes follows the header.
             let record: *const u8 = unsafe { header.add(1).cast() };
             move_record(&mut ring, time, record, len);
@@ -260,9 +260,9 @@ fn move_stacks(ctl: *mut CpuControl, header: *mut SideEntry, time: u64) {
 #[inline(never)]
 fn move_stack(ctl: *mut CpuControl, slot: u32, time: u64, record: *const u8, len: u32) -> u64 {
     if slot != 0 {
-        // SAFETY: the map's value; the agent has set the CPU's id before it opened the gate.
-        let cpu = unsafe { (*ctl).cpu };
-        if let Some(mut ring) = Ring::at(ctl, cpu, slot - 1) {
+        // SAFETY: the map's value; the agent has set the row before it opened the gate.
+        let row = unsafe { (*ctl).row };
+        if let Some(mut ring) = Ring::at(ctl, row, slot - 1) {
             move_record(&mut ring, time, record, len);
         }
     }

@@ -54,11 +54,11 @@ pub fn wanted(flags: u32, own: u32) -> u32 {
 /// `pid` are the record's common fields.
 #[inline(never)]
 pub fn to_ring(ctl: *mut CpuControl, ctx: *const u8, wanted: u32, word: u32, pid: u32) -> u64 {
-    // SAFETY: the map's value; the agent has set the CPU's id before it opened the gate.
-    let cpu = unsafe { (*ctl).cpu };
+    // SAFETY: the map's value; the agent has set the row before it opened the gate.
+    let row = unsafe { (*ctl).row };
     if globals::kernel_stack() != 0
         && wanted & slot_flags::KERNEL_STACK != 0
-        && let Some(mut ring) = Ring::at(ctl, cpu, globals::kernel_stack() - 1)
+        && let Some(mut ring) = Ring::at(ctl, row, globals::kernel_stack() - 1)
     {
         const NEED: u32 = LONG_HEADER + KERNEL_STACK_MAX as u32;
         write::<NEED>(&mut ring, |record| {
@@ -67,7 +67,7 @@ pub fn to_ring(ctl: *mut CpuControl, ctx: *const u8, wanted: u32, word: u32, pid
     }
     if globals::user_stack() != 0
         && wanted & slot_flags::USER_STACK != 0
-        && let Some(mut ring) = Ring::at(ctl, cpu, globals::user_stack() - 1)
+        && let Some(mut ring) = Ring::at(ctl, row, globals::user_stack() - 1)
     {
         const NEED: u32 = LONG_HEADER + USER_STACK_LEN as u32;
         let common = common(word, globals::user_stack_id(), pid);

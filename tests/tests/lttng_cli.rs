@@ -31,19 +31,16 @@ const DIFFERENT: &[(&str, u8, &str, &str)] = &[
         "app:one of type any : UST event not found (channel ch1",
         NO_LEVEL,
     ),
-    ("list a -c ch1", 0, "Buffering scheme: global\n", ONE_SET),
-    ("list a -c nope", 1, "Buffering scheme: global\n", ONE_SET),
+    ("list a -c ch1", 0, "      app:* (type: tracepoint) [enabled]\n\n", NO_LEVEL),
     ("--list-commands", 0, "load\nregenerate\n", "`metadata` has no use"),
     ("regenerate statedump -s r", 118, "Error: Session not started\n", NO_REASON),
     ("regenerate statedump -s nope", 23, "Error: Session name not found\n", NO_REASON),
     ("--mi xml regenerate statedump -s r", 118, "<success>false</success>", NO_REASON),
     ("--mi xml enable-channel -u mc", 0, "<overwrite_mode>DISCARD</overwrite_mode>", "what the channel is"),
-    ("--mi xml list m", 0, "<buffer_type>GLOBAL</buffer_type>", ONE_SET),
 ];
 
 const NO_REASON: &str = "LTTng does not say why";
 const NO_LEVEL: &str = "markers have no log levels";
-const ONE_SET: &str = "all users share one set of buffers";
 
 /// What a command printed and ended with, without what changes each time.
 #[derive(Debug, PartialEq, Eq)]

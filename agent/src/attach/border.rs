@@ -27,7 +27,7 @@ pub struct Borders {
 /// The counts of each event, which programs change.
 #[derive(Debug)]
 pub(super) struct EventCounts {
-    /// `LEDGER`: by CPU and slot.
+    /// `LEDGER`: by row and slot.
     rows: SharedArray<EventLedger>,
     /// The event's id of each slot, plus 1; 0 for those without an event.
     ids: Vec<AtomicU32>,
@@ -63,15 +63,15 @@ impl EventCounts {
         self.ids.iter().rposition(|of| of.load(Ordering::Relaxed) == u32::from(id) + 1)
     }
 
-    /// How many records of an event there are on a CPU.
-    pub(super) fn recorded(&self, cpu: u32, slot: usize) -> u64 {
-        let row = cpu as usize * self.ids.len() + slot;
+    /// How many records of an event there are in the ring with this row.
+    pub(super) fn recorded(&self, row: u32, slot: usize) -> u64 {
+        let row = row as usize * self.ids.len() + slot;
         self.rows.read(row).filter(|_| slot < self.ids.len()).map_or(0, |row| row.recorded)
     }
 
-    /// Those of a CPU, by slot.
-    pub(super) fn of_cpu(&self, cpu: u32) -> Vec<EventLedger> {
-        let first = cpu as usize * self.ids.len();
+    /// Those of the ring with this row, by slot.
+    pub(super) fn of_row(&self, row: u32) -> Vec<EventLedger> {
+        let first = row as usize * self.ids.len();
         (first..first + self.ids.len()).filter_map(|row| self.rows.read(row)).collect()
     }
 }
@@ -105,19 +105,19 @@ impl Borders {
         Self { marker: Mutex::new(Marker { program, counts, rows }), events }
     }
 
-    /// Closes the open page of a CPU, if it has events, and tells what the CPU has counted there: nothing is
-    /// recorded in between. Interrupts the CPU, for as long as copying the counts of all events takes.
+    /// Closes the open page of a ring, if it has events, and tells what was counted of it there: nothing is
+    /// recorded in between. Interrupts its CPU, for as long as copying the counts of all events takes.
     ///
     /// # Errors
     /// The kernel does not run the program, or the CPU's gate is closed.
-    pub fn mark(&self, cpu: u32) -> io::Result<Border> {
+    pub fn mark(&self, ring: &CpuRing<'_>) -> io::Result<Border> {
         let marker = self.marker.lock().unwrap_or_else(PoisonError::into_inner);
         marker.counts.write(0, CpuBorder::default());
-        match switch::run_on(marker.program.as_fd(), cpu)? {
+        match switch::run_on(marker.program.as_fd(), ring.id())? {
             None => Ok(Border::Offline),
             Some(border::CLOSED) => Err(io::Error::other("the CPU's gate is closed")),
             Some(switched::BUSY | switched::MORE) => Ok(Border::Busy),
-            Some(_) => Ok(marker.read(cpu).map_or(Border::Busy, Border::Marked)),
+            Some(_) => Ok(marker.read(ring.row()).map_or(Border::Busy, Border::Marked)),
         }
     }
 
@@ -125,7 +125,7 @@ impl Borders {
     /// has left open is counted after the border. `None` if it came online meanwhile.
     pub fn of_offline(&self, ring: &CpuRing<'_>) -> Option<CpuCounts> {
         let before = ring.control().quiescent();
-        let mut counts = CpuCounts::of_control(&before, self.events.of_cpu(ring.cpu()));
+        let mut counts = CpuCounts::of_control(&before, self.events.of_row(ring.row()));
         let mut page = Vec::new();
         let open = ring.take_partial(&mut page);
         let after = ring.control().quiescent();
@@ -148,10 +148,10 @@ impl Borders {
 }
 
 impl Marker {
-    /// What the program has noted of a CPU. A few runs in a thousand come back as done and have not been:
-    /// then it is nothing.
-    fn read(&self, cpu: u32) -> Option<CpuCounts> {
-        let counts = self.counts.read(0).filter(|counts| counts.noted == u64::from(cpu) + 1)?;
+    /// What the program has noted of the ring with this row. A few runs in a thousand come back as done and
+    /// have not been: then it is nothing.
+    fn read(&self, row: u32) -> Option<CpuCounts> {
+        let counts = self.counts.read(0).filter(|counts| counts.noted == u64::from(row) + 1)?;
         let rows = (0..self.rows.len()).filter_map(|slot| self.rows.read(slot)).collect();
         Some(CpuCounts::of_border(&counts, rows))
     }

@@ -39,7 +39,7 @@ use std::{io, os::fd::OwnedFd};
 pub use border::{Border, Borders};
 pub use kernel_layout::{AnyLoad, IdLayout, KernelLayout, PreemptCountPath};
 pub use misses::{Misses, RecursionMisses};
-pub use object::ProgramOptions;
+pub use object::{ProgramOptions, RingSets};
 pub use programs::{ProbeToAttach, Programs};
 pub use survey::{Outcome, Surveyed, survey};
 pub use switch::{Closed, PageSwitch};

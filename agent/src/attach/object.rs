@@ -1,7 +1,7 @@
 //! What the eBPF object is made of for a channel: the constants of its programs, and its maps.
 
 use agent_ebpf::{
-    EventSlot, SIDE_BYTES, SIDE_BYTES_PREEMPTIBLE, WAKE_BYTES, begin_flags,
+    EventSlot, SIDE_BYTES, SIDE_BYTES_OF_SET, SIDE_BYTES_PREEMPTIBLE, WAKE_BYTES, begin_flags,
     calls::{CALL_BUCKETS, CALL_WAYS},
     globals, slot_flags, user_entry,
 };
@@ -22,6 +22,15 @@ use crate::{
 
 /// The eBPF programs, compiled from `agent-ebpf`.
 static OBJECT: &[u8] = aya::include_bytes_aligned!(env!("TRACER_AGENT_EBPF"));
+
+/// Rings that users or processes do not share: so many sets, of which the last is for whoever has none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingSets {
+    /// Whose they are: one of [`agent_ebpf::sets`].
+    pub by: u32,
+    /// How many there are; two at least.
+    pub count: u32,
+}
 
 /// How the programs record; constants to them.
 #[derive(Clone, Debug)]
@@ -46,6 +55,8 @@ pub struct ProgramOptions {
     pub ring_cpus: Vec<u32>,
     /// Pages in each ring.
     pub ring_pages: u32,
+    /// The sets of rings, each of them with one of each CPU; `None` if there is only one.
+    pub sets: Option<RingSets>,
     /// How many waiting pages wake a ring's reader.
     pub wake_pages: u32,
     /// How many of `ring_cpus`, in their order, share a reader.
@@ -74,6 +85,13 @@ pub struct ProgramOptions {
     pub preemptible: bool,
     /// Whether some program keeps track of nested calls.
     pub tracks_calls: bool,
+}
+
+impl ProgramOptions {
+    /// How many sets of rings there are.
+    pub(super) fn set_count(&self) -> u32 {
+        self.sets.map_or(1, |sets| sets.count)
+    }
 }
 
 /// The system calls among the events that `wanted` chooses by their slots.
@@ -136,7 +154,12 @@ pub(super) fn create_object(
     let preemptible = options.preemptible || is_changing || features::tracepoints_are_preemptible();
     let preempt = layout.preempt_count.unwrap_or_default();
     let ids = layout.ids.unwrap_or_default();
-    let side_bytes = if preemptible { SIDE_BYTES_PREEMPTIBLE } else { SIDE_BYTES } as u32;
+    let side_bytes = match (preemptible, options.sets) {
+        (false, _) => SIDE_BYTES,
+        (true, Some(_)) => SIDE_BYTES_OF_SET,
+        (true, None) => SIDE_BYTES_PREEMPTIBLE,
+    } as u32;
+    let sets = options.set_count();
     let kernel_stack = stack_slot(options, StackKind::Kernel);
     let user_stack = stack_slot(options, StackKind::User);
     let words = [
@@ -150,6 +173,9 @@ pub(super) fn create_object(
         (globals::CHANGING, if is_changing { options.generation.max(1) } else { 0 }),
         (globals::SELF_TGID, options.exclude_tgid.unwrap_or(0)),
         (globals::SLOTS, slots),
+        (globals::RING_SETS, options.sets.map_or(0, |sets| sets.count)),
+        (globals::RING_SETS_BY, options.sets.map_or(0, |sets| sets.by)),
+        (globals::ROWS_OF_SET, options.possible_cpus),
         (globals::TASK_PID, layout.task_pid),
         (globals::TASK_TGID, layout.task_tgid),
         (globals::TASK_COMM, layout.task_comm),
@@ -212,14 +238,15 @@ pub(super) fn create_object(
     let table = |name, elements, len| FlatArray { name, elements, len };
     let tables = [
         table("PAGES", pages, globals::PAGES_LEN),
-        table("CONTROL", options.possible_cpus, globals::CONTROL_LEN),
+        table("CONTROL", options.possible_cpus.saturating_mul(sets), globals::CONTROL_LEN),
         table("LEDGER", ledger, globals::LEDGER_LEN),
         table("SETS", options.set_lines.max(1), globals::SETS_LEN),
         table("STRING_NOTES", options.possible_cpus, globals::STRING_NOTES_LEN),
     ];
     let sizes = [
         ("PAGE_META", pages),
-        ("SIDE", (options.ring_cpus.len() as u32).max(1)),
+        ("SIDE", (options.ring_cpus.len() as u32).saturating_mul(sets).max(1)),
+        ("OWNERS", sets),
         ("EVENTS", slots),
         ("ENABLED", if is_changing { slots } else { 1 }),
         ("BORDER_ROWS", slots),
@@ -235,6 +262,7 @@ pub(super) fn create_object(
         sizes: &sizes,
         value_sizes: &[("SIDE", side_bytes)],
         inner_bytes: WAKE_BYTES,
+        owned_rings: options.sets.is_some(),
         given: maps,
     };
     Object::create(OBJECT, &definitions, cast)

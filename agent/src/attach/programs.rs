@@ -28,9 +28,9 @@ use crate::{
         hook::HookProgram,
     },
     kernel::{features, version::KernelVersion},
-    ring::{CpuCounts, Rings, Shared, SharedArray, WakeStream},
+    ring::{CpuCounts, RingId, Rings, Shared, SharedArray, WakeStream},
 };
-use agent_ebpf::{EventSlot, SYSCALL_SLOTS, SyscallSlot};
+use agent_ebpf::{EventSlot, SYSCALL_SLOTS, SyscallSlot, sets::Owner};
 
 /// From here on tracepoint programs count what the recursion guard keeps from them.
 const TRACEPOINT_MISSES_SINCE: KernelVersion = KernelVersion::new(6, 7, 0);
@@ -57,6 +57,8 @@ pub struct Programs {
     generic: HashMap<GenericProgram, OwnedFd>,
     /// The page rings.
     pub rings: Arc<Rings>,
+    /// Whose the sets of rings are, where there are several.
+    owners: Option<Arc<SharedArray<Owner>>>,
     events: Arc<EventCounts>,
     wake: Vec<WakeStream>,
     /// The copying plans of the events.
@@ -85,7 +87,8 @@ const OF_A_RECORDING: &[&str] = &[
 ];
 
 /// Maps that all programs of a channel use beside these: the rings with what belongs to them, and the counts.
-const OF_A_CHANNEL: [&str; 10] = [
+const OF_A_CHANNEL: [&str; 11] = [
+    "OWNERS",
     "PAGES",
     "PAGE_META",
     "CONTROL",
@@ -117,22 +120,23 @@ impl Programs {
         let slots = (options.slots.len() + options.spare).max(1);
         let too_many =
             || LoadError::TooManyPages { pages: options.ring_pages, cpus: options.ring_cpus.len() };
+        let sets = options.set_count();
+        let rows = options.possible_cpus.checked_mul(sets).ok_or_else(too_many)?;
         let pages = u32::try_from(options.ring_cpus.len())
             .ok()
-            .and_then(|cpus| cpus.checked_mul(options.ring_pages))
+            .and_then(|cpus| cpus.checked_mul(sets)?.checked_mul(options.ring_pages))
             .ok_or_else(too_many)?
             .max(1);
-        let ledger = u32::try_from(slots)
-            .ok()
-            .and_then(|slots| slots.checked_mul(options.possible_cpus))
-            .ok_or_else(too_many)?;
+        let ledger =
+            u32::try_from(slots).ok().and_then(|slots| slots.checked_mul(rows)).ok_or_else(too_many)?;
         let calls = calls_of(options, |_| true);
         let mut object = create_object(options, &calls, [pages, ledger, slots as u32], maps)?;
 
         let rings = Arc::new(Rings::new(
             shared(&object, "PAGES", pages as usize)?,
             shared(&object, "PAGE_META", pages as usize)?,
-            shared(&object, "CONTROL", options.possible_cpus as usize)?,
+            shared(&object, "CONTROL", rows as usize)?,
+            options.possible_cpus,
         ));
         let plans = shared::<EventSlot>(&object, "EVENTS", slots)?;
         let enabled =
@@ -144,13 +148,18 @@ impl Programs {
             }
         }
         write_calls(&object, &calls)?;
-        for (index, &cpu) in options.ring_cpus.iter().enumerate() {
-            if let Some(control) = rings.control(cpu) {
-                let reader = (index / options.cpus_per_reader.max(1)) as u32;
+        let cpus = options.ring_cpus.len() as u32;
+        for (set, (index, &cpu)) in
+            (0..sets).flat_map(|set| (0..).zip(&options.ring_cpus).map(move |of| (set, of)))
+        {
+            let id = RingId { cpu, set };
+            if let Some((control, row)) = rings.control(id).zip(rings.row(id)) {
+                let reader = index / (options.cpus_per_reader.max(1) as u32);
                 let (pages, wake) = (options.ring_pages, options.wake_pages.max(1));
-                control.set_ring(cpu, index as u32, pages, reader, wake);
+                control.set_ring((cpu, row), set * cpus + index, pages, reader, wake);
             }
         }
+        let owners = options.sets.map(|_| shared::<Owner>(&object, "OWNERS", sets as usize)).transpose()?;
         let failed = |source| LoadError::Mmap { map: "WAKE", source };
         let wake = object.take_inner("WAKE").into_iter();
         let wake = wake.map(WakeStream::map).collect::<Result<_, _>>().map_err(failed)?;
@@ -165,6 +174,7 @@ impl Programs {
             loaded,
             generic,
             rings,
+            owners: owners.map(Arc::new),
             events: events_counted,
             wake,
             plans: Arc::new(plans),
@@ -210,6 +220,7 @@ impl Programs {
             loaded: BTreeMap::new(),
             generic,
             rings: Arc::clone(&self.rings),
+            owners: self.owners.clone(),
             events: Arc::clone(&self.events),
             wake: Vec::new(),
             plans: Arc::clone(&self.plans),
@@ -297,16 +308,20 @@ impl Programs {
     /// Moves what is left in the side queues of these CPUs to their rings. Only after the gates are closed
     /// and all programs have returned.
     pub fn flush_side_queues(&self, cpus: &[u32]) {
+        self.rings_of(cpus)
+            .filter_map(|ring| self.rings.row(ring))
+            .for_each(|row| self.flush_side_queue(row));
+    }
+
+    fn flush_side_queue(&self, row: u32) {
         let Ok(program) = self.fd(program::FLUSH_SIDE) else { return };
-        for &cpu in cpus {
-            let mut left = i32::MAX;
-            // Each run moves some. One that moves nothing has met an entry that will not be completed.
-            while let Ok(now) = sys::run_with(program, cpu.into())
-                && now > 0
-                && now < left
-            {
-                left = now;
-            }
+        let mut left = i32::MAX;
+        // Each run moves some. One that moves nothing has met an entry that will not be completed.
+        while let Ok(now) = sys::run_with(program, row.into())
+            && now > 0
+            && now < left
+        {
+            left = now;
         }
     }
 
@@ -418,16 +433,31 @@ impl Programs {
         std::mem::take(&mut self.wake)
     }
 
-    /// What `cpu` has counted. Unless the gates are closed and all programs have returned, each of the
-    /// numbers is of another moment during this call.
-    pub fn counts(&self, cpu: u32) -> Option<CpuCounts> {
-        let control = self.rings.control(cpu)?.quiescent();
-        Some(CpuCounts::of_control(&control, self.events.of_cpu(cpu)))
+    /// How many sets of rings there are.
+    pub fn set_count(&self) -> u32 {
+        self.owners.as_ref().map_or(1, |owners| owners.len() as u32)
     }
 
-    /// How many records there are of an event on a CPU, by its slot.
-    pub fn recorded(&self, cpu: u32, slot: usize) -> u64 {
-        self.events.recorded(cpu, slot)
+    /// Whose the sets of rings are, where there are several.
+    pub fn owners(&self) -> Option<&Arc<SharedArray<Owner>>> {
+        self.owners.as_ref()
+    }
+
+    /// The rings of these CPUs, in all sets.
+    pub fn rings_of<'c>(&self, cpus: &'c [u32]) -> impl Iterator<Item = RingId> + use<'c> {
+        (0..self.set_count()).flat_map(move |set| cpus.iter().map(move |&cpu| RingId { cpu, set }))
+    }
+
+    /// What was counted of a ring. Unless the gates are closed and all programs have returned, each of the
+    /// numbers is of another moment during this call.
+    pub fn counts(&self, ring: RingId) -> Option<CpuCounts> {
+        let control = self.rings.control(ring)?.quiescent();
+        Some(CpuCounts::of_control(&control, self.events.of_row(self.rings.row(ring)?)))
+    }
+
+    /// How many records there are of an event in a ring, by its slot.
+    pub fn recorded(&self, ring: RingId, slot: usize) -> u64 {
+        self.rings.row(ring).map_or(0, |row| self.events.recorded(row, slot))
     }
 
     /// How often the kernel skipped each program, over all its events and CPUs: a generic one because another

@@ -86,6 +86,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         exclude_tgid: Some(std::process::id()),
         possible_cpus: 1,
         ring_cpus: vec![0],
+        sets: None,
         ring_pages: 2,
         wake_pages: 1,
         cpus_per_reader: 1,

@@ -8,7 +8,7 @@ use std::{
 
 use agent_ebpf::switched;
 
-use crate::bpf::sys;
+use crate::{bpf::sys, ring::RingId};
 
 /// How often a page is asked for while a program writes to it: programs take microseconds.
 const TRIES: usize = 3;
@@ -24,16 +24,16 @@ impl PageSwitch {
         Self(Arc::new(program))
     }
 
-    /// Closes the open page of a CPU, if it has events: it is complete then, as one that is full.
+    /// Closes the open page of a ring, if it has events: it is complete then, as one that is full.
     ///
-    /// Interrupts the CPU for a microsecond. One that is offline keeps its page until it is online again.
+    /// Interrupts its CPU for a microsecond. One that is offline keeps its page until it is online again.
     ///
     /// # Errors
     /// The kernel does not run the program.
-    pub fn close_page(&self, cpu: u32) -> io::Result<Closed> {
+    pub fn close_page(&self, ring: RingId) -> io::Result<Closed> {
         let Self(program) = self;
         for _ in 0..TRIES {
-            match run_on(program.as_fd(), cpu)? {
+            match run_on(program.as_fd(), ring)? {
                 Some(switched::BUSY) => {}
                 Some(switched::MORE) => break,
                 Some(_) => return Ok(Closed::Done),
@@ -55,11 +55,12 @@ pub enum Closed {
     Offline,
 }
 
-/// Runs a program that closes the page of a CPU there, until it has moved what is in the side queue; that it
-/// has not, [`switched::MORE`], only if that is more than a queue can hold. `None` if the CPU is offline.
-pub(super) fn run_on(program: BorrowedFd<'_>, cpu: u32) -> io::Result<Option<i32>> {
+/// Runs a program that closes the page of a ring, on its CPU, until it has moved what is in the side queue;
+/// that it has not, [`switched::MORE`], only if that is more than a queue can hold. `None` if the CPU is
+/// offline.
+pub(super) fn run_on(program: BorrowedFd<'_>, RingId { cpu, set }: RingId) -> io::Result<Option<i32>> {
     for _ in 0..RUNS_MAX {
-        match sys::run_on(program, cpu) {
+        match sys::run_on(program, cpu, set.into()) {
             Ok(switched::MORE) => {}
             Ok(code) => return Ok(Some(code)),
             Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(None),

@@ -162,6 +162,8 @@ pub(crate) struct Definitions<'a> {
     pub value_sizes: &'a [(&'static str, u32)],
     /// Bytes of each ring buffer in an array of maps.
     pub inner_bytes: u32,
+    /// Whether users or processes have rings of their own.
+    pub owned_rings: bool,
     /// Maps that there are already, and are used instead of new ones.
     pub given: Option<&'a SharedMaps>,
 }
@@ -206,6 +208,7 @@ pub(crate) struct Object {
     inner: BTreeMap<String, Vec<OwnedFd>>,
     /// What is in the maps that never change.
     constants: Constants,
+    owned_rings: bool,
 }
 
 impl Object {
@@ -216,7 +219,8 @@ impl Object {
         definitions: &Definitions<'_>,
         cast: Option<TypeId>,
     ) -> Result<Self, LoadError> {
-        let &Definitions { globals, tables, sizes, value_sizes, inner_bytes, given } = definitions;
+        let &Definitions { globals, tables, sizes, value_sizes, inner_bytes, owned_rings, given } =
+            definitions;
         let mut code = aya_obj::Object::parse(bytes)?;
         let (mut maps, mut inner) = (BTreeMap::new(), BTreeMap::new());
         let (mut lens, mut values, mut flat) = (Vec::new(), Vec::new(), BTreeMap::new());
@@ -280,7 +284,12 @@ impl Object {
             .filter(|(_, map)| map.section_kind() == EbpfSectionKind::Rodata)
             .filter_map(|(name, map)| Some((maps.get(name)?.as_raw_fd(), map.data().to_vec())))
             .collect();
-        Ok(Self { code, maps, flat, inner, constants })
+        Ok(Self { code, maps, flat, inner, constants, owned_rings })
+    }
+
+    /// The name that a part of programs has which opens a ring.
+    pub(crate) fn opening(&self, plain: &'static str, owned: &'static str) -> &'static str {
+        if self.owned_rings { owned } else { plain }
     }
 
     /// What is in the maps that never change.

@@ -144,9 +144,9 @@ pub(crate) struct Subprograms<'a> {
 impl<'a> Subprograms<'a> {
     pub(crate) fn of_object(object: &'a Object) -> Result<Self, LoadError> {
         Ok(Self {
-            begin: object.instructions("fast_begin")?,
+            begin: object.instructions(object.opening("fast_begin", "fast_begin_owned"))?,
             end: object.instructions("fast_end")?,
-            reject: object.instructions("fast_reject")?,
+            reject: object.instructions(object.opening("fast_reject", "fast_reject_owned"))?,
             graph_enter: object.instructions("graph_enter")?,
             graph_start: object.instructions("graph_start")?,
             graph_leave: object.instructions("graph_leave")?,

@@ -413,14 +413,22 @@ pub(crate) fn run_with(program: BorrowedFd<'_>, argument: u64) -> io::Result<i32
     Ok(attr.retval as i32)
 }
 
-/// Runs a raw tracepoint program once on this CPU, in an interrupt there, and gives its return value.
+/// Runs a raw tracepoint program once on this CPU, in an interrupt there, with this argument, and gives its
+/// return value.
 ///
 /// # Errors
 /// `ENXIO` if the CPU is offline.
-pub(crate) fn run_on(program: BorrowedFd<'_>, cpu: u32) -> io::Result<i32> {
+pub(crate) fn run_on(program: BorrowedFd<'_>, cpu: u32, argument: u64) -> io::Result<i32> {
     /// `BPF_F_TEST_RUN_ON_CPU` (include/uapi/linux/bpf.h, Linux 5.10).
     const ON_CPU: u32 = 1;
-    let mut attr = TestRun { prog_fd: program.as_raw_fd() as u32, flags: ON_CPU, cpu, ..TestRun::default() };
+    let mut attr = TestRun {
+        prog_fd: program.as_raw_fd() as u32,
+        ctx_size_in: size_of::<u64>() as u32,
+        ctx_in: (&raw const argument) as u64,
+        flags: ON_CPU,
+        cpu,
+        ..TestRun::default()
+    };
     bpf(BPF_PROG_TEST_RUN, &mut attr)?;
     Ok(attr.retval as i32)
 }

@@ -16,7 +16,7 @@ use crate::{
     },
     bpf::LoadError,
     capture::needs::program_options,
-    ring::Control,
+    ring::{Control, RingId},
 };
 
 /// A channel.
@@ -181,9 +181,10 @@ impl Channel {
             .find(|slots| slots.clone().all(is_free))
     }
 
-    /// The control blocks of these CPUs.
+    /// The control blocks of these CPUs, in all sets of rings.
     pub(super) fn controls<'a>(&'a self, cpus: &[u32]) -> impl Iterator<Item = Control<'a>> {
-        cpus.iter().filter_map(|&cpu| self.programs.rings.control(cpu))
+        let rings: Vec<RingId> = self.programs.rings_of(cpus).collect();
+        rings.into_iter().filter_map(|ring| self.programs.rings.control(ring))
     }
 
     /// What finds borders, which not every recording needs.

@@ -3,14 +3,16 @@
 use std::time::Instant;
 
 use super::{
-    LeftOut, Recorded, SpoolError,
+    LeftOut, Manifest, Recorded, SetOwner, SpoolError,
     archive::{Archive, Opened},
     counts::Stage,
     ctf::CtfOutput,
     options::CaptureOptions,
     readers::Border,
     session::Part,
+    sets,
     stats::{Counted, EventStats, Stats, cpu_stats, event_stats, program_stats},
+    stream::index_of,
 };
 use crate::{attach::Misses, compile::scope::Scope, tracedat::Cmdlines};
 
@@ -23,6 +25,8 @@ pub(super) struct Common<'a> {
     pub(super) destination: &'a Opened,
     pub(super) trace: Option<&'a CtfOutput>,
     pub(super) skips_uncounted: bool,
+    /// Whose a set of rings is, by its number among channels.
+    pub(super) owner: &'a dyn Fn(u32) -> Option<SetOwner>,
 }
 
 impl Common<'_> {
@@ -31,11 +35,20 @@ impl Common<'_> {
         let Archive { writers, spool, counts, mut manifest, output, began, covered_from, pauses, .. } =
             archive;
         drop(writers);
-        let Closing { ended, covered_to, ended_ns, cpus, cmdlines, misses, failure, part } = closing;
+        let Closing { ended, covered_to, ended_ns, mut cpus, cmdlines, misses, failure, part } = closing;
+        // Whoever follows or recovers it knows the sets of rings by their numbers.
+        let numbered = manifest.channels.clone();
+        sets::resolve(&mut manifest.channels, self.owner);
+        sets::leave_out_others(&mut manifest.channels, |number| {
+            let mut its = cpus.iter().filter(|cpu| cpu.stored.stream.channel == number).map(cpu_stats);
+            its.any(|of| of.events != 0 || of.filtered != 0 || of.lost.iter().any(|lost| *lost != 0))
+        });
+        // Sets of rings that nobody has taken have counted nothing.
+        cpus.retain(|of| manifest.channel(of.stored.stream.channel).is_some());
         let channels = manifest
             .channels
             .iter()
-            .filter_map(|of| Some((of.number, self.options.channels.get(usize::try_from(of.number).ok()?)?)));
+            .filter_map(|of| Some((of.number, self.options.channels.get(index_of(of.number))?)));
         let channels: Vec<_> = channels.collect();
         let events: Vec<EventStats> =
             channels.iter().flat_map(|&(number, channel)| event_stats(&cpus, number, channel)).collect();
@@ -69,7 +82,7 @@ impl Common<'_> {
                 output = named;
             }
             // Who recovers it knows the name, too. If this cannot be written, the end is that of the data.
-            let _ = manifest.store(&spool);
+            let _ = Manifest { channels: numbered, ..manifest.clone() }.store(&spool);
         }
         Recorded {
             spool,

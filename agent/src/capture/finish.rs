@@ -136,7 +136,8 @@ pub fn recover(
     output: Option<Output>,
     stop: &dyn Fn() -> bool,
 ) -> Result<Finished, FinishError> {
-    let manifest = Manifest::load(&spool)?;
+    let mut manifest = Manifest::load(&spool)?;
+    manifest.resolve_sets(&spool);
     // Room for the way back, too.
     spool.release_reserve();
     Mover::undo(&spool)?;
@@ -237,6 +238,18 @@ struct CpuData {
     segments: Vec<(SegmentFile, SegmentContent)>,
 }
 
+/// Whether there is nothing in any of these files.
+fn is_empty(spool: &Spool, files: &[SegmentFile]) -> Result<bool, SpoolError> {
+    for SegmentFile { name, .. } in files {
+        let path = spool.file(name);
+        let file = spool.files().open_file(name).map_err(SpoolError::io("open", &path))?;
+        if file.metadata().map_err(SpoolError::io("look at", path))?.len() != 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 fn collect(
     spool: &Spool,
     manifest: &Manifest,
@@ -246,6 +259,10 @@ fn collect(
     let mut data = Vec::new();
     for (stream, files) in spool.segments()? {
         if manifest.channel(stream.channel).is_none() {
+            // The sets of rings that nobody has taken have empty files.
+            if is_empty(spool, &files)? {
+                continue;
+            }
             let path = files.first().map_or_else(|| spool.dir().to_owned(), |file| spool.file(&file.name));
             let what = "the manifest has no such channel".to_owned();
             return Err(SpoolError::Damaged { path, what }.into());

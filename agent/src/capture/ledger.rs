@@ -33,7 +33,7 @@ impl LedgerSnapshot {
 
     /// How many records there are of an event, by its channel and slot.
     pub fn recorded(&self, channel: u32, slot: usize) -> u64 {
-        let of_channel = self.streams.iter().filter(|(stream, _)| stream.channel == channel);
+        let of_channel = self.streams.iter().filter(|(stream, _)| stream.index() == channel as usize);
         of_channel.filter_map(|(_, counts)| counts.rows.get(slot)).map(|row| row.recorded).sum()
     }
 

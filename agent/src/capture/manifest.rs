@@ -8,7 +8,10 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{ArchiveName, Spool, SpoolError};
+use super::{
+    ArchiveName, RecordedSet, Spool, SpoolError,
+    sets::{self, SETS_MAX},
+};
 use crate::{
     kernel::{
         clock::TraceClock,
@@ -72,7 +75,7 @@ pub struct Manifest {
     pub compression: Compression,
 }
 
-/// A channel of a recording.
+/// A channel of a recording, or one of its sets of rings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedChannel {
     /// Its index in the recording, which the spool's files are named by.
@@ -81,6 +84,9 @@ pub struct RecordedChannel {
     pub name: String,
     /// Whether it keeps the newest events only.
     pub overwrite: bool,
+    /// Which of a channel's sets of rings it is, where users or processes have rings of their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<RecordedSet>,
 }
 
 impl Manifest {
@@ -164,6 +170,11 @@ impl Manifest {
         file.facts().any(|fact| matches!(fact, FileOption::TraceId(id) if *id == self.trace_id))
     }
 
+    /// Gives sets of rings the names of those whose they are, as the spool says. The others have no data.
+    pub(super) fn resolve_sets(&mut self, spool: &Spool) {
+        sets::resolve_noted(&mut self.channels, spool);
+    }
+
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
         // A manifest of another version has other members.
         match serde_json::from_slice(bytes) {
@@ -178,7 +189,7 @@ impl Manifest {
         if numbers.len().min(names.len()) != manifest.channels.len() {
             return Err("two of its channels have the same number or name".to_owned());
         }
-        if manifest.channels.len() > CHANNELS_MAX {
+        if manifest.channels.len() > CHANNELS_MAX * SETS_MAX {
             return Err("it has more channels than any recording".to_owned());
         }
         names.into_iter().try_for_each(check_name).map_err(|why| format!("the name of a channel: {why}"))?;
@@ -297,7 +308,7 @@ mod tests {
             realtime_offset: -12,
             realtime_uncertainty: 40,
             wall_time: true,
-            channels: vec![RecordedChannel { number: 1, name: "a".into(), overwrite: true }],
+            channels: vec![RecordedChannel { number: 1, name: "a".into(), overwrite: true, set: None }],
             only: vec!["CPUs 0-3".into()],
             cpu_count: 4,
             trace_id: u64::MAX,
@@ -320,7 +331,7 @@ mod tests {
     fn channels_are_told_apart() {
         let twice = |number, name: &str| {
             let mut manifest = sample();
-            manifest.channels.push(RecordedChannel { number, name: name.into(), overwrite: false });
+            manifest.channels.push(RecordedChannel { number, name: name.into(), ..Default::default() });
             let manifest = std::borrow::Cow::Owned(manifest);
             Manifest::decode(&serde_json::to_vec(&Stored { version: VERSION, manifest }).unwrap()).is_ok()
         };
@@ -330,7 +341,8 @@ mod tests {
 
     #[test]
     fn the_buffer_without_a_name_is_the_first() {
-        let channel = |number, name: &str| RecordedChannel { number, name: name.into(), overwrite: false };
+        let channel =
+            |number, name: &str| RecordedChannel { number, name: name.into(), ..Default::default() };
         let buffers = |channels: Vec<RecordedChannel>| {
             let manifest = Manifest { channels, ..sample() };
             let number = |(name, channel): (&str, Option<&RecordedChannel>)| {

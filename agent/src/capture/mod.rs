@@ -52,6 +52,7 @@ mod program_log;
 mod readers;
 mod segment;
 mod session;
+mod sets;
 mod spool;
 mod state;
 mod stats;
@@ -76,6 +77,7 @@ pub use session::{
     AddError, CaptureError, LeftOut, PauseError, Progress, Recorded, RotateError, Session, SnapshotError,
     TrackError,
 };
+pub use sets::{RecordedSet, SetOptions, SetOwner};
 pub use spool::{Spool, SpoolError, SpoolTotals};
 pub use state::StateError;
 pub use stats::{CpuStats, EventStats, OpenEnd, Stats, cause_name};

@@ -3,7 +3,7 @@
 use agent_ebpf::{PAGE_SIZE, clock};
 
 use super::{
-    CaptureError, RecordedChannel,
+    CaptureError, RecordedChannel, SetOptions, StreamId,
     archive::ArchiveOptions,
     ctf,
     options::{CaptureOptions, ChannelOptions},
@@ -36,7 +36,9 @@ const RESERVE_SYMBOLS: (u64, u64) = (2 << 20, 12 << 20);
 
 pub(super) fn check_memory(options: &CaptureOptions) -> Result<(), CaptureError> {
     // Of all channels together.
-    let ring = options.channels.iter().map(|of| u64::from(of.ring_pages) * PAGE_SIZE as u64).sum::<u64>();
+    let ring_of =
+        |of: &ChannelOptions| u64::from(of.ring_pages) * PAGE_SIZE as u64 * u64::from(of.set_count());
+    let ring = options.channels.iter().map(ring_of).sum::<u64>();
     let needed = ring.saturating_mul(options.cpus.len() as u64);
     // The kernel would rather start killing processes than refuse a large map.
     match proc::memory_available() {
@@ -60,7 +62,7 @@ pub(super) fn check_open_files(options: &CaptureOptions) -> Result<(), CaptureEr
     let events = options.events().count();
     let others = OTHER_FILES + FILES_OF_CHANNEL * options.channels.len() as u64;
     let spare: usize = options.channels.iter().map(|of| of.spare_events.saturating_mul(FILES_OF_ADDED)).sum();
-    let streams = options.cpus.len() * options.channels.len();
+    let streams = options.cpus.len() * options.rings_of_cpu();
     // Those of the archive, and of one more: the next one, or a snapshot.
     let spools = 2 * streams;
     let trace = options.trace.as_ref().map_or(0, |_| ctf::FILES_OF_TRACE + ctf::FILES_OF_STREAM * streams);
@@ -95,6 +97,7 @@ pub(super) fn program_options(
         possible_cpus: options.possible_cpus,
         ring_cpus: options.cpus.clone(),
         ring_pages: channel.ring_pages,
+        sets: channel.sets.as_ref().map(SetOptions::of_programs),
         wake_pages: wake_pages(channel.ring_pages),
         cpus_per_reader: CPUS_PER_THREAD,
         slots: channel.events.iter().map(|event| event.slot).collect(),
@@ -124,14 +127,20 @@ pub(super) fn halves(options: &CaptureOptions) -> Result<Option<Halves>, ScopeEr
 }
 
 pub(super) fn reader_options(options: &CaptureOptions) -> ReaderOptions {
-    let reading = |of: &ChannelOptions| ChannelReading {
+    let reading = |of: &ChannelOptions, number, set| ChannelReading {
+        number: StreamId::in_set(number, set, 0).channel,
+        first_ring: set as usize * options.cpus.len(),
         ring_pages: of.ring_pages,
         deadline: of.poll_interval,
         switch: of.switch_period,
         overwrite: of.overwrite,
     };
+    let of_channel = |(number, of): (u32, _)| {
+        let of: &ChannelOptions = of;
+        (0..of.set_count()).map(move |set| reading(of, number, set))
+    };
     ReaderOptions {
-        channels: options.channels.iter().map(reading).collect(),
+        channels: options.numbered().flat_map(of_channel).collect(),
         compression: options.manifest.compression,
         // A quarter is for what comes to the data.
         most_bytes: (rustix::process::getrlimit(rustix::process::Resource::Fsize).current)
@@ -161,7 +170,8 @@ fn reserve_for_rings(options: &CaptureOptions, channels: &[RecordedChannel], dir
         return 0;
     }
     let rings = options.channels.iter().filter(|of| of.overwrite);
-    let pages = rings.map(|of| u64::from(of.ring_pages)).sum::<u64>() * options.cpus.len() as u64;
+    let pages = rings.map(|of| u64::from(of.ring_pages) * u64::from(of.set_count())).sum::<u64>()
+        * options.cpus.len() as u64;
     let bytes = pages * PAGE_SIZE as u64;
     let bytes = match options.manifest.compression {
         Compression::None => bytes,

@@ -4,7 +4,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use agent_ebpf::EventSlot;
 
-use super::{CtfOptions, Destination, Manifest, StreamId};
+use super::{CtfOptions, Destination, Manifest, SetOptions, StreamId};
 use crate::{
     attach::KernelLayout,
     compile::{
@@ -121,6 +121,8 @@ pub struct ChannelOptions {
     pub events: Vec<CaptureEvent>,
     /// The probes after those of them that take the lane [`Lane::Probe`].
     pub probes: Vec<CaptureProbe>,
+    /// The sets of rings, where users or processes have rings of their own; `None` if all share them.
+    pub sets: Option<SetOptions>,
     /// Pages in each CPU's ring; at least [`RING_PAGES_MIN`].
     pub ring_pages: u32,
     /// Keep the newest pages in the ring and store them at the end, instead of storing all of them meanwhile.
@@ -161,6 +163,11 @@ impl ChannelOptions {
                 self.events.push(event);
             }
         }
+    }
+
+    /// How many sets of rings it has.
+    pub(super) fn set_count(&self) -> u32 {
+        self.sets.as_ref().map_or(1, |sets| sets.count)
     }
 
     /// The events that have or may have records in the archive that is recorded to.
@@ -241,6 +248,11 @@ impl CaptureOptions {
         self.channels.iter().enumerate().find_map(|(index, channel)| Some((index, channel.snapshot?)))
     }
 
+    /// The rings of each CPU, over all channels.
+    pub(super) fn rings_of_cpu(&self) -> usize {
+        self.channels.iter().map(|channel| channel.set_count() as usize).sum()
+    }
+
     /// The channels with their numbers.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (u32, &ChannelOptions)> {
         (0..).zip(&self.channels)
@@ -252,8 +264,12 @@ impl CaptureOptions {
         wanted: impl Fn(&ChannelOptions) -> bool,
     ) -> impl Iterator<Item = (StreamId, Option<u64>)> {
         let channels = self.numbered().filter(move |(_, channel)| wanted(channel));
-        channels.flat_map(|(number, channel)| {
-            self.cpus.iter().map(move |&cpu| (StreamId { channel: number, cpu }, channel.cap))
+        channels.flat_map(move |(number, channel)| {
+            let of_set = move |set| {
+                let stream = move |&cpu: &u32| (StreamId::in_set(number, set, cpu), channel.cap);
+                self.cpus.iter().map(stream)
+            };
+            (0..channel.set_count()).flat_map(of_set)
         })
     }
 

@@ -18,7 +18,7 @@ use std::{
 #[cfg(feature = "debug-programs")]
 use super::program_log::ProgramLog;
 use super::{
-    Ending, LedgerSnapshot, Manifest, RecordedChannel, Spool, SpoolError, StreamId,
+    Ending, LedgerSnapshot, Manifest, RecordedChannel, SetOwner, Spool, SpoolError, StreamId,
     archive::{Archive, ArchiveState, Opened, Writers, open},
     attaching::{last_names, names_of_threads, trace_process},
     channel::Channel,
@@ -30,6 +30,7 @@ use super::{
     notice::Notice,
     options::{CaptureOptions, ChannelOptions},
     readers::{Border, ChannelSource, Drained, ReaderPool, Sources, Stored},
+    sets::{owner_of, recorded_sets},
     state::StateReader,
     stats::{Counted, Stats},
     symbols::SymbolReader,
@@ -44,7 +45,7 @@ use crate::{
     },
     kernel::proc,
     output::{Output, OutputError},
-    ring::Control,
+    ring::{Control, RingId},
     tracedat::Cmdlines,
 };
 
@@ -305,10 +306,12 @@ impl Session {
         let wake = first.programs.take_wake();
         let source = |channel: &mut Channel| {
             let switch = channel.programs.take_page_switch().ok_or(LoadError::Missing("switch_page"))?;
-            Ok::<_, LoadError>(ChannelSource { rings: Arc::clone(&channel.programs.rings), switch })
+            let owners = channel.programs.owners().cloned();
+            let source = ChannelSource { rings: Arc::clone(&channel.programs.rings), switch, owners };
+            Ok::<_, LoadError>(vec![source; channel.programs.set_count() as usize])
         };
         let sources = Sources {
-            channels: channels.iter_mut().map(source).collect::<Result<_, _>>()?,
+            channels: channels.iter_mut().map(source).collect::<Result<Vec<_>, _>>()?.concat(),
             wake,
             names: stream,
         };
@@ -449,9 +452,10 @@ impl Session {
     pub fn ledger(&self) -> LedgerSnapshot {
         let time_ns = self.options.clock.now_ns();
         let count = |(number, channel): (u32, &Channel)| {
-            let counts =
-                |&cpu: &u32| Some((StreamId { channel: number, cpu }, channel.programs.counts(cpu)?));
-            self.options.cpus.iter().filter_map(counts).collect::<Vec<_>>()
+            let counts = |ring: RingId| {
+                Some((StreamId::in_set(number, ring.set, ring.cpu), channel.programs.counts(ring)?))
+            };
+            channel.programs.rings_of(&self.options.cpus).filter_map(counts).collect::<Vec<_>>()
         };
         LedgerSnapshot { time_ns, streams: (0..).zip(&self.channels).flat_map(count).collect() }
     }
@@ -461,8 +465,9 @@ impl Session {
         self.archive.ending()
     }
 
-    fn common(&self) -> Common<'_> {
+    fn common<'a>(&'a self, owner: &'a dyn Fn(u32) -> Option<SetOwner>) -> Common<'a> {
         Common {
+            owner,
             options: &self.options,
             left_out: &self.left_out,
             refused: &self.refused,
@@ -521,8 +526,8 @@ impl Session {
         let cmdlines = names.map(|(_, names)| last_names(names, is_lossy)).unwrap_or_default();
         drop(symbols);
         let with_end = |stored: Stored| {
-            let channel = channels.get(stored.stream.channel as usize)?;
-            channel.programs.counts(stored.stream.cpu).map(|end| Counted::new(stored, Arc::new(end)))
+            let channel = channels.get(stored.stream.index())?;
+            channel.programs.counts(stored.stream.ring()).map(|end| Counted::new(stored, Arc::new(end)))
         };
         let (last, before): (Vec<Stored>, Vec<Stored>) =
             stored.into_iter().partition(|stored| stored.archive == archive.shared.number);
@@ -534,6 +539,7 @@ impl Session {
             destination: &destination,
             trace: trace.as_ref(),
             skips_uncounted: channels.iter().any(Channel::skips_uncounted),
+            owner: &|number| owner_in(&channels, number),
         };
         let mut recorded = Vec::new();
         if let Some(HalfRotated { old, borders: found }) = half {
@@ -609,8 +615,10 @@ fn recorded_channels(options: &CaptureOptions) -> Vec<RecordedChannel> {
         number,
         name: of.name.clone(),
         overwrite: of.overwrite,
+        set: None,
     };
-    options.numbered().map(channel).collect()
+    let with_sets = |of: (u32, &ChannelOptions)| recorded_sets(channel(of), of.1.sets.as_ref());
+    options.numbered().flat_map(with_sets).collect()
 }
 
 /// Now, by the wall clock, in nanoseconds since 1970: as the recording's clock stood to it at the start.
@@ -633,6 +641,12 @@ fn follow_mappings(spool: &Spool, options: &CaptureOptions) -> std::io::Result<O
 /// The control blocks of these CPUs in all channels.
 fn controls<'a>(channels: &'a [Channel], cpus: &[u32]) -> impl Iterator<Item = Control<'a>> {
     channels.iter().flat_map(|channel| channel.controls(cpus))
+}
+
+/// Whose the set of rings with this number is, if it is taken.
+fn owner_in(channels: &[Channel], number: u32) -> Option<SetOwner> {
+    let stream = StreamId { channel: number, cpu: 0 };
+    owner_of(channels.get(stream.index())?.programs.owners()?, stream.ring().set)
 }
 
 /// Waits until every program that runs now has returned.

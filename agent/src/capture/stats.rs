@@ -10,6 +10,7 @@ use super::{
     options::{Active, CaptureEvent, ChannelOptions},
     readers::Stored,
     spool::SpoolTotals,
+    stream::index_of,
 };
 use crate::{
     attach::{Misses, RecursionMisses},
@@ -430,16 +431,21 @@ pub(super) fn cpu_stats(Counted { stored, since_begin: counts, .. }: &Counted) -
 
 /// How often the kernel has skipped the programs of these channels; `misses` are those of all channels.
 pub(super) fn program_stats(channels: &[RecordedChannel], misses: &[Misses]) -> Vec<ProgramStats> {
+    // Those of a channel with several sets of rings are told of its first.
+    let is_first = |channel: &&RecordedChannel| {
+        let first = channels.iter().find(|other| index_of(other.number) == index_of(channel.number));
+        first.is_some_and(|first| first.number == channel.number)
+    };
     let of_channel = |channel: &RecordedChannel| {
         let number = channel.number;
-        let programs = misses.get(number as usize).map_or(&[][..], |misses| &misses.programs);
+        let programs = misses.get(index_of(number)).map_or(&[][..], |misses| &misses.programs);
         programs.iter().map(move |RecursionMisses { program, misses }| ProgramStats {
             channel: number,
             program: program.clone(),
             misses: *misses,
         })
     };
-    channels.iter().flat_map(of_channel).collect()
+    channels.iter().filter(is_first).flat_map(of_channel).collect()
 }
 
 #[cfg(test)]
@@ -482,7 +488,7 @@ mod tests {
         };
         let stats = Stats {
             channels: [(0, ""), (1, "x")]
-                .map(|(number, name)| RecordedChannel { number, name: name.into(), overwrite: false })
+                .map(|(number, name)| RecordedChannel { number, name: name.into(), ..Default::default() })
                 .into(),
             cpus: vec![CpuStats::default()],
             covered: Some((5, 9)),

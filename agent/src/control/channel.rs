@@ -30,10 +30,10 @@ pub enum OutputMethod {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Buffers {
-    /// Everyone's. The only one of the kernel domain.
+    /// Everyone's. The only one of the kernel domain; in user space, what LTTng does not have.
     #[default]
     Global,
-    /// Those of a user.
+    /// Those of a user: what the user domain has where nothing is said.
     Uid,
     /// Those of a process.
     Pid,

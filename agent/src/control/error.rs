@@ -71,6 +71,8 @@ codes! {
     NoDaemon = 19, 503, "No session daemon is available";
     /// A session of that name.
     NoSession = 23, 404, "Session name not found";
+    /// Channels of a session with several buffering schemes in user space.
+    BufferTypes = 24, 409, "Buffer type mismatch for session";
     /// Rings.
     NoMemory = 26, 507, "Not enough memory";
     /// A session has this name.

@@ -43,7 +43,7 @@ use self::{
 };
 use crate::{
     attach::KernelLayout,
-    capture::{CaptureOptions, ChannelOptions, CtfOptions, Destination, Manifest, Rotation},
+    capture::{CaptureOptions, ChannelOptions, CtfOptions, Destination, Manifest, Rotation, SetOptions},
     compile::{
         context::Counters,
         fast::{FastLane, StackKind},
@@ -106,7 +106,7 @@ impl Plan {
             let before = Before { earlier: formats.earlier(), ..Before::default() };
             let mut events = kernel.events_of(InChannel(number), before, channel, file, &mut notes)?;
             formats.add(InChannel(number), channel, &mut events)?;
-            planned.push(channel_options(InChannel(number), channel, events)?);
+            planned.push(channel_options(InChannel(number), channel, events, chosen.iter().count())?);
         }
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),
@@ -149,8 +149,15 @@ impl Plan {
 }
 
 /// A channel whose events are planned.
-fn channel_options(at: InChannel, spec: &ChannelSpec, plan: EventPlan) -> Result<ChannelOptions, PlanError> {
+fn channel_options(
+    at: InChannel,
+    spec: &ChannelSpec,
+    plan: EventPlan,
+    cpus: usize,
+) -> Result<ChannelOptions, PlanError> {
+    let trace_name = if spec.trace_name.is_empty() { &spec.name } else { &spec.trace_name };
     Ok(ChannelOptions {
+        sets: spec.own_rings.map(|of| SetOptions::new(of, cpus, trace_name)),
         name: spec.name.clone(),
         snapshot: snapshot::rule(at, spec, &plan)?,
         events: plan.events,

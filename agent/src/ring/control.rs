@@ -28,9 +28,9 @@ macro_rules! atomic {
 }
 
 impl<'a> Control<'a> {
-    /// The view of element `cpu`.
-    pub(super) fn new(map: &'a super::SharedArray<CpuControl>, cpu: u32) -> Option<Self> {
-        Some(Self { block: map.get(cpu as usize)?, _map: std::marker::PhantomData })
+    /// The view of element `row`.
+    pub(super) fn new(map: &'a super::SharedArray<CpuControl>, row: u32) -> Option<Self> {
+        Some(Self { block: map.get(row as usize)?, _map: std::marker::PhantomData })
     }
 
     /// Opens or closes this CPU's gate. Programs that have passed it finish their event; see `capture`'s
@@ -147,10 +147,17 @@ impl<'a> Control<'a> {
         unsafe { self.block.as_ptr().read_volatile() }
     }
 
-    /// Sets that this CPU has the ring and the side queue number `index`, of `pages` pages, and that its
-    /// reader, number `reader`, is woken when `wake_pages` of them wait. Only before its gate is opened for
-    /// the first time.
-    pub(crate) fn set_ring(&self, cpu: u32, index: u32, pages: u32, reader: u32, wake_pages: u32) {
+    /// Sets that this CPU, whose block is element `row`, has the ring and the side queue number `index`, of
+    /// `pages` pages, and that its reader, number `reader`, is woken when `wake_pages` of them wait. Only
+    /// before its gate is opened for the first time.
+    pub(crate) fn set_ring(
+        &self,
+        (cpu, row): (u32, u32),
+        index: u32,
+        pages: u32,
+        reader: u32,
+        wake_pages: u32,
+    ) {
         // SAFETY: no program uses the ring yet, so nothing else accesses these fields.
         unsafe {
             (&raw mut (*self.block.as_ptr()).reader).write_volatile(reader);
@@ -159,6 +166,7 @@ impl<'a> Control<'a> {
             (&raw mut (*self.block.as_ptr()).ring_pages).write_volatile(pages);
             (&raw mut (*self.block.as_ptr()).side).write_volatile(index);
             (&raw mut (*self.block.as_ptr()).cpu).write_volatile(cpu);
+            (&raw mut (*self.block.as_ptr()).row).write_volatile(row);
         }
     }
 }

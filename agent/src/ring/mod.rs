@@ -13,6 +13,6 @@ mod streams;
 
 pub use control::Control;
 pub use counts::CpuCounts;
-pub use reader::{Claim, CpuRing, Held, Rings, Run, SealedPage};
+pub use reader::{Claim, CpuRing, Held, RingId, Rings, Run, SealedPage};
 pub use shared::{Shared, SharedArray};
 pub use streams::{NameStream, WakeStream};

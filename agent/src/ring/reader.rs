@@ -17,6 +17,22 @@ use crate::tracedat::{Endian, page};
 /// as one that writes all the time is in between two records.
 const BUSY_MAX: u32 = 10_000;
 
+/// Which ring of a channel: that of a CPU, in one of the channel's sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RingId {
+    /// The CPU.
+    pub cpu: u32,
+    /// The set; 0 where all share one.
+    pub set: u32,
+}
+
+impl From<u32> for RingId {
+    /// That of a CPU in a channel with one set.
+    fn from(cpu: u32) -> Self {
+        Self { cpu, set: 0 }
+    }
+}
+
 /// The mapped arrays that make up the rings of all CPUs.
 #[derive(Debug)]
 pub struct Rings {
@@ -26,44 +42,54 @@ pub struct Rings {
     meta: SharedArray<PageMeta>,
     /// `CONTROL`.
     control: SharedArray<CpuControl>,
-    /// The CPUs whose ring has a reader, with its elements of `PAGES`.
-    read: Mutex<Vec<(u32, Range<usize>)>>,
+    /// Elements of `CONTROL` that each set has.
+    rows_of_set: u32,
+    /// The rings that have a reader, with its elements of `PAGES`.
+    read: Mutex<Vec<(RingId, Range<usize>)>>,
 }
 
 impl Rings {
-    /// The rings in these arrays: `PAGES`, `PAGE_META`, `CONTROL`.
+    /// The rings in these arrays: `PAGES`, `PAGE_META`, `CONTROL`, of which each set has `rows_of_set`
+    /// elements.
     pub fn new(
         pages: SharedArray<[u8; PAGE_SIZE]>,
         meta: SharedArray<PageMeta>,
         control: SharedArray<CpuControl>,
+        rows_of_set: u32,
     ) -> Self {
-        Self { pages, meta, control, read: Mutex::default() }
+        Self { pages, meta, control, rows_of_set, read: Mutex::default() }
     }
 
-    /// The control block of a CPU.
-    pub fn control(&self, cpu: u32) -> Option<Control<'_>> {
-        Control::new(&self.control, cpu)
+    /// The element of `CONTROL` that a ring has. `None` if there can be none.
+    pub(crate) fn row(&self, RingId { cpu, set }: RingId) -> Option<u32> {
+        if cpu >= self.rows_of_set { None } else { set.checked_mul(self.rows_of_set)?.checked_add(cpu) }
     }
 
-    /// The ring of `cpu`, which consists of the `pages` elements of `PAGES` from `base` on, as its control
+    /// The control block of a ring.
+    pub fn control(&self, ring: impl Into<RingId>) -> Option<Control<'_>> {
+        Control::new(&self.control, self.row(ring.into())?)
+    }
+
+    /// The ring `ring`, which consists of the `pages` elements of `PAGES` from `base` on, as its control
     /// block says, for its reader.
     ///
-    /// `None` if the arrays do not hold such a ring, or if the CPU or these pages have a reader.
-    pub(crate) fn reader(&self, cpu: u32, base: usize, pages: u32) -> Option<CpuRing<'_>> {
-        let control = self.control(cpu)?;
+    /// `None` if the arrays do not hold such a ring, or if it or these pages have a reader.
+    pub(crate) fn reader(&self, ring: impl Into<RingId>, base: usize, pages: u32) -> Option<CpuRing<'_>> {
+        let id = ring.into();
+        let control = self.control(id)?;
         let end = base.checked_add(pages as usize)?;
         if pages == 0 || end > self.pages.len() || end > self.meta.len() {
             return None;
         }
         let mut read = self.read();
-        if read.iter().any(|(other, pages)| *other == cpu || pages.start < end && base < pages.end) {
+        if read.iter().any(|(other, pages)| *other == id || pages.start < end && base < pages.end) {
             return None;
         }
-        read.push((cpu, base..end));
-        Some(CpuRing { rings: self, control, cpu, base, pages: pages.into() })
+        read.push((id, base..end));
+        Some(CpuRing { rings: self, control, id, base, pages: pages.into() })
     }
 
-    fn read(&self) -> MutexGuard<'_, Vec<(u32, Range<usize>)>> {
+    fn read(&self) -> MutexGuard<'_, Vec<(RingId, Range<usize>)>> {
         // Nothing panics while it is held.
         self.read.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -74,15 +100,15 @@ impl Rings {
 pub struct CpuRing<'a> {
     rings: &'a Rings,
     control: Control<'a>,
-    cpu: u32,
+    id: RingId,
     base: usize,
     pages: u64,
 }
 
 impl Drop for CpuRing<'_> {
     fn drop(&mut self) {
-        let cpu = self.cpu;
-        self.rings.read().retain(|(other, _)| *other != cpu);
+        let id = self.id;
+        self.rings.read().retain(|(other, _)| *other != id);
     }
 }
 
@@ -197,7 +223,17 @@ impl Claim<'_, '_> {
 impl<'a> CpuRing<'a> {
     /// The CPU whose events the ring holds.
     pub fn cpu(&self) -> u32 {
-        self.cpu
+        self.id.cpu
+    }
+
+    /// Which ring of its channel it is.
+    pub fn id(&self) -> RingId {
+        self.id
+    }
+
+    /// The element of `CONTROL` that it has.
+    pub(crate) fn row(&self) -> u32 {
+        self.rings.row(self.id).unwrap_or(self.id.cpu)
     }
 
     /// The control block.

@@ -30,7 +30,7 @@ impl Programs {
     /// A ring of `pages` pages, after those of another CPU.
     fn new(pages: u32) -> Self {
         let base = 3;
-        let rings = Rings::new(array(base + pages as usize), array(base + pages as usize), array(2));
+        let rings = Rings::new(array(base + pages as usize), array(base + pages as usize), array(2), 2);
         Self { rings, base, pages: pages.into() }
     }
 

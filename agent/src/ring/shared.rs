@@ -8,7 +8,7 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use agent_ebpf::{CpuBorder, CpuControl, EventLedger, EventSlot, PAGE_SIZE, PageMeta, SyscallSlot};
+use agent_ebpf::{CpuBorder, CpuControl, EventLedger, EventSlot, PAGE_SIZE, PageMeta, SyscallSlot, sets};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 
 /// Types that any bytes are a valid value of, and that agree with their eBPF side in size and layout.
@@ -32,6 +32,8 @@ unsafe impl Shared for PageMeta {}
 unsafe impl Shared for EventSlot {}
 // SAFETY: as above.
 unsafe impl Shared for EventLedger {}
+// SAFETY: as above.
+unsafe impl Shared for sets::Owner {}
 
 // SAFETY: as above.
 unsafe impl Shared for SyscallSlot {}

@@ -6,7 +6,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use super::sessions::Model;
+use super::sessions::{Model, ring_sets};
 use crate::control::{Code, ControlError};
 
 /// The most text of a user's sessions: names, patterns, filters, paths, as JSON.
@@ -111,6 +111,7 @@ impl Shares {
             power(attributes.subbuf_size)
                 .saturating_mul(power(attributes.num_subbuf))
                 .saturating_mul(self.cpus)
+                .saturating_mul(ring_sets(attributes.buffers, self.cpus))
         });
         let mut text = Counter(0);
         // Nothing is written anywhere, so that nothing can fail.

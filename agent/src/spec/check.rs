@@ -136,6 +136,14 @@ impl RecordingSpec {
             if !names.insert(channel.name.as_str()) {
                 return of_channel("name", why::SAME_NAME);
             }
+            let is_of_programs =
+                |rule: &RuleSpec| matches!(rule.what, What::Uprobe(_) | What::Uretprobe(_) | What::Usdt(_));
+            if channel.own_rings.is_some() && !channel.rules.iter().all(is_of_programs) {
+                return of_channel(
+                    "own_rings",
+                    "users and processes have rings of their own for events of programs only",
+                );
+            }
             if channel.snapshot.is_some() && std::mem::replace(&mut asks, true) {
                 return of_channel(
                     "snapshot",

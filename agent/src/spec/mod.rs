@@ -107,6 +107,16 @@ impl Default for RecordingSpec {
     }
 }
 
+/// Who has rings of its own in a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OwnRings {
+    /// Each user, by its real id.
+    User,
+    /// Each process.
+    Process,
+}
+
 /// A buffer of each CPU, and what is recorded into it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -133,6 +143,14 @@ pub struct ChannelSpec {
     pub lane: LaneChoice,
     /// Bytes of each CPU's ring; rounded up to whole pages, of which there are two at least.
     pub ring_bytes: u64,
+    /// Whose own the rings are: of each user, or of each process; all share them where nothing is said. Then
+    /// the file has a buffer for each, called `NAME:uid-UID` or `NAME:pid-PID`, and `NAME:others` for those
+    /// beyond the limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_rings: Option<OwnRings>,
+    /// In a trace, the name of a channel with `own_rings`; that of the buffer where nothing is said.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub trace_name: String,
     /// Keep the newest events in the ring and store them at the end, instead of storing all of them
     /// meanwhile.
     pub overwrite: bool,
@@ -189,6 +207,8 @@ impl Default for ChannelSpec {
             strings: StringLimit::default(),
             lane: LaneChoice::default(),
             ring_bytes: RING_BYTES,
+            own_rings: None,
+            trace_name: String::new(),
             overwrite: false,
             snapshot: None,
             poll_ns: None,

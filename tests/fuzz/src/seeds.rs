@@ -303,7 +303,7 @@ fn spool(root: &Path) -> Result {
             channels: ["", "named"]
                 .into_iter()
                 .zip(0..)
-                .map(|(name, number)| RecordedChannel { number, name: name.into(), overwrite: number == 1 })
+                .map(|(name, number)| RecordedChannel { number, name: name.into(), overwrite: number == 1, set: None })
                 .collect(),
             only: Vec::new(),
             cpu_count: 2,

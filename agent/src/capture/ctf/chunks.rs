@@ -13,9 +13,8 @@ use crate::{
     utc,
 };
 
-/// What LTTng calls the directory of closed chunks, and that of the kernel's part of a trace.
+/// What LTTng calls the directory of closed chunks.
 const ARCHIVES: &str = "archives";
-const KERNEL: &str = "kernel";
 
 /// The chunk that is written to.
 #[derive(Debug)]
@@ -51,12 +50,12 @@ pub(super) struct Archives {
 }
 
 impl Archives {
-    /// Brings a closed chunk, whose files are in `kernel`, to the others, under the name that LTTng gives it.
-    /// Of more than are kept the oldest is removed.
+    /// Brings a closed chunk, whose files are in the directories `domains`, to the others, under the name
+    /// that LTTng gives it. Of more than are kept the oldest is removed.
     pub(super) fn add(
         &mut self,
         output: &CtfOutput,
-        (chunk, kernel): (OpenChunk, &Directory),
+        (chunk, domains): (OpenChunk, &[(String, Directory)]),
         name: ArchiveName,
     ) -> Result<PathBuf, ExportError> {
         let archives = match self.dir.take() {
@@ -71,7 +70,9 @@ impl Archives {
         let moved = match &chunk.name {
             Some(open) => bring((&output.dir, open), &chunk.dir, (archives, &closed)),
             None => archives.create_dir(&closed).and_then(|to| {
-                bring((&output.dir, KERNEL), kernel, (&to, KERNEL))?;
+                for (name, dir) in domains {
+                    bring((&output.dir, name), dir, (&to, name))?;
+                }
                 to.identity()
             }),
         };

@@ -2,13 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::buffers;
+use super::{buffers, parts::Parts};
 use crate::{
     capture::{FinishError, follow::Follower},
-    export::{
-        ExportError, TraceFile,
-        ctf::{Taken, TraceWriter},
-    },
+    export::{ExportError, TraceFile, ctf::Taken},
     tracedat::reader::{Clock, Corrections, LiveRecords as _, Reader, Record, Source},
 };
 
@@ -90,7 +87,7 @@ impl Followed {
     }
 
     /// Writes the states that were asked for and are there by now, each once.
-    pub(super) fn put_states(&mut self, writer: &mut TraceWriter) -> Result<(), ExportError> {
+    pub(super) fn put_states(&mut self, writer: &mut Parts) -> Result<(), ExportError> {
         writer.know_pauses(self.follower.pauses());
         while let Some(state) = self.follower.later_state(self.later_states + 1) {
             self.later_states += 1;
@@ -124,12 +121,13 @@ impl Followed {
     /// gives `false`, no more are written for now.
     pub(super) fn write(
         &mut self,
-        writer: &mut TraceWriter,
-        meanwhile: &mut dyn FnMut(&mut TraceWriter) -> Result<bool, ExportError>,
+        writer: &mut Parts,
+        meanwhile: &mut dyn FnMut(&mut Parts) -> Result<bool, ExportError>,
     ) -> Result<(), FinishError> {
         let Self { follower, head: Some(described), .. } = self else { return Ok(()) };
         writer.know_pauses(follower.pauses());
-        writer.open(follower.streams())?;
+        let streams: Vec<_> = follower.streams().collect();
+        writer.open(&streams)?;
         let clock: &Clock = described.clock();
         loop {
             let mut records = follower.records(clock);
@@ -137,7 +135,7 @@ impl Followed {
             let unknown = loop {
                 match records.next_record() {
                     Ok(Some(record)) => {
-                        if writer.record(&record)? == Taken::Unknown {
+                        if writer.record(&record, &streams, described)? == Taken::Unknown {
                             break Some((record.buffer, record.cpu, record.timestamp, record.data.to_vec()));
                         }
                         count += 1;
@@ -152,11 +150,11 @@ impl Followed {
             let Some((buffer, cpu, timestamp, data)) = unknown else { break };
             // Its event may have been added to the recording meanwhile.
             if follower.read_again()? {
-                writer.describe(&head(follower.description()?.0)?)?;
+                writer.describe(head(follower.description()?.0)?)?;
             }
             let endian = described.header().endian;
             let record = Record { reader: 0, buffer, cpu, timestamp, missed: None, data: &data, endian };
-            if writer.record(&record)? == Taken::Unknown {
+            if writer.record(&record, &streams, described)? == Taken::Unknown {
                 writer.leave_out(1);
             }
         }

@@ -11,16 +11,14 @@ use super::{
     chunks::{Archives, OpenChunk},
     followed::{Followed, Patience},
     ledger,
+    parts::{Parts, Place},
 };
 use crate::{
     capture::{
-        FinishError, Finished, Recorded, Spool,
+        FinishError, Finished, Recorded, Spool, Stats,
         follow::{FollowError, Follower},
     },
-    export::{
-        ctf::{Chunk, TraceWriter},
-        sync_tree,
-    },
+    export::sync_tree,
 };
 
 /// How often it is looked for new events.
@@ -45,7 +43,7 @@ pub(in crate::capture) struct LiveTrace {
 /// What is written.
 #[derive(Debug)]
 struct OpenTrace {
-    writer: TraceWriter,
+    writer: Parts,
     /// `None` once it is closed.
     chunk: Option<OpenChunk>,
     /// Events of the chunks before.
@@ -179,21 +177,25 @@ impl LiveTrace {
             return Err(empty().into());
         };
         let Some(chunk) = chunk.take() else { return Err(empty().into()) };
-        let in_memory = buffers(&manifest, true);
+        let Some(followed) = &self.followed else { return Err(empty().into()) };
+        // The names that the sets of rings have where it is followed.
+        let channels = followed.follower.manifest().channels.clone();
+        let in_memory = buffers(followed.follower.manifest(), true);
         if !manifest.overwrites() && !in_memory.is_empty() {
             write_in_memory(&spool, in_memory, writer)?;
         }
-        writer.end_chunk(stats.covered.map_or(0, |(_, to)| to), &ledger(&manifest, &stats))?;
+        let counted = ledger(&manifest, &Stats { channels, ..stats.clone() });
+        writer.end_chunk(stats.covered.map_or(0, |(_, to)| to), &counted)?;
         let events = writer.events() - *events_before;
         *events_before = writer.events();
         let mut notes = std::mem::take(&mut self.notes);
         notes.extend(super::notes(&writer.take_not_carried()));
-        let kernel = writer.kernel().clone();
-        let file_bytes = sync_tree(&kernel)?;
+        let domains: Vec<_> = writer.domains().map(|(name, dir)| (name.to_owned(), dir.clone())).collect();
+        let file_bytes = domains.iter().map(|(_, dir)| sync_tree(dir)).sum::<Result<u64, _>>()?;
         chunk.dir().sync();
         let archive = manifest.archive.filter(|name| name.number > 1 || !is_last);
         let path = match archive {
-            Some(name) => self.archives.add(&self.output, (chunk, &kernel), name)?,
+            Some(name) => self.archives.add(&self.output, (chunk, &domains), name)?,
             None => self.output.dir().path().to_owned(),
         };
         Written { events, fell_behind }.conclude(spool, &stats, &mut notes);
@@ -207,14 +209,14 @@ impl LiveTrace {
         let Some(head) = followed.head() else { return Ok(()) };
         if looked.is_first {
             let chunk = OpenChunk::create(&self.output, followed.follower.manifest().archive)?;
-            let at = Chunk { dir: chunk.dir(), indexed: true };
+            let manifest = followed.follower.manifest();
+            let place = Place::new(chunk.dir().clone(), true, followed.follower.files().clone());
             if let Some(OpenTrace { writer, chunk: open, .. }) = &mut self.trace {
-                writer.next_chunk(at, head)?;
+                writer.next_chunk(place, (head, manifest))?;
                 *open = Some(chunk);
             } else {
-                let options = &self.output.options;
-                let format = (options.naming, options.shapes.clone());
-                let writer = TraceWriter::create(format, (head, self.output.begin_ns), at)?;
+                let shapes = self.output.options.shapes.clone();
+                let writer = Parts::create(&self.output, shapes, (head, manifest), place)?;
                 self.trace = Some(OpenTrace { writer, chunk: Some(chunk), events_before: 0 });
             }
         }
@@ -240,11 +242,7 @@ impl LiveTrace {
 }
 
 /// Writes what channels have kept in memory until the end, beside others that were stored meanwhile.
-fn write_in_memory(
-    spool: &Spool,
-    buffers: HashSet<String>,
-    writer: &mut TraceWriter,
-) -> Result<(), FinishError> {
+fn write_in_memory(spool: &Spool, buffers: HashSet<String>, writer: &mut Parts) -> Result<(), FinishError> {
     let mut rest = Followed::new(Follower::of_spool(spool)?);
     rest.follower.select_buffers(buffers);
     rest.look(Patience::Over)?;

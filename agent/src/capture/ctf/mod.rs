@@ -8,12 +8,14 @@
 //! |---|---|
 //! | `live` | the trace of a recording, from its beginning to its last archive |
 //! | `chunks` | the directories of its chunks |
+//! | `parts` | the traces that are written: of what all share, and of users and processes |
 //! | `followed` | what is written of an archive, as it comes |
 //! | `snapshot` | a snapshot, as a trace of its own |
 
 mod chunks;
 mod followed;
 mod live;
+mod parts;
 mod snapshot;
 
 use std::{

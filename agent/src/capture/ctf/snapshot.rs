@@ -6,17 +6,14 @@ use super::{
     CtfOutput, SNAPSHOT, Written,
     followed::{Followed, Patience},
     ledger, notes,
+    parts::{Parts, Place},
 };
 use crate::{
     capture::{
         FinishError, Finished, Manifest, Recorded, Spool, Stats,
         follow::{FollowError, Follower},
     },
-    export::{
-        ExportError,
-        ctf::{Chunk, TraceWriter},
-        sync_tree,
-    },
+    export::{ExportError, sync_tree},
     output::Directory,
     utc,
 };
@@ -93,13 +90,14 @@ fn write(
     let Some(head) = followed.head() else {
         return Err(FollowError::Empty { path: spool.dir().to_owned() }.into());
     };
-    let format = (output.options.naming, output.options.shapes.in_one_file());
-    let chunk = Chunk { dir, indexed: false };
-    let mut writer = TraceWriter::create(format, (head, output.begin_ns), chunk)?;
+    let known = followed.follower.manifest();
+    let place = Place::new(dir.clone(), false, followed.follower.files().clone());
+    let mut writer = Parts::create(output, output.options.shapes.in_one_file(), (head, known), place)?;
+    let channels = known.channels.clone();
     followed.put_states(&mut writer)?;
     followed.write(&mut writer, &mut |_| Ok(true))?;
     let end = stats.covered.map_or(output.begin_ns, |(_, to)| to);
-    writer.end_chunk(end, &ledger(manifest, stats))?;
+    writer.end_chunk(end, &ledger(manifest, &Stats { channels, ..stats.clone() }))?;
     let notes = notes(&writer.take_not_carried());
     Ok((Written { events: writer.events(), fell_behind: followed.follower.fell_behind() }, notes))
 }

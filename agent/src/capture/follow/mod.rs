@@ -280,6 +280,11 @@ impl Follower {
         self.files.path()
     }
 
+    /// The spool.
+    pub(super) fn files(&self) -> &Directory {
+        &self.files
+    }
+
     /// The events of the recording, in a trace file without data that is in memory.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ mod streams;
 mod timer;
 mod worker;
 
+use agent_ebpf::sets::Owner;
 use std::{
     collections::VecDeque,
     os::fd::{AsFd as _, BorrowedFd},
@@ -37,7 +38,7 @@ use super::{
 };
 use crate::{
     attach::{Borders, PageSwitch},
-    ring::{CpuCounts, NameStream, Rings, WakeStream},
+    ring::{CpuCounts, NameStream, Rings, SharedArray, WakeStream},
     tracedat::{Cmdlines, Compression},
 };
 
@@ -57,9 +58,13 @@ pub(super) struct ReaderOptions {
     pub most_bytes: Option<u64>,
 }
 
-/// How the rings of a channel are read.
+/// How the rings of a channel, or of one of its sets, are read.
 #[derive(Clone, Debug)]
 pub(super) struct ChannelReading {
+    /// The number of the channel, or of its set of rings.
+    pub number: u32,
+    /// The index of its first ring among those of the channel.
+    pub first_ring: usize,
     /// Pages in each ring.
     pub ring_pages: u32,
     /// How long a complete page may wait, if the user chose a time.
@@ -83,6 +88,8 @@ pub(super) struct Sources {
 pub(super) struct ChannelSource {
     pub rings: Arc<Rings>,
     pub switch: PageSwitch,
+    /// Whose the sets of the channel's rings are, where there are several.
+    pub owners: Option<Arc<SharedArray<Owner>>>,
 }
 
 /// What one stream has stored in an archive.

@@ -65,7 +65,7 @@ impl Left {
     }
 }
 
-/// The streams of a channel.
+/// The streams of a channel, or of one of its sets of rings.
 pub(super) struct Group<'r> {
     pub(super) options: &'r ChannelReading,
     switch: &'r PageSwitch,
@@ -163,7 +163,7 @@ pub(super) fn begin_round(groups: &mut [Group<'_>]) {
     }
 }
 
-/// The rings and spools of these CPUs, by channel.
+/// The rings and spools of these CPUs, by channel and set.
 pub(super) fn groups<'r>(
     channels: &'r [ChannelSource],
     options: &'r [ChannelReading],
@@ -171,15 +171,16 @@ pub(super) fn groups<'r>(
     mut spools: Vec<CpuSpool>,
 ) -> Vec<Group<'r>> {
     let mut groups = Vec::new();
-    for (number, (source, options)) in channels.iter().zip(options).enumerate() {
+    for (source, options) in channels.iter().zip(options) {
         let (own, others): (Vec<_>, Vec<_>) =
-            spools.into_iter().partition(|spool| spool.stream().channel as usize == number);
+            spools.into_iter().partition(|spool| spool.stream().channel == options.number);
         spools = others;
         let pages = options.ring_pages;
-        let serve = |spool: CpuSpool| {
+        let serve = |mut spool: CpuSpool| {
             let index = cpus.ids.iter().position(|cpu| *cpu == spool.stream().cpu)?;
-            let first_page = (cpus.first + index) * pages as usize;
-            let ring = source.rings.reader(spool.stream().cpu, first_page, pages)?;
+            let first_page = (options.first_ring + cpus.first + index) * pages as usize;
+            let ring = source.rings.reader(spool.stream().ring(), first_page, pages)?;
+            spool.know_owners(source.owners.clone());
             Some(Served { ring, spool, asked: None, marked: None, left: Left::default() })
         };
         // A flight recorder's pages stay where they are.
@@ -225,7 +226,7 @@ fn close_page(switch: &PageSwitch, Served { ring, spool, .. }: &Served<'_>) -> R
         return Ok(Closed::Done);
     }
     let refused = SpoolError::io("close a page for (BPF_PROG_TEST_RUN)", spool.dir());
-    switch.close_page(ring.cpu()).map_err(refused)
+    switch.close_page(ring.id()).map_err(refused)
 }
 
 /// The complete pages of an overwriting ring, while they are copied, oldest first.

@@ -320,6 +320,7 @@ impl Worker {
         self.move_while_enough(&mut cpu.ring, &mut cpu.spool, Left { ready: before, least: 1 })?;
         let stored = cpu.stored();
         next.begin_at(Arc::clone(&end));
+        next.know_owners(cpu.spool.owners());
         cpu.spool = next;
         let _ = self.answer.send(Answer::Border(Border { stored, end }));
         Ok(())
@@ -340,6 +341,7 @@ impl Worker {
         mut end: CpuCounts,
     ) -> Result<Result<Border, SpoolError>, SpoolError> {
         spool.note_border(&end);
+        spool.know_owners(groups[group].streams[stream].spool.owners());
         let mut newest = Newest::before(&groups[group].streams[stream].ring, (end.head, end.events));
         loop {
             let stored = self.copy_chunk(&groups[group].streams[stream].ring, &mut spool, &mut newest);
@@ -565,7 +567,7 @@ fn border_of(
     spool: &CpuSpool,
 ) -> Result<Option<CpuCounts>, SpoolError> {
     let refused = SpoolError::io("find where the next file begins for (BPF_PROG_TEST_RUN)", spool.dir());
-    Ok(match borders.mark(ring.cpu()).map_err(refused)? {
+    Ok(match borders.mark(ring).map_err(refused)? {
         attach::Border::Marked(counts) => Some(counts),
         attach::Border::Busy => None,
         attach::Border::Offline => borders.of_offline(ring),

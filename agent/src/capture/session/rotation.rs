@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{HalfRotated, Part, Session, enough, follow_mappings, wall_ns};
+use super::{HalfRotated, Part, Session, enough, follow_mappings, owner_in, wall_ns};
 use crate::{
     bpf::LoadError,
     capture::{
@@ -114,7 +114,7 @@ impl Session {
             failure: None,
             part: Part::Closed { next: self.trace.is_some().then(|| self.follow().map(Box::new)) },
         };
-        let recorded = self.common().close(old, closing);
+        let recorded = self.common(&|number| owner_in(&self.channels, number)).close(old, closing);
         self.free_removed();
         Ok(recorded)
     }
@@ -157,7 +157,7 @@ pub(super) fn to_borders(
 ) -> Result<Vec<ToBorder>, LoadError> {
     let mut asked = Vec::with_capacity(spools.len());
     for spool in spools {
-        if let Some(channel) = channels.get_mut(spool.stream().channel as usize) {
+        if let Some(channel) = channels.get_mut(spool.stream().index()) {
             asked.push(ToBorder { borders: channel.borders()?, spool });
         }
     }

@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use super::{Part, Session, controls, rotation::to_borders, wall_ns};
+use super::{Part, Session, controls, owner_in, rotation::to_borders, wall_ns};
 use crate::{
     bpf::LoadError,
     capture::{
@@ -111,7 +111,7 @@ impl Session {
             Ok(mut closing) => {
                 closing.part = Part::Snapshot { number, name };
                 self.snapshots = number;
-                Ok(self.common().close(copy, closing))
+                Ok(self.common(&|number| owner_in(&self.channels, number)).close(copy, closing))
             }
             Err(error) => {
                 copy.remove();
@@ -125,8 +125,9 @@ impl Session {
     pub fn snapshots_asked(&self) -> u64 {
         let Some((index, rule)) = self.options.snapshot() else { return 0 };
         let channel = self.channels.get(index);
-        let asked = |cpu: &u32| channel.map_or(0, |channel| channel.programs.recorded(*cpu, rule.slot));
-        self.options.cpus.iter().map(asked).sum()
+        let Some(channel) = channel else { return 0 };
+        let rings = channel.programs.rings_of(&self.options.cpus);
+        rings.map(|ring| channel.programs.recorded(ring, rule.slot)).sum()
     }
 
     /// Whether the page of such an event is kept: nothing that came after it is overwritten before

@@ -7,11 +7,13 @@ use std::{
     sync::Arc,
 };
 
+use agent_ebpf::sets::Owner;
+
 use super::{Spool, SpoolError};
 use crate::{
-    capture::{StreamId, archive::ArchiveState, counts::CpuNotes},
+    capture::{StreamId, archive::ArchiveState, counts::CpuNotes, sets},
     output::Directory,
-    ring::{Control, CpuCounts},
+    ring::{Control, CpuCounts, SharedArray},
     tracedat::ChunkCompressor,
 };
 
@@ -61,6 +63,10 @@ pub(in crate::capture) struct CpuSpool {
     /// What the CPU had counted where the archive begins.
     begin: Arc<CpuCounts>,
     notes: CpuNotes,
+    /// Whose the channel's sets of rings are, if it has several.
+    owners: Option<Arc<SharedArray<Owner>>>,
+    /// Whether it is noted in the spool whose this one is.
+    is_owner_noted: bool,
     /// Whole chunks that are not in the file yet.
     pending: Vec<u8>,
     pending_pages: u64,
@@ -113,6 +119,8 @@ impl CpuSpool {
             archive: Arc::clone(archive),
             begin: Arc::default(),
             notes,
+            owners: None,
+            is_owner_noted: false,
             pending: Vec::new(),
             pending_pages: 0,
             pending_events: 0,
@@ -128,6 +136,7 @@ impl CpuSpool {
         events: u64,
         compressor: &mut ChunkCompressor,
     ) -> Result<(), SpoolError> {
+        self.note_owner()?;
         if let Some(limit) = self.segment_limit {
             let used = (self.current.pages + self.pending_pages) * page_size as u64;
             if used > 0 && used + pages.len() as u64 > limit {
@@ -138,6 +147,26 @@ impl CpuSpool {
         self.pending.extend_from_slice(compressor.compress(pages)?);
         self.pending_pages += (pages.len() / page_size) as u64;
         self.pending_events += events;
+        Ok(())
+    }
+
+    /// Says where it stands whose the channel's sets of rings are.
+    pub(in crate::capture) fn know_owners(&mut self, owners: Option<Arc<SharedArray<Owner>>>) {
+        self.owners = owners;
+    }
+
+    /// What it was told of that.
+    pub(in crate::capture) fn owners(&self) -> Option<Arc<SharedArray<Owner>>> {
+        self.owners.clone()
+    }
+
+    /// Notes whose data it has, before the first of them.
+    fn note_owner(&mut self) -> Result<(), SpoolError> {
+        let Some(owners) = self.owners.as_ref().filter(|_| !self.is_owner_noted) else { return Ok(()) };
+        if let Some(owner) = sets::owner_of(owners, self.stream.ring().set) {
+            sets::note(&self.files, self.stream, &owner)?;
+        }
+        self.is_owner_noted = true;
         Ok(())
     }
 

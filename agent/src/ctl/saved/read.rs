@@ -192,10 +192,11 @@ fn read_domain(
         "JUL" | "LOG4J" | "PYTHON" if all_channels().next().is_none() => return Ok(()),
         other => return Err(format!("the domain {other} is not supported")),
     };
-    // What LTTng's user space has by default is no choice; here the default is one set of buffers for all.
     let buffers = match word(of, "buffer_type") {
         Some("PER_PID") => Some(Buffers::Pid),
-        None | Some("PER_UID" | "GLOBAL") => None,
+        Some("PER_UID") => Some(Buffers::Uid),
+        Some("GLOBAL") => Some(Buffers::Global),
+        None => None,
         Some(other) => return Err(format!("the buffering scheme {other:?} is not known")),
     };
     for channel in all_channels() {

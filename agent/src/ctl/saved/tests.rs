@@ -18,7 +18,7 @@ fn a_file_of_lttng_is_read() {
     let [channel] = &saved.channels[..] else { panic!("{saved:?}") };
     assert_eq!((channel.domain, channel.new.name.as_str()), (Domain::User, "ch1"));
     assert_eq!(channel.new.attributes.subbuf_size, Some(524_288));
-    assert_eq!(channel.new.attributes.buffers, None);
+    assert_eq!(channel.new.attributes.buffers, Some(Buffers::Uid));
     assert_eq!(channel.contexts, ["vpid"]);
     assert_eq!(channel.rules[0].log_level, Some(LogLevel::AtLeast(4)));
     assert!(!channel.rules[0].enabled);
@@ -80,7 +80,7 @@ fn session(format: Format) -> Session {
         output: Some(OutputMethod::Mmap),
         tracefile_size: Some(0),
         tracefile_count: Some(0),
-        buffers: None,
+        buffers: Some(Buffers::Global),
     };
     let channel = Channel {
         name: "c".into(),

@@ -87,7 +87,7 @@ fn domain(of: &SessionDomain) -> Node {
     let (known, own): (Vec<_>, Vec<_>) = choosing.partition(is_lttng);
     let mut parts = vec![
         Node::text("type", nodes::domain_type(of.domain)),
-        Node::text("buffer_type", buffers(of)),
+        Node::text("buffer_type", nodes::buffers(of)),
         Node::Items(
             "channels",
             of.channels.iter().map(|channel| self::channel(of.domain, channel)).collect(),
@@ -98,15 +98,6 @@ fn domain(of: &SessionDomain) -> Node {
         parts.push(Node::Items("tracer-agent:trackers", own.into_iter().map(own_tracker).collect()));
     }
     Node::Parts("domain", parts)
-}
-
-/// LTTng's user space has no set of buffers for all, and loads no file that says so; reading takes its
-/// default for ours.
-fn buffers(of: &SessionDomain) -> &'static str {
-    match (of.domain, nodes::buffers(of)) {
-        (Domain::User, "GLOBAL") => "PER_UID",
-        (_, buffers) => buffers,
-    }
 }
 
 fn values(tracker: &Tracker) -> &[String] {

@@ -37,9 +37,9 @@ pub(super) struct TraceDirectory {
 }
 
 impl TraceDirectory {
-    /// Creates `kernel` and `kernel/index` in a directory.
-    pub(super) fn create(dir: &Directory, indexed: bool) -> Result<Self, ExportError> {
-        let kernel = create_dir(dir, "kernel")?;
+    /// Creates it in a directory, with that of the indexes.
+    pub(super) fn create(dir: &Directory, name: &str, indexed: bool) -> Result<Self, ExportError> {
+        let kernel = create_dir(dir, name)?;
         let index = create_dir(&kernel, "index")?;
         Ok(Self { kernel, index, indexed })
     }

@@ -10,6 +10,7 @@
 //! | `metadata` | the schema as text |
 //! | `stream` | packets |
 //! | `files` | the files that they are in, with the index |
+//! | `owner` | whose a trace of programs is |
 //! | `convert` | records into a stream |
 //! | `callstack` | stacks as contexts of their events |
 //! | [`TraceWriter`] | a trace that is written while its recording goes on |
@@ -26,6 +27,7 @@ mod files;
 mod kernel;
 mod lttng;
 mod metadata;
+mod owner;
 mod schema;
 mod shape;
 mod stream;
@@ -45,12 +47,15 @@ use callstack::CallStacks;
 pub use files::FileLimits;
 use files::TraceDirectory;
 use metadata::Metadata;
+pub use owner::{Owner, Process};
 use schema::{Channel, Clock, Rules, Trace};
 use stream::{EventHeader, StreamOptions, StreamWriter};
 pub use writer::{Chunk, Taken, TraceWriter};
 
 pub use lttng::event_name as lttng_name;
 
+/// What LTTng calls the directory of the kernel's part of a trace.
+pub const KERNEL: &str = "kernel";
 /// What channels of the top buffer are called.
 const TOP_CHANNEL: &str = "channel0";
 
@@ -72,7 +77,7 @@ impl Format for Ctf {
     }
 
     fn write(&self, recording: &Recording<'_>, dir: &Directory, job: &Job<'_>) -> Result<(), ExportError> {
-        let dir = TraceDirectory::create(dir, true)?;
+        let dir = TraceDirectory::create(dir, KERNEL, true)?;
         let mut states = Vec::new();
         for state in recording.file().states() {
             match state {
@@ -191,6 +196,7 @@ impl Ctf {
             header: EventHeader::Large,
             common: context.iter().map(|(kernel, ..)| kernel.clone()).collect(),
             context: context.into_iter().map(|(_, name, ty)| (name, ty)).collect(),
+            of_programs: false,
             shared: Vec::new(),
             stacks: CallStacks::default(),
             // With both, each system call would be there twice.
@@ -333,6 +339,13 @@ impl Shapes {
     /// That of a channel, by the name of its buffer; what LTTng has by default where nothing is said.
     pub fn of(&self, buffer: &str) -> Shape {
         self.0.get(buffer).copied().unwrap_or_default()
+    }
+
+    /// Gives a buffer the shape of another one.
+    fn give(&mut self, buffer: &str, like: &str) {
+        if let Some(shape) = self.0.get(like).copied() {
+            self.0.insert(buffer.to_owned(), shape);
+        }
     }
 
     /// The same with one file for each stream, whatever its size, as LTTng's snapshots have them.

@@ -41,6 +41,8 @@ pub(super) struct Channel {
     /// Name of its files, without the CPU.
     pub(super) name: String,
     pub(super) header: EventHeader,
+    /// Whether its events are of programs, whose names begin with the provider.
+    pub(super) of_programs: bool,
     /// Fields that stand before those of every event.
     pub(super) context: Vec<(String, Type)>,
     /// The names that these have in records.

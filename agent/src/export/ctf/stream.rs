@@ -321,7 +321,7 @@ mod tests {
 
     /// A stream of a trace that begins at this time, in a directory.
     fn stream(dir: &std::path::Path, begin: u64) -> StreamWriter {
-        let dir = TraceDirectory::create(&Directory::open(dir).unwrap(), true).unwrap();
+        let dir = TraceDirectory::create(&Directory::open(dir).unwrap(), "kernel", true).unwrap();
         let options = StreamOptions {
             uuid: [1; 16],
             stream_id: 0,

@@ -9,6 +9,7 @@ use super::{
     convert::Converter,
     kernel, lttng,
     metadata::Metadata,
+    owner::Owner,
     schema::Trace,
     stream::StreamWriter,
 };
@@ -28,8 +29,10 @@ const NO_END: u64 = u64::MAX;
 /// Where a part of a trace goes that can be read by itself: all of it, or what is between two rotations.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk<'a> {
-    /// The directory, in which `kernel` is created.
+    /// The directory in which that of the trace is created.
     pub dir: &'a Directory,
+    /// What that is called: `kernel`, where LTTng's kernel tracer has its own.
+    pub name: &'a str,
     /// Whether its streams have indexes. LTTng's snapshots have none.
     pub indexed: bool,
 }
@@ -62,6 +65,8 @@ pub struct TraceWriter {
     converter: Converter,
     not_carried: NotCarried,
     written: u64,
+    /// Whether it is of programs: then it has no state of the machine.
+    of_programs: bool,
 }
 
 /// A stream, and what was known of it when its chunk began.
@@ -71,12 +76,15 @@ struct Stream {
     discarded_before: u64,
 }
 
+/// Stands for the channel of a buffer that is not in the trace.
+const NO_CHANNEL: usize = usize::MAX;
 /// CPUs that Linux can have at most (`NR_CPUS` of its largest configuration).
 const CPUS_MAX: u32 = 1 << 13;
 
 impl TraceWriter {
     /// Begins a trace. `head` is a trace file that describes the events, without data, and has the buffers
-    /// that the records are in. No record is from before `begin`, by the recording's clock.
+    /// that the records are in, of which the trace has those that `is_wanted` takes by their names. No
+    /// record is from before `begin`, by the recording's clock.
     ///
     /// The state that the head has is written first, where the format has a place for it.
     ///
@@ -86,6 +94,7 @@ impl TraceWriter {
         (naming, shapes): (Ctf, Shapes),
         (head, begin): (&TraceFile, u64),
         chunk: Chunk<'_>,
+        is_wanted: &dyn Fn(&str) -> bool,
     ) -> Result<Self, ExportError> {
         let (recording, not_carried) = described(head)?;
         let state = head.initial_state().ok().flatten();
@@ -94,6 +103,10 @@ impl TraceWriter {
         let printers: Vec<_> = recording.events().iter().collect();
         let mut channels = Vec::new();
         for buffer in head.buffers() {
+            if !is_wanted(&buffer.name) {
+                channels.push(NO_CHANNEL);
+                continue;
+            }
             let known = trace.channels.iter().position(|channel| channel.buffer == buffer.name);
             channels.push(known.unwrap_or(trace.channels.len()));
             if known.is_none() {
@@ -104,7 +117,7 @@ impl TraceWriter {
         // It may be known only later, and has its place then.
         naming.add_state_channel(&mut trace, &mut names);
         trace.span = (trace.clock.shifted(begin), NO_END);
-        let dir = TraceDirectory::create(chunk.dir, chunk.indexed)?;
+        let dir = TraceDirectory::create(chunk.dir, chunk.name, chunk.indexed)?;
         let metadata = Metadata::create(&dir.kernel)?;
         let mut writer = Self {
             naming,
@@ -119,10 +132,72 @@ impl TraceWriter {
             converter: Converter::default(),
             not_carried,
             written: 0,
+            of_programs: false,
         };
         writer.metadata.tell(&writer.trace)?;
         writer.put_state(head, false)?;
         Ok(writer)
+    }
+
+    /// The same for the events of programs that a user or a process has rings of its own for. Its channels
+    /// are added when they have records.
+    ///
+    /// # Errors
+    /// As for [`TraceWriter::create`].
+    pub fn of_programs(
+        (naming, shapes): (Ctf, Shapes),
+        (head, begin): (&TraceFile, u64),
+        chunk: Chunk<'_>,
+        owner: &Owner,
+    ) -> Result<Self, ExportError> {
+        let (recording, not_carried) = described(head)?;
+        let state = head.initial_state().ok().flatten();
+        let mut trace = naming.empty_trace(&recording, state.as_ref());
+        owner.describe(&mut trace);
+        trace.span = (trace.clock.shifted(begin), NO_END);
+        let dir = TraceDirectory::create(chunk.dir, chunk.name, chunk.indexed)?;
+        let metadata = Metadata::create(&dir.kernel)?;
+        let channels = vec![NO_CHANNEL; head.buffers().len()];
+        let mut writer = Self {
+            naming,
+            shapes,
+            trace,
+            events: recording.into_events(),
+            channels,
+            dir,
+            metadata,
+            streams: Vec::new(),
+            state: None,
+            converter: Converter::default(),
+            not_carried,
+            written: 0,
+            of_programs: true,
+        };
+        writer.metadata.tell(&writer.trace)?;
+        writer.put_state(head, false)?;
+        Ok(writer)
+    }
+
+    /// Has the records of a buffer in a channel of its own, which looks like that of the buffer `like`.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn add_channel(
+        &mut self,
+        (index, buffer): (usize, &str),
+        (name, like): (&str, &str),
+    ) -> Result<(), ExportError> {
+        let mut names = self.trace.channels.iter().map(|channel| channel.name.clone()).collect();
+        let printers: Vec<_> = self.events.iter().collect();
+        let mut channel = self.naming.channel(name, &printers, self.events.machine(), &mut names);
+        buffer.clone_into(&mut channel.buffer);
+        channel.of_programs = true;
+        self.shapes.give(buffer, like);
+        if let Some(of) = self.channels.get_mut(index) {
+            *of = self.trace.channels.len();
+        }
+        self.trace.channels.push(channel);
+        self.metadata.tell(&self.trace)
     }
 
     /// Takes the descriptions of events from another head of the same recording, which has more of them.
@@ -189,16 +264,6 @@ impl TraceWriter {
         Ok(is_known)
     }
 
-    /// Counts records that nothing describes.
-    pub fn leave_out(&mut self, records: u64) {
-        self.not_carried.add("records of events that the recording does not describe", records);
-    }
-
-    /// Counts places of the recording that cannot be read.
-    pub fn leave_out_damaged(&mut self, places: u64) {
-        self.not_carried.add("damaged places of the recording", places);
-    }
-
     /// Tells which pauses there were in the chunk by now, by the recording's clock: those from before, and
     /// perhaps more.
     pub fn know_pauses(&mut self, pauses: &[Pause]) {
@@ -226,8 +291,8 @@ impl TraceWriter {
         })
     }
 
-    /// The directory of the chunk's files.
-    pub fn kernel(&self) -> &Directory {
+    /// The directory of its files in the chunk.
+    pub fn dir(&self) -> &Directory {
         &self.dir.kernel
     }
 
@@ -274,7 +339,7 @@ impl TraceWriter {
     /// Nothing can be written there.
     pub fn next_chunk(&mut self, chunk: Chunk<'_>, head: &TraceFile) -> Result<(), ExportError> {
         self.trace.pauses.clear();
-        self.dir = TraceDirectory::create(chunk.dir, chunk.indexed)?;
+        self.dir = TraceDirectory::create(chunk.dir, chunk.name, chunk.indexed)?;
         self.metadata = Metadata::create(&self.dir.kernel)?;
         self.describe(head)?;
         self.metadata.tell(&self.trace)?;
@@ -331,6 +396,10 @@ impl TraceWriter {
     }
 
     fn write_state(&mut self, state: &InitialState) -> Result<(), ExportError> {
+        // The traces of programs have none.
+        if self.of_programs {
+            return Ok(());
+        }
         let Some(id) = self.trace.state_channel() else {
             self.not_carried.merge(kernel::state_not_carried(state));
             return Ok(());
@@ -352,6 +421,7 @@ impl TraceWriter {
     /// Opens a stream if it is not.
     fn stream(&mut self, buffer: usize, cpu: u32) -> Result<(), ExportError> {
         let id = self.channels.get(buffer).copied().filter(|_| cpu < CPUS_MAX);
+        let id = id.filter(|id| *id < self.trace.channels.len());
         let Some(id) = id else {
             let what = format!("there is no buffer {buffer} with a CPU {cpu} in the recording");
             return Err(ExportError::Unsupported(what));

@@ -30,9 +30,17 @@ pub(super) fn complete(
     } = given.clone();
     let keeps = matches!(mode, SessionMode::Snapshot);
     let event_loss = event_loss.unwrap_or(if keeps { EventLoss::Overwrite } else { EventLoss::Discard });
-    let default_size = match domain {
-        Domain::Kernel => 1 << 20,
-        Domain::User => 512 << 10,
+    let buffers = buffers.unwrap_or(match domain {
+        Domain::Kernel => Buffers::Global,
+        Domain::User => Buffers::Uid,
+    });
+    if domain == Domain::Kernel && buffers != Buffers::Global {
+        return Err(invalid("the kernel's events share one set of buffers (--buffers-global)"));
+    }
+    let default_size = match (domain, buffers) {
+        (Domain::Kernel, _) => 1 << 20,
+        (Domain::User, Buffers::Pid) => 16 << 10,
+        (Domain::User, _) => 512 << 10,
     };
     let subbuf_size = rounded("sub-buffer size", subbuf_size.unwrap_or(default_size))?.max(PAGE);
     let num_subbuf = rounded("number of sub-buffers", num_subbuf.unwrap_or(4))?;
@@ -50,20 +58,6 @@ pub(super) fn complete(
             "a program cannot be made to wait for room: its events are recorded by the kernel, where nothing \
              may wait; choose larger sub-buffers instead",
         ));
-    }
-    let buffers = buffers.unwrap_or_default();
-    match (domain, buffers) {
-        (_, Buffers::Global) => {}
-        (Domain::Kernel, _) => {
-            return Err(invalid("the kernel's events share one set of buffers (--buffers-global)"));
-        }
-        (Domain::User, _) => {
-            return Err(ControlError::new(
-                Code::NotSupported,
-                "buffers of each user or process are not there yet; without --buffers-uid and --buffers-pid, \
-                 all users share one set",
-            ));
-        }
     }
     let tracefile_size = tracefile_size.unwrap_or(0);
     if tracefile_size != 0 && tracefile_size < subbuf_size {

@@ -93,8 +93,8 @@ pub(super) fn rules_of(
             format!("no event of this kernel is named {name}; `lttng list --kernel` lists them"),
         ));
     }
-    // One of many may be one that cannot be recorded; the one that is named must be. Programs come and go.
-    let optional = whats.len() > 1 || domain == Domain::User;
+    // One of many may be one that cannot be recorded; the one that is named must be.
+    let optional = whats.len() > 1 && domain == Domain::Kernel;
     Ok(whats
         .into_iter()
         .map(|what| RuleSpec {

@@ -158,6 +158,11 @@ impl Model {
             ));
         }
         let attributes = defaults::complete(domain, &self.session.summary.mode, &attributes)?;
+        let differs =
+            |(of, other): (Domain, &Channel)| of == domain && other.attributes.buffers != attributes.buffers;
+        if self.channels().any(differs) {
+            return Err(Code::BufferTypes.into());
+        }
         let channel = Channel {
             name,
             enabled: true,

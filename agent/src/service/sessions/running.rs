@@ -476,7 +476,7 @@ impl Running {
         let ledger = session.ledger();
         for (number, channel) in (0..).zip(&session.options().channels) {
             let Loss { discarded, overwritten } = losses.entry(channel.name.clone()).or_default();
-            let streams = ledger.streams.iter().filter(|(stream, _)| stream.channel == number);
+            let streams = ledger.streams.iter().filter(|(stream, _)| stream.index() == number as usize);
             for (_, counts) in streams {
                 *discarded += counts.lost.iter().sum::<u64>();
                 if channel.overwrite {
@@ -586,8 +586,12 @@ fn remove(path: &Path) -> std::io::Result<()> {
     if !path.symlink_metadata()?.is_dir() {
         return std::fs::remove_file(path);
     }
-    let kernel = path.join("kernel");
-    std::fs::remove_dir_all(&kernel)?;
+    for domain in ["kernel", "ust"] {
+        match std::fs::remove_dir_all(path.join(domain)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
     match std::fs::remove_dir(path) {
         // Archived chunks are beside it.
         Err(error) if error.kind() == std::io::ErrorKind::DirectoryNotEmpty => Ok(()),

@@ -11,12 +11,13 @@ use super::{
     expand::{self, World},
 };
 use crate::{
-    capture::Tracking,
+    capture::{SetOptions, Tracking},
     compile::{context::Context, scope::Attribute as Ours},
     control::{
-        Channel, Code, ControlError, Domain, EventLoss, Format, Schedule, Tracked, Tracker, track::Attribute,
+        Buffers, Channel, Code, ControlError, Domain, EventLoss, Format, Schedule, Tracked, Tracker,
+        track::Attribute,
     },
-    spec::{ChannelSpec, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec, TraceFormat},
+    spec::{ChannelSpec, OwnRings, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec, TraceFormat},
 };
 
 /// How many events can be added to a channel from one trace chunk to the next, while it records.
@@ -85,16 +86,33 @@ fn of_channel(
         switch_ns: nanoseconds(attributes.switch_timer_us),
         poll_ns: Some(nanoseconds(attributes.read_timer_us)).filter(|period| *period != 0),
         spare_events: SPARE_EVENTS,
+        own_rings: own_rings(attributes.buffers),
         ..ChannelSpec::default()
     };
     if format == Format::Lttng {
         let chosen = |value: Option<u64>| value.filter(|value| *value != 0);
         spec.packet_bytes = attributes.subbuf_size;
+        spec.trace_name.clone_from(&channel.name);
         spec.tracefile_bytes = chosen(attributes.tracefile_size);
         spec.tracefile_count = chosen(attributes.tracefile_count);
     }
     spec.rules = rules(world, domain, channel)?.into_values().collect();
     Ok(spec)
+}
+
+/// Whose own the rings of a channel are.
+fn own_rings(buffers: Option<Buffers>) -> Option<OwnRings> {
+    match buffers? {
+        Buffers::Global => None,
+        Buffers::Uid => Some(OwnRings::User),
+        Buffers::Pid => Some(OwnRings::Process),
+    }
+}
+
+/// How many sets of rings a channel has on a machine with so many CPUs.
+pub(in crate::service) fn ring_sets(buffers: Option<Buffers>, cpus: u64) -> u64 {
+    let cpus = usize::try_from(cpus).unwrap_or(usize::MAX);
+    own_rings(buffers).map_or(1, |of| SetOptions::new(of, cpus, "").count.into())
 }
 
 /// The values of the attributes that are not tracked whatever they are.

@@ -65,7 +65,11 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
             syscalls::raw(printer, &fields, events)
         }
         _ => {
-            let mut name = names::event(printer.system(), printer.name());
+            let mut name = if channel.of_programs {
+                format!("{}:{}", printer.system(), printer.name())
+            } else {
+                names::event(printer.system(), printer.name())
+            };
             if events.iter().any(|event| event.name == name) {
                 name = format!("{}_{}", printer.system(), printer.name());
             }

@@ -105,6 +105,7 @@ pub(in super::super) fn channel(name: String) -> Channel {
         header: EventHeader::of(EVENTS.len()),
         context: Vec::new(),
         common: Vec::new(),
+        of_programs: false,
         shared: Vec::new(),
         stacks: CallStacks::default(),
         name_raw_calls: false,

@@ -1,0 +1,317 @@
+//! What a recording is written as: the trace of the channels that all share, and one of each user or process
+//! that has rings of its own, in the directories that LTTng has for them.
+
+use std::collections::{BTreeMap, btree_map::Entry};
+
+use super::CtfOutput;
+use crate::{
+    capture::{Manifest, RecordedSet, sets},
+    export::{
+        ExportError, NotCarried, TraceFile,
+        ctf::{Chunk, Ctf, KERNEL, Owner, Process, Shapes, Taken, TraceWriter},
+    },
+    kernel::proc,
+    output::Directory,
+    spec::OwnRings,
+    tracedat::{
+        initial_state::InitialState,
+        ledger::{Ledger, Pause},
+        reader::Record,
+    },
+};
+
+/// The traces of a recording.
+#[derive(Debug)]
+pub(super) struct Parts {
+    format: (Ctf, Shapes),
+    /// No event is from before this time, by the recording's clock.
+    begin_ns: u64,
+    place: Place,
+    /// That of the channels that all share, if there are such.
+    shared: Option<TraceWriter>,
+    owned: BTreeMap<Owner, TraceWriter>,
+    /// Where the records of each buffer go.
+    routes: Vec<Route>,
+    /// What describes the events of the chunk, if that has changed since it began.
+    newest: Option<TraceFile>,
+    /// What is added to the recording's clock for wall time.
+    realtime_offset: i64,
+    pauses: Vec<Pause>,
+    /// Records in traces that are gone.
+    written_before: u64,
+    not_carried: NotCarried,
+}
+
+/// Where the records of a buffer go.
+#[derive(Clone, Debug)]
+enum Route {
+    Shared,
+    /// To whoever the set belongs to, once that is known.
+    Set {
+        number: u32,
+        set: RecordedSet,
+        owner: Option<Owner>,
+    },
+}
+
+/// A chunk of the recording.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    /// Its directory.
+    pub(super) dir: Directory,
+    /// Whether its streams have indexes.
+    pub(super) indexed: bool,
+    /// The spool of what is in it, which says whose sets are.
+    pub(super) spool: Directory,
+    /// The directories in it, by their paths.
+    dirs: BTreeMap<String, Directory>,
+}
+
+impl Place {
+    pub(super) fn new(dir: Directory, indexed: bool, spool: Directory) -> Self {
+        Self { dir, indexed, spool, dirs: BTreeMap::new() }
+    }
+
+    /// The directory of this path in it, which is created if it is not there.
+    fn dir_of(&mut self, path: &[String]) -> Result<Directory, ExportError> {
+        let mut dir = self.dir.clone();
+        for (depth, name) in path.iter().enumerate() {
+            dir = match self.dirs.entry(path[..=depth].join("/")) {
+                Entry::Occupied(there) => there.get().clone(),
+                Entry::Vacant(free) => {
+                    let made = dir.create_dir(name).map_err(ExportError::io("create", dir.join(name)))?;
+                    free.insert(made).clone()
+                }
+            };
+        }
+        Ok(dir)
+    }
+}
+
+impl Parts {
+    /// Begins the traces of a recording, of which this head describes the events.
+    pub(super) fn create(
+        output: &CtfOutput,
+        shapes: Shapes,
+        (head, manifest): (&TraceFile, &Manifest),
+        place: Place,
+    ) -> Result<Self, ExportError> {
+        let mut parts = Self {
+            format: (output.options.naming, shapes),
+            begin_ns: output.begin_ns,
+            place,
+            shared: None,
+            owned: BTreeMap::new(),
+            routes: routes(manifest),
+            newest: None,
+            realtime_offset: manifest.realtime_offset,
+            pauses: Vec::new(),
+            written_before: 0,
+            not_carried: NotCarried::default(),
+        };
+        let is_set = |name: &str| manifest.channels.iter().any(|of| of.set.is_some() && of.name == name);
+        let is_owned = !manifest.channels.is_empty() && manifest.channels.iter().all(|of| of.set.is_some());
+        if !is_owned {
+            let chunk = Chunk { dir: &parts.place.dir, name: KERNEL, indexed: parts.place.indexed };
+            let (naming, shapes) = &parts.format;
+            let begin = (head, parts.begin_ns);
+            let writer = TraceWriter::create((*naming, shapes.clone()), begin, chunk, &|name| !is_set(name))?;
+            parts.place.dirs.insert(KERNEL.to_owned(), writer.dir().clone());
+            parts.shared = Some(writer);
+        }
+        Ok(parts)
+    }
+
+    /// Goes on in another chunk.
+    pub(super) fn next_chunk(
+        &mut self,
+        place: Place,
+        (head, manifest): (&TraceFile, &Manifest),
+    ) -> Result<(), ExportError> {
+        self.place = place;
+        self.newest = None;
+        self.pauses.clear();
+        let indexed = self.place.indexed;
+        if let Some(writer) = &mut self.shared {
+            writer.next_chunk(Chunk { dir: &self.place.dir, name: KERNEL, indexed }, head)?;
+            self.place.dirs.insert(KERNEL.to_owned(), writer.dir().clone());
+        }
+        // A process that has ended has nothing in the chunks that begin then.
+        let has_ended = |owner: &Owner| match owner {
+            Owner::Process(Some(process)) => proc::comm_of(process.id).is_err(),
+            _ => false,
+        };
+        let gone: Vec<Owner> = self.owned.keys().filter(|owner| has_ended(owner)).cloned().collect();
+        for mut writer in gone.iter().filter_map(|owner| self.owned.remove(owner)) {
+            self.written_before += writer.events();
+            self.not_carried.merge(writer.take_not_carried());
+        }
+        for (owner, writer) in &mut self.owned {
+            let path = owner.path();
+            let Some((name, above)) = path.split_last() else { continue };
+            let dir = self.place.dir_of(above)?;
+            writer.next_chunk(Chunk { dir: &dir, name, indexed }, head)?;
+        }
+        // Sets stay whose they are, but those of traces that are gone have to be found again.
+        let before = std::mem::replace(&mut self.routes, routes(manifest));
+        for (route, before) in self.routes.iter_mut().zip(before) {
+            if let (Route::Set { owner, .. }, Route::Set { owner: Some(known), .. }) = (route, before)
+                && self.owned.contains_key(&known)
+            {
+                *owner = Some(known);
+            }
+        }
+        Ok(())
+    }
+
+    /// The directories of the chunk that LTTng calls domains.
+    pub(super) fn domains(&self) -> impl Iterator<Item = (&str, &Directory)> {
+        self.place.dirs.iter().filter(|(path, _)| !path.contains('/')).map(|(path, dir)| (path.as_str(), dir))
+    }
+
+    /// Writes a record. `head` describes the events.
+    pub(super) fn record(
+        &mut self,
+        record: &Record<'_>,
+        streams: &[(usize, u32)],
+        head: &TraceFile,
+    ) -> Result<Taken, ExportError> {
+        let newest = self.newest.take();
+        let found = self.find(record.buffer, streams, newest.as_ref().unwrap_or(head));
+        self.newest = newest;
+        found?;
+        match self.writer_of(record.buffer) {
+            Some(writer) => writer.record(record),
+            None => Ok(Taken::Unknown),
+        }
+    }
+
+    fn writer_of(&mut self, buffer: usize) -> Option<&mut TraceWriter> {
+        match self.routes.get(buffer)? {
+            Route::Shared => self.shared.as_mut(),
+            Route::Set { owner, .. } => self.owned.get_mut(owner.as_ref()?),
+        }
+    }
+
+    /// Makes sure that there is a trace for the records of a buffer.
+    fn find(&mut self, buffer: usize, streams: &[(usize, u32)], head: &TraceFile) -> Result<(), ExportError> {
+        let Some(Route::Set { number, set, owner: owner @ None }) = self.routes.get_mut(buffer) else {
+            return Ok(());
+        };
+        let whose = owner_of(set, *number, &self.place.spool, self.realtime_offset);
+        *owner = Some(whose.clone());
+        let (trace_name, like) = (set.trace_name.clone(), set.buffer.clone());
+        let writer = match self.owned.entry(whose.clone()) {
+            Entry::Occupied(there) => there.into_mut(),
+            Entry::Vacant(free) => {
+                let path = whose.path();
+                let Some((name, above)) = path.split_last() else { return Ok(()) };
+                let dir = self.place.dir_of(above)?;
+                let chunk = Chunk { dir: &dir, name, indexed: self.place.indexed };
+                let (naming, shapes) = &self.format;
+                let begin = (head, self.begin_ns);
+                let mut writer = TraceWriter::of_programs((*naming, shapes.clone()), begin, chunk, &whose)?;
+                writer.know_pauses(&self.pauses);
+                free.insert(writer)
+            }
+        };
+        let name = head.buffers().get(buffer).map_or("", |of| of.name.as_str());
+        writer.add_channel((buffer, name), (&trace_name, &like))?;
+        writer.open(streams.iter().copied().filter(|(of, _)| *of == buffer))
+    }
+
+    /// Creates the files of streams that are recorded, of which it is known whose they are.
+    pub(super) fn open(&mut self, streams: &[(usize, u32)]) -> Result<(), ExportError> {
+        for &(buffer, cpu) in streams {
+            if let Some(writer) = self.writer_of(buffer) {
+                writer.open([(buffer, cpu)])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut TraceWriter> {
+        self.shared.iter_mut().chain(self.owned.values_mut())
+    }
+
+    /// Takes the descriptions of events from another head of the same chunk, which has more of them.
+    pub(super) fn describe(&mut self, head: TraceFile) -> Result<(), ExportError> {
+        self.all().try_for_each(|writer| writer.describe(&head))?;
+        self.newest = Some(head);
+        Ok(())
+    }
+
+    /// The same from what describes the events from now on, and writes all metadata again.
+    pub(super) fn describe_again(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        self.newest = None;
+        self.all().try_for_each(|writer| writer.describe_again(head))
+    }
+
+    pub(super) fn put_late_state(&mut self, head: &TraceFile) -> Result<(), ExportError> {
+        self.all().try_for_each(|writer| writer.put_late_state(head))
+    }
+
+    /// Writes a state of later than the begin of the chunk.
+    pub(super) fn put_later_state(&mut self, state: &InitialState) -> Result<(), ExportError> {
+        self.all().try_for_each(|writer| writer.put_later_state(state))
+    }
+
+    pub(super) fn know_pauses(&mut self, pauses: &[Pause]) {
+        pauses.clone_into(&mut self.pauses);
+        self.all().for_each(|writer| writer.know_pauses(pauses));
+    }
+
+    pub(super) fn pause(&mut self) -> Result<(), ExportError> {
+        self.all().try_for_each(TraceWriter::pause)
+    }
+
+    pub(super) fn flush(&mut self) -> Result<(), ExportError> {
+        self.all().try_for_each(TraceWriter::flush)
+    }
+
+    pub(super) fn end_chunk(&mut self, end: u64, ledger: &Ledger) -> Result<(), ExportError> {
+        self.all().try_for_each(|writer| writer.end_chunk(end, ledger))
+    }
+
+    /// Records that were written.
+    pub(super) fn events(&self) -> u64 {
+        let now = self.shared.iter().chain(self.owned.values()).map(TraceWriter::events);
+        self.written_before + now.sum::<u64>()
+    }
+
+    pub(super) fn leave_out(&mut self, records: u64) {
+        self.not_carried.add("records of events that the recording does not describe", records);
+    }
+
+    pub(super) fn leave_out_damaged(&mut self, places: u64) {
+        self.not_carried.add("damaged places of the recording", places);
+    }
+
+    pub(super) fn take_not_carried(&mut self) -> NotCarried {
+        let mut all = std::mem::take(&mut self.not_carried);
+        self.all().for_each(|writer| all.merge(writer.take_not_carried()));
+        all
+    }
+}
+
+/// Where the records of each buffer go that a head of this recording has.
+fn routes(manifest: &Manifest) -> Vec<Route> {
+    let route = |(_, channel): (&str, Option<&crate::capture::RecordedChannel>)| {
+        let set = channel.and_then(|of| Some((of.number, of.set.clone()?)));
+        set.map_or(Route::Shared, |(number, set)| Route::Set { number, set, owner: None })
+    };
+    manifest.buffers().map(route).collect()
+}
+
+/// Whose a set is: by what is known of it, or by what is noted in the spool.
+fn owner_of(set: &RecordedSet, number: u32, spool: &Directory, realtime_offset: i64) -> Owner {
+    let owner = set.owner.clone().or_else(|| sets::noted(spool, number)).filter(|_| !set.is_last);
+    match set.of {
+        OwnRings::User => Owner::User(owner.map(|owner| owner.id)),
+        OwnRings::Process => Owner::Process(owner.map(|owner| Process {
+            id: owner.id,
+            name: owner.comm,
+            since_ns: owner.since_ns.saturating_add_signed(realtime_offset),
+        })),
+    }
+}
