@@ -583,7 +583,7 @@ pub mod globals {
     pub const USER_ENTRY: &str = "USER_ENTRY";
     /// `u32`: non-zero where another task's program may run on a CPU before the running one has ended.
     pub const PREEMPTIBLE: &str = "PREEMPTIBLE";
-    /// `u32`: how many [`sets`] of rings there are; 0 where all share one.
+    /// `u32`: how many `sets` of rings there are; 0 where all share one.
     pub const RING_SETS: &str = "RING_SETS";
     /// `u32`: whose they are: one of [`super::sets`].
     pub const RING_SETS_BY: &str = "RING_SETS_BY";

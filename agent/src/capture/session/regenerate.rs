@@ -12,9 +12,8 @@ impl Session {
     /// from here on. Recording goes on meanwhile. Takes some milliseconds, and more on machines with many
     /// threads.
     ///
-    /// The file has it in the order of time
-    /// ([`states`](crate::tracedat::reader::Reader::states)), a trace in LTTng's format as events of its state
-    /// dump.
+    /// The file has it in the order of time ([`states`](crate::tracedat::reader::Reader::states)), a trace
+    /// in LTTng's format as events of its state dump.
     ///
     /// # Errors
     /// It is not stored, and recording goes on.

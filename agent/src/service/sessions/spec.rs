@@ -23,8 +23,8 @@ use crate::{
 /// How many events can be added to a channel from one trace chunk to the next, while it records.
 const SPARE_EVENTS: u32 = 256;
 
-/// The shortest time between two rotations of a schedule: making a file takes some milliseconds, and more with
-/// many CPUs.
+/// The shortest time between two rotations of a schedule: making a file takes some milliseconds, and more
+/// with many CPUs.
 const PERIOD_MIN: Duration = Duration::from_millis(100);
 
 /// What a session records into a directory.
