@@ -53,6 +53,11 @@ fn is_wanted(cpu: u32) -> bool {
     let last = set_row(cpu, globals::ring_sets() - 1);
     // Only switches look there.
     let Some(ctl) = CONTROL.get_ptr_mut(last, globals::control_len()) else { return false };
+    // Before the start and in pauses nothing is recorded, and nobody needs a set.
+    // SAFETY: the map's value, of which this is a member.
+    if atomic::load(unsafe { &raw const (*ctl).enabled }) == 0 {
+        return false;
+    }
     tasks::wanted(ctl, &Current::get(), || false, || None)
 }
 
