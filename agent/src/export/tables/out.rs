@@ -251,17 +251,38 @@ impl Row<'_> {
         }
     }
 
+    /// A list of numbers.
+    fn numbers(&mut self, numbers: impl Iterator<Item = i128>) {
+        self.begin();
+        let (open, close): (&[u8], &[u8]) = match self.encoding {
+            Encoding::Csv => (b"\"[", b"]\""),
+            Encoding::JsonLines => (b"[", b"]"),
+        };
+        let pending = &mut self.sheet.pending;
+        pending.extend_from_slice(open);
+        for (index, number) in numbers.enumerate() {
+            if index > 0 {
+                pending.push(b',');
+            }
+            pending.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+        }
+        pending.extend_from_slice(close);
+    }
+
     /// A value of a record.
     pub(super) fn value(&mut self, value: &Value<'_>) {
-        let number = |value: Value<'_>| value.to_string().into_bytes();
+        let number = |value: Value<'_>| match value {
+            Value::Signed(number) => number.into(),
+            other => other.address().unwrap_or(0).into(),
+        };
         match value {
             Value::Signed(number) => self.signed(*number),
             Value::Unsigned(number) => self.unsigned(*number),
             Value::Pointer(address) => self.address(*address),
             Value::Text(text) => self.text(text),
-            Value::Array(numbers) => self.list(numbers.iter().map(number)),
-            Value::Bitmask(bits) => self.list(bits.iter().map(|bit| bit.to_string().into_bytes())),
-            Value::Bytes(bytes) => self.list(bytes.iter().map(|byte| byte.to_string().into_bytes())),
+            Value::Array(numbers) => self.numbers(numbers.iter().map(number)),
+            Value::Bitmask(bits) => self.numbers(bits.iter().map(|bit| bit as i128)),
+            Value::Bytes(bytes) => self.numbers(bytes.iter().map(|byte| i128::from(*byte))),
             Value::Texts(texts) => {
                 let mut replaced = 0;
                 let json = |text: Result<&[u8], _>| {
@@ -298,6 +319,11 @@ impl Row<'_> {
 /// A text of CSV (RFC 4180). A NUL, which readers take for the end, becomes U+FFFD.
 fn csv_text(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
+    if text.iter().all(|byte| byte.is_ascii() && !matches!(byte, b'"' | 0)) {
+        out.extend_from_slice(text);
+        out.push(b'"');
+        return;
+    }
     for one in String::from_utf8_lossy(text).chars() {
         match one {
             '"' => out.extend_from_slice(b"\"\""),
@@ -310,6 +336,12 @@ fn csv_text(text: &[u8], out: &mut Vec<u8>) {
 
 /// A text of JSON (RFC 8259).
 fn json_text(text: &[u8], out: &mut Vec<u8>) {
+    if text.iter().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+        out.push(b'"');
+        out.extend_from_slice(text);
+        out.push(b'"');
+        return;
+    }
     // Texts can be written always, and memory takes them.
     let _ = serde_json::to_writer(out, &String::from_utf8_lossy(text));
 }
