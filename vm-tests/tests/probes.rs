@@ -7,7 +7,11 @@ use std::{collections::BTreeSet, time::Duration};
 use integration_tests::{binaries::Link, harness::Ledger, probe_program::build};
 use vm_tests::{Cmd, Kernel, Outcome, Vm, on_cloud_kernels};
 
-on_cloud_kernels!(probes_record_what_ftrace_does, calls_of_four_threads_are_recorded_or_counted);
+on_cloud_kernels!(
+    probes_record_what_ftrace_does,
+    calls_of_four_threads_are_recorded_or_counted,
+    users_and_processes_have_rings_of_their_own
+);
 
 /// Name, `p` or `r`, function and arguments: five forms, and the return.
 const PROBES: [(&str, &str, &str, &str); 6] = [
@@ -154,6 +158,52 @@ fn calls_of_four_threads_are_recorded_or_counted(kernel: &Kernel) {
     assert_eq!(ledger.events("recorded") + ledger.lost_of_events(), 4 * (CALLS + 2) + 4 * CALLS);
     let reported: u64 = run.outcomes[1].expect_success().trim().parse().expect("a number");
     assert_eq!(reported, ledger.events("recorded"));
+}
+
+/// Programs find the rings of their user or process by themselves, in a loop that each verifier has to follow.
+fn users_and_processes_have_rings_of_their_own(kernel: &Kernel) {
+    let scratch = tempfile::tempdir().expect("a directory");
+    let probed = build(scratch.path(), Link::Pie);
+    let spec = |whose: &str| {
+        format!(
+            r#"{{"version":1,"channels":[{{"name":"c","own_rings":"{whose}","rules":[{{"what":{{"uprobe":"work=/bin/probed:work"}}}}]}}]}}"#
+        )
+    };
+    let record = |whose: &str| {
+        Cmd::sh(&format!(
+            "echo '{}' > /tmp/{whose}.json; tracer-agent record --spec /tmp/{whose}.json -o /tmp/{whose}.dat \
+             sh -c '/bin/probed 1000 1 > /dev/null; /bin/probed 500 1 > /dev/null'",
+            spec(whose)
+        ))
+    };
+    // The buffers, and how many events each has.
+    let buffers = |whose: &str| {
+        Cmd::sh(&format!(
+            "trace-cmd report /tmp/{whose}.dat | grep ' work: ' | sed 's/: .*//' | sort | uniq -c | sort -n"
+        ))
+    };
+    let run = Vm::new(kernel)
+        .agent()
+        .trace_cmd()
+        .program(&probed.program, "/bin/probed")
+        .run(&[record("user"), record("process"), buffers("user"), buffers("process")])
+        .unwrap_or_else(|error| panic!("{error}"));
+    for outcome in &run.outcomes[..2] {
+        outcome.expect_success();
+    }
+    let rows = |outcome: &Outcome| -> Vec<(u64, String)> {
+        let row = |line: &str| {
+            let (count, name) = line.trim().split_once(' ').expect("a count and a buffer");
+            (count.parse().expect("a count"), name.to_owned())
+        };
+        outcome.expect_success().lines().map(row).collect()
+    };
+    // Each run of the program calls the function twice more.
+    assert_eq!(rows(&run.outcomes[2]), [(1504, "c:uid-0".to_owned())]);
+    let of_processes = rows(&run.outcomes[3]);
+    let counts: Vec<u64> = of_processes.iter().map(|(count, _)| *count).collect();
+    assert_eq!(counts, [502, 1002], "{of_processes:?}");
+    assert!(of_processes.iter().all(|(_, name)| name.starts_with("c:pid-")), "{of_processes:?}");
 }
 
 /// How many functions have a probe: those of many at once are ftrace's, single ones are kprobes.
