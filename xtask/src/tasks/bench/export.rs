@@ -1,4 +1,4 @@
-//! `cargo xtask bench export`: writing a large file in the layouts of other tracers, beside what readers take
+//! `cargo xtask bench export`: writing a large file in the layouts of other tools, beside what readers take
 //! for the same events.
 //!
 //! Nobody else writes these layouts from a trace.dat, so the exports are compared with programs that go
@@ -16,8 +16,15 @@ use crate::tasks::setup::Purpose;
 use crate::{Result, process};
 
 /// The formats, and whether babeltrace2 reads them.
-const FORMATS: [(&str, bool); 4] =
-    [("ctf", true), ("lttng", true), ("lttng-2008", false), ("ltt-eventdefs", false)];
+const FORMATS: [(&str, bool); 7] = [
+    ("ctf", true),
+    ("lttng", true),
+    ("lttng-2008", false),
+    ("ltt-eventdefs", false),
+    ("perfetto", false),
+    ("csv", false),
+    ("jsonl", false),
+];
 
 /// What is compared in a round, for one format.
 #[derive(Clone, Copy)]
