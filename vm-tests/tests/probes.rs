@@ -160,7 +160,8 @@ fn calls_of_four_threads_are_recorded_or_counted(kernel: &Kernel) {
     assert_eq!(reported, ledger.events("recorded"));
 }
 
-/// Programs find the rings of their user or process by themselves, in a loop that each verifier has to follow.
+/// Programs find the rings of their user or process by themselves, in a loop that each verifier has to
+/// follow.
 fn users_and_processes_have_rings_of_their_own(kernel: &Kernel) {
     let scratch = tempfile::tempdir().expect("a directory");
     let probed = build(scratch.path(), Link::Pie);
