@@ -116,27 +116,8 @@ impl TraceWriter {
         }
         // It may be known only later, and has its place then.
         naming.add_state_channel(&mut trace, &mut names);
-        trace.span = (trace.clock.shifted(begin), NO_END);
-        let dir = TraceDirectory::create(chunk.dir, chunk.name, chunk.indexed)?;
-        let metadata = Metadata::create(&dir.kernel)?;
-        let mut writer = Self {
-            naming,
-            shapes,
-            trace,
-            events: recording.into_events(),
-            channels,
-            dir,
-            metadata,
-            streams: Vec::new(),
-            state: None,
-            converter: Converter::default(),
-            not_carried,
-            written: 0,
-            of_programs: false,
-        };
-        writer.metadata.tell(&writer.trace)?;
-        writer.put_state(head, false)?;
-        Ok(writer)
+        let described = (recording.into_events(), not_carried);
+        Self::begin((naming, shapes), (head, begin), chunk, described, (trace, channels), false)
     }
 
     /// The same for the events of programs that a user or a process has rings of its own for. Its channels
@@ -154,15 +135,34 @@ impl TraceWriter {
         let state = head.initial_state().ok().flatten();
         let mut trace = naming.empty_trace(&recording, state.as_ref());
         owner.describe(&mut trace);
+        let described = (recording.into_events(), not_carried);
+        Self::begin(
+            (naming, shapes),
+            (head, begin),
+            chunk,
+            described,
+            (trace, vec![NO_CHANNEL; head.buffers().len()]),
+            true,
+        )
+    }
+
+    /// What all traces begin with: the directory, the metadata, and the state that the head has.
+    fn begin(
+        (naming, shapes): (Ctf, Shapes),
+        (head, begin): (&TraceFile, u64),
+        chunk: Chunk<'_>,
+        (events, not_carried): (EventTable, NotCarried),
+        (mut trace, channels): (Trace, Vec<usize>),
+        of_programs: bool,
+    ) -> Result<Self, ExportError> {
         trace.span = (trace.clock.shifted(begin), NO_END);
         let dir = TraceDirectory::create(chunk.dir, chunk.name, chunk.indexed)?;
         let metadata = Metadata::create(&dir.kernel)?;
-        let channels = vec![NO_CHANNEL; head.buffers().len()];
         let mut writer = Self {
             naming,
             shapes,
             trace,
-            events: recording.into_events(),
+            events,
             channels,
             dir,
             metadata,
@@ -171,7 +171,7 @@ impl TraceWriter {
             converter: Converter::default(),
             not_carried,
             written: 0,
-            of_programs: true,
+            of_programs,
         };
         writer.metadata.tell(&writer.trace)?;
         writer.put_state(head, false)?;
