@@ -7,7 +7,10 @@ use super::job::Job;
 use crate::event::{EventTable, Machine, NoNames, Printer};
 use crate::tracedat::FileOption;
 use crate::tracedat::ledger::{Ledger, LedgerCpu, Pause};
-use crate::tracedat::reader::{Counts, CpuCounts, Reader, Records, Source};
+use crate::tracedat::reader::{Counts, CpuCounts, Reader, Record, Records, Source};
+
+/// After how many records progress is told.
+const STEP: u64 = 4096;
 
 /// A file that is exported.
 pub type TraceFile = Reader<Box<dyn Source>>;
@@ -161,6 +164,36 @@ impl<'r> Recording<'r> {
         Ok(Records::merge(cpu_stream.parts.iter().map(open).collect::<Result<_, _>>()?))
     }
 
+    /// Has all records looked at by time, those of all channels and CPUs, and tells the job of it.
+    pub(super) fn each_record(
+        &self,
+        job: &Job<'_>,
+        mut look: impl FnMut(&Record<'_>) -> Result<(), ExportError>,
+    ) -> Result<(), ExportError> {
+        let mut streams = Vec::new();
+        for cpu_stream in &self.cpu_streams {
+            for part in &cpu_stream.parts {
+                streams.push(self.file.cpu_records(*part, cpu_stream.cpu)?);
+            }
+        }
+        let mut records = Records::merge(streams);
+        let mut done = 0;
+        loop {
+            match records.next_record() {
+                Ok(Some(record)) => look(&record)?,
+                Ok(None) => break,
+                // Damage was found by the survey; whoever goes on nevertheless was warned.
+                Err(_) => continue,
+            }
+            done += 1;
+            if done == STEP {
+                job.advance(done)?;
+                done = 0;
+            }
+        }
+        job.advance(done)
+    }
+
     /// Nanoseconds to add to the times of records to get those since 1970. `None` if unknown.
     pub fn wall_offset(&self) -> Option<i64> {
         self.wall_offset
@@ -205,6 +238,11 @@ impl CpuStream {
     /// The buffers that it is in, by their indices in the file.
     pub fn parts(&self) -> &[usize] {
         &self.parts
+    }
+
+    /// Events that are known to be lost; a mark among the records may not say how many.
+    pub(super) fn lost(&self) -> u64 {
+        self.counts.missed_events.saturating_add(self.lost_at_end)
     }
 
     fn empty(channel: String, cpu: u32, parts: Vec<usize>) -> Self {

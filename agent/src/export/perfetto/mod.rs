@@ -31,14 +31,11 @@ use self::packet::{Clocks, FtraceStats, Packet, SystemInfo, tree_of};
 use super::{ExportError, Format, Job, Recording, snapshot::Snapshot, staging};
 use crate::event::SymbolTable;
 use crate::output::Directory;
-use crate::tracedat::reader::Records;
 
 /// The name of the file in the directory that it is written in.
 const FILE: &str = "trace";
 /// The longest time that a bundle covers, in nanoseconds.
 const WINDOW: u64 = 1_000_000_000;
-/// After how many records progress is told.
-const STEP: u64 = 4096;
 /// The sequence of what is not of one CPU. Those of CPUs follow.
 const SEQUENCE: u32 = 1;
 
@@ -112,42 +109,23 @@ fn write_events(
     job: &Job<'_>,
     writer: &mut Writer<'_>,
 ) -> Result<(), ExportError> {
-    let file = recording.file();
-    let mut streams = Vec::new();
-    for cpu_stream in recording.cpu_streams() {
-        for part in cpu_stream.parts() {
-            streams.push(file.cpu_records(*part, cpu_stream.cpu)?);
-        }
-    }
-    let mut records = Records::merge(streams);
     // Without symbols, addresses stay numbers.
-    let symbols = SymbolTable::parse(file.kallsyms().unwrap_or_default());
+    let symbols = SymbolTable::parse(recording.file().kallsyms().unwrap_or_default());
     let mut encoder = Encoder::new(recording, &symbols);
     let mut bundles: HashMap<u32, Bundle> = HashMap::new();
-    let mut done = 0;
-    loop {
-        let record = match records.next_record() {
-            Ok(Some(record)) => record,
-            Ok(None) => break,
-            // Damage was found by the survey; whoever goes on nevertheless was warned.
-            Err(_) => continue,
-        };
+    recording.each_record(job, |record| {
         let bundle = bundles.entry(record.cpu).or_insert_with(|| Bundle::new(record.cpu));
         if bundle.is_full() || record.missed.is_some() || bundle.is_older_than(record.timestamp, WINDOW) {
             bundle.write(|packet| writer.packet(packet))?;
         }
-        bundle.add(&record, &mut encoder);
-        done += 1;
-        if done == STEP {
-            job.advance(done)?;
-            done = 0;
-        }
-    }
+        bundle.add(record, &mut encoder);
+        Ok(())
+    })?;
     let mut rest: Vec<Bundle> = bundles.into_values().collect();
     rest.sort_unstable_by_key(Bundle::cpu);
     for bundle in &mut rest {
         bundle.write(|packet| writer.packet(packet))?;
     }
     job.merge_not_carried(encoder.take_not_carried());
-    job.advance(done)
+    Ok(())
 }

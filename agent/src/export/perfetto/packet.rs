@@ -1,12 +1,10 @@
 //! The packets that are not events (protos/perfetto/trace/trace_packet.proto and what it imports).
 
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint};
+use prost::encoding::{WireType, encode_key};
 
-use super::super::recording::lost_by_cpu;
 use super::super::{Recording, TraceFile, snapshot::Snapshot};
 use crate::tracedat::FileOption;
-use crate::tracedat::ledger::Ledger;
 
 /// `Trace.packet`.
 const PACKET: u32 = 1;
@@ -51,8 +49,8 @@ impl Packet {
     pub(super) fn in_trace(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_len() + 8);
         encode_key(PACKET, WireType::LengthDelimited, &mut bytes);
-        encode_varint(self.encoded_len() as u64, &mut bytes);
-        bytes.extend(self.encode_to_vec());
+        // A vector takes whatever comes.
+        let _ = self.encode_length_delimited(&mut bytes);
         bytes
     }
 }
@@ -242,15 +240,10 @@ impl FtraceStats {
 /// What each CPU recorded and lost, of all buffers. What was lost is at least that: a mark may not say how
 /// many.
 fn counts(recording: &Recording<'_>) -> Vec<CpuStats> {
-    let ledger = Ledger::of(recording.file());
-    let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
     let mut found: Vec<CpuStats> = Vec::new();
     for stream in recording.cpu_streams() {
-        let overrun = lost
-            .get(&(&*stream.channel, stream.cpu))
-            .map_or(0, |lost| lost.events)
-            .max(stream.counts.missed_events);
-        let stats = CpuStats { cpu: stream.cpu.into(), overrun, read_events: stream.counts.events };
+        let (overrun, read_events) = (stream.lost(), stream.counts.events);
+        let stats = CpuStats { cpu: stream.cpu.into(), overrun, read_events };
         match found.iter_mut().find(|other| other.cpu == stats.cpu) {
             Some(sum) => {
                 sum.overrun = sum.overrun.saturating_add(stats.overrun);

@@ -25,10 +25,6 @@ use self::out::{Encoding, Sheet, Sheets};
 use super::{ExportError, Format, Job, NotCarried, Recording, full_name};
 use crate::event::SymbolTable;
 use crate::output::Directory;
-use crate::tracedat::reader::Records;
-
-/// After how many records progress is told.
-const STEP: u64 = 4096;
 
 /// The formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,49 +76,30 @@ fn write_events<'a>(
     gaps: Sheet,
     job: &Job<'_>,
 ) -> Result<HashMap<u16, EventTable<'a>>, ExportError> {
-    let file = recording.file();
-    let mut streams = Vec::new();
-    for cpu_stream in recording.cpu_streams() {
-        for part in cpu_stream.parts() {
-            streams.push(file.cpu_records(*part, cpu_stream.cpu)?);
-        }
-    }
-    let symbols = SymbolTable::parse(file.kallsyms().unwrap_or_default());
+    let symbols = SymbolTable::parse(recording.file().kallsyms().unwrap_or_default());
     let mut tables = HashMap::new();
     for printer in recording.events().iter() {
         let columns = Columns::of(printer, recording);
         let sheet = sheets.add(&full_name(printer).replace(':', "."), columns.names_and_types())?;
         tables.insert(printer.format().id, EventTable { columns, sheet, rows: 0 });
     }
-    let mut records = Records::merge(streams);
     let mut not_carried = NotCarried::default();
-    let (mut done, mut replaced, mut broken) = (0, 0, 0);
-    loop {
-        let record = match records.next_record() {
-            Ok(Some(record)) => record,
-            Ok(None) => break,
-            // Damage was found by the survey; whoever goes on nevertheless was warned.
-            Err(_) => continue,
-        };
+    let (mut replaced, mut broken) = (0, 0);
+    recording.each_record(job, |record| {
         if record.missed.is_some() {
-            sheets::write_gap(&record, recording, sheets, gaps)?;
+            sheets::write_gap(record, recording, sheets, gaps)?;
         }
         // Others were found by the survey.
-        let Some(table) = record.event_id().and_then(|id| tables.get_mut(&id)) else { continue };
+        let Some(table) = record.event_id().and_then(|id| tables.get_mut(&id)) else { return Ok(()) };
         let mut row = sheets.row(table.sheet);
-        table.columns.write(&record, recording, &symbols, &mut row);
+        table.columns.write(record, recording, &symbols, &mut row);
         let ended = row.end()?;
         (replaced, broken) = (replaced + ended.replaced, broken + ended.unknown_fields);
         table.rows += 1;
-        done += 1;
-        if done == STEP {
-            job.advance(done)?;
-            done = 0;
-        }
-    }
+        Ok(())
+    })?;
     not_carried.add("texts that are not UTF-8, whose wrong bytes are replaced", replaced);
     not_carried.add("values of fields that are not in their records", broken);
     job.merge_not_carried(not_carried);
-    job.advance(done)?;
     Ok(tables)
 }

@@ -112,13 +112,13 @@ pub(super) fn write_losses(recording: &Recording<'_>, sheets: &mut Sheets<'_>) -
     let ledger = Ledger::of(recording.file());
     let lost = ledger.as_ref().map(lost_by_cpu).unwrap_or_default();
     for stream in recording.cpu_streams() {
-        let told = lost.get(&(&*stream.channel, stream.cpu)).map(|lost| lost.events);
+        let is_told = lost.contains_key(&(&*stream.channel, stream.cpu));
         let mut row = sheets.row(sheet);
         row.text(stream.channel.as_bytes());
         row.unsigned(u64::from(stream.cpu));
         row.unsigned(stream.counts.events);
-        row.unsigned(told.unwrap_or(0).max(stream.counts.missed_events));
-        row.bool(told.is_some() && !stream.cut_short && stream.counts.missed_unknown == 0);
+        row.unsigned(stream.lost());
+        row.bool(is_told && !stream.cut_short && stream.counts.missed_unknown == 0);
         row.unsigned(stream.counts.pages);
         row.end()?;
     }
