@@ -72,12 +72,10 @@ pub(super) fn build(suites: &[&str]) -> Result<Built> {
     Ok(built)
 }
 
-/// Builds the command with programs that say what they do, for the test of that: only itself again, which
-/// without optimisation takes a third of the time.
+/// Builds the command with programs that say what they do, for the test of that: only itself again.
 fn with_messages() -> Command {
     let mut cargo = process::cargo(["build", "--locked", "--workspace", "--example", "debug_programs"]);
     cargo.args(["--features", "tracer-agent/debug-programs"]);
-    cargo.args(["--config", "profile.dev.package.tracer-agent.opt-level=0"]);
     cargo
 }
 

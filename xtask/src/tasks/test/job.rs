@@ -11,9 +11,11 @@ const ENV_AGENT: &str = "TRACER_AGENT_BIN";
 /// Beside what a job may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runs {
-    /// Beside anything.
+    /// Beside anything but a recording.
     Anywhere,
-    /// It records this machine's events, and what else runs here is in its recording: nothing runs beside it.
+    /// Beside anything: it records in a machine of its own, and is one busy process of this one.
+    Guest,
+    /// It records this machine's events, and what else runs here is in its recording: only guests run beside it.
     Recording,
 }
 
@@ -54,7 +56,7 @@ impl Job {
         let job = |test: String| {
             let mut command = command(program, built)?;
             command.args(["--exact", &test, "--test-threads=1"]);
-            Ok(Self::new(program, Some(test), command, Runs::Anywhere))
+            Ok(Self::new(program, Some(test), command, Runs::Guest))
         };
         tests_of(program, filter)?.into_iter().map(job).collect()
     }

@@ -2,8 +2,8 @@
 //!
 //! Everything is built once, before anything runs: the test programs in the dev profile, the recorder as
 //! users get it (static, optimised) for this machine's tests and for the guests' alike, and the fuzzer. Then
-//! the programs run as jobs, as many side by side as there are processors, but for those that record this
-//! machine's events.
+//! the programs run as jobs, as many side by side as there are processors; beside those that record this
+//! machine's events, only guests.
 //!
 //! What counts is the sum of all summaries, and that nothing was left out in silence: a program that did not
 //! build or died without a summary is a failure, and so is a run of no tests at all.

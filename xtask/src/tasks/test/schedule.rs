@@ -29,43 +29,62 @@ struct Done {
 }
 
 /// What the workers share.
+#[derive(Default)]
 struct Queue {
     jobs: Vec<Job>,
-    running: usize,
-    /// Whether one of them has the machine for itself.
-    recording: bool,
+    /// How many jobs run of each kind.
+    running: Running,
+}
+
+/// How many jobs run.
+#[derive(Clone, Copy, Debug, Default)]
+struct Running {
+    anywhere: usize,
+    recordings: usize,
+}
+
+impl Running {
+    /// The count of what a job is. Guests hinder nobody.
+    fn of(&mut self, runs: Runs) -> Option<&mut usize> {
+        match runs {
+            Runs::Anywhere => Some(&mut self.anywhere),
+            Runs::Recording => Some(&mut self.recordings),
+            Runs::Guest => None,
+        }
+    }
 }
 
 impl Queue {
-    /// The next job that may run beside what does. First those that may run side by side, while nothing waits
-    /// for them to end.
+    /// The next job that may run beside what does. Recordings are one after the other, and the others are
+    /// short: so those come first, and guests fill what is left of the machine.
     fn take(&mut self) -> Option<Job> {
-        if self.recording {
-            return None;
+        let Running { anywhere, recordings } = self.running;
+        let may_run = |runs| match runs {
+            Runs::Anywhere => recordings == 0,
+            Runs::Recording => anywhere == 0 && recordings == 0,
+            Runs::Guest => true,
+        };
+        let first = [Runs::Anywhere, Runs::Recording, Runs::Guest].into_iter().filter(|runs| may_run(*runs));
+        let at = first.flat_map(|runs| self.jobs.iter().position(|job| job.runs == runs)).next()?;
+        let job = self.jobs.remove(at);
+        if let Some(count) = self.running.of(job.runs) {
+            *count += 1;
         }
-        if let Some(at) = self.jobs.iter().position(|job| job.runs == Runs::Anywhere) {
-            self.running += 1;
-            return Some(self.jobs.remove(at));
-        }
-        if self.running > 0 || self.jobs.is_empty() {
-            return None;
-        }
-        (self.running, self.recording) = (1, true);
-        Some(self.jobs.remove(0))
+        Some(job)
     }
 }
 
 /// Runs all jobs, shows what each printed when it has ended, and adds the results up.
 pub(super) fn run(jobs: Vec<Job>, totals: &mut Totals, timings: &mut Timings) -> Result {
     let workers = std::thread::available_parallelism()?.get();
-    let queue = Mutex::new(Queue { jobs, running: 0, recording: false });
+    let queue = Mutex::new(Queue { jobs, ..Queue::default() });
     let (changed, results) = (Condvar::new(), Mutex::new((totals, timings)));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {
                 while let Some(mut job) = next(&queue, &changed) {
                     // However this ends, the others go on.
-                    let _turn = Turn { queue: &queue, changed: &changed };
+                    let _turn = Turn { queue: &queue, changed: &changed, runs: job.runs };
                     // Whoever reads this may have gone.
                     let _ = writeln!(std::io::stderr(), "$ {}", process::line(&job.command));
                     let done = run_one(&mut job);
@@ -84,13 +103,15 @@ pub(super) fn run(jobs: Vec<Job>, totals: &mut Totals, timings: &mut Timings) ->
 struct Turn<'q> {
     queue: &'q Mutex<Queue>,
     changed: &'q Condvar,
+    runs: Runs,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.running -= 1;
-        queue.recording = false;
+        if let Some(count) = queue.running.of(self.runs) {
+            *count -= 1;
+        }
         self.changed.notify_all();
     }
 }
@@ -237,14 +258,31 @@ mod tests {
     }
 
     #[test]
-    fn nothing_runs_beside_a_recording() {
-        let jobs = vec![job("r1", Runs::Recording), job("a", Runs::Anywhere), job("r2", Runs::Recording)];
-        let mut queue = Queue { jobs, running: 0, recording: false };
-        assert_eq!(queue.take().expect("a job").program, "a");
-        assert!(queue.take().is_none(), "a runs");
-        queue.running = 0;
-        assert_eq!(queue.take().expect("a job").program, "r1");
-        assert!(queue.take().is_none(), "r1 has the machine for itself");
+    fn only_guests_run_beside_a_recording() {
+        let jobs = vec![
+            job("r1", Runs::Recording),
+            job("g1", Runs::Guest),
+            job("a1", Runs::Anywhere),
+            job("g2", Runs::Guest),
+            job("r2", Runs::Recording),
+            job("a2", Runs::Anywhere),
+            job("g3", Runs::Guest),
+        ];
+        let mut queue = Queue { jobs, ..Queue::default() };
+        let take = |queue: &mut Queue| queue.take().map(|job| job.program);
+        assert_eq!(take(&mut queue).as_deref(), Some("a1"));
+        assert_eq!(take(&mut queue).as_deref(), Some("a2"));
+        assert_eq!(take(&mut queue).as_deref(), Some("g1"), "others run still");
+        queue.running.anywhere = 0;
+        assert_eq!(take(&mut queue).as_deref(), Some("r1"));
+        assert_eq!(take(&mut queue).as_deref(), Some("g2"), "one recording at a time");
+        queue.jobs.push(job("a3", Runs::Anywhere));
+        assert_eq!(take(&mut queue).as_deref(), Some("g3"), "nothing else beside a recording");
+        assert_eq!(take(&mut queue), None);
+        queue.running.recordings = 0;
+        assert_eq!(take(&mut queue).as_deref(), Some("a3"));
+        queue.running.anywhere = 0;
+        assert_eq!(take(&mut queue).as_deref(), Some("r2"));
     }
 
     #[test]
