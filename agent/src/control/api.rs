@@ -147,6 +147,13 @@ pub enum Notification {
         /// Why, if nobody asked for it.
         reason: Option<String>,
     },
+    /// Something is to be known of what a session records: events that are left out, and why.
+    Note {
+        /// The session.
+        session: String,
+        /// What.
+        text: String,
+    },
     /// Events were lost since the notification before.
     Lost {
         /// The session.

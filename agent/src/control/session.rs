@@ -102,6 +102,10 @@ pub struct Session {
     pub snapshot_outputs: Vec<SnapshotOutput>,
     /// Its last rotation, if there was one.
     pub last_rotation: Option<Rotation>,
+    /// What is to be known of what it records: events that are left out, and why. Those of the recording that
+    /// goes on, the newest 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// The part of a session that is of one domain.

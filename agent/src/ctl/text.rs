@@ -74,6 +74,13 @@ pub(super) fn session(session: &Session) -> String {
         }
         text.push('\n');
     }
+    if !session.notes.is_empty() {
+        text += "Notes:\n";
+        for note in &session.notes {
+            let _ = writeln!(text, "    {note}");
+        }
+        text.push('\n');
+    }
     text
 }
 

@@ -26,6 +26,7 @@ mod files;
 mod fuzz;
 mod http;
 mod listen;
+mod notes;
 mod notifications;
 mod peer;
 mod recording;

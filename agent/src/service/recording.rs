@@ -110,20 +110,22 @@ impl Recording {
             self.recorder.schedule(period, bytes);
         }
         if !self.is_open() {
-            return check_rules(after, world);
+            return check_rules(Some(before), after, world);
         }
+        // Where no programs have come, a channel that is as before has the rules that are recorded.
+        let base = (self.generation == world.generation).then_some(before);
         self.generation = world.generation;
         if self.state == RecordingState::Outdated || shape(before) != shape(after) {
             return self.replace(after, world);
         }
-        let changed = match self.change_rules(after, world) {
+        let changed = match self.change_rules(base, after, world) {
             Ok(Added::NoRoom) => self.replace(after, world),
             Ok(Added::Done) => Ok(()),
             Err(error) => Err(error),
         };
         if let Err(error) = changed {
             // What was removed to be added with another filter is recorded as before.
-            if !matches!(self.change_rules(before, world), Ok(Added::Done)) {
+            if !matches!(self.change_rules(None, before, world), Ok(Added::Done)) {
                 self.replace(before, world)?;
             }
             return Err(error);
@@ -145,9 +147,9 @@ impl Recording {
         Ok(())
     }
 
-    /// Adds and removes rules while it goes on.
-    fn change_rules(&mut self, model: &Model, world: &World) -> Answer<Added> {
-        for (domain, channel) in model.channels() {
+    /// Adds and removes rules while it goes on, in the channels that are not as they were.
+    fn change_rules(&mut self, before: Option<&Model>, model: &Model, world: &World) -> Answer<Added> {
+        for (domain, channel) in changed(before, model) {
             let buffer = spec::buffer_name(domain, &channel.name);
             let wanted = spec::rules(world, domain, channel)?;
             let recorded = self.rules.entry(buffer.clone()).or_default();
@@ -216,9 +218,18 @@ fn shape(model: &Model) -> Vec<Channel> {
     model.channels().map(fixed).collect()
 }
 
-/// Whether this machine has what the rules of a session name, before it is started.
-pub(super) fn check_rules(model: &Model, world: &World) -> Answer {
-    model.channels().try_for_each(|(domain, channel)| spec::rules(world, domain, channel).map(drop))?;
+/// The channels that are not as they were before.
+fn changed<'m>(
+    before: Option<&'m Model>,
+    after: &'m Model,
+) -> impl Iterator<Item = (Domain, &'m Channel)> + 'm {
+    after.channels().filter(move |new| !before.is_some_and(|before| before.channels().any(|old| old == *new)))
+}
+
+/// Whether this machine has what the rules of a session name, before it is started: of the channels that are
+/// not as they were before.
+pub(super) fn check_rules(before: Option<&Model>, model: &Model, world: &World) -> Answer {
+    changed(before, model).try_for_each(|(domain, channel)| spec::rules(world, domain, channel).map(drop))?;
     for (attribute, values) in spec::tracked(model)? {
         spec::tracking(attribute, Some(&values))?;
     }

@@ -10,11 +10,12 @@ use std::{
 
 use super::{
     files::Files,
+    notes::RecordingNotes,
     notifications::{Listening, Notifications},
     peer::Peer,
     recording::{Recording, RecordingState, catalogue, check_rules},
     recovery::{Notes, Recoveries},
-    sessions::{Listener, Model, Programs, Recorder, SnapshotTo, Stored, World, spec},
+    sessions::{Listener, Model, Programs, Recorder, SnapshotTo, Stored, Whose, World, spec},
     shares::{Share, Shares},
     user::Owner,
 };
@@ -63,6 +64,8 @@ struct Entry {
     chunks: Mutex<Chunks>,
     /// The files of it that were made.
     files: Mutex<Files>,
+    /// What is to be known of what it records.
+    notes: Mutex<RecordingNotes>,
     /// What it takes of its user's share. Who changes it has the right to change the session.
     share: Mutex<Share>,
 }
@@ -126,6 +129,7 @@ impl Registry {
             recording: Mutex::default(),
             chunks: Mutex::default(),
             files: Mutex::default(),
+            notes: Mutex::default(),
             share: Mutex::default(),
         };
         let mut sessions = lock(&self.sessions);
@@ -158,7 +162,8 @@ impl Registry {
             entry.count(recording.as_ref());
         }
         let last_rotation = lock(&entry.chunks).last.clone();
-        Ok(Session { last_rotation, ..lock(&entry.model).session().clone() })
+        let notes = lock(&entry.notes).all();
+        Ok(Session { last_rotation, notes, ..lock(&entry.model).session().clone() })
     }
 
     /// Changes the description of a session, and what is recorded of it.
@@ -178,7 +183,7 @@ impl Registry {
             let world = self.world(&after)?;
             match recording.as_mut() {
                 Some(recording) => recording.follow((&before, &after), &world)?,
-                None => check_rules(&after, &world)?,
+                None => check_rules(Some(&before), &after, &world)?,
             }
             *lock(&entry.share) = taken.keep();
         }
@@ -566,6 +571,14 @@ impl Listener for OfSession {
                 }
                 chunks.stopped.push((id, path));
             }
+        }
+    }
+
+    fn has_notes(&self, notes: Vec<String>, of: Whose) {
+        let new = lock(&self.entry.notes).add(notes, of);
+        for text in new {
+            self.log(&text);
+            self.tell(&Notification::Note { session: self.session.clone(), text });
         }
     }
 

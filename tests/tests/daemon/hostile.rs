@@ -6,7 +6,10 @@ use std::{
     time::Duration,
 };
 
-use integration_tests::{daemon::Daemon, harness::wait_for};
+use integration_tests::{
+    daemon::{Daemon, ROOT},
+    harness::wait_for,
+};
 use serde_json::{Value, json};
 
 /// Kilobytes of memory that the daemon holds.
@@ -84,6 +87,34 @@ fn large_bodies_take_no_memory() {
     let after = resident_kb(&daemon);
     assert!(after < before + (16 << 10), "{before} KB before, {after} KB after");
     assert_eq!(daemon.ask("GET", "/v1/sessions", None).0, 200);
+}
+
+#[test]
+fn filters_of_an_event_are_limited_together() {
+    let daemon = Daemon::start();
+    let rule = |name: &str, number: usize| {
+        let filter = format!("prev_pid == {number}") + &" || prev_pid == 7".repeat(1200);
+        json!({"name": name, "instrumentation": "tracepoint", "filter": filter})
+    };
+    daemon.session(ROOT, "one", &daemon.path().join("out"), &[rule("sched_switch", 0)]);
+    let rules = "/v1/sessions/one/domains/kernel/channels/channel0/rules";
+    // Each pattern is a rule of its own, and all of them have the event.
+    let patterns = ["sched_switc*", "sched_swit*", "sched_swi*", "sched_sw*"];
+    let added = |(number, name): (usize, &&str)| {
+        let (status, answer) = daemon.ask("POST", rules, Some(&rule(name, number + 1)));
+        (status, answer["message"].as_str().map(str::to_owned))
+    };
+    let answers: Vec<_> = patterns.iter().enumerate().map(added).collect();
+    let refused = answers.iter().position(|(status, _)| *status == 422).expect("the last is too long");
+    let says = answers[refused].1.as_deref().unwrap_or_default();
+    assert!(
+        refused >= 1 && says.contains("sched:sched_switch are longer than 64 KB together"),
+        "{answers:?}"
+    );
+    // What is refused is not there, and what is there goes on.
+    let session = daemon.tell("GET", "/v1/sessions/one", None);
+    let there = session["domains"][0]["channels"][0]["rules"].as_array().unwrap().len();
+    assert_eq!(there, 1 + answers.iter().filter(|(status, _)| *status < 300).count());
 }
 
 #[test]

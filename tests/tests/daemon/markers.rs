@@ -10,9 +10,9 @@ use std::{
 };
 
 use integration_tests::{
-    binaries::Link,
+    binaries::{Link, tool},
     daemon::Daemon,
-    harness::{Report, wait_for},
+    harness::{Report, agent_path, wait_for},
     probe_program,
 };
 use serde_json::{Value, json};
@@ -169,6 +169,60 @@ fn programs_with_markers_of_one_name_are_recorded_together() {
     daemon.tell("POST", "/v1/sessions/one/stop", None);
     assert_eq!(files(&dir).len(), 1, "{:?}", files(&dir));
     assert_eq!(recorded(&dir, &[&first, &second, &third]), counts(330 + 900, 330));
+}
+
+/// A marker whose argument no program of the kernel can read, and one without such.
+const ODD: &str = r#"
+#include <sys/sdt.h>
+#include <stdlib.h>
+int main(int count, char **words)
+{
+    double number = atof(words[1]);
+    for (int i = 0; i < atoi(words[1]); i++) {
+        STAP_PROBE1(odd, real, number * i);
+        STAP_PROBE1(odd, whole, i);
+    }
+    return count > 100;
+}
+"#;
+
+#[test]
+fn a_marker_that_cannot_be_recorded_is_told() {
+    let daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let program = daemon.path().join(format!("odd{}", std::process::id()));
+    fs::write(daemon.path().join("odd.c"), ODD).unwrap();
+    tool(daemon.path(), "gcc", &["-O1", "-o", program.to_str().unwrap(), "odd.c"]);
+    session(&daemon, &dir, &["odd:*"]);
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    assert_eq!(daemon.tell("GET", "/v1/sessions/one", None).get("notes"), None, "nothing runs yet");
+    let held = Held::start(&program);
+    let notes = wait_for("the program to be found", || {
+        daemon.tell("GET", "/v1/sessions/one", None).get("notes").cloned()
+    });
+    drop(held);
+    let notes: Vec<String> = serde_json::from_value(notes).unwrap();
+    let says = |note: &String| note.contains(":odd:real") && note.contains("argument 1 is a floating-point");
+    assert!(notes.len() == 1 && says(&notes[0]), "{notes:?}");
+    run(&program, 100);
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    // Markers are found when a session is started, too.
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    run(&program, 100);
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let told = daemon.tell("GET", "/v1/sessions/one", None)["notes"].clone();
+    assert_eq!(serde_json::from_value::<Vec<String>>(told).unwrap(), notes);
+    let named = format!("{}-", program.file_name().unwrap().display());
+    let of =
+        |file: &PathBuf| Report::of(file).count(|line| line.contains(&named) && line.contains(" whole:"));
+    assert_eq!(files(&dir).iter().map(of).sum::<u64>(), 200);
+    let listed = Command::new(agent_path())
+        .args(["ctl", "list", "one"])
+        .env("TRACER_AGENT_SOCKET", daemon.socket())
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains(&format!("\nNotes:\n    {}\n", notes[0])), "{listed}");
 }
 
 #[test]

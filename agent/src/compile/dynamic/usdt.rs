@@ -53,6 +53,16 @@ pub enum MarkerError {
         /// Which argument and why.
         error: ArgumentError,
     },
+    /// An argument is a number that no field holds.
+    #[error(
+        "{name}: argument {number} is a floating-point number, which is not recorded; name the others: argN..."
+    )]
+    Float {
+        /// `PROVIDER:NAME`.
+        name: String,
+        /// Which, from 1.
+        number: usize,
+    },
     /// An argument is where no program gets it.
     #[error(
         "{name}: argument {number} is in `{operand}`, which eBPF programs cannot read; name the others: argN..."
@@ -63,7 +73,7 @@ pub enum MarkerError {
         /// Which, from 1.
         number: usize,
         /// Where it is.
-        operand: String,
+        operand: Operand,
     },
     /// Sites of one marker disagree.
     #[error("{name} has {first} arguments at one site and {other} at another; its notes are inconsistent")]
@@ -314,18 +324,18 @@ fn substitute(fetch: &mut Fetch, name: &str, site_arguments: &[usdt::Argument]) 
         Fetch::Memory { of, .. } => substitute(of, name, site_arguments),
         Fetch::Marker(number) => {
             let number = *number as usize;
-            let unreadable = |operand: &Operand| MarkerError::Unreadable {
-                name: name.to_owned(),
-                number,
-                operand: format!("{operand:?}"),
-            };
             // The number was checked.
             let Some(argument) = number.checked_sub(1).and_then(|index| site_arguments.get(index)) else {
                 return Ok(());
             };
-            *fetch = operand(&argument.operand)
-                .filter(|_| !argument.float)
-                .ok_or_else(|| unreadable(&argument.operand))?;
+            if argument.float {
+                return Err(MarkerError::Float { name: name.to_owned(), number });
+            }
+            *fetch = operand(&argument.operand).ok_or_else(|| MarkerError::Unreadable {
+                name: name.to_owned(),
+                number,
+                operand: argument.operand.clone(),
+            })?;
             Ok(())
         }
         _ => Ok(()),

@@ -103,7 +103,14 @@ fn session(format: Format) -> Session {
     };
     let domains = vec![SessionDomain { domain: Domain::Kernel, trackers, channels: vec![channel] }];
     let schedules = vec![Schedule::PeriodUs(5), Schedule::SizeBytes(6)];
-    Session { summary, domains, schedules, snapshot_outputs: Vec::new(), last_rotation: None }
+    Session {
+        summary,
+        domains,
+        schedules,
+        snapshot_outputs: Vec::new(),
+        last_rotation: None,
+        notes: Vec::new(),
+    }
 }
 
 #[test]

@@ -54,6 +54,37 @@ impl fmt::Display for Argument {
     }
 }
 
+impl fmt::Display for Operand {
+    /// As the assembler writes it.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Constant(value) => write!(out, "${value}"),
+            Self::Register(name) => write!(out, "%{name}"),
+            Self::Memory { base, index, displacement, symbol } => {
+                if let Some(symbol) = symbol {
+                    write!(out, "{symbol}")?;
+                }
+                match (*displacement, symbol) {
+                    (0, Some(_)) => {}
+                    (number, Some(_)) => write!(out, "{number:+}")?,
+                    (number, None) => write!(out, "{number}")?,
+                }
+                if base.is_none() && index.is_none() {
+                    return Ok(());
+                }
+                write!(out, "(")?;
+                if let Some(base) = base {
+                    write!(out, "%{base}")?;
+                }
+                if let Some((index, scale)) = index {
+                    write!(out, ",%{index},{scale}")?;
+                }
+                write!(out, ")")
+            }
+        }
+    }
+}
+
 /// An argument that is not understood.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("argument {number} (`{text}`) is not understood: {reason}")]

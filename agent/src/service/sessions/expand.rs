@@ -93,8 +93,9 @@ pub(super) fn rules_of(
             format!("no event of this kernel is named {name}; `lttng list --kernel` lists them"),
         ));
     }
-    // One of many may be one that cannot be recorded; the one that is named must be.
-    let optional = whats.len() > 1 && domain == Domain::Kernel;
+    // One of many may be one that cannot be recorded; the one that is named must be. Which markers programs
+    // have, nobody knows who writes a rule.
+    let optional = whats.len() > 1 || domain == Domain::User;
     Ok(whats
         .into_iter()
         .map(|what| RuleSpec {

@@ -62,6 +62,7 @@ impl Model {
             schedules: Vec::new(),
             snapshot_outputs: Vec::new(),
             last_rotation: None,
+            notes: Vec::new(),
         };
         let mut model = Self { session, was_started: false, next_output: 1 };
         if let Some(path) = snapshot_output {

@@ -36,8 +36,19 @@ pub(in crate::service) trait Listener: Send {
     fn has_rotated(&self, chunk: u64);
     /// What becomes of a trace chunk: a file, or what was recorded is still in its spool.
     fn has_chunk(&self, chunk: u64, result: Result<Stored, String>);
+    /// What is to be known of what is recorded from now on: of all of it, or of what is added to it.
+    fn has_notes(&self, notes: Vec<String>, of: Whose);
     /// The recording, or something that it was to do, cannot go on.
     fn has_failed(&self, why: &str);
+}
+
+/// What notes are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::service) enum Whose {
+    /// A new recording.
+    Recording,
+    /// What was added to it.
+    Addition,
 }
 
 /// What a channel has lost since the session was created.

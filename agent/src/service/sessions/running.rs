@@ -12,7 +12,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::recorder::{Added, Command, Halt, Listener, Loss, Losses, SnapshotTo, Stored, of_system};
+use super::recorder::{Added, Command, Halt, Listener, Loss, Losses, SnapshotTo, Stored, Whose, of_system};
 use crate::{
     capture::{
         AddError, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, StateError,
@@ -238,9 +238,8 @@ impl Running {
         let path = std::mem::replace(&mut spec.file.path, PathBuf::from("/session"));
         let planned = self.owner.as_root(|| Plan::make(&spec)).map_err(of_system)?;
         let refused = |why: String| ControlError::new(Code::StartKernel, why);
-        let mut options = planned
-            .map_err(|error| refused(format!("the session cannot be recorded here: {error}")))?
-            .options;
+        let Plan { mut options, notes, followed: _ } =
+            planned.map_err(|error| refused(format!("the session cannot be recorded here: {error}")))?;
         options.destination = match options.destination {
             Destination::Directory(_) => Destination::Directory(path.clone()),
             Destination::File(_) => {
@@ -252,7 +251,9 @@ impl Running {
         };
         options.manifest.output = path;
         options.first_archive = self.next_chunk;
-        Session::create(options, &mut |_, _| ()).map_err(|error| refused(error.to_string()))
+        let session = Session::create(options, &mut |_, _| ()).map_err(|error| refused(error.to_string()))?;
+        self.listener.has_notes(notes, Whose::Recording);
+        Ok(session)
     }
 
     /// Goes on with a recording that has begun.
@@ -383,9 +384,12 @@ impl Running {
         let session = self.session.as_mut().ok_or_else(not_recording)?;
         let planned = self.owner.as_root(|| Addition::plan(session, buffer, rules)).map_err(of_system)?;
         let refused = |why: String| ControlError::new(Code::EnableKernelEvent, why);
-        let (addition, _) = planned.map_err(|error| refused(error.to_string()))?;
+        let (addition, notes) = planned.map_err(|error| refused(error.to_string()))?;
         match session.add(addition) {
-            Ok(_) => Ok(Added::Done),
+            Ok(_) => {
+                self.listener.has_notes(notes, Whose::Addition);
+                Ok(Added::Done)
+            }
             Err(AddError::NoRoom { .. }) => Ok(Added::NoRoom),
             Err(error) => Err(refused(error.to_string())),
         }

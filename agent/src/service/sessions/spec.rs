@@ -17,11 +17,14 @@ use crate::{
         Buffers, Channel, Code, ControlError, Domain, EventLoss, Format, Schedule, Tracked, Tracker,
         track::Attribute,
     },
-    spec::{ChannelSpec, OwnRings, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec, TraceFormat},
+    spec::{ChannelSpec, OwnRings, RecordingSpec, RotationSpec, RuleSpec, ScopeSpec, TraceFormat, What},
 };
 
 /// How many events can be added to a channel from one trace chunk to the next, while it records.
 const SPARE_EVENTS: u32 = 256;
+
+/// The longest filter of an event that several rules have.
+const FILTER_MAX: usize = 64 << 10;
 
 /// The shortest time between two rotations of a schedule: making a file takes some milliseconds, and more
 /// with many CPUs.
@@ -152,15 +155,35 @@ pub(in crate::service) fn rules(
                 Entry::Occupied(mut there) => {
                     let there = there.get_mut();
                     there.optional &= new.optional;
-                    there.filter =
-                        there.filter.take().zip(new.filter).map(|(one, other)| {
-                            if one == other { one } else { format!("({one}) || ({other})") }
-                        });
+                    there.filter = match (there.filter.take(), new.filter) {
+                        (Some(one), Some(other)) => Some(either(one, &other, &there.what)?),
+                        // One of the rules has all of its events.
+                        _ => None,
+                    };
                 }
             }
         }
     }
     Ok(all)
+}
+
+/// A filter that takes what one of two takes.
+fn either(one: String, other: &str, what: &What) -> Result<String, ControlError> {
+    if one == other {
+        return Ok(one);
+    }
+    if one.len() + other.len() > FILTER_MAX {
+        return Err(ControlError::new(
+            Code::Filter,
+            format!(
+                "the filters of the channel's rules for {} are longer than {} KB together: a record is made once for \
+                 all of them; put some into another channel",
+                what.text(),
+                FILTER_MAX >> 10
+            ),
+        ));
+    }
+    Ok(format!("({one}) || ({other})"))
 }
 
 /// The contexts of a channel.
