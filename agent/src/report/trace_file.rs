@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use crate::event::syscalls::SyscallTable;
 use crate::event::{EventTable, FormatError, Machine, Names, PointerStyle, Symbol, SymbolTable, Symbols};
-use crate::tracedat::FileOption;
 use crate::tracedat::reader::{ReadError, Reader, Source};
+use crate::tracedat::{FileOption, Uname};
 
 /// An open file, its events and its symbols.
 #[derive(Debug)]
@@ -121,11 +121,7 @@ impl<S: Source> TraceFile<S> {
 
     /// The system calls of the machine that it was recorded on, if the file names that and it is a known one.
     pub fn syscalls(&self) -> Option<SyscallTable> {
-        self.reader.facts().find_map(|fact| match fact {
-            // As `uname -snrm` prints it.
-            FileOption::Uname(text) => SyscallTable::of_machine(text.split_whitespace().next_back()?),
-            _ => None,
-        })
+        SyscallTable::of_machine(&Uname::of(self.reader.facts())?.machine)
     }
 
     /// The clock that the file names, if it does.

@@ -7,7 +7,7 @@ use super::trace_file::TraceFile;
 use crate::event::syscalls::SyscallTable;
 use crate::event::{EventTable, Machine, Printer, Symbols};
 use crate::tracedat::reader::Source;
-use crate::tracedat::{FileOption, OptionId};
+use crate::tracedat::{FileOption, OptionId, Uname};
 
 /// A file.
 pub(super) struct FileView<'a> {
@@ -72,11 +72,10 @@ impl SecondFlag {
         for fact in facts {
             match fact {
                 FileOption::Unknown { id, .. } if *id == OptionId::LEDGER => return Self::IrqsUnknown,
-                // As `uname -snrm` prints it.
                 FileOption::Uname(text) => {
-                    let release = text.split_whitespace().nth(2).unwrap_or_default();
+                    let release = Uname::parse(text).release;
                     let since = if release.contains("-rt") { Self::LAZY_SINCE_RT } else { Self::LAZY_SINCE };
-                    is_lazy = version(release).is_some_and(|version| version >= since);
+                    is_lazy = version(&release).is_some_and(|version| version >= since);
                 }
                 _ => {}
             }

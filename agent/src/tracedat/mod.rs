@@ -37,6 +37,7 @@ pub mod page;
 pub mod reader;
 pub mod rewrite;
 mod section;
+mod uname;
 mod writer;
 
 #[cfg(feature = "record")]
@@ -47,4 +48,5 @@ pub use error::WriteError;
 pub use layout::{OptionId, SectionId};
 pub use option::FileOption;
 pub use section::{Cmdlines, EventSystem, Section};
+pub use uname::Uname;
 pub use writer::{Buffer, BufferWriter, CpuWriter, Setup, Writer};

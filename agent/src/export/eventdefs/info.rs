@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use super::super::recording::Recording;
 use super::block::Layout;
-use crate::tracedat::{Endian, FileOption};
+use crate::tracedat::{Endian, FileOption, Uname};
 
 /// An annotation of a moment or of an interval, in cycles.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,36 +17,11 @@ pub(super) struct Bookmark {
     pub(super) text: String,
 }
 
-/// The machine, as far as the recording says.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Uname {
-    system: String,
-    node: String,
-    release: String,
-    version: String,
-    machine: String,
-}
-
-impl Uname {
-    /// Out of the words of `uname -a`, without or with the version between release and machine.
-    fn parse(text: &str) -> Self {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let word = |at: usize| words.get(at).copied().unwrap_or_default().to_owned();
-        let machine = if words.len() > 3 { words.last().copied().unwrap_or_default() } else { "" };
-        let version = words.get(3..words.len().saturating_sub(1)).unwrap_or_default().join(" ");
-        Self { system: word(0), node: word(1), release: word(2), version, machine: machine.to_owned() }
-    }
-}
-
 /// `info/system.xml`. The document's example writes the byte order as `little`, its reader takes
 /// `LITTLE_ENDIAN`.
 pub(super) fn system_xml(recording: &Recording<'_>, layout: &Layout) -> String {
     let facts = || recording.file().facts();
-    let uname = facts().find_map(|fact| match fact {
-        FileOption::Uname(text) => Some(Uname::parse(text)),
-        _ => None,
-    });
-    let Uname { system, node, release, version, machine } = uname.unwrap_or_default();
+    let Uname { system, node, release, version, machine } = Uname::of(facts()).unwrap_or_default();
     let counted = facts().find_map(|fact| match fact {
         FileOption::CpuCount(count) => Some(*count),
         _ => None,
@@ -133,15 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unames_with_and_without_a_version() {
-        let uname = Uname::parse("Linux host.example 6.12.1 x86_64");
-        assert_eq!(
-            (uname.release.as_str(), uname.version.as_str(), uname.machine.as_str()),
-            ("6.12.1", "", "x86_64")
-        );
-        let uname = Uname::parse("Linux host 6.12.1 #1 SMP Debian x86_64");
-        assert_eq!((uname.version.as_str(), uname.machine.as_str()), ("#1 SMP Debian", "x86_64"));
-        assert_eq!(Uname::parse(""), Uname::default());
+    fn texts_are_escaped() {
         assert_eq!(escaped("a<b>&\"\u{1}"), "a&lt;b&gt;&amp;&quot;\u{fffd}");
     }
 }

@@ -4,7 +4,7 @@ use prost::Message;
 use prost::encoding::{WireType, encode_key};
 
 use super::super::{Recording, TraceFile, snapshot::Snapshot};
-use crate::tracedat::FileOption;
+use crate::tracedat::Uname;
 
 /// `Trace.packet`.
 const PACKET: u32 = 1;
@@ -190,14 +190,9 @@ struct Utsname {
 impl SystemInfo {
     /// What the file says of its machine.
     pub(super) fn of(file: &TraceFile) -> Self {
-        let utsname = file.facts().find_map(|fact| match fact {
-            // As `uname -snrm` prints it: the system, the host's name, the release, the machine.
-            FileOption::Uname(text) => {
-                let mut words = text.split_whitespace().map(str::to_owned);
-                let (sysname, release) = (words.next()?, words.nth(1)?);
-                Some(Utsname { sysname, release, machine: words.next()?, version: String::new() })
-            }
-            _ => None,
+        let utsname = Uname::of(file.facts()).map(|uname| {
+            let Uname { system: sysname, node: _, release, version, machine } = uname;
+            Utsname { sysname, version, release, machine }
         });
         Self { utsname, page_size: file.header().page_size, num_cpus: file.cpu_count() }
     }

@@ -19,7 +19,8 @@ use super::out::{Column, Row, Type};
 use crate::event::syscalls::{self, SyscallTable};
 use crate::event::table::STACK_FIELD;
 use crate::event::{AddressKind, Field, FieldKind, FieldReader, NamedField, Printer, Symbols, Value};
-use crate::tracedat::FileOption;
+use crate::report::stacks;
+use crate::tracedat::Uname;
 use crate::tracedat::reader::Record;
 
 /// Columns that every event has.
@@ -66,10 +67,8 @@ enum What {
 impl<'a> Columns<'a> {
     /// Those of an event.
     pub(super) fn of(printer: &'a Printer, recording: &Recording<'_>) -> Self {
-        let calls = recording.file().facts().find_map(|fact| match fact {
-            FileOption::Uname(text) => SyscallTable::of_machine(text.split_whitespace().next_back()?),
-            _ => None,
-        });
+        let uname = Uname::of(recording.file().facts());
+        let calls = uname.and_then(|uname| SyscallTable::of_machine(&uname.machine));
         let reader = |name: &str| printer.field(printer.field_index(name)?);
         let mut taken: BTreeSet<String> = COMMON.iter().map(|(name, _)| (*name).to_owned()).collect();
         let mut own = Vec::new();
@@ -165,7 +164,7 @@ impl<'a> Columns<'a> {
             What::Syscall(calls) => {
                 optional(row, number.and_then(|number| calls.name(number)).map(str::as_bytes));
             }
-            What::Symbol => match number.and_then(|address| symbols.lookup(address)) {
+            What::Symbol => match number.and_then(|address| stacks::symbol(symbols, address)) {
                 Some(symbol) if symbol.offset == 0 => row.text(symbol.name.as_bytes()),
                 Some(symbol) => row.text(format!("{}+{:#x}", symbol.name, symbol.offset).as_bytes()),
                 None => row.unknown(),

@@ -8,7 +8,7 @@ use super::super::{ExportError, Job, Recording, full_name, snapshot::Snapshot};
 use super::EventTable;
 use super::columns::wall;
 use super::out::{Column, Sheet, Sheets, Type};
-use crate::tracedat::FileOption;
+use crate::tracedat::Uname;
 use crate::tracedat::ledger::Ledger;
 use crate::tracedat::reader::Record;
 
@@ -165,24 +165,17 @@ pub(super) fn write_host(recording: &Recording<'_>, sheets: &mut Sheets<'_>) -> 
     let file = recording.file();
     // A damaged one was counted where the threads were written.
     let host = file.initial_state().ok().flatten().map(|state| state.host);
-    // As `uname -snrm` prints it.
-    let uname: Vec<String> = file
-        .facts()
-        .find_map(|fact| match fact {
-            FileOption::Uname(text) => Some(text.split_whitespace().map(str::to_owned).collect()),
-            _ => None,
-        })
-        .unwrap_or_default();
-    let known = |of_state: fn(&crate::tracedat::initial_state::Host) -> &String, word: Option<usize>| {
-        let told = host.as_ref().map(of_state).filter(|text| !text.is_empty()).cloned();
-        told.or_else(|| uname.get(word?).cloned())
+    let Uname { system: _, node, release, version, machine } = Uname::of(file.facts()).unwrap_or_default();
+    let known = |of_state: fn(&crate::tracedat::initial_state::Host) -> &String, of_file: String| {
+        let told = host.as_ref().map(of_state).cloned();
+        told.into_iter().chain([of_file]).find(|text| !text.is_empty())
     };
     let texts = [
-        known(|host| &host.hostname, Some(1)),
-        known(|host| &host.release, Some(2)),
-        known(|host| &host.version, None),
-        known(|host| &host.machine, Some(3)),
-        known(|host| &host.boot_id, None),
+        known(|host| &host.hostname, node),
+        known(|host| &host.release, release),
+        known(|host| &host.version, version),
+        known(|host| &host.machine, machine),
+        known(|host| &host.boot_id, String::new()),
     ];
     let span = recording.span();
     let mut row = sheets.row(sheet);
