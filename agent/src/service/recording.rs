@@ -218,7 +218,10 @@ fn shape(model: &Model) -> Vec<Channel> {
 
 /// Whether this machine has what the rules of a session name, before it is started.
 pub(super) fn check_rules(model: &Model, world: &World) -> Answer {
-    model.channels().try_for_each(|(domain, channel)| spec::rules(world, domain, channel).map(drop))?;
+    model.channels().try_for_each(|(domain, channel)| {
+        spec::contexts(channel)?;
+        spec::rules(world, domain, channel).map(drop)
+    })?;
     for (attribute, values) in spec::tracked(model)? {
         spec::tracking(attribute, Some(&values))?;
     }
