@@ -31,7 +31,7 @@ pub struct Event {
     pub channel: String,
     /// `cpu_id` of its packet.
     pub cpu: u32,
-    /// Names and values of the event context.
+    /// Names and values of the contexts: that of all events of the stream, then the event's own.
     pub context: Vec<(String, Value)>,
     /// Names and values of the fields. The lengths of sequences are among them: `_NAME_length`.
     pub fields: Vec<(String, Value)>,
@@ -440,7 +440,7 @@ pub fn read(dir: &Path) -> Trace {
     let mut trace = Trace { text: text.clone(), ..Trace::default() };
     let mut header = None;
     let mut streams: BTreeMap<u64, BTreeMap<String, Type>> = BTreeMap::new();
-    let mut events: BTreeMap<(u64, u64), (String, Type)> = BTreeMap::new();
+    let mut events = Events::new();
     while parser.at < parser.tokens.len() {
         match parser.peek() {
             "typealias" => {
@@ -484,7 +484,8 @@ pub fn read(dir: &Path) -> Trace {
                 let key = (values["stream_id"].parse().unwrap(), values["id"].parse().unwrap());
                 let name = values["name"].strip_prefix('"').unwrap().to_owned();
                 trace.declared.push(name.clone());
-                assert!(events.insert(key, (name, types.remove("fields").unwrap())).is_none());
+                let (context, fields) = (types.remove("context"), types.remove("fields").unwrap());
+                assert!(events.insert(key, (name, context, fields)).is_none());
             }
             other => panic!("{other} at the top of the metadata"),
         }
@@ -503,8 +504,10 @@ pub fn read(dir: &Path) -> Trace {
     trace
 }
 
-type Schema<'a> =
-    (&'a Type, &'a BTreeMap<u64, BTreeMap<String, Type>>, &'a BTreeMap<(u64, u64), (String, Type)>, &'a [u8]);
+/// Events by stream and id: their names, contexts and fields.
+type Events = BTreeMap<(u64, u64), (String, Option<Type>, Type)>;
+
+type Schema<'a> = (&'a Type, &'a BTreeMap<u64, BTreeMap<String, Type>>, &'a Events, &'a [u8]);
 
 fn stream(name: &str, bytes: &[u8], index: &[u8], schema: Schema<'_>, trace: &mut Trace) {
     let (header, streams, events, uuid) = schema;
@@ -558,8 +561,9 @@ fn stream(name: &str, bytes: &[u8], index: &[u8], schema: Schema<'_>, trace: &mu
             let Value::Number(number_of, _) = number_of else { panic!("{head:?}") };
             let time = bits.clock;
             assert!(time >= begin && time <= finish, "{name}: {time} in packet {begin} to {finish}");
-            let context = types.get("event.context").map(|ty| bits.named(ty)).unwrap_or_default();
-            let (event, fields) = &events[&(id, *number_of as u64)];
+            let (event, own, fields) = &events[&(id, *number_of as u64)];
+            let contexts = types.get("event.context").into_iter().chain(own);
+            let context = contexts.flat_map(|ty| bits.named(ty)).collect();
             let fields = bits.named(fields);
             trace.events.push(Event {
                 time,

@@ -87,6 +87,10 @@ pub struct RecordedChannel {
     /// Which of a channel's sets of rings it is, where users or processes have rings of their own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<RecordedSet>,
+    /// The contexts that all of its events have, those that are added later included: the format of an event
+    /// that has nothing else. Empty if there are none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub contexts: String,
 }
 
 impl Manifest {
@@ -308,7 +312,13 @@ mod tests {
             realtime_offset: -12,
             realtime_uncertainty: 40,
             wall_time: true,
-            channels: vec![RecordedChannel { number: 1, name: "a".into(), overwrite: true, set: None }],
+            channels: vec![RecordedChannel {
+                number: 1,
+                name: "a".into(),
+                overwrite: true,
+                contexts: "x".into(),
+                ..Default::default()
+            }],
             only: vec!["CPUs 0-3".into()],
             cpu_count: 4,
             trace_id: u64::MAX,

@@ -8,7 +8,7 @@ use super::{CtfOptions, Destination, Manifest, SetOptions, StreamId};
 use crate::{
     attach::KernelLayout,
     compile::{
-        context::Counters,
+        context::{Context, Counters},
         fast::{Hooks, Lane, LaneChoice, StackKind, StringLimit},
         filter,
         hook::HookProgram,
@@ -144,6 +144,11 @@ pub struct ChannelOptions {
     pub spare_events: usize,
     /// The lane of events that are added.
     pub lane: LaneChoice,
+    /// The contexts of events that are added, beside those of their rules.
+    pub contexts: Vec<Context>,
+    /// The contexts that all of its events have, those that are added later included: the format of an event
+    /// that has nothing else. Empty if there are none.
+    pub shared_contexts: String,
     /// Which of them are followed by stacks, where others are from the beginning on.
     pub stacks: [(StackKind, Vec<EventSelector>); 2],
 }

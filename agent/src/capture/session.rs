@@ -616,6 +616,7 @@ fn recorded_channels(options: &CaptureOptions) -> Vec<RecordedChannel> {
         name: of.name.clone(),
         overwrite: of.overwrite,
         set: None,
+        contexts: of.shared_contexts.clone(),
     };
     let with_sets = |of: (u32, &ChannelOptions)| recorded_sets(channel(of), of.1.sets.as_ref());
     options.numbered().flat_map(with_sets).collect()

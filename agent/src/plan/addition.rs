@@ -37,6 +37,7 @@ impl Addition {
             rules: rules.to_vec(),
             strings: of.strings,
             lane: of.lane,
+            contexts: of.contexts.clone(),
             ..ChannelSpec::default()
         };
         let file = FileSpec { clock: running.clock, ..FileSpec::default() };

@@ -52,6 +52,8 @@ pub struct EventPlan {
     pub hooks: Option<Hooks>,
     /// The probes after the last of the events.
     pub probes: Vec<CaptureProbe>,
+    /// The contexts that all events of the channel have, as the format of an event that has nothing else.
+    pub shared_contexts: String,
     /// What the channels before this one have.
     pub(super) earlier: Earlier,
     /// Events that the channel records already.

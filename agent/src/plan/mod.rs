@@ -171,6 +171,8 @@ fn channel_options(
         strings: spec.strings,
         spare_events: spec.spare_events.try_into().unwrap_or(usize::MAX),
         lane: spec.lane,
+        contexts: spec.contexts.clone(),
+        shared_contexts: plan.shared_contexts,
         stacks: [
             (StackKind::Kernel, spec.kernel_stacks.clone()),
             (StackKind::User, spec.user_stacks.clone()),
@@ -250,7 +252,8 @@ impl<'a> Kernel<'a> {
         let facts = Facts::new(file.clock, self.btf.ok());
         let specs = snapshot::with_its_event(at, channel, &self.catalogue)?;
         let of_snapshot = |error| snapshot::of_its_rule(channel, error);
-        let rules = Rules::make(at, &specs, (&facts, self.counters)).map_err(of_snapshot)?;
+        let rules = Rules::make(at, (&channel.contexts, &specs), (&facts, self.counters));
+        let rules = rules.map_err(of_snapshot)?;
         let constants = self.btf.map(KernelConstants::new);
         let names: &dyn Names = constants.as_ref().map_or(&NoNames, |constants| constants);
         let wanted = Wanted { rules: &rules, facts: &facts, names, strings: channel.strings };
@@ -267,6 +270,9 @@ impl<'a> Kernel<'a> {
         };
         let mut events = EventPlan::make(self.tracefs, &selection, file.all_formats, lanes, wanted)
             .map_err(of_snapshot)?;
+        // What is added later has those of the channel, and perhaps no others.
+        let shared = if channel.spare_events == 0 { rules.in_all() } else { rules.of_channel() };
+        events.shared_contexts = shared.format(&facts);
         let Before { earlier, recorded, running } = before;
         events.earlier = earlier;
         events.leave_out(recorded, &rules)?;

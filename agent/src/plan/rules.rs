@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{PlanError, error::InChannel};
 use crate::{
     compile::{
-        context::{Contexts, Counters},
+        context::{Context, Contexts, Counters},
         filter::Facts,
     },
     event::filter::{Dialect, Filter},
@@ -36,24 +36,29 @@ pub(super) struct Rules<'a> {
     /// Where they are from.
     pub(super) at: InChannel,
     all: Vec<(&'a RuleSpec, EventRule)>,
+    /// What the events of all of them carry, whatever they say.
+    of_channel: Contexts,
     /// Those that select events of the kernel, or take some away, by their indices.
     selecting: Vec<usize>,
 }
 
 impl<'a> Rules<'a> {
-    /// Makes them ready.
+    /// Makes them ready. `shared` are the contexts of the channel.
     ///
     /// # Errors
     /// A filter is none, a control group is not there, or this kernel lacks a context.
     pub(super) fn make(
         at: InChannel,
-        specs: &'a [RuleSpec],
+        (shared, specs): (&[Context], &'a [RuleSpec]),
         (facts, counters): (&Facts, &Arc<Counters>),
     ) -> Result<Self, PlanError> {
+        let mut of_channel = Contexts::default();
+        of_channel.add(shared);
+        of_channel.open(facts, counters).map_err(|error| at.field("contexts", error))?;
         let mut groups = Groups::default();
         let ready = |(number, spec): (usize, &'a RuleSpec)| {
             let RuleSpec { what: _, optional: _, filter, language, sample, rate, contexts: named } = spec;
-            let mut contexts = Contexts::default();
+            let mut contexts = of_channel.clone();
             contexts.add(named);
             contexts.open(facts, counters).map_err(|error| at.of_rule(number, "contexts", error))?;
             let filter =
@@ -62,7 +67,22 @@ impl<'a> Rules<'a> {
         };
         let all = specs.iter().enumerate().map(ready).collect::<Result<Vec<_>, _>>()?;
         let selecting = (0..specs.len()).filter(|&number| selected_by(&specs[number]).is_some()).collect();
-        Ok(Self { at, all, selecting })
+        Ok(Self { at, all, of_channel, selecting })
+    }
+
+    /// The contexts of the channel.
+    pub(super) fn of_channel(&self) -> Contexts {
+        self.of_channel.clone()
+    }
+
+    /// The contexts of all rules that select something.
+    pub(super) fn in_all(&self) -> Contexts {
+        let selecting = self.all.iter().filter(|(spec, _)| !matches!(spec.what, What::Exclude(_)));
+        let common = selecting.map(|(_, rule)| rule.contexts.clone()).reduce(|mut common, other| {
+            common.keep_common(&other);
+            common
+        });
+        common.unwrap_or_else(|| self.of_channel())
     }
 
     /// All of them, with their indices.

@@ -229,7 +229,10 @@ fn changed<'m>(
 /// Whether this machine has what the rules of a session name, before it is started: of the channels that are
 /// not as they were before.
 pub(super) fn check_rules(before: Option<&Model>, model: &Model, world: &World) -> Answer {
-    changed(before, model).try_for_each(|(domain, channel)| spec::rules(world, domain, channel).map(drop))?;
+    changed(before, model).try_for_each(|(domain, channel)| {
+        spec::contexts(channel)?;
+        spec::rules(world, domain, channel).map(drop)
+    })?;
     for (attribute, values) in spec::tracked(model)? {
         spec::tracking(attribute, Some(&values))?;
     }

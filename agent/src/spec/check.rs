@@ -252,6 +252,12 @@ fn check_channel(index: usize, channel: &ChannelSpec) -> Result<(), Problem> {
     if graphs > 1 {
         return problem("rules", "there is more than one function graph; one can have several roots");
     }
+    if !channel.contexts.is_empty() && channel.rules.iter().any(|rule| rule.what.is_tracer()) {
+        return problem(
+            "contexts",
+            "the records of a function tracer have none; give it a channel of its own",
+        );
+    }
     if channel.ring_bytes == 0 {
         return problem("ring_bytes", "0 leaves no room for events; the smallest ring has 8 KB");
     }

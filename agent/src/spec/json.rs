@@ -82,7 +82,7 @@ mod tests {
         let rule = |what| RuleSpec::new(what);
         let text = || "vfs_read".to_owned();
         let graph = GraphSpec { roots: vec![text()], max_depth: Some(3), ..GraphSpec::default() };
-        let spec = RecordingSpec {
+        let mut spec = RecordingSpec {
             channels: vec![ChannelSpec {
                 rules: vec![
                     RuleSpec {
@@ -117,6 +117,12 @@ mod tests {
             file: FileSpec { compression: "zstd:7".parse().unwrap(), ..FileSpec::default() },
             ..RecordingSpec::default()
         };
+        spec.channels.push(ChannelSpec {
+            name: "more".to_owned(),
+            rules: vec![rule(What::Usdt(text()))],
+            contexts: ["vpid", "callstack-kernel"].map(|name| name.parse().unwrap()).into(),
+            ..ChannelSpec::default()
+        });
         let text = spec.to_json().unwrap();
         assert_eq!(RecordingSpec::from_json(text.as_bytes()).unwrap(), spec, "{text}");
     }
@@ -134,6 +140,10 @@ mod tests {
             (&rules(r#"{"what": {"event": "sched"}}"#), "unknown variant `event`"),
             (&rules(r#"{"what": {"events": "sched"}, "contexts": ["x"]}"#), "there is no context \"x\""),
             (&rules(r#"{"what": {"events": "sched"}, "sample": 0}"#), "rules[0]"),
+            (
+                r#"{"version": 1, "channels": [{"rules": [{"what": {"function": "x"}}], "contexts": ["pid"]}]}"#,
+                "channels[0].contexts",
+            ),
         ] {
             let refusal = refusal(text);
             assert!(refusal.contains(says), "{text}: {refusal}");

@@ -141,6 +141,10 @@ pub struct ChannelSpec {
     /// Which programs record: `auto`, `fast` or `generic`.
     #[serde(with = "text")]
     pub lane: LaneChoice,
+    /// Fields that are added to all of its events, those that are added to the channel while the recording
+    /// goes on included, before the [contexts of their rules](RuleSpec::contexts).
+    #[serde(skip_serializing_if = "Vec::is_empty", with = "text::list")]
+    pub contexts: Vec<Context>,
     /// Bytes of each CPU's ring; rounded up to whole pages, of which there are two at least.
     pub ring_bytes: u64,
     /// Whose own the rings are: of each user, or of each process; all share them where nothing is said. Then
@@ -206,6 +210,7 @@ impl Default for ChannelSpec {
             user_stacks: Vec::new(),
             strings: StringLimit::default(),
             lane: LaneChoice::default(),
+            contexts: Vec::new(),
             ring_bytes: RING_BYTES,
             own_rings: None,
             trace_name: String::new(),

@@ -303,7 +303,12 @@ fn spool(root: &Path) -> Result {
             channels: ["", "named"]
                 .into_iter()
                 .zip(0..)
-                .map(|(name, number)| RecordedChannel { number, name: name.into(), overwrite: number == 1, set: None })
+                .map(|(name, number)| RecordedChannel {
+                    number,
+                    name: name.into(),
+                    overwrite: number == 1,
+                    ..RecordedChannel::default()
+                })
                 .collect(),
             only: Vec::new(),
             cpu_count: 2,

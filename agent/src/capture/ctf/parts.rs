@@ -50,6 +50,8 @@ enum Route {
     Set {
         number: u32,
         set: RecordedSet,
+        /// What all of its events have.
+        contexts: String,
         owner: Option<Owner>,
     },
 }
@@ -109,13 +111,17 @@ impl Parts {
             written_before: 0,
             not_carried: NotCarried::default(),
         };
-        let is_set = |name: &str| manifest.channels.iter().any(|of| of.set.is_some() && of.name == name);
+        // Without a channel, the one buffer of a file has no contexts.
+        let wanted = |name: &str| match manifest.channels.iter().find(|of| of.name == name) {
+            Some(of) => of.set.is_none().then_some(of.contexts.as_str()),
+            None => Some(""),
+        };
         let is_owned = !manifest.channels.is_empty() && manifest.channels.iter().all(|of| of.set.is_some());
         if !is_owned {
             let chunk = Chunk { dir: &parts.place.dir, name: KERNEL, indexed: parts.place.indexed };
             let (naming, shapes) = &parts.format;
             let begin = (head, parts.begin_ns);
-            let writer = TraceWriter::create((*naming, shapes.clone()), begin, chunk, &|name| !is_set(name))?;
+            let writer = TraceWriter::create((*naming, shapes.clone()), begin, chunk, &wanted)?;
             parts.place.dirs.insert(KERNEL.to_owned(), writer.dir().clone());
             parts.shared = Some(writer);
         }
@@ -195,12 +201,13 @@ impl Parts {
 
     /// Makes sure that there is a trace for the records of a buffer.
     fn find(&mut self, buffer: usize, streams: &[(usize, u32)], head: &TraceFile) -> Result<(), ExportError> {
-        let Some(Route::Set { number, set, owner: owner @ None }) = self.routes.get_mut(buffer) else {
+        let Some(Route::Set { number, set, contexts, owner: owner @ None }) = self.routes.get_mut(buffer)
+        else {
             return Ok(());
         };
         let whose = owner_of(set, *number, &self.place.spool, self.realtime_offset);
         *owner = Some(whose.clone());
-        let (trace_name, like) = (set.trace_name.clone(), set.buffer.clone());
+        let (trace_name, like, contexts) = (set.trace_name.clone(), set.buffer.clone(), contexts.clone());
         let writer = match self.owned.entry(whose.clone()) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(free) => {
@@ -216,7 +223,7 @@ impl Parts {
             }
         };
         let name = head.buffers().get(buffer).map_or("", |of| of.name.as_str());
-        writer.add_channel((buffer, name), (&trace_name, &like))?;
+        writer.add_channel((buffer, name), (&trace_name, &like), &contexts)?;
         writer.open(streams.iter().copied().filter(|(of, _)| *of == buffer))
     }
 
@@ -297,8 +304,13 @@ impl Parts {
 /// Where the records of each buffer go that a head of this recording has.
 fn routes(manifest: &Manifest) -> Vec<Route> {
     let route = |(_, channel): (&str, Option<&crate::capture::RecordedChannel>)| {
-        let set = channel.and_then(|of| Some((of.number, of.set.clone()?)));
-        set.map_or(Route::Shared, |(number, set)| Route::Set { number, set, owner: None })
+        let set = channel.and_then(|of| Some((of, of.set.clone()?)));
+        set.map_or(Route::Shared, |(of, set)| Route::Set {
+            number: of.number,
+            set,
+            contexts: of.contexts.clone(),
+            owner: None,
+        })
     };
     manifest.buffers().map(route).collect()
 }

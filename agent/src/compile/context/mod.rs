@@ -215,6 +215,18 @@ impl Contexts {
         }
     }
 
+    /// Leaves out the fields that others do not have.
+    pub fn keep_common(&mut self, others: &Self) {
+        self.fields.retain(|field| others.fields.contains(field));
+    }
+
+    /// The format of an event that has no fields but these; empty if there are none.
+    pub fn format(&self, facts: &Facts) -> String {
+        const NOTHING: &str = "name: contexts\nID: 0\nformat:\n\
+            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\nprint fmt: \"\"\n";
+        if self.is_empty() { String::new() } else { self.lay_out(2, true, facts).extend_text(NOTHING) }
+    }
+
     /// Whether the record has no fields of them.
     pub fn is_empty(&self) -> bool {
         self.fields.is_empty()

@@ -89,6 +89,20 @@ mod tests {
     }
 
     #[test]
+    fn contexts_alone_have_a_format() {
+        let facts = Facts::new(TraceClock::Mono, None);
+        assert_eq!(Contexts::default().format(&facts), "");
+        let mut contexts = Contexts::default();
+        contexts.add(&[Known::Uid, Known::Comm, Known::Vtid].map(Context::Known));
+        let mut others = Contexts::default();
+        others.add(&[Known::Vtid, Known::Pid, Known::Uid].map(Context::Known));
+        contexts.keep_common(&others);
+        let format = Format::parse(&contexts.format(&facts)).unwrap();
+        let names: Vec<_> = format.fields.iter().map(|field| (field.name.as_str(), field.size)).collect();
+        assert_eq!(names, [("ctx_uid", 4), ("ctx_vtid", 4)]);
+    }
+
+    #[test]
     fn the_text_goes_on_with_the_contexts() {
         let layout = laid_out(9, false);
         let added = " ctx_tid=%d ctx_comm=%s ctx_cgroup=%llu";

@@ -39,7 +39,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::{ExportError, Format, Job, Recording};
-use crate::event::{Machine, Printer};
+use crate::event::{EventTable, Machine, NoNames, Printer};
 use crate::output::Directory;
 use crate::tracedat::FileOption;
 use crate::tracedat::initial_state::InitialState;
@@ -215,11 +215,35 @@ impl Ctf {
         channel
     }
 
-    fn declare(self, channel: &mut Channel, printer: &Printer, machine: Machine) {
+    /// Declares an event. Gives whether it can be in the channel.
+    fn declare(self, channel: &mut Channel, printer: &Printer, machine: Machine) -> bool {
         match self {
-            Self::Kernel => kernel::declare(channel, printer, machine),
+            Self::Kernel => {
+                kernel::declare(channel, printer, machine);
+                true
+            }
             Self::Lttng => lttng::declare(channel, printer, machine),
         }
+    }
+
+    /// Lets a channel declare the contexts that all of its events have and will have, those of an event that
+    /// has nothing else; `format` describes it, and is empty if there are none.
+    fn declare_contexts(
+        self,
+        channel: &mut Channel,
+        format: &str,
+        machine: Machine,
+    ) -> Result<(), ExportError> {
+        // Elsewhere they are fields as others are.
+        if self != Self::Lttng || format.is_empty() {
+            return Ok(());
+        }
+        let mut events = EventTable::new(machine);
+        let printer = events.add("", format, &NoNames).map_err(|source| {
+            ExportError::Unsupported(format!("the contexts of the channel {}: {source}", channel.name))
+        })?;
+        lttng::share_contexts(channel, &mut vec![printer], machine);
+        Ok(())
     }
 
     /// Adds the channel of the state dump, if the format has one.

@@ -42,7 +42,7 @@ pub struct Chunk<'a> {
 pub enum Taken {
     /// It is in the trace.
     Written,
-    /// Nothing that is known describes its event.
+    /// Nothing that is known describes its event, or it lacks contexts that its channel was declared with.
     Unknown,
 }
 
@@ -83,18 +83,19 @@ const CPUS_MAX: u32 = 1 << 13;
 
 impl TraceWriter {
     /// Begins a trace. `head` is a trace file that describes the events, without data, and has the buffers
-    /// that the records are in, of which the trace has those that `is_wanted` takes by their names. No
-    /// record is from before `begin`, by the recording's clock.
+    /// that the records are in. The trace has those for which `wanted`, asked by their names, gives the
+    /// contexts that all of their events have and will have: as the format of an event that has nothing else,
+    /// or an empty text. No record is from before `begin`, by the recording's clock.
     ///
     /// The state that the head has is written first, where the format has a place for it.
     ///
     /// # Errors
     /// The directory cannot be written, or an event cannot be described.
-    pub fn create(
+    pub fn create<'w>(
         (naming, shapes): (Ctf, Shapes),
         (head, begin): (&TraceFile, u64),
         chunk: Chunk<'_>,
-        is_wanted: &dyn Fn(&str) -> bool,
+        wanted: &dyn Fn(&str) -> Option<&'w str>,
     ) -> Result<Self, ExportError> {
         let (recording, not_carried) = described(head)?;
         let state = head.initial_state().ok().flatten();
@@ -103,14 +104,16 @@ impl TraceWriter {
         let printers: Vec<_> = recording.events().iter().collect();
         let mut channels = Vec::new();
         for buffer in head.buffers() {
-            if !is_wanted(&buffer.name) {
+            let Some(contexts) = wanted(&buffer.name) else {
                 channels.push(NO_CHANNEL);
                 continue;
-            }
+            };
             let known = trace.channels.iter().position(|channel| channel.buffer == buffer.name);
             channels.push(known.unwrap_or(trace.channels.len()));
             if known.is_none() {
-                let channel = naming.channel(&buffer.name, &printers, recording.machine(), &mut names);
+                let machine = recording.machine();
+                let mut channel = naming.channel(&buffer.name, &printers, machine, &mut names);
+                naming.declare_contexts(&mut channel, contexts, machine)?;
                 trace.channels.push(channel);
             }
         }
@@ -178,18 +181,22 @@ impl TraceWriter {
         Ok(writer)
     }
 
-    /// Has the records of a buffer in a channel of its own, which looks like that of the buffer `like`.
+    /// Has the records of a buffer in a channel of its own, which looks like that of the buffer `like`. All
+    /// of its events have and will have `contexts`, as in [`TraceWriter::create`].
     ///
     /// # Errors
-    /// The disk is full.
+    /// The disk is full, or the contexts cannot be understood.
     pub fn add_channel(
         &mut self,
         (index, buffer): (usize, &str),
         (name, like): (&str, &str),
+        contexts: &str,
     ) -> Result<(), ExportError> {
         let mut names = self.trace.channels.iter().map(|channel| channel.name.clone()).collect();
         let printers: Vec<_> = self.events.iter().collect();
-        let mut channel = self.naming.channel(name, &printers, self.events.machine(), &mut names);
+        let machine = self.events.machine();
+        let mut channel = self.naming.channel(name, &printers, machine, &mut names);
+        self.naming.declare_contexts(&mut channel, contexts, machine)?;
         buffer.clone_into(&mut channel.buffer);
         channel.of_programs = true;
         self.shapes.give(buffer, like);
@@ -247,7 +254,9 @@ impl TraceWriter {
         let Some(printer) = id.and_then(|id| self.events.get(id)) else { return Ok(Taken::Unknown) };
         let channel = self.channels.get(buffer).and_then(|id| self.trace.channels.get_mut(*id));
         let Some(channel) = channel else { return Ok(Taken::Unknown) };
-        self.naming.declare(channel, printer, self.events.machine());
+        if !self.naming.declare(channel, printer, self.events.machine()) {
+            return Ok(Taken::Unknown);
+        }
         self.metadata.tell(&self.trace)?;
         // What was lost before it is written.
         let written = self.put(&Record { missed: None, ..*record })?;

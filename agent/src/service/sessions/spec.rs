@@ -90,6 +90,7 @@ fn of_channel(
         poll_ns: Some(nanoseconds(attributes.read_timer_us)).filter(|period| *period != 0),
         spare_events: SPARE_EVENTS,
         own_rings: own_rings(attributes.buffers),
+        contexts: contexts(channel)?,
         ..ChannelSpec::default()
     };
     if format == Format::Lttng {
@@ -144,10 +145,8 @@ pub(in crate::service) fn rules(
     channel: &Channel,
 ) -> Result<Rules, ControlError> {
     let mut all = Rules::new();
-    let contexts = contexts(channel)?;
     for rule in channel.rules.iter().filter(|rule| channel.enabled && rule.enabled) {
-        for mut new in expand::rules_of(world, domain, rule)? {
-            new.contexts.clone_from(&contexts);
+        for new in expand::rules_of(world, domain, rule)? {
             match all.entry(key_of(&new)) {
                 Entry::Vacant(free) => {
                     free.insert(new);
@@ -187,7 +186,7 @@ fn either(one: String, other: &str, what: &What) -> Result<String, ControlError>
 }
 
 /// The contexts of a channel.
-fn contexts(channel: &Channel) -> Result<Vec<Context>, ControlError> {
+pub(in crate::service) fn contexts(channel: &Channel) -> Result<Vec<Context>, ControlError> {
     let parse = |name: &String| {
         name.parse::<Context>().map_err(|error| {
             ControlError::new(

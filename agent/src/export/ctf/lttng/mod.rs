@@ -46,16 +46,18 @@ pub(super) fn context() -> Vec<(String, String, Type)> {
     .collect()
 }
 
-/// Declares an event of the kernel, or those that its records become.
-pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine) {
+/// Declares an event of the kernel, or those that its records become. Gives whether it can be in the channel:
+/// whether it has the contexts that the channel has declared.
+pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine) -> bool {
     let reader = RecordReader::new(printer.format(), machine);
-    let (mut shared, fields) = contexts(fields(printer, &reader));
+    let (mut own, fields) = contexts(fields(printer, &reader));
+    own.retain(|context| !is_common(channel, context));
     let stacks: Vec<Field> = stack_contexts(channel.stacks).collect();
-    let mut own = Vec::new();
-    if channel.shared.len() == stacks.len() {
-        std::mem::swap(&mut shared, &mut own);
-    } else {
-        shared.retain(|context| !is_common(channel, context));
+    let mut shared = Vec::new();
+    for (name, ty) in channel.shared.iter().take(channel.shared.len().saturating_sub(stacks.len())) {
+        let is_it = |context: &Field| context.name == *name && context.ty == *ty;
+        let Some(at) = own.iter().position(is_it) else { return false };
+        shared.push(own.remove(at));
     }
     shared.extend(stacks);
     let events = &mut channel.events;
@@ -85,10 +87,11 @@ pub(super) fn declare(channel: &mut Channel, printer: &Printer, machine: Machine
     let mut rule = kernel::rule(printer, reader, machine, indices, choice);
     rule.births = births(printer);
     channel.rules.insert(printer.format().id, rule);
+    true
 }
 
 /// Lets the channel declare the contexts that all of its events have, which are these: their stacks, which
-/// are no events of their own then, and fields if all have the same ones in the same order.
+/// are no events of their own then, and the fields that each has.
 pub(super) fn share_contexts(channel: &mut Channel, printers: &mut Vec<&Printer>, machine: Machine) {
     channel.stacks = CallStacks::of(printers);
     if channel.stacks.any() {
@@ -102,7 +105,10 @@ pub(super) fn share_contexts(channel: &mut Channel, printers: &mut Vec<&Printer>
     };
     let mut all = printers.iter().map(of);
     let first = all.next().unwrap_or_default();
-    let mut shared = if all.all(|other| other == first) { first } else { Vec::new() };
+    let mut shared = all.fold(first, |mut shared, other| {
+        shared.retain(|context| other.contains(context));
+        shared
+    });
     shared.extend(stack_contexts(channel.stacks).map(|field| (field.name, field.ty)));
     channel.shared = shared;
 }
@@ -277,7 +283,48 @@ fn creation(recording: &Recording<'_>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::collections::BTreeSet;
+
+    use super::super::Ctf;
     use super::*;
+    use crate::event::{EventTable, NoNames};
+
+    fn format(id: u32, fields: &[&str]) -> String {
+        let fields = fields.iter().zip(0..).map(|(name, number)| {
+            format!("\tfield:int {name};\toffset:{};\tsize:4;\tsigned:1;\n", 8 + number * 4)
+        });
+        let common = "\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n";
+        let fields: String = fields.collect();
+        format!("name: e{id}\nID: {id}\nformat:\n{common}{fields}\nprint fmt: \"\"\n")
+    }
+
+    #[test]
+    fn events_have_what_their_channel_declares() {
+        let machine = Machine::default();
+        let mut events = EventTable::new(machine);
+        for (id, fields) in [
+            (1, &["x", "ctx_vtid", "ctx_pid", "ctx_tid", "ctx_vpid"][..]),
+            (2, &["ctx_pid", "ctx_vtid"]),
+            (3, &["x", "ctx_pid"]),
+            (4, &["vtid", "pid"]),
+        ] {
+            events.add("s", &format(id, fields), &NoNames).unwrap();
+        }
+        let mut channel = Ctf::Lttng.channel("", &[], machine, &mut BTreeSet::new());
+        let contexts = format(0, &["ctx_tid", "ctx_pid", "ctx_vtid"]);
+        Ctf::Lttng.declare_contexts(&mut channel, &contexts, machine).unwrap();
+        let shared: Vec<_> = channel.shared.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(shared, ["pid", "vtid"], "all events have the thread");
+        let declared = [1, 2, 3, 4].map(|id| declare(&mut channel, events.get(id).unwrap(), machine));
+        assert_eq!(declared, [true, true, false, false]);
+        let names = |event: &Event| event.fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>();
+        let fields: Vec<_> = channel.events.iter().map(|event| (event.contexts, names(event))).collect();
+        let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+        assert_eq!(fields, [(1, names(&["pid", "vtid", "vpid", "x"])), (0, names(&["pid", "vtid"]))]);
+        assert!(Ctf::Lttng.declare_contexts(&mut channel, "name: x", machine).is_err());
+    }
 
     #[test]
     fn operations_become_bits() {
