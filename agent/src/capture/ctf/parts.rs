@@ -111,10 +111,10 @@ impl Parts {
             written_before: 0,
             not_carried: NotCarried::default(),
         };
-        // Without a channel, the one buffer of a file has no contexts.
+        // A file has the buffer without a name in any case; a trace has it only if it is recorded.
         let wanted = |name: &str| match manifest.channels.iter().find(|of| of.name == name) {
             Some(of) => of.set.is_none().then_some(of.contexts.as_str()),
-            None => Some(""),
+            None => manifest.channels.is_empty().then_some(""),
         };
         let is_owned = !manifest.channels.is_empty() && manifest.channels.iter().all(|of| of.set.is_some());
         if !is_owned {
