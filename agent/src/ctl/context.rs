@@ -102,11 +102,14 @@ pub(super) fn node(name: &str) -> Node {
 /// Whether LTTng's files have a name for a field that leads back to this one.
 pub(super) fn has_node(name: &str) -> bool {
     let is_plain = |(_, number, raw): (&str, u64, &str)| {
-        name.contains(&format!(":raw:r{number:x}:")) && !raw.contains([':', '-'])
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        name.contains(&format!(":raw:r{number:x}:")) && raw.bytes().all(is_part)
     };
+    // Blanks around texts are lost where files are read.
+    let is_whole = |(provider, of): (&str, &str)| provider.trim() == provider && of.trim() == of;
     names().any(|known| known == name)
         || raw(name).is_some_and(is_plain)
-        || name.strip_prefix("$app.").is_some_and(|rest| rest.contains(':'))
+        || name.strip_prefix("$app.").and_then(|rest| rest.split_once(':')).is_some_and(is_whole)
 }
 
 /// The name of a type in a file: `CALLSTACK_KERNEL`.

@@ -152,9 +152,16 @@ fn texts_and_contexts_are_what_they_were() {
     channel.rules[0].filter = Some(" a == \" \" ".into());
     channel.rules[0].exclusions = vec![" ".into()];
     // LTTng has no name for some, and that of a raw counter leaves some of its characters out.
-    channel.contexts = ["cgroup", "perf:cpu:raw:r3c:cycles", "perf:cpu:raw:r03C:a-b", "$app.a:b:c"]
-        .map(str::to_owned)
-        .to_vec();
+    channel.contexts = [
+        "cgroup",
+        "perf:cpu:raw:r3c:cycles",
+        "perf:cpu:raw:r03C:a-b",
+        "perf:cpu:raw:r3c:a ",
+        "$app.a:b:c",
+        "$app. a: b ",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     super::super::fuzz::fuzz_session(&there);
     let [saved] = sessions(&write::file(&there).unwrap()).unwrap().try_into().unwrap();
     assert_eq!(saved.session.name.as_deref(), Some(" a\r\n\tb "));
