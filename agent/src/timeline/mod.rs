@@ -15,7 +15,7 @@
 //! **Levels of detail.** A slice is a time in which something goes on in a row: a thread runs, a system call
 //! is under way. Slices are stored by how long they are: each level has those that are up to four times as
 //! long as the level below. For each level there are also densities: how much of a bucket of time the slices
-//! of this level and those below covered, and with what. A view takes the level whose bucket is about a pixel
+//! of this level and those below covered, and with what. A view takes the level whose bucket is a few pixels
 //! wide: longer slices are drawn as they are, shorter ones as densities. So what has to be drawn depends on
 //! the size of the window, not on that of the recording.
 //!

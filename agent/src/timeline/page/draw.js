@@ -18,10 +18,10 @@ const scale = () => (view.width - LABELS) / (view.to - view.from);
 const xOf = (time) => LABELS + (time - view.from) * scale();
 const timeOf = (x) => view.from + (x - LABELS) / scale();
 
-/** The finest densities that are no wider than two pixels; -1 if everything is drawn as it is. */
+/** The coarsest densities that are no wider than four pixels; -1 if everything is drawn as it is. */
 const levelOf = (perPixel) => {
   let level = -1;
-  while (level + 1 < index.levels && index.base * 4 ** (level + 1) <= 2 * perPixel) level++;
+  while (level + 1 < index.levels && index.base * 4 ** (level + 1) <= 4 * perPixel) level++;
   return level;
 };
 
@@ -137,7 +137,7 @@ const drawSlices = (lane, top) => {
     const width = Math.max(right - left, 0.8);
     if (colour !== lastColour) context.fillStyle = colour;
     lastColour = colour;
-    if (kind === KIND.thread && (block.key[at] === 4 || block.key[at] === 0)) {
+    if (isThin(kind, block.key[at])) {
       context.fillRect(left, y + height * 0.35, width, height * 0.3);
     } else {
       context.fillRect(left, y, width, height);
@@ -178,6 +178,32 @@ const drawTexts = () => {
   for (let at = 0; at < edges.length; at += 3) context.fillRect(edges[at], edges[at + 1], 1, edges[at + 2]);
 };
 
+/** Whether a thread in this state is drawn as a thin line: it does nothing, or nothing is known of it. */
+const isThin = (kind, key) => kind === KIND.thread && (key === 4 || key === 0);
+
+/** Lines of threads that sleep, under what else they do. Neighbours are one rectangle. */
+const drawThin = ({ kind, height }, y, block, begin, end) => {
+  const width = Math.max(1, block.width * scale());
+  let run = null;
+  const endRun = () => {
+    if (!run) return;
+    context.fillStyle = run.colour;
+    context.fillRect(run.left, y + height * 0.35, run.right - run.left, height * 0.3);
+  };
+  for (let at = begin; at < end && block.start[at] <= view.to; at++) {
+    if (!isThin(kind, block.key[at])) continue;
+    if (drawn.level < 0 && block.start[at] + block.width <= index.detailed_to) continue;
+    const x = xOf(block.start[at]);
+    const colour = colourOf(kind, block.key[at]);
+    if (!run || run.colour !== colour || x > run.right + 0.5) {
+      endRun();
+      run = { colour, left: Math.max(LABELS, x), right: LABELS };
+    }
+    run.right = Math.max(run.left, x + width);
+  }
+  endRun();
+};
+
 const drawDensities = (lane, top) => {
   const { row, kind, height } = lane;
   const y = top + lane.y;
@@ -188,6 +214,7 @@ const drawDensities = (lane, top) => {
     let at = lowerBound(block.start, view.from - block.width, range[0], range[1]);
     let last = NaN;
     let filled = 0;
+    if (kind === KIND.thread) drawThin(lane, y, block, at, range[1]);
     for (; at < range[1] && block.start[at] <= view.to; at++) {
       const start = block.start[at];
       if (drawn.level < 0 && start + block.width <= index.detailed_to) continue;
@@ -196,15 +223,12 @@ const drawDensities = (lane, top) => {
       const wide = Math.min(width, x + width - left);
       if (wide <= 0) continue;
       const part = Math.min(1, block.time[at] / block.width);
+      if (isThin(kind, block.key[at])) continue;
       context.fillStyle = colourOf(kind, block.key[at]);
       if (kind === KIND.thread) {
         // States stand on each other; sleep is the rest.
         if (start !== last) filled = 0;
         last = start;
-        if (block.key[at] === 4 || block.key[at] === 0) {
-          context.fillRect(left, y + height * 0.35, wide, height * 0.3);
-          continue;
-        }
         const high = Math.max(1.5, part * height);
         context.fillRect(left, y + height - Math.min(height, filled + high), wide, high);
         filled += high;

@@ -1,7 +1,7 @@
 // What happened in a range: events by name, CPU time by thread, the longest waits.
 
 /** Into how many buckets of the densities that are used a range is divided, at least. */
-const FINE = 1000;
+const FINE = 500;
 let statisticsTurn = 0;
 
 /** Events by name, of those with details. */
@@ -21,7 +21,7 @@ const countEvents = async (from, to) => {
 
 /** For how long threads were in each state, and their longest waits. */
 const addUpThreads = async (from, to) => {
-  const level = levelOf((to - from) / FINE);
+  const level = levelOf((to - from) / FINE / 4);
   const times = new Map();
   let waits = [];
   const add = (thread, state, time) => {
