@@ -6,6 +6,7 @@
 //! | [`output`] | where files are written, and files that get their name when they are complete | no |
 //! | [`event`] | event formats as tracefs prints them | no |
 //! | [`export`] | recordings as directories of other tracers' layouts | no |
+//! | [`timeline`] | recordings as timelines in a page of HTML | no |
 //! | [`analysis`] | questions about whole recordings: how often, how long, what is different | no |
 //! | [`report`] | records as text and JSON, as `trace-cmd report` prints them | no |
 //! | [`flame`] | weighted stacks as flame graphs, folded stacks, profiles of pprof and speedscope | no |
@@ -64,6 +65,7 @@ mod parallel;
 mod reason;
 pub mod report;
 pub mod terminal;
+pub mod timeline;
 pub mod tracedat;
 mod utc;
 

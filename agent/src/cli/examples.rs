@@ -79,6 +79,7 @@ pub(super) const EXPORT: &str = "EXAMPLES
   tracer-agent export --format ctf trace.dat OUTDIR
   tracer-agent export --format lttng --tar trace.dat OUTDIR
   tracer-agent export --format perfetto trace.dat out.perfetto-trace
+  tracer-agent export --format html trace.dat timeline.html
   tracer-agent export --format csv trace.dat TABLES
   tracer-agent export --format lttng-2008 --endian big trace.dat OUTDIR";
 

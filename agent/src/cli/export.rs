@@ -20,6 +20,7 @@ use crate::export::ltt2008::Lttng2008;
 use crate::export::perfetto::Perfetto;
 use crate::export::tables::Tables;
 use crate::export::{Exported, Format, Job, Progress, Target, export};
+use crate::timeline::{self, Timeline};
 use crate::tracedat::reader::{Reader, Source};
 
 /// How often the progress line changes.
@@ -29,7 +30,7 @@ const EVERY: Duration = Duration::from_millis(250);
 struct Known {
     name: &'static str,
     summary: &'static str,
-    /// Which of [`LttArgs`] it has.
+    /// Which of the options that not all formats have it has.
     options: &'static [&'static str],
     /// The format with what the other options say of it.
     make: fn(&ExportArgs) -> Result<Box<dyn Format>, CliError>,
@@ -54,6 +55,12 @@ const KNOWN: &[Known] = &[
         summary: "one file for Perfetto's viewer (ui.perfetto.dev, which opens it in the browser) and trace_processor",
         options: &[],
         make: |_| Ok(Box::new(Perfetto)),
+    },
+    Known {
+        name: "html",
+        summary: "a timeline in one page that any browser opens without a network",
+        options: &["--max-events"],
+        make: |args| Ok(Box::new(Timeline::new(args.timeline_options()))),
     },
     Known {
         name: "csv",
@@ -105,6 +112,11 @@ pub struct ExportArgs {
     #[arg(long)]
     pub keep_going: bool,
 
+    /// Have details of the first N events in a page of format html, and only an overview of the rest
+    /// [default: 5 million]
+    #[arg(long, value_name = "N")]
+    pub max_events: Option<u64>,
+
     /// Print no summary
     #[arg(short = 'q', long)]
     pub quiet: bool,
@@ -130,12 +142,22 @@ fn formats_help() -> String {
     text + "\n" + super::examples::EXPORT
 }
 
+impl ExportArgs {
+    fn timeline_options(&self) -> timeline::Options {
+        let default = timeline::Options::default();
+        timeline::Options { max_events: self.max_events.unwrap_or(default.max_events) }
+    }
+}
+
 fn choose(args: &ExportArgs) -> Result<Box<dyn Format>, CliError> {
     let known = KNOWN.iter().find(|known| known.name == args.format).ok_or_else(|| {
         let names: Vec<_> = KNOWN.iter().map(|known| known.name).collect();
         CliError::Usage(format!("no export format {:?}; known: {}", args.format, names.join(", ")))
     })?;
     args.ltt.refuse(known.name, known.options)?;
+    if args.max_events.is_some() && !known.options.contains(&"--max-events") {
+        return Err(CliError::Usage(format!("the format {} has no --max-events", known.name)));
+    }
     let format = (known.make)(args)?;
     if args.tar && format.file().is_some() {
         return Err(CliError::Usage(format!("--tar: {} is one file, not a directory", known.name)));

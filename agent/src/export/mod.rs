@@ -33,6 +33,7 @@ use std::path::PathBuf;
 pub use error::ExportError;
 pub use job::{Job, NotCarried, Progress};
 pub use recording::{CpuStream, Recording, TraceFile, full_name};
+pub(crate) use staging::create_file;
 #[cfg(feature = "record")]
 pub(crate) use staging::sync_tree;
 

@@ -165,7 +165,7 @@ impl<'r> Recording<'r> {
     }
 
     /// Has all records looked at by time, those of all channels and CPUs, and tells the job of it.
-    pub(super) fn each_record(
+    pub(crate) fn each_record(
         &self,
         job: &Job<'_>,
         mut look: impl FnMut(&Record<'_>) -> Result<(), ExportError>,
@@ -241,7 +241,7 @@ impl CpuStream {
     }
 
     /// Events that are known to be lost; a mark among the records may not say how many.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         self.counts.missed_events.saturating_add(self.lost_at_end)
     }
 

@@ -210,7 +210,7 @@ pub(super) fn create_dir(dir: &Directory, name: &str) -> Result<Directory, Expor
 }
 
 /// Creates a file of an export, and returns its path for messages.
-pub(super) fn create_file(dir: &Directory, name: &str) -> Result<(File, PathBuf), ExportError> {
+pub(crate) fn create_file(dir: &Directory, name: &str) -> Result<(File, PathBuf), ExportError> {
     let path = dir.join(name);
     let file = dir.create(name).map_err(ExportError::io("create", &path))?;
     Ok((file, path))

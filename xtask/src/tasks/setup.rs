@@ -18,7 +18,7 @@ pub(super) const TASK: Task = Task {
     args: "[--for run|test|bench|dist]",
     about: "Installs what building and testing need and is not there yet (default: test)\n\
             run:   a compiler with `core` for BPF, and the bpf-linker that fits it\n\
-            test:  also trace-cmd, QEMU, busybox, the musl target, and the kernels of the VM tests\n\
+            test:  also trace-cmd, QEMU, busybox, Chromium (350 MB), the musl target, and the kernels of the VM tests\n\
             bench: run, and what recording, reading, exporting and analysing are compared with\n\
             dist:  run, and the musl target",
     run: |args| {
@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 24] = [
+const TEST_PROGRAMS: [(&str, &str); 25] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -86,6 +86,8 @@ const TEST_PROGRAMS: [(&str, &str); 24] = [
     ("/usr/bin/go", "golang-go"),
     // Fetches the schema of speedscope's files.
     ("/usr/bin/npm", "npm"),
+    // Shows timelines. It is 110 MB to download and takes 350 MB.
+    ("/usr/bin/chromium", "chromium"),
     // A terminal that can be looked at.
     ("/usr/bin/tmux", "tmux"),
     // Man pages and completions.

@@ -15,6 +15,11 @@ const MOST: usize = 4096;
 const VECTORS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
+/// The name of a soft interrupt.
+pub(crate) fn softirq_name(vector: u64) -> Option<&'static str> {
+    VECTORS.get(usize::try_from(vector).ok()?).copied()
+}
+
 /// Most interrupts that are inside one another on a CPU.
 const DEPTH: usize = 16;
 
@@ -344,7 +349,7 @@ impl Analysis for Irqs {
             softirqs: (self.soft.into_iter())
                 .map(|(vector, told)| Softirq {
                     vector,
-                    name: usize::try_from(vector).ok().and_then(|at| VECTORS.get(at).copied()),
+                    name: softirq_name(vector),
                     times: told.times.told(),
                     own_ns: told.own,
                     latency: told.late.told(),

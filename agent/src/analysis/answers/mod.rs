@@ -93,6 +93,12 @@ pub use self::{
     times::{Times, TimesTold},
     topic::{Need, Topic},
 };
+pub(crate) use self::{
+    io::{Completion, Place, Requests},
+    irqs::softirq_name,
+    state::off,
+    threads::Threads,
+};
 use super::{Pace, Watch};
 use crate::event::EventTable;
 use crate::input::glob;

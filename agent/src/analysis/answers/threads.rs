@@ -14,22 +14,22 @@ const TIDS: usize = 1 << 22;
 const NAME: usize = 64;
 
 /// A thread, by its place in the order in which they were seen.
-pub(super) type Index = usize;
+pub(crate) type Index = usize;
 
 /// A thread.
 #[derive(Clone, Debug)]
-pub(super) struct Thread<T> {
+pub(crate) struct Thread<T> {
     /// Its id.
-    pub(super) tid: Tid,
+    pub(crate) tid: Tid,
     /// The last name that a record had of it; empty if none had one.
-    pub(super) name: Box<[u8]>,
+    pub(crate) name: Box<[u8]>,
     /// What an analysis knows of it.
-    pub(super) of: T,
+    pub(crate) of: T,
 }
 
 /// Threads, with what an analysis knows of each.
 #[derive(Clone, Debug)]
-pub(super) struct Threads<T> {
+pub(crate) struct Threads<T> {
     all: Vec<Thread<T>>,
     now: Ids,
     left_out: u64,
@@ -83,7 +83,7 @@ impl<T> Default for Threads<T> {
 impl<T> Threads<T> {
     /// The thread that has an id now, and whether it is a new one, of which `make` says what is known. `None`
     /// for one that is left out.
-    pub(super) fn find(&mut self, tid: Tid, make: impl FnOnce() -> T) -> Option<(Index, &mut Thread<T>)> {
+    pub(crate) fn find(&mut self, tid: Tid, make: impl FnOnce() -> T) -> Option<(Index, &mut Thread<T>)> {
         let index = match self.now.get(tid) {
             Some(index) => index,
             None => self.add(tid, make())?,
@@ -92,7 +92,7 @@ impl<T> Threads<T> {
     }
 
     /// A new thread that has an id from now on.
-    pub(super) fn begin(&mut self, tid: Tid, of: T) -> Option<&mut Thread<T>> {
+    pub(crate) fn begin(&mut self, tid: Tid, of: T) -> Option<&mut Thread<T>> {
         let index = self.add(tid, of)?;
         self.all.get_mut(index)
     }
@@ -111,13 +111,13 @@ impl<T> Threads<T> {
     }
 
     /// The thread that has an id now, if one was seen.
-    pub(super) fn current(&mut self, tid: Tid) -> Option<&mut Thread<T>> {
+    pub(crate) fn current(&mut self, tid: Tid) -> Option<&mut Thread<T>> {
         let index = self.now.get(tid)?;
         self.all.get_mut(index)
     }
 
     /// The thread that had an id does not have it any more.
-    pub(super) fn end(&mut self, tid: Tid) {
+    pub(crate) fn end(&mut self, tid: Tid) {
         self.now.remove(tid);
     }
 
@@ -142,12 +142,12 @@ impl<T> Threads<T> {
     }
 
     /// All of them, in the order in which they were seen.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Thread<T>> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Thread<T>> {
         self.all.iter_mut()
     }
 
     /// The same, to look at.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Thread<T>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Thread<T>> {
         self.all.iter()
     }
 
@@ -162,7 +162,7 @@ impl<T> Threads<T> {
     }
 
     /// How often a thread was seen for which there was no room.
-    pub(super) fn left_out(&self) -> u64 {
+    pub(crate) fn left_out(&self) -> u64 {
         self.left_out
     }
 
@@ -172,7 +172,7 @@ impl<T> Threads<T> {
     }
 
     /// The same, and who was left out: how often a thread was seen for which there was no room.
-    pub(super) fn into_parts(self) -> (Vec<Thread<T>>, u64) {
+    pub(crate) fn into_parts(self) -> (Vec<Thread<T>>, u64) {
         (self.all, self.left_out)
     }
 }
@@ -184,7 +184,7 @@ pub(super) fn bounded(name: &[u8]) -> &[u8] {
 
 impl<T> Thread<T> {
     /// Takes a name from a record.
-    pub(super) fn is_called(&mut self, name: &[u8]) {
+    pub(crate) fn is_called(&mut self, name: &[u8]) {
         let name = bounded(name);
         if !name.is_empty() && *self.name != *name {
             self.name = name.into();

@@ -16,12 +16,13 @@ use crate::tasks::setup::Purpose;
 use crate::{Result, process};
 
 /// The formats, and whether babeltrace2 reads them.
-const FORMATS: [(&str, bool); 7] = [
+const FORMATS: [(&str, bool); 8] = [
     ("ctf", true),
     ("lttng", true),
     ("lttng-2008", false),
     ("ltt-eventdefs", false),
     ("perfetto", false),
+    ("html", false),
     ("csv", false),
     ("jsonl", false),
 ];

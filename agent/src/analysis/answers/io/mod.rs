@@ -29,6 +29,7 @@ mod told;
 
 use std::collections::BTreeMap;
 
+pub(crate) use self::requests::{Completion, Place, Requests};
 pub use self::{
     answer::{IoAnswer, IoDevice, IoDone, IoFile, IoOfThread, IoRequester, IoRequests, IoSum},
     calls::FileKind,
@@ -40,7 +41,7 @@ use self::{
     files::FileId,
     initial::Initial,
     open_files::OpenFiles,
-    requests::{Completion, MOST_DEVICES, Place, Requests},
+    requests::MOST_DEVICES,
     told::{Done, Ended, OfDevice, OfFile, Rooms, Sums},
 };
 use super::{

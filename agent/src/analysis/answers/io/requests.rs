@@ -23,15 +23,15 @@ pub(super) const MOST_DEVICES: usize = 1 << 10;
 
 /// What records of a request name it by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
-    pub(super) device: u64,
-    pub(super) operation: Operation,
+pub(crate) struct Place {
+    pub(crate) device: u64,
+    pub(crate) operation: Operation,
     sector: u64,
 }
 
 impl Place {
     /// A place of a record. What has no sector is at all ones in some records and at 0 in others.
-    pub(super) fn new(device: u64, sector: u64, rwbs: &[u8]) -> Self {
+    pub(crate) fn new(device: u64, sector: u64, rwbs: &[u8]) -> Self {
         let sector = if sector == u64::MAX { 0 } else { sector };
         Self { device, operation: Operation::of(rwbs), sector }
     }
@@ -43,34 +43,34 @@ impl Place {
 
 /// A request that was issued.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Issued<W> {
+pub(crate) struct Issued<W> {
     /// Who gave it to the driver.
-    pub(super) by: W,
+    pub(crate) by: W,
     /// When.
-    pub(super) since: u64,
+    pub(crate) since: u64,
     /// How much it reads or writes.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// How long it waited in a queue, if it was seen to be put there.
     pub(super) queued: Option<u64>,
     /// How many others were merged with it while it waited.
     pub(super) merged: u64,
     /// Whether a part of it has failed.
-    pub(super) is_failed: bool,
+    pub(crate) is_failed: bool,
     /// Sectors that are not done.
     left: u64,
 }
 
 /// A request, or a part of one, is done.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Completion {
-    pub(super) place: Place,
-    pub(super) sectors: u64,
-    pub(super) is_failed: bool,
+pub(crate) struct Completion {
+    pub(crate) place: Place,
+    pub(crate) sectors: u64,
+    pub(crate) is_failed: bool,
 }
 
 /// A block device.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Device {
+pub(crate) struct Device {
     in_flight: u64,
     /// Since when.
     since: u64,
@@ -111,7 +111,7 @@ impl Device {
 
 /// The requests that are under way, with who gave each to the driver.
 #[derive(Clone, Debug)]
-pub(super) struct Requests<W> {
+pub(crate) struct Requests<W> {
     /// By place, and by the order in which they came: there can be several at one.
     issued: BTreeMap<(Place, u64), Issued<W>>,
     /// Since when they wait.
@@ -144,7 +144,7 @@ impl<W: Copy> Requests<W> {
     }
 
     /// A request is put into a queue.
-    pub(super) fn insert(&mut self, at: At, request: &Request<'_>) {
+    pub(crate) fn insert(&mut self, at: At, request: &Request<'_>) {
         if self.waiting.len() >= MOST_OPEN {
             // Those that went some other way and will never be issued are among them.
             self.left_out += self.waiting.len() as u64;
@@ -156,7 +156,7 @@ impl<W: Copy> Requests<W> {
     }
 
     /// A request is given to the driver.
-    pub(super) fn issue(&mut self, at: At, request: &Request<'_>, by: W, scope: &Scope) {
+    pub(crate) fn issue(&mut self, at: At, request: &Request<'_>, by: W, scope: &Scope) {
         let place = Place::new(request.device, request.sector, request.rwbs);
         let left = request.bytes >> 9;
         let waited = self.take_waiting(place, left);
@@ -209,13 +209,13 @@ impl<W: Copy> Requests<W> {
     }
 
     /// The driver gives a request back: the one that it was, if it was seen to be issued.
-    pub(super) fn requeue(&mut self, at: At, place: Place, scope: &Scope) -> Option<Issued<W>> {
+    pub(crate) fn requeue(&mut self, at: At, place: Place, scope: &Scope) -> Option<Issued<W>> {
         let key = self.find(place, |_| true)?;
         self.take(at, key, scope)
     }
 
     /// A request is done: the one that it was, if all of it is done and it was seen to be issued.
-    pub(super) fn complete(&mut self, at: At, done: Completion, scope: &Scope) -> Option<Issued<W>> {
+    pub(crate) fn complete(&mut self, at: At, done: Completion, scope: &Scope) -> Option<Issued<W>> {
         let Completion { place, sectors, is_failed } = done;
         if let Some(key) = self.find(place, |issued| issued.left == sectors) {
             let issued = self.take(at, key, scope)?;
@@ -242,7 +242,7 @@ impl<W: Copy> Requests<W> {
     }
 
     /// Events were lost: which of the requests go on is not known. Those that were under way.
-    pub(super) fn lose(&mut self, at: At, scope: &Scope) -> impl Iterator<Item = (Place, W)> + use<W> {
+    pub(crate) fn lose(&mut self, at: At, scope: &Scope) -> impl Iterator<Item = (Place, W)> + use<W> {
         self.waiting.clear();
         for device in self.devices.values_mut() {
             device.advance(at.time, scope);

@@ -1,0 +1,325 @@
+//! The records with their fields, in blocks.
+//!
+//! A block has columns: the event, the time since the record before, the CPU and the thread of each record;
+//! then the fields of each event that occurs, one after the other; and the texts that these have, each once.
+//!
+//! A column of a field begins with whether values are missing; if so, a byte for each record says which are
+//! there. Numbers follow as differences to the value before, and texts as places among those of the block.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+use super::columns::{Columns, number, signed};
+use super::document::Document;
+use super::index::BlockTold;
+use crate::event::syscalls::{SyscallTable, is_number};
+use crate::event::{AddressKind, FieldKind, FieldReader, NamedField, Printer, Symbols, Value};
+use crate::export::ExportError;
+use crate::tracedat::reader::Record;
+
+/// Records in a block.
+const RECORDS: u32 = 8192;
+/// From so many bytes of texts on a block is written.
+const TEXTS: usize = 1 << 20;
+/// Most bytes of a text; the rest is left out, which the text says at its end.
+const TEXT: usize = 1 << 14;
+
+/// The types of columns, as the index has them.
+pub(super) mod ty {
+    /// A number with a sign, of up to 4 bytes.
+    pub(crate) const SIGNED: char = 'i';
+    /// One without.
+    pub(crate) const UNSIGNED: char = 'u';
+    /// The same of 8 bytes.
+    pub(crate) const SIGNED_LONG: char = 'I';
+    pub(crate) const UNSIGNED_LONG: char = 'U';
+    /// An address.
+    pub(crate) const ADDRESS: char = 'x';
+    /// Anything else, as a text.
+    pub(crate) const TEXT: char = 's';
+    /// The name of the number before it. Where it has none, nothing is shown.
+    pub(crate) const NAME: char = 'n';
+}
+
+/// How the records of an event are stored.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// The event's number in the index.
+    pub(super) number: u32,
+    fields: Vec<Field>,
+}
+
+#[derive(Debug)]
+struct Field {
+    name: String,
+    ty: char,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Number(FieldReader),
+    Text(FieldReader),
+    /// The name of a value: of a state, of flags.
+    Name(NamedField),
+    /// The system call that a number stands for.
+    Call(FieldReader, SyscallTable),
+    /// The function or variable that an address is in.
+    Symbol(FieldReader),
+    /// What is printed of the record.
+    Printed,
+}
+
+impl Plan {
+    /// Of the event with a number.
+    pub(super) fn of(printer: &Printer, number: u32, calls: Option<SyscallTable>) -> Self {
+        let format = printer.format();
+        let first = format.common.len();
+        let mut fields = Vec::new();
+        // These say what is nowhere else.
+        let is_printed = printer.is_stack() || printer.system() == "ftrace" && printer.name() == "bprint";
+        if is_printed {
+            fields.push(Field { name: "text".to_owned(), ty: ty::TEXT, what: What::Printed });
+        }
+        for (index, field) in format.common.iter().chain(&format.fields).enumerate() {
+            if index < first && matches!(field.name.as_str(), "common_type" | "common_pid") {
+                continue;
+            }
+            let Some((reader, kind)) = printer.field(index).zip(printer.kind(index)) else { continue };
+            let (ty, what) = match kind {
+                FieldKind::Number { .. } if printer.address(field).is_some() => {
+                    (ty::ADDRESS, What::Number(reader))
+                }
+                FieldKind::Number { size: 8, signed: true } => (ty::SIGNED_LONG, What::Number(reader)),
+                FieldKind::Number { size: 8, signed: false } => (ty::UNSIGNED_LONG, What::Number(reader)),
+                FieldKind::Number { signed: true, .. } => (ty::SIGNED, What::Number(reader)),
+                FieldKind::Number { signed: false, .. } => (ty::UNSIGNED, What::Number(reader)),
+                FieldKind::Pointer { .. } => (ty::ADDRESS, What::Number(reader)),
+                _ => (ty::TEXT, What::Text(reader)),
+            };
+            fields.push(Field { name: field.name.clone(), ty, what });
+            if ty == ty::TEXT || index < first {
+                continue;
+            }
+            let call = calls.filter(|_| is_number(printer.system(), &field.name));
+            let name = match (call, printer.named(field)) {
+                (Some(calls), _) => Some(What::Call(reader, calls)),
+                (None, named) => named.map(What::Name),
+            };
+            let is_symbol = printer.address(field) == Some(AddressKind::Symbol);
+            let symbol = is_symbol.then_some(What::Symbol(reader));
+            for (ending, what) in [("name", name), ("symbol", symbol)] {
+                let name = format!("{}_{ending}", field.name);
+                fields.extend(what.map(|what| Field { name, ty: ty::NAME, what }));
+            }
+        }
+        Self { number, fields }
+    }
+
+    /// The names and types of the fields.
+    pub(super) fn told(&self) -> Vec<(String, char)> {
+        self.fields.iter().map(|field| (field.name.clone(), field.ty)).collect()
+    }
+}
+
+/// A column of a field that is being filled.
+#[derive(Debug, Default)]
+struct Column {
+    /// Whether each value is there.
+    there: Vec<u8>,
+    before: u64,
+    values: Vec<u8>,
+}
+
+/// Where and when a record was made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made {
+    /// Since the first event.
+    pub(super) time: u64,
+    /// The number of its thread from 1 on; 0 if it does not say.
+    pub(super) thread: u32,
+}
+
+/// The block that is being filled.
+#[derive(Debug, Default)]
+pub(super) struct Block {
+    count: u32,
+    from: u64,
+    before: u64,
+    events: Vec<u8>,
+    times: Vec<u8>,
+    cpus: Vec<u8>,
+    threads: Vec<u8>,
+    fields: BTreeMap<u32, (u32, Vec<Column>)>,
+    texts: HashMap<Box<str>, u64>,
+    /// The texts with their lengths.
+    all_texts: Vec<u8>,
+    text: String,
+    /// Those that were written.
+    pub(super) written: Vec<BlockTold>,
+    /// Texts that were cut.
+    pub(super) cut: u64,
+}
+
+impl Block {
+    /// Adds a record.
+    pub(super) fn add(
+        &mut self,
+        record: &Record<'_>,
+        made: Made,
+        (plan, printer): (&Plan, &Printer),
+        symbols: &dyn Symbols,
+    ) {
+        if self.count == 0 {
+            (self.from, self.before) = (made.time, made.time);
+        }
+        self.count += 1;
+        number(plan.number.into(), &mut self.events);
+        number(made.time.saturating_sub(self.before), &mut self.times);
+        self.before = self.before.max(made.time);
+        number(record.cpu.into(), &mut self.cpus);
+        number(made.thread.into(), &mut self.threads);
+        let make = || (0, plan.fields.iter().map(|_| Column::default()).collect());
+        let (count, mut columns) = self.fields.remove(&plan.number).unwrap_or_else(make);
+        for (field, column) in plan.fields.iter().zip(&mut columns) {
+            let is_there = match field.what {
+                What::Number(reader) => {
+                    let value = reader.number(record.data);
+                    if let Some(value) = value {
+                        signed(value.wrapping_sub(column.before).cast_signed(), &mut column.values);
+                        column.before = value;
+                    }
+                    value.is_some()
+                }
+                What::Text(reader) => match reader.value(record.data) {
+                    Ok(value) => {
+                        let place = self.value(&value);
+                        number(place, &mut column.values);
+                        true
+                    }
+                    Err(_) => false,
+                },
+                What::Name(named) => {
+                    let text = printer.value_text(named, record.data, symbols);
+                    text.map(|text| self.text_of(&text, column)).is_some()
+                }
+                What::Call(reader, calls) => {
+                    let name = reader.number(record.data).and_then(|number| calls.name(number));
+                    name.map(|name| self.text_of(name.as_bytes(), column)).is_some()
+                }
+                What::Symbol(reader) => {
+                    let symbol = reader.number(record.data).and_then(|address| symbols.lookup(address));
+                    let text = symbol.map(|symbol| match symbol.offset {
+                        0 => symbol.name.to_owned(),
+                        offset => format!("{}+{offset:#x}", symbol.name),
+                    });
+                    text.map(|text| self.text_of(text.as_bytes(), column)).is_some()
+                }
+                What::Printed => {
+                    let mut bytes = Vec::new();
+                    printer.print(record.data, symbols, &mut bytes);
+                    self.text_of(bytes.trim_ascii_end(), column);
+                    true
+                }
+            };
+            column.there.push(is_there.into());
+        }
+        self.fields.insert(plan.number, (count + 1, columns));
+    }
+
+    /// Adds the place of a text to a column.
+    fn text_of(&mut self, text: &[u8], column: &mut Column) {
+        self.text.clear();
+        self.text.push_str(&String::from_utf8_lossy(text));
+        number(self.place(), &mut column.values);
+    }
+
+    /// The place of a value's text.
+    fn value(&mut self, value: &Value<'_>) -> u64 {
+        self.text.clear();
+        match value {
+            // The kernel's own texts have no such lengths.
+            Value::Text(text) => self.text.push_str(&String::from_utf8_lossy(text)),
+            // Writing to a string does not fail.
+            value => drop(write!(self.text, "{value}")),
+        }
+        self.place()
+    }
+
+    /// The place of the text.
+    fn place(&mut self) -> u64 {
+        if self.text.len() > TEXT {
+            let whole = self.text.len();
+            let end = (0..=TEXT).rev().find(|end| self.text.is_char_boundary(*end)).unwrap_or(0);
+            self.text.truncate(end);
+            let _ = write!(self.text, "… (of {whole} bytes)");
+            self.cut += 1;
+        }
+        if let Some(place) = self.texts.get(self.text.as_str()) {
+            return *place;
+        }
+        let place = self.texts.len() as u64;
+        number(self.text.len() as u64, &mut self.all_texts);
+        self.all_texts.extend_from_slice(self.text.as_bytes());
+        self.texts.insert(self.text.as_str().into(), place);
+        place
+    }
+
+    /// Whether it is to be written.
+    pub(super) fn is_full(&self) -> bool {
+        self.count >= RECORDS || self.all_texts.len() >= TEXTS
+    }
+
+    /// Writes it, unless nothing is in it, and begins the next one.
+    pub(super) fn write(&mut self, document: &mut Document) -> Result<(), ExportError> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        let mut columns = Columns::default();
+        for column in [&self.events, &self.times, &self.cpus, &self.threads, &self.all_texts] {
+            columns.add(column);
+        }
+        let mut counts = Vec::new();
+        for (event, (count, fields)) in &self.fields {
+            counts.extend([*event, *count]);
+            for column in fields {
+                let mut bytes = vec![u8::from(column.there.contains(&0))];
+                if bytes[0] == 1 {
+                    bytes.extend_from_slice(&column.there);
+                }
+                bytes.extend_from_slice(&column.values);
+                columns.add(&bytes);
+            }
+        }
+        let block = document.block(&columns.into_bytes())?;
+        let (count, from, to) = (self.count as usize, self.from, self.before);
+        self.written.push(BlockTold { block, count, from, to, counts });
+        let (written, cut) = (std::mem::take(&mut self.written), self.cut);
+        *self = Self { written, cut, ..Self::default() };
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_cut_and_counted() {
+        let mut block = Block::default();
+        let long = "é".repeat(TEXT);
+        let places = ["a", &long, "a", &long].map(|text| block.value(&Value::Text(text.as_bytes())));
+        assert_eq!((places, block.cut), ([0, 1, 0, 1], 2));
+        let cut = block.texts.keys().map(|text| text.len()).max().unwrap();
+        assert!(cut < TEXT + 40 && block.texts.keys().any(|text| text.ends_with("… (of 32768 bytes)")));
+        // Bytes that are no text do not matter, and blocks do not grow with what is in them.
+        block.value(&Value::Text(b"\xff\0</script>"));
+        for nth in 0.. {
+            if block.is_full() {
+                break;
+            }
+            assert!(nth < 100);
+            block.value(&Value::Text(format!("{nth}{long}").as_bytes()));
+        }
+    }
+}
