@@ -19,7 +19,8 @@ pub struct Uname {
 }
 
 impl Uname {
-    /// Out of the words of `uname -snrm`, as trace-cmd writes them, or with the version between release and machine.
+    /// Out of the words of `uname -snrm`, as trace-cmd writes them, or with the version between release and
+    /// machine.
     pub fn parse(text: &str) -> Self {
         let words: Vec<&str> = text.split_whitespace().collect();
         let word = |at: usize| words.get(at).copied().unwrap_or_default().to_owned();

@@ -172,7 +172,7 @@ fn programs_with_markers_of_one_name_are_recorded_together() {
 }
 
 /// A marker whose argument no program of the kernel can read, and one without such.
-const ODD: &str = r#"
+const ODD: &str = r"
 #include <sys/sdt.h>
 #include <stdlib.h>
 int main(int count, char **words)
@@ -184,7 +184,7 @@ int main(int count, char **words)
     }
     return count > 100;
 }
-"#;
+";
 
 #[test]
 fn a_marker_that_cannot_be_recorded_is_told() {

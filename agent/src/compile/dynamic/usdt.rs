@@ -73,7 +73,7 @@ pub enum MarkerError {
         /// Which, from 1.
         number: usize,
         /// Where it is.
-        operand: Operand,
+        operand: String,
     },
     /// Sites of one marker disagree.
     #[error("{name} has {first} arguments at one site and {other} at another; its notes are inconsistent")]
@@ -334,7 +334,7 @@ fn substitute(fetch: &mut Fetch, name: &str, site_arguments: &[usdt::Argument]) 
             *fetch = operand(&argument.operand).ok_or_else(|| MarkerError::Unreadable {
                 name: name.to_owned(),
                 number,
-                operand: argument.operand.clone(),
+                operand: argument.operand.to_string(),
             })?;
             Ok(())
         }

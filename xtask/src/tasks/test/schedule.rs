@@ -64,8 +64,9 @@ impl Queue {
             Runs::Recording => anywhere == 0 && recordings == 0,
             Runs::Guest => true,
         };
-        let first = [Runs::Anywhere, Runs::Recording, Runs::Guest].into_iter().filter(|runs| may_run(*runs));
-        let at = first.flat_map(|runs| self.jobs.iter().position(|job| job.runs == runs)).next()?;
+        let mut first =
+            [Runs::Anywhere, Runs::Recording, Runs::Guest].into_iter().filter(|runs| may_run(*runs));
+        let at = first.find_map(|runs| self.jobs.iter().position(|job| job.runs == runs))?;
         let job = self.jobs.remove(at);
         if let Some(count) = self.running.of(job.runs) {
             *count += 1;
