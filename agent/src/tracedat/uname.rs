@@ -2,8 +2,8 @@
 
 use super::FileOption;
 
-/// The machine that a file was recorded on, as its option `UNAME` names it (trace-cmd.dat.v7(5): the output of
-/// `uname`); what it does not say is empty.
+/// The machine that a file was recorded on, as its option `UNAME` names it (trace-cmd.dat.v7(5): the output
+/// of `uname`); what it does not say is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Uname {
     /// The kernel's name, `Linux`.

@@ -15,7 +15,8 @@ pub(super) enum Runs {
     Anywhere,
     /// Beside anything: it records in a machine of its own, and is one busy process of this one.
     Guest,
-    /// It records this machine's events, and what else runs here is in its recording: only guests run beside it.
+    /// It records this machine's events, and what else runs here is in its recording: only guests run beside
+    /// it.
     Recording,
 }
 
