@@ -227,6 +227,10 @@ impl Recovery<'_> {
                 }
             }
         }
+        // It is in nobody's way, and no note is kept for it.
+        if let Err(error) = Spool::remove_left(output) {
+            self.log(&format!("what is left of spools is not removed: {error}"));
+        }
         if failed > TOLD_MAX {
             self.log(&format!("{} more are not recovered", failed - TOLD_MAX));
         }

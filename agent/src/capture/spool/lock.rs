@@ -178,7 +178,7 @@ fn take_name(parent: &Directory, name: &OsStr) -> io::Result<OsString> {
     })
 }
 
-fn drop_and_remove(parent: &Directory, name: &OsStr, claim: Claim) -> io::Result<()> {
+pub(super) fn drop_and_remove(parent: &Directory, name: &OsStr, claim: Claim) -> io::Result<()> {
     let Claim { files, lock, .. } = claim;
     // A network file system keeps a file that is open under another name, and the directory with it.
     drop(lock);

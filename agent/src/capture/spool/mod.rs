@@ -26,6 +26,7 @@
 //! user that records, nobody else can write to it, and its files are opened below its descriptor.
 
 mod data;
+mod left;
 mod lock;
 
 use std::{
@@ -215,16 +216,8 @@ impl Spool {
     /// The path leads nowhere, or the directory cannot be read.
     pub fn all_in(path: &Path) -> Result<Option<Vec<PathBuf>>, SpoolError> {
         let failed = || SpoolError::io("find recordings in", path);
-        let Resolved { dir, name } = resolve(path, Links::Follow)?;
-        let dir = match name {
-            None => dir,
-            Some(name) => match dir.open_dir(&name) {
-                Ok(dir) => dir,
-                // What it is then is told by who opens it.
-                Err(error) if is_no_directory(&error) => return Ok(None),
-                Err(error) => return Err(failed()(error)),
-            },
-        };
+        // What it is else is told by who opens it.
+        let Some(dir) = directory_at(path)? else { return Ok(None) };
         if dir.look(OsStr::new("manifest")).map_err(failed())?.is_some() {
             return Ok(None);
         }
@@ -242,6 +235,15 @@ impl Spool {
     pub fn remove_started(path: &Path) -> Result<bool, SpoolError> {
         let (parent, name) = find(path)?;
         lock::remove_started(&parent, &name)
+    }
+
+    /// Removes from a directory what killed processes have left of spools that were not there yet, or not any
+    /// more.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or something cannot be removed.
+    pub fn remove_left(path: &Path) -> Result<(), SpoolError> {
+        directory_at(path)?.map_or(Ok(()), |dir| left::remove(&dir))
     }
 
     /// The directory's path, for messages.
@@ -389,6 +391,17 @@ fn named(dir: &Directory) -> io::Result<(Directory, OsString)> {
     let parent = Directory::open(parent)?;
     // The path is only a hint.
     if parent.has(name, dir.identity()?)? { Ok((parent, name.to_owned())) } else { Err(Errno::NOENT.into()) }
+}
+
+/// The directory at a path; `None` if something else is there.
+fn directory_at(path: &Path) -> Result<Option<Directory>, SpoolError> {
+    let Resolved { dir, name } = resolve(path, Links::Follow)?;
+    let Some(name) = name else { return Ok(Some(dir)) };
+    match dir.open_dir(&name) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(error) if is_no_directory(&error) => Ok(None),
+        Err(error) => Err(SpoolError::io("find recordings in", path)(error)),
+    }
 }
 
 pub(super) fn output_of(name: &OsStr) -> Option<OsString> {
