@@ -14,8 +14,8 @@ use crate::analysis::answers::KnownEvents;
 use crate::event::syscalls::SyscallTable;
 use crate::event::{FieldReader, Printer, SymbolTable};
 use crate::export::{ExportError, Job, Recording, full_name};
-use crate::tracedat::FileOption;
 use crate::tracedat::reader::Record;
+use crate::tracedat::{FileOption, Uname};
 
 /// The largest whole number that JavaScript counts up to.
 const MOST_TIME: u64 = (1 << 53) - 1;
@@ -64,10 +64,7 @@ impl<'r> Builder<'r> {
         let names: Vec<&str> = file.buffers().iter().map(|buffer| buffer.name.as_str()).collect();
         let first_of = |name: &str| names.iter().position(|other| *other == name).unwrap_or(0);
         let channels = names.iter().map(|name| first_of(name)).collect();
-        let calls = file.facts().find_map(|fact| match fact {
-            FileOption::Uname(text) => SyscallTable::of_machine(text.split_whitespace().next_back()?),
-            _ => None,
-        });
+        let calls = Uname::of(file.facts()).and_then(|uname| SyscallTable::of_machine(&uname.machine));
         let events = recording.events();
         let (known, graph) = (KnownEvents::of(events, |_| true), GraphEvents::of(events));
         let mut uses = HashMap::new();
