@@ -107,7 +107,9 @@ mod tests {
         let (ended, running) = (ended(), std::process::id());
         let make = |name: &str, files: &[&str]| {
             fs::create_dir(dir.path().join(name)).unwrap();
-            files.iter().for_each(|file| fs::write(dir.path().join(name).join(file), "x").unwrap());
+            for file in files {
+                fs::write(dir.path().join(name).join(file), "x").unwrap();
+            }
         };
         make(
             &format!("a.spool.removed.{ended}.0"),
@@ -123,7 +125,9 @@ mod tests {
             (format!("a.spool.kept.{ended}.0"), "lock"),
             ("a.spool.1".to_owned(), "manifest"),
         ];
-        stays.iter().for_each(|(name, file)| make(name, &[file]));
+        for (name, file) in &stays {
+            make(name, &[file]);
+        }
         // A link is not followed.
         let elsewhere = tempfile::tempdir().unwrap();
         fs::write(elsewhere.path().join("lock"), "x").unwrap();
