@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{
-    Analysis, At, Event, Known, Names, Scope, Times, TimesTold, Topic, tally::Room, threads::bounded,
+    Analysis, At, Event, Known, Names, Scope, Times, TimesTold, Topic,
+    nesting::{Interrupt, Nesting},
+    tally::Room,
+    threads::bounded,
 };
 
 /// Most handlers that are told apart.
@@ -20,19 +23,9 @@ pub(crate) fn softirq_name(vector: u64) -> Option<&'static str> {
     VECTORS.get(usize::try_from(vector).ok()?).copied()
 }
 
-/// Most interrupts that are inside one another on a CPU.
-const DEPTH: usize = 16;
-
-/// What a CPU is in the middle of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Hard(i64),
-    Soft(u64),
-}
-
+/// An interrupt that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    kind: Kind,
     since: u64,
     /// For how long others interrupted it.
     inside: u64,
@@ -41,8 +34,7 @@ struct Open {
 /// What is known of a CPU.
 #[derive(Clone, Debug, Default)]
 struct Cpu {
-    /// The innermost is the last.
-    open: Vec<Open>,
+    open: Nesting<Open>,
     /// Since when soft interrupts are due.
     raised: BTreeMap<u64, u64>,
     hard: u64,
@@ -202,39 +194,32 @@ impl Irqs {
         Self { scope, cpus, hard, soft, left_out: 0, room }
     }
 
-    fn enter(&mut self, at: At, kind: Kind) {
+    fn enter(&mut self, at: At, kind: Interrupt) {
         let cpu = self.cpus.entry(at.cpu).or_default();
-        // An exit that is not there was lost, or never recorded.
-        if cpu.open.len() >= DEPTH {
-            cpu.open.clear();
-        }
-        cpu.open.push(Open { kind, since: at.time, inside: 0 });
+        cpu.open.enter(kind, Open { since: at.time, inside: 0 });
     }
 
     /// Ends what the CPU is in. Gives how long it took, and how much of that was its own.
-    fn leave(&mut self, at: At, kind: Kind) -> Option<(u64, u64)> {
+    fn leave(&mut self, at: At, kind: Interrupt) -> Option<(u64, u64)> {
         let cpu = self.cpus.entry(at.cpu).or_default();
-        // What is inside of it and has not ended by now, ended without a record.
-        let place = cpu.open.iter().rposition(|open| open.kind == kind)?;
-        cpu.open.truncate(place + 1);
-        let open = cpu.open.pop()?;
+        let (_, open) = cpu.open.leave(kind)?;
         let time = at.time.saturating_sub(open.since);
         let own = time.saturating_sub(open.inside);
-        if let Some(outer) = cpu.open.last_mut() {
+        if let Some(outer) = cpu.open.innermost() {
             outer.inside = outer.inside.saturating_add(time);
         }
         if self.scope.has(at) {
             cpu.count += 1;
             match kind {
-                Kind::Hard(_) => cpu.hard = cpu.hard.saturating_add(own),
-                Kind::Soft(_) => cpu.soft = cpu.soft.saturating_add(own),
+                Interrupt::Hard(_) => cpu.hard = cpu.hard.saturating_add(own),
+                Interrupt::Soft(_) => cpu.soft = cpu.soft.saturating_add(own),
             }
         }
         Some((time, own))
     }
 
     fn hard(&mut self, at: At, irq: i64) {
-        let ended = self.leave(at, Kind::Hard(irq));
+        let ended = self.leave(at, Interrupt::Hard(irq));
         if !self.scope.has(at) {
             return;
         }
@@ -280,7 +265,7 @@ impl Analysis for Irqs {
         match event.known {
             Known::IrqEntry { irq, name } => {
                 self.hard.enter(at.cpu, irq, name);
-                self.enter(at, Kind::Hard(irq));
+                self.enter(at, Interrupt::Hard(irq));
             }
             Known::IrqExit { irq } => self.hard(at, irq),
             Known::SoftirqRaise { vector } => {
@@ -292,7 +277,7 @@ impl Analysis for Irqs {
             }
             Known::SoftirqEntry { vector } => {
                 let since = self.cpus.entry(at.cpu).or_default().raised.remove(&vector);
-                self.enter(at, Kind::Soft(vector));
+                self.enter(at, Interrupt::Soft(vector));
                 if let Some(since) = since
                     && self.scope.has(at)
                     && let Some((told, room)) = self.soft(vector)
@@ -301,7 +286,7 @@ impl Analysis for Irqs {
                 }
             }
             Known::SoftirqExit { vector } => {
-                let ended = self.leave(at, Kind::Soft(vector));
+                let ended = self.leave(at, Interrupt::Soft(vector));
                 if self.scope.has(at)
                     && let Some((told, room)) = self.soft(vector)
                 {
@@ -315,7 +300,7 @@ impl Analysis for Irqs {
     fn lost(&mut self, at: At) {
         // Which of these have ended since is not known.
         let cpu = self.cpus.entry(at.cpu).or_default();
-        cpu.open.clear();
+        cpu.open = Nesting::default();
         cpu.raised.clear();
     }
 

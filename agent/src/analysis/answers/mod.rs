@@ -44,6 +44,7 @@ mod known;
 mod locks;
 mod memory;
 mod names;
+mod nesting;
 mod offcpu;
 mod parts;
 mod pauses;
@@ -96,6 +97,7 @@ pub use self::{
 pub(crate) use self::{
     io::{Completion, Place, Requests},
     irqs::softirq_name,
+    nesting::{Interrupt, Nesting},
     state::off,
     threads::Threads,
 };

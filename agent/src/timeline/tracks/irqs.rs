@@ -3,29 +3,20 @@
 use std::collections::BTreeMap;
 
 use super::{At, Part, Row, Sink};
-use crate::analysis::answers::{Known, softirq_name};
+use crate::analysis::answers::{Interrupt, Known, Nesting, softirq_name};
 
-/// Most interrupts that are inside one another on a CPU.
-const DEPTH: usize = 16;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Hard(i64),
-    Soft(u64),
-}
-
+/// An interrupt that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    kind: Kind,
     label: u32,
     since: u64,
     first: u64,
 }
 
-/// What CPUs are in the middle of: the innermost is the last.
+/// What CPUs are in the middle of.
 #[derive(Debug, Default)]
 pub(super) struct Irqs {
-    cpus: BTreeMap<u32, Vec<Open>>,
+    cpus: BTreeMap<u32, Nesting<Open>>,
 }
 
 impl Irqs {
@@ -33,46 +24,39 @@ impl Irqs {
         match known {
             Known::IrqEntry { irq, name } => {
                 let label = format!("irq {irq} {}", String::from_utf8_lossy(name));
-                self.enter(at, Kind::Hard(*irq), sink.labels.number(label.trim_end()));
+                self.enter(at, Interrupt::Hard(*irq), sink.labels.number(label.trim_end()));
             }
             Known::SoftirqEntry { vector } => {
                 let name = softirq_name(*vector).map_or_else(|| vector.to_string(), str::to_owned);
-                self.enter(at, Kind::Soft(*vector), sink.labels.number(&format!("softirq {name}")));
+                self.enter(at, Interrupt::Soft(*vector), sink.labels.number(&format!("softirq {name}")));
             }
-            Known::IrqExit { irq } => self.leave(at, Kind::Hard(*irq), sink),
-            Known::SoftirqExit { vector } => self.leave(at, Kind::Soft(*vector), sink),
+            Known::IrqExit { irq } => self.leave(at, Interrupt::Hard(*irq), sink),
+            Known::SoftirqExit { vector } => self.leave(at, Interrupt::Soft(*vector), sink),
             _ => {}
         }
     }
 
-    fn enter(&mut self, at: At, kind: Kind, label: u32) {
-        let open = self.cpus.entry(at.cpu).or_default();
-        // Exits that are not there were lost, or never recorded.
-        if open.len() >= DEPTH {
-            open.clear();
-        }
-        open.push(Open { kind, label, since: at.time, first: at.event });
+    fn enter(&mut self, at: At, kind: Interrupt, label: u32) {
+        let open = Open { label, since: at.time, first: at.event };
+        self.cpus.entry(at.cpu).or_default().enter(kind, open);
     }
 
-    fn leave(&mut self, at: At, kind: Kind, sink: &mut Sink) {
-        let open = self.cpus.entry(at.cpu).or_default();
-        let Some(depth) = open.iter().rposition(|open| open.kind == kind) else { return };
-        open.truncate(depth + 1);
-        if let Some(open) = open.pop() {
+    fn leave(&mut self, at: At, kind: Interrupt, sink: &mut Sink) {
+        if let Some((depth, open)) = self.cpus.entry(at.cpu).or_default().leave(kind) {
             open.tell(at.cpu, depth, (at.time, at.event), sink);
         }
     }
 
     /// Events of a CPU were lost: which of these have ended since is not known.
     pub(super) fn lost(&mut self, at: At, since: u64, sink: &mut Sink) {
-        for (depth, open) in self.cpus.remove(&at.cpu).unwrap_or_default().into_iter().enumerate() {
+        for (depth, open) in self.cpus.remove(&at.cpu).unwrap_or_default().forget().enumerate() {
             open.tell(at.cpu, depth, (since, 0), sink);
         }
     }
 
     pub(super) fn finish(&mut self, end: u64, sink: &mut Sink) {
-        for (cpu, open) in std::mem::take(&mut self.cpus) {
-            for (depth, open) in open.into_iter().enumerate() {
+        for (cpu, mut open) in std::mem::take(&mut self.cpus) {
+            for (depth, open) in open.forget().enumerate() {
                 open.tell(cpu, depth, (end, 0), sink);
             }
         }
