@@ -7,15 +7,19 @@ use std::process::Command;
 use super::SUITES;
 use crate::{Result, process, workspace};
 
-/// Tests of what is made of recordings, which do not depend on how they were recorded.
-const OF_READERS: &[&str] = &[
-    "live/analysis",
+/// Tests of exports.
+const OF_EXPORTS: &[&str] = &[
     "live/export_ctf",
     "live/export_html",
     "live/export_ltt",
     "live/export_lttng",
     "live/export_perfetto",
     "live/export_tables",
+];
+
+/// Tests of what else is made of recordings, which do not depend on how they were recorded.
+const OF_READERS: &[&str] = &[
+    "live/analysis",
     "live/filter_stock",
     "live/readers",
     "live/reading",
@@ -39,7 +43,7 @@ const RULES: &[(&str, &[&[&str]])] = &[
     ("tests/tests/storm.rs", &[&["live/storm", "vm/oracle"]]),
     ("tests/tests/verifier.rs", &[&["live/verifier", "vm/verifier"]]),
     ("tests/tests/", &[&["live/*"]]),
-    ("tests/traces/", &[&["files"], OF_READERS]),
+    ("tests/traces/", &[&["files"], OF_READERS, OF_EXPORTS]),
     ("tests/src/", &[&["files", "live", "vm/oracle", "vm/verifier"]]),
     ("agent/tests/", &[&["files/*"]]),
     ("agent/examples/", &[&["unit"]]),
@@ -63,22 +67,9 @@ const RULES: &[(&str, &[&[&str]])] = &[
     ("agent/src/flame/", &[&["unit", "doc", "live/flame"]]),
     ("agent/src/timeline/", &[&["unit", "doc", "live/export_html"]]),
     ("agent/src/report/", &[&["unit", "doc", "files/report_stock", "live/report", "live/report_live"]]),
-    (
-        "agent/src/export/",
-        &[&[
-            "unit",
-            "doc",
-            "live/export_ctf",
-            "live/export_html",
-            "live/export_ltt",
-            "live/export_lttng",
-            "live/export_perfetto",
-            "live/export_tables",
-            "live/outputs",
-        ]],
-    ),
-    ("agent/src/tracedat/", &[&["unit", "doc", "files", "fuzz"], OF_READERS]),
-    ("agent/src/event/", &[&["unit", "doc", "files", "fuzz"], OF_READERS]),
+    ("agent/src/export/", &[&["unit", "doc", "live/outputs"], OF_EXPORTS]),
+    ("agent/src/tracedat/", &[&["unit", "doc", "files", "fuzz"], OF_READERS, OF_EXPORTS]),
+    ("agent/src/event/", &[&["unit", "doc", "files", "fuzz"], OF_READERS, OF_EXPORTS]),
     ("agent/src/input/", &[&["unit", "doc", "live/cli"]]),
     ("agent/src/cli/", &[&["unit", "live"]]),
     ("agent/src/capture/", &[&["unit", "doc", "fuzz", "live", "vm/record"]]),
