@@ -33,7 +33,7 @@ use crate::{
 };
 
 /// Name of the file in the spool.
-const NAME: &str = "counts";
+pub(super) const NAME: &str = "counts";
 /// First bytes of the file.
 const MAGIC: u64 = u64::from_le_bytes(*b"TACOUNT3");
 const STAGE_AT: usize = 16;

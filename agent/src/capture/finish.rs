@@ -1,6 +1,6 @@
 //! From the spool to the trace file: at the end of a recording, and after a crash.
 
-mod moving;
+pub(super) mod moving;
 mod recovered;
 
 use std::{

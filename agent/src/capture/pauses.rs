@@ -19,7 +19,7 @@ use super::{Spool, SpoolError};
 use crate::{output::Directory, tracedat::ledger::Pause};
 
 /// Name of the file in the spool.
-const NAME: &str = "pauses";
+pub(super) const NAME: &str = "pauses";
 /// Bytes of a pause.
 const ENTRY: usize = 16;
 /// The most pauses of an archive.

@@ -17,7 +17,7 @@ use crate::{
 };
 
 /// Name of the file in the spool.
-const NAME: &str = "kallsyms";
+pub(super) const NAME: &str = "kallsyms";
 /// The fastest level: symbols shrink to a quarter with it.
 const LEVEL: i32 = 1;
 /// About what the compressed symbols are part of the text: one in so many. For asking whether they have room.

@@ -19,9 +19,9 @@ use super::super::{Spool, SpoolError, StreamId, spool::segment_name};
 use crate::output::Directory;
 
 /// Name of the draft of a trace file in the spool.
-pub(super) const DRAFT: &str = "trace.dat";
+pub(in crate::capture) const DRAFT: &str = "trace.dat";
 /// Name of the journal.
-const JOURNAL: &str = "moved";
+pub(in crate::capture) const JOURNAL: &str = "moved";
 /// First bytes of the journal: name and version of the layout.
 const MAGIC: &[u8; 8] = b"TAMOVED1";
 /// Bytes of a row, the first of which has the magic. Rows do not cross a disk's sectors, so that none is ever

@@ -12,29 +12,34 @@ use rustix::{
 };
 
 use super::{
-    SUFFIX, SpoolError,
+    RESERVE, RESERVE_RINGS, SUFFIX, SpoolError,
     lock::{self, Claim, LOCK},
     parse_segment,
 };
-use crate::output::Directory;
+use crate::{
+    capture::{
+        counts,
+        finish::moving::{self, DRAFT},
+        pauses, state, symbols, user_symbols,
+    },
+    output::Directory,
+};
 
 /// What else is in spools (`docs/design.md`, "The spool"); files that are being written have `.new` behind
 /// their names.
 const FILES: [&str; 11] = [
-    LOCK,
-    "counts",
-    "kallsyms",
     "manifest",
-    "mappings",
-    "moved",
     "names",
-    "pauses",
-    super::RESERVE,
-    super::RESERVE_RINGS,
-    "state",
+    LOCK,
+    RESERVE,
+    RESERVE_RINGS,
+    counts::NAME,
+    moving::JOURNAL,
+    pauses::NAME,
+    state::NAME,
+    symbols::NAME,
+    user_symbols::MAPPINGS,
 ];
-/// The trace file until it is complete: a name that others have, too.
-const DRAFT: &str = "trace.dat";
 
 /// Removes the directories with such names whose processes have ended. Nothing is removed of one that has
 /// something that is in no spool: its name may be that of a spool by chance, or because somebody who can
@@ -76,7 +81,8 @@ fn has_ended(process: Pid) -> bool {
     test_kill_process(process) == Err(Errno::SRCH)
 }
 
-/// Whether all of these are names of what is in spools, and not only of what is elsewhere, too.
+/// Whether all of these are names of what is in spools. A trace file alone is not: others have that name,
+/// too.
 fn is_of_spool(names: &[OsString]) -> bool {
     let is_ours = |name: &OsString| {
         let Some(name) = name.to_str() else { return false };
