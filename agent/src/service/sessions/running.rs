@@ -213,9 +213,9 @@ impl Running {
         if self.session.is_some() {
             self.halt(Halt::Store)?;
         }
-        let mut session = self.create(spec)?;
+        let (mut session, notes) = self.create(spec)?;
         session.start();
-        self.take(session);
+        self.take(session, notes);
         Ok(())
     }
 
@@ -230,8 +230,9 @@ impl Running {
         }
     }
 
-    /// Prepares a recording, whose chunks are counted on from the ones before.
-    fn create(&self, spec: &RecordingSpec) -> Answer<Session> {
+    /// Prepares a recording, whose chunks are counted on from the ones before. Gives what is to be known of
+    /// it, too.
+    fn create(&self, spec: &RecordingSpec) -> Answer<(Session, Vec<String>)> {
         // Planning reads what only root may, and no path of the user: what the session's files are called is
         // looked up with the user's rights.
         let mut spec = spec.clone();
@@ -252,12 +253,12 @@ impl Running {
         options.manifest.output = path;
         options.first_archive = self.next_chunk;
         let session = Session::create(options, &mut |_, _| ()).map_err(|error| refused(error.to_string()))?;
-        self.listener.has_notes(notes, Whose::Recording);
-        Ok(session)
+        Ok((session, notes))
     }
 
     /// Goes on with a recording that has begun.
-    fn take(&mut self, session: Session) {
+    fn take(&mut self, session: Session, notes: Vec<String>) {
+        self.listener.has_notes(notes, Whose::Recording);
         self.follow(&session);
         self.next_chunk = session.archive_number() + 1;
         self.session = Some(session);
@@ -354,10 +355,10 @@ impl Running {
         if self.finisher.is_behind() {
             return Err(Code::RotationPending.into());
         }
-        let mut next = self.create(spec)?;
+        let (mut next, notes) = self.create(spec)?;
         let Some(mut before) = self.session.take() else {
             next.start();
-            self.take(next);
+            self.take(next, notes);
             return Ok(());
         };
         if let Err(error) = next.start_after(&mut before) {
@@ -367,7 +368,7 @@ impl Running {
             return Err(ControlError::new(Code::Daemon, error.to_string()));
         }
         self.lost_before = self.losses_with(Some(&before));
-        self.take(next);
+        self.take(next, notes);
         let chunk = self.next_chunk.saturating_sub(2);
         for recorded in before.stop() {
             if self.keeps {
