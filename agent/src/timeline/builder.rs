@@ -187,6 +187,7 @@ impl<'r> Builder<'r> {
 
     fn index(self, job: &Job<'_>) -> Index {
         let recording = self.recording;
+        let requests_left_out = self.tracks.requests_left_out();
         let (threads, threads_left_out) = self.tracks.into_threads();
         let names = &recording.file().metadata().cmdlines;
         let threads = threads.into_iter().map(|(tid, name)| {
@@ -202,7 +203,8 @@ impl<'r> Builder<'r> {
             ("events of which the page has densities and longer slices only (--max-events)", undetailed),
             ("texts of which the page has the first 16 KiB", self.block.cut),
             ("slices and marks in rows for which there is no room", self.sink.rows.left_out),
-            ("threads for which there is no room", threads_left_out),
+            ("times that a thread was seen for which there is no room", threads_left_out),
+            ("requests to block devices for which there is no room", requests_left_out),
             ("times that are later than a browser can count", self.too_late),
             ("times that go back: the events are shown where the one before is", self.backwards),
         ] {
