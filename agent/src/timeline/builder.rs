@@ -125,6 +125,8 @@ impl<'r> Builder<'r> {
             self.tracks.lost(at, before.unwrap_or(0), count, &mut self.sink);
         }
         let tid = used.pid.and_then(|pid| pid.number(record.data)).map(|tid| tid as u32);
+        // Before it is looked at: with its last record a thread ends, and its id is nobody's.
+        let thread = tid.and_then(|tid| self.tracks.thread(tid));
         if self.channels.get(record.buffer) == Some(&used.channel) {
             if let Some(event) = self.known.read(id, record.data) {
                 self.tracks.look(at, &event, &mut self.sink);
@@ -133,7 +135,6 @@ impl<'r> Builder<'r> {
                 self.tracks.graph(at, record.data, which, &self.symbols, &mut self.sink);
             }
         }
-        let thread = tid.and_then(|tid| self.tracks.thread(tid));
         if let Some(row) = self.sink.rows.number(Row::Event(used.plan.number)) {
             self.levels.event(row, time);
             self.sink.rows.count(row, 0);
