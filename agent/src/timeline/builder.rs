@@ -20,6 +20,9 @@ use crate::tracedat::{FileOption, Uname};
 /// The largest whole number that JavaScript counts up to.
 const MOST_TIME: u64 = (1 << 53) - 1;
 
+/// The overview has the densities of at least so many events: of 8192 buckets, several on a pixel.
+const OVERVIEW: u64 = 1 << 18;
+
 /// What is done with the records of an event.
 #[derive(Debug)]
 struct Use {
@@ -97,7 +100,7 @@ impl<'r> Builder<'r> {
             last: BTreeMap::new(),
             tracks: Tracks::new(has_switches, calls),
             sink: Sink::default(),
-            levels: Levels::new(span, total.min(options.max_events)),
+            levels: Levels::new(span, total.min(options.max_events.max(OVERVIEW))),
             block: Block::default(),
             too_late: 0,
             now: 0,
