@@ -134,7 +134,7 @@ impl Tracks {
             threads: Threads::default(),
             losses: Losses::default(),
             sched: sched::Sched::new(has_switches),
-            calls: calls::Calls::new(names),
+            calls: calls::Calls::new(names, has_switches),
             irqs: irqs::Irqs::default(),
             io: io::Io::default(),
             graph: graph::Graph::default(),
