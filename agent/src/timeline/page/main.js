@@ -110,7 +110,10 @@ const start = async () => {
   layOut();
   tellNotes();
   const about = `${count(index.total)} events in ${duration(index.span)}`;
-  document.getElementById("about").textContent = index.machine ? `${about} · ${oneLine(index.machine)}` : about;
+  const whole = index.machine ? `${about} · ${oneLine(index.machine)}` : about;
+  document.getElementById("about").textContent = whole;
+  // A small window has no room for all of it.
+  document.getElementById("about").title = whole;
   document.title = `Timeline: ${about}`;
   prepareInput();
   resize();
