@@ -311,6 +311,45 @@ fn a_page_is_used_with_keys_mouse_and_links() {
     browser.expect_quiet();
 }
 
+/// Times up to where a browser's numbers end: the latest view is closer than they tell apart.
+#[test]
+fn the_latest_times_are_drawn() {
+    let dir = TempDir::new().unwrap();
+    let mut made = MadeUp::new(&["sched"]);
+    made.switch((0, 0), (0, 0), 7);
+    made.switch(((1 << 53) - 1, 0), (7, 1), 0);
+    let (file, page) = (dir.path().join("long.dat"), dir.path().join("page.html"));
+    made.write(&file);
+    export(&file, &page, &[]);
+    let mut browser = Chromium::start(&dir.path().join("profile"));
+    browser.open(&address(&page));
+    assert_eq!(browser.eval("index.span"), (1_u64 << 53) - 1);
+    // A window that is so wide that the lines of the grid are a nanosecond apart.
+    browser.eval("view.width = 6000; show(2 ** 53 * 1.01, 2 ** 53 * 1.01 + 20); draw()");
+    let lines = browser.eval("gridTimes().length").as_u64().unwrap();
+    assert!((1..100).contains(&lines), "{lines}");
+    browser.expect_quiet();
+}
+
+#[test]
+fn a_recording_without_events_has_a_page() {
+    let dir = TempDir::new().unwrap();
+    let (file, page) = (dir.path().join("empty.dat"), dir.path().join("page.html"));
+    MadeUp::new(&["sched"]).write(&file);
+    export(&file, &page, &[]);
+    let mut browser = Chromium::start(&dir.path().join("profile"));
+    browser.open(&address(&page));
+    for key in ["w", "s", "]", "[", "m", "z", "Enter", "0", "End"] {
+        browser.key(key);
+    }
+    for tab in ["table", "statistics", "details"] {
+        browser.eval(&format!("document.getElementById('tab-{tab}').click()"));
+        browser.settle();
+    }
+    assert_eq!(browser.eval("index.total"), 0);
+    browser.expect_quiet();
+}
+
 #[test]
 fn losses_are_told() {
     let dir = TempDir::new().unwrap();
