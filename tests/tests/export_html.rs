@@ -311,6 +311,25 @@ fn a_page_is_used_with_keys_mouse_and_links() {
     browser.expect_quiet();
 }
 
+#[test]
+fn a_thread_that_ends_is_there_once() {
+    let dir = TempDir::new().unwrap();
+    let mut made = MadeUp::new(&["sched"]);
+    made.switch((1000, 0), (0, 0), 7);
+    // Dead, which no thread is twice.
+    made.switch((2000, 0), (7, 16), 0);
+    made.switch((3000, 0), (0, 0), 8);
+    let (file, page) = (dir.path().join("end.dat"), dir.path().join("page.html"));
+    made.write(&file);
+    export(&file, &page, &[]);
+    let mut browser = Chromium::start(&dir.path().join("profile"));
+    browser.open(&address(&page));
+    assert_eq!(browser.eval("index.threads.map(([tid]) => tid).sort()"), json!([0, 7, 8]));
+    let told = browser.eval("loadEvent(2).then((event) => threadName(event.thread))");
+    assert_eq!(told, "t7 7");
+    browser.expect_quiet();
+}
+
 /// Times up to where a browser's numbers end: the latest view is closer than they tell apart.
 #[test]
 fn the_latest_times_are_drawn() {
@@ -519,6 +538,12 @@ fn what_is_left_out_is_said() {
     browser.settle();
     let shown = browser.eval("[drawn.level, drawn.densities.length > 0, drawn.events.length]");
     assert_eq!(shown, json!([-1, true, 0]));
+    // However few have details, the overview is fine enough to be drawn.
+    export(&file, &page, &["--force", "--max-events", "0"]);
+    browser.open(&address(&page));
+    let buckets =
+        browser.eval("[index.detailed, index.span / index.base > 1000, drawn.densities.length > 0]");
+    assert_eq!(buckets, json!([0, true, true]));
     // Nothing else has the option.
     let other =
         run(agent("/".as_ref(), ["export", "--format", "ctf", "--max-events", "1"]).arg(&file).arg("/tmp/x"));
