@@ -312,6 +312,64 @@ fn a_page_is_used_with_keys_mouse_and_links() {
 }
 
 #[test]
+fn a_thread_that_ends_is_there_once() {
+    let dir = TempDir::new().unwrap();
+    let mut made = MadeUp::new(&["sched"]);
+    made.switch((1000, 0), (0, 0), 7);
+    // Dead, which no thread is twice.
+    made.switch((2000, 0), (7, 16), 0);
+    made.switch((3000, 0), (0, 0), 8);
+    let (file, page) = (dir.path().join("end.dat"), dir.path().join("page.html"));
+    made.write(&file);
+    export(&file, &page, &[]);
+    let mut browser = Chromium::start(&dir.path().join("profile"));
+    browser.open(&address(&page));
+    assert_eq!(browser.eval("index.threads.map(([tid]) => tid).sort()"), json!([0, 7, 8]));
+    let told = browser.eval("loadEvent(2).then((event) => threadName(event.thread))");
+    assert_eq!(told, "t7 7");
+    browser.expect_quiet();
+}
+
+/// Times up to where a browser's numbers end: the latest view is closer than they tell apart.
+#[test]
+fn the_latest_times_are_drawn() {
+    let dir = TempDir::new().unwrap();
+    let mut made = MadeUp::new(&["sched"]);
+    made.switch((0, 0), (0, 0), 7);
+    made.switch(((1 << 53) - 1, 0), (7, 1), 0);
+    let (file, page) = (dir.path().join("long.dat"), dir.path().join("page.html"));
+    made.write(&file);
+    export(&file, &page, &[]);
+    let mut browser = Chromium::start(&dir.path().join("profile"));
+    browser.open(&address(&page));
+    assert_eq!(browser.eval("index.span"), (1_u64 << 53) - 1);
+    // A window that is so wide that the lines of the grid are a nanosecond apart.
+    browser.eval("view.width = 6000; show(2 ** 53 * 1.01, 2 ** 53 * 1.01 + 20); draw()");
+    let lines = browser.eval("gridTimes().length").as_u64().unwrap();
+    assert!((1..100).contains(&lines), "{lines}");
+    browser.expect_quiet();
+}
+
+#[test]
+fn a_recording_without_events_has_a_page() {
+    let dir = TempDir::new().unwrap();
+    let (file, page) = (dir.path().join("empty.dat"), dir.path().join("page.html"));
+    MadeUp::new(&["sched"]).write(&file);
+    export(&file, &page, &[]);
+    let mut browser = Chromium::start(&dir.path().join("profile"));
+    browser.open(&address(&page));
+    for key in ["w", "s", "]", "[", "m", "z", "Enter", "0", "End"] {
+        browser.key(key);
+    }
+    for tab in ["table", "statistics", "details"] {
+        browser.eval(&format!("document.getElementById('tab-{tab}').click()"));
+        browser.settle();
+    }
+    assert_eq!(browser.eval("index.total"), 0);
+    browser.expect_quiet();
+}
+
+#[test]
 fn losses_are_told() {
     let dir = TempDir::new().unwrap();
     let (file, page) = exported(dir.path(), "k6.12-lost.dat");
@@ -480,6 +538,12 @@ fn what_is_left_out_is_said() {
     browser.settle();
     let shown = browser.eval("[drawn.level, drawn.densities.length > 0, drawn.events.length]");
     assert_eq!(shown, json!([-1, true, 0]));
+    // However few have details, the overview is fine enough to be drawn.
+    export(&file, &page, &["--force", "--max-events", "0"]);
+    browser.open(&address(&page));
+    let buckets =
+        browser.eval("[index.detailed, index.span / index.base > 1000, drawn.densities.length > 0]");
+    assert_eq!(buckets, json!([0, true, true]));
     // Nothing else has the option.
     let other =
         run(agent("/".as_ref(), ["export", "--format", "ctf", "--max-events", "1"]).arg(&file).arg("/tmp/x"));
@@ -521,5 +585,96 @@ fn large_recordings_are_quick() {
     assert!([zooms, pans, outs].iter().all(|frames| frames[0].as_u64().unwrap() > 0));
     let total = browser.eval("index.total").as_u64().unwrap();
     assert_eq!(total, events / 16 * 16);
+    browser.expect_quiet();
+}
+
+/// Marsaglia's xorshift: the same numbers each time.
+fn random(state: &mut u64, limit: usize) -> usize {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    (*state % limit as u64) as usize
+}
+
+/// A small recording with something for each kind of row.
+fn some_of_everything(path: &Path) {
+    let mut made = MadeUp::new(&["sched", "irq", "block", "raw_syscalls"]);
+    for round in 0..60_u64 {
+        let (time, tid) = (1000 + round * 1000, 10 + (round % 7) as u32);
+        let at = |after: u64| (time + after, (round % 2) as u32);
+        let sector =
+            [("dev", Is::Number(8)), ("sector", Is::Number(round as i64 * 8)), ("nr_sector", Is::Number(8))];
+        made.switch(at(0), (0, 0), tid);
+        made.at(at(100), tid, "sys_enter", &[("id", Is::Number(round as i64 % 9))]);
+        made.at(at(150), tid, "block_rq_issue", &[&sector[..], &[("bytes", Is::Number(4096))]].concat());
+        made.at(at(200), tid, "irq_handler_entry", &[("irq", Is::Number(5))]);
+        made.at(at(250), tid, "softirq_entry", &[("vec", Is::Number(1))]);
+        made.at(at(300), tid, "softirq_exit", &[("vec", Is::Number(1))]);
+        made.at(at(350), tid, "irq_handler_exit", &[("irq", Is::Number(5))]);
+        made.at(at(400), tid, "block_rq_complete", &sector);
+        made.at(at(500), tid, "sys_exit", &[("id", Is::Number(round as i64 % 9)), ("ret", Is::Number(-1))]);
+        made.wake(at(600), tid, 10 + (round % 5) as u32);
+        made.switch(at(700), (tid, [0, 1, 2, 16, 32][(round % 5) as usize]), 0);
+        if round % 20 == 19 {
+            made.lost((round % 2) as u32, round % 3);
+        }
+    }
+    made.write(path);
+}
+
+#[test]
+fn damaged_recordings_give_whole_pages_or_errors() {
+    let dir = TempDir::new().unwrap();
+    let (whole, file, page) =
+        (dir.path().join("whole.dat"), dir.path().join("damaged.dat"), dir.path().join("page.html"));
+    some_of_everything(&whole);
+    let bytes = fs::read(&whole).unwrap();
+    let mut browser = Chromium::start(&dir.path().join("profile"));
+    let (mut state, mut opened) = (0x9e37_79b9_7f4a_7c15, 0);
+    for nth in 0..120 * soak() {
+        let mut damaged = bytes.clone();
+        // The records are at the end; before them are formats and names.
+        let from = if nth % 4 == 0 { 0 } else { damaged.len() - 3 * 4096 };
+        for _ in 0..=random(&mut state, 12) {
+            let at = from + random(&mut state, damaged.len() - from);
+            damaged[at] = [0, 1, 0x7f, 0x80, 0xff, random(&mut state, 256) as u8][random(&mut state, 6)];
+        }
+        fs::write(&file, damaged).unwrap();
+        let arguments = ["export", "--format", "html", "--keep-going", "--force", "--quiet"];
+        let ended = run(agent("/".as_ref(), arguments).arg(&file).arg(&page));
+        assert!(!ended.err.contains("panicked"), "{nth}: {ended:?}");
+        // Damage of the header or the structure is an error, and leaves no page.
+        if ended.code() != 0 {
+            continue;
+        }
+        if nth % 8 != 1 {
+            continue;
+        }
+        opened += 1;
+        browser.open(&address(&page));
+        // Whatever is in the page can be unpacked, and slices do not end before they begin.
+        let odd = browser.eval(
+            "(async () => { let odd = 0; for (const told of index.slices) { const block = await stores.slices.get(told); \
+             for (let at = 0; at < block.count; at++) odd += !(block.start[at] >= 0 && block.end[at] >= block.start[at]); } \
+             for (const told of index.densities) await stores.densities.get(told); \
+             for (let number = 1; number <= index.detailed; number++) odd += (await loadEvent(number)) === null; return odd; })()",
+        );
+        assert_eq!(odd, 0, "{nth}");
+        browser.expect_quiet();
+    }
+    assert!(opened >= 10, "{opened}");
+    // A page that was damaged later: a column that is cut short is an error, not numbers without end.
+    for read in ["next()", "signed()", "big()", "column()"] {
+        let said = browser.eval(&format!(
+            "(() => {{ try {{ new Numbers(new Uint8Array([255])).{read}; return ''; }} catch (error) {{ return error.message; }} }})()"
+        ));
+        assert_eq!(said, "a column of a block is cut short", "{read}");
+    }
+    // A link to what cannot be.
+    browser.eval("location.hash = `view=-${'9'.repeat(400)}-${'9'.repeat(400)}&select=0-${'9'.repeat(400)}&event=-1&slice=9-9&scroll=-Infinity`");
+    browser.settle();
+    let view =
+        browser.eval("[timeline.view.from, timeline.view.to, timeline.view.scroll].every(Number.isFinite)");
+    assert_eq!((view, browser.eval("timeline.selection")), (json!(true), Value::Null));
     browser.expect_quiet();
 }

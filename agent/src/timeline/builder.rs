@@ -20,6 +20,9 @@ use crate::tracedat::{FileOption, Uname};
 /// The largest whole number that JavaScript counts up to.
 const MOST_TIME: u64 = (1 << 53) - 1;
 
+/// The overview has the densities of at least so many events: of 8192 buckets, several on a pixel.
+const OVERVIEW: u64 = 1 << 18;
+
 /// What is done with the records of an event.
 #[derive(Debug)]
 struct Use {
@@ -97,7 +100,7 @@ impl<'r> Builder<'r> {
             last: BTreeMap::new(),
             tracks: Tracks::new(has_switches, calls),
             sink: Sink::default(),
-            levels: Levels::new(span, total.min(options.max_events)),
+            levels: Levels::new(span, total.min(options.max_events.max(OVERVIEW))),
             block: Block::default(),
             too_late: 0,
             now: 0,
@@ -125,6 +128,8 @@ impl<'r> Builder<'r> {
             self.tracks.lost(at, before.unwrap_or(0), count, &mut self.sink);
         }
         let tid = used.pid.and_then(|pid| pid.number(record.data)).map(|tid| tid as u32);
+        // Before it is looked at: with its last record a thread ends, and its id is nobody's.
+        let thread = tid.and_then(|tid| self.tracks.thread(tid));
         if self.channels.get(record.buffer) == Some(&used.channel) {
             if let Some(event) = self.known.read(id, record.data) {
                 self.tracks.look(at, &event, &mut self.sink);
@@ -133,7 +138,6 @@ impl<'r> Builder<'r> {
                 self.tracks.graph(at, record.data, which, &self.symbols, &mut self.sink);
             }
         }
-        let thread = tid.and_then(|tid| self.tracks.thread(tid));
         if let Some(row) = self.sink.rows.number(Row::Event(used.plan.number)) {
             self.levels.event(row, time);
             self.sink.rows.count(row, 0);
@@ -187,6 +191,7 @@ impl<'r> Builder<'r> {
 
     fn index(self, job: &Job<'_>) -> Index {
         let recording = self.recording;
+        let requests_left_out = self.tracks.requests_left_out();
         let (threads, threads_left_out) = self.tracks.into_threads();
         let names = &recording.file().metadata().cmdlines;
         let threads = threads.into_iter().map(|(tid, name)| {
@@ -202,7 +207,8 @@ impl<'r> Builder<'r> {
             ("events of which the page has densities and longer slices only (--max-events)", undetailed),
             ("texts of which the page has the first 16 KiB", self.block.cut),
             ("slices and marks in rows for which there is no room", self.sink.rows.left_out),
-            ("threads for which there is no room", threads_left_out),
+            ("times that a thread was seen for which there is no room", threads_left_out),
+            ("requests to block devices for which there is no room", requests_left_out),
             ("times that are later than a browser can count", self.too_late),
             ("times that go back: the events are shown where the one before is", self.backwards),
         ] {

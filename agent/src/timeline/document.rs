@@ -15,11 +15,12 @@ const PAGE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/style.css");
 
 /// The scripts, in the order in which they are run, as one.
-const SCRIPTS: [&str; 10] = [
+const SCRIPTS: [&str; 11] = [
     include_str!("page/data.js"),
     include_str!("page/model.js"),
     include_str!("page/layout.js"),
     include_str!("page/draw.js"),
+    include_str!("page/around.js"),
     include_str!("page/details.js"),
     include_str!("page/table.js"),
     include_str!("page/statistics.js"),

@@ -19,6 +19,8 @@ use crate::tracedat::reader::Record;
 
 /// Records in a block.
 const RECORDS: u32 = 8192;
+/// From so many values of fields on a block is written: events of a hostile file have very many fields.
+const VALUES: usize = 1 << 21;
 /// From so many bytes of texts on a block is written.
 const TEXTS: usize = 1 << 20;
 /// Most bytes of a text; the rest is left out, which the text says at its end.
@@ -144,6 +146,8 @@ pub(super) struct Made {
 #[derive(Debug, Default)]
 pub(super) struct Block {
     count: u32,
+    /// Of all fields, also those that are missing.
+    values: usize,
     from: u64,
     before: u64,
     events: Vec<u8>,
@@ -174,6 +178,7 @@ impl Block {
             (self.from, self.before) = (made.time, made.time);
         }
         self.count += 1;
+        self.values += plan.fields.len();
         number(plan.number.into(), &mut self.events);
         number(made.time.saturating_sub(self.before), &mut self.times);
         self.before = self.before.max(made.time);
@@ -267,7 +272,7 @@ impl Block {
 
     /// Whether it is to be written.
     pub(super) fn is_full(&self) -> bool {
-        self.count >= RECORDS || self.all_texts.len() >= TEXTS
+        self.count >= RECORDS || self.values >= VALUES || self.all_texts.len() >= TEXTS
     }
 
     /// Writes it, unless nothing is in it, and begins the next one.
@@ -303,6 +308,29 @@ impl Block {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::event::{Format, Machine, NoNames, NoSymbols};
+    use crate::tracedat::Endian;
+
+    #[test]
+    fn blocks_are_bounded_whatever_events_have() {
+        let format = "name: wide\nID: 1\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n";
+        let fields =
+            (0..VALUES / 16).map(|nth| format!("\tfield:int f{nth};\toffset:4;\tsize:4;\tsigned:1;\n"));
+        let text = format!("{format}{}\nprint fmt: \"\"\n", fields.collect::<String>());
+        let printer = Printer::new("test", Format::parse(&text).unwrap(), Machine::default(), &NoNames);
+        let plan = Plan::of(&printer, 0, None);
+        let mut block = Block::default();
+        let mut records = 0;
+        while !block.is_full() {
+            records += 1;
+            let (data, endian) = (&[1, 0, 0, 0, 5, 0, 0, 0], Endian::Little);
+            let record =
+                Record { reader: 0, buffer: 0, cpu: 0, timestamp: records, missed: None, data, endian };
+            let made = Made { time: records, thread: 0 };
+            block.add(&record, made, (&plan, &printer), &NoSymbols);
+        }
+        assert_eq!(records, 16);
+    }
 
     #[test]
     fn long_texts_are_cut_and_counted() {

@@ -126,16 +126,18 @@ impl Default for Labels {
 impl Labels {
     /// The number of a name.
     pub(super) fn number(&mut self, name: &str) -> u32 {
+        // It is known by what is kept of it: a long one would otherwise be a new one each time.
+        let end = name.char_indices().nth(LABEL).map_or(name.len(), |(end, _)| end);
+        let name = name.get(..end).unwrap_or(name);
         if let Some(number) = self.numbers.get(name) {
             return *number;
         }
         if self.all.len() >= MOST_LABELS {
             return 0;
         }
-        let name: String = name.chars().take(LABEL).collect();
         let number = self.all.len() as u32;
-        self.all.push(name.clone());
-        self.numbers.insert(name, number);
+        self.all.push(name.to_owned());
+        self.numbers.insert(name.to_owned(), number);
         number
     }
 
@@ -164,7 +166,8 @@ mod tests {
         }
         assert_eq!((labels.number("new"), labels.all().len()), (0, MOST_LABELS));
         let mut labels = Labels::default();
-        labels.number(&"x".repeat(1 << 20));
-        assert_eq!(labels.all()[1].len(), LABEL);
+        let long = "é".repeat(1 << 10);
+        assert_eq!([labels.number(&long), labels.number(&long), labels.number("é")], [1, 1, 2]);
+        assert_eq!((labels.all()[1].chars().count(), labels.all().len()), (LABEL, 3));
     }
 }

@@ -43,14 +43,19 @@ class Numbers {
     this.end = end;
   }
 
+  /** The next byte. Without it, a column that is cut short would be numbers without end. */
+  byte() {
+    if (!(this.at < this.end)) throw new Error("a column of a block is cut short");
+    return this.bytes[this.at++];
+  }
+
   next() {
-    const bytes = this.bytes;
-    let byte = bytes[this.at++];
+    let byte = this.byte();
     if (byte < 128) return byte;
     let value = byte & 127;
     let scale = 128;
     do {
-      byte = bytes[this.at++];
+      byte = this.byte();
       value += (byte & 127) * scale;
       scale *= 128;
     } while (byte >= 128);
@@ -65,7 +70,7 @@ class Numbers {
   big() {
     let value = 0n;
     for (let shift = 0n; ; shift += 7n) {
-      const byte = this.bytes[this.at++];
+      const byte = this.byte();
       value |= BigInt(byte & 127) << shift;
       if (byte < 128) break;
     }
@@ -75,6 +80,7 @@ class Numbers {
   /** A column: how long it is, and its bytes. */
   column() {
     const length = this.next();
+    if (length > this.end - this.at) throw new Error("a column of a block is cut short");
     const column = new Numbers(this.bytes, this.at, this.at + length);
     this.at += length;
     return column;

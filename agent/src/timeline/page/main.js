@@ -24,7 +24,7 @@ const saveLink = () => {
 const openLink = async () => {
   const parts = new Map(location.hash.slice(1).split("&").map((part) => part.split("=", 2)));
   const range = (name) => {
-    const found = /^(-?\d+)-(\d+)$/.exec(parts.get(name) ?? "");
+    const found = /^(-?\d{1,16})-(\d{1,16})$/.exec(parts.get(name) ?? "");
     return found ? [Number(found[1]), Number(found[1]) + Number(found[2])] : null;
   };
   if (parts.has("rows")) {
@@ -110,7 +110,10 @@ const start = async () => {
   layOut();
   tellNotes();
   const about = `${count(index.total)} events in ${duration(index.span)}`;
-  document.getElementById("about").textContent = index.machine ? `${about} · ${oneLine(index.machine)}` : about;
+  const whole = index.machine ? `${about} · ${oneLine(index.machine)}` : about;
+  document.getElementById("about").textContent = whole;
+  // A small window has no room for all of it.
+  document.getElementById("about").title = whole;
   document.title = `Timeline: ${about}`;
   prepareInput();
   resize();

@@ -55,7 +55,7 @@ const onWall = (time) => {
 };
 
 /** A text without what would disturb a line. */
-const oneLine = (text) => text.replace(/[\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069]/g, "\u00b7");
+const oneLine = (text) => text.replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u202a-\u202e\u2028\u2029\u2066-\u2069]/g, "\u00b7");
 
 const threadName = (number) => {
   const thread = index.threads[number];

@@ -24,15 +24,18 @@ pub(super) struct Calling {
     pub(super) born: Option<u64>,
 }
 
-/// The names of calls.
+/// What is known of calls in general.
 #[derive(Debug)]
 pub(super) struct Calls {
     names: Option<SyscallTable>,
+    /// Whether the recording says when threads end.
+    sees_ends: bool,
 }
 
 impl Calls {
-    pub(super) fn new(names: Option<SyscallTable>) -> Self {
-        Self { names }
+    /// Of a machine with these calls, and a recording that has `sched_switch` or not.
+    pub(super) fn new(names: Option<SyscallTable>, has_switches: bool) -> Self {
+        Self { names, sees_ends: has_switches }
     }
 
     /// A call begins.
@@ -122,7 +125,12 @@ impl Calls {
 
     /// Tells of a call whose end was not seen.
     fn tell_open(&self, thread: u32, open: Open, end: u64, losses: &Losses, sink: &mut Sink) {
-        let end = losses.since(open.losses, open.since).map_or(end, |known| known.min(end));
+        let end = if !self.sees_ends && self.ends_threads(open.number) {
+            // The thread is gone, and since when is not known: it would seem to be there for good.
+            open.since
+        } else {
+            losses.since(open.losses, open.since).map_or(end, |known| known.min(end))
+        };
         let key = self.label(open.number, sink);
         let part = Part { start: open.since, end, key, arg: 0, first: open.first, last: 0 };
         sink.slice(Row::Calls(thread), part);
@@ -130,15 +138,44 @@ impl Calls {
 
     /// Whether a call makes threads, which return from it.
     fn makes_threads(&self, number: i64) -> bool {
-        let name = self.names.and_then(|names| names.name(u64::try_from(number).ok()?));
-        matches!(name, Some("clone" | "clone3" | "fork" | "vfork"))
+        matches!(self.name(number), Some("clone" | "clone3" | "fork" | "vfork"))
+    }
+
+    /// Whether nobody returns from a call.
+    fn ends_threads(&self, number: i64) -> bool {
+        matches!(self.name(number), Some("exit" | "exit_group"))
+    }
+
+    fn name(&self, number: i64) -> Option<&'static str> {
+        self.names?.name(u64::try_from(number).ok()?)
     }
 
     fn label(&self, number: i64, sink: &mut Sink) -> u32 {
-        let name = self.names.and_then(|names| names.name(u64::try_from(number).ok()?));
-        match name {
+        match self.name(number) {
             Some(name) => sink.labels.number(name),
             None => sink.labels.number(&format!("system call {number}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_does_not_exit_for_ever() {
+        let names = SyscallTable::of_machine("x86_64").unwrap();
+        // `read` and `exit_group`.
+        let ends = |has_switches: bool| {
+            let calls = Calls::new(Some(names), has_switches);
+            let (mut threads, losses, mut sink) = (Threads::default(), Losses::default(), Sink::default());
+            for (tid, number) in [(7, 0), (8, 231)] {
+                let at = At { time: 10, cpu: 0, event: 1 };
+                calls.enter(at, tid, (number, false), &mut threads, &losses, &mut sink);
+            }
+            calls.finish(90, &mut threads, &losses, &mut sink);
+            sink.slices.iter().map(|slice| slice.end).collect::<Vec<_>>()
+        };
+        assert_eq!((ends(false), ends(true)), (vec![90, 10], vec![90, 90]));
     }
 }

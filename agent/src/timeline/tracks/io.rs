@@ -29,11 +29,15 @@ impl Io {
         let (when, scope) = (answers::At { time: at.time, cpu: at.cpu }, Scope::default());
         match known {
             Known::BlockIssue(request) => {
-                let lanes = self.lanes.entry(request.device).or_insert([0; LANES]);
+                let lanes = self.lanes.get(&request.device).copied().unwrap_or_default();
                 let lane = lanes.iter().position(|count| *count == 0).unwrap_or(LANES - 1);
-                lanes[lane] += 1;
                 let open = Open { lane, since: at.time, first: at.event, bytes: request.bytes };
-                self.requests.issue(when, request, open, &scope);
+                // One that is not followed never ends, and would keep its row, and its device, for good.
+                if self.requests.issue(when, request, open, &scope)
+                    && let Some(count) = self.lanes.entry(request.device).or_default().get_mut(lane)
+                {
+                    *count += 1;
+                }
             }
             Known::BlockComplete { device, sector, sectors, rwbs, is_failed } => {
                 let place = Place::new(*device, *sector, rwbs);
@@ -64,6 +68,11 @@ impl Io {
         sink.slice(Row::Device(place.device, open.lane as u32), part);
     }
 
+    /// How many requests are not told of, as there are too many at a time, or too many devices.
+    pub(super) fn left_out(&self) -> u64 {
+        self.requests.left_out()
+    }
+
     /// Events were lost: which of the requests go on is not known.
     pub(super) fn lost(&mut self, at: At, since: u64, sink: &mut Sink) {
         let when = answers::At { time: at.time, cpu: at.cpu };
@@ -76,5 +85,40 @@ impl Io {
 
     pub(super) fn finish(&mut self, end: u64, sink: &mut Sink) {
         self.lost(At { time: end, cpu: 0, event: 0 }, end, sink);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::answers::Request;
+
+    fn issue(io: &mut Io, sink: &mut Sink, device: u64, sector: u64) {
+        let request = Request { device, sector, bytes: 512, rwbs: b"R", comm: b"" };
+        io.look(At { time: sector, cpu: 0, event: 1 }, &Known::BlockIssue(request), sink);
+    }
+
+    #[test]
+    fn devices_without_number_take_no_room() {
+        let (mut io, mut sink) = (Io::default(), Sink::default());
+        for device in 0..10_000 {
+            issue(&mut io, &mut sink, device, 0);
+        }
+        assert_eq!(io.lanes.len() as u64 + io.left_out(), 10_000);
+        assert!(io.lanes.len() < 2000, "{}", io.lanes.len());
+    }
+
+    #[test]
+    fn requests_that_are_left_out_keep_no_row() {
+        let (mut io, mut sink) = (Io::default(), Sink::default());
+        let mut sector = 0;
+        while io.left_out() < 5 {
+            issue(&mut io, &mut sink, 1, sector);
+            sector += 1;
+        }
+        let open: u32 = io.lanes[&1].iter().sum();
+        assert_eq!(u64::from(open) + io.left_out(), sector);
+        io.finish(sector, &mut sink);
+        assert_eq!(sink.slices.len() as u32, open);
     }
 }

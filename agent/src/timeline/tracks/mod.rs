@@ -134,7 +134,7 @@ impl Tracks {
             threads: Threads::default(),
             losses: Losses::default(),
             sched: sched::Sched::new(has_switches),
-            calls: calls::Calls::new(names),
+            calls: calls::Calls::new(names, has_switches),
             irqs: irqs::Irqs::default(),
             io: io::Io::default(),
             graph: graph::Graph::default(),
@@ -226,7 +226,12 @@ impl Tracks {
         graph.finish(end, threads, losses, symbols, sink);
     }
 
-    /// Ids and names of all threads, and how many had no room.
+    /// How many requests to block devices are not told of.
+    pub(super) fn requests_left_out(&self) -> u64 {
+        self.io.left_out()
+    }
+
+    /// Ids and names of all threads, and how often one was seen for which there was no room.
     pub(super) fn into_threads(self) -> (Vec<Named>, u64) {
         let (all, left_out) = self.threads.into_parts();
         (all.into_iter().map(|thread| (thread.tid, thread.name)).collect(), left_out)

@@ -155,18 +155,18 @@ impl<W: Copy> Requests<W> {
         self.waiting.insert((place, number), at.time);
     }
 
-    /// A request is given to the driver.
-    pub(crate) fn issue(&mut self, at: At, request: &Request<'_>, by: W, scope: &Scope) {
+    /// A request is given to the driver. Whether there was room for it.
+    pub(crate) fn issue(&mut self, at: At, request: &Request<'_>, by: W, scope: &Scope) -> bool {
         let place = Place::new(request.device, request.sector, request.rwbs);
         let left = request.bytes >> 9;
         let waited = self.take_waiting(place, left);
         if self.issued.len() >= MOST_OPEN {
             self.left_out += 1;
-            return;
+            return false;
         }
         let Some(device) = self.device(at, request.device) else {
             self.left_out += 1;
-            return;
+            return false;
         };
         device.issue(at, scope);
         let (queued, merged) = match waited {
@@ -177,6 +177,12 @@ impl<W: Copy> Requests<W> {
         let issued =
             Issued { by, since: at.time, bytes: request.bytes, queued, merged, is_failed: false, left };
         self.issued.insert((place, number), issued);
+        true
+    }
+
+    /// How many requests there were for which there was no room.
+    pub(crate) fn left_out(&self) -> u64 {
+        self.left_out
     }
 
     /// Takes all that waited in the sectors of a request: since when, and how many there were.
