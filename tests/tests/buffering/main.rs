@@ -1,6 +1,8 @@
 //! Channels of user space whose users or processes have rings of their own.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod info;
+
 use std::{
     collections::BTreeMap,
     fs,
