@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::fs::FileType;
 
+use super::ctf::{KERNEL, traces};
 use crate::output::Directory;
 
 /// The file that directories of tables have.
@@ -13,8 +14,8 @@ pub(super) const TABLES: &str = "tables.sql";
 /// A layout that [`export`](super::export) writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Layout {
-    /// Common Trace Format 1.8: a file `metadata` and streams beside it, or a directory `kernel` with them as
-    /// LTTng makes it.
+    /// Common Trace Format 1.8: a file `metadata` and streams beside it, or directories with them where LTTng
+    /// has the traces of a session, also of its users, processes, chunks and snapshots.
     Ctf,
     /// The layout of LTTng of 2008: `control/facilities_N` and `cpu_N`.
     Lttng2008,
@@ -26,17 +27,18 @@ pub enum Layout {
 
 /// The layout of a directory; `None` if it is none of them.
 pub fn layout(dir: &Path) -> Option<Layout> {
-    layout_of(&Directory::open(dir).ok()?)
+    let dir = Directory::open(dir).ok()?;
+    layout_of_export(&dir).or_else(|| traces::has_some(&dir).then_some(Layout::Ctf))
 }
 
-/// The layout of a directory that is open.
-pub(super) fn layout_of(dir: &Directory) -> Option<Layout> {
+/// The layout of a directory that is open, if it has what an export writes: a session that was recorded has
+/// more.
+pub(super) fn layout_of_export(dir: &Directory) -> Option<Layout> {
     let is = |dir: &Directory, name: &str, kind: FileType| {
         let there = dir.look(OsStr::new(name)).ok().flatten();
         there.is_some_and(|there| FileType::from_raw_mode(there.st_mode) == kind)
     };
-    let has_metadata = |dir: &Directory| is(dir, "metadata", FileType::RegularFile);
-    if has_metadata(dir) || dir.open_dir("kernel").is_ok_and(|kernel| has_metadata(&kernel)) {
+    if traces::is_trace(dir) || dir.open_dir(KERNEL).is_ok_and(|kernel| traces::is_trace(&kernel)) {
         return Some(Layout::Ctf);
     }
     if is(dir, TABLES, FileType::RegularFile) {

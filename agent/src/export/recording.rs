@@ -314,14 +314,14 @@ pub fn full_name(printer: &Printer) -> String {
 }
 
 /// What is known of the events of a CPU that did not reach the file.
-pub(super) struct LostOfCpu {
+pub(crate) struct LostOfCpu {
     /// How many; if cut short, at least.
-    pub(super) events: u64,
+    pub(crate) events: u64,
     cut_short: bool,
 }
 
 /// Events that each CPU of each buffer lost before they reached the file.
-pub(super) fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<(&str, u32), LostOfCpu> {
+pub(crate) fn lost_by_cpu(ledger: &Ledger) -> BTreeMap<(&str, u32), LostOfCpu> {
     fn row(cpu: &LedgerCpu) -> ((&str, u32), LostOfCpu) {
         let unstored = match cpu.missing {
             Some(missing) => missing.at_least,

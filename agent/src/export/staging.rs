@@ -263,7 +263,7 @@ fn is_export(parent: &Directory, name: &OsStr, there: &Stat) -> Result<bool, Exp
     let dir = parent.open_dir(name).map_err(failed("open"))?;
     // Otherwise what is opened here would speak for what was seen, which is what is replaced.
     let is_it = dir.identity().map_err(failed("look at"))? == Identity::of(there);
-    Ok(is_it && (recognise::layout_of(&dir).is_some() || recognise::is_empty(&dir)))
+    Ok(is_it && (recognise::layout_of_export(&dir).is_some() || recognise::is_empty(&dir)))
 }
 
 /// A directory, or a file that is open.

@@ -323,7 +323,11 @@ pub(crate) fn check(file: &Path, format: &str, dir: &Path) -> (ctf::Trace, PathB
     }
     let told = run(agent("/".as_ref(), ["info", "--json"]).arg(&out)).expect(0).out;
     let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert_eq!(told["recorded"].as_u64(), Some(trace.events.len() as u64), "events that info counts");
+    assert_eq!(
+        told["traces"][0]["recorded"].as_u64(),
+        Some(trace.events.len() as u64),
+        "events that info counts"
+    );
     let counted: u64 = trace.losses.values().flatten().map(|loss| loss.2).sum();
     assert!(counted >= lost, "{counted} of {lost} lost events\n{}", ended.err);
     let mut lines: Vec<String> = trace.events.iter().map(ctf::line).collect();

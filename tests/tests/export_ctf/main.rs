@@ -211,6 +211,6 @@ fn an_archive_and_an_earlier_export() {
         assert!(told.contains(text), "{told}");
     }
     let told = run(agent("/".as_ref(), ["info", "--json"]).arg(&out)).expect(0).out;
-    assert!(told.starts_with("{\"env\":[[\"hostname\""), "{told}");
+    assert!(told.starts_with("{\"traces\":[{\"path\":\"kernel\",\"env\":[[\"hostname\""), "{told}");
     run(agent("/".as_ref(), ["info"]).arg(dir.path())).expect(1).says(&["no trace"]);
 }

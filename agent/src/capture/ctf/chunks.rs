@@ -8,13 +8,10 @@ use std::{collections::VecDeque, io, path::PathBuf};
 use super::CtfOutput;
 use crate::{
     capture::ArchiveName,
-    export::ExportError,
+    export::{ExportError, ctf::ARCHIVES},
     output::{Directory, Identity, is_own},
     utc,
 };
-
-/// What LTTng calls the directory of closed chunks.
-const ARCHIVES: &str = "archives";
 
 /// The chunk that is written to.
 #[derive(Debug)]

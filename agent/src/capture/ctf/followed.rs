@@ -4,9 +4,15 @@ use std::time::{Duration, Instant};
 
 use super::{buffers, parts::Parts};
 use crate::{
-    capture::{FinishError, follow::Follower},
+    capture::{
+        FinishError, Manifest,
+        follow::{FollowError, Follower},
+    },
     export::{ExportError, TraceFile, ctf::Taken},
-    tracedat::reader::{Clock, Corrections, LiveRecords as _, Reader, Record, Source},
+    tracedat::{
+        ledger::Ledger,
+        reader::{Clock, Corrections, LiveRecords as _, Reader, Record, Source},
+    },
 };
 
 /// How long the state at the start is waited for, which the recorder collects meanwhile: what describes the
@@ -161,6 +167,25 @@ impl Followed {
         meanwhile(writer)?;
         Ok(())
     }
+
+    /// Ends the chunk of the archive.
+    pub(super) fn end(&self, writer: &mut Parts, closed: &Closed<'_>) -> Result<(), FinishError> {
+        let &Closed { end, ledger, manifest } = closed;
+        let Some(head) = &self.head else {
+            return Err(FollowError::Empty { path: self.follower.dir().to_owned() }.into());
+        };
+        let streams: Vec<_> = self.follower.streams().collect();
+        Ok(writer.end_chunk((end, ledger), (head, &streams), manifest)?)
+    }
+}
+
+/// What is known of an archive when it is closed.
+pub(super) struct Closed<'a> {
+    /// It has nothing from later.
+    pub(super) end: u64,
+    pub(super) ledger: &'a Ledger,
+    /// It says whose sets of rings are, also where nothing was stored.
+    pub(super) manifest: &'a Manifest,
 }
 
 fn head(bytes: Vec<u8>) -> Result<TraceFile, FinishError> {

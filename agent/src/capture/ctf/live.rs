@@ -9,7 +9,7 @@ use std::{
 use super::{
     CtfOutput, Written, buffers,
     chunks::{Archives, OpenChunk},
-    followed::{Followed, Patience},
+    followed::{Closed, Followed, Patience},
     ledger,
     parts::{Parts, Place},
 };
@@ -185,7 +185,8 @@ impl LiveTrace {
             write_in_memory(&spool, in_memory, writer)?;
         }
         let counted = ledger(&manifest, &Stats { channels, ..stats.clone() });
-        writer.end_chunk(stats.covered.map_or(0, |(_, to)| to), &counted)?;
+        let end = stats.covered.map_or(0, |(_, to)| to);
+        followed.end(writer, &Closed { end, ledger: &counted, manifest: &manifest })?;
         let events = writer.events() - *events_before;
         *events_before = writer.events();
         let mut notes = std::mem::take(&mut self.notes);

@@ -1,7 +1,7 @@
 //! What a recording is written as: the trace of the channels that all share, and one of each user or process
 //! that has rings of its own, in the directories that LTTng has for them.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::{BTreeMap, BTreeSet, btree_map::Entry};
 
 use super::CtfOutput;
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     export::{
         ExportError, NotCarried, TraceFile,
         ctf::{Chunk, Ctf, KERNEL, Owner, Process, Shapes, Taken, TraceWriter},
+        recording::lost_by_cpu,
     },
     kernel::proc,
     output::Directory,
@@ -276,8 +277,44 @@ impl Parts {
         self.all().try_for_each(TraceWriter::flush)
     }
 
-    pub(super) fn end_chunk(&mut self, end: u64, ledger: &Ledger) -> Result<(), ExportError> {
+    /// Ends the chunk, as [`TraceWriter::end_chunk`]. `head` describes the events; `closed` knows whose the
+    /// sets are of which nothing was stored.
+    pub(super) fn end_chunk(
+        &mut self,
+        (end, ledger): (u64, &Ledger),
+        (head, streams): (&TraceFile, &[(usize, u32)]),
+        closed: &Manifest,
+    ) -> Result<(), ExportError> {
+        let newest = self.newest.take();
+        let found = self.find_lost(ledger, (newest.as_ref().unwrap_or(head), streams), closed);
+        self.newest = newest;
+        found?;
         self.all().try_for_each(|writer| writer.end_chunk(end, ledger))
+    }
+
+    /// Makes sure that there is a trace for what was lost in sets of rings, also where nothing else is: LTTng
+    /// has the traces of all users and processes that were there.
+    fn find_lost(
+        &mut self,
+        ledger: &Ledger,
+        (head, streams): (&TraceFile, &[(usize, u32)]),
+        closed: &Manifest,
+    ) -> Result<(), ExportError> {
+        let lost = lost_by_cpu(ledger);
+        let has_lost: BTreeSet<&str> =
+            lost.iter().filter(|(_, lost)| lost.events != 0).map(|((buffer, _), _)| *buffer).collect();
+        for (index, buffer) in head.buffers().iter().enumerate() {
+            if !has_lost.contains(buffer.name.as_str()) {
+                continue;
+            }
+            if let Some(Route::Set { number, set, owner: None, .. }) = self.routes.get_mut(index)
+                && let Some(known) = closed.channel(*number).and_then(|of| of.set.clone())
+            {
+                set.owner = known.owner;
+            }
+            self.find(index, streams, head)?;
+        }
+        Ok(())
     }
 
     /// Records that were written.
@@ -325,5 +362,104 @@ fn owner_of(set: &RecordedSet, number: u32, spool: &Directory, realtime_offset: 
             name: owner.comm,
             since_ns: owner.since_ns.saturating_add_signed(realtime_offset),
         })),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::{path::Path, sync::Arc};
+
+    use super::{
+        super::{CtfOptions, CtfOutput},
+        *,
+    };
+    use crate::{
+        capture::{RecordedChannel, SetOptions, SetOwner, follow, sets::recorded_sets},
+        export::ctf::summary,
+        tracedat::{
+            ledger::{LedgerCpu, Losses},
+            reader::{Reader, Source},
+        },
+    };
+
+    /// A recording with a channel of sets, as it is before any is taken.
+    fn manifest(of: OwnRings) -> Manifest {
+        let channel = RecordedChannel { name: "ch-user".into(), ..RecordedChannel::default() };
+        let sets = SetOptions { of, count: 4, trace_name: "ch".into() };
+        Manifest {
+            channels: recorded_sets(channel, Some(&sets)),
+            header_page: crate::tracedat::layout::header_page_text(agent_ebpf::PAGE_SIZE as u32),
+            clock_name: "mono".into(),
+            cpu_count: 2,
+            ..Manifest::default()
+        }
+    }
+
+    /// The same when it is closed: the first two sets are those of 1000 and 1001.
+    fn closed(of: OwnRings) -> Manifest {
+        let mut manifest = manifest(of);
+        let numbers: Vec<u32> = manifest.channels.iter().map(|channel| channel.number).collect();
+        sets::resolve(&mut manifest.channels, |number| {
+            let set = numbers.iter().position(|of| *of == number).filter(|set| *set < 2)?;
+            Some(SetOwner { id: 1000 + set as u32, since_ns: 1_772_446_500_000_000_000, comm: "app".into() })
+        });
+        manifest
+    }
+
+    fn lost(buffer: &str, cpu: u32, events: u64) -> LedgerCpu {
+        let lost = Losses(vec![("ring_full".to_owned(), events)]);
+        LedgerCpu { channel: buffer.into(), cpu, lost, ..LedgerCpu::default() }
+    }
+
+    /// What each trace says of losses, by its path and stream, when a chunk with this ledger is closed in
+    /// which nothing was stored.
+    fn told(dir: &Path, of: OwnRings, cpus: Vec<LedgerCpu>) -> Vec<(String, String, u64)> {
+        let manifest = manifest(of);
+        let bytes = follow::head::bytes(&manifest, None).unwrap();
+        let head: TraceFile = Reader::open(Box::new(bytes) as Box<dyn Source>).unwrap();
+        let options = CtfOptions { naming: Ctf::Lttng, shapes: Shapes::default(), flush: None, keep: None };
+        let dir_of = |name: &str| {
+            std::fs::create_dir_all(dir.join(name)).unwrap();
+            Directory::open(&dir.join(name)).unwrap()
+        };
+        let output = CtfOutput {
+            dir: dir_of("trace"),
+            options: Arc::new(options),
+            begin_ns: 1_000,
+            held: Arc::default(),
+        };
+        let place = Place::new(dir_of("trace"), true, dir_of("spool"));
+        let mut parts = Parts::create(&output, Shapes::default(), (&head, &manifest), place).unwrap();
+        let ledger = Ledger { cpus, ..Ledger::default() };
+        parts.end_chunk((9_000, &ledger), (&head, &[]), &closed(of)).unwrap();
+        let row = |path: &str, of: summary::Stream| (path.to_owned(), of.name, of.discarded);
+        let traces = summary::read(&dir.join("trace")).unwrap().traces;
+        let rows = traces.into_iter().flat_map(|summary::Trace { path, streams, damage, .. }| {
+            assert!(damage.is_empty(), "{damage:?}");
+            streams.into_iter().map(move |stream| row(&path, stream))
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn users_of_whom_all_was_lost_have_traces_that_say_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let cpus =
+            vec![lost("ch-user:set-1", 0, 7), lost("ch-user:set-1", 1, 5), lost("ch-user:set-0", 1, 0)];
+        let row = |name: &str, events| ("ust/uid/1001/64-bit".to_owned(), name.to_owned(), events);
+        assert_eq!(told(dir.path(), OwnRings::User, cpus), [row("ch_0", 7), row("ch_1", 5)]);
+    }
+
+    #[test]
+    fn so_have_processes_and_all_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let cpus = vec![lost("ch-user:set-0", 0, 3), lost("ch-user:others", 1, 4)];
+        let row = |path: &str, name: &str, events| (format!("ust/pid/{path}"), name.to_owned(), events);
+        assert_eq!(
+            told(dir.path(), OwnRings::Process, cpus),
+            [row("app-1000-20260302-101500", "ch_0", 3), row("others", "ch_1", 4)]
+        );
     }
 }

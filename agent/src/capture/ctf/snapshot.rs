@@ -4,7 +4,7 @@ use std::{ffi::OsString, io};
 
 use super::{
     CtfOutput, SNAPSHOT, Written,
-    followed::{Followed, Patience},
+    followed::{Closed, Followed, Patience},
     ledger, notes,
     parts::{Parts, Place},
 };
@@ -97,7 +97,8 @@ fn write(
     followed.put_states(&mut writer)?;
     followed.write(&mut writer, &mut |_| Ok(true))?;
     let end = stats.covered.map_or(output.begin_ns, |(_, to)| to);
-    writer.end_chunk(end, &ledger(manifest, &Stats { channels, ..stats.clone() }))?;
+    let counted = ledger(manifest, &Stats { channels, ..stats.clone() });
+    followed.end(&mut writer, &Closed { end, ledger: &counted, manifest })?;
     let notes = notes(&writer.take_not_carried());
     Ok((Written { events: writer.events(), fell_behind: followed.follower.fell_behind() }, notes))
 }

@@ -29,7 +29,7 @@ pub enum HeadError {
 
 /// The bytes of that file, with the initial state if that is known. Names and symbols are not in it: they
 /// become known later.
-pub(super) fn bytes(manifest: &Manifest, state: Option<Vec<u8>>) -> Result<Vec<u8>, WriteError> {
+pub(in crate::capture) fn bytes(manifest: &Manifest, state: Option<Vec<u8>>) -> Result<Vec<u8>, WriteError> {
     let compression = Compression::None;
     let setup = Setup { endian: Endian::Little, page_size: PAGE_SIZE as u32, compression };
     let mut writer = Writer::create(Cursor::new(Vec::new()), setup)?;

@@ -14,7 +14,7 @@
 //! | `holder` | whether a recorder holds the spool |
 
 mod finished;
-mod head;
+pub(super) mod head;
 mod holder;
 mod horizon;
 mod merged;

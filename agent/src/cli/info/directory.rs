@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{InfoError, json_text};
 use crate::cli::units::{bytes, count};
-use crate::export::ctf::summary::{self, Summary};
+use crate::export::ctf::summary::{self, Summary, Trace};
 use crate::export::recognise::{self, Layout};
 use crate::export::{blocks, eventdefs, ltt2008};
 
@@ -17,7 +17,7 @@ pub(super) fn report(path: &Path, json: bool) -> Result<(String, bool), InfoErro
         Some(Layout::Ctf) => {
             let summary = summary::read(path).map_err(|error| directory(error.to_string()))?;
             let text = if json { json_text(&summary)? } else { ctf(path, &summary) };
-            Ok((text, summary.damage.is_empty()))
+            Ok((text, summary.is_whole()))
         }
         Some(layout @ (Layout::Lttng2008 | Layout::EventDefs)) => {
             let read =
@@ -62,8 +62,17 @@ fn in_blocks(path: &Path, summary: &blocks::Summary) -> String {
     text
 }
 
-fn ctf(path: &Path, summary: &Summary) -> String {
-    let Summary { env, clock_offset_ns, events, recorded, streams, damage } = summary;
+fn ctf(path: &Path, Summary { traces, left_out }: &Summary) -> String {
+    let mut text = traces.iter().map(|of| trace(path, of)).collect::<Vec<_>>().join("\n");
+    if *left_out != 0 {
+        let _ = writeln!(text, "\n{} more traces, which were not looked at", count(*left_out));
+    }
+    text
+}
+
+fn trace(dir: &Path, trace: &Trace) -> String {
+    let Trace { path, env, clock_offset_ns, events, recorded, streams, damage } = trace;
+    let path = if path.is_empty() { dir.to_owned() } else { dir.join(path) };
     let mut text = format!("{}: Common Trace Format 1.8\n", path.display());
     for (name, value) in env {
         let _ = writeln!(text, "  {name:<24} {value}");

@@ -14,6 +14,7 @@
 //! | `convert` | records into a stream |
 //! | `callstack` | stacks as contexts of their events |
 //! | [`TraceWriter`] | a trace that is written while its recording goes on |
+//! | `traces` | where the traces of a directory are |
 //! | [`summary`] | what is in a directory |
 //! | `shape` | how long events are, to count those of a directory |
 //!
@@ -32,6 +33,7 @@ mod schema;
 mod shape;
 mod stream;
 pub mod summary;
+pub(in crate::export) mod traces;
 mod types;
 mod writer;
 
@@ -56,6 +58,12 @@ pub use lttng::event_name as lttng_name;
 
 /// What LTTng calls the directory of the kernel's part of a trace.
 pub const KERNEL: &str = "kernel";
+/// What it calls that of the traces of users and of processes.
+const UST: &str = "ust";
+/// What it calls that of closed chunks.
+pub const ARCHIVES: &str = "archives";
+/// The file that describes a trace.
+const METADATA: &str = "metadata";
 /// What channels of the top buffer are called.
 const TOP_CHANNEL: &str = "channel0";
 

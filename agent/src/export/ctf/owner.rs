@@ -3,7 +3,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::{metadata::quoted, schema::Trace};
+use super::{UST, metadata::quoted, schema::Trace};
 use crate::utc;
 
 /// The version of LTTng-UST whose layout is written.
@@ -38,11 +38,11 @@ impl Owner {
         match self {
             Self::User(id) => {
                 let id = id.map_or_else(|| OTHERS.to_owned(), |id| id.to_string());
-                vec!["ust".to_owned(), "uid".to_owned(), id, "64-bit".to_owned()]
+                vec![UST.to_owned(), "uid".to_owned(), id, "64-bit".to_owned()]
             }
             Self::Process(process) => {
                 let name = process.as_ref().map_or_else(|| OTHERS.to_owned(), Process::dir_name);
-                vec!["ust".to_owned(), "pid".to_owned(), name]
+                vec![UST.to_owned(), "pid".to_owned(), name]
             }
         }
     }
@@ -53,7 +53,7 @@ impl Owner {
             Self::User(id) => ("uid", *id),
             Self::Process(process) => ("pid", process.as_ref().map(|process| process.id)),
         };
-        let mut env = vec![("domain", quoted("ust")), ("tracer_name", quoted("lttng-ust"))];
+        let mut env = vec![("domain", quoted(UST)), ("tracer_name", quoted("lttng-ust"))];
         env.extend(
             ["tracer_major", "tracer_minor"].into_iter().zip(VERSION.map(|number| number.to_string())),
         );

@@ -1,24 +1,38 @@
 //! What is in a directory in this layout, by its metadata and its packets. Events are counted, not decoded.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use rustix::fs::FileType;
 use serde::Serialize;
 
 use super::super::ExportError;
 use super::shape::{self, StreamShape};
-use super::{metadata, stream};
+use super::traces::{self, Found};
+use super::{METADATA, metadata, stream};
+use crate::output::Directory;
 
-/// Longest metadata that are read.
+/// Longest metadata that are read, of all traces together.
 const MAX_METADATA: u64 = 256 << 20;
 /// Longest packet whose events are counted. Ours have 1 MiB and a record at most, LTTng's what a user chose.
 const MAX_PACKET: u64 = 64 << 20;
 
-/// A trace.
+/// A directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
+    /// The traces in it.
+    pub traces: Vec<Trace>,
+    /// How many more there are, which were not looked at.
+    pub left_out: u64,
+}
+
+/// A trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trace {
+    /// Its path in the directory; empty if it is that itself.
+    pub path: String,
     /// Names and values of the block `env`.
     pub env: Vec<(String, String)>,
     /// Nanoseconds from 1970 to the clock's zero; 0 if unknown.
@@ -56,46 +70,82 @@ pub struct Stream {
     pub discarded: u64,
 }
 
-/// Looks into a directory: itself, or its `kernel`.
+impl Summary {
+    /// Whether all of it could be read.
+    pub fn is_whole(&self) -> bool {
+        self.traces.iter().all(|trace| trace.damage.is_empty())
+    }
+}
+
+/// Looks into a directory: at the trace that it is, or at all that it has where LTTng has those of a session.
+/// Of several traces, one that cannot be read is damaged.
 ///
 /// # Errors
-/// It has no metadata, or they cannot be read.
+/// It has no trace, or only one, which cannot be read.
 pub fn read(dir: &Path) -> Result<Summary, ExportError> {
-    let kernel = dir.join("kernel");
-    let dir = if kernel.join("metadata").is_file() { kernel } else { dir.to_owned() };
-    let path = dir.join("metadata");
-    let len = fs::metadata(&path).map_err(ExportError::io("look at", &path))?.len();
-    if len > MAX_METADATA {
-        return Err(ExportError::Unsupported(format!(
-            "{} has {len} bytes: that is no metadata",
-            path.display()
-        )));
-    }
-    let bytes = fs::read(&path).map_err(ExportError::io("read", &path))?;
-    let text = metadata::unpack(&bytes).ok_or_else(|| {
-        ExportError::Unsupported(format!("{} is damaged, or no metadata of CTF 1.8", path.display()))
-    })?;
-    let mut summary = of_text(&text);
-    let shapes = shape::of_text(&text);
-    let entries = fs::read_dir(&dir).map_err(ExportError::io("read", &dir))?;
-    let mut files: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    files.sort();
-    for path in files.iter().filter(|path| path.is_file() && path.file_name() != Some("metadata".as_ref())) {
-        let mut stream = Stream {
-            name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            ..Stream::default()
+    let failed = || ExportError::io("look into", dir);
+    let found = Directory::open(dir).and_then(|dir| traces::find(&dir)).map_err(failed())?;
+    let is_only = found.found.len() == 1;
+    let mut summary = Summary { traces: Vec::new(), left_out: found.left_out };
+    let mut room = MAX_METADATA;
+    for Found { path, dir } in found.found {
+        let (trace, len) = match trace(&dir, room) {
+            Ok(Some(read)) => read,
+            Ok(None) if !is_only => {
+                summary.left_out += 1;
+                continue;
+            }
+            Ok(None) => {
+                let path = dir.join(METADATA).display().to_string();
+                return Err(ExportError::Unsupported(format!("{path} is too long for metadata")));
+            }
+            Err(error) if is_only => return Err(error),
+            Err(error) => (Trace { damage: vec![error.to_string()], ..Trace::default() }, 0),
         };
-        if let Err(error) = packets(path, shapes.as_deref(), &mut stream) {
-            summary.damage.push(format!("{}: {error}", stream.name));
-        }
-        summary.streams.push(stream);
+        room -= len;
+        summary.traces.push(Trace { path, ..trace });
     }
-    summary.recorded = summary.streams.iter().map(|stream| stream.events).sum();
+    if summary.traces.is_empty() {
+        return Err(ExportError::Unsupported(format!("{} has no trace", dir.display())));
+    }
     Ok(summary)
 }
 
-fn packets(path: &Path, shapes: Option<&[StreamShape]>, stream: &mut Stream) -> io::Result<()> {
-    let file = File::open(path)?;
+/// Looks at a trace, if its metadata have `room` bytes at most. Gives how many they have, too.
+fn trace(dir: &Directory, room: u64) -> Result<Option<(Trace, u64)>, ExportError> {
+    let failed = || ExportError::io("read", dir.join(METADATA));
+    let file = dir.open_file(METADATA).map_err(failed())?;
+    let mut bytes = Vec::new();
+    // It may grow meanwhile.
+    let len = file.take(room + 1).read_to_end(&mut bytes).map_err(failed())? as u64;
+    if len > room {
+        return Ok(None);
+    }
+    let text = metadata::unpack(&bytes).ok_or_else(|| {
+        let path = dir.join(METADATA);
+        ExportError::Unsupported(format!("{} is damaged, or no metadata of CTF 1.8", path.display()))
+    })?;
+    let mut trace = of_text(&text);
+    let shapes = shape::of_text(&text);
+    let mut names = dir.names().map_err(ExportError::io("read", dir.path()))?;
+    names.sort();
+    for name in names.into_iter().filter(|name| name != METADATA) {
+        let kind = dir.look(&name).ok().flatten().map(|there| FileType::from_raw_mode(there.st_mode));
+        if kind.is_none_or(|kind| kind == FileType::Directory) {
+            continue;
+        }
+        let mut stream = Stream { name: name.to_string_lossy().into_owned(), ..Stream::default() };
+        let read = dir.open_file(&name).and_then(|file| packets(&file, shapes.as_deref(), &mut stream));
+        if let Err(error) = read {
+            trace.damage.push(format!("{}: {error}", stream.name));
+        }
+        trace.streams.push(stream);
+    }
+    trace.recorded = trace.streams.iter().map(|stream| stream.events).sum();
+    Ok(Some((trace, len)))
+}
+
+fn packets(file: &File, shapes: Option<&[StreamShape]>, stream: &mut Stream) -> io::Result<()> {
     stream.events = shapes.map(|_| 0);
     let mut content = Vec::new();
     stream.bytes = file.metadata()?.len();
@@ -137,8 +187,8 @@ fn packets(path: &Path, shapes: Option<&[StreamShape]>, stream: &mut Stream) -> 
 }
 
 /// What a line of the text says is enough to know; whoever wants all of it takes a reader of CTF.
-fn of_text(text: &str) -> Summary {
-    let mut summary = Summary::default();
+fn of_text(text: &str) -> Trace {
+    let mut trace = Trace::default();
     let mut block = "";
     for line in text.lines() {
         if !line.starts_with(char::is_whitespace) {
@@ -148,11 +198,11 @@ fn of_text(text: &str) -> Summary {
         let Some((name, value)) = line.trim().trim_end_matches(';').split_once(" = ") else { continue };
         let value = value.trim_matches('"');
         match (block, name) {
-            ("env", name) => summary.env.push((name.to_owned(), value.to_owned())),
-            ("clock", "offset") => summary.clock_offset_ns = value.parse().unwrap_or(0),
-            ("event", "name") => summary.events.push(value.to_owned()),
+            ("env", name) => trace.env.push((name.to_owned(), value.to_owned())),
+            ("clock", "offset") => trace.clock_offset_ns = value.parse().unwrap_or(0),
+            ("event", "name") => trace.events.push(value.to_owned()),
             _ => {}
         }
     }
-    summary
+    trace
 }

@@ -1,10 +1,13 @@
 //! A trace that is written while its recording goes on: what comes is declared when it comes first, and
 //! packets are written when they are full, or when somebody wants to see them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    super::{ExportError, Job, NotCarried, Recording, TraceFile},
+    super::{
+        ExportError, Job, NotCarried, Recording, TraceFile,
+        recording::{LostOfCpu, lost_by_cpu},
+    },
     Ctf, Shapes, TraceDirectory,
     convert::Converter,
     kernel, lttng,
@@ -320,7 +323,8 @@ impl TraceWriter {
     /// The disk is full.
     pub fn end_chunk(&mut self, end: u64, ledger: &Ledger) -> Result<(), ExportError> {
         let end = self.trace.clock.shifted(end);
-        let lost = super::super::recording::lost_by_cpu(ledger);
+        let lost = lost_by_cpu(ledger);
+        self.open_lost(&lost)?;
         for (buffer, cpus) in self.streams.iter_mut().enumerate() {
             let channel = self.channels.get(buffer).and_then(|id| self.trace.channels.get(*id));
             let Some(channel) = channel else { continue };
@@ -339,6 +343,17 @@ impl TraceWriter {
             stream.pass_pauses(&self.trace.pauses, end)?;
             stream.finish(end)
         })
+    }
+
+    /// Creates the files of streams in which something was lost, and nothing else is.
+    fn open_lost(&mut self, lost: &BTreeMap<(&str, u32), LostOfCpu>) -> Result<(), ExportError> {
+        let Self { channels, trace, .. } = self;
+        let index = |buffer: &str| {
+            channels.iter().position(|id| trace.channels.get(*id).is_some_and(|of| of.buffer == buffer))
+        };
+        let lost = lost.iter().filter(|(_, lost)| lost.events != 0);
+        let streams: Vec<_> = lost.filter_map(|((buffer, cpu), _)| Some((index(buffer)?, *cpu))).collect();
+        self.open(streams)
     }
 
     /// Goes on in another chunk, of which this is the head. Each has all metadata, all streams, and the state

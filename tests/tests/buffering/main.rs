@@ -1,6 +1,9 @@
 //! Channels of user space whose users or processes have rings of their own.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
+mod info;
+mod snapshots;
+
 use std::{
     collections::BTreeMap,
     fs,
@@ -68,7 +71,12 @@ struct Recorded {
 }
 
 impl Recorded {
+    /// One that stores all.
     fn start(format: &str, attributes: &Value) -> Self {
+        Self::start_in("local", format, attributes)
+    }
+
+    fn start_in(mode: &str, format: &str, attributes: &Value) -> Self {
         let daemon = Daemon::start();
         fs::write(daemon.path().join("demo.c"), PROGRAM).unwrap();
         // Other tests run programs of their own, which every daemon sees.
@@ -77,7 +85,11 @@ impl Recorded {
         tool(daemon.path(), "cc", &["-O2", &define, "-o", "demo", "demo.c"]);
         fs::set_permissions(daemon.path().join("demo"), fs::Permissions::from_mode(0o755)).unwrap();
         let out = daemon.path().join("out");
-        let new = json!({"name": "one", "mode": {"local": {"output": out}}, "format": format});
+        let new = if mode == "snapshot" {
+            json!({"name": "one", "mode": mode, "snapshot_output": out, "format": format})
+        } else {
+            json!({"name": "one", "mode": {mode: {"output": out}}, "format": format})
+        };
         daemon.tell("POST", "/v1/sessions", Some(&new));
         let channels = "/v1/sessions/one/domains/user/channels";
         daemon.tell("POST", channels, Some(&json!({"name": "ch", "attributes": attributes})));
@@ -99,6 +111,12 @@ impl Recorded {
         }
         found.retain(|_, records| *records != 0);
         found
+    }
+
+    /// Takes a snapshot, and gives where it is.
+    fn take(&self) -> PathBuf {
+        let taken = self.daemon.tell("POST", "/v1/sessions/one/snapshots", Some(&json!({})));
+        PathBuf::from(taken["path"].as_str().unwrap())
     }
 
     fn file(&self) -> PathBuf {
