@@ -337,6 +337,7 @@ impl Trace {
             begin: self.span.0,
             packet: shape.packet,
             limits: shape.files,
+            exact: channel.buffer != lttng::STATE_BUFFER,
         };
         StreamWriter::create(dir, &format!("{}_{cpu}", channel.name), options)
     }

@@ -76,6 +76,8 @@ pub(super) struct StreamOptions {
     /// Bytes of a packet, at most, if no record alone has more.
     pub(super) packet: usize,
     pub(super) limits: FileLimits,
+    /// Whether events have the times that they are given, also where packets then begin at the same time.
+    pub(super) exact: bool,
 }
 
 /// The stream of one CPU in one channel.
@@ -151,7 +153,7 @@ impl StreamWriter {
         let before = self.last;
         let first = self.packet.is_empty();
         if first {
-            self.begin_packet(time);
+            self.begin_packet(time, self.latest(time));
         }
         let time = time.max(self.last);
         let since = time - self.last;
@@ -170,6 +172,11 @@ impl StreamWriter {
         }
         self.open.body = self.packet.len();
         Ok(&mut self.packet)
+    }
+
+    /// The latest time at which the packet of an event of this time begins.
+    fn latest(&self, time: u64) -> u64 {
+        if self.options.exact { time } else { u64::MAX }
     }
 
     fn extended_header(&mut self, id: u32, time: u64) {
@@ -192,7 +199,7 @@ impl StreamWriter {
         self.packet.truncate(start);
         let time = self.last;
         self.close_packet(before)?;
-        self.begin_packet(time);
+        self.begin_packet(time, self.latest(time));
         let time = self.last;
         self.extended_header(id, time);
         self.open = OpenEvent { id, before: time, start: PREFIX, body: self.packet.len() };
@@ -242,12 +249,13 @@ impl StreamWriter {
         self.flush()?;
         if self.packets == 0 {
             // Readers report losses since the packet before, so that there has to be one.
-            self.begin_packet(self.options.begin);
+            self.begin_packet(self.options.begin, self.options.begin);
             self.close_packet(self.last)?;
         }
-        self.begin_packet(self.last);
+        let end = time.max(self.last);
+        self.begin_packet(self.last, end);
         self.discarded = events;
-        self.close_packet(time.max(self.last))
+        self.close_packet(end)
     }
 
     /// Time of the last event, 0 if there is none.
@@ -260,13 +268,15 @@ impl StreamWriter {
         self.discarded
     }
 
-    /// Begins a packet after the begin of the one before, as those of LTTng do: babeltrace2 puts packets of a
-    /// stream that is in several directories into the order of when they begin, and those that begin at the
-    /// same time into that in which it happens to find them. What is in it is not before it.
-    fn begin_packet(&mut self, time: u64) {
+    /// Begins a packet with an event, or one without, which ends at a later time.
+    ///
+    /// It begins after the begin of the one before, as LTTng's do, unless that would be after what is in it:
+    /// babeltrace2 puts packets of a stream that is in several directories into the order of when they begin,
+    /// and those that begin at the same time into the opposite one.
+    fn begin_packet(&mut self, time: u64, latest: u64) {
         self.begin = match self.packets {
             0 => time.min(self.options.begin),
-            _ => time.max(self.begin.saturating_add(1)),
+            _ => time.max(self.begin.saturating_add(1).min(latest)),
         };
         self.last = time.max(self.begin).max(self.last);
         self.packet.clear();
@@ -316,9 +326,9 @@ impl StreamWriter {
         let end = self.last.max(end);
         if self.packet.is_empty() && (self.packets == 0 || self.last < end) {
             // LTTng ends a stream with a packet without events, too.
-            self.begin_packet(self.last.max(self.options.begin.min(end)));
+            self.begin_packet(self.last.max(self.options.begin.min(end)), end);
         }
-        if self.packet.is_empty() { Ok(()) } else { self.close_packet(end.max(self.last)) }
+        if self.packet.is_empty() { Ok(()) } else { self.close_packet(end) }
     }
 }
 
@@ -339,6 +349,7 @@ mod tests {
             begin,
             packet: PACKET,
             limits: FileLimits::default(),
+            exact: true,
         };
         StreamWriter::create(&dir, "a", options).unwrap()
     }
@@ -366,19 +377,19 @@ mod tests {
         stream.event(1, 2000).unwrap();
         stream.event(1, 1500).unwrap();
         stream.finish(1800).unwrap();
-        assert_eq!(packets(dir.path()), [(1000, 1000, 0), (1001, 1001, 3), (1002, 2000, 3)]);
+        assert_eq!(packets(dir.path()), [(1000, 1000, 0), (1000, 1000, 3), (1000, 2000, 3)]);
     }
 
     #[test]
     fn no_two_packets_begin_at_the_same_time() {
         let dir = tempfile::tempdir().unwrap();
         let mut stream = stream(dir.path(), 10);
-        stream.options.packet = 200;
+        (stream.options.packet, stream.options.exact) = (200, false);
         for _ in 0..40 {
             stream.event(1, 50).unwrap().extend_from_slice(&[0; 20]);
         }
         stream.finish(50).unwrap();
-        stream.lost(1, 50).unwrap();
+        stream.lost(1, 60).unwrap();
         stream.finish(70).unwrap();
         let found = packets(dir.path());
         assert!(found.len() > 8, "{found:?}");
