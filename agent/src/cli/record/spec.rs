@@ -104,6 +104,7 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
     args.scope.put_into(&mut scope);
     let spec = RecordingSpec {
         channels: channels(args, matches, &rules)?,
+        maps: args.maps.specs(matches)?,
         scope,
         limits: LimitSpec { duration_ns: args.duration, max_lost: args.max_loss },
         rotation: args.rotate.spec(),
@@ -278,7 +279,7 @@ fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<(usize, RuleSpec
     indexed.extend(
         args.probes.selections(matches).into_iter().map(|(index, what)| (index, RuleSpec::new(what))),
     );
-    if indexed.is_empty() {
+    if indexed.is_empty() && args.maps.is_empty() {
         return Err(CliError::Usage(
             "no event to record: name one with -e, such as -e sched:sched_switch; `tracer-agent list` shows all of them"
                 .to_owned(),

@@ -47,7 +47,7 @@ impl Wanted {
 
     fn rule(&self) -> ProbeRule<'_> {
         let Self { filter, contexts, facts } = self;
-        ProbeRule { filter: filter.as_ref(), contexts, facts, id: 20_000 }
+        ProbeRule { filter: filter.as_ref(), question: None, contexts, facts, id: 20_000 }
     }
 }
 

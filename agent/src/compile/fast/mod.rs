@@ -30,6 +30,7 @@ use compile::{Access, Asked, Extras, Rules, TypeNames, compile};
 use language::Definition;
 
 use super::{
+    aggregate::Counter,
     context::ContextLayout,
     filter::{self, Facts},
 };
@@ -187,8 +188,33 @@ impl<'a> FastLane<'a> {
     ) -> Result<FastEvent, Mismatch> {
         let filter =
             filter.map(|(test, facts)| filter::Program::compile_fast(test, format.id, facts)).transpose()?;
+        let filter = filter.as_ref().map(|program| Asked { program, apart: None });
+        self.plan_with(system, name, format, Extras { filter, counter: None, contexts })
+    }
+
+    /// A program that counts this event's records, those that the filter takes.
+    pub(crate) fn plan_counting(
+        &mut self,
+        system: &str,
+        name: &str,
+        format: &Format,
+        filter: Option<&filter::Program>,
+        counter: &Counter,
+    ) -> Result<FastEvent, Mismatch> {
+        let filter = filter.map(|program| Asked { program, apart: None });
+        let contexts = &ContextLayout::default();
+        self.plan_with(system, name, format, Extras { filter, counter: Some(counter), contexts })
+    }
+
+    fn plan_with(
+        &mut self,
+        system: &str,
+        name: &str,
+        format: &Format,
+        extras: Extras<'_>,
+    ) -> Result<FastEvent, Mismatch> {
         if matches!(system, "syscalls" | "raw_syscalls") {
-            if filter.is_some() || !contexts.is_empty() {
+            if extras.filter.is_some() || extras.counter.is_some() || !extras.contexts.is_empty() {
                 return Err(Mismatch::SharedProgram);
             }
             if self.calls.is_none() {
@@ -210,8 +236,6 @@ impl<'a> FastLane<'a> {
                 Some(found) => found,
                 None => tracepoint.insert(self.btf.raw_tracepoint(name)?),
             };
-            let filter = filter.as_ref().map(|program| Asked { program, apart: None });
-            let extras = Extras { filter, contexts };
             let compiled =
                 |access| compile(definition, &found.args, format, &self.types, access, Rules::FAST, extras);
             match compiled(self.access) {

@@ -18,6 +18,8 @@
 mod compile;
 mod text;
 
+pub(crate) use compile::Emitter;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::task::TaskLayout;
