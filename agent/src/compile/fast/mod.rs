@@ -48,13 +48,14 @@ use crate::{
 const SINCE: KernelVersion = KernelVersion::new(6, 1, 0);
 
 /// The descriptions, by system.
-static DESCRIPTIONS: [(&str, &str); 13] = [
+static DESCRIPTIONS: [(&str, &str); 14] = [
     ("block", include_str!("events/block.txt")),
     ("exceptions", include_str!("events/exceptions.txt")),
     ("irq", include_str!("events/irq.txt")),
     ("kmem", include_str!("events/kmem.txt")),
     ("net", include_str!("events/net.txt")),
     ("power", include_str!("events/power.txt")),
+    ("raw_syscalls", include_str!("events/raw_syscalls.txt")),
     ("sched", include_str!("events/sched.txt")),
     ("signal", include_str!("events/signal.txt")),
     ("sock", include_str!("events/sock.txt")),
@@ -213,7 +214,8 @@ impl<'a> FastLane<'a> {
         format: &Format,
         extras: Extras<'_>,
     ) -> Result<FastEvent, Mismatch> {
-        if matches!(system, "syscalls" | "raw_syscalls") {
+        // What counts has a program of its own.
+        if system == "syscalls" || system == "raw_syscalls" && extras.counter.is_none() {
             if extras.filter.is_some() || extras.counter.is_some() || !extras.contexts.is_empty() {
                 return Err(Mismatch::SharedProgram);
             }
