@@ -83,6 +83,17 @@ pub enum CaptureError {
         /// Bytes available.
         available: u64,
     },
+    /// Maps would take more memory than is free.
+    #[error(
+        "the maps need {} MB, but only {} MB of memory are available; choose fewer keys (--max-keys)",
+        needed >> 20, available >> 20
+    )]
+    MapMemory {
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes available.
+        available: u64,
+    },
     /// There is nothing to record.
     #[error("a recording has one channel at least")]
     NoChannel,

@@ -109,7 +109,7 @@ EXAMPLES
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
   tracer-agent record --for sched --live make
   tracer-agent record --count 'syscalls:sys_enter_openat: flags & 0x40 by $comm,filename' make
-  tracer-agent record --time 'sched_waking -> sched_switch key pid=next_pid by next_comm' --interval 1s --duration 5s
+  tracer-agent record --time 'sched_waking -> sched_switch key pid=next_pid by next_comm' --interval 1s --duration 2s
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
     // Those without a heading come first: clap keeps a heading for whatever follows.
@@ -324,8 +324,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
 
-    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration and COMMAND can be
-    /// added
+    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration, --interval, --json and
+    /// COMMAND can be added
     #[arg(long, value_name = "FILE", help_heading = SPEC)]
     pub spec: Option<PathBuf>,
 

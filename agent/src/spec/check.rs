@@ -136,7 +136,16 @@ impl RecordingSpec {
         }
         self.maps.iter().enumerate().try_for_each(|(map, spec)| spec.check(map))?;
         if self.channels.is_empty() && !self.maps.is_empty() && self.rotation.is_some() {
-            return problem(Field::Rotation("size_bytes"), "maps alone make no files");
+            return problem(
+                Field::Whole,
+                "maps alone make no file, and nothing to rotate; record an event, too",
+            );
+        }
+        if self.channels.is_empty() && !self.maps.is_empty() && self.limits.max_lost.is_some() {
+            return problem(
+                Field::Whole,
+                "maps alone lose no records; what they do not count is told with them",
+            );
         }
         if self.channels.is_empty() && self.maps.is_empty() {
             return problem(Field::Whole, "it has no channel");

@@ -27,6 +27,7 @@ use crate::{
     attach::{Programs, SharedMaps},
     bpf::LoadError,
     compile::aggregate::{PartKind, Sizes},
+    kernel::proc,
     ring::{Control, SharedArray},
     spec::MapSpec,
 };
@@ -94,6 +95,14 @@ impl Memory {
 impl Maps {
     /// Creates the maps and loads their programs, with maps of programs that were loaded before.
     pub(super) fn load(options: &CaptureOptions, given: Option<&SharedMaps>) -> Result<Self, CaptureError> {
+        let needed = options.maps.iter().map(|map| map.sizes.bytes(options.possible_cpus)).sum::<u64>();
+        // The kernel would rather start killing processes than refuse a large map.
+        match proc::memory_available() {
+            Ok(available) if needed > available / 10 * 9 => {
+                return Err(CaptureError::MapMemory { needed, available });
+            }
+            _ => {}
+        }
         let mut maps: Vec<Map> = Vec::with_capacity(options.maps.len());
         for map in &options.maps {
             let of_first = match (given, maps.first()) {

@@ -27,8 +27,8 @@ use crate::{
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
 /// replaces what it says.
-const BESIDE_SPEC: [&str; 7] =
-    ["spec", "print_spec", "debug_programs", "quiet", "command", "output", "duration"];
+const BESIDE_SPEC: [&str; 9] =
+    ["spec", "print_spec", "debug_programs", "quiet", "command", "output", "duration", "interval", "json"];
 
 /// When the kernel's symbols are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -383,7 +383,10 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 16] = [
+    const MORE: [&[&str]; 19] = [
+        &["--count", "sched_switch by next_pid"],
+        &["--count", "sum(len) of net:net_dev_xmit: len > 9 by name", "--max-keys", "9"],
+        &["--time", "lhist(0,9,3) of sched_waking -> sched_switch key pid=next_pid by next_comm"],
         &["--date"],
         &["-a"],
         &["--proc-map"],
@@ -402,7 +405,8 @@ mod tests {
         &["--format", "lttng", "-B", "x", "--packet-size", "8K", "-e", "irq"],
     ];
     /// What is the default, or says nothing about the recording.
-    const SAY_NOTHING: [&str; 6] = ["quiet", "command", "no_self", "spec", "debug_programs", "print_spec"];
+    const SAY_NOTHING: [&str; 8] =
+        ["quiet", "command", "no_self", "spec", "debug_programs", "print_spec", "interval", "json"];
 
     fn command() -> Command {
         RecordArgs::augment_args(Command::new("record"))

@@ -8,7 +8,7 @@ use agent_ebpf::aggregates::{NO_TIME, POWERS, cause, value};
 use super::{Function, Part, PartKind, Resolved, Role};
 use crate::{
     bpf::{
-        insn::{Alu, FP, Jump, Label, R0, R1, R2, Reg},
+        insn::{Alu, FP, Jump, Label, R0, R1, R2, R3, Reg},
         program::Function as Code,
         relocation::Subprogram,
     },
@@ -46,6 +46,12 @@ pub(crate) struct Counter {
 impl Counter {
     /// Compiles it.
     pub(crate) fn compile(asked: &Resolved, target: Target<'_>) -> Result<Self, Uncompiled> {
+        if target.preemptible
+            && let Function::Numbers { least, most, .. } = asked.function
+            && (least || most)
+        {
+            return Err(Uncompiled::Preemptible);
+        }
         let key_bytes = asked.key_words() as u32 * 8;
         let room = ABOVE + key_bytes + asked.pair_words() as u32 * 8;
         let emitter = Emitter::new(target.id, target.facts, target.text_max, room);
@@ -203,7 +209,6 @@ impl Writer<'_> {
 
     /// Adds a register to the word at this offset of R0. Takes R3.
     fn add(&mut self, at: i16, from: Reg) {
-        const R3: Reg = crate::bpf::insn::R3;
         let code = &mut self.emitter.code;
         if self.target.preemptible {
             code.atomic_add(R0, at, from);
@@ -217,7 +222,6 @@ impl Writer<'_> {
     /// Stores R2 at this offset of R0 if it is smaller, or larger, than what is there, or nothing was counted
     /// yet. Takes R3.
     fn compare(&mut self, at: i16, smaller: bool) {
-        const R3: Reg = crate::bpf::insn::R3;
         let jump = match (smaller, self.asked.is_signed()) {
             (true, true) => Jump::SignedGreaterEqual,
             (true, false) => Jump::GreaterEqual,
