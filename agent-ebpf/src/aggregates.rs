@@ -70,7 +70,19 @@ pub const POWERS: usize = 66;
 /// The bucket of a number among the [`POWERS`].
 #[inline]
 pub const fn power(number: u64, signed: bool) -> u32 {
-    if signed && (number as i64) < 0 { 0 } else { 1 + (u64::BITS - number.leading_zeros()) }
+    if signed && (number as i64) < 0 {
+        return 0;
+    }
+    // This target counts zeros by adding bits up, which takes four times as long.
+    let (mut rest, mut bits, mut half) = (number, 1, 32);
+    while half != 0 {
+        if rest >> half != 0 {
+            rest >>= half;
+            bits += half;
+        }
+        half /= 2;
+    }
+    bits + rest as u32
 }
 
 const _: () = {

@@ -112,7 +112,32 @@ fn counts_are_those_of_a_recording() {
 #[test]
 fn the_generic_lane_counts_the_same() {
     let dir = tempfile::tempdir().unwrap();
-    // Single system calls have no program on a raw tracepoint.
+    // Records of any length, and those with the numbers of pages.
+    let maps = count(
+        dir.path(),
+        &[
+            "-e",
+            "sched_process_exec",
+            "-e",
+            "kmem:mm_page_alloc",
+            "--count",
+            "sched_process_exec by filename",
+            "--count",
+            "hist(order) of kmem:mm_page_alloc: order < 3 by migratetype",
+        ],
+    );
+    let records = records(dir.path());
+    let executed = counted(of_event(&records, "sched_process_exec"), &["filename"]);
+    assert!(executed.values().sum::<i64>() >= 12, "{executed:?}");
+    assert_eq!(entries(&maps[0], "count"), executed);
+    let small =
+        of_event(&records, "mm_page_alloc").filter(|record| record["fields"]["order"].as_u64() < Some(3));
+    assert_eq!(entries(&maps[1], "count"), counted(small, &["migratetype"]));
+}
+
+#[test]
+fn single_system_calls_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
     let maps = count(
         dir.path(),
         &[
@@ -128,8 +153,7 @@ fn the_generic_lane_counts_the_same() {
     );
     let records = records(dir.path());
     let closed = counted(of_event(&records, "sys_exit_close"), &["$comm", "$pid"]);
-    let by_pid: i64 = entries(&maps[0], "count").values().sum();
-    assert_eq!(by_pid, closed.values().sum::<i64>());
+    assert_eq!(entries(&maps[0], "count").values().sum::<i64>(), closed.values().sum::<i64>());
     let reads = of_event(&records, "sys_enter_read");
     let mut most: BTreeMap<String, i64> = BTreeMap::new();
     for read in reads {

@@ -86,7 +86,10 @@ pub(crate) fn compile(
     if args.len() != definition.args.len() {
         return Err(Mismatch::Arguments { found: args.len(), expected: definition.args.len() });
     }
-    for field in &format.fields {
+    let counted = extras.counter.map(|_| reads(extras.filter, extras.counter));
+    for field in
+        format.fields.iter().filter(|field| counted.as_ref().is_none_or(|reads| looks_at(reads, field)))
+    {
         let is_described = definition.fields.iter().any(|(name, _)| *name == &*field.name);
         if !is_described && !extras.contexts.has(&field.name) {
             return Err(Mismatch::UnknownField(field.name.clone()));
@@ -147,7 +150,9 @@ impl<'a> Compiler<'a> {
             if has_lazy_count(format) && reads.contains(&COMMON) {
                 return Err(filter::Uncompiled::Common(LAZY_COUNT).into());
             }
+            self.only(false, end)?;
             self.lets(format)?;
+            self.only(true, end)?;
             let open = self.code.label();
             staged = Some(match filter.and_then(|asked| asked.apart) {
                 Some(fields) => self.stage_apart(fields)?,
@@ -311,6 +316,16 @@ impl<'a> Compiler<'a> {
         Ok(Staged::Apart)
     }
 
+    /// Goes to `end` where the tracepoint fires for another event: with what needs the current task, or with the
+    /// rest.
+    fn only(&mut self, of_task: bool, end: Label) -> Result<(), Mismatch> {
+        for only in self.definition.only.iter().filter(|only| mentions(only, "current") == of_task) {
+            let register = self.number(only, 1)?;
+            self.code.jump_imm(Jump::Equal, register, 0, end);
+        }
+        Ok(())
+    }
+
     /// Whether a string may be too long for the record.
     fn can_fail(&self, texts: &[(&str, u32)]) -> bool {
         self.definition
@@ -351,8 +366,8 @@ impl<'a> Compiler<'a> {
     }
 
     fn uses(&self, name: &str) -> bool {
-        let mut values = self.definition.lets.iter().chain(&self.definition.fields).map(|(_, value)| value);
-        values.any(|value| mentions(value, name))
+        let values = self.definition.lets.iter().chain(&self.definition.fields).map(|(_, value)| value);
+        values.chain(&self.definition.only).any(|value| mentions(value, name))
             || self.definition.about.as_ref().is_some_and(|about| mentions(about, name))
     }
 

@@ -215,8 +215,11 @@ impl<'a> FastLane<'a> {
         extras: Extras<'_>,
     ) -> Result<FastEvent, Mismatch> {
         // What counts has a program of its own.
-        if system == "syscalls" || system == "raw_syscalls" && extras.counter.is_none() {
-            if extras.filter.is_some() || extras.counter.is_some() || !extras.contexts.is_empty() {
+        if system == "syscalls" && extras.counter.is_some() {
+            return self.plan_counted_call(name, format, extras);
+        }
+        if matches!(system, "syscalls" | "raw_syscalls") && extras.counter.is_none() {
+            if extras.filter.is_some() || !extras.contexts.is_empty() {
                 return Err(Mismatch::SharedProgram);
             }
             if self.calls.is_none() {
@@ -224,6 +227,34 @@ impl<'a> FastLane<'a> {
             }
             return syscalls::plan(system, name, format).map(|call| FastEvent(Kind::Call(call)));
         }
+        self.plan_described(system, name, format, extras)
+    }
+
+    /// A program that counts the records of a single system call.
+    fn plan_counted_call(
+        &mut self,
+        name: &str,
+        format: &Format,
+        extras: Extras<'_>,
+    ) -> Result<FastEvent, Mismatch> {
+        let (tracepoint, text) = syscalls::description(name, format)?;
+        let definitions =
+            language::parse(&text).map_err(|_| Mismatch::Expression("the names of its fields"))?;
+        let found = self.btf.raw_tracepoint(tracepoint)?;
+        let definition = definitions.first().ok_or(Mismatch::NotDescribed)?;
+        let compiled =
+            |access| compile(definition, &found.args, format, &self.types, access, Rules::FAST, extras);
+        let (direct, copied) = (compiled(self.access)?, compiled(Access::Copied)?);
+        Ok(FastEvent(Kind::Own { id: format.id, tracepoint: found.id, direct, copied }))
+    }
+
+    fn plan_described(
+        &mut self,
+        system: &str,
+        name: &str,
+        format: &Format,
+        extras: Extras<'_>,
+    ) -> Result<FastEvent, Mismatch> {
         let (&system, text) = DESCRIPTIONS
             .iter()
             .map(|(known, text)| (known, text))

@@ -303,6 +303,7 @@ impl<'a> Types<'a> {
             about: None,
             is_switch: false,
             needs: Vec::new(),
+            only: Vec::new(),
             lets: Vec::new(),
             fields,
         };

@@ -68,7 +68,8 @@ const QUESTIONS: &[Question] = &[
     },
 ];
 
-/// Nanoseconds that each event takes longer: counted, recorded, counted by bpftrace.
+/// Nanoseconds of its processor time that each event costs the load: counted, recorded, counted by bpftrace.
+/// Other processes on the machine do not add to that.
 type Added = [f64; 3];
 
 pub(super) fn run(args: &[String]) -> Result {
@@ -138,7 +139,7 @@ fn round(
     let iterations_text = iterations.to_string();
     let mut load = Command::new(&program);
     load.arg(LOAD_TASK.name).args([workload.name, &iterations_text]).arg(&report);
-    let untraced = run_untraced(&mut load, &report)?.elapsed();
+    let untraced = run_untraced(&mut load, &report)?.cpu;
     let words: Vec<_> = [load.get_program()].into_iter().chain(load.get_args()).collect();
     let mut counting = Command::new(agent);
     counting.args(["record", "-q"]).args(question.map).args(&words);
@@ -157,8 +158,8 @@ fn round(
             let log = fs::read_to_string(dir.join("log")).unwrap_or_default();
             return Err(format!("{}: {}", process::line(command), log.trim()).into());
         }
-        let elapsed = LoadReport::read(&report)?.elapsed();
-        *added = (elapsed.as_secs_f64() - untraced.as_secs_f64()) * 1e9 / events;
+        let traced = LoadReport::read(&report)?.cpu;
+        *added = (traced.as_secs_f64() - untraced.as_secs_f64()) * 1e9 / events;
     }
     Ok(added)
 }
