@@ -27,7 +27,7 @@ pub(crate) struct Body {
     /// A function that gets the address of a record.
     filter: Vec<Insn>,
     /// Another one, which counts it.
-    aggregate: Function,
+    aggregate: Option<Box<Function>>,
 }
 
 /// A function of a body.
@@ -108,12 +108,12 @@ impl Body {
     /// The same with the function that it calls as [`Subprogram::Filter`].
     pub(crate) fn with_filter(code: Assembler, filter: Vec<Insn>) -> Option<Self> {
         let (code, relocations) = code.finish()?;
-        Some(Self { code, relocations, filter, aggregate: Function::default() })
+        Some(Self { code, relocations, filter, aggregate: None })
     }
 
     /// The same with the function that it calls as [`Subprogram::Aggregate`].
     pub(crate) fn counting(self, aggregate: Function) -> Self {
-        Self { aggregate, ..self }
+        Self { aggregate: Some(Box::new(aggregate)), ..self }
     }
 
     /// Whether it calls this subprogram.
@@ -142,14 +142,14 @@ impl Body {
                             appended.iter().find(|(other, _)| *other == subprogram).map(|(_, start)| *start);
                         let start = found.unwrap_or_else(|| {
                             let start = code.len();
-                            match (subprograms.of(subprogram), subprogram) {
+                            match (subprograms.of(subprogram), &self.aggregate) {
                                 (Some(instructions), _) => code.extend_from_slice(instructions),
-                                (None, Subprogram::Aggregate) => {
-                                    code.extend(self.aggregate.code.iter().map(|&insn| bpf_insn::from(insn)));
-                                    open.push((start, &self.aggregate.relocations));
+                                (None, Some(own)) if subprogram == Subprogram::Aggregate => {
+                                    code.extend(own.code.iter().map(|&insn| bpf_insn::from(insn)));
+                                    open.push((start, &own.relocations));
                                 }
                                 (None, _) => {
-                                    code.extend(self.filter.iter().map(|&insn| bpf_insn::from(insn)))
+                                    code.extend(self.filter.iter().map(|&insn| bpf_insn::from(insn)));
                                 }
                             }
                             appended.push((subprogram, start));

@@ -34,8 +34,11 @@ pub enum MapTextError {
     Arrow,
 }
 
+/// A kind of probes, by its name.
+type Probe = (&'static str, fn(String) -> What);
+
 /// Kinds of probes that an event can be written as, before their texts.
-const PROBES: [(&str, fn(String) -> What); 5] = [
+const PROBES: [Probe; 5] = [
     ("kprobe", What::Kprobe),
     ("kretprobe", What::Kretprobe),
     ("uprobe", What::Uprobe),

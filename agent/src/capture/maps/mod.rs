@@ -51,7 +51,7 @@ pub struct MapOptions {
 /// The maps of a recording. Dropping it detaches their programs.
 #[derive(Debug)]
 pub struct Maps {
-    maps: Vec<Map>,
+    all: Vec<Map>,
     cpus: Vec<u32>,
     left_out: Vec<LeftOut>,
 }
@@ -114,12 +114,12 @@ impl Maps {
             let memory = Memory::of(&programs, map.sizes, options.possible_cpus)?;
             maps.push(Map { links: Vec::new(), programs, options: map.clone(), memory });
         }
-        Ok(Self { maps, cpus: options.cpus.clone(), left_out: Vec::new() })
+        Ok(Self { all: maps, cpus: options.cpus.clone(), left_out: Vec::new() })
     }
 
     /// Attaches their events. Nothing is counted before the gates are open.
     pub(super) fn attach(&mut self) -> Result<(), CaptureError> {
-        for map in &mut self.maps {
+        for map in &mut self.all {
             // What ends a time comes before what begins the next one, where both are of one event.
             for slot in 0..map.options.channel.events.len() {
                 let mut links = Links::default();
@@ -135,13 +135,13 @@ impl Maps {
 
     /// The programs of the first map.
     fn first(&self) -> Option<&Programs> {
-        self.maps.first().map(|map| &map.programs)
+        self.all.first().map(|map| &map.programs)
     }
 
     /// The gates of these CPUs.
     pub(super) fn controls<'a>(&'a self, cpus: &[u32]) -> impl Iterator<Item = Control<'a>> {
         let cpus = cpus.to_vec();
-        self.maps.iter().flat_map(move |map| {
+        self.all.iter().flat_map(move |map| {
             let rings: Vec<_> = map.programs.rings_of(&cpus).collect();
             rings.into_iter().filter_map(|ring| map.programs.rings.control(ring))
         })
@@ -149,12 +149,12 @@ impl Maps {
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.maps.len()
+        self.all.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.maps.is_empty()
+        self.all.is_empty()
     }
 
     /// Attach points of their events that the kernel refused, and that were not required.
@@ -165,7 +165,7 @@ impl Maps {
     /// What is in the map of this number now. It can be asked at any moment, also while events are counted:
     /// then what is counted at this very moment may be in one number and not in another.
     pub fn contents(&self, map: usize) -> Option<MapContents> {
-        let map = self.maps.get(map)?;
+        let map = self.all.get(map)?;
         let mut contents = contents::read(&map.options, &map.memory);
         let skipped =
             map.links.iter().flat_map(|links| map.programs.misses(&links.fast, &links.probes).programs);
@@ -183,7 +183,7 @@ impl Maps {
 
     /// The same of all maps, in their order, with what was asked for.
     pub fn all(&self) -> impl Iterator<Item = (&MapOptions, MapContents)> {
-        self.maps.iter().enumerate().filter_map(|(index, map)| Some((&map.options, self.contents(index)?)))
+        self.all.iter().enumerate().filter_map(|(index, map)| Some((&map.options, self.contents(index)?)))
     }
 
     fn set_enabled(&self, enabled: bool) {
