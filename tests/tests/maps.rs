@@ -229,7 +229,9 @@ fn numbers_and_histograms_are_those_of_a_recording() {
         }
     }
     let mut expected: BTreeMap<String, u64> = BTreeMap::new();
-    calls.iter().for_each(|(_, ret, _)| *expected.entry(power(*ret)).or_default() += 1);
+    for (_, ret, _) in &calls {
+        *expected.entry(power(*ret)).or_default() += 1;
+    }
     assert_eq!(powers, expected);
 
     let step = |ret: i64| match ret {
