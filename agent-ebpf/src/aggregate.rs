@@ -29,9 +29,9 @@ const NO_OTHER: u64 = u64::MAX;
 /// No entry. Numbers of entries are smaller.
 const NO_ENTRY: u32 = u32::MAX;
 
-/// Whether the event `cookie` is counted: the gate is open, its threads are wanted, and it is neither left out
-/// of a sample nor beyond a rate. `id` holds `begin_flags`; `other` is another thread that it is about, or
-/// `NO_OTHER`.
+/// Whether the event `cookie` is counted: the gate is open, its threads are wanted, and it is neither left
+/// out of a sample nor beyond a rate. `id` holds `begin_flags`; `other` is another thread that it is about,
+/// or `NO_OTHER`.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "raw_tp/aggregate_admit")]
 extern "C" fn aggregate_admit(cookie: u64, id: u64, other: u64) -> u64 {

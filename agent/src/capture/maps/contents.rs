@@ -50,8 +50,9 @@ pub struct Entry {
     pub key: Vec<KeyValue>,
     /// The values.
     pub numbers: Numbers,
-    /// Counts by bucket, of a histogram. Of one by powers of two: of numbers below 0, of 0, of 1, of 2 and 3, of 4
-    /// to 7, and so on; of one by ranges: of what is below the first, of each of them, of what is above.
+    /// Counts by bucket, of a histogram. Of one by powers of two: of numbers below 0, of 0, of 1, of 2 and
+    /// 3, of 4 to 7, and so on; of one by ranges: of what is below the first, of each of them, of what is
+    /// above.
     pub buckets: Vec<u64>,
 }
 

@@ -5,8 +5,8 @@
 //! | `contents` | what is in a map |
 //! | `alone` | a recording that has maps and nothing else |
 //!
-//! A map has a program object of its own, with a gate of each CPU as a channel has; its events are attached as a
-//! channel's are. There is no ring, and nobody who reads until somebody asks.
+//! A map has a program object of its own, with a gate of each CPU as a channel has; its events are attached
+//! as a channel's are. There is no ring, and nobody who reads until somebody asks.
 
 mod alone;
 mod contents;

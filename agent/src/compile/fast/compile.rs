@@ -316,8 +316,8 @@ impl<'a> Compiler<'a> {
         Ok(Staged::Apart)
     }
 
-    /// Goes to `end` where the tracepoint fires for another event: with what needs the current task, or with the
-    /// rest.
+    /// Goes to `end` where the tracepoint fires for another event: with what needs the current task, or with
+    /// the rest.
     fn only(&mut self, of_task: bool, end: Label) -> Result<(), Mismatch> {
         for only in self.definition.only.iter().filter(|only| mentions(only, "current") == of_task) {
             let register = self.number(only, 1)?;

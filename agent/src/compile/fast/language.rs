@@ -13,11 +13,11 @@
 //! ```
 //!
 //! `about` names another thread that a process filter looks at, and `switches to` one that gets the CPU;
-//! `let` names a value for the lines below. An event may be described several times, for kernels that differ:
-//! the first description that fits is used. `needs` has an expression without a use: the description fits
-//! only where its members exist. `only` has one that is not 0 where a tracepoint of several events fires for this
-//! one. `def` gives an expression with parameters a name, for all events of the file
-//! below it. A line with a deeper indentation than that of fields goes on with the line before it.
+//! `let` names a value for the lines below. An event may be described several times, for kernels that
+//! differ: the first description that fits is used. `needs` has an expression without a use: the description
+//! fits only where its members exist. `only` has one that is not 0 where a tracepoint of several events
+//! fires for this one. `def` gives an expression with parameters a name, for all events of the file below
+//! it. A line with a deeper indentation than that of fields goes on with the line before it.
 //!
 //! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes
 //! come from users (`compile::typed`).
