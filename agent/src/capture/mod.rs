@@ -38,6 +38,7 @@ mod channel;
 mod closing;
 mod counts;
 mod ctf;
+mod descriptors;
 mod finish;
 mod finisher;
 pub mod follow;

@@ -38,6 +38,11 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "SIZE", value_parser = units::kilobytes)]
     pub user_memory: Option<u64>,
 
+    /// The most file descriptors that the recordings of a user may have open: some 60 for a session with a
+    /// channel, and 3 for each event; root may have more. Default: a quarter of what the daemon may open
+    #[arg(long, value_name = "N")]
+    pub user_descriptors: Option<u64>,
+
     /// Return when the daemon accepts connections, and serve on in the background
     #[arg(long)]
     pub background: bool,
@@ -50,6 +55,7 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
         state: args.state.clone(),
         group: Some(args.group.clone()),
         user_memory: args.user_memory.map(|kb| kb.saturating_mul(1 << 10)),
+        user_descriptors: args.user_descriptors,
     };
     super::limits::raise().map_err(CliError::system("raise the limits of this process"))?;
     if args.background {
@@ -78,6 +84,9 @@ fn background(args: &DaemonArgs) -> Result<u8, CliError> {
         .arg(&args.group);
     if let Some(kb) = args.user_memory {
         command.arg("--user-memory").arg(format!("{kb}K"));
+    }
+    if let Some(descriptors) = args.user_descriptors {
+        command.arg("--user-descriptors").arg(descriptors.to_string());
     }
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
     let mut child = command.spawn().map_err(failed)?;

@@ -15,6 +15,7 @@ use tokio::{
 };
 
 use super::{
+    descriptors::Descriptors,
     http,
     listen::Listener,
     peer::Peer,
@@ -49,6 +50,8 @@ pub struct Options {
     pub group: Option<String>,
     /// The most bytes of memory for the rings of a user's sessions; `None` for a quarter of the machine's.
     pub user_memory: Option<u64>,
+    /// The most descriptors of a user's recordings; `None` for a quarter of what this process may open.
+    pub user_descriptors: Option<u64>,
 }
 
 /// Why there is no daemon.
@@ -116,7 +119,8 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
     // New sessions need not wait for old ones; spools that are recorded to are locked.
     let recoveries = Recoveries::default();
     recoveries.start(left);
-    let registry = Arc::new(Registry::new(notes, recoveries, shares(options)?));
+    let descriptors = Descriptors::new(options.user_descriptors);
+    let registry = Arc::new(Registry::new(notes, recoveries, (shares(options)?, descriptors)));
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     let supervisor = Supervisor::of_environment();
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), &supervisor, ready));

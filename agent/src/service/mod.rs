@@ -15,6 +15,7 @@
 //! | `registry` | the sessions there are |
 //! | `recording` | the recording of a session, and what becomes of it when the session changes |
 //! | `recovery` | what a daemon that was killed has left |
+//! | `descriptors` | how many the recordings of a user may have open |
 //! | `shares` | what the sessions of a user may take |
 //! | `files` | the files that a session has made |
 //! | `notifications` | what is told to clients that listen |
@@ -22,6 +23,7 @@
 //! | `fuzz` | requests of anybody, without recording |
 
 mod daemon;
+mod descriptors;
 mod files;
 mod fuzz;
 mod http;

@@ -9,6 +9,7 @@ use std::{
 };
 
 use super::{
+    descriptors::Descriptors,
     files::Files,
     notes::RecordingNotes,
     notifications::{Listening, Notifications},
@@ -47,6 +48,7 @@ pub(super) struct Registry {
     sessions: Mutex<BTreeMap<Key, Arc<Entry>>>,
     notifications: Arc<Notifications>,
     shares: Shares,
+    descriptors: Descriptors,
     notes: Notes,
     recoveries: Recoveries,
     programs: Mutex<Programs>,
@@ -90,11 +92,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    pub(super) fn new(notes: Notes, recoveries: Recoveries, shares: Shares) -> Self {
+    pub(super) fn new(
+        notes: Notes,
+        recoveries: Recoveries,
+        (shares, descriptors): (Shares, Descriptors),
+    ) -> Self {
         Self {
             sessions: Mutex::default(),
             notifications: Arc::default(),
             shares,
+            descriptors,
             notes,
             recoveries,
             programs: Mutex::default(),
@@ -225,7 +232,8 @@ impl Registry {
             session: model.name().to_owned(),
             tell: Arc::clone(&self.notifications),
         };
-        let started = Recorder::new(entry.owner.clone(), (output.clone(), model.keeps()), Box::new(listener));
+        let owner = (entry.owner.clone(), self.descriptors.of(entry.owner.uid));
+        let started = Recorder::new(owner, (output.clone(), model.keeps()), Box::new(listener));
         let started = started.and_then(|recorder| match recorder.start(spec) {
             Ok(()) => Ok(recorder),
             Err(error) => {

@@ -185,6 +185,47 @@ fn the_memory_of_a_users_rings_is_limited() {
 }
 
 #[test]
+fn the_descriptors_of_a_users_recordings_are_limited() {
+    let cpus = tracer_agent::kernel::cpus::Cpus::read().unwrap().online.iter().count();
+    // One session with a channel of some events.
+    let limit = 80 + 6 * cpus;
+    let daemon = Daemon::start_with(&["--user-descriptors", &limit.to_string()], 0o022);
+    let session = |user: User, name: &str| {
+        let dir = daemon.directory_of(user, &format!("{name}-{}", user.uid));
+        daemon.session(user, name, &dir, &[calls()]);
+    };
+    let start =
+        |user: User, name: &str| daemon.ask_as(user, "POST", &format!("/v1/sessions/{name}/start"), None);
+    let refused = |(status, answer): (u16, serde_json::Value)| {
+        let message = answer["message"].as_str().unwrap().to_owned();
+        assert_eq!((status, &answer["code"]), (507, &json!("no_memory")), "{message}");
+        assert!(message.contains("user 54321") && message.contains("--user-descriptors"), "{message}");
+    };
+    for name in ["one", "two"] {
+        session(ALICE, name);
+    }
+    assert_eq!(start(ALICE, "one").0, 200);
+    refused(start(ALICE, "two"));
+    assert_eq!(daemon.tell_as(ALICE, "GET", "/v1/sessions/two", None)["active"], false);
+    // So many events would be too much for what is recorded already, which goes on.
+    let rules = "/v1/sessions/one/domains/kernel/channels/channel0/rules";
+    let all = json!({"name": "*", "instrumentation": "tracepoint"});
+    refused(daemon.ask_as(ALICE, "POST", rules, Some(&all)));
+    let one = daemon.tell_as(ALICE, "GET", "/v1/sessions/one", None);
+    assert_eq!(one["active"], true);
+    assert_eq!(one["domains"][0]["channels"][0]["rules"].as_array().unwrap().len(), 1, "{one}");
+    // Others have their own, and root what there is.
+    session(BOB, "one");
+    assert_eq!(start(BOB, "one").0, 200);
+    for name in ["one", "two"] {
+        session(ROOT, name);
+        assert_eq!(start(ROOT, name).0, 200);
+    }
+    daemon.tell_as(ALICE, "DELETE", "/v1/sessions/one", None);
+    assert_eq!(start(ALICE, "two").0, 200);
+}
+
+#[test]
 fn users_hear_of_their_own_sessions_only() {
     let daemon = Daemon::start();
     let listen = |user: User| {

@@ -111,6 +111,12 @@ impl Counters {
         Self { cpus, possible_cpus, open: Mutex::default() }
     }
 
+    /// How many descriptors it has open: of each counter a map, and one for each CPU.
+    pub fn descriptors(&self) -> u64 {
+        let each = self.cpus.len().saturating_add(1);
+        self.opened().len().saturating_mul(each) as u64
+    }
+
     fn opened(&self) -> MutexGuard<'_, Vec<(Counter, OwnedFd)>> {
         // Nothing panics while it is held.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)

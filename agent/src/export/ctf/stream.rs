@@ -153,6 +153,7 @@ impl StreamWriter {
         if first {
             self.begin_packet(time);
         }
+        let time = time.max(self.last);
         let since = time - self.last;
         self.last = time;
         self.open = OpenEvent { id, before, start: self.packet.len(), body: 0 };
@@ -192,6 +193,7 @@ impl StreamWriter {
         let time = self.last;
         self.close_packet(before)?;
         self.begin_packet(time);
+        let time = self.last;
         self.extended_header(id, time);
         self.open = OpenEvent { id, before: time, start: PREFIX, body: self.packet.len() };
         self.packet.extend_from_slice(&fields);
@@ -258,9 +260,15 @@ impl StreamWriter {
         self.discarded
     }
 
+    /// Begins a packet after the begin of the one before, as those of LTTng do: babeltrace2 puts packets of a
+    /// stream that is in several directories into the order of when they begin, and those that begin at the
+    /// same time into that in which it happens to find them. What is in it is not before it.
     fn begin_packet(&mut self, time: u64) {
-        self.begin = if self.packets == 0 { time.min(self.options.begin) } else { time };
-        self.last = time.max(self.last);
+        self.begin = match self.packets {
+            0 => time.min(self.options.begin),
+            _ => time.max(self.begin.saturating_add(1)),
+        };
+        self.last = time.max(self.begin).max(self.last);
         self.packet.clear();
         self.packet.resize(PREFIX, 0);
     }
@@ -310,7 +318,7 @@ impl StreamWriter {
             // LTTng ends a stream with a packet without events, too.
             self.begin_packet(self.last.max(self.options.begin.min(end)));
         }
-        if self.packet.is_empty() { Ok(()) } else { self.close_packet(end) }
+        if self.packet.is_empty() { Ok(()) } else { self.close_packet(end.max(self.last)) }
     }
 }
 
@@ -358,7 +366,26 @@ mod tests {
         stream.event(1, 2000).unwrap();
         stream.event(1, 1500).unwrap();
         stream.finish(1800).unwrap();
-        assert_eq!(packets(dir.path()), [(1000, 1000, 0), (1000, 1000, 3), (1000, 2000, 3)]);
+        assert_eq!(packets(dir.path()), [(1000, 1000, 0), (1001, 1001, 3), (1002, 2000, 3)]);
+    }
+
+    #[test]
+    fn no_two_packets_begin_at_the_same_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut stream = stream(dir.path(), 10);
+        stream.options.packet = 200;
+        for _ in 0..40 {
+            stream.event(1, 50).unwrap().extend_from_slice(&[0; 20]);
+        }
+        stream.finish(50).unwrap();
+        stream.lost(1, 50).unwrap();
+        stream.finish(70).unwrap();
+        let found = packets(dir.path());
+        assert!(found.len() > 8, "{found:?}");
+        assert_eq!(found[0].0, 10);
+        for (index, &(begin, end, _)) in found.iter().enumerate().skip(1) {
+            assert!(begin > found[index - 1].0 && begin >= found[index - 1].1 && end >= begin, "{found:?}");
+        }
     }
 
     #[test]

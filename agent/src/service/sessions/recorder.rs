@@ -15,7 +15,7 @@ use super::running::Running;
 use crate::{
     capture::{Notice, Tracking},
     control::{Code, ControlError},
-    service::user::Owner,
+    service::{descriptors::OfUser, user::Owner},
     spec::{RecordingSpec, RuleSpec, What},
 };
 
@@ -122,14 +122,15 @@ pub(in crate::service) struct Recorder {
 }
 
 impl Recorder {
-    /// Starts the thread, which has the rights of the owner where files are concerned. Its files go to a
+    /// Starts the thread, which has the rights of the owner where files are concerned, and opens what the
+    /// owner may have. Its files go to a
     /// directory, which is made if it is not there; of a session that `keeps` its newest events, only
     /// snapshots are files. Nothing is recorded yet.
     ///
     /// # Errors
     /// The directory cannot be used, or there are no threads or descriptors left.
     pub(in crate::service) fn new(
-        owner: Owner,
+        owner: (Owner, OfUser),
         (dir, keeps): (PathBuf, bool),
         listener: Box<dyn Listener>,
     ) -> Result<Self, ControlError> {

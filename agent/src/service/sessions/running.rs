@@ -21,7 +21,10 @@ use crate::{
     control::{Code, ControlError},
     output::Output,
     plan::{Addition, Plan},
-    service::user::Owner,
+    service::{
+        descriptors::{Held, OfUser},
+        user::Owner,
+    },
     spec::{RecordingSpec, RuleSpec, What},
     utc,
 };
@@ -35,6 +38,10 @@ type Answer<T = ()> = Result<T, ControlError>;
 pub(super) struct Running {
     /// Its recording: one that records or pauses. After a stop that has stored everything there is none.
     session: Option<Session>,
+    /// What that may have open.
+    held: Option<Held>,
+    /// What the owner's recordings may have open.
+    descriptors: OfUser,
     /// What makes files of trace chunks.
     finisher: Finisher,
     /// The number that the next recording begins with.
@@ -51,6 +58,15 @@ pub(super) struct Running {
     wake: Arc<Notice>,
     schedule: Schedule,
     has_failed: bool,
+}
+
+/// A recording that can begin.
+struct Prepared {
+    session: Session,
+    /// What it may have open.
+    held: Held,
+    /// What is to be known of it.
+    notes: Vec<String>,
 }
 
 /// When rotations are due.
@@ -96,7 +112,7 @@ impl Schedule {
 impl Running {
     /// Takes the rights of the owner, for this thread and those that it starts.
     pub(super) fn new(
-        owner: Owner,
+        (owner, descriptors): (Owner, OfUser),
         (dir, keeps): (&Path, bool),
         (listener, wake): (Box<dyn Listener>, Arc<Notice>),
     ) -> Answer<Self> {
@@ -112,6 +128,8 @@ impl Running {
         let finisher = Finisher::start(None).map_err(of_system)?;
         Ok(Self {
             session: None,
+            held: None,
+            descriptors,
             finisher,
             next_chunk: 1,
             in_work: std::collections::VecDeque::new(),
@@ -213,9 +231,9 @@ impl Running {
         if self.session.is_some() {
             self.halt(Halt::Store)?;
         }
-        let (mut session, notes) = self.create(spec)?;
-        session.start();
-        self.take(session, notes);
+        let mut next = self.create(spec)?;
+        next.session.start();
+        self.take(next);
         Ok(())
     }
 
@@ -230,9 +248,8 @@ impl Running {
         }
     }
 
-    /// Prepares a recording, whose chunks are counted on from the ones before. Gives what is to be known of
-    /// it, too.
-    fn create(&self, spec: &RecordingSpec) -> Answer<(Session, Vec<String>)> {
+    /// Prepares a recording, whose chunks are counted on from the ones before.
+    fn create(&self, spec: &RecordingSpec) -> Answer<Prepared> {
         // Planning reads what only root may, and no path of the user: what the session's files are called is
         // looked up with the user's rights.
         let mut spec = spec.clone();
@@ -252,16 +269,19 @@ impl Running {
         };
         options.manifest.output = path;
         options.first_archive = self.next_chunk;
+        let held = self.descriptors.take(options.descriptors())?;
         let session = Session::create(options, &mut |_, _| ()).map_err(|error| refused(error.to_string()))?;
-        Ok((session, notes))
+        Ok(Prepared { session, held, notes })
     }
 
     /// Goes on with a recording that has begun.
-    fn take(&mut self, session: Session, notes: Vec<String>) {
+    fn take(&mut self, recording: Prepared) {
+        let Prepared { session, held, notes } = recording;
         self.listener.has_notes(notes, Whose::Recording);
         self.follow(&session);
         self.next_chunk = session.archive_number() + 1;
         self.session = Some(session);
+        self.held = Some(held);
         self.has_failed = false;
         self.begin_chunk();
     }
@@ -291,6 +311,7 @@ impl Running {
             return Ok(true);
         }
         self.lost_before = self.losses_with(Some(&session));
+        let _held = self.held.take();
         for recorded in session.stop() {
             if self.keeps {
                 // What is in the rings is all that there was. A spool that stays has nothing in it.
@@ -313,6 +334,7 @@ impl Running {
             self.lost_before = self.losses_with(Some(&session));
             self.next_chunk = session.archive_number();
             let is_trace = session.options().trace.is_some();
+            let _held = self.held.take();
             for recorded in session.stop() {
                 if is_trace && !self.keeps {
                     // Much of it is in the trace.
@@ -355,20 +377,22 @@ impl Running {
         if self.finisher.is_behind() {
             return Err(Code::RotationPending.into());
         }
-        let (mut next, notes) = self.create(spec)?;
+        let mut next = self.create(spec)?;
         let Some(mut before) = self.session.take() else {
-            next.start();
-            self.take(next, notes);
+            next.session.start();
+            self.take(next);
             return Ok(());
         };
-        if let Err(error) = next.start_after(&mut before) {
+        if let Err(error) = next.session.start_after(&mut before) {
             self.session = Some(before);
             // The error at hand says more than one about cleaning up.
-            let _ = next.discard();
+            let _ = next.session.discard();
             return Err(ControlError::new(Code::Daemon, error.to_string()));
         }
         self.lost_before = self.losses_with(Some(&before));
-        self.take(next, notes);
+        // Until all that is left of it is stored.
+        let _held = self.held.take();
+        self.take(next);
         let chunk = self.next_chunk.saturating_sub(2);
         for recorded in before.stop() {
             if self.keeps {
@@ -386,8 +410,12 @@ impl Running {
         let planned = self.owner.as_root(|| Addition::plan(session, buffer, rules)).map_err(of_system)?;
         let refused = |why: String| ControlError::new(Code::EnableKernelEvent, why);
         let (addition, notes) = planned.map_err(|error| refused(error.to_string()))?;
+        let more = self.descriptors.take(addition.descriptors())?;
         match session.add(addition) {
             Ok(_) => {
+                if let Some(held) = &mut self.held {
+                    held.join(more);
+                }
                 self.listener.has_notes(notes, Whose::Addition);
                 Ok(Added::Done)
             }
