@@ -22,6 +22,7 @@
 //! | `BORDER`, `BORDER_ROWS` | [`CpuBorder`] and [`EventLedger`], what a CPU had counted where one of its pages ends | 0; attach cookie | `mark_border`, for one CPU at a time |
 //! | `RATES` | `u64`, a [`rate`] window | attach cookie | programs, atomically |
 //! | `CALL_OWNERS`, `CALLS` | [`calls`]: the nested calls of threads in a call graph | see there | programs |
+//! | `AGGREGATE_INDEX` and others of this beginning | [`aggregates`]: a map that counts | see there | programs |
 //! | `TRACED`, `UNTRACED`, `SCOPED` | `u64`, a bitmap of thread ids | `tid / 64` | agent and programs, atomically |
 //! | `SETS` | [`tracking::Line`]: the sets of values that threads are recorded by | see there | agent |
 //! | `NAMES` | [`NameRecord`] in a BPF ring buffer | - | programs |
@@ -46,6 +47,7 @@
 //! event's stacks are in its entry.
 #![no_std]
 
+pub mod aggregates;
 pub mod calls;
 pub mod sets;
 pub mod tracking;
@@ -531,6 +533,18 @@ pub mod globals {
     pub const STRING_NOTES_LEN: &str = "STRING_NOTES_LEN";
     /// Elements of `SETS`.
     pub const SETS_LEN: &str = "SETS_LEN";
+    /// `u32`: words of the keys of a map, as [`super::aggregates`] has them: 0, 1, 2, 3, 4, 8 or 16.
+    pub const AGGREGATE_KEY_WORDS: &str = "AGGREGATE_KEY_WORDS";
+    /// `u32`: entries of a map.
+    pub const AGGREGATE_KEYS_MAX: &str = "AGGREGATE_KEYS_MAX";
+    /// Elements of `AGGREGATE_INDEX`, of which there is a power of two.
+    pub const AGGREGATE_INDEX_LEN: &str = "AGGREGATE_INDEX_LEN";
+    /// `u32`: their number less 1.
+    pub const AGGREGATE_INDEX_MASK: &str = "AGGREGATE_INDEX_MASK";
+    /// `u32`: words of the keys of times: 1 to 4.
+    pub const AGGREGATE_START_WORDS: &str = "AGGREGATE_START_WORDS";
+    /// `u32`: elements of `AGGREGATE_STARTS`, of which there is a power of two, less 1.
+    pub const AGGREGATE_STARTS_MASK: &str = "AGGREGATE_STARTS_MASK";
     /// `u32`: offset of `task_struct.pid`, or 0 without BTF.
     pub const TASK_PID: &str = "TASK_PID";
     /// `u32`: offset of `task_struct.tgid`, or 0 without BTF.

@@ -3,6 +3,7 @@
 use agent_ebpf::{
     CpuBorder, CpuControl, EventLedger, EventSlot, NAMES_BYTES, PAGE_SIZE, PageMeta, SIDE_BYTES,
     SYSCALL_SLOTS, StringNote, SyscallSlot, TID_WORDS,
+    aggregates::LOST_WORDS,
     calls::{CALL_WAYS, CallThread},
     sets::Owner,
     tracking::Line,
@@ -116,3 +117,21 @@ pub static CALLS: Array<CallThread> = Array::with_max_entries(1, 0);
 
 #[map]
 pub static NAMES: RingBuf = RingBuf::with_byte_size(NAMES_BYTES, 0);
+
+#[map]
+pub static AGGREGATE_INDEX: Table<u64> = Table::new();
+
+#[map]
+pub static AGGREGATE_KEYS: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static AGGREGATE_VALUES: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static AGGREGATE_STARTS: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static AGGREGATE_TAKEN: Array<u64> = Array::with_max_entries(1, BPF_F_MMAPABLE);
+
+#[map]
+pub static AGGREGATE_LOST: Array<[u64; LOST_WORDS]> = Array::with_max_entries(1, BPF_F_MMAPABLE);

@@ -10,6 +10,7 @@ use super::kernel_layout::KernelLayout;
 use crate::{
     bpf::load::{Definitions, FlatArray, LoadError, Object, SharedMaps},
     compile::{
+        aggregate::Sizes,
         fast::{FastEvent, Hooks, Kind, Lane, StackKind, StringLimit, Table},
         filter,
     },
@@ -85,6 +86,8 @@ pub struct ProgramOptions {
     pub preemptible: bool,
     /// Whether some program keeps track of nested calls.
     pub tracks_calls: bool,
+    /// The memory of the map that the programs count in, if they count instead of recording.
+    pub map: Option<Sizes>,
 }
 
 impl ProgramOptions {
@@ -155,11 +158,14 @@ pub(super) fn create_object(
     let preempt = layout.preempt_count.unwrap_or_default();
     let ids = layout.ids.unwrap_or_default();
     let side_bytes = match (preemptible, options.sets) {
+        // Nothing comes there that is not recorded.
+        _ if options.map.is_some() => SIDE_BYTES,
         (false, _) => SIDE_BYTES,
         (true, Some(_)) => SIDE_BYTES_OF_SET,
         (true, None) => SIDE_BYTES_PREEMPTIBLE,
     } as u32;
     let sets = options.set_count();
+    let map = options.map.unwrap_or(Sizes { keys: 1, key_words: 1, value_words: 1, pair_words: 0 });
     let kernel_stack = stack_slot(options, StackKind::Kernel);
     let user_stack = stack_slot(options, StackKind::User);
     let words = [
@@ -218,6 +224,11 @@ pub(super) fn create_object(
         (globals::ID_MAP_REVERSE, ids.map_reverse),
         (globals::OVERFLOW_UID, ids::overflow(Owner::User)),
         (globals::OVERFLOW_GID, ids::overflow(Owner::Group)),
+        (globals::AGGREGATE_KEY_WORDS, map.key_words),
+        (globals::AGGREGATE_KEYS_MAX, map.keys),
+        (globals::AGGREGATE_INDEX_MASK, map.index() - 1),
+        (globals::AGGREGATE_START_WORDS, map.pair_words),
+        (globals::AGGREGATE_STARTS_MASK, map.starts() - 1),
         (globals::TASK_CFS_RQ, preempt.task_cfs_rq),
         (globals::CFS_RQ_RQ, preempt.cfs_rq_rq),
         (globals::RQ_CPU, preempt.rq_cpu),
@@ -242,10 +253,20 @@ pub(super) fn create_object(
         table("LEDGER", ledger, globals::LEDGER_LEN),
         table("SETS", options.set_lines.max(1), globals::SETS_LEN),
         table("STRING_NOTES", options.possible_cpus, globals::STRING_NOTES_LEN),
+        table("AGGREGATE_INDEX", map.index(), globals::AGGREGATE_INDEX_LEN),
     ];
+    let side_queues = (options.ring_cpus.len() as u32).saturating_mul(sets);
+    let side_queues = if options.map.is_some() { 1 } else { side_queues.max(1) };
     let sizes = [
         ("PAGE_META", pages),
-        ("SIDE", (options.ring_cpus.len() as u32).saturating_mul(sets).max(1)),
+        ("SIDE", side_queues),
+        ("AGGREGATE_KEYS", map.keys),
+        (
+            "AGGREGATE_VALUES",
+            if options.map.is_some() { map.keys.saturating_mul(options.possible_cpus) } else { 1 },
+        ),
+        ("AGGREGATE_STARTS", map.starts()),
+        ("AGGREGATE_LOST", options.possible_cpus),
         ("OWNERS", sets),
         ("EVENTS", slots),
         ("ENABLED", if is_changing { slots } else { 1 }),
@@ -260,7 +281,12 @@ pub(super) fn create_object(
         globals: &constants,
         tables: &tables,
         sizes: &sizes,
-        value_sizes: &[("SIDE", side_bytes)],
+        value_sizes: &[
+            ("SIDE", side_bytes),
+            ("AGGREGATE_KEYS", map.key_words.max(1) * 8),
+            ("AGGREGATE_VALUES", map.value_words * 8),
+            ("AGGREGATE_STARTS", (1 + map.pair_words) * 8),
+        ],
         inner_bytes: WAKE_BYTES,
         owned_rings: options.sets.is_some(),
         given: maps,

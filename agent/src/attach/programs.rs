@@ -422,6 +422,11 @@ impl Programs {
         shared(&self.object, name, len)
     }
 
+    /// The words of a map of the programs, of which there are so many.
+    pub(crate) fn memory(&self, name: &'static str, len: usize) -> Result<SharedArray<u64>, LoadError> {
+        shared(&self.object, name, len)
+    }
+
     /// Whether some program keeps track of nested calls.
     pub(super) fn tracks_calls(&self) -> bool {
         self.tracks_calls

@@ -102,6 +102,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
         layout: KernelLayout::from_btf(btf),
         preemptible: false,
         tracks_calls: false,
+        map: None,
     };
     for (_, event, slot) in &planned {
         options.slots.push(*slot);

@@ -62,6 +62,8 @@ impl From<bpf_insn> for Insn {
 const LDX: u8 = 0x61;
 const ST: u8 = 0x62;
 const STX: u8 = 0x63;
+/// An atomic operation on memory; `imm` says which, and 0 is an addition.
+const ATOMIC: u8 = 0xc3;
 /// Class of arithmetic on 64 bits.
 pub(crate) const ALU64: u8 = 0x07;
 const JMP: u8 = 0x05;
@@ -214,6 +216,11 @@ impl Assembler {
     /// `*(size *)(to + off) = value`.
     pub(crate) fn store_imm(&mut self, size: u32, to: Reg, off: i16, value: i32) {
         self.push(ST | size_bits(size), to, R0, off, value);
+    }
+
+    /// `*(u64 *)(to + off) += from`, atomically.
+    pub(crate) fn atomic_add(&mut self, to: Reg, off: i16, from: Reg) {
+        self.push(ATOMIC | size_bits(8), to, from, off, 0);
     }
 
     /// `to = to op from`.

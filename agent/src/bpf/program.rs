@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use aya_obj::generated::bpf_insn;
 
 use super::{
-    insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R5, R6, R7, Relocations},
+    insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, R7, Relocations},
     load::{LoadError, Object},
     preemption::Preemption,
     relocation::{Relocation, Subprogram},
@@ -26,6 +26,15 @@ pub(crate) struct Body {
     relocations: Relocations,
     /// A function that gets the address of a record.
     filter: Vec<Insn>,
+    /// Another one, which counts it.
+    aggregate: Option<Box<Function>>,
+}
+
+/// A function of a body.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Function {
+    pub(crate) code: Vec<Insn>,
+    pub(crate) relocations: Relocations,
 }
 
 /// An event as a body's relocations name it.
@@ -63,6 +72,18 @@ impl Assembler {
         self.call(Subprogram::End);
     }
 
+    /// Counts the record at R7 if the body's event `event` is wanted; else goes to `out`. R4 names another
+    /// thread that the event is about, or is -1.
+    pub(crate) fn count_record(&mut self, event: usize, flags: u32, out: Label) {
+        self.relocated_imm(R1, Relocation::Slot(event));
+        self.relocated_imm(R2, Relocation::Id(event, flags));
+        self.alu(Alu::Mov, R3, R4);
+        self.call(Subprogram::Admit);
+        self.jump_imm(Jump::Equal, R0, 0, out);
+        self.alu(Alu::Mov, R1, R7);
+        self.call(Subprogram::Aggregate);
+    }
+
     /// Asks the filter, to which R1 goes. An event that it does not take is counted, and the program goes on
     /// at `out`.
     pub(crate) fn ask_filter(&mut self, preemption: Preemption, out: Label) {
@@ -87,7 +108,12 @@ impl Body {
     /// The same with the function that it calls as [`Subprogram::Filter`].
     pub(crate) fn with_filter(code: Assembler, filter: Vec<Insn>) -> Option<Self> {
         let (code, relocations) = code.finish()?;
-        Some(Self { code, relocations, filter })
+        Some(Self { code, relocations, filter, aggregate: None })
+    }
+
+    /// The same with the function that it calls as [`Subprogram::Aggregate`].
+    pub(crate) fn counting(self, aggregate: Function) -> Self {
+        Self { aggregate: Some(Box::new(aggregate)), ..self }
     }
 
     /// Whether it calls this subprogram.
@@ -104,26 +130,36 @@ impl Body {
         let mut code: Vec<bpf_insn> = self.code.iter().map(|&insn| insn.into()).collect();
         let mut appended: Vec<(Subprogram, usize)> = Vec::new();
         let event = |index: usize| events.get(index).ok_or(LoadError::Missing("event of a program"));
-        for &(at, relocation) in &self.relocations {
-            let value = match relocation {
-                Relocation::Slot(index) => event(index)?.slot as i32,
-                Relocation::Id(index, flags) => (u32::from(event(index)?.id) | flags) as i32,
-                Relocation::Call(subprogram) => {
-                    let found =
-                        appended.iter().find(|(other, _)| *other == subprogram).map(|(_, start)| *start);
-                    let start = found.unwrap_or_else(|| {
-                        let start = code.len();
-                        match subprograms.of(subprogram) {
-                            Some(instructions) => code.extend_from_slice(instructions),
-                            None => code.extend(self.filter.iter().map(|&insn| bpf_insn::from(insn))),
-                        }
-                        appended.push((subprogram, start));
-                        start
-                    });
-                    (start - at - 1) as i32
-                }
-            };
-            code.get_mut(at).ok_or(LoadError::Missing("instruction of a program"))?.imm = value;
+        let mut open = vec![(0, &self.relocations)];
+        while let Some((begin, relocations)) = open.pop() {
+            for &(at, relocation) in relocations {
+                let at = begin + at;
+                let value = match relocation {
+                    Relocation::Slot(index) => event(index)?.slot as i32,
+                    Relocation::Id(index, flags) => (u32::from(event(index)?.id) | flags) as i32,
+                    Relocation::Call(subprogram) => {
+                        let found =
+                            appended.iter().find(|(other, _)| *other == subprogram).map(|(_, start)| *start);
+                        let start = found.unwrap_or_else(|| {
+                            let start = code.len();
+                            match (subprograms.of(subprogram), &self.aggregate) {
+                                (Some(instructions), _) => code.extend_from_slice(instructions),
+                                (None, Some(own)) if subprogram == Subprogram::Aggregate => {
+                                    code.extend(own.code.iter().map(|&insn| bpf_insn::from(insn)));
+                                    open.push((start, &own.relocations));
+                                }
+                                (None, _) => {
+                                    code.extend(self.filter.iter().map(|&insn| bpf_insn::from(insn)));
+                                }
+                            }
+                            appended.push((subprogram, start));
+                            start
+                        });
+                        start as i32 - at as i32 - 1
+                    }
+                };
+                code.get_mut(at).ok_or(LoadError::Missing("instruction of a program"))?.imm = value;
+            }
         }
         Ok(super::parts::join(code, None, subprograms.constants))
     }
@@ -135,6 +171,12 @@ pub(crate) struct Subprograms<'a> {
     begin: &'a [bpf_insn],
     end: &'a [bpf_insn],
     reject: &'a [bpf_insn],
+    admit: &'a [bpf_insn],
+    find: &'a [bpf_insn],
+    power: &'a [bpf_insn],
+    begin_time: &'a [bpf_insn],
+    end_time: &'a [bpf_insn],
+    lose: &'a [bpf_insn],
     graph_enter: &'a [bpf_insn],
     graph_start: &'a [bpf_insn],
     graph_leave: &'a [bpf_insn],
@@ -147,6 +189,12 @@ impl<'a> Subprograms<'a> {
             begin: object.instructions(object.opening("fast_begin", "fast_begin_owned"))?,
             end: object.instructions("fast_end")?,
             reject: object.instructions(object.opening("fast_reject", "fast_reject_owned"))?,
+            admit: object.instructions("aggregate_admit")?,
+            find: object.instructions("aggregate_find")?,
+            power: object.instructions("aggregate_power")?,
+            begin_time: object.instructions("aggregate_begin")?,
+            end_time: object.instructions("aggregate_end")?,
+            lose: object.instructions("aggregate_lose")?,
             graph_enter: object.instructions("graph_enter")?,
             graph_start: object.instructions("graph_start")?,
             graph_leave: object.instructions("graph_leave")?,
@@ -160,7 +208,13 @@ impl<'a> Subprograms<'a> {
             Subprogram::Begin => Some(self.begin),
             Subprogram::End => Some(self.end),
             Subprogram::Reject => Some(self.reject),
-            Subprogram::Filter => None,
+            Subprogram::Filter | Subprogram::Aggregate => None,
+            Subprogram::Admit => Some(self.admit),
+            Subprogram::Find => Some(self.find),
+            Subprogram::Power => Some(self.power),
+            Subprogram::BeginTime => Some(self.begin_time),
+            Subprogram::EndTime => Some(self.end_time),
+            Subprogram::Lose => Some(self.lose),
             Subprogram::GraphEnter => Some(self.graph_enter),
             Subprogram::GraphStart => Some(self.graph_start),
             Subprogram::GraphLeave => Some(self.graph_leave),
@@ -185,15 +239,21 @@ mod tests {
         let body = Body::new(code).unwrap();
         let mark = |imm| vec![Insn { code: 0xb7, regs: 0, off: 0, imm }.into(); 3];
         let (begin, end): (Vec<bpf_insn>, Vec<bpf_insn>) = (mark(1), mark(2));
-        let (reject, graph_enter, graph_start, graph_leave) = Default::default();
+        let none: &[bpf_insn] = &[];
         let constants = &Constants::default();
         let subprograms = Subprograms {
             begin: &begin,
             end: &end,
-            reject,
-            graph_enter,
-            graph_start,
-            graph_leave,
+            reject: none,
+            admit: none,
+            find: none,
+            power: none,
+            begin_time: none,
+            end_time: none,
+            lose: none,
+            graph_enter: none,
+            graph_start: none,
+            graph_leave: none,
             constants,
         };
         let events = [Recorded { slot: 7, id: 1 }, Recorded { slot: 8, id: 2 }];

@@ -1,6 +1,6 @@
 //! What instructions of a program that is compiled at the start leave open until it is loaded.
 
-/// A function that bodies call: of the object, but for the filter.
+/// A function that bodies call: of the object, but for what is the body's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Subprogram {
     /// `fast_begin`: takes space for a record.
@@ -11,6 +11,20 @@ pub(crate) enum Subprogram {
     Reject,
     /// The filter of the body's event, which is the body's own.
     Filter,
+    /// `aggregate_admit`: whether the event is counted.
+    Admit,
+    /// What counts the body's event, which is the body's own.
+    Aggregate,
+    /// `aggregate_find`: the values of a key.
+    Find,
+    /// `aggregate_power`: the bucket of a number.
+    Power,
+    /// `aggregate_begin`: a time begins.
+    BeginTime,
+    /// `aggregate_end`: it ends.
+    EndTime,
+    /// `aggregate_lose`: counts an event that is not in the map.
+    Lose,
     /// `graph_enter`: notes a call of a call graph.
     GraphEnter,
     /// `graph_start`: says that its entry is recorded.

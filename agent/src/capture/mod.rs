@@ -12,6 +12,7 @@
 //! | `session` | the running recording, its rotations and snapshots |
 //! | `needs` | what the options mean for the machine, the programs and the readers |
 //! | `channel` | a buffer and the programs that fill it |
+//! | `maps` | what is counted instead of being recorded |
 //! | `attaching` | attaching its programs |
 //! | `archive` | what becomes one file: from one rotation to the next |
 //! | `notice` | what wakes a thread that waits |
@@ -43,6 +44,7 @@ mod finisher;
 pub mod follow;
 mod ledger;
 mod manifest;
+mod maps;
 mod names;
 mod needs;
 mod notice;
@@ -68,6 +70,7 @@ pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, 
 pub use finisher::{Done, Finisher};
 pub use ledger::LedgerSnapshot;
 pub use manifest::{Manifest, RecordedChannel};
+pub use maps::{Counting, Entry, KeyValue, Losses, MapContents, MapOptions, Maps, Numbers};
 #[cfg(feature = "service")]
 pub(crate) use notice::Notice;
 pub use options::{

@@ -118,6 +118,7 @@ pub(super) fn program_options(
         layout: options.layout,
         preemptible: programs(channel).any(HookProgram::is_preemptible),
         tracks_calls: programs(channel).any(HookProgram::tracks_calls),
+        map: channel.map,
     })
 }
 

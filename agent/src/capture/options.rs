@@ -4,10 +4,11 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use agent_ebpf::EventSlot;
 
-use super::{CtfOptions, Destination, Manifest, SetOptions, StreamId};
+use super::{CtfOptions, Destination, Manifest, SetOptions, StreamId, maps::MapOptions};
 use crate::{
     attach::KernelLayout,
     compile::{
+        aggregate::Sizes,
         context::{Context, Counters},
         fast::{Hooks, Lane, LaneChoice, StackKind, StringLimit},
         filter,
@@ -151,9 +152,35 @@ pub struct ChannelOptions {
     pub shared_contexts: String,
     /// Which of them are followed by stacks, where others are from the beginning on.
     pub stacks: [(StackKind, Vec<EventSelector>); 2],
+    /// The memory of the map that its events are counted in, if it has no rings but is one.
+    pub map: Option<Sizes>,
 }
 
 impl ChannelOptions {
+    /// That of a map: its events are counted, and none is recorded.
+    pub(crate) fn of_map(events: Vec<CaptureEvent>, probes: Vec<CaptureProbe>, sizes: Sizes) -> Self {
+        Self {
+            name: String::new(),
+            events,
+            probes,
+            sets: None,
+            ring_pages: RING_PAGES_MIN,
+            overwrite: false,
+            snapshot: None,
+            poll_interval: None,
+            switch_period: None,
+            cap: None,
+            hooks: None,
+            strings: StringLimit::default(),
+            spare_events: 0,
+            lane: LaneChoice::default(),
+            contexts: Vec::new(),
+            shared_contexts: String::new(),
+            stacks: [(StackKind::Kernel, Vec::new()), (StackKind::User, Vec::new())],
+            map: Some(sizes),
+        }
+    }
+
     /// Puts events with their probes into these slots, which are free or behind the last.
     pub(super) fn put(&mut self, slots: &Range<usize>, events: Vec<CaptureEvent>, probes: Vec<CaptureProbe>) {
         self.probes.retain(|probe| !slots.contains(&(probe.first_slot as usize)));
@@ -214,6 +241,8 @@ pub struct Tracking {
 pub struct CaptureOptions {
     /// The channels. Each has a name of its own.
     pub channels: Vec<ChannelOptions>,
+    /// The maps that events are counted in.
+    pub maps: Vec<MapOptions>,
     /// The counters that events carry, which programs read as long as they are here.
     pub counters: Arc<Counters>,
     /// Clock of the time stamps.

@@ -26,6 +26,7 @@ use super::{
     counts::Stage,
     ctf::CtfOutput,
     follow::{FollowError, Follower},
+    maps::{self, Maps},
     needs::{archive_options, check_memory, check_open_files, halves, reader_options, wants_symbols},
     notice::Notice,
     options::{CaptureOptions, ChannelOptions},
@@ -77,6 +78,17 @@ pub enum CaptureError {
         channels: usize,
         /// Number of rings.
         cpus: usize,
+        /// Bytes needed.
+        needed: u64,
+        /// Bytes available.
+        available: u64,
+    },
+    /// Maps would take more memory than is free.
+    #[error(
+        "the maps need {} MB, but only {} MB of memory are available; choose fewer keys (--max-keys)",
+        needed >> 20, available >> 20
+    )]
+    MapMemory {
         /// Bytes needed.
         needed: u64,
         /// Bytes available.
@@ -135,6 +147,8 @@ pub struct Session {
     channels: Vec<Channel>,
     tasks: TaskTracker,
     readers: ReaderPool,
+    /// What is counted beside it.
+    maps: Option<Arc<Maps>>,
     symbols: Option<SymbolReader>,
     archive: Archive,
     /// A rotation that failed half-way.
@@ -249,12 +263,13 @@ impl Session {
             Archive::create(shared, begin, options.manifest.clone(), archive_options)?;
         match Self::prepare(&archive, &mut options, attaching) {
             Ok(prepared) => {
-                let Prepared { channels, tasks, readers, symbols, mappings, left_out, .. } = prepared;
+                let Prepared { channels, tasks, readers, maps, symbols, mappings, left_out, .. } = prepared;
                 let writers = Writers { mappings, ..Writers::default() };
                 Ok(Self {
                     channels,
                     tasks,
                     readers,
+                    maps,
                     symbols,
                     archive: Archive { writers, ..archive },
                     half: None,
@@ -327,10 +342,13 @@ impl Session {
             }
         }
         let left_out = attach_channels(&mut channels, options, attaching)?;
+        let maps =
+            channels.first().map(|first| maps::beside(options, &first.programs)).transpose()?.flatten();
         Ok(Prepared {
             channels,
             tasks,
             readers,
+            maps,
             symbols,
             mappings,
             left_out,
@@ -375,10 +393,21 @@ impl Session {
     /// Starts recording on all chosen CPUs.
     pub fn start(&mut self) {
         self.begin_trace();
-        for control in controls(&self.channels, &self.options.cpus) {
+        for control in controls(&self.channels, &self.options.cpus).chain(self.gates_of_maps()) {
             control.set_enabled(true);
         }
         self.note_start();
+    }
+
+    /// The maps that count beside it, which can be read at any moment; what they have when it has
+    /// [stopped](Session::stop) is final.
+    pub fn maps(&self) -> Option<Arc<Maps>> {
+        self.maps.clone()
+    }
+
+    /// The gates of their programs.
+    fn gates_of_maps(&self) -> impl Iterator<Item = Control<'_>> {
+        self.maps.iter().flat_map(|maps| maps.controls(&self.options.cpus))
     }
 
     /// Notes from when on there may be events, before a gate is open.
@@ -485,6 +514,7 @@ impl Session {
             mut channels,
             tasks,
             readers,
+            maps,
             symbols,
             archive,
             half,
@@ -499,7 +529,8 @@ impl Session {
             ..
         } = self;
         let covered_to = started.map(|_| paused.unwrap_or_else(|| options.clock.now_ns()));
-        for control in controls(&channels, &options.cpus) {
+        let of_maps = maps.iter().flat_map(|maps| maps.controls(&options.cpus));
+        for control in controls(&channels, &options.cpus).chain(of_maps) {
             control.set_paused(false);
             control.set_enabled(false);
         }
@@ -576,6 +607,7 @@ struct Prepared {
     channels: Vec<Channel>,
     tasks: TaskTracker,
     readers: ReaderPool,
+    maps: Option<Arc<Maps>>,
     symbols: Option<SymbolReader>,
     mappings: Option<MappingReader>,
     left_out: Vec<LeftOut>,
@@ -656,7 +688,7 @@ fn owner_in(channels: &[Channel], number: u32) -> Option<SetOwner> {
 /// `trace_call_bpf`, kernel/trace/bpf_trace.c; `uprobe_prog_run`), so a grace period, which `membarrier`
 /// waits for (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command;
 /// there a moment's patience, far longer than any program runs, does the same.
-fn wait_for_programs() {
+pub(super) fn wait_for_programs() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes plain numbers.
     let waited = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } == 0;

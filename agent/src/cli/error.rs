@@ -226,6 +226,7 @@ fn of_capture(error: &CaptureError) -> ExitCode {
         CaptureError::Spool(error) if error.is_disk_full() => ExitCode::DiskFull,
         CaptureError::Spool(_) | CaptureError::Output(_) => ExitCode::OutputNotWritable,
         CaptureError::Memory { .. }
+        | CaptureError::MapMemory { .. }
         | CaptureError::NoChannel
         | CaptureError::Scope(_)
         | CaptureError::Probe(ProbeError::Load(LoadError::TooManyPages { .. })) => ExitCode::Usage,

@@ -3,6 +3,7 @@
 mod buffers;
 mod debug;
 mod live;
+mod maps;
 mod probes;
 mod refused;
 mod rotation;
@@ -65,6 +66,7 @@ const TASKS: &str = "Tasks and CPUs";
 const BUFFERS: &str = "Buffers";
 const OUTPUT: &str = "Output file";
 const END: &str = "End of the recording";
+const MAPS: &str = "Maps";
 const SPEC: &str = "Specification";
 
 /// Record kernel events into a trace.dat file
@@ -78,6 +80,11 @@ EVENTS
   sched:sched_switch   one event            sched, sched:*       all events of a system
   sched_switch         an event by name     syscalls:*open*      a glob in either part
   all                  every event
+
+MAPS
+  sched_switch by next_comm                       how many events for each value, without recording them
+  hist(len) of net:net_dev_xmit by name           their sizes; also sum, min, max, avg, stats, lhist(F,MIN,MAX,STEP)
+  sched_waking -> sched_switch key pid=next_pid   with --time, the time between two events
 
 FILTERS
   prev_pid == 1 || next_comm ~ \"rust*\"      fields of the event, as in tracefs; && binds tighter than ||
@@ -101,6 +108,8 @@ EXAMPLES
   tracer-agent record -e irq -B calls -b 16M -e raw_syscalls -B last --overwrite -e sched make
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
   tracer-agent record --for sched --live make
+  tracer-agent record --count 'syscalls:sys_enter_openat: flags & 0x40 by $comm,filename' make
+  tracer-agent record --time 'sched_waking -> sched_switch key pid=next_pid by next_comm' --interval 1s --duration 2s
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
     // Those without a heading come first: clap keeps a heading for whatever follows.
@@ -257,6 +266,10 @@ pub struct RecordArgs {
     )]
     pub max_kb: Vec<u64>,
 
+    /// Maps to count in.
+    #[command(flatten)]
+    pub maps: maps::MapArgs,
+
     /// Answers meanwhile.
     #[command(flatten)]
     pub live: live::LiveArgs,
@@ -311,8 +324,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
 
-    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration and COMMAND can be
-    /// added
+    /// Record what FILE specifies, as --print-spec prints it. Only -q, -o, --duration, --interval, --json and
+    /// COMMAND can be added
     #[arg(long, value_name = "FILE", help_heading = SPEC)]
     pub spec: Option<PathBuf>,
 
@@ -365,6 +378,10 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let Plan { options, followed, .. } = plan;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
+    if options.channels.is_empty() {
+        let command = (program.as_deref(), inherit);
+        return maps::count((args, &spec), &options, command, (&signals, followed));
+    }
     let rule = options.snapshot().map(|(_, rule)| rule);
     let mut snapshots = Snapshots::new(rule, args.quiet);
     let mut writing = Writing::start(&options, args.quiet)?;
@@ -400,6 +417,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         writing.follow(&session);
     }
     let display = wanted.and_then(|wanted| Display::start(wanted, (session.spool_dir(), &spec.file.path)));
+    let maps = session.maps().map(|maps| maps::Shown::start(args, maps, session.began()));
     let written = (writing.as_mut(), &mut snapshots);
     let end = wait_for_end((&mut session, written), &signals, &mut command, followed, (args, &spec))?;
 
@@ -413,6 +431,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     };
     std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &dir));
     let recorded = session.stop();
+    maps.map(maps::Shown::end).transpose()?;
     let without_snapshot = snapshots.finish();
     let end = (end, command.map(|running| running.child), without_snapshot);
     conclude((args, &spec), (recorded, writing, display), end)

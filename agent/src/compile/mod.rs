@@ -8,6 +8,7 @@
 //! | [`slot`] | what programs get to know of an event of the kernel |
 //! | `generic` | the programs of the generic lane |
 //! | [`fast`] | the fast lane: its descriptions, and the programs made of them |
+//! | [`aggregate`] | counting in maps as instructions |
 //! | [`filter`] | filters and other conditions as instructions |
 //! | [`probe_filter`] | filters of the events of probes |
 //! | [`scope`] | which threads are recorded, by what they are |
@@ -19,6 +20,7 @@
 //! What comes out is a `Body` with what it is for. Nothing is loaded or attached
 //! here: [`attach`](crate::attach) does that.
 
+pub mod aggregate;
 pub mod context;
 pub mod dynamic;
 pub mod fast;

@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use super::{
+    aggregate::{CountError, Counter, Question, Target},
     context::Contexts,
-    filter::{Facts, Program, Uncompiled, constant},
+    filter::{FAST_TEXT_MAX, Facts, Program, Uncompiled, constant},
     shape::{COMMON_LEN, EventShape},
 };
 use crate::event::{
@@ -26,6 +27,8 @@ pub(crate) const STAGE_MAX: u32 = 208;
 pub struct ProbeRule<'a> {
     /// Which of them.
     pub filter: Option<&'a Filter>,
+    /// What counts them in a map, if they are not recorded.
+    pub question: Option<&'a Question>,
     /// What they carry besides.
     pub contexts: &'a Contexts,
     /// What both need to know.
@@ -52,15 +55,21 @@ pub enum ProbeFilterError {
          record all and filter with `report -F`"
     )]
     Room(u32),
+    /// It cannot be counted.
+    #[error(transparent)]
+    Count(#[from] CountError),
     /// The format that was made for the event: a defect.
     #[error("its format cannot be read: {0}")]
     Format(#[from] FormatError),
 }
 
-/// A filter that looks at packed fields.
+/// A filter that looks at packed fields, and what counts by them.
 #[derive(Clone, Debug)]
 pub(crate) struct Staged {
-    pub(crate) program: Program,
+    /// The filter, if there is one.
+    pub(crate) program: Option<Program>,
+    /// What counts.
+    pub(crate) counter: Option<Counter>,
     /// Where each field of the event is for the filter; `None` if that does not look at it.
     pub(crate) offsets: Vec<Option<u32>>,
     /// The byte after the last one, where texts can begin.
@@ -68,25 +77,33 @@ pub(crate) struct Staged {
 }
 
 impl ProbeRule<'_> {
-    /// The filter for the event of this shape, which is without contexts; `None` if there is none, or it
-    /// always holds.
-    pub(crate) fn stage(&self, shape: &EventShape) -> Result<Option<Staged>, ProbeFilterError> {
-        let Some(filter) = self.filter else { return Ok(None) };
+    /// The filter for the event of this shape, which is without contexts, and what counts its records; `None`
+    /// if there is neither. `preemptible` says whether another task's program may come in between.
+    pub(crate) fn stage(
+        &self,
+        shape: &EventShape,
+        preemptible: bool,
+    ) -> Result<Option<Staged>, ProbeFilterError> {
+        if self.filter.is_none() && self.question.is_none() {
+            return Ok(None);
+        }
         let mut table = EventTable::new(Machine::default());
         table.add(&shape.system, &shape.text(self.id), &NoNames)?;
-        let options = ResolveOptions { unknown_fields: false, live: true };
-        let resolved = filter.resolve(&table, options)?;
-        let never = || ProbeFilterError::NeverHolds(filter.text().to_owned());
-        let mut test: Test = resolved.test(self.id).ok_or_else(never)?.clone();
-        match constant(&test) {
-            Some(true) => return Ok(None),
-            Some(false) => return Err(never()),
-            None => {}
+        let mut test = self.test(&table)?;
+        let mut resolved = self.question.map(|question| question.resolve(&table, self.id)).transpose()?;
+        if test.is_none() && resolved.is_none() {
+            return Ok(None);
         }
         let mut reads = BTreeSet::new();
-        test.for_each_offset(&mut |offset| {
+        let mut note = |offset: &mut u32| {
             reads.insert(*offset);
-        });
+        };
+        if let Some(test) = &mut test {
+            test.for_each_offset(&mut note);
+        }
+        if let Some(resolved) = &mut resolved {
+            resolved.for_each_offset(&mut note);
+        }
         let mut end = COMMON_LEN;
         let mut offsets = Vec::new();
         for field in &shape.fields {
@@ -102,7 +119,7 @@ impl ProbeRule<'_> {
         if end > STAGE_MAX {
             return Err(ProbeFilterError::Room(end));
         }
-        test.for_each_offset(&mut |offset| {
+        let mut pack = |offset: &mut u32| {
             for (field, to) in shape.fields.iter().zip(&offsets) {
                 if let Some(to) = to
                     && (field.offset..field.offset + field.size.max(1)).contains(offset)
@@ -111,8 +128,30 @@ impl ProbeRule<'_> {
                     return;
                 }
             }
-        });
-        let program = Program::compile_fast(&test, self.id, self.facts)?;
-        Ok(Some(Staged { program, offsets, end }))
+        };
+        if let Some(test) = &mut test {
+            test.for_each_offset(&mut pack);
+        }
+        if let Some(resolved) = &mut resolved {
+            resolved.for_each_offset(&mut pack);
+        }
+        let program = test.map(|test| Program::compile_fast(&test, self.id, self.facts)).transpose()?;
+        let target = Target { id: self.id, facts: self.facts, text_max: FAST_TEXT_MAX, preemptible };
+        let counter = resolved.map(|resolved| Counter::compile(&resolved, target)).transpose()?;
+        Ok(Some(Staged { program, counter, offsets, end }))
+    }
+
+    /// What the filter asks of the event; `None` if there is none, or it always holds.
+    fn test(&self, table: &EventTable) -> Result<Option<Test>, ProbeFilterError> {
+        let Some(filter) = self.filter else { return Ok(None) };
+        let options = ResolveOptions { unknown_fields: false, live: true };
+        let resolved = filter.resolve(table, options)?;
+        let never = || ProbeFilterError::NeverHolds(filter.text().to_owned());
+        let test = resolved.test(self.id).ok_or_else(never)?.clone();
+        match constant(&test) {
+            Some(true) => Ok(None),
+            Some(false) => Err(never()),
+            None => Ok(Some(test)),
+        }
     }
 }

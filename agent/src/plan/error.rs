@@ -2,7 +2,7 @@
 
 use super::{NameTaken, StackError, UnusableFormat};
 use crate::{
-    compile::{context::ContextError, dynamic::DynamicError, typed::TypedError},
+    compile::{aggregate::CountError, context::ContextError, dynamic::DynamicError, typed::TypedError},
     event::filter::FilterError,
     kernel::{
         cgroup::CgroupError,
@@ -47,6 +47,9 @@ pub enum Why {
         /// Why not.
         reason: UnusableFormat,
     },
+    /// What is counted in a map.
+    #[error(transparent)]
+    Count(#[from] CountError),
     /// A filter that is none, or fits none of its events.
     #[error(transparent)]
     Filter(#[from] FilterError),
@@ -99,6 +102,20 @@ impl PlanError {
 
     pub(super) fn file(name: &'static str, why: impl Into<Why>) -> Self {
         Self { at: Field::File(name), why: Box::new(why.into()) }
+    }
+}
+
+/// A map of the specification, by its index.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InMap<'a>(pub(super) usize, pub(super) &'a str);
+
+impl InMap<'_> {
+    /// Something wrong with a field of it.
+    pub(super) fn field(self, name: &'static str, why: impl Into<Why>) -> PlanError {
+        PlanError {
+            at: Field::OfMap { map: self.0, text: self.1.to_owned(), name },
+            why: Box::new(why.into()),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `formats` | those of several channels, in one file |
 //! | `addition` | more events while it is recorded |
 //! | `probes` | probes and tracers |
+//! | `maps` | what is counted |
 //! | `snapshot` | the event that asks for snapshots |
 //! | `stacks` | stacks that follow events |
 //! | `scope` | whose events |
@@ -20,6 +21,7 @@ mod constants;
 mod error;
 mod events;
 mod formats;
+mod maps;
 mod probes;
 mod rules;
 mod scope;
@@ -35,7 +37,7 @@ pub use stacks::StackError;
 
 use self::{
     constants::KernelConstants,
-    error::InChannel,
+    error::{InChannel, InMap},
     events::{Lanes, Recorded, Wanted},
     formats::{Earlier, Formats},
     probes::Probes,
@@ -58,7 +60,7 @@ use crate::{
         tracefs::Tracefs,
     },
     output::Output,
-    spec::{ChannelSpec, FileSpec, Kallsyms, RecordingSpec, RotationSpec, ScopeSpec, TraceFormat},
+    spec::{ChannelSpec, FileSpec, Kallsyms, MapSpec, RecordingSpec, RotationSpec, ScopeSpec, TraceFormat},
 };
 
 /// A recording that is ready to start.
@@ -80,7 +82,7 @@ impl Plan {
     /// this process cannot do.
     pub fn make(spec: &RecordingSpec) -> Result<Self, PlanError> {
         spec.check()?;
-        let RecordingSpec { version: _, channels, scope, limits: _, file, rotation } = spec;
+        let RecordingSpec { version: _, channels, maps, scope, limits: _, file, rotation } = spec;
         let destination = match (rotation, file.format) {
             (None, TraceFormat::Dat) => Output::at(&file.path)
                 .map(Destination::File)
@@ -108,6 +110,11 @@ impl Plan {
             formats.add(InChannel(number), channel, &mut events)?;
             planned.push(channel_options(InChannel(number), channel, events, chosen.iter().count())?);
         }
+        let facts = Facts::new(file.clock, kernel.btf.ok());
+        let map = |(number, map): (usize, &MapSpec)| {
+            kernel.map(InMap(number, &map.name), map, &facts, possible_cpus)
+        };
+        let maps = maps.iter().enumerate().map(map).collect::<Result<Vec<_>, _>>()?;
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),
             Err(error) => {
@@ -128,6 +135,7 @@ impl Plan {
         }
         let options = CaptureOptions {
             channels: planned,
+            maps,
             counters,
             clock: file.clock,
             cpus: chosen.iter().collect(),
@@ -177,6 +185,7 @@ fn channel_options(
             (StackKind::Kernel, spec.kernel_stacks.clone()),
             (StackKind::User, spec.user_stacks.clone()),
         ],
+        map: None,
     })
 }
 

@@ -96,8 +96,13 @@ impl Probes<'_> {
     ) -> Result<Planned, PlanError> {
         let EventRule { filter, contexts, .. } = asked.rule;
         // Made for probes only: a free id is looked for among all formats.
-        let rule =
-            || ProbeRule { filter: filter.as_ref(), contexts, facts: self.facts, id: events.free_id() };
+        let rule = || ProbeRule {
+            filter: filter.as_ref(),
+            question: None,
+            contexts,
+            facts: self.facts,
+            id: events.free_id(),
+        };
         let is_taken = |system: &str, name: &str| events.has_event(system, name);
         let one = |planned: Result<ProbePlan, DynamicError>| planned.map(Planned::from);
         let tracefs = self.tracefs;

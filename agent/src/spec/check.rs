@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use super::{
     ChannelSpec, KEEP_BYTES_MIN, PACKET_UNIT, ROTATION_BYTES_MIN, ROTATION_NS_MIN, RecordingSpec,
-    RotationSpec, RuleSpec, SWITCH_NS_MIN, ScopeSpec, TraceFormat, What,
+    RotationSpec, RuleSpec, SWITCH_NS_MIN, ScopeSpec, TraceFormat, What, maps::MAPS_MAX,
 };
 use crate::{export::ctf::Shape, input::CpuSet};
 
@@ -51,6 +51,15 @@ pub enum Field {
         /// The field's name.
         name: &'static str,
     },
+    /// A field of a map.
+    OfMap {
+        /// Which map.
+        map: usize,
+        /// What it is called.
+        text: String,
+        /// The field's name.
+        name: &'static str,
+    },
     /// A field of the scope.
     Scope(&'static str),
     /// A field of the limits.
@@ -77,6 +86,7 @@ impl fmt::Display for Field {
             }
             Self::OfRule { channel, rule, name } => write!(f, "channels[{channel}].rules[{rule}].{name}"),
             Self::OfChannel { channel, name } => write!(f, "channels[{channel}].{name}"),
+            Self::OfMap { map, text: _, name } => write!(f, "maps[{map}].{name}"),
             Self::Scope(name) => write!(f, "scope.{name}"),
             Self::Limits(name) => write!(f, "limits.{name}"),
             Self::File(name) => write!(f, "file.{name}"),
@@ -121,7 +131,23 @@ impl RecordingSpec {
         if self.version == 0 {
             return problem(Field::Whole, "there is no version 0; write 1");
         }
-        if self.channels.is_empty() {
+        if self.maps.len() > MAPS_MAX {
+            return problem(Field::Whole, "it has more than 64 maps");
+        }
+        self.maps.iter().enumerate().try_for_each(|(map, spec)| spec.check(map))?;
+        if self.channels.is_empty() && !self.maps.is_empty() && self.rotation.is_some() {
+            return problem(
+                Field::Whole,
+                "maps alone make no file, and nothing to rotate; record an event, too",
+            );
+        }
+        if self.channels.is_empty() && !self.maps.is_empty() && self.limits.max_lost.is_some() {
+            return problem(
+                Field::Whole,
+                "maps alone lose no records; what they do not count is told with them",
+            );
+        }
+        if self.channels.is_empty() && self.maps.is_empty() {
             return problem(Field::Whole, "it has no channel");
         }
         if self.channels.len() > CHANNELS_MAX {

@@ -27,10 +27,13 @@
 //! |---|---|
 //! | `json` | reading and writing it |
 //! | `check` | what no recording can be made of, on any kernel |
+//! | `maps`, `map_text` | maps that count events, and how they are written on a command line |
 //! | `text` | values that are texts in JSON |
 
 mod check;
 mod json;
+mod map_text;
+mod maps;
 pub(crate) mod text;
 
 use std::{collections::BTreeMap, path::PathBuf};
@@ -40,6 +43,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use check::{CHANNELS_MAX, check_name, why};
 pub use check::{Field, Problem};
 pub use json::{SpecError, TEXT_MAX};
+pub use map_text::MapTextError;
+pub use maps::{FunctionSpec, MAX_KEYS, MAX_KEYS_OF_HISTOGRAMS, MapSpec, PairSpec};
 
 use crate::{
     compile::{
@@ -79,6 +84,10 @@ pub struct RecordingSpec {
     pub version: u32,
     /// The buffers, each with the events that go there.
     pub channels: Vec<ChannelSpec>,
+    /// Maps that count events in the kernel. A recording that has some needs no channel, and then makes no
+    /// file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub maps: Vec<MapSpec>,
     /// Whose events are recorded.
     #[serde(default)]
     pub scope: ScopeSpec,
@@ -99,6 +108,7 @@ impl Default for RecordingSpec {
         Self {
             version: VERSION,
             channels: vec![ChannelSpec::default()],
+            maps: Vec::new(),
             scope: ScopeSpec::default(),
             limits: LimitSpec::default(),
             file: FileSpec::default(),

@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 25] = [
+const TEST_PROGRAMS: [(&str, &str); 26] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -88,6 +88,8 @@ const TEST_PROGRAMS: [(&str, &str); 25] = [
     ("/usr/bin/npm", "npm"),
     // Shows timelines. It is 110 MB to download and takes 350 MB.
     ("/usr/bin/chromium", "chromium"),
+    // What maps are compared with.
+    ("/usr/bin/bpftrace", "bpftrace"),
     // A terminal that can be looked at.
     ("/usr/bin/tmux", "tmux"),
     // Man pages and completions.

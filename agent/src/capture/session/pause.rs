@@ -44,7 +44,7 @@ impl Session {
         let from = self.options.clock.now_ns();
         self.archive.pauses.begin(&self.archive.spool, from)?;
         self.paused = Some(from);
-        for control in controls(&self.channels, &self.options.cpus) {
+        for control in controls(&self.channels, &self.options.cpus).chain(self.gates_of_maps()) {
             control.set_paused(true);
             control.set_enabled(false);
         }
@@ -62,7 +62,7 @@ impl Session {
             return Err(PauseError::NotPaused);
         }
         self.channels.iter_mut().for_each(Channel::resume_misses);
-        for control in controls(&self.channels, &self.options.cpus) {
+        for control in controls(&self.channels, &self.options.cpus).chain(self.gates_of_maps()) {
             control.forget_switch();
             control.set_enabled(true);
             control.set_paused(false);
@@ -90,7 +90,8 @@ impl Session {
         before.paused = Some(before.options.clock.now_ns());
         before.is_continued = true;
         for cpu in &before.options.cpus {
-            for control in controls(&before.channels, std::slice::from_ref(cpu)) {
+            let of_maps = before.maps.iter().flat_map(|maps| maps.controls(std::slice::from_ref(cpu)));
+            for control in controls(&before.channels, std::slice::from_ref(cpu)).chain(of_maps) {
                 control.set_paused(true);
                 control.set_enabled(false);
             }

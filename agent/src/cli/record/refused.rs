@@ -33,6 +33,7 @@ impl Refused {
             Why::Select(_) => ExitCode::NoSuchEvent,
             Why::Probe(error) => of_probe(error),
             Why::Typed(TypedError::NoTrampolines) => ExitCode::Unsupported,
+            Why::Count(_) => ExitCode::Usage,
             Why::Unsupported(_) | Why::Stack(_) | Why::Context(_) => ExitCode::Unsupported,
             Why::Tracefs(_) => ExitCode::Unsupported,
             Why::Output(_) => ExitCode::OutputNotWritable,
@@ -60,6 +61,10 @@ fn option(at: &Field, why: &Why) -> String {
     let name = match at {
         Field::Whole | Field::Rule { kind: "events" | "exclude", .. } => return String::new(),
         _ if matches!(why, Why::Stack(_)) => return String::new(),
+        Field::OfMap { text, name: "field" | "by" | "pair" | "event" | "from", .. } => {
+            return format!("'{text}': ");
+        }
+        Field::OfMap { text, .. } => return format!("'{text}': --max-keys: "),
         // The reason quotes the text.
         Field::Rule { kind, .. } if matches!(why, Why::Probe(_)) => return long(kind) + ": ",
         Field::Rule { kind, text, .. } => return format!("{} '{text}': ", long(kind)),

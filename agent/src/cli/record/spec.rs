@@ -27,8 +27,8 @@ use crate::{
 
 /// Options that may stand beside --spec, by clap's ids: what they say is no part of a specification, or
 /// replaces what it says.
-const BESIDE_SPEC: [&str; 7] =
-    ["spec", "print_spec", "debug_programs", "quiet", "command", "output", "duration"];
+const BESIDE_SPEC: [&str; 9] =
+    ["spec", "print_spec", "debug_programs", "quiet", "command", "output", "duration", "interval", "json"];
 
 /// When the kernel's symbols are stored.
 #[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -104,6 +104,7 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
     args.scope.put_into(&mut scope);
     let spec = RecordingSpec {
         channels: channels(args, matches, &rules)?,
+        maps: args.maps.specs(matches)?,
         scope,
         limits: LimitSpec { duration_ns: args.duration, max_lost: args.max_loss },
         rotation: args.rotate.spec(),
@@ -278,7 +279,7 @@ fn rules(args: &RecordArgs, matches: &ArgMatches) -> Result<Vec<(usize, RuleSpec
     indexed.extend(
         args.probes.selections(matches).into_iter().map(|(index, what)| (index, RuleSpec::new(what))),
     );
-    if indexed.is_empty() {
+    if indexed.is_empty() && args.maps.is_empty() {
         return Err(CliError::Usage(
             "no event to record: name one with -e, such as -e sched:sched_switch; `tracer-agent list` shows all of them"
                 .to_owned(),
@@ -382,7 +383,10 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 16] = [
+    const MORE: [&[&str]; 19] = [
+        &["--count", "sched_switch by next_pid"],
+        &["--count", "sum(len) of net:net_dev_xmit: len > 9 by name", "--max-keys", "9"],
+        &["--time", "lhist(0,9,3) of sched_waking -> sched_switch key pid=next_pid by next_comm"],
         &["--date"],
         &["-a"],
         &["--proc-map"],
@@ -401,7 +405,8 @@ mod tests {
         &["--format", "lttng", "-B", "x", "--packet-size", "8K", "-e", "irq"],
     ];
     /// What is the default, or says nothing about the recording.
-    const SAY_NOTHING: [&str; 6] = ["quiet", "command", "no_self", "spec", "debug_programs", "print_spec"];
+    const SAY_NOTHING: [&str; 8] =
+        ["quiet", "command", "no_self", "spec", "debug_programs", "print_spec", "interval", "json"];
 
     fn command() -> Command {
         RecordArgs::augment_args(Command::new("record"))

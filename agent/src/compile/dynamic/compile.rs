@@ -109,8 +109,11 @@ pub(super) fn compile(program: &Program<'_>) -> Result<Body, CompileError> {
     let mut compiler =
         Compiler { code: Assembler::default(), program, touching: false, elsewhere: Vec::new() };
     compiler.program()?;
-    let filter = program.stage.map_or_else(Vec::new, |stage| stage.filter.code.clone());
-    Body::with_filter(compiler.code, filter).ok_or(CompileError::TooLong)
+    let filter = program.stage.and_then(|stage| stage.filter.as_ref());
+    let filter = filter.map_or_else(Vec::new, |filter| filter.code.clone());
+    let body = Body::with_filter(compiler.code, filter).ok_or(CompileError::TooLong)?;
+    let counter = program.stage.and_then(|stage| stage.counter.as_ref());
+    Ok(counter.map_or_else(|| body.clone(), |counter| body.clone().counting(counter.function.clone())))
 }
 
 /// What is compiled after everything else, for what seldom happens.
@@ -145,6 +148,11 @@ impl Compiler<'_> {
         preemption.disable(&mut self.code);
         self.code.load_imm(R4, -1);
         let (flags, max) = (preemption.begin_flags() | begin_flags::REGISTERS, layout.max());
+        if self.program.stage.is_some_and(|stage| stage.counter.is_some()) {
+            self.code.count_record(0, flags, out);
+            self.leave(out, end);
+            return Ok(());
+        }
         self.code.begin_record(0, flags, max.next_multiple_of(4), out);
         self.code.load_imm(R8, layout.fixed.into());
         self.code.store_imm(8, FP, CUT, 0);
@@ -158,13 +166,18 @@ impl Compiler<'_> {
         self.code.alu_imm(Alu::Lsh, R2, 32);
         self.code.alu(Alu::Or, R2, R8);
         self.code.end_record();
+        self.leave(out, end);
+        Ok(())
+    }
+
+    /// The end of the program: with `out` behind what is done with preemption off, and `end` without that.
+    fn leave(&mut self, out: Label, end: Label) {
         self.code.bind(out);
-        preemption.enable(&mut self.code);
+        self.program.preemption.enable(&mut self.code);
         self.code.bind(end);
         self.code.load_imm(R0, 0);
         self.code.exit();
         self.elsewhere();
-        Ok(())
     }
 
     /// Makes what the filter looks at, and goes to `end` with an event that it does not take.
@@ -183,8 +196,10 @@ impl Compiler<'_> {
             self.code.load_imm(R8, staged.text_at.into());
             self.argument(argument, staged.offset, staged.room)?;
         }
-        self.code.alu(Alu::Mov, R1, R7);
-        self.code.ask_filter(self.program.preemption, end);
+        if stage.filter.is_some() {
+            self.code.alu(Alu::Mov, R1, R7);
+            self.code.ask_filter(self.program.preemption, end);
+        }
         Ok(())
     }
 

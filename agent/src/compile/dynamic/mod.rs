@@ -256,13 +256,13 @@ impl Environment {
         arguments: &[fetch::Argument],
         hooks: Vec<Hook>,
     ) -> Result<HookProgram, DynamicError> {
-        let stage = Stage::new(layout, rule)?;
+        let preemptible = hooks.first().is_some_and(Hook::is_preemptible);
+        let preemption = Preemption::at(preemptible, self.guard);
+        let stage = Stage::new(layout, rule, preemption == Preemption::On)?;
         let failed = |error: CompileError| CompileErrorText {
             probe: format!("{}:{}", layout.group, layout.name),
             reason: error.to_string(),
         };
-        let preemptible = hooks.first().is_some_and(Hook::is_preemptible);
-        let preemption = Preemption::at(preemptible, self.guard);
         let user = matches!(hooks.first(), Some(Hook::User { .. } | Hook::UserOffsets { .. }));
         let sleepable = user
             && self.version >= SLEEPABLE_SINCE

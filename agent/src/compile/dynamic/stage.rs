@@ -1,10 +1,11 @@
-//! What a probe's filter looks at, on the program's stack.
+//! What a probe's filter looks at, or what counts it, on the program's stack.
 
 use super::{
     fetch::{Fetch, Kind},
     layout::Layout,
 };
 use crate::compile::{
+    aggregate::Counter,
     filter::{FAST_TEXT_MAX, Program},
     probe_filter::{ProbeFilterError, ProbeRule, STAGE_MAX},
 };
@@ -17,7 +18,10 @@ const TEXT_ROOM_MIN: u32 = 64;
 /// A filter with the fields that it looks at.
 #[derive(Clone, Debug)]
 pub(super) struct Stage {
-    pub(super) filter: Program,
+    /// The filter, if there is one.
+    pub(super) filter: Option<Program>,
+    /// What counts the records, if they are not recorded.
+    pub(super) counter: Option<Counter>,
     /// The addresses in front of the arguments: which of them, and where.
     pub(super) addresses: Vec<(usize, u32)>,
     pub(super) arguments: Vec<StagedArgument>,
@@ -40,8 +44,12 @@ pub(super) struct StagedArgument {
 
 impl Stage {
     /// What the filter needs of the event of `layout`; `None` if there is none, or it always holds.
-    pub(super) fn new(layout: &Layout, rule: &ProbeRule<'_>) -> Result<Option<Self>, ProbeFilterError> {
-        let Some(staged) = rule.stage(&layout.shape())? else { return Ok(None) };
+    pub(super) fn new(
+        layout: &Layout,
+        rule: &ProbeRule<'_>,
+        preemptible: bool,
+    ) -> Result<Option<Self>, ProbeFilterError> {
+        let Some(staged) = rule.stage(&layout.shape(), preemptible)? else { return Ok(None) };
         let (addresses, arguments) = staged.offsets.split_at(layout.address_fields());
         let found = |offsets: &[Option<u32>]| -> Vec<(usize, u32)> {
             offsets.iter().enumerate().filter_map(|(index, at)| Some((index, (*at)?))).collect()
@@ -70,6 +78,7 @@ impl Stage {
         };
         let arguments = arguments.into_iter().map(lay_out).collect();
         let size = text_at.next_multiple_of(8);
-        Ok(Some(Self { filter: staged.program, addresses: found(addresses), arguments, size }))
+        let (filter, counter) = (staged.program, staged.counter);
+        Ok(Some(Self { filter, counter, addresses: found(addresses), arguments, size }))
     }
 }

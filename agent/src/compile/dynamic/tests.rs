@@ -47,7 +47,7 @@ impl Wanted {
 
     fn rule(&self) -> ProbeRule<'_> {
         let Self { filter, contexts, facts } = self;
-        ProbeRule { filter: filter.as_ref(), contexts, facts, id: 20_000 }
+        ProbeRule { filter: filter.as_ref(), question: None, contexts, facts, id: 20_000 }
     }
 }
 
@@ -196,14 +196,14 @@ fn a_filter_sees_only_what_it_asks_for() {
     let text = "do_it byte=%di:u8 n=%si:s64 path=+0(%dx):string more=+0(%cx):string small=%di:u16 last=+0(%cx):string";
     let wanted = Wanted::new("n > 1 && path == \"x\" && small != 3", &[]);
     let layout_of_all = layout(text, &wanted);
-    let stage = Stage::new(&layout_of_all, &wanted.rule()).unwrap().unwrap();
+    let stage = Stage::new(&layout_of_all, &wanted.rule(), false).unwrap().unwrap();
     let points: Vec<_> = stage.arguments.iter().map(|one| (one.index, one.offset)).collect();
     // At multiples of their sizes, as the stack is accessed.
     assert_eq!((points, stage.addresses.len()), (vec![(1, 8), (2, 16), (4, 20)], 0));
     assert_eq!((stage.arguments[1].text_at, stage.size % 8), (22, 0));
     let all = Wanted::new("t0 ~ \"*a*\" && t1 ~ \"*a*\" && t2 ~ \"*a*\" && t3 ~ \"*a*\"", &[]);
     let many = layout("do_it t0=+0(%di):string t1=+0(%di):string t2=+0(%di):string t3=+0(%di):string", &all);
-    assert!(matches!(Stage::new(&many, &all.rule()), Err(ProbeFilterError::Room(_))));
+    assert!(matches!(Stage::new(&many, &all.rule(), false), Err(ProbeFilterError::Room(_))));
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn every_fetch_becomes_code_but_what_was_not_looked_up() {
     let code = |text: &str| {
         let spec = spec(text);
         let layout = layout(text, &wanted);
-        let stage = Stage::new(&layout, &wanted.rule()).unwrap();
+        let stage = Stage::new(&layout, &wanted.rule(), false).unwrap();
         let program = compile::Program {
             layout: &layout,
             arguments: &spec.arguments,

@@ -19,7 +19,9 @@ mod expressions;
 mod fields;
 mod given;
 
-use agent_ebpf::begin_flags;
+use std::collections::BTreeSet;
+
+use agent_ebpf::{aggregates::cause, begin_flags};
 
 use expressions::Type;
 pub use given::Mismatch;
@@ -31,8 +33,9 @@ use crate::{
         insn::{Alu, Assembler, FP, Jump, Label, R0, R1, R2, R4, R6, R7, R8, Reg},
         preemption::Preemption,
         program::{Body, FRAME},
+        relocation::Subprogram,
     },
-    compile::{context::SCRATCH, filter, slot::LAZY_COUNT},
+    compile::{aggregate::Counter, context::SCRATCH, filter, slot::LAZY_COUNT},
     event::{Field, Format, Location},
     kernel::btf::{Btf, Shape, TypeId},
 };
@@ -83,7 +86,10 @@ pub(crate) fn compile(
     if args.len() != definition.args.len() {
         return Err(Mismatch::Arguments { found: args.len(), expected: definition.args.len() });
     }
-    for field in &format.fields {
+    let counted = extras.counter.map(|_| reads(extras.filter, extras.counter));
+    for field in
+        format.fields.iter().filter(|field| counted.as_ref().is_none_or(|reads| looks_at(reads, field)))
+    {
         let is_described = definition.fields.iter().any(|(name, _)| *name == &*field.name);
         if !is_described && !extras.contexts.has(&field.name) {
             return Err(Mismatch::UnknownField(field.name.clone()));
@@ -120,7 +126,11 @@ struct Compiler<'a> {
 }
 
 impl<'a> Compiler<'a> {
-    fn program(mut self, format: &Format, Extras { filter, contexts }: Extras<'_>) -> Result<Body, Mismatch> {
+    fn program(
+        mut self,
+        format: &Format,
+        Extras { filter, counter, contexts }: Extras<'_>,
+    ) -> Result<Body, Mismatch> {
         let layout = format.record_layout();
         for needed in &self.definition.needs {
             self.exists(needed)?;
@@ -135,18 +145,23 @@ impl<'a> Compiler<'a> {
         }
         let mut staged = None;
         let end = self.code.label();
-        if let Some(asked) = filter {
-            if has_lazy_count(format) && asked.program.reads.contains(&COMMON) {
+        let reads = reads(filter, counter);
+        if filter.is_some() || counter.is_some() {
+            if has_lazy_count(format) && reads.contains(&COMMON) {
                 return Err(filter::Uncompiled::Common(LAZY_COUNT).into());
             }
+            self.only(false, end)?;
             self.lets(format)?;
+            self.only(true, end)?;
             let open = self.code.label();
-            staged = Some(match asked.apart {
+            staged = Some(match filter.and_then(|asked| asked.apart) {
                 Some(fields) => self.stage_apart(fields)?,
-                None => self.stage(format, &texts, max, asked.program, open)?,
+                None => self.stage(format, &texts, max, &reads, open)?,
             });
-            self.code.alu(Alu::Mov, R1, R7);
-            self.code.ask_filter(self.rules.preemption, end);
+            if filter.is_some() {
+                self.code.alu(Alu::Mov, R1, R7);
+                self.code.ask_filter(self.rules.preemption, end);
+            }
             self.code.bind(open);
         }
         match &self.definition.about {
@@ -161,10 +176,13 @@ impl<'a> Compiler<'a> {
             // Typed probes are about nobody else.
             self.code.load_imm(R4, -1);
         }
-        let failed = self.code.label();
-        let finish = self.code.label();
         // The kernel switches with interrupts off (`__schedule`, kernel/sched/core.c).
         let switch = if self.definition.is_switch { begin_flags::SWITCH | begin_flags::IRQS_OFF } else { 0 };
+        if let Some(counter) = counter {
+            return self.counting(filter, counter, (switch, staged == Some(Staged::Whole)), [done, end]);
+        }
+        let failed = self.code.label();
+        let finish = self.code.label();
         self.code.begin_record(0, self.rules.begin_flags() | switch, max, done);
         let can_fail = self.can_fail(&texts);
         if staged == Some(Staged::Whole) {
@@ -178,9 +196,7 @@ impl<'a> Compiler<'a> {
                 self.lets(format)?;
             }
             self.padding(format, layout.size);
-            let is_staged = |field: &Field| {
-                staged == Some(Staged::Fields) && filter.is_some_and(|asked| looks_at(asked.program, field))
-            };
+            let is_staged = |field: &Field| staged == Some(Staged::Fields) && looks_at(&reads, field);
             for field in format.fields.iter().filter(|field| is_staged(field)) {
                 self.unstage(field.offset, field.offset + field.size, max);
             }
@@ -215,19 +231,51 @@ impl<'a> Compiler<'a> {
         Body::with_filter(self.code, filter).ok_or(Mismatch::Expression("it is too long"))
     }
 
+    /// The rest of a program that counts the record which is made on the stack; of it as a whole R8 says
+    /// whether it could be made.
+    fn counting(
+        mut self,
+        filter: Option<Asked<'_>>,
+        counter: &Counter,
+        (switch, is_whole): (u32, bool),
+        [done, end]: [Label; 2],
+    ) -> Result<Body, Mismatch> {
+        let failed = self.code.label();
+        if is_whole {
+            self.code.jump_imm(Jump::Equal, R8, 0, failed);
+        }
+        self.code.count_record(0, self.rules.begin_flags() | switch, done);
+        for label in [done, end].into_iter().filter(|label| self.code.is_reached(*label)).collect::<Vec<_>>()
+        {
+            self.code.bind(label);
+        }
+        self.code.load_imm(R0, 0);
+        self.code.exit();
+        if is_whole {
+            self.code.bind(failed);
+            self.code.load_imm(R1, cause::UNREADABLE as i64);
+            self.code.call(Subprogram::Lose);
+            self.code.load_imm(R0, 0);
+            self.code.exit();
+        }
+        let filter = filter.map_or_else(Vec::new, |asked| asked.program.code.clone());
+        let body = Body::with_filter(self.code, filter).ok_or(Mismatch::Expression("it is too long"))?;
+        Ok(body.counting(counter.function.clone()))
+    }
+
     /// Makes what the filter looks at, on the stack.
     fn stage(
         &mut self,
         format: &Format,
         texts: &[(&'a str, u32)],
         max: u32,
-        filter: &filter::Program,
+        reads: &BTreeSet<u32>,
         open: Label,
     ) -> Result<Staged, Mismatch> {
         self.code.address(R7, FP, stage(max).into());
-        let mut needed = format.fields.iter().filter(|field| looks_at(filter, field));
+        let mut needed = format.fields.iter().filter(|field| looks_at(reads, field));
         if needed.all(|field| field.location == Location::Inline) {
-            self.fields(format, texts, |field| looks_at(filter, field), open)?;
+            self.fields(format, texts, |field| looks_at(reads, field), open)?;
             return Ok(Staged::Fields);
         }
         for word in 0..max.div_ceil(8) {
@@ -266,6 +314,16 @@ impl<'a> Compiler<'a> {
         self.code.bind(never);
         self.code.store_imm(8, FP, -CUT, 0);
         Ok(Staged::Apart)
+    }
+
+    /// Goes to `end` where the tracepoint fires for another event: with what needs the current task, or with
+    /// the rest.
+    fn only(&mut self, of_task: bool, end: Label) -> Result<(), Mismatch> {
+        for only in self.definition.only.iter().filter(|only| mentions(only, "current") == of_task) {
+            let register = self.number(only, 1)?;
+            self.code.jump_imm(Jump::Equal, register, 0, end);
+        }
+        Ok(())
     }
 
     /// Whether a string may be too long for the record.
@@ -308,8 +366,8 @@ impl<'a> Compiler<'a> {
     }
 
     fn uses(&self, name: &str) -> bool {
-        let mut values = self.definition.lets.iter().chain(&self.definition.fields).map(|(_, value)| value);
-        values.any(|value| mentions(value, name))
+        let values = self.definition.lets.iter().chain(&self.definition.fields).map(|(_, value)| value);
+        values.chain(&self.definition.only).any(|value| mentions(value, name))
             || self.definition.about.as_ref().is_some_and(|about| mentions(about, name))
     }
 
@@ -391,10 +449,16 @@ fn aligned_step(at: u32, bytes: u32) -> u32 {
     [8, 4, 2].into_iter().find(|step| *step <= bytes && at.is_multiple_of(*step)).unwrap_or(1)
 }
 
-/// Whether a filter looks at a field.
-fn looks_at(filter: &filter::Program, field: &Field) -> bool {
+/// Offsets of the fields that a filter and what counts look at.
+fn reads(filter: Option<Asked<'_>>, counter: Option<&Counter>) -> BTreeSet<u32> {
+    let of_filter = filter.into_iter().flat_map(|asked| &asked.program.reads);
+    of_filter.chain(counter.into_iter().flat_map(|counter| &counter.reads)).copied().collect()
+}
+
+/// Whether something that reads at these offsets looks at a field.
+fn looks_at(reads: &BTreeSet<u32>, field: &Field) -> bool {
     let end = field.offset + field.size.max(1);
-    filter.reads.range(field.offset..end).next().is_some()
+    reads.range(field.offset..end).next().is_some()
 }
 
 /// Whether records have the common field of kernels with the `PREEMPT_RT` patches.

@@ -13,10 +13,11 @@
 //! ```
 //!
 //! `about` names another thread that a process filter looks at, and `switches to` one that gets the CPU;
-//! `let` names a value for the lines below. An event may be described several times, for kernels that differ:
-//! the first description that fits is used. `needs` has an expression without a use: the description fits
-//! only where its members exist. `def` gives an expression with parameters a name, for all events of the file
-//! below it. A line with a deeper indentation than that of fields goes on with the line before it.
+//! `let` names a value for the lines below. An event may be described several times, for kernels that
+//! differ: the first description that fits is used. `needs` has an expression without a use: the description
+//! fits only where its members exist. `only` has one that is not 0 where a tracepoint of several events
+//! fires for this one. `def` gives an expression with parameters a name, for all events of the file below
+//! it. A line with a deeper indentation than that of fields goes on with the line before it.
 //!
 //! The texts are part of the agent, so an error in one is a defect, which a test finds. Expressions of probes
 //! come from users (`compile::typed`).
@@ -41,6 +42,8 @@ pub(crate) struct Definition<'t> {
     pub(crate) is_switch: bool,
     /// What must exist.
     pub(crate) needs: Vec<Expr<'t>>,
+    /// What is not 0 where the tracepoint fires for the event, and not for another one.
+    pub(crate) only: Vec<Expr<'t>>,
     /// Named values, in order.
     pub(crate) lets: Vec<(&'t str, Expr<'t>)>,
     /// Fields.
@@ -117,6 +120,9 @@ pub(super) fn parse(text: &str) -> Result<Vec<Definition<'_>>, SyntaxError> {
         } else if let Some(text) = first.strip_prefix("needs ") {
             let needed = rest(text)?;
             definition.needs.push(needed);
+        } else if let Some(text) = first.strip_prefix("only ") {
+            let only = rest(text)?;
+            definition.only.push(only);
         } else if let Some(text) = first.strip_prefix("let ") {
             let (name, text) = named(text).map_err(error)?;
             definition.lets.push((name, rest(text)?));
@@ -139,6 +145,6 @@ fn header(text: &str) -> Result<Definition<'_>, String> {
     let args = rest.strip_suffix(')').ok_or("expected )")?;
     let args = args.split(',').map(str::trim).filter(|arg| !arg.is_empty()).collect();
     let names = names.split(',').map(str::trim).collect();
-    let (needs, lets, fields) = (Vec::new(), Vec::new(), Vec::new());
-    Ok(Definition { names, args, about: None, is_switch: false, needs, lets, fields })
+    let (needs, only, lets, fields) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    Ok(Definition { names, args, about: None, is_switch: false, needs, only, lets, fields })
 }

@@ -30,6 +30,7 @@ use compile::{Access, Asked, Extras, Rules, TypeNames, compile};
 use language::Definition;
 
 use super::{
+    aggregate::Counter,
     context::ContextLayout,
     filter::{self, Facts},
 };
@@ -47,13 +48,14 @@ use crate::{
 const SINCE: KernelVersion = KernelVersion::new(6, 1, 0);
 
 /// The descriptions, by system.
-static DESCRIPTIONS: [(&str, &str); 13] = [
+static DESCRIPTIONS: [(&str, &str); 14] = [
     ("block", include_str!("events/block.txt")),
     ("exceptions", include_str!("events/exceptions.txt")),
     ("irq", include_str!("events/irq.txt")),
     ("kmem", include_str!("events/kmem.txt")),
     ("net", include_str!("events/net.txt")),
     ("power", include_str!("events/power.txt")),
+    ("raw_syscalls", include_str!("events/raw_syscalls.txt")),
     ("sched", include_str!("events/sched.txt")),
     ("signal", include_str!("events/signal.txt")),
     ("sock", include_str!("events/sock.txt")),
@@ -187,8 +189,37 @@ impl<'a> FastLane<'a> {
     ) -> Result<FastEvent, Mismatch> {
         let filter =
             filter.map(|(test, facts)| filter::Program::compile_fast(test, format.id, facts)).transpose()?;
-        if matches!(system, "syscalls" | "raw_syscalls") {
-            if filter.is_some() || !contexts.is_empty() {
+        let filter = filter.as_ref().map(|program| Asked { program, apart: None });
+        self.plan_with(system, name, format, Extras { filter, counter: None, contexts })
+    }
+
+    /// A program that counts this event's records, those that the filter takes.
+    pub(crate) fn plan_counting(
+        &mut self,
+        system: &str,
+        name: &str,
+        format: &Format,
+        filter: Option<&filter::Program>,
+        counter: &Counter,
+    ) -> Result<FastEvent, Mismatch> {
+        let filter = filter.map(|program| Asked { program, apart: None });
+        let contexts = &ContextLayout::default();
+        self.plan_with(system, name, format, Extras { filter, counter: Some(counter), contexts })
+    }
+
+    fn plan_with(
+        &mut self,
+        system: &str,
+        name: &str,
+        format: &Format,
+        extras: Extras<'_>,
+    ) -> Result<FastEvent, Mismatch> {
+        // What counts has a program of its own.
+        if system == "syscalls" && extras.counter.is_some() {
+            return self.plan_counted_call(name, format, extras);
+        }
+        if matches!(system, "syscalls" | "raw_syscalls") && extras.counter.is_none() {
+            if extras.filter.is_some() || !extras.contexts.is_empty() {
                 return Err(Mismatch::SharedProgram);
             }
             if self.calls.is_none() {
@@ -196,6 +227,34 @@ impl<'a> FastLane<'a> {
             }
             return syscalls::plan(system, name, format).map(|call| FastEvent(Kind::Call(call)));
         }
+        self.plan_described(system, name, format, extras)
+    }
+
+    /// A program that counts the records of a single system call.
+    fn plan_counted_call(
+        &mut self,
+        name: &str,
+        format: &Format,
+        extras: Extras<'_>,
+    ) -> Result<FastEvent, Mismatch> {
+        let (tracepoint, text) = syscalls::description(name, format)?;
+        let definitions =
+            language::parse(&text).map_err(|_| Mismatch::Expression("the names of its fields"))?;
+        let found = self.btf.raw_tracepoint(tracepoint)?;
+        let definition = definitions.first().ok_or(Mismatch::NotDescribed)?;
+        let compiled =
+            |access| compile(definition, &found.args, format, &self.types, access, Rules::FAST, extras);
+        let (direct, copied) = (compiled(self.access)?, compiled(Access::Copied)?);
+        Ok(FastEvent(Kind::Own { id: format.id, tracepoint: found.id, direct, copied }))
+    }
+
+    fn plan_described(
+        &mut self,
+        system: &str,
+        name: &str,
+        format: &Format,
+        extras: Extras<'_>,
+    ) -> Result<FastEvent, Mismatch> {
         let (&system, text) = DESCRIPTIONS
             .iter()
             .map(|(known, text)| (known, text))
@@ -210,8 +269,6 @@ impl<'a> FastLane<'a> {
                 Some(found) => found,
                 None => tracepoint.insert(self.btf.raw_tracepoint(name)?),
             };
-            let filter = filter.as_ref().map(|program| Asked { program, apart: None });
-            let extras = Extras { filter, contexts };
             let compiled =
                 |access| compile(definition, &found.args, format, &self.types, access, Rules::FAST, extras);
             match compiled(self.access) {

@@ -134,6 +134,34 @@ pub(super) fn plan(system: &str, name: &str, format: &Format) -> Result<Call, Mi
     Ok(Call::Enter { nr, len: len as u16, copies })
 }
 
+/// Registers that a system call has its arguments in.
+const ARGUMENTS: [&str; ARGS_MAX] = ["di", "si", "dx", "r10", "r8", "r9"];
+
+/// The tracepoint that fires for an event of a single call, among others, and the event's description.
+pub(super) fn description(name: &str, format: &Format) -> Result<(&'static str, String), Mismatch> {
+    let mut fields = format.fields.iter().map(|field| &*field.name);
+    let first = fields.next().ok_or(Mismatch::NotDescribed)?;
+    // Events of single calls leave out those of 32 bits (`ftrace_syscall_enter`).
+    let native = "    only (current->thread_info.status & 2) == 0\n";
+    match plan("syscalls", name, format)? {
+        Call::Enter { nr, len, .. } => {
+            let mut text = format!("sys_enter(regs, id)\n    only id == {nr}\n{native}    {first} = id\n");
+            let count = usize::from(len).saturating_sub(ARGS as usize) / 8;
+            for (field, register) in fields.zip(ARGUMENTS).take(count) {
+                text += &format!("    {field} = regs->{register}\n");
+            }
+            Ok(("sys_enter", text))
+        }
+        Call::Exit { nr } => Ok((
+            "sys_exit",
+            format!(
+                "sys_exit(regs, ret)\n    only regs->orig_ax == {nr}\n{native}    {first} = regs->orig_ax\n    ret = ret\n"
+            ),
+        )),
+        Call::RawEnter | Call::RawExit => Err(Mismatch::NotDescribed),
+    }
+}
+
 fn number(call: &str) -> Option<u32> {
     let mut lines = NUMBERS.lines().filter_map(|line| line.split_once(' '));
     lines

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{Facts, Program, Uncompiled, text};
 use crate::{
-    bpf::insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, Reg},
+    bpf::insn::{Alu, Assembler, FP, Insn, Jump, Label, R0, R1, R2, R3, R4, R5, R6, Reg, Relocations},
     compile::task::{Lacking, SCRATCH},
     event::{
         context::Context,
@@ -51,7 +51,7 @@ impl Uncompiled {
 
 /// A function that is being written.
 pub(crate) struct Emitter<'a> {
-    pub(super) code: Assembler,
+    pub(crate) code: Assembler,
     id: u16,
     facts: &'a Facts,
     /// Longest text.
@@ -78,6 +78,13 @@ impl<'a> Emitter<'a> {
         self.code.exit();
         let code: Vec<Insn> = self.code.finish_reachable().ok_or(Uncompiled::TooLong)?;
         Ok(Program { code, reads: self.reads })
+    }
+
+    /// Ends a function that has ended itself: its instructions, what of them is left for later, and the
+    /// offsets of the fields that it looks at.
+    pub(crate) fn finish_whole(self) -> Result<(Vec<Insn>, Relocations, BTreeSet<u32>), Uncompiled> {
+        let (code, relocations) = self.code.finish().ok_or(Uncompiled::TooLong)?;
+        Ok((code, relocations, self.reads))
     }
 
     /// Goes to `yes` if the condition holds, else to `no`.
@@ -164,7 +171,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// A number in R0.
-    pub(super) fn number(&mut self, number: &Number, depth: u16, none: Label) -> Result<(), Uncompiled> {
+    pub(crate) fn number(&mut self, number: &Number, depth: u16, none: Label) -> Result<(), Uncompiled> {
         match number {
             Number::Const(value) => self.code.load_imm(R0, value.cast_signed()),
             Number::Field { offset, int } => self.field(*offset, *int)?,

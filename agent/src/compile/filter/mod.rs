@@ -18,6 +18,8 @@
 mod compile;
 mod text;
 
+pub(crate) use compile::Emitter;
+
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::task::TaskLayout;
@@ -70,6 +72,9 @@ pub enum Uncompiled {
     /// Something about threads.
     #[error("${0} needs type information that this kernel does not have")]
     NoType(&'static str),
+    /// Numbers that are compared with others that another task's program may change meanwhile.
+    #[error("`min`, `max` and `stats` need Linux 6.10 or later there, as programs can be preempted")]
+    Preemptible,
     /// Something about the CPU.
     #[error("`${0}` is not known before the record is written; record it, and filter with `report -F`")]
     Late(&'static str),

@@ -210,7 +210,13 @@ impl Emitter<'_> {
 
     /// Copies a text to `from` bytes after the start of the room, with zeros up to `limit` bytes. Gives its
     /// offset on the stack.
-    fn fetch(&mut self, text: &Text, from: u32, limit: u32, none: Label) -> Result<i16, Uncompiled> {
+    pub(crate) fn fetch(
+        &mut self,
+        text: &Text,
+        from: u32,
+        limit: u32,
+        none: Label,
+    ) -> Result<i16, Uncompiled> {
         let at = -(self.room as i16) + from as i16;
         match text {
             Text::Field(field) => return self.fetch_bytes(*field, from, limit, none),

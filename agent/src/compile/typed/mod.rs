@@ -303,13 +303,14 @@ impl<'a> Types<'a> {
             about: None,
             is_switch: false,
             needs: Vec::new(),
+            only: Vec::new(),
             lets: Vec::new(),
             fields,
         };
         let types: Vec<TypeId> = names.iter().map(|known| known.type_id).collect();
         let preemption = Preemption::at(true, self.guard);
         let filter = filter.as_ref().map(|(program, fields)| Asked { program, apart: Some(fields) });
-        let extras = Extras { filter, contexts: &contexts };
+        let extras = Extras { filter, counter: None, contexts: &contexts };
         let body =
             compile(&definition, &types, &format, &self.names, self.access, Rules::typed(preemption), extras)
                 .map_err(|reason| TypedError::Compile { name: name.to_owned(), reason })?;
@@ -331,12 +332,12 @@ impl<'a> Types<'a> {
 
 /// A filter, and the fields that it looks at as it finds them; `None` if it always holds.
 fn staged(shape: &EventShape, rule: &ProbeRule<'_>) -> Result<Option<(Program, Format)>, ProbeFilterError> {
-    let Some(staged) = rule.stage(shape)? else { return Ok(None) };
+    let Some(staged) = rule.stage(shape, false)? else { return Ok(None) };
     let with_offset =
         |(field, offset): (&ShapeField, Option<u32>)| Some(ShapeField { offset: offset?, ..field.clone() });
     let fields = shape.fields.iter().zip(staged.offsets).filter_map(with_offset).collect();
     let format = Format::parse(&EventShape { fields, ..shape.clone() }.text(rule.id))?;
-    Ok(Some((staged.program, format)))
+    Ok(staged.program.map(|program| (program, format)))
 }
 
 /// An event's shape while fields are added.
@@ -429,7 +430,7 @@ mod tests {
         let btf = Btf::of_kernel().unwrap();
         let spec = parse(text).map_err(|error| error.to_string())?;
         let (facts, contexts) = (Facts::new(TraceClock::Mono, None), Contexts::default());
-        let rule = ProbeRule { filter: None, contexts: &contexts, facts: &facts, id: 0 };
+        let rule = ProbeRule { filter: None, question: None, contexts: &contexts, facts: &facts, id: 0 };
         let planned = Types::of_kernel(&btf).programs(&spec, end, &rule);
         planned.map(|(shape, _)| shape).map_err(|error| error.to_string())
     }

@@ -213,6 +213,17 @@ impl Filter {
     }
 }
 
+impl Filter {
+    /// What its expression is worth in the records of the event number `event`, while they are made: a number
+    /// or a text.
+    ///
+    /// # Errors
+    /// It is a condition, or the event lacks a field.
+    pub fn value(&self, events: &EventTable, event: u16) -> Result<program::Value, FilterError> {
+        resolve::value(self, events, event, ResolveOptions { unknown_fields: false, live: true })
+    }
+}
+
 impl ResolvedFilter {
     /// Whether a record is wanted. The records of other events are not. Allocates nothing.
     #[inline]

@@ -61,6 +61,30 @@ pub enum Test {
     },
 }
 
+/// What an expression is worth in the records of one event.
+#[derive(Clone, Debug)]
+pub enum Value {
+    /// A number.
+    Number {
+        /// Which.
+        number: Number,
+        /// Whether it can be negative.
+        signed: bool,
+    },
+    /// A text.
+    Text(Text),
+}
+
+impl Value {
+    /// Calls `visit` with the offset of each field that it looks at.
+    pub fn for_each_offset(&mut self, visit: &mut dyn FnMut(&mut u32)) {
+        match self {
+            Self::Number { number, .. } => number.for_each_offset(visit),
+            Self::Text(text) => text.for_each_offset(visit),
+        }
+    }
+}
+
 /// A number out of a record, of 64 bits.
 #[derive(Clone, Debug)]
 pub enum Number {
@@ -201,7 +225,7 @@ impl Test {
 }
 
 impl Number {
-    fn for_each_offset(&mut self, visit: &mut dyn FnMut(&mut u32)) {
+    pub(crate) fn for_each_offset(&mut self, visit: &mut dyn FnMut(&mut u32)) {
         match self {
             Self::Const(_) | Self::Context { tid: None, .. } => {}
             Self::Field { offset, .. } => visit(offset),

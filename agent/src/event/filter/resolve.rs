@@ -12,7 +12,7 @@ use self::operand::{
 use super::ast::{EventPattern, Expr, ExprKind, MatchOp, Span};
 use super::error::{FilterError, FilterErrorKind};
 use super::parse::literal;
-use super::program::{CpuTest, Cpus, Number, Pattern, Test};
+use super::program::{CpuTest, Cpus, Number, Pattern, Test, Value};
 use super::{Dialect, Filter, ResolvedFilter, posix};
 use crate::event::format::Field;
 use crate::event::int::{IntType, Op};
@@ -66,6 +66,42 @@ pub(super) fn resolve(
     match wrong {
         Some(error) => Err(fail(error)),
         None => Ok(ResolvedFilter { machine: table.machine(), tests: tests.into() }),
+    }
+}
+
+/// What the expression of a filter is worth in the records of the event number `id`.
+pub(super) fn value(
+    filter: &Filter,
+    table: &EventTable,
+    id: u16,
+    options: ResolveOptions,
+) -> Result<Value, FilterError> {
+    let fail = |error| FilterError::new(&filter.text, error);
+    let expected = || {
+        let what = FilterErrorKind::Expected { expected: "a field", found: filter.text.clone() };
+        fail((Span::default(), what))
+    };
+    let found: BTreeMap<u16, &Printer> =
+        table.iter().filter(|event| event.format().id == id).map(|event| (id, event)).collect();
+    let (Some(expr), Some(event)) = (&filter.expr, found.get(&id)) else { return Err(expected()) };
+    let (regexes, leaves) = (BTreeMap::new(), BTreeMap::new());
+    let resolver = Resolver { dialect: filter.dialect, options, regexes, leaves, tests: 0 };
+    match resolver.operand(event, expr).map_err(fail)? {
+        Operand::Number { number, field: Some(field), .. } if resolver.has_copy(event, field) => {
+            Ok(Value::Text(resolver.copy(event, number, field)))
+        }
+        Operand::Number { number, int, field } => {
+            // What is extended to 64 bits with zeros is not negative.
+            let signed = field.map_or(int.signed, |field| field.signed);
+            Ok(Value::Number { number, signed })
+        }
+        Operand::Text { text, .. } => Ok(Value::Text(text)),
+        Operand::Literal(Literal { text, quoted: false, span, .. }) => {
+            Err(fail((span, no_field(text.to_owned(), &found))))
+        }
+        other => {
+            Err(fail(mismatch(expr.span, format!("{} is neither a number nor a text", other.describe()))))
+        }
     }
 }
 

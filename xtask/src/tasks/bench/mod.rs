@@ -10,6 +10,7 @@
 //! | [`probe`] | the uprobes that some workloads call |
 //! | [`recorder`] | the recorders |
 //! | [`read`] | reading a recording |
+//! | [`maps`] | counting instead of recording |
 //! | [`filters`] | what filters cost in the kernel |
 //! | [`export`] | writing a recording in the layouts of other tracers |
 //! | [`views`] | answering questions about a recording |
@@ -20,6 +21,7 @@ mod chart;
 mod export;
 mod filters;
 mod load;
+mod maps;
 mod probe;
 mod read;
 mod recorder;
@@ -42,7 +44,7 @@ use crate::{Result, process};
 
 pub(super) const TASK: Task = Task {
     name: "bench",
-    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | filters | instructions [KERNEL [EVENT]]",
+    args: "[record|probes] [--rounds N] [--quick] [--longer N] [--without NAME] [--json FILE] [--svg FILE] [WORKLOAD...] | read|export|views [--rounds N] [--quick] [--events N] [--json FILE] | maps [--rounds N] [--quick] [--agent FILE] | filters | instructions [KERNEL [EVENT]]",
     about: "Compares recording with stock trace-cmd: overhead, CPU time, memory, file size\n\
             Workloads are pingpong, pingpong-all, getppid, getppid-one, storm, walk, write, uprobe, uprobe-text and idle. perf and\n\
             bpftrace are measured too where they are installed (`cargo xtask setup --for bench` does), but for uprobes, which alone\n\
@@ -51,6 +53,7 @@ pub(super) const TASK: Task = Task {
             --agent FILE measures that build of tracer-agent, --before FILE an older build beside it.\n\
             `bench read` makes a recording of 5 million events and compares how fast it is read, `bench export` how fast\n\
             it is written in each export format. `bench views` compares each analysis with those of perf and LTTng.\n\
+            `bench maps` compares counting in maps with bpftrace's maps.\n\
             `bench filters` measures predicates of filters in the kernel.\n\
             `bench instructions` counts the instructions that system calls, kprobes and uprobes take more when they are recorded,\n\
             in guests with Debian's kernels: figures that do not depend on what else the machine does.\n\
@@ -133,6 +136,9 @@ fn run(args: &[String]) -> Result {
     }
     if let Some(args) = args.strip_prefix(&["views".to_owned()]) {
         return views::run(args);
+    }
+    if let Some(args) = args.strip_prefix(&["maps".to_owned()]) {
+        return maps::run(args);
     }
     if args == ["filters"] {
         return filters::run();

@@ -8,7 +8,7 @@ use agent_ebpf::SIDE_RECORD_MAX;
 use super::FAST_MAX;
 use crate::{
     bpf::preemption::Preemption,
-    compile::{context::ContextLayout, filter},
+    compile::{aggregate::Counter, context::ContextLayout, filter},
     event::Format,
     kernel::{
         btf::{Btf, BtfError, TypeId},
@@ -140,6 +140,8 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Extras<'a> {
     /// Which records are wanted.
     pub(crate) filter: Option<Asked<'a>>,
+    /// What counts them; then none is recorded.
+    pub(crate) counter: Option<&'a Counter>,
     /// Fields of the format that are not described.
     pub(crate) contexts: &'a ContextLayout,
 }

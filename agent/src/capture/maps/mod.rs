@@ -1,0 +1,209 @@
+//! Maps that events are counted in, while they are counted.
+//!
+//! | file | subject |
+//! |---|---|
+//! | `contents` | what is in a map |
+//! | `alone` | a recording that has maps and nothing else |
+//!
+//! A map has a program object of its own, with a gate of each CPU as a channel has; its events are attached
+//! as a channel's are. There is no ring, and nobody who reads until somebody asks.
+
+mod alone;
+mod contents;
+
+use std::{io, sync::Arc};
+
+pub use alone::Counting;
+pub use contents::{Entry, KeyValue, Losses, MapContents, Numbers};
+
+use super::{
+    CaptureError, LeftOut,
+    attaching::attach,
+    channel::Links,
+    needs::program_options,
+    options::{CaptureOptions, ChannelOptions},
+};
+use crate::{
+    attach::{Programs, SharedMaps},
+    bpf::LoadError,
+    compile::aggregate::{PartKind, Sizes},
+    kernel::proc,
+    ring::{Control, SharedArray},
+    spec::MapSpec,
+};
+use agent_ebpf::aggregates::LOST_WORDS;
+
+/// A map to count in.
+#[derive(Clone, Debug)]
+pub struct MapOptions {
+    /// What was asked for.
+    pub spec: MapSpec,
+    /// What the parts of its keys are, in the order of [`MapSpec::by`].
+    pub kinds: Vec<PartKind>,
+    /// Whether its values can be negative.
+    pub is_signed: bool,
+    /// Its memory.
+    pub sizes: Sizes,
+    /// Its events: the one that is counted, and the one that times begin with.
+    pub(crate) channel: ChannelOptions,
+}
+
+/// The maps of a recording. Dropping it detaches their programs.
+#[derive(Debug)]
+pub struct Maps {
+    all: Vec<Map>,
+    cpus: Vec<u32>,
+    left_out: Vec<LeftOut>,
+}
+
+#[derive(Debug)]
+struct Map {
+    // They come first: they are handed over before the programs are dropped.
+    links: Vec<Links>,
+    programs: Programs,
+    options: MapOptions,
+    memory: Memory,
+}
+
+/// A map's memory, which programs change at any time.
+#[derive(Debug)]
+struct Memory {
+    keys: SharedArray<u64>,
+    values: SharedArray<u64>,
+    starts: SharedArray<u64>,
+    taken: SharedArray<u64>,
+    lost: SharedArray<u64>,
+    /// CPUs, each of which has values of its own.
+    rows: usize,
+}
+
+impl Memory {
+    fn of(programs: &Programs, sizes: Sizes, rows: u32) -> Result<Self, LoadError> {
+        let words = |elements: u32, words: u32| elements as usize * words as usize;
+        let shared = |name, len| programs.memory(name, len);
+        Ok(Self {
+            keys: shared("AGGREGATE_KEYS", words(sizes.keys, sizes.key_words.max(1)))?,
+            values: shared("AGGREGATE_VALUES", words(sizes.keys, sizes.value_words) * rows as usize)?,
+            starts: shared("AGGREGATE_STARTS", words(sizes.starts(), 1 + sizes.pair_words))?,
+            taken: shared("AGGREGATE_TAKEN", 1)?,
+            lost: shared("AGGREGATE_LOST", LOST_WORDS * rows as usize)?,
+            rows: rows as usize,
+        })
+    }
+}
+
+impl Maps {
+    /// Creates the maps and loads their programs, with maps of programs that were loaded before.
+    pub(super) fn load(options: &CaptureOptions, given: Option<&SharedMaps>) -> Result<Self, CaptureError> {
+        let needed = options.maps.iter().map(|map| map.sizes.bytes(options.possible_cpus)).sum::<u64>();
+        // The kernel would rather start killing processes than refuse a large map.
+        match proc::memory_available() {
+            Ok(available) if needed > available / 10 * 9 => {
+                return Err(CaptureError::MapMemory { needed, available });
+            }
+            _ => {}
+        }
+        let mut maps: Vec<Map> = Vec::with_capacity(options.maps.len());
+        for map in &options.maps {
+            let of_first = match (given, maps.first()) {
+                (None, Some(first)) => Some(first.programs.shared_maps()?),
+                _ => None,
+            };
+            let programs =
+                Programs::load(&program_options(options, &map.channel, 0)?, given.or(of_first.as_ref()))?;
+            let memory = Memory::of(&programs, map.sizes, options.possible_cpus)?;
+            maps.push(Map { links: Vec::new(), programs, options: map.clone(), memory });
+        }
+        Ok(Self { all: maps, cpus: options.cpus.clone(), left_out: Vec::new() })
+    }
+
+    /// Attaches their events. Nothing is counted before the gates are open.
+    pub(super) fn attach(&mut self) -> Result<(), CaptureError> {
+        for map in &mut self.all {
+            // What ends a time comes before what begins the next one, where both are of one event.
+            for slot in 0..map.options.channel.events.len() {
+                let mut links = Links::default();
+                let slots = slot..slot + 1;
+                let attached =
+                    attach(&mut map.programs, &mut links, &mut map.options.channel, &slots, &mut |_| ())?;
+                self.left_out.extend(attached);
+                map.links.push(links);
+            }
+        }
+        Ok(())
+    }
+
+    /// The programs of the first map.
+    fn first(&self) -> Option<&Programs> {
+        self.all.first().map(|map| &map.programs)
+    }
+
+    /// The gates of these CPUs.
+    pub(super) fn controls<'a>(&'a self, cpus: &[u32]) -> impl Iterator<Item = Control<'a>> {
+        let cpus = cpus.to_vec();
+        self.all.iter().flat_map(move |map| {
+            let rings: Vec<_> = map.programs.rings_of(&cpus).collect();
+            rings.into_iter().filter_map(|ring| map.programs.rings.control(ring))
+        })
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// Attach points of their events that the kernel refused, and that were not required.
+    pub fn left_out(&self) -> &[LeftOut] {
+        &self.left_out
+    }
+
+    /// What is in the map of this number now. It can be asked at any moment, also while events are counted:
+    /// then what is counted at this very moment may be in one number and not in another.
+    pub fn contents(&self, map: usize) -> Option<MapContents> {
+        let map = self.all.get(map)?;
+        let mut contents = contents::read(&map.options, &map.memory);
+        let skipped =
+            map.links.iter().flat_map(|links| map.programs.misses(&links.fast, &links.probes).programs);
+        contents.losses.skipped = skipped.map(|of| of.misses).sum();
+        let slots = map.options.channel.events.len();
+        let counted = map.programs.rings_of(&self.cpus).filter_map(|ring| map.programs.counts(ring));
+        for counts in counted {
+            for event in counts.rows.iter().take(slots) {
+                contents.losses.filtered += event.filtered;
+                contents.losses.rate_limited += event.lost[agent_ebpf::LossCause::RateLimit as usize];
+            }
+        }
+        Some(contents)
+    }
+
+    /// The same of all maps, in their order, with what was asked for.
+    pub fn all(&self) -> impl Iterator<Item = (&MapOptions, MapContents)> {
+        self.all.iter().enumerate().filter_map(|(index, map)| Some((&map.options, self.contents(index)?)))
+    }
+
+    fn set_enabled(&self, enabled: bool) {
+        for control in self.controls(&self.cpus) {
+            control.set_enabled(enabled);
+        }
+    }
+}
+
+/// Loads and attaches the maps of a recording that has channels, too; `None` if it has none.
+pub(super) fn beside(options: &CaptureOptions, first: &Programs) -> Result<Option<Arc<Maps>>, CaptureError> {
+    if options.maps.is_empty() {
+        return Ok(None);
+    }
+    let mut maps = Maps::load(options, Some(&first.shared_maps()?))?;
+    maps.attach()?;
+    Ok(Some(Arc::new(maps)))
+}
+
+/// Why threads could not be looked at.
+fn threads(error: io::Error) -> CaptureError {
+    CaptureError::Threads(error)
+}
