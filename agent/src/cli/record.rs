@@ -402,7 +402,12 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         super::tell(&format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
     }
 
-    let started = start(&mut session, program.as_deref(), args, (&spec, inherit));
+    let started = start(program.as_deref(), args, (&spec, inherit), |thread| {
+        if let Some(thread) = thread {
+            session.trace_thread(thread);
+        }
+        session.start();
+    });
     let mut command = match started {
         Ok(command) => command,
         Err(error) => {
@@ -477,15 +482,16 @@ struct Running {
     ended: OwnedFd,
 }
 
-/// Opens the gates, and starts the command when no event of it can be missed.
+/// Opens the gates, and starts the command when no event of it can be missed. `open` is given the command's
+/// first thread, if only the command's events are wanted.
 fn start(
-    session: &mut Session,
     program: Option<&std::path::Path>,
     args: &RecordArgs,
     (spec, inherit): (&RecordingSpec, Inherit),
+    open: impl FnOnce(Option<u32>),
 ) -> Result<Option<Running>, CliError> {
     let Some(program) = program else {
-        session.start();
+        open(None);
         return Ok(None);
     };
     let waiting = Waiting::create(program, &args.command, inherit)?;
@@ -493,10 +499,7 @@ fn start(
         .ok_or(rustix::io::Errno::SRCH)
         .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
         .map_err(|error| CliError::system("watch the command")(error.into()))?;
-    if spec.scope.only_command {
-        session.trace_thread(waiting.pid());
-    }
-    session.start();
+    open(spec.scope.only_command.then(|| waiting.pid()));
     Ok(Some(Running { child: waiting.start()?, ended }))
 }
 

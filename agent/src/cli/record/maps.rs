@@ -15,20 +15,17 @@ use std::{
 };
 
 use clap::{ArgMatches, Args};
-use rustix::{
-    event::{PollFd, PollFlags},
-    process::{Pid, PidfdFlags, pidfd_open},
-};
+use rustix::event::{PollFd, PollFlags};
 
 use super::{
     super::{
         CliError,
-        command::{Inherit, Waiting},
+        command::Inherit,
         exit::{ExitCode, of_command},
         signals::{Asked, Signals},
         units,
     },
-    MAPS, RecordArgs, Running, forward, wait,
+    MAPS, RecordArgs, Running, forward, start, wait,
     wanted::indices,
 };
 use crate::{
@@ -172,22 +169,12 @@ pub(super) fn count(
     (signals, followed): (&Signals, Vec<OwnedFd>),
 ) -> Result<u8, CliError> {
     let mut counting = Counting::create(options)?;
-    let waiting = program.map(|program| Waiting::create(program, &args.command, inherit)).transpose()?;
-    if let Some(waiting) = waiting.as_ref().filter(|_| spec.scope.only_command) {
-        counting.trace_thread(waiting.pid());
-    }
-    let ended = waiting.as_ref().map(|waiting| {
-        Pid::from_raw(waiting.pid().cast_signed())
-            .ok_or(rustix::io::Errno::SRCH)
-            .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
-            .map_err(|error| CliError::system("watch the command")(error.into()))
-    });
-    let ended = ended.transpose()?;
-    counting.start();
-    let mut command = match waiting.zip(ended) {
-        Some((waiting, ended)) => Some(Running { child: waiting.start()?, ended }),
-        None => None,
-    };
+    let mut command = start(program, args, (spec, inherit), |thread| {
+        if let Some(thread) = thread {
+            counting.trace_thread(thread);
+        }
+        counting.start();
+    })?;
     let shown = Shown::start(args, counting.maps(), counting.began());
     if !args.quiet {
         let duration = spec.limits.duration_ns.map(Duration::from_nanos);
