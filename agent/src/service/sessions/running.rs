@@ -12,13 +12,18 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::recorder::{Added, Command, Halt, Listener, Loss, Losses, SnapshotTo, Stored, Whose, of_system};
+use serde::{Deserialize, Serialize};
+
+use super::recorder::{
+    Added, Command, Halt, Handed, Listener, Loss, Losses, SnapshotTo, Stored, Whose, of_system,
+};
 use crate::{
     capture::{
-        AddError, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, StateError,
+        AddError, Destination, Done, Finisher, Notice, Recorded, Refused, Session, SnapshotError, StateError,
         Tracking, finish,
     },
     control::{Code, ControlError},
+    handover::Moment,
     output::Output,
     plan::{Addition, Plan},
     service::{
@@ -109,6 +114,40 @@ impl Schedule {
     }
 }
 
+/// The same on its way to another daemon.
+#[derive(Debug, Serialize, Deserialize)]
+struct HandedSchedule {
+    period: Option<Duration>,
+    bytes: Option<u64>,
+    next: Option<Moment>,
+    chunk_from: u64,
+    is_told: bool,
+}
+
+impl Schedule {
+    fn hand_over(self) -> HandedSchedule {
+        let Self { period, bytes, next, chunk_from, is_told } = self;
+        HandedSchedule { period, bytes, next: next.map(Moment::from), chunk_from, is_told }
+    }
+}
+
+impl HandedSchedule {
+    fn take_over(self) -> Schedule {
+        let Self { period, bytes, next, chunk_from, is_told } = self;
+        Schedule { period, bytes, next: next.map(Instant::from), chunk_from, is_told }
+    }
+}
+
+/// What of a session's thread another daemon goes on with, beside the recording.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::service) struct HandedRunning {
+    held: Option<u64>,
+    next_chunk: u64,
+    lost_before: Losses,
+    snapshots: u64,
+    schedule: HandedSchedule,
+}
+
 impl Running {
     /// Takes the rights of the owner, for this thread and those that it starts.
     pub(super) fn new(
@@ -151,6 +190,11 @@ impl Running {
             self.wake.clear();
             loop {
                 match commands.try_recv() {
+                    Ok(Command::HandOver(reply)) => {
+                        // As below.
+                        let _ = reply.send(self.hand_over());
+                        return;
+                    }
                     Ok(Command::End(reply)) => {
                         // Who asked waits for it.
                         let _ = reply.send(self.end());
@@ -222,7 +266,8 @@ impl Running {
                 self.schedule.bytes = bytes;
                 self.begin_chunk();
             }
-            // It is the caller's.
+            // They are the caller's.
+            Command::HandOver(reply) => drop(reply.send(Err(Code::Daemon.into()))),
             Command::End(reply) => drop(reply.send(Ok(()))),
         }
     }
@@ -600,6 +645,47 @@ impl Running {
                 self.listener.has_failed(&error.message);
             }
         }
+    }
+
+    /// Lets another daemon go on. While files are made that are not made yet, it still records.
+    fn hand_over(mut self) -> Answer<Handed> {
+        // The listener knows what could not be made.
+        let _ = self.wait_for_files();
+        let mut recording = None;
+        if let Some(session) = self.session.take() {
+            match session.hand_over() {
+                Ok(handed) => recording = Some(handed),
+                Err(Refused { error, session }) => {
+                    self.session = session.map(|session| *session);
+                    let ended = self.end();
+                    let why = format!("the session cannot go on with another daemon: {error}");
+                    return Err(ended.err().unwrap_or_else(|| ControlError::new(Code::Daemon, why)));
+                }
+            }
+        }
+        let running = HandedRunning {
+            held: self.held.as_ref().map(Held::count),
+            next_chunk: self.next_chunk,
+            lost_before: self.lost_before,
+            snapshots: self.snapshots,
+            schedule: self.schedule.hand_over(),
+        };
+        Ok(Handed { running, recording })
+    }
+
+    /// Goes on with what another daemon has handed over.
+    pub(super) fn go_on(&mut self, handed: Handed) -> Answer {
+        let Handed { running, recording } = handed;
+        let HandedRunning { held, next_chunk, lost_before, snapshots, schedule } = running;
+        let session = recording.map(Session::take_over).transpose();
+        self.session = session.map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))?;
+        self.held = held.map(|count| self.descriptors.keep(count));
+        (self.next_chunk, self.lost_before, self.snapshots) = (next_chunk, lost_before, snapshots);
+        self.schedule = schedule.take_over();
+        if let Some(session) = &self.session {
+            self.follow(session);
+        }
+        Ok(())
     }
 
     fn end(mut self) -> Answer {

@@ -1,0 +1,224 @@
+//! Daemons that go on with the sessions of those before them, while these record.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use integration_tests::{
+    daemon::{Daemon, ROOT, User},
+    harness::{Caller, Report, agent, is_getppid, ledger_in_info, numbers, run, wait_for},
+};
+use serde_json::json;
+
+use super::{calls, files, found, only, users::ALICE};
+
+/// Starts a session named `one` that records the calls of a caller.
+fn start(daemon: &Daemon, user: User, dir: &std::path::Path, caller: &Caller) {
+    daemon.session(user, "one", dir, &[calls()]);
+    let trackers = "/v1/sessions/one/domains/kernel/trackers";
+    daemon.tell_as(user, "POST", trackers, Some(&only(caller.pid())));
+    daemon.tell_as(user, "POST", "/v1/sessions/one/start", None);
+}
+
+/// What ledgers count as lost.
+fn lost(files: &[std::path::PathBuf]) -> u64 {
+    let of = |file: &std::path::PathBuf| {
+        numbers(&ledger_in_info(file)["cpus"].to_string(), "ring_full").iter().sum::<u64>()
+    };
+    files.iter().map(of).sum()
+}
+
+/// How many calls are made in a second where nothing may be lost.
+const CALLS_A_SECOND: u64 = 200_000;
+
+#[test]
+fn what_fires_while_a_daemon_is_replaced_is_recorded() {
+    replaced(3, Some(CALLS_A_SECOND));
+}
+
+#[test]
+fn what_the_rings_have_no_room_for_is_counted() {
+    replaced(3, None);
+}
+
+mod soak {
+    use super::*;
+
+    #[test]
+    fn daemons_are_replaced_many_times() {
+        let times = integration_tests::soak() as u64;
+        replaced(5 * times.max(1), Some(CALLS_A_SECOND));
+    }
+}
+
+/// Replaces a daemon so often, while calls are made: so many a second, of which none may be lost, or as many
+/// as possible.
+fn replaced(times: u64, rate: Option<u64>) {
+    /// In which time each part of the calls of a second is made.
+    const PART: Duration = Duration::from_millis(10);
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.directory_of(ALICE, "out");
+    let mut caller = Caller::start();
+    start(&daemon, ALICE, &dir, &caller);
+    assert_eq!(daemon.supervisor().kept(), 2);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let until = Arc::clone(&is_over);
+    let calling = std::thread::spawn(move || {
+        let (mut next, start) = (Instant::now(), caller.calls());
+        while !until.load(Ordering::Relaxed) {
+            caller.call(rate.map_or(50_000, |rate| rate / 100));
+            next += PART;
+            if rate.is_some() {
+                std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            }
+        }
+        caller.calls() - start
+    });
+    for _ in 0..times {
+        std::thread::sleep(Duration::from_millis(300));
+        daemon.replace();
+    }
+    is_over.store(true, Ordering::Relaxed);
+    let count = calling.join().unwrap();
+    daemon.tell_as(ALICE, "POST", "/v1/sessions/one/stop", None);
+    let made = files(&dir);
+    assert_eq!(made.len(), 1, "{made:?}");
+    let (found, lost) = (found(&made), lost(&made));
+    assert_eq!(found + lost, count, "{lost} are counted as lost, and {found} found");
+    if rate.is_some() {
+        assert_eq!(lost, 0, "of {count} calls");
+    }
+    run(&mut agent(&dir, ["check", "-q"]).arg(&made[0])).expect(0);
+    daemon.tell_as(ALICE, "DELETE", "/v1/sessions/one", None);
+    assert!(files(&daemon.path().join("state")).is_empty());
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn a_session_is_the_same_with_the_next_daemon() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    start(&daemon, ROOT, &dir, &caller);
+    caller.call(1000);
+    daemon.tell("POST", "/v1/sessions/one/rotations", None);
+    daemon.tell(
+        "POST",
+        "/v1/sessions",
+        Some(&json!({"name": "two", "mode": {"local": {"output": "/nowhere"}}})),
+    );
+    let before = daemon.tell("GET", "/v1/sessions", None);
+    daemon.replace();
+    assert_eq!(daemon.tell("GET", "/v1/sessions", None), before);
+    caller.call(2000);
+    // It changes as before: another rule, another channel, a rotation.
+    let rules = "/v1/sessions/one/domains/kernel/channels/channel0/rules";
+    daemon.tell("POST", rules, Some(&json!({"name": "sched_switch", "instrumentation": "tracepoint"})));
+    caller.call(4000);
+    daemon.tell("POST", "/v1/sessions/one/rotations", None);
+    daemon.replace();
+    let channels = "/v1/sessions/one/domains/kernel/channels";
+    daemon.tell("POST", channels, Some(&json!({"name": "more"})));
+    daemon.tell(
+        "POST",
+        &format!("{channels}/more/rules"),
+        Some(&json!({"name": "sched_waking", "instrumentation": "tracepoint"})),
+    );
+    caller.call(8000);
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    daemon.replace();
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    caller.call(16_000);
+    let destroyed = daemon.tell("DELETE", "/v1/sessions/one", None);
+    let files = files(&dir);
+    assert_eq!(destroyed["files"].as_array().unwrap().len(), files.len(), "{destroyed} {files:?}");
+    let counts: Vec<u64> = files.iter().map(|file| Report::of(file).count(is_getppid)).collect();
+    assert_eq!(counts.iter().sum::<u64>(), 31_000, "{counts:?}");
+    assert_eq!(counts.first(), Some(&1000));
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn a_snapshot_has_what_fired_before() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    let new = json!({"name": "one", "mode": "snapshot", "snapshot_output": dir});
+    daemon.tell("POST", "/v1/sessions", Some(&new));
+    let channels = "/v1/sessions/one/domains/kernel/channels";
+    daemon.tell("POST", channels, Some(&json!({"name": "channel0"})));
+    daemon.tell("POST", &format!("{channels}/channel0/rules"), Some(&calls()));
+    daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(caller.pid())));
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    caller.call(1000);
+    daemon.replace();
+    caller.call(2000);
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    daemon.replace();
+    let taken = daemon.tell("POST", "/v1/sessions/one/snapshots", Some(&json!({})));
+    assert_eq!(taken["events"], 3000, "{taken}");
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn a_daemon_for_which_nothing_is_kept_goes_on_itself() {
+    let mut daemon = Daemon::start();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    start(&daemon, ROOT, &dir, &caller);
+    daemon.signal(libc::SIGHUP);
+    wait_for("its answer", || daemon.has_said("cannot be handed over").then_some(()));
+    caller.call(1000);
+    daemon.end().expect(0);
+    assert_eq!(found(&files(&dir)), 1000);
+}
+
+#[test]
+fn what_no_daemon_goes_on_with_is_recovered() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    start(&daemon, ROOT, &dir, &caller);
+    caller.call(1000);
+    // More than the time after which what is in the rings is stored.
+    std::thread::sleep(Duration::from_millis(2500));
+    daemon.let_go();
+    // The service is stopped before there is another daemon.
+    daemon.supervisor().forget();
+    daemon.start_again();
+    wait_for("the file", || {
+        files(&dir).iter().any(|file| file.extension().is_some_and(|name| name == "dat")).then_some(())
+    });
+    wait_for("the end of the recovery", || files(&daemon.path().join("state")).is_empty().then_some(()));
+    // What is in the rings is lost, and the file says so.
+    let made = files(&dir);
+    let missing = numbers(&ledger_in_info(&made[0])["cpus"].to_string(), "at_least").iter().sum::<u64>();
+    assert_eq!((found(&made) + missing, made.len()), (1000, 1));
+    assert_eq!(daemon.tell("GET", "/v1/sessions", None), json!([]));
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn a_daemon_that_is_killed_or_stopped_after_it_leaves_what_any_leaves() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    start(&daemon, ROOT, &dir, &caller);
+    caller.call(1000);
+    daemon.replace();
+    daemon.kill();
+    daemon.start_again();
+    wait_for("the end of the recovery", || files(&daemon.path().join("state")).is_empty().then_some(()));
+    let recovered = files(&dir);
+    assert!(recovered.iter().all(|file| file.extension().is_some_and(|name| name == "dat")), "{recovered:?}");
+    let dir = daemon.path().join("other");
+    start(&daemon, ROOT, &dir, &caller);
+    caller.call(2000);
+    daemon.replace();
+    daemon.end().expect(0);
+    assert_eq!(found(&files(&dir)), 2000);
+}
