@@ -18,6 +18,8 @@ use rustix::{
     net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg},
 };
 
+use tracer_agent::handover::Parcels;
+
 use crate::harness::program;
 
 /// The most descriptors that are kept.
@@ -85,6 +87,16 @@ impl Supervisor {
     /// Closes what is kept, as systemd does when a service is stopped for good.
     pub fn forget(&self) {
         self.store.lock().unwrap().clear();
+    }
+
+    /// What was sent through the sockets that are kept.
+    pub fn parcels(&self) -> Parcels {
+        let store = self.store.lock().unwrap();
+        let end = |wanted| {
+            let kept = store.iter().find(|(name, _)| name == wanted);
+            kept.unwrap().1.try_clone().unwrap()
+        };
+        Parcels::of_kept([end("hand-over-near"), end("hand-over-far")])
     }
 
     /// How many are kept.

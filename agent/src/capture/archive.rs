@@ -95,6 +95,14 @@ impl Opened {
         })
     }
 
+    /// The directory that it is, or that the file is in.
+    pub(super) fn directory(&self) -> &Directory {
+        match self {
+            Self::File(output) => output.directory(),
+            Self::Directory(dir) => dir,
+        }
+    }
+
     /// What it was opened from.
     pub(super) fn destination(&self) -> Destination {
         match self {

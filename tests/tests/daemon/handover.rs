@@ -1,20 +1,21 @@
 //! Daemons that go on with the sessions of those before them, while these record.
 
 use std::{
+    collections::BTreeSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use integration_tests::{
     daemon::{Daemon, ROOT, User},
-    harness::{Caller, Report, agent, is_getppid, ledger_in_info, numbers, run, wait_for},
+    harness::{Caller, Report, agent, is_getppid, ledger_in_info, numbers, program, run, tid_of, wait_for},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{calls, files, found, only, users::ALICE};
+use super::{calls, files, found, only, traces, users::ALICE};
 
 /// Starts a session named `one` that records the calls of a caller.
 fn start(daemon: &Daemon, user: User, dir: &std::path::Path, caller: &Caller) {
@@ -221,4 +222,180 @@ fn a_daemon_that_is_killed_or_stopped_after_it_leaves_what_any_leaves() {
     daemon.replace();
     daemon.end().expect(0);
     assert_eq!(found(&files(&dir)), 2000);
+}
+
+#[test]
+fn a_trace_goes_on_with_the_next_daemon() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    traces::begin(&daemon, &json!({"mode": {"local": {"output": dir}}}), &caller);
+    caller.call(1000);
+    caller.settle();
+    // Some of it is written when the daemon ends.
+    std::thread::sleep(Duration::from_millis(500));
+    daemon.replace();
+    caller.call(2000);
+    caller.settle();
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    assert_eq!(traces::found(&dir), 3000);
+    daemon.replace();
+    assert_eq!(traces::found(&dir), 3000, "a session that is stopped is readable");
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    caller.call(400);
+    daemon.tell("POST", "/v1/sessions/one/rotations", None);
+    caller.call(800);
+    daemon.replace();
+    caller.call(1600);
+    caller.settle();
+    daemon.tell("POST", "/v1/sessions/one/rotations", None);
+    daemon.replace();
+    caller.call(500);
+    caller.settle();
+    daemon.tell("DELETE", "/v1/sessions/one", None);
+    let archives = files(&dir.join("archives"));
+    let counts: Vec<u64> = archives.iter().map(|archive| traces::found(archive)).collect();
+    assert_eq!(counts, [3400, 2400, 500], "{archives:?}");
+    assert_eq!(files(&dir), [dir.join("archives")]);
+    daemon.stop().expect(0);
+}
+
+/// The programs that a process has in the kernel, by their ids.
+fn programs_of(pid: u32) -> BTreeSet<u32> {
+    let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    let texts = infos.filter_map(|info| std::fs::read_to_string(info.ok()?.path()).ok());
+    let id = |text: String| text.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse().ok());
+    texts.filter_map(id).collect()
+}
+
+fn is_program(id: u32) -> bool {
+    let show = run(program("/".as_ref(), "bpftool", ["prog", "show", "id"]).arg(id.to_string()));
+    show.status.success()
+}
+
+/// Waits until none of the programs is in the kernel any more.
+fn wait_for_end_of(programs: &BTreeSet<u32>) {
+    assert!(!programs.is_empty());
+    for &id in programs {
+        wait_for("the end of a program", || (!is_program(id)).then_some(()));
+    }
+}
+
+/// Waits until what was recorded is recovered.
+fn wait_for_recovery(daemon: &Daemon) {
+    wait_for("the end of the recovery", || files(&daemon.path().join("state")).is_empty().then_some(()));
+}
+
+#[test]
+fn nothing_stays_in_the_kernel_of_what_no_daemon_goes_on_with() {
+    let mut daemon = Daemon::start_supervised();
+    let caller = Caller::start();
+    start(&daemon, ROOT, &daemon.path().join("out"), &caller);
+    let programs = programs_of(daemon.pid());
+    daemon.let_go();
+    // Without those that the daemon runs itself.
+    assert!(programs.iter().any(|id| is_program(*id)));
+    daemon.supervisor().forget();
+    wait_for_end_of(&programs);
+    daemon.start_again();
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn another_version_ends_sessions_and_recovers_them() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    start(&daemon, ROOT, &dir, &caller);
+    caller.call(5000);
+    daemon.tell("POST", "/v1/sessions/one/rotations", None);
+    let programs = programs_of(daemon.pid());
+    daemon.let_go();
+    // As the daemon of a version with another layout of the rings has it.
+    let parcels = daemon.supervisor().parcels();
+    let all: Vec<_> = std::iter::from_fn(|| parcels.receive().unwrap()).collect();
+    assert_eq!(all.len(), 3, "the head, the session, its recording");
+    for (document, descriptors) in all {
+        let mut document: Value = serde_json::from_slice(&document).unwrap();
+        if document["head"]["abi"].is_u64() {
+            document["head"]["abi"] = 7.into();
+        }
+        parcels.send(document.to_string().as_bytes(), &descriptors).unwrap();
+    }
+    drop(parcels);
+    daemon.start_again();
+    wait_for_recovery(&daemon);
+    assert!(daemon.has_said("handed over by a version"));
+    wait_for_end_of(&programs);
+    let made = files(&dir);
+    assert!(made.iter().all(|file| file.extension().is_some_and(|name| name == "dat")), "{made:?}");
+    assert_eq!((found(&made), made.len()), (5000, 2));
+    // The session is there, and can be started.
+    assert_eq!(daemon.tell("GET", "/v1/sessions", None)[0]["active"], false);
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    caller.call(100);
+    daemon.tell("DELETE", "/v1/sessions/one", None);
+    assert_eq!(found(&files(&dir)), 5100);
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn a_daemon_may_be_killed_at_any_moment_of_it() {
+    for delay in [0, 2, 5, 10, 20, 40] {
+        let mut daemon = Daemon::start_supervised();
+        let dir = daemon.path().join("out");
+        let mut caller = Caller::start();
+        start(&daemon, ROOT, &dir, &caller);
+        caller.call(10_000);
+        let programs = programs_of(daemon.pid());
+        daemon.signal(libc::SIGHUP);
+        std::thread::sleep(Duration::from_millis(delay));
+        daemon.kill();
+        daemon.start_again();
+        // It goes on, or what was stored is recovered.
+        let goes_on = daemon.tell("GET", "/v1/sessions", None).as_array().is_some_and(|all| !all.is_empty());
+        if goes_on {
+            daemon.tell("DELETE", "/v1/sessions/one", None);
+        }
+        wait_for_recovery(&daemon);
+        wait_for_end_of(&programs);
+        let made = files(&dir);
+        assert!(
+            made.iter().all(|file| file.extension().is_some_and(|name| name == "dat")),
+            "{delay}: {made:?}"
+        );
+        assert!(!goes_on || found(&made) == 10_000, "{delay}: {}", found(&made));
+        daemon.stop().expect(0);
+    }
+}
+
+/// The time of an event line, in seconds.
+fn time_of(line: &str) -> f64 {
+    line.split_once("] ").unwrap().1.trim().split(':').next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn the_next_daemon_does_not_record_itself() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let all = json!({"name": "raw_syscalls:sys_enter", "instrumentation": "tracepoint"});
+    daemon.session(ROOT, "one", &dir, &[all]);
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    daemon.replace();
+    // What it does before it serves is recorded, as what any process does.
+    daemon.tell("GET", "/v1/sessions", None);
+    let replaced = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let mut caller = Caller::start();
+    caller.call(100);
+    std::thread::sleep(Duration::from_secs(2));
+    let threads = std::fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap();
+    let threads: BTreeSet<u32> =
+        threads.map(|thread| thread.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let report = Report::of(&files(&dir)[0]);
+    assert!(report.tids().contains(&caller.pid()));
+    let is_own = |line: &&String| threads.contains(&tid_of(line)) && time_of(line) > replaced;
+    let own: Vec<&String> = report.events.iter().filter(is_own).collect();
+    assert!(own.is_empty(), "{} events, the first {:?}", own.len(), own.first());
+    daemon.stop().expect(0);
 }

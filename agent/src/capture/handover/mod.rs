@@ -77,9 +77,6 @@ pub enum HandOverError {
     /// Another recording goes on where it has ended.
     #[error("another recording goes on for it already")]
     Continued,
-    /// It is written as a trace meanwhile.
-    #[error("it is written as a trace while it goes on")]
-    Trace,
     /// The state cannot be written.
     #[error("its state cannot be written: {0}")]
     State(String),

@@ -12,7 +12,7 @@ use crate::{
     attach::KernelLayout,
     capture::{
         Active, CaptureEvent, CaptureOptions, ChannelOptions, Destination, EventFilter, Manifest,
-        ProgramFacts, Rotation, SetOptions, SnapshotRule, TaskFilter,
+        ProgramFacts, Rotation, SetOptions, SnapshotRule, TaskFilter, ctf::CtfOutput,
     },
     compile::{
         context::{Context, Counters, CountersState},
@@ -98,7 +98,7 @@ enum LaneState {
 }
 
 impl HandedOptions {
-    /// Where the files go is [told elsewhere](crate::capture::archive::HandedDestination).
+    /// Where the files go, and how a trace is written, is told elsewhere.
     pub(in crate::capture) fn of(options: CaptureOptions, to: &mut Descriptors) -> Self {
         // Destructured so that a new field is not forgotten here.
         let CaptureOptions {
@@ -137,7 +137,7 @@ impl HandedOptions {
 
     pub(in crate::capture) fn take_over(
         self,
-        destination: Destination,
+        (destination, trace): (Destination, Option<&CtfOutput>),
         from: &mut Descriptors,
     ) -> Result<CaptureOptions, Missing> {
         let Self {
@@ -169,7 +169,7 @@ impl HandedOptions {
             destination,
             rotation,
             first_archive,
-            trace: None,
+            trace: trace.map(|trace| trace.options().clone()),
             manifest,
         })
     }

@@ -11,6 +11,7 @@ use crate::{
         CaptureError, CaptureOptions, HandOver, HandOverError, Refused, TakeOverError,
         archive::{Archive, HandedArchive, HandedDestination, Opened},
         channel::{Channel, HandedChannel},
+        ctf::{CtfOutput, HandedTrace},
         handover::{HandedOptions, put_plans},
         names::{HandedNames, NameTable},
         needs::{halves, reader_options},
@@ -28,6 +29,7 @@ use crate::{
 struct HandedSession {
     options: HandedOptions,
     destination: HandedDestination,
+    trace: Option<HandedTrace>,
     channels: Vec<HandedChannel>,
     tasks: TasksState,
     archive: HandedArchive,
@@ -46,6 +48,15 @@ struct HandedSession {
 }
 
 impl Session {
+    /// Lets nothing more be written of the trace that it becomes, if it becomes one: whoever goes on writes the
+    /// chunk that is open again, all of which is in the spool. To be called before the
+    /// [`Finisher`](crate::capture::Finisher) ends, which then has nothing left to do.
+    pub fn leave_trace(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.leave();
+        }
+    }
+
     /// Lets another process, or this one again, go on with the recording. It records meanwhile, into the
     /// rings, as long as somebody has the descriptors: nothing is detached, and no gate is closed. What the
     /// rings have no room for is lost and counted, as ever.
@@ -74,6 +85,7 @@ impl Session {
             channels: channels.collect(),
             options: HandedOptions::of(self.options, to),
             destination: self.destination.hand_over(to),
+            trace: self.trace.map(CtfOutput::hand_over),
             tasks: self.tasks.hand_over(to),
             archive,
             names: names.map(|names| names.hand_over(to)),
@@ -90,15 +102,16 @@ impl Session {
         HandOver::new((&spool, lock), &session, descriptors).map_err(|error| Refused { error, session: None })
     }
 
-    fn check_hand_over(&self) -> Result<(), HandOverError> {
+    /// Whether it can be handed over.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_hand_over(&self) -> Result<(), HandOverError> {
         if self.half.is_some() || self.readers.has_failed() {
             return Err(HandOverError::Reader);
         }
         if self.is_continued {
             return Err(HandOverError::Continued);
-        }
-        if self.trace.is_some() {
-            return Err(HandOverError::Trace);
         }
         Ok(())
     }
@@ -118,7 +131,9 @@ impl Session {
 
     fn of_handed(handed: HandedSession, from: &mut Descriptors) -> Result<Self, TakeOverError> {
         let destination = Opened::take_over(handed.destination, from)?;
-        let mut options = handed.options.take_over(destination.destination(), from)?;
+        let dir = destination.directory().clone();
+        let trace = handed.trace.map(|trace| CtfOutput::take_over(trace, dir));
+        let mut options = handed.options.take_over((destination.destination(), trace.as_ref()), from)?;
         let reached = Notice::new().map_err(CaptureError::Threads)?;
         let reached = Arc::new(reached);
         let channels = take_channels(handed.channels, &mut options, from)?;
@@ -156,7 +171,7 @@ impl Session {
             archive,
             half: None,
             destination,
-            trace: None,
+            trace,
             reached,
             options,
             kept_spool: None,

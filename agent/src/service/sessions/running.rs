@@ -19,8 +19,8 @@ use super::recorder::{
 };
 use crate::{
     capture::{
-        AddError, Destination, Done, Finisher, Notice, Recorded, Refused, Session, SnapshotError, StateError,
-        Tracking, finish,
+        AddError, Destination, Done, Finisher, HandOverError, Notice, Recorded, Refused, Session,
+        SnapshotError, StateError, Tracking, finish,
     },
     control::{Code, ControlError},
     handover::Moment,
@@ -651,25 +651,31 @@ impl Running {
     fn hand_over(mut self) -> Answer<Handed> {
         // The listener knows what could not be made.
         let _ = self.wait_for_files();
-        let mut recording = None;
-        if let Some(session) = self.session.take() {
-            match session.hand_over() {
-                Ok(handed) => recording = Some(handed),
-                Err(Refused { error, session }) => {
-                    self.session = session.map(|session| *session);
-                    let ended = self.end();
-                    let why = format!("the session cannot go on with another daemon: {error}");
-                    return Err(ended.err().unwrap_or_else(|| ControlError::new(Code::Daemon, why)));
-                }
-            }
-        }
-        let running = HandedRunning {
-            held: self.held.as_ref().map(Held::count),
-            next_chunk: self.next_chunk,
-            lost_before: self.lost_before,
-            snapshots: self.snapshots,
-            schedule: self.schedule.hand_over(),
+        let refused = |error: HandOverError| {
+            let why = format!("the session cannot go on with another daemon: {error}");
+            ControlError::new(Code::Daemon, why)
         };
+        if let Some(session) = &mut self.session {
+            if let Err(error) = session.check_hand_over() {
+                self.end()?;
+                return Err(refused(error));
+            }
+            session.leave_trace();
+        }
+        let Self { session, finisher, held, next_chunk, lost_before, snapshots, schedule, .. } = self;
+        drop(finisher);
+        let recording = match session.map(Session::hand_over).transpose() {
+            Ok(recording) => recording,
+            Err(Refused { error, session }) => {
+                let left = session.map(|session| session.stop()).unwrap_or_default();
+                let made: Result<Vec<_>, _> = left.into_iter().map(stored).collect();
+                made.map_err(|why| ControlError::new(Code::CreateFile, why))?;
+                return Err(refused(error));
+            }
+        };
+        let held = held.as_ref().map(Held::count);
+        let schedule = schedule.hand_over();
+        let running = HandedRunning { held, next_chunk, lost_before, snapshots, schedule };
         Ok(Handed { running, recording })
     }
 
