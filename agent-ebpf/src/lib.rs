@@ -184,8 +184,8 @@ pub struct CpuControl {
     /// Index of this block in `CONTROL`, and of its rows in `LEDGER`: the CPU's id, or what [`sets`] says.
     /// Set by the agent before the start.
     pub row: u32,
-    /// Thread group whose events are not recorded (the agent's own), where `EXCLUDES_SELF` says so. Written by
-    /// the agent, also while events come: an agent that goes on for another one has another.
+    /// Thread group whose events are not recorded (the agent's own), where `EXCLUDES_SELF` says so. Written
+    /// by the agent, also while events come: an agent that goes on for another one has another.
     pub self_tgid: u32,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
     pub agent_line_end: [u64; 4],

@@ -43,8 +43,7 @@ fn lost(ledger: &Value) -> u64 {
         .as_array()
         .unwrap()
         .iter()
-        .map(|cpu| numbers(&cpu["lost"].to_string(), "ring_full"))
-        .flatten()
+        .flat_map(|cpu| numbers(&cpu["lost"].to_string(), "ring_full"))
         .sum()
 }
 

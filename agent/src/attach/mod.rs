@@ -66,7 +66,7 @@ pub struct Attachment {
 }
 
 /// An attachment on its way to another process: its link and its carrier.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct AttachmentState(Number, Option<Number>);
 
 impl Attachment {

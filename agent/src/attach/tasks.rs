@@ -109,7 +109,9 @@ impl TaskTracker {
         let TasksState { links, half, own } = state;
         let links = links.into_iter().map(|link| from.take(link)).collect::<Result<_, _>>()?;
         let tracker = Self::of_maps(first, (links, half), halves)?;
-        own.into_iter().for_each(|tid| unmark(&tracker.untraced, tid));
+        for tid in own {
+            unmark(&tracker.untraced, tid);
+        }
         Ok((tracker, names(first)?))
     }
 

@@ -1,9 +1,9 @@
 //! Parcels of a document and descriptors, between processes that need not live at the same time.
 //!
 //! A pair of connected sockets keeps what was sent, descriptors included, until it is received
-//! (`SCM_RIGHTS`, unix(7)). Whoever has both ends may send, give them to a keeper such as systemd's descriptor
-//! store, and end; whoever gets them next receives. So the keeper has two descriptors to keep, however many
-//! are in the parcels.
+//! (`SCM_RIGHTS`, unix(7)). Whoever has both ends may send, give them to a keeper such as systemd's
+//! descriptor store, and end; whoever gets them next receives. So the keeper has two descriptors to keep,
+//! however many are in the parcels.
 
 use std::{
     fs::File,
@@ -171,7 +171,7 @@ mod tests {
     fn what_is_sent_is_received_when_the_sender_is_gone() {
         let parcels = Parcels::new().unwrap();
         let mut all = Descriptors::default();
-        let numbers: Vec<_> = (0..3 * IN_MESSAGE + 1)
+        let numbers: Vec<_> = (0..=3 * IN_MESSAGE)
             .map(|number| {
                 let mut file = tempfile::tempfile().unwrap();
                 write!(file, "{number}").unwrap();
@@ -179,7 +179,7 @@ mod tests {
             })
             .collect();
         parcels.send(b"first", &all).unwrap();
-        parcels.send(&[7; 100_000], &Descriptors::default()).unwrap();
+        parcels.send(&vec![7; 100_000], &Descriptors::default()).unwrap();
         drop(all);
         let kept = parcels.ends().map(|end| end.try_clone_to_owned().unwrap());
         drop(parcels);
@@ -193,7 +193,7 @@ mod tests {
             file.read_to_string(&mut text).unwrap();
             assert_eq!(text, index.to_string());
         }
-        assert_eq!(parcels.receive().unwrap().unwrap().0, [7; 100_000]);
+        assert_eq!(parcels.receive().unwrap().unwrap().0, vec![7; 100_000]);
         assert!(parcels.receive().unwrap().is_none());
     }
 

@@ -27,6 +27,9 @@ use super::{
 };
 use crate::{handover::Parcels, kernel::cpus::Cpus};
 
+/// What is said to who asks for a hand-over in vain.
+const NOT_STORED: &str = "SIGHUP: sessions cannot be handed over to another daemon, as systemd stores no descriptors for \
+                          this one (FileDescriptorStoreMax=); they go on here";
 /// Connections at a time. Others wait until one ends.
 const CONNECTIONS_MAX: usize = 256;
 /// Connections of a user at a time, so that nobody takes all of them.
@@ -165,16 +168,12 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     let told = (signals, &supervisor, parcels.is_some());
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), told, ready));
-    let ended = match (&served, &parcels) {
-        (Ok(Ended::HandedOver), Some(parcels)) => {
-            handover::hand_over(&registry, parcels);
-            Ended::HandedOver
-        }
-        _ => {
-            supervisor.tell("STOPPING=1");
-            Ended::Stopped
-        }
-    };
+    let ended = served.as_ref().map_or(Ended::Stopped, |why| *why);
+    if let (Ended::HandedOver, Some(parcels)) = (ended, &parcels) {
+        handover::hand_over(&registry, parcels);
+    } else {
+        supervisor.tell("STOPPING=1");
+    }
     registry.end();
     runtime.shutdown_timeout(LAST_ANSWERS);
     served.map(|_| ended)
@@ -267,11 +266,12 @@ async fn serve(
         tokio::select! {
             _ = signals.terminate.recv() => break Ended::Stopped,
             _ = signals.interrupt.recv() => break Ended::Stopped,
-            _ = signals.hangup.recv() => match can_hand_over {
-                true => break Ended::HandedOver,
-                false => log("SIGHUP: sessions cannot be handed over to another daemon, as systemd stores no \
-                              descriptors for this one (FileDescriptorStoreMax=); they go on here"),
-            },
+            _ = signals.hangup.recv() => {
+                if can_hand_over {
+                    break Ended::HandedOver;
+                }
+                log(NOT_STORED);
+            }
             () = tick(watchdog.as_mut()) => supervisor.tell("WATCHDOG=1"),
             Some(_) = connections.join_next() => {}
             (permit, accepted) = accept => match accepted {

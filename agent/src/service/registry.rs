@@ -394,7 +394,9 @@ impl Registry {
     /// Ends all sessions, because the daemon ends.
     pub(super) fn end(&self) {
         let all = std::mem::take(&mut *lock(&self.sessions));
-        all.into_values().for_each(|entry| Taken(entry).end());
+        for entry in all.into_values() {
+            Taken(entry).end();
+        }
     }
 
     /// All sessions, for another daemon, and where programs are that have markers.

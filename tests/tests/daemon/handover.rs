@@ -93,7 +93,7 @@ fn replaced(times: u64, rate: Option<u64>) {
     if rate.is_some() {
         assert_eq!(lost, 0, "of {count} calls");
     }
-    run(&mut agent(&dir, ["check", "-q"]).arg(&made[0])).expect(0);
+    run(agent(&dir, ["check", "-q"]).arg(&made[0])).expect(0);
     daemon.tell_as(ALICE, "DELETE", "/v1/sessions/one", None);
     assert!(files(&daemon.path().join("state")).is_empty());
     daemon.stop().expect(0);

@@ -1,8 +1,8 @@
 //! A recording that another process goes on with, while its programs go on recording.
 //!
-//! [`Session::hand_over`](super::Session::hand_over) ends the threads of a recording and nothing else: what is
-//! attached stays attached, rings fill, the spool stays locked (the lock is that of an open file, whoever has
-//! it). What is left is a state in plain data, and descriptors.
+//! [`Session::hand_over`](super::Session::hand_over) ends the threads of a recording and nothing else: what
+//! is attached stays attached, rings fill, the spool stays locked (the lock is that of an open file, whoever
+//! has it). What is left is a state in plain data, and descriptors.
 //! [`Session::take_over`](super::Session::take_over) makes the recording of both again, in any process.
 //!
 //! Whoever takes over must agree on what is in memory: the state says by which [`ABI`] it was written.

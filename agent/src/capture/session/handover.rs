@@ -48,8 +48,8 @@ struct HandedSession {
 }
 
 impl Session {
-    /// Lets nothing more be written of the trace that it becomes, if it becomes one: whoever goes on writes the
-    /// chunk that is open again, all of which is in the spool. To be called before the
+    /// Lets nothing more be written of the trace that it becomes, if it becomes one: whoever goes on writes
+    /// the chunk that is open again, all of which is in the spool. To be called before the
     /// [`Finisher`](crate::capture::Finisher) ends, which then has nothing left to do.
     pub fn leave_trace(&mut self) {
         if let Some(trace) = &mut self.trace {
