@@ -188,11 +188,10 @@ fn recover_spool(spool: &Path) -> Finished {
 /// A recording of another version of the memory that programs and agent share.
 fn of_other_version(session: Session, parcels: &Parcels) -> HandOver {
     session.hand_over().unwrap().send(parcels).unwrap();
-    let (document, descriptors) = parcels.receive().unwrap().unwrap();
+    let (document, descriptors) = parcels.receive().unwrap().unwrap().remove(0);
     let mut document: Value = serde_json::from_slice(&document).unwrap();
     document["head"]["abi"] = 7.into();
-    parcels.send(document.to_string().as_bytes(), &descriptors).unwrap();
-    HandOver::receive(parcels).unwrap().unwrap()
+    HandOver::of_part((document.to_string().into_bytes(), descriptors))
 }
 
 #[test]

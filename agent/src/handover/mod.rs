@@ -23,7 +23,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub(crate) use moment::Moment;
-pub use parcels::Parcels;
+pub use parcels::{Parcels, Part};
 
 /// Descriptors on their way.
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Parcels of a document and descriptors, between processes that need not live at the same time.
+//! Parcels of documents and descriptors, between processes that need not live at the same time.
 //!
 //! A pair of connected sockets keeps what was sent, descriptors included, until it is received
 //! (`SCM_RIGHTS`, unix(7)). Whoever has both ends may send, give them to a keeper such as systemd's
@@ -29,16 +29,22 @@ use super::Descriptors;
 
 /// First bytes of a parcel.
 const MAGIC: [u8; 8] = *b"TAPARCL1";
-/// Bytes of what a parcel begins with: these, how long the document is, and how many descriptors follow it.
-const HEAD: usize = 24;
+/// Bytes of what a parcel begins with: these, and how many bytes, parts and descriptors it has.
+const HEAD: usize = 32;
+/// Bytes that say of a part how long its document is, and how many descriptors it has.
+const ENTRY: usize = 16;
 /// Descriptors in a message: the kernel takes 253 (`SCM_MAX_FD`, include/net/scm.h).
 const IN_MESSAGE: usize = 250;
-/// The longest document.
-const DOCUMENT_MAX: u64 = 1 << 30;
+/// The most bytes, and the most parts.
+const BYTES_MAX: u64 = 1 << 30;
+const PARTS_MAX: u64 = 1 << 16;
 /// The most descriptors.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 /// Room for what is sent: a message takes about a kilobyte of the kernel's memory.
 const ROOM: usize = 4 << 20;
+
+/// A part of a parcel: a document, and the descriptors that it names.
+pub type Part = (Vec<u8>, Descriptors);
 
 /// A pair of sockets with what was sent and not received.
 #[derive(Debug)]
@@ -69,21 +75,28 @@ impl Parcels {
         [self.near.as_fd(), self.far.as_fd()]
     }
 
-    /// Sends a parcel. The descriptors stay open here, too.
+    /// Sends a parcel of several parts. The descriptors stay open here, too.
     ///
     /// # Errors
     /// The kernel has no room for it, or some of the descriptors were taken. Half of it may have been sent:
     /// nothing that is in here then can be used.
-    pub fn send(&self, document: &[u8], descriptors: &Descriptors) -> io::Result<()> {
-        let all = descriptors.all().ok_or(io::ErrorKind::NotFound)?;
+    pub fn send(&self, parts: &[(&[u8], &Descriptors)]) -> io::Result<()> {
+        let (mut table, mut documents, mut all) = (Vec::new(), Vec::new(), Vec::new());
+        for (document, descriptors) in parts {
+            let of_part = descriptors.all().ok_or(io::ErrorKind::NotFound)?;
+            table.extend((document.len() as u64).to_le_bytes());
+            table.extend((of_part.len() as u64).to_le_bytes());
+            documents.extend_from_slice(document);
+            all.extend(of_part);
+        }
         let file = memfd_create("tracer-agent", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let mut file = File::from(file);
-        file.write_all(document)?;
+        file.write_all(&table)?;
+        file.write_all(&documents)?;
         fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let mut head = [0; HEAD];
-        head[..8].copy_from_slice(&MAGIC);
-        head[8..16].copy_from_slice(&(document.len() as u64).to_le_bytes());
-        head[16..].copy_from_slice(&(all.len() as u64).to_le_bytes());
+        let bytes = table.len() + documents.len();
+        let counts = [bytes, parts.len(), all.len()].map(|count| (count as u64).to_le_bytes());
+        let head = [&MAGIC[..], counts.as_flattened()].concat();
         self.send_message(&head, &[file.as_fd()])?;
         all.chunks(IN_MESSAGE).try_for_each(|some| self.send_message(&[0], some))
     }
@@ -100,26 +113,30 @@ impl Parcels {
         Ok(())
     }
 
-    /// Receives the next parcel; `None` if there is no more.
+    /// Receives the next parcel, by its parts; `None` if there is no more.
     ///
     /// # Errors
     /// What comes is none, or not all of it is there.
-    pub fn receive(&self) -> io::Result<Option<(Vec<u8>, Descriptors)>> {
+    pub fn receive(&self) -> io::Result<Option<Vec<Part>>> {
         let mut head = [0; HEAD];
-        let (len, mut document) = match self.receive_message(&mut head) {
+        let (len, mut file) = match self.receive_message(&mut head) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             received => received?,
         };
-        let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-        let number = |at: usize| {
-            let bytes = head.get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>());
-            bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(invalid)
-        };
-        let (size, count) = (number(8)?, number(16)?);
-        let is_parcel = len == HEAD && head[..8] == MAGIC && size <= DOCUMENT_MAX && count <= DESCRIPTORS_MAX;
-        let file = document.pop().filter(|_| is_parcel && document.is_empty()).ok_or_else(invalid)?;
+        let (size, parts, count) = (number(&head, 8)?, number(&head, 16)?, number(&head, 24)?);
+        let is_parcel = len == HEAD
+            && head[..8] == MAGIC
+            && size <= BYTES_MAX
+            && parts <= PARTS_MAX
+            && count <= DESCRIPTORS_MAX;
+        let file = file.pop().filter(|_| is_parcel && file.is_empty()).ok_or_else(invalid)?;
         let mut bytes = vec![0; size as usize];
         File::from(file).read_exact_at(&mut bytes, 0)?;
+        let descriptors = self.receive_descriptors(count)?;
+        divide(&bytes, parts as usize, descriptors).map(Some)
+    }
+
+    fn receive_descriptors(&self, count: u64) -> io::Result<Vec<OwnedFd>> {
         let mut descriptors = Vec::new();
         while (descriptors.len() as u64) < count {
             let (_, some) = self.receive_message(&mut [0]).map_err(|error| match error.kind() {
@@ -131,10 +148,7 @@ impl Parcels {
             }
             descriptors.extend(some);
         }
-        if descriptors.len() as u64 != count {
-            return Err(invalid());
-        }
-        Ok(Some((bytes, Descriptors::received(descriptors))))
+        Ok(descriptors)
     }
 
     fn receive_message(&self, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
@@ -159,6 +173,32 @@ impl Parcels {
     }
 }
 
+fn invalid() -> io::Error {
+    io::ErrorKind::InvalidData.into()
+}
+
+fn number(bytes: &[u8], at: usize) -> io::Result<u64> {
+    let bytes = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or_else(invalid)
+}
+
+/// Gives each part its document and its descriptors: all of them belong to one.
+fn divide(bytes: &[u8], parts: usize, descriptors: Vec<OwnedFd>) -> io::Result<Vec<Part>> {
+    let (table, mut documents) = bytes.split_at_checked(parts * ENTRY).ok_or_else(invalid)?;
+    let mut left = descriptors.into_iter();
+    let mut divided = Vec::with_capacity(parts);
+    for entry in table.chunks_exact(ENTRY) {
+        let (len, count) = (number(entry, 0)? as usize, number(entry, 8)? as usize);
+        let (document, rest) = documents.split_at_checked(len).ok_or_else(invalid)?;
+        documents = rest;
+        if count > left.len() {
+            return Err(invalid());
+        }
+        divided.push((document.to_vec(), Descriptors::received(left.by_ref().take(count).collect())));
+    }
+    if documents.is_empty() && left.len() == 0 { Ok(divided) } else { Err(invalid()) }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
@@ -178,14 +218,17 @@ mod tests {
                 all.put(file)
             })
             .collect();
-        parcels.send(b"first", &all).unwrap();
-        parcels.send(&vec![7; 100_000], &Descriptors::default()).unwrap();
+        let none = Descriptors::default();
+        parcels.send(&[(&b"first"[..], &none), (&b""[..], &none), (&b"third"[..], &all)]).unwrap();
+        parcels.send(&[(&vec![7; 100_000], &none)]).unwrap();
         drop(all);
         let kept = parcels.ends().map(|end| end.try_clone_to_owned().unwrap());
         drop(parcels);
         let parcels = Parcels::of_kept(kept);
-        let (document, mut all) = parcels.receive().unwrap().unwrap();
-        assert_eq!(document, b"first");
+        let mut parts = parcels.receive().unwrap().unwrap();
+        assert_eq!(parts.len(), 3);
+        assert_eq!([0, 1, 2].map(|part| parts[part].0.as_slice()), [&b"first"[..], b"", b"third"]);
+        let mut all = parts.remove(2).1;
         for (index, number) in numbers.into_iter().enumerate() {
             let mut file = File::from(all.take(number).unwrap());
             let mut text = String::new();
@@ -193,8 +236,19 @@ mod tests {
             file.read_to_string(&mut text).unwrap();
             assert_eq!(text, index.to_string());
         }
-        assert_eq!(parcels.receive().unwrap().unwrap().0, vec![7; 100_000]);
+        assert_eq!(parcels.receive().unwrap().unwrap()[0].0, vec![7; 100_000]);
         assert!(parcels.receive().unwrap().is_none());
+    }
+
+    #[test]
+    fn there_is_room_for_the_descriptors_of_many() {
+        let parcels = Parcels::new().unwrap();
+        let file = std::sync::Arc::new(tempfile::tempfile().unwrap());
+        let mut all = Descriptors::default();
+        for _ in 0..60_000 {
+            all.put(std::sync::Arc::clone(&file));
+        }
+        parcels.send(&[(&b"x"[..], &all)]).unwrap();
     }
 
     #[test]
@@ -205,10 +259,27 @@ mod tests {
         assert_eq!(parcels.receive().unwrap_err().kind(), io::ErrorKind::InvalidData);
         let mut all = Descriptors::default();
         all.put(file);
-        parcels.send(b"x", &all).unwrap();
+        parcels.send(&[(&b"x"[..], &all)]).unwrap();
         // Its head is gone, and the rest is no head.
         parcels.receive_message(&mut [0; HEAD]).unwrap();
         assert_eq!(parcels.receive().unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn parts_are_divided_as_the_table_says_or_not_at_all() {
+        let entry = |len: u64, count: u64| [len.to_le_bytes(), count.to_le_bytes()].concat();
+        let bytes = |entries: &[(u64, u64)], text: &str| {
+            let table = entries.iter().flat_map(|&(len, count)| entry(len, count));
+            table.chain(text.bytes()).collect::<Vec<u8>>()
+        };
+        let ok = |entries: &[(u64, u64)], text: &str| {
+            divide(&bytes(entries, text), entries.len(), Vec::new()).is_ok()
+        };
+        assert!(ok(&[(1, 0), (2, 0)], "abc"));
+        assert!(!ok(&[(1, 0), (2, 0)], "abcd") && !ok(&[(1, 0), (2, 0)], "ab"));
+        assert!(!ok(&[(1, 1)], "a") && !ok(&[(u64::MAX, 0)], "a"));
+        assert!(divide(&[0; 15], 1, Vec::new()).is_err());
+        assert!(divide(&[], 0, vec![tempfile::tempfile().unwrap().into()]).is_err());
     }
 
     #[test]
@@ -217,7 +288,7 @@ mod tests {
         let document = memfd_create("", MemfdFlags::CLOEXEC).unwrap();
         let mut head = [0; HEAD];
         head[..8].copy_from_slice(&MAGIC);
-        head[16] = 1;
+        head[24] = 1;
         parcels.send_message(&head, &[document.as_fd()]).unwrap();
         assert_eq!(parcels.receive().unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }

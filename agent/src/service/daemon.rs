@@ -1,6 +1,12 @@
 //! From the start to the end of the process.
 
-use std::{io, os::fd::OwnedFd, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use axum::{Extension, Router};
 use hyper_util::{
@@ -170,13 +176,28 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), told, ready));
     let ended = served.as_ref().map_or(Ended::Stopped, |why| *why);
     if let (Ended::HandedOver, Some(parcels)) = (ended, &parcels) {
-        handover::hand_over(&registry, parcels);
+        while_alive(&supervisor, || handover::hand_over(&registry, parcels));
     } else {
         supervisor.tell("STOPPING=1");
     }
     registry.end();
     runtime.shutdown_timeout(LAST_ANSWERS);
     served.map(|_| ended)
+}
+
+/// Does what may take its time, and tells systemd meanwhile that this process is alive.
+fn while_alive(supervisor: &Supervisor, act: impl FnOnce() + Send) {
+    let Some(period) = supervisor.watchdog() else { return act() };
+    std::thread::scope(|scope| {
+        let (done, is_done) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            act();
+            drop(done);
+        });
+        while is_done.recv_timeout(period) == Err(mpsc::RecvTimeoutError::Timeout) {
+            supervisor.tell("WATCHDOG=1");
+        }
+    });
 }
 
 /// The names under which the ends of the way to the next daemon are stored.

@@ -2,20 +2,20 @@
 //!
 //! A pair of sockets ([`Parcels`]) is in systemd's descriptor store from the daemon's start on. A daemon that
 //! is told to hand over sends its sessions through it and ends; the next one gets the pair from systemd, and
-//! receives them. What goes through is a parcel that says of what version all of it is, and for each session
-//! one with its state, and another one with its recording, if there is one.
+//! receives them. What goes through is a parcel: the first of its parts says of what version all of it is, then
+//! each session has one with its state, and another one with its recording, if there is one.
 
 use std::{collections::BTreeSet, io, path::PathBuf};
 
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
 use super::{
     recording::HandedRecording,
-    registry::{HandedChunks, Registry, log},
+    registry::{HandedChunks, Registry, Taken, log},
 };
 use crate::{
     capture::HandOver,
-    handover::{Descriptors, Parcels},
+    handover::{Descriptors, Parcels, Part},
 };
 
 /// The version of what goes through.
@@ -45,46 +45,67 @@ pub(super) struct HandedSession {
     pub(super) recording: Option<HandedRecording>,
 }
 
-/// Sends all sessions to the next daemon. Those that cannot go on are ended, and their files are made, or
-/// what they have stored is left for the next daemon to recover.
+/// Sends all sessions to the next daemon. Those that cannot go on are ended, and their files are made.
 pub(super) fn hand_over(registry: &Registry, parcels: &Parcels) {
+    // What takes its time, while all of them are still stored.
+    registry.finish_files();
     let (sessions, programs) = registry.take_all();
     let head = Head { version: VERSION, sessions: sessions.len(), programs };
-    let mut sent = send(parcels, &head);
-    for session in sessions {
-        if sent.is_err() {
-            session.end();
-            continue;
-        }
-        let (session, recording) = session.hand_over();
-        sent = send(parcels, &session);
-        let Some(recording) = recording else { continue };
-        sent = sent.and_then(|()| recording.send(parcels));
-        if sent.is_err() {
-            recording.give_up();
-        }
-    }
-    if let Err(error) = sent {
-        log(&format!("not all sessions go on with the next daemon: {error}"));
+    let (sessions, recordings): (Vec<_>, Vec<_>) = sessions.into_iter().map(Taken::hand_over).unzip();
+    if let Err(error) = send(parcels, &head, &sessions, &recordings) {
+        log(&format!(
+            "the next daemon cannot go on with the sessions: {error}; it recovers what they have stored"
+        ));
+        recordings.into_iter().flatten().for_each(HandOver::give_up);
     }
 }
 
-fn send(parcels: &Parcels, document: &impl Serialize) -> io::Result<()> {
-    parcels.send(&serde_json::to_vec(document)?, &Descriptors::default())
+fn send(
+    parcels: &Parcels,
+    head: &Head,
+    sessions: &[HandedSession],
+    recordings: &[Option<HandOver>],
+) -> io::Result<()> {
+    let none = Descriptors::default();
+    let head = serde_json::to_vec(head)?;
+    let documents: Vec<Vec<u8>> = sessions.iter().map(serde_json::to_vec).collect::<Result<_, _>>()?;
+    let mut parts = vec![(head.as_slice(), &none)];
+    for (document, recording) in documents.iter().zip(recordings) {
+        parts.push((document, &none));
+        parts.extend(recording.as_ref().map(HandOver::part));
+    }
+    parcels.send(&parts)
 }
 
 /// Goes on with what the daemon before has sent, if it has. Gives the names of the notes of what goes on.
 pub(super) fn take_over(registry: &Registry, parcels: &Parcels) -> BTreeSet<String> {
     let mut going_on = BTreeSet::new();
-    if let Err(error) = take_sessions(registry, parcels, &mut going_on) {
-        log(&format!("cannot go on with what the daemon before has handed over: {error}"));
-        give_up(parcels);
+    loop {
+        match parcels.receive() {
+            Ok(None) => return going_on,
+            Ok(Some(parts)) => {
+                let mut parts = parts.into_iter();
+                if let Err(error) = take_sessions(registry, &mut parts, &mut going_on) {
+                    tell(&error);
+                    parts.map(HandOver::of_part).for_each(HandOver::give_up);
+                }
+            }
+            // What is half there is closed, and is read to its end.
+            Err(error) => tell(&error),
+        }
     }
-    going_on
 }
 
-fn take_sessions(registry: &Registry, parcels: &Parcels, going_on: &mut BTreeSet<String>) -> io::Result<()> {
-    let Some((head, _)) = parcels.receive()? else { return Ok(()) };
+fn tell(error: &io::Error) {
+    log(&format!("cannot go on with what the daemon before has handed over: {error}"));
+}
+
+fn take_sessions(
+    registry: &Registry,
+    parts: &mut impl Iterator<Item = Part>,
+    going_on: &mut BTreeSet<String>,
+) -> io::Result<()> {
+    let (head, _) = parts.next().ok_or(io::ErrorKind::UnexpectedEof)?;
     let Version { version } = serde_json::from_slice(&head)?;
     if version != VERSION {
         return Err(io::Error::other(format!(
@@ -95,31 +116,11 @@ fn take_sessions(registry: &Registry, parcels: &Parcels, going_on: &mut BTreeSet
     let head: Head = serde_json::from_slice(&head)?;
     registry.know_programs(&head.programs);
     for _ in 0..head.sessions {
-        let session: HandedSession = receive(parcels)?;
+        let (document, _) = parts.next().ok_or(io::ErrorKind::UnexpectedEof)?;
+        let session: HandedSession = serde_json::from_slice(&document)?;
         let is_open = session.recording.as_ref().is_some_and(|recording| recording.is_open);
-        let recording = if is_open {
-            Some(HandOver::receive(parcels)?.ok_or(io::ErrorKind::UnexpectedEof)?)
-        } else {
-            None
-        };
-        going_on.extend(registry.take_over(session, recording));
+        let recording = is_open.then(|| parts.next().ok_or(io::ErrorKind::UnexpectedEof)).transpose()?;
+        going_on.extend(registry.take_over(session, recording.map(HandOver::of_part)));
     }
     Ok(())
-}
-
-fn receive<T: DeserializeOwned>(parcels: &Parcels) -> io::Result<T> {
-    let (document, _) = parcels.receive()?.ok_or(io::ErrorKind::UnexpectedEof)?;
-    Ok(serde_json::from_slice(&document)?)
-}
-
-/// Ends the recordings that are left.
-fn give_up(parcels: &Parcels) {
-    loop {
-        match HandOver::receive(parcels) {
-            Ok(Some(left)) => left.give_up(),
-            Ok(None) => return,
-            // What is half there is closed, and the next may be whole.
-            Err(_) => {}
-        }
-    }
 }

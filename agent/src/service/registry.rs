@@ -399,6 +399,16 @@ impl Registry {
         }
     }
 
+    /// Waits until no file is being made.
+    pub(super) fn finish_files(&self) {
+        let entries: Vec<Arc<Entry>> = lock(&self.sessions).values().map(Arc::clone).collect();
+        for entry in entries {
+            if let Some(recording) = &*lock(&entry.recording) {
+                recording.recorder.finish_files();
+            }
+        }
+    }
+
     /// All sessions, for another daemon, and where programs are that have markers.
     pub(super) fn take_all(&self) -> (Vec<Taken>, Vec<PathBuf>) {
         let all = std::mem::take(&mut *lock(&self.sessions));

@@ -31,7 +31,7 @@ use super::{CaptureError, Session, SpoolError, manifest::raw};
 use crate::{
     attach::{Attachment, detach::detach_in_background},
     bpf::LoadError,
-    handover::{Descriptors, Missing, Number, Parcels},
+    handover::{Descriptors, Missing, Number, Parcels, Part},
 };
 
 /// The version of the state.
@@ -146,17 +146,22 @@ impl HandOver {
         Ok(Self { document, descriptors })
     }
 
-    #[cfg(test)]
-    fn of_parts(document: Vec<u8>, descriptors: Descriptors) -> Self {
-        Self { document, descriptors }
-    }
-
     /// Sends it to whoever receives next.
     ///
     /// # Errors
     /// The kernel has no room for it, and nothing that is in `parcels` can be used.
     pub fn send(&self, parcels: &Parcels) -> io::Result<()> {
-        parcels.send(&self.document, &self.descriptors)
+        parcels.send(&[self.part()])
+    }
+
+    /// What is sent of it, as a part of a parcel.
+    pub fn part(&self) -> (&[u8], &Descriptors) {
+        (&self.document, &self.descriptors)
+    }
+
+    /// What was received.
+    pub fn of_part((document, descriptors): Part) -> Self {
+        Self { document, descriptors }
     }
 
     /// The next one that was sent; `None` if there is no more.
@@ -164,8 +169,11 @@ impl HandOver {
     /// # Errors
     /// Something else was sent, or not all of it is there.
     pub fn receive(parcels: &Parcels) -> io::Result<Option<Self>> {
-        let received = parcels.receive()?;
-        Ok(received.map(|(document, descriptors)| Self { document, descriptors }))
+        let Some(parts) = parcels.receive()? else { return Ok(None) };
+        // More of them are something else.
+        let part: Result<[_; 1], _> = parts.try_into();
+        let [part] = part.map_err(|_| io::ErrorKind::InvalidData)?;
+        Ok(Some(Self::of_part(part)))
     }
 
     /// Reads the state, if it is of this version.
@@ -205,7 +213,7 @@ mod tests {
     fn written(version: u32, abi: u64) -> HandOver {
         let head = Head { version, abi, spool: "/t.dat.spool".into(), lock: None };
         let document = serde_json::to_vec(&Document { head, session: 7_u32 }).unwrap();
-        HandOver::of_parts(document, Descriptors::default())
+        HandOver::of_part((document, Descriptors::default()))
     }
 
     #[test]
@@ -222,7 +230,7 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         let HandOver { document: whole, .. } = written(VERSION, ABI);
         for len in 0..whole.len() {
-            let cut = HandOver::of_parts(whole[..len].to_vec(), Descriptors::default());
+            let cut = HandOver::of_part((whole[..len].to_vec(), Descriptors::default()));
             assert!(matches!(cut.read::<u32>(), Err(TakeOverError::Damaged(_))), "{len} bytes");
             cut.give_up();
         }

@@ -120,6 +120,7 @@ pub(super) enum Command {
     Losses(Reply<Losses>),
     RegenerateState(Reply<()>),
     RegenerateMetadata(Reply<()>),
+    FinishFiles(Reply<()>),
     HandOver(Reply<Handed>),
     End(Reply<()>),
 }
@@ -253,6 +254,12 @@ impl Recorder {
     /// Writes what describes the recording again, with how far its clock is from wall time now.
     pub(in crate::service) fn regenerate_metadata(&self) -> Result<(), ControlError> {
         self.ask(Command::RegenerateMetadata)
+    }
+
+    /// Waits until the files are made that are being made, while it goes on recording.
+    pub(in crate::service) fn finish_files(&self) {
+        // What could not be made is told.
+        let _ = self.ask(Command::FinishFiles);
     }
 
     /// Lets another daemon go on. Files that are being made are made first.

@@ -259,6 +259,11 @@ impl Running {
             Command::Rotate(reply) => drop(reply.send(self.rotate())),
             Command::Snapshot(to, reply) => drop(reply.send(self.snapshot(&to))),
             Command::Losses(reply) => drop(reply.send(Ok(self.losses()))),
+            Command::FinishFiles(reply) => {
+                // The listener knows what could not be made.
+                let _ = self.wait_for_files();
+                drop(reply.send(Ok(())));
+            }
             Command::RegenerateState(reply) => drop(reply.send(self.regenerate_state())),
             Command::RegenerateMetadata(reply) => drop(reply.send(self.regenerate_metadata())),
             Command::Schedule(period, bytes) => {
