@@ -10,10 +10,10 @@ use integration_tests::{
 use serde_json::Value;
 use tracer_agent::{
     capture::{Finished, HandOver, Session, Spool, TakeOverError, finish, recover},
-    compile::scope::Attribute,
+    compile::{fast::LaneChoice, scope::Attribute},
     handover::Parcels,
     plan::Tracking,
-    spec::RotationSpec,
+    spec::{ChannelSpec, OwnRings, RotationSpec, RuleSpec, What},
     tracedat::reader::Reader,
 };
 
@@ -178,6 +178,67 @@ fn other_threads_are_chosen_after_it() {
     second.call(8000);
     stop(session);
     assert_eq!(recorded(&rows(&file, CALLS)), 9000, "1000 of the first, 8000 of the second");
+}
+
+/// All that channels can have at the same time: the fast and the generic lane, contexts with a counter, stacks,
+/// rings of each process, a flight recorder, a probe of a program.
+#[test]
+fn everything_that_a_recording_may_have_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.dat");
+    let mut caller = Caller::start();
+    let mut spec = spec(&file, &caller, Vec::new(), 0);
+    let channel = |name: &str, rules| ChannelSpec { name: name.into(), rules, ..ChannelSpec::default() };
+    let perl = std::fs::read_link(format!("/proc/{}/exe", caller.pid())).unwrap();
+    let library = libc_of(caller.pid());
+    let probe = format!("{}:getppid", library.display());
+    let probe = RuleSpec::new(What::Uprobe(probe));
+    spec.channels = vec![
+        ChannelSpec {
+            contexts: vec!["perf:cpu:cpu-clock".parse().unwrap()],
+            user_stacks: vec!["syscalls:sys_enter_getppid".parse().unwrap()],
+            ..channel("", vec![events("syscalls:sys_enter_getppid")])
+        },
+        ChannelSpec { own_rings: Some(OwnRings::Process), ..channel("own", vec![probe]) },
+        ChannelSpec { overwrite: true, ..channel("flight", vec![events("syscalls:sys_exit_getppid")]) },
+        ChannelSpec { lane: LaneChoice::Generic, ..channel("generic", vec![calls()]) },
+    ];
+    let session = start(&spec);
+    caller.call(1000);
+    let session = pass_on(pass_on(session));
+    caller.call(2000);
+    stop(session);
+    let ledger = ledger_in_info(&file);
+    let recorded = |buffer: &str| {
+        let rows = ledger["events"].as_array().unwrap().iter();
+        let of_buffer = rows.filter(|row| row["channel"].as_str().unwrap_or_default() == buffer);
+        let calls = of_buffer.filter(|row| row["event"] != "ftrace:user_stack");
+        calls.map(|row| row["recorded"].as_u64().unwrap()).sum::<u64>()
+    };
+    let own = format!("own:pid-{}", caller.pid());
+    for buffer in ["", &own, "flight", "generic"] {
+        assert_eq!(recorded(buffer), 3000, "{buffer:?}: {ledger}");
+    }
+    run(&mut agent(dir.path(), ["check", "-q", "t.dat"])).expect(0);
+    let lines = run(&mut agent(dir.path(), ["report", "t.dat"])).expect(0).out;
+    // A counter counts on, and stacks have names.
+    let clock = |line: &str| {
+        let value = line.split_once("ctx_perf_cpu_cpu_clock=")?.1;
+        value.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u64>().ok()
+    };
+    let clocks: Vec<u64> = lines.lines().filter_map(clock).collect();
+    assert_eq!(clocks.len(), 3000);
+    assert!(clocks.is_sorted() && clocks[0] < clocks[2999], "{:?} {:?}", clocks[0], clocks[2999]);
+    let stacks = lines.lines().filter(|line| line.contains("getppid+")).count();
+    assert!(stacks >= 3000, "{stacks} frames, of {}", perl.display());
+}
+
+/// The C library that a process has mapped.
+fn libc_of(pid: u32) -> std::path::PathBuf {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let path =
+        maps.lines().find_map(|line| line.split_whitespace().last().filter(|path| path.contains("/libc.so")));
+    path.unwrap().into()
 }
 
 /// Makes a file of what is in a spool that nobody locks.
