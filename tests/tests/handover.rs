@@ -180,8 +180,8 @@ fn other_threads_are_chosen_after_it() {
     assert_eq!(recorded(&rows(&file, CALLS)), 9000, "1000 of the first, 8000 of the second");
 }
 
-/// All that channels can have at the same time: the fast and the generic lane, contexts with a counter, stacks,
-/// rings of each process, a flight recorder, a probe of a program.
+/// All that channels can have at the same time: the fast and the generic lane, contexts with a counter,
+/// stacks, rings of each process, a flight recorder, a probe of a program.
 #[test]
 fn everything_that_a_recording_may_have_goes_on() {
     let dir = tempfile::tempdir().unwrap();

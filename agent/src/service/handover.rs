@@ -2,8 +2,8 @@
 //!
 //! A pair of sockets ([`Parcels`]) is in systemd's descriptor store from the daemon's start on. A daemon that
 //! is told to hand over sends its sessions through it and ends; the next one gets the pair from systemd, and
-//! receives them. What goes through is a parcel: the first of its parts says of what version all of it is, then
-//! each session has one with its state, and another one with its recording, if there is one.
+//! receives them. What goes through is a parcel: the first of its parts says of what version all of it is,
+//! then each session has one with its state, and another one with its recording, if there is one.
 
 use std::{collections::BTreeSet, io, path::PathBuf};
 
