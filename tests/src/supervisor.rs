@@ -51,6 +51,9 @@ impl Supervisor {
                         fds.into_iter().take(room).map(|fd| (name.unwrap_or("stored").to_owned(), fd)),
                     );
                 }
+                if is("FDSTOREREMOVE=1") {
+                    kept.lock().unwrap().retain(|(of, _)| Some(of.as_str()) != name);
+                }
                 // The end of a barrier is closed here.
             }
         });

@@ -216,7 +216,8 @@ fn parcels_of(stored: Vec<(String, OwnedFd)>, supervisor: &Supervisor) -> Option
         return Some(Parcels::of_kept([near, far]));
     }
     let parcels = Parcels::new().and_then(|parcels| {
-        STORED.iter().zip(parcels.ends()).try_for_each(|(name, end)| supervisor.store(name, end))?;
+        let [near, far] = parcels.ends();
+        supervisor.store(&[(STORED[0], near), (STORED[1], far)])?;
         Ok(parcels)
     });
     match parcels {

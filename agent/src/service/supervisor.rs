@@ -38,15 +38,18 @@ impl Supervisor {
         }
     }
 
-    /// Has something stored for the next daemon under a name, also if its other end is closed. Returns when
-    /// that is done.
+    /// Has these stored for the next daemon under their names, in the place of what was stored under them, and
+    /// also if their other ends are closed. Returns when that is done.
     ///
     /// # Errors
-    /// systemd does not store anything for this service, or does not answer.
-    pub(super) fn store(&self, name: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
+    /// systemd does not store so many for this service, or does not answer.
+    pub(super) fn store(&self, named: &[(&str, BorrowedFd<'_>)]) -> io::Result<()> {
         let unsupported = || io::Error::from(io::ErrorKind::Unsupported);
-        let socket = self.socket.as_ref().filter(|_| stores()).ok_or_else(unsupported)?;
-        send_with(socket, &format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), fd)?;
+        let socket = self.socket.as_ref().filter(|_| stores(named.len())).ok_or_else(unsupported)?;
+        for (name, fd) in named {
+            socket.send(format!("FDSTOREREMOVE=1\nFDNAME={name}").as_bytes())?;
+            send_with(socket, &format!("FDSTORE=1\nFDNAME={name}\nFDPOLL=0"), *fd)?;
+        }
         // It is closed when everything before it was dealt with (sd_notify_barrier(3)).
         let (done, barrier) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         send_with(socket, "BARRIER=1", barrier.as_fd())?;
@@ -70,9 +73,9 @@ impl Supervisor {
     }
 }
 
-/// Whether something can be stored: systemd says how much (since version 254).
-fn stores() -> bool {
-    std::env::var("FDSTORE").is_ok_and(|most| most.parse::<u32>().is_ok_and(|most| most != 0))
+/// Whether so many can be stored: systemd says how many (since version 254).
+fn stores(count: usize) -> bool {
+    std::env::var("FDSTORE").is_ok_and(|most| most.parse::<usize>().is_ok_and(|most| most >= count))
 }
 
 fn send_with(socket: &UnixDatagram, text: &str, fd: BorrowedFd<'_>) -> io::Result<()> {
