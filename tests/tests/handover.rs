@@ -4,17 +4,17 @@
 use std::{fs::File, path::Path, time::Duration};
 
 use integration_tests::{
-    harness::{Caller, Report, agent, files, is_getppid, ledger_in_info, numbers, run},
+    harness::{Caller, Report, agent, files, is_getppid, ledger_in_info, numbers, run, wait_for},
     session::{CALLS, add, calls, events, recorded, rows, spec, start, stop},
 };
 use serde_json::Value;
 use tracer_agent::{
-    capture::{Finished, HandOver, Session, Spool, TakeOverError, finish, recover},
+    capture::{Finished, HandOver, Session, Spool, TakeOverError, finish, follow::Follower, recover},
     compile::{fast::LaneChoice, scope::Attribute},
     handover::Parcels,
     plan::Tracking,
     spec::{ChannelSpec, OwnRings, RotationSpec, RuleSpec, What},
-    tracedat::reader::Reader,
+    tracedat::reader::{LiveRecords as _, Reader},
 };
 
 /// Hands a recording over to this process, by way of another keeper of its descriptors.
@@ -113,6 +113,30 @@ fn a_flight_recorder_keeps_what_it_has() {
     stop(session);
     assert_eq!(Report::of(&file).count(is_getppid), 7000);
     assert_eq!(files(dir.path()).len(), 2);
+}
+
+#[test]
+fn a_follower_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.dat");
+    let mut caller = Caller::start();
+    let session = start(&spec(&file, &caller, vec![calls()], 0));
+    let mut follower = Follower::open(&file).unwrap().unwrap();
+    let head = follower.head().unwrap();
+    caller.call(1000);
+    let mut session = pass_on(session);
+    caller.call(2000);
+    session.pause().unwrap();
+    let mut seen = 0;
+    wait_for("the calls", || {
+        follower.poll().unwrap();
+        let mut records = follower.records(head.reader().clock());
+        while records.next_record().unwrap().is_some() {
+            seen += 1;
+        }
+        (seen == 3000).then_some(())
+    });
+    stop(session);
 }
 
 #[test]

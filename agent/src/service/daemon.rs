@@ -181,7 +181,11 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
         supervisor.tell("STOPPING=1");
     }
     registry.end();
-    runtime.shutdown_timeout(LAST_ANSWERS);
+    match ended {
+        // Rings fill until the next one is there.
+        Ended::HandedOver => runtime.shutdown_background(),
+        Ended::Stopped => runtime.shutdown_timeout(LAST_ANSWERS),
+    }
     served.map(|_| ended)
 }
 

@@ -400,3 +400,45 @@ fn the_next_daemon_does_not_record_itself() {
     assert!(own.is_empty(), "{} events, the first {:?}", own.len(), own.first());
     daemon.stop().expect(0);
 }
+
+#[test]
+fn a_snapshot_of_a_trace_has_what_fired_before() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    traces::begin(&daemon, &json!({"mode": "snapshot", "snapshot_output": dir}), &caller);
+    caller.call(200);
+    daemon.replace();
+    caller.call(100);
+    caller.settle();
+    let take = |daemon: &Daemon| {
+        let taken = daemon.tell("POST", "/v1/sessions/one/snapshots", Some(&json!({})));
+        std::path::PathBuf::from(taken["path"].as_str().unwrap())
+    };
+    let first = take(&daemon);
+    daemon.replace();
+    let second = take(&daemon);
+    assert_eq!((traces::found(&first), traces::found(&second)), (300, 300));
+    daemon.tell("DELETE", "/v1/sessions/one", None);
+    assert_eq!(files(&dir), [first, second]);
+    daemon.stop().expect(0);
+}
+
+#[test]
+fn rotations_come_as_they_are_scheduled() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let mut caller = Caller::start();
+    start(&daemon, ROOT, &dir, &caller);
+    daemon.tell("POST", "/v1/sessions/one/schedules", Some(&json!({"period_us": 200_000})));
+    for turn in 1..=3 {
+        daemon.replace();
+        caller.call(1000 * turn);
+        let before = files(&dir).len();
+        wait_for("rotations", || (files(&dir).len() > before + 1).then_some(()));
+    }
+    daemon.tell("DELETE", "/v1/sessions/one", None);
+    let made = files(&dir);
+    assert_eq!(found(&made), 6000, "{made:?}");
+    daemon.stop().expect(0);
+}
