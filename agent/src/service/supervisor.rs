@@ -38,8 +38,8 @@ impl Supervisor {
         }
     }
 
-    /// Has these stored for the next daemon under their names, in the place of what was stored under them, and
-    /// also if their other ends are closed. Returns when that is done.
+    /// Has these stored for the next daemon under their names, in the place of what was stored under them,
+    /// and also if their other ends are closed. Returns when that is done.
     ///
     /// # Errors
     /// systemd does not store so many for this service, or does not answer.

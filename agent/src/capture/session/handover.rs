@@ -152,14 +152,15 @@ impl Session {
             (&options.cpus, spools),
             &reader_options(&options),
         )?;
-        // From here on the rings are read. What follows may take its time.
+        // From here on the rings are read, and nothing is a reason to give up.
         let symbols = handed.symbols.then(|| SymbolReader::stored_in(&archive.spool));
         if handed.mappings {
-            let mappings = MappingReader::go_on(&archive.spool, options.possible_cpus);
-            archive.writers.mappings = Some(mappings.map_err(CaptureError::Mappings)?);
+            // Without it, functions of what is mapped from now on have no names.
+            archive.writers.mappings = MappingReader::go_on(&archive.spool, options.possible_cpus).ok();
         }
         if options.exclude_self {
-            for tid in proc::own_threads().map_err(CaptureError::Threads)? {
+            // Without them, switches to these threads are recorded.
+            for tid in proc::own_threads().unwrap_or_default() {
                 tasks.untrace_thread(tid);
             }
         }
