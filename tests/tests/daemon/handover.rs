@@ -35,6 +35,9 @@ fn lost(files: &[std::path::PathBuf]) -> u64 {
 
 /// How many calls are made in a second where nothing may be lost.
 const CALLS_A_SECOND: u64 = 200_000;
+/// Bytes of a CPU's ring by default, and the most that a call takes in it.
+const RING: u64 = 4 << 20;
+const RECORD: u64 = 72;
 
 #[test]
 fn what_fires_while_a_daemon_is_replaced_is_recorded() {
@@ -79,9 +82,13 @@ fn replaced(times: u64, rate: Option<u64>) {
         }
         caller.calls() - start
     });
+    let mut longest = Duration::ZERO;
     for _ in 0..times {
         std::thread::sleep(Duration::from_millis(300));
+        let from = Instant::now();
         daemon.replace();
+        daemon.tell("GET", "/v1/sessions", None);
+        longest = longest.max(from.elapsed());
     }
     is_over.store(true, Ordering::Relaxed);
     let count = calling.join().unwrap();
@@ -90,7 +97,9 @@ fn replaced(times: u64, rate: Option<u64>) {
     assert_eq!(made.len(), 1, "{made:?}");
     let (found, lost) = (found(&made), lost(&made));
     assert_eq!(found + lost, count, "{lost} are counted as lost, and {found} found");
-    if rate.is_some() {
+    // A machine that is busy may take longer than the rings suffice.
+    let room = Duration::from_secs(RING / RECORD).div_f64(rate.map_or(f64::INFINITY, |rate| rate as f64));
+    if longest < room / 2 {
         assert_eq!(lost, 0, "of {count} calls");
     }
     run(agent(&dir, ["check", "-q"]).arg(&made[0])).expect(0);
