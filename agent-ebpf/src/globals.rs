@@ -25,7 +25,7 @@ global!(FOLLOW_FORK, u32, follow_fork);
 global!(SCOPE, u32, scope);
 global!(THINNED, u32, thinned);
 global!(CHANGING, u32, changing);
-global!(SELF_TGID, u32, self_tgid);
+global!(EXCLUDES_SELF, u32, excludes_self);
 global!(SLOTS, u32, slots);
 global!(CONTROL_LEN, u32, control_len);
 global!(LEDGER_LEN, u32, ledger_len);

@@ -47,10 +47,13 @@
 //! event's stacks are in its entry.
 #![no_std]
 
+mod abi;
 pub mod aggregates;
 pub mod calls;
 pub mod sets;
 pub mod tracking;
+
+pub use abi::ABI;
 
 /// Bytes in a sub-buffer page, header included.
 pub const PAGE_SIZE: usize = 4096;
@@ -183,8 +186,9 @@ pub struct CpuControl {
     /// Index of this block in `CONTROL`, and of its rows in `LEDGER`: the CPU's id, or what [`sets`] says.
     /// Set by the agent before the start.
     pub row: u32,
-    /// Nothing.
-    pub unused: u32,
+    /// Thread group whose events are not recorded (the agent's own), where `EXCLUDES_SELF` says so. Written
+    /// by the agent, also while events come: an agent that goes on for another one has another.
+    pub self_tgid: u32,
     /// Keeps the words above and below in different cache lines (two each, for the adjacent-line prefetcher).
     pub agent_line_end: [u64; 4],
 
@@ -519,8 +523,8 @@ pub mod globals {
     /// other programs of the channel have the same, so those of an event that was removed, which may be
     /// attached still, do not record what its slot is for now.
     pub const CHANGING: &str = "CHANGING";
-    /// `u32`: thread group whose events are not recorded (the agent's own), or 0.
-    pub const SELF_TGID: &str = "SELF_TGID";
+    /// `u32`: whether the agent's own events are not recorded (`CpuControl::self_tgid`).
+    pub const EXCLUDES_SELF: &str = "EXCLUDES_SELF";
     /// `u32`: number of event slots, the row length of `LEDGER`.
     pub const SLOTS: &str = "SLOTS";
     /// How many CPUs `CONTROL` has; 0 where that is an ordinary array. Like the next three.

@@ -43,10 +43,10 @@ pub fn wanted(
     let wanted_other =
         || other().filter(|&tid| is_listed(tid) && was_in_scope(sets, tid) && !contains(&UNTRACED, tid));
     if sets == 0 && globals::filter_tasks() == 0 {
-        return !is_self(current) || is_switch() || wanted_other().is_some();
+        return !is_self(ctl, current) || is_switch() || wanted_other().is_some();
     }
     // The scope first, which notes what it finds.
-    let is_wanted = in_scope(sets, current) && is_listed(current.tid) && !is_self(current);
+    let is_wanted = in_scope(sets, current) && is_listed(current.tid) && !is_self(ctl, current);
     if is_switch() {
         let next = wanted_other();
         return is_owed(ctl, current.tid, next) || is_wanted || next.is_some();
@@ -82,8 +82,9 @@ fn owed_to(tid: u32) -> u64 {
 
 /// Whether the current thread is the agent's.
 #[inline(always)]
-fn is_self(current: &Current) -> bool {
-    globals::self_tgid() != 0 && current.tgid == globals::self_tgid()
+fn is_self(ctl: *const CpuControl, current: &Current) -> bool {
+    // SAFETY: the map's value, of which this is an aligned member that the agent writes with single stores.
+    globals::excludes_self() != 0 && current.tgid == unsafe { (&raw const (*ctl).self_tgid).read_volatile() }
 }
 
 /// Whether the filter by thread ids takes the thread.

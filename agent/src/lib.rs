@@ -19,6 +19,7 @@
 //! | `attach` | programs in the kernel: loaded, attached, detached | yes |
 //! | `ring` | the consumer side of the per-CPU page rings that the eBPF programs fill | yes |
 //! | `capture` | a recording from start to finished file, and its recovery after a crash | yes |
+//! | `handover` | what goes from one process to the next one: descriptors, and a state | yes |
 //! | `spec` | what is to be recorded, as plain data | no |
 //! | `plan` | from a specification to what a capture does on this kernel | yes |
 //! | `control` | what clients and the session daemon say to each other | no |
@@ -85,6 +86,8 @@ pub mod control;
 pub mod ctl;
 #[cfg(feature = "record")]
 pub mod elf;
+#[cfg(feature = "record")]
+pub mod handover;
 #[cfg(feature = "record")]
 pub mod kernel;
 #[cfg(feature = "record")]

@@ -10,12 +10,18 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{Ended, Running, agent, program, wait_for};
+use crate::{
+    harness::{Ended, Running, agent, program, wait_for},
+    supervisor::Supervisor,
+};
 
 /// A group that Debian always has, whose members may have sessions in tests.
 pub const GROUP: &str = "games";
 /// Its number (Debian Policy, section 9.2.2: ids below 100 are the same everywhere).
 pub const GID: u32 = 60;
+
+/// How a daemon ends that has handed its sessions over.
+pub const HANDED_OVER: i32 = 117;
 
 /// A user that asks.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +43,8 @@ pub struct Daemon {
     options: Vec<String>,
     /// The mask of new files that it is started with.
     umask: u32,
+    /// What keeps descriptors for it.
+    supervisor: Option<Supervisor>,
     process: Option<Running>,
 }
 
@@ -51,9 +59,43 @@ impl Daemon {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let mut daemon = Self { dir, options, umask, process: None };
+        let mut daemon = Self { dir, options, umask, supervisor: None, process: None };
         daemon.start_again();
         daemon
+    }
+
+    /// Starts one for which something keeps descriptors, as systemd does.
+    pub fn start_supervised() -> Self {
+        let mut daemon = Self::start();
+        daemon.end().expect(0);
+        daemon.supervisor = Some(Supervisor::start(daemon.path()));
+        daemon.start_again();
+        daemon
+    }
+
+    /// Lets it hand its sessions over, and waits until it has ended.
+    #[track_caller]
+    pub fn let_go(&mut self) -> Ended {
+        let process = self.process.take().unwrap();
+        process.signal(libc::SIGHUP);
+        process.wait().expect(HANDED_OVER)
+    }
+
+    /// The same, and another one goes on.
+    #[track_caller]
+    pub fn replace(&mut self) {
+        self.let_go();
+        self.start_again();
+    }
+
+    /// What keeps descriptors for it.
+    pub fn supervisor(&self) -> &Supervisor {
+        self.supervisor.as_ref().unwrap()
+    }
+
+    /// Whether it has said something on stderr.
+    pub fn has_said(&self, text: &str) -> bool {
+        self.process.as_ref().unwrap().has_said(text)
     }
 
     /// Starts another one in the place of one that has ended.
@@ -73,7 +115,14 @@ impl Daemon {
         );
         let mut command = program(self.path(), "sh", ["-c", "umask $0 && exec \"$@\""]);
         command.arg(format!("{:o}", self.umask)).arg(daemon.get_program()).args(daemon.get_args());
-        self.process = Some(Running::start(command.args(&self.options)));
+        command.args(&self.options);
+        // Closed here once the process has them.
+        let mut passed = Vec::new();
+        if let Some(supervisor) = &self.supervisor {
+            (command, passed) = supervisor.supervised(&command);
+        }
+        self.process = Some(Running::start(&mut command));
+        drop(passed);
         wait_for("the daemon", || std::os::unix::net::UnixStream::connect(self.socket()).ok());
     }
 
@@ -98,6 +147,11 @@ impl Daemon {
     /// The process.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().unwrap().pid()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        self.process.as_ref().unwrap().signal(signal);
     }
 
     /// Kills it.

@@ -34,6 +34,7 @@ pub mod session;
 pub mod stock_answers;
 pub mod stock_lines;
 pub mod storm;
+pub mod supervisor;
 pub mod trace_cmd;
 pub mod tracefs;
 pub mod workload;

@@ -7,7 +7,9 @@ use std::{
 };
 
 use aya_obj::generated::bpf_insn;
+use serde::{Deserialize, Serialize};
 
+use super::NamedState;
 use crate::{
     bpf::{
         load::{LoadError, Object, Refused, side_by_side, verdict, verify},
@@ -15,6 +17,7 @@ use crate::{
         sys,
     },
     compile::fast::{Call, FastEvent, Hooks, Kind},
+    handover::{Descriptors, Missing, Number},
     reason,
 };
 
@@ -84,6 +87,30 @@ impl FastLinks {
     }
 }
 
+/// Links of the fast lane on their way to another process.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct FastState {
+    links: Vec<Number>,
+    programs: NamedState,
+}
+
+impl FastLinks {
+    /// Gives them away. The programs go on.
+    pub fn hand_over(self, to: &mut Descriptors) -> FastState {
+        let links = self.links.into_iter().map(|link| to.put(link)).collect();
+        FastState { links, programs: NamedState::of(self.programs, to) }
+    }
+
+    /// Takes those that another process has given away.
+    ///
+    /// # Errors
+    /// A descriptor is missing.
+    pub fn take_over(state: FastState, from: &mut Descriptors) -> Result<Self, Missing> {
+        let links = state.links.into_iter().map(|link| from.take(link)).collect::<Result<_, _>>()?;
+        Ok(Self { links, programs: state.programs.take(from)? })
+    }
+}
+
 /// Loads and attaches fast events.
 #[derive(Debug)]
 pub(crate) struct Loader<'a> {
@@ -98,14 +125,28 @@ pub(crate) struct Loader<'a> {
 
 /// A program that one or more events need.
 enum Job<'a> {
-    Own { name: &'a str, tracepoint: u32, direct: &'a Body, copied: &'a Body, event: Recorded },
-    Calls { name: &'static str, tracepoint: u32, code: &'a [bpf_insn] },
+    Own {
+        name: &'a str,
+        tracepoint: u32,
+        direct: &'a Body,
+        copied: &'a Body,
+        event: Recorded,
+    },
+    Calls {
+        name: &'static str,
+        tracepoint: u32,
+        code: &'a [bpf_insn],
+    },
+    /// Attached by another process.
+    Attached {
+        name: &'a str,
+    },
 }
 
 impl Job<'_> {
     fn name(&self) -> &str {
         match self {
-            Job::Own { name, .. } | Job::Calls { name, .. } => name,
+            Job::Own { name, .. } | Job::Calls { name, .. } | Job::Attached { name } => name,
         }
     }
 }
@@ -141,6 +182,10 @@ impl<'a> Loader<'a> {
                 Kind::Own { id, tracepoint, direct, copied } => {
                     let event = Recorded { slot, id: *id };
                     jobs.push(Job::Own { name, tracepoint: tracepoint.0, direct, copied, event });
+                    jobs.len() - 1
+                }
+                Kind::Attached => {
+                    jobs.push(Job::Attached { name });
                     jobs.len() - 1
                 }
                 Kind::Call(call) => *calls.entry(call.is_entry()).or_insert_with(|| {
@@ -191,6 +236,7 @@ impl<'a> Loader<'a> {
                 self.load(&Job::Own { name, tracepoint: tracepoint.0, direct, copied, event })
             }
             Kind::Call(call) => self.load(&self.calls(*call)),
+            Kind::Attached => self.load(&Job::Attached { name }),
         })
     }
 
@@ -226,6 +272,9 @@ impl<'a> Loader<'a> {
                 };
                 // The reason that matters is that of the program that was meant.
                 load(direct).or_else(|first| load(copied).map_err(|_| first))
+            }
+            Job::Attached { .. } => {
+                Err(FastError::Link(Box::new(LoadError::Missing("code of a program that is attached"))))
             }
             Job::Calls { name, tracepoint, code } => {
                 load(name, tracepoint, &self.object.joined(code.to_vec(), None))

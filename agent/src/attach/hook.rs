@@ -6,8 +6,9 @@ use std::{
 };
 
 use aya_obj::generated::bpf_insn;
+use serde::{Deserialize, Serialize};
 
-use super::{AttachError, Attachment, ProbeError};
+use super::{AttachError, Attachment, AttachmentState, NamedState, ProbeError};
 use crate::{
     bpf::{
         load::{LoadError, Object, Refused, side_by_side, verify},
@@ -16,6 +17,7 @@ use crate::{
         unit::Unit,
     },
     compile::hook::{Hook, HookProgram, NoSuchHook, OnRefusal},
+    handover::{Descriptors, Missing},
 };
 
 impl Hook {
@@ -172,6 +174,33 @@ impl HookLinks {
     pub fn take_attachments(&mut self) -> Vec<Attachment> {
         self.programs.clear();
         std::mem::take(&mut self.attachments)
+    }
+}
+
+/// Links of probes on their way to another process.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct HooksState {
+    attachments: Vec<AttachmentState>,
+    programs: NamedState,
+    has_kprobes: bool,
+}
+
+impl HookLinks {
+    /// Gives them away. The programs go on.
+    pub fn hand_over(self, to: &mut Descriptors) -> HooksState {
+        let attachments = self.attachments.into_iter().map(|of| of.hand_over(to)).collect();
+        let programs = NamedState::of(self.programs, to);
+        HooksState { attachments, programs, has_kprobes: self.has_kprobes }
+    }
+
+    /// Takes those that another process has given away.
+    ///
+    /// # Errors
+    /// A descriptor is missing.
+    pub fn take_over(state: HooksState, from: &mut Descriptors) -> Result<Self, Missing> {
+        let attachments = state.attachments.into_iter().map(|of| Attachment::take_over(of, from));
+        let attachments = attachments.collect::<Result<_, _>>()?;
+        Ok(Self { attachments, programs: state.programs.take(from)?, has_kprobes: state.has_kprobes })
     }
 }
 

@@ -1,12 +1,14 @@
 //! Where the fields that the programs read are in this kernel's structures.
 
+use serde::{Deserialize, Serialize};
+
 use crate::kernel::{
     btf::{Btf, TypeId},
     features,
 };
 
 /// Offsets from the kernel's BTF. Everything unknown is 0, which switches off what needs it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelLayout {
     /// `task_struct.pid`: the thread id.
     pub task_pid: u32,
@@ -35,7 +37,7 @@ pub struct KernelLayout {
 
 /// Loads from addresses that the verifier knows nothing of, without a helper: a cast makes a pointer to some
 /// structure of them, which the verifier does not trust. A load through it gives 0 where there is no memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AnyLoad {
     /// The kernel's function `bpf_rdonly_cast` (6.2 and later; it needs the compiler for programs).
     pub cast: TypeId,
@@ -58,7 +60,7 @@ impl AnyLoad {
 }
 
 /// `current->se.cfs_rq->rq` is this CPU's `runqueues`; the preempt count is a fixed distance away.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreemptCountPath {
     /// `task_struct.se.cfs_rq`.
     pub task_cfs_rq: u32,
@@ -99,7 +101,7 @@ impl KernelLayout {
 
 /// Where the ids that a task's own namespaces give it are (`__task_pid_nr_ns`, kernel/pid.c; `from_kuid`,
 /// kernel/user_namespace.c).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IdLayout {
     /// `task_struct.signal`.
     pub task_signal: u32,

@@ -1,7 +1,9 @@
 //! What the kernel kept from programs, because the same or another tracing program was running on the CPU.
 
+use serde::{Deserialize, Serialize};
+
 /// What the kernel kept from the programs of a recording.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Misses {
     /// Events, by the programs that record them.
     pub programs: Vec<RecursionMisses>,
@@ -41,7 +43,7 @@ impl Misses {
 }
 
 /// How often the kernel skipped a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecursionMisses {
     /// The event that it is for, or the name of a program for many events.
     pub program: String,

@@ -36,17 +36,23 @@ pub mod trial;
 
 use std::{io, os::fd::OwnedFd};
 
+use serde::{Deserialize, Serialize};
+
 pub use border::{Border, Borders};
 pub use kernel_layout::{AnyLoad, IdLayout, KernelLayout, PreemptCountPath};
 pub use misses::{Misses, RecursionMisses};
 pub use object::{ProgramOptions, RingSets};
-pub use programs::{ProbeToAttach, Programs};
+pub use programs::{ChannelMaps, PartState, ProbeToAttach, Programs, ProgramsState};
 pub use survey::{Outcome, Surveyed, survey};
 pub use switch::{Closed, PageSwitch};
-pub use tasks::TaskTracker;
+pub use tasks::{TaskTracker, TasksState};
 
 pub use crate::bpf::SharedMaps;
-use crate::{bpf::LoadError, compile::hook::NoSuchHook};
+use crate::{
+    bpf::LoadError,
+    compile::hook::NoSuchHook,
+    handover::{Descriptors, Missing, Number},
+};
 
 /// A program on an event.
 #[derive(Debug)]
@@ -57,6 +63,42 @@ pub struct Attachment {
     /// the last user of it closes; a link alone would keep it too, and then pay for that. Probes, which cost
     /// the traced code until they are gone, have none beside the link's own.
     pub(crate) carrier: Option<OwnedFd>,
+}
+
+/// An attachment on its way to another process: its link and its carrier.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct AttachmentState(Number, Option<Number>);
+
+impl Attachment {
+    /// Gives it away. The program goes on.
+    pub fn hand_over(self, to: &mut Descriptors) -> AttachmentState {
+        AttachmentState(to.put(self.link), self.carrier.map(|carrier| to.put(carrier)))
+    }
+
+    /// Takes one that another process has given away.
+    ///
+    /// # Errors
+    /// A descriptor is missing.
+    pub fn take_over(state: AttachmentState, from: &mut Descriptors) -> Result<Self, Missing> {
+        let AttachmentState(link, carrier) = state;
+        let link = from.take(link)?;
+        Ok(Self { link, carrier: carrier.map(|carrier| from.take(carrier)).transpose()? })
+    }
+}
+
+/// Programs with the names that they are counted under, on their way to another process.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct NamedState(Vec<(String, Number)>);
+
+impl NamedState {
+    fn of(programs: Vec<(String, OwnedFd)>, to: &mut Descriptors) -> Self {
+        Self(programs.into_iter().map(|(name, program)| (name, to.put(program))).collect())
+    }
+
+    fn take(self, from: &mut Descriptors) -> Result<Vec<(String, OwnedFd)>, Missing> {
+        let Self(programs) = self;
+        programs.into_iter().map(|(name, program)| Ok((name, from.take(program)?))).collect()
+    }
 }
 
 /// Why attaching failed.

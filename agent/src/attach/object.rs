@@ -177,7 +177,7 @@ pub(super) fn create_object(
         (globals::SCOPE, options.scope),
         (globals::THINNED, options.slots.iter().any(|slot| slot.sample > 1 || slot.rate != 0).into()),
         (globals::CHANGING, if is_changing { options.generation.max(1) } else { 0 }),
-        (globals::SELF_TGID, options.exclude_tgid.unwrap_or(0)),
+        (globals::EXCLUDES_SELF, options.exclude_tgid.is_some().into()),
         (globals::SLOTS, slots),
         (globals::RING_SETS, options.sets.map_or(0, |sets| sets.count)),
         (globals::RING_SETS_BY, options.sets.map_or(0, |sets| sets.by)),

@@ -1,11 +1,14 @@
 //! The programs of a channel: loaded, attached, enabled, and what they have counted.
 
+mod handover;
+
 use std::{
     collections::{BTreeMap, HashMap},
     os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::Arc,
 };
 
+pub use self::handover::{ChannelMaps, PartState, ProgramsState};
 use super::{
     ProbeError,
     border::{Borders, EventCounts},
@@ -49,12 +52,14 @@ pub struct ProbeToAttach<'a> {
 /// Loaded programs and their memory. Dropping it frees the maps once no link holds a program any more.
 #[derive(Debug)]
 pub struct Programs {
-    /// For programs that turn out to be needed later.
-    object: Object,
+    /// For programs that turn out to be needed later, and that others are added to.
+    object: Option<Object>,
     /// By name.
     loaded: BTreeMap<&'static str, OwnedFd>,
     /// Those of the generic lane.
     generic: HashMap<GenericProgram, OwnedFd>,
+    /// The same of those that another process has attached, by name.
+    inherited: Vec<(String, OwnedFd)>,
     /// The page rings.
     pub rings: Arc<Rings>,
     /// Whose the sets of rings are, where there are several.
@@ -71,6 +76,39 @@ pub struct Programs {
     slots: usize,
     late_strings: bool,
     tracks_calls: bool,
+    /// Whether they count in a map instead of recording.
+    count: bool,
+}
+
+/// How large the maps are.
+#[derive(Clone, Copy, Debug)]
+struct Sizes {
+    rows: u32,
+    pages: u32,
+    ledger: u32,
+    slots: usize,
+}
+
+impl Sizes {
+    /// Those for so many events.
+    fn of(options: &ProgramOptions, slots: usize) -> Result<Self, LoadError> {
+        let too_many =
+            || LoadError::TooManyPages { pages: options.ring_pages, cpus: options.ring_cpus.len() };
+        let sets = options.set_count();
+        let rows = options.possible_cpus.checked_mul(sets).ok_or_else(too_many)?;
+        let pages = u32::try_from(options.ring_cpus.len())
+            .ok()
+            .and_then(|cpus| cpus.checked_mul(sets)?.checked_mul(options.ring_pages))
+            .ok_or_else(too_many)?
+            .max(1);
+        let ledger =
+            u32::try_from(slots).ok().and_then(|slots| slots.checked_mul(rows)).ok_or_else(too_many)?;
+        Ok(Self { rows, pages, ledger, slots })
+    }
+
+    fn of_maps(&self) -> [u32; 3] {
+        [self.pages, self.ledger, self.slots as u32]
+    }
 }
 
 /// Maps that the programs of all channels of a recording use: the sets of threads, and the streams beside the
@@ -101,6 +139,16 @@ const OF_A_CHANNEL: [&str; 11] = [
     "RATES",
 ];
 
+/// Maps that the programs of a map that counts use beside these.
+const OF_A_COUNTING_MAP: [&str; 6] = [
+    "AGGREGATE_INDEX",
+    "AGGREGATE_KEYS",
+    "AGGREGATE_VALUES",
+    "AGGREGATE_STARTS",
+    "AGGREGATE_TAKEN",
+    "AGGREGATE_LOST",
+];
+
 /// Names of the programs in the object.
 pub(crate) mod program {
     pub(crate) const FLUSH_SIDE: &str = "flush_side";
@@ -117,73 +165,83 @@ impl Programs {
     /// Creates the maps, loads every program and sets up each CPU's ring, all gates closed. `maps` are those
     /// of programs that belong to the same recording.
     pub fn load(options: &ProgramOptions, maps: Option<&SharedMaps>) -> Result<Self, LoadError> {
-        let slots = (options.slots.len() + options.spare).max(1);
-        let too_many =
-            || LoadError::TooManyPages { pages: options.ring_pages, cpus: options.ring_cpus.len() };
-        let sets = options.set_count();
-        let rows = options.possible_cpus.checked_mul(sets).ok_or_else(too_many)?;
-        let pages = u32::try_from(options.ring_cpus.len())
-            .ok()
-            .and_then(|cpus| cpus.checked_mul(sets)?.checked_mul(options.ring_pages))
-            .ok_or_else(too_many)?
-            .max(1);
-        let ledger =
-            u32::try_from(slots).ok().and_then(|slots| slots.checked_mul(rows)).ok_or_else(too_many)?;
+        let sizes = Sizes::of(options, (options.slots.len() + options.spare).max(1))?;
         let calls = calls_of(options, |_| true);
-        let mut object = create_object(options, &calls, [pages, ledger, slots as u32], maps)?;
+        let object = create_object(options, &calls, sizes.of_maps(), maps)?;
+        let programs = Self::of_object(object, options, &sizes)?;
+        for (index, slot) in options.slots.iter().enumerate() {
+            programs.plans.write(index, *slot);
+            if let Some(enabled) = &programs.enabled {
+                enabled.write(index, options.generation.into());
+            }
+        }
+        write_calls(programs.object()?, &calls)?;
+        programs.set_rings(options);
+        let loaded = programs.object()?.load_all(&program::ALWAYS.map(ToLoad::plain))?;
+        let loaded = program::ALWAYS.into_iter().zip(loaded).collect();
+        let generic = load_generic(programs.object()?, options, |_| true)?;
+        let late_strings = has_late_strings(options, &calls);
+        Ok(Self { loaded, generic, late_strings, tracks_calls: options.tracks_calls, ..programs })
+    }
 
+    /// Without a program, with the memory that the object's maps are.
+    fn of_object(object: Object, options: &ProgramOptions, sizes: &Sizes) -> Result<Self, LoadError> {
+        let slots = sizes.slots;
         let rings = Arc::new(Rings::new(
-            shared(&object, "PAGES", pages as usize)?,
-            shared(&object, "PAGE_META", pages as usize)?,
-            shared(&object, "CONTROL", rows as usize)?,
+            shared(&object, "PAGES", sizes.pages as usize)?,
+            shared(&object, "PAGE_META", sizes.pages as usize)?,
+            shared(&object, "CONTROL", sizes.rows as usize)?,
             options.possible_cpus,
         ));
         let plans = shared::<EventSlot>(&object, "EVENTS", slots)?;
         let enabled =
             (options.spare != 0).then(|| shared::<u64>(&object, "ENABLED", slots)).transpose()?.map(Arc::new);
-        for (index, slot) in options.slots.iter().enumerate() {
-            plans.write(index, *slot);
-            if let Some(enabled) = &enabled {
-                enabled.write(index, options.generation.into());
-            }
-        }
-        write_calls(&object, &calls)?;
-        let cpus = options.ring_cpus.len() as u32;
-        for (set, (index, &cpu)) in
-            (0..sets).flat_map(|set| (0..).zip(&options.ring_cpus).map(move |of| (set, of)))
-        {
-            let id = RingId { cpu, set };
-            if let Some((control, row)) = rings.control(id).zip(rings.row(id)) {
-                let reader = index / (options.cpus_per_reader.max(1) as u32);
-                let (pages, wake) = (options.ring_pages, options.wake_pages.max(1));
-                control.set_ring((cpu, row), set * cpus + index, pages, reader, wake);
-            }
-        }
-        let owners = options.sets.map(|_| shared::<Owner>(&object, "OWNERS", sets as usize)).transpose()?;
+        let sets = options.set_count() as usize;
+        let owners = options.sets.map(|_| shared::<Owner>(&object, "OWNERS", sets)).transpose()?;
         let failed = |source| LoadError::Mmap { map: "WAKE", source };
-        let wake = object.take_inner("WAKE").into_iter();
-        let wake = wake.map(WakeStream::map).collect::<Result<_, _>>().map_err(failed)?;
+        let wake = object.inner("WAKE").iter().map(|ring| ring.try_clone().and_then(WakeStream::map));
+        let wake = wake.collect::<Result<_, _>>().map_err(failed)?;
         let ids = options.slots.iter().map(|slot| slot.id);
-        let events_counted =
-            Arc::new(EventCounts::new(shared(&object, "LEDGER", ledger as usize)?, ids, slots));
-        let loaded = object.load_all(&program::ALWAYS.map(ToLoad::plain))?;
-        let loaded = program::ALWAYS.into_iter().zip(loaded).collect();
-        let generic = load_generic(&object, options, |_| true)?;
+        let ledger = shared(&object, "LEDGER", sizes.ledger as usize)?;
+        let events = Arc::new(EventCounts::new(ledger, ids, slots));
         Ok(Self {
-            object,
-            loaded,
-            generic,
+            object: Some(object),
+            loaded: BTreeMap::new(),
+            generic: HashMap::new(),
+            inherited: Vec::new(),
             rings,
             owners: owners.map(Arc::new),
-            events: events_counted,
+            events,
             wake,
             plans: Arc::new(plans),
             enabled,
             generation: options.generation,
             slots,
-            late_strings: has_late_strings(options, &calls),
-            tracks_calls: options.tracks_calls,
+            late_strings: false,
+            tracks_calls: false,
+            count: options.map.is_some(),
         })
+    }
+
+    /// Tells each CPU which ring it has.
+    fn set_rings(&self, options: &ProgramOptions) {
+        let cpus = options.ring_cpus.len() as u32;
+        for (set, (index, &cpu)) in
+            (0..options.set_count()).flat_map(|set| (0..).zip(&options.ring_cpus).map(move |of| (set, of)))
+        {
+            let id = RingId { cpu, set };
+            if let Some((control, row)) = self.rings.control(id).zip(self.rings.row(id)) {
+                let reader = index / (options.cpus_per_reader.max(1) as u32);
+                let (pages, wake) = (options.ring_pages, options.wake_pages.max(1));
+                control.set_ring((cpu, row), set * cpus + index, pages, reader, wake);
+                control.set_self(options.exclude_tgid.unwrap_or(0));
+            }
+        }
+    }
+
+    /// The object that programs are loaded from.
+    fn object(&self) -> Result<&Object, LoadError> {
+        self.object.as_ref().ok_or(LoadError::Missing("maps, which were given up"))
     }
 
     /// Loads programs for more events of the same channel, into its rings. `options` are those of the channel
@@ -200,10 +258,10 @@ impl Programs {
         let is_added = |slot: u32| added.contains(&slot);
         let calls = calls_of(options, is_added);
         let names: Vec<&'static str> = OF_A_RECORDING.iter().copied().chain(OF_A_CHANNEL).collect();
-        let maps = self.object.share(&names)?;
+        let maps = self.object()?.share(&names)?;
         // The sizes are those of maps that there are.
         let object = create_object(options, &calls, [1, 1, self.slots as u32], Some(&maps))?;
-        let rates = shared::<u64>(&self.object, "RATES", self.slots)?;
+        let rates = shared::<u64>(self.object()?, "RATES", self.slots)?;
         for &slot in added {
             enabled.store(slot as usize, 0);
             // What the event before it had in this second.
@@ -215,26 +273,34 @@ impl Programs {
         }
         write_calls(&object, &calls)?;
         let generic = load_generic(&object, options, is_added)?;
-        Ok(Self {
-            object,
+        let late_strings = has_late_strings(options, &calls);
+        Ok(Self { object: Some(object), generic, late_strings, ..self.part(options.generation) })
+    }
+
+    /// Other programs of the same channel, of which there are none yet.
+    fn part(&self, generation: u32) -> Self {
+        Self {
+            object: None,
             loaded: BTreeMap::new(),
-            generic,
+            generic: HashMap::new(),
+            inherited: Vec::new(),
             rings: Arc::clone(&self.rings),
             owners: self.owners.clone(),
             events: Arc::clone(&self.events),
             wake: Vec::new(),
             plans: Arc::clone(&self.plans),
-            enabled: Some(enabled),
-            generation: options.generation,
+            enabled: self.enabled.clone(),
+            generation,
             slots: self.slots,
-            late_strings: has_late_strings(options, &calls),
+            late_strings: false,
             tracks_calls: false,
-        })
+            count: self.count,
+        }
     }
 
     /// Gives up what is only needed to attach programs: maps that the programs themselves keep.
     pub fn release_object(&mut self) {
-        self.object.release_maps();
+        self.object = None;
     }
 
     /// Has an event of these programs recorded from now on. For programs whose events come and go.
@@ -256,6 +322,11 @@ impl Programs {
         self.events.clear_id(slot);
     }
 
+    /// What tells them from other programs of the channel.
+    pub fn generation(&self) -> u32 {
+        self.generation
+    }
+
     /// How many events there can be.
     pub fn capacity(&self) -> usize {
         self.slots
@@ -264,7 +335,7 @@ impl Programs {
     /// A program of the generic lane; loaded, if it is not yet.
     pub(crate) fn generic(&mut self, program: &GenericProgram) -> Result<BorrowedFd<'_>, LoadError> {
         if !self.generic.contains_key(program) {
-            self.generic.insert(program.clone(), tracepoint::load(program, &self.object)?);
+            self.generic.insert(program.clone(), tracepoint::load(program, self.object()?)?);
         }
         self.generic.get(program).map(|fd| fd.as_fd()).ok_or(LoadError::Missing("generic program"))
     }
@@ -293,7 +364,7 @@ impl Programs {
                 ToAttach { events: events.collect(), event, program }
             })
             .collect();
-        hook::attach(&self.object, &to_attach)
+        hook::attach(self.object()?, &to_attach)
     }
 
     /// The same for programs that can do without one another: each has a result of its own.
@@ -344,7 +415,7 @@ impl Programs {
     }
 
     fn loader(&self, hooks: Option<Hooks>) -> Result<Loader<'_>, LoadError> {
-        Loader::new(&self.object, hooks, self.late_strings)
+        Loader::new(self.object()?, hooks, self.late_strings)
     }
 
     /// The loaded programs by name, without those of the fast lane and of probes.
@@ -354,7 +425,8 @@ impl Programs {
     }
 
     fn generics(&self) -> impl Iterator<Item = (String, BorrowedFd<'_>)> {
-        self.generic.iter().map(|(program, fd)| (program.name(), fd.as_fd()))
+        let inherited = self.inherited.iter().map(|(name, fd)| (name.clone(), fd.as_fd()));
+        self.generic.iter().map(|(program, fd)| (program.name(), fd.as_fd())).chain(inherited)
     }
 
     /// The descriptor of a loaded program.
@@ -386,7 +458,7 @@ impl Programs {
 
     /// Loads the program that marks borders.
     pub(super) fn load_marker(&self) -> Result<OwnedFd, LoadError> {
-        self.object.load(ToLoad::plain(program::MARK_BORDER))
+        self.object()?.load(ToLoad::plain(program::MARK_BORDER))
     }
 
     /// What finds borders between archives.
@@ -396,7 +468,7 @@ impl Programs {
     pub fn borders(&self) -> Result<Borders, LoadError> {
         let program = self.load_marker()?;
         let (counts, rows) =
-            (shared(&self.object, "BORDER", 1)?, shared(&self.object, "BORDER_ROWS", self.slots)?);
+            (shared(self.object()?, "BORDER", 1)?, shared(self.object()?, "BORDER_ROWS", self.slots)?);
         Ok(Borders::new(program, counts, rows, Arc::clone(&self.events)))
     }
 
@@ -405,12 +477,12 @@ impl Programs {
     /// # Errors
     /// There are no descriptors left.
     pub fn shared_maps(&self) -> Result<SharedMaps, LoadError> {
-        self.object.share(OF_A_RECORDING)
+        self.object()?.share(OF_A_RECORDING)
     }
 
     /// A map of the programs.
     pub(super) fn map(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
-        self.object.map(name)
+        self.object()?.map(name)
     }
 
     /// The elements of a map of the programs.
@@ -419,12 +491,12 @@ impl Programs {
         name: &'static str,
         len: usize,
     ) -> Result<SharedArray<T>, LoadError> {
-        shared(&self.object, name, len)
+        shared(self.object()?, name, len)
     }
 
     /// The words of a map of the programs, of which there are so many.
     pub(crate) fn memory(&self, name: &'static str, len: usize) -> Result<SharedArray<u64>, LoadError> {
-        shared(&self.object, name, len)
+        shared(self.object()?, name, len)
     }
 
     /// Whether some program keeps track of nested calls.
@@ -491,7 +563,7 @@ impl Programs {
     /// kernel/trace/trace_event_perf.c). Code of one context does not come on top of itself, but for the end
     /// of hard interrupts.
     pub fn skips_uncounted(&self) -> bool {
-        !self.generic.is_empty() && features::interrupts_end_with_events()
+        self.generics().next().is_some() && features::interrupts_end_with_events()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::{ffi::CStr, os::fd::OwnedFd};
 
 use agent_ebpf::{TID_WORDS, tracking::LINE_WORDS};
+use serde::{Deserialize, Serialize};
 
 use super::{
     AttachError, ProbeError,
@@ -11,6 +12,7 @@ use super::{
 use crate::{
     bpf::{LoadError, sys},
     compile::scope::{Halves, Image, Scope, ScopeError},
+    handover::{Descriptors, Number},
     ring::{NameStream, SharedArray},
 };
 
@@ -18,13 +20,23 @@ use crate::{
 /// has one: it is of the first channel's programs, and the others [share its maps](super::SharedMaps).
 #[derive(Debug)]
 pub struct TaskTracker {
-    _links: Vec<OwnedFd>,
+    links: Vec<OwnedFd>,
     traced: SharedArray<u64>,
     untraced: SharedArray<u64>,
     scoped: SharedArray<u64>,
     sets: SharedArray<u64>,
     /// Which half of the sets is in use.
     half: u32,
+    /// The threads that are [not looked at](Self::untrace_thread).
+    own: Vec<u32>,
+}
+
+/// What follows threads, on its way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TasksState {
+    links: Vec<Number>,
+    half: u32,
+    own: Vec<u32>,
 }
 
 impl TaskTracker {
@@ -56,18 +68,51 @@ impl TaskTracker {
             // Calls are noted by thread, in a table of the channel's own.
             links.push(open(other, program::TASK_FREED, FREED)?);
         }
+        let tracker = Self::of_maps(first, (links, 0), halves)?;
+        Ok((tracker, names(first)?))
+    }
+
+    fn of_maps(
+        first: &Programs,
+        (links, half): (Vec<OwnedFd>, u32),
+        halves: Option<Halves>,
+    ) -> Result<Self, LoadError> {
         let set = |map| first.shared(map, TID_WORDS);
-        let tracker = Self {
-            _links: links,
+        Ok(Self {
+            links,
             traced: set("TRACED")?,
             untraced: set("UNTRACED")?,
             scoped: set("SCOPED")?,
             sets: first.shared("SETS", halves.map_or(1, Halves::all_lines) as usize * LINE_WORDS)?,
-            half: 0,
-        };
-        let failed = |source| LoadError::Mmap { map: "NAMES", source };
-        let names = first.map("NAMES")?.try_clone_to_owned().and_then(NameStream::map).map_err(failed)?;
-        Ok((tracker, names))
+            half,
+            own: Vec::new(),
+        })
+    }
+
+    /// Gives it away. The programs go on.
+    pub fn hand_over(self, to: &mut Descriptors) -> TasksState {
+        let links = self.links.into_iter().map(|link| to.put(link)).collect();
+        TasksState { links, half: self.half, own: self.own }
+    }
+
+    /// Goes on with what another process has attached. The threads of that one are threads like others from
+    /// here on. Gives the stream of names with it.
+    ///
+    /// # Errors
+    /// A descriptor is missing, or a map cannot be used.
+    pub fn take_over(
+        state: TasksState,
+        first: &Programs,
+        halves: Option<Halves>,
+        from: &mut Descriptors,
+    ) -> Result<(Self, NameStream), LoadError> {
+        let TasksState { links, half, own } = state;
+        let links = links.into_iter().map(|link| from.take(link)).collect::<Result<_, _>>()?;
+        let tracker = Self::of_maps(first, (links, half), halves)?;
+        for tid in own {
+            unmark(&tracker.untraced, tid);
+        }
+        Ok((tracker, names(first)?))
     }
 
     /// Adds a thread to the traced set.
@@ -97,13 +142,14 @@ impl TaskTracker {
         if inside {
             mark(&self.scoped, tid);
         } else {
-            self.scoped.clear_bits(tid as usize / 64, 1 << (tid % 64));
+            unmark(&self.scoped, tid);
         }
     }
 
-    /// Lets a thread no longer make an event interesting as its other thread.
-    pub fn untrace_thread(&self, tid: u32) {
+    /// Lets a thread of the agent no longer make an event interesting as its other thread.
+    pub fn untrace_thread(&mut self, tid: u32) {
         mark(&self.untraced, tid);
+        self.own.push(tid);
     }
 }
 
@@ -115,6 +161,16 @@ fn open(programs: &Programs, name: &'static str, hook: &CStr) -> Result<OwnedFd,
         let event = hook.to_string_lossy().into_owned();
         ProbeError::Attach(AttachError { event, step: "BPF_RAW_TRACEPOINT_OPEN", advice: "", source })
     })
+}
+
+/// The stream of names.
+fn names(first: &Programs) -> Result<NameStream, LoadError> {
+    let failed = |source| LoadError::Mmap { map: "NAMES", source };
+    first.map("NAMES")?.try_clone_to_owned().and_then(NameStream::map).map_err(failed)
+}
+
+fn unmark(set: &SharedArray<u64>, tid: u32) {
+    set.clear_bits(tid as usize / 64, 1 << (tid % 64));
 }
 
 fn mark(set: &SharedArray<u64>, tid: u32) {

@@ -21,7 +21,13 @@ use super::{
     simplify::Constants,
     sys,
 };
-use crate::{kernel::btf::TypeId, parallel, reason};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    handover::{Descriptors, Missing, Number},
+    kernel::btf::TypeId,
+    parallel, reason,
+};
 
 /// Lines of the verifier's log in an error: the reason is at its end, and the whole has thousands.
 const LOG_LINES: usize = 12;
@@ -94,6 +100,9 @@ pub enum LoadError {
     /// The object and this binary do not fit together: a defect of the build.
     #[error("the embedded eBPF object has no usable {0}; rebuild the agent")]
     Missing(&'static str),
+    /// What another process has handed over.
+    #[error(transparent)]
+    HandedOver(#[from] Missing),
     /// What the programs say of themselves cannot be read.
     #[cfg(feature = "debug-programs")]
     #[error("cannot read the messages of the eBPF programs: {0}; that needs CAP_SYS_ADMIN")]
@@ -169,7 +178,7 @@ pub(crate) struct Definitions<'a> {
 }
 
 /// Maps of an object that others use as well, by name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SharedMaps(BTreeMap<String, SharedMap>);
 
 #[derive(Debug)]
@@ -177,6 +186,35 @@ struct SharedMap {
     map: OwnedFd,
     /// How many elements are its only value; 0 where it is an ordinary map.
     len: u32,
+}
+
+/// Maps on their way to another process.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct MapsState(BTreeMap<String, (Number, u32)>);
+
+impl SharedMaps {
+    pub(crate) fn hand_over(self, to: &mut Descriptors) -> MapsState {
+        let Self(maps) = self;
+        MapsState(maps.into_iter().map(|(name, SharedMap { map, len })| (name, (to.put(map), len))).collect())
+    }
+
+    /// # Errors
+    /// A descriptor is missing.
+    pub(crate) fn take_over(state: MapsState, from: &mut Descriptors) -> Result<Self, Missing> {
+        let MapsState(maps) = state;
+        let take = |(name, (map, len))| Ok((name, SharedMap { map: from.take(map)?, len }));
+        maps.into_iter().map(take).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Adds others.
+    pub(crate) fn append(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
+    /// The descriptor of a map.
+    pub(crate) fn map(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
+        self.0.get(name).map(|of| of.map.as_fd()).ok_or(LoadError::Missing(name))
+    }
 }
 
 /// A program to load.
@@ -302,12 +340,6 @@ impl Object {
         parts::join(code, filter, &self.constants)
     }
 
-    /// Closes its maps. Programs that are loaded keep theirs, and no more can be loaded.
-    pub(crate) fn release_maps(&mut self) {
-        self.maps.clear();
-        self.inner.clear();
-    }
-
     /// Some of its maps, for another object.
     ///
     /// # Errors
@@ -327,9 +359,25 @@ impl Object {
         self.maps.get(name).map(|map| map.as_fd()).ok_or(LoadError::Missing(name))
     }
 
-    /// Takes the descriptors of the ring buffers in an array of maps; none where the array was given.
-    pub(crate) fn take_inner(&mut self, name: &'static str) -> Vec<OwnedFd> {
-        self.inner.remove(name).unwrap_or_default()
+    /// The descriptors of the ring buffers in an array of maps; none where the array was given.
+    pub(crate) fn inner(&self, name: &str) -> &[OwnedFd] {
+        self.inner.get(name).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Says which ring buffers are in an array of maps that was given.
+    pub(crate) fn set_inner(&mut self, name: &str, rings: Vec<OwnedFd>) {
+        self.inner.insert(name.to_owned(), rings);
+    }
+
+    /// Gives away the descriptors of some maps, and of the ring buffers in `name`. Programs that are loaded
+    /// keep theirs.
+    pub(crate) fn give_away(mut self, names: &[&'static str], inner: &str) -> (SharedMaps, Vec<OwnedFd>) {
+        let give = |&name: &&'static str| {
+            let len = self.flat.get(name).copied().unwrap_or(0);
+            Some((name.to_owned(), SharedMap { map: self.maps.remove(name)?, len }))
+        };
+        let maps = SharedMaps(names.iter().filter_map(give).collect());
+        (maps, self.inner.remove(inner).unwrap_or_default())
     }
 
     /// Loads programs side by side. The descriptors are in the order of `programs`.

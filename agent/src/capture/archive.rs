@@ -16,11 +16,19 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Ending, Manifest, Spool, SpoolError, StreamId, counts::CountsFile, ctf::CtfOutput, notice::Notice,
-    options::CaptureOptions, pauses::Pauses, spool::CpuSpool, state::StateReader,
+    Ending, Manifest, Spool, SpoolError, StreamId,
+    counts::CountsFile,
+    ctf::CtfOutput,
+    handover::{HandedDirectory, HandedOutput},
+    notice::Notice,
+    options::CaptureOptions,
+    pauses::{HandedPauses, Pauses},
+    spool::{CpuSpool, HandedSpool, HandedStream},
+    state::StateReader,
     user_symbols::MappingReader,
 };
 use crate::{
+    handover::{Descriptors, Missing, Moment, Number},
     kernel::clock::TraceClock,
     output::{Directory, Links, Output, OutputError, Resolved, resolve},
     utc,
@@ -63,6 +71,45 @@ pub(super) fn open(options: &CaptureOptions) -> Result<(Opened, Option<CtfOutput
         None => Opened::File(Output::in_directory(dir, RECOVERED.into())?),
     };
     Ok((opened, Some(trace)))
+}
+
+/// The same on its way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum HandedDestination {
+    File(HandedOutput),
+    Directory(HandedDirectory),
+}
+
+impl Opened {
+    pub(super) fn hand_over(&self, to: &mut Descriptors) -> HandedDestination {
+        match self {
+            Self::File(output) => HandedDestination::File(HandedOutput::of(output, to)),
+            Self::Directory(dir) => HandedDestination::Directory(HandedDirectory::of(dir, to)),
+        }
+    }
+
+    pub(super) fn take_over(handed: HandedDestination, from: &mut Descriptors) -> Result<Self, Missing> {
+        Ok(match handed {
+            HandedDestination::File(output) => Self::File(output.take_over(from)?),
+            HandedDestination::Directory(dir) => Self::Directory(dir.take_over(from)?),
+        })
+    }
+
+    /// The directory that it is, or that the file is in.
+    pub(super) fn directory(&self) -> &Directory {
+        match self {
+            Self::File(output) => output.directory(),
+            Self::Directory(dir) => dir,
+        }
+    }
+
+    /// What it was opened from.
+    pub(super) fn destination(&self) -> Destination {
+        match self {
+            Self::File(output) => Destination::File(output.clone()),
+            Self::Directory(dir) => Destination::Directory(dir.path().to_owned()),
+        }
+    }
 }
 
 /// A [`Destination`] that is there.
@@ -244,6 +291,30 @@ pub(super) struct Archive {
     pub(super) pauses: Pauses,
 }
 
+/// An archive on its way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedArchive {
+    number: u64,
+    bytes: u64,
+    enough: Option<u64>,
+    later_states: u32,
+    spool: HandedSpool,
+    counts: Number,
+    manifest: Manifest,
+    output: HandedOutput,
+    began: Option<Moment>,
+    covered_from: Option<u64>,
+    pauses: HandedPauses,
+    streams: Vec<HandedStream>,
+}
+
+impl HandedArchive {
+    /// The lock of its spool.
+    pub(super) fn lock(&self) -> Option<Number> {
+        self.spool.lock()
+    }
+}
+
 /// What collects facts beside the data.
 #[derive(Debug, Default)]
 pub(super) struct Writers {
@@ -307,6 +378,54 @@ impl Archive {
             CpuSpool::create(&self.spool, stream, cap, &self.shared, notes)
         };
         streams.into_iter().enumerate().map(of).collect()
+    }
+
+    /// Gives it away, with the spools of its streams. What writes beside the data has ended.
+    pub(super) fn hand_over(self, streams: Vec<CpuSpool>, to: &mut Descriptors) -> HandedArchive {
+        let Self { shared, writers, spool, counts, manifest, output, began, covered_from, pauses } = self;
+        let streams = streams.into_iter().map(|stream| stream.hand_over(to)).collect();
+        HandedArchive {
+            number: shared.number,
+            bytes: shared.bytes(),
+            enough: shared.enough.as_ref().map(|(enough, _)| enough.load(Ordering::Relaxed)),
+            later_states: writers.later_states,
+            spool: spool.hand_over(to),
+            counts: counts.hand_over(to),
+            manifest,
+            output: HandedOutput::of(&output, to),
+            began: began.map(Moment::from),
+            covered_from,
+            pauses: pauses.hand_over(to),
+            streams,
+        }
+    }
+
+    /// Goes on with one that another process has given away, with the spools of its streams.
+    pub(super) fn take_over(
+        handed: HandedArchive,
+        (clock, reached): (TraceClock, &Arc<Notice>),
+        from: &mut Descriptors,
+    ) -> Result<(Self, Vec<CpuSpool>), Missing> {
+        let enough = handed.enough.map(|bytes| (bytes, Arc::clone(reached)));
+        let shared = ArchiveState::new(handed.number, enough);
+        shared.grow(handed.bytes);
+        let spool = Spool::take_over(handed.spool, from)?;
+        let counts = CountsFile::take_over(handed.counts, clock, from)?;
+        let of_archive = (&spool, &shared, &counts);
+        let streams = handed.streams.into_iter().map(|stream| CpuSpool::take_over(stream, of_archive, from));
+        let streams = streams.collect::<Result<_, _>>()?;
+        let archive = Self {
+            shared,
+            writers: Writers { later_states: handed.later_states, ..Writers::default() },
+            spool,
+            counts,
+            manifest: handed.manifest,
+            output: handed.output.take_over(from)?,
+            began: handed.began.map(Instant::from),
+            covered_from: handed.covered_from,
+            pauses: Pauses::take_over(handed.pauses, from)?,
+        };
+        Ok((archive, streams))
     }
 
     /// What marks in the spool that the end did not come by itself.

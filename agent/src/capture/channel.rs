@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     CaptureError, LeftOut,
     attaching::attach,
@@ -9,13 +11,15 @@ use super::{
 };
 use crate::{
     attach::{
-        Attachment, Borders, Misses, Programs, SharedMaps,
+        Attachment, AttachmentState, Borders, ChannelMaps, Misses, PartState, Programs, ProgramsState,
+        SharedMaps,
         detach::{AttachTurn, detach_in_background},
-        fast::FastLinks,
-        hook::HookLinks,
+        fast::{FastLinks, FastState},
+        hook::{HookLinks, HooksState},
     },
     bpf::LoadError,
     capture::needs::program_options,
+    handover::{Descriptors, Missing},
     ring::{Control, RingId},
 };
 
@@ -56,6 +60,71 @@ struct Added {
     slots: BTreeSet<usize>,
 }
 
+/// A channel on its way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedChannel {
+    links: HandedLinks,
+    programs: ProgramsState,
+    misses: Misses,
+    in_pauses: Misses,
+    paused: Option<Misses>,
+    added: Vec<HandedAddition>,
+    gone: Misses,
+    generation: u32,
+    skipped_uncounted: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct HandedAddition {
+    links: HandedLinks,
+    programs: PartState,
+    generation: u32,
+    slots: BTreeSet<usize>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedLinks {
+    events: Vec<(usize, AttachmentState)>,
+    fast: FastState,
+    probes: HooksState,
+}
+
+impl Links {
+    pub(super) fn hand_over(mut self, to: &mut Descriptors) -> HandedLinks {
+        // What is not here any more is not detached when this is dropped.
+        let events = self.events.drain(..).map(|(slot, of)| (slot, of.hand_over(to))).collect();
+        let fast = std::mem::take(&mut self.fast).hand_over(to);
+        HandedLinks { events, fast, probes: std::mem::take(&mut self.probes).hand_over(to) }
+    }
+
+    pub(super) fn take_over(handed: HandedLinks, from: &mut Descriptors) -> Result<Self, Missing> {
+        let HandedLinks { events, fast, probes } = handed;
+        let event = |(slot, of)| Ok((slot, Attachment::take_over(of, from)?));
+        let events = events.into_iter().map(event).collect::<Result<_, _>>()?;
+        let fast = FastLinks::take_over(fast, from)?;
+        Ok(Self { events, fast, probes: HookLinks::take_over(probes, from)? })
+    }
+}
+
+impl Added {
+    fn hand_over(self, to: &mut Descriptors) -> HandedAddition {
+        let Self { links, programs, slots } = self;
+        let generation = programs.generation();
+        HandedAddition {
+            links: links.hand_over(to),
+            generation,
+            programs: programs.hand_over_part(to),
+            slots,
+        }
+    }
+
+    fn take_over(handed: HandedAddition, of: &Programs, from: &mut Descriptors) -> Result<Self, Missing> {
+        let HandedAddition { links, programs, generation, slots } = handed;
+        let links = Links::take_over(links, from)?;
+        Ok(Self { links, programs: of.take_over_part(programs, generation, from)?, slots })
+    }
+}
+
 /// The descriptors that keep programs attached. However a capture ends, they go to the background detacher:
 /// closing them here would take seconds to minutes.
 #[derive(Debug, Default)]
@@ -74,6 +143,13 @@ impl Drop for Links {
         attachments.extend(self.events.drain(..).map(|(_, attachment)| attachment));
         // Without a child process the descriptors are closed right here, which only takes longer.
         let _ = detach_in_background(attachments);
+    }
+}
+
+impl HandedChannel {
+    /// The maps of its programs.
+    pub(super) fn maps(&mut self, from: &mut Descriptors) -> Result<ChannelMaps, Missing> {
+        ChannelMaps::take_over(&mut self.programs, from)
     }
 }
 
@@ -102,6 +178,70 @@ impl Channel {
             loaded.borders()?;
         }
         Ok(loaded)
+    }
+
+    /// Gives it away. Its programs go on. `is_first` of the one whose maps the others share.
+    pub(super) fn hand_over(self, is_first: bool, to: &mut Descriptors) -> HandedChannel {
+        let Self {
+            links,
+            programs,
+            borders: _,
+            misses,
+            in_pauses,
+            paused,
+            added,
+            gone,
+            generation,
+            skipped_uncounted,
+        } = self;
+        HandedChannel {
+            links: links.hand_over(to),
+            programs: programs.hand_over(is_first, to),
+            misses,
+            in_pauses,
+            paused,
+            added: added.into_iter().map(|added| added.hand_over(to)).collect(),
+            gone,
+            generation,
+            skipped_uncounted,
+        }
+    }
+
+    /// Goes on with one that another process has loaded; `first` is the first one, of those after it.
+    pub(super) fn take_over(
+        (mut handed, maps): (HandedChannel, ChannelMaps),
+        (options, number): (&CaptureOptions, usize),
+        first: Option<&Self>,
+        from: &mut Descriptors,
+    ) -> Result<Self, CaptureError> {
+        let channel = options.channels.get(number).ok_or(CaptureError::NoChannel)?;
+        let program_options = program_options(options, channel, FIRST)?;
+        let first = first.map(|first| &first.programs);
+        // Whatever fails from here on, what was attached is detached.
+        let links = Links::take_over(handed.links, from).map_err(LoadError::from)?;
+        let programs = Programs::take_over((handed.programs, maps), &program_options, first, from)?;
+        for (slot, _) in channel.events.iter().enumerate().filter(|(_, event)| event.active.is_over) {
+            programs.forget(slot);
+        }
+        let added = std::mem::take(&mut handed.added).into_iter();
+        let added = added.map(|added| Added::take_over(added, &programs, from));
+        let added = added.collect::<Result<_, _>>().map_err(LoadError::from)?;
+        let mut channel = Self {
+            links,
+            programs,
+            borders: None,
+            misses: handed.misses,
+            in_pauses: handed.in_pauses,
+            paused: handed.paused,
+            added,
+            gone: handed.gone,
+            generation: handed.generation,
+            skipped_uncounted: handed.skipped_uncounted,
+        };
+        if options.rotation.is_some() {
+            channel.borders()?;
+        }
+        Ok(channel)
     }
 
     /// Attaches its events and probes. Gives what the kernel refused and the recording can do without.

@@ -25,9 +25,11 @@ use std::{
 };
 
 use agent_ebpf::LossCause;
+use serde::{Deserialize, Serialize};
 
 use super::{Spool, SpoolError, StreamId, readers::CPUS_PER_THREAD};
 use crate::{
+    handover::{Descriptors, Missing, Number},
     kernel::clock::TraceClock,
     ring::{Control, CpuCounts},
 };
@@ -60,7 +62,7 @@ pub(super) enum Stage {
 }
 
 /// What a reader noted of a stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Note {
     /// When, by the recording's clock.
     pub time: u64,
@@ -202,6 +204,30 @@ impl CountsFile {
         CpuNotes { file: Arc::clone(file), clock: *clock, at, stream, sequence: 0, begin, note }
     }
 
+    /// Gives away the file, of a recording that goes on.
+    pub(super) fn hand_over(self, to: &mut Descriptors) -> Number {
+        to.put(self.file)
+    }
+
+    /// The file that another process has written to, of a recording that goes on.
+    ///
+    /// # Errors
+    /// The descriptor is missing.
+    pub(super) fn take_over(
+        file: Number,
+        clock: TraceClock,
+        from: &mut Descriptors,
+    ) -> Result<Self, Missing> {
+        let file = Arc::new(File::from(from.take(file)?));
+        Ok(Self { file, stage: Arc::new(Mutex::new(Stage::Recording)), clock })
+    }
+
+    /// Notes that another process has written, to go on with.
+    pub(super) fn going_on(&self, notes: HandedNotes, stream: StreamId, begin: Arc<CpuCounts>) -> CpuNotes {
+        let HandedNotes { at, sequence, note } = notes;
+        CpuNotes { file: Arc::clone(&self.file), clock: self.clock, at, stream, sequence, begin, note }
+    }
+
     /// Tells how far the recording is, unless it is further.
     pub(super) fn set_stage(&self, stage: Stage) {
         let mut now = self.stage.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,7 +265,20 @@ pub(super) struct CpuNotes {
     note: Note,
 }
 
+/// A stream's notes on their way to another process.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct HandedNotes {
+    at: u64,
+    sequence: u64,
+    note: Note,
+}
+
 impl CpuNotes {
+    /// What another process needs to go on.
+    pub(super) fn hand_over(&self) -> HandedNotes {
+        HandedNotes { at: self.at, sequence: self.sequence, note: self.note }
+    }
+
     /// Says what the CPU had counted before the first of the data.
     pub(super) fn begin_at(&mut self, counts: &Arc<CpuCounts>) {
         self.begin = Arc::clone(counts);

@@ -218,7 +218,7 @@ struct Stored<'a> {
 }
 
 /// Bytes that are a text, nearly always: a string in JSON, or else a list of numbers.
-mod raw {
+pub(super) mod raw {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Serialize, Deserialize)]
@@ -241,11 +241,11 @@ mod raw {
         }
     }
 
-    pub(super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    pub(in super::super) fn serialize<S: Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
         Raw::of(bytes).serialize(to)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
         Raw::deserialize(from).map(Raw::into_bytes)
     }
 
@@ -263,7 +263,7 @@ mod raw {
         }
     }
 
-    pub(super) mod path {
+    pub(in super::super) mod path {
         use std::{
             ffi::OsString,
             os::unix::ffi::{OsStrExt as _, OsStringExt as _},
@@ -272,11 +272,16 @@ mod raw {
 
         use super::{Deserialize, Deserializer, Raw, Serialize, Serializer};
 
-        pub(in super::super) fn serialize<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+        pub(in super::super::super) fn serialize<S: Serializer>(
+            path: &Path,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
             Raw::of(path.as_os_str().as_bytes()).serialize(to)
         }
 
-        pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<PathBuf, D::Error> {
+        pub(in super::super::super) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<PathBuf, D::Error> {
             Ok(PathBuf::from(OsString::from_vec(Raw::deserialize(from)?.into_bytes())))
         }
     }

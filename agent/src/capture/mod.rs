@@ -30,6 +30,7 @@
 //! | `finish` | spool to trace file |
 //! | `finisher` | the same for archives, while the next ones are recorded |
 //! | `ctf` | a trace that is written instead, while the recording goes on |
+//! | `handover` | a recording that another process goes on with |
 //! | `follow` | reading the spool of a recording that goes on |
 
 mod archive;
@@ -42,6 +43,7 @@ mod descriptors;
 mod finish;
 mod finisher;
 pub mod follow;
+mod handover;
 mod ledger;
 mod manifest;
 mod maps;
@@ -68,13 +70,14 @@ pub use counts::Ending;
 pub use ctf::CtfOptions;
 pub use finish::{BINARIES_OPTION, FinishError, Finished, LEDGER_OPTION, finish, recover};
 pub use finisher::{Done, Finisher};
+pub use handover::{HandOver, HandOverError, Refused, TakeOverError};
 pub use ledger::LedgerSnapshot;
 pub use manifest::{Manifest, RecordedChannel};
 pub use maps::{Counting, Entry, KeyValue, Losses, MapContents, MapOptions, Maps, Numbers};
 #[cfg(feature = "service")]
 pub(crate) use notice::Notice;
 pub use options::{
-    Active, Addition, CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter,
+    Active, Addition, CaptureEvent, CaptureOptions, CaptureProbe, ChannelOptions, EventFilter, ProgramFacts,
     RING_PAGES_MIN, Rotation, SnapshotRule, TaskFilter, Tracking,
 };
 pub use session::{

@@ -12,9 +12,13 @@ use std::{
 };
 
 use agent_ebpf::{COMM_LEN, NameRecord};
+use serde::{Deserialize, Serialize};
 
-use super::{Spool, SpoolError};
-use crate::tracedat::Cmdlines;
+use super::{Spool, SpoolError, manifest::raw};
+use crate::{
+    handover::{Descriptors, Missing, Number},
+    tracedat::Cmdlines,
+};
 
 /// Bytes of a journal entry: `u32` thread id, name padded with NULs.
 pub(super) const ENTRY: usize = 4 + COMM_LEN;
@@ -59,6 +63,28 @@ impl NameTable {
         Ok(Self { names: BTreeMap::new(), journal: Journal::create(spool)? })
     }
 
+    /// Gives it away.
+    pub(super) fn hand_over(mut self, to: &mut Descriptors) -> HandedNames {
+        // What the journal has no room for is in the table.
+        let _ = self.flush();
+        let Journal { file, .. } = self.journal;
+        let (file, _) = file.into_parts();
+        let names = self.names.into_iter().map(|(tid, comm)| (tid, Comm(comm))).collect();
+        HandedNames { names, journal: to.put(file) }
+    }
+
+    /// The one that another process has given away, with its journal in `spool`.
+    pub(super) fn take_over(
+        handed: HandedNames,
+        spool: &Spool,
+        from: &mut Descriptors,
+    ) -> Result<Self, Missing> {
+        let HandedNames { names, journal } = handed;
+        let file = BufWriter::new(from.take(journal)?.into());
+        let names = names.into_iter().map(|(tid, Comm(comm))| (tid, comm)).collect();
+        Ok(Self { names, journal: Journal { file, path: spool.file("names") } })
+    }
+
     /// Notes a thread's name. The journal is written by [`NameTable::flush`].
     pub(super) fn insert(&mut self, record: NameRecord) -> Result<(), SpoolError> {
         let NameRecord { tid, comm } = record;
@@ -97,6 +123,37 @@ impl NameTable {
     /// The table as a file has it.
     pub(super) fn into_cmdlines(self) -> Cmdlines {
         cmdlines(self.names)
+    }
+}
+
+/// The names on their way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedNames {
+    names: Vec<(u32, Comm)>,
+    journal: Number,
+}
+
+/// A name, padded with NULs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(from = "Bytes", into = "Bytes")]
+struct Comm([u8; COMM_LEN]);
+
+#[derive(Serialize, Deserialize)]
+struct Bytes(#[serde(with = "raw")] Vec<u8>);
+
+impl From<Comm> for Bytes {
+    fn from(Comm(comm): Comm) -> Self {
+        Self(comm.split(|byte| *byte == 0).next().unwrap_or_default().to_vec())
+    }
+}
+
+impl From<Bytes> for Comm {
+    fn from(Bytes(bytes): Bytes) -> Self {
+        let mut comm = [0; COMM_LEN];
+        for (to, byte) in comm.iter_mut().zip(bytes) {
+            *to = byte;
+        }
+        Self(comm)
     }
 }
 

@@ -116,8 +116,8 @@ pub(super) fn program_options(
         hooks: channel.hooks,
         strings: channel.strings,
         layout: options.layout,
-        preemptible: programs(channel).any(HookProgram::is_preemptible),
-        tracks_calls: programs(channel).any(HookProgram::tracks_calls),
+        preemptible: channel.facts().preemptible,
+        tracks_calls: channel.facts().tracks_calls,
         map: channel.map,
     })
 }

@@ -3,6 +3,7 @@
 use std::{ops::Range, sync::Arc, time::Duration};
 
 use agent_ebpf::EventSlot;
+use serde::{Deserialize, Serialize};
 
 use super::{CtfOptions, Destination, Manifest, SetOptions, StreamId, maps::MapOptions};
 use crate::{
@@ -51,7 +52,7 @@ pub struct CaptureEvent {
 }
 
 /// When an event is recorded, by the recording's clock in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
     /// From then on every firing of it is recorded or counted; `None` from the beginning of the recording on.
     pub since: Option<u64>,
@@ -82,7 +83,7 @@ pub struct CaptureProbe {
 }
 
 /// Which threads are recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskFilter {
     /// Processes traced from the start, with all their threads. New threads of theirs are traced too where
     /// the kernel has BTF.
@@ -92,7 +93,7 @@ pub struct TaskFilter {
 }
 
 /// When an archive is closed and the next one begun, beside when the session's owner says so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rotation {
     /// When it has so many bytes of data.
     pub bytes: Option<u64>,
@@ -103,7 +104,7 @@ pub struct Rotation {
 }
 
 /// When a recording that overwrites asks for a snapshot by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotRule {
     /// The event each of whose records asks for one, by its index among [`ChannelOptions::events`].
     pub slot: usize,
@@ -154,6 +155,17 @@ pub struct ChannelOptions {
     pub stacks: [(StackKind, Vec<EventSelector>); 2],
     /// The memory of the map that its events are counted in, if it has no rings but is one.
     pub map: Option<Sizes>,
+    /// What is so of programs whose code is not here, as another process has attached them.
+    pub inherited: ProgramFacts,
+}
+
+/// What the constants of all programs of a channel say of some of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramFacts {
+    /// Whether some program writes records with preemption on.
+    pub preemptible: bool,
+    /// Whether some program keeps track of nested calls.
+    pub tracks_calls: bool,
 }
 
 impl ChannelOptions {
@@ -178,6 +190,7 @@ impl ChannelOptions {
             shared_contexts: String::new(),
             stacks: [(StackKind::Kernel, Vec::new()), (StackKind::User, Vec::new())],
             map: Some(sizes),
+            inherited: ProgramFacts::default(),
         }
     }
 
@@ -200,6 +213,15 @@ impl ChannelOptions {
     /// How many sets of rings it has.
     pub(super) fn set_count(&self) -> u32 {
         self.sets.as_ref().map_or(1, |sets| sets.count)
+    }
+
+    /// What is so of its programs.
+    pub(super) fn facts(&self) -> ProgramFacts {
+        let programs = || self.probes.iter().flat_map(|probe| &probe.programs);
+        ProgramFacts {
+            preemptible: self.inherited.preemptible || programs().any(HookProgram::is_preemptible),
+            tracks_calls: self.inherited.tracks_calls || programs().any(HookProgram::tracks_calls),
+        }
     }
 
     /// The events that have or may have records in the archive that is recorded to.

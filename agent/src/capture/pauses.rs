@@ -15,8 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{Spool, SpoolError};
-use crate::{output::Directory, tracedat::ledger::Pause};
+use crate::{
+    handover::{Descriptors, Missing, Moment, Number},
+    output::Directory,
+    tracedat::ledger::Pause,
+};
 
 /// Name of the file in the spool.
 pub(super) const NAME: &str = "pauses";
@@ -33,6 +39,15 @@ pub(super) struct Pauses {
     /// When the last one began, if it goes on.
     since: Option<Instant>,
     /// How long the others were.
+    over: Duration,
+}
+
+/// The same on their way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedPauses {
+    file: Option<Number>,
+    spans: Vec<Pause>,
+    since: Option<Moment>,
     over: Duration,
 }
 
@@ -87,6 +102,23 @@ impl Pauses {
             // Without it the pause seems to go on, which claims less.
             let _ = file.write_all_at(&to_ns.to_le_bytes(), at);
         }
+    }
+
+    /// Gives them away.
+    pub(super) fn hand_over(self, to: &mut Descriptors) -> HandedPauses {
+        HandedPauses {
+            file: self.file.map(|file| to.put(file)),
+            spans: self.spans,
+            since: self.since.map(Moment::from),
+            over: self.over,
+        }
+    }
+
+    /// Those that another process has given away.
+    pub(super) fn take_over(handed: HandedPauses, from: &mut Descriptors) -> Result<Self, Missing> {
+        let file = handed.file.map(|file| from.take(file)).transpose()?.map(File::from);
+        let since = handed.since.map(Instant::from);
+        Ok(Self { file, spans: handed.spans, since, over: handed.over })
     }
 
     /// All of them.

@@ -1,6 +1,7 @@
 //! A recording while it runs: programs attached, rings filling, reader threads storing.
 
 mod changes;
+mod handover;
 mod pause;
 mod regenerate;
 mod rotation;
@@ -46,7 +47,7 @@ use crate::{
     },
     kernel::proc,
     output::{Output, OutputError},
-    ring::{Control, RingId},
+    ring::{Control, NameStream, RingId},
     tracedat::Cmdlines,
 };
 
@@ -318,18 +319,7 @@ impl Session {
             trace_process(&tasks, process);
         }
         let names = names_of_threads(spool, &tasks, options)?;
-        let wake = first.programs.take_wake();
-        let source = |channel: &mut Channel| {
-            let switch = channel.programs.take_page_switch().ok_or(LoadError::Missing("switch_page"))?;
-            let owners = channel.programs.owners().cloned();
-            let source = ChannelSource { rings: Arc::clone(&channel.programs.rings), switch, owners };
-            Ok::<_, LoadError>(vec![source; channel.programs.set_count() as usize])
-        };
-        let sources = Sources {
-            channels: channels.iter_mut().map(source).collect::<Result<Vec<_>, _>>()?.concat(),
-            wake,
-            names: stream,
-        };
+        let sources = sources(&mut channels, stream)?;
         let spools = archive.spools(options.streams(|_| true))?;
         let readers =
             ReaderPool::start(spool, sources, names, (&options.cpus, spools), &reader_options(options))?;
@@ -623,6 +613,19 @@ fn load_channels(options: &CaptureOptions) -> Result<Vec<Channel>, CaptureError>
         channels.push(Channel::load(options, channel, maps.as_ref())?);
     }
     Ok(channels)
+}
+
+/// What readers need of the programs.
+fn sources(channels: &mut [Channel], names: NameStream) -> Result<Sources, LoadError> {
+    let wake = channels.first_mut().map(|first| first.programs.take_wake()).unwrap_or_default();
+    let source = |channel: &mut Channel| {
+        let switch = channel.programs.take_page_switch().ok_or(LoadError::Missing("switch_page"))?;
+        let owners = channel.programs.owners().cloned();
+        let source = ChannelSource { rings: Arc::clone(&channel.programs.rings), switch, owners };
+        Ok::<_, LoadError>(vec![source; channel.programs.set_count() as usize])
+    };
+    let channels = channels.iter_mut().map(source).collect::<Result<Vec<_>, _>>()?.concat();
+    Ok(Sources { channels, wake, names })
 }
 
 /// Attaches the events of all channels. Gives what the kernel refused and the recording can do without.

@@ -25,7 +25,7 @@ pub(super) const SETS_MAX: usize = 64;
 const _: () = assert!(OF_PROCESSES <= SETS_MAX && OF_USERS <= SETS_MAX);
 
 /// The sets of rings of a channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetOptions {
     /// Whose they are.
     pub of: OwnRings,

@@ -47,6 +47,11 @@ impl SymbolReader {
         Self { thread: thread.ok(), files: spool.files().clone(), stored: None }
     }
 
+    /// Goes on with a spool that another process has stored them in.
+    pub(super) fn stored_in(spool: &Spool) -> Self {
+        Self { thread: None, files: spool.files().clone(), stored: None }
+    }
+
     /// Puts the same symbols into another spool: what the first one has, or that the kernel has them.
     pub(super) fn put_into(&mut self, spool: &Spool) {
         self.join();

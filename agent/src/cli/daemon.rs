@@ -10,7 +10,10 @@ use std::{
 use clap::Args;
 
 use super::{CliError, exit::ExitCode, units};
-use crate::{control, service};
+use crate::{
+    control,
+    service::{self, Ended},
+};
 
 /// What the daemon prints when it accepts connections.
 const READY: &str = "ready";
@@ -18,7 +21,8 @@ const READY: &str = "ready";
 /// Serve recording sessions of several users, which `tracer-agent ctl` and `lttng` control
 ///
 /// The daemon listens on a Unix socket until SIGTERM or SIGINT. Its sessions are then stopped, and their
-/// files are finished.
+/// files are finished. On SIGHUP it ends for the next daemon to go on with its sessions, while they record:
+/// that takes a service of systemd that stores descriptors.
 #[derive(Args, Debug)]
 pub struct DaemonArgs {
     /// The socket. With systemd's socket activation, that of systemd is used instead
@@ -65,8 +69,11 @@ pub(super) fn run(args: &DaemonArgs) -> Result<u8, CliError> {
     let ready = || {
         let _ = writeln!(std::io::stdout(), "{READY}");
     };
-    service::run(&options, ready).map_err(|error| CliError::Usage(error.to_string()))?;
-    Ok(ExitCode::Ok.code())
+    let ended = service::run(&options, ready).map_err(|error| CliError::Usage(error.to_string()))?;
+    Ok(match ended {
+        Ended::Stopped => ExitCode::Ok.code(),
+        Ended::HandedOver => ExitCode::HandedOver.code(),
+    })
 }
 
 /// Starts the daemon as a process of its own, and waits until it accepts connections or has failed.

@@ -35,6 +35,8 @@ pub enum ExitCode {
     TooMuchLost = 115,
     /// A second signal came while the file was being finished. `tracer-agent recover` finishes it.
     Interrupted = 116,
+    /// The daemon has ended for the next one to go on with its sessions: its supervisor starts that one.
+    HandedOver = 117,
     /// The command to record was found and cannot be run.
     CommandNotExecutable = 126,
     /// The command to record was not found.
@@ -43,7 +45,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// Every code, ascending.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Ok,
         Self::Failure,
         Self::Usage,
@@ -54,6 +56,7 @@ impl ExitCode {
         Self::OutputNotWritable,
         Self::TooMuchLost,
         Self::Interrupted,
+        Self::HandedOver,
         Self::CommandNotExecutable,
         Self::CommandNotFound,
     ];
@@ -78,6 +81,7 @@ impl ExitCode {
             Self::OutputNotWritable => "the output cannot be written",
             Self::TooMuchLost => "more events were lost than --max-loss allows; the file is complete",
             Self::Interrupted => "interrupted by a second signal; tracer-agent recover finishes the file",
+            Self::HandedOver => "the daemon has handed its sessions over; the next one goes on with them",
             Self::CommandNotExecutable => "the command cannot be run",
             Self::CommandNotFound => "the command was not found",
         }

@@ -19,6 +19,8 @@ use std::io;
 use std::path::Path;
 
 use self::blob::{HEADER_LEN, Head, MAGIC, head_at, index, kind, kind_of, word_at};
+use serde::{Deserialize, Serialize};
+
 use super::read;
 
 /// The kernel's own BTF.
@@ -79,7 +81,7 @@ pub enum BtfError {
 }
 
 /// The number of a type. 0 is `void`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TypeId(pub u32);
 
 /// What sort of type something is, with typedefs and qualifiers taken off.

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::read;
 
 /// The control group namespace that sees the whole hierarchy (`PROC_CGROUP_INIT_INO`,
@@ -65,7 +67,7 @@ pub struct Hierarchy {
 }
 
 /// A control group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     /// Its path from the root of the hierarchy: `/system.slice/ssh.service`.
     pub path: String,

@@ -84,6 +84,18 @@ impl Directory {
         Self { fd: self.fd, path }
     }
 
+    /// Its descriptor, for another process.
+    #[cfg(feature = "record")]
+    pub(crate) fn descriptor(&self) -> Arc<OwnedFd> {
+        Arc::clone(&self.fd)
+    }
+
+    /// The one whose descriptor another process had.
+    #[cfg(feature = "record")]
+    pub(crate) fn of_descriptor(fd: OwnedFd, path: PathBuf) -> Self {
+        Self::new(fd, path)
+    }
+
     pub(crate) fn status(&self) -> io::Result<Stat> {
         Ok(fstat(&self.fd)?)
     }

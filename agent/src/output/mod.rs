@@ -173,6 +173,12 @@ impl Output {
         Ok(output)
     }
 
+    /// The one that another process had, which has looked at what is there.
+    #[cfg(feature = "record")]
+    pub(crate) fn taken_over(dir: Directory, name: OsString) -> Self {
+        Self { dir, name }
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Directory {
         &self.dir

@@ -45,7 +45,9 @@ use self::{
 };
 use crate::{
     attach::KernelLayout,
-    capture::{CaptureOptions, ChannelOptions, CtfOptions, Destination, Manifest, Rotation, SetOptions},
+    capture::{
+        CaptureOptions, ChannelOptions, CtfOptions, Destination, Manifest, ProgramFacts, Rotation, SetOptions,
+    },
     compile::{
         context::Counters,
         fast::{FastLane, StackKind},
@@ -181,6 +183,7 @@ fn channel_options(
         lane: spec.lane,
         contexts: spec.contexts.clone(),
         shared_contexts: plan.shared_contexts,
+        inherited: ProgramFacts::default(),
         stacks: [
             (StackKind::Kernel, spec.kernel_stacks.clone()),
             (StackKind::User, spec.user_stacks.clone()),

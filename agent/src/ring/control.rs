@@ -44,6 +44,12 @@ impl<'a> Control<'a> {
         atomic!(self.paused).store(paused.into(), Ordering::SeqCst);
     }
 
+    /// Sets whose events are not recorded, where the agent's own are not.
+    pub fn set_self(&self, tgid: u32) {
+        // SAFETY: the block outlives the view; an aligned word, which programs load with single loads.
+        unsafe { (&raw mut (*self.block.as_ptr()).self_tgid).write_volatile(tgid) }
+    }
+
     /// Forgets to whom the last switch gave the CPU, which may have given it to others since. Only while the
     /// gate is closed.
     pub fn forget_switch(&self) {

@@ -2,6 +2,7 @@
 //! was recorded between them.
 
 use agent_ebpf::{CpuBorder, CpuControl, EventLedger, LossCause};
+use serde::{Deserialize, Serialize};
 
 /// A CPU's counts since the start of a recording, where one of its pages ends.
 #[derive(Clone, Debug, Default)]
@@ -59,6 +60,57 @@ impl CpuCounts {
             overwritten: self.overwritten.saturating_sub(earlier.overwritten),
             names_lost: self.names_lost.saturating_sub(earlier.names_lost),
             rows: self.rows.iter().enumerate().map(|(slot, now)| row(slot, now)).collect(),
+        }
+    }
+}
+
+/// Counts as plain numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountNumbers {
+    head: u64,
+    events: u64,
+    lost: [u64; LossCause::COUNT],
+    unmarked: u64,
+    overwritten: u64,
+    names_lost: u64,
+    /// Of each slot: recorded, filtered, arrived, cut; lost.
+    rows: Vec<([u64; 4], [u64; LossCause::COUNT])>,
+}
+
+impl From<&CpuCounts> for CountNumbers {
+    fn from(counts: &CpuCounts) -> Self {
+        let CpuCounts { head, events, lost, unmarked, overwritten, names_lost, rows } = counts;
+        let row = |of: &EventLedger| ([of.recorded, of.filtered, of.arrived, of.cut], of.lost);
+        Self {
+            head: *head,
+            events: *events,
+            lost: *lost,
+            unmarked: *unmarked,
+            overwritten: *overwritten,
+            names_lost: *names_lost,
+            rows: rows.iter().map(row).collect(),
+        }
+    }
+}
+
+impl From<CountNumbers> for CpuCounts {
+    fn from(numbers: CountNumbers) -> Self {
+        let CountNumbers { head, events, lost, unmarked, overwritten, names_lost, rows } = numbers;
+        let row = |([recorded, filtered, arrived, cut], lost): ([u64; 4], _)| EventLedger {
+            recorded,
+            filtered,
+            arrived,
+            lost,
+            cut,
+        };
+        Self {
+            head,
+            events,
+            lost,
+            unmarked,
+            overwritten,
+            names_lost,
+            rows: rows.into_iter().map(row).collect(),
         }
     }
 }

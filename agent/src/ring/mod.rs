@@ -12,7 +12,7 @@ mod shared;
 mod streams;
 
 pub use control::Control;
-pub use counts::CpuCounts;
+pub use counts::{CountNumbers, CpuCounts};
 pub use reader::{Claim, CpuRing, Held, RingId, Rings, Run, SealedPage};
 pub use shared::{Shared, SharedArray};
 pub use streams::{NameStream, WakeStream};

@@ -1,6 +1,12 @@
 //! From the start to the end of the process.
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    io,
+    os::fd::OwnedFd,
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
 
 use axum::{Extension, Router};
 use hyper_util::{
@@ -9,15 +15,15 @@ use hyper_util::{
 };
 use tokio::{
     net::{UnixListener, UnixStream},
-    signal::unix::{SignalKind, signal},
+    signal::unix::{Signal, SignalKind, signal},
     sync::{Semaphore, watch},
     task::JoinSet,
 };
 
 use super::{
     descriptors::Descriptors,
-    http,
-    listen::Listener,
+    handover, http,
+    listen::{Listener, Passed},
     peer::Peer,
     recovery::{Left, Notes, Recoveries},
     registry::{Registry, log},
@@ -25,8 +31,11 @@ use super::{
     supervisor::Supervisor,
     user::Group,
 };
-use crate::kernel::cpus::Cpus;
+use crate::{handover::Parcels, kernel::cpus::Cpus};
 
+/// What is said to who asks for a hand-over in vain.
+const NOT_STORED: &str = "SIGHUP: sessions cannot be handed over to another daemon, as systemd stores no descriptors for \
+                          this one (FileDescriptorStoreMax=); they go on here";
 /// Connections at a time. Others wait until one ends.
 const CONNECTIONS_MAX: usize = 256;
 /// Connections of a user at a time, so that nobody takes all of them.
@@ -86,12 +95,40 @@ impl DaemonError {
     }
 }
 
-/// Serves requests until SIGTERM or SIGINT comes; then ends all sessions, so that their files are there.
+/// The signals that a daemon obeys.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, DaemonError> {
+        let of = |kind| signal(kind).map_err(DaemonError::system("wait for signals"));
+        Ok(Self {
+            terminate: of(SignalKind::terminate())?,
+            interrupt: of(SignalKind::interrupt())?,
+            hangup: of(SignalKind::hangup())?,
+        })
+    }
+}
+
+/// Why a daemon has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It was told to. Its sessions have ended.
+    Stopped,
+    /// The next one goes on with its sessions, which record meanwhile.
+    HandedOver,
+}
+
+/// Serves requests until SIGTERM or SIGINT comes; then ends all sessions, so that their files are there. On
+/// SIGHUP it hands them over to the next daemon, if systemd stores descriptors for it.
 /// `ready` is called when connections are accepted.
 ///
 /// # Errors
 /// There is no socket, or the process has no threads or descriptors left.
-pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
+pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError> {
     let group = match &options.group {
         None => None,
         Some(name) => Group::find(name).map_err(DaemonError::system("look up the group"))?,
@@ -99,35 +136,102 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
     // Whatever the mask was that this was started with: nobody else may write to what a session makes.
     let mask = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     rustix::process::umask(mask | rustix::fs::Mode::from_raw_mode(0o022));
-    let listener = match Listener::of_systemd().map_err(DaemonError::Listen)? {
-        Some(passed) => passed,
-        None => Listener::bind(&options.socket, group.as_ref()).map_err(DaemonError::Listen)?,
-    };
-    let unusable = |source| DaemonError::State { path: options.state.clone(), source };
-    let notes = Notes::open(&options.state).map_err(unusable)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .max_blocking_threads(BLOCKING_THREADS)
         .enable_all()
         .build()
         .map_err(DaemonError::system("start threads"))?;
+    // Before there is anything that a signal would leave behind: it is obeyed when everything is there.
+    let signals = {
+        let _of_runtime = runtime.enter();
+        Signals::listen()?
+    };
+    let supervisor = Supervisor::of_environment();
+    let Passed { listener, stored } =
+        Passed::of_environment(|name| STORED.contains(&name)).map_err(DaemonError::Listen)?;
+    let parcels = parcels_of(stored, &supervisor);
+    let listener = match listener {
+        Some(passed) => passed,
+        None => Listener::bind(&options.socket, group.as_ref()).map_err(DaemonError::Listen)?,
+    };
+    let unusable = |source| DaemonError::State { path: options.state.clone(), source };
+    let notes = Notes::open(&options.state).map_err(unusable)?;
+    let recoveries = Recoveries::default();
+    let descriptors = Descriptors::new(options.user_descriptors);
+    let limits = (shares(options)?, descriptors);
+    let registry = Arc::new(Registry::new(notes.clone(), recoveries.clone(), limits));
+    // First of all: their rings fill.
+    let going_on =
+        parcels.as_ref().map(|parcels| handover::take_over(&registry, parcels)).unwrap_or_default();
     // Before there are notes of this daemon's sessions.
-    let left = notes.left().unwrap_or_else(|error| {
+    let left = notes.left(&going_on).unwrap_or_else(|error| {
         log(&format!("cannot recover what the daemon before has left: {error}"));
         Left::default()
     });
     // New sessions need not wait for old ones; spools that are recorded to are locked.
-    let recoveries = Recoveries::default();
     recoveries.start(left);
-    let descriptors = Descriptors::new(options.user_descriptors);
-    let registry = Arc::new(Registry::new(notes, recoveries, (shares(options)?, descriptors)));
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
-    let supervisor = Supervisor::of_environment();
-    let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), &supervisor, ready));
-    supervisor.tell("STOPPING=1");
+    let told = (signals, &supervisor, parcels.is_some());
+    let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), told, ready));
+    let ended = served.as_ref().map_or(Ended::Stopped, |why| *why);
+    if let (Ended::HandedOver, Some(parcels)) = (ended, &parcels) {
+        while_alive(&supervisor, || handover::hand_over(&registry, parcels));
+    } else {
+        supervisor.tell("STOPPING=1");
+    }
     registry.end();
-    runtime.shutdown_timeout(LAST_ANSWERS);
-    served
+    match ended {
+        // Rings fill until the next one is there.
+        Ended::HandedOver => runtime.shutdown_background(),
+        Ended::Stopped => runtime.shutdown_timeout(LAST_ANSWERS),
+    }
+    served.map(|_| ended)
+}
+
+/// Does what may take its time, and tells systemd meanwhile that this process is alive.
+fn while_alive(supervisor: &Supervisor, act: impl FnOnce() + Send) {
+    let Some(period) = supervisor.watchdog() else { return act() };
+    std::thread::scope(|scope| {
+        let (done, is_done) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            act();
+            drop(done);
+        });
+        while is_done.recv_timeout(period) == Err(mpsc::RecvTimeoutError::Timeout) {
+            supervisor.tell("WATCHDOG=1");
+        }
+    });
+}
+
+/// The names under which the ends of the way to the next daemon are stored.
+const STORED: [&str; 2] = ["hand-over-near", "hand-over-far"];
+
+/// The way to the next daemon: the one that the daemon before had, or a new one that is stored. `None` where
+/// nothing can be stored.
+fn parcels_of(stored: Vec<(String, OwnedFd)>, supervisor: &Supervisor) -> Option<Parcels> {
+    let mut ends = STORED.map(|_| None);
+    for (name, fd) in stored {
+        if let Some(index) = STORED.iter().position(|known| *known == name) {
+            ends[index] = Some(fd);
+        }
+    }
+    if let [Some(near), Some(far)] = ends {
+        return Some(Parcels::of_kept([near, far]));
+    }
+    let parcels = Parcels::new().and_then(|parcels| {
+        let [near, far] = parcels.ends();
+        supervisor.store(&[(STORED[0], near), (STORED[1], far)])?;
+        Ok(parcels)
+    });
+    match parcels {
+        Ok(parcels) => Some(parcels),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => None,
+        Err(error) => {
+            log(&format!("sessions cannot be handed over: systemd does not store descriptors: {error}"));
+            None
+        }
+    }
 }
 
 /// What users may have.
@@ -161,17 +265,15 @@ async fn serve(
     listener: &Listener,
     group: Option<Group>,
     registry: Arc<Registry>,
-    supervisor: &Supervisor,
+    (mut signals, supervisor, can_hand_over): (Signals, &Supervisor, bool),
     ready: impl FnOnce(),
-) -> Result<(), DaemonError> {
+) -> Result<Ended, DaemonError> {
     let failed = DaemonError::system("listen");
     let socket = listener.socket.try_clone().and_then(|socket| {
         socket.set_nonblocking(true)?;
         UnixListener::from_std(socket)
     });
     let socket = socket.map_err(failed)?;
-    let ends = |kind| signal(kind).map_err(DaemonError::system("wait for signals"));
-    let (mut terminate, mut interrupt) = (ends(SignalKind::terminate())?, ends(SignalKind::interrupt())?);
     let router = http::router(registry);
     let group = group.map(Arc::new);
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -181,15 +283,21 @@ async fn serve(
     let mut watchdog = supervisor.watchdog().map(tokio::time::interval);
     supervisor.tell("READY=1");
     ready();
-    loop {
+    let why = loop {
         let accept = async {
             // The semaphore is never closed.
             let permit = Arc::clone(&room).acquire_owned().await.ok();
             (permit, socket.accept().await)
         };
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            _ = signals.terminate.recv() => break Ended::Stopped,
+            _ = signals.interrupt.recv() => break Ended::Stopped,
+            _ = signals.hangup.recv() => {
+                if can_hand_over {
+                    break Ended::HandedOver;
+                }
+                log(NOT_STORED);
+            }
             () = tick(watchdog.as_mut()) => supervisor.tell("WATCHDOG=1"),
             Some(_) = connections.join_next() => {}
             (permit, accepted) = accept => match accepted {
@@ -208,12 +316,12 @@ async fn serve(
                 }
             },
         }
-    }
+    };
     // Who waits for an answer gets it; who only listens does not keep the daemon.
     let _ = end.send(true);
     let _ =
         tokio::time::timeout(LAST_ANSWERS, async { while connections.join_next().await.is_some() {} }).await;
-    Ok(())
+    Ok(why)
 }
 
 async fn tick(interval: Option<&mut tokio::time::Interval>) {

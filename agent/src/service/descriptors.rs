@@ -72,7 +72,22 @@ impl OfUser {
     }
 }
 
+impl OfUser {
+    /// Takes so many that another daemon has let the user have.
+    pub(super) fn keep(&self, count: u64) -> Held {
+        let mut used = self.all.used();
+        let of_user = used.entry(self.uid).or_default();
+        *of_user = of_user.saturating_add(count);
+        Held { of: self.clone(), count }
+    }
+}
+
 impl Held {
+    /// How many they are.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
     /// Holds those of another one, too.
     pub(super) fn join(&mut self, mut other: Self) {
         self.count = self.count.saturating_add(std::mem::take(&mut other.count));

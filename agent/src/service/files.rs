@@ -2,11 +2,13 @@
 
 use std::{collections::VecDeque, path::PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// How many are known by name.
 const KNOWN_MAX: usize = 1024;
 
 /// The newest files of a session, and how many there were before them.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Files {
     newest: VecDeque<PathBuf>,
     earlier: u64,

@@ -34,31 +34,50 @@ impl Drop for Listener {
     }
 }
 
-impl Listener {
-    /// The socket that systemd passes, if it does.
+/// What systemd passes: the socket, and what it has stored for the daemon before.
+#[derive(Debug, Default)]
+pub(super) struct Passed {
+    pub(super) listener: Option<Listener>,
+    /// With the names that it was stored under.
+    pub(super) stored: Vec<(String, OwnedFd)>,
+}
+
+impl Passed {
+    /// What the environment says that there is; `is_stored` of a name under which something was stored.
     ///
     /// # Errors
-    /// There are several, or it is none that listens.
-    pub(super) fn of_systemd() -> io::Result<Option<Self>> {
-        let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u32>().ok());
-        if number("LISTEN_PID") != Some(std::process::id()) {
-            return Ok(None);
+    /// There are several sockets, or one that does not listen.
+    pub(super) fn of_environment(is_stored: impl Fn(&str) -> bool) -> io::Result<Self> {
+        let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<i32>().ok());
+        let mut passed = Self::default();
+        if number("LISTEN_PID").and_then(|pid| u32::try_from(pid).ok()) != Some(std::process::id()) {
+            return Ok(passed);
         }
-        match number("LISTEN_FDS") {
-            None | Some(0) => return Ok(None),
-            Some(1) => {}
-            Some(_) => return Err(io::Error::other("systemd passes more than one socket")),
+        let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':');
+        for offset in 0..number("LISTEN_FDS").unwrap_or(0) {
+            // SAFETY: systemd passes this descriptor to this process (LISTEN_PID says so), and nobody else
+            // here takes it: the daemon's start calls this once.
+            let fd = unsafe { OwnedFd::from_raw_fd(FIRST_PASSED + offset) };
+            rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
+            let name = names.next().unwrap_or_default();
+            if is_stored(name) {
+                passed.stored.push((name.to_owned(), fd));
+                continue;
+            }
+            if !rustix::net::sockopt::socket_acceptconn(&fd)? {
+                return Err(io::Error::other("what systemd passes is no socket that listens"));
+            }
+            let listener = Listener { socket: UnixListener::from(fd), own: None };
+            if passed.listener.replace(listener).is_some() {
+                return Err(io::Error::other("systemd passes more than one socket"));
+            }
         }
-        // SAFETY: systemd passes this descriptor to this process (LISTEN_PID says so), and nobody else here
-        // takes it: the daemon's start calls this once.
-        let fd = unsafe { OwnedFd::from_raw_fd(FIRST_PASSED) };
-        rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC)?;
-        if !rustix::net::sockopt::socket_acceptconn(&fd)? {
-            return Err(io::Error::other("what systemd passes is no socket that listens"));
-        }
-        Ok(Some(Self { socket: UnixListener::from(fd), own: None }))
+        Ok(passed)
     }
+}
 
+impl Listener {
     /// A socket of our own at a path, for root and the group.
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 //! | `registry` | the sessions there are |
 //! | `recording` | the recording of a session, and what becomes of it when the session changes |
 //! | `recovery` | what a daemon that was killed has left |
+//! | `handover` | sessions that the next daemon goes on with |
 //! | `descriptors` | how many the recordings of a user may have open |
 //! | `shares` | what the sessions of a user may take |
 //! | `files` | the files that a session has made |
@@ -26,6 +27,7 @@ mod daemon;
 mod descriptors;
 mod files;
 mod fuzz;
+mod handover;
 mod http;
 mod listen;
 mod notes;
@@ -39,6 +41,6 @@ mod shares;
 mod supervisor;
 mod user;
 
-pub use daemon::{DaemonError, Options, run};
+pub use daemon::{DaemonError, Ended, Options, run};
 pub use fuzz::fuzz;
 pub use recovery::DEFAULT_STATE;

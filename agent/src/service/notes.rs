@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Serialize};
+
 use super::sessions::Whose;
 
 /// How many notes are kept of a session. Of more, the oldest ones are not told any more.
@@ -10,7 +12,7 @@ const NOTES_MAX: usize = 64;
 const LENGTH_MAX: usize = 1024;
 
 /// Notes about the recording of a session: the newest ones, each once.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct RecordingNotes(VecDeque<String>);
 
 impl RecordingNotes {

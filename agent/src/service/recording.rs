@@ -9,22 +9,28 @@ use std::{
     path::PathBuf,
 };
 
+use serde::{Deserialize, Serialize};
+
 use super::{
+    descriptors::OfUser,
     recovery::Note,
     sessions::{
-        Added, Halt, Model, Recorder, World,
+        Added, Halt, Handed, HandedRunning, Listener, Model, Recorder, World,
         spec::{self, Rules, Tracks},
     },
+    user::Owner,
 };
 use crate::{
+    capture::HandOver,
     control::{Channel, Code, ControlError, Domain, EventLoss, Format, SessionMode},
     kernel::{events::Catalogue, tracefs::Tracefs},
+    spec::RuleSpec,
 };
 
 type Answer<T = ()> = Result<T, ControlError>;
 
 /// Whether a recording can go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RecordingState {
     /// It records, or pauses, what the session says.
     Current,
@@ -49,6 +55,20 @@ pub(super) struct Recording {
     /// Which programs it knows of.
     pub(super) generation: u64,
     pub(super) state: RecordingState,
+}
+
+/// The same on its way to another daemon.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedRecording {
+    output: PathBuf,
+    /// The name of the note.
+    pub(super) note: String,
+    rules: BTreeMap<String, Vec<RuleSpec>>,
+    tracks: Tracks,
+    state: RecordingState,
+    running: HandedRunning,
+    /// Whether there is a recording that goes on.
+    pub(super) is_open: bool,
 }
 
 impl Recording {
@@ -93,6 +113,52 @@ impl Recording {
         self.state = RecordingState::Closed;
         self.recorder.clear(files)?;
         if model.is_active() { self.start(model, world) } else { Ok(()) }
+    }
+
+    /// Lets another daemon go on with it. Gives what goes with it.
+    ///
+    /// # Errors
+    /// It cannot go on, and has ended: everything is stored.
+    pub(super) fn hand_over(self) -> Answer<(HandedRecording, Option<HandOver>)> {
+        let Self { recorder, output, note, rules, tracks, generation: _, state } = self;
+        let Handed { running, recording } = match recorder.hand_over() {
+            Ok(handed) => handed,
+            Err(error) => {
+                note.remove();
+                return Err(error);
+            }
+        };
+        let rules = rules.into_iter().map(|(buffer, rules)| (buffer, rules.into_values().collect()));
+        let handed = HandedRecording {
+            output,
+            note: note.name().to_owned(),
+            rules: rules.collect(),
+            tracks,
+            state,
+            running,
+            is_open: recording.is_some(),
+        };
+        Ok((handed, recording))
+    }
+
+    /// Goes on with one that another daemon has handed over.
+    ///
+    /// # Errors
+    /// It does not go on: what it has stored is in its spool.
+    pub(super) fn take_over(
+        (handed, recording): (HandedRecording, Option<HandOver>),
+        (owner, descriptors): (Owner, OfUser),
+        (keeps, note): (bool, Note),
+        listener: Box<dyn Listener>,
+    ) -> Answer<Self> {
+        let HandedRecording { output, note: _, rules, tracks, state, running, is_open: _ } = handed;
+        let handed = Handed { running, recording };
+        let recorder = Recorder::take_over((owner, descriptors), (output.clone(), keeps), listener, handed)?;
+        let of_buffer =
+            |rules: Vec<RuleSpec>| rules.into_iter().map(|rule| (spec::key_of(&rule), rule)).collect();
+        let rules = rules.into_iter().map(|(buffer, rules)| (buffer, of_buffer(rules))).collect();
+        // Which programs it knows is looked at again.
+        Ok(Self { recorder, output, note, rules, tracks, generation: u64::MAX, state })
     }
 
     /// Ends it. Everything is stored then.

@@ -53,6 +53,11 @@ pub(super) struct Note {
 }
 
 impl Note {
+    /// Its name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     fn path(&self) -> PathBuf {
         self.dir.join(&self.name)
     }
@@ -92,13 +97,22 @@ impl Notes {
         Ok(Note { dir: self.0.clone(), name })
     }
 
-    /// What the daemon before has noted, by user. Nothing of a user is looked at.
-    pub(super) fn left(&self) -> io::Result<Left> {
+    /// The note of a session that another daemon has handed over.
+    pub(super) fn again(&self, name: String) -> Note {
+        Note { dir: self.0.clone(), name }
+    }
+
+    /// What the daemon before has noted, by user, but for sessions that go on. Nothing of a user is looked
+    /// at.
+    pub(super) fn left(&self, going_on: &BTreeSet<String>) -> io::Result<Left> {
         let mut left = Left::default();
         let mut names = self.0.names()?;
         names.sort();
         for name in names {
-            let note = Note { dir: self.0.clone(), name: name.to_string_lossy().into_owned() };
+            let note = self.again(name.to_string_lossy().into_owned());
+            if going_on.contains(&note.name) {
+                continue;
+            }
             match self.read(&note.name) {
                 Ok(noted) => left.0.entry(noted.uid).or_default().push((note, noted)),
                 Err(error) => log(&format!(
@@ -289,7 +303,7 @@ mod tests {
             let _ = notes.add("one", &owner, Path::new("/out")).unwrap();
         }
         std::fs::write(dir.path().join("other"), "no note").unwrap();
-        let Left(left) = notes.left().unwrap();
+        let Left(left) = notes.left(&BTreeSet::new()).unwrap();
         let counts: Vec<_> = left.iter().map(|(uid, notes)| (*uid, notes.len())).collect();
         assert_eq!(counts, [(1000, 2), (1001, 1)]);
         for (note, noted) in left.into_values().flatten() {

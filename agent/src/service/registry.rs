@@ -1,5 +1,7 @@
 //! The sessions there are, and what is done with them.
 
+mod handover;
+
 use std::{
     collections::BTreeMap,
     io::{IsTerminal as _, Write as _},
@@ -8,6 +10,9 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use serde::{Deserialize, Serialize};
+
+pub(super) use self::handover::{HandedChunks, Taken};
 use super::{
     descriptors::Descriptors,
     files::Files,
@@ -73,7 +78,7 @@ struct Entry {
 }
 
 /// The trace chunks of a session.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Chunks {
     /// What stops have closed and no rotation has archived: the number of each, and its file if it could be
     /// made.
@@ -227,11 +232,7 @@ impl Registry {
         let note = self.notes.add(model.name(), &entry.owner, &output).map_err(|error| {
             ControlError::new(Code::CreateFile, format!("cannot note that the session records: {error}"))
         })?;
-        let listener = OfSession {
-            entry: Arc::clone(entry),
-            session: model.name().to_owned(),
-            tell: Arc::clone(&self.notifications),
-        };
+        let listener = self.listener(entry, model.name());
         let owner = (entry.owner.clone(), self.descriptors.of(entry.owner.uid));
         let started = Recorder::new(owner, (output.clone(), model.keeps()), Box::new(listener));
         let started = started.and_then(|recorder| match recorder.start(spec) {
@@ -394,11 +395,16 @@ impl Registry {
     /// Ends all sessions, because the daemon ends.
     pub(super) fn end(&self) {
         let all = std::mem::take(&mut *lock(&self.sessions));
-        for ((uid, name), entry) in all {
-            let recording = lock(&entry.recording).take();
-            if let Some(Err(error)) = recording.map(Recording::end) {
-                log(&format!("session {name} of user {uid}: {error}"));
-            }
+        for entry in all.into_values() {
+            Taken(entry).end();
+        }
+    }
+
+    fn listener(&self, entry: &Arc<Entry>, session: &str) -> OfSession {
+        OfSession {
+            entry: Arc::clone(entry),
+            session: session.to_owned(),
+            tell: Arc::clone(&self.notifications),
         }
     }
 

@@ -88,6 +88,13 @@ impl Shares {
         Ok(())
     }
 
+    /// What a session takes that another daemon has let have it.
+    pub(super) fn keep(&self, uid: u32, model: &Model) -> Share {
+        let share = self.of(model);
+        self.put(uid, |used| used.more(share));
+        share
+    }
+
     /// Gives back what a session took.
     pub(super) fn give_back(&self, uid: u32, share: Share) {
         self.put(uid, |used| used.less(share));

@@ -21,12 +21,12 @@ fn parse<T: FromStr<Err: Display>, E: Error>(text: &str) -> Result<T, E> {
 }
 
 /// The same of lists.
-pub(super) mod list {
+pub(crate) mod list {
     use serde::ser::SerializeSeq as _;
 
     use super::{Deserialize, Deserializer, Display, FromStr, Serializer, parse};
 
-    pub(in crate::spec) fn serialize<T: Display, S: Serializer>(
+    pub(crate) fn serialize<T: Display, S: Serializer>(
         values: &[T],
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
@@ -37,7 +37,7 @@ pub(super) mod list {
         list.end()
     }
 
-    pub(in crate::spec) fn deserialize<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
+    pub(crate) fn deserialize<'de, T, D>(deserializer: D) -> Result<Vec<T>, D::Error>
     where
         T: FromStr<Err: Display>,
         D: Deserializer<'de>,

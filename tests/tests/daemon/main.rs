@@ -4,6 +4,7 @@
 mod analyses;
 mod changes;
 mod endurance;
+mod handover;
 mod hostile;
 mod markers;
 mod random;

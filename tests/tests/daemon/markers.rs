@@ -258,3 +258,24 @@ fn rules_of_user_space_wait_for_programs() {
     );
     assert_eq!(recorded(&dir, &[&program])["guarded"], 0, "it is excluded");
 }
+
+#[test]
+fn markers_go_on_with_the_next_daemon() {
+    let mut daemon = Daemon::start_supervised();
+    let dir = daemon.path().join("out");
+    let [program] = copies(&daemon);
+    let held = Held::start(&program);
+    session(&daemon, &dir, &["probed:*"]);
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    drop(held);
+    run(&program, 100);
+    daemon.replace();
+    // Nobody runs the program when the next daemon looks for some, which it does each second.
+    std::thread::sleep(Duration::from_millis(2500));
+    run(&program, 200);
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let (expected, found) = (counts(300, 300), recorded(&dir, &[&program]));
+    assert_eq!(found["plain"], expected["plain"], "{found:?}");
+    assert_eq!(files(&dir).len(), 1, "nothing has taken over");
+    daemon.stop().expect(0);
+}

@@ -17,7 +17,7 @@ use super::{calls, files, only};
 const CHANNELS: &str = "/v1/sessions/one/domains/kernel/channels";
 
 /// How many calls babeltrace2 finds in a trace, which it reads without a warning.
-fn found(trace: &Path) -> u64 {
+pub(super) fn found(trace: &Path) -> u64 {
     let ended =
         run(program("/".as_ref(), "babeltrace2", ["--clock-cycles", "--no-delta"]).arg(trace)).expect(0);
     assert_eq!(ended.err, "", "{}", trace.display());
@@ -25,7 +25,7 @@ fn found(trace: &Path) -> u64 {
     ended.out.lines().filter(is_call).count() as u64
 }
 
-fn begin(daemon: &Daemon, mode: &Value, caller: &Caller) {
+pub(super) fn begin(daemon: &Daemon, mode: &Value, caller: &Caller) {
     let mut new = json!({"name": "one", "format": "lttng"});
     for (key, value) in mode.as_object().unwrap() {
         new[key] = value.clone();

@@ -8,7 +8,10 @@ use std::{collections::VecDeque, io, path::PathBuf};
 use super::CtfOutput;
 use crate::{
     capture::ArchiveName,
-    export::{ExportError, ctf::ARCHIVES},
+    export::{
+        ExportError,
+        ctf::{ARCHIVES, KERNEL, UST},
+    },
     output::{Directory, Identity, is_own},
     utc,
 };
@@ -27,10 +30,36 @@ impl OpenChunk {
         let Some(archive) = archive.filter(|name| name.number > 1) else {
             return Ok(Self { name: None, dir: output.dir.clone() });
         };
-        let name = format!("{}-{}", utc::compact(archive.begin_ns), archive.number - 1);
+        let name = Self::name_of(archive);
         let dir = output.dir.create_dir(&name);
         let dir = dir.map_err(ExportError::io("create", output.dir.join(&name)))?;
         Ok(Self { name: Some(name), dir })
+    }
+
+    /// The same, which another process may have begun to write: what it has written is removed. All of it is
+    /// in the spool.
+    pub(super) fn create_again(
+        output: &CtfOutput,
+        archive: Option<ArchiveName>,
+    ) -> Result<Self, ExportError> {
+        let of_its_own = archive.filter(|name| name.number > 1).map(Self::name_of);
+        let dir = match &of_its_own {
+            None => output.dir.clone(),
+            Some(name) => match output.dir.open_dir(name) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return Self::create(output, archive);
+                }
+                opened => opened.map_err(ExportError::io("open", output.dir.join(name)))?,
+            },
+        };
+        for domain in [KERNEL, UST] {
+            remove_own(&dir, domain).map_err(ExportError::io("remove", dir.join(domain)))?;
+        }
+        Ok(Self { name: of_its_own, dir })
+    }
+
+    fn name_of(archive: ArchiveName) -> String {
+        format!("{}-{}", utc::compact(archive.begin_ns), archive.number.saturating_sub(1))
     }
 
     pub(super) fn dir(&self) -> &Directory {
@@ -88,6 +117,18 @@ impl Archives {
         }
         Ok(path)
     }
+}
+
+/// Removes a directory that is ours, if it is there.
+fn remove_own(from: &Directory, name: &str) -> io::Result<()> {
+    let dir = match from.open_dir(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    if !is_own(&dir)? {
+        return Err(io::Error::other("others can write to it"));
+    }
+    from.remove_tree(name, &dir)
 }
 
 /// Creates the directory of closed chunks. One that is there has to be ours.

@@ -209,7 +209,12 @@ impl LiveTrace {
         let Some(looked) = followed.look(patience)? else { return Ok(()) };
         let Some(head) = followed.head() else { return Ok(()) };
         if looked.is_first {
-            let chunk = OpenChunk::create(&self.output, followed.follower.manifest().archive)?;
+            let archive = followed.follower.manifest().archive;
+            let chunk = if self.trace.is_none() && self.output.is_begun {
+                OpenChunk::create_again(&self.output, archive)?
+            } else {
+                OpenChunk::create(&self.output, archive)?
+            };
             let manifest = followed.follower.manifest();
             let place = Place::new(chunk.dir().clone(), true, followed.follower.files().clone());
             if let Some(OpenTrace { writer, chunk: open, .. }) = &mut self.trace {

@@ -29,6 +29,8 @@ use std::{
 };
 
 pub(super) use self::{live::LiveTrace, snapshot::snapshot};
+use serde::{Deserialize, Serialize};
+
 use super::{Manifest, Spool, Stats};
 use crate::{
     export::{
@@ -44,7 +46,7 @@ use crate::{
 const SNAPSHOT: &str = "snapshot-1";
 
 /// How a recording is written as a trace.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CtfOptions {
     /// The names of events and fields.
     pub naming: Ctf,
@@ -65,6 +67,15 @@ pub(super) struct CtfOutput {
     pub(super) begin_ns: u64,
     /// Whether nothing is written for now.
     held: Arc<AtomicBool>,
+    /// Whether another process has begun to write the chunk that is written first.
+    is_begun: bool,
+}
+
+/// The same on its way to another process, which knows the directory.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedTrace {
+    options: CtfOptions,
+    begin_ns: u64,
 }
 
 impl CtfOutput {
@@ -84,7 +95,28 @@ impl CtfOutput {
         if !goes_on && !names.iter().all(is_snapshot) {
             return Err(OutputError::NotEmpty { path: dir.path().to_owned() });
         }
-        Ok(Self { dir, options: Arc::new(options), begin_ns: 0, held: Arc::default() })
+        Ok(Self { dir, options: Arc::new(options), begin_ns: 0, held: Arc::default(), is_begun: false })
+    }
+
+    /// Lets somebody else write it: nothing more is written here, but for what is closed.
+    pub(super) fn leave(&mut self) {
+        self.hold();
+        self.is_begun = true;
+    }
+
+    pub(super) fn hand_over(self) -> HandedTrace {
+        HandedTrace { options: Arc::unwrap_or_clone(self.options), begin_ns: self.begin_ns }
+    }
+
+    /// Goes on with one that another process has written to.
+    pub(super) fn take_over(handed: HandedTrace, dir: Directory) -> Self {
+        let HandedTrace { options, begin_ns } = handed;
+        Self { dir, options: Arc::new(options), begin_ns, held: Arc::default(), is_begun: true }
+    }
+
+    /// How it is written.
+    pub(super) fn options(&self) -> &CtfOptions {
+        &self.options
     }
 
     /// The directory.

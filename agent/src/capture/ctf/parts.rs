@@ -429,6 +429,7 @@ mod tests {
             options: Arc::new(options),
             begin_ns: 1_000,
             held: Arc::default(),
+            is_begun: false,
         };
         let place = Place::new(dir_of("trace"), true, dir_of("spool"));
         let mut parts = Parts::create(&output, Shapes::default(), (&head, &manifest), place).unwrap();

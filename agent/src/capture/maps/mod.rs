@@ -4,17 +4,20 @@
 //! |---|---|
 //! | `contents` | what is in a map |
 //! | `alone` | a recording that has maps and nothing else |
+//! | `handover` | maps that another process goes on with |
 //!
 //! A map has a program object of its own, with a gate of each CPU as a channel has; its events are attached
 //! as a channel's are. There is no ring, and nobody who reads until somebody asks.
 
 mod alone;
 mod contents;
+mod handover;
 
 use std::{io, sync::Arc};
 
 pub use alone::Counting;
 pub use contents::{Entry, KeyValue, Losses, MapContents, Numbers};
+pub(super) use handover::HandedMaps;
 
 use super::{
     CaptureError, LeftOut,

@@ -151,6 +151,8 @@ enum Answer {
 struct Shared {
     /// Written once to make every thread finish.
     stop: Notice,
+    /// Whether others go on then.
+    lets_go: AtomicBool,
     /// Written by a thread that failed.
     failed: Notice,
     /// Whether one has: it answers once more and then never again.
@@ -233,6 +235,13 @@ pub(super) struct Drained {
     pub failure: Option<SpoolError>,
 }
 
+/// What the threads leave to others that go on.
+#[derive(Debug, Default)]
+pub(super) struct LetGo {
+    pub spools: Vec<CpuSpool>,
+    pub names: Option<NameTable>,
+}
+
 /// Why the rings were not copied.
 #[derive(Debug)]
 pub(super) enum CopyFailed {
@@ -262,6 +271,7 @@ impl ReaderPool {
         let notice = || Notice::new().map_err(SpoolError::io("create an eventfd for", spool.dir()));
         let shared = Arc::new(Shared {
             stop: notice()?,
+            lets_go: AtomicBool::new(false),
             failed: notice()?,
             has_failed: AtomicBool::new(false),
             asked: notice()?,
@@ -369,7 +379,7 @@ impl ReaderPool {
 
     /// Whether a reader has failed, so that it gives no answers. One that fails from here on says so in the
     /// place of an answer.
-    fn has_failed(&self) -> bool {
+    pub(super) fn has_failed(&self) -> bool {
         self.shared.has_failed.load(Ordering::Acquire)
     }
 
@@ -436,6 +446,23 @@ impl ReaderPool {
         }
         drained.failure = self.shared.failure().take();
         drained
+    }
+
+    /// Ends the threads while programs go on writing. What they have not stored is in the rings.
+    pub(super) fn let_go(mut self) -> LetGo {
+        self.shared.lets_go.store(true, Ordering::Release);
+        self.tell_to_stop();
+        let mut left = LetGo::default();
+        for reader in std::mem::take(&mut self.readers) {
+            match reader.thread.join() {
+                Ok(finished) => {
+                    left.spools.extend(finished.spools);
+                    left.names = left.names.or(finished.names.map(|(_, names)| names));
+                }
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        left
     }
 
     fn tell_to_stop(&self) {

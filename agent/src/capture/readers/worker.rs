@@ -2,7 +2,7 @@
 
 use std::{
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, mpsc::Sender},
+    sync::{Arc, atomic::Ordering, mpsc::Sender},
     time::{Duration, Instant},
 };
 
@@ -54,6 +54,8 @@ pub(super) struct Outside {
 pub(super) struct Finished {
     pub(super) stored: Vec<Stored>,
     pub(super) names: Option<(NameStream, NameTable)>,
+    /// Where others go on, if this thread was told to let them.
+    pub(super) spools: Vec<CpuSpool>,
 }
 
 /// Tells of a thread that panics: whoever waits for its answers must not wait for ever.
@@ -134,6 +136,13 @@ impl Worker {
         if failed {
             self.wait_for_stop();
         }
+        if self.shared.lets_go.load(Ordering::Acquire) {
+            // What cannot be stored stays in the rings. Whoever goes on meets the reason again.
+            let _ = self.leave(&mut groups);
+            let streams = groups.into_iter().flat_map(|group| group.streams);
+            let spools = streams.map(|served| served.spool).collect();
+            return Finished { spools, names: self.names.take(), stored: Vec::new() };
+        }
         for served in all(&mut groups) {
             served.spool.note_final(served.ring.control());
         }
@@ -143,7 +152,7 @@ impl Worker {
             self.fail(error);
         }
         let stored = groups.iter().flat_map(|group| &group.streams).map(Served::stored).collect();
-        Finished { stored, names: self.names.take() }
+        Finished { stored, names: self.names.take(), spools: Vec::new() }
     }
 
     fn read_until_stop(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
@@ -362,6 +371,16 @@ impl Worker {
         end.overwritten = end.events.saturating_sub(totals.events).saturating_sub(totals.capped_events);
         spool.note_end(&end);
         Ok(Ok(Border { stored: stored_in(&spool), end: Arc::new(end) }))
+    }
+
+    /// Stores every page that is complete, so that the rings have room while nobody reads them.
+    fn leave(&mut self, groups: &mut [Group<'_>]) -> Result<(), SpoolError> {
+        let mut result = self.collect_names();
+        for Served { ring, spool, .. } in of_kind(groups, false) {
+            let all = Left::now(ring, spool, true);
+            result = result.and(self.move_while_enough(ring, spool, all));
+        }
+        result
     }
 
     /// Stores what is left in the rings once nothing writes to them any more. After a failure only what

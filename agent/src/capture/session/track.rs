@@ -1,5 +1,7 @@
 //! Which threads are recorded, changed while a recording goes on.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Session, controls, wait_for_programs};
 use crate::capture::{SpoolError, Tracking, attaching::note_threads_in_scope, needs::halves};
 use crate::compile::scope::{Scope, ScopeError};
@@ -26,7 +28,7 @@ pub enum TrackError {
 }
 
 /// What a file says of which threads were recorded.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Told {
     /// What does not change.
     fixed: Vec<String>,

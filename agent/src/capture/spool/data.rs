@@ -8,12 +8,19 @@ use std::{
 };
 
 use agent_ebpf::sets::Owner;
+use serde::{Deserialize, Serialize};
 
 use super::{Spool, SpoolError};
 use crate::{
-    capture::{StreamId, archive::ArchiveState, counts::CpuNotes, sets},
+    capture::{
+        StreamId,
+        archive::ArchiveState,
+        counts::{CountsFile, CpuNotes, HandedNotes},
+        sets,
+    },
+    handover::{Descriptors, Missing, Number},
     output::Directory,
-    ring::{Control, CpuCounts, SharedArray},
+    ring::{Control, CountNumbers, CpuCounts, SharedArray},
     tracedat::ChunkCompressor,
 };
 
@@ -74,7 +81,7 @@ pub(in crate::capture) struct CpuSpool {
 }
 
 /// What a CPU's spool holds, and what a size cap removed from it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpoolTotals {
     /// Events in the pages on disk.
     pub events: u64,
@@ -95,6 +102,36 @@ struct Segment {
     events: u64,
     /// Length up to which the file consists of whole chunks.
     len: u64,
+}
+
+/// A stream's data on their way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::capture) struct HandedStream {
+    stream: u64,
+    segment_limit: Option<u64>,
+    current: HandedSegment,
+    previous: Option<HandedSegment>,
+    next_index: u64,
+    totals: SpoolTotals,
+    begin: CountNumbers,
+    notes: HandedNotes,
+    is_owner_noted: bool,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct HandedSegment {
+    name: String,
+    file: Number,
+    pages: u64,
+    events: u64,
+    len: u64,
+}
+
+impl HandedSegment {
+    fn take_over(self, files: &Directory, from: &mut Descriptors) -> Result<Segment, Missing> {
+        let Self { name, file, pages, events, len } = self;
+        Ok(Segment { path: files.join(&name), file: from.take(file)?.into(), name, pages, events, len })
+    }
 }
 
 impl CpuSpool {
@@ -124,6 +161,50 @@ impl CpuSpool {
             pending: Vec::new(),
             pending_pages: 0,
             pending_events: 0,
+        })
+    }
+
+    /// Gives it away. What is not in the file yet is still in the ring.
+    pub(in crate::capture) fn hand_over(self, to: &mut Descriptors) -> HandedStream {
+        HandedStream {
+            stream: self.stream.to_number(),
+            segment_limit: self.segment_limit,
+            current: self.current.hand_over(to),
+            previous: self.previous.map(|segment| segment.hand_over(to)),
+            next_index: self.next_index,
+            totals: self.totals,
+            begin: CountNumbers::from(&*self.begin),
+            notes: self.notes.hand_over(),
+            is_owner_noted: self.is_owner_noted,
+        }
+    }
+
+    /// Goes on with what another process has stored.
+    pub(in crate::capture) fn take_over(
+        handed: HandedStream,
+        (spool, archive, counts): (&Spool, &Arc<ArchiveState>, &CountsFile),
+        from: &mut Descriptors,
+    ) -> Result<Self, Missing> {
+        let files = spool.files().clone();
+        let stream = StreamId::of_number(handed.stream);
+        let begin: Arc<CpuCounts> = Arc::new(handed.begin.into());
+        let mut segment = |handed: HandedSegment| handed.take_over(&files, from);
+        Ok(Self {
+            stream,
+            segment_limit: handed.segment_limit,
+            current: segment(handed.current)?,
+            previous: handed.previous.map(segment).transpose()?,
+            next_index: handed.next_index,
+            totals: handed.totals,
+            archive: Arc::clone(archive),
+            notes: counts.going_on(handed.notes, stream, Arc::clone(&begin)),
+            begin,
+            owners: None,
+            is_owner_noted: handed.is_owner_noted,
+            pending: Vec::new(),
+            pending_pages: 0,
+            pending_events: 0,
+            files,
         })
     }
 
@@ -282,6 +363,11 @@ impl CpuSpool {
 }
 
 impl Segment {
+    fn hand_over(self, to: &mut Descriptors) -> HandedSegment {
+        let Self { name, path: _, file, pages, events, len } = self;
+        HandedSegment { name, file: to.put(file), pages, events, len }
+    }
+
     fn create(files: &Directory, stream: StreamId, index: u64) -> Result<Self, SpoolError> {
         let name = segment_name(stream, index);
         let path = files.join(&name);

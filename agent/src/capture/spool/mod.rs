@@ -41,13 +41,18 @@ use rustix::{
     fs::{FallocateFlags, fallocate},
     io::Errno,
 };
+use serde::{Deserialize, Serialize};
 
 pub use self::data::SpoolTotals;
-pub(super) use self::data::{CpuSpool, SegmentFile, parse_segment, segment_name};
+pub(super) use self::data::{CpuSpool, HandedStream, SegmentFile, parse_segment, segment_name};
 pub(super) use self::lock::LOCK;
 use self::lock::{Claim, claim, create_claimed, discard, is_taken, set_aside};
-use super::StreamId;
+use super::{
+    StreamId,
+    handover::{HandedDirectory, HandedName},
+};
 use crate::{
+    handover::{Descriptors, Missing, Number},
     output::{Directory, Links, Output, OutputError, Resolved, resolve},
     reason,
 };
@@ -127,6 +132,21 @@ pub struct Spool {
     files: Directory,
     /// `None` where nobody can lock, on a file system that cannot be written. No recording runs there.
     lock: Option<OwnedFd>,
+}
+
+/// A spool on its way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedSpool {
+    parent: HandedDirectory,
+    name: HandedName,
+    files: HandedDirectory,
+    lock: Option<Number>,
+}
+
+impl HandedSpool {
+    pub(super) fn lock(&self) -> Option<Number> {
+        self.lock
+    }
 }
 
 /// A moment at which another recorder may do something: tests let one.
@@ -276,6 +296,28 @@ impl Spool {
     /// Path of the file `name` in the spool, for messages.
     pub fn file(&self, name: &str) -> PathBuf {
         self.files.join(name)
+    }
+
+    /// Gives it away, as it is: its lock is held all the time.
+    pub(super) fn hand_over(self, to: &mut Descriptors) -> HandedSpool {
+        let Self { parent, name, files, lock } = self;
+        HandedSpool {
+            parent: HandedDirectory::of(&parent, to),
+            name: HandedName(name),
+            files: HandedDirectory::of(&files, to),
+            lock: lock.map(|lock| to.put(lock)),
+        }
+    }
+
+    /// The one that another process has given away.
+    pub(super) fn take_over(handed: HandedSpool, from: &mut Descriptors) -> Result<Self, Missing> {
+        let HandedSpool { parent, name, files, lock } = handed;
+        Ok(Self {
+            parent: parent.take_over(from)?,
+            name: name.0,
+            files: files.take_over(from)?,
+            lock: lock.map(|lock| from.take(lock)).transpose()?,
+        })
     }
 
     /// Copies a file to another spool, if it is there.

@@ -11,6 +11,8 @@ mod resolve;
 
 use std::{
     collections::BTreeSet,
+    fs::File,
+    io::{Seek as _, SeekFrom},
     os::fd::{AsFd as _, OwnedFd},
     thread::JoinHandle,
 };
@@ -50,10 +52,21 @@ pub(super) struct MappingReader {
 impl MappingReader {
     /// Starts noting in `spool` what all processes have mapped, and what they map from now on.
     pub(super) fn start(spool: &Spool, cpus: u32) -> std::io::Result<Self> {
+        Self::write_to(spool.files().create(MAPPINGS)?, cpus)
+    }
+
+    /// Goes on where another process has ended. What was mapped and taken away again meanwhile is not known.
+    pub(super) fn go_on(spool: &Spool, cpus: u32) -> std::io::Result<Self> {
+        let mut file = spool.files().open_for_writing(MAPPINGS)?;
+        file.seek(SeekFrom::End(0))?;
+        Self::write_to(file, cpus)
+    }
+
+    fn write_to(file: File, cpus: u32) -> std::io::Result<Self> {
         // A CPU that is not online has no processes.
         let mut events: Vec<MappingEvents> =
             (0..cpus).filter_map(|cpu| MappingEvents::open(cpu).ok()).collect();
-        let mut journal = Journal::new(spool.files().create(MAPPINGS)?);
+        let mut journal = Journal::new(file);
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         let stopped = stop.try_clone()?;
         let thread = std::thread::Builder::new().name("mappings".into()).spawn(move || {

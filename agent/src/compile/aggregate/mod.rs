@@ -15,6 +15,8 @@ mod generic;
 
 use agent_ebpf::aggregates::{INDEX_PER_KEY, KEY_WORDS_MAX, POWERS, STARTS_PER_KEY, value};
 
+use serde::{Deserialize, Serialize};
+
 pub(crate) use function::{Counter, Target};
 pub(crate) use generic::program;
 
@@ -107,7 +109,7 @@ impl Function {
 }
 
 /// The memory of a map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sizes {
     /// Entries.
     pub keys: u32,
@@ -176,7 +178,7 @@ pub struct Part {
 }
 
 /// What a part of a key is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PartKind {
     /// A number of 64 bits.
     Number {

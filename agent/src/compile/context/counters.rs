@@ -7,16 +7,19 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     bpf::sys,
     event::counters::{self, CACHE, HARDWARE, RAW, SOFTWARE},
+    handover::{Descriptors, Missing, Number},
 };
 
 /// include/uapi/linux/bpf.h, `BPF_MAP_TYPE_PERF_EVENT_ARRAY`.
 const PERF_EVENT_ARRAY: u32 = 4;
 
 /// A counter of a CPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
     name: String,
     kind: u32,
@@ -105,6 +108,16 @@ pub struct Counters {
     open: Mutex<Vec<(Counter, OwnedFd)>>,
 }
 
+/// Counters on their way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CountersState {
+    cpus: Vec<u32>,
+    possible_cpus: u32,
+    /// The kernel takes the counters out of a map when the descriptor is closed that they were put in through
+    /// (`perf_event_fd_array_release`, kernel/bpf/arraymap.c): it is that one which goes on.
+    open: Vec<(Counter, Number)>,
+}
+
 impl Counters {
     /// None yet, of these CPUs.
     pub fn new(cpus: Vec<u32>, possible_cpus: u32) -> Self {
@@ -115,6 +128,23 @@ impl Counters {
     pub fn descriptors(&self) -> u64 {
         let each = self.cpus.len().saturating_add(1);
         self.opened().len().saturating_mul(each) as u64
+    }
+
+    /// Gives away those that are open: programs go on reading them.
+    pub fn hand_over(&self, to: &mut Descriptors) -> CountersState {
+        let open = std::mem::take(&mut *self.opened());
+        let open = open.into_iter().map(|(counter, map)| (counter, to.put(map))).collect();
+        CountersState { cpus: self.cpus.clone(), possible_cpus: self.possible_cpus, open }
+    }
+
+    /// Those that another process has given away.
+    ///
+    /// # Errors
+    /// A descriptor is missing.
+    pub fn take_over(state: CountersState, from: &mut Descriptors) -> Result<Self, Missing> {
+        let CountersState { cpus, possible_cpus, open } = state;
+        let open = open.into_iter().map(|(counter, map)| Ok((counter, from.take(map)?)));
+        Ok(Self { cpus, possible_cpus, open: Mutex::new(open.collect::<Result<_, _>>()?) })
     }
 
     fn opened(&self) -> MutexGuard<'_, Vec<(Counter, OwnedFd)>> {

@@ -24,7 +24,7 @@ use crate::{
 };
 
 pub(crate) use super::task::SCRATCH;
-pub use counters::{Counter, CounterError, Counters};
+pub use counters::{Counter, CounterError, Counters, CountersState};
 pub(crate) use generic::{TooLong, program};
 
 // include/uapi/linux/bpf.h, enum bpf_func_id.

@@ -28,6 +28,7 @@ pub use syscalls::{Call, Hooks};
 
 use compile::{Access, Asked, Extras, Rules, TypeNames, compile};
 use language::Definition;
+use serde::{Deserialize, Serialize};
 
 use super::{
     aggregate::Counter,
@@ -113,7 +114,7 @@ pub enum Lane {
 }
 
 /// Whose stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StackKind {
     /// The kernel's: functions down to the one that the event is in.
     Kernel,
@@ -153,6 +154,8 @@ pub(crate) enum Kind {
     },
     /// The one for all system calls.
     Call(Call),
+    /// One for this event alone that another process has attached: there is no code of it here.
+    Attached,
 }
 
 /// The kernel is too old for the fast lane.

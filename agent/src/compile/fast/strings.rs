@@ -11,6 +11,7 @@ use std::{
 };
 
 use agent_ebpf::{STRING_MAX, SYSCALL_STRINGS};
+use serde::{Deserialize, Serialize};
 
 use super::compile::Mismatch;
 use crate::event::{
@@ -89,7 +90,7 @@ impl std::str::FromStr for StringLimit {
 }
 
 /// Which arguments a record has copies of, as the programs are told: positions plus 1, 0 for none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copies {
     /// The arguments.
     pub(super) positions: [u8; SYSCALL_STRINGS],

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use agent_ebpf::{SYSCALL_SLOTS, SyscallSlot};
+use serde::{Deserialize, Serialize};
 
 use super::{
     compile::Mismatch,
@@ -28,7 +29,7 @@ const ARGS: u32 = 16;
 const ARGS_MAX: usize = 6;
 
 /// An event of a system call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Call {
     /// `raw_syscalls:sys_enter`.
     RawEnter,
@@ -58,7 +59,7 @@ impl Call {
 }
 
 /// The two tracepoints.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Hooks {
     /// `attach_btf_id` of `sys_enter`.
     pub(crate) enter: TypeId,

@@ -123,7 +123,7 @@ impl FromStr for Attribute {
 }
 
 /// Values of an attribute, found on this machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Values {
     /// Ids of processes, users or groups.
     Ids(BTreeSet<u32>),
@@ -134,14 +134,14 @@ pub(crate) enum Values {
 }
 
 /// Values as they were written, and what they mean.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Set {
     pub(crate) texts: Vec<String>,
     pub(crate) values: Values,
 }
 
 /// Values of some attributes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sets(BTreeMap<Attribute, Set>);
 
 impl Sets {
@@ -167,7 +167,7 @@ impl Sets {
 }
 
 /// Which threads are recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scope {
     /// What a thread has to be: one of each of these sets, of which an empty one leaves no thread.
     pub only: Sets,

@@ -3,6 +3,8 @@
 
 use std::{fs::File, io::Write as _, path::PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 use super::super::{
     ExportError,
     staging::{create_dir, create_file},
@@ -18,7 +20,7 @@ const INDEX_ENTRY: u32 = 72;
 const INDEX_HEAD: u64 = 16;
 
 /// How large the files of a stream become, as LTTng limits them (lttng-enable-channel(1)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileLimits {
     /// Bytes of a file, at most. The packet that would not fit goes to the next one, whose name has the next
     /// number.

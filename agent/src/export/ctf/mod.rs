@@ -40,6 +40,8 @@ mod writer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use serde::{Deserialize, Serialize};
+
 use super::{ExportError, Format, Job, Recording};
 use crate::event::{EventTable, Machine, NoNames, Printer};
 use crate::output::Directory;
@@ -59,7 +61,7 @@ pub use lttng::event_name as lttng_name;
 /// What LTTng calls the directory of the kernel's part of a trace.
 pub const KERNEL: &str = "kernel";
 /// What it calls that of the traces of users and of processes.
-const UST: &str = "ust";
+pub const UST: &str = "ust";
 /// What it calls that of closed chunks.
 pub const ARCHIVES: &str = "archives";
 /// The file that describes a trace.
@@ -68,7 +70,7 @@ const METADATA: &str = "metadata";
 const TOP_CHANNEL: &str = "channel0";
 
 /// The two formats in this layout.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Ctf {
     /// The kernel's own names: format `ctf`.
     Kernel,
@@ -349,7 +351,7 @@ impl Trace {
 }
 
 /// How streams are divided.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape {
     /// Bytes of a packet, at most, as LTTng's sub-buffers have a size. A record that is longer has a packet
     /// of its own.
@@ -365,7 +367,7 @@ impl Default for Shape {
 }
 
 /// How the streams of each channel are divided.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shapes(BTreeMap<String, Shape>);
 
 impl Shapes {

@@ -21,5 +21,7 @@ pub(super) mod spec;
 pub(super) use expand::World;
 pub(super) use model::Model;
 pub(super) use programs::{Program, Programs};
-pub(super) use recorder::{Added, Halt, Listener, Recorder, SnapshotTo, Stored, Whose};
+pub(super) use recorder::{
+    Added, Halt, Handed, HandedRunning, Listener, Recorder, SnapshotTo, Stored, Whose,
+};
 pub(super) use spec::ring_sets;

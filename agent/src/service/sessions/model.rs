@@ -2,6 +2,8 @@
 
 use std::path::{Component, Path};
 
+use serde::{Deserialize, Serialize};
+
 use super::{defaults, spec};
 use crate::{
     control::{
@@ -24,7 +26,7 @@ const NAME_MAX: usize = 254;
 const TEXT_MAX: usize = 64 << 10;
 
 /// The description of a session.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::service) struct Model {
     session: Session,
     /// Whether it was started before.

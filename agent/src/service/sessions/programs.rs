@@ -57,6 +57,20 @@ impl Programs {
         self.with_markers.values().map(Arc::clone).collect()
     }
 
+    /// Where those are that have markers.
+    pub(in crate::service) fn paths(&self) -> Vec<PathBuf> {
+        self.with_markers.keys().cloned().collect()
+    }
+
+    /// Looks at programs that had markers, whether they run or not.
+    pub(in crate::service) fn look_at(&mut self, paths: &[PathBuf]) {
+        for path in paths {
+            if self.look_at_file(path) {
+                self.generation += 1;
+            }
+        }
+    }
+
     /// The number of this state: another one if there are other markers.
     pub(in crate::service) fn generation(&self) -> u64 {
         self.generation

@@ -11,9 +11,12 @@ use std::{
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
+
+pub(in crate::service) use super::running::HandedRunning;
 use super::running::Running;
 use crate::{
-    capture::{Notice, Tracking},
+    capture::{HandOver, Notice, Tracking},
     control::{Code, ControlError},
     service::{descriptors::OfUser, user::Owner},
     spec::{RecordingSpec, RuleSpec, What},
@@ -52,7 +55,7 @@ pub(in crate::service) enum Whose {
 }
 
 /// What a channel has lost since the session was created.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::service) struct Loss {
     /// Events for which there was no room.
     pub discarded: u64,
@@ -92,6 +95,13 @@ pub(in crate::service) enum Added {
     NoRoom,
 }
 
+/// A session on its way to another daemon.
+pub(in crate::service) struct Handed {
+    pub(in crate::service) running: HandedRunning,
+    /// Its recording, if there is one.
+    pub(in crate::service) recording: Option<HandOver>,
+}
+
 pub(super) type Reply<T> = Sender<Result<T, ControlError>>;
 
 /// What the thread is asked to do.
@@ -110,6 +120,8 @@ pub(super) enum Command {
     Losses(Reply<Losses>),
     RegenerateState(Reply<()>),
     RegenerateMetadata(Reply<()>),
+    FinishFiles(Reply<()>),
+    HandOver(Reply<Handed>),
     End(Reply<()>),
 }
 
@@ -134,11 +146,21 @@ impl Recorder {
         (dir, keeps): (PathBuf, bool),
         listener: Box<dyn Listener>,
     ) -> Result<Self, ControlError> {
+        Self::spawn(owner, (dir, keeps), listener, |_| Ok(()))
+    }
+
+    fn spawn(
+        owner: (Owner, OfUser),
+        (dir, keeps): (PathBuf, bool),
+        listener: Box<dyn Listener>,
+        begin: impl FnOnce(&mut Running) -> Result<(), ControlError> + Send + 'static,
+    ) -> Result<Self, ControlError> {
         let (commands, received) = mpsc::channel();
         let (begun, begins) = mpsc::channel();
         let wake = Arc::new(Notice::new().map_err(of_system)?);
         let waker = Arc::clone(&wake);
-        let record = move || match Running::new(owner, (&dir, keeps), (listener, waker)) {
+        let begin = move |mut running: Running| begin(&mut running).map(|()| running);
+        let record = move || match Running::new(owner, (&dir, keeps), (listener, waker)).and_then(begin) {
             Ok(running) => {
                 // Who starts this waits for it.
                 let _ = begun.send(Ok(()));
@@ -232,6 +254,35 @@ impl Recorder {
     /// Writes what describes the recording again, with how far its clock is from wall time now.
     pub(in crate::service) fn regenerate_metadata(&self) -> Result<(), ControlError> {
         self.ask(Command::RegenerateMetadata)
+    }
+
+    /// Waits until the files are made that are being made, while it goes on recording.
+    pub(in crate::service) fn finish_files(&self) {
+        // What could not be made is told.
+        let _ = self.ask(Command::FinishFiles);
+    }
+
+    /// Lets another daemon go on. Files that are being made are made first.
+    ///
+    /// # Errors
+    /// It cannot go on, and has ended: everything is stored.
+    pub(in crate::service) fn hand_over(mut self) -> Result<Handed, ControlError> {
+        let handed = self.ask(Command::HandOver);
+        self.join();
+        handed
+    }
+
+    /// Goes on with a session that another daemon has handed over.
+    ///
+    /// # Errors
+    /// It does not go on: what was recorded is in its spool.
+    pub(in crate::service) fn take_over(
+        owner: (Owner, OfUser),
+        (dir, keeps): (PathBuf, bool),
+        listener: Box<dyn Listener>,
+        handed: Handed,
+    ) -> Result<Self, ControlError> {
+        Self::spawn(owner, (dir, keeps), listener, |running| running.go_on(handed))
     }
 
     /// Stops recording for good, and waits until everything is stored.

@@ -1,5 +1,7 @@
 //! What the thread of a session does.
 
+mod handover;
+
 use std::{
     os::fd::{AsFd as _, BorrowedFd},
     path::{Path, PathBuf},
@@ -12,6 +14,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+pub(in crate::service) use self::handover::HandedRunning;
 use super::recorder::{Added, Command, Halt, Listener, Loss, Losses, SnapshotTo, Stored, Whose, of_system};
 use crate::{
     capture::{
@@ -151,6 +154,11 @@ impl Running {
             self.wake.clear();
             loop {
                 match commands.try_recv() {
+                    Ok(Command::HandOver(reply)) => {
+                        // As below.
+                        let _ = reply.send(self.hand_over());
+                        return;
+                    }
                     Ok(Command::End(reply)) => {
                         // Who asked waits for it.
                         let _ = reply.send(self.end());
@@ -215,6 +223,11 @@ impl Running {
             Command::Rotate(reply) => drop(reply.send(self.rotate())),
             Command::Snapshot(to, reply) => drop(reply.send(self.snapshot(&to))),
             Command::Losses(reply) => drop(reply.send(Ok(self.losses()))),
+            Command::FinishFiles(reply) => {
+                // The listener knows what could not be made.
+                let _ = self.wait_for_files();
+                drop(reply.send(Ok(())));
+            }
             Command::RegenerateState(reply) => drop(reply.send(self.regenerate_state())),
             Command::RegenerateMetadata(reply) => drop(reply.send(self.regenerate_metadata())),
             Command::Schedule(period, bytes) => {
@@ -222,7 +235,8 @@ impl Running {
                 self.schedule.bytes = bytes;
                 self.begin_chunk();
             }
-            // It is the caller's.
+            // They are the caller's.
+            Command::HandOver(reply) => drop(reply.send(Err(Code::Daemon.into()))),
             Command::End(reply) => drop(reply.send(Ok(()))),
         }
     }

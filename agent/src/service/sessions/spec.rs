@@ -134,7 +134,7 @@ pub(in crate::service) fn recorded(spec: &RecordingSpec) -> (BTreeMap<String, Ru
     (spec.channels.iter().map(of_channel).collect(), spec.scope.track.clone())
 }
 
-fn key_of(rule: &RuleSpec) -> (&'static str, String) {
+pub(in crate::service) fn key_of(rule: &RuleSpec) -> (&'static str, String) {
     (rule.what.kind(), rule.what.text())
 }
 
