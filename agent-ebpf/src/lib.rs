@@ -77,7 +77,8 @@ pub const SIDE_BYTES: usize = 32 * 1024;
 /// The same where programs can be preempted: while a task that writes a record waits for its next time slice,
 /// everything else on its CPU is queued.
 pub const SIDE_BYTES_PREEMPTIBLE: usize = 4 * 1024 * 1024;
-/// The same in a channel with [`sets`] of rings: only the events of one user or process are queued there.
+/// The same in a channel with [`sets`] of rings, where only the events of one user or process are queued, and
+/// in that of a watch, whose rings have a few hundred KB.
 pub const SIDE_BYTES_OF_SET: usize = 256 * 1024;
 /// Entries of the side queue start at multiples of this.
 pub const SIDE_ALIGN: usize = 16;
@@ -501,6 +502,8 @@ pub mod globals {
     pub const CLOCK: &str = "CLOCK";
     /// `u32`: non-zero reuses the oldest page instead of losing the newest event.
     pub const OVERWRITE: &str = "OVERWRITE";
+    /// `u32`: non-zero where the reader is woken by the first event after it has looked, not by pages.
+    pub const WAKE_EACH: &str = "WAKE_EACH";
     /// `u32`: the slot of the event that asks for snapshots, plus 1; 0 if none does.
     pub const ASKING: &str = "ASKING";
     /// `u32`: non-zero records only threads whose bit is set in `TRACED`.

@@ -40,6 +40,9 @@ pub struct ProgramOptions {
     pub clock: u32,
     /// Reuse the oldest page instead of losing the newest event.
     pub overwrite: bool,
+    /// Let the first event after each look of the reader wake it, instead of waiting pages; with a side queue
+    /// of little memory.
+    pub wake_each: bool,
     /// The event that asks for snapshots, by its slot: its page is kept until
     /// [told](crate::ring::Control::hold_pages) otherwise.
     pub asking: Option<u32>,
@@ -154,10 +157,10 @@ pub(super) fn create_object(
     let preemptible = options.preemptible || is_changing || features::tracepoints_are_preemptible();
     let preempt = layout.preempt_count.unwrap_or_default();
     let ids = layout.ids.unwrap_or_default();
-    let side_bytes = match (preemptible, options.sets) {
+    let side_bytes = match (preemptible, options.sets.is_some() || options.wake_each) {
         (false, _) => SIDE_BYTES,
-        (true, Some(_)) => SIDE_BYTES_OF_SET,
-        (true, None) => SIDE_BYTES_PREEMPTIBLE,
+        (true, true) => SIDE_BYTES_OF_SET,
+        (true, false) => SIDE_BYTES_PREEMPTIBLE,
     } as u32;
     let sets = options.set_count();
     let kernel_stack = stack_slot(options, StackKind::Kernel);
@@ -165,6 +168,7 @@ pub(super) fn create_object(
     let words = [
         (globals::CLOCK, options.clock),
         (globals::OVERWRITE, options.overwrite.into()),
+        (globals::WAKE_EACH, options.wake_each.into()),
         (globals::ASKING, options.asking.map_or(0, |slot| slot + 1)),
         (globals::FILTER_TASKS, options.filter_tasks.into()),
         (globals::FOLLOW_FORK, options.follow_fork.into()),

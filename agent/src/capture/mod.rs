@@ -30,6 +30,7 @@
 //! | `finisher` | the same for archives, while the next ones are recorded |
 //! | `ctf` | a trace that is written instead, while the recording goes on |
 //! | `follow` | reading the spool of a recording that goes on |
+//! | `watch` | being told of events as they fire, without a file |
 
 mod archive;
 mod attaching;
@@ -59,6 +60,7 @@ mod stats;
 mod stream;
 mod symbols;
 mod user_symbols;
+pub mod watch;
 
 pub use archive::{ArchiveName, Destination};
 pub use counts::Ending;

@@ -154,6 +154,29 @@ pub struct ChannelOptions {
 }
 
 impl ChannelOptions {
+    /// The channel of a watch, with rings of so many pages and room for so many events; there are none yet.
+    pub(super) fn of_watch(ring_pages: u32, events: usize) -> Self {
+        Self {
+            name: String::new(),
+            events: Vec::new(),
+            probes: Vec::new(),
+            sets: None,
+            ring_pages: ring_pages.max(RING_PAGES_MIN),
+            overwrite: false,
+            snapshot: None,
+            poll_interval: None,
+            switch_period: None,
+            cap: None,
+            hooks: None,
+            strings: StringLimit::default(),
+            spare_events: events.max(1),
+            lane: LaneChoice::default(),
+            contexts: Vec::new(),
+            shared_contexts: String::new(),
+            stacks: [(StackKind::Kernel, Vec::new()), (StackKind::User, Vec::new())],
+        }
+    }
+
     /// Puts events with their probes into these slots, which are free or behind the last.
     pub(super) fn put(&mut self, slots: &Range<usize>, events: Vec<CaptureEvent>, probes: Vec<CaptureProbe>) {
         self.probes.retain(|probe| !slots.contains(&(probe.first_slot as usize)));

@@ -35,6 +35,7 @@ use super::{
     stats::{Counted, Stats},
     symbols::SymbolReader,
     user_symbols::MappingReader,
+    watch::{Threads, WatchOptions},
 };
 use crate::{
     attach::{Misses, ProbeError, TaskTracker, detach::AttachTurn},
@@ -362,6 +363,31 @@ impl Session {
         self.archive.spool.dir()
     }
 
+    /// How the same threads on the same CPUs are [watched](super::watch::Watch), with time stamps of the same
+    /// clock.
+    ///
+    /// A watch that is started from it is attached after the recording: of an event of the kernel that both
+    /// have, the recording's program has run when the watch's does.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn watch_options(&self) -> Result<WatchOptions, CaptureError> {
+        let maps = self.channels.first().ok_or(CaptureError::NoChannel)?.programs.thread_maps()?;
+        let CaptureOptions { clock, cpus, possible_cpus, counters, layout, .. } = &self.options;
+        let (tasks, scope) = (self.options.tasks.clone(), self.options.scope.clone());
+        Ok(WatchOptions {
+            clock: *clock,
+            ring_pages: WatchOptions::RING_PAGES,
+            events: WatchOptions::EVENTS,
+            exclude_self: self.options.exclude_self,
+            cpus: cpus.clone(),
+            possible_cpus: *possible_cpus,
+            counters: Arc::clone(counters),
+            layout: *layout,
+            threads: Threads { tasks, scope, maps: Some(Arc::new(maps)) },
+        })
+    }
+
     /// Adds a thread to the task filter. Takes effect at once.
     pub fn trace_thread(&self, tid: u32) {
         self.tasks.trace_thread(tid);
@@ -656,7 +682,7 @@ fn owner_in(channels: &[Channel], number: u32) -> Option<SetOwner> {
 /// `trace_call_bpf`, kernel/trace/bpf_trace.c; `uprobe_prog_run`), so a grace period, which `membarrier`
 /// waits for (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command;
 /// there a moment's patience, far longer than any program runs, does the same.
-fn wait_for_programs() {
+pub(super) fn wait_for_programs() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes plain numbers.
     let waited = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } == 0;

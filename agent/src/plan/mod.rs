@@ -12,6 +12,7 @@
 //! | `scope` | whose events |
 //! | `buffers` | rings and their CPUs |
 //! | `constants` | what names in formats stand for |
+//! | `watch` | what is watched, without a recording |
 //! | `error` | why there is no plan |
 
 mod addition;
@@ -25,6 +26,7 @@ mod rules;
 mod scope;
 mod snapshot;
 mod stacks;
+mod watch;
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 

@@ -28,10 +28,12 @@
 //! | `json` | reading and writing it |
 //! | `check` | what no recording can be made of, on any kernel |
 //! | `text` | values that are texts in JSON |
+//! | `watch` | events that are told as they fire |
 
 mod check;
 mod json;
 pub(crate) mod text;
+mod watch;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -40,6 +42,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use check::{CHANNELS_MAX, check_name, why};
 pub use check::{Field, Problem};
 pub use json::{SpecError, TEXT_MAX};
+pub use watch::{Capture, CaptureOf, CaptureSyntax, WatchSpec};
 
 use crate::{
     compile::{
