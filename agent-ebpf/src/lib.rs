@@ -77,9 +77,10 @@ pub const SIDE_BYTES: usize = 32 * 1024;
 /// The same where programs can be preempted: while a task that writes a record waits for its next time slice,
 /// everything else on its CPU is queued.
 pub const SIDE_BYTES_PREEMPTIBLE: usize = 4 * 1024 * 1024;
-/// The same in a channel with [`sets`] of rings, where only the events of one user or process are queued, and
-/// in that of a watch, whose rings have a few hundred KB.
+/// The same in a channel with [`sets`] of rings: only the events of one user or process are queued there.
 pub const SIDE_BYTES_OF_SET: usize = 256 * 1024;
+/// The same of a watch, whose rings are small, too.
+pub const SIDE_BYTES_OF_WATCH: usize = 64 * 1024;
 /// Entries of the side queue start at multiples of this.
 pub const SIDE_ALIGN: usize = 16;
 /// The longest record, common fields included, that the side queue takes.
@@ -658,7 +659,7 @@ const _: () = {
     assert!(size_of::<SyscallSlot>() == 24);
     assert!(size_of::<StringNote>() == 64);
     assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_power_of_two());
-    assert!(SIDE_BYTES_OF_SET.is_power_of_two());
+    assert!(SIDE_BYTES_OF_SET.is_power_of_two() && SIDE_BYTES_OF_WATCH.is_power_of_two());
     assert!(SIDE_BYTES_PREEMPTIBLE.is_power_of_two() && SIDE_BYTES > SIDE_ALIGN);
     assert!(size_of::<NameRecord>() == 20);
     assert!(RECORD_MAX == 4072);

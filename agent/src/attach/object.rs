@@ -1,7 +1,8 @@
 //! What the eBPF object is made of for a channel: the constants of its programs, and its maps.
 
 use agent_ebpf::{
-    EventSlot, SIDE_BYTES, SIDE_BYTES_OF_SET, SIDE_BYTES_PREEMPTIBLE, WAKE_BYTES, begin_flags,
+    EventSlot, SIDE_BYTES, SIDE_BYTES_OF_SET, SIDE_BYTES_OF_WATCH, SIDE_BYTES_PREEMPTIBLE, WAKE_BYTES,
+    begin_flags,
     calls::{CALL_BUCKETS, CALL_WAYS},
     globals, slot_flags, user_entry,
 };
@@ -40,8 +41,8 @@ pub struct ProgramOptions {
     pub clock: u32,
     /// Reuse the oldest page instead of losing the newest event.
     pub overwrite: bool,
-    /// Let the first event after each look of the reader wake it, instead of waiting pages; with a side queue
-    /// of little memory.
+    /// Let the first event after each look of the reader wake it, instead of waiting pages; with a small side
+    /// queue.
     pub wake_each: bool,
     /// The event that asks for snapshots, by its slot: its page is kept until
     /// [told](crate::ring::Control::hold_pages) otherwise.
@@ -157,10 +158,11 @@ pub(super) fn create_object(
     let preemptible = options.preemptible || is_changing || features::tracepoints_are_preemptible();
     let preempt = layout.preempt_count.unwrap_or_default();
     let ids = layout.ids.unwrap_or_default();
-    let side_bytes = match (preemptible, options.sets.is_some() || options.wake_each) {
+    let side_bytes = match (preemptible, options.sets) {
         (false, _) => SIDE_BYTES,
-        (true, true) => SIDE_BYTES_OF_SET,
-        (true, false) => SIDE_BYTES_PREEMPTIBLE,
+        (true, _) if options.wake_each => SIDE_BYTES_OF_WATCH,
+        (true, Some(_)) => SIDE_BYTES_OF_SET,
+        (true, None) => SIDE_BYTES_PREEMPTIBLE,
     } as u32;
     let sets = options.set_count();
     let kernel_stack = stack_slot(options, StackKind::Kernel);

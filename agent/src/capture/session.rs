@@ -388,6 +388,11 @@ impl Session {
         })
     }
 
+    /// Waits until every program that runs now has returned.
+    pub fn wait_for_programs(&self) {
+        wait_for_programs();
+    }
+
     /// Adds a thread to the task filter. Takes effect at once.
     pub fn trace_thread(&self, tid: u32) {
         self.tasks.trace_thread(tid);

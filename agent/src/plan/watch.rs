@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Before, Kernel, PlanError, Why, error::InChannel};
+use super::{Before, Kernel, PlanError, Why, buffers, error::InChannel};
 use crate::{
     attach::KernelLayout,
     capture::watch::{Decoder, Lacking, Threads, WatchOptions, WatchRule},
@@ -25,13 +25,14 @@ impl WatchOptions {
         let unsupported = |why: String| PlanError::whole(Why::Unsupported(why));
         let cpus = Cpus::read().map_err(|error| unsupported(error.to_string()))?;
         let btf = Btf::of_kernel().map_err(|error| unsupported(error.to_string()))?;
+        let chosen = buffers::choose_cpus(None, &cpus, &mut Vec::new())?;
         let possible_cpus = cpus.possible.highest().map_or(1, |highest| highest + 1);
         Ok(Self {
             clock,
             ring_pages: Self::RING_PAGES,
             events: Self::EVENTS,
             exclude_self: true,
-            cpus: cpus.possible.iter().collect(),
+            cpus: chosen.iter().collect(),
             possible_cpus,
             counters: Arc::new(Counters::new(cpus.online.iter().collect(), possible_cpus)),
             layout: KernelLayout::from_btf(&btf),
@@ -46,6 +47,18 @@ impl WatchRule {
     /// # Errors
     /// The rule is wrong on this kernel, is about a function tracer, or captures what none of its events has.
     pub fn plan(options: &WatchOptions, spec: &WatchSpec) -> Result<(Self, Vec<String>), PlanError> {
+        let tracefs = Tracefs::open().map_err(PlanError::whole)?;
+        let btf = Btf::of_kernel();
+        let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &options.counters)?;
+        Self::plan_on(&kernel, options.clock, spec)
+    }
+
+    /// The same where the kernel is known already.
+    pub(super) fn plan_on(
+        kernel: &Kernel<'_>,
+        clock: TraceClock,
+        spec: &WatchSpec,
+    ) -> Result<(Self, Vec<String>), PlanError> {
         let WatchSpec { rules, captures } = spec;
         if let Some((index, rule)) = rules.iter().enumerate().find(|(_, rule)| rule.what.is_tracer()) {
             return Err(AT.rule(index, rule, "the records of a function tracer are not watched"));
@@ -53,10 +66,7 @@ impl WatchRule {
         let channel =
             ChannelSpec { rules: rules.clone(), contexts: contexts(captures), ..ChannelSpec::default() };
         RecordingSpec { channels: vec![channel.clone()], ..RecordingSpec::default() }.check()?;
-        let tracefs = Tracefs::open().map_err(PlanError::whole)?;
-        let btf = Btf::of_kernel();
-        let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &options.counters)?;
-        let file = FileSpec { clock: options.clock, ..FileSpec::default() };
+        let file = FileSpec { clock, ..FileSpec::default() };
         let mut notes = Vec::new();
         let plan = kernel.events_of(AT, Before::default(), &channel, &file, &mut notes)?;
         if plan.events.is_empty() {

@@ -36,7 +36,7 @@ pub(super) struct Looks {
     /// Before then there is none.
     next: Instant,
     /// Matches that nobody has taken.
-    pub(super) found: Vec<Match>,
+    found: Vec<Match>,
 }
 
 impl Looks {
@@ -58,8 +58,19 @@ impl Looks {
         Ok(looks)
     }
 
-    /// Looks at the rings unless the last look was a moment ago.
-    pub(super) fn look_if_due(&mut self, rules: &mut Rules) -> Result<(), WatchError> {
+    /// Looks at the rings, unless the last look was a moment ago, and shows what was found.
+    pub(super) fn take(&mut self, rules: &mut Rules, each: &mut dyn FnMut(Match)) -> Result<(), WatchError> {
+        let begin = Instant::now();
+        self.look_if_due(rules)?;
+        if !self.found.is_empty() {
+            self.found.drain(..).for_each(each);
+            // Half of a processor at most, whatever fires.
+            self.next = Instant::now() + begin.elapsed().max(LOOK_INTERVAL);
+        }
+        Ok(())
+    }
+
+    fn look_if_due(&mut self, rules: &mut Rules) -> Result<(), WatchError> {
         let now = Instant::now();
         if now < self.next {
             // Readable again when it is time, and not before.
@@ -97,15 +108,13 @@ impl Looks {
         if let Some(found) = self.found.get_mut(first_found..) {
             found.sort_by_key(|found| found.time);
         }
-        // Half of a processor at most, whatever fires.
-        let pause = begin.elapsed().max(LOOK_INTERVAL);
-        self.next = Instant::now() + pause;
-        self.wait_for(if again { pause } else { DEADLINE })
+        self.next = Instant::now() + begin.elapsed().max(LOOK_INTERVAL);
+        self.wait_for(if again { LOOK_INTERVAL } else { DEADLINE })
     }
 
-    /// Makes the descriptor readable at once.
+    /// Makes the descriptor readable at once if there is something to take.
     pub(super) fn tell(&self) -> Result<(), WatchError> {
-        self.wait_for(Duration::from_nanos(1))
+        if self.found.is_empty() { Ok(()) } else { self.wait_for(Duration::from_nanos(1)) }
     }
 
     fn wait_for(&self, time: Duration) -> Result<(), WatchError> {

@@ -170,9 +170,7 @@ impl Watch {
             std::thread::sleep(LOOK_INTERVAL);
         };
         self.rules.forget(id);
-        if !self.looks.found.is_empty() {
-            self.looks.tell()?;
-        }
+        self.looks.tell()?;
         Ok(counts)
     }
 
@@ -185,9 +183,7 @@ impl Watch {
     /// # Errors
     /// The rings cannot be read.
     pub fn take(&mut self, each: &mut dyn FnMut(Match)) -> Result<(), WatchError> {
-        self.looks.look_if_due(&mut self.rules)?;
-        self.looks.found.drain(..).for_each(each);
-        Ok(())
+        self.looks.take(&mut self.rules, each)
     }
 
     /// What is known of the events of a rule since it was added. While events fire, the numbers are each of
