@@ -2,6 +2,7 @@
 
 mod buffers;
 mod debug;
+mod edges;
 mod live;
 mod probes;
 mod refused;
@@ -11,6 +12,7 @@ mod spec;
 mod stacks;
 mod trace;
 mod wanted;
+mod when;
 
 use std::{
     ffi::OsString,
@@ -32,6 +34,7 @@ use rustix::{
 
 pub use self::refused::Refused;
 use self::{
+    edges::{Awaited, EdgeArgs},
     live::Display,
     rotation::{RotateArgs, Writing},
     snapshot::{SnapshotArgs, Snapshots},
@@ -64,7 +67,7 @@ const EVENTS: &str = "Events";
 const TASKS: &str = "Tasks and CPUs";
 const BUFFERS: &str = "Buffers";
 const OUTPUT: &str = "Output file";
-const END: &str = "End of the recording";
+const END: &str = "Begin and end of the recording";
 const SPEC: &str = "Specification";
 
 /// Record kernel events into a trace.dat file
@@ -101,6 +104,7 @@ EXAMPLES
   tracer-agent record -e irq -B calls -b 16M -e raw_syscalls -B last --overwrite -e sched make
   tracer-agent record --kprobe 'open=do_sys_openat2 dfd=%di:s32 path=+0(%si):ustring' ls
   tracer-agent record --for sched --live make
+  tracer-agent record -e sched -e irq --stop-on 'sched_process_exit: comm == \"cc1\"' make
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
     // Those without a heading come first: clap keeps a heading for whatever follows.
@@ -307,6 +311,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = units::period, help_heading = END)]
     pub duration: Option<u64>,
 
+    /// Events that begin and end it.
+    #[command(flatten)]
+    pub edges: EdgeArgs,
+
     /// Exit with code 115 if more than this many events were lost
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
@@ -362,7 +370,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     for note in &plan.notes {
         say(format!("tracer-agent: {note}"));
     }
-    let Plan { options, followed, .. } = plan;
+    let Plan { options, mut followed, edges, .. } = plan;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
     let rule = options.snapshot().map(|(_, rule)| rule);
@@ -385,9 +393,13 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         super::tell(&format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
     }
 
-    let started = start(&mut session, program.as_deref(), args, (&spec, inherit));
-    let mut command = match started {
-        Ok(command) => command,
+    let awaited = Awaited::attach(&session, edges, &spec.limits, args.quiet);
+    let started = awaited.and_then(|awaited| {
+        let command = start((&mut session, awaited.as_ref()), program.as_deref(), args, (&spec, inherit))?;
+        Ok((awaited, command))
+    });
+    let (mut awaited, mut command) = match started {
+        Ok(started) => started,
         Err(error) => {
             for recorded in session.stop() {
                 // Nothing was recorded that anybody could want.
@@ -396,12 +408,22 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
+    let instead = begin(&mut session, awaited.as_mut(), (&signals, &mut command, &mut followed), args)?;
     if let Some(writing) = &writing {
         writing.follow(&session);
     }
     let display = wanted.and_then(|wanted| Display::start(wanted, (session.spool_dir(), &spec.file.path)));
     let written = (writing.as_mut(), &mut snapshots);
-    let end = wait_for_end((&mut session, written), &signals, &mut command, followed, (args, &spec))?;
+    let end = match instead {
+        Some(end) => end,
+        None => {
+            let waited = (&mut session, written, awaited.as_mut());
+            wait_for_end(waited, &signals, &mut command, followed, (args, &spec))?
+        }
+    };
+    if let Some(mut awaited) = awaited.filter(|awaited| !awaited.is_over()) {
+        awaited.tell_missing();
+    }
 
     snapshots.end(&session);
     let (ending, spool_dir) = (session.ending(), session.spool_dir().to_owned());
@@ -458,15 +480,18 @@ struct Running {
     ended: OwnedFd,
 }
 
-/// Opens the gates, and starts the command when no event of it can be missed.
+/// Opens the gates, unless an event does, and starts the command when no event of it can be missed.
 fn start(
-    session: &mut Session,
+    (session, awaited): (&mut Session, Option<&Awaited>),
     program: Option<&std::path::Path>,
     args: &RecordArgs,
     (spec, inherit): (&RecordingSpec, Inherit),
 ) -> Result<Option<Running>, CliError> {
+    let is_now = !awaited.is_some_and(Awaited::delays_start);
     let Some(program) = program else {
-        session.start();
+        if is_now {
+            session.start();
+        }
         return Ok(None);
     };
     let waiting = Waiting::create(program, &args.command, inherit)?;
@@ -477,8 +502,29 @@ fn start(
     if spec.scope.only_command {
         session.trace_thread(waiting.pid());
     }
-    session.start();
+    if is_now {
+        session.start();
+    }
     Ok(Some(Running { child: waiting.start()?, ended }))
+}
+
+/// Waits for the event that opens the gates, if one does. Gives what came instead.
+fn begin(
+    session: &mut Session,
+    awaited: Option<&mut Awaited>,
+    others: (&Signals, &mut Option<Running>, &mut Vec<OwnedFd>),
+    args: &RecordArgs,
+) -> Result<Option<End>, CliError> {
+    let Some(awaited) = awaited else { return Ok(None) };
+    if awaited.delays_start() {
+        let mut line = ProgressLine::new(shows_progress(args));
+        if let Some(end) = awaited.wait_for_start(session, others, &mut line)? {
+            return Ok(Some(end));
+        }
+        awaited.begins();
+        session.start();
+    }
+    Ok(None)
 }
 
 fn shows_progress(args: &RecordArgs) -> bool {
@@ -512,14 +558,18 @@ fn is_filtered(spec: &RecordingSpec) -> bool {
 enum End {
     /// The command, with this exit code.
     Command(u8),
-    /// A signal, the duration, or the processes of -P.
+    /// A signal, the duration, an event, or the processes of -P.
     Asked,
     /// Recording could not go on.
     Failure,
 }
 
 fn wait_for_end(
-    (session, (mut writing, snapshots)): (&mut Session, (Option<&mut Writing>, &mut Snapshots)),
+    (session, (mut writing, snapshots), mut awaited): (
+        &mut Session,
+        (Option<&mut Writing>, &mut Snapshots),
+        Option<&mut Awaited>,
+    ),
     signals: &Signals,
     command: &mut Option<Running>,
     mut followed: Vec<OwnedFd>,
@@ -531,13 +581,19 @@ fn wait_for_end(
     let waits_for_followed = !followed.is_empty() && command.is_none();
     let mut progress = ProgressLine::new(shows_progress(args));
     if !args.quiet {
-        progress.begin(begun(args, duration, waits_for_followed));
+        let text = begun(args, duration, waits_for_followed);
+        progress.begin(&awaited.as_ref().map_or_else(|| text.to_owned(), |awaited| awaited.until(text)));
     }
     if let Some(writing) = &mut writing {
         writing.begin(session.began());
     }
     loop {
         progress.show(session.progress());
+        if let Some(awaited) = &mut awaited
+            && awaited.has_ended(session, &mut progress)?
+        {
+            return Ok(End::Asked);
+        }
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
             return Ok(End::Asked);
@@ -561,6 +617,8 @@ fn wait_for_end(
         fds.extend(of_snapshots.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         fds.extend(command.iter().map(|running| PollFd::new(&running.ended, PollFlags::IN)));
         fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let of_edges = awaited.iter().map(|awaited| awaited.fd());
+        fds.extend(of_edges.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         wait(&mut fds, timeout)?;
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let has_snapshots = of_snapshots.is_some();

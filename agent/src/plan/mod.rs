@@ -9,6 +9,7 @@
 //! | `probes` | probes and tracers |
 //! | `snapshot` | the event that asks for snapshots |
 //! | `stacks` | stacks that follow events |
+//! | `edges` | the events at which a recording begins and ends |
 //! | `scope` | whose events |
 //! | `buffers` | rings and their CPUs |
 //! | `constants` | what names in formats stand for |
@@ -18,6 +19,7 @@
 mod addition;
 mod buffers;
 mod constants;
+mod edges;
 mod error;
 mod events;
 mod formats;
@@ -31,6 +33,7 @@ mod watch;
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 pub use crate::capture::{Addition, Tracking};
+pub use edges::Edges;
 pub use error::{PlanError, Why};
 pub use events::{EventPlan, NameTaken, UnusableFormat};
 pub use stacks::StackError;
@@ -70,6 +73,8 @@ pub struct Plan {
     pub options: CaptureOptions,
     /// The processes of [`ScopeSpec::pids`], as pidfds: when all of them have ended, nothing more comes.
     pub followed: Vec<OwnedFd>,
+    /// The events at which it begins and ends, if there are any.
+    pub edges: Edges,
     /// What the user should know: events that are left out, and what the file will lack.
     pub notes: Vec<String>,
 }
@@ -110,6 +115,7 @@ impl Plan {
             formats.add(InChannel(number), channel, &mut events)?;
             planned.push(channel_options(InChannel(number), channel, events, chosen.iter().count())?);
         }
+        let edges = edges::plan(&kernel, spec, &planned)?;
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),
             Err(error) => {
@@ -146,7 +152,7 @@ impl Plan {
             trace: trace_of(spec),
             manifest,
         };
-        Ok(Self { options, followed, notes })
+        Ok(Self { options, followed, edges, notes })
     }
 }
 

@@ -16,6 +16,7 @@ use super::{
     rotation,
     trace::{self, Format},
     wanted::{indices, start_of_buffer},
+    when::When,
 };
 use crate::{
     kernel::cpus::{CpuSet, Cpus},
@@ -105,7 +106,12 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
     let spec = RecordingSpec {
         channels: channels(args, matches, &rules)?,
         scope,
-        limits: LimitSpec { duration_ns: args.duration, max_lost: args.max_loss },
+        limits: LimitSpec {
+            duration_ns: args.duration,
+            max_lost: args.max_loss,
+            start_on: args.edges.start_on.as_ref().map(When::spec),
+            stop_on: args.edges.stop_on.as_ref().map(When::spec),
+        },
         rotation: args.rotate.spec(),
         file: FileSpec {
             path: output(args, matches),
@@ -382,7 +388,9 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 16] = [
+    const MORE: [&[&str]; 18] = [
+        &["--start-on", "sched_process_exec"],
+        &["--stop-on", "irq:softirq_entry: vec == 3"],
         &["--date"],
         &["-a"],
         &["--proc-map"],

@@ -239,7 +239,7 @@ impl Running {
         let path = std::mem::replace(&mut spec.file.path, PathBuf::from("/session"));
         let planned = self.owner.as_root(|| Plan::make(&spec)).map_err(of_system)?;
         let refused = |why: String| ControlError::new(Code::StartKernel, why);
-        let Plan { mut options, notes, followed: _ } =
+        let Plan { mut options, notes, followed: _, edges: _ } =
             planned.map_err(|error| refused(format!("the session cannot be recorded here: {error}")))?;
         options.destination = match options.destination {
             Destination::Directory(_) => Destination::Directory(path.clone()),
