@@ -479,6 +479,20 @@ impl Session {
         progress
     }
 
+    /// What the fullest ring of each channel holds, in bytes, and has room for.
+    pub fn held(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        self.channels.iter().zip(&self.options.channels).map(|(channel, options)| {
+            let pages = u64::from(options.ring_pages);
+            let held = |control: Control<'_>| {
+                let consumed = control.consumed();
+                control.head().saturating_sub(consumed).min(pages)
+            };
+            let fullest = channel.controls(&self.options.cpus).map(held).max().unwrap_or_default();
+            let bytes = |pages: u64| pages * agent_ebpf::PAGE_SIZE as u64;
+            (options.name.as_str(), bytes(fullest), bytes(pages))
+        })
+    }
+
     /// What it has counted by now.
     pub fn ledger(&self) -> LedgerSnapshot {
         let time_ns = self.options.clock.now_ns();

@@ -22,6 +22,7 @@ use super::{
     registry::{Registry, log},
     shares::Shares,
     supervisor::Supervisor,
+    triggers::{OnSessions, look_each_second},
     user::Group,
 };
 use crate::kernel::cpus::Cpus;
@@ -117,6 +118,9 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<(), DaemonError> {
     let recoveries = Recoveries::default();
     recoveries.start(left);
     let registry = Arc::new(Registry::new(notes, recoveries, shares(options)?));
+    let act = OnSessions(Arc::downgrade(&registry));
+    registry.triggers().start(Box::new(act)).map_err(DaemonError::system("start threads"))?;
+    look_each_second(registry.triggers()).map_err(DaemonError::system("start threads"))?;
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     let supervisor = Supervisor::of_environment();
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), &supervisor, ready));
