@@ -84,9 +84,9 @@ impl Owner {
         set_file_rights(self.uid, self.gid)
     }
 
-    /// Makes the calling thread the user's for all that others see of it (`SO_PEERCRED`, rights to files), with
-    /// no rights of root. Its real user stays this daemon's, so that the user cannot send it signals. Such a
-    /// thread does nothing else afterwards.
+    /// Makes the calling thread the user's for all that others see of it (`SO_PEERCRED`, rights to files),
+    /// with no rights of root. Its real user stays this daemon's, so that the user cannot send it signals.
+    /// Such a thread does nothing else afterwards.
     ///
     /// # Errors
     /// The thread has no right to that; it must do nothing for the user then.

@@ -25,15 +25,17 @@ use words::{Item, Opt, Words};
 ///
 /// Conditions:
 ///
-///   event-rule-matches  an event fires that a rule matches: --type=TYPE and, depending on it, --name=PATTERN,
-///                       --exclude-name=PATTERN, --filter=EXPR, --location=LOC, --event-name=NAME. Types are
-///                       kernel:tracepoint, kernel:syscall[:entry|:exit|:entry+exit], kernel:kprobe,
-///                       kernel:uprobe and user:tracepoint. --capture=FIELD (NAME, NAME[INDEX] or $ctx.NAME)
-///                       tells a field; repeatable
+///   event-rule-matches  an event fires that a rule matches: --type=TYPE and, depending on it,
+///                       --name=PATTERN, --exclude-name=PATTERN, --filter=EXPR, --location=LOC,
+///                       --event-name=NAME. Types are kernel:tracepoint,
+///                       kernel:syscall[:entry|:exit|:entry+exit], kernel:kprobe, kernel:uprobe and
+///                       user:tracepoint. --capture=FIELD (NAME, NAME[INDEX] or $ctx.NAME) tells a field;
+///                       repeatable
 ///   event-rate          more than --above=COUNT events of a rule fire in a second: with the rule's options
 ///   buffer-usage-high, buffer-usage-low
 ///                       the fullest ring of a channel holds so much or more, so little or less:
-///                       --session=SESSION, --channel=CHANNEL, --domain=kernel|user, --threshold=SIZE|PERCENT%
+///                       --session=SESSION, --channel=CHANNEL, --domain=kernel|user,
+///                       --threshold=SIZE|PERCENT%
 ///   session-consumed-size
 ///                       a session has stored so much: --session=SESSION, --threshold=SIZE
 ///   session-rotation-ongoing, session-rotation-completed
