@@ -293,8 +293,10 @@ fn pressure_is_told() {
     let spin = ["-c", "while :; do :; done"];
     let all: Vec<_> = (0..busy).map(|_| Running::start(&mut program(daemon.path(), "sh", spin))).collect();
     listening.wait_until("\"trigger\":\"trigger0\"");
-    all.iter().for_each(|of| of.signal(libc::SIGKILL));
-    all.into_iter().for_each(|of| drop(of.wait()));
+    for of in all {
+        of.signal(libc::SIGKILL);
+        of.wait();
+    }
     daemon.stop().expect(0);
     let told = listening.end();
     let hundredths = told[0]["found"]["pressure"]["hundredths"].as_u64().unwrap();
