@@ -19,6 +19,7 @@ macro_rules! global {
 
 global!(CLOCK, u32, clock);
 global!(OVERWRITE, u32, overwrite);
+global!(WAKE_EACH, u32, wake_each);
 global!(ASKING, u32, asking);
 global!(FILTER_TASKS, u32, filter_tasks);
 global!(FOLLOW_FORK, u32, follow_fork);

@@ -84,6 +84,8 @@ pub const SIDE_BYTES: usize = 32 * 1024;
 pub const SIDE_BYTES_PREEMPTIBLE: usize = 4 * 1024 * 1024;
 /// The same in a channel with [`sets`] of rings: only the events of one user or process are queued there.
 pub const SIDE_BYTES_OF_SET: usize = 256 * 1024;
+/// The same of a watch, whose rings are small, too.
+pub const SIDE_BYTES_OF_WATCH: usize = 64 * 1024;
 /// Entries of the side queue start at multiples of this.
 pub const SIDE_ALIGN: usize = 16;
 /// The longest record, common fields included, that the side queue takes.
@@ -507,6 +509,8 @@ pub mod globals {
     pub const CLOCK: &str = "CLOCK";
     /// `u32`: non-zero reuses the oldest page instead of losing the newest event.
     pub const OVERWRITE: &str = "OVERWRITE";
+    /// `u32`: non-zero where the reader is woken by the first event after it has looked, not by pages.
+    pub const WAKE_EACH: &str = "WAKE_EACH";
     /// `u32`: the slot of the event that asks for snapshots, plus 1; 0 if none does.
     pub const ASKING: &str = "ASKING";
     /// `u32`: non-zero records only threads whose bit is set in `TRACED`.
@@ -673,7 +677,7 @@ const _: () = {
     assert!(size_of::<SyscallSlot>() == 24);
     assert!(size_of::<StringNote>() == 64);
     assert!(size_of::<SideEntry>() == 32 && SIDE_BYTES.is_power_of_two());
-    assert!(SIDE_BYTES_OF_SET.is_power_of_two());
+    assert!(SIDE_BYTES_OF_SET.is_power_of_two() && SIDE_BYTES_OF_WATCH.is_power_of_two());
     assert!(SIDE_BYTES_PREEMPTIBLE.is_power_of_two() && SIDE_BYTES > SIDE_ALIGN);
     assert!(size_of::<NameRecord>() == 20);
     assert!(RECORD_MAX == 4072);

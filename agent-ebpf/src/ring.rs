@@ -171,13 +171,15 @@ impl Ring {
         give_up(self.ctl);
     }
 
-    /// Moves to the ring what interrupting programs have left. A program has one place for this, after both
-    /// the page and the queue, because the verifier walks through it for each.
+    /// Moves to the ring what interrupting programs have left, and wakes the reader where each event does. A
+    /// program has one place for this, after both the page and the queue, because the verifier walks through
+    /// it for each.
     #[inline(always)]
     pub fn flush_side(&self) {
         if !side::is_empty(self.ctl) {
             side::flush(self.ctl);
         }
+        wake::after_event(self.ctl);
     }
 
     /// Whether some writer, below the caller, has not finished its record.

@@ -1,4 +1,5 @@
-//! Waking the reader of a CPU's ring: once when enough pages are pending, and not again before it has run.
+//! Waking the reader of a CPU's ring: once when enough pages are pending, or, for a watch, once there is an
+//! event; and not again before it has run.
 //!
 //! The reader sleeps on a tiny BPF ring buffer. A record in it with a forced wakeup reaches it from any
 //! context: the wakeup itself is done by an `irq_work` (`bpf_ringbuf_commit`, kernel/bpf/ringbuf.c), so
@@ -44,15 +45,34 @@ pub fn after_page(ctl: &mut CpuControl, head: u64) {
     if waiting < u64::from(ctl.wake_pages) || atomic::load(&raw const ctl.wake_asked) != 0 {
         return;
     }
+    ask(ctl);
+}
+
+/// Called after each event, recorded or lost, when the ring has no writer. Where pages wake the reader, the
+/// verifier drops it.
+#[inline(always)]
+pub fn after_event(ctl: *mut CpuControl) {
+    // SAFETY: the map's value, of which this is a member.
+    if globals::wake_each() == 0 || atomic::load(unsafe { &raw const (*ctl).wake_asked }) != 0 {
+        return;
+    }
+    ask(ctl);
+}
+
+/// Wakes the reader of a ring, which nobody has yet since it has looked.
+#[inline(always)]
+fn ask(ctl: *mut CpuControl) {
+    // SAFETY: the map's value, of which these are members; the agent has set the second before the start.
+    let (asked, reader) = unsafe { (&raw mut (*ctl).wake_asked, (*ctl).reader) };
     // Before the record: the reader may be awake and have cleared it before this program goes on.
     // SAFETY: the map's value. The reader clears the word by a single store; `wake_asked` tells which order
     // the two rely on.
-    unsafe { (&raw mut ctl.wake_asked).write_volatile(1) };
-    if !wake(ctl.reader) {
-        diagnose::not_woken(ctl.reader);
-        // The next page tries again; at last there is the reader's deadline.
+    unsafe { asked.write_volatile(1) };
+    if !wake(reader) {
+        diagnose::not_woken(reader);
+        // The next page or event tries again; at last there is the reader's deadline.
         // SAFETY: as above.
-        unsafe { (&raw mut ctl.wake_asked).write_volatile(0) };
+        unsafe { asked.write_volatile(0) };
     }
 }
 

@@ -37,8 +37,44 @@ const DIFFERENT: &[(&str, u8, &str, &str)] = &[
     ("regenerate statedump -s nope", 23, "Error: Session name not found\n", NO_REASON),
     ("--mi xml regenerate statedump -s r", 118, "<success>false</success>", NO_REASON),
     ("--mi xml enable-channel -u mc", 0, "<overwrite_mode>DISCARD</overwrite_mode>", "what the channel is"),
+    ("add-trigger --condition=bogus --action=notify", 1, "Error:   pressure\n", MORE),
+    ("add-trigger --condition", 1, "Error:   pressure\n", MORE),
+    ("--mi xml add-trigger --condition=bogus", 1, "Error:   pressure\n", MORE),
+    ("add-trigger --condition=event-rule-matches --type=user --action", 1, "Error:   post\n", MORE),
+    ("add-trigger --condition=event-rule-matches --type=user --action=bogus", 1, "Error:   post\n", MORE),
+    (
+        "add-trigger --condition=event-rule-matches --type=user --capture=a[b] --action=notify",
+        1,
+        "Error: Failed to parse capture expression `a[b]`.\n",
+        "LTTng's parser says more before",
+    ),
+    (
+        "--mi xml add-trigger --name=t4 --condition=event-rule-matches --type=user --action=stop-session s",
+        0,
+        "<action_stop_session>",
+        "LTTng's document says that it starts the session",
+    ),
+    (
+        "add-trigger --condition=event-rule-matches --type=jul --name=x --action=notify",
+        1,
+        "Operation not supported (",
+        "loggers of Java and Python are not recorded",
+    ),
+    (
+        "add-trigger --condition=event-rule-matches --type=user --log-level=INFO.. --action=notify",
+        1,
+        "Operation not supported (",
+        NO_LEVEL,
+    ),
+    (
+        "add-trigger --condition=event-rule-matches --type=user --action=snapshot-session s --url=net://1.2.3.4",
+        1,
+        "Operation not supported (",
+        "snapshots are written here",
+    ),
 ];
 
+const MORE: &str = "there are more conditions and actions";
 const NO_REASON: &str = "LTTng does not say why";
 const NO_LEVEL: &str = "markers have no log levels";
 
@@ -123,9 +159,14 @@ impl Lttng {
         Said { code: output.status.code(), out: text(&output.stdout), err: text(&output.stderr) }
     }
 
-    /// A text without the home directory and moments.
+    /// A text without the home directory, moments, and the user that owns triggers.
     fn usual(&self, text: &str) -> String {
-        without_moments(&text.replace(&self.home.path().display().to_string(), "HOME"))
+        let text = text.replace(&self.home.path().display().to_string(), "HOME");
+        let text = ["owner uid: ", "<owner_uid>"].iter().fold(text, |text, label| {
+            let of_nobody = text.replace(&format!("{label}{NOBODY}"), &format!("{label}UID"));
+            of_nobody.replace(&format!("{label}0"), &format!("{label}UID"))
+        });
+        without_moments(&text)
     }
 }
 

@@ -65,8 +65,12 @@ impl EventCounts {
 
     /// How many records of an event there are in the ring with this row.
     pub(super) fn recorded(&self, row: u32, slot: usize) -> u64 {
-        let row = row as usize * self.ids.len() + slot;
-        self.rows.read(row).filter(|_| slot < self.ids.len()).map_or(0, |row| row.recorded)
+        self.of(row, slot).map_or(0, |row| row.recorded)
+    }
+
+    /// What was counted of an event in the ring with this row.
+    pub(super) fn of(&self, row: u32, slot: usize) -> Option<EventLedger> {
+        self.rows.read(row as usize * self.ids.len() + slot).filter(|_| slot < self.ids.len())
     }
 
     /// Those of the ring with this row, by slot.

@@ -1,7 +1,8 @@
 //! What the eBPF object is made of for a channel: the constants of its programs, and its maps.
 
 use agent_ebpf::{
-    EventSlot, SIDE_BYTES, SIDE_BYTES_OF_SET, SIDE_BYTES_PREEMPTIBLE, WAKE_BYTES, begin_flags,
+    EventSlot, SIDE_BYTES, SIDE_BYTES_OF_SET, SIDE_BYTES_OF_WATCH, SIDE_BYTES_PREEMPTIBLE, WAKE_BYTES,
+    begin_flags,
     calls::{CALL_BUCKETS, CALL_WAYS},
     globals, slot_flags, user_entry,
 };
@@ -41,6 +42,9 @@ pub struct ProgramOptions {
     pub clock: u32,
     /// Reuse the oldest page instead of losing the newest event.
     pub overwrite: bool,
+    /// Let the first event after each look of the reader wake it, instead of waiting pages; with a small side
+    /// queue.
+    pub wake_each: bool,
     /// The event that asks for snapshots, by its slot: its page is kept until
     /// [told](crate::ring::Control::hold_pages) otherwise.
     pub asking: Option<u32>,
@@ -161,6 +165,7 @@ pub(super) fn create_object(
         // Nothing comes there that is not recorded.
         _ if options.map.is_some() => SIDE_BYTES,
         (false, _) => SIDE_BYTES,
+        (true, _) if options.wake_each => SIDE_BYTES_OF_WATCH,
         (true, Some(_)) => SIDE_BYTES_OF_SET,
         (true, None) => SIDE_BYTES_PREEMPTIBLE,
     } as u32;
@@ -171,6 +176,7 @@ pub(super) fn create_object(
     let words = [
         (globals::CLOCK, options.clock),
         (globals::OVERWRITE, options.overwrite.into()),
+        (globals::WAKE_EACH, options.wake_each.into()),
         (globals::ASKING, options.asking.map_or(0, |slot| slot + 1)),
         (globals::FILTER_TASKS, options.filter_tasks.into()),
         (globals::FOLLOW_FORK, options.follow_fork.into()),

@@ -33,7 +33,7 @@ use crate::{
     kernel::{features, version::KernelVersion},
     ring::{CpuCounts, RingId, Rings, Shared, SharedArray, WakeStream},
 };
-use agent_ebpf::{EventSlot, SYSCALL_SLOTS, SyscallSlot, sets::Owner};
+use agent_ebpf::{EventLedger, EventSlot, SYSCALL_SLOTS, SyscallSlot, sets::Owner};
 
 /// From here on tracepoint programs count what the recursion guard keeps from them.
 const TRACEPOINT_MISSES_SINCE: KernelVersion = KernelVersion::new(6, 7, 0);
@@ -123,6 +123,9 @@ const OF_A_RECORDING: &[&str] = &[
     #[cfg(feature = "debug-programs")]
     "AYA_LOGS",
 ];
+
+/// Those of them that say which threads are recorded.
+const OF_THREADS: [&str; 4] = ["TRACED", "UNTRACED", "SCOPED", "SETS"];
 
 /// Maps that all programs of a channel use beside these: the rings with what belongs to them, and the counts.
 const OF_A_CHANNEL: [&str; 11] = [
@@ -480,6 +483,14 @@ impl Programs {
         self.object()?.share(OF_A_RECORDING)
     }
 
+    /// The maps that say which threads are recorded, for programs that tell of the same ones elsewhere.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn thread_maps(&self) -> Result<SharedMaps, LoadError> {
+        self.object()?.share(&OF_THREADS)
+    }
+
     /// A map of the programs.
     pub(super) fn map(&self, name: &'static str) -> Result<BorrowedFd<'_>, LoadError> {
         self.object()?.map(name)
@@ -530,6 +541,11 @@ impl Programs {
     pub fn counts(&self, ring: RingId) -> Option<CpuCounts> {
         let control = self.rings.control(ring)?.quiescent();
         Some(CpuCounts::of_control(&control, self.events.of_row(self.rings.row(ring)?)))
+    }
+
+    /// What was counted of an event in a ring, by its slot.
+    pub fn event_counts(&self, ring: RingId, slot: usize) -> Option<EventLedger> {
+        self.events.of(self.rings.row(ring)?, slot)
     }
 
     /// How many records there are of an event in a ring, by its slot.

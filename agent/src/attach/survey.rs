@@ -80,6 +80,7 @@ pub fn survey(tracefs: &Tracefs, btf: &Btf) -> Result<Vec<Surveyed>, LoadError> 
     let mut options = ProgramOptions {
         clock: agent_ebpf::clock::MONO,
         overwrite: false,
+        wake_each: false,
         asking: None,
         filter_tasks: true,
         follow_fork: true,

@@ -32,6 +32,7 @@
 //! | `ctf` | a trace that is written instead, while the recording goes on |
 //! | `handover` | a recording that another process goes on with |
 //! | `follow` | reading the spool of a recording that goes on |
+//! | `watch` | being told of events as they fire, without a file |
 
 mod archive;
 mod attaching;
@@ -64,6 +65,7 @@ mod stats;
 mod stream;
 mod symbols;
 mod user_symbols;
+pub mod watch;
 
 pub use archive::{ArchiveName, Destination};
 pub use counts::Ending;

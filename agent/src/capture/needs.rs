@@ -6,12 +6,13 @@ use super::{
     CaptureError, RecordedChannel, SetOptions, StreamId,
     archive::ArchiveOptions,
     ctf,
-    options::{CaptureOptions, ChannelOptions},
+    options::{CaptureOptions, ChannelOptions, TaskFilter},
     readers::{CPUS_PER_THREAD, ChannelReading, ReaderOptions, wake_pages},
     spool::has_room_for,
+    watch::WatchOptions,
 };
 use crate::{
-    attach::ProgramOptions,
+    attach::{KernelLayout, ProgramOptions},
     compile::{
         hook::HookProgram,
         scope::{Halves, Scope, ScopeError},
@@ -83,43 +84,77 @@ pub(super) fn program_options(
     channel: &ChannelOptions,
     generation: u32,
 ) -> Result<ProgramOptions, ScopeError> {
-    Ok(ProgramOptions {
-        clock: match options.clock {
-            TraceClock::Mono => clock::MONO,
-            TraceClock::Boot => clock::BOOT,
-            TraceClock::Tai => clock::TAI,
-        },
-        overwrite: channel.overwrite,
-        asking: channel.snapshot.map(|rule| rule.slot as u32),
-        filter_tasks: options.tasks.is_some(),
-        follow_fork: options.tasks.as_ref().is_some_and(|filter| filter.follow_fork),
-        exclude_tgid: options.exclude_self.then(std::process::id),
-        possible_cpus: options.possible_cpus,
-        ring_cpus: options.cpus.clone(),
-        ring_pages: channel.ring_pages,
-        sets: channel.sets.as_ref().map(SetOptions::of_programs),
-        wake_pages: wake_pages(channel.ring_pages),
-        cpus_per_reader: CPUS_PER_THREAD,
-        slots: channel.events.iter().map(|event| event.slot).collect(),
-        spare: channel.spare_events,
-        generation,
-        lanes: channel.events.iter().map(|event| event.lane.clone()).collect(),
-        filters: channel
-            .events
-            .iter()
-            // Programs of events' own have their filters.
-            .map(|event| event.filter.as_ref().filter(|_| event.own.is_none()))
-            .map(|filter| filter.map(|filter| filter.program.clone()))
-            .collect(),
-        scope: options.scope.as_ref().map_or(0, Scope::bits),
-        set_lines: halves(options)?.map_or(1, Halves::all_lines),
-        hooks: channel.hooks,
-        strings: channel.strings,
-        layout: options.layout,
-        preemptible: channel.facts().preemptible,
-        tracks_calls: channel.facts().tracks_calls,
-        map: channel.map,
-    })
+    let threads = (options.tasks.as_ref(), options.scope.as_ref(), options.exclude_self);
+    let cpus = (&options.cpus[..], options.possible_cpus, CPUS_PER_THREAD);
+    let all = OfAll { clock: options.clock, threads, cpus, layout: options.layout };
+    all.with(channel, generation)
+}
+
+/// The same for the programs of a watch, whose rings have one reader.
+pub(super) fn watch_program_options(
+    options: &WatchOptions,
+    channel: &ChannelOptions,
+    generation: u32,
+) -> Result<ProgramOptions, ScopeError> {
+    let threads = (options.threads.tasks.as_ref(), options.threads.scope.as_ref(), options.exclude_self);
+    let cpus = (&options.cpus[..], options.possible_cpus, options.cpus.len());
+    let all = OfAll { clock: options.clock, threads, cpus, layout: options.layout };
+    Ok(ProgramOptions { wake_each: true, ..all.with(channel, generation)? })
+}
+
+/// What the programs of all channels have in common.
+struct OfAll<'a> {
+    clock: TraceClock,
+    /// Which are recorded, and whether this process's are left out.
+    threads: (Option<&'a TaskFilter>, Option<&'a Scope>, bool),
+    /// Those with rings, how many there can be, and how many share a reader.
+    cpus: (&'a [u32], u32, usize),
+    layout: KernelLayout,
+}
+
+impl OfAll<'_> {
+    fn with(&self, channel: &ChannelOptions, generation: u32) -> Result<ProgramOptions, ScopeError> {
+        let (tasks, scope, exclude_self) = self.threads;
+        let (cpus, possible_cpus, cpus_per_reader) = self.cpus;
+        Ok(ProgramOptions {
+            clock: match self.clock {
+                TraceClock::Mono => clock::MONO,
+                TraceClock::Boot => clock::BOOT,
+                TraceClock::Tai => clock::TAI,
+            },
+            overwrite: channel.overwrite,
+            wake_each: false,
+            asking: channel.snapshot.map(|rule| rule.slot as u32),
+            filter_tasks: tasks.is_some(),
+            follow_fork: tasks.is_some_and(|filter| filter.follow_fork),
+            exclude_tgid: exclude_self.then(std::process::id),
+            possible_cpus,
+            ring_cpus: cpus.to_vec(),
+            ring_pages: channel.ring_pages,
+            sets: channel.sets.as_ref().map(SetOptions::of_programs),
+            wake_pages: wake_pages(channel.ring_pages),
+            cpus_per_reader,
+            slots: channel.events.iter().map(|event| event.slot).collect(),
+            spare: channel.spare_events,
+            generation,
+            lanes: channel.events.iter().map(|event| event.lane.clone()).collect(),
+            filters: channel
+                .events
+                .iter()
+                // Programs of events' own have their filters.
+                .map(|event| event.filter.as_ref().filter(|_| event.own.is_none()))
+                .map(|filter| filter.map(|filter| filter.program.clone()))
+                .collect(),
+            scope: scope.map_or(0, Scope::bits),
+            set_lines: scope.map(Halves::of).transpose()?.map_or(1, Halves::all_lines),
+            hooks: channel.hooks,
+            strings: channel.strings,
+            layout: self.layout,
+            preemptible: channel.facts().preemptible,
+            tracks_calls: channel.facts().tracks_calls,
+            map: channel.map,
+        })
+    }
 }
 
 /// The halves of the map of sets that programs ask threads for; `None` if they are not asked.

@@ -171,12 +171,21 @@ pub struct ProgramFacts {
 impl ChannelOptions {
     /// That of a map: its events are counted, and none is recorded.
     pub(crate) fn of_map(events: Vec<CaptureEvent>, probes: Vec<CaptureProbe>, sizes: Sizes) -> Self {
+        Self { events, probes, map: Some(sizes), ..Self::without_events(RING_PAGES_MIN, 0) }
+    }
+
+    /// That of a watch, with rings of so many pages and room for so many events; there are none yet.
+    pub(super) fn of_watch(ring_pages: u32, events: usize) -> Self {
+        Self::without_events(ring_pages, events.max(1))
+    }
+
+    fn without_events(ring_pages: u32, spare_events: usize) -> Self {
         Self {
             name: String::new(),
-            events,
-            probes,
+            events: Vec::new(),
+            probes: Vec::new(),
             sets: None,
-            ring_pages: RING_PAGES_MIN,
+            ring_pages,
             overwrite: false,
             snapshot: None,
             poll_interval: None,
@@ -184,12 +193,12 @@ impl ChannelOptions {
             cap: None,
             hooks: None,
             strings: StringLimit::default(),
-            spare_events: 0,
+            spare_events,
             lane: LaneChoice::default(),
             contexts: Vec::new(),
             shared_contexts: String::new(),
             stacks: [(StackKind::Kernel, Vec::new()), (StackKind::User, Vec::new())],
-            map: Some(sizes),
+            map: None,
             inherited: ProgramFacts::default(),
         }
     }

@@ -37,6 +37,7 @@ use super::{
     stats::{Counted, Stats},
     symbols::SymbolReader,
     user_symbols::MappingReader,
+    watch::{Threads, WatchOptions},
 };
 use crate::{
     attach::{Misses, ProbeError, TaskTracker, detach::AttachTurn},
@@ -370,6 +371,36 @@ impl Session {
         self.archive.spool.dir()
     }
 
+    /// How the same threads on the same CPUs are [watched](super::watch::Watch), with time stamps of the same
+    /// clock.
+    ///
+    /// A watch that is started from it is attached after the recording: of an event of the kernel that both
+    /// have, the recording's program has run when the watch's does.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn watch_options(&self) -> Result<WatchOptions, CaptureError> {
+        let maps = self.channels.first().ok_or(CaptureError::NoChannel)?.programs.thread_maps()?;
+        let CaptureOptions { clock, cpus, possible_cpus, counters, layout, .. } = &self.options;
+        let (tasks, scope) = (self.options.tasks.clone(), self.options.scope.clone());
+        Ok(WatchOptions {
+            clock: *clock,
+            ring_pages: WatchOptions::RING_PAGES,
+            events: WatchOptions::EVENTS,
+            exclude_self: self.options.exclude_self,
+            cpus: cpus.clone(),
+            possible_cpus: *possible_cpus,
+            counters: Arc::clone(counters),
+            layout: *layout,
+            threads: Threads { tasks, scope, maps: Some(Arc::new(maps)) },
+        })
+    }
+
+    /// Waits until every program that runs now has returned.
+    pub fn wait_for_programs(&self) {
+        wait_for_programs();
+    }
+
     /// Adds a thread to the task filter. Takes effect at once.
     pub fn trace_thread(&self, tid: u32) {
         self.tasks.trace_thread(tid);
@@ -465,6 +496,20 @@ impl Session {
             progress.lost += control.lost_total();
         }
         progress
+    }
+
+    /// What the fullest ring of each channel holds, in bytes, and has room for.
+    pub fn held(&self) -> impl Iterator<Item = (&str, u64, u64)> {
+        self.channels.iter().zip(&self.options.channels).map(|(channel, options)| {
+            let pages = u64::from(options.ring_pages);
+            let held = |control: Control<'_>| {
+                let consumed = control.consumed();
+                control.head().saturating_sub(consumed).min(pages)
+            };
+            let fullest = channel.controls(&self.options.cpus).map(held).max().unwrap_or_default();
+            let bytes = |pages: u64| pages * agent_ebpf::PAGE_SIZE as u64;
+            (options.name.as_str(), bytes(fullest), bytes(pages))
+        })
     }
 
     /// What it has counted by now.

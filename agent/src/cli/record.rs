@@ -2,6 +2,7 @@
 
 mod buffers;
 mod debug;
+mod edges;
 mod live;
 mod maps;
 mod probes;
@@ -12,6 +13,7 @@ mod spec;
 mod stacks;
 mod trace;
 mod wanted;
+mod when;
 
 use std::{
     ffi::OsString,
@@ -33,6 +35,7 @@ use rustix::{
 
 pub use self::refused::Refused;
 use self::{
+    edges::{Awaited, EdgeArgs},
     live::Display,
     rotation::{RotateArgs, Writing},
     snapshot::{SnapshotArgs, Snapshots},
@@ -65,7 +68,7 @@ const EVENTS: &str = "Events";
 const TASKS: &str = "Tasks and CPUs";
 const BUFFERS: &str = "Buffers";
 const OUTPUT: &str = "Output file";
-const END: &str = "End of the recording";
+const END: &str = "Begin and end of the recording";
 const MAPS: &str = "Maps";
 const SPEC: &str = "Specification";
 
@@ -110,6 +113,7 @@ EXAMPLES
   tracer-agent record --for sched --live make
   tracer-agent record --count 'syscalls:sys_enter_openat: flags & 0x40 by $comm,filename' make
   tracer-agent record --time 'sched_waking -> sched_switch key pid=next_pid by next_comm' --interval 1s --duration 2s
+  tracer-agent record -e sched -e irq --stop-on 'sched_process_exit: comm == \"cc1\"' make
   tracer-agent record -e sched --uretprobe 'line=/bin/bash:readline text=+0($retval):string'")]
 pub struct RecordArgs {
     // Those without a heading come first: clap keeps a heading for whatever follows.
@@ -320,6 +324,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "TIME", value_parser = units::period, help_heading = END)]
     pub duration: Option<u64>,
 
+    /// Events that begin and end it.
+    #[command(flatten)]
+    pub edges: EdgeArgs,
+
     /// Exit with code 115 if more than this many events were lost
     #[arg(long, value_name = "EVENTS", help_heading = END)]
     pub max_loss: Option<u64>,
@@ -375,7 +383,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     for note in &plan.notes {
         say(format!("tracer-agent: {note}"));
     }
-    let Plan { options, followed, .. } = plan;
+    let Plan { options, mut followed, edges, .. } = plan;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
     if options.channels.is_empty() {
@@ -402,14 +410,21 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         super::tell(&format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
     }
 
-    let started = start(program.as_deref(), args, (&spec, inherit), |thread| {
-        if let Some(thread) = thread {
-            session.trace_thread(thread);
-        }
-        session.start();
+    let awaited = Awaited::attach(&session, edges, &spec.limits, args.quiet);
+    let started = awaited.and_then(|awaited| {
+        let is_now = !awaited.as_ref().is_some_and(Awaited::delays_start);
+        let command = start(program.as_deref(), args, (&spec, inherit), |thread| {
+            if let Some(thread) = thread {
+                session.trace_thread(thread);
+            }
+            if is_now {
+                session.start();
+            }
+        })?;
+        Ok((awaited, command))
     });
-    let mut command = match started {
-        Ok(command) => command,
+    let (mut awaited, mut command) = match started {
+        Ok(started) => started,
         Err(error) => {
             for recorded in session.stop() {
                 // Nothing was recorded that anybody could want.
@@ -418,13 +433,22 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
+    let instead = begin(&mut session, awaited.as_mut(), (&signals, &mut command, &mut followed), args)?;
     if let Some(writing) = &writing {
         writing.follow(&session);
     }
     let display = wanted.and_then(|wanted| Display::start(wanted, (session.spool_dir(), &spec.file.path)));
     let maps = session.maps().map(|maps| maps::Shown::start(args, maps, session.began()));
     let written = (writing.as_mut(), &mut snapshots);
-    let end = wait_for_end((&mut session, written), &signals, &mut command, followed, (args, &spec))?;
+    let end = if let Some(end) = instead {
+        end
+    } else {
+        let waited = (&mut session, written, awaited.as_mut());
+        wait_for_end(waited, &signals, &mut command, followed, (args, &spec))?
+    };
+    if let Some(mut awaited) = awaited.filter(|awaited| !awaited.is_over()) {
+        awaited.tell_missing();
+    }
 
     snapshots.end(&session);
     let (ending, spool_dir) = (session.ending(), session.spool_dir().to_owned());
@@ -482,7 +506,7 @@ struct Running {
     ended: OwnedFd,
 }
 
-/// Opens the gates, and starts the command when no event of it can be missed. `open` is given the command's
+/// Lets `open` open the gates, and starts the command when no event of it can be missed. `open` is given the command's
 /// first thread, if only the command's events are wanted.
 fn start(
     program: Option<&std::path::Path>,
@@ -501,6 +525,24 @@ fn start(
         .map_err(|error| CliError::system("watch the command")(error.into()))?;
     open(spec.scope.only_command.then(|| waiting.pid()));
     Ok(Some(Running { child: waiting.start()?, ended }))
+}
+
+/// Waits for the event that opens the gates, if one does. Gives what came instead.
+fn begin(
+    session: &mut Session,
+    awaited: Option<&mut Awaited>,
+    others: (&Signals, &mut Option<Running>, &mut Vec<OwnedFd>),
+    args: &RecordArgs,
+) -> Result<Option<End>, CliError> {
+    let Some(awaited) = awaited else { return Ok(None) };
+    if awaited.delays_start() {
+        let mut line = ProgressLine::new(shows_progress(args));
+        if let Some(end) = awaited.wait_for_start(session, others, &mut line)? {
+            return Ok(Some(end));
+        }
+        awaited.begin(session)?;
+    }
+    Ok(None)
 }
 
 fn shows_progress(args: &RecordArgs) -> bool {
@@ -534,14 +576,18 @@ fn is_filtered(spec: &RecordingSpec) -> bool {
 enum End {
     /// The command, with this exit code.
     Command(u8),
-    /// A signal, the duration, or the processes of -P.
+    /// A signal, the duration, an event, or the processes of -P.
     Asked,
     /// Recording could not go on.
     Failure,
 }
 
 fn wait_for_end(
-    (session, (mut writing, snapshots)): (&mut Session, (Option<&mut Writing>, &mut Snapshots)),
+    (session, (mut writing, snapshots), mut awaited): (
+        &mut Session,
+        (Option<&mut Writing>, &mut Snapshots),
+        Option<&mut Awaited>,
+    ),
     signals: &Signals,
     command: &mut Option<Running>,
     mut followed: Vec<OwnedFd>,
@@ -553,13 +599,19 @@ fn wait_for_end(
     let waits_for_followed = !followed.is_empty() && command.is_none();
     let mut progress = ProgressLine::new(shows_progress(args));
     if !args.quiet {
-        progress.begin(begun(args, duration, waits_for_followed));
+        let text = begun(args, duration, waits_for_followed);
+        progress.begin(&awaited.as_ref().map_or_else(|| text.to_owned(), |awaited| awaited.until(text)));
     }
     if let Some(writing) = &mut writing {
         writing.begin(session.began());
     }
     loop {
         progress.show(session.progress());
+        if let Some(awaited) = &mut awaited
+            && awaited.has_ended(session, &mut progress)?
+        {
+            return Ok(End::Asked);
+        }
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
             return Ok(End::Asked);
@@ -583,6 +635,8 @@ fn wait_for_end(
         fds.extend(of_snapshots.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         fds.extend(command.iter().map(|running| PollFd::new(&running.ended, PollFlags::IN)));
         fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        let of_edges = awaited.iter().map(|awaited| awaited.fd());
+        fds.extend(of_edges.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         wait(&mut fds, timeout)?;
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let has_snapshots = of_snapshots.is_some();

@@ -2,8 +2,8 @@
 //! [`ControlError`](super::ControlError).
 //!
 //! `S` is the name of a session, `D` a [domain](super::Domain), `C` the name of a channel, each
-//! percent-encoded. Sessions are those of the user who asks; root adds `?uid=N` for another user's, and sees
-//! all in the list.
+//! percent-encoded, as is `T`, the name of a trigger. Sessions and triggers are those of the user who asks;
+//! root adds `?uid=N` for another user's, and sees all in the lists.
 //!
 //! | request | body | answer |
 //! |---|---|---|
@@ -29,6 +29,9 @@
 //! | `POST /v1/sessions/S/domains/D/channels/C/contexts` | [`NewContexts`] | |
 //! | `POST /v1/sessions/S/domains/D/trackers` | [`Track`] | [`Tracker`](super::Tracker) |
 //! | `GET /v1/instrumentation/D?syscalls=BOOL&fields=BOOL` | | list of [`InstrumentationPoint`](super::InstrumentationPoint) |
+//! | `GET /v1/triggers` | | list of [`Trigger`](super::Trigger) |
+//! | `POST /v1/triggers` | [`NewTrigger`](super::NewTrigger) | [`Trigger`](super::Trigger) |
+//! | `DELETE /v1/triggers/T` | | [`Trigger`](super::Trigger) |
 //! | `GET /v1/notifications` | | [`Notification`]s, one a line |
 //! | `GET /v1/openapi.json` | | this, as an OpenAPI document |
 
@@ -36,7 +39,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChannelAttributes, RotationState, track::Attribute};
+use super::{ChannelAttributes, RotationState, track::Attribute, trigger::Firing};
 
 /// The daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -162,6 +165,15 @@ pub enum Notification {
         channel: String,
         /// How many since the session was created.
         discarded: u64,
+    },
+    /// A trigger with the action `notify` has fired.
+    Trigger(Firing),
+    /// The event rule of a trigger matches more often than the daemon can be told.
+    TriggerMissed {
+        /// The trigger.
+        trigger: String,
+        /// How many matches nothing was told of since the trigger was added.
+        missed: u64,
     },
     /// So many notifications were left out here, because this client did not read them.
     LeftOut {

@@ -154,6 +154,12 @@ codes! {
     StateDump = 122, 500, "Failed to regenerate the state dump";
     /// A snapshot of another mode.
     NotSnapshotSession = 124, 409, "Snapshot command can't be applied to a non-snapshot session";
+    /// A trigger that makes no sense.
+    InvalidTrigger = 125, 422, "Invalid trigger";
+    /// A trigger of that name is there.
+    TriggerExists = 126, 409, "Trigger already registered";
+    /// A trigger of that name.
+    NoTrigger = 127, 404, "Trigger not found";
     /// The one before is not done.
     RotationPending = 129, 409, "Rotation already pending for this session";
     /// A mode without chunks.

@@ -10,16 +10,20 @@
 //! | `rule` | event rules |
 //! | `track` | which processes are recorded |
 //! | `instrumentation` | what there is to record |
+//! | `trigger` | conditions, and what is done when they are satisfied |
+//! | `capture` | what is told of events that match |
 //! | `error` | why a request was refused |
 //! | `api` | the requests |
 
 pub mod api;
+pub mod capture;
 pub mod channel;
 pub mod error;
 pub mod instrumentation;
 pub mod rule;
 pub mod session;
 pub mod track;
+pub mod trigger;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +36,7 @@ pub use session::{
     Snapshot, SnapshotOutput, Stopped, Summary,
 };
 pub use track::{Tracked, Tracker};
+pub use trigger::{NewTrigger, Trigger};
 
 /// Where the daemon listens unless it is told otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/tracer-agent/daemon.sock";

@@ -145,6 +145,14 @@ impl Say {
         let _ = self.out.write_all(text.as_bytes());
     }
 
+    /// A line of JSON, which is the same for people and programs.
+    pub(super) fn told(&mut self, line: &str) {
+        if !self.quiet {
+            let _ = self.out.write_all(format!("{line}\n").as_bytes());
+            let _ = self.out.flush();
+        }
+    }
+
     pub(super) fn warning(&mut self, text: &str) {
         self.problem("Warning", text);
     }
@@ -199,6 +207,14 @@ impl At {
         self.client.as_mut().ok_or_else(|| Failure::new(Code::NoDaemon.text()))
     }
 
+    /// The daemon, and who is told what it says.
+    pub(super) fn client_and_say(&mut self) -> Result<(&mut Client, &mut Say), Failure> {
+        self.client()?;
+        let Self { client, say, .. } = self;
+        let client = client.as_mut().ok_or_else(|| Failure::new(Code::NoDaemon.text()))?;
+        Ok((client, say))
+    }
+
     pub(super) fn home(&self) -> Result<&Home, Failure> {
         self.home.as_ref().ok_or_else(|| Failure::new("There is no home directory: set HOME or LTTNG_HOME"))
     }
@@ -221,7 +237,15 @@ impl At {
     /// tell.
     pub(super) fn end(&mut self, command: &'static str, changes: bool, done: Done) -> u8 {
         let success = done.is_ok();
-        let code = match done {
+        let code = self.end_without_document(done);
+        let output = std::mem::take(&mut self.output);
+        self.say.document(&Document { name: command, output, success: changes.then_some(success) });
+        code
+    }
+
+    /// The same where programs were told all that there is.
+    pub(super) fn end_without_document(&mut self, done: Done) -> u8 {
+        match done {
             Ok(()) => 0,
             Err(Failure { text, warning, code }) => {
                 match text {
@@ -231,10 +255,7 @@ impl At {
                 }
                 code
             }
-        };
-        let output = std::mem::take(&mut self.output);
-        self.say.document(&Document { name: command, output, success: changes.then_some(success) });
-        code
+        }
     }
 }
 

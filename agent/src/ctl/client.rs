@@ -11,7 +11,7 @@ use crate::control::api::{Daemon, Enable, EnableRules, NewChannel, NewContexts, 
 use crate::control::api::{TakeSnapshot, Track};
 use crate::control::{
     Channel, Code, ControlError, Created, Destroyed, Domain, EventRule, InstrumentationPoint, NewSession,
-    Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary, Tracker,
+    NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary, Tracker, Trigger,
 };
 
 /// Why a request has no answer.
@@ -86,6 +86,10 @@ pub struct Reply {
 pub trait Transport {
     /// One exchange.
     fn call(&mut self, call: Call) -> Result<Reply, ClientError>;
+
+    /// Asks for lines that come as things happen, and gives each to `each` until that says no, or the daemon
+    /// ends.
+    fn listen(&mut self, path: &str, each: &mut dyn FnMut(&str) -> bool) -> Result<(), ClientError>;
 }
 
 /// A client of the daemon.
@@ -230,6 +234,27 @@ impl Client {
         self.post(&of_domain(name, domain, "/trackers"), track)
     }
 
+    /// The triggers.
+    pub fn triggers(&mut self) -> Answer<Vec<Trigger>> {
+        self.get("/v1/triggers")
+    }
+
+    /// Adds a trigger: of another user, if one is named.
+    pub fn add_trigger(&mut self, owner: Option<u32>, trigger: &NewTrigger) -> Answer<Trigger> {
+        self.post(&format!("/v1/triggers{}", of_user(owner)), trigger)
+    }
+
+    /// Removes a trigger: of another user, if one is named.
+    pub fn remove_trigger(&mut self, owner: Option<u32>, name: &str) -> Answer<Trigger> {
+        let path = format!("/v1/triggers/{}{}", segment(name), of_user(owner));
+        self.answer("DELETE", &path, None::<&()>)
+    }
+
+    /// Gives what happens from now on to `each`, a line of JSON each, until that says no or the daemon ends.
+    pub fn listen(&mut self, each: &mut dyn FnMut(&str) -> bool) -> Answer<()> {
+        self.transport.listen("/v1/notifications", each)
+    }
+
     /// What there is to record.
     pub fn instrumentation(
         &mut self,
@@ -280,6 +305,10 @@ impl Client {
             Err(_) => ClientError::Answer(format!("status {status} without a reason")),
         })
     }
+}
+
+fn of_user(uid: Option<u32>) -> String {
+    uid.map(|uid| format!("?uid={uid}")).unwrap_or_default()
 }
 
 fn of_session(name: &str, rest: &str) -> String {

@@ -44,7 +44,7 @@ use home::Home;
 use verbs::{
     activity, channel, context as contexts, create, destroy, event, list, load, program, rotate, save,
 };
-use verbs::{snapshot, track, view};
+use verbs::{snapshot, track, trigger, view};
 
 /// Options of all commands.
 #[derive(Args, Clone, Debug, Default)]
@@ -138,8 +138,7 @@ struct Lttng {
 #[expect(missing_docs, reason = "the arguments' documentation is that of the command")]
 pub enum Verb {
     AddContext(contexts::AddContext),
-    /// Add a trigger: not there yet
-    AddTrigger(Rest),
+    AddTrigger(trigger::AddTrigger),
     Create(create::Create),
     Clear(activity::Clear),
     Destroy(destroy::Destroy),
@@ -149,12 +148,11 @@ pub enum Verb {
     EnableEvent(Box<event::EnableEvent>),
     Help(program::Help),
     List(list::List),
-    /// List triggers: not there yet
-    ListTriggers(Rest),
+    ListTriggers(trigger::ListTriggers),
+    Listen(trigger::Listen),
     Load(load::Load),
     Regenerate(activity::Regenerate),
-    /// Remove a trigger: not there yet
-    RemoveTrigger(Rest),
+    RemoveTrigger(trigger::RemoveTrigger),
     Rotate(rotate::Rotate),
     EnableRotation(rotate::EnableRotation),
     DisableRotation(rotate::DisableRotation),
@@ -168,14 +166,6 @@ pub enum Verb {
     Untrack(track::Untrack),
     Version(program::Version),
     View(view::View),
-}
-
-/// Arguments that are not looked at.
-#[derive(Args, Debug)]
-pub struct Rest {
-    /// Arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
-    pub rest: Vec<OsString>,
 }
 
 impl Verb {
@@ -193,7 +183,9 @@ impl Verb {
             Self::EnableEvent(_) => ("enable-event", true),
             Self::Help(_) => ("help", false),
             Self::List(_) | Self::Status(_) => ("list", false),
-            Self::ListTriggers(_) => ("list-triggers", true),
+            // LTTng's document has this name.
+            Self::ListTriggers(_) => ("list-trigger", false),
+            Self::Listen(_) => ("listen", false),
             Self::Load(_) => ("load", true),
             Self::Regenerate(_) => ("regenerate", true),
             Self::RemoveTrigger(_) => ("remove-trigger", true),
@@ -215,7 +207,7 @@ impl Verb {
     fn run(&self, at: &mut At) -> u8 {
         let done = match self {
             Self::AddContext(args) => args.run(at),
-            Self::AddTrigger(_) | Self::ListTriggers(_) | Self::RemoveTrigger(_) => verbs::triggers(),
+            Self::AddTrigger(args) => args.run(at),
             Self::Create(args) => args.run(at),
             Self::Clear(args) => args.run(at),
             Self::Destroy(args) => args.run(at),
@@ -225,8 +217,14 @@ impl Verb {
             Self::EnableEvent(args) => args.run(at),
             Self::Help(args) => args.run(at),
             Self::List(args) => args.run(at),
+            Self::ListTriggers(args) => args.run(at),
+            Self::Listen(args) => {
+                let done = args.run(at);
+                return at.end_without_document(done);
+            }
             Self::Load(args) => args.run(at),
             Self::Regenerate(args) => args.run(at),
+            Self::RemoveTrigger(args) => args.run(at),
             Self::Rotate(args) => args.run(at),
             Self::EnableRotation(args) => args.run(at),
             Self::DisableRotation(args) => args.run(at),
@@ -331,6 +329,9 @@ fn listing(command: &clap::Command, words: &[OsString]) -> Option<String> {
 }
 
 fn options(command: &clap::Command) -> String {
+    if let Some(known) = trigger::options(command.get_name()) {
+        return known.to_owned();
+    }
     let arguments = command.get_arguments().filter(|argument| !argument.is_positional());
     let names = arguments.flat_map(|argument| {
         let long = argument.get_long().map(|long| format!("--{long}\n"));

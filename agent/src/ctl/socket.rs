@@ -44,6 +44,11 @@ impl Transport for UnixTransport {
     fn call(&mut self, call: Call) -> Result<Reply, ClientError> {
         self.runtime.block_on(exchange(&self.path, call))
     }
+
+    fn listen(&mut self, path: &str, each: &mut dyn FnMut(&str) -> bool) -> Result<(), ClientError> {
+        let call = Call { method: "GET", path: path.to_owned(), body: None };
+        self.runtime.block_on(listen(&self.path, call, each))
+    }
 }
 
 async fn exchange(path: &Path, call: Call) -> Result<Reply, ClientError> {
@@ -52,6 +57,30 @@ async fn exchange(path: &Path, call: Call) -> Result<Reply, ClientError> {
     let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect().await;
     let body = body.map_err(|error| ClientError::Answer(format!("it cannot be read: {error}")))?;
     Ok(Reply { status, body: body.to_bytes().to_vec() })
+}
+
+async fn listen(path: &Path, call: Call, each: &mut dyn FnMut(&str) -> bool) -> Result<(), ClientError> {
+    let answer = send(path, call).await?;
+    if !answer.status().is_success() {
+        return Err(ClientError::Answer(format!("status {}", answer.status().as_u16())));
+    }
+    let mut body = answer.into_body();
+    let mut rest = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return Ok(()) };
+        let Ok(data) = frame.into_data() else { continue };
+        rest.extend_from_slice(&data);
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            if !each(String::from_utf8_lossy(&line[..end]).as_ref()) {
+                return Ok(());
+            }
+        }
+        if rest.len() > LONGEST_ANSWER {
+            return Err(ClientError::Answer("a line does not end".to_owned()));
+        }
+    }
+    Ok(())
 }
 
 async fn send(path: &Path, call: Call) -> Result<Response<Incoming>, ClientError> {

@@ -42,6 +42,11 @@ impl Story {
         self.answers.borrow_mut().push_back((request.to_owned(), reply));
     }
 
+    /// Who listens there is told these lines.
+    pub(super) fn tells(&mut self, path: &str, lines: &[&str]) {
+        self.answers_with(&format!("GET {path}"), 200, &lines.join("\n"));
+    }
+
     pub(super) fn client(&self) -> Client {
         Client::new(Box::new(self.clone()))
     }
@@ -53,6 +58,13 @@ impl Story {
 }
 
 impl Transport for Story {
+    fn listen(&mut self, path: &str, each: &mut dyn FnMut(&str) -> bool) -> Result<(), ClientError> {
+        let call = Call { method: "GET", path: path.to_owned(), body: None };
+        let lines = String::from_utf8(self.call(call)?.body).unwrap();
+        let _ = lines.lines().all(each);
+        Ok(())
+    }
+
     fn call(&mut self, call: Call) -> Result<Reply, ClientError> {
         let request = format!("{} {}", call.method, call.path);
         let body = call.body.map(|body| format!(" {}", String::from_utf8(body).unwrap())).unwrap_or_default();

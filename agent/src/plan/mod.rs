@@ -10,14 +10,17 @@
 //! | `maps` | what is counted |
 //! | `snapshot` | the event that asks for snapshots |
 //! | `stacks` | stacks that follow events |
+//! | `edges` | the events at which a recording begins and ends |
 //! | `scope` | whose events |
 //! | `buffers` | rings and their CPUs |
 //! | `constants` | what names in formats stand for |
+//! | `watch` | what is watched, without a recording |
 //! | `error` | why there is no plan |
 
 mod addition;
 mod buffers;
 mod constants;
+mod edges;
 mod error;
 mod events;
 mod formats;
@@ -27,10 +30,12 @@ mod rules;
 mod scope;
 mod snapshot;
 mod stacks;
+mod watch;
 
 use std::{os::fd::OwnedFd, sync::Arc, time::Duration};
 
 pub use crate::capture::{Addition, Tracking};
+pub use edges::Edges;
 pub use error::{PlanError, Why};
 pub use events::{EventPlan, NameTaken, UnusableFormat};
 pub use stacks::StackError;
@@ -72,6 +77,8 @@ pub struct Plan {
     pub options: CaptureOptions,
     /// The processes of [`ScopeSpec::pids`], as pidfds: when all of them have ended, nothing more comes.
     pub followed: Vec<OwnedFd>,
+    /// The events at which it begins and ends, if there are any.
+    pub edges: Edges,
     /// What the user should know: events that are left out, and what the file will lack.
     pub notes: Vec<String>,
 }
@@ -117,6 +124,7 @@ impl Plan {
             kernel.map(InMap(number, &map.name), map, &facts, possible_cpus)
         };
         let maps = maps.iter().enumerate().map(map).collect::<Result<Vec<_>, _>>()?;
+        let edges = edges::plan(&kernel, spec, &planned)?;
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),
             Err(error) => {
@@ -154,7 +162,7 @@ impl Plan {
             trace: trace_of(spec),
             manifest,
         };
-        Ok(Self { options, followed, notes })
+        Ok(Self { options, followed, edges, notes })
     }
 }
 

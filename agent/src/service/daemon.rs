@@ -29,6 +29,7 @@ use super::{
     registry::{Registry, log},
     shares::Shares,
     supervisor::Supervisor,
+    triggers::{OnSessions, look_each_second},
     user::Group,
 };
 use crate::{handover::Parcels, kernel::cpus::Cpus};
@@ -171,6 +172,9 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     });
     // New sessions need not wait for old ones; spools that are recorded to are locked.
     recoveries.start(left);
+    let act = OnSessions(Arc::downgrade(&registry));
+    registry.triggers().start(Box::new(act)).map_err(DaemonError::system("start threads"))?;
+    look_each_second(registry.triggers()).map_err(DaemonError::system("start threads"))?;
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     let told = (signals, &supervisor, parcels.is_some());
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), told, ready));

@@ -8,10 +8,13 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use super::sessions::{Model, Program, World, spec};
+use super::{
+    sessions::{Model, Program, World, spec},
+    triggers,
+};
 use crate::{
     control::{
-        Code, ControlError, Domain, EventRule, NewSession, Schedule, Session, SnapshotOutput,
+        Code, ControlError, Domain, EventRule, NewSession, NewTrigger, Schedule, Session, SnapshotOutput,
         api::{Enable, EnableRules, NewChannel, NewContexts, TakeSnapshot, Track},
     },
     kernel::events::{Catalogue, EventName},
@@ -72,6 +75,9 @@ fn request(model: &mut Option<Model>, uid: u32, asked: (&[u8], &[&str], &[u8])) 
     if (method, path) == (b"POST", &["v1", "sessions"]) {
         *model = Some(Model::create(parse::<NewSession>(body)?, uid, 1_700_000_000)?);
         return Ok(());
+    }
+    if (method, path) == (b"POST", &["v1", "triggers"]) {
+        return triggers::check(uid, &parse::<NewTrigger>(body)?);
     }
     let ["v1", "sessions", _, path @ ..] = path else { return Err(Code::Undefined.into()) };
     let model = model.as_mut().ok_or_else(|| ControlError::from(Code::NoSession))?;

@@ -20,6 +20,7 @@
 //! | `shares` | what the sessions of a user may take |
 //! | `files` | the files that a session has made |
 //! | `notifications` | what is told to clients that listen |
+//! | `triggers` | conditions of users, and what is done when they are satisfied |
 //! | `sessions` | a session: its description and its recording |
 //! | `fuzz` | requests of anybody, without recording |
 
@@ -39,6 +40,7 @@ mod registry;
 mod sessions;
 mod shares;
 mod supervisor;
+mod triggers;
 mod user;
 
 pub use daemon::{DaemonError, Ended, Options, run};

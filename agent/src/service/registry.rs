@@ -6,8 +6,11 @@ use std::{
     collections::BTreeMap,
     io::{IsTerminal as _, Write as _},
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use serde::{Deserialize, Serialize};
@@ -21,14 +24,16 @@ use super::{
     peer::Peer,
     recording::{Recording, RecordingState, catalogue, check_rules},
     recovery::{Notes, Recoveries},
-    sessions::{Listener, Model, Programs, Recorder, SnapshotTo, Stored, Whose, World, spec},
+    sessions::{Listener, Model, Programs, Recorder, Sample, SnapshotTo, Stored, Whose, World, spec},
     shares::{Share, Shares},
+    triggers::{self, Triggers},
     user::Owner,
 };
 use crate::{
+    capture::Notice,
     control::{
-        Code, ControlError, Created, Destroyed, NewSession, Rotation, RotationState, Session, SessionMode,
-        Snapshot, Stopped, Summary,
+        Code, ControlError, Created, Destroyed, NewSession, NewTrigger, Rotation, RotationState, Session,
+        SessionMode, Snapshot, Stopped, Summary, Trigger,
         api::{Notification, TakeSnapshot},
     },
     terminal::SafeWriter,
@@ -42,6 +47,9 @@ const SESSIONS_OF_USER_MAX: usize = 128;
 /// ones are as if they had been archived.
 const STOPPED_MAX: usize = 1024;
 
+/// The shortest time between two looks at how full a session's rings are.
+const SAMPLE_MIN: Duration = Duration::from_millis(10);
+
 /// A session with its owner, as it is looked up.
 type Key = (u32, String);
 
@@ -52,11 +60,14 @@ type Answer<T = ()> = Result<T, ControlError>;
 pub(super) struct Registry {
     sessions: Mutex<BTreeMap<Key, Arc<Entry>>>,
     notifications: Arc<Notifications>,
+    triggers: Arc<Triggers>,
     shares: Shares,
     descriptors: Descriptors,
     notes: Notes,
     recoveries: Recoveries,
     programs: Mutex<Programs>,
+    /// The state of programs that triggers know of.
+    followed: AtomicU64,
 }
 
 /// A session.
@@ -73,6 +84,8 @@ struct Entry {
     files: Mutex<Files>,
     /// What is to be known of what it records.
     notes: Mutex<RecordingNotes>,
+    /// What makes its thread look whether there is something to do.
+    waker: Mutex<Option<Arc<Notice>>>,
     /// What it takes of its user's share. Who changes it has the right to change the session.
     share: Mutex<Share>,
 }
@@ -102,20 +115,51 @@ impl Registry {
         recoveries: Recoveries,
         (shares, descriptors): (Shares, Descriptors),
     ) -> Self {
+        let notifications = Arc::<Notifications>::default();
         Self {
             sessions: Mutex::default(),
-            notifications: Arc::default(),
+            triggers: Arc::new(Triggers::new(Arc::clone(&notifications))),
+            notifications,
             shares,
             descriptors,
             notes,
             recoveries,
             programs: Mutex::default(),
+            followed: AtomicU64::new(0),
         }
     }
 
     /// What happens from now on in a user's sessions; in all where no user is named.
     pub(super) fn listen(&self, of: Option<u32>) -> Listening {
         self.notifications.listen(of)
+    }
+
+    /// The triggers.
+    pub(super) fn triggers(&self) -> &Arc<Triggers> {
+        &self.triggers
+    }
+
+    /// Adds a trigger of a user.
+    pub(super) fn add_trigger(&self, owner: Owner, new: NewTrigger) -> Answer<Trigger> {
+        triggers::check(owner.uid, &new)?;
+        let uid = owner.uid;
+        let sampled = new.condition.sampled_session().map(str::to_owned);
+        let world = if Triggers::is_about_events(&new.condition) {
+            let mut known = lock(&self.programs);
+            if new.condition.waits_for_programs() {
+                known.look();
+            }
+            Some(world_with(&known)?)
+        } else {
+            None
+        };
+        let added = self.triggers.add(owner, new, world.as_ref())?;
+        if let Some(entry) = sampled.and_then(|session| self.find(uid, &session).ok())
+            && let Some(waker) = &*lock(&entry.waker)
+        {
+            waker.tell();
+        }
+        Ok(added)
     }
 
     /// The sessions of a user; of all users where none is named.
@@ -142,6 +186,7 @@ impl Registry {
             chunks: Mutex::default(),
             files: Mutex::default(),
             notes: Mutex::default(),
+            waker: Mutex::default(),
             share: Mutex::default(),
         };
         let mut sessions = lock(&self.sessions);
@@ -247,6 +292,7 @@ impl Registry {
             Ok(recorder) => {
                 let (period, bytes) = spec::schedule(model);
                 recorder.schedule(period, bytes);
+                *lock(&entry.waker) = Some(recorder.waker());
                 Ok(Recording {
                     recorder,
                     output,
@@ -394,6 +440,7 @@ impl Registry {
 
     /// Ends all sessions, because the daemon ends.
     pub(super) fn end(&self) {
+        self.triggers.end();
         let all = std::mem::take(&mut *lock(&self.sessions));
         for entry in all.into_values() {
             Taken(entry).end();
@@ -405,6 +452,7 @@ impl Registry {
             entry: Arc::clone(entry),
             session: session.to_owned(),
             tell: Arc::clone(&self.notifications),
+            triggers: Arc::clone(&self.triggers),
         }
     }
 
@@ -425,7 +473,8 @@ impl Registry {
             model.is_active() && model.waits_for_programs()
         };
         let waiting: Vec<Arc<Entry>> = entries.into_iter().filter(waits).collect();
-        if waiting.is_empty() {
+        let triggers_wait = self.triggers.waits_for_programs();
+        if waiting.is_empty() && !triggers_wait {
             return;
         }
         let mut known = lock(&self.programs);
@@ -436,6 +485,9 @@ impl Registry {
         }
         let generation = known.generation();
         drop(known);
+        if triggers_wait {
+            self.let_triggers_follow(generation);
+        }
         for entry in waiting {
             // Who does something with it at this moment does it with the programs that there are.
             let Ok(mut recording) = entry.recording.try_lock() else { continue };
@@ -454,6 +506,18 @@ impl Registry {
                     entry.owner.uid
                 ));
             }
+        }
+    }
+
+    /// Lets triggers know of programs that have come.
+    fn let_triggers_follow(&self, generation: u64) {
+        if self.followed.swap(generation, Ordering::Relaxed) == generation {
+            return;
+        }
+        let world = world_with(&lock(&self.programs));
+        match world {
+            Ok(world) => self.triggers.follow(&world),
+            Err(error) => log(&format!("triggers do not know of new programs: {error}")),
         }
     }
 
@@ -520,6 +584,7 @@ struct OfSession {
     entry: Arc<Entry>,
     session: String,
     tell: Arc<Notifications>,
+    triggers: Arc<Triggers>,
 }
 
 impl OfSession {
@@ -528,7 +593,8 @@ impl OfSession {
     }
 
     fn tell_rotation(&self, id: u64, state: RotationState, path: Option<PathBuf>) {
-        self.tell(&Notification::Rotation { session: self.session.clone(), id, state, path });
+        self.tell(&Notification::Rotation { session: self.session.clone(), id, state, path: path.clone() });
+        self.triggers.has_rotation((self.entry.owner.uid, &self.session), state, (id, path));
     }
 
     fn log(&self, text: &str) {
@@ -594,6 +660,20 @@ impl Listener for OfSession {
             self.log(&text);
             self.tell(&Notification::Note { session: self.session.clone(), text });
         }
+    }
+
+    fn sample_period(&self) -> Option<Duration> {
+        if !self.triggers.wants_samples(self.entry.owner.uid, &self.session) {
+            return None;
+        }
+        let model = lock(&self.entry.model);
+        let timers = model.channels().filter_map(|(_, channel)| channel.attributes.monitor_timer_us);
+        let shortest = timers.filter(|period| *period != 0).min();
+        shortest.map(|period| Duration::from_micros(period).max(SAMPLE_MIN))
+    }
+
+    fn has_sample(&self, sample: &Sample) {
+        self.triggers.has_sample(self.entry.owner.uid, &self.session, sample);
     }
 
     fn has_failed(&self, why: &str) {

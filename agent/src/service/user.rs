@@ -48,6 +48,14 @@ impl Owner {
         Self { uid, gid, groups: groups_of(uid) }
     }
 
+    /// A user that did not ask: its group is that of the database of users.
+    pub(super) fn of_user(uid: u32) -> Self {
+        /// The group of nobody (Debian Policy, section 9.2.2).
+        const NOGROUP: u32 = 65534;
+        let known = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+        Self::new(uid, known.map_or(NOGROUP, |user| user.gid.as_raw()))
+    }
+
     /// Gives the calling thread, and those that it starts from now on, the rights of the user where files are
     /// concerned: the file system's user and groups, without the capabilities that go around them
     /// (capabilities(7), "Effect of user ID changes on capabilities"). What it may do with the kernel's
@@ -74,6 +82,27 @@ impl Owner {
     fn put_rights(&self) -> io::Result<()> {
         set_processes_of_others(false)?;
         set_file_rights(self.uid, self.gid)
+    }
+
+    /// Makes the calling thread the user's for all that others see of it (`SO_PEERCRED`, rights to files),
+    /// with no rights of root. Its real user stays this daemon's, so that the user cannot send it signals.
+    /// Such a thread does nothing else afterwards.
+    ///
+    /// # Errors
+    /// The thread has no right to that; it must do nothing for the user then.
+    pub(super) fn take_identity(&self) -> io::Result<()> {
+        use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+
+        if self.uid == 0 {
+            return Ok(());
+        }
+        let groups: Vec<_> = self.groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(None, Some(Gid::from_raw(self.gid)), None)?;
+        // Without a user that is root in one of the three ids nothing of root's would come back; with one,
+        // effective capabilities go (capabilities(7)), and nothing here takes them again.
+        set_thread_res_uid(None, Some(Uid::from_raw(self.uid)), None)?;
+        Ok(())
     }
 
     /// Does something of the daemon's own with the rights of root, such as reading tracefs, in a thread that

@@ -29,12 +29,14 @@
 //! | `check` | what no recording can be made of, on any kernel |
 //! | `maps`, `map_text` | maps that count events, and how they are written on a command line |
 //! | `text` | values that are texts in JSON |
+//! | `watch` | events that are told as they fire |
 
 mod check;
 mod json;
 mod map_text;
 mod maps;
 pub(crate) mod text;
+mod watch;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
@@ -45,6 +47,7 @@ pub use check::{Field, Problem};
 pub use json::{SpecError, TEXT_MAX};
 pub use map_text::MapTextError;
 pub use maps::{FunctionSpec, MAX_KEYS, MAX_KEYS_OF_HISTOGRAMS, MapSpec, PairSpec};
+pub use watch::{Capture, CaptureOf, CaptureSyntax, WatchSpec};
 
 use crate::{
     compile::{
@@ -468,14 +471,32 @@ impl ScopeSpec {
     }
 }
 
-/// When a recording ends by itself, and what counts as failed.
+/// When a recording begins and ends by itself, and what counts as failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitSpec {
-    /// After so many nanoseconds, counted from when everything is attached.
+    /// With the first match of this event after everything is attached; at once where nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_on: Option<WhenSpec>,
+    /// With the first match of this event after it has begun. It need not be recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop_on: Option<WhenSpec>,
+    /// After so many nanoseconds, counted from when it begins.
     pub duration_ns: Option<u64>,
     /// The most events that may be lost.
     pub max_lost: Option<u64>,
+}
+
+/// An event at which something happens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WhenSpec {
+    /// One of the kernel, or of a probe that is recorded.
+    #[serde(with = "text")]
+    pub when: EventSelector,
+    /// Only a firing that matches counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<String>,
 }
 
 /// When a file is closed and the next one begun. Each is complete, and named by the times of its begin and

@@ -162,6 +162,7 @@ fn the_document_has_the_requests_that_there_are() {
                 .replace("{session}", "none")
                 .replace("{channel}", "none")
                 .replace("{output}", "1")
+                .replace("{trigger}", "none")
                 .replace("{what}", "metadata");
             let body = operation.get("requestBody").map(|_| json!({}));
             let (_, answer) = daemon.ask(&method.to_uppercase(), &filled, body.as_ref());
@@ -174,7 +175,7 @@ fn the_document_has_the_requests_that_there_are() {
         let name = reference.split('"').next().unwrap();
         assert!(!matches!(document["components"]["schemas"][name], Value::Null), "{name}");
     }
-    assert_eq!(requests, 26);
+    assert_eq!(requests, 29);
 }
 
 #[test]

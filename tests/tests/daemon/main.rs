@@ -11,6 +11,8 @@ mod random;
 mod recovery;
 mod regenerate;
 mod traces;
+mod triggers;
+mod triggers_of_events;
 mod users;
 
 use std::{

@@ -279,3 +279,33 @@ fn markers_go_on_with_the_next_daemon() {
     assert_eq!(files(&dir).len(), 1, "nothing has taken over");
     daemon.stop().expect(0);
 }
+
+#[test]
+fn markers_fire_triggers_also_those_of_programs_that_come() {
+    let daemon = Daemon::start();
+    let [known, later] = copies(&daemon);
+    // What has it mapped makes it known. Other tests have programs with the same markers.
+    let _held = Held::start(&known);
+    for program in [&known, &later] {
+        let name = program.file_name().unwrap().to_str().unwrap();
+        let rule = json!({"name": "probed:plain", "instrumentation": "tracepoint",
+            "filter": format!("$ctx.procname == \"{name}\"")});
+        let condition = json!({"event_rule_matches": {"domain": "user", "rule": rule}});
+        let new = json!({"name": name, "condition": condition, "actions": [{"do": "notify"}]});
+        daemon.tell("POST", "/v1/triggers", Some(&new));
+    }
+    let fired = |program: &Path| {
+        let all = daemon.tell("GET", "/v1/triggers", None);
+        let name = program.file_name().unwrap().to_str().unwrap();
+        all.as_array().unwrap().iter().find(|of| of["name"] == name).unwrap()["fired"].as_u64().unwrap()
+    };
+    run(&known, 100);
+    wait_for("each of a run", || (fired(&known) == 100).then_some(()));
+    assert_eq!(fired(&later), 0);
+    let _held = Held::start(&later);
+    wait_for("the program to be found", || {
+        run(&later, 10);
+        (fired(&later) > 0).then_some(())
+    });
+    assert_eq!(fired(&known), 100);
+}

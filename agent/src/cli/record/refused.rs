@@ -78,6 +78,8 @@ fn option(at: &Field, why: &Why) -> String {
     match name {
         "filter" => "-f: ".to_owned(),
         "contexts" => "--context: ".to_owned(),
+        "start_on" => "--start-on: ".to_owned(),
+        "stop_on" => "--stop-on: ".to_owned(),
         "snapshot" => "--snapshot-when: ".to_owned(),
         "only_command" => "-F: ".to_owned(),
         "children" => "-c: ".to_owned(),

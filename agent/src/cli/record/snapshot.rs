@@ -7,11 +7,13 @@ use std::{
 
 use clap::Args;
 
-use super::super::{CliError, progress::ProgressLine, summary, units, units::count};
+use super::{
+    super::{CliError, progress::ProgressLine, summary, units, units::count},
+    when::When,
+};
 use crate::{
     capture::{Done, Finisher, Session, SnapshotError, SnapshotRule},
     cli::exit::ExitCode,
-    kernel::events::EventSelector,
     reason,
     spec::SnapshotSpec,
 };
@@ -27,12 +29,7 @@ pub struct SnapshotArgs {
     /// With --overwrite, store what the buffers hold in a file of its own (trace-TIME-snapshot-N.dat) when
     /// this event is recorded, and go on. With FILTER, when it matches; no other option may select the event
     /// then
-    #[arg(
-        id = "snapshot_when",
-        long = "snapshot-when",
-        value_name = "EVENT[: FILTER]",
-        value_parser = parse_when
-    )]
+    #[arg(id = "snapshot_when", long = "snapshot-when", value_name = "EVENT[: FILTER]")]
     pub when: Option<When>,
 
     /// Take it this long after the event: 50ms, 10s
@@ -48,34 +45,6 @@ pub struct SnapshotArgs {
     /// Take this many at most
     #[arg(id = "snapshot_limit", long = "snapshot-limit", value_name = "N", requires = "snapshot_when")]
     pub limit: Option<u64>,
-}
-
-/// The value of `--snapshot-when`.
-#[derive(Clone, Debug)]
-pub struct When {
-    event: EventSelector,
-    filter: Option<String>,
-}
-
-/// The event ends where a colon is not followed by a name, or at the second colon.
-fn parse_when(text: &str) -> Result<When, String> {
-    let is_name = |c: char| c.is_alphanumeric() || "_-*?[]!.".contains(c);
-    let name_at = |at: usize| text[at..].find(|c| !is_name(c)).map_or(text.len(), |len| at + len);
-    let first = name_at(0);
-    let end = match text[first..].strip_prefix(':') {
-        Some(_) if name_at(first + 1) > first + 1 => name_at(first + 1),
-        _ => first,
-    };
-    let (event, filter) = text.split_at(end);
-    let filter = match filter.trim() {
-        "" => None,
-        rest => match rest.strip_prefix(':').map(str::trim) {
-            None | Some("") => return Err("write EVENT, or EVENT: FILTER".to_owned()),
-            Some(filter) => Some(filter.to_owned()),
-        },
-    };
-    let event = event.parse().map_err(|error: crate::kernel::events::SelectError| error.to_string())?;
-    Ok(When { event, filter })
 }
 
 impl SnapshotArgs {
@@ -305,26 +274,4 @@ fn exit_code(error: &SnapshotError) -> ExitCode {
 enum Failed {
     Snapshot(SnapshotError),
     Thread(CliError),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_ends_where_its_filter_begins() {
-        for (text, event, filter) in [
-            ("sched_switch", "sched_switch", None),
-            ("sched:sched_switch", "sched:sched_switch", None),
-            ("sched_switch: prev_pid == 1", "sched_switch", Some("prev_pid == 1")),
-            ("sched:sched_switch: prev_comm ~ \"a:b\"", "sched:sched_switch", Some("prev_comm ~ \"a:b\"")),
-            ("sched:sched_switch:prev_pid == 1", "sched:sched_switch", Some("prev_pid == 1")),
-        ] {
-            let when = parse_when(text).unwrap_or_else(|error| panic!("{text}: {error}"));
-            assert_eq!((when.event.as_str(), when.filter.as_deref()), (event, filter), "{text}");
-        }
-        for text in ["", ": x", "sched_switch:", "sched_switch prev_pid == 1", "a:b:"] {
-            assert!(parse_when(text).is_err(), "{text:?}");
-        }
-    }
 }

@@ -16,6 +16,7 @@ use super::{
     rotation,
     trace::{self, Format},
     wanted::{indices, start_of_buffer},
+    when::When,
 };
 use crate::{
     kernel::cpus::{CpuSet, Cpus},
@@ -106,7 +107,12 @@ fn of_options(args: &RecordArgs, matches: &ArgMatches) -> Result<RecordingSpec, 
         channels: channels(args, matches, &rules)?,
         maps: args.maps.specs(matches)?,
         scope,
-        limits: LimitSpec { duration_ns: args.duration, max_lost: args.max_loss },
+        limits: LimitSpec {
+            duration_ns: args.duration,
+            max_lost: args.max_loss,
+            start_on: args.edges.start_on.as_ref().map(When::spec),
+            stop_on: args.edges.stop_on.as_ref().map(When::spec),
+        },
         rotation: args.rotate.spec(),
         file: FileSpec {
             path: output(args, matches),
@@ -383,10 +389,12 @@ mod tests {
         &["-C", "boot"],
         &["--kallsyms", "full"],
     ];
-    const MORE: [&[&str]; 19] = [
+    const MORE: [&[&str]; 21] = [
         &["--count", "sched_switch by next_pid"],
         &["--count", "sum(len) of net:net_dev_xmit: len > 9 by name", "--max-keys", "9"],
         &["--time", "lhist(0,9,3) of sched_waking -> sched_switch key pid=next_pid by next_comm"],
+        &["--start-on", "sched_process_exec"],
+        &["--stop-on", "irq:softirq_entry: vec == 3"],
         &["--date"],
         &["-a"],
         &["--proc-map"],

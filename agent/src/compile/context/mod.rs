@@ -132,6 +132,17 @@ impl Field {
     }
 }
 
+impl Context {
+    /// The name of its field in a record; a stack has none.
+    pub fn field(&self) -> Option<String> {
+        match self {
+            Self::Known(known) => Some(Field::Known(*known).field()),
+            Self::Perf(counter) => Some(Field::Perf(counter.clone()).field()),
+            Self::Stack(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Context {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -138,6 +138,16 @@ impl Lane {
 #[derive(Clone, Debug)]
 pub struct FastEvent(pub(crate) Kind);
 
+impl FastEvent {
+    /// Has its records carry this number in the place of the event's id. Those of system calls carry what
+    /// their slots say.
+    pub(crate) fn set_id(&mut self, number: u16) {
+        if let Kind::Own { id, .. } = &mut self.0 {
+            *id = number;
+        }
+    }
+}
+
 /// What kind of program.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {

@@ -314,7 +314,7 @@ impl From<Failure> for AddError {
 }
 
 /// The place in a program: the file may be one of `PATH`.
-fn user_probe(location: &str) -> Result<UserProbe, Failure> {
+pub(super) fn user_probe(location: &str) -> Result<UserProbe, Failure> {
     let wrong = || Failure::new(Code::UserProbeLocation.text());
     let file = |path: &str| {
         let found = super::program::find(path).ok_or_else(wrong)?;

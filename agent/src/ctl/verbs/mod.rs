@@ -14,6 +14,7 @@ pub(super) mod rotate;
 pub(super) mod save;
 pub(super) mod snapshot;
 pub(super) mod track;
+pub(super) mod trigger;
 pub(super) mod view;
 
 use clap::Args;
@@ -39,11 +40,6 @@ pub struct OfSession {
 /// Names that are separated by commas.
 fn several(names: &str) -> impl Iterator<Item = &str> {
     names.split(',').filter(|name| !name.is_empty())
-}
-
-/// Triggers are not there yet.
-pub(super) fn triggers() -> Done {
-    Err(Failure::new("Triggers are not there yet"))
 }
 
 /// Makes a session the current one.

@@ -20,13 +20,14 @@ use super::{
 use crate::{
     control::{
         Channel, Code, ControlError, Created, Destroyed, Domain, EventRule, InstrumentationPoint, NewSession,
-        Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary, Tracker,
+        NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary, Tracker,
+        Trigger,
         api::{
             Daemon, Enable, EnableRules, NewChannel, NewContexts, Notification, RulesChanged, TakeSnapshot,
             Track,
         },
     },
-    service::{peer::Peer, registry::Registry},
+    service::{peer::Peer, registry::Registry, user::Owner},
 };
 
 /// The largest body of a request.
@@ -60,6 +61,8 @@ pub(in crate::service) fn router(registry: Arc<Registry>) -> Router {
         .route("/v1/openapi.json", get(openapi))
         .route("/v1/notifications", get(notifications))
         .route("/v1/instrumentation/{domain}", get(instrumentation))
+        .route("/v1/triggers", get(list_triggers).post(add_trigger))
+        .route("/v1/triggers/{trigger}", delete(remove_trigger))
         .route("/v1/sessions", get(list_sessions).post(create_session))
         .route("/v1/sessions/{session}", get(get_session).delete(destroy_session))
         .route("/v1/sessions/{session}/start", post(start_session))
@@ -154,6 +157,50 @@ pub(super) async fn create_session(
     Body(new): Body<NewSession>,
 ) -> Response {
     answer(move || registry.create(peer, new)).await
+}
+
+/// The triggers of who asks; all of them for root.
+#[utoipa::path(get, path = "/v1/triggers", params(Whose), responses((status = 200, body = Vec<Trigger>)))]
+pub(super) async fn list_triggers(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Query(whose): Query<Whose>,
+) -> Response {
+    answer(move || {
+        let all = peer.is_root() && whose.uid.is_none();
+        let uid = whose.of(peer)?;
+        Ok(registry.triggers().list((!all).then_some(uid)))
+    })
+    .await
+}
+
+/// Adds a trigger.
+#[utoipa::path(post, path = "/v1/triggers", params(Whose), request_body = NewTrigger,
+    responses((status = 200, body = Trigger), (status = "4XX", body = ControlError)))]
+pub(super) async fn add_trigger(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Query(whose): Query<Whose>,
+    Body(new): Body<NewTrigger>,
+) -> Response {
+    answer(move || {
+        let uid = whose.of(peer)?;
+        let owner = if uid == peer.uid { Owner::new(uid, peer.gid) } else { Owner::of_user(uid) };
+        registry.add_trigger(owner, new)
+    })
+    .await
+}
+
+/// Removes a trigger; gives what it was.
+#[utoipa::path(delete, path = "/v1/triggers/{trigger}", params(("trigger" = String, Path), Whose),
+    responses((status = 200, body = Trigger), (status = "4XX", body = ControlError)))]
+pub(super) async fn remove_trigger(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Path(trigger): Path<String>,
+    Query(whose): Query<Whose>,
+) -> Response {
+    answer(move || registry.triggers().remove(whose.of(peer)?, &trigger)).await
 }
 
 /// Declares the handler of a request about a session.

@@ -59,6 +59,7 @@ impl Registry {
             chunks: Mutex::new(chunks),
             files: Mutex::new(files),
             notes: Mutex::new(notes),
+            waker: Mutex::default(),
             share: Mutex::new(share),
         });
         let listener = || self.listener(&entry, &name);
@@ -70,6 +71,7 @@ impl Registry {
                 let of_notes = (keeps, self.notes.again(note.clone()));
                 match Recording::take_over((handed, recording), owner, of_notes, Box::new(listener())) {
                     Ok(recording) => {
+                        *lock(&entry.waker) = Some(recording.recorder.waker());
                         *lock(&entry.recording) = Some(recording);
                         going_on = Some(note);
                     }

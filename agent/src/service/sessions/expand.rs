@@ -30,7 +30,7 @@ pub(in crate::service) struct World {
 /// Names of tracepoints are LTTng's (`irq_softirq_entry`), the kernel's (`softirq_entry`), or the kernel's
 /// with their system (`irq:softirq_entry`); in the user domain, `PROVIDER:MARKER`. A rule of the user domain
 /// may have no event yet: it waits for programs that will.
-pub(super) fn rules_of(
+pub(in crate::service) fn rules_of(
     world: &World,
     domain: Domain,
     rule: &EventRule,

@@ -18,10 +18,10 @@ mod recorder;
 mod running;
 pub(super) mod spec;
 
-pub(super) use expand::World;
-pub(super) use model::Model;
+pub(super) use expand::{World, rules_of};
+pub(super) use model::{Model, check_name, check_path, check_rule_of, check_snapshot_name};
 pub(super) use programs::{Program, Programs};
 pub(super) use recorder::{
-    Added, Halt, Handed, HandedRunning, Listener, Recorder, SnapshotTo, Stored, Whose,
+    Added, Halt, Handed, HandedRunning, Listener, Recorder, Sample, SnapshotTo, Stored, Whose,
 };
 pub(super) use spec::ring_sets;

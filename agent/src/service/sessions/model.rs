@@ -187,16 +187,7 @@ impl Model {
 
     /// Adds a rule to a channel, or switches one like it on again.
     pub(in crate::service) fn add_rule(&mut self, domain: Domain, channel: &str, rule: EventRule) -> Checked {
-        check_rule(domain, &rule)?;
-        let is_user_space =
-            domain == Domain::User || matches!(rule.instrumentation, Instrumentation::UserProbe(_));
-        if self.session.summary.uid != 0 && is_user_space {
-            return Err(ControlError::new(
-                Code::NotSupported,
-                "probes of programs and libraries are for root's sessions: the program is looked up with root's \
-                 rights",
-            ));
-        }
+        check_rule_of(self.session.summary.uid, domain, &rule)?;
         let of = self.channel_mut(domain, channel)?;
         let (exists, same) = match domain {
             Domain::Kernel => (Code::KernelEventExists, find_rule(of, &rule)),
@@ -482,6 +473,21 @@ fn is_same_kind(a: &Schedule, b: &Schedule) -> bool {
     std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
+/// Whether a user may have such a rule.
+pub(in crate::service) fn check_rule_of(uid: u32, domain: Domain, rule: &EventRule) -> Checked {
+    check_rule(domain, rule)?;
+    let is_user_space =
+        domain == Domain::User || matches!(rule.instrumentation, Instrumentation::UserProbe(_));
+    if uid != 0 && is_user_space {
+        return Err(ControlError::new(
+            Code::NotSupported,
+            "probes of programs and libraries are for root's sessions: the program is looked up with root's \
+             rights",
+        ));
+    }
+    Ok(())
+}
+
 fn check_rule(domain: Domain, rule: &EventRule) -> Checked {
     let EventRule { name, instrumentation, enabled: _, filter, exclusions, log_level } = rule;
     check_name(name, Code::EventName)?;
@@ -519,7 +525,8 @@ fn check_rule(domain: Domain, rule: &EventRule) -> Checked {
     }
 }
 
-fn check_name(name: &str, code: Code) -> Checked {
+/// Whether a text is a name.
+pub(in crate::service) fn check_name(name: &str, code: Code) -> Checked {
     match name {
         "" => Err(code.into()),
         name if name.len() > NAME_MAX || name.chars().any(char::is_control) => Err(code.into()),
@@ -528,7 +535,7 @@ fn check_name(name: &str, code: Code) -> Checked {
 }
 
 /// The name of a snapshot or of a place for some: the begin of a file's name.
-fn check_snapshot_name(name: &str) -> Checked {
+pub(in crate::service) fn check_snapshot_name(name: &str) -> Checked {
     check_name(name, Code::Invalid)?;
     if name.contains('/') || name.starts_with('.') {
         return Err(ControlError::new(
@@ -599,7 +606,7 @@ fn check_text(text: &str) -> Checked {
 }
 
 /// A path that means the same in whichever directory this process is.
-fn check_path(path: &Path) -> Checked {
+pub(in crate::service) fn check_path(path: &Path) -> Checked {
     let is_plain = |part: Component<'_>| matches!(part, Component::RootDir | Component::Normal(_));
     if path.is_absolute() && path.components().all(is_plain) {
         return Ok(());

@@ -14,10 +14,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub(in crate::service) use super::running::HandedRunning;
-use super::running::Running;
+use super::{running::Running, spec::buffer_name};
 use crate::{
     capture::{HandOver, Notice, Tracking},
-    control::{Code, ControlError},
+    control::{Code, ControlError, trigger::BufferUsage},
     service::{descriptors::OfUser, user::Owner},
     spec::{RecordingSpec, RuleSpec, What},
 };
@@ -41,8 +41,30 @@ pub(in crate::service) trait Listener: Send {
     fn has_chunk(&self, chunk: u64, result: Result<Stored, String>);
     /// What is to be known of what is recorded from now on: of all of it, or of what is added to it.
     fn has_notes(&self, notes: Vec<String>, of: Whose);
+    /// How often it is to be told how much is stored, and in the rings; `None` for not at all.
+    fn sample_period(&self) -> Option<Duration>;
+    /// How much is stored, and in the rings.
+    fn has_sample(&self, sample: &Sample);
     /// The recording, or something that it was to do, cannot go on.
     fn has_failed(&self, why: &str);
+}
+
+/// How much of a session is stored, and in its rings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::service) struct Sample {
+    /// Bytes that were stored since the session was started first; nothing of one that keeps its newest
+    /// events.
+    pub stored: Option<u64>,
+    /// Bytes in the fullest ring of each buffer, and those that there is room for.
+    pub held: std::collections::BTreeMap<String, (u64, u64)>,
+}
+
+impl Sample {
+    /// Bytes in the fullest ring of a channel, and those that there is room for; nothing where there is no
+    /// such channel.
+    pub(in crate::service) fn held(&self, of: &BufferUsage) -> Option<(u64, u64)> {
+        self.held.get(&buffer_name(of.domain, &of.channel)).copied()
+    }
 }
 
 /// What notes are about.
@@ -239,6 +261,11 @@ impl Recorder {
         // If the thread has ended, there is nothing to rotate.
         let _ = self.commands.send(Command::Schedule(period, bytes));
         self.wake.tell();
+    }
+
+    /// What makes the thread look whether there is something to do.
+    pub(in crate::service) fn waker(&self) -> Arc<Notice> {
+        Arc::clone(&self.wake)
     }
 
     /// What each channel has lost since the session was created.

@@ -15,7 +15,9 @@ use std::{
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(in crate::service) use self::handover::HandedRunning;
-use super::recorder::{Added, Command, Halt, Listener, Loss, Losses, SnapshotTo, Stored, Whose, of_system};
+use super::recorder::{
+    Added, Command, Halt, Listener, Loss, Losses, Sample, SnapshotTo, Stored, Whose, of_system,
+};
 use crate::{
     capture::{
         AddError, Destination, Done, Finisher, Notice, Recorded, Session, SnapshotError, StateError,
@@ -60,6 +62,10 @@ pub(super) struct Running {
     listener: Box<dyn Listener>,
     wake: Arc<Notice>,
     schedule: Schedule,
+    /// Bytes that recordings before this one have stored.
+    stored_before: u64,
+    /// When the listener is told next how much is stored.
+    next_sample: Option<Instant>,
     has_failed: bool,
 }
 
@@ -143,6 +149,8 @@ impl Running {
             listener,
             wake,
             schedule: Schedule::default(),
+            stored_before: 0,
+            next_sample: None,
             has_failed: false,
         })
     }
@@ -175,6 +183,7 @@ impl Running {
             // The listener knows.
             let _ = self.tell_done();
             self.tell_due();
+            self.tell_sample();
         }
     }
 
@@ -186,7 +195,9 @@ impl Running {
         if recording.is_some() {
             let now = Instant::now();
             let until_next = self.schedule.next.map(|next| next.saturating_duration_since(now));
-            timeout = until_next.into_iter().chain(self.schedule.bytes.map(|_| LOOK)).min();
+            let until_sample = self.next_sample.map(|next| next.saturating_duration_since(now));
+            let looks = self.schedule.bytes.map(|_| LOOK);
+            timeout = until_next.into_iter().chain(looks).chain(until_sample).min();
         }
         let timeout = timeout.map(|time| Timespec {
             tv_sec: time.as_secs().cast_signed(),
@@ -270,7 +281,7 @@ impl Running {
         let path = std::mem::replace(&mut spec.file.path, PathBuf::from("/session"));
         let planned = self.owner.as_root(|| Plan::make(&spec)).map_err(of_system)?;
         let refused = |why: String| ControlError::new(Code::StartKernel, why);
-        let Plan { mut options, notes, followed: _ } =
+        let Plan { mut options, notes, followed: _, edges: _ } =
             planned.map_err(|error| refused(format!("the session cannot be recorded here: {error}")))?;
         options.destination = match options.destination {
             Destination::Directory(_) => Destination::Directory(path.clone()),
@@ -325,6 +336,7 @@ impl Running {
             return Ok(true);
         }
         self.lost_before = self.losses_with(Some(&session));
+        self.note_stored(&session);
         let _held = self.held.take();
         for recorded in session.stop() {
             if self.keeps {
@@ -346,6 +358,7 @@ impl Running {
         if let Some(session) = self.session.take() {
             // What was lost is what there was no room for, whether it is kept or not.
             self.lost_before = self.losses_with(Some(&session));
+            self.note_stored(&session);
             self.next_chunk = session.archive_number();
             let is_trace = session.options().trace.is_some();
             let _held = self.held.take();
@@ -404,6 +417,7 @@ impl Running {
             return Err(ControlError::new(Code::Daemon, error.to_string()));
         }
         self.lost_before = self.losses_with(Some(&before));
+        self.note_stored(&before);
         // Until all that is left of it is stored.
         let _held = self.held.take();
         self.take(next);
@@ -535,6 +549,11 @@ impl Running {
         losses
     }
 
+    /// Notes what a recording has stored that ends.
+    fn note_stored(&mut self, session: &Session) {
+        self.stored_before += session.progress().bytes.unwrap_or_default();
+    }
+
     fn begin_chunk(&mut self) {
         let bytes = self.session.as_ref().and_then(|session| session.progress().bytes);
         self.schedule.begin_chunk(bytes.unwrap_or_default());
@@ -614,6 +633,23 @@ impl Running {
                 self.listener.has_failed(&error.message);
             }
         }
+    }
+
+    /// Tells how much is stored, and in the rings, if that is due.
+    fn tell_sample(&mut self) {
+        let Some(session) = self.session.as_ref().filter(|session| !session.is_paused()) else { return };
+        let Some(period) = self.listener.sample_period() else {
+            self.next_sample = None;
+            return;
+        };
+        let now = Instant::now();
+        if self.next_sample.is_some_and(|next| now < next) {
+            return;
+        }
+        let stored = session.progress().bytes.map(|bytes| self.stored_before + bytes);
+        let held = session.held().map(|(name, held, room)| (name.to_owned(), (held, room))).collect();
+        self.listener.has_sample(&Sample { stored, held });
+        self.next_sample = Some(now + period);
     }
 
     fn end(mut self) -> Answer {

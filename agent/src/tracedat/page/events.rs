@@ -31,12 +31,18 @@ pub struct Event {
 /// Shows `each` the records of a page in their order, up to where the page is damaged.
 #[cfg(feature = "record")]
 pub(crate) fn each_record(page: &[u8], endian: Endian, mut each: impl FnMut(&[u8])) {
+    each_timed_record(page, endian, |_, record| each(record));
+}
+
+/// The same with the time of each.
+#[cfg(feature = "record")]
+pub(crate) fn each_timed_record(page: &[u8], endian: Endian, mut each: impl FnMut(u64, &[u8])) {
     let Ok(header) = PageHeader::read(page, endian) else { return };
     let Some(data) = page.get(HEADER_LEN..HEADER_LEN + header.data_len) else { return };
     let mut cursor = EventCursor::new(header.timestamp);
     while let Ok(Some(event)) = cursor.next(data, endian) {
         if let Some(record) = data.get(event.start..event.start + event.len) {
-            each(record);
+            each(event.time, record);
         }
     }
 }

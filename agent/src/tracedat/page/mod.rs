@@ -25,9 +25,9 @@ mod layout;
 
 pub use builder::{PageBuilder, Push};
 pub(crate) use events::Step;
-#[cfg(feature = "record")]
-pub(crate) use events::each_record;
 pub use events::{Event, EventCursor};
+#[cfg(feature = "record")]
+pub(crate) use events::{each_record, each_timed_record};
 pub use layout::{LayoutError, PageLayout};
 
 use super::endian::Endian;

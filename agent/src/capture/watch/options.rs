@@ -1,0 +1,77 @@
+//! What is watched, planned for the running kernel.
+
+use std::sync::Arc;
+
+use super::decode::Decoder;
+use crate::{
+    attach::{KernelLayout, SharedMaps},
+    capture::{CaptureEvent, CaptureProbe, TaskFilter},
+    compile::{
+        context::Counters,
+        fast::{Hooks, StringLimit},
+        scope::Scope,
+    },
+    kernel::clock::TraceClock,
+};
+
+/// How is watched; made by [`WatchOptions::of_kernel`](crate::plan), or of a recording by
+/// [`Session::watch_options`](crate::capture::Session::watch_options).
+#[derive(Clone, Debug)]
+pub struct WatchOptions {
+    /// Clock of the time stamps.
+    pub clock: TraceClock,
+    /// Pages in each CPU's ring.
+    pub ring_pages: u32,
+    /// How many events there can be at a time, over all rules.
+    pub events: usize,
+    /// Leave out events of this process's own threads.
+    pub exclude_self: bool,
+    /// CPUs whose events are watched.
+    pub cpus: Vec<u32>,
+    /// One more than the highest possible CPU id.
+    pub possible_cpus: u32,
+    /// The counters that captured contexts read.
+    pub counters: Arc<Counters>,
+    /// Where things are in this kernel's structures.
+    pub layout: KernelLayout,
+    /// Whose events are watched.
+    pub(crate) threads: Threads,
+}
+
+/// Whose events are watched: those of all threads, or those that a recording is of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Threads {
+    pub(crate) tasks: Option<TaskFilter>,
+    pub(crate) scope: Option<Scope>,
+    /// The sets of threads that the recording keeps.
+    pub(crate) maps: Option<Arc<SharedMaps>>,
+}
+
+impl WatchOptions {
+    /// Pages in each CPU's ring where nothing else is said.
+    pub const RING_PAGES: u32 = 64;
+    /// Events at a time where nothing else is said.
+    pub const EVENTS: usize = 1024;
+}
+
+/// A rule that is ready to be watched; made by [`WatchRule::plan`](crate::plan).
+#[derive(Clone, Debug)]
+pub struct WatchRule {
+    /// The events.
+    pub(crate) events: Vec<CaptureEvent>,
+    /// The probes after those of them that take the lane [`Lane::Probe`](crate::compile::fast::Lane::Probe).
+    pub(crate) probes: Vec<CaptureProbe>,
+    /// Where the fast lane's system call programs are attached, if an event needs them.
+    pub(crate) hooks: Option<Hooks>,
+    /// How much is told of strings that system calls are given.
+    pub(crate) strings: StringLimit,
+    /// What reads the records of each event, in their order.
+    pub(crate) decoders: Vec<Arc<Decoder>>,
+}
+
+impl WatchRule {
+    /// The events that it watches, as `system:name`.
+    pub fn events(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.events.iter().map(|event| event.name.as_str())
+    }
+}

@@ -1,0 +1,135 @@
+//! What is watched, on the running kernel.
+
+use std::sync::Arc;
+
+use super::{Before, Kernel, PlanError, Why, buffers, error::InChannel};
+use crate::{
+    attach::KernelLayout,
+    capture::watch::{Decoder, Lacking, Threads, WatchOptions, WatchRule},
+    compile::context::{Context, Counters},
+    event::{Format, name_and_id},
+    input::nearest,
+    kernel::{btf::Btf, clock::TraceClock, cpus::Cpus, tracefs::Tracefs},
+    spec::{Capture, CaptureOf, ChannelSpec, FileSpec, RecordingSpec, WatchSpec},
+};
+
+/// There is one rule, and no channel of a user's.
+const AT: InChannel = InChannel(0);
+
+impl WatchOptions {
+    /// How events of all threads are watched on all CPUs of this machine.
+    ///
+    /// # Errors
+    /// The kernel does not tell its CPUs, or has no type information.
+    pub fn of_kernel(clock: TraceClock) -> Result<Self, PlanError> {
+        let unsupported = |why: String| PlanError::whole(Why::Unsupported(why));
+        let cpus = Cpus::read().map_err(|error| unsupported(error.to_string()))?;
+        let btf = Btf::of_kernel().map_err(|error| unsupported(error.to_string()))?;
+        let chosen = buffers::choose_cpus(None, &cpus, &mut Vec::new())?;
+        let possible_cpus = cpus.possible.highest().map_or(1, |highest| highest + 1);
+        Ok(Self {
+            clock,
+            ring_pages: Self::RING_PAGES,
+            events: Self::EVENTS,
+            exclude_self: true,
+            cpus: chosen.iter().collect(),
+            possible_cpus,
+            counters: Arc::new(Counters::new(cpus.online.iter().collect(), possible_cpus)),
+            layout: KernelLayout::from_btf(&btf),
+            threads: Threads::default(),
+        })
+    }
+}
+
+impl WatchRule {
+    /// Plans what a rule watches. Gives what the user should know, too: events that are left out.
+    ///
+    /// # Errors
+    /// The rule is wrong on this kernel, is about a function tracer, or captures what none of its events has.
+    pub fn plan(options: &WatchOptions, spec: &WatchSpec) -> Result<(Self, Vec<String>), PlanError> {
+        let tracefs = Tracefs::open().map_err(PlanError::whole)?;
+        let btf = Btf::of_kernel();
+        let kernel = Kernel::look_at(&tracefs, btf.as_ref(), &options.counters)?;
+        Self::plan_on(&kernel, options.clock, spec)
+    }
+
+    /// The same where the kernel is known already.
+    pub(super) fn plan_on(
+        kernel: &Kernel<'_>,
+        clock: TraceClock,
+        spec: &WatchSpec,
+    ) -> Result<(Self, Vec<String>), PlanError> {
+        let WatchSpec { rules, captures } = spec;
+        if let Some((index, rule)) = rules.iter().enumerate().find(|(_, rule)| rule.what.is_tracer()) {
+            return Err(AT.rule(index, rule, "the records of a function tracer are not watched"));
+        }
+        let channel =
+            ChannelSpec { rules: rules.clone(), contexts: contexts(captures), ..ChannelSpec::default() };
+        RecordingSpec { channels: vec![channel.clone()], ..RecordingSpec::default() }.check()?;
+        let file = FileSpec { clock, ..FileSpec::default() };
+        let mut notes = Vec::new();
+        let plan = kernel.events_of(AT, Before::default(), &channel, &file, &mut notes)?;
+        if plan.events.is_empty() {
+            return Err(AT.field("rules", "they select no event that can be watched"));
+        }
+        let mut decoders = Vec::with_capacity(plan.events.len());
+        let mut lacking = Vec::with_capacity(plan.events.len());
+        for event in &plan.events {
+            let format = format_of(&event.name, &plan.systems)?;
+            let (decoder, lacks) = Decoder::new(&event.name, &format, captures);
+            decoders.push(Arc::new(decoder));
+            lacking.push((lacks, format));
+        }
+        check_captures(captures, &lacking)?;
+        let rule = Self {
+            events: plan.events,
+            probes: plan.probes,
+            hooks: plan.hooks,
+            strings: channel.strings,
+            decoders,
+        };
+        Ok((rule, notes))
+    }
+}
+
+/// The contexts that events carry for these captures, beside those of every match.
+fn contexts(captures: &[Capture]) -> Vec<Context> {
+    let captured = captures.iter().filter_map(|capture| match &capture.of {
+        CaptureOf::Context(context) => Some(context.clone()),
+        CaptureOf::Field(_) => None,
+    });
+    Decoder::CONTEXTS.into_iter().map(Context::Known).chain(captured).collect()
+}
+
+/// The format of the event `system:name` among those of a plan.
+fn format_of(event: &str, systems: &[(String, Vec<String>)]) -> Result<Format, PlanError> {
+    let (system, name) = event.split_once(':').unwrap_or(("", event));
+    let of_system = systems.iter().filter(|(known, _)| known == system);
+    let mut texts = of_system.flat_map(|(_, texts)| texts);
+    let text = texts.find(|text| name_and_id(text).is_some_and(|(known, _)| known == name));
+    let read = text.map(|text| Format::parse(text).map_err(|error| error.to_string()));
+    let read = read.unwrap_or_else(|| Err("it has none".to_owned()));
+    read.map_err(|why| AT.field("rules", Why::Wrong(format!("the format of {event}: {why}"))))
+}
+
+/// Each capture is of some event at least.
+fn check_captures(captures: &[Capture], lacking: &[(Vec<Option<Lacking>>, Format)]) -> Result<(), PlanError> {
+    for (index, capture) in captures.iter().enumerate() {
+        let reasons = || lacking.iter().map(|(lacks, _)| lacks.get(index).copied().flatten());
+        if reasons().any(|reason| reason.is_none()) {
+            continue;
+        }
+        let why = if reasons().any(|reason| reason == Some(Lacking::Elements)) {
+            format!("{capture}: the field is no array")
+        } else {
+            let fields = lacking.iter().flat_map(|(_, format)| &format.fields);
+            let field = capture.field();
+            let names = fields.map(|field| field.name.as_str());
+            let near = names.filter_map(|name| Some((nearest::score(&field, name)?, name))).min();
+            let hint = near.map(|(_, name)| format!("; did you mean {name}?")).unwrap_or_default();
+            format!("{capture}: no event of the rule has such a field{hint}")
+        };
+        return Err(AT.field("captures", Why::Wrong(why)));
+    }
+    Ok(())
+}

@@ -1,0 +1,163 @@
+//! Which triggers are accepted: descriptions come from anybody who may have some.
+
+use crate::{
+    control::{
+        Code, ControlError, NewTrigger,
+        trigger::{ActionKind, BufferUsage, Capture, Condition, RatePolicy, SnapshotTarget, Threshold},
+    },
+    service::sessions::{check_name, check_path, check_rule_of, check_snapshot_name},
+};
+
+/// The most actions of a trigger.
+const ACTIONS_MAX: usize = 64;
+/// The most fields that are captured.
+const CAPTURES_MAX: usize = 64;
+/// The longest description of a field.
+const CAPTURE_MAX: usize = 512;
+/// The longest path of a socket (unix(7)).
+const SOCKET_MAX: usize = 107;
+
+type Checked<T = ()> = Result<T, ControlError>;
+
+/// Whether a user may have such a trigger, whatever the machine is.
+pub(in crate::service) fn check(uid: u32, new: &NewTrigger) -> Checked {
+    let NewTrigger { name, condition, actions } = new;
+    if let Some(name) = name {
+        check_name(name, Code::InvalidTrigger)?;
+    }
+    check_condition(uid, condition)?;
+    if actions.is_empty() || actions.len() > ACTIONS_MAX {
+        return Err(refused(format!("a trigger has 1 to {ACTIONS_MAX} actions")));
+    }
+    for action in actions {
+        if matches!(action.rate_policy, RatePolicy::Every(0) | RatePolicy::OnceAfter(0)) {
+            return Err(refused("the number of a rate policy is 1 at least"));
+        }
+        check_action(&action.kind)?;
+    }
+    Ok(())
+}
+
+fn check_condition(uid: u32, condition: &Condition) -> Checked {
+    match condition {
+        Condition::EventRuleMatches { domain, rule, captures } => {
+            check_rule_of(uid, *domain, rule)?;
+            if captures.len() > CAPTURES_MAX {
+                return Err(refused(format!("a trigger captures at most {CAPTURES_MAX} fields")));
+            }
+            captures.iter().try_for_each(|text| check_capture(text))
+        }
+        Condition::EventRate { domain, rule, above: _ } => check_rule_of(uid, *domain, rule),
+        Condition::BufferUsageHigh(usage) | Condition::BufferUsageLow(usage) => {
+            let BufferUsage { session, domain: _, channel, threshold } = usage;
+            check_name(session, Code::SessionName)?;
+            check_name(channel, Code::ChannelName)?;
+            if matches!(threshold, Threshold::Percent(101..)) {
+                return Err(refused("a ring holds at most 100 percent"));
+            }
+            Ok(())
+        }
+        Condition::ConsumedSize { session, bytes: _ }
+        | Condition::RotationOngoing { session }
+        | Condition::RotationCompleted { session } => check_name(session, Code::SessionName),
+        Condition::Pressure { above, .. } if *above >= 10_000 => {
+            Err(refused("tasks wait for at most 100 percent of the time: nothing is above"))
+        }
+        Condition::Pressure { .. } => Ok(()),
+    }
+}
+
+fn check_capture(text: &str) -> Checked {
+    if text.len() > CAPTURE_MAX {
+        return Err(refused(format!("the description of a field is longer than {CAPTURE_MAX} bytes")));
+    }
+    match text.parse::<Capture>() {
+        Ok(Capture::AppContext { .. }) => Err(ControlError::new(
+            Code::NotSupported,
+            format!("{text}: there are no contexts of applications"),
+        )),
+        Ok(_) => Ok(()),
+        Err(error) => Err(refused(format!("{text}: {error}"))),
+    }
+}
+
+fn check_action(kind: &ActionKind) -> Checked {
+    match kind {
+        ActionKind::Notify => Ok(()),
+        ActionKind::StartSession { session }
+        | ActionKind::StopSession { session }
+        | ActionKind::RotateSession { session } => check_name(session, Code::SessionName),
+        ActionKind::SnapshotSession { session, output } => {
+            check_name(session, Code::SessionName)?;
+            let Some(SnapshotTarget { path, name, max_size }) = output else { return Ok(()) };
+            check_path(path)?;
+            if *max_size == Some(0) {
+                return Err(Code::SnapshotSize.into());
+            }
+            name.iter().try_for_each(|name| check_snapshot_name(name))
+        }
+        ActionKind::Post { socket } => {
+            check_path(socket)?;
+            if socket.as_os_str().len() > SOCKET_MAX {
+                return Err(refused(format!("the path of a socket has at most {SOCKET_MAX} bytes")));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn refused(why: impl Into<String>) -> ControlError {
+    ControlError::new(Code::InvalidTrigger, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(uid: u32, text: &str) -> Option<Code> {
+        check(uid, &serde_json::from_str(text).unwrap()).err().map(|error| error.code)
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let of = |condition: &str, action: &str| {
+            answer(1000, &format!(r#"{{"condition":{condition},"actions":[{action}]}}"#))
+        };
+        let (notify, rotation) = (r#"{"do":"notify"}"#, r#"{"rotation_ongoing":{"session":"s"}}"#);
+        let rule = |rest: &str| {
+            format!(
+                r#"{{"event_rule_matches":{{"domain":"kernel","rule":{{"name":"a","instrumentation":"tracepoint"}}{rest}}}}}"#
+            )
+        };
+        assert_eq!(of(rotation, notify), None);
+        assert_eq!(of(&rule(r#","captures":["a","a[3]","$ctx.comm"]"#), notify), None);
+        for captures in [r#"["a["]"#, r#"["$x.y"]"#, r#"[""]"#, r#"["a b"]"#] {
+            let condition = rule(&format!(r#","captures":{captures}"#));
+            assert_eq!(of(&condition, notify), Some(Code::InvalidTrigger), "{captures}");
+        }
+        assert_eq!(of(&rule(r#","captures":["$app.p:c"]"#), notify), Some(Code::NotSupported));
+        for action in [
+            r#"{"do":"notify","rate_policy":{"every":0}}"#,
+            r#"{"do":{"post":{"socket":"/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"}}}"#,
+        ] {
+            assert_eq!(of(rotation, action), Some(Code::InvalidTrigger), "{action}");
+        }
+        assert_eq!(of(rotation, r#"{"do":{"post":{"socket":"x"}}}"#), Some(Code::Invalid));
+        assert_eq!(of(rotation, r#"{"do":{"start_session":{"session":""}}}"#), Some(Code::SessionName));
+        let snapshot = r#"{"do":{"snapshot_session":{"session":"s","output":{"path":"/a/../b"}}}}"#;
+        assert_eq!(of(rotation, snapshot), Some(Code::Invalid));
+        let pressure = r#"{"pressure":{"resource":"io","share":"full","above":10000}}"#;
+        assert_eq!(of(pressure, notify), Some(Code::InvalidTrigger));
+        assert_eq!(
+            answer(0, &format!(r#"{{"condition":{rotation},"actions":[]}}"#)),
+            Some(Code::InvalidTrigger)
+        );
+    }
+
+    #[test]
+    fn programs_are_roots() {
+        let text = r#"{"condition":{"event_rule_matches":{"domain":"user","rule":{"name":"a:*","instrumentation":
+            "tracepoint"}}},"actions":[{"do":"notify"}]}"#;
+        assert_eq!((answer(0, text), answer(1000, text)), (None, Some(Code::NotSupported)));
+    }
+}

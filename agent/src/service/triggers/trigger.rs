@@ -1,0 +1,196 @@
+//! A trigger: what it is, and what has become of it.
+
+use std::{
+    sync::{Mutex, PoisonError},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use crate::{
+    control::{
+        Domain, NewTrigger, Trigger,
+        trigger::{Action, ActionKind, ActionState, Condition, Finding, Firing},
+    },
+    service::user::Owner,
+};
+
+/// The longest reason that is kept.
+const REASON_MAX: usize = 1024;
+
+/// A trigger of a user.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) owner: Owner,
+    pub(super) condition: Condition,
+    pub(super) actions: Vec<Action>,
+    /// Bytes of its description as JSON.
+    pub(super) text: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    fired: u64,
+    missed: u64,
+    is_reached: bool,
+    problem: Option<String>,
+    actions: Vec<Counts>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    executed: u64,
+    failed: u64,
+    last_failure: Option<String>,
+}
+
+impl Entry {
+    pub(super) fn new(name: String, owner: Owner, new: NewTrigger) -> Self {
+        // What is plain data is JSON.
+        let text = serde_json::to_vec(&new).unwrap_or_default().len() + name.len();
+        let NewTrigger { name: _, condition, actions } = new;
+        let counts = vec![Counts::default(); actions.len()];
+        let state = State { fired: 0, missed: 0, is_reached: false, problem: None, actions: counts };
+        Self { name, owner, condition, actions, text, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The trigger as clients are told of it.
+    pub(super) fn told(&self) -> Trigger {
+        let state = self.state();
+        let action = |(action, counts): (&Action, &Counts)| ActionState {
+            action: action.clone(),
+            executed: counts.executed,
+            failed: counts.failed,
+            last_failure: counts.last_failure.clone(),
+        };
+        Trigger {
+            name: self.name.clone(),
+            uid: self.owner.uid,
+            condition: self.condition.clone(),
+            fired: state.fired,
+            missed: state.missed,
+            problem: state.problem.clone(),
+            actions: self.actions.iter().zip(&state.actions).map(action).collect(),
+        }
+    }
+
+    /// Counts that it fires. Gives what is told of it, and the numbers of the actions whose rate policy lets
+    /// them be done.
+    pub(super) fn fire(&self, found: Finding) -> (Firing, Vec<usize>) {
+        let mut state = self.state();
+        state.fired += 1;
+        let count = state.fired;
+        let is_due = |(_, action): &(usize, &Action)| action.rate_policy.allows(count);
+        let due: Vec<usize> =
+            self.actions.iter().enumerate().filter(is_due).map(|(index, _)| index).collect();
+        for index in &due {
+            if let Some(counts) = state.actions.get_mut(*index) {
+                counts.executed += 1;
+            }
+        }
+        drop(state);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let firing = Firing {
+            trigger: self.name.clone(),
+            uid: self.owner.uid,
+            count,
+            time_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
+            found,
+        };
+        (firing, due)
+    }
+
+    /// Notes whether the level of its condition is reached; gives whether it was not before.
+    pub(super) fn rises(&self, is_reached: bool) -> bool {
+        !std::mem::replace(&mut self.state().is_reached, is_reached) && is_reached
+    }
+
+    /// Why its condition cannot be looked at; nothing where it can.
+    pub(super) fn has_problem(&self, problem: Option<String>) {
+        self.state().problem = problem.map(short);
+    }
+
+    /// So many matches were not told since it was added.
+    pub(super) fn has_missed(&self, missed: u64) {
+        self.state().missed = missed;
+    }
+
+    /// Whether clients are told when it fires.
+    pub(super) fn notifies(&self) -> bool {
+        self.actions.iter().any(|action| action.kind == ActionKind::Notify)
+    }
+
+    /// An action has failed.
+    pub(super) fn has_failed(&self, index: usize, why: String) {
+        if let Some(counts) = self.state().actions.get_mut(index) {
+            counts.failed += 1;
+            counts.last_failure = Some(short(why));
+        }
+    }
+}
+
+fn short(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(REASON_MAX));
+    text
+}
+
+impl Condition {
+    /// Whether it is about programs that may come.
+    pub(in crate::service) fn waits_for_programs(&self) -> bool {
+        matches!(
+            self,
+            Self::EventRuleMatches { domain: Domain::User, .. }
+                | Self::EventRate { domain: Domain::User, .. }
+        )
+    }
+
+    /// The session whose stored bytes or rings it is about.
+    pub(in crate::service) fn sampled_session(&self) -> Option<&str> {
+        match self {
+            Self::BufferUsageHigh(usage) | Self::BufferUsageLow(usage) => Some(&usage.session),
+            Self::ConsumedSize { session, .. } => Some(session),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::trigger::RatePolicy;
+
+    #[test]
+    fn what_is_due_is_counted() {
+        let action = |rate_policy| Action { kind: ActionKind::Notify, rate_policy };
+        let new = NewTrigger {
+            name: None,
+            condition: Condition::RotationOngoing { session: "s".into() },
+            actions: vec![action(RatePolicy::Every(2)), action(RatePolicy::OnceAfter(3))],
+        };
+        let entry = Entry::new("t".into(), Owner::new(0, 0), new);
+        let due: Vec<_> =
+            (0..6).map(|id| entry.fire(Finding::Rotation { id, path: None })).map(|(_, due)| due).collect();
+        assert_eq!(due, [vec![], vec![0], vec![1], vec![0], vec![], vec![0]]);
+        entry.has_failed(1, "x".repeat(5000));
+        let told = entry.told();
+        let counts: Vec<_> = told.actions.iter().map(|of| (of.executed, of.failed)).collect();
+        assert_eq!((told.fired, counts), (6, vec![(3, 0), (1, 1)]));
+        assert_eq!(told.actions[1].last_failure.as_ref().map(String::len), Some(REASON_MAX));
+    }
+
+    #[test]
+    fn a_level_counts_when_it_is_reached() {
+        let new = NewTrigger {
+            name: None,
+            condition: Condition::ConsumedSize { session: "s".into(), bytes: 1 },
+            actions: Vec::new(),
+        };
+        let entry = Entry::new("t".into(), Owner::new(0, 0), new);
+        let rises = [true, true, false, true, false, false].map(|is_reached| entry.rises(is_reached));
+        assert_eq!(rises, [true, false, false, true, false, false]);
+    }
+}

@@ -1,0 +1,158 @@
+//! Recordings that events begin and end: `--start-on`, `--stop-on`.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{fs, path::Path};
+
+use integration_tests::harness::{
+    Caller, Ended, Ledger, Report, Running, agent, files, is_getppid, run, tid_of,
+};
+
+/// What stock trace-cmd reads of a recording.
+fn read(dir: &Path) -> Report {
+    let file = dir.join("trace.dat");
+    run(agent(dir, ["check", "-q"]).arg(&file)).expect(0);
+    Report::of(&file)
+}
+
+/// Runs a recording of processes with a command of the shell.
+fn record(dir: &Path, args: &[&str], script: &str) -> Ended {
+    let events = ["record", "-e", "sched:sched_process_*"];
+    run(agent(dir, events).args(args).args(["sh", "-c", script]))
+}
+
+fn execs(report: &Report) -> Vec<String> {
+    let of = |line: &str| Some(line.split_once("filename=")?.1.split(' ').next()?.to_owned());
+    report.events.iter().filter_map(|line| of(line)).collect()
+}
+
+/// Two copies of a program, whose execs are told apart by their names.
+fn programs(dir: &Path) -> [String; 2] {
+    ["first", "second"].map(|name| {
+        let path = dir.join(name);
+        fs::copy("/bin/true", &path).unwrap();
+        path.to_str().unwrap().to_owned()
+    })
+}
+
+#[test]
+fn a_recording_ends_with_an_event_which_is_in_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = programs(dir.path());
+    let filter = format!("sched_process_exec: filename == \"{second}\"");
+    for _ in 0..5 {
+        let script = format!("{first}; {second}; sleep 0.2; {first}");
+        record(dir.path(), &["--stop-on", &filter], &script).expect(0).says(&[
+            "recording until sched_process_exec: filename == ",
+            " or the command exits",
+            "tracer-agent: sched:sched_process_exec of second-",
+            "ended the recording (--stop-on)",
+        ]);
+        let report = read(dir.path());
+        assert_eq!(execs(&report).iter().filter(|name| **name == first).count(), 1, "{:?}", report.events);
+        assert_eq!(execs(&report).iter().filter(|name| **name == second).count(), 1, "{:?}", report.events);
+        assert_eq!(Ledger::of(&dir.path().join("trace.dat")).lost(), 0);
+    }
+}
+
+#[test]
+fn it_need_not_be_recorded_and_other_ends_count_as_well() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let stop = "raw_syscalls:sys_exit: id == 110 && ret > 0";
+    let args = ["record", "-e", "raw_syscalls:sys_enter", "-P", &pid, "--stop-on", stop];
+    let mut recording = Running::start(&mut agent(dir.path(), args));
+    recording.wait_until_said("recording until raw_syscalls:sys_exit: id == 110", 1);
+    // The scope of the recording is that of the event: another process may call as it likes.
+    Caller::start().call(100);
+    assert!(!recording.has_ended());
+    caller.call(1);
+    recording.wait().expect(0).says(&["raw_syscalls:sys_exit of perl-"]);
+    assert_eq!(read(dir.path()).count(|line| is_getppid(line) && tid_of(line) == caller.pid()), 1);
+
+    let args = ["--stop-on", "sched_process_hang", "--duration", "50ms"];
+    record(dir.path(), &args, "sleep 1").expect(0).says(&["sched_process_hang did not come: "]);
+    record(dir.path(), &["--stop-on", "sched_process_hang"], "exit 3").expect(3);
+    let quiet = record(dir.path(), &["-q", "--stop-on", "sched_process_exec"], "true; sleep 1").expect(0);
+    assert_eq!(quiet.err, "");
+}
+
+#[test]
+fn a_recording_begins_with_an_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = programs(dir.path());
+    let filter = format!("sched_process_exec: filename == \"{first}\"");
+    // What fires before, and what begins it, is not there; what comes then is.
+    let script = format!("{second}; {first}; sleep 0.2; {second}; exit 4");
+    let ended = record(dir.path(), &["--start-on", &filter], &script).expect(4);
+    let ended = ended.says(&[
+        "recording begins with sched_process_exec: filename == ",
+        "tracer-agent: sched:sched_process_exec of first-",
+        "began the recording",
+    ]);
+    let report = read(dir.path());
+    assert_eq!(execs(&report).iter().filter(|name| **name == second).count(), 1, "{}", ended.err);
+    assert_eq!(execs(&report).iter().filter(|name| **name == first).count(), 0, "{:?}", report.events);
+
+    // Both: what would end it counts from its beginning on.
+    let stop = format!("sched_process_exec: filename == \"{second}\"");
+    let script = format!("{second}; sleep 0.1; {first}; sleep 0.2; {second}; sleep 0.2; {first}");
+    record(dir.path(), &["--start-on", &filter, "--stop-on", &stop], &script).expect(0);
+    let report = read(dir.path());
+    let (firsts, seconds): (Vec<_>, Vec<_>) = execs(&report).into_iter().partition(|name| **name == first);
+    assert_eq!((firsts.len(), seconds.iter().filter(|name| **name == second).count()), (0, 1));
+}
+
+#[test]
+fn a_recording_that_never_begins_has_no_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let never = ["--start-on", "sched_process_exec: filename == \"/none\""];
+    let texts = ["did not come: nothing was recorded (--start-on)"];
+    record(dir.path(), &never, "true; exit 5").expect(5).says(&texts);
+    assert_eq!(read(dir.path()).events.len(), 0);
+    // A signal ends the waiting, and others say what is waited for.
+    let mut command = agent(dir.path(), ["record", "-e", "sched_switch", "-o", "other.dat"]);
+    let mut recording = Running::start(command.args(never));
+    recording.wait_until_said("recording begins with sched_process_exec", 1);
+    recording.signal(libc::SIGUSR1);
+    recording.wait_until_said("recording begins with sched_process_exec", 2);
+    recording.signal(libc::SIGINT);
+    recording.wait().expect(0).says(&texts);
+    assert_eq!(files(dir.path()), ["other.dat", "trace.dat"]);
+}
+
+#[test]
+fn flight_recorders_rotations_and_probes_have_beginnings_and_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let [first, second] = programs(dir.path());
+    let edge = |path: &str| format!("sched_process_exec: filename == \"{path}\"");
+    let script = format!("sleep 0.1; {first}; sleep 0.1; {second}; sleep 1");
+    let edges = ["--start-on", &edge(&first), "--stop-on", &edge(&second)];
+    record(dir.path(), &[&["--overwrite", "-b", "64K"], &edges[..]].concat(), &script).expect(0);
+    let found = execs(&read(dir.path()));
+    assert!(found.contains(&second) && !found.contains(&first), "{found:?}");
+
+    record(dir.path(), &[&["--rotate-time", "30ms", "-o", "many"], &edges[..]].concat(), &script).expect(0);
+    let many = dir.path().join("many");
+    let last =
+        files(&many).into_iter().max_by_key(|name| name.rsplit('-').next().map(str::to_owned)).unwrap();
+    assert!(files(&many).len() > 1, "{last}");
+    let all: Vec<String> =
+        files(&many).iter().flat_map(|name| execs(&Report::of(&many.join(name)))).collect();
+    assert_eq!(all.iter().filter(|name| **name == second).count(), 1, "{all:?}");
+
+    // A probe that is recorded, by its name.
+    let probe = ["--uprobe", "move=libc.so.6:rename from=+0(%di):string"];
+    let args = [&probe[..], &["--stop-on", "move: from == \"/none/b\"", "-o", "probe.dat"]].concat();
+    let perl = "perl -e 'rename \"/none/$_\", \"/none/x\" for \"a\", \"b\"; sleep 1'";
+    record(dir.path(), &args, perl).expect(0).says(&[":move of perl-", "ended the recording"]);
+    let report = Report::of(&dir.path().join("probe.dat"));
+    assert_eq!(report.count(|line| line.contains("from=\"/none/a\"")), 1);
+    let refused = record(dir.path(), &["--stop-on", "sched:sched_process_*"], "true").expect(2);
+    assert!(refused.err.contains("--stop-on: sched:sched_process_* names"), "{}", refused.err);
+    for (text, code) in [("sched_none", 112), ("sched_switch: none == 1", 2), ("sched_switch: (", 2)] {
+        let refused = record(dir.path(), &["--start-on", text], "true");
+        assert_eq!(refused.code(), code, "{}", refused.err);
+        assert!(refused.err.contains("--start-on: "), "{}", refused.err);
+    }
+}
