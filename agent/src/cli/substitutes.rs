@@ -106,7 +106,7 @@ mod tests {
             ("pids", Some("Tasks and CPUs")),
             ("ring_kb", Some("Buffers")),
             ("output", Some("Output file")),
-            ("duration", Some("End of the recording")),
+            ("duration", Some("Begin and end of the recording")),
             ("quiet", None),
         ] {
             assert_eq!(heading(id), expected, "{id}");
