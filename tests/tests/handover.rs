@@ -9,11 +9,14 @@ use integration_tests::{
 };
 use serde_json::Value;
 use tracer_agent::{
-    capture::{Finished, HandOver, Session, Spool, TakeOverError, finish, follow::Follower, recover},
+    capture::{
+        Finished, HandOver, HandOverError, KeyValue, Refused, Session, Spool, TakeOverError, finish,
+        follow::Follower, recover,
+    },
     compile::{fast::LaneChoice, scope::Attribute},
     handover::Parcels,
     plan::Tracking,
-    spec::{ChannelSpec, OwnRings, RotationSpec, RuleSpec, What},
+    spec::{ChannelSpec, MapSpec, OwnRings, RotationSpec, RuleSpec, What},
     tracedat::reader::{LiveRecords as _, Reader},
 };
 
@@ -93,6 +96,39 @@ fn rotations_before_and_after_have_all_events_between_them() {
     let counts = made.iter().map(|file| (recorded(&rows(file, CALLS)), Report::of(file).count(is_getppid)));
     assert_eq!(counts.collect::<Vec<_>>(), [(1000, 1000), (6000, 6000), (8000, 8000)]);
     assert_eq!(files(&dir.path().join("d")).len(), 3);
+}
+
+#[test]
+fn maps_beside_a_recording_go_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("t.dat");
+    let mut caller = Caller::start();
+    let mut spec = spec(&file, &caller, vec![calls()], 0);
+    let of_caller = format!("raw_syscalls:sys_enter: id == 110 && common_pid == {} by $tid", caller.pid());
+    spec.maps = vec![MapSpec::of_events(&of_caller).unwrap(), MapSpec::of_events("sched_switch").unwrap()];
+    let session = start(&spec);
+    caller.call(1000);
+    // Who reads them keeps them here.
+    let maps = session.maps().unwrap();
+    let Refused { error: HandOverError::Maps, session } = session.hand_over().unwrap_err() else {
+        panic!("they are being read")
+    };
+    drop(maps);
+    let mut session = pass_on(*session.unwrap());
+    caller.call(2000);
+    session.pause().unwrap();
+    caller.call(4000);
+    let mut session = pass_on(session);
+    session.resume().unwrap();
+    caller.call(8000);
+    caller.settle();
+    let maps = session.maps().unwrap();
+    stop(session);
+    let contents = maps.contents(0).unwrap();
+    assert_eq!(contents.entries.len(), 1, "{contents:?}");
+    assert_eq!(contents.entries[0].key, [KeyValue::Number(caller.pid().into())]);
+    assert_eq!((contents.entries[0].numbers.count, recorded(&rows(&file, CALLS))), (11_000, 11_000));
+    assert!(maps.contents(1).unwrap().entries[0].numbers.count > 0);
 }
 
 #[test]

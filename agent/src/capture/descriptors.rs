@@ -19,7 +19,9 @@ impl CaptureOptions {
     pub fn descriptors(&self) -> u64 {
         let cpus = self.cpus.len() as u64;
         let channels = self.channels.iter().map(|channel| channel.descriptors(cpus));
-        channels.fold(SESSION.saturating_add(self.counters.descriptors()), u64::saturating_add)
+        let maps = self.maps.iter().map(|map| map.channel.descriptors(0));
+        let all = channels.chain(maps);
+        all.fold(SESSION.saturating_add(self.counters.descriptors()), u64::saturating_add)
     }
 }
 

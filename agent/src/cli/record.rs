@@ -388,7 +388,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     let inherit = Inherit { mask: signals.old_mask(), open_files };
     if options.channels.is_empty() {
         let command = (program.as_deref(), inherit);
-        return maps::count((args, &spec), &options, command, (&signals, followed));
+        return maps::count((args, &spec), options, command, (&signals, followed));
     }
     let rule = options.snapshot().map(|(_, rule)| rule);
     let mut snapshots = Snapshots::new(rule, args.quiet);

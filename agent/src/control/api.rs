@@ -2,7 +2,7 @@
 //! [`ControlError`](super::ControlError).
 //!
 //! `S` is the name of a session, `D` a [domain](super::Domain), `C` the name of a channel, each
-//! percent-encoded, as is `T`, the name of a trigger. Sessions and triggers are those of the user who asks;
+//! percent-encoded, as are `T`, the name of a trigger, and `M`, that of a map. Sessions and triggers are those of the user who asks;
 //! root adds `?uid=N` for another user's, and sees all in the lists.
 //!
 //! | request | body | answer |
@@ -29,6 +29,10 @@
 //! | `POST /v1/sessions/S/domains/D/channels/C/contexts` | [`NewContexts`] | |
 //! | `POST /v1/sessions/S/domains/D/trackers` | [`Track`] | [`Tracker`](super::Tracker) |
 //! | `GET /v1/instrumentation/D?syscalls=BOOL&fields=BOOL` | | list of [`InstrumentationPoint`](super::InstrumentationPoint) |
+//! | `POST /v1/sessions/S/maps` | [`NewMap`](super::NewMap) | the same |
+//! | `GET /v1/sessions/S/maps` | | list of [`CountedMap`](super::CountedMap) |
+//! | `DELETE /v1/sessions/S/maps/M` | | [`CountedMap`](super::CountedMap) |
+//! | `GET /v1/maps` | | list of [`CountedMap`](super::CountedMap) |
 //! | `GET /v1/triggers` | | list of [`Trigger`](super::Trigger) |
 //! | `POST /v1/triggers` | [`NewTrigger`](super::NewTrigger) | [`Trigger`](super::Trigger) |
 //! | `DELETE /v1/triggers/T` | | [`Trigger`](super::Trigger) |

@@ -193,4 +193,10 @@ codes! {
     /// A set that is not one.
     TrackerPolicy = 163, 409,
         "Operation does not apply to the process attribute tracker's tracking policy";
+    /// A map that makes no sense. LTTng 2.13 has no maps, and no number from here on.
+    InvalidMap = 230, 422, "Invalid map";
+    /// A map of that name is there.
+    MapExists = 231, 409, "Map already exists";
+    /// A map of that name.
+    NoMap = 232, 404, "Map not found";
 }

@@ -10,6 +10,7 @@
 //! | `rule` | event rules |
 //! | `track` | which processes are recorded |
 //! | `instrumentation` | what there is to record |
+//! | `map` | what is counted in the kernel |
 //! | `trigger` | conditions, and what is done when they are satisfied |
 //! | `capture` | what is told of events that match |
 //! | `error` | why a request was refused |
@@ -20,6 +21,7 @@ pub mod capture;
 pub mod channel;
 pub mod error;
 pub mod instrumentation;
+pub mod map;
 pub mod rule;
 pub mod session;
 pub mod track;
@@ -30,6 +32,7 @@ use serde::{Deserialize, Serialize};
 pub use channel::{Buffers, Channel, ChannelAttributes, EventLoss, OutputMethod};
 pub use error::{Code, ControlError};
 pub use instrumentation::{FieldInfo, InstrumentationPoint};
+pub use map::{CountedMap, NewMap};
 pub use rule::{EventRule, Instrumentation, LogLevel, SyscallPart, UserProbe};
 pub use session::{
     Created, Destroyed, Format, NewSession, Rotation, RotationState, Schedule, Session, SessionMode,

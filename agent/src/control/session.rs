@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Channel, Domain, Tracker};
+use super::{Channel, Domain, NewMap, Tracker};
 
 /// What is written of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, utoipa::ToSchema)]
@@ -102,6 +102,9 @@ pub struct Session {
     pub snapshot_outputs: Vec<SnapshotOutput>,
     /// Its last rotation, if there was one.
     pub last_rotation: Option<Rotation>,
+    /// The maps that count while it is active.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub maps: Vec<NewMap>,
     /// What is to be known of what it records: events that are left out, and why. Those of the recording that
     /// goes on, the newest 64.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -10,8 +10,9 @@ use serde::de::DeserializeOwned;
 use crate::control::api::{Daemon, Enable, EnableRules, NewChannel, NewContexts, RulesChanged};
 use crate::control::api::{TakeSnapshot, Track};
 use crate::control::{
-    Channel, Code, ControlError, Created, Destroyed, Domain, EventRule, InstrumentationPoint, NewSession,
-    NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary, Tracker, Trigger,
+    Channel, Code, ControlError, CountedMap, Created, Destroyed, Domain, EventRule, InstrumentationPoint,
+    NewMap, NewSession, NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary,
+    Tracker, Trigger,
 };
 
 /// Why a request has no answer.
@@ -232,6 +233,25 @@ impl Client {
     /// Changes which processes are recorded.
     pub fn track(&mut self, name: &str, domain: Domain, track: &Track) -> Answer<Tracker> {
         self.post(&of_domain(name, domain, "/trackers"), track)
+    }
+
+    /// Adds a map.
+    pub fn add_map(&mut self, name: &str, map: &NewMap) -> Answer<NewMap> {
+        self.post(&of_session(name, "/maps"), map)
+    }
+
+    /// Removes a map; gives what it had.
+    pub fn remove_map(&mut self, name: &str, map: &str) -> Answer<CountedMap> {
+        let path = of_session(name, &format!("/maps/{}", segment(map)));
+        self.answer("DELETE", &path, None::<&()>)
+    }
+
+    /// What maps have counted: those of a session, or all that the user may see.
+    pub fn maps(&mut self, session: Option<&str>) -> Answer<Vec<CountedMap>> {
+        match session {
+            Some(name) => self.get(&of_session(name, "/maps")),
+            None => self.get("/v1/maps"),
+        }
     }
 
     /// The triggers.

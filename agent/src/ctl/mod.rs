@@ -42,7 +42,7 @@ pub use saved::{fuzz_saved, fuzz_session};
 use at::{At, COMMAND_ERROR, Form, Name, Reach, Say, UNDEFINED};
 use home::Home;
 use verbs::{
-    activity, channel, context as contexts, create, destroy, event, list, load, program, rotate, save,
+    activity, channel, context as contexts, create, destroy, event, list, load, map, program, rotate, save,
 };
 use verbs::{snapshot, track, trigger, view};
 
@@ -138,6 +138,7 @@ struct Lttng {
 #[expect(missing_docs, reason = "the arguments' documentation is that of the command")]
 pub enum Verb {
     AddContext(contexts::AddContext),
+    AddMap(map::AddMap),
     AddTrigger(trigger::AddTrigger),
     Create(create::Create),
     Clear(activity::Clear),
@@ -152,12 +153,14 @@ pub enum Verb {
     Listen(trigger::Listen),
     Load(load::Load),
     Regenerate(activity::Regenerate),
+    RemoveMap(map::RemoveMap),
     RemoveTrigger(trigger::RemoveTrigger),
     Rotate(rotate::Rotate),
     EnableRotation(rotate::EnableRotation),
     DisableRotation(rotate::DisableRotation),
     Save(save::Save),
     SetSession(create::SetSession),
+    ShowMaps(map::ShowMaps),
     Snapshot(snapshot::Snapshot),
     Start(activity::Start),
     Status(list::Status),
@@ -173,6 +176,7 @@ impl Verb {
     fn document(&self) -> (&'static str, bool) {
         match self {
             Self::AddContext(_) => ("add-context", true),
+            Self::AddMap(_) => ("add-map", true),
             Self::AddTrigger(_) => ("add-trigger", true),
             Self::Create(_) => ("create", true),
             Self::Clear(_) => ("clear", true),
@@ -188,12 +192,14 @@ impl Verb {
             Self::Listen(_) => ("listen", false),
             Self::Load(_) => ("load", true),
             Self::Regenerate(_) => ("regenerate", true),
+            Self::RemoveMap(_) => ("remove-map", true),
             Self::RemoveTrigger(_) => ("remove-trigger", true),
             Self::Rotate(_) => ("rotate", true),
             Self::EnableRotation(_) => ("enable-rotation", true),
             Self::DisableRotation(_) => ("disable-rotation", true),
             Self::Save(_) => ("save", true),
             Self::SetSession(_) => ("set-session", true),
+            Self::ShowMaps(_) => ("show-maps", false),
             Self::Snapshot(_) => ("snapshot", true),
             Self::Start(_) => ("start", true),
             Self::Stop(_) => ("stop", true),
@@ -207,6 +213,7 @@ impl Verb {
     fn run(&self, at: &mut At) -> u8 {
         let done = match self {
             Self::AddContext(args) => args.run(at),
+            Self::AddMap(args) => args.run(at),
             Self::AddTrigger(args) => args.run(at),
             Self::Create(args) => args.run(at),
             Self::Clear(args) => args.run(at),
@@ -224,12 +231,14 @@ impl Verb {
             }
             Self::Load(args) => args.run(at),
             Self::Regenerate(args) => args.run(at),
+            Self::RemoveMap(args) => args.run(at),
             Self::RemoveTrigger(args) => args.run(at),
             Self::Rotate(args) => args.run(at),
             Self::EnableRotation(args) => args.run(at),
             Self::DisableRotation(args) => args.run(at),
             Self::Save(args) => args.run(at),
             Self::SetSession(args) => args.run(at),
+            Self::ShowMaps(args) => args.run(at),
             Self::Snapshot(args) => args.run(at),
             Self::Start(args) => args.run(at),
             Self::Status(_) => list::Status::run(at),

@@ -74,6 +74,13 @@ pub(super) fn session(session: &Session) -> String {
         }
         text.push('\n');
     }
+    if !session.maps.is_empty() {
+        text += "Maps:\n";
+        for map in &session.maps {
+            let _ = writeln!(text, "    {}: {}", map.name, map.question.text());
+        }
+        text.push('\n');
+    }
     if !session.notes.is_empty() {
         text += "Notes:\n";
         for note in &session.notes {

@@ -23,6 +23,7 @@
 //! | `line`, `plugin`, `text` | lines of text |
 //! | `json` | JSON objects |
 //! | `stacks`, `folded` | stacks with their events, and folded stacks |
+//! | `maps` | what maps have counted |
 
 mod batch;
 #[cfg(test)]
@@ -32,6 +33,7 @@ mod folded;
 mod json;
 mod line;
 mod live;
+pub mod maps;
 mod pipeline;
 mod plugin;
 mod select;

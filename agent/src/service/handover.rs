@@ -3,13 +3,15 @@
 //! A pair of sockets ([`Parcels`]) is in systemd's descriptor store from the daemon's start on. A daemon that
 //! is told to hand over sends its sessions through it and ends; the next one gets the pair from systemd, and
 //! receives them. What goes through is a parcel: the first of its parts says of what version all of it is,
-//! then each session has one with its state, and another one with its recording, if there is one.
+//! then each session has one with its state, another one with its recording, if there is one, and one for
+//! each of its maps.
 
 use std::{collections::BTreeSet, io, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
+    maps::HandedMap,
     recording::HandedRecording,
     registry::{HandedChunks, Registry, Taken, log},
 };
@@ -43,6 +45,7 @@ pub(super) struct HandedSession {
     pub(super) gid: u32,
     pub(super) of_session: HandedChunks,
     pub(super) recording: Option<HandedRecording>,
+    pub(super) maps: Vec<HandedMap>,
 }
 
 /// Sends all sessions to the next daemon. Those that cannot go on are ended, and their files are made.
@@ -51,12 +54,16 @@ pub(super) fn hand_over(registry: &Registry, parcels: &Parcels) {
     registry.finish_files();
     let (sessions, programs) = registry.take_all();
     let head = Head { version: VERSION, sessions: sessions.len(), programs };
-    let (sessions, recordings): (Vec<_>, Vec<_>) = sessions.into_iter().map(Taken::hand_over).unzip();
-    if let Err(error) = send(parcels, &head, &sessions, &recordings) {
+    let of_session = |taken: Taken| {
+        let (session, recording, maps) = taken.hand_over();
+        (session, recording.into_iter().chain(maps).collect::<Vec<_>>())
+    };
+    let (sessions, going_on): (Vec<_>, Vec<_>) = sessions.into_iter().map(of_session).unzip();
+    if let Err(error) = send(parcels, &head, &sessions, &going_on) {
         log(&format!(
             "the next daemon cannot go on with the sessions: {error}; it recovers what they have stored"
         ));
-        recordings.into_iter().flatten().for_each(HandOver::give_up);
+        going_on.into_iter().flatten().for_each(HandOver::give_up);
     }
 }
 
@@ -64,15 +71,15 @@ fn send(
     parcels: &Parcels,
     head: &Head,
     sessions: &[HandedSession],
-    recordings: &[Option<HandOver>],
+    going_on: &[Vec<HandOver>],
 ) -> io::Result<()> {
     let none = Descriptors::default();
     let head = serde_json::to_vec(head)?;
     let documents: Vec<Vec<u8>> = sessions.iter().map(serde_json::to_vec).collect::<Result<_, _>>()?;
     let mut parts = vec![(head.as_slice(), &none)];
-    for (document, recording) in documents.iter().zip(recordings) {
+    for (document, of_session) in documents.iter().zip(going_on) {
         parts.push((document, &none));
-        parts.extend(recording.as_ref().map(HandOver::part));
+        parts.extend(of_session.iter().map(HandOver::part));
     }
     parcels.send(&parts)
 }
@@ -119,8 +126,10 @@ fn take_sessions(
         let (document, _) = parts.next().ok_or(io::ErrorKind::UnexpectedEof)?;
         let session: HandedSession = serde_json::from_slice(&document)?;
         let is_open = session.recording.as_ref().is_some_and(|recording| recording.is_open);
-        let recording = is_open.then(|| parts.next().ok_or(io::ErrorKind::UnexpectedEof)).transpose()?;
-        going_on.extend(registry.take_over(session, recording.map(HandOver::of_part)));
+        let mut next = || parts.next().map(HandOver::of_part).ok_or(io::ErrorKind::UnexpectedEof);
+        let recording = is_open.then(&mut next).transpose()?;
+        let maps = session.maps.iter().map(|_| next()).collect::<Result<_, _>>()?;
+        going_on.extend(registry.take_over(session, recording, maps));
     }
     Ok(())
 }

@@ -31,6 +31,7 @@ mod fuzz;
 mod handover;
 mod http;
 mod listen;
+mod maps;
 mod notes;
 mod notifications;
 mod peer;

@@ -1,6 +1,7 @@
 //! The sessions there are, and what is done with them.
 
 mod handover;
+mod maps;
 
 use std::{
     collections::BTreeMap,
@@ -16,6 +17,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 pub(super) use self::handover::{HandedChunks, Taken};
+use self::maps::Maps;
 use super::{
     descriptors::Descriptors,
     files::Files,
@@ -84,6 +86,8 @@ struct Entry {
     files: Mutex<Files>,
     /// What is to be known of what it records.
     notes: Mutex<RecordingNotes>,
+    /// Its maps. Who changes them has the right to change the session.
+    maps: Mutex<Maps>,
     /// What makes its thread look whether there is something to do.
     waker: Mutex<Option<Arc<Notice>>>,
     /// What it takes of its user's share. Who changes it has the right to change the session.
@@ -186,6 +190,7 @@ impl Registry {
             chunks: Mutex::default(),
             files: Mutex::default(),
             notes: Mutex::default(),
+            maps: Mutex::default(),
             waker: Mutex::default(),
             share: Mutex::default(),
         };
@@ -240,8 +245,13 @@ impl Registry {
             let world = self.world(&after)?;
             match recording.as_mut() {
                 Some(recording) => recording.follow((&before, &after), &world)?,
+                // Until now it had maps only.
+                None if after.is_active() && after.channels().next().is_some() => {
+                    *recording = Some(self.begin(&entry, &after, &world)?);
+                }
                 None => check_rules(Some(&before), &after, &world)?,
             }
+            entry.let_maps_track(&after)?;
             *lock(&entry.share) = taken.keep();
         }
         *lock(&entry.model) = after;
@@ -257,9 +267,10 @@ impl Registry {
         let world = self.world(&model)?;
         if let Some(recording) = recording.as_mut() {
             recording.start(&model, &world)?;
-        } else {
+        } else if model.channels().next().is_some() {
             *recording = Some(self.begin(&entry, &model, &world)?);
         }
+        entry.let_maps_count(true);
         let mut chunks = lock(&entry.chunks);
         chunks.is_done_since_stop = false;
         chunks.is_cleared_since_stop = false;
@@ -317,6 +328,7 @@ impl Registry {
         let mut recording = self.lock(&entry, name)?;
         let mut model = lock(&entry.model).clone();
         model.stop()?;
+        entry.let_maps_count(false);
         let stopped = recording.as_mut().map_or(Ok(()), |recording| recording.stop(&model));
         let counts = entry.count(recording.as_ref());
         lock(&entry.model).stop()?;
@@ -331,6 +343,7 @@ impl Registry {
         let counts = entry.count(recording.as_ref());
         let ended = recording.take().map_or(Ok(()), Recording::end);
         lock(&self.sessions).remove(&(uid, name.to_owned()));
+        lock(&entry.maps).clear();
         self.shares.give_back(uid, std::mem::take(&mut *lock(&entry.share)));
         ended?;
         let (files, earlier_files) = std::mem::take(&mut *lock(&entry.files)).into_parts();
@@ -394,6 +407,7 @@ impl Registry {
         let entry = self.find(uid, name)?;
         let mut recording = self.lock(&entry, name)?;
         let model = lock(&entry.model).clone();
+        entry.clear_maps(self, &model)?;
         let mut chunks = lock(&entry.chunks);
         if recording.is_none() {
             return Ok(());
@@ -724,4 +738,8 @@ pub(super) fn log(text: &str) {
     let line = format!("tracer-agent daemon: {text}\n");
     // Where stderr is closed nobody can be told, and nothing else fails for it.
     let _ = SafeWriter::new(stderr, is_terminal).write_all(line.as_bytes());
+}
+
+fn no_map() -> ControlError {
+    Code::NoMap.into()
 }

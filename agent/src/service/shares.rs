@@ -15,7 +15,7 @@ const TEXT_MAX: u64 = 16 << 20;
 /// What sessions take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Share {
-    /// Bytes of the rings of all CPUs.
+    /// Bytes of the rings of all CPUs, and of maps.
     rings: u64,
     /// Bytes of the description.
     text: u64,
@@ -71,8 +71,8 @@ impl Shares {
         let refused = |why: String| Err(ControlError::new(Code::NoMemory, why));
         if after.rings > before.rings && after.rings > self.rings_max {
             return refused(format!(
-                "the rings of user {uid}'s sessions would take {} KB of memory on {} CPUs, and may take {} KB: \
-                 destroy a session, or choose smaller sub-buffers; root starts the daemon with --user-memory \
+                "the rings and maps of user {uid}'s sessions would take {} KB of memory on {} CPUs, and may take {} KB: \
+                 destroy a session, or choose smaller sub-buffers or fewer keys; root starts the daemon with --user-memory \
                  to allow more",
                 after.rings >> 10,
                 self.cpus,
@@ -123,7 +123,7 @@ impl Shares {
         let mut text = Counter(0);
         // Nothing is written anywhere, so that nothing can fail.
         let _ = serde_json::to_writer(&mut text, model.session());
-        Share { rings: rings.fold(0, u64::saturating_add), text: text.0 }
+        Share { rings: rings.fold(model.bytes_of_maps(), u64::saturating_add), text: text.0 }
     }
 }
 

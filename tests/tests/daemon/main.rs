@@ -6,6 +6,7 @@ mod changes;
 mod endurance;
 mod handover;
 mod hostile;
+mod maps;
 mod markers;
 mod random;
 mod recovery;

@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 26] = [
+const TEST_PROGRAMS: [(&str, &str); 27] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -80,6 +80,8 @@ const TEST_PROGRAMS: [(&str, &str); 26] = [
     ("/usr/bin/babeltrace", "babeltrace"),
     ("/usr/lib/python3/dist-packages/babeltrace/__init__.py", "python3-babeltrace"),
     ("/usr/lib/python3/dist-packages/pip/__init__.py", "python3-pip"),
+    // Reads metrics as Prometheus does.
+    ("/usr/lib/python3/dist-packages/prometheus_client/__init__.py", "python3-prometheus-client"),
     // Checks `report --json` against its schema.
     ("/usr/lib/python3/dist-packages/jsonschema/__init__.py", "python3-jsonschema"),
     // Reads profiles of pprof.

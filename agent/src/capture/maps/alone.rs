@@ -1,17 +1,26 @@
 //! A recording that has maps and nothing else: no ring, no spool, no file.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use super::{Maps, threads};
+use serde::{Deserialize, Serialize};
+
+use super::{HandedMaps, Maps, threads};
 use crate::{
-    attach::{Programs, TaskTracker, detach::AttachTurn},
+    attach::{Programs, TaskTracker, TasksState, detach::AttachTurn},
     capture::{
-        CaptureError,
+        CaptureError, Destination, HandOver, HandOverError, TakeOverError, TrackError, Tracking,
         attaching::{note_threads_in_scope, trace_process},
+        ctf::CtfOutput,
+        handover::HandedOptions,
         needs::halves,
         options::CaptureOptions,
         session::wait_for_programs,
     },
+    handover::Descriptors,
     kernel::proc,
     ring::NameStream,
 };
@@ -23,7 +32,22 @@ pub struct Counting {
     tasks: TaskTracker,
     /// Names of threads, which nobody wants.
     _names: NameStream,
+    options: CaptureOptions,
     began: Option<Instant>,
+    /// Since when it has counted, if it does.
+    since: Option<Instant>,
+    /// For how long it had counted before.
+    before: Duration,
+}
+
+/// Counting on its way to another process.
+#[derive(Debug, Serialize, Deserialize)]
+struct HandedCounting {
+    options: HandedOptions,
+    maps: HandedMaps,
+    tasks: TasksState,
+    counts: bool,
+    counted: Duration,
 }
 
 impl Counting {
@@ -31,9 +55,9 @@ impl Counting {
     ///
     /// # Errors
     /// There is no map, or the kernel refuses something.
-    pub fn create(options: &CaptureOptions) -> Result<Self, CaptureError> {
-        let mut maps = Maps::load(options, None)?;
-        let halves = halves(options)?;
+    pub fn create(options: CaptureOptions) -> Result<Self, CaptureError> {
+        let mut maps = Maps::load(&options, None)?;
+        let halves = halves(&options)?;
         let first = maps.first().ok_or(CaptureError::NoChannel)?;
         let others: [&Programs; 0] = [];
         let (mut tasks, names) = TaskTracker::attach(first, others, halves)?;
@@ -51,7 +75,8 @@ impl Counting {
         }
         let _turn = AttachTurn::take();
         maps.attach()?;
-        Ok(Self { maps: Arc::new(maps), tasks, _names: names, began: None })
+        let (began, since, before) = (None, None, Duration::ZERO);
+        Ok(Self { maps: Arc::new(maps), tasks, _names: names, options, began, since, before })
     }
 
     /// Adds a thread to those whose events are counted. Takes effect at once.
@@ -59,15 +84,57 @@ impl Counting {
         self.tasks.trace_thread(tid);
     }
 
-    /// Starts counting.
+    /// Starts counting, or goes on after a [pause](Self::pause): times that had begun before it are
+    /// forgotten, as they may have ended in it.
     pub fn start(&mut self) {
+        if self.since.is_some() {
+            return;
+        }
+        self.maps.forget_open();
         self.maps.set_enabled(true);
-        self.began = Some(Instant::now());
+        let now = Instant::now();
+        self.began.get_or_insert(now);
+        self.since = Some(now);
     }
 
-    /// When that was.
+    /// Counts nothing from now on. What the maps have can be read, and does not change.
+    pub fn pause(&mut self) {
+        self.maps.set_enabled(false);
+        wait_for_programs();
+        self.before = self.counted();
+        self.since = None;
+    }
+
+    /// Whether it counts.
+    pub fn is_counting(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// When it began first.
     pub fn began(&self) -> Option<Instant> {
         self.began
+    }
+
+    /// For how long it has counted, without pauses.
+    pub fn counted(&self) -> Duration {
+        self.since.map_or(self.before, |since| self.before + since.elapsed())
+    }
+
+    /// Counts events of threads by other values of an attribute from now on.
+    ///
+    /// # Errors
+    /// It was not said that threads [change](crate::compile::scope::Scope::changes), or there are too many
+    /// values.
+    pub fn track(&mut self, tracking: Tracking) -> Result<(), TrackError> {
+        let before = self.options.scope.as_ref().filter(|scope| scope.changes).ok_or(TrackError::Fixed)?;
+        let halves = halves(&self.options)?.ok_or(TrackError::Fixed)?;
+        let mut scope = before.clone();
+        scope.only.put(tracking.attribute, tracking.set);
+        self.tasks.set_scope(halves, &scope)?;
+        wait_for_programs();
+        let noted = note_threads_in_scope(&self.tasks, &scope).map_err(TrackError::Threads);
+        self.options.scope = Some(scope);
+        noted
     }
 
     /// The maps, which can be read at any moment.
@@ -76,9 +143,60 @@ impl Counting {
     }
 
     /// Ends counting: what the maps have is final. Detaching goes on in the background once they are dropped.
-    pub fn stop(self) -> Arc<Maps> {
-        self.maps.set_enabled(false);
-        wait_for_programs();
+    pub fn stop(mut self) -> Arc<Maps> {
+        self.pause();
         self.maps
+    }
+
+    /// Lets another process go on counting. It is counted meanwhile, as long as somebody has the descriptors.
+    ///
+    /// # Errors
+    /// Somebody reads the maps at this moment; they are detached.
+    pub fn hand_over(self) -> Result<HandOver, HandOverError> {
+        let (counts, counted) = (self.is_counting(), self.counted());
+        let Self { maps, tasks, options, .. } = self;
+        let maps = Arc::into_inner(maps).ok_or(HandOverError::Maps)?;
+        let mut descriptors = Descriptors::default();
+        let to = &mut descriptors;
+        let counting = HandedCounting {
+            maps: maps.hand_over(true, to),
+            options: HandedOptions::of(options, to),
+            tasks: tasks.hand_over(to),
+            counts,
+            counted,
+        };
+        HandOver::new((Path::new(""), None), &counting, descriptors)
+    }
+
+    /// Goes on with what was [handed over](Self::hand_over), with the same counts.
+    ///
+    /// # Errors
+    /// It does not go on, and is detached.
+    pub fn take_over(mut from: HandOver) -> Result<Self, TakeOverError> {
+        let taken =
+            from.read().and_then(|handed: HandedCounting| Self::of_handed(handed, from.descriptors()));
+        if taken.is_err() {
+            from.give_up();
+        }
+        taken
+    }
+
+    fn of_handed(handed: HandedCounting, from: &mut Descriptors) -> Result<Self, TakeOverError> {
+        let HandedCounting { options, maps, tasks, counts, counted } = handed;
+        let nowhere = (Destination::Directory("/".into()), None::<&CtfOutput>);
+        let options = options.take_over(nowhere, from)?;
+        let maps = Maps::take_over(maps, &options, None, from)?;
+        let first = maps.first().ok_or(CaptureError::NoChannel)?;
+        let halves = halves(&options).map_err(CaptureError::from)?;
+        let (mut tasks, names) = TaskTracker::take_over(tasks, first, halves, from)?;
+        if options.exclude_self {
+            // Without them, events about these threads are counted.
+            for tid in proc::own_threads().unwrap_or_default() {
+                tasks.untrace_thread(tid);
+            }
+        }
+        let now = Instant::now();
+        let (began, since) = (Some(now), counts.then_some(now));
+        Ok(Self { maps: Arc::new(maps), tasks, _names: names, options, began, since, before: counted })
     }
 }

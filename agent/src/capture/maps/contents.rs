@@ -161,6 +161,17 @@ pub(super) fn read(options: &MapOptions, memory: &Memory) -> MapContents {
     MapContents { entries: found.into_values().collect(), losses, open: open as u64 }
 }
 
+/// Forgets the times that have begun; gives how many. No program runs.
+pub(super) fn forget_open(options: &MapOptions, memory: &Memory) -> u64 {
+    let stride = 1 + options.sizes.pair_words as usize;
+    if stride == 1 {
+        return 0;
+    }
+    let begun = |at: &usize| load(&memory.starts, *at) > WRITING;
+    let all = (0..options.sizes.starts() as usize).map(|start| start * stride);
+    all.filter(begun).map(|at| memory.starts.store(at, 0)).count() as u64
+}
+
 /// What one CPU has counted of an entry.
 fn of_row(options: &MapOptions, count: u64, word: &dyn Fn(usize) -> u64) -> Numbers {
     let number = |at| {

@@ -1,5 +1,7 @@
 //! Maps on their way to another process, while their programs go on counting.
 
+use std::sync::atomic::AtomicU64;
+
 use serde::{Deserialize, Serialize};
 
 use super::{Map, MapOptions, Maps, Memory};
@@ -30,15 +32,19 @@ struct HandedMap {
     channel: ChannelState,
     links: Vec<HandedLinks>,
     programs: ProgramsState,
+    forgotten: u64,
 }
 
 impl Maps {
     /// Gives them away. Their programs go on counting.
-    pub(in crate::capture) fn hand_over(self, to: &mut Descriptors) -> HandedMaps {
+    /// `alone` if no channel has programs whose maps theirs share: then those of the first map do.
+    pub(in crate::capture) fn hand_over(self, alone: bool, to: &mut Descriptors) -> HandedMaps {
         // What was left out was told when they were made.
         let Self { all, cpus: _, left_out: _ } = self;
+        let mut left = usize::from(alone);
+        let mut is_first = || std::mem::take(&mut left) != 0;
         let hand_over = |map: Map| {
-            let Map { links, programs, options, memory: _ } = map;
+            let Map { links, programs, options, memory: _, forgotten } = map;
             let MapOptions { spec, kinds, is_signed, sizes, channel } = options;
             HandedMap {
                 spec,
@@ -47,35 +53,38 @@ impl Maps {
                 sizes,
                 channel: ChannelState::of(channel),
                 links: links.into_iter().map(|links| links.hand_over(to)).collect(),
-                programs: programs.hand_over(false, to),
+                programs: programs.hand_over(is_first(), to),
+                forgotten: forgotten.into_inner(),
             }
         };
         HandedMaps(all.into_iter().map(hand_over).collect())
     }
 
-    /// Goes on with those of another process. `first` are the programs of the recording's first channel.
+    /// Goes on with those of another process. `of_channel` are the programs of the recording's first channel,
+    /// if it has any.
     ///
     /// # Errors
     /// A descriptor is missing, or the kernel refuses a program.
     pub(in crate::capture) fn take_over(
         HandedMaps(all): HandedMaps,
         options: &CaptureOptions,
-        first: &Programs,
+        of_channel: Option<&Programs>,
         from: &mut Descriptors,
     ) -> Result<Self, CaptureError> {
-        let mut maps = Vec::with_capacity(all.len());
+        let mut maps: Vec<Map> = Vec::with_capacity(all.len());
         for map in all {
-            let HandedMap { spec, kinds, is_signed, sizes, channel, links, mut programs } = map;
+            let HandedMap { spec, kinds, is_signed, sizes, channel, links, mut programs, forgotten } = map;
             let links = links.into_iter().map(|links| Links::take_over(links, from));
             let links = links.collect::<Result<_, _>>().map_err(LoadError::from)?;
-            let of_channel = ChannelMaps::take_over(&mut programs, from).map_err(LoadError::from)?;
+            let own = ChannelMaps::take_over(&mut programs, from).map_err(LoadError::from)?;
             let mut channel = channel.into_options();
-            put_plans(&mut channel, &of_channel.plans()?);
+            put_plans(&mut channel, &own.plans()?);
             let program_options = program_options(options, &channel, 0)?;
-            let programs = Programs::take_over((programs, of_channel), &program_options, Some(first), from)?;
+            let first = of_channel.or_else(|| maps.first().map(|map| &map.programs));
+            let programs = Programs::take_over((programs, own), &program_options, first, from)?;
             let memory = Memory::of(&programs, sizes, options.possible_cpus)?;
             let options = MapOptions { spec, kinds, is_signed, sizes, channel };
-            maps.push(Map { links, programs, options, memory });
+            maps.push(Map { links, programs, options, memory, forgotten: AtomicU64::new(forgotten) });
         }
         Ok(Self { all: maps, cpus: options.cpus.clone(), left_out: Vec::new() })
     }

@@ -13,7 +13,13 @@ mod alone;
 mod contents;
 mod handover;
 
-use std::{io, sync::Arc};
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 pub use alone::Counting;
 pub use contents::{Entry, KeyValue, Losses, MapContents, Numbers};
@@ -66,6 +72,8 @@ struct Map {
     programs: Programs,
     options: MapOptions,
     memory: Memory,
+    /// Times that were forgotten in pauses.
+    forgotten: AtomicU64,
 }
 
 /// A map's memory, which programs change at any time.
@@ -115,7 +123,8 @@ impl Maps {
             let programs =
                 Programs::load(&program_options(options, &map.channel, 0)?, given.or(of_first.as_ref()))?;
             let memory = Memory::of(&programs, map.sizes, options.possible_cpus)?;
-            maps.push(Map { links: Vec::new(), programs, options: map.clone(), memory });
+            let forgotten = AtomicU64::new(0);
+            maps.push(Map { links: Vec::new(), programs, options: map.clone(), memory, forgotten });
         }
         Ok(Self { all: maps, cpus: options.cpus.clone(), left_out: Vec::new() })
     }
@@ -173,6 +182,7 @@ impl Maps {
         let skipped =
             map.links.iter().flat_map(|links| map.programs.misses(&links.fast, &links.probes).programs);
         contents.losses.skipped = skipped.map(|of| of.misses).sum();
+        contents.losses.forgotten += map.forgotten.load(Ordering::Relaxed);
         let slots = map.options.channel.events.len();
         let counted = map.programs.rings_of(&self.cpus).filter_map(|ring| map.programs.counts(ring));
         for counts in counted {
@@ -187,6 +197,15 @@ impl Maps {
     /// The same of all maps, in their order, with what was asked for.
     pub fn all(&self) -> impl Iterator<Item = (&MapOptions, MapContents)> {
         self.all.iter().enumerate().filter_map(|(index, map)| Some((&map.options, self.contents(index)?)))
+    }
+
+    /// Forgets the times that have begun, after a pause in which they may have ended. Nothing is counted, and
+    /// all programs have returned.
+    pub(super) fn forget_open(&self) {
+        for map in &self.all {
+            let forgotten = contents::forget_open(&map.options, &map.memory);
+            map.forgotten.fetch_add(forgotten, Ordering::Relaxed);
+        }
     }
 
     fn set_enabled(&self, enabled: bool) {

@@ -86,7 +86,7 @@ impl Session {
         let session = HandedSession {
             channels: channels.collect(),
             // Nobody else has them, as was checked.
-            maps: self.maps.and_then(Arc::into_inner).map(|maps| maps.hand_over(to)),
+            maps: self.maps.and_then(Arc::into_inner).map(|maps| maps.hand_over(false, to)),
             options: HandedOptions::of(self.options, to),
             destination: self.destination.hand_over(to),
             trace: self.trace.map(CtfOutput::hand_over),
@@ -146,7 +146,7 @@ impl Session {
         let channels = take_channels(handed.channels, &mut options, from)?;
         let (mut archive, spools) = Archive::take_over(handed.archive, (options.clock, &reached), from)?;
         let first = &channels.first().ok_or(CaptureError::NoChannel)?.programs;
-        let maps = handed.maps.map(|maps| Maps::take_over(maps, &options, first, from)).transpose()?;
+        let maps = handed.maps.map(|maps| Maps::take_over(maps, &options, Some(first), from)).transpose()?;
         let halves = halves(&options).map_err(CaptureError::from)?;
         let (mut tasks, stream) = TaskTracker::take_over(handed.tasks, first, halves, from)?;
         let names = handed.names.ok_or_else(|| TakeOverError::Damaged("it has no names".to_owned()))?;

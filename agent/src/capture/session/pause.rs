@@ -62,6 +62,7 @@ impl Session {
             return Err(PauseError::NotPaused);
         }
         self.channels.iter_mut().for_each(Channel::resume_misses);
+        self.maps.iter().for_each(|maps| maps.forget_open());
         for control in controls(&self.channels, &self.options.cpus).chain(self.gates_of_maps()) {
             control.forget_switch();
             control.set_enabled(true);

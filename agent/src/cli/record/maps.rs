@@ -1,7 +1,5 @@
 //! `record --count` and `--time`: maps that are counted in, and what is printed of them.
 
-mod text;
-
 use std::{
     io::Write as _,
     os::fd::OwnedFd,
@@ -30,6 +28,8 @@ use super::{
 };
 use crate::{
     capture::{CaptureOptions, Counting, Maps},
+    control::CountedMap,
+    report,
     spec::{MapSpec, RecordingSpec},
 };
 
@@ -150,10 +150,14 @@ fn print(maps: &Maps, began: Instant, json: bool, is_last: bool) -> Result<(), C
     let elapsed = began.elapsed();
     let mut text = String::new();
     for (options, contents) in maps.all() {
+        let map = CountedMap::of(options, &contents, (elapsed, is_last));
         if json {
-            text += &text::json(options, &contents, elapsed, is_last)?;
+            let line = serde_json::to_string(&map);
+            text +=
+                &line.map_err(|error| CliError::Failed(format!("cannot write a map as JSON: {error}")))?;
+            text.push('\n');
         } else {
-            text += &text::table(options, &contents);
+            text += &report::maps::table(&map);
         }
     }
     let mut out = std::io::stdout().lock();
@@ -164,7 +168,7 @@ fn print(maps: &Maps, began: Instant, json: bool, is_last: bool) -> Result<(), C
 /// Counts, and records nothing.
 pub(super) fn count(
     (args, spec): (&RecordArgs, &RecordingSpec),
-    options: &CaptureOptions,
+    options: CaptureOptions,
     (program, inherit): (Option<&Path>, Inherit),
     (signals, followed): (&Signals, Vec<OwnedFd>),
 ) -> Result<u8, CliError> {

@@ -36,9 +36,10 @@ pub fn fuzz_session(session: &Session) {
 
 /// Leaves out what a file does not say.
 fn normalise(session: &mut Session) {
-    let Session { summary, domains, schedules: _, snapshot_outputs, last_rotation, notes } = session;
+    let Session { summary, domains, schedules: _, snapshot_outputs, last_rotation, notes, maps } = session;
     (summary.created_at, summary.uid, *last_rotation) = (0, 0, None);
     notes.clear();
+    maps.clear();
     for (place, output) in (1..).zip(snapshot_outputs) {
         output.id = place;
     }
@@ -149,7 +150,15 @@ fn session_of(saved: Saved) -> Session {
         created_at: 0,
         uid: 0,
     };
-    Session { summary, domains, schedules, snapshot_outputs, last_rotation: None, notes: Vec::new() }
+    Session {
+        summary,
+        domains,
+        schedules,
+        snapshot_outputs,
+        last_rotation: None,
+        maps: Vec::new(),
+        notes: Vec::new(),
+    }
 }
 
 fn domain_of(domains: &mut Vec<SessionDomain>, domain: Domain) -> &mut SessionDomain {

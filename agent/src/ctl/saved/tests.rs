@@ -109,6 +109,7 @@ fn session(format: Format) -> Session {
         schedules,
         snapshot_outputs: Vec::new(),
         last_rotation: None,
+        maps: Vec::new(),
         notes: Vec::new(),
     }
 }

@@ -9,6 +9,7 @@ pub(super) mod domains;
 pub(super) mod event;
 pub(super) mod list;
 pub(super) mod load;
+pub(super) mod map;
 pub(super) mod program;
 pub(super) mod rotate;
 pub(super) mod save;

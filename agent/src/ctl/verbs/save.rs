@@ -54,6 +54,9 @@ impl Save {
         fs::create_dir_all(&dir).map_err(|error| cannot(&dir, &error))?;
         for name in names {
             let session = at.client()?.session(&name).map_err(|error| Failure::numbered(&error))?;
+            if !session.maps.is_empty() {
+                at.say.warning(&format!("Maps of session {name} are not saved: LTTng's files have none"));
+            }
             let path = dir.join(format!("{name}.lttng"));
             let text = write::file(&session)
                 .map_err(|why| Failure::new(format!("Session {name} is not saved: {why}")))?;

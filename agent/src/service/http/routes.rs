@@ -19,9 +19,9 @@ use super::{
 };
 use crate::{
     control::{
-        Channel, Code, ControlError, Created, Destroyed, Domain, EventRule, InstrumentationPoint, NewSession,
-        NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped, Summary, Tracker,
-        Trigger,
+        Channel, Code, ControlError, CountedMap, Created, Destroyed, Domain, EventRule, InstrumentationPoint,
+        NewMap, NewSession, NewTrigger, Rotation, Schedule, Session, Snapshot, SnapshotOutput, Stopped,
+        Summary, Tracker, Trigger,
         api::{
             Daemon, Enable, EnableRules, NewChannel, NewContexts, Notification, RulesChanged, TakeSnapshot,
             Track,
@@ -61,6 +61,7 @@ pub(in crate::service) fn router(registry: Arc<Registry>) -> Router {
         .route("/v1/openapi.json", get(openapi))
         .route("/v1/notifications", get(notifications))
         .route("/v1/instrumentation/{domain}", get(instrumentation))
+        .route("/v1/maps", get(all_maps))
         .route("/v1/triggers", get(list_triggers).post(add_trigger))
         .route("/v1/triggers/{trigger}", delete(remove_trigger))
         .route("/v1/sessions", get(list_sessions).post(create_session))
@@ -71,6 +72,8 @@ pub(in crate::service) fn router(registry: Arc<Registry>) -> Router {
         .route("/v1/sessions/{session}/regenerate/{what}", post(regenerate))
         .route("/v1/sessions/{session}/rotations", post(rotate_session))
         .route("/v1/sessions/{session}/rotations/{id}", get(get_rotation))
+        .route("/v1/sessions/{session}/maps", post(add_map).get(session_maps))
+        .route("/v1/sessions/{session}/maps/{map}", delete(remove_map))
         .route("/v1/sessions/{session}/schedules", post(add_schedule).delete(remove_schedule))
         .route("/v1/sessions/{session}/snapshots", post(take_snapshot))
         .route("/v1/sessions/{session}/snapshot-outputs", post(add_snapshot_output))
@@ -305,6 +308,45 @@ pub(super) async fn regenerate(
     Query(whose): Query<Whose>,
 ) -> Response {
     answer(move || registry.regenerate(whose.of(peer)?, &session, &what)).await
+}
+
+about_session! {
+    /// Adds a map, which counts while the session is active.
+    add_map: post "/v1/sessions/{session}/maps", new: NewMap => NewMap,
+    |registry, uid, session| registry.add_map((uid, &session), new)
+}
+about_session! {
+    /// What the maps of a session have counted.
+    session_maps: get "/v1/sessions/{session}/maps" -> Vec<CountedMap>,
+    |registry, uid, session| registry.maps(Some(uid), Some(&session))
+}
+
+/// Removes a map; gives what it had.
+#[utoipa::path(delete, path = "/v1/sessions/{session}/maps/{map}",
+    params(("session" = String, Path), ("map" = String, Path), Whose),
+    responses((status = 200, body = CountedMap), (status = "4XX", body = ControlError)))]
+pub(super) async fn remove_map(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Path((session, map)): Path<(String, String)>,
+    Query(whose): Query<Whose>,
+) -> Response {
+    answer(move || registry.remove_map((whose.of(peer)?, &session), &map)).await
+}
+
+/// What the maps of who asks have counted; those of all users for root.
+#[utoipa::path(get, path = "/v1/maps", params(Whose), responses((status = 200, body = Vec<CountedMap>)))]
+pub(super) async fn all_maps(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Query(whose): Query<Whose>,
+) -> Response {
+    answer(move || {
+        let all = peer.is_root() && whose.uid.is_none();
+        let uid = whose.of(peer)?;
+        registry.maps((!all).then_some(uid), None)
+    })
+    .await
 }
 
 about_session! {

@@ -46,12 +46,15 @@ impl Registry {
         &self,
         session: HandedSession,
         recording: Option<HandOver>,
+        maps: Vec<HandOver>,
     ) -> Option<String> {
-        let HandedSession { uid, gid, of_session, recording: handed } = session;
-        let HandedChunks { model, chunks, files, notes } = of_session;
+        let HandedSession { uid, gid, of_session, recording: handed, maps: handed_maps } = session;
+        let HandedChunks { mut model, chunks, files, notes } = of_session;
         let name = model.name().to_owned();
+        let maps = handed_maps.into_iter().zip(maps).collect();
+        let maps = self.take_maps_over(uid, &mut model, maps);
         let share = self.shares.keep(uid, &model);
-        let (keeps, is_active) = (model.keeps(), model.is_active());
+        let (keeps, is_active) = (model.keeps(), model.is_active() && model.channels().next().is_some());
         let entry = Arc::new(Entry {
             owner: Owner::new(uid, gid),
             model: Mutex::new(model),
@@ -59,6 +62,7 @@ impl Registry {
             chunks: Mutex::new(chunks),
             files: Mutex::new(files),
             notes: Mutex::new(notes),
+            maps: Mutex::new(maps),
             waker: Mutex::default(),
             share: Mutex::new(share),
         });
@@ -120,7 +124,7 @@ impl Taken {
     }
 
     /// Gives it to another daemon, with its recording if that goes on.
-    pub(in crate::service) fn hand_over(self) -> (HandedSession, Option<HandOver>) {
+    pub(in crate::service) fn hand_over(self) -> (HandedSession, Option<HandOver>, Vec<HandOver>) {
         let Self(entry) = self;
         let mut recording = lock(&entry.recording);
         entry.count(recording.as_ref());
@@ -133,6 +137,7 @@ impl Taken {
             }
             None => (None, None),
         };
+        let (maps, counting) = entry.hand_maps_over();
         // After the recording, which may have told of more.
         let of_session = HandedChunks {
             model: lock(&entry.model).clone(),
@@ -141,6 +146,6 @@ impl Taken {
             notes: std::mem::take(&mut *lock(&entry.notes)),
         };
         let Owner { uid, gid, .. } = entry.owner;
-        (HandedSession { uid, gid, of_session, recording }, goes_on)
+        (HandedSession { uid, gid, of_session, recording, maps }, goes_on, counting)
     }
 }

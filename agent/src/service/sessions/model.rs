@@ -1,14 +1,17 @@
 //! The description of a session, and which changes of it are allowed. It knows of no kernel and no files.
 
-use std::path::{Component, Path};
+use std::{
+    collections::BTreeMap,
+    path::{Component, Path},
+};
 
 use serde::{Deserialize, Serialize};
 
 use super::{defaults, spec};
 use crate::{
     control::{
-        Channel, Code, ControlError, Domain, EventRule, Instrumentation, NewSession, Schedule, Session,
-        SessionMode, SnapshotOutput, Summary, Tracked, Tracker, UserProbe,
+        Channel, Code, ControlError, Domain, EventRule, Instrumentation, NewMap, NewSession, Schedule,
+        Session, SessionMode, SnapshotOutput, Summary, Tracked, Tracker, UserProbe,
         api::{EnableRules, NewChannel, TakeSnapshot, Track},
         session::SessionDomain,
         track::Attribute,
@@ -20,6 +23,8 @@ use crate::{
 const CHANNELS_MAX: usize = crate::spec::CHANNELS_MAX;
 /// The most rules of a channel, contexts of it, outputs of snapshots and values of a tracker.
 const LIST_MAX: usize = 4096;
+/// The most maps of a session.
+const MAPS_MAX: usize = 64;
 /// The longest name (`LTTNG_NAME_MAX` less its end).
 const NAME_MAX: usize = 254;
 /// The longest other text: patterns, filters, places.
@@ -33,6 +38,8 @@ pub(in crate::service) struct Model {
     was_started: bool,
     /// The number that the next output of snapshots gets.
     next_output: u32,
+    /// Bytes of the memory of each map.
+    map_bytes: BTreeMap<String, u64>,
 }
 
 type Checked<T = ()> = Result<T, ControlError>;
@@ -64,9 +71,10 @@ impl Model {
             schedules: Vec::new(),
             snapshot_outputs: Vec::new(),
             last_rotation: None,
+            maps: Vec::new(),
             notes: Vec::new(),
         };
-        let mut model = Self { session, was_started: false, next_output: 1 };
+        let mut model = Self { session, was_started: false, next_output: 1, map_bytes: BTreeMap::new() };
         if let Some(path) = snapshot_output {
             model.add_snapshot_output(SnapshotOutput { id: 0, name: None, path, max_size: None })?;
         }
@@ -110,12 +118,56 @@ impl Model {
         domains.flat_map(|of| of.channels.iter_mut().map(|channel| (of.domain, channel)))
     }
 
+    /// Its maps.
+    pub(in crate::service) fn maps(&self) -> &[NewMap] {
+        &self.session.maps
+    }
+
+    /// Bytes of the memory of all its maps.
+    pub(in crate::service) fn bytes_of_maps(&self) -> u64 {
+        self.map_bytes.values().copied().fold(0, u64::saturating_add)
+    }
+
+    /// Whether it can have such a map.
+    pub(in crate::service) fn check_map(&self, new: &NewMap) -> Checked {
+        check_name(&new.name, Code::InvalidMap)?;
+        if self.session.maps.iter().any(|there| there.name == new.name) {
+            return Err(Code::MapExists.into());
+        }
+        if self.session.maps.len() >= MAPS_MAX {
+            return Err(ControlError::new(Code::Invalid, format!("a session has at most {MAPS_MAX} maps")));
+        }
+        Ok(())
+    }
+
+    /// Adds a map that takes so many bytes of memory.
+    pub(in crate::service) fn add_map(&mut self, new: NewMap, bytes: u64) -> Checked {
+        self.check_map(&new)?;
+        self.map_bytes.insert(new.name.clone(), bytes);
+        self.session.maps.push(new);
+        Ok(())
+    }
+
+    /// Removes a map; gives what it was.
+    pub(in crate::service) fn remove_map(&mut self, name: &str) -> Checked<NewMap> {
+        let index = self.session.maps.iter().position(|there| there.name == name);
+        let index = index.ok_or_else(|| ControlError::from(Code::NoMap))?;
+        self.map_bytes.remove(name);
+        Ok(self.session.maps.remove(index))
+    }
+
+    /// Removes the maps of other names.
+    pub(in crate::service) fn keep_maps(&mut self, is_there: impl Fn(&str) -> bool) {
+        self.map_bytes.retain(|name, _| is_there(name));
+        self.session.maps.retain(|map| is_there(&map.name));
+    }
+
     /// Starts it.
     pub(in crate::service) fn start(&mut self) -> Checked {
         if self.is_active() {
             return Err(Code::AlreadyStarted.into());
         }
-        if self.channels().next().is_none() {
+        if self.channels().next().is_none() && self.session.maps.is_empty() {
             return Err(Code::NoChannel.into());
         }
         self.session.summary.active = true;

@@ -211,12 +211,21 @@ pub(in crate::service) fn tracked(model: &Model) -> Result<Tracks, ControlError>
              two sessions",
         ));
     }
-    for Tracker { attribute, tracked } in first {
-        if let Tracked::Only(values) = tracked {
-            tracks.insert(ours(*attribute), values.clone());
-        }
-    }
+    tracks.extend(tracks_of(first));
     Ok(tracks)
+}
+
+/// What the maps of a session track: what its kernel domain does.
+pub(in crate::service) fn tracked_by_maps(model: &Model) -> Tracks {
+    let of_kernel = model.session().domains.iter().find(|of| of.domain == Domain::Kernel);
+    of_kernel.map(|of| tracks_of(&of.trackers).collect()).unwrap_or_default()
+}
+
+fn tracks_of(trackers: &[Tracker]) -> impl Iterator<Item = (Ours, Vec<String>)> {
+    trackers.iter().filter_map(|Tracker { attribute, tracked }| match tracked {
+        Tracked::Only(values) => Some((ours(*attribute), values.clone())),
+        Tracked::All => None,
+    })
 }
 
 /// What the values of an attribute mean on this machine: numbers, and names of users and groups.

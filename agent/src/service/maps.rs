@@ -1,0 +1,184 @@
+//! Maps that the daemon counts in: those of sessions and of triggers.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    descriptors::{Held, OfUser},
+    sessions::spec::{self, Tracks},
+};
+use crate::{
+    capture::{CaptureOptions, Counting, HandOver},
+    control::{
+        Code, ControlError,
+        map::{CountedMap, MapOwner, Question},
+    },
+    plan::Plan,
+    spec::{MapSpec, RecordingSpec, RuleSpec, ScopeSpec, What},
+};
+
+type Answer<T = ()> = Result<T, ControlError>;
+
+/// The longest text of a question.
+const TEXT_MAX: usize = 64 << 10;
+
+/// A map that can be loaded.
+pub(super) struct Planned {
+    options: CaptureOptions,
+    tracks: Tracks,
+}
+
+/// A map while there is one.
+#[derive(Debug)]
+pub(super) struct Map {
+    counting: Counting,
+    tracks: Tracks,
+    held: Held,
+}
+
+/// A map on its way to another daemon.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HandedMap {
+    pub(super) name: String,
+    tracks: Tracks,
+    held: u64,
+}
+
+/// What a user's question asks for, whatever the machine is.
+///
+/// # Errors
+/// It makes no sense, or a user must not ask it.
+pub(super) fn read(uid: u32, question: &Question, max_keys: Option<u32>) -> Answer<MapSpec> {
+    if question.text().len() > TEXT_MAX {
+        return Err(refused("the text is longer than 64 KB"));
+    }
+    let spec = match question {
+        Question::Count(text) => MapSpec::of_events(text),
+        Question::Time(text) => MapSpec::of_times(text),
+    };
+    let spec = MapSpec { max_keys, ..spec.map_err(|error| refused(error.to_string()))? };
+    check_rules(uid, &spec)?;
+    Ok(spec)
+}
+
+/// Whether a user may count such events.
+fn check_rules(uid: u32, spec: &MapSpec) -> Answer {
+    let is_of_program =
+        |rule: &RuleSpec| matches!(rule.what, What::Uprobe(_) | What::Uretprobe(_) | What::Usdt(_));
+    if uid != 0 && std::iter::once(&spec.event).chain(&spec.from).any(is_of_program) {
+        return Err(ControlError::new(
+            Code::NotSupported,
+            "probes of programs and libraries are for root's maps: the program is looked up with root's rights",
+        ));
+    }
+    Ok(())
+}
+
+impl Planned {
+    /// Plans a map on this kernel, which counts events of the tracked threads.
+    ///
+    /// # Errors
+    /// This kernel does not have what it is about.
+    pub(super) fn make(spec: MapSpec, tracks: Tracks) -> Answer<Self> {
+        let recording = RecordingSpec {
+            channels: Vec::new(),
+            maps: vec![spec],
+            scope: ScopeSpec { track: tracks.clone(), changes: true, ..ScopeSpec::default() },
+            ..RecordingSpec::default()
+        };
+        let Plan { options, .. } = Plan::make(&recording).map_err(|error| refused(error.to_string()))?;
+        Ok(Self { options, tracks })
+    }
+
+    /// Bytes of its memory.
+    pub(super) fn bytes(&self) -> u64 {
+        let cpus = self.options.possible_cpus;
+        self.options.maps.iter().map(|map| map.sizes.bytes(cpus)).fold(0, u64::saturating_add)
+    }
+
+    /// Loads and attaches it. It does not count yet.
+    ///
+    /// # Errors
+    /// The kernel refuses it, or the user has too many descriptors.
+    pub(super) fn load(self, descriptors: &OfUser) -> Answer<Map> {
+        let Self { options, tracks } = self;
+        let held = descriptors.take(options.descriptors())?;
+        let counting = Counting::create(options)
+            .map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))?;
+        let left_out = counting.maps().left_out().first().map(|of| format!("{}: {}", of.event, of.reason));
+        match left_out {
+            Some(why) => Err(ControlError::new(Code::StartKernel, why)),
+            None => Ok(Map { counting, tracks, held }),
+        }
+    }
+}
+
+impl Map {
+    /// Counts from now on.
+    pub(super) fn start(&mut self) {
+        self.counting.start();
+    }
+
+    /// Counts nothing from now on.
+    pub(super) fn stop(&mut self) {
+        if self.counting.is_counting() {
+            self.counting.pause();
+        }
+    }
+
+    /// Whether it counts.
+    pub(super) fn is_counting(&self) -> bool {
+        self.counting.is_counting()
+    }
+
+    /// Counts events of other threads from now on.
+    pub(super) fn track(&mut self, wanted: &Tracks) -> Answer {
+        let attributes: BTreeSet<_> = self.tracks.keys().chain(wanted.keys()).copied().collect();
+        for attribute in attributes {
+            let values = wanted.get(&attribute);
+            if values != self.tracks.get(&attribute) {
+                let tracking = spec::tracking(attribute, values.map(Vec::as_slice))?;
+                let failed =
+                    |error: &dyn std::fmt::Display| ControlError::new(Code::Daemon, error.to_string());
+                self.counting.track(tracking).map_err(|error| failed(&error))?;
+            }
+        }
+        self.tracks.clone_from(wanted);
+        Ok(())
+    }
+
+    /// What it has counted.
+    pub(super) fn contents(&self, name: &str, question: &str, of: MapOwner) -> Option<CountedMap> {
+        let maps = self.counting.maps();
+        let elapsed = self.counting.counted();
+        let (options, contents) = maps.all().next()?;
+        Some(CountedMap {
+            map: name.to_owned(),
+            question: Some(question.to_owned()),
+            of: Some(of),
+            ..CountedMap::of(options, &contents, (elapsed, false))
+        })
+    }
+
+    /// Gives it to another daemon. It counts meanwhile.
+    pub(super) fn hand_over(self, name: String) -> Answer<(HandedMap, HandOver)> {
+        let Self { counting, tracks, held } = self;
+        let handed = HandedMap { name, tracks, held: held.count() };
+        let counting = counting.hand_over();
+        let counting = counting.map_err(|error| ControlError::new(Code::Daemon, error.to_string()))?;
+        Ok((handed, counting))
+    }
+
+    /// Goes on with one of another daemon.
+    pub(super) fn take_over((handed, from): (HandedMap, HandOver), descriptors: &OfUser) -> Answer<Self> {
+        let HandedMap { name: _, tracks, held } = handed;
+        let counting = Counting::take_over(from);
+        let counting = counting.map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))?;
+        Ok(Self { counting, tracks, held: descriptors.keep(held) })
+    }
+}
+
+fn refused(why: impl Into<String>) -> ControlError {
+    ControlError::new(Code::InvalidMap, why)
+}
