@@ -219,6 +219,21 @@ pub enum ActionKind {
         #[serde(default)]
         output: Option<SnapshotTarget>,
     },
+    /// Counts into a map. Where each match of a rule for one event of the kernel is counted, the kernel does
+    /// it: exactly, and without telling the daemon.
+    Count {
+        /// What the matches are told apart by: up to three fields, contexts, or arithmetic with them. Only
+        /// where the kernel counts.
+        #[serde(default)]
+        by: Vec<String>,
+        /// What is kept of each key (`hist(FIELD)`), as `record --count` has it; how many, where nothing is
+        /// said. Only where the kernel counts.
+        #[serde(default)]
+        function: Option<String>,
+        /// How many different keys there can be.
+        #[serde(default)]
+        max_keys: Option<u32>,
+    },
     /// Posts the notification to a service of this machine: HTTP with JSON to a Unix socket, as the trigger's
     /// user.
     Post {

@@ -28,7 +28,7 @@ use super::{
     recovery::{Notes, Recoveries},
     sessions::{Listener, Model, Programs, Recorder, Sample, SnapshotTo, Stored, Whose, World, spec},
     shares::{Share, Shares},
-    triggers::{self, Triggers},
+    triggers::{self, Counted, Triggers},
     user::Owner,
 };
 use crate::{
@@ -157,13 +157,28 @@ impl Registry {
         } else {
             None
         };
-        let added = self.triggers.add(owner, new, world.as_ref())?;
+        let counted = match &world {
+            Some(world) => Counted::load(uid, &new, world, (&self.shares, &self.descriptors.of(uid)))?,
+            None => Counted::default(),
+        };
+        // Of what the kernel counts nobody need be told.
+        let watched = world.filter(|_| !counted.is_all(new.actions.len()));
+        let share = counted.share();
+        let added = self.triggers.add(owner, (new, counted), watched.as_ref());
+        let added = added.inspect_err(|_| self.shares.give_back(uid, share))?;
         if let Some(entry) = sampled.and_then(|session| self.find(uid, &session).ok())
             && let Some(waker) = &*lock(&entry.waker)
         {
             waker.tell();
         }
         Ok(added)
+    }
+
+    /// Removes a trigger of a user; gives what it was.
+    pub(super) fn remove_trigger(&self, uid: u32, name: &str) -> Answer<Trigger> {
+        let (removed, share) = self.triggers.remove(uid, name)?;
+        self.shares.give_back(uid, share);
+        Ok(removed)
     }
 
     /// The sessions of a user; of all users where none is named.

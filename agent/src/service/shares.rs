@@ -88,6 +88,24 @@ impl Shares {
         Ok(())
     }
 
+    /// Takes memory that belongs to no session.
+    ///
+    /// # Errors
+    /// The user has too much already.
+    pub(super) fn take_memory(&self, uid: u32, bytes: u64) -> Result<Share, ControlError> {
+        let share = Share { rings: bytes, text: 0 };
+        let mut used = self.used();
+        let before = used.get(&uid).copied().unwrap_or_default();
+        let after = before.more(share);
+        if uid != 0 {
+            self.check(uid, (before, after))?;
+        }
+        if after != before {
+            used.insert(uid, after);
+        }
+        Ok(share)
+    }
+
     /// What a session takes that another daemon has let have it.
     pub(super) fn keep(&self, uid: u32, model: &Model) -> Share {
         let share = self.of(model);

@@ -69,6 +69,14 @@ impl MapSpec {
         })
     }
 
+    /// Reads a list of keys: `KEY,...`.
+    ///
+    /// # Errors
+    /// One is empty.
+    pub fn keys_of(text: &str) -> Result<Vec<String>, MapTextError> {
+        list(Some(text), "by")
+    }
+
     /// Reads a map of times: `[FUNCTION of] EVENT[: FILTER] -> EVENT[: FILTER] key FIELD[=FIELD],... [by
     /// KEY,...]`. Without a function it has histograms. Its name is the text.
     ///

@@ -14,6 +14,7 @@ mod regenerate;
 mod traces;
 mod triggers;
 mod triggers_of_events;
+mod triggers_that_count;
 mod users;
 
 use std::{

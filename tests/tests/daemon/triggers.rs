@@ -71,7 +71,7 @@ fn add(daemon: &Daemon, user: User, condition: &Value, actions: &Value) -> Value
 }
 
 /// A session of root that keeps its newest events, with a small ring of the caller's calls.
-fn snapshot_session(daemon: &Daemon, name: &str, dir: &Path, caller: &Caller) {
+pub(super) fn snapshot_session(daemon: &Daemon, name: &str, dir: &Path, caller: &Caller) {
     let new = json!({"name": name, "mode": "snapshot", "snapshot_output": dir});
     daemon.tell("POST", "/v1/sessions", Some(&new));
     let channels = format!("/v1/sessions/{name}/domains/kernel/channels");

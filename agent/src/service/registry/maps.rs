@@ -52,7 +52,7 @@ impl Registry {
         counted.contents(map, removed.question.text(), of(name)).ok_or_else(super::no_map)
     }
 
-    /// What the maps of a session have; of a user's sessions, or all, where none is named.
+    /// What the maps of a session have; of a user's sessions and triggers, or all, where none is named.
     pub(in crate::service) fn maps(
         &self,
         uid: Option<u32>,
@@ -65,7 +65,11 @@ impl Registry {
             let own = sessions.iter().filter(|((of, _), _)| uid.is_none_or(|uid| uid == *of));
             own.map(|(_, entry)| Arc::clone(entry)).collect()
         };
-        Ok(entries.iter().flat_map(|entry| entry.counted()).collect())
+        let mut maps: Vec<CountedMap> = entries.iter().flat_map(|entry| entry.counted()).collect();
+        if session.is_none() {
+            maps.extend(self.triggers.counts(uid));
+        }
+        Ok(maps)
     }
 }
 

@@ -21,7 +21,8 @@ impl Act for OnSessions {
         let Some(registry) = self.0.upgrade() else { return Ok(()) };
         let uid = owner.uid;
         let done = match action {
-            ActionKind::Notify => Ok(()),
+            // It is counted that it is due.
+            ActionKind::Notify | ActionKind::Count { .. } => Ok(()),
             ActionKind::StartSession { session } => registry.start(uid, session),
             ActionKind::StopSession { session } => registry.stop(uid, session).map(drop),
             ActionKind::RotateSession { session } => registry.rotate(uid, session).map(drop),

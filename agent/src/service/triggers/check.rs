@@ -1,9 +1,12 @@
 //! Which triggers are accepted: descriptions come from anybody who may have some.
 
 use crate::{
+    compile::aggregate::KEYS_MAX,
     control::{
-        Code, ControlError, NewTrigger,
-        trigger::{ActionKind, BufferUsage, Capture, Condition, RatePolicy, SnapshotTarget, Threshold},
+        Code, ControlError, Domain, NewTrigger,
+        trigger::{
+            Action, ActionKind, BufferUsage, Capture, Condition, RatePolicy, SnapshotTarget, Threshold,
+        },
     },
     service::sessions::{check_name, check_path, check_rule_of, check_snapshot_name},
 };
@@ -30,6 +33,7 @@ pub(in crate::service) fn check(uid: u32, new: &NewTrigger) -> Checked {
         return Err(refused(format!("a trigger has 1 to {ACTIONS_MAX} actions")));
     }
     for action in actions {
+        check_count(condition, action)?;
         if matches!(action.rate_policy, RatePolicy::Every(0) | RatePolicy::OnceAfter(0)) {
             return Err(refused("the number of a rate policy is 1 at least"));
         }
@@ -81,9 +85,35 @@ fn check_capture(text: &str) -> Checked {
     }
 }
 
+/// Whether what an action counts can be counted where the condition is looked at.
+fn check_count(condition: &Condition, action: &Action) -> Checked {
+    let ActionKind::Count { by, function, max_keys } = &action.kind else { return Ok(()) };
+    if by.is_empty() && function.is_none() {
+        if max_keys.is_some() {
+            return Err(refused("a count without keys has no number of keys"));
+        }
+        return Ok(());
+    }
+    let is_of_kernel = matches!(condition, Condition::EventRuleMatches { domain: Domain::Kernel, .. });
+    if !is_of_kernel || action.rate_policy != RatePolicy::default() {
+        return Err(refused(
+            "keys and functions are for counting each match of a rule for an event of the kernel, without a rate \
+             policy",
+        ));
+    }
+    if by.len() > KEYS_MAX {
+        return Err(refused(format!("a map has at most {KEYS_MAX} keys")));
+    }
+    let is_long = |text: &String| text.len() > CAPTURE_MAX;
+    if by.iter().chain(function).any(is_long) {
+        return Err(refused(format!("the description of a field is longer than {CAPTURE_MAX} bytes")));
+    }
+    Ok(())
+}
+
 fn check_action(kind: &ActionKind) -> Checked {
     match kind {
-        ActionKind::Notify => Ok(()),
+        ActionKind::Notify | ActionKind::Count { .. } => Ok(()),
         ActionKind::StartSession { session }
         | ActionKind::StopSession { session }
         | ActionKind::RotateSession { session } => check_name(session, Code::SessionName),

@@ -100,10 +100,12 @@ impl Executor {
     /// Does the actions that are due, in order.
     pub(super) fn execute(&self, entry: &Arc<Entry>, firing: Firing, due: &[usize]) {
         let takes_time =
-            |index: &usize| entry.actions.get(*index).is_some_and(|action| action.kind != ActionKind::Notify);
+            |index: &usize| entry.actions.get(*index).is_some_and(|action| !is_done_at_once(&action.kind));
         let at_once = due.iter().position(takes_time).unwrap_or(due.len());
-        for _ in 0..at_once {
-            self.notify(&firing);
+        for index in &due[..at_once] {
+            if entry.actions.get(*index).is_some_and(|action| action.kind == ActionKind::Notify) {
+                self.notify(&firing);
+            }
         }
         if at_once < due.len() {
             let due = due[at_once..].to_vec();
@@ -173,6 +175,11 @@ impl Executor {
     }
 }
 
+/// Whether an action takes no time: those that count have counted when they are due.
+fn is_done_at_once(kind: &ActionKind) -> bool {
+    matches!(kind, ActionKind::Notify | ActionKind::Count { .. })
+}
+
 impl Work {
     fn fail(&self, why: &str) {
         for &index in &self.due {
@@ -205,7 +212,7 @@ mod tests {
         let action = |kind| Action { kind, rate_policy: RatePolicy::default() };
         let condition = Condition::RotationOngoing { session: "s".into() };
         let new = NewTrigger { name: None, condition, actions: kinds.map(action).into() };
-        Arc::new(Entry::new("t".into(), Owner::new(0, 0), new))
+        Arc::new(Entry::new("t".into(), Owner::new(0, 0), (new, super::super::Counted::default())))
     }
 
     #[test]

@@ -9,6 +9,7 @@
 //! | `mod` | the triggers there are, and who tells them what |
 //! | `trigger` | one of them: its counts and its level |
 //! | `check` | what is accepted |
+//! | `counts` | what they count |
 //! | `events` | events that match rules |
 //! | `executor` | actions that take their time, a queue for each user |
 //! | `actions` | what they do |
@@ -17,6 +18,7 @@
 
 mod actions;
 mod check;
+mod counts;
 mod events;
 mod executor;
 mod post;
@@ -33,6 +35,7 @@ use std::{
 
 pub(super) use actions::OnSessions;
 pub(super) use check::check;
+pub(super) use counts::Counted;
 pub(super) use executor::Act;
 
 use events::{Events, Look};
@@ -43,10 +46,11 @@ use trigger::Entry;
 use super::{
     notifications::Notifications,
     sessions::{Sample, World},
+    shares::Share,
     user::Owner,
 };
 use crate::control::{
-    Code, ControlError, NewTrigger, RotationState, Trigger,
+    Code, ControlError, CountedMap, NewTrigger, RotationState, Trigger,
     api::Notification,
     trigger::{Condition, Finding, Resource},
 };
@@ -90,17 +94,18 @@ impl Triggers {
         self.executor.start(act)
     }
 
-    /// Adds a trigger of a user that was [checked](check). What its rule is about is in the `world`.
+    /// Adds a trigger of a user that was [checked](check), with what the kernel counts for it. What its rule
+    /// is about is in the `world`; without one it is not watched for.
     ///
     /// # Errors
     /// The user has one of this name, there are too many, or its events cannot be watched.
     pub(super) fn add(
         self: &Arc<Self>,
         owner: Owner,
-        new: NewTrigger,
+        (new, counted): (NewTrigger, Counted),
         world: Option<&World>,
     ) -> Result<Trigger, ControlError> {
-        let entry = self.put(owner, new)?;
+        let entry = self.put(owner, new, counted)?;
         if let Some(world) = world
             && let Err(error) = self.events.add(self, &entry, world)
         {
@@ -131,7 +136,7 @@ impl Triggers {
         self.events.end();
     }
 
-    fn put(&self, owner: Owner, new: NewTrigger) -> Result<Arc<Entry>, ControlError> {
+    fn put(&self, owner: Owner, new: NewTrigger, counted: Counted) -> Result<Arc<Entry>, ControlError> {
         let uid = owner.uid;
         let mut all = lock(&self.all);
         let full = |why: String| Err(ControlError::new(Code::NoMemory, why));
@@ -146,7 +151,7 @@ impl Triggers {
         if all.contains_key(&(uid, name.clone())) {
             return Err(Code::TriggerExists.into());
         }
-        let entry = Entry::new(name.clone(), owner, new);
+        let entry = Entry::new(name.clone(), owner, (new, counted));
         if text + entry.text > TEXT_MAX {
             return full(format!(
                 "the descriptions of user {uid}'s triggers take more than {} MB",
@@ -158,12 +163,14 @@ impl Triggers {
         Ok(entry)
     }
 
-    /// Removes a trigger; gives what it was.
-    pub(super) fn remove(&self, uid: u32, name: &str) -> Result<Trigger, ControlError> {
+    /// Removes a trigger; gives what it was, and what it took of the user's memory.
+    pub(super) fn remove(&self, uid: u32, name: &str) -> Result<(Trigger, Share), ControlError> {
         let removed = lock(&self.all).remove(&(uid, name.to_owned()));
         let entry = removed.ok_or_else(|| ControlError::from(Code::NoTrigger))?;
         self.events.remove(&entry);
-        Ok(entry.told())
+        let told = entry.told();
+        entry.counted.end();
+        Ok((told, entry.counted.share()))
     }
 
     /// The triggers of a user, or of all, by user and name.
@@ -173,6 +180,15 @@ impl Triggers {
         let all = lock(&self.all);
         let meant = all.values().filter(|entry| uid.is_none_or(|uid| entry.owner.uid == uid));
         meant.map(|entry| entry.told()).collect()
+    }
+
+    /// What the triggers of a user have counted, or those of all.
+    pub(super) fn counts(&self, uid: Option<u32>) -> Vec<CountedMap> {
+        let all: Vec<Arc<Entry>> = lock(&self.all).values().map(Arc::clone).collect();
+        all.iter()
+            .filter(|entry| uid.is_none_or(|uid| entry.owner.uid == uid))
+            .flat_map(|entry| entry.counts())
+            .collect()
     }
 
     /// The triggers of a user whose condition is of some kind.

@@ -5,6 +5,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
+use super::Counted;
 use crate::{
     control::{
         Domain, NewTrigger, Trigger,
@@ -25,6 +26,8 @@ pub(super) struct Entry {
     pub(super) actions: Vec<Action>,
     /// Bytes of its description as JSON.
     pub(super) text: usize,
+    /// What the kernel counts for it.
+    pub(super) counted: Counted,
     state: Mutex<State>,
 }
 
@@ -45,13 +48,13 @@ struct Counts {
 }
 
 impl Entry {
-    pub(super) fn new(name: String, owner: Owner, new: NewTrigger) -> Self {
+    pub(super) fn new(name: String, owner: Owner, (new, counted): (NewTrigger, Counted)) -> Self {
         // What is plain data is JSON.
         let text = serde_json::to_vec(&new).unwrap_or_default().len() + name.len();
         let NewTrigger { name: _, condition, actions } = new;
         let counts = vec![Counts::default(); actions.len()];
         let state = State { fired: 0, missed: 0, is_reached: false, problem: None, actions: counts };
-        Self { name, owner, condition, actions, text, state: Mutex::new(state) }
+        Self { name, owner, condition, actions, text, counted, state: Mutex::new(state) }
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -61,9 +64,9 @@ impl Entry {
     /// The trigger as clients are told of it.
     pub(super) fn told(&self) -> Trigger {
         let state = self.state();
-        let action = |(action, counts): (&Action, &Counts)| ActionState {
+        let action = |(index, (action, counts)): (usize, (&Action, &Counts))| ActionState {
             action: action.clone(),
-            executed: counts.executed,
+            executed: self.counted.events(index).unwrap_or(counts.executed),
             failed: counts.failed,
             last_failure: counts.last_failure.clone(),
         };
@@ -71,10 +74,16 @@ impl Entry {
             name: self.name.clone(),
             uid: self.owner.uid,
             condition: self.condition.clone(),
-            fired: state.fired,
+            // Where it does nothing else, nobody is told that it fires.
+            fired: self
+                .counted
+                .is_all(self.actions.len())
+                .then(|| self.counted.events(0))
+                .flatten()
+                .unwrap_or(state.fired),
             missed: state.missed,
             problem: state.problem.clone(),
-            actions: self.actions.iter().zip(&state.actions).map(action).collect(),
+            actions: self.actions.iter().zip(&state.actions).enumerate().map(action).collect(),
         }
     }
 
@@ -171,7 +180,7 @@ mod tests {
             condition: Condition::RotationOngoing { session: "s".into() },
             actions: vec![action(RatePolicy::Every(2)), action(RatePolicy::OnceAfter(3))],
         };
-        let entry = Entry::new("t".into(), Owner::new(0, 0), new);
+        let entry = Entry::new("t".into(), Owner::new(0, 0), (new, Counted::default()));
         let due: Vec<_> =
             (0..6).map(|id| entry.fire(Finding::Rotation { id, path: None })).map(|(_, due)| due).collect();
         assert_eq!(due, [vec![], vec![0], vec![1], vec![0], vec![], vec![0]]);
@@ -189,7 +198,7 @@ mod tests {
             condition: Condition::ConsumedSize { session: "s".into(), bytes: 1 },
             actions: Vec::new(),
         };
-        let entry = Entry::new("t".into(), Owner::new(0, 0), new);
+        let entry = Entry::new("t".into(), Owner::new(0, 0), (new, Counted::default()));
         let rises = [true, true, false, true, false, false].map(|is_reached| entry.rises(is_reached));
         assert_eq!(rises, [true, false, false, true, false, false]);
     }

@@ -183,6 +183,15 @@ fn action(of: &Action) -> Node {
             parts.push(policy);
             Node::Parts("action_snapshot_session", parts)
         }
+        ActionKind::Count { by, function, max_keys } => {
+            let mut parts: Vec<Node> = function.iter().map(|of| Node::text("function", of)).collect();
+            if !by.is_empty() {
+                parts.push(Node::Items("keys", by.iter().map(|by| Node::text("key", by)).collect()));
+            }
+            parts.extend(max_keys.map(|keys| Node::number("max_keys", keys)));
+            parts.push(policy);
+            Node::Parts("action_count", parts)
+        }
         ActionKind::Post { socket } => {
             Node::Parts("action_post", vec![Node::text("socket", socket.display().to_string()), policy])
         }

@@ -11,6 +11,7 @@ use crate::control::trigger::{
     Action, ActionKind, BufferUsage, Condition, RatePolicy, Resource, Share, SnapshotTarget, Threshold,
 };
 use crate::control::{Code, Domain, NewTrigger};
+use crate::spec::MapSpec;
 
 /// The options of the command itself.
 pub(super) const OPTIONS: &[Opt] = &[
@@ -34,8 +35,10 @@ const CONDITIONS: &[&str] = &[
 ];
 
 const ACTIONS: &[&str] =
-    &["notify", "start-session", "stop-session", "rotate-session", "snapshot-session", "post"];
+    &["notify", "start-session", "stop-session", "rotate-session", "snapshot-session", "post", "count"];
 
+const OF_COUNT: &[Opt] =
+    &[Opt::with_value("by"), Opt::with_value("function"), Opt::with_value("max-keys"), RATE];
 const CAPTURE: &[Opt] = &[Opt::with_value("capture")];
 const ABOVE: &[Opt] = &[Opt::with_value("above")];
 const OF_SESSION: &[Opt] = &[
@@ -275,13 +278,33 @@ fn action(at: &mut At, words: &mut Words<'_>, kind: &str) -> Result<Action, Fail
             let (socket, policy) = read_simple(words, "post", "socket")?;
             (ActionKind::Post { socket: PathBuf::from(socket) }, policy)
         }
-        "count" => return Err(Failure::new("Maps of counters are not there yet: no action counts.")),
+        "count" => count(words)?,
         _ => {
             let failure = words.wrong(&format!("Unknown action name '{kind}'"));
             return Err(names(at, &failure, "action", ACTIONS));
         }
     };
     Ok(Action { kind, rate_policy: rate_policy.unwrap_or_default() })
+}
+
+fn count(words: &mut Words<'_>) -> Result<(ActionKind, Option<RatePolicy>), Failure> {
+    let (mut by, mut function, mut max_keys, mut policy) = (Vec::new(), None, None, None);
+    while let Some(item) = within("count", words.next(OF_COUNT))? {
+        match item {
+            Item::Word(word) => return Err(Failure::new(format!("Unexpected argument `{word}`."))),
+            Item::Option("by", text) => {
+                by.extend(MapSpec::keys_of(&text).map_err(|error| Failure::new(error.to_string()))?);
+            }
+            Item::Option("function", text) => function = Some(text),
+            Item::Option("max-keys", text) => {
+                let number = text.parse::<u32>();
+                let wrong = |_| Failure::new(format!("Failed to parse `{text}` as an integer."));
+                max_keys = Some(number.map_err(wrong)?);
+            }
+            Item::Option(_, text) => policy = Some(rate_policy(&text)?),
+        }
+    }
+    Ok((ActionKind::Count { by, function, max_keys }, policy))
 }
 
 /// What is wrong within an action says which.

@@ -40,7 +40,8 @@ fn conditions_and_actions_are_read() {
     let new = asked(
         "--name=mine --condition=event-rule-matches --type=kernel:syscall:entry --name open* --filter flags>1 \
          --capture a[0x10] --capture $ctx.comm --action notify --rate-policy=every:10 --action \
-         snapshot-session s -n snap --path /d -m 5M --action post /run/x.sock --rate-policy once-after:3",
+         snapshot-session s -n snap --path /d -m 5M --action post /run/x.sock --rate-policy once-after:3 \
+         --action=count --by=a,$comm --by=b --function=max(c) --max-keys=7 --action count",
     );
     let expected = json!({
         "name": "mine",
@@ -54,6 +55,8 @@ fn conditions_and_actions_are_read() {
             {"do": {"snapshot_session": {"session": "s", "output":
                 {"path": "/d", "name": "snap", "max_size": 5 << 20}}}},
             {"do": {"post": {"socket": "/run/x.sock"}}, "rate_policy": {"once_after": 3}},
+            {"do": {"count": {"by": ["a", "$comm", "b"], "function": "max(c)", "max_keys": 7}}},
+            {"do": {"count": {}}},
         ],
     });
     assert_eq!(new, serde_json::from_value(expected).unwrap());
@@ -110,8 +113,8 @@ fn what_is_missing_or_wrong_is_said() {
             "Condition session-rotation-ongoing requires a --session.",
         ),
         (
-            "--condition=session-rotation-ongoing --session=s --action=count",
-            "Maps of counters are not there yet: no action counts.",
+            "--condition=session-rotation-ongoing --session=s --action=count --max-keys=x",
+            "Failed to parse `x` as an integer.",
         ),
         ("--condition=session-rotation-ongoing --session=s --action=post", "Missing socket."),
     ] {

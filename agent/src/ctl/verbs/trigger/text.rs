@@ -156,6 +156,17 @@ fn action(kind: &ActionKind) -> String {
             }
             text
         }
+        ActionKind::Count { by, function, max_keys } => {
+            let mut text =
+                function.as_ref().map_or_else(|| "count".to_owned(), |of| format!("count, function: {of}"));
+            if !by.is_empty() {
+                let _ = write!(text, ", by: {}", by.join(","));
+            }
+            if let Some(keys) = max_keys {
+                let _ = write!(text, ", max keys: {keys}");
+            }
+            text
+        }
         ActionKind::Post { socket } => format!("post to {}", socket.display()),
     }
 }

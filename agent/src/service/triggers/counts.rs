@@ -1,0 +1,206 @@
+//! What triggers count: in the kernel, where each match of a rule for one of its events is counted, and else
+//! here.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use super::trigger::Entry;
+use crate::{
+    control::{
+        Code, ControlError, CountedMap, Domain, EventRule, NewTrigger,
+        map::{MapEntry, MapFunction, MapOwner},
+        trigger::{Action, ActionKind, Condition, RatePolicy},
+    },
+    service::{
+        descriptors::OfUser,
+        maps::{Map, Planned},
+        sessions::{World, rules_of, spec::Tracks},
+        shares::{Share, Shares},
+    },
+    spec::MapSpec,
+};
+
+type Answer<T = ()> = Result<T, ControlError>;
+
+/// What the kernel counts for a trigger.
+#[derive(Debug)]
+pub(in crate::service) struct Counted {
+    /// The maps of actions, by their numbers.
+    maps: Mutex<BTreeMap<usize, Map>>,
+    /// The memory that they take of the user's.
+    share: Share,
+    /// Since when they count.
+    since: Instant,
+}
+
+impl Default for Counted {
+    fn default() -> Self {
+        Self::new(BTreeMap::new(), Share::default())
+    }
+}
+
+impl Counted {
+    fn new(maps: BTreeMap<usize, Map>, share: Share) -> Self {
+        Self { maps: Mutex::new(maps), share, since: Instant::now() }
+    }
+
+    fn maps(&self) -> MutexGuard<'_, BTreeMap<usize, Map>> {
+        self.maps.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets the kernel count what the actions of a trigger count there. `world` is what its rule is about.
+    ///
+    /// # Errors
+    /// It cannot be counted, or the user has too much already.
+    pub(in crate::service) fn load(
+        uid: u32,
+        new: &NewTrigger,
+        world: &World,
+        (shares, descriptors): (&Shares, &OfUser),
+    ) -> Answer<Self> {
+        let Condition::EventRuleMatches { domain: Domain::Kernel, rule, .. } = &new.condition else {
+            return Ok(Self::default());
+        };
+        let mut planned = Vec::new();
+        for (index, action) in new.actions.iter().enumerate() {
+            if let Some(spec) = map_of(world, rule, action)? {
+                let map = Planned::make(spec, Tracks::new());
+                let map = map.map_err(|error| ControlError::new(Code::InvalidTrigger, error.message))?;
+                planned.push((index, map));
+            }
+        }
+        let bytes = planned.iter().map(|(_, map)| map.bytes()).fold(0, u64::saturating_add);
+        let share = shares.take_memory(uid, bytes)?;
+        let load = |(index, map): (usize, Planned)| {
+            let mut map = map.load(descriptors)?;
+            map.start();
+            Ok((index, map))
+        };
+        match planned.into_iter().map(load).collect::<Answer<_>>() {
+            Ok(maps) => Ok(Self::new(maps, share)),
+            Err(error) => {
+                shares.give_back(uid, share);
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether the kernel does all that so many actions do.
+    pub(in crate::service) fn is_all(&self, actions: usize) -> bool {
+        actions != 0 && self.maps().len() == actions
+    }
+
+    /// How many events the kernel has counted for an action; nothing where it does not.
+    pub(super) fn events(&self, action: usize) -> Option<u64> {
+        let map =
+            self.maps().get(&action).map(|map| map.contents("", "", MapOwner::Trigger(String::new())))??;
+        let of_keys = map.entries.iter().map(|entry| entry.count).sum::<u64>();
+        Some(of_keys + map.overflow + map.unreadable)
+    }
+
+    /// The memory that it takes of the user's.
+    pub(in crate::service) fn share(&self) -> Share {
+        self.share
+    }
+
+    /// Ends it.
+    pub(super) fn end(&self) {
+        self.maps().clear();
+    }
+}
+
+/// What the kernel counts for an action, if it does. Rules for several events are told to the daemon, which
+/// counts.
+fn map_of(world: &World, rule: &EventRule, action: &Action) -> Answer<Option<MapSpec>> {
+    let ActionKind::Count { by, function, max_keys } = &action.kind else { return Ok(None) };
+    let invalid = |why: String| ControlError::new(Code::InvalidTrigger, why);
+    let mut rules = rules_of(world, Domain::Kernel, rule)?;
+    let is_one = rules.len() == 1 && action.rate_policy == RatePolicy::default();
+    let Some(event) = rules.pop().filter(|_| is_one) else {
+        if by.is_empty() && function.is_none() {
+            return Ok(None);
+        }
+        let events = rules.len() + 1;
+        return Err(invalid(format!(
+            "a map with keys or a function counts one event, and {} are {events}: name one of them",
+            rule.name
+        )));
+    };
+    // The name of an event stands for that of the rule.
+    let text = format!("{} of event:event", function.as_deref().unwrap_or("count"));
+    let spec = MapSpec::of_events(&text).map_err(|error| invalid(error.to_string()))?;
+    Ok(Some(MapSpec { name: String::new(), event, by: by.clone(), max_keys: *max_keys, ..spec }))
+}
+
+impl Entry {
+    /// What its actions have counted.
+    pub(in crate::service) fn counts(&self) -> Vec<CountedMap> {
+        let told = self.told();
+        let actions = self.actions.iter().zip(&told.actions).enumerate();
+        let counting = actions.filter_map(|(index, (action, state))| match &action.kind {
+            ActionKind::Count { by, function, .. } => Some((index, by, function, state.executed)),
+            _ => None,
+        });
+        let counting: Vec<_> = counting.collect();
+        let is_only = counting.len() == 1;
+        let counted = |(index, by, function, executed): (usize, &Vec<String>, &Option<String>, u64)| {
+            let name = if is_only { self.name.clone() } else { format!("{}.{index}", self.name) };
+            let question = self.question(by, function.as_deref());
+            let of = MapOwner::Trigger(self.name.clone());
+            match self.counted.maps().get(&index) {
+                Some(map) => map.contents(&name, &question, of),
+                None => Some(self.counted_here((name, question, of), executed)),
+            }
+        };
+        counting.into_iter().filter_map(counted).collect()
+    }
+
+    fn question(&self, by: &[String], function: Option<&str>) -> String {
+        let what = match &self.condition {
+            Condition::EventRuleMatches { rule, .. } => match &rule.filter {
+                Some(filter) => format!("{}: {filter}", rule.name),
+                None => rule.name.clone(),
+            },
+            _ => "the condition".to_owned(),
+        };
+        let by = if by.is_empty() { String::new() } else { format!(" by {}", by.join(",")) };
+        format!("{} of {what}{by}", function.unwrap_or("count"))
+    }
+
+    /// A map without keys.
+    fn counted_here(&self, (map, question, of): (String, String, MapOwner), count: u64) -> CountedMap {
+        let entry = MapEntry {
+            key: Vec::new(),
+            count,
+            sum: None,
+            avg: None,
+            min: None,
+            max: None,
+            buckets: Vec::new(),
+        };
+        CountedMap {
+            map,
+            question: Some(question),
+            of: Some(of),
+            function: MapFunction::Count,
+            unit: None,
+            by: Vec::new(),
+            elapsed_ns: u64::try_from(self.counted.since.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            last: false,
+            entries: Vec::from_iter((count != 0).then_some(entry)),
+            overflow: 0,
+            unreadable: 0,
+            unmatched: 0,
+            restarted: 0,
+            forgotten: 0,
+            open: 0,
+            filtered: 0,
+            rate_limited: 0,
+            // Matches that the daemon could not be told are the trigger's `missed`.
+            skipped: None,
+        }
+    }
+}
