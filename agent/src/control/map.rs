@@ -99,6 +99,8 @@ pub struct CountedMap {
     pub last: bool,
     /// The keys with their values, the largest value first.
     pub entries: Vec<MapEntry>,
+    /// How many more keys there are than those that are told.
+    pub more: u64,
     /// Events with keys that there was no room for.
     pub overflow: u64,
     /// Events with a key or value that could not be read.

@@ -247,11 +247,10 @@ impl Client {
     }
 
     /// What maps have counted: those of a session, or all that the user may see.
-    pub fn maps(&mut self, session: Option<&str>) -> Answer<Vec<CountedMap>> {
-        match session {
-            Some(name) => self.get(&of_session(name, "/maps")),
-            None => self.get("/v1/maps"),
-        }
+    /// So many keys of each.
+    pub fn maps(&mut self, session: Option<&str>, keys: u32) -> Answer<Vec<CountedMap>> {
+        let all = session.map_or_else(|| "/v1/maps".to_owned(), |name| of_session(name, "/maps"));
+        self.get(&format!("{all}?keys={keys}"))
     }
 
     /// The triggers.

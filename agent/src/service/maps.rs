@@ -148,8 +148,18 @@ impl Map {
         Ok(())
     }
 
-    /// What it has counted.
-    pub(super) fn contents(&self, name: &str, question: &str, of: MapOwner) -> Option<CountedMap> {
+    /// How many events it has counted, those included that have no key.
+    pub(super) fn events(&self) -> u64 {
+        self.counting.maps().events(0)
+    }
+
+    /// What it has counted: so many keys at most.
+    pub(super) fn contents(
+        &self,
+        (name, question): (&str, &str),
+        of: MapOwner,
+        most: usize,
+    ) -> Option<CountedMap> {
         let maps = self.counting.maps();
         let elapsed = self.counting.counted();
         let (options, contents) = maps.all().next()?;
@@ -157,7 +167,7 @@ impl Map {
             map: name.to_owned(),
             question: Some(question.to_owned()),
             of: Some(of),
-            ..CountedMap::of(options, &contents, (elapsed, false))
+            ..CountedMap::of(options, &contents, most, (elapsed, false))
         })
     }
 

@@ -67,6 +67,8 @@ pub(super) struct Registry {
     descriptors: Descriptors,
     notes: Notes,
     recoveries: Recoveries,
+    /// Taken by who reads maps.
+    reading: Mutex<()>,
     programs: Mutex<Programs>,
     /// The state of programs that triggers know of.
     followed: AtomicU64,
@@ -128,6 +130,7 @@ impl Registry {
             descriptors,
             notes,
             recoveries,
+            reading: Mutex::default(),
             programs: Mutex::default(),
             followed: AtomicU64::new(0),
         }

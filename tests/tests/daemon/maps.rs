@@ -271,6 +271,27 @@ fn a_time_is_forgotten_in_a_pause() {
 }
 
 #[test]
+fn of_many_keys_those_with_the_largest_values_are_told() {
+    let daemon = Daemon::start();
+    let mut caller = Caller::start();
+    session(&daemon, ROOT, "one");
+    daemon.tell("POST", "/v1/sessions/one/domains/kernel/trackers", Some(&only(caller.pid())));
+    daemon.tell("POST", "/v1/sessions/one/maps", Some(&counting("m", "raw_syscalls:sys_enter by id")));
+    daemon.tell("POST", "/v1/sessions/one/start", None);
+    caller.call(1000);
+    daemon.tell("POST", "/v1/sessions/one/stop", None);
+    let all = maps(&daemon, "one").remove(0);
+    let keys = all["entries"].as_array().unwrap().len();
+    assert!(keys > 1 && all["more"] == 0, "it reads what it is to do, too: {all}");
+    let one = daemon.tell("GET", "/v1/maps?keys=1", None);
+    assert_eq!(one[0]["entries"], json!([{"key": [libc::SYS_getppid], "count": 1000}]));
+    assert_eq!(one[0]["more"], keys - 1);
+    let table = ctl(&daemon, ROOT, &["show-maps", "--keys", "1"]);
+    assert!(table.contains(&format!("{} more keys (--keys)", keys - 1)), "{table}");
+    daemon.stop().expect(0);
+}
+
+#[test]
 fn maps_are_shown_as_tables_json_and_metrics() {
     let daemon = Daemon::start();
     let mut caller = Caller::start();

@@ -105,11 +105,31 @@ fn load(memory: &SharedArray<u64>, index: usize) -> u64 {
     })
 }
 
+/// Events of a cause that no entry has.
+fn lost(memory: &Memory, cause: u64) -> u64 {
+    (0..memory.rows).map(|row| load(&memory.lost, row * LOST_WORDS + cause as usize)).sum()
+}
+
+/// How many entries are in use, or will be at once.
+fn used(options: &MapOptions, memory: &Memory) -> usize {
+    let sizes = options.sizes;
+    if sizes.key_words == 0 { 1 } else { (load(&memory.taken, 0) as usize).min(sizes.keys as usize) }
+}
+
+/// How many events there were, with those of which it is known that they have no entry.
+pub(super) fn events(options: &MapOptions, memory: &Memory) -> u64 {
+    let (keys, words) = (options.sizes.keys as usize, options.sizes.value_words as usize);
+    let used = used(options, memory);
+    let of_row = |row| (0..used).map(move |entry| (row * keys + entry) * words + value::COUNT);
+    let counted: u64 = (0..memory.rows).flat_map(of_row).map(|at| load(&memory.values, at)).sum();
+    counted + lost(memory, cause::OVERFLOW) + lost(memory, cause::UNREADABLE)
+}
+
 /// Reads a map.
 pub(super) fn read(options: &MapOptions, memory: &Memory) -> MapContents {
     let sizes = options.sizes;
     let (keys, words) = (sizes.keys as usize, sizes.value_words as usize);
-    let used = if sizes.key_words == 0 { 1 } else { (load(&memory.taken, 0) as usize).min(keys) };
+    let used = used(options, memory);
     let mut found: HashMap<Vec<KeyValue>, Entry> = HashMap::new();
     for entry in 0..used {
         let mut numbers = Numbers::default();
@@ -148,8 +168,7 @@ pub(super) fn read(options: &MapOptions, memory: &Memory) -> MapContents {
     } else {
         (0..sizes.starts() as usize).filter(|&at| load(&memory.starts, at * stride) > WRITING).count()
     };
-    let lost =
-        |cause: u64| (0..memory.rows).map(|row| load(&memory.lost, row * LOST_WORDS + cause as usize)).sum();
+    let lost = |cause| lost(memory, cause);
     let losses = Losses {
         overflow: lost(cause::OVERFLOW),
         unreadable: lost(cause::UNREADABLE),

@@ -194,7 +194,13 @@ impl Maps {
         Some(contents)
     }
 
-    /// The same of all maps, in their order, with what was asked for.
+    /// How many events the map of this number has counted: those of all keys, and those whose key there was
+    /// no room for, or could not be read. 0 where there is no such map.
+    pub fn events(&self, map: usize) -> u64 {
+        self.all.get(map).map_or(0, |map| contents::events(&map.options, &map.memory))
+    }
+
+    /// What is in all maps, in their order, with what was asked for.
     pub fn all(&self) -> impl Iterator<Item = (&MapOptions, MapContents)> {
         self.all.iter().enumerate().filter_map(|(index, map)| Some((&map.options, self.contents(index)?)))
     }

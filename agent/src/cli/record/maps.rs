@@ -150,7 +150,7 @@ fn print(maps: &Maps, began: Instant, json: bool, is_last: bool) -> Result<(), C
     let elapsed = began.elapsed();
     let mut text = String::new();
     for (options, contents) in maps.all() {
-        let map = CountedMap::of(options, &contents, (elapsed, is_last));
+        let map = CountedMap::of(options, &contents, usize::MAX, (elapsed, is_last));
         if json {
             let line = serde_json::to_string(&map);
             text +=

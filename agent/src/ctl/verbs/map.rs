@@ -57,6 +57,10 @@ pub struct ShowMaps {
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = MapFormat::Table)]
     pub format: MapFormat,
 
+    /// Maximum number of keys to show of each map, those with the largest values
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub keys: u32,
+
     /// Only the map of this name
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
@@ -103,7 +107,10 @@ impl RemoveMap {
 
 impl ShowMaps {
     pub(in super::super) fn run(&self, at: &mut At) -> Done {
-        let maps = at.client()?.maps(self.session.as_deref()).map_err(|error| Failure::numbered(&error))?;
+        let maps = at
+            .client()?
+            .maps(self.session.as_deref(), self.keys)
+            .map_err(|error| Failure::numbered(&error))?;
         let is_meant = |map: &CountedMap| self.name.as_ref().is_none_or(|name| *name == map.map);
         let maps: Vec<CountedMap> = maps.into_iter().filter(is_meant).collect();
         if let Some(name) = self.name.as_ref().filter(|_| maps.is_empty()) {
@@ -148,6 +155,7 @@ fn counted(map: &CountedMap) -> Node {
     parts.push(Node::number("elapsed_ns", map.elapsed_ns));
     parts.push(Node::Items("entries", map.entries.iter().map(entry).collect()));
     let losses = [
+        ("more", Some(map.more)),
         ("overflow", Some(map.overflow)),
         ("unreadable", Some(map.unreadable)),
         ("unmatched", Some(map.unmatched)),

@@ -6,6 +6,7 @@
 //! | `tracer_agent_map_value_sum`, `_value_min`, `_value_max` (gauges) | what the function asks for |
 //! | `tracer_agent_map_value` (histogram) | histograms |
 //! | `tracer_agent_map_uncounted` (counter) | events that no key has, by `cause` |
+//! | `tracer_agent_map_left_out` (gauge) | keys that are not told |
 //! | `tracer_agent_map_seconds` (counter) | for how long the map has counted |
 //!
 //! Their labels are `map`, `session` or `trigger`, `unit` where values have one, and what keys are made of.
@@ -58,6 +59,11 @@ pub fn metrics(maps: &[CountedMap]) -> String {
             for (cause, number) in causes(map) {
                 out.line("_total", &format!("{},cause=\"{cause}\"", labels.fixed), number);
             }
+        }
+    });
+    family(&mut text, "left_out", "gauge", "Keys that are not told.", |out| {
+        for (map, labels) in all() {
+            out.line("", &labels.fixed, map.more);
         }
     });
     family(&mut text, "seconds", "counter", "For how long the map has counted.", |out| {

@@ -20,10 +20,11 @@ use crate::{
 };
 
 impl CountedMap {
-    /// What a map has, after it has counted for so long. It is `last` if that is final.
+    /// What a map has, after it has counted for so long: so many keys at most. It is `last` if that is final.
     pub(crate) fn of(
         options: &MapOptions,
         contents: &MapContents,
+        most: usize,
         (elapsed, last): (Duration, bool),
     ) -> Self {
         let spec = &options.spec;
@@ -37,7 +38,11 @@ impl CountedMap {
             by: spec.by.clone(),
             elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
             last,
-            entries: sorted(spec.function, contents).map(|entry| entry_of(spec.function, entry)).collect(),
+            entries: sorted(spec.function, contents)
+                .take(most)
+                .map(|entry| entry_of(spec.function, entry))
+                .collect(),
+            more: contents.entries.len().saturating_sub(most) as u64,
             overflow: losses.overflow,
             unreadable: losses.unreadable,
             unmatched: losses.unmatched,

@@ -23,6 +23,9 @@ pub fn table(map: &CountedMap) -> String {
     } else {
         numbers(&mut text, map);
     }
+    if map.more != 0 {
+        let _ = writeln!(text, "{} more keys (--keys)", map.more);
+    }
     for (number, what) in losses(map) {
         if number != 0 {
             let _ = writeln!(text, "{what}: {number}");

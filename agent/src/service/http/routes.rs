@@ -44,6 +44,16 @@ pub(super) struct Whose {
     uid: Option<u32>,
 }
 
+/// What of maps is to be told.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Told {
+    /// The user, if not who asks: only root names another one.
+    uid: Option<u32>,
+    /// The most keys of each map; 1000 where nothing is said.
+    keys: Option<u32>,
+}
+
 impl Whose {
     fn of(&self, peer: Peer) -> Result<u32, ControlError> {
         match self.uid {
@@ -315,10 +325,16 @@ about_session! {
     add_map: post "/v1/sessions/{session}/maps", new: NewMap => NewMap,
     |registry, uid, session| registry.add_map((uid, &session), new)
 }
-about_session! {
-    /// What the maps of a session have counted.
-    session_maps: get "/v1/sessions/{session}/maps" -> Vec<CountedMap>,
-    |registry, uid, session| registry.maps(Some(uid), Some(&session))
+/// What the maps of a session have counted.
+#[utoipa::path(get, path = "/v1/sessions/{session}/maps", params(("session" = String, Path), Told),
+    responses((status = 200, body = Vec<CountedMap>), (status = "4XX", body = ControlError)))]
+pub(super) async fn session_maps(
+    State(registry): Sessions,
+    Extension(peer): Who,
+    Path(session): Path<String>,
+    Query(Told { uid, keys }): Query<Told>,
+) -> Response {
+    answer(move || registry.maps(Some(Whose { uid }.of(peer)?), Some(&session), keys)).await
 }
 
 /// Removes a map; gives what it had.
@@ -335,16 +351,16 @@ pub(super) async fn remove_map(
 }
 
 /// What the maps of who asks have counted; those of all users for root.
-#[utoipa::path(get, path = "/v1/maps", params(Whose), responses((status = 200, body = Vec<CountedMap>)))]
+#[utoipa::path(get, path = "/v1/maps", params(Told), responses((status = 200, body = Vec<CountedMap>)))]
 pub(super) async fn all_maps(
     State(registry): Sessions,
     Extension(peer): Who,
-    Query(whose): Query<Whose>,
+    Query(Told { uid, keys }): Query<Told>,
 ) -> Response {
     answer(move || {
-        let all = peer.is_root() && whose.uid.is_none();
-        let uid = whose.of(peer)?;
-        registry.maps((!all).then_some(uid), None)
+        let all = peer.is_root() && uid.is_none();
+        let uid = Whose { uid }.of(peer)?;
+        registry.maps((!all).then_some(uid), None, keys)
     })
     .await
 }

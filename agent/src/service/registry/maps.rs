@@ -12,6 +12,9 @@ use crate::{
     },
 };
 
+/// How many keys are told of a map unless more are asked for.
+const KEYS_TOLD: usize = 1000;
+
 /// Maps by name.
 pub(in crate::service) type Maps = BTreeMap<String, Map>;
 
@@ -49,15 +52,20 @@ impl Registry {
         *lock(&entry.model) = model;
         let mut counted = counted.ok_or_else(super::no_map)?;
         counted.stop();
-        counted.contents(map, removed.question.text(), of(name)).ok_or_else(super::no_map)
+        counted.contents((map, removed.question.text()), of(name), KEYS_TOLD).ok_or_else(super::no_map)
     }
 
-    /// What the maps of a session have; of a user's sessions and triggers, or all, where none is named.
+    /// What the maps of a session have; of a user's sessions and triggers, or all, where none is named. `most`
+    /// keys of each are told.
     pub(in crate::service) fn maps(
         &self,
         uid: Option<u32>,
         session: Option<&str>,
+        most: Option<u32>,
     ) -> Answer<Vec<CountedMap>> {
+        // Reading takes some times the memory of what is told: not for everybody at once.
+        let _turn = lock(&self.reading);
+        let most = most.map_or(KEYS_TOLD, |most| most as usize);
         let entries: Vec<Arc<Entry>> = if let (Some(uid), Some(session)) = (uid, session) {
             vec![self.find(uid, session)?]
         } else {
@@ -65,9 +73,9 @@ impl Registry {
             let own = sessions.iter().filter(|((of, _), _)| uid.is_none_or(|uid| uid == *of));
             own.map(|(_, entry)| Arc::clone(entry)).collect()
         };
-        let mut maps: Vec<CountedMap> = entries.iter().flat_map(|entry| entry.counted()).collect();
+        let mut maps: Vec<CountedMap> = entries.iter().flat_map(|entry| entry.counted(most)).collect();
         if session.is_none() {
-            maps.extend(self.triggers.counts(uid));
+            maps.extend(self.triggers.counts(uid, most));
         }
         Ok(maps)
     }
@@ -83,11 +91,12 @@ fn of(session: &str) -> MapOwner {
 
 impl Entry {
     /// What its maps have.
-    fn counted(&self) -> Vec<CountedMap> {
+    fn counted(&self, most: usize) -> Vec<CountedMap> {
         let model = lock(&self.model).clone();
         let maps = lock(&self.maps);
-        let counted =
-            |new: &NewMap| maps.get(&new.name)?.contents(&new.name, new.question.text(), of(model.name()));
+        let counted = |new: &NewMap| {
+            maps.get(&new.name)?.contents((&new.name, new.question.text()), of(model.name()), most)
+        };
         model.maps().iter().filter_map(counted).collect()
     }
 

@@ -95,10 +95,7 @@ impl Counted {
 
     /// How many events the kernel has counted for an action; nothing where it does not.
     pub(super) fn events(&self, action: usize) -> Option<u64> {
-        let map =
-            self.maps().get(&action).map(|map| map.contents("", "", MapOwner::Trigger(String::new())))??;
-        let of_keys = map.entries.iter().map(|entry| entry.count).sum::<u64>();
-        Some(of_keys + map.overflow + map.unreadable)
+        self.maps().get(&action).map(Map::events)
     }
 
     /// The memory that it takes of the user's.
@@ -136,8 +133,8 @@ fn map_of(world: &World, rule: &EventRule, action: &Action) -> Answer<Option<Map
 }
 
 impl Entry {
-    /// What its actions have counted.
-    pub(in crate::service) fn counts(&self) -> Vec<CountedMap> {
+    /// What its actions have counted: so many keys at most.
+    pub(in crate::service) fn counts(&self, most: usize) -> Vec<CountedMap> {
         let told = self.told();
         let actions = self.actions.iter().zip(&told.actions).enumerate();
         let counting = actions.filter_map(|(index, (action, state))| match &action.kind {
@@ -151,7 +148,7 @@ impl Entry {
             let question = self.question(by, function.as_deref());
             let of = MapOwner::Trigger(self.name.clone());
             match self.counted.maps().get(&index) {
-                Some(map) => map.contents(&name, &question, of),
+                Some(map) => map.contents((&name, &question), of, most),
                 None => Some(self.counted_here((name, question, of), executed)),
             }
         };
@@ -191,6 +188,7 @@ impl Entry {
             elapsed_ns: u64::try_from(self.counted.since.elapsed().as_nanos()).unwrap_or(u64::MAX),
             last: false,
             entries: Vec::from_iter((count != 0).then_some(entry)),
+            more: 0,
             overflow: 0,
             unreadable: 0,
             unmatched: 0,

@@ -182,12 +182,12 @@ impl Triggers {
         meant.map(|entry| entry.told()).collect()
     }
 
-    /// What the triggers of a user have counted, or those of all.
-    pub(super) fn counts(&self, uid: Option<u32>) -> Vec<CountedMap> {
+    /// What the triggers of a user have counted, or those of all: so many keys at most.
+    pub(super) fn counts(&self, uid: Option<u32>, most: usize) -> Vec<CountedMap> {
         let all: Vec<Arc<Entry>> = lock(&self.all).values().map(Arc::clone).collect();
         all.iter()
             .filter(|entry| uid.is_none_or(|uid| entry.owner.uid == uid))
-            .flat_map(|entry| entry.counts())
+            .flat_map(|entry| entry.counts(most))
             .collect()
     }
 
