@@ -84,6 +84,9 @@ pub struct CountedMap {
     /// What it counts, where it has a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<String>,
+    /// The user it belongs to, in a daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
     /// What it belongs to, in a daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<MapOwner>,

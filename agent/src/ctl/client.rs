@@ -248,9 +248,10 @@ impl Client {
 
     /// What maps have counted: those of a session, or all that the user may see.
     /// So many keys of each.
-    pub fn maps(&mut self, session: Option<&str>, keys: u32) -> Answer<Vec<CountedMap>> {
+    pub fn maps(&mut self, session: Option<&str>, map: Option<&str>, keys: u32) -> Answer<Vec<CountedMap>> {
         let all = session.map_or_else(|| "/v1/maps".to_owned(), |name| of_session(name, "/maps"));
-        self.get(&format!("{all}?keys={keys}"))
+        let map = map.map(|map| format!("&map={}", segment(map))).unwrap_or_default();
+        self.get(&format!("{all}?keys={keys}{map}"))
     }
 
     /// The triggers.

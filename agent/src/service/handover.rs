@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// The version of what goes through.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What comes first.
 #[derive(Debug, Serialize, Deserialize)]
@@ -122,14 +122,22 @@ fn take_sessions(
     }
     let head: Head = serde_json::from_slice(&head)?;
     registry.know_programs(&head.programs);
+    let mut maps = Vec::new();
     for _ in 0..head.sessions {
         let (document, _) = parts.next().ok_or(io::ErrorKind::UnexpectedEof)?;
-        let session: HandedSession = serde_json::from_slice(&document)?;
+        let mut session: HandedSession = serde_json::from_slice(&document)?;
         let is_open = session.recording.as_ref().is_some_and(|recording| recording.is_open);
         let mut next = || parts.next().map(HandOver::of_part).ok_or(io::ErrorKind::UnexpectedEof);
         let recording = is_open.then(&mut next).transpose()?;
-        let maps = session.maps.iter().map(|_| next()).collect::<Result<_, _>>()?;
-        going_on.extend(registry.take_over(session, recording, maps));
+        let of = (session.uid, session.of_session.name().to_owned());
+        let of_session = std::mem::take(&mut session.maps).into_iter();
+        let of_session = of_session.map(|map| Ok((map, next()?))).collect::<io::Result<Vec<_>>>()?;
+        maps.push((of, of_session));
+        going_on.extend(registry.take_over(session, recording));
+    }
+    // Nobody need read them meanwhile.
+    for ((uid, session), of_session) in maps {
+        registry.take_maps_over((uid, &session), of_session);
     }
     Ok(())
 }

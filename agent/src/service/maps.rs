@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     descriptors::{Held, OfUser},
-    sessions::spec::{self, Tracks},
+    sessions::{
+        check_location, check_probe_name,
+        spec::{self, Tracks},
+    },
 };
 use crate::{
     capture::{CaptureOptions, Counting, HandOver},
@@ -15,13 +18,17 @@ use crate::{
         map::{CountedMap, MapOwner, Question},
     },
     plan::Plan,
-    spec::{MapSpec, RecordingSpec, RuleSpec, ScopeSpec, What},
+    spec::{MapSpec, RecordingSpec, ScopeSpec, What},
 };
 
 type Answer<T = ()> = Result<T, ControlError>;
 
 /// The longest text of a question.
 const TEXT_MAX: usize = 64 << 10;
+
+/// What each map takes beside its keys and values: the sets of threads (512 KB each), and the names of
+/// threads (1 MB).
+const BYTES_OF_ANY: u64 = 3 << 20;
 
 /// A map that can be loaded.
 pub(super) struct Planned {
@@ -62,17 +69,28 @@ pub(super) fn read(uid: u32, question: &Question, max_keys: Option<u32>) -> Answ
     Ok(spec)
 }
 
-/// Whether a user may count such events.
+/// Whether a user may count such events: those that rules of sessions may have.
 fn check_rules(uid: u32, spec: &MapSpec) -> Answer {
-    let is_of_program =
-        |rule: &RuleSpec| matches!(rule.what, What::Uprobe(_) | What::Uretprobe(_) | What::Usdt(_));
-    if uid != 0 && std::iter::once(&spec.event).chain(&spec.from).any(is_of_program) {
-        return Err(ControlError::new(
+    if uid == 0 {
+        return Ok(());
+    }
+    std::iter::once(&spec.event).chain(&spec.from).try_for_each(|rule| match &rule.what {
+        What::Events(_) => Ok(()),
+        What::Kprobe(text) | What::Kretprobe(text) => {
+            let (name, location) = text.split_once('=').unwrap_or(("", text));
+            if !name.is_empty() {
+                check_probe_name(name)?;
+            }
+            check_location(location).map_err(|error| {
+                let why = format!("{}; more (arguments, patterns) is for root's maps", error.message);
+                ControlError::new(Code::NotSupported, why)
+            })
+        }
+        _ => Err(ControlError::new(
             Code::NotSupported,
             "probes of programs and libraries are for root's maps: the program is looked up with root's rights",
-        ));
-    }
-    Ok(())
+        )),
+    })
 }
 
 impl Planned {
@@ -94,7 +112,7 @@ impl Planned {
     /// Bytes of its memory.
     pub(super) fn bytes(&self) -> u64 {
         let cpus = self.options.possible_cpus;
-        self.options.maps.iter().map(|map| map.sizes.bytes(cpus)).fold(0, u64::saturating_add)
+        self.options.maps.iter().map(|map| map.sizes.bytes(cpus)).fold(BYTES_OF_ANY, u64::saturating_add)
     }
 
     /// Loads and attaches it. It does not count yet.
@@ -120,16 +138,23 @@ impl Map {
         self.counting.start();
     }
 
-    /// Counts nothing from now on.
-    pub(super) fn stop(&mut self) {
-        if self.counting.is_counting() {
-            self.counting.pause();
-        }
+    /// Lets several count nothing from now on, all from the same moment on.
+    pub(super) fn stop_all<'m>(all: impl IntoIterator<Item = &'m mut Self>) {
+        Counting::pause_all(all.into_iter().map(|map| &mut map.counting));
     }
 
-    /// Whether it counts.
-    pub(super) fn is_counting(&self) -> bool {
-        self.counting.is_counting()
+    /// Empties it. It goes on counting if it does.
+    pub(super) fn clear(&mut self) {
+        self.counting.clear();
+    }
+
+    /// Whether it could count events of other threads.
+    ///
+    /// # Errors
+    /// Values that mean nothing on this machine.
+    pub(super) fn check_tracks(&self, wanted: &Tracks) -> Answer {
+        let changed = wanted.iter().filter(|(attribute, values)| self.tracks.get(attribute) != Some(values));
+        changed.map(|(attribute, values)| spec::tracking(*attribute, Some(values)).map(drop)).collect()
     }
 
     /// Counts events of other threads from now on.
@@ -153,11 +178,16 @@ impl Map {
         self.counting.maps().events(0)
     }
 
+    /// How many events the kernel kept from it; 0 where it does not count that.
+    pub(super) fn skipped(&self) -> u64 {
+        self.counting.maps().skipped(0).unwrap_or_default()
+    }
+
     /// What it has counted: so many keys at most.
     pub(super) fn contents(
         &self,
         (name, question): (&str, &str),
-        of: MapOwner,
+        (uid, of): (u32, MapOwner),
         most: usize,
     ) -> Option<CountedMap> {
         let maps = self.counting.maps();
@@ -166,6 +196,7 @@ impl Map {
         Some(CountedMap {
             map: name.to_owned(),
             question: Some(question.to_owned()),
+            uid: Some(uid),
             of: Some(of),
             ..CountedMap::of(options, &contents, most, (elapsed, false))
         })

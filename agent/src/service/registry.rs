@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub(super) use self::handover::{HandedChunks, Taken};
 use self::maps::Maps;
+pub(super) use self::maps::{Budget, MapsAsked};
 use super::{
     descriptors::Descriptors,
     files::Files,
@@ -67,8 +68,8 @@ pub(super) struct Registry {
     descriptors: Descriptors,
     notes: Notes,
     recoveries: Recoveries,
-    /// Taken by who reads maps.
-    reading: Mutex<()>,
+    /// Taken by who reads maps, of a user or of all.
+    reading: Mutex<BTreeMap<Option<u32>, Arc<Mutex<()>>>>,
     programs: Mutex<Programs>,
     /// The state of programs that triggers know of.
     followed: AtomicU64,
@@ -261,6 +262,7 @@ impl Registry {
             let share = *lock(&entry.share);
             let taken = self.shares.take(uid, share, &after)?;
             let world = self.world(&after)?;
+            entry.check_tracks_of_maps(&after)?;
             match recording.as_mut() {
                 Some(recording) => recording.follow((&before, &after), &world)?,
                 // Until now it had maps only.
@@ -349,7 +351,7 @@ impl Registry {
         entry.let_maps_count(false);
         let stopped = recording.as_mut().map_or(Ok(()), |recording| recording.stop(&model));
         let counts = entry.count(recording.as_ref());
-        lock(&entry.model).stop()?;
+        entry.end_activity()?;
         self.tell(uid, &Notification::Activity { session: name.to_owned(), active: false, reason: None });
         stopped.map(|()| counts)
     }
@@ -425,17 +427,18 @@ impl Registry {
         let entry = self.find(uid, name)?;
         let mut recording = self.lock(&entry, name)?;
         let model = lock(&entry.model).clone();
-        entry.clear_maps(self, &model)?;
         let mut chunks = lock(&entry.chunks);
         if recording.is_none() {
+            entry.clear_maps();
             return Ok(());
         }
-        if !model.is_active() && chunks.is_cleared_since_stop {
+        if !model.is_active() && chunks.is_cleared_since_stop && model.maps().is_empty() {
             return Err(Code::ClearedAfterStop.into());
         }
         chunks.is_cleared_since_stop = !model.is_active();
         let stopped = std::mem::take(&mut chunks.stopped);
         drop(chunks);
+        entry.clear_maps();
         let files: Vec<PathBuf> = stopped.iter().filter_map(|(_, path)| path.clone()).collect();
         let Some(of) = recording.as_mut() else { return Ok(()) };
         let cleared = of.clear(&model, &self.world(&model)?, files.clone());
@@ -446,7 +449,7 @@ impl Registry {
             chunks.is_cleared_since_stop = false;
             drop(chunks);
             if model.is_active() && !of.is_open() {
-                lock(&entry.model).stop()?;
+                entry.end_activity()?;
                 let (session, reason) = (name.to_owned(), Some(error.to_string()));
                 self.tell(uid, &Notification::Activity { session, active: false, reason });
             }

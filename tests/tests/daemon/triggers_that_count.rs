@@ -61,7 +61,7 @@ fn the_kernel_counts_each_match_whatever_comes() {
     assert!(shown.contains(&format!("{pid}")) && shown.contains(&all.to_string()), "{shown}");
     let metrics = ctl(&daemon, ROOT, &["show-maps", "--format=metrics", "counts"]);
     let line = format!(
-        "tracer_agent_map_events_total{{map=\"counts\",trigger=\"counts\",tid=\"{pid}\",id=\"{id}\"}} {all}"
+        "tracer_agent_map_events_total{{map=\"counts\",trigger=\"counts\",user=\"0\",tid=\"{pid}\",id=\"{id}\"}} {all}"
     );
     assert!(metrics.contains(&line), "{metrics}");
     let listed = ctl(&daemon, ROOT, &["list-triggers"]);
@@ -105,7 +105,7 @@ fn the_daemon_counts_what_it_is_told() {
 
 #[test]
 fn counts_that_cannot_be_are_refused() {
-    let daemon = Daemon::start_with(&["--user-memory", "1M"], 0o022);
+    let daemon = Daemon::start_with(&["--user-memory", "8M"], 0o022);
     let refused = |user, condition: &[&str], action: &[&str]| {
         let socket = daemon.socket();
         let mut command =

@@ -35,7 +35,7 @@ use crate::{
 };
 
 /// The version of the state.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// A recording without a process: its programs record, and nobody stores.
 #[derive(Debug)]
@@ -102,8 +102,9 @@ pub struct Refused {
 pub enum TakeOverError {
     /// The state is of another version.
     #[error(
-        "the recording in {spool} was handed over by a version of tracer-agent that this one cannot go on for \
-         (state {version} with memory {abi:#x}, here {VERSION} with {ABI:#x}); it has ended, and what it had stored is in the spool"
+        "{} was handed over by a version of tracer-agent that this one cannot go on for (state {version} with \
+         memory {abi:#x}, here {VERSION} with {ABI:#x}); it has ended{}",
+        of_spool(spool).0, of_spool(spool).1
     )]
     OtherVersion {
         /// The spool.
@@ -122,6 +123,14 @@ pub enum TakeOverError {
     /// The programs, the readers or the spool.
     #[error(transparent)]
     Capture(#[from] CaptureError),
+}
+
+/// What was handed over, and what is left of it: maps alone have no spool.
+fn of_spool(spool: &Path) -> (String, &'static str) {
+    if spool.as_os_str().is_empty() {
+        return ("the map".to_owned(), ", and what it had counted is lost");
+    }
+    (format!("the recording in {}", spool.display()), ", and what it had stored is in the spool")
 }
 
 impl From<SpoolError> for TakeOverError {

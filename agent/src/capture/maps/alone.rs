@@ -20,7 +20,7 @@ use crate::{
         options::CaptureOptions,
         session::wait_for_programs,
     },
-    handover::Descriptors,
+    handover::{Descriptors, Moment},
     kernel::proc,
     ring::NameStream,
 };
@@ -46,8 +46,10 @@ struct HandedCounting {
     options: HandedOptions,
     maps: HandedMaps,
     tasks: TasksState,
-    counts: bool,
-    counted: Duration,
+    /// Since when it counts.
+    since: Option<Moment>,
+    /// For how long it had counted before.
+    before: Duration,
 }
 
 impl Counting {
@@ -99,10 +101,32 @@ impl Counting {
 
     /// Counts nothing from now on. What the maps have can be read, and does not change.
     pub fn pause(&mut self) {
-        self.maps.set_enabled(false);
-        wait_for_programs();
-        self.before = self.counted();
-        self.since = None;
+        Self::pause_all([self]);
+    }
+
+    /// Lets several count nothing from now on, all from the same moment on.
+    pub fn pause_all<'c>(all: impl IntoIterator<Item = &'c mut Self>) {
+        let mut has_counted = false;
+        for counting in all.into_iter().filter(|counting| counting.since.is_some()) {
+            counting.maps.set_enabled(false);
+            counting.before = counting.counted();
+            counting.since = None;
+            has_counted = true;
+        }
+        if has_counted {
+            wait_for_programs();
+        }
+    }
+
+    /// Empties the maps, and goes on counting if it does.
+    pub fn clear(&mut self) {
+        let is_counting = self.is_counting();
+        self.pause();
+        self.maps.clear();
+        self.before = Duration::ZERO;
+        if is_counting {
+            self.start();
+        }
     }
 
     /// Whether it counts.
@@ -153,8 +177,7 @@ impl Counting {
     /// # Errors
     /// Somebody reads the maps at this moment; they are detached.
     pub fn hand_over(self) -> Result<HandOver, HandOverError> {
-        let (counts, counted) = (self.is_counting(), self.counted());
-        let Self { maps, tasks, options, .. } = self;
+        let Self { maps, tasks, options, since, before, .. } = self;
         let maps = Arc::into_inner(maps).ok_or(HandOverError::Maps)?;
         let mut descriptors = Descriptors::default();
         let to = &mut descriptors;
@@ -162,8 +185,8 @@ impl Counting {
             maps: maps.hand_over(true, to),
             options: HandedOptions::of(options, to),
             tasks: tasks.hand_over(to),
-            counts,
-            counted,
+            since: since.map(Moment::from),
+            before,
         };
         HandOver::new((Path::new(""), None), &counting, descriptors)
     }
@@ -182,7 +205,7 @@ impl Counting {
     }
 
     fn of_handed(handed: HandedCounting, from: &mut Descriptors) -> Result<Self, TakeOverError> {
-        let HandedCounting { options, maps, tasks, counts, counted } = handed;
+        let HandedCounting { options, maps, tasks, since, before } = handed;
         let nowhere = (Destination::Directory("/".into()), None::<&CtfOutput>);
         let options = options.take_over(nowhere, from)?;
         let maps = Maps::take_over(maps, &options, None, from)?;
@@ -195,8 +218,8 @@ impl Counting {
                 tasks.untrace_thread(tid);
             }
         }
-        let now = Instant::now();
-        let (began, since) = (Some(now), counts.then_some(now));
-        Ok(Self { maps: Arc::new(maps), tasks, _names: names, options, began, since, before: counted })
+        let since = since.map(Instant::from);
+        let began = since.or_else(|| Some(Instant::now()));
+        Ok(Self { maps: Arc::new(maps), tasks, _names: names, options, began, since, before })
     }
 }

@@ -56,6 +56,15 @@ pub struct Entry {
     pub buckets: Vec<u64>,
 }
 
+impl Entry {
+    /// Adds what is known of the same key from elsewhere.
+    pub(crate) fn add(&mut self, other: &Self) {
+        add(&mut self.numbers, other.numbers);
+        self.buckets.resize(self.buckets.len().max(other.buckets.len()), 0);
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, more)| *sum += more);
+    }
+}
+
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyValue {
@@ -153,10 +162,7 @@ pub(super) fn read(options: &MapOptions, memory: &Memory) -> MapContents {
         let key = key(options, memory, entry);
         match found.get_mut(&key) {
             // Two programs took an entry for the same key at the same moment.
-            Some(other) => {
-                add(&mut other.numbers, numbers);
-                other.buckets.iter_mut().zip(&buckets).for_each(|(sum, more)| *sum += more);
-            }
+            Some(other) => other.add(&Entry { key, numbers, buckets }),
             None => {
                 found.insert(key.clone(), Entry { key, numbers, buckets });
             }

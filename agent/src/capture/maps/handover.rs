@@ -1,10 +1,10 @@
 //! Maps on their way to another process, while their programs go on counting.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, PoisonError, atomic::AtomicU64};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Map, MapOptions, Maps, Memory};
+use super::{Before, Map, MapOptions, Maps, Memory};
 use crate::{
     attach::{ChannelMaps, Programs, ProgramsState},
     bpf::LoadError,
@@ -33,6 +33,7 @@ struct HandedMap {
     links: Vec<HandedLinks>,
     programs: ProgramsState,
     forgotten: u64,
+    before: Before,
 }
 
 impl Maps {
@@ -44,7 +45,7 @@ impl Maps {
         let mut left = usize::from(alone);
         let mut is_first = || std::mem::take(&mut left) != 0;
         let hand_over = |map: Map| {
-            let Map { links, programs, options, memory: _, forgotten } = map;
+            let Map { links, programs, options, memory: _, forgotten, before } = map;
             let MapOptions { spec, kinds, is_signed, sizes, channel } = options;
             HandedMap {
                 spec,
@@ -55,6 +56,7 @@ impl Maps {
                 links: links.into_iter().map(|links| links.hand_over(to)).collect(),
                 programs: programs.hand_over(is_first(), to),
                 forgotten: forgotten.into_inner(),
+                before: before.into_inner().unwrap_or_else(PoisonError::into_inner),
             }
         };
         HandedMaps(all.into_iter().map(hand_over).collect())
@@ -73,7 +75,8 @@ impl Maps {
     ) -> Result<Self, CaptureError> {
         let mut maps: Vec<Map> = Vec::with_capacity(all.len());
         for map in all {
-            let HandedMap { spec, kinds, is_signed, sizes, channel, links, mut programs, forgotten } = map;
+            let HandedMap { spec, kinds, is_signed, sizes, channel, links, mut programs, forgotten, before } =
+                map;
             let links = links.into_iter().map(|links| Links::take_over(links, from));
             let links = links.collect::<Result<_, _>>().map_err(LoadError::from)?;
             let own = ChannelMaps::take_over(&mut programs, from).map_err(LoadError::from)?;
@@ -84,7 +87,14 @@ impl Maps {
             let programs = Programs::take_over((programs, own), &program_options, first, from)?;
             let memory = Memory::of(&programs, sizes, options.possible_cpus)?;
             let options = MapOptions { spec, kinds, is_signed, sizes, channel };
-            maps.push(Map { links, programs, options, memory, forgotten: AtomicU64::new(forgotten) });
+            maps.push(Map {
+                links,
+                programs,
+                options,
+                memory,
+                forgotten: AtomicU64::new(forgotten),
+                before: Mutex::new(before),
+            });
         }
         Ok(Self { all: maps, cpus: options.cpus.clone(), left_out: Vec::new() })
     }

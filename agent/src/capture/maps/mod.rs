@@ -16,10 +16,12 @@ mod handover;
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
+
+use serde::{Deserialize, Serialize};
 
 pub use alone::Counting;
 pub use contents::{Entry, KeyValue, Losses, MapContents, Numbers};
@@ -74,11 +76,22 @@ struct Map {
     memory: Memory,
     /// Times that were forgotten in pauses.
     forgotten: AtomicU64,
+    /// What was counted of events without an entry when it was emptied.
+    before: Mutex<Before>,
+}
+
+/// Counts that do not begin anew when a map is emptied.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Before {
+    filtered: u64,
+    rate_limited: u64,
+    skipped: u64,
 }
 
 /// A map's memory, which programs change at any time.
 #[derive(Debug)]
 struct Memory {
+    index: SharedArray<u64>,
     keys: SharedArray<u64>,
     values: SharedArray<u64>,
     starts: SharedArray<u64>,
@@ -93,6 +106,7 @@ impl Memory {
         let words = |elements: u32, words: u32| elements as usize * words as usize;
         let shared = |name, len| programs.memory(name, len);
         Ok(Self {
+            index: shared("AGGREGATE_INDEX", sizes.index() as usize)?,
             keys: shared("AGGREGATE_KEYS", words(sizes.keys, sizes.key_words.max(1)))?,
             values: shared("AGGREGATE_VALUES", words(sizes.keys, sizes.value_words) * rows as usize)?,
             starts: shared("AGGREGATE_STARTS", words(sizes.starts(), 1 + sizes.pair_words))?,
@@ -100,6 +114,45 @@ impl Memory {
             lost: shared("AGGREGATE_LOST", LOST_WORDS * rows as usize)?,
             rows: rows as usize,
         })
+    }
+}
+
+impl Map {
+    /// Events that were refused since it was made.
+    fn refused(&self, cpus: &[u32]) -> Before {
+        let mut refused = Before::default();
+        let slots = self.options.channel.events.len();
+        let counted = self.programs.rings_of(cpus).filter_map(|ring| self.programs.counts(ring));
+        for counts in counted {
+            for event in counts.rows.iter().take(slots) {
+                refused.filtered += event.filtered;
+                refused.rate_limited += event.lost[agent_ebpf::LossCause::RateLimit as usize];
+            }
+        }
+        refused
+    }
+
+    /// How often the kernel did not call its programs since it was made, if it counts that.
+    fn skipped(&self) -> Option<u64> {
+        let skipped =
+            self.links.iter().flat_map(|links| self.programs.misses(&links.fast, &links.probes).programs);
+        skipped.map(|of| of.misses).sum()
+    }
+
+    fn before(&self) -> Before {
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Empties it. Nothing is counted, and all programs have returned.
+    fn clear(&self, cpus: &[u32]) {
+        let Memory { index, keys, values, starts, taken, lost, rows: _ } = &self.memory;
+        // Programs that run later find no key without its values, and no word without its key.
+        for memory in [index, taken, lost, starts, values, keys] {
+            (0..memory.len()).for_each(|at| memory.store(at, 0));
+        }
+        self.forgotten.store(0, Ordering::Relaxed);
+        let before = Before { skipped: self.skipped().unwrap_or_default(), ..self.refused(cpus) };
+        *self.before.lock().unwrap_or_else(PoisonError::into_inner) = before;
     }
 }
 
@@ -123,8 +176,14 @@ impl Maps {
             let programs =
                 Programs::load(&program_options(options, &map.channel, 0)?, given.or(of_first.as_ref()))?;
             let memory = Memory::of(&programs, map.sizes, options.possible_cpus)?;
-            let forgotten = AtomicU64::new(0);
-            maps.push(Map { links: Vec::new(), programs, options: map.clone(), memory, forgotten });
+            maps.push(Map {
+                links: Vec::new(),
+                programs,
+                options: map.clone(),
+                memory,
+                forgotten: AtomicU64::new(0),
+                before: Mutex::default(),
+            });
         }
         Ok(Self { all: maps, cpus: options.cpus.clone(), left_out: Vec::new() })
     }
@@ -179,18 +238,11 @@ impl Maps {
     pub fn contents(&self, map: usize) -> Option<MapContents> {
         let map = self.all.get(map)?;
         let mut contents = contents::read(&map.options, &map.memory);
-        let skipped =
-            map.links.iter().flat_map(|links| map.programs.misses(&links.fast, &links.probes).programs);
-        contents.losses.skipped = skipped.map(|of| of.misses).sum();
+        let (now, before) = (map.refused(&self.cpus), map.before());
+        contents.losses.skipped = map.skipped().map(|skipped| skipped.saturating_sub(before.skipped));
+        contents.losses.filtered = now.filtered.saturating_sub(before.filtered);
+        contents.losses.rate_limited = now.rate_limited.saturating_sub(before.rate_limited);
         contents.losses.forgotten += map.forgotten.load(Ordering::Relaxed);
-        let slots = map.options.channel.events.len();
-        let counted = map.programs.rings_of(&self.cpus).filter_map(|ring| map.programs.counts(ring));
-        for counts in counted {
-            for event in counts.rows.iter().take(slots) {
-                contents.losses.filtered += event.filtered;
-                contents.losses.rate_limited += event.lost[agent_ebpf::LossCause::RateLimit as usize];
-            }
-        }
         Some(contents)
     }
 
@@ -212,6 +264,18 @@ impl Maps {
             let forgotten = contents::forget_open(&map.options, &map.memory);
             map.forgotten.fetch_add(forgotten, Ordering::Relaxed);
         }
+    }
+
+    /// Empties all of them. Nothing is counted, and all programs have returned.
+    fn clear(&self) {
+        self.all.iter().for_each(|map| map.clear(&self.cpus));
+    }
+
+    /// How often the kernel did not call the programs of the map of this number; `None` where it does not
+    /// count that.
+    pub fn skipped(&self, map: usize) -> Option<u64> {
+        let map = self.all.get(map)?;
+        Some(map.skipped()?.saturating_sub(map.before().skipped))
     }
 
     fn set_enabled(&self, enabled: bool) {

@@ -109,13 +109,8 @@ impl ShowMaps {
     pub(in super::super) fn run(&self, at: &mut At) -> Done {
         let maps = at
             .client()?
-            .maps(self.session.as_deref(), self.keys)
+            .maps(self.session.as_deref(), self.name.as_deref(), self.keys)
             .map_err(|error| Failure::numbered(&error))?;
-        let is_meant = |map: &CountedMap| self.name.as_ref().is_none_or(|name| *name == map.map);
-        let maps: Vec<CountedMap> = maps.into_iter().filter(is_meant).collect();
-        if let Some(name) = self.name.as_ref().filter(|_| maps.is_empty()) {
-            return Err(Failure::new(format!("there is no map {name}; add-map adds one to a session")));
-        }
         match self.format {
             MapFormat::Table => maps.iter().for_each(|map| at.say.print(&table(map))),
             MapFormat::Json => {

@@ -3,13 +3,13 @@
 //! | metric | of |
 //! |---|---|
 //! | `tracer_agent_map_events` (counter) | how many events each key has; of all functions but histograms |
-//! | `tracer_agent_map_value_sum`, `_value_min`, `_value_max` (gauges) | what the function asks for |
+//! | `tracer_agent_map_sum`, `_min`, `_max` (gauges) | what the function asks for |
 //! | `tracer_agent_map_value` (histogram) | histograms |
 //! | `tracer_agent_map_uncounted` (counter) | events that no key has, by `cause` |
 //! | `tracer_agent_map_left_out` (gauge) | keys that are not told |
 //! | `tracer_agent_map_seconds` (counter) | for how long the map has counted |
 //!
-//! Their labels are `map`, `session` or `trigger`, `unit` where values have one, and what keys are made of.
+//! Their labels are `map`, `session` or `trigger`, `user` in a daemon, `unit` where values have one, and what keys are made of.
 //! Prometheus cannot subtract, so an average is made of sum and count where it is looked at.
 
 use std::{
@@ -34,9 +34,9 @@ pub fn metrics(maps: &[CountedMap]) -> String {
         }
     });
     let gauges: [(&str, &str, Value); 3] = [
-        ("value_sum", "Sum of the values of a key's events.", |entry| entry.sum),
-        ("value_min", "Smallest value of a key's events.", |entry| entry.min),
-        ("value_max", "Largest value of a key's events.", |entry| entry.max),
+        ("sum", "Sum of the values of a key's events.", |entry| entry.sum),
+        ("min", "Smallest value of a key's events.", |entry| entry.min),
+        ("max", "Largest value of a key's events.", |entry| entry.max),
     ];
     for (name, help, value) in gauges {
         family(&mut text, name, "gauge", help, |out| {
@@ -147,11 +147,14 @@ impl Labels {
             Some(MapOwner::Trigger(name)) => drop(write!(fixed, ",trigger=\"{}\"", escaped(name))),
             None => {}
         }
+        if let Some(uid) = map.uid {
+            let _ = write!(fixed, ",user=\"{uid}\"");
+        }
         if let Some(unit) = &map.unit {
             let _ = write!(fixed, ",unit=\"{}\"", escaped(unit));
         }
         let mut taken: BTreeSet<String> =
-            ["map", "session", "trigger", "unit", "cause", "le"].map(str::to_owned).into();
+            ["map", "session", "trigger", "user", "unit", "cause", "le"].map(str::to_owned).into();
         let by = map.by.iter().map(|part| label_of(part, &mut taken)).collect();
         Self { fixed, by }
     }

@@ -8,7 +8,7 @@
 mod metrics;
 mod table;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 pub use metrics::metrics;
 pub use table::table;
@@ -29,20 +29,22 @@ impl CountedMap {
     ) -> Self {
         let spec = &options.spec;
         let losses = contents.losses;
+        let entries = told(&contents.entries);
         Self {
             map: spec.name.clone(),
             question: None,
+            uid: None,
             of: None,
             function: function_of(spec.function),
             unit: spec.from.as_ref().map(|_| "ns".to_owned()),
             by: spec.by.clone(),
             elapsed_ns: u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX),
             last,
-            entries: sorted(spec.function, contents)
+            entries: sorted(spec.function, &entries)
                 .take(most)
                 .map(|entry| entry_of(spec.function, entry))
                 .collect(),
-            more: contents.entries.len().saturating_sub(most) as u64,
+            more: entries.len().saturating_sub(most) as u64,
             overflow: losses.overflow,
             unreadable: losses.unreadable,
             unmatched: losses.unmatched,
@@ -69,8 +71,39 @@ fn function_of(spec: FunctionSpec) -> MapFunction {
     }
 }
 
+/// The entries with their keys as they are told. Texts that differ only in what is no UTF-8 are one.
+fn told(entries: &[Entry]) -> Vec<Entry> {
+    let is_told = |part: &KeyValue| match part {
+        KeyValue::Number(_) => true,
+        KeyValue::Text(text) => std::str::from_utf8(text).is_ok(),
+    };
+    let (mut told, others): (Vec<Entry>, Vec<Entry>) =
+        entries.iter().cloned().partition(|entry| entry.key.iter().all(is_told));
+    let part = |part: &KeyValue| match part {
+        KeyValue::Text(text) => KeyValue::Text(String::from_utf8_lossy(text).into_owned().into_bytes()),
+        number @ KeyValue::Number(_) => number.clone(),
+    };
+    let mut merged: BTreeMap<Vec<KeyValue>, Entry> = BTreeMap::new();
+    let as_told = |entry: &Entry| entry.key.iter().map(part).collect::<Vec<_>>();
+    for entry in others {
+        let key = as_told(&entry);
+        // A name may have the sign for what is no UTF-8, too.
+        let same = told.iter().position(|there| there.key == key);
+        let entry = Entry { key: key.clone(), ..entry };
+        match same {
+            Some(at) => told[at].add(&entry),
+            None => match merged.entry(key) {
+                std::collections::btree_map::Entry::Occupied(mut there) => there.get_mut().add(&entry),
+                std::collections::btree_map::Entry::Vacant(free) => drop(free.insert(entry)),
+            },
+        }
+    }
+    told.extend(merged.into_values());
+    told
+}
+
 /// The entries, the largest first.
-fn sorted(function: FunctionSpec, contents: &MapContents) -> impl Iterator<Item = &Entry> {
+fn sorted(function: FunctionSpec, all: &[Entry]) -> impl Iterator<Item = &Entry> {
     let rank = |numbers: &Numbers| match function {
         FunctionSpec::Sum | FunctionSpec::Stats => numbers.sum,
         FunctionSpec::Min => numbers.least,
@@ -78,7 +111,7 @@ fn sorted(function: FunctionSpec, contents: &MapContents) -> impl Iterator<Item 
         FunctionSpec::Avg => average(numbers),
         FunctionSpec::Count | FunctionSpec::Hist | FunctionSpec::Lhist { .. } => numbers.count.into(),
     };
-    let mut entries: Vec<&Entry> = contents.entries.iter().collect();
+    let mut entries: Vec<&Entry> = all.iter().collect();
     entries.sort_by(|one, other| {
         rank(&other.numbers).cmp(&rank(&one.numbers)).then_with(|| one.key.cmp(&other.key))
     });

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::{
-    control::map::{Bucket, CountedMap, KeyPart, MapEntry, MapFunction, Number},
+    control::map::{Bucket, CountedMap, KeyPart, MapEntry, MapFunction, MapOwner, Number},
     terminal,
 };
 
@@ -12,7 +12,17 @@ const BAR: u64 = 52;
 
 /// A map for people.
 pub fn table(map: &CountedMap) -> String {
-    let mut text = format!("{}\n", terminal::name(&map.map));
+    let mut text = terminal::name(&map.map);
+    if let Some(of) = &map.of {
+        let (kind, name) = match of {
+            MapOwner::Session(name) => ("session", name),
+            MapOwner::Trigger(name) => ("trigger", name),
+        };
+        let _ = write!(text, " ({kind} {}", terminal::name(name));
+        text +=
+            &map.uid.filter(|uid| *uid != 0).map_or_else(|| ")".to_owned(), |uid| format!(" of user {uid})"));
+    }
+    text.push('\n');
     if let Some(question) = &map.question {
         let _ = writeln!(text, "  {}", terminal::name(question));
     }

@@ -3,7 +3,7 @@
 use axum::{
     Json,
     extract::{FromRequest, Request, rejection::JsonRejection},
-    http::StatusCode,
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -40,7 +40,22 @@ where
     match tokio::task::spawn_blocking(act).await {
         Ok(Ok(value)) => Json(value).into_response(),
         Ok(Err(error)) => error.into_response(),
-        Err(_) => ControlError::new(Code::Daemon, "the daemon failed at this request; its log says why")
-            .into_response(),
+        Err(_) => failed().into_response(),
     }
+}
+
+/// The same with an answer that is JSON already: what is long is not made where it holds others up.
+pub(super) async fn answer_json<F>(act: F) -> Response
+where
+    F: FnOnce() -> Result<Vec<u8>, ControlError> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(act).await {
+        Ok(Ok(json)) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Ok(Err(error)) => error.into_response(),
+        Err(_) => failed().into_response(),
+    }
+}
+
+fn failed() -> ControlError {
+    ControlError::new(Code::Daemon, "the daemon failed at this request; its log says why")
 }

@@ -13,7 +13,7 @@ use axum::{
 use serde::Deserialize;
 
 use super::{
-    answers::{Body, answer},
+    answers::{Body, answer, answer_json},
     list,
     openapi::document,
 };
@@ -27,7 +27,11 @@ use crate::{
             Track,
         },
     },
-    service::{peer::Peer, registry::Registry, user::Owner},
+    service::{
+        peer::Peer,
+        registry::{MapsAsked, Registry},
+        user::Owner,
+    },
 };
 
 /// The largest body of a request.
@@ -50,8 +54,11 @@ pub(super) struct Whose {
 pub(super) struct Told {
     /// The user, if not who asks: only root names another one.
     uid: Option<u32>,
-    /// The most keys of each map; 1000 where nothing is said.
+    /// The most keys of each map; 1000 where nothing is said. All maps together have 100 000 keys and
+    /// buckets at most.
     keys: Option<u32>,
+    /// Only the map of this name.
+    map: Option<String>,
 }
 
 impl Whose {
@@ -332,9 +339,10 @@ pub(super) async fn session_maps(
     State(registry): Sessions,
     Extension(peer): Who,
     Path(session): Path<String>,
-    Query(Told { uid, keys }): Query<Told>,
+    Query(Told { uid, keys, map }): Query<Told>,
 ) -> Response {
-    answer(move || registry.maps(Some(Whose { uid }.of(peer)?), Some(&session), keys)).await
+    let asked = MapsAsked { session: Some(session), map, keys };
+    answer_json(move || registry.maps(Some(Whose { uid }.of(peer)?), &asked)).await
 }
 
 /// Removes a map; gives what it had.
@@ -355,12 +363,13 @@ pub(super) async fn remove_map(
 pub(super) async fn all_maps(
     State(registry): Sessions,
     Extension(peer): Who,
-    Query(Told { uid, keys }): Query<Told>,
+    Query(Told { uid, keys, map }): Query<Told>,
 ) -> Response {
-    answer(move || {
+    let asked = MapsAsked { session: None, map, keys };
+    answer_json(move || {
         let all = peer.is_root() && uid.is_none();
         let uid = Whose { uid }.of(peer)?;
-        registry.maps((!all).then_some(uid), None, keys)
+        registry.maps((!all).then_some(uid), &asked)
     })
     .await
 }

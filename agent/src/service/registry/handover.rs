@@ -46,13 +46,10 @@ impl Registry {
         &self,
         session: HandedSession,
         recording: Option<HandOver>,
-        maps: Vec<HandOver>,
     ) -> Option<String> {
-        let HandedSession { uid, gid, of_session, recording: handed, maps: handed_maps } = session;
-        let HandedChunks { mut model, chunks, files, notes } = of_session;
+        let HandedSession { uid, gid, of_session, recording: handed, maps: _ } = session;
+        let HandedChunks { model, chunks, files, notes } = of_session;
         let name = model.name().to_owned();
-        let maps = handed_maps.into_iter().zip(maps).collect();
-        let maps = self.take_maps_over(uid, &mut model, maps);
         let share = self.shares.keep(uid, &model);
         let (keeps, is_active) = (model.keeps(), model.is_active() && model.channels().next().is_some());
         let entry = Arc::new(Entry {
@@ -62,7 +59,7 @@ impl Registry {
             chunks: Mutex::new(chunks),
             files: Mutex::new(files),
             notes: Mutex::new(notes),
-            maps: Mutex::new(maps),
+            maps: Mutex::default(),
             waker: Mutex::default(),
             share: Mutex::new(share),
         });
@@ -94,7 +91,7 @@ impl Registry {
         let reason = format!("the session has ended with the daemon before: {error}");
         listener.log(&reason);
         // It may have been stopped.
-        let _ = lock(&entry.model).stop();
+        let _ = entry.end_activity();
         let session = listener.session.clone();
         self.tell(entry.owner.uid, &Notification::Activity { session, active: false, reason: Some(reason) });
     }
@@ -110,6 +107,13 @@ pub(in crate::service) struct HandedChunks {
     chunks: Chunks,
     files: Files,
     notes: RecordingNotes,
+}
+
+impl HandedChunks {
+    /// The session's name.
+    pub(in crate::service) fn name(&self) -> &str {
+        self.model.name()
+    }
 }
 
 impl Taken {

@@ -599,7 +599,7 @@ pub(in crate::service) fn check_snapshot_name(name: &str) -> Checked {
 }
 
 /// The name of a probe's event.
-fn check_probe_name(name: &str) -> Checked {
+pub(in crate::service) fn check_probe_name(name: &str) -> Checked {
     let is_first = |byte: &u8| byte.is_ascii_alphabetic() || *byte == b'_';
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if name.as_bytes().first().is_some_and(is_first) && name.bytes().all(is_part) {
@@ -613,7 +613,7 @@ fn check_probe_name(name: &str) -> Checked {
 
 /// A place in the kernel: `SYMBOL`, `SYMBOL+OFFSET` or an address. More would be arguments, which read any
 /// memory.
-fn check_location(location: &str) -> Checked {
+pub(in crate::service) fn check_location(location: &str) -> Checked {
     let (symbol, offset) =
         location.split_once('+').map_or((location, None), |(symbol, offset)| (symbol, Some(offset)));
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$');

@@ -17,6 +17,7 @@ use crate::{
     service::{
         descriptors::OfUser,
         maps::{Map, Planned},
+        registry::Budget,
         sessions::{World, rules_of, spec::Tracks},
         shares::{Share, Shares},
     },
@@ -34,6 +35,15 @@ pub(in crate::service) struct Counted {
     share: Share,
     /// Since when they count.
     since: Instant,
+}
+
+/// What the kernel has counted for an action.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OfAction {
+    /// Events that match, with or without an entry in the map.
+    pub(super) events: u64,
+    /// Events that the kernel kept from the program, whether they match or not.
+    pub(super) skipped: u64,
 }
 
 impl Default for Counted {
@@ -93,9 +103,12 @@ impl Counted {
         actions != 0 && self.maps().len() == actions
     }
 
-    /// How many events the kernel has counted for an action; nothing where it does not.
-    pub(super) fn events(&self, action: usize) -> Option<u64> {
-        self.maps().get(&action).map(Map::events)
+    /// What the kernel has counted for each action, by its number.
+    pub(super) fn of_actions(&self) -> BTreeMap<usize, OfAction> {
+        let counted = |(index, map): (&usize, &Map)| {
+            (*index, OfAction { events: map.events(), skipped: map.skipped() })
+        };
+        self.maps().iter().map(counted).collect()
     }
 
     /// The memory that it takes of the user's.
@@ -133,8 +146,12 @@ fn map_of(world: &World, rule: &EventRule, action: &Action) -> Answer<Option<Map
 }
 
 impl Entry {
-    /// What its actions have counted: so many keys at most.
-    pub(in crate::service) fn counts(&self, most: usize) -> Vec<CountedMap> {
+    /// What those of its actions have counted whose maps are meant.
+    pub(in crate::service) fn counts(
+        &self,
+        is_meant: &dyn Fn(&str) -> bool,
+        budget: &mut Budget,
+    ) -> Vec<CountedMap> {
         let told = self.told();
         let actions = self.actions.iter().zip(&told.actions).enumerate();
         let counting = actions.filter_map(|(index, (action, state))| match &action.kind {
@@ -145,10 +162,16 @@ impl Entry {
         let is_only = counting.len() == 1;
         let counted = |(index, by, function, executed): (usize, &Vec<String>, &Option<String>, u64)| {
             let name = if is_only { self.name.clone() } else { format!("{}.{index}", self.name) };
+            if !is_meant(&name) {
+                return None;
+            }
             let question = self.question(by, function.as_deref());
             let of = MapOwner::Trigger(self.name.clone());
             match self.counted.maps().get(&index) {
-                Some(map) => map.contents((&name, &question), of, most),
+                Some(map) => {
+                    let contents = map.contents((&name, &question), (self.owner.uid, of), budget.keys());
+                    contents.map(|contents| budget.cut(contents))
+                }
                 None => Some(self.counted_here((name, question, of), executed)),
             }
         };
@@ -181,6 +204,7 @@ impl Entry {
         CountedMap {
             map,
             question: Some(question),
+            uid: Some(self.owner.uid),
             of: Some(of),
             function: MapFunction::Count,
             unit: None,

@@ -45,6 +45,7 @@ use trigger::Entry;
 
 use super::{
     notifications::Notifications,
+    registry::Budget,
     sessions::{Sample, World},
     shares::Share,
     user::Owner,
@@ -177,18 +178,23 @@ impl Triggers {
     pub(super) fn list(&self, uid: Option<u32>) -> Vec<Trigger> {
         // What is missed is known as of now; it is told with the next look of each second.
         self.events.note();
-        let all = lock(&self.all);
-        let meant = all.values().filter(|entry| uid.is_none_or(|uid| entry.owner.uid == uid));
-        meant.map(|entry| entry.told()).collect()
+        self.of_user(uid).iter().map(|entry| entry.told()).collect()
     }
 
-    /// What the triggers of a user have counted, or those of all: so many keys at most.
-    pub(super) fn counts(&self, uid: Option<u32>, most: usize) -> Vec<CountedMap> {
-        let all: Vec<Arc<Entry>> = lock(&self.all).values().map(Arc::clone).collect();
-        all.iter()
-            .filter(|entry| uid.is_none_or(|uid| entry.owner.uid == uid))
-            .flat_map(|entry| entry.counts(most))
-            .collect()
+    /// What the triggers of a user have counted, or those of all, in the maps that are meant.
+    pub(super) fn counted(
+        &self,
+        uid: Option<u32>,
+        is_meant: &dyn Fn(&str) -> bool,
+        budget: &mut Budget,
+    ) -> Vec<CountedMap> {
+        self.of_user(uid).iter().flat_map(|entry| entry.counts(is_meant, budget)).collect()
+    }
+
+    /// The triggers of a user, or those of all.
+    fn of_user(&self, uid: Option<u32>) -> Vec<Arc<Entry>> {
+        let all = lock(&self.all);
+        all.values().filter(|entry| uid.is_none_or(|uid| entry.owner.uid == uid)).map(Arc::clone).collect()
     }
 
     /// The triggers of a user whose condition is of some kind.

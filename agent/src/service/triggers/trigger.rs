@@ -63,10 +63,15 @@ impl Entry {
 
     /// The trigger as clients are told of it.
     pub(super) fn told(&self) -> Trigger {
+        // Before the state, which whoever fires waits for.
+        let counted = self.counted.of_actions();
+        // Where it does nothing else, nobody is told that it fires.
+        let only_counts = self.counted.is_all(self.actions.len());
+        let of_kernel = counted.get(&0).copied().filter(|_| only_counts);
         let state = self.state();
         let action = |(index, (action, counts)): (usize, (&Action, &Counts))| ActionState {
             action: action.clone(),
-            executed: self.counted.events(index).unwrap_or(counts.executed),
+            executed: counted.get(&index).map_or(counts.executed, |counted| counted.events),
             failed: counts.failed,
             last_failure: counts.last_failure.clone(),
         };
@@ -74,14 +79,8 @@ impl Entry {
             name: self.name.clone(),
             uid: self.owner.uid,
             condition: self.condition.clone(),
-            // Where it does nothing else, nobody is told that it fires.
-            fired: self
-                .counted
-                .is_all(self.actions.len())
-                .then(|| self.counted.events(0))
-                .flatten()
-                .unwrap_or(state.fired),
-            missed: state.missed,
+            fired: of_kernel.map_or(state.fired, |counted| counted.events),
+            missed: of_kernel.map_or(state.missed, |counted| counted.skipped),
             problem: state.problem.clone(),
             actions: self.actions.iter().zip(&state.actions).enumerate().map(action).collect(),
         }
