@@ -33,6 +33,9 @@ pub struct Trigger {
     pub fired: u64,
     /// How often its event rule has matched without that the daemon could be told. That is not in `fired`.
     pub missed: u64,
+    /// How often nobody has watched for what its condition is about, after somebody had: one daemon has gone
+    /// on from another. Whether it was satisfied meanwhile is not known.
+    pub interruptions: u64,
     /// Why its condition is not looked at, if it is not.
     pub problem: Option<String>,
     /// What is done when it fires.
@@ -106,6 +109,13 @@ pub enum Condition {
         /// The share of the time that is not too much, in hundredths of a percent.
         above: u16,
     },
+}
+
+impl Condition {
+    /// Whether it is about moments: what happens while nobody watches is not known afterwards.
+    pub fn is_about_moments(&self) -> bool {
+        matches!(self, Self::EventRuleMatches { .. } | Self::EventRate { .. })
+    }
 }
 
 /// How full the rings of a channel are.

@@ -4,7 +4,7 @@ mod handover;
 
 use std::{
     collections::BTreeMap,
-    io::{IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -160,6 +160,28 @@ impl Registry {
             waker.tell();
         }
         Ok(added)
+    }
+
+    /// Watches for the events of triggers that another daemon has handed over: each of them takes its time.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub(super) fn watch_triggers_again(self: &Arc<Self>) -> io::Result<()> {
+        if !self.triggers.waits_for_watch() {
+            return Ok(());
+        }
+        let registry = Arc::clone(self);
+        let watch = move || {
+            let world = {
+                let mut known = lock(&registry.programs);
+                if registry.triggers.waits_for_programs() {
+                    known.look();
+                }
+                world_with(&known)
+            };
+            registry.triggers.watch_again(world);
+        };
+        std::thread::Builder::new().name("watch-again".into()).spawn(watch).map(drop)
     }
 
     /// The sessions of a user; of all users where none is named.
@@ -719,7 +741,7 @@ fn output_of(model: &Model) -> Answer<PathBuf> {
 
 /// Tells who looks after the daemon, without anything that a terminal obeys: names are those of users.
 pub(super) fn log(text: &str) {
-    let stderr = std::io::stderr().lock();
+    let stderr = io::stderr().lock();
     let is_terminal = stderr.is_terminal();
     let line = format!("tracer-agent daemon: {text}\n");
     // Where stderr is closed nobody can be told, and nothing else fails for it.

@@ -12,6 +12,7 @@ mod recovery;
 mod regenerate;
 mod traces;
 mod triggers;
+mod triggers_handed_over;
 mod triggers_of_events;
 mod users;
 

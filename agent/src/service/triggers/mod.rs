@@ -13,12 +13,14 @@
 //! | `executor` | actions that take their time, a queue for each user |
 //! | `actions` | what they do |
 //! | `post` | HTTP to a service of the user |
+//! | `handover` | triggers that another daemon goes on with |
 //! | `pressure` | how long tasks wait, as the kernel says it |
 
 mod actions;
 mod check;
 mod events;
 mod executor;
+mod handover;
 mod post;
 mod pressure;
 mod trigger;
@@ -27,13 +29,17 @@ use std::{
     collections::BTreeMap,
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 pub(super) use actions::OnSessions;
 pub(super) use check::check;
 pub(super) use executor::Act;
+pub(super) use handover::HandedTrigger;
 
 use events::{Events, Look};
 use executor::Executor;
@@ -68,6 +74,8 @@ pub(super) struct Triggers {
     events: Events,
     notifications: Arc<Notifications>,
     looked: Mutex<Option<Instant>>,
+    /// Whether another daemon goes on.
+    is_finished: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -79,7 +87,14 @@ impl Triggers {
     pub(super) fn new(notifications: Arc<Notifications>) -> Self {
         let executor = Arc::new(Executor::new(Arc::clone(&notifications)));
         let (all, looked) = (Mutex::default(), Mutex::default());
-        Self { all, executor, events: Events::default(), notifications, looked }
+        Self {
+            all,
+            executor,
+            events: Events::default(),
+            notifications,
+            looked,
+            is_finished: AtomicBool::new(false),
+        }
     }
 
     /// Begins to do what takes its time, with the rights of the calling thread.
@@ -102,12 +117,23 @@ impl Triggers {
     ) -> Result<Trigger, ControlError> {
         let entry = self.put(owner, new)?;
         if let Some(world) = world
-            && let Err(error) = self.events.add(self, &entry, world)
+            && let Err(error) = self.watch(&entry, world)
         {
             lock(&self.all).remove(&(entry.owner.uid, entry.name.clone()));
             return Err(error);
         }
         Ok(entry.told())
+    }
+
+    /// Watches for the events of a trigger, as long as it is there.
+    fn watch(self: &Arc<Self>, entry: &Arc<Entry>, world: &World) -> Result<(), ControlError> {
+        self.events.add(self, entry, world)?;
+        let there = lock(&self.all).get(&(entry.owner.uid, entry.name.clone())).map(Arc::clone);
+        if !there.is_some_and(|there| Arc::ptr_eq(&there, entry)) {
+            // It was removed meanwhile.
+            self.events.remove(entry);
+        }
+        Ok(())
     }
 
     /// Whether a condition is about events.
@@ -132,21 +158,27 @@ impl Triggers {
     }
 
     fn put(&self, owner: Owner, new: NewTrigger) -> Result<Arc<Entry>, ControlError> {
-        let uid = owner.uid;
         let mut all = lock(&self.all);
+        if self.is_finished.load(Ordering::SeqCst) {
+            return Err(ControlError::new(Code::Daemon, "the daemon is being replaced"));
+        }
+        let name = new.name.clone().unwrap_or_else(|| free_name(&all, owner.uid));
+        Self::insert(&mut all, Entry::new(name, owner, new))
+    }
+
+    fn insert(all: &mut BTreeMap<Key, Arc<Entry>>, entry: Entry) -> Result<Arc<Entry>, ControlError> {
+        let (uid, name) = (entry.owner.uid, entry.name.clone());
         let full = |why: String| Err(ControlError::new(Code::NoMemory, why));
         if all.len() >= TRIGGERS_MAX {
             return full(format!("there are {TRIGGERS_MAX} triggers already"));
         }
-        let (count, text) = of(&all, uid).fold((0, 0), |(count, text), of| (count + 1, text + of.text));
+        let (count, text) = of(all, uid).fold((0, 0), |(count, text), of| (count + 1, text + of.text));
         if count >= TRIGGERS_OF_USER_MAX {
             return full(format!("user {uid} has {TRIGGERS_OF_USER_MAX} triggers already; remove some"));
         }
-        let name = new.name.clone().unwrap_or_else(|| free_name(&all, uid));
         if all.contains_key(&(uid, name.clone())) {
             return Err(Code::TriggerExists.into());
         }
-        let entry = Entry::new(name.clone(), owner, new);
         if text + entry.text > TEXT_MAX {
             return full(format!(
                 "the descriptions of user {uid}'s triggers take more than {} MB",
@@ -187,6 +219,10 @@ impl Triggers {
 
     /// A session has been looked at.
     pub(super) fn has_sample(&self, uid: u32, session: &str, sample: &Sample) {
+        if self.is_finished.load(Ordering::SeqCst) {
+            // The next daemon looks at it.
+            return;
+        }
         for entry in self.meant(uid, |condition| condition.sampled_session() == Some(session)) {
             let reached = match &entry.condition {
                 Condition::ConsumedSize { bytes, .. } => {
@@ -225,6 +261,9 @@ impl Triggers {
 
     /// Looks at what nobody tells: once a second.
     pub(super) fn look(&self) {
+        if self.is_finished.load(Ordering::SeqCst) {
+            return;
+        }
         self.look_at_events();
         self.look_at_pressure();
     }
