@@ -179,7 +179,7 @@ impl Registry {
                 }
                 world_with(&known)
             };
-            registry.triggers.watch_again(world);
+            registry.triggers.watch_again(&world);
         };
         std::thread::Builder::new().name("watch-again".into()).spawn(watch).map(drop)
     }

@@ -14,6 +14,7 @@ mod traces;
 mod triggers;
 mod triggers_handed_over;
 mod triggers_of_events;
+mod units;
 mod users;
 
 use std::{

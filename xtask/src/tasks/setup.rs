@@ -56,7 +56,7 @@ pub(super) enum Purpose {
 const MUSL: (&str, &str) = ("/usr/bin/musl-gcc", "musl-tools");
 
 /// A file that a test needs and the Debian package that has it.
-const TEST_PROGRAMS: [(&str, &str); 26] = [
+const TEST_PROGRAMS: [(&str, &str); 27] = [
     ("/usr/bin/trace-cmd", "trace-cmd"),
     ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
     MUSL,
@@ -90,6 +90,8 @@ const TEST_PROGRAMS: [(&str, &str); 26] = [
     ("/usr/bin/chromium", "chromium"),
     // What maps are compared with.
     ("/usr/bin/bpftrace", "bpftrace"),
+    // A system bus, for what systemd says.
+    ("/usr/bin/dbus-daemon", "dbus-daemon"),
     // A terminal that can be looked at.
     ("/usr/bin/tmux", "tmux"),
     // Man pages and completions.

@@ -33,6 +33,7 @@ impl Triggers {
     pub(in crate::service) fn finish(self: &Arc<Self>) {
         self.is_finished.store(true, Ordering::SeqCst);
         self.events.finish(self);
+        self.units.end();
         self.executor.finish(LAST_ACTIONS);
     }
 
@@ -51,25 +52,28 @@ impl Triggers {
         Self::insert(&mut lock(&self.all), entry).map(drop)
     }
 
-    /// Whether there are triggers whose events another daemon has watched for.
+    /// Whether there are triggers whose events or units another daemon has watched for.
     pub(in crate::service) fn waits_for_watch(&self) -> bool {
-        lock(&self.all).values().any(|entry| Self::is_about_events(&entry.condition))
+        lock(&self.all).values().any(|entry| entry.condition.is_about_moments())
     }
 
-    /// Watches for the events of triggers that another daemon has handed over. Those that cannot be watched
-    /// say so.
-    pub(in crate::service) fn watch_again(self: &Arc<Self>, world: Result<World, ControlError>) {
+    /// Watches for the events and units of triggers that another daemon has handed over. Those that
+    /// cannot be watched say so.
+    pub(in crate::service) fn watch_again(self: &Arc<Self>, world: &Result<World, ControlError>) {
         let all: Vec<Arc<Entry>> = lock(&self.all).values().map(Arc::clone).collect();
-        for entry in all.iter().filter(|entry| entry.is_handed && Self::is_about_events(&entry.condition)) {
+        for entry in all.iter().filter(|entry| entry.is_handed && entry.condition.is_about_moments()) {
             if self.is_finished.load(Ordering::SeqCst) {
                 return;
             }
-            let watched = match &world {
-                Ok(world) => self.watch(entry, world),
-                Err(error) => Err(error.clone()),
+            let is_about_events = Self::is_about_events(&entry.condition);
+            let watched = match world {
+                Err(error) if is_about_events => Err(error.clone()),
+                world => self.watch(entry, world.as_ref().ok()),
             };
             match watched {
-                Ok(()) => entry.has_problem(None),
+                // Units have those of the bus.
+                Ok(()) if is_about_events => entry.has_problem(None),
+                Ok(()) => {}
                 Err(error) => {
                     log(&format!("trigger {} of user {}: {error}", entry.name, entry.owner.uid));
                     entry.has_problem(Some(error.message));

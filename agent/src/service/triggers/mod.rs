@@ -15,6 +15,7 @@
 //! | `post` | HTTP to a service of the user |
 //! | `handover` | triggers that another daemon goes on with |
 //! | `pressure` | how long tasks wait, as the kernel says it |
+//! | `units` | units of systemd that fail |
 
 mod actions;
 mod check;
@@ -24,6 +25,7 @@ mod handover;
 mod post;
 mod pressure;
 mod trigger;
+mod units;
 
 use std::{
     collections::BTreeMap,
@@ -45,6 +47,7 @@ use events::{Events, Look};
 use executor::Executor;
 use pressure::Pressures;
 use trigger::Entry;
+use units::Units;
 
 use super::{
     notifications::Notifications,
@@ -72,6 +75,7 @@ pub(super) struct Triggers {
     all: Mutex<BTreeMap<Key, Arc<Entry>>>,
     executor: Arc<Executor>,
     events: Events,
+    units: Units,
     notifications: Arc<Notifications>,
     looked: Mutex<Option<Instant>>,
     /// Whether another daemon goes on.
@@ -91,6 +95,7 @@ impl Triggers {
             all,
             executor,
             events: Events::default(),
+            units: Units::default(),
             notifications,
             looked,
             is_finished: AtomicBool::new(false),
@@ -116,22 +121,25 @@ impl Triggers {
         world: Option<&World>,
     ) -> Result<Trigger, ControlError> {
         let entry = self.put(owner, new)?;
-        if let Some(world) = world
-            && let Err(error) = self.watch(&entry, world)
-        {
+        if let Err(error) = self.watch(&entry, world) {
             lock(&self.all).remove(&(entry.owner.uid, entry.name.clone()));
             return Err(error);
         }
         Ok(entry.told())
     }
 
-    /// Watches for the events of a trigger, as long as it is there.
-    fn watch(self: &Arc<Self>, entry: &Arc<Entry>, world: &World) -> Result<(), ControlError> {
-        self.events.add(self, entry, world)?;
+    /// Watches for the events or units of a trigger, as long as it is there.
+    fn watch(self: &Arc<Self>, entry: &Arc<Entry>, world: Option<&World>) -> Result<(), ControlError> {
+        match (&entry.condition, world) {
+            (Condition::UnitFailed { .. }, _) => self.units.add(self, entry)?,
+            (_, Some(world)) => self.events.add(self, entry, world)?,
+            _ => return Ok(()),
+        }
         let there = lock(&self.all).get(&(entry.owner.uid, entry.name.clone())).map(Arc::clone);
         if !there.is_some_and(|there| Arc::ptr_eq(&there, entry)) {
             // It was removed meanwhile.
             self.events.remove(entry);
+            self.units.remove(entry);
         }
         Ok(())
     }
@@ -155,6 +163,7 @@ impl Triggers {
     pub(super) fn end(&self) {
         lock(&self.all).clear();
         self.events.end();
+        self.units.end();
     }
 
     fn put(&self, owner: Owner, new: NewTrigger) -> Result<Arc<Entry>, ControlError> {
@@ -195,6 +204,7 @@ impl Triggers {
         let removed = lock(&self.all).remove(&(uid, name.to_owned()));
         let entry = removed.ok_or_else(|| ControlError::from(Code::NoTrigger))?;
         self.events.remove(&entry);
+        self.units.remove(&entry);
         Ok(entry.told())
     }
 

@@ -160,6 +160,12 @@ impl Entry {
         self.state().problem = problem.map(short);
     }
 
+    /// Nobody has watched for a while.
+    pub(super) fn was_interrupted(&self) {
+        let mut state = self.state();
+        state.interruptions = state.interruptions.saturating_add(1);
+    }
+
     /// So many matches were not told since this daemon watches for them.
     pub(super) fn has_missed(&self, missed: u64) {
         let mut state = self.state();

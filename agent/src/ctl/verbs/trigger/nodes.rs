@@ -82,6 +82,9 @@ fn condition(of: &Condition) -> Node {
                 Node::text("above", format!("{}.{:02}", above / 100, above % 100)),
             ],
         ),
+        Condition::UnitFailed { unit } => {
+            Node::Parts("condition_unit_failed", vec![Node::text("unit", unit)])
+        }
     }
 }
 

@@ -82,6 +82,9 @@ fn conditions_and_actions_are_read() {
             "--condition=pressure --resource=io --share=full --above=12.5%",
             json!({"pressure": {"resource": "io", "share": "full", "above": 1250}}),
         ),
+        ("--condition=unit-failed --unit=nginx", json!({"unit_failed": {"unit": "nginx.service"}})),
+        ("--condition=unit-failed --unit tmp.mount", json!({"unit_failed": {"unit": "tmp.mount"}})),
+        ("--condition=unit-failed --unit=a.b*", json!({"unit_failed": {"unit": "a.b*"}})),
         (
             "--condition=event-rate --type=kernel --name=sched_switch --above=1000",
             json!({"event_rate": {"domain": "kernel", "above": 1000,
@@ -98,6 +101,7 @@ fn what_is_missing_or_wrong_is_said() {
     let desk = Desk::new();
     for (line, error) in [
         ("--condition=pressure --action=notify", "Condition pressure requires a --resource."),
+        ("--condition=unit-failed --action=notify", "Condition unit-failed requires a --unit."),
         (
             "--condition=pressure --resource=disk --above=1 --action=notify",
             "Invalid value for --resource: disk",

@@ -88,6 +88,9 @@ fn condition(text: &mut String, of: &Condition) {
             let _ = writeln!(text, "    resource: {} ({})", resource.name(), share.name());
             let _ = writeln!(text, "    above: {}.{:02}%", above / 100, above % 100);
         }
+        Condition::UnitFailed { unit } => {
+            let _ = writeln!(text, "  condition: unit failed\n    unit: {unit}");
+        }
     }
 }
 
