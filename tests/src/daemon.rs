@@ -43,6 +43,8 @@ pub struct Daemon {
     options: Vec<String>,
     /// The mask of new files that it is started with.
     umask: u32,
+    /// What its environment has besides: `NAME=VALUE`.
+    environment: Vec<String>,
     /// What keeps descriptors for it.
     supervisor: Option<Supervisor>,
     process: Option<Running>,
@@ -59,7 +61,8 @@ impl Daemon {
         let options = options.iter().map(|&option| option.to_owned()).collect();
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-        let mut daemon = Self { dir, options, umask, supervisor: None, process: None };
+        let environment = Vec::new();
+        let mut daemon = Self { dir, options, umask, environment, supervisor: None, process: None };
         daemon.start_again();
         daemon
     }
@@ -71,6 +74,15 @@ impl Daemon {
         daemon.supervisor = Some(Supervisor::start(daemon.path()));
         daemon.start_again();
         daemon
+    }
+
+    /// Starts it again, with a variable in its environment.
+    #[track_caller]
+    pub fn with_environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push(format!("{name}={value}"));
+        self.end().expect(0);
+        self.start_again();
+        self
     }
 
     /// Lets it hand its sessions over, and waits until it has ended.
@@ -113,8 +125,12 @@ impl Daemon {
                 GROUP,
             ],
         );
-        let mut command = program(self.path(), "sh", ["-c", "umask $0 && exec \"$@\""]);
-        command.arg(format!("{:o}", self.umask)).arg(daemon.get_program()).args(daemon.get_args());
+        let mut command = program(self.path(), "sh", ["-c", "umask $0 && exec env \"$@\""]);
+        command
+            .arg(format!("{:o}", self.umask))
+            .args(&self.environment)
+            .arg(daemon.get_program())
+            .args(daemon.get_args());
         command.args(&self.options);
         // Closed here once the process has them.
         let mut passed = Vec::new();

@@ -35,6 +35,7 @@ pub mod stock_answers;
 pub mod stock_lines;
 pub mod storm;
 pub mod supervisor;
+pub mod systemd;
 pub mod trace_cmd;
 pub mod tracefs;
 pub mod workload;

@@ -33,6 +33,10 @@ pub struct Trigger {
     pub fired: u64,
     /// How often its event rule has matched without that the daemon could be told. That is not in `fired`.
     pub missed: u64,
+    /// How often nobody has watched for what its condition is about, after somebody had: one daemon has gone
+    /// on from another, or the bus of systemd's units was away. Whether it was satisfied meanwhile is not
+    /// known.
+    pub interruptions: u64,
     /// Why its condition is not looked at, if it is not.
     pub problem: Option<String>,
     /// What is done when it fires.
@@ -106,6 +110,18 @@ pub enum Condition {
         /// The share of the time that is not too much, in hundredths of a percent.
         above: u16,
     },
+    /// Each time that a unit of systemd has come to be failed.
+    UnitFailed {
+        /// Its name with its type (`ssh.service`), or a pattern (`nginx*`).
+        unit: String,
+    },
+}
+
+impl Condition {
+    /// Whether it is about moments: what happens while nobody watches is not known afterwards.
+    pub fn is_about_moments(&self) -> bool {
+        matches!(self, Self::EventRuleMatches { .. } | Self::EventRate { .. } | Self::UnitFailed { .. })
+    }
 }
 
 /// How full the rings of a channel are.
@@ -334,6 +350,17 @@ pub enum Finding {
     Pressure {
         /// In hundredths of a percent.
         hundredths: u16,
+    },
+    /// A unit of systemd has failed.
+    UnitFailed {
+        /// Its name.
+        unit: String,
+        /// How, in systemd's words (`exit-code`, `signal`, `oom-kill`, `timeout`); nothing of units that do
+        /// not have it, or are not there any more.
+        result: Option<String>,
+        /// When, as systemd says it, in nanoseconds since 1970; nothing if it has failed while nobody has
+        /// watched.
+        since_ns: Option<u64>,
     },
 }
 

@@ -175,6 +175,7 @@ pub fn run(options: &Options, ready: impl FnOnce()) -> Result<Ended, DaemonError
     let act = OnSessions(Arc::downgrade(&registry));
     registry.triggers().start(Box::new(act)).map_err(DaemonError::system("start threads"))?;
     look_each_second(registry.triggers()).map_err(DaemonError::system("start threads"))?;
+    registry.watch_triggers_again().map_err(DaemonError::system("start threads"))?;
     watch_programs(&registry).map_err(DaemonError::system("start threads"))?;
     let told = (signals, &supervisor, parcels.is_some());
     let served = runtime.block_on(serve(&listener, group, Arc::clone(&registry), told, ready));

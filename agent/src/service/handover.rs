@@ -1,10 +1,10 @@
-//! Sessions that the next daemon goes on with, while they record.
+//! Sessions that the next daemon goes on with, while they record; and triggers.
 //!
 //! A pair of sockets ([`Parcels`]) is in systemd's descriptor store from the daemon's start on. A daemon that
 //! is told to hand over sends its sessions through it and ends; the next one gets the pair from systemd, and
 //! receives them. What goes through is a parcel: the first of its parts says of what version all of it is,
-//! then each session has one with its state, another one with its recording, if there is one, and one for
-//! each of its maps.
+//! then each trigger has one, and each session one with its state, another one with its recording, if there
+//! is one; both have one for each of their maps.
 
 use std::{collections::BTreeSet, io, path::PathBuf};
 
@@ -14,6 +14,7 @@ use super::{
     maps::HandedMap,
     recording::HandedRecording,
     registry::{HandedChunks, Registry, Taken, log},
+    triggers::HandedTrigger,
 };
 use crate::{
     capture::HandOver,
@@ -27,6 +28,7 @@ const VERSION: u32 = 2;
 #[derive(Debug, Serialize, Deserialize)]
 struct Head {
     version: u32,
+    triggers: usize,
     sessions: usize,
     /// Programs that have markers.
     programs: Vec<PathBuf>,
@@ -52,31 +54,40 @@ pub(super) struct HandedSession {
 pub(super) fn hand_over(registry: &Registry, parcels: &Parcels) {
     // What takes its time, while all of them are still stored.
     registry.finish_files();
+    // Sessions are there for what is due. Rotations fire until theirs is handed over.
+    registry.triggers().finish();
     let (sessions, programs) = registry.take_all();
-    let head = Head { version: VERSION, sessions: sessions.len(), programs };
     let of_session = |taken: Taken| {
         let (session, recording, maps) = taken.hand_over();
         (session, recording.into_iter().chain(maps).collect::<Vec<_>>())
     };
     let (sessions, going_on): (Vec<_>, Vec<_>) = sessions.into_iter().map(of_session).unzip();
-    if let Err(error) = send(parcels, &head, &sessions, &going_on) {
+    let (triggers, counting): (Vec<_>, Vec<_>) = registry.triggers().take_all().into_iter().unzip();
+    let head = Head { version: VERSION, triggers: triggers.len(), sessions: sessions.len(), programs };
+    let of_triggers = (triggers.as_slice(), counting.as_slice());
+    if let Err(error) = send(parcels, (&head, of_triggers), (&sessions, &going_on)) {
         log(&format!(
-            "the next daemon cannot go on with the sessions: {error}; it recovers what they have stored"
+            "the next daemon cannot go on with the sessions: {error}; it recovers what they have stored, and \
+             has no triggers"
         ));
-        going_on.into_iter().flatten().for_each(HandOver::give_up);
+        going_on.into_iter().chain(counting).flatten().for_each(HandOver::give_up);
     }
 }
 
 fn send(
     parcels: &Parcels,
-    head: &Head,
-    sessions: &[HandedSession],
-    going_on: &[Vec<HandOver>],
+    (head, (triggers, counting)): (&Head, (&[HandedTrigger], &[Vec<HandOver>])),
+    (sessions, going_on): (&[HandedSession], &[Vec<HandOver>]),
 ) -> io::Result<()> {
     let none = Descriptors::default();
     let head = serde_json::to_vec(head)?;
+    let triggers: Vec<Vec<u8>> = triggers.iter().map(serde_json::to_vec).collect::<Result<_, _>>()?;
     let documents: Vec<Vec<u8>> = sessions.iter().map(serde_json::to_vec).collect::<Result<_, _>>()?;
     let mut parts = vec![(head.as_slice(), &none)];
+    for (document, maps) in triggers.iter().zip(counting) {
+        parts.push((document.as_slice(), &none));
+        parts.extend(maps.iter().map(HandOver::part));
+    }
     for (document, of_session) in documents.iter().zip(going_on) {
         parts.push((document, &none));
         parts.extend(of_session.iter().map(HandOver::part));
@@ -116,12 +127,16 @@ fn take_sessions(
     let Version { version } = serde_json::from_slice(&head)?;
     if version != VERSION {
         return Err(io::Error::other(format!(
-            "it is of version {version}, and this daemon knows {VERSION}; its sessions have ended, and what \
-             they have stored is recovered"
+            "it is of version {version}, and this daemon knows {VERSION}; its sessions and triggers have \
+             ended, and what was stored is recovered"
         )));
     }
     let head: Head = serde_json::from_slice(&head)?;
     registry.know_programs(&head.programs);
+    // Before sessions, whose rotations may fire them at once.
+    for _ in 0..head.triggers {
+        take_trigger(registry, parts)?;
+    }
     let mut maps = Vec::new();
     for _ in 0..head.sessions {
         let (document, _) = parts.next().ok_or(io::ErrorKind::UnexpectedEof)?;
@@ -138,6 +153,18 @@ fn take_sessions(
     // Nobody need read them meanwhile.
     for ((uid, session), of_session) in maps {
         registry.take_maps_over((uid, &session), of_session);
+    }
+    Ok(())
+}
+
+/// A trigger that cannot be there says so in the log; the others are.
+fn take_trigger(registry: &Registry, parts: &mut impl Iterator<Item = Part>) -> io::Result<()> {
+    let (document, _) = parts.next().ok_or(io::ErrorKind::UnexpectedEof)?;
+    let handed: HandedTrigger = serde_json::from_slice(&document)?;
+    let maps = (0..handed.maps()).map(|_| parts.next().map(HandOver::of_part));
+    let maps = maps.collect::<Option<Vec<_>>>().ok_or(io::ErrorKind::UnexpectedEof)?;
+    if let Err(error) = registry.take_trigger_over(handed, maps) {
+        log(&format!("a trigger that the daemon before has handed over is left out: {}", error.message));
     }
     Ok(())
 }

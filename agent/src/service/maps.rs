@@ -42,6 +42,7 @@ pub(super) struct Map {
     counting: Counting,
     tracks: Tracks,
     held: Held,
+    bytes: u64,
 }
 
 /// A map on its way to another daemon.
@@ -50,6 +51,7 @@ pub(super) struct HandedMap {
     pub(super) name: String,
     tracks: Tracks,
     held: u64,
+    bytes: u64,
 }
 
 /// What a user's question asks for, whatever the machine is.
@@ -120,6 +122,7 @@ impl Planned {
     /// # Errors
     /// The kernel refuses it, or the user has too many descriptors.
     pub(super) fn load(self, descriptors: &OfUser) -> Answer<Map> {
+        let bytes = self.bytes();
         let Self { options, tracks } = self;
         let held = descriptors.take(options.descriptors())?;
         let counting = Counting::create(options)
@@ -127,12 +130,17 @@ impl Planned {
         let left_out = counting.maps().left_out().first().map(|of| format!("{}: {}", of.event, of.reason));
         match left_out {
             Some(why) => Err(ControlError::new(Code::StartKernel, why)),
-            None => Ok(Map { counting, tracks, held }),
+            None => Ok(Map { counting, tracks, held, bytes }),
         }
     }
 }
 
 impl Map {
+    /// Bytes of its memory.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Counts from now on.
     pub(super) fn start(&mut self) {
         self.counting.start();
@@ -204,8 +212,8 @@ impl Map {
 
     /// Gives it to another daemon. It counts meanwhile.
     pub(super) fn hand_over(self, name: String) -> Answer<(HandedMap, HandOver)> {
-        let Self { counting, tracks, held } = self;
-        let handed = HandedMap { name, tracks, held: held.count() };
+        let Self { counting, tracks, held, bytes } = self;
+        let handed = HandedMap { name, tracks, held: held.count(), bytes };
         let counting = counting.hand_over();
         let counting = counting.map_err(|error| ControlError::new(Code::Daemon, error.to_string()))?;
         Ok((handed, counting))
@@ -213,10 +221,10 @@ impl Map {
 
     /// Goes on with one of another daemon.
     pub(super) fn take_over((handed, from): (HandedMap, HandOver), descriptors: &OfUser) -> Answer<Self> {
-        let HandedMap { name: _, tracks, held } = handed;
+        let HandedMap { name: _, tracks, held, bytes } = handed;
         let counting = Counting::take_over(from);
         let counting = counting.map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))?;
-        Ok(Self { counting, tracks, held: descriptors.keep(held) })
+        Ok(Self { counting, tracks, held: descriptors.keep(held), bytes })
     }
 }
 

@@ -5,7 +5,7 @@ mod maps;
 
 use std::{
     collections::BTreeMap,
-    io::{IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -29,15 +29,16 @@ use super::{
     recovery::{Notes, Recoveries},
     sessions::{Listener, Model, Programs, Recorder, Sample, SnapshotTo, Stored, Whose, World, spec},
     shares::{Share, Shares},
-    triggers::{self, Counted, Triggers},
+    triggers::{self, Counted, HandedTrigger, Triggers},
     user::Owner,
 };
 use crate::{
-    capture::Notice,
+    capture::{HandOver, Notice},
     control::{
         Code, ControlError, Created, Destroyed, NewSession, NewTrigger, Rotation, RotationState, Session,
         SessionMode, Snapshot, Stopped, Summary, Trigger,
         api::{Notification, TakeSnapshot},
+        trigger::Condition,
     },
     terminal::SafeWriter,
 };
@@ -64,7 +65,7 @@ pub(super) struct Registry {
     sessions: Mutex<BTreeMap<Key, Arc<Entry>>>,
     notifications: Arc<Notifications>,
     triggers: Arc<Triggers>,
-    shares: Shares,
+    shares: Arc<Shares>,
     descriptors: Descriptors,
     notes: Notes,
     recoveries: Recoveries,
@@ -127,7 +128,7 @@ impl Registry {
             sessions: Mutex::default(),
             triggers: Arc::new(Triggers::new(Arc::clone(&notifications))),
             notifications,
-            shares,
+            shares: Arc::new(shares),
             descriptors,
             notes,
             recoveries,
@@ -161,15 +162,16 @@ impl Registry {
         } else {
             None
         };
+        // Before what takes its time.
+        self.triggers.check_room(uid, &new)?;
         let counted = match &world {
             Some(world) => Counted::load(uid, &new, world, (&self.shares, &self.descriptors.of(uid)))?,
             None => Counted::default(),
         };
-        // Of what the kernel counts nobody need be told.
-        let watched = world.filter(|_| !counted.is_all(new.actions.len()));
-        let share = counted.share();
-        let added = self.triggers.add(owner, (new, counted), watched.as_ref());
-        let added = added.inspect_err(|_| self.shares.give_back(uid, share))?;
+        // Of what the kernel counts nobody need be told. Whether there is what is captured is known when that
+        // is watched for.
+        let watched = world.filter(|_| !counted.is_all(new.actions.len()) || captures(&new.condition));
+        let added = self.triggers.add(owner, (new, counted), watched.as_ref())?;
         if let Some(entry) = sampled.and_then(|session| self.find(uid, &session).ok())
             && let Some(waker) = &*lock(&entry.waker)
         {
@@ -178,11 +180,32 @@ impl Registry {
         Ok(added)
     }
 
-    /// Removes a trigger of a user; gives what it was.
-    pub(super) fn remove_trigger(&self, uid: u32, name: &str) -> Answer<Trigger> {
-        let (removed, share) = self.triggers.remove(uid, name)?;
-        self.shares.give_back(uid, share);
-        Ok(removed)
+    /// Goes on with a trigger that another daemon has handed over, with what the kernel counts for it.
+    pub(super) fn take_trigger_over(&self, handed: HandedTrigger, maps: Vec<HandOver>) -> Answer {
+        let descriptors = self.descriptors.of(handed.uid());
+        self.triggers.take_over(handed, maps, (&self.shares, &descriptors))
+    }
+
+    /// Watches for the events of triggers that another daemon has handed over: each of them takes its time.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub(super) fn watch_triggers_again(self: &Arc<Self>) -> io::Result<()> {
+        if !self.triggers.waits_for_watch() {
+            return Ok(());
+        }
+        let registry = Arc::clone(self);
+        let watch = move || {
+            let world = {
+                let mut known = lock(&registry.programs);
+                if registry.triggers.waits_for_programs() {
+                    known.look();
+                }
+                world_with(&known)
+            };
+            registry.triggers.watch_again(&world);
+        };
+        std::thread::Builder::new().name("watch-again".into()).spawn(watch).map(drop)
     }
 
     /// The sessions of a user; of all users where none is named.
@@ -754,7 +777,7 @@ fn output_of(model: &Model) -> Answer<PathBuf> {
 
 /// Tells who looks after the daemon, without anything that a terminal obeys: names are those of users.
 pub(super) fn log(text: &str) {
-    let stderr = std::io::stderr().lock();
+    let stderr = io::stderr().lock();
     let is_terminal = stderr.is_terminal();
     let line = format!("tracer-agent daemon: {text}\n");
     // Where stderr is closed nobody can be told, and nothing else fails for it.
@@ -763,4 +786,9 @@ pub(super) fn log(text: &str) {
 
 fn no_map() -> ControlError {
     Code::NoMap.into()
+}
+
+/// Whether something of events is told.
+fn captures(condition: &Condition) -> bool {
+    matches!(condition, Condition::EventRuleMatches { captures, .. } if !captures.is_empty())
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     io::{self, Write},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::sessions::{Model, ring_sets};
@@ -28,6 +28,20 @@ pub(super) struct Shares {
     rings_max: u64,
     cpus: u64,
     used: Mutex<BTreeMap<u32, Share>>,
+}
+
+/// Memory of a user that belongs to no session, given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Memory {
+    shares: Arc<Shares>,
+    uid: u32,
+    share: Share,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.shares.give_back(self.uid, self.share);
+    }
 }
 
 /// What a session takes from now on, if what it is for can be done; else it is as before.
@@ -92,7 +106,7 @@ impl Shares {
     ///
     /// # Errors
     /// The user has too much already.
-    pub(super) fn take_memory(&self, uid: u32, bytes: u64) -> Result<Share, ControlError> {
+    pub(super) fn take_memory(self: &Arc<Self>, uid: u32, bytes: u64) -> Result<Memory, ControlError> {
         let share = Share { rings: bytes, text: 0 };
         let mut used = self.used();
         let before = used.get(&uid).copied().unwrap_or_default();
@@ -100,10 +114,15 @@ impl Shares {
         if uid != 0 {
             self.check(uid, (before, after))?;
         }
-        if after != before {
-            used.insert(uid, after);
-        }
-        Ok(share)
+        used.insert(uid, after);
+        Ok(Memory { shares: Arc::clone(self), uid, share })
+    }
+
+    /// Takes memory that another daemon has let the user have.
+    pub(super) fn keep_memory(self: &Arc<Self>, uid: u32, bytes: u64) -> Memory {
+        let share = Share { rings: bytes, text: 0 };
+        self.put(uid, |used| used.more(share));
+        Memory { shares: Arc::clone(self), uid, share }
     }
 
     /// What a session takes that another daemon has let have it.

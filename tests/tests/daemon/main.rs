@@ -13,8 +13,10 @@ mod recovery;
 mod regenerate;
 mod traces;
 mod triggers;
+mod triggers_handed_over;
 mod triggers_of_events;
 mod triggers_that_count;
+mod units;
 mod users;
 
 use std::{

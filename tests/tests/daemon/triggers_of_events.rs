@@ -13,7 +13,7 @@ use super::{
 };
 
 /// The filter for the calls of a caller.
-fn of(caller: &Caller) -> String {
+pub(super) fn of(caller: &Caller) -> String {
     format!("id == {} && $ctx.tid == {}", libc::SYS_getppid, caller.pid())
 }
 

@@ -80,6 +80,51 @@ fn the_kernel_counts_each_match_whatever_comes() {
 }
 
 #[test]
+fn the_kernel_counts_on_while_a_daemon_is_replaced() {
+    let mut daemon = Daemon::start_supervised();
+    let mut caller = Caller::start();
+    let filter = format!("--filter=id == {} && $ctx.tid == {}", libc::SYS_getppid, caller.pid());
+    let rule = ["--condition=event-rule-matches", "--type=kernel", "--name=raw_syscalls:sys_enter", &filter];
+    let add = |name: &str, actions: &[&str]| {
+        let name = format!("--name={name}");
+        ctl(&daemon, ROOT, &[&["add-trigger", &name][..], &rule, actions].concat());
+    };
+    add("counts", &["--action=count", "--by=$tid"]);
+    add("both", &["--action=count", "--by=$tid", "--action=notify"]);
+    let pid = caller.pid();
+    let calling = std::thread::spawn(move || {
+        for _ in 0..60 {
+            caller.call(1000);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        caller.settle();
+        caller.calls()
+    });
+    for _ in 0..2 {
+        daemon.replace();
+        daemon.tell("GET", "/v1/maps", None);
+    }
+    let all = calling.join().unwrap();
+    for name in ["counts", "both"] {
+        assert_eq!(count(&map(&daemon, name), &json!([pid])), all, "{name}");
+    }
+    let counts = state(&daemon, "counts");
+    assert_eq!(
+        (&counts["fired"], &counts["interruptions"], &counts["problem"]),
+        (&json!(all), &json!(0), &Value::Null)
+    );
+    // What clients are told of was not watched meanwhile.
+    let both = state(&daemon, "both");
+    assert_eq!((&both["interruptions"], &both["actions"][0]["executed"]), (&json!(2), &json!(all)), "{both}");
+    assert!(both["fired"].as_u64().unwrap() <= all, "{both}");
+    for name in ["counts", "both"] {
+        ctl(&daemon, ROOT, &["remove-trigger", name]);
+    }
+    assert_eq!(daemon.tell("GET", "/v1/maps", None), json!([]));
+    daemon.stop().expect(0);
+}
+
+#[test]
 fn the_daemon_counts_what_it_is_told() {
     let daemon = Daemon::start();
     let mut caller = Caller::start();

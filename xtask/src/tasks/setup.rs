@@ -92,6 +92,8 @@ const TEST_PROGRAMS: [(&str, &str); 27] = [
     ("/usr/bin/chromium", "chromium"),
     // What maps are compared with.
     ("/usr/bin/bpftrace", "bpftrace"),
+    // A system bus, for what systemd says.
+    ("/usr/bin/dbus-daemon", "dbus-daemon"),
     // A terminal that can be looked at.
     ("/usr/bin/tmux", "tmux"),
     // Man pages and completions.

@@ -176,6 +176,12 @@ impl Watch {
         Ok(counts)
     }
 
+    /// Watches nothing any more. Matches that have come by now are told by the next calls of [`Watch::take`].
+    pub fn silence(&mut self) {
+        self.rules.set_gates(false);
+        wait_for_programs();
+    }
+
     /// Tells the matches that have come, in the order of their times. Of different CPUs, a match may be told
     /// after a later one that was told by the call before: one that was being written then.
     ///

@@ -220,7 +220,7 @@ pub(super) async fn remove_trigger(
     Path(trigger): Path<String>,
     Query(whose): Query<Whose>,
 ) -> Response {
-    answer(move || registry.remove_trigger(whose.of(peer)?, &trigger)).await
+    answer(move || registry.triggers().remove(whose.of(peer)?, &trigger)).await
 }
 
 /// Declares the handler of a request about a session.

@@ -1,5 +1,6 @@
 //! Which triggers are accepted: descriptions come from anybody who may have some.
 
+use super::units::is_pattern;
 use crate::{
     compile::aggregate::KEYS_MAX,
     control::{
@@ -68,6 +69,10 @@ fn check_condition(uid: u32, condition: &Condition) -> Checked {
             Err(refused("tasks wait for at most 100 percent of the time: nothing is above"))
         }
         Condition::Pressure { .. } => Ok(()),
+        Condition::UnitFailed { unit } if !is_pattern(unit) => {
+            Err(refused("the name of a unit, or its pattern, has 1 to 255 letters, digits and :-_.\\@"))
+        }
+        Condition::UnitFailed { .. } => Ok(()),
     }
 }
 
@@ -178,6 +183,11 @@ mod tests {
         assert_eq!(of(rotation, snapshot), Some(Code::Invalid));
         let pressure = r#"{"pressure":{"resource":"io","share":"full","above":10000}}"#;
         assert_eq!(of(pressure, notify), Some(Code::InvalidTrigger));
+        for unit in ["", "a b", "a/b", "\u{e4}.service", "a\\u0000"] {
+            let condition = format!(r#"{{"unit_failed":{{"unit":"{unit}"}}}}"#);
+            assert_eq!(of(&condition, notify), Some(Code::InvalidTrigger), "{unit}");
+        }
+        assert_eq!(of(r#"{"unit_failed":{"unit":"getty@*.service"}}"#, notify), None);
         assert_eq!(
             answer(0, &format!(r#"{{"condition":{rotation},"actions":[]}}"#)),
             Some(Code::InvalidTrigger)

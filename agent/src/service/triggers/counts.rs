@@ -3,12 +3,13 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
 
 use super::trigger::Entry;
 use crate::{
+    capture::HandOver,
     control::{
         Code, ControlError, CountedMap, Domain, EventRule, NewTrigger,
         map::{MapEntry, MapFunction, MapOwner},
@@ -16,15 +17,18 @@ use crate::{
     },
     service::{
         descriptors::OfUser,
-        maps::{Map, Planned},
-        registry::Budget,
+        maps::{HandedMap, Map, Planned},
+        registry::{Budget, log},
         sessions::{World, rules_of, spec::Tracks},
-        shares::{Share, Shares},
+        shares::{Memory, Shares},
     },
     spec::MapSpec,
 };
 
 type Answer<T = ()> = Result<T, ControlError>;
+
+/// The most actions of a trigger that the kernel counts for.
+const COUNTS_MAX: usize = 8;
 
 /// What the kernel counts for a trigger.
 #[derive(Debug)]
@@ -32,7 +36,7 @@ pub(in crate::service) struct Counted {
     /// The maps of actions, by their numbers.
     maps: Mutex<BTreeMap<usize, Map>>,
     /// The memory that they take of the user's.
-    share: Share,
+    _memory: Option<Memory>,
     /// Since when they count.
     since: Instant,
 }
@@ -48,13 +52,13 @@ pub(super) struct OfAction {
 
 impl Default for Counted {
     fn default() -> Self {
-        Self::new(BTreeMap::new(), Share::default())
+        Self::new(BTreeMap::new(), None)
     }
 }
 
 impl Counted {
-    fn new(maps: BTreeMap<usize, Map>, share: Share) -> Self {
-        Self { maps: Mutex::new(maps), share, since: Instant::now() }
+    fn new(maps: BTreeMap<usize, Map>, memory: Option<Memory>) -> Self {
+        Self { maps: Mutex::new(maps), _memory: memory, since: Instant::now() }
     }
 
     fn maps(&self) -> MutexGuard<'_, BTreeMap<usize, Map>> {
@@ -69,7 +73,7 @@ impl Counted {
         uid: u32,
         new: &NewTrigger,
         world: &World,
-        (shares, descriptors): (&Shares, &OfUser),
+        (shares, descriptors): (&Arc<Shares>, &OfUser),
     ) -> Answer<Self> {
         let Condition::EventRuleMatches { domain: Domain::Kernel, rule, .. } = &new.condition else {
             return Ok(Self::default());
@@ -77,25 +81,21 @@ impl Counted {
         let mut planned = Vec::new();
         for (index, action) in new.actions.iter().enumerate() {
             if let Some(spec) = map_of(world, rule, action)? {
+                if planned.len() >= COUNTS_MAX {
+                    return Err(invalid(format!("a trigger has at most {COUNTS_MAX} actions that count")));
+                }
                 let map = Planned::make(spec, Tracks::new());
-                let map = map.map_err(|error| ControlError::new(Code::InvalidTrigger, error.message))?;
-                planned.push((index, map));
+                planned.push((index, map.map_err(|error| invalid(error.message))?));
             }
         }
         let bytes = planned.iter().map(|(_, map)| map.bytes()).fold(0, u64::saturating_add);
-        let share = shares.take_memory(uid, bytes)?;
+        let memory = if bytes == 0 { None } else { Some(shares.take_memory(uid, bytes)?) };
         let load = |(index, map): (usize, Planned)| {
             let mut map = map.load(descriptors)?;
             map.start();
             Ok((index, map))
         };
-        match planned.into_iter().map(load).collect::<Answer<_>>() {
-            Ok(maps) => Ok(Self::new(maps, share)),
-            Err(error) => {
-                shares.give_back(uid, share);
-                Err(error)
-            }
-        }
+        Ok(Self::new(planned.into_iter().map(load).collect::<Answer<_>>()?, memory))
     }
 
     /// Whether the kernel does all that so many actions do.
@@ -111,9 +111,36 @@ impl Counted {
         self.maps().iter().map(counted).collect()
     }
 
-    /// The memory that it takes of the user's.
-    pub(in crate::service) fn share(&self) -> Share {
-        self.share
+    /// Gives it to another daemon. The kernel counts meanwhile.
+    pub(super) fn hand_over(&self, trigger: &str) -> (Vec<(usize, HandedMap)>, Vec<HandOver>) {
+        let maps = std::mem::take(&mut *self.maps());
+        let hand_over = |(index, map): (usize, Map)| {
+            let handed = map.hand_over(trigger.to_owned());
+            let handed = handed.inspect_err(|error| log(&format!("trigger {trigger}: {error}"))).ok();
+            handed.map(|(handed, map)| ((index, handed), map))
+        };
+        maps.into_iter().filter_map(hand_over).unzip()
+    }
+
+    /// Goes on with what another daemon has handed over: maps by the numbers of actions. Gives what went
+    /// wrong with it.
+    pub(super) fn take_over(
+        uid: u32,
+        handed: Vec<(usize, HandedMap, HandOver)>,
+        (shares, descriptors): (&Arc<Shares>, &OfUser),
+    ) -> (Self, Option<String>) {
+        let (mut maps, mut problem, mut bytes) = (BTreeMap::new(), None, 0_u64);
+        for (index, handed, from) in handed {
+            match Map::take_over((handed, from), descriptors) {
+                Ok(map) => {
+                    bytes = bytes.saturating_add(map.bytes());
+                    maps.insert(index, map);
+                }
+                Err(error) => problem = Some(format!("its map has ended with the daemon before: {error}")),
+            }
+        }
+        let memory = (bytes != 0).then(|| shares.keep_memory(uid, bytes));
+        (Self::new(maps, memory), problem)
     }
 
     /// Ends it.
@@ -122,11 +149,14 @@ impl Counted {
     }
 }
 
+fn invalid(why: impl Into<String>) -> ControlError {
+    ControlError::new(Code::InvalidTrigger, why)
+}
+
 /// What the kernel counts for an action, if it does. Rules for several events are told to the daemon, which
 /// counts.
 fn map_of(world: &World, rule: &EventRule, action: &Action) -> Answer<Option<MapSpec>> {
     let ActionKind::Count { by, function, max_keys } = &action.kind else { return Ok(None) };
-    let invalid = |why: String| ControlError::new(Code::InvalidTrigger, why);
     let mut rules = rules_of(world, Domain::Kernel, rule)?;
     let is_one = rules.len() == 1 && action.rate_policy == RatePolicy::default();
     let Some(event) = rules.pop().filter(|_| is_one) else {

@@ -17,7 +17,7 @@ use super::{Triggers, trigger::Entry};
 use crate::{
     capture::{
         Notice,
-        watch::{Captured, Match, RuleId, Watch, WatchError, WatchOptions, WatchRule},
+        watch::{Captured, LOOK_INTERVAL, Match, RuleId, Watch, WatchError, WatchOptions, WatchRule},
     },
     control::{
         Code, ControlError, Domain, EventRule,
@@ -35,6 +35,8 @@ use crate::{
 const EVENTS_MAX: usize = 4096;
 /// Those of a user other than root.
 const EVENTS_OF_USER_MAX: usize = 2048;
+/// How long matches that are in the rings are read, when another daemon goes on.
+const LAST_MATCHES: Duration = Duration::from_millis(500);
 
 type Answer<T = ()> = Result<T, ControlError>;
 
@@ -89,6 +91,7 @@ struct Subscriber {
 struct Counts {
     all: u64,
     untold: u64,
+    waiting: u64,
 }
 
 /// A watch, with the thread that waits for it.
@@ -315,6 +318,33 @@ impl Events {
         }
     }
 
+    /// Watches for nothing any more. What has come by now fires, or is noted as missed.
+    pub(super) fn finish(&self, triggers: &Arc<Triggers>) {
+        let state = lock(&self.state);
+        let Some(running) = &state.running else { return };
+        if let Some(watch) = lock(&running.watch).as_mut() {
+            watch.silence();
+        }
+        let targets = Arc::clone(&lock(&self.targets));
+        let deadline = Instant::now() + LAST_MATCHES;
+        let waits = || state.rules.values().any(|shared| shared.counts(Some(running)).waiting != 0);
+        while waits() && Instant::now() < deadline {
+            let Some(Ok(())) = lock(&running.watch)
+                .as_mut()
+                .map(|watch| watch.take(&mut |found| fire(triggers, &targets, found)))
+            else {
+                break;
+            };
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        for shared in state.rules.values() {
+            let now = shared.counts(Some(running));
+            shared.note_as(Counts { untold: now.untold + now.waiting, ..now });
+        }
+        drop(state);
+        self.end();
+    }
+
     /// Ends the watch if no rule has events.
     fn end_if_unused(state: &mut State) {
         let is_used = state.rules.values().any(|shared| !shared.ids().is_empty());
@@ -398,6 +428,7 @@ impl Shared {
         for counts in self.ids().into_iter().filter_map(|id| watch.counts(id)) {
             sums.all += counts.told + counts.untold + counts.waiting;
             sums.untold += counts.untold;
+            sums.waiting += counts.waiting;
         }
         sums
     }
@@ -405,10 +436,14 @@ impl Shared {
     /// Notes for its triggers what they have missed; gives the counts.
     fn note(&self, running: Option<&Running>) -> Counts {
         let now = self.counts(running);
+        self.note_as(now);
+        now
+    }
+
+    fn note_as(&self, now: Counts) {
         for of in &self.triggers {
             of.entry.has_missed(now.untold.saturating_sub(of.before.untold));
         }
-        now
     }
 
     /// The same; gives what has become of its triggers since the last look.

@@ -8,9 +8,10 @@ use std::{
     collections::{BTreeMap, VecDeque, btree_map},
     io,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
+        Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         mpsc::{self, Sender},
     },
+    time::Duration,
 };
 
 use super::trigger::Entry;
@@ -34,6 +35,9 @@ pub(in crate::service) trait Act: Send + Sync {
     fn act(&self, owner: &Owner, action: &ActionKind, firing: &Firing) -> Result<(), String>;
 }
 
+/// Why what waits is not done, when another daemon goes on.
+const REPLACED: &str = "it was not done when the daemon was replaced";
+
 /// Who does what triggers say.
 pub(super) struct Executor {
     notifications: Arc<Notifications>,
@@ -41,8 +45,18 @@ pub(super) struct Executor {
     /// Starts a thread for a user. Who fires a trigger may have the rights of its user only, which a thread
     /// would have from it.
     starter: OnceLock<Sender<u32>>,
-    /// What waits of each user for whom a thread works.
-    waiting: Mutex<BTreeMap<u32, VecDeque<Work>>>,
+    queues: Mutex<Queues>,
+    /// Nothing of a user waits any more.
+    is_idle: Condvar,
+}
+
+/// What waits.
+#[derive(Default)]
+struct Queues {
+    /// For each user for whom a thread works: first what it is about.
+    waiting: BTreeMap<u32, VecDeque<Arc<Work>>>,
+    /// Whether nothing is done any more.
+    is_closed: bool,
 }
 
 impl std::fmt::Debug for Executor {
@@ -51,19 +65,27 @@ impl std::fmt::Debug for Executor {
     }
 }
 
-/// A trigger that has fired, with the numbers of the actions that are due.
+/// A trigger that has fired.
 struct Work {
     entry: Arc<Entry>,
     firing: Firing,
-    due: Vec<usize>,
+    /// The numbers of the actions that are due and not done.
+    due: Mutex<VecDeque<usize>>,
 }
 
 impl Executor {
     pub(super) fn new(notifications: Arc<Notifications>) -> Self {
-        Self { notifications, act: OnceLock::new(), starter: OnceLock::new(), waiting: Mutex::default() }
+        Self {
+            notifications,
+            act: OnceLock::new(),
+            starter: OnceLock::new(),
+            queues: Mutex::default(),
+            is_idle: Condvar::new(),
+        }
     }
 
-    /// Who does what takes its time, with the rights of the calling thread. The first one counts.
+    /// Who does what takes its time, with the rights of the calling thread. The first one counts. What has
+    /// come before waits for it.
     ///
     /// # Errors
     /// There is no thread.
@@ -73,6 +95,11 @@ impl Executor {
         let start = move || users.into_iter().for_each(|uid| Self::start_for(&executor, uid));
         std::thread::Builder::new().name("starter".into()).spawn(start)?;
         let _ = self.act.set(act);
+        let queues = self.queues();
+        // Who puts something there has the lock, too: there is one thread for each user.
+        for uid in queues.waiting.keys() {
+            let _ = starter.send(*uid);
+        }
         let _ = self.starter.set(starter);
         Ok(())
     }
@@ -89,12 +116,25 @@ impl Executor {
 
     /// What waits of a user is not done.
     fn give_up(&self, uid: u32, why: &str) {
-        let given_up = self.waiting().remove(&uid);
-        given_up.into_iter().flatten().for_each(|work| work.fail(why));
+        let given_up = self.queues().waiting.remove(&uid);
+        given_up.into_iter().flatten().for_each(|work| work.give_up(why));
+        self.is_idle.notify_all();
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u32, VecDeque<Work>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queues(&self) -> MutexGuard<'_, Queues> {
+        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits so long until nothing waits, and does nothing any more then: what is not done, or is due
+    /// afterwards, is counted as failed.
+    pub(super) fn finish(&self, within: Duration) {
+        let is_busy = |queues: &mut Queues| !queues.waiting.is_empty();
+        let waited = self.is_idle.wait_timeout_while(self.queues(), within, is_busy);
+        let (mut queues, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        queues.is_closed = true;
+        let left = std::mem::take(&mut queues.waiting);
+        drop(queues);
+        left.into_values().flatten().for_each(|work| work.give_up(REPLACED));
     }
 
     /// Does the actions that are due, in order.
@@ -108,7 +148,7 @@ impl Executor {
             }
         }
         if at_once < due.len() {
-            let due = due[at_once..].to_vec();
+            let due = Mutex::new(due[at_once..].iter().copied().collect());
             self.put(Work { entry: Arc::clone(entry), firing, due });
         }
     }
@@ -119,20 +159,26 @@ impl Executor {
 
     fn put(&self, work: Work) {
         let uid = work.entry.owner.uid;
-        let mut waiting = self.waiting();
-        match waiting.entry(uid) {
-            btree_map::Entry::Occupied(mut of_user) if of_user.get().len() < WAITING_MAX => {
-                of_user.get_mut().push_back(work);
+        let mut queues = self.queues();
+        if queues.is_closed {
+            drop(queues);
+            return work.give_up(REPLACED);
+        }
+        match queues.waiting.entry(uid) {
+            // One of them does not wait.
+            btree_map::Entry::Occupied(mut of_user) if of_user.get().len() <= WAITING_MAX => {
+                of_user.get_mut().push_back(Arc::new(work));
             }
             btree_map::Entry::Occupied(_) => {
-                drop(waiting);
-                work.fail(&format!("{WAITING_MAX} firings of the user's triggers wait already"));
+                drop(queues);
+                work.give_up(&format!("{WAITING_MAX} firings of the user's triggers wait already"));
             }
             btree_map::Entry::Vacant(free) => {
-                free.insert(VecDeque::from([work]));
-                drop(waiting);
-                let started = self.starter.get().is_some_and(|starter| starter.send(uid).is_ok());
-                if !started {
+                free.insert(VecDeque::from([Arc::new(work)]));
+                let Some(starter) = self.starter.get() else { return };
+                let is_started = starter.send(uid).is_ok();
+                drop(queues);
+                if !is_started {
                     self.give_up(uid, "the daemon ends");
                 }
             }
@@ -141,36 +187,45 @@ impl Executor {
 
     /// Does what waits of a user, until nothing does.
     fn work(&self, uid: u32) {
-        loop {
-            let next = {
-                let mut waiting = self.waiting();
-                let next = waiting.get_mut(&uid).and_then(VecDeque::pop_front);
-                if next.is_none() {
-                    waiting.remove(&uid);
-                }
-                next
-            };
-            let Some(work) = next else { return };
+        while let Some(work) = self.next(uid) {
             // What panics is no reason to do nothing more for this user.
             let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| self.do_all(&work)));
             if done.is_err() {
-                work.fail("the daemon failed at it; its log says why");
+                work.give_up("the daemon failed at it; its log says why");
+            }
+            let mut queues = self.queues();
+            if let Some(of_user) = queues.waiting.get_mut(&uid) {
+                of_user.pop_front();
             }
         }
     }
 
+    /// What comes next of a user. The last of its threads gets nothing.
+    fn next(&self, uid: u32) -> Option<Arc<Work>> {
+        let mut queues = self.queues();
+        let next = queues.waiting.get(&uid).and_then(VecDeque::front).map(Arc::clone);
+        if next.is_none() {
+            queues.waiting.remove(&uid);
+            drop(queues);
+            self.is_idle.notify_all();
+        }
+        next
+    }
+
     fn do_all(&self, work: &Work) {
-        for &index in &work.due {
-            match work.entry.actions.get(index).map(|action| &action.kind) {
-                Some(ActionKind::Notify) => self.notify(&work.firing),
+        while let Some(index) = work.next() {
+            let failed = match work.entry.actions.get(index).map(|action| &action.kind) {
+                Some(ActionKind::Notify) => {
+                    self.notify(&work.firing);
+                    None
+                }
                 Some(action) => {
                     let act = self.act.get().map(|act| act.act(&work.entry.owner, action, &work.firing));
-                    if let Some(Err(why)) = act {
-                        work.entry.has_failed(index, why);
-                    }
+                    act.and_then(Result::err)
                 }
-                None => {}
-            }
+                None => None,
+            };
+            work.is_done(index, failed);
         }
     }
 }
@@ -181,8 +236,28 @@ fn is_done_at_once(kind: &ActionKind) -> bool {
 }
 
 impl Work {
-    fn fail(&self, why: &str) {
-        for &index in &self.due {
+    fn due(&self) -> MutexGuard<'_, VecDeque<usize>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next(&self) -> Option<usize> {
+        self.due().front().copied()
+    }
+
+    /// What was next is done, or has failed. If it was given up meanwhile, that counts.
+    fn is_done(&self, index: usize, failed: Option<String>) {
+        let mut due = self.due();
+        if due.front() == Some(&index) {
+            due.pop_front();
+            if let Some(why) = failed {
+                self.entry.has_failed(index, why);
+            }
+        }
+    }
+
+    /// All that is not done has failed.
+    fn give_up(&self, why: &str) {
+        for index in self.due().drain(..) {
             self.entry.has_failed(index, why.to_owned());
         }
     }
@@ -226,9 +301,6 @@ mod tests {
             executor.execute(&entry, firing, &due);
         };
         fire(0);
-        while executor.waiting().get(&0).is_none_or(|queue| !queue.is_empty()) {
-            std::thread::yield_now();
-        }
         let all = WAITING_MAX as u64 + 5;
         (1..=all).for_each(fire);
         let counts = |index: usize| {
@@ -237,9 +309,40 @@ mod tests {
         };
         assert_eq!([counts(0), counts(1)], [(all + 1, 5), (all + 1, 5)]);
         (0..=WAITING_MAX).for_each(|_| go.send(()).unwrap());
-        while !executor.waiting().is_empty() {
+        while !executor.queues().waiting.is_empty() {
             std::thread::yield_now();
         }
         assert_eq!([counts(0), counts(1)], [(all + 1, 5), (all + 1, 5)], "all that waited was done");
+    }
+    #[test]
+    fn what_is_not_done_in_time_has_failed_once() {
+        let executor = Arc::new(Executor::new(Arc::default()));
+        let entry = entry();
+        let fire = |id| {
+            let (firing, due) = entry.fire(Finding::Rotation { id, path: None });
+            executor.execute(&entry, firing, &due);
+        };
+        let counts = || entry.told().actions.iter().map(|of| (of.executed, of.failed)).collect::<Vec<_>>();
+        // Before there is anybody who does it, it waits.
+        fire(0);
+        let (go, waits) = mpsc::channel();
+        executor.start(Box::new(Slow(Mutex::new(waits)))).unwrap();
+        go.send(()).unwrap();
+        while !executor.queues().waiting.is_empty() {
+            std::thread::yield_now();
+        }
+        assert_eq!(counts(), [(1, 0), (1, 0)]);
+        fire(1);
+        fire(2);
+        executor.finish(Duration::from_millis(10));
+        fire(3);
+        assert_eq!(counts(), [(4, 3), (4, 3)]);
+        assert_eq!(entry.told().actions[0].last_failure.as_deref(), Some(REPLACED));
+        // What becomes of it afterwards is not counted again.
+        drop(go);
+        while Arc::strong_count(&entry) > 1 {
+            std::thread::yield_now();
+        }
+        assert_eq!(counts(), [(4, 3), (4, 3)]);
     }
 }

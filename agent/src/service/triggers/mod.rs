@@ -14,22 +14,29 @@
 //! | `executor` | actions that take their time, a queue for each user |
 //! | `actions` | what they do |
 //! | `post` | HTTP to a service of the user |
+//! | `handover` | triggers that another daemon goes on with |
 //! | `pressure` | how long tasks wait, as the kernel says it |
+//! | `units` | units of systemd that fail |
 
 mod actions;
 mod check;
 mod counts;
 mod events;
 mod executor;
+mod handover;
 mod post;
 mod pressure;
 mod trigger;
+mod units;
 
 use std::{
     collections::BTreeMap,
     io,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -37,17 +44,18 @@ pub(super) use actions::OnSessions;
 pub(super) use check::check;
 pub(super) use counts::Counted;
 pub(super) use executor::Act;
+pub(super) use handover::HandedTrigger;
 
 use events::{Events, Look};
 use executor::Executor;
 use pressure::Pressures;
 use trigger::Entry;
+use units::Units;
 
 use super::{
     notifications::Notifications,
     registry::Budget,
     sessions::{Sample, World},
-    shares::Share,
     user::Owner,
 };
 use crate::control::{
@@ -71,8 +79,11 @@ pub(super) struct Triggers {
     all: Mutex<BTreeMap<Key, Arc<Entry>>>,
     executor: Arc<Executor>,
     events: Events,
+    units: Units,
     notifications: Arc<Notifications>,
     looked: Mutex<Option<Instant>>,
+    /// Whether another daemon goes on.
+    is_finished: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,7 +95,15 @@ impl Triggers {
     pub(super) fn new(notifications: Arc<Notifications>) -> Self {
         let executor = Arc::new(Executor::new(Arc::clone(&notifications)));
         let (all, looked) = (Mutex::default(), Mutex::default());
-        Self { all, executor, events: Events::default(), notifications, looked }
+        Self {
+            all,
+            executor,
+            events: Events::default(),
+            units: Units::default(),
+            notifications,
+            looked,
+            is_finished: AtomicBool::new(false),
+        }
     }
 
     /// Begins to do what takes its time, with the rights of the calling thread.
@@ -93,6 +112,18 @@ impl Triggers {
     /// There is no thread.
     pub(super) fn start(&self, act: Box<dyn Act>) -> io::Result<()> {
         self.executor.start(act)
+    }
+
+    /// Whether a user may have one more, as it is now.
+    ///
+    /// # Errors
+    /// The user has one of this name, or there are too many.
+    pub(super) fn check_room(&self, uid: u32, new: &NewTrigger) -> Result<(), ControlError> {
+        let all = lock(&self.all);
+        if new.name.as_ref().is_some_and(|name| all.contains_key(&(uid, name.clone()))) {
+            return Err(Code::TriggerExists.into());
+        }
+        check_number(&all, uid)
     }
 
     /// Adds a trigger of a user that was [checked](check), with what the kernel counts for it. What its rule
@@ -107,13 +138,27 @@ impl Triggers {
         world: Option<&World>,
     ) -> Result<Trigger, ControlError> {
         let entry = self.put(owner, new, counted)?;
-        if let Some(world) = world
-            && let Err(error) = self.events.add(self, &entry, world)
-        {
+        if let Err(error) = self.watch(&entry, world) {
             lock(&self.all).remove(&(entry.owner.uid, entry.name.clone()));
             return Err(error);
         }
         Ok(entry.told())
+    }
+
+    /// Watches for the events or units of a trigger, as long as it is there.
+    fn watch(self: &Arc<Self>, entry: &Arc<Entry>, world: Option<&World>) -> Result<(), ControlError> {
+        match (&entry.condition, world) {
+            (Condition::UnitFailed { .. }, _) => self.units.add(self, entry)?,
+            (_, Some(world)) => self.events.add(self, entry, world)?,
+            _ => return Ok(()),
+        }
+        let there = lock(&self.all).get(&(entry.owner.uid, entry.name.clone())).map(Arc::clone);
+        if !there.is_some_and(|there| Arc::ptr_eq(&there, entry)) {
+            // It was removed meanwhile.
+            self.events.remove(entry);
+            self.units.remove(entry);
+        }
+        Ok(())
     }
 
     /// Whether a condition is about events.
@@ -135,24 +180,26 @@ impl Triggers {
     pub(super) fn end(&self) {
         lock(&self.all).clear();
         self.events.end();
+        self.units.end();
     }
 
     fn put(&self, owner: Owner, new: NewTrigger, counted: Counted) -> Result<Arc<Entry>, ControlError> {
-        let uid = owner.uid;
         let mut all = lock(&self.all);
+        if self.is_finished.load(Ordering::SeqCst) {
+            return Err(ControlError::new(Code::Daemon, "the daemon is being replaced"));
+        }
+        let name = new.name.clone().unwrap_or_else(|| free_name(&all, owner.uid));
+        Self::insert(&mut all, Entry::new(name, owner, (new, counted)))
+    }
+
+    fn insert(all: &mut BTreeMap<Key, Arc<Entry>>, entry: Entry) -> Result<Arc<Entry>, ControlError> {
+        let (uid, name) = (entry.owner.uid, entry.name.clone());
         let full = |why: String| Err(ControlError::new(Code::NoMemory, why));
-        if all.len() >= TRIGGERS_MAX {
-            return full(format!("there are {TRIGGERS_MAX} triggers already"));
-        }
-        let (count, text) = of(&all, uid).fold((0, 0), |(count, text), of| (count + 1, text + of.text));
-        if count >= TRIGGERS_OF_USER_MAX {
-            return full(format!("user {uid} has {TRIGGERS_OF_USER_MAX} triggers already; remove some"));
-        }
-        let name = new.name.clone().unwrap_or_else(|| free_name(&all, uid));
+        check_number(all, uid)?;
+        let text = of(all, uid).map(|of| of.text).sum::<usize>();
         if all.contains_key(&(uid, name.clone())) {
             return Err(Code::TriggerExists.into());
         }
-        let entry = Entry::new(name.clone(), owner, (new, counted));
         if text + entry.text > TEXT_MAX {
             return full(format!(
                 "the descriptions of user {uid}'s triggers take more than {} MB",
@@ -164,14 +211,15 @@ impl Triggers {
         Ok(entry)
     }
 
-    /// Removes a trigger; gives what it was, and what it took of the user's memory.
-    pub(super) fn remove(&self, uid: u32, name: &str) -> Result<(Trigger, Share), ControlError> {
+    /// Removes a trigger; gives what it was.
+    pub(super) fn remove(&self, uid: u32, name: &str) -> Result<Trigger, ControlError> {
         let removed = lock(&self.all).remove(&(uid, name.to_owned()));
         let entry = removed.ok_or_else(|| ControlError::from(Code::NoTrigger))?;
         self.events.remove(&entry);
+        self.units.remove(&entry);
         let told = entry.told();
         entry.counted.end();
-        Ok((told, entry.counted.share()))
+        Ok(told)
     }
 
     /// The triggers of a user, or of all, by user and name.
@@ -209,6 +257,10 @@ impl Triggers {
 
     /// A session has been looked at.
     pub(super) fn has_sample(&self, uid: u32, session: &str, sample: &Sample) {
+        if self.is_finished.load(Ordering::SeqCst) {
+            // The next daemon looks at it.
+            return;
+        }
         for entry in self.meant(uid, |condition| condition.sampled_session() == Some(session)) {
             let reached = match &entry.condition {
                 Condition::ConsumedSize { bytes, .. } => {
@@ -247,6 +299,9 @@ impl Triggers {
 
     /// Looks at what nobody tells: once a second.
     pub(super) fn look(&self) {
+        if self.is_finished.load(Ordering::SeqCst) {
+            return;
+        }
         self.look_at_events();
         self.look_at_pressure();
     }
@@ -326,6 +381,18 @@ pub(super) fn look_each_second(triggers: &Arc<Triggers>) -> io::Result<()> {
         }
     };
     std::thread::Builder::new().name("triggers".into()).spawn(look).map(drop)
+}
+
+/// Whether there can be one more.
+fn check_number(all: &BTreeMap<Key, Arc<Entry>>, uid: u32) -> Result<(), ControlError> {
+    let full = |why: String| Err(ControlError::new(Code::NoMemory, why));
+    if all.len() >= TRIGGERS_MAX {
+        return full(format!("there are {TRIGGERS_MAX} triggers already"));
+    }
+    if of(all, uid).count() >= TRIGGERS_OF_USER_MAX {
+        return full(format!("user {uid} has {TRIGGERS_OF_USER_MAX} triggers already; remove some"));
+    }
+    Ok(())
 }
 
 fn of(all: &BTreeMap<Key, Arc<Entry>>, uid: u32) -> impl Iterator<Item = &Arc<Entry>> {

@@ -5,10 +5,11 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use super::Counted;
+use super::{Counted, check, handover::HandedTrigger};
 use crate::{
+    capture::HandOver,
     control::{
-        Domain, NewTrigger, Trigger,
+        ControlError, Domain, NewTrigger, Trigger,
         trigger::{Action, ActionKind, ActionState, Condition, Finding, Firing},
     },
     service::user::Owner,
@@ -16,6 +17,8 @@ use crate::{
 
 /// The longest reason that is kept.
 const REASON_MAX: usize = 1024;
+/// What is wrong with a trigger that another daemon has handed over, until this one watches.
+const NOT_YET: &str = "the daemon was replaced, and does not watch yet";
 
 /// A trigger of a user.
 #[derive(Debug)]
@@ -28,13 +31,18 @@ pub(super) struct Entry {
     pub(super) text: usize,
     /// What the kernel counts for it.
     pub(super) counted: Counted,
+    /// Whether another daemon has had it before.
+    pub(super) is_handed: bool,
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct State {
     fired: u64,
     missed: u64,
+    /// What was missed of it in daemons before.
+    missed_before: u64,
+    interruptions: u64,
     is_reached: bool,
     problem: Option<String>,
     actions: Vec<Counts>,
@@ -53,8 +61,52 @@ impl Entry {
         let text = serde_json::to_vec(&new).unwrap_or_default().len() + name.len();
         let NewTrigger { name: _, condition, actions } = new;
         let counts = vec![Counts::default(); actions.len()];
-        let state = State { fired: 0, missed: 0, is_reached: false, problem: None, actions: counts };
-        Self { name, owner, condition, actions, text, counted, state: Mutex::new(state) }
+        let state = State { actions: counts, ..State::default() };
+        Self { name, owner, condition, actions, text, counted, is_handed: false, state: Mutex::new(state) }
+    }
+
+    /// One that another daemon has had. What its condition is about is not watched yet.
+    ///
+    /// # Errors
+    /// This daemon takes no such trigger.
+    pub(super) fn of_handed(handed: HandedTrigger, counted: Counted) -> Result<Self, ControlError> {
+        let HandedTrigger { gid, is_reached, trigger, maps: _ } = handed;
+        let Trigger { name, uid, condition, fired, missed, interruptions, problem: _, actions } = trigger;
+        let counts = |of: &ActionState| Counts {
+            executed: of.executed,
+            failed: of.failed,
+            last_failure: of.last_failure.clone().map(short),
+        };
+        let counts = actions.iter().map(counts).collect();
+        let actions: Vec<Action> = actions.into_iter().map(|of| of.action).collect();
+        // What the kernel counts it has counted meanwhile.
+        let is_about_moments = condition.is_about_moments() && !counted.is_all(actions.len());
+        let new = NewTrigger { name: Some(name.clone()), condition, actions };
+        check(uid, &new)?;
+        let mut entry = Self::new(name, Owner::new(uid, gid), (new, counted));
+        entry.is_handed = true;
+        *entry.state() = State {
+            fired,
+            missed,
+            missed_before: missed,
+            interruptions: interruptions.saturating_add(is_about_moments.into()),
+            is_reached,
+            problem: is_about_moments.then(|| NOT_YET.to_owned()),
+            actions: counts,
+        };
+        Ok(entry)
+    }
+
+    /// Whether events or units are watched for it: not if the kernel does all that it does.
+    pub(super) fn is_watched(&self) -> bool {
+        self.condition.is_about_moments() && !self.counted.is_all(self.actions.len())
+    }
+
+    /// What another daemon goes on with.
+    pub(super) fn handed(&self) -> (HandedTrigger, Vec<HandOver>) {
+        let (is_reached, trigger) = (self.state().is_reached, self.told());
+        let (maps, counting) = self.counted.hand_over(&self.name);
+        (HandedTrigger { gid: self.owner.gid, is_reached, trigger, maps }, counting)
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -81,6 +133,7 @@ impl Entry {
             condition: self.condition.clone(),
             fired: of_kernel.map_or(state.fired, |counted| counted.events),
             missed: of_kernel.map_or(state.missed, |counted| counted.skipped),
+            interruptions: state.interruptions,
             problem: state.problem.clone(),
             actions: self.actions.iter().zip(&state.actions).enumerate().map(action).collect(),
         }
@@ -90,14 +143,14 @@ impl Entry {
     /// them be done.
     pub(super) fn fire(&self, found: Finding) -> (Firing, Vec<usize>) {
         let mut state = self.state();
-        state.fired += 1;
+        state.fired = state.fired.saturating_add(1);
         let count = state.fired;
         let is_due = |(_, action): &(usize, &Action)| action.rate_policy.allows(count);
         let due: Vec<usize> =
             self.actions.iter().enumerate().filter(is_due).map(|(index, _)| index).collect();
         for index in &due {
             if let Some(counts) = state.actions.get_mut(*index) {
-                counts.executed += 1;
+                counts.executed = counts.executed.saturating_add(1);
             }
         }
         drop(state);
@@ -122,9 +175,16 @@ impl Entry {
         self.state().problem = problem.map(short);
     }
 
-    /// So many matches were not told since it was added.
+    /// Nobody has watched for a while.
+    pub(super) fn was_interrupted(&self) {
+        let mut state = self.state();
+        state.interruptions = state.interruptions.saturating_add(1);
+    }
+
+    /// So many matches were not told since this daemon watches for them.
     pub(super) fn has_missed(&self, missed: u64) {
-        self.state().missed = missed;
+        let mut state = self.state();
+        state.missed = state.missed_before.saturating_add(missed);
     }
 
     /// Whether clients are told when it fires.
@@ -135,7 +195,7 @@ impl Entry {
     /// An action has failed.
     pub(super) fn has_failed(&self, index: usize, why: String) {
         if let Some(counts) = self.state().actions.get_mut(index) {
-            counts.failed += 1;
+            counts.failed = counts.failed.saturating_add(1);
             counts.last_failure = Some(short(why));
         }
     }

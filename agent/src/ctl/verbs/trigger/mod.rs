@@ -42,6 +42,7 @@ use words::{Item, Opt, Words};
 ///                       a trace chunk of a session begins to be archived, or is: --session=SESSION
 ///   pressure            tasks wait for more than a share of ten seconds: --resource=cpu|io|memory,
 ///                       --share=some|full, --above=PERCENT
+///   unit-failed         a unit of systemd has failed: --unit=NAME (a service's without a type) or a pattern
 ///
 /// Actions, which are done in this order:
 ///

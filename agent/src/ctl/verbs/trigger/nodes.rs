@@ -2,7 +2,7 @@
 
 use super::super::super::document::Node;
 use super::super::super::nodes::{attributes_of, domain_type};
-use super::text::{FAILED, MISSED, emission_site};
+use super::text::{FAILED, INTERRUPTIONS, MISSED, emission_site};
 use crate::control::trigger::{
     Action, ActionKind, BufferUsage, Capture, Condition, RatePolicy, SnapshotTarget, Threshold,
 };
@@ -16,13 +16,16 @@ pub(super) fn trigger(of: &Trigger, with_errors: bool) -> Node {
             matches!(of.condition, Condition::EventRuleMatches { .. } | Condition::EventRate { .. });
         let why = "Count of messages discarded by the tracer due to a communication error with the session \
                    daemon";
-        parts_of.push(errors(is_rule.then_some((MISSED, why, of.missed))));
+        let missed = is_rule.then_some((MISSED, why, of.missed));
+        let why = "Count of times in which nobody has watched; what happened then is not known";
+        let interruptions = (of.interruptions != 0).then_some((INTERRUPTIONS, why, of.interruptions));
+        parts_of.push(errors(missed.into_iter().chain(interruptions)));
     }
     let actions = of.actions.iter().map(|state| {
         let mut parts = vec![action(&state.action)];
         if with_errors {
             let why = "Aggregated count of errors encountered when executing the action";
-            parts.push(errors(Some((FAILED, why, state.failed))));
+            parts.push(errors([(FAILED, why, state.failed)]));
         }
         Node::Parts("action", parts)
     });
@@ -33,18 +36,18 @@ pub(super) fn trigger(of: &Trigger, with_errors: bool) -> Node {
         Node::Parts("action", vec![Node::Items("action_list", actions.collect())]),
     ];
     if with_errors {
-        parts.push(errors(None));
+        parts.push(errors([]));
     }
     Node::Parts("trigger", parts)
 }
 
-fn errors(of: Option<(&str, &str, u64)>) -> Node {
-    let result = of.map(|(name, description, value)| {
+fn errors<'a>(all: impl IntoIterator<Item = (&'a str, &'a str, u64)>) -> Node {
+    let result = all.into_iter().map(|(name, description, value)| {
         let counter = Node::Parts("error_query_result_counter", vec![Node::number("value", value)]);
         let parts = vec![Node::text("name", name), Node::text("description", description), counter];
         Node::Parts("error_query_result", parts)
     });
-    Node::Items("error_query_results", result.into_iter().collect())
+    Node::Items("error_query_results", result.collect())
 }
 
 fn condition(of: &Condition) -> Node {
@@ -79,6 +82,9 @@ fn condition(of: &Condition) -> Node {
                 Node::text("above", format!("{}.{:02}", above / 100, above % 100)),
             ],
         ),
+        Condition::UnitFailed { unit } => {
+            Node::Parts("condition_unit_failed", vec![Node::text("unit", unit)])
+        }
     }
 }
 

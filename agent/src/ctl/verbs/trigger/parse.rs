@@ -32,6 +32,7 @@ const CONDITIONS: &[&str] = &[
     "session-rotation-ongoing",
     "session-rotation-completed",
     "pressure",
+    "unit-failed",
 ];
 
 const ACTIONS: &[&str] =
@@ -49,6 +50,7 @@ const OF_SESSION: &[Opt] = &[
 ];
 const OF_PRESSURE: &[Opt] =
     &[Opt::with_value("resource"), Opt::with_value("share"), Opt::with_value("above")];
+const OF_UNIT: &[Opt] = &[Opt::with_value("unit")];
 const RATE: Opt = Opt::with_value("rate-policy");
 const OF_SNAPSHOT: &[Opt] = &[
     Opt::short("name", 'n'),
@@ -186,6 +188,10 @@ fn read_condition(at: &mut At, words: &mut Words<'_>, kind: &str) -> Result<Cond
             Ok(Condition::RotationCompleted { session })
         }
         "pressure" => pressure(&Values::read(words, kind, OF_PRESSURE)?),
+        "unit-failed" => {
+            let unit = Values::read(words, kind, OF_UNIT)?.needed("unit")?;
+            Ok(Condition::UnitFailed { unit: unit_name(unit) })
+        }
         _ => {
             let failure = words.wrong(&format!("Unknown condition name '{kind}'"));
             Err(names(at, &failure, "condition", CONDITIONS))
@@ -205,6 +211,26 @@ fn pressure(values: &Values<'_>) -> Result<Condition, Failure> {
     let text = values.needed("above")?;
     let above = hundredths(text.strip_suffix('%').unwrap_or(&text)).ok_or_else(|| wrong("above", &text))?;
     Ok(Condition::Pressure { resource, share, above })
+}
+
+/// A name without the type of the unit is that of a service, as with systemctl(1).
+fn unit_name(text: String) -> String {
+    /// Those of systemd.unit(5).
+    const TYPES: [&str; 11] = [
+        "service",
+        "socket",
+        "device",
+        "mount",
+        "automount",
+        "swap",
+        "target",
+        "path",
+        "timer",
+        "slice",
+        "scope",
+    ];
+    let has_type = text.rsplit_once('.').is_some_and(|(_, of)| TYPES.contains(&of));
+    if has_type || text.contains(['*', '?', '[']) { text } else { text + ".service" }
 }
 
 /// `12.5` is 1250.

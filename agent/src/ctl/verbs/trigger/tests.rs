@@ -18,6 +18,7 @@ fn made(new: &NewTrigger) -> Trigger {
         condition: new.condition.clone(),
         fired: 0,
         missed: 0,
+        interruptions: 0,
         problem: None,
         actions: new.actions.iter().map(state).collect(),
     }
@@ -84,6 +85,9 @@ fn conditions_and_actions_are_read() {
             "--condition=pressure --resource=io --share=full --above=12.5%",
             json!({"pressure": {"resource": "io", "share": "full", "above": 1250}}),
         ),
+        ("--condition=unit-failed --unit=nginx", json!({"unit_failed": {"unit": "nginx.service"}})),
+        ("--condition=unit-failed --unit tmp.mount", json!({"unit_failed": {"unit": "tmp.mount"}})),
+        ("--condition=unit-failed --unit=a.b*", json!({"unit_failed": {"unit": "a.b*"}})),
         (
             "--condition=event-rate --type=kernel --name=sched_switch --above=1000",
             json!({"event_rate": {"domain": "kernel", "above": 1000,
@@ -100,6 +104,7 @@ fn what_is_missing_or_wrong_is_said() {
     let desk = Desk::new();
     for (line, error) in [
         ("--condition=pressure --action=notify", "Condition pressure requires a --resource."),
+        ("--condition=unit-failed --action=notify", "Condition unit-failed requires a --unit."),
         (
             "--condition=pressure --resource=disk --above=1 --action=notify",
             "Invalid value for --resource: disk",
@@ -133,12 +138,15 @@ fn triggers_are_listed_with_what_went_wrong() {
     .unwrap();
     let mut trigger = made(&new);
     trigger.missed = 3;
+    trigger.interruptions = 2;
+    trigger.problem = Some("no".into());
     trigger.actions[0].failed = 2;
     trigger.actions[0].last_failure = Some("why".into());
     desk.story.answers("GET /v1/triggers", &vec![trigger]);
     let out = "- name: trigger0\n  owner uid: 7\n  condition: event rule matches\n    rule: k (type: \
-               kernel:kprobe, location: do_exit)\n    errors:\n      discarded tracer messages: 3\n  \
-               actions:\n    start session `s`, rate policy: every 2 occurrences\n      errors:\n        \
+               kernel:kprobe, location: do_exit)\n    errors:\n      discarded tracer messages: 3\n      \
+               interruptions of the watch: 2\n      not looked at: no\n  actions:\n    \
+               start session `s`, rate policy: every 2 occurrences\n      errors:\n        \
                total execution failures: 2\n        the last one: why\n  errors: none\n";
     desk.says("list-triggers", 0, out, "");
 }

@@ -16,6 +16,9 @@ pub(super) fn trigger(of: &Trigger) -> String {
     if of.missed != 0 {
         errors.push(format!("{MISSED}: {}", of.missed));
     }
+    if of.interruptions != 0 {
+        errors.push(format!("{INTERRUPTIONS}: {}", of.interruptions));
+    }
     errors.extend(of.problem.iter().map(|why| format!("not looked at: {why}")));
     self::errors(&mut text, 4, &errors);
     text += "  actions:\n";
@@ -35,6 +38,8 @@ pub(super) fn trigger(of: &Trigger) -> String {
 
 /// What LTTng calls events that the daemon could not be told of.
 pub(super) const MISSED: &str = "discarded tracer messages";
+/// What it has no name for: times in which nobody has watched.
+pub(super) const INTERRUPTIONS: &str = "interruptions of the watch";
 /// What it calls actions that failed.
 pub(super) const FAILED: &str = "total execution failures";
 
@@ -82,6 +87,9 @@ fn condition(text: &mut String, of: &Condition) {
             let _ = writeln!(text, "  condition: pressure");
             let _ = writeln!(text, "    resource: {} ({})", resource.name(), share.name());
             let _ = writeln!(text, "    above: {}.{:02}%", above / 100, above % 100);
+        }
+        Condition::UnitFailed { unit } => {
+            let _ = writeln!(text, "  condition: unit failed\n    unit: {unit}");
         }
     }
 }

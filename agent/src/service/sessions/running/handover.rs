@@ -47,6 +47,8 @@ pub(in crate::service) struct HandedRunning {
     lost_before: Losses,
     snapshots: u64,
     schedule: HandedSchedule,
+    /// Bytes that recordings before the one that goes on have stored.
+    stored_before: u64,
 }
 
 impl Running {
@@ -65,7 +67,9 @@ impl Running {
             }
             session.leave_trace();
         }
-        let Self { session, finisher, held, next_chunk, lost_before, snapshots, schedule, .. } = self;
+        let Self {
+            session, finisher, held, next_chunk, lost_before, snapshots, schedule, stored_before, ..
+        } = self;
         drop(finisher);
         let recording = match session.map(Session::hand_over).transpose() {
             Ok(recording) => recording,
@@ -78,19 +82,22 @@ impl Running {
         };
         let held = held.as_ref().map(Held::count);
         let schedule = schedule.hand_over();
-        let running = HandedRunning { held, next_chunk, lost_before, snapshots, schedule };
+        let running = HandedRunning { held, next_chunk, lost_before, snapshots, schedule, stored_before };
         Ok(Handed { running, recording })
     }
 
     /// Goes on with what another daemon has handed over.
     pub(in crate::service::sessions) fn go_on(&mut self, handed: Handed) -> Answer {
         let Handed { running, recording } = handed;
-        let HandedRunning { held, next_chunk, lost_before, snapshots, schedule } = running;
+        let HandedRunning { held, next_chunk, lost_before, snapshots, schedule, stored_before } = running;
         let session = recording.map(Session::take_over).transpose();
         self.session = session.map_err(|error| ControlError::new(Code::StartKernel, error.to_string()))?;
         self.held = held.map(|count| self.descriptors.keep(count));
         (self.next_chunk, self.lost_before, self.snapshots) = (next_chunk, lost_before, snapshots);
         self.schedule = schedule.take_over();
+        self.stored_before = stored_before;
+        // Triggers may wait for samples, which are told when they are due.
+        self.next_sample = Some(Instant::now());
         if let Some(session) = &self.session {
             self.follow(session);
         }
