@@ -11,6 +11,7 @@ use crate::{
         needs::halves,
         options::CaptureOptions,
         session::wait_for_programs,
+        watch::WatchOptions,
     },
     kernel::proc,
     ring::NameStream,
@@ -24,6 +25,7 @@ pub struct Counting {
     /// Names of threads, which nobody wants.
     _names: NameStream,
     began: Option<Instant>,
+    options: CaptureOptions,
 }
 
 impl Counting {
@@ -31,9 +33,9 @@ impl Counting {
     ///
     /// # Errors
     /// There is no map, or the kernel refuses something.
-    pub fn create(options: &CaptureOptions) -> Result<Self, CaptureError> {
-        let mut maps = Maps::load(options, None)?;
-        let halves = halves(options)?;
+    pub fn create(options: CaptureOptions) -> Result<Self, CaptureError> {
+        let mut maps = Maps::load(&options, None)?;
+        let halves = halves(&options)?;
         let first = maps.first().ok_or(CaptureError::NoChannel)?;
         let others: [&Programs; 0] = [];
         let (mut tasks, names) = TaskTracker::attach(first, others, halves)?;
@@ -51,7 +53,18 @@ impl Counting {
         }
         let _turn = AttachTurn::take();
         maps.attach()?;
-        Ok(Self { maps: Arc::new(maps), tasks, _names: names, began: None })
+        Ok(Self { maps: Arc::new(maps), tasks, _names: names, began: None, options })
+    }
+
+    /// How a [watch](crate::capture::watch) tells of events of the same threads, on the same CPUs and clock.
+    /// One that is started from it is attached after the maps: of an event of the kernel that both have, the
+    /// map's program has run when the watch's does.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn watch_options(&self) -> Result<WatchOptions, CaptureError> {
+        let first = self.maps.first().ok_or(CaptureError::NoChannel)?;
+        Ok(WatchOptions::beside(&self.options, first.thread_maps()?))
     }
 
     /// Adds a thread to those whose events are counted. Takes effect at once.
