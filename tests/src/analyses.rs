@@ -20,8 +20,8 @@ pub struct Ran {
 
 /// Runs programs of the package by the names of their entry points, in one interpreter. The release of 2017
 /// knows names that Python 3.10 moved, and soft interrupts by names that LTTng does not give them
-/// (`irq_softirq_entry`). Unless told otherwise it leaves out what comes before the first packet of some CPU or
-/// after the last one.
+/// (`irq_softirq_entry`). Unless told otherwise it leaves out what comes before the first packet of some CPU
+/// or after the last one.
 const SCRIPT: &str = "import collections, collections.abc, contextlib, io, json, sys, traceback
 from importlib.metadata import distribution
 for name in ('Mapping', 'MutableMapping', 'Iterable', 'Sequence'):

@@ -239,8 +239,8 @@ fn lttng_analyses_say_what_ours_say() {
     let cpus = |stints: &[(u32, u64)]| stints.iter().map(|(cpu, _)| *cpu).collect::<Vec<_>>();
     let sched = ours(&file, "sched");
     for tid in &script {
-        // Each recording makes the kernel leave out some events of the other. Where it has left out no switch,
-        // both have the same ones, and what they come to is the same whoever adds it up.
+        // Each recording makes the kernel leave out some events of the other. Where it has left out no
+        // switch, both have the same ones, and what they come to is the same whoever adds it up.
         if let Some(of_file) = &of_file {
             assert_eq!(sched[tid]["run_ns"], sum(&of_file[tid]), "thread {tid}: {:?}", of_file[tid]);
         }
