@@ -264,7 +264,7 @@ fn other_things_end_counting_that_waits_for_events() {
     // A probe that is counted, by its name.
     let map = "uprobe move=libc.so.6:rename from=+0(%di):string by from";
     let args = ["record", "--json", "--count", map, "--stop-on", "move: from == \"/none/b\""];
-    let perl = "perl -e 'rename \"/none/$_\", \"/none/x\" for \"a\", \"b\"; sleep 5'";
+    let perl = "perl -e 'rename \"/none/$_\", \"/none/x\" for \"a\", \"b\"; sleep 1'";
     let ended = run(agent(dir.path(), args).args(["sh", "-c", perl])).expect(0);
     let ended = ended.says(&[":move of perl-", "ended the counting"]);
     assert_eq!((counted(&ended, "/none/a"), counted(&ended, "/none/b")), (1, 1));
