@@ -20,7 +20,8 @@ pub struct Ran {
 
 /// Runs programs of the package by the names of their entry points, in one interpreter. The release of 2017
 /// knows names that Python 3.10 moved, and soft interrupts by names that LTTng does not give them
-/// (`irq_softirq_entry`).
+/// (`irq_softirq_entry`). Unless told otherwise it leaves out what comes before the first packet of some CPU
+/// or after the last one.
 const SCRIPT: &str = "import collections, collections.abc, contextlib, io, json, sys, traceback
 from importlib.metadata import distribution
 for name in ('Mapping', 'MutableMapping', 'Iterable', 'Sequence'):
@@ -37,7 +38,7 @@ for entry in distribution('lttnganalyses').entry_points:
     if entry.group != 'console_scripts' or names and entry.name not in names: continue
     quiet = [] if entry.name.endswith('-mi') else ['--no-progress']
     of = ['--period', period] if entry.name.startswith('lttng-period') else []
-    sys.argv = [entry.name, '--skip-validation', *quiet, *of, *args, trace]
+    sys.argv = [entry.name, '--skip-validation', '--no-intersection', *quiet, *of, *args, trace]
     raw, err, code = io.BytesIO(), io.StringIO(), 0
     out = io.TextIOWrapper(raw, encoding='utf-8')
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

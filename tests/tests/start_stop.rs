@@ -6,6 +6,7 @@ use std::{fs, path::Path};
 use integration_tests::harness::{
     Caller, Ended, Ledger, Report, Running, agent, files, is_getppid, run, tid_of,
 };
+use serde_json::Value;
 
 /// What stock trace-cmd reads of a recording.
 fn read(dir: &Path) -> Report {
@@ -155,4 +156,117 @@ fn flight_recorders_rotations_and_probes_have_beginnings_and_ends() {
         assert_eq!(refused.code(), code, "{}", refused.err);
         assert!(refused.err.contains("--start-on: "), "{}", refused.err);
     }
+}
+
+/// Runs a count of executed programs with a command of the shell. Gives how many there were of each of these.
+fn count(dir: &Path, args: &[&str], script: &str, programs: &[String; 2]) -> (Ended, [u64; 2]) {
+    let map = ["record", "--json", "--count", "sched_process_exec by filename"];
+    let ended = run(agent(dir, map).args(args).args(["sh", "-c", script]));
+    let counts = programs.each_ref().map(|program| counted(&ended, program.as_str()));
+    (ended, counts)
+}
+
+/// What the last line of JSON has for this key.
+#[track_caller]
+fn counted(ended: &Ended, key: impl Into<Value>) -> u64 {
+    let map: Value = serde_json::from_str(ended.out.lines().last().unwrap()).unwrap();
+    assert_eq!(map["last"], true, "{map}");
+    let (entries, key) = (map["entries"].as_array().unwrap(), key.into());
+    entries.iter().find(|entry| entry["key"][0] == key).map_or(0, |entry| entry["count"].as_u64().unwrap())
+}
+
+#[test]
+fn counting_in_maps_begins_and_ends_with_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let programs = programs(dir.path());
+    let [first, second] = &programs;
+    let edge = |path: &str| format!("sched_process_exec: filename == \"{path}\"");
+    let (start, stop) = (edge(first), edge(second));
+    for _ in 0..2 {
+        // What ends it is counted, what begins it is not; both as in a recording beside it.
+        for beside in [&[][..], &["-e", "sched_process_exec"]] {
+            let script = format!("{first}; {second}; sleep 0.2; {first}");
+            let (ended, counts) =
+                count(dir.path(), &[beside, &["--stop-on", &stop]].concat(), &script, &programs);
+            let what = if beside.is_empty() { "counting" } else { "recording" };
+            ended.expect(0).says(&[
+                &format!("{what} until sched_process_exec: filename == "),
+                " or the command exits; ",
+                "tracer-agent: sched:sched_process_exec of second-",
+                &format!("ended the {what} (--stop-on)"),
+            ]);
+            assert_eq!(counts, [1, 1]);
+
+            let script = format!("{second}; {first}; sleep 0.2; {second}; sleep 0.2; {first}");
+            let edges = ["--start-on", &start, "--stop-on", &stop];
+            let (ended, counts) = count(dir.path(), &[beside, &edges].concat(), &script, &programs);
+            ended.expect(0).says(&[
+                &format!("{what} begins with sched_process_exec: filename == "),
+                "tracer-agent: sched:sched_process_exec of first-",
+                &format!("began the {what}"),
+                &format!("ended the {what} (--stop-on)"),
+            ]);
+            assert_eq!(counts, [0, 1]);
+            if !beside.is_empty() {
+                let recorded = execs(&read(dir.path()));
+                let of = |program: &String| recorded.iter().filter(|name| *name == program).count();
+                assert_eq!([of(first), of(second)], [0, 1]);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_things_end_counting_that_waits_for_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let programs = programs(dir.path());
+    let never = "sched_process_exec: filename == \"/none\"";
+    let script = format!("{}; exit 5", programs[0]);
+    let (ended, counts) = count(dir.path(), &["--start-on", never], &script, &programs);
+    ended.expect(5).says(&["did not come: nothing was counted (--start-on)"]);
+    assert_eq!(counts, [0, 0]);
+    let script = format!("{}; sleep 1", programs[0]);
+    let (ended, counts) = count(dir.path(), &["--stop-on", never, "--duration", "300ms"], &script, &programs);
+    ended.expect(0).says(&["--duration has passed", "something else ended the counting (--stop-on)"]);
+    assert_eq!(counts, [1, 0]);
+    let (ended, counts) = count(dir.path(), &["-q", "--stop-on", never], &programs[1], &programs);
+    assert_eq!((ended.expect(0).err.as_str(), counts), ("", [0, 1]));
+
+    // A signal ends the waiting, and others say what is waited for; processes of -P that end do, too.
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let map = "raw_syscalls:sys_enter: id == 110 by $pid";
+    let args = ["record", "--json", "--count", map, "-P", &pid, "--start-on", never];
+    let mut recording = Running::start(&mut agent(dir.path(), args));
+    recording.wait_until_said("counting begins with sched_process_exec", 1);
+    recording.signal(libc::SIGUSR1);
+    recording.wait_until_said("counting begins with sched_process_exec", 2);
+    caller.call(1);
+    recording.signal(libc::SIGINT);
+    assert_eq!(counted(&recording.wait().expect(0), caller.pid()), 0);
+    let mut recording = Running::start(&mut agent(dir.path(), args));
+    recording.wait_until_said("counting begins with sched_process_exec", 1);
+    drop(caller);
+    recording.wait().expect(0).says(&["nothing was counted (--start-on)"]);
+    // The scope is that of the map: another process may call as it likes.
+    let mut caller = Caller::start();
+    let pid = caller.pid().to_string();
+    let stop = "raw_syscalls:sys_exit: id == 110 && ret > 0";
+    let args = ["record", "--json", "--count", map, "-P", &pid, "--stop-on", stop];
+    let mut recording = Running::start(&mut agent(dir.path(), args));
+    recording.wait_until_said("counting until raw_syscalls:sys_exit: id == 110", 1);
+    Caller::start().call(100);
+    assert!(!recording.has_ended());
+    caller.call(1);
+    let ended = recording.wait().expect(0).says(&["raw_syscalls:sys_exit of perl-"]);
+    assert_eq!(counted(&ended, caller.pid()), 1);
+
+    // A probe that is counted, by its name.
+    let map = "uprobe move=libc.so.6:rename from=+0(%di):string by from";
+    let args = ["record", "--json", "--count", map, "--stop-on", "move: from == \"/none/b\""];
+    let perl = "perl -e 'rename \"/none/$_\", \"/none/x\" for \"a\", \"b\"; sleep 1'";
+    let ended = run(agent(dir.path(), args).args(["sh", "-c", perl])).expect(0);
+    let ended = ended.says(&[":move of perl-", "ended the counting"]);
+    assert_eq!((counted(&ended, "/none/a"), counted(&ended, "/none/b")), (1, 1));
+    assert_eq!(files(dir.path()), ["first", "second"]);
 }

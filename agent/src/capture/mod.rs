@@ -84,7 +84,7 @@ pub use options::{
 };
 pub use session::{
     AddError, CaptureError, LeftOut, PauseError, Progress, Recorded, RotateError, Session, SnapshotError,
-    TrackError,
+    TrackError, wait_for_programs,
 };
 pub use sets::{RecordedSet, SetOptions, SetOwner};
 pub use spool::{Spool, SpoolError, SpoolTotals};

@@ -37,7 +37,7 @@ use super::{
     stats::{Counted, Stats},
     symbols::SymbolReader,
     user_symbols::MappingReader,
-    watch::{Threads, WatchOptions},
+    watch::WatchOptions,
 };
 use crate::{
     attach::{Misses, ProbeError, TaskTracker, detach::AttachTurn},
@@ -381,24 +381,7 @@ impl Session {
     /// There are no descriptors left.
     pub fn watch_options(&self) -> Result<WatchOptions, CaptureError> {
         let maps = self.channels.first().ok_or(CaptureError::NoChannel)?.programs.thread_maps()?;
-        let CaptureOptions { clock, cpus, possible_cpus, counters, layout, .. } = &self.options;
-        let (tasks, scope) = (self.options.tasks.clone(), self.options.scope.clone());
-        Ok(WatchOptions {
-            clock: *clock,
-            ring_pages: WatchOptions::RING_PAGES,
-            events: WatchOptions::EVENTS,
-            exclude_self: self.options.exclude_self,
-            cpus: cpus.clone(),
-            possible_cpus: *possible_cpus,
-            counters: Arc::clone(counters),
-            layout: *layout,
-            threads: Threads { tasks, scope, maps: Some(Arc::new(maps)) },
-        })
-    }
-
-    /// Waits until every program that runs now has returned.
-    pub fn wait_for_programs(&self) {
-        wait_for_programs();
+        Ok(WatchOptions::beside(&self.options, maps))
     }
 
     /// Adds a thread to the task filter. Takes effect at once.
@@ -736,7 +719,7 @@ fn owner_in(channels: &[Channel], number: u32) -> Option<SetOwner> {
 /// `trace_call_bpf`, kernel/trace/bpf_trace.c; `uprobe_prog_run`), so a grace period, which `membarrier`
 /// waits for (kernel/sched/membarrier.c), outlasts them. Kernels with nohz_full CPUs refuse that command;
 /// there a moment's patience, far longer than any program runs, does the same.
-pub(super) fn wait_for_programs() {
+pub fn wait_for_programs() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: membarrier takes plain numbers.
     let waited = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } == 0;

@@ -12,13 +12,13 @@ mod snapshot;
 mod spec;
 mod stacks;
 mod trace;
+mod until;
 mod wanted;
 mod when;
 
 use std::{
     ffi::OsString,
     io::{IsTerminal as _, Write},
-    os::fd::OwnedFd,
     path::PathBuf,
     process::Child,
     time::{Duration, Instant},
@@ -28,23 +28,20 @@ use clap::{
     ArgAction, ArgMatches, Args,
     builder::{PossibleValuesParser, TypedValueParser as _},
 };
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    process::{Pid, PidfdFlags, pidfd_open},
-};
 
 pub use self::refused::Refused;
 use self::{
-    edges::{Awaited, EdgeArgs},
+    edges::{Awaited, EdgeArgs, Work},
     live::Display,
     rotation::{RotateArgs, Writing},
     snapshot::{SnapshotArgs, Snapshots},
     trace::TraceArgs,
+    until::{End, Running, Until},
     wanted::{ScopeArgs, WantedArgs},
 };
 use super::{
     CliError,
-    command::{self, Inherit, Waiting},
+    command::{self, Inherit},
     progress::{self, ProgressLine},
     signals::{Asked, Signals},
     summary, units,
@@ -52,7 +49,7 @@ use super::{
 use crate::{
     analysis::answers::Topic,
     capture::{Ending, Finished, Recorded, Session, Stats, finish},
-    cli::exit::{ExitCode, of_command},
+    cli::exit::ExitCode,
     compile::fast::{LaneChoice, StringLimit},
     kernel::{clock::TraceClock, events::EventSelector},
     plan::Plan,
@@ -383,12 +380,12 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
     for note in &plan.notes {
         say(format!("tracer-agent: {note}"));
     }
-    let Plan { options, mut followed, edges, .. } = plan;
+    let Plan { options, followed, edges, .. } = plan;
 
     let inherit = Inherit { mask: signals.old_mask(), open_files };
     if options.channels.is_empty() {
         let command = (program.as_deref(), inherit);
-        return maps::count((args, &spec), options, command, (&signals, followed));
+        return maps::count((args, &spec), (options, edges), command, (signals, followed));
     }
     let rule = options.snapshot().map(|(_, rule)| rule);
     let mut snapshots = Snapshots::new(rule, args.quiet);
@@ -410,10 +407,11 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         super::tell(&format!("tracer-agent: not recorded: {}: {}", left_out.event, left_out.reason));
     }
 
-    let awaited = Awaited::attach(&session, edges, &spec.limits, args.quiet);
+    let watch = (Work::Recording, || session.watch_options());
+    let awaited = Awaited::attach(watch, edges, &spec.limits, args.quiet);
     let started = awaited.and_then(|awaited| {
         let is_now = !awaited.as_ref().is_some_and(Awaited::delays_start);
-        let command = start(program.as_deref(), args, (&spec, inherit), |thread| {
+        let command = Running::start(program.as_deref(), args, (&spec, inherit), |thread| {
             if let Some(thread) = thread {
                 session.trace_thread(thread);
             }
@@ -423,7 +421,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         })?;
         Ok((awaited, command))
     });
-    let (mut awaited, mut command) = match started {
+    let (mut awaited, command) = match started {
         Ok(started) => started,
         Err(error) => {
             for recorded in session.stop() {
@@ -433,7 +431,8 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
             return Err(error);
         }
     };
-    let instead = begin(&mut session, awaited.as_mut(), (&signals, &mut command, &mut followed), args)?;
+    let mut until = Until::new(signals, command, followed);
+    let instead = begin(&mut session, awaited.as_mut(), &mut until, args)?;
     if let Some(writing) = &writing {
         writing.follow(&session);
     }
@@ -444,7 +443,7 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         end
     } else {
         let waited = (&mut session, written, awaited.as_mut());
-        wait_for_end(waited, &signals, &mut command, followed, (args, &spec))?
+        wait_for_end(waited, &mut until, (args, &spec))?
     };
     if let Some(mut awaited) = awaited.filter(|awaited| !awaited.is_over()) {
         awaited.tell_missing();
@@ -458,12 +457,12 @@ pub(super) fn run(args: &RecordArgs, matches: &ArgMatches) -> Result<u8, CliErro
         (None, Some(parent)) if snapshots.is_busy() => parent.to_owned(),
         _ => spool_dir.clone(),
     };
+    let (signals, command) = until.into_parts();
     std::thread::spawn(move || until_second_signal(&signals, &ending, &spool_dir, &dir));
     let recorded = session.stop();
     maps.map(maps::Shown::end).transpose()?;
     let without_snapshot = snapshots.finish();
-    let end = (end, command.map(|running| running.child), without_snapshot);
-    conclude((args, &spec), (recorded, writing, display), end)
+    conclude((args, &spec), (recorded, writing, display), (end, command, without_snapshot))
 }
 
 /// While the recording comes to its end, a second signal that asks for it ends the process at once; the spool
@@ -499,48 +498,20 @@ fn until_second_signal(
     super::exit_now(ExitCode::Interrupted)
 }
 
-/// The command while it runs.
-struct Running {
-    child: Child,
-    /// Becomes readable when it ends.
-    ended: OwnedFd,
-}
-
-/// Lets `open` open the gates, and starts the command when no event of it can be missed. `open` is given the command's
-/// first thread, if only the command's events are wanted.
-fn start(
-    program: Option<&std::path::Path>,
-    args: &RecordArgs,
-    (spec, inherit): (&RecordingSpec, Inherit),
-    open: impl FnOnce(Option<u32>),
-) -> Result<Option<Running>, CliError> {
-    let Some(program) = program else {
-        open(None);
-        return Ok(None);
-    };
-    let waiting = Waiting::create(program, &args.command, inherit)?;
-    let ended = Pid::from_raw(waiting.pid().cast_signed())
-        .ok_or(rustix::io::Errno::SRCH)
-        .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()))
-        .map_err(|error| CliError::system("watch the command")(error.into()))?;
-    open(spec.scope.only_command.then(|| waiting.pid()));
-    Ok(Some(Running { child: waiting.start()?, ended }))
-}
-
 /// Waits for the event that opens the gates, if one does. Gives what came instead.
 fn begin(
     session: &mut Session,
     awaited: Option<&mut Awaited>,
-    others: (&Signals, &mut Option<Running>, &mut Vec<OwnedFd>),
+    until: &mut Until,
     args: &RecordArgs,
 ) -> Result<Option<End>, CliError> {
     let Some(awaited) = awaited else { return Ok(None) };
     if awaited.delays_start() {
         let mut line = ProgressLine::new(shows_progress(args));
-        if let Some(end) = awaited.wait_for_start(session, others, &mut line)? {
+        if let Some(end) = awaited.wait_for_start(Some(session.failed()), until, &mut line)? {
             return Ok(Some(end));
         }
-        awaited.begin(session)?;
+        awaited.begin(|| session.start())?;
     }
     Ok(None)
 }
@@ -550,15 +521,21 @@ fn shows_progress(args: &RecordArgs) -> bool {
     !args.quiet && args.live.live.is_none() && std::io::stderr().is_terminal()
 }
 
-/// Says that recording has begun, and what ends it.
-fn begun(args: &RecordArgs, duration: Option<Duration>, waits_for_followed: bool) -> &'static str {
-    match (&*args.command, duration) {
-        ([], Some(_)) => "recording until --duration has passed; Ctrl-C stops it",
-        ([], None) if waits_for_followed => "recording until the processes of -P exit; Ctrl-C stops it",
-        ([], None) => "recording; Ctrl-C stops it",
-        (_, Some(_)) => "recording until the command exits or --duration has passed; Ctrl-C stops it",
-        (_, None) => "recording until the command exits; Ctrl-C stops it",
-    }
+/// Says what has begun, and what ends it.
+fn begun(
+    (work, stop_on): (Work, Option<&str>),
+    (args, spec): (&RecordArgs, &RecordingSpec),
+    until: &Until,
+) -> String {
+    let ends = [
+        stop_on,
+        (!args.command.is_empty()).then_some("the command exits"),
+        until.waits_for_followed().then_some("the processes of -P exit"),
+        spec.limits.duration_ns.map(|_| "--duration has passed"),
+    ];
+    let ends: Vec<&str> = ends.into_iter().flatten().collect();
+    let until = if ends.is_empty() { "" } else { " until " };
+    format!("{work}{until}{}; Ctrl-C stops it", ends.join(" or "))
 }
 
 /// Whether the user chose among the events of a kind, by what they hold or by whose they are.
@@ -571,36 +548,22 @@ fn is_filtered(spec: &RecordingSpec) -> bool {
         || scope.has_traits()
 }
 
-/// What ended the recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// The command, with this exit code.
-    Command(u8),
-    /// A signal, the duration, an event, or the processes of -P.
-    Asked,
-    /// Recording could not go on.
-    Failure,
-}
-
 fn wait_for_end(
     (session, (mut writing, snapshots), mut awaited): (
         &mut Session,
         (Option<&mut Writing>, &mut Snapshots),
         Option<&mut Awaited>,
     ),
-    signals: &Signals,
-    command: &mut Option<Running>,
-    mut followed: Vec<OwnedFd>,
+    until: &mut Until,
     (args, spec): (&RecordArgs, &RecordingSpec),
 ) -> Result<End, CliError> {
     // Attaching, which takes seconds with thousands of events, is no part of it.
     let duration = spec.limits.duration_ns.map(Duration::from_nanos);
     let deadline = duration.zip(session.began()).map(|(duration, began)| began + duration);
-    let waits_for_followed = !followed.is_empty() && command.is_none();
     let mut progress = ProgressLine::new(shows_progress(args));
     if !args.quiet {
-        let text = begun(args, duration, waits_for_followed);
-        progress.begin(&awaited.as_ref().map_or_else(|| text.to_owned(), |awaited| awaited.until(text)));
+        let stop_on = awaited.as_ref().and_then(|awaited| awaited.stop_on());
+        progress.begin(&begun((Work::Recording, stop_on), (args, spec), until));
     }
     if let Some(writing) = &mut writing {
         writing.begin(session.began());
@@ -608,7 +571,7 @@ fn wait_for_end(
     loop {
         progress.show(session.progress());
         if let Some(awaited) = &mut awaited
-            && awaited.has_ended(session, &mut progress)?
+            && awaited.has_ended(&mut progress)?
         {
             return Ok(End::Asked);
         }
@@ -624,28 +587,19 @@ fn wait_for_end(
         let until_snapshot = snapshots.patience(now);
         let timeout = [until_deadline, until_rotation, until_snapshot, tick].into_iter().flatten().min();
 
-        let mut fds = vec![
-            PollFd::new(signals, PollFlags::IN),
-            PollFd::from_borrowed_fd(session.failed(), PollFlags::IN),
-            PollFd::from_borrowed_fd(session.asks(), PollFlags::IN),
-        ];
-        let of_files = writing.iter().flat_map(|writing| [session.is_large(), writing.is_done()]);
-        fds.extend(of_files.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let mut fds = vec![session.failed(), session.asks()];
+        fds.extend(writing.iter().flat_map(|writing| [session.is_large(), writing.is_done()]));
         let of_snapshots = snapshots.is_done();
-        fds.extend(of_snapshots.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        fds.extend(command.iter().map(|running| PollFd::new(&running.ended, PollFlags::IN)));
-        fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        let of_edges = awaited.iter().map(|awaited| awaited.fd());
-        fds.extend(of_edges.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        wait(&mut fds, timeout)?;
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        fds.extend(of_snapshots);
         let has_snapshots = of_snapshots.is_some();
+        fds.extend(awaited.iter().map(|awaited| awaited.fd()));
+        let ready = until.wait(&fds, timeout)?;
         drop(fds);
 
-        if ready[1] {
+        if ready.first() == Some(&true) {
             return Ok(End::Failure);
         }
-        let mut rest = ready[3..].iter();
+        let mut rest = ready.iter().skip(2);
         if let Some(writing) = &mut writing {
             let is_large = rest.next() == Some(&true) && session.is_large_now();
             if rest.next() == Some(&true) {
@@ -658,45 +612,16 @@ fn wait_for_end(
             snapshots.look(session, &mut progress);
             snapshots.tell_done(&mut progress);
         }
-        while let Some(asked) = signals.take() {
+        while let Some(asked) = until.asked() {
             match asked {
-                Asked::End(signal) => {
-                    forward(signal, command.as_ref().map(|running| &running.child));
-                    return Ok(End::Asked);
-                }
+                Asked::End(_) => return Ok(End::Asked),
                 Asked::Progress => progress.say(&progress::text(session.progress())),
                 Asked::Snapshot => snapshots.take(session, &mut progress),
             }
         }
-        if let Some(running) = command
-            && rest.next() == Some(&true)
-        {
-            let status = running.child.wait().map_err(CliError::system("wait for the command"))?;
-            return Ok(End::Command(of_command(status)));
+        if let Some(end) = until.ended()? {
+            return Ok(end);
         }
-        followed.retain(|_| rest.next() != Some(&true));
-        if waits_for_followed && followed.is_empty() {
-            return Ok(End::Asked);
-        }
-    }
-}
-
-fn wait(fds: &mut [PollFd<'_>], timeout: Option<Duration>) -> Result<(), CliError> {
-    let timeout =
-        timeout.map(|t| Timespec { tv_sec: t.as_secs().cast_signed(), tv_nsec: t.subsec_nanos().into() });
-    match poll(fds, timeout.as_ref()) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(CliError::system("wait for events")(error.into())),
-    }
-}
-
-/// A terminal's Ctrl-C and Ctrl-\ reach the command too; a signal to the agent alone must be passed on.
-fn forward(signal: i32, child: Option<&Child>) {
-    if ![libc::SIGINT, libc::SIGQUIT].contains(&signal)
-        && let Some(pid) = child.and_then(|child| Pid::from_raw(child.id().cast_signed()))
-    {
-        // It may have ended meanwhile.
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
     }
 }
 
@@ -734,13 +659,7 @@ fn conclude(
     if let Some(code) = without_snapshot {
         return Ok(code.code());
     }
-    let command = match (end, child) {
-        (End::Command(code), _) => Some(code),
-        // Asked to stop while the command runs: it goes on without us, unless it ended with us.
-        (_, Some(mut child)) => child.try_wait().ok().flatten().map(of_command),
-        _ => None,
-    };
-    Ok(command.unwrap_or(ExitCode::Ok.code()))
+    Ok(until::exit_code(end, child))
 }
 
 /// What a recording has come to.

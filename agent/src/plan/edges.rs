@@ -2,7 +2,7 @@
 
 use super::{Kernel, PlanError, Why};
 use crate::{
-    capture::{ChannelOptions, watch::WatchRule},
+    capture::{CaptureEvent, watch::WatchRule},
     compile::fast::Lane,
     kernel::{
         clock::TraceClock,
@@ -13,7 +13,8 @@ use crate::{
 
 /// What tells that a recording is to begin, or has to end; where it is not there, no event does.
 /// [Watched](crate::capture::watch) by whoever runs the recording, with
-/// [`Session::watch_options`](crate::capture::Session::watch_options).
+/// [`Session::watch_options`](crate::capture::Session::watch_options), or of maps alone with
+/// [`Counting::watch_options`](crate::capture::Counting::watch_options).
 #[derive(Clone, Debug, Default)]
 pub struct Edges {
     /// Its first match is where the recording begins.
@@ -22,15 +23,15 @@ pub struct Edges {
     pub stop: Option<WatchRule>,
 }
 
-/// Plans what the limits of a recording say of events; `channels` are those that are recorded into.
+/// Plans what the limits of a recording say of events; `taken` are those that are recorded or counted.
 pub(super) fn plan(
     kernel: &Kernel<'_>,
     spec: &RecordingSpec,
-    channels: &[ChannelOptions],
+    taken: &[&CaptureEvent],
 ) -> Result<Edges, PlanError> {
     let clock = spec.file.clock;
     let of = |name, when: &Option<WhenSpec>| {
-        when.as_ref().map(|when| rule(kernel, clock, (name, when), channels)).transpose()
+        when.as_ref().map(|when| rule(kernel, clock, (name, when), taken)).transpose()
     };
     Ok(Edges { start: of("start_on", &spec.limits.start_on)?, stop: of("stop_on", &spec.limits.stop_on)? })
 }
@@ -39,10 +40,10 @@ fn rule(
     kernel: &Kernel<'_>,
     clock: TraceClock,
     (name, when): (&'static str, &WhenSpec),
-    channels: &[ChannelOptions],
+    taken: &[&CaptureEvent],
 ) -> Result<WatchRule, PlanError> {
     let at = |why: Why| PlanError { at: Field::Limits(name), why: Box::new(why) };
-    let what = what(kernel, when, channels).map_err(at)?;
+    let what = what(kernel, when, taken).map_err(at)?;
     let spec = WatchSpec {
         rules: vec![RuleSpec { filter: when.filter.clone(), ..RuleSpec::new(what) }],
         captures: Vec::new(),
@@ -59,7 +60,7 @@ fn several(when: &WhenSpec, count: usize) -> Why {
 }
 
 /// The one event of the kernel that is meant, or else the probe.
-fn what(kernel: &Kernel<'_>, when: &WhenSpec, channels: &[ChannelOptions]) -> Result<What, Why> {
+fn what(kernel: &Kernel<'_>, when: &WhenSpec, taken: &[&CaptureEvent]) -> Result<What, Why> {
     let select = |or_none| kernel.catalogue.select(&[Rule::include(when.when.clone())], or_none);
     let found = select(true)?;
     match &found.events[..] {
@@ -70,8 +71,7 @@ fn what(kernel: &Kernel<'_>, when: &WhenSpec, channels: &[ChannelOptions]) -> Re
     let is_it = |name: &str| {
         name.split_once(':').is_some_and(|(system, name)| when.when.names(&EventName::new(system, name)))
     };
-    let events = channels.iter().flat_map(|channel| &channel.events);
-    let mut probes = events.filter(|event| matches!(event.lane, Lane::Probe) && is_it(&event.name));
+    let mut probes = taken.iter().filter(|event| matches!(event.lane, Lane::Probe) && is_it(&event.name));
     match probes.find_map(|event| event.rule.clone()) {
         Some(what) => Ok(what),
         // The error has those that are near.

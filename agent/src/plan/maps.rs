@@ -290,3 +290,56 @@ fn asked<'a>(at: InMap<'a>, map: &'a MapSpec, role: Role, facts: &'a Facts) -> R
     };
     Ok(Asked { at, field, spec, filter, question, facts })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{compile::aggregate::Function, kernel::clock::TraceClock, spec::Field};
+
+    fn texts(filters: &[Filter]) -> Vec<&str> {
+        filters.iter().map(Filter::text).collect()
+    }
+
+    #[test]
+    fn each_event_of_a_time_is_asked_for_its_own() {
+        let facts = Facts::new(TraceClock::Mono, None);
+        let map = MapSpec::of_times(
+            "max of sched_waking: prio < 100 -> sched_switch: next_pid != 7 key pid=next_pid,$cpu by next_comm",
+        )
+        .unwrap();
+        let at = InMap(3, "waits");
+        let ends = asked(at, &map, Role::Ends, &facts).unwrap();
+        assert_eq!((ends.field, ends.filter.as_ref().map(Filter::text)), ("event", Some("next_pid != 7")));
+        assert_eq!(texts(&ends.question.pair), ["next_pid", "$cpu"]);
+        assert_eq!(texts(&ends.question.keys), ["next_comm"]);
+        assert!(ends.question.value.is_none(), "the time is the value");
+        assert_eq!(ends.question.function, Function::Numbers { sum: false, least: false, most: true });
+        let begins = asked(at, &map, Role::Begins, &facts).unwrap();
+        assert_eq!((begins.field, begins.filter.as_ref().map(Filter::text)), ("from", Some("prio < 100")));
+        assert_eq!(texts(&begins.question.pair), ["pid", "$cpu"]);
+        assert!(begins.question.keys.is_empty());
+    }
+
+    /// What makes a map one that cannot be read.
+    type Spoil = fn(&mut MapSpec);
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_its_place() {
+        let facts = Facts::new(TraceClock::Mono, None);
+        let good = || MapSpec::of_events("sum(ret) of raw_syscalls:sys_exit: id == 1 by $comm").unwrap();
+        let question = asked(InMap(0, ""), &good(), Role::Counted, &facts).unwrap().question;
+        assert_eq!(question.value.as_ref().map(Filter::text), Some("ret"));
+        let spoil: [(&str, Spoil); 3] = [
+            ("event", |map| map.event.filter = Some("id ==".to_owned())),
+            ("by", |map| map.by.push("$comm +".to_owned())),
+            ("field", |map| map.field = Some("(ret".to_owned())),
+        ];
+        for (place, spoil) in spoil {
+            let mut map = good();
+            spoil(&mut map);
+            let error = asked(InMap(5, "calls"), &map, Role::Counted, &facts).map(drop).unwrap_err();
+            let Field::OfMap { map: 5, text, name } = error.at else { panic!("{:?}", error.at) };
+            assert_eq!((text.as_str(), name), ("calls", place));
+        }
+    }
+}

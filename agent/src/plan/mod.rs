@@ -124,7 +124,9 @@ impl Plan {
             kernel.map(InMap(number, &map.name), map, &facts, possible_cpus)
         };
         let maps = maps.iter().enumerate().map(map).collect::<Result<Vec<_>, _>>()?;
-        let edges = edges::plan(&kernel, spec, &planned)?;
+        let counted = maps.iter().map(|map| &map.channel);
+        let taken: Vec<_> = planned.iter().chain(counted).flat_map(|channel| &channel.events).collect();
+        let edges = edges::plan(&kernel, spec, &taken)?;
         let layout = match &btf {
             Ok(btf) => KernelLayout::from_btf(btf),
             Err(error) => {

@@ -1,19 +1,17 @@
 //! How many file descriptors the recordings of a user may have, so that others find some left.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::Arc;
 
 use rustix::process::{Resource, getrlimit};
 
+use super::amounts::{Amount as _, Amounts};
 use crate::control::{Code, ControlError};
 
 /// The descriptors that the recordings of all users have.
 #[derive(Clone, Debug)]
 pub(super) struct Descriptors {
     max: u64,
-    used: Arc<Mutex<BTreeMap<u32, u64>>>,
+    used: Arc<Amounts<u64>>,
 }
 
 /// Those of a user. Root may have all that there are.
@@ -41,10 +39,6 @@ impl Descriptors {
     pub(super) fn of(&self, uid: u32) -> OfUser {
         OfUser { all: self.clone(), uid }
     }
-
-    fn used(&self) -> MutexGuard<'_, BTreeMap<u32, u64>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl OfUser {
@@ -53,11 +47,12 @@ impl OfUser {
     /// # Errors
     /// The user has too many then.
     pub(super) fn take(&self, count: u64) -> Result<Held, ControlError> {
-        let mut used = self.all.used();
-        let before = used.get(&self.uid).copied().unwrap_or_default();
-        let (after, max) = (before.saturating_add(count), self.all.max);
-        if self.uid != 0 && after > max {
-            return Err(ControlError::new(
+        self.all.used.try_change(self.uid, |before| {
+            let (after, max) = (before.more(count), self.all.max);
+            if self.uid == 0 || after <= max {
+                return Ok(after);
+            }
+            Err(ControlError::new(
                 Code::NoMemory,
                 format!(
                     "this would open up to {count} descriptors, user {}'s other recordings have up to \
@@ -65,19 +60,14 @@ impl OfUser {
                      channels; root starts the daemon with --user-descriptors to allow more",
                     self.uid
                 ),
-            ));
-        }
-        used.insert(self.uid, after);
+            ))
+        })?;
         Ok(Held { of: self.clone(), count })
     }
-}
 
-impl OfUser {
     /// Takes so many that another daemon has let the user have.
     pub(super) fn keep(&self, count: u64) -> Held {
-        let mut used = self.all.used();
-        let of_user = used.entry(self.uid).or_default();
-        *of_user = of_user.saturating_add(count);
+        self.all.used.change(self.uid, |before| before.more(count));
         Held { of: self.clone(), count }
     }
 }
@@ -96,13 +86,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut used = self.of.all.used();
-        if let Some(count) = used.get_mut(&self.of.uid) {
-            *count = count.saturating_sub(self.count);
-            if *count == 0 {
-                used.remove(&self.of.uid);
-            }
-        }
+        self.of.all.used.change(self.of.uid, |before| before.less(self.count));
     }
 }
 
@@ -124,6 +108,6 @@ mod tests {
         assert!(alice.take(1).is_err());
         drop(first);
         drop(alice.take(100).unwrap());
-        assert!(descriptors.used().is_empty());
+        assert!(descriptors.used.is_empty());
     }
 }

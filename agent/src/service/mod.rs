@@ -16,6 +16,7 @@
 //! | `recording` | the recording of a session, and what becomes of it when the session changes |
 //! | `recovery` | what a daemon that was killed has left |
 //! | `handover` | sessions that the next daemon goes on with |
+//! | `amounts` | how much each user has taken of something |
 //! | `descriptors` | how many the recordings of a user may have open |
 //! | `shares` | what the sessions of a user may take |
 //! | `files` | the files that a session has made |
@@ -24,6 +25,7 @@
 //! | `sessions` | a session: its description and its recording |
 //! | `fuzz` | requests of anybody, without recording |
 
+mod amounts;
 mod daemon;
 mod descriptors;
 mod files;

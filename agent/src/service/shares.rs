@@ -1,12 +1,14 @@
 //! What the sessions of a user may take of the daemon, so that nobody takes what others need.
 
 use std::{
-    collections::BTreeMap,
     io::{self, Write},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::Arc,
 };
 
-use super::sessions::{Model, ring_sets};
+use super::{
+    amounts::{Amount, Amounts},
+    sessions::{Model, ring_sets},
+};
 use crate::control::{Code, ControlError};
 
 /// The most text of a user's sessions: names, patterns, filters, paths, as JSON.
@@ -27,7 +29,7 @@ pub(super) struct Shares {
     /// The most bytes of a user's rings.
     rings_max: u64,
     cpus: u64,
-    used: Mutex<BTreeMap<u32, Share>>,
+    used: Amounts<Share>,
 }
 
 /// Memory of a user that belongs to no session, given back when this is dropped.
@@ -57,11 +59,7 @@ pub(super) struct Taken<'a> {
 impl Shares {
     /// Shares of a machine with so many CPUs.
     pub(super) fn new(rings_max: u64, cpus: u64) -> Self {
-        Self { rings_max, cpus, used: Mutex::default() }
-    }
-
-    fn used(&self) -> MutexGuard<'_, BTreeMap<u32, Share>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        Self { rings_max, cpus, used: Amounts::default() }
     }
 
     /// Takes what a session needs that took something else before. Root may have all that there is.
@@ -70,13 +68,13 @@ impl Shares {
     /// The user has too much already.
     pub(super) fn take(&self, uid: u32, before: Share, model: &Model) -> Result<Taken<'_>, ControlError> {
         let now = self.of(model);
-        let mut used = self.used();
-        let of_user = used.get(&uid).copied().unwrap_or_default();
-        let after = of_user.less(before).more(now);
-        if uid != 0 {
-            self.check(uid, (of_user, after))?;
-        }
-        used.insert(uid, after);
+        self.used.try_change(uid, |of_user| -> Result<Share, ControlError> {
+            let after = of_user.less(before).more(now);
+            if uid != 0 {
+                self.check(uid, (of_user, after))?;
+            }
+            Ok(after)
+        })?;
         Ok(Taken { shares: self, uid, before, now })
     }
 
@@ -108,43 +106,33 @@ impl Shares {
     /// The user has too much already.
     pub(super) fn take_memory(self: &Arc<Self>, uid: u32, bytes: u64) -> Result<Memory, ControlError> {
         let share = Share { rings: bytes, text: 0 };
-        let mut used = self.used();
-        let before = used.get(&uid).copied().unwrap_or_default();
-        let after = before.more(share);
-        if uid != 0 {
-            self.check(uid, (before, after))?;
-        }
-        used.insert(uid, after);
+        self.used.try_change(uid, |before| -> Result<Share, ControlError> {
+            let after = before.more(share);
+            if uid != 0 {
+                self.check(uid, (before, after))?;
+            }
+            Ok(after)
+        })?;
         Ok(Memory { shares: Arc::clone(self), uid, share })
     }
 
     /// Takes memory that another daemon has let the user have.
     pub(super) fn keep_memory(self: &Arc<Self>, uid: u32, bytes: u64) -> Memory {
         let share = Share { rings: bytes, text: 0 };
-        self.put(uid, |used| used.more(share));
+        self.used.change(uid, |used| used.more(share));
         Memory { shares: Arc::clone(self), uid, share }
     }
 
     /// What a session takes that another daemon has let have it.
     pub(super) fn keep(&self, uid: u32, model: &Model) -> Share {
         let share = self.of(model);
-        self.put(uid, |used| used.more(share));
+        self.used.change(uid, |used| used.more(share));
         share
     }
 
     /// Gives back what a session took.
     pub(super) fn give_back(&self, uid: u32, share: Share) {
-        self.put(uid, |used| used.less(share));
-    }
-
-    fn put(&self, uid: u32, change: impl FnOnce(Share) -> Share) {
-        let mut used = self.used();
-        let after = change(used.get(&uid).copied().unwrap_or_default());
-        if after == Share::default() {
-            used.remove(&uid);
-        } else {
-            used.insert(uid, after);
-        }
+        self.used.change(uid, |used| used.less(share));
     }
 
     /// What a session takes.
@@ -164,13 +152,13 @@ impl Shares {
     }
 }
 
-impl Share {
-    fn less(self, other: Self) -> Self {
-        Self { rings: self.rings.saturating_sub(other.rings), text: self.text.saturating_sub(other.text) }
+impl Amount for Share {
+    fn more(self, by: Self) -> Self {
+        Self { rings: self.rings.more(by.rings), text: self.text.more(by.text) }
     }
 
-    fn more(self, other: Self) -> Self {
-        Self { rings: self.rings.saturating_add(other.rings), text: self.text.saturating_add(other.text) }
+    fn less(self, by: Self) -> Self {
+        Self { rings: self.rings.less(by.rings), text: self.text.less(by.text) }
     }
 }
 
@@ -186,7 +174,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let Self { shares, uid, before, now } = *self;
         if before != now {
-            shares.put(uid, |used| used.less(now).more(before));
+            shares.used.change(uid, |used| used.less(now).more(before));
         }
     }
 }
@@ -233,7 +221,7 @@ mod tests {
         let shares = Shares::new(32 << 20, 2);
         let none = Share::default();
         drop(shares.take(1000, none, &model(2)).unwrap());
-        assert!(shares.used().is_empty());
+        assert!(shares.used.is_empty());
         let first = shares.take(1000, none, &model(1)).unwrap().keep();
         let second = shares.take(1000, none, &model(1)).unwrap().keep();
         let refused = shares.take(1000, none, &model(1)).unwrap_err();
@@ -245,7 +233,7 @@ mod tests {
         shares.give_back(1000, first);
         let second = shares.take(1000, second, &model(2)).unwrap().keep();
         shares.give_back(1000, second);
-        assert!(shares.used().is_empty());
+        assert!(shares.used.is_empty());
     }
 
     #[test]

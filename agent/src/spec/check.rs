@@ -147,14 +147,6 @@ impl RecordingSpec {
                 "maps alone lose no records; what they do not count is told with them",
             );
         }
-        let has_edges = self.limits.start_on.is_some() || self.limits.stop_on.is_some();
-        if self.channels.is_empty() && !self.maps.is_empty() && has_edges {
-            return problem(
-                Field::Whole,
-                "events begin and end recordings, and maps alone are none; record an event, too, or give a \
-                 duration",
-            );
-        }
         if self.channels.is_empty() && self.maps.is_empty() {
             return problem(Field::Whole, "it has no channel");
         }

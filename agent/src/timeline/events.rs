@@ -15,6 +15,7 @@ use super::index::BlockTold;
 use crate::event::syscalls::{SyscallTable, is_number};
 use crate::event::{AddressKind, FieldKind, FieldReader, NamedField, Printer, Symbols, Value};
 use crate::export::ExportError;
+use crate::report::stacks::symbol;
 use crate::tracedat::reader::Record;
 
 /// Records in a block.
@@ -213,8 +214,8 @@ impl Block {
                     name.map(|name| self.text_of(name.as_bytes(), column)).is_some()
                 }
                 What::Symbol(reader) => {
-                    let symbol = reader.number(record.data).and_then(|address| symbols.lookup(address));
-                    let text = symbol.map(|symbol| match symbol.offset {
+                    let found = reader.number(record.data).and_then(|address| symbol(symbols, address));
+                    let text = found.map(|symbol| match symbol.offset {
                         0 => symbol.name.to_owned(),
                         offset => format!("{}+{offset:#x}", symbol.name),
                     });

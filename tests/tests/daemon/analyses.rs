@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    ops::Range,
     path::Path,
 };
 
@@ -58,11 +59,89 @@ fn number(event: &Event, name: &str) -> u64 {
     number_of(&event.fields, name)
 }
 
-/// What the switches and calls of a trace come to, for each thread.
+/// A CPU goes from one thread to another.
+#[derive(Clone, Copy, Debug)]
+struct Switch {
+    time: u64,
+    cpu: u32,
+    prev: u64,
+    next: u64,
+}
+
+impl Switch {
+    fn of_event(event: &Event) -> Option<Self> {
+        let of = || Self {
+            time: event.time,
+            cpu: event.cpu,
+            prev: number(event, "prev_tid"),
+            next: number(event, "next_tid"),
+        };
+        (event.name == "sched_switch").then(of)
+    }
+
+    fn of_record(record: &Value) -> Self {
+        let number = |value: &Value| value.as_u64().unwrap();
+        Self {
+            time: number(&record["timestamp"]),
+            cpu: number(&record["cpu"]) as u32,
+            prev: number(&record["fields"]["prev_pid"]),
+            next: number(&record["fields"]["next_pid"]),
+        }
+    }
+}
+
+fn monotonic_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// The switches of a file.
+fn switches(file: &Path) -> Vec<Switch> {
+    let lines = run(agent("/".as_ref(), ["report", "--json", "-F", "sched_switch"]).arg(file)).expect(0).out;
+    lines.lines().map(|line| Switch::of_record(&serde_json::from_str(line).unwrap())).collect()
+}
+
+/// Which CPUs each thread had and for how long, between two switches there. `None` if one is missing within
+/// this time.
+fn stints(switches: &[Switch], within: Range<u64>) -> Option<BTreeMap<u64, Vec<(u32, u64)>>> {
+    let mut stints: BTreeMap<u64, Vec<(u32, u64)>> = BTreeMap::new();
+    let mut running: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+    for &Switch { time, cpu, prev, next } in switches {
+        match running.insert(cpu, (next, time)) {
+            Some((tid, since)) if tid == prev => stints.entry(tid).or_default().push((cpu, time - since)),
+            Some(_) if within.contains(&time) => return None,
+            _ => {}
+        }
+    }
+    Some(stints)
+}
+
+/// Nanoseconds on a CPU as `lttng-cputop` adds them up: it knows nothing of CPUs, so that a thread whose last
+/// switch is missing in the trace runs until the end or until it is next seen to stop, and one that was not
+/// seen before has run since the beginning.
+fn cputop(events: &[&Event]) -> BTreeMap<u64, u64> {
+    let (first, last) = (events[0].time, events[events.len() - 1].time);
+    let mut threads: BTreeMap<u64, (u64, Option<u64>)> = BTreeMap::new();
+    for event in events {
+        if let Some(Switch { time, prev, next, .. }) = Switch::of_event(event) {
+            let (sum, since) = threads.entry(prev).or_insert((0, Some(first)));
+            *sum += since.take().map_or(0, |since| time - since);
+            if next != 0 {
+                threads.entry(next).or_default().1 = Some(time);
+            }
+        } else if event.name == "sched_migrate_task" {
+            threads.entry(number(event, "tid")).or_default();
+        }
+    }
+    threads
+        .into_iter()
+        .map(|(tid, (sum, since))| (tid, sum + since.map_or(0, |since| last - since)))
+        .collect()
+}
+
+/// What the calls of a trace come to, for each thread.
 #[derive(Debug, Default)]
 struct Expected {
-    /// Nanoseconds on a CPU.
-    run: BTreeMap<u64, u64>,
     /// Calls that were seen to begin and to end: by the thread that each event names, and by the last switch
     /// on its CPU, which is all that LTTng's analyses know. Each recording makes the kernel leave out some
     /// events of others.
@@ -72,21 +151,18 @@ struct Expected {
 impl Expected {
     fn of(events: &[&Event]) -> Self {
         let mut expected = Self::default();
-        let mut running: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        let mut running: BTreeMap<u32, u64> = BTreeMap::new();
         let mut entered: [BTreeSet<u64>; 2] = Default::default();
         for event in events {
             let threads = [
                 event.context.iter().any(|(name, _)| name == "tid").then(|| number_of(&event.context, "tid")),
-                running.get(&event.cpu).map(|(tid, _)| *tid),
+                running.get(&event.cpu).copied(),
             ];
             let is = |part: &str| {
                 event.name.starts_with(part) || event.name.starts_with(&format!("compat_{part}"))
             };
-            if event.name == "sched_switch" {
-                let next = (number(event, "next_tid"), event.time);
-                if let Some((tid, since)) = running.insert(event.cpu, next) {
-                    *expected.run.entry(tid).or_default() += event.time - since;
-                }
+            if let Some(switch) = Switch::of_event(event) {
+                running.insert(switch.cpu, switch.next);
             } else if is("syscall_entry_") {
                 for (entered, tid) in entered.iter_mut().zip(threads) {
                     entered.extend(tid);
@@ -120,9 +196,11 @@ fn lttng_analyses_say_what_ours_say() {
          dd if=/dev/zero of={} bs=1000 count=100 conv=fsync status=none",
         daemon.path().join("written").display()
     );
+    let before = monotonic_ns();
     let mut shell = program("/".as_ref(), "sh", ["-c", &script]).spawn().unwrap();
     let shell_pid = u64::from(shell.id());
     assert!(shell.wait().unwrap().success());
+    let within = before..monotonic_ns();
     for name in ["trace", "file"] {
         let stopped = daemon.tell("POST", &format!("/v1/sessions/{name}/stop"), None);
         assert_eq!(stopped["discarded"], 0, "{stopped}");
@@ -138,26 +216,40 @@ fn lttng_analyses_say_what_ours_say() {
             script.push(number(fork, "child_tid"));
         }
     }
-    let plain: Vec<u64> = script.iter().copied().filter(|tid| expected.is_plain(*tid)).collect();
-    assert!(script.len() == 3 && !plain.is_empty(), "{script:?} {plain:?}");
+    assert_eq!(script.len(), 3, "{script:?}");
 
-    // Time on the CPU.
+    // Time on the CPU: of all threads what the switches of the trace come to, and ours what those of the file
+    // do.
     let span = (events[events.len() - 1].time - events[0].time) as f64;
-    let is_close = |a: f64, b: f64| (a - b).abs() <= a * 0.01 + span * 1e-4;
-    let sched = ours(&file, "sched");
     let usage = &tables(&out, "lttng-cputop-mi", &["--limit", "1000000"])[0];
-    let told: BTreeMap<u64, f64> = rows(usage)
+    let told: BTreeMap<u64, u64> = rows(usage)
         .iter()
-        .map(|row| (row[0]["tid"].as_i64().unwrap().unsigned_abs(), row[3]["value"].as_f64().unwrap() * span))
+        .map(|row| {
+            let ran = row[3]["value"].as_f64().unwrap() * span;
+            (row[0]["tid"].as_i64().unwrap().unsigned_abs(), ran.round() as u64)
+        })
         .collect();
-    for tid in &plain {
-        let ran = sched[tid]["run_ns"].as_f64().unwrap();
-        assert!(
-            is_close(ran, told[tid]),
-            "thread {tid}: {}, not {ran}; {:?}",
-            told[tid],
-            expected.run.get(tid)
-        );
+    assert_eq!(told, cputop(&events));
+    let of_trace = stints(
+        &events.iter().filter_map(|event| Switch::of_event(event)).collect::<Vec<_>>(),
+        within.clone(),
+    );
+    let of_file = stints(&switches(&file), within);
+    let sum = |stints: &[(u32, u64)]| stints.iter().map(|(_, ran)| ran).sum::<u64>();
+    let cpus = |stints: &[(u32, u64)]| stints.iter().map(|(cpu, _)| *cpu).collect::<Vec<_>>();
+    let sched = ours(&file, "sched");
+    for tid in &script {
+        // Each recording makes the kernel leave out some events of the other. Where it has left out no
+        // switch, both have the same ones, and what they come to is the same whoever adds it up.
+        if let Some(of_file) = &of_file {
+            assert_eq!(sched[tid]["run_ns"], sum(&of_file[tid]), "thread {tid}: {:?}", of_file[tid]);
+        }
+        if let Some(of_trace) = &of_trace {
+            assert_eq!(told[tid], sum(&of_trace[tid]), "thread {tid}: {:?}", of_trace[tid]);
+        }
+        if let (Some(of_file), Some(of_trace)) = (&of_file, &of_trace) {
+            assert_eq!(cpus(&of_file[tid]), cpus(&of_trace[tid]), "thread {tid}");
+        }
     }
 
     // System calls.
@@ -184,7 +276,7 @@ fn lttng_analyses_say_what_ours_say() {
     let written = usage.iter().find(|table| table["class"]["title"] == title).unwrap();
     let dd = script[2];
     let row = rows(written).iter().find(|row| row[0]["tid"].as_u64() == Some(dd));
-    if plain.contains(&dd) {
+    if expected.is_plain(dd) {
         assert_eq!(row.unwrap()[1]["value"], 100_000, "{row:?}");
     }
     assert_eq!(io[&dd]["writes"]["bytes"], 100_000, "{}", io[&dd]);

@@ -41,6 +41,12 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
                      -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
                      -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing";
 
+/// The profile of a program that runs for long.
+const OPTIMISED: &str = "release";
+
+/// The profile of a program that runs for less time than optimising it would take.
+const QUICKLY_BUILT: &str = "smoke";
+
 fn run(args: &[String]) -> Result {
     let mut seconds = 60;
     let mut names = Vec::new();
@@ -48,7 +54,7 @@ fn run(args: &[String]) -> Result {
     while let Some(arg) = args.next() {
         match arg.as_str() {
             "--seconds" => seconds = args.next().ok_or("--seconds wants a number")?.parse()?,
-            "--seeds" => return Fuzzer::build()?.seeds(),
+            "--seeds" => return Fuzzer::build(OPTIMISED)?.seeds(),
             option if option.starts_with('-') => return Err(format!("unexpected argument: {option}").into()),
             name if TARGETS.iter().any(|(known, _)| *known == name) => names.push(name),
             other => {
@@ -57,7 +63,7 @@ fn run(args: &[String]) -> Result {
             }
         }
     }
-    let fuzzer = Fuzzer::build()?;
+    let fuzzer = Fuzzer::build(OPTIMISED)?;
     for (name, max_len) in TARGETS.iter().filter(|(name, _)| names.is_empty() || names.contains(name)) {
         process::run(&mut fuzzer.command(name, *max_len, Effort::Seconds(seconds))?)?;
     }
@@ -85,7 +91,7 @@ pub(super) fn smoke(filter: Option<&str>) -> Result<Vec<(&'static str, Command)>
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
-    let fuzzer = Fuzzer::build()?;
+    let fuzzer = Fuzzer::build(QUICKLY_BUILT)?;
     wanted
         .into_iter()
         .map(|(name, max_len)| Ok((*name, fuzzer.command(name, *max_len, Effort::Smoke)?)))
@@ -117,7 +123,7 @@ fn cargo(args: &[&str]) -> Result<Command> {
     }
     let mut cargo = process::cargo(args);
     cargo
-        .args(["--release", "--locked", "--manifest-path"])
+        .args(["--locked", "--manifest-path"])
         .arg(crate_dir().join("Cargo.toml"))
         .arg("--target-dir")
         .arg(target_dir())
@@ -129,14 +135,14 @@ fn cargo(args: &[&str]) -> Result<Command> {
 struct Fuzzer(PathBuf);
 
 impl Fuzzer {
-    fn build() -> Result<Self> {
+    fn build(profile: &str) -> Result<Self> {
         let version = process::output(Command::new("rustc").arg("-vV"))?;
         let host = version.lines().find_map(|line| line.strip_prefix("host: "));
         let host = host.ok_or("rustc -vV tells no host")?.trim();
         // With a target, the flags are not for build scripts.
-        let mut build = cargo(&["build", "--bin", "fuzz", "--target", host])?;
+        let mut build = cargo(&["build", "--bin", "fuzz", "--profile", profile, "--target", host])?;
         process::run(build.env("RUSTFLAGS", FLAGS).env_remove("CARGO_ENCODED_RUSTFLAGS"))?;
-        Ok(Self(target_dir().join(host).join("release/fuzz")))
+        Ok(Self(target_dir().join(host).join(profile).join("fuzz")))
     }
 
     /// Writes the committed corpus.

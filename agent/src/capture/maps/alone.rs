@@ -19,6 +19,7 @@ use crate::{
         needs::halves,
         options::CaptureOptions,
         session::wait_for_programs,
+        watch::WatchOptions,
     },
     handover::{Descriptors, Moment},
     kernel::proc,
@@ -79,6 +80,17 @@ impl Counting {
         maps.attach()?;
         let (began, since, before) = (None, None, Duration::ZERO);
         Ok(Self { maps: Arc::new(maps), tasks, _names: names, options, began, since, before })
+    }
+
+    /// How a [watch](crate::capture::watch) tells of events of the same threads, on the same CPUs and clock.
+    /// One that is started from it is attached after the maps: of an event of the kernel that both have, the
+    /// map's program has run when the watch's does.
+    ///
+    /// # Errors
+    /// There are no descriptors left.
+    pub fn watch_options(&self) -> Result<WatchOptions, CaptureError> {
+        let first = self.maps.first().ok_or(CaptureError::NoChannel)?;
+        Ok(WatchOptions::beside(&self.options, first.thread_maps()?))
     }
 
     /// Adds a thread to those whose events are counted. Takes effect at once.

@@ -242,3 +242,166 @@ fn key(options: &MapOptions, memory: &Memory, entry: usize) -> Vec<KeyValue> {
     };
     options.kinds.iter().map(part).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        capture::options::ChannelOptions,
+        compile::aggregate::Sizes,
+        spec::{FunctionSpec, MapSpec},
+    };
+
+    /// Memory with these words first, and zeros after them.
+    fn array(len: usize, words: &[u64]) -> SharedArray<u64> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(len as u64 * 8).unwrap();
+        let array = SharedArray::map(&file, len).unwrap();
+        assert!(words.iter().enumerate().all(|(at, word)| array.write(at, *word)));
+        array
+    }
+
+    /// A map of so many entries on two CPUs, whose keys have these parts.
+    fn map(function: FunctionSpec, kinds: &[PartKind], keys: u32) -> MapOptions {
+        let sizes = Sizes {
+            keys,
+            key_words: kinds.iter().map(|kind| kind.words() as u32).sum(),
+            value_words: function.in_programs().words() as u32,
+            pair_words: 0,
+        };
+        let spec = MapSpec { function, ..MapSpec::of_events("sched_switch").unwrap() };
+        let channel = ChannelOptions::of_map(Vec::new(), Vec::new(), sizes);
+        MapOptions { spec, kinds: kinds.to_vec(), is_signed: true, sizes, channel }
+    }
+
+    /// Its memory: how many entries are taken, their keys, and the values of each CPU's row.
+    fn memory(options: &MapOptions, taken: u64, keys: &[u64], rows: [&[u64]; 2]) -> Memory {
+        let Sizes { keys: entries, key_words, value_words, pair_words } = options.sizes;
+        let row = entries as usize * value_words as usize;
+        let mut values = vec![0; row * 2];
+        for (number, words) in rows.into_iter().enumerate() {
+            values[number * row..][..words.len()].copy_from_slice(words);
+        }
+        Memory {
+            index: array(options.sizes.index() as usize, &[]),
+            keys: array((entries * key_words.max(1)) as usize, keys),
+            values: array(row * 2, &values),
+            starts: array((options.sizes.starts() * (1 + pair_words)) as usize, &[]),
+            taken: array(1, &[taken]),
+            lost: array(LOST_WORDS * 2, &[]),
+            rows: 2,
+        }
+    }
+
+    fn sorted(contents: MapContents) -> Vec<Entry> {
+        let mut entries = contents.entries;
+        entries.sort_by(|one, other| one.key.cmp(&other.key));
+        entries
+    }
+
+    const MINUS: u64 = -3_i64 as u64;
+    const SIGNED: PartKind = PartKind::Number { signed: true };
+
+    #[test]
+    fn what_cpus_have_counted_is_one_entry() {
+        let options = map(FunctionSpec::Stats, &[SIGNED], 4);
+        // Of the second entry only one CPU knows, of the third none; the fourth is not taken.
+        let first = [2, MINUS, -5_i64 as u64, 2, 0, 0, 0, 0, 0, 0, 0, 0, 9, 9, 9, 9];
+        let second = [1, 7, 7, 7, 1, 1, 1, 1];
+        let memory = memory(&options, 3, &[MINUS, 8, 9, 10], [&first, &second]);
+        let numbers = |count, sum, least, most| Numbers { count, sum, least, most };
+        let entry = |key, numbers| Entry { key: vec![KeyValue::Number(key)], numbers, buckets: Vec::new() };
+        let expected = [entry(-3, numbers(3, 4, -5, 7)), entry(8, numbers(1, 1, 1, 1))];
+        assert_eq!(sorted(read(&options, &memory)), expected);
+        let unsigned =
+            MapOptions { is_signed: false, kinds: vec![PartKind::Number { signed: false }], ..options };
+        let found = sorted(read(&unsigned, &memory)).pop().unwrap();
+        assert_eq!(found.key, [KeyValue::Number(MINUS.into())]);
+        assert_eq!(found.numbers, numbers(3, i128::from(MINUS) + 7, 7, 7));
+    }
+
+    #[test]
+    fn entries_of_the_same_key_are_one_and_texts_end_at_their_zero() {
+        let options = map(FunctionSpec::Sum, &[PartKind::Text { bytes: 16 }, SIGNED], 4);
+        let text = |bytes: &[u8; 8]| u64::from_ne_bytes(*bytes);
+        // What is behind the end of a text does not tell two of them apart.
+        let keys = [
+            [text(b"name\0abc"), text(b"defghijk"), 1],
+            [text(b"name\0xyz"), 0, 1],
+            [text(b"name\0xyz"), 0, 2],
+            [text(b"without "), text(b"an end.."), 1],
+        ];
+        let row = [[1, 10, 0, 0], [2, 20, 0, 0], [3, 30, 0, 0], [4, 40, 0, 0]];
+        let memory = memory(&options, 4, keys.as_flattened(), [row.as_flattened(), &[]]);
+        let found: Vec<_> = sorted(read(&options, &memory))
+            .into_iter()
+            .map(|Entry { key, numbers, .. }| (key, numbers.count, numbers.sum))
+            .collect();
+        let key = |name: &str, number| vec![KeyValue::Text(name.into()), KeyValue::Number(number)];
+        let expected =
+            [(key("name", 1), 3, 30), (key("name", 2), 3, 30), (key("without an end..", 1), 4, 40)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn histograms_are_added_up_by_bucket() {
+        let function = FunctionSpec::Lhist { min: -2, max: 2, step: 2 };
+        let options = map(function, &[], 1);
+        // Count, sum; below, two ranges, above.
+        let memory = memory(&options, 0, &[], [&[3, MINUS, 1, 2, 0, 0], &[2, 9, 0, 0, 1, 1]]);
+        let [entry] = sorted(read(&options, &memory)).try_into().unwrap();
+        assert_eq!(entry.numbers, Numbers { count: 5, sum: 6, least: 0, most: 0 });
+        assert_eq!((entry.key, entry.buckets), (Vec::new(), vec![1, 2, 1, 1]));
+    }
+
+    #[test]
+    fn open_times_and_losses_are_those_of_all_cpus() {
+        let mut options = map(FunctionSpec::Count, &[SIGNED], 2);
+        options.sizes.pair_words = 1;
+        let mut memory = memory(&options, 0, &[], [&[], &[]]);
+        // Free, being written, and two that have begun.
+        let stride = 2;
+        for (at, state) in [(0, 0), (1, WRITING), (2, 1000), (5, 2000)] {
+            assert!(memory.starts.write(at * stride, state));
+        }
+        let mut lost = [0; LOST_WORDS * 2];
+        for (cause, first, second) in [
+            (cause::OVERFLOW, 1, 2),
+            (cause::UNREADABLE, 0, 4),
+            (cause::UNMATCHED, 5, 0),
+            (cause::RESTARTED, 1, 5),
+            (cause::FORGOTTEN, 3, 4),
+        ] {
+            (lost[cause as usize], lost[LOST_WORDS + cause as usize]) = (first, second);
+        }
+        memory.lost = array(lost.len(), &lost);
+        let MapContents { entries, losses, open } = read(&options, &memory);
+        assert_eq!((entries, open), (Vec::new(), 2));
+        let expected = Losses {
+            overflow: 3,
+            unreadable: 4,
+            unmatched: 5,
+            restarted: 6,
+            forgotten: 7,
+            ..Losses::default()
+        };
+        assert_eq!(losses, expected);
+    }
+
+    #[test]
+    fn more_entries_than_there_are_were_never_taken() {
+        let options = map(FunctionSpec::Count, &[SIGNED], 2);
+        // Programs count on when they find no place.
+        let memory = memory(&options, u64::MAX, &[1, 2], [&[1, 0, 0, 0, 1, 0, 0, 0], &[]]);
+        assert_eq!(read(&options, &memory).entries.len(), 2);
+    }
+
+    #[test]
+    fn ranges_cover_all_that_is_between() {
+        let ranges = |min, max, step| FunctionSpec::Lhist { min, max, step }.in_programs();
+        assert_eq!(ranges(-2, 3, 2), Function::Steps { from: -2, step: 2, count: 3 });
+        assert_eq!(ranges(0, 10, 5), Function::Steps { from: 0, step: 5, count: 2 });
+        let all = ranges(i64::MIN, i64::MAX, u64::MAX);
+        assert_eq!(all, Function::Steps { from: i64::MIN, step: u64::MAX, count: 1 });
+    }
+}

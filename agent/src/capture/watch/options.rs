@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::decode::Decoder;
 use crate::{
     attach::{KernelLayout, SharedMaps},
-    capture::{CaptureEvent, CaptureProbe, TaskFilter},
+    capture::{CaptureEvent, CaptureOptions, CaptureProbe, TaskFilter},
     compile::{
         context::Counters,
         fast::{Hooks, StringLimit},
@@ -15,7 +15,8 @@ use crate::{
 };
 
 /// How is watched; made by [`WatchOptions::of_kernel`](crate::plan), or of a recording by
-/// [`Session::watch_options`](crate::capture::Session::watch_options).
+/// [`Session::watch_options`](crate::capture::Session::watch_options), and of maps by
+/// [`Counting::watch_options`](crate::capture::Counting::watch_options).
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
     /// Clock of the time stamps.
@@ -52,6 +53,22 @@ impl WatchOptions {
     pub const RING_PAGES: u32 = 64;
     /// Events at a time where nothing else is said.
     pub const EVENTS: usize = 1024;
+
+    /// Of the threads, the CPUs and the clock of a recording, whose sets of threads are in these maps.
+    pub(in crate::capture) fn beside(options: &CaptureOptions, maps: SharedMaps) -> Self {
+        let (tasks, scope) = (options.tasks.clone(), options.scope.clone());
+        Self {
+            clock: options.clock,
+            ring_pages: Self::RING_PAGES,
+            events: Self::EVENTS,
+            exclude_self: options.exclude_self,
+            cpus: options.cpus.clone(),
+            possible_cpus: options.possible_cpus,
+            counters: Arc::clone(&options.counters),
+            layout: options.layout,
+            threads: Threads { tasks, scope, maps: Some(Arc::new(maps)) },
+        }
+    }
 }
 
 /// A rule that is ready to be watched; made by [`WatchRule::plan`](crate::plan).

@@ -1,28 +1,22 @@
 //! Events that begin and end a recording: `--start-on`, `--stop-on`.
 
 use std::{
-    os::fd::{AsFd as _, BorrowedFd, OwnedFd},
-    time::Duration,
+    fmt,
+    os::fd::{AsFd as _, BorrowedFd},
 };
 
 use clap::Args;
-use rustix::event::{PollFd, PollFlags};
 
 use super::{
-    super::{
-        CliError,
-        progress::ProgressLine,
-        signals::{Asked, Signals},
-    },
-    End, Running, forward,
+    super::{CliError, progress::ProgressLine, signals::Asked},
+    until::{End, Until},
     when::When,
 };
 use crate::{
     capture::{
-        Session,
-        watch::{LOOK_INTERVAL, Match, RuleId, Watch, WatchError},
+        CaptureError, wait_for_programs,
+        watch::{LOOK_INTERVAL, Match, RuleId, Watch, WatchError, WatchOptions},
     },
-    cli::exit::of_command,
     kernel::clock::TraceClock,
     plan::Edges,
     spec::{LimitSpec, WhenSpec},
@@ -38,19 +32,48 @@ const EVENTS: usize = 2;
 #[derive(Args, Debug)]
 #[command(next_help_heading = super::END)]
 pub struct EdgeArgs {
-    /// Attach everything, and begin to record when this event fires; with FILTER, when it matches
+    /// Attach everything, and begin to record or count when this event fires; with FILTER, when it matches
     #[arg(long, value_name = "EVENT[: FILTER]")]
     pub start_on: Option<When>,
 
-    /// Stop when this event fires, which need not be recorded; with FILTER, when it matches. If it is
-    /// recorded, it is in the file
+    /// Stop when this event fires, which need not be recorded or counted; with FILTER, when it matches. If it
+    /// is recorded, it is in the file, and if it is counted, in its map
     #[arg(long, value_name = "EVENT[: FILTER]")]
     pub stop_on: Option<When>,
+}
+
+/// What begins and ends with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Work {
+    /// A recording.
+    Recording,
+    /// Maps alone.
+    Counting,
+}
+
+impl Work {
+    /// What was done with events.
+    fn done(self) -> &'static str {
+        match self {
+            Self::Recording => "recorded",
+            Self::Counting => "counted",
+        }
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Recording => "recording",
+            Self::Counting => "counting",
+        })
+    }
 }
 
 /// Waits for these events.
 #[derive(Debug)]
 pub(super) struct Awaited {
+    work: Work,
     watch: Watch,
     clock: TraceClock,
     /// What the user calls them.
@@ -65,9 +88,10 @@ pub(super) struct Awaited {
 }
 
 impl Awaited {
-    /// Attaches what tells of them, after the events of the recording; `None` if there are none.
+    /// Attaches what tells of them, after the events that are recorded or counted; `None` if there are none.
+    /// `options` are those of a watch beside these.
     pub(super) fn attach(
-        session: &Session,
+        (work, options): (Work, impl FnOnce() -> Result<WatchOptions, CaptureError>),
         edges: Edges,
         limits: &LimitSpec,
         quiet: bool,
@@ -76,7 +100,7 @@ impl Awaited {
         if start.is_none() && stop.is_none() {
             return Ok(None);
         }
-        let mut options = session.watch_options()?;
+        let mut options = options()?;
         options.events = EVENTS;
         let clock = options.clock;
         let mut watch = Watch::start(options).map_err(failed)?;
@@ -89,7 +113,7 @@ impl Awaited {
         let (start_on, stop_on) = (text(&limits.start_on), text(&limits.stop_on));
         // The command may be faster than whoever would note when it began.
         let begun_ns = start_on.is_none().then_some(0);
-        Ok(Some(Self { watch, clock, start_on, stop_on, begun_ns, quiet, start: None, stop: None }))
+        Ok(Some(Self { work, watch, clock, start_on, stop_on, begun_ns, quiet, start: None, stop: None }))
     }
 
     /// Readable when one of them may have come.
@@ -102,20 +126,16 @@ impl Awaited {
         self.start_on.is_some() && self.begun_ns.is_none()
     }
 
-    /// Begins to record: what fired before ends nothing, and nothing else begins it.
-    pub(super) fn begin(&mut self, session: &mut Session) -> Result<(), CliError> {
-        self.begun_ns = Some(self.clock.now_ns());
-        session.start();
-        self.watch.remove(START).map(drop).map_err(failed)
+    /// What the event is called that ends it.
+    pub(super) fn stop_on(&self) -> Option<&str> {
+        self.stop_on.as_deref()
     }
 
-    /// What is said of how long recording goes on, with the event that ends it.
-    pub(super) fn until(&self, text: &str) -> String {
-        match (&self.stop_on, text.strip_prefix("recording until "), text.strip_prefix("recording")) {
-            (Some(event), Some(others), _) => format!("recording until {event} or {others}"),
-            (Some(event), None, Some(rest)) => format!("recording until {event}{rest}"),
-            _ => text.to_owned(),
-        }
+    /// Begins it with `open`: what fired before ends nothing, and nothing else begins it.
+    pub(super) fn begin(&mut self, open: impl FnOnce()) -> Result<(), CliError> {
+        self.begun_ns = Some(self.clock.now_ns());
+        open();
+        self.watch.remove(START).map(drop).map_err(failed)
     }
 
     fn look(&mut self) -> Result<(), CliError> {
@@ -130,78 +150,57 @@ impl Awaited {
         taken.map_err(failed)
     }
 
-    /// Whether the event has come that ends the recording; says so. The programs of the recording that run
-    /// with it have returned then.
-    pub(super) fn has_ended(&mut self, session: &Session, line: &mut ProgressLine) -> Result<bool, CliError> {
+    /// Whether the event has come that ends it; says so. The programs that record or count and run with it
+    /// have returned then.
+    pub(super) fn has_ended(&mut self, line: &mut ProgressLine) -> Result<bool, CliError> {
         self.look()?;
         let Some(stop) = &self.stop else { return Ok(false) };
         // On most kernels they have run before those that told of it.
-        session.wait_for_programs();
+        wait_for_programs();
         if !self.quiet {
-            line.say(&format!("tracer-agent: {} ended the recording (--stop-on)", told(stop)));
+            line.say(&format!("tracer-agent: {} ended the {} (--stop-on)", told(stop), self.work));
         }
         Ok(true)
     }
 
-    /// Waits for the event that begins the recording; says so. Gives what came instead.
+    /// Waits for the event that it begins with; says so. Gives what came instead. `failed` becomes readable
+    /// when it cannot go on.
     pub(super) fn wait_for_start(
         &mut self,
-        session: &Session,
-        (signals, command, followed): (&Signals, &mut Option<Running>, &mut Vec<OwnedFd>),
+        failed: Option<BorrowedFd<'_>>,
+        until: &mut Until,
         line: &mut ProgressLine,
     ) -> Result<Option<End>, CliError> {
         let event = self.start_on.clone().unwrap_or_default();
-        let waiting = format!("tracer-agent: recording begins with {event} (--start-on)");
+        let waiting = format!("tracer-agent: {} begins with {event} (--start-on)", self.work);
         if !self.quiet {
             line.say(&waiting);
         }
-        let waits_for_followed = !followed.is_empty() && command.is_none();
         loop {
             self.look()?;
             if let Some(start) = &self.start {
                 if !self.quiet {
-                    line.say(&format!("tracer-agent: {} began the recording", told(start)));
+                    line.say(&format!("tracer-agent: {} began the {}", told(start), self.work));
                 }
                 return Ok(None);
             }
-            let mut fds = vec![
-                PollFd::new(signals, PollFlags::IN),
-                PollFd::from_borrowed_fd(session.failed(), PollFlags::IN),
-                PollFd::from_borrowed_fd(self.fd(), PollFlags::IN),
-            ];
-            fds.extend(command.iter().map(|running| PollFd::new(&running.ended, PollFlags::IN)));
-            fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-            super::wait(&mut fds, None::<Duration>)?;
-            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-            drop(fds);
-            if ready[1] {
+            let fds: Vec<_> = [self.fd()].into_iter().chain(failed).collect();
+            if until.wait(&fds, None)?.get(1) == Some(&true) {
                 return Ok(Some(End::Failure));
             }
-            while let Some(asked) = signals.take() {
+            while let Some(asked) = until.asked() {
                 match asked {
-                    Asked::End(signal) => {
-                        forward(signal, command.as_ref().map(|running| &running.child));
-                        return Ok(Some(End::Asked));
-                    }
+                    Asked::End(_) => return Ok(Some(End::Asked)),
                     Asked::Progress | Asked::Snapshot => line.say(&waiting),
                 }
             }
-            let mut rest = ready[3..].iter();
-            if let Some(running) = command
-                && rest.next() == Some(&true)
-            {
-                // What it did last may be what is waited for.
+            if let Some(end) = until.ended()? {
+                // What the command did last may be what is waited for.
                 std::thread::sleep(2 * LOOK_INTERVAL);
                 self.look()?;
-                if self.start.is_some() {
-                    continue;
+                if self.start.is_none() {
+                    return Ok(Some(end));
                 }
-                let status = running.child.wait().map_err(CliError::system("wait for the command"))?;
-                return Ok(Some(End::Command(of_command(status))));
-            }
-            followed.retain(|_| rest.next() != Some(&true));
-            if waits_for_followed && followed.is_empty() {
-                return Ok(Some(End::Asked));
             }
         }
     }
@@ -218,13 +217,12 @@ impl Awaited {
         if self.quiet || self.look().is_err() {
             return;
         }
-        let say =
-            |event: &str, what| super::super::tell(&format!("tracer-agent: {event} did not come: {what}"));
-        match (&self.start_on, &self.start, &self.stop_on, &self.stop) {
-            (Some(event), None, ..) => say(event, "nothing was recorded (--start-on)"),
-            (.., Some(event), None) => say(event, "something else ended the recording (--stop-on)"),
-            _ => {}
-        }
+        let (event, what) = match (&self.start_on, &self.start, &self.stop_on, &self.stop) {
+            (Some(event), None, ..) => (event, format!("nothing was {} (--start-on)", self.work.done())),
+            (.., Some(event), None) => (event, format!("something else ended the {} (--stop-on)", self.work)),
+            _ => return,
+        };
+        super::super::tell(&format!("tracer-agent: {event} did not come: {what}"));
     }
 }
 

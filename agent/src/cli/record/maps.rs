@@ -13,22 +13,24 @@ use std::{
 };
 
 use clap::{ArgMatches, Args};
-use rustix::event::{PollFd, PollFlags};
 
 use super::{
     super::{
         CliError,
         command::Inherit,
-        exit::{ExitCode, of_command},
+        progress::ProgressLine,
         signals::{Asked, Signals},
         units,
     },
-    MAPS, RecordArgs, Running, forward, start, wait,
+    MAPS, RecordArgs,
+    edges::{Awaited, Work},
+    until::{self, End, Running, Until},
     wanted::indices,
 };
 use crate::{
     capture::{CaptureOptions, Counting, Maps},
     control::CountedMap,
+    plan::Edges,
     report,
     spec::{MapSpec, RecordingSpec},
 };
@@ -168,74 +170,81 @@ fn print(maps: &Maps, began: Instant, json: bool, is_last: bool) -> Result<(), C
 /// Counts, and records nothing.
 pub(super) fn count(
     (args, spec): (&RecordArgs, &RecordingSpec),
-    options: CaptureOptions,
+    (options, edges): (CaptureOptions, Edges),
     (program, inherit): (Option<&Path>, Inherit),
-    (signals, followed): (&Signals, Vec<OwnedFd>),
+    (signals, followed): (Signals, Vec<OwnedFd>),
 ) -> Result<u8, CliError> {
     let mut counting = Counting::create(options)?;
-    let mut command = start(program, args, (spec, inherit), |thread| {
+    let watch = (Work::Counting, || counting.watch_options());
+    let mut awaited = Awaited::attach(watch, edges, &spec.limits, args.quiet)?;
+    let is_now = !awaited.as_ref().is_some_and(Awaited::delays_start);
+    let command = Running::start(program, args, (spec, inherit), |thread| {
         if let Some(thread) = thread {
             counting.trace_thread(thread);
         }
-        counting.start();
+        if is_now {
+            counting.start();
+        }
     })?;
-    let shown = Shown::start(args, counting.maps(), counting.began());
-    if !args.quiet {
-        let duration = spec.limits.duration_ns.map(Duration::from_nanos);
-        let until = super::begun(args, duration, !followed.is_empty() && command.is_none());
-        super::super::tell(&format!("tracer-agent: {}", until.replacen("recording", "counting", 1)));
+    let mut until = Until::new(signals, command, followed);
+    // On a terminal the maps are printed, and no line of progress.
+    let mut line = ProgressLine::new(false);
+    let mut instead = None;
+    if let Some(awaited) = awaited.as_mut().filter(|awaited| awaited.delays_start()) {
+        instead = awaited.wait_for_start(None, &mut until, &mut line)?;
+        if instead.is_none() {
+            awaited.begin(|| counting.start())?;
+        }
     }
-    let status = until_end((spec, counting.began()), signals, (&mut command, followed), &shown)?;
+    let shown = Shown::start(args, counting.maps(), counting.began());
+    let end = match instead {
+        Some(end) => end,
+        None => wait_for_end((&counting, &shown, &mut line), awaited.as_mut(), &mut until, (args, spec))?,
+    };
+    if let Some(mut awaited) = awaited.filter(|awaited| !awaited.is_over()) {
+        awaited.tell_missing();
+    }
     drop(counting.stop());
     shown.end()?;
-    Ok(status.unwrap_or(ExitCode::Ok.code()))
+    let (_, command) = until.into_parts();
+    Ok(until::exit_code(end, command))
 }
 
-/// Waits for the end. Gives the exit code of the command, if it has ended.
-fn until_end(
-    (spec, began): (&RecordingSpec, Option<Instant>),
-    signals: &Signals,
-    (command, mut followed): (&mut Option<Running>, Vec<OwnedFd>),
-    shown: &Shown,
-) -> Result<Option<u8>, CliError> {
+fn wait_for_end(
+    (counting, shown, line): (&Counting, &Shown, &mut ProgressLine),
+    mut awaited: Option<&mut Awaited>,
+    until: &mut Until,
+    (args, spec): (&RecordArgs, &RecordingSpec),
+) -> Result<End, CliError> {
+    if !args.quiet {
+        let stop_on = awaited.as_ref().and_then(|awaited| awaited.stop_on());
+        line.begin(&super::begun((Work::Counting, stop_on), (args, spec), until));
+    }
     let duration = spec.limits.duration_ns.map(Duration::from_nanos);
-    let deadline = duration.zip(began).map(|(duration, began)| began + duration);
-    let waits_for_followed = !followed.is_empty() && command.is_none();
+    let deadline = duration.zip(counting.began()).map(|(duration, began)| began + duration);
     loop {
+        if let Some(awaited) = &mut awaited
+            && awaited.has_ended(line)?
+        {
+            return Ok(End::Asked);
+        }
         let now = Instant::now();
         if deadline.is_some_and(|deadline| now >= deadline) {
-            return Ok(None);
+            return Ok(End::Asked);
         }
-        let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
-        fds.extend(command.iter().map(|running| PollFd::new(&running.ended, PollFlags::IN)));
-        fds.extend(followed.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-        wait(&mut fds, deadline.map(|deadline| deadline - now))?;
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        let mut rest = ready[1..].iter();
-        while let Some(asked) = signals.take() {
+        let fds: Vec<_> = awaited.iter().map(|awaited| awaited.fd()).collect();
+        until.wait(&fds, deadline.map(|deadline| deadline - now))?;
+        while let Some(asked) = until.asked() {
             match asked {
-                Asked::End(signal) => {
-                    forward(signal, command.as_ref().map(|running| &running.child));
-                    return Ok(None);
-                }
+                Asked::End(_) => return Ok(End::Asked),
                 Asked::Progress => shown.now()?,
                 Asked::Snapshot => {
-                    super::super::tell(
-                        "tracer-agent: there is no snapshot of a recording that has maps only",
-                    );
+                    line.say("tracer-agent: there is no snapshot of a recording that has maps only");
                 }
             }
         }
-        if let Some(running) = command
-            && rest.next() == Some(&true)
-        {
-            let status = running.child.wait().map_err(CliError::system("wait for the command"))?;
-            return Ok(Some(of_command(status)));
-        }
-        followed.retain(|_| rest.next() != Some(&true));
-        if waits_for_followed && followed.is_empty() {
-            return Ok(None);
+        if let Some(end) = until.ended()? {
+            return Ok(end);
         }
     }
 }

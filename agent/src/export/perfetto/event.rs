@@ -10,6 +10,7 @@ use super::table::{self, Known, Type};
 use crate::event::copies::copied_argument;
 use crate::event::table::STACK_FIELD;
 use crate::event::{EventTable, FieldKind, FieldReader, Printer, Symbols, Value};
+use crate::report::stacks::symbol;
 use crate::tracedat::reader::Record;
 
 /// `FtraceEventBundle.event`.
@@ -85,7 +86,7 @@ impl Interned {
     fn number(&mut self, address: u64, symbols: &dyn Symbols) -> u64 {
         let next = self.numbers.len() as u64 + 1;
         *self.numbers.entry(address).or_insert_with(|| {
-            let name = symbols.lookup(address);
+            let name = symbol(symbols, address);
             let str = name.map_or_else(|| format!("{address:#x}"), |symbol| symbol.name.to_owned());
             self.new.push(InternedString { iid: next, str: str.into_bytes() });
             next
@@ -426,4 +427,34 @@ fn delimited(tag: u32, bytes: &[u8], out: &mut Vec<u8>) {
     encode_key(tag, WireType::LengthDelimited, out);
     encode_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Symbol;
+
+    /// One function, and what recordings call an address that is in none.
+    struct Known;
+
+    impl Symbols for Known {
+        fn lookup(&self, address: u64) -> Option<Symbol<'_>> {
+            let name = match address {
+                0x1000 => "do_it",
+                0x2000 => "-",
+                0x3000 => "0x3000",
+                _ => return None,
+            };
+            Some(Symbol { name, offset: 0, size: None, module: None })
+        }
+    }
+
+    #[test]
+    fn an_address_without_a_symbol_is_told_as_a_number() {
+        let mut interned = Interned::default();
+        let addresses = [0x1000, 0x2000, 0x3000, 0x4000, 0x1000];
+        assert_eq!(addresses.map(|address| interned.number(address, &Known)), [1, 2, 3, 4, 1]);
+        let names: Vec<_> = interned.new.iter().map(|string| string.str.as_slice()).collect();
+        assert_eq!(names, [&b"do_it"[..], b"0x2000", b"0x3000", b"0x4000"]);
+    }
 }

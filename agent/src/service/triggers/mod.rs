@@ -126,7 +126,7 @@ impl Triggers {
         check_number(&all, uid)
     }
 
-    /// Adds a trigger of a user that was [checked](check), with what the kernel counts for it. What its rule
+    /// Adds a trigger of a user that was [checked](check()), with what the kernel counts for it. What its rule
     /// is about is in the `world`; without one it is not watched for.
     ///
     /// # Errors

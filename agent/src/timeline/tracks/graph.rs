@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::{At, Losses, Part, Row, Sink, Thread, Threads};
 use crate::analysis::answers::Tid;
 use crate::event::{EventTable, FieldReader, Symbols};
+use crate::report::stacks::symbol;
 
 /// Most functions inside one another that have rows of their own.
 const DEPTH: usize = 64;
@@ -194,7 +195,7 @@ impl Stack {
 
 /// The name of a function.
 fn label(function: u64, symbols: &dyn Symbols, sink: &mut Sink) -> u32 {
-    match symbols.lookup(function) {
+    match symbol(symbols, function) {
         Some(symbol) => sink.labels.number(symbol.name),
         None => sink.labels.number(&format!("{function:#x}")),
     }
